@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     let (payload, mut into) = (vec![1; bytes as usize], vec![0; bytes as usize]);
     let start = Instant::now();
     for n in 0..count {
-        short.psn = n as u32;
+        short.counts = Counts::new(n as u32, 0, 0);
         assert!(!at_idle(black_box(&both)));
         assert!(at_push(&mut both, black_box(&short), black_box(&payload)), "an empty ring has room");
         let found = at_pop(&mut both, black_box(&mut into)).expect("it was pushed");

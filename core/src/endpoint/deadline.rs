@@ -96,7 +96,7 @@ impl Endpoint<'_> {
     pub(super) fn look_at_rails(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
         match slot.state() {
-            ChannelState::Over(_) => return,
+            ChannelState::Over(_) => return self.look_at_late_callers(now, channel),
             ChannelState::Leaving => return self.look_at_goodbyes(now, channel),
             _ if !self.config.recovery => return,
             _ => {}

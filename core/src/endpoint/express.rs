@@ -321,7 +321,8 @@ impl Endpoint<'_> {
         self.t.lines[channel as usize].open_sending(&terms)
     }
 
-    /// Opens a channel's line to receive on, if nothing stands against it, and says whether it expects a message.
+    /// Opens a channel's line to receive on, if nothing stands against it, and says whether it expects a
+    /// message.
     #[cold]
     #[inline(never)]
     fn open_receiving(&mut self, channel: u32, rail: RailId, counts: Counts) -> bool {

@@ -23,8 +23,8 @@ pub(super) const fn is_farewell(first: u32, connection: u32) -> bool {
     matches!(connection.wrapping_sub(first), FAREWELLS..=0x7FFF_FFFF)
 }
 
-/// Who calls a channel that is over, and says nothing, is heard for so many of the longest pauses between
-/// calls.
+/// A connection of a channel that is over, on which nothing comes, stands for so many of the longest pauses
+/// between calls.
 const CALLS_FOR: u64 = 10;
 
 impl Endpoint<'_> {
@@ -61,6 +61,7 @@ impl Endpoint<'_> {
     /// A channel of a peer of which nothing else is left, to say so.
     pub(super) fn open_over(&mut self, now: Time, peer: PeerId) -> Option<u32> {
         let channel = self.open_channel(now, peer)?;
+        self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
         let slot = self.t.channels.at_mut(channel);
         slot.enter(ChannelState::Over(Ending::Closed));
         slot.wanted = 0;
@@ -96,10 +97,48 @@ impl Endpoint<'_> {
         let bit = 1 << rail.0;
         (slot.callers, slot.unsaid) = (slot.callers | bit, slot.unsaid | bit);
         (slot.unwanted, slot.severed) = (slot.unwanted & !bit, slot.severed & !bit);
+        self.t.sub(channel, rail).heard = now;
         self.refresh(channel, rail);
-        let patience = Nanos(self.config.redial_max.0.saturating_mul(CALLS_FOR));
-        self.t.timers.set(Tables::timer(channel, Timer::Connect), now + patience.min(self.config.connect_timeout));
+        let timer = Tables::timer(channel, Timer::Watch);
+        if !self.t.timers.is_set(timer) {
+            self.t.timers.set(timer, now + self.late_patience());
+        }
         self.activate(channel);
+    }
+
+    fn late_patience(&self) -> Nanos {
+        Nanos(self.config.redial_max.0.saturating_mul(CALLS_FOR)).min(self.config.connect_timeout)
+    }
+
+    /// Connections of a channel that is over on which the peer's CONNECT does not come, or BYE does not get
+    /// out: each is ended by itself (F-11), and made again as after a failure, whatever becomes of others.
+    pub(super) fn look_at_late_callers(&mut self, now: Time, channel: u32) {
+        let patience = self.late_patience();
+        let mut next = None;
+        for rail in rails_of(self.t.channels.at(channel).callers) {
+            let sub = self.t.sub(channel, rail);
+            let due = sub.heard + patience;
+            if !sub.is_up() {
+                // The rail ends what it could not open.
+                continue;
+            }
+            if now < due {
+                next = next.into_iter().chain([due]).min();
+                continue;
+            }
+            let is_owed = self.is_bye_owed(channel, rail);
+            self.forget_late_caller(channel, rail);
+            let slot = self.t.channels.at_mut(channel);
+            if is_owed {
+                slot.severed |= 1 << rail.0;
+                self.call_later(now, channel, rail);
+            } else {
+                slot.unwanted |= 1 << rail.0;
+            }
+        }
+        if let Some(next) = next {
+            self.t.timers.set(Tables::timer(channel, Timer::Watch), next);
+        }
     }
 
     /// Of what it says only its CONNECT counts.
@@ -115,13 +154,21 @@ impl Endpoint<'_> {
     pub(super) fn late_caller_gone(&mut self, now: Time, channel: u32, rail: RailId) {
         let was_open = self.t.sub(channel, rail).link.state() != State::Down;
         self.forget_late_caller(channel, rail);
-        let slot = self.t.channels.at_mut(channel);
-        let is_owed = was_open && self.t.peers[slot.peer.0 as usize].unheard && self.moved >> rail.0 & 1 == 1;
-        if is_owed {
-            slot.redials |= 1 << rail.0;
-            self.t.sub(channel, rail).redial_at = now + self.config.redial_max;
-            self.set_redial_timer(channel);
+        if was_open && self.is_bye_owed(channel, rail) {
+            self.call_later(now, channel, rail);
         }
+    }
+
+    /// Whether the peer may not have received BYE, and would connect to where the rail was before.
+    fn is_bye_owed(&self, channel: u32, rail: RailId) -> bool {
+        let peer = self.t.channels.at(channel).peer;
+        self.t.peers[peer.0 as usize].unheard && self.moved >> rail.0 & 1 == 1
+    }
+
+    fn call_later(&mut self, now: Time, channel: u32, rail: RailId) {
+        self.t.channels.at_mut(channel).redials |= 1 << rail.0;
+        self.t.sub(channel, rail).redial_at = now + self.config.redial_max;
+        self.set_redial_timer(channel);
     }
 
     fn forget_late_caller(&mut self, channel: u32, rail: RailId) {
@@ -133,15 +180,16 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// Disconnects peers that connected and sent no CONNECT, and gives up connecting to one that may not have
-    /// received BYE.
-    pub(super) fn dismiss_late_callers(&mut self, channel: u32) {
+    /// Gives up connecting to a peer that may not have received BYE. Connections that are up have their time.
+    pub(super) fn end_late_calls(&mut self, channel: u32) {
         let slot = self.t.channels.at_mut(channel);
         (slot.wanted, slot.redials) = (0, 0);
         let &Channel { peer, callers, .. } = self.t.channels.at(channel);
         self.t.peers[peer.0 as usize].unheard = false;
         for rail in rails_of(callers) {
-            self.dismiss(channel, rail);
+            if !self.t.sub(channel, rail).is_up() {
+                self.dismiss(channel, rail);
+            }
         }
         self.activate(channel);
     }

@@ -90,7 +90,7 @@ impl Endpoint<'_> {
                 self.activate(channel);
             } else if id == Tables::timer(channel, Timer::Connect) {
                 if self.t.channels.at(channel).is_over() {
-                    self.dismiss_late_callers(channel);
+                    self.end_late_calls(channel);
                 } else {
                     self.patience_over(now, channel, due);
                 }

@@ -132,14 +132,16 @@ impl Endpoint<'_> {
         if slot.kept > slot.heard { slot.kept + keepalive.max(slot.kept - slot.heard) } else { slot.heard + keepalive }
     }
 
-    /// Asks on every rail that owes no answer yet, and returns on how many.
+    /// Asks on every rail that is not being judged by a question already, and returns on how many.
     pub(super) fn ask_for_sign(&mut self, now: Time, channel: u32) -> u32 {
         let mut questions = 0;
         let judges = self.config.recovery && self.config.stall_min.0 > 0;
         for rail in rails_of(self.t.channels.at(channel).rooms.ready) {
-            // One that owes an answer is judged by that question (F-11).
-            let owes_answer = self.t.sub(channel, rail).asked.is_some_and(|asked| asked.answered.is_none());
-            if !(judges && owes_answer) {
+            // It owes the answer, or a post before the question is still to complete, which another question
+            // would be behind again and again (F-11).
+            let sub = self.t.sub(channel, rail);
+            let is_judged = sub.asked.is_some_and(|asked| asked.answered.is_none() || sub.posts > 0);
+            if !(judges && is_judged) {
                 self.ask_rail(channel, rail, Asked { keeps_alive: true, is_common: true, ..Asked::first(now) });
                 questions += 1;
             }

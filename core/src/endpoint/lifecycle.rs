@@ -293,7 +293,9 @@ impl Endpoint<'_> {
         }
         debug_assert_eq!(slot.ops, 0, "operations of a channel that is freed");
         let peer = slot.peer;
-        self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
+        for timer in [Timer::Connect, Timer::Redial, Timer::Watch] {
+            self.t.timers.cancel(Tables::timer(channel, timer));
+        }
         let mut links = By(&mut self.t.channels, channel_active);
         self.active.unlink(&mut links, channel);
         self.t.channels.remove(key);

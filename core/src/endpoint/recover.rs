@@ -112,7 +112,8 @@ impl Endpoint<'_> {
         } else {
             slot.redials |= 1 << rail.0;
         }
-        if slot.rooms.ready == 0 {
+        // One that is ready and on which our CONNECT has still to go out has ended that time already.
+        if !self.t.subs_of(channel).iter().any(|sub| sub.link.state() == State::Ready) {
             self.strand(now, channel, rail, fault);
         }
         if self.is_gone_for_good(channel, rail, fault) {

@@ -256,9 +256,7 @@ impl Endpoint<'_> {
                     self.t.dequeue(op);
                     self.drop_stripes(op);
                 }
-                if self.t.ops.at(op).phase() == Phase::Waiting {
-                    self.drop_keys(op);
-                }
+                self.drop_keys(op);
             }
             (OpKind::Recv | OpKind::Part, Phase::Written)
                 if slot.round == fin.round && slot.control == Control::None =>

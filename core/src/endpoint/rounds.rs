@@ -194,8 +194,8 @@ impl Endpoint<'_> {
 
     /// What is in doubt is to be written again, and every part with writes to confirm has a FIN to send.
     fn open_parts(&mut self, op: u32, set: u32) {
-        let &Op { doubt, granted, .. } = self.t.ops.at(op);
-        let (mut fins_due, mut pending, mut rest) = (0u64, 0u64, 0);
+        let doubt = self.t.ops.at(op).doubt;
+        let (mut fins_due, mut pending) = (0u64, 0u64);
         for part in 0..self.rails.len() {
             let mut stripe = self.t.stripes_of(set)[part];
             let written = self.t.parts_of(set)[part].written;
@@ -207,13 +207,11 @@ impl Endpoint<'_> {
                 self.t.stripes_of(set)[part] = stripe;
                 self.t.parts_of(set)[part].written = None;
             }
-            let left = stripe.end.saturating_sub(stripe.next);
             let written = self.t.parts_of(set)[part].written;
-            if left > 0 || written.is_some() {
+            if stripe.next < stripe.end || written.is_some() {
                 fins_due |= 1 << part;
                 pending |= 1 << part;
             }
-            rest += left;
         }
         if fins_due == 0 {
             // Everything was confirmed meanwhile; the receiver has begun to count anew all the same.
@@ -223,7 +221,7 @@ impl Endpoint<'_> {
         let slot = self.t.stripe_sets.at_mut(set);
         (slot.pending, slot.helpers) = (pending, 0);
         let slot = self.t.ops.at_mut(op);
-        (slot.doubt, slot.cursor) = (0, granted.saturating_sub(rest));
+        slot.doubt = 0;
         (slot.fins_due, slot.fins_expected) = (fins_due, fins_due.count_ones() as u16);
     }
 }

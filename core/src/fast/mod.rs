@@ -40,8 +40,8 @@ pub struct ShortCompletion {
 /// What the short way needs of a channel, both directions.
 ///
 /// `credits` stands for every reason not to send at once: code that causes one calls
-/// [`stop_sending`](Self::stop_sending), and a look at the tables refills it. In the same way `look_in` stands
-/// for every reason to look at the tables when a message was received.
+/// [`stop_sending`](Self::stop_sending), and a look at the tables refills it. In the same way `look_in`
+/// stands for every reason to look at the tables when a message was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
@@ -59,8 +59,8 @@ pub(crate) struct Line {
     pub expected: u32,
     /// Blocks that would have been used by what was received since the last fold.
     blocks_received: u32,
-    /// What may come before the tables are looked at, in units of [`Own`]: below zero they must be. [`FORCED`]
-    /// less while they must be after each message.
+    /// What may come before the tables are looked at, in units of [`Own`]: below zero they must be.
+    /// [`FORCED`] less while they must be after each message.
     look_in: i32,
     /// What the peer grants, as last received.
     peer_limits: (u16, u16),

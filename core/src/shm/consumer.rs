@@ -25,8 +25,8 @@ pub struct Consumer<C: Cells> {
     no_slot: bool,
     /// [`RingConfig::publish_period`], less 1.
     publish_mask: u32,
-    /// The smaller of both: in between nothing happens but that the next cell is due. 0 while the message that
-    /// was looked at last lies in the annex.
+    /// The smaller of both: in between nothing happens but that the next cell is due. 0 while the message
+    /// that was looked at last lies in the annex.
     edge_mask: u32,
     /// Where the next message comes.
     cell: C::Cell,

@@ -7,7 +7,8 @@
 
 use core::fmt;
 
-/// The number of a message in the ordered lane, and what its sender grants: as in a common header, in one word.
+/// The number of a message in the ordered lane, and what its sender grants: as in a common header, in one
+/// word.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts(u64);
 

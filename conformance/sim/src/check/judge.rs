@@ -5,7 +5,7 @@ use rerail_core::time::Time;
 
 use super::arrivals::Peek;
 use super::identity::Difference;
-use super::ledger::Ledger;
+use super::ledger::{Ask, Ledger, Request};
 use super::patience::{Patience, starved, waiting};
 use super::verdict::{Corruption, Crash, Damage, Leak, Lost, PeerLoss, Verdict};
 use super::{once, order};
@@ -24,6 +24,9 @@ pub struct Ending {
     /// Ranks between which no way was left for good: they may lose each other. As of
     /// [`World::cuts`](crate::world::World::cuts).
     pub cuts: Vec<Cut>,
+    /// Ranks that a peer that has never met them can't find. As of
+    /// [`World::hidden`](crate::world::World::hidden).
+    pub hidden: Vec<Hidden>,
     /// Entries in use of the ranks' tables that should be empty: rank, table, entries.
     pub tables: Vec<(u32, &'static str, u32)>,
     /// Objects of devices: what, how many should be left, how many are.
@@ -48,7 +51,7 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
     let ranks = ledger.books.len() as u32;
     findings.extend((0..ranks).filter_map(|rank| order::check(ledger, rank)));
     findings.extend((0..ranks).filter_map(|rank| unexplained(ledger, rank)));
-    findings.extend(unexcused(ledger, &ending.cuts).map(|loss| Verdict::Lost(Lost::Peer(loss))));
+    findings.extend(unexcused(ledger, ending).map(|loss| Verdict::Lost(Lost::Peer(loss))));
     if ending.converged {
         findings.extend((0..ranks).filter_map(|rank| windows(ledger, ending.at, rank, memory)));
         findings.extend(once::lost_message(ledger));
@@ -83,6 +86,36 @@ impl Cut {
     }
 }
 
+/// A rank that is elsewhere than its address record says, on every rail that leads to it from another rank,
+/// where no stream leads from one to the other that could report it (F-12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hidden {
+    /// The one that has moved.
+    pub rank: u32,
+    /// The one that knows its first addresses alone.
+    pub from: u32,
+    /// When the last of its rails began to move.
+    pub since: Time,
+    /// Whether it calls the sources of its receives (F-13).
+    pub calls_sources: bool,
+}
+
+impl Hidden {
+    /// Whether a loss is what had to come of it: the two were never connected, and the one that has moved had
+    /// no request that would have made it call.
+    pub fn excuses(&self, loss: &PeerLoss, ledger: &Ledger) -> bool {
+        let calls = |entry: &Request| {
+            let is_receive = matches!(entry.ask, Ask::Receive { .. } | Ask::Multi { .. });
+            let is_call = entry.ask.peer() == Some(self.from) && (self.calls_sources || !is_receive);
+            is_call && entry.submitted.at <= loss.at
+        };
+        (self.rank, self.from) == (loss.peer, loss.rank)
+            && self.since <= loss.at
+            && !ledger.have_met(self.rank, self.from)
+            && !ledger.book(self.rank).requests.iter().any(calls)
+    }
+}
+
 /// Memory of windows, at the end.
 pub trait WindowMemory: Peek {
     /// A cell of a rank's window; `None` where there is no such window (any more).
@@ -111,9 +144,9 @@ pub fn gravity(verdict: &Verdict) -> u8 {
     }
 }
 
-/// A peer that was given up, though it was neither killed before nor out of reach for good; with how many
-/// requests it took along.
-fn unexcused(ledger: &Ledger, cuts: &[Cut]) -> Option<PeerLoss> {
+/// A peer that was given up, though it was neither killed before nor out of reach for good, nor could not be
+/// found; with how many requests it took along.
+fn unexcused(ledger: &Ledger, ending: &Ending) -> Option<PeerLoss> {
     let all = ledger.books.iter().flat_map(|book| {
         book.losses.iter().map(|loss| {
             let with_it = |result| matches!(result, Err(OpError::PeerLost { peer, .. }) if peer.0 == loss.peer);
@@ -122,7 +155,9 @@ fn unexcused(ledger: &Ledger, cuts: &[Cut]) -> Option<PeerLoss> {
         })
     });
     let killed = |loss: &PeerLoss| ledger.book(loss.peer).killed.is_some_and(|at| at <= loss.at);
-    let mut wrong = all.filter(|loss| !killed(loss) && !cuts.iter().any(|cut| cut.excuses(loss)));
+    let is_cut = |loss: &PeerLoss| ending.cuts.iter().any(|cut| cut.excuses(loss));
+    let is_hidden = |loss: &PeerLoss| ending.hidden.iter().any(|hidden| hidden.excuses(loss, ledger));
+    let mut wrong = all.filter(|loss| !killed(loss) && !is_cut(loss) && !is_hidden(loss));
     wrong.next()
 }
 

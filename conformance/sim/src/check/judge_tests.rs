@@ -459,6 +459,36 @@ fn peers_are_lost_only_where_nothing_leads_to_them_and_take_only_their_own_along
         let ending = Ending { cuts: vec![cut], ..story.ending() };
         assert!(matches!(judge(&story.ledger, &ending, &NoMemory), Verdict::Lost(Lost::Peer(_))), "{cut:?}");
     }
+    // One that has moved unseen, and never met the other, nor had a reason to call.
+    let hidden = |rank, from, since| Hidden { rank, from, since, calls_sources: false };
+    let excused = |story: &Story, hidden| {
+        judge(&story.ledger, &Ending { hidden: vec![hidden], ..story.ending() }, &NoMemory) == Verdict::Clean
+    };
+    assert!(excused(&story, hidden(1, 0, at)));
+    assert!(!excused(&story, hidden(0, 1, at)), "the other has moved");
+    assert!(!excused(&story, hidden(1, 2, at)), "another does not find it");
+    assert!(!excused(&story, hidden(1, 0, Time(at.0 + 1))), "it moved later");
+    for (one, other) in [(0, 1), (1, 0)] {
+        let mut met = Story { ledger: story.ledger.clone(), ..good() };
+        met.ledger.peer_up(one, other);
+        assert!(!excused(&met, hidden(1, 0, at)), "they have met");
+    }
+    let early = |receives: bool| {
+        let mut early = good();
+        let request = match receives {
+            true => early.recv(1, tagged(Some(0), 5, 0)),
+            false => early.send_at(1, 0, Some(5), 16, Level::Reusable).1,
+        };
+        early.cancel(1, request);
+        let at = early.time();
+        early.ledger.peer_lost(0, at, 1, why());
+        early.tell(1, request, Err(OpError::Cancelled), &[0; 16]);
+        early
+    };
+    assert!(!excused(&early(false), hidden(1, 0, Time(0))), "it calls to send");
+    assert!(excused(&early(true), hidden(1, 0, Time(0))));
+    let calls_sources = Hidden { calls_sources: true, ..hidden(1, 0, Time(0)) };
+    assert!(!excused(&early(true), calls_sources), "it calls whom it waits for");
     // Who was killed is lost from then on.
     let mut before = good();
     let at = before.time();

@@ -234,6 +234,8 @@ pub struct Book {
     pub losses: Vec<PeerLoss>,
     /// Peers that closed in good order.
     pub closed: Vec<u32>,
+    /// Peers that were connected.
+    pub met: Vec<u32>,
     /// When the process was killed.
     pub killed: Option<Time>,
     /// Requests that are not over.
@@ -543,6 +545,16 @@ impl Ledger {
     /// Enters that a rank gave a peer up.
     pub fn peer_lost(&mut self, rank: u32, at: Time, peer: u32, why: Loss) {
         self.books[rank as usize].losses.push(PeerLoss { rank, peer, why, at, requests: 0 });
+    }
+
+    /// Enters that a peer is connected.
+    pub fn peer_up(&mut self, rank: u32, peer: u32) {
+        self.books[rank as usize].met.push(peer);
+    }
+
+    /// Whether either ever knew itself connected to the other.
+    pub fn have_met(&self, one: u32, other: u32) -> bool {
+        self.book(one).met.contains(&other) || self.book(other).met.contains(&one)
     }
 
     /// Enters that a peer closed in good order.

@@ -66,6 +66,7 @@ impl fmt::Display for Scar {
 /// Who has which bytes of a region.
 #[derive(Clone, Debug)]
 pub struct Arena {
+    /// What [`take`](Self::take) uses; behind it lies the reserve.
     bytes: u64,
     /// Buffers with their guards, by start of the front guard: end of the back guard, buffer, owner.
     active: BTreeMap<u64, (u64, Extent, u32)>,
@@ -80,9 +81,15 @@ pub struct Arena {
 impl Arena {
     /// Takes all of `region`, which is poisoned.
     pub fn new(region: &mut [u8]) -> Self {
+        Self::with_reserve(region, 0)
+    }
+
+    /// Takes all of `region`, which is poisoned; of its end, `reserve` bytes only for
+    /// [`take_reserve`](Self::take_reserve).
+    pub fn with_reserve(region: &mut [u8], reserve: u64) -> Self {
         region.fill(POISON);
         Arena {
-            bytes: region.len() as u64,
+            bytes: (region.len() as u64).saturating_sub(reserve),
             active: BTreeMap::new(),
             cursor: 0,
             former: VecDeque::new(),
@@ -97,16 +104,40 @@ impl Arena {
     /// # Errors
     /// The place where it would lie was written since it was given back.
     pub fn take(&mut self, region: &[u8], len: u64, skew: u64, owner: u32) -> Result<Option<Extent>, Scar> {
-        let need = (GUARD_BYTES + skew + len + GUARD_BYTES).next_multiple_of(ALIGN);
+        let need = Self::need(len, skew);
         let Some(start) = self.room(need, self.cursor, self.bytes).or_else(|| self.room(need, 0, self.bytes)) else {
             return Ok(None);
         };
+        self.cursor = start + need;
+        self.take_at(region, start, len, skew, owner)
+    }
+
+    /// As [`take`](Self::take), from the reserve: for a buffer that holes between others must not keep from
+    /// being made.
+    ///
+    /// # Errors
+    /// As for [`take`](Self::take).
+    pub fn take_reserve(&mut self, region: &[u8], len: u64, skew: u64, owner: u32) -> Result<Option<Extent>, Scar> {
+        let Some(start) = self.room(Self::need(len, skew), self.bytes, region.len() as u64) else { return Ok(None) };
+        self.take_at(region, start, len, skew, owner)
+    }
+
+    /// Bytes of the reserve in which a buffer of `len` bytes always has room.
+    pub const fn reserve_for(len: u64) -> u64 {
+        Self::need(len, ALIGN)
+    }
+
+    const fn need(len: u64, skew: u64) -> u64 {
+        (GUARD_BYTES + skew + len + GUARD_BYTES).next_multiple_of(ALIGN)
+    }
+
+    fn take_at(&mut self, region: &[u8], start: u64, len: u64, skew: u64, owner: u32) -> Result<Option<Extent>, Scar> {
+        let need = Self::need(len, skew);
         if let Some(bad) = first_not(POISON, &region[start as usize..(start + need) as usize]) {
             return Err(self.scar(start, bad));
         }
         let extent = Extent { offset: start + GUARD_BYTES + skew, len };
         self.active.insert(start, (start + need, extent, owner));
-        self.cursor = start + need;
         self.in_use += need;
         self.in_use_max = self.in_use_max.max(self.in_use);
         Ok(Some(extent))
@@ -219,6 +250,21 @@ mod tests {
             taken += 1;
         }
         assert!(taken > 10 && arena.in_use_max() <= 4096);
+        arena.inspect(&region).unwrap();
+    }
+
+    #[test]
+    fn the_reserve_is_kept() {
+        let mut region = vec![0; 4096];
+        let reserve = Arena::reserve_for(1000);
+        let mut arena = Arena::with_reserve(&mut region, reserve);
+        while arena.take(&region, 64, 0, 0).unwrap().is_some() {}
+        let kept = arena.take_reserve(&region, 1000, 0, 1).unwrap().unwrap();
+        assert!(kept.offset >= 4096 - reserve && kept.offset + kept.len <= 4096);
+        assert_eq!(arena.take_reserve(&region, 1000, 0, 2).unwrap(), None);
+        arena.give_back(&mut region, kept, Time(5)).unwrap();
+        assert!(arena.take(&region, 64, 0, 0).unwrap().is_none());
+        assert!(arena.take_reserve(&region, 1000, 0, 2).unwrap().is_some());
         arena.inspect(&region).unwrap();
     }
 

@@ -46,7 +46,7 @@ pub use cells::{Cells, Operation, Rule};
 pub use claims::{Claim, Probe};
 pub use deliveries::Deliveries;
 pub use identity::{BLANK, Content, Difference, Name, POISON, first_not};
-pub use judge::{Cut, Ending, NoMemory, WindowMemory, gravity, judge, protected};
+pub use judge::{Cut, Ending, Hidden, NoMemory, WindowMemory, gravity, judge, protected};
 pub use ledger::{Ask, Book, Ledger, Message, Moment, Part, Request, Told};
 pub use memory::{Arena, Extent, Scar};
 pub use patience::Patience;

@@ -176,6 +176,7 @@ impl Story {
             quiet: true,
             crash: None,
             cuts: Vec::new(),
+            hidden: Vec::new(),
             tables: Vec::new(),
             objects: Vec::new(),
             bounds: Vec::new(),

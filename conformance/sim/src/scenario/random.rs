@@ -132,23 +132,35 @@ fn elsewhere(scenario: &Scenario, place: Place, rng: &mut Rng) -> Place {
     }
 }
 
+impl Scenario {
+    /// Whether, by the listed faults, two ends can still find each other.
+    pub fn leaves_ways(&self) -> bool {
+        self.faults.iter().all(|at| leaves_a_way(self, at.fault.kind, at.fault.place))
+    }
+
+    /// Whether a stream leads anywhere: it stays where it is, and reports what moves.
+    pub fn has_stream(&self) -> bool {
+        self.rails().iter().any(|rail| matches!(rail, RailSpec::Stream { .. }))
+    }
+}
+
 /// Whether two ends can still find each other. A device that was loaded anew and a port that was renumbered
 /// are somewhere else than before, and only they themselves can tell: where both ends of all that leads from
 /// one to the other move at once, and no other network stands, neither can reach the other to tell it. So,
 /// without streams, only the first host moves, and its device is only loaded anew if its ranks have shared
 /// memory, or are one.
 fn leaves_a_way(scenario: &Scenario, kind: Kind, place: Place) -> bool {
-    let host = match (kind, place) {
-        (Kind::DeviceFatal, Place::Hca { host, .. }) | (Kind::Renumber, Place::Port { host, .. }) => host,
-        // Completion queues of a whole device; who has lost one opens the device anew.
-        (Kind::CqOverflow, Place::RankHca { rank, .. }) => scenario.host_of(rank),
+    let host = match place {
+        _ if !kind.moves() => return true,
+        Place::Hca { host, .. } | Place::Port { host, .. } => host,
+        Place::RankHca { rank, .. } => scenario.host_of(rank),
         _ => return true,
     };
-    let rails = scenario.rails();
-    if rails.iter().any(|rail| matches!(rail, RailSpec::Stream { .. })) {
+    if scenario.has_stream() {
         return true;
     }
-    let together = scenario.ranks_per_host == 1 || rails.iter().any(|rail| matches!(rail, RailSpec::Shm {}));
+    let is_shared = scenario.rails().iter().any(|rail| matches!(rail, RailSpec::Shm {}));
+    let together = scenario.ranks_per_host == 1 || is_shared;
     host == 0 && (together || kind == Kind::Renumber)
 }
 

@@ -19,7 +19,7 @@
 //!
 //! If both ends of every path move at once, neither can report its new address. So without a stream rail only
 //! the first host draws `renumber`, and, if its ranks share memory or are one, `device-fatal` and
-//! `cq-overflow`.
+//! `cq-overflow`; and storms, which begin before all ranks have met, have none of the three.
 
 use rerail_core::config::{Multiplex, Striping};
 use toml::Value;
@@ -116,10 +116,9 @@ fn storm(scenario: &mut Scenario, rng: &mut Rng) {
     let with_kills = rng.one_in(8);
     // Before its first call a rank does not hear that a peer it never met has moved, unless by another
     // network.
-    let has_stream = scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Stream { .. }));
-    let moves = |kind: &Kind| matches!(kind, Kind::DeviceFatal | Kind::Renumber | Kind::CqOverflow);
+    let has_stream = scenario.rails.iter().any(is_stream);
     let breaks =
-        |kind: &Kind| kind.needs_recovery() && (*kind != Kind::Kill || with_kills) && (has_stream || !moves(kind));
+        |kind: &Kind| kind.needs_recovery() && (*kind != Kind::Kill || with_kills) && (has_stream || !kind.moves());
     let kinds: Vec<Kind> = random.kinds.iter().copied().filter(breaks).collect();
     if kinds.is_empty() {
         return;
@@ -136,17 +135,30 @@ fn storm(scenario: &mut Scenario, rng: &mut Rng) {
         scenario.verbs.segment_bytes = *rng.pick(&[512, 1000, 4096]).unwrap_or(&1000);
         scenario.workload.parameters.insert("large_percent".into(), Value::Integer(70));
         let administrative = scenario.hcas.len().saturating_sub(1) as u32;
-        for rail in &mut scenario.rails {
+        let mut rails = scenario.rails.clone();
+        for rail in &mut rails {
             if let RailSpec::Stream { hca, port } = *rail
                 && hca != administrative
             {
                 *rail = RailSpec::Hca { hca, port, path: 0 };
             }
         }
+        let stays: Vec<Kind> = match rails.iter().any(is_stream) {
+            true => random.kinds.clone(),
+            false => random.kinds.iter().copied().filter(|kind| !kind.moves()).collect(),
+        };
+        // A menu of nothing but what moves keeps its streams.
+        if !stays.is_empty() {
+            (random.kinds, scenario.rails) = (stays, rails);
+        }
     }
     if random_allows(scenario, Kind::DeviceFatal) && rng.one_in(3) {
         for_good(scenario, until_us, rng);
     }
+}
+
+fn is_stream(rail: &RailSpec) -> bool {
+    matches!(rail, RailSpec::Stream { .. })
 }
 
 fn random_allows(scenario: &Scenario, kind: Kind) -> bool {
@@ -160,7 +172,7 @@ fn for_good(scenario: &mut Scenario, until_us: u64, rng: &mut Rng) {
         scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Hca { hca, .. } if *hca == of))
     };
     let candidates: Vec<u32> = (0..scenario.hcas.len() as u32).filter(|hca| verbs(scenario, *hca)).collect();
-    let has_stream = scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Stream { .. }));
+    let has_stream = scenario.rails.iter().any(is_stream);
     if scenario.hosts < 2 || candidates.is_empty() || !has_stream {
         return;
     }
@@ -232,9 +244,11 @@ fn recovery(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.verbs.handshake_timeout = Span::from_millis(rng.within(5, 50));
     scenario.verbs.ack_timeout = rng.within(5, 10) as u8;
     scenario.limits.convergence = Span::from_millis(10_000);
-    // Longer than a rail waits for a goodbye to leave, and then for a device that does not give back what it
-    // has: a second each (`VerbsOptions::drain_time`).
-    scenario.limits.rest = Span::from_millis(2_500);
+    // Longer than all that comes behind a lost goodbye: the peer is called, from a new address, for
+    // `connect_timeout`; the last connection stands for ten times `redial_max` (G-10); its rail waits for the
+    // goodbye to leave, and its device may not give back what it has, for a second each
+    // (`VerbsOptions::drain_time`).
+    scenario.limits.rest = Span::from_millis(2_000 + 200 + 2_500);
 }
 
 /// Where processes are killed, who waits for one of them alone must hear of it within `limits.convergence`.
@@ -318,7 +332,7 @@ fn rails(scenario: &Scenario, rng: &mut Rng) -> Vec<RailSpec> {
 
 /// Where no stream leads anywhere, an administrative network: slow, and over a card of its own.
 fn administer(scenario: &mut Scenario) {
-    if scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Stream { .. })) {
+    if scenario.rails.iter().any(is_stream) {
         return;
     }
     let hca = scenario.hcas.len() as u32;
@@ -350,6 +364,19 @@ mod tests {
         assert_eq!((lossless.len(), all.len()), (11, 27));
         assert!(!all.contains(&Kind::Slow) && lossless.iter().all(|kind| all.contains(kind)));
         assert_eq!("slow".parse::<Menu>().map(|menu| menu.kinds()), Ok(vec![Kind::Slow]));
+    }
+
+    /// What moves before its peers have met it can be found only where a stream reports it.
+    #[test]
+    fn storms_move_rails_only_beside_a_stream() {
+        let (mut storms, mut moving) = (0, 0);
+        for world in (0..1000).map(|seed| world_of(seed, &Menu::All)) {
+            let Some(random) = world.random.as_ref().filter(|random| random.until.is_some()) else { continue };
+            let moves = random.kinds.iter().any(|kind| kind.moves());
+            assert!(!moves || world.has_stream(), "{}", world.about);
+            (storms, moving) = (storms + 1, moving + u32::from(moves));
+        }
+        assert!(storms > 300 && moving > 100, "{storms} storms, {moving} that move");
     }
 
     /// Every world is a legal scenario that survives being written and read, and worlds differ.

@@ -16,13 +16,18 @@ pub fn shrink(
     mut fails: impl FnMut(&Scenario) -> bool,
 ) -> (Scenario, u32) {
     let mut tries = 0;
+    let mut best = scenario.clone();
+    let explicit = Scenario { faults: scenario.schedule(seed), random: None, ..scenario.clone() };
+    let leaves_ways = explicit.leaves_ways();
     let mut attempt = |candidate: &Scenario| {
+        // A rank that cannot be found any more is another failure, and none of the core's.
+        if leaves_ways && !candidate.leaves_ways() {
+            return false;
+        }
         tries += 1;
         // What is kept must be readable as a file.
         tries <= tries_max && candidate.check().is_ok() && fails(candidate)
     };
-    let mut best = scenario.clone();
-    let explicit = Scenario { faults: scenario.schedule(seed), random: None, ..scenario.clone() };
     // The seed decides more than the schedule; where the failure hangs on that, the scenario stays as it was.
     if attempt(&explicit) {
         best = explicit;
@@ -70,18 +75,8 @@ const CUTS: &[Cut] = &[
         let ranks_per_host = scenario.ranks_per_host.checked_sub(1).filter(|ranks| *ranks > 0)?;
         Some(without_lost_places(Scenario { ranks_per_host, ..scenario.clone() }))
     },
-    |scenario| {
-        let mut rails = scenario.rails();
-        rails.pop();
-        (!rails.is_empty()).then(|| Scenario { rails, ..scenario.clone() })
-    },
-    |scenario| {
-        let mut rails = scenario.rails();
-        (rails.len() > 1).then(|| {
-            rails.remove(0);
-            Scenario { rails, ..scenario.clone() }
-        })
-    },
+    |scenario| without_rail(scenario, scenario.rails().len().checked_sub(1)?),
+    |scenario| without_rail(scenario, 0),
     |scenario| Some(Scenario { liar: Some(scenario.liar.as_ref()?.fewer_lies(0)?), ..scenario.clone() }),
     |scenario| Some(Scenario { liar: Some(scenario.liar.as_ref()?.fewer_lies(1)?), ..scenario.clone() }),
     |scenario| scenario.squeeze.then(|| Scenario { squeeze: false, ..scenario.clone() }),
@@ -93,6 +88,16 @@ const CUTS: &[Cut] = &[
         })
     },
 ];
+
+/// Without one of several rails; a stream stays where it is the only one that can report what has moved.
+fn without_rail(scenario: &Scenario, index: usize) -> Option<Scenario> {
+    let mut rails = scenario.rails();
+    rails.remove(index);
+    let smaller = Scenario { rails, ..scenario.clone() };
+    let moves = scenario.faults.iter().any(|at| at.fault.kind.moves());
+    let loses_stream = scenario.has_stream() && !smaller.has_stream();
+    (!smaller.rails.is_empty() && !(moves && loses_stream)).then_some(smaller)
+}
 
 /// Without the faults at places that are gone.
 fn without_lost_places(mut scenario: Scenario) -> Scenario {
@@ -111,6 +116,7 @@ fn half_of(scenario: &Scenario, parameter: &str) -> Option<Scenario> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::RailSpec;
 
     fn scenario(faults: &str) -> Scenario {
         let text = format!(
@@ -142,5 +148,39 @@ mod tests {
         assert!(tries < 100, "{tries} runs");
         let (same, tries) = shrink(&start, 1, 10, |_| false);
         assert_eq!((same, tries), (start, 10));
+    }
+
+    /// Where both ends of a rail move, what can report it stays: a stream, or shared memory within the first
+    /// host.
+    #[test]
+    fn no_rank_becomes_one_that_cannot_be_found() {
+        let rails = |kinds: &[&str]| {
+            let rail = |kind: &&str| match *kind {
+                "shm" => "[[rails]]\nkind = \"shm\"\n".to_owned(),
+                kind => format!("[[rails]]\nkind = \"{kind}\"\nhca = 0\nport = 0\n"),
+            };
+            kinds.iter().map(rail).collect::<String>()
+        };
+        let fault = "[[faults]]\nat = \"1us\"\nuntil = \"2us\"\nwhat = \"device-fatal\"\nwhere = \"host0.hca0\"\n";
+        let kinds = |scenario: &Scenario| {
+            let kind = |rail: &RailSpec| match rail {
+                RailSpec::Shm {} => "shm",
+                RailSpec::Stream { .. } => "stream",
+                RailSpec::Hca { .. } => "hca",
+            };
+            scenario.rails().iter().map(kind).collect::<Vec<_>>()
+        };
+        for (from, fault, to) in [
+            (["shm", "hca"], fault, ["shm"].as_slice()),
+            (["hca", "stream"], fault, &["stream"]),
+            (["stream", "hca"], fault, &["stream"]),
+            (["hca", "stream"], "", &["hca"]),
+        ] {
+            let start = scenario(&(rails(&from) + fault));
+            let (least, _) = shrink(&start, 1, 1000, |candidate| {
+                candidate.faults.len() == start.faults.len() && candidate.ranks_per_host == 3
+            });
+            assert_eq!(kinds(&least), to, "{from:?}");
+        }
     }
 }

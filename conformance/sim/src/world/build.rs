@@ -4,7 +4,7 @@ use std::fmt;
 
 use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
-use rerail_linux::driver::{Card, EngineOpening, StartError};
+use rerail_linux::driver::{Card, Engine, EngineOpening, StartError};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
 
@@ -141,6 +141,7 @@ impl World {
                 datagrams: Vec::new(),
             });
         }
+        let first_addresses = ranks.iter().map(|rank| addresses_of(&rank.engine)).collect();
         let mut world = World {
             undone: ranks.len(),
             wakes: Wakes::new(ranks.len()),
@@ -158,6 +159,7 @@ impl World {
             begun: vec![false; faults.len()],
             faults,
             ways: specs,
+            first_addresses,
             faults_left: 0,
             rng: Rng::new(seed, "world"),
             trace,
@@ -180,6 +182,11 @@ impl World {
             self.report.rail_bytes += rank.engine.rails().map(|rail| rail.counters.bytes_sent).sum::<u64>();
         }
     }
+}
+
+/// Where a rank is, on each of its rails but the loopback.
+pub(super) fn addresses_of(engine: &Engine) -> Vec<String> {
+    engine.rails().skip(1).map(|rail| rail.address.to_owned()).collect()
 }
 
 /// What a rank's polls of all its rails take beside the round itself.

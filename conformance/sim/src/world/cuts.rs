@@ -1,11 +1,12 @@
-//! Which ranks the world has left no way to each other.
+//! Which ranks the world has left no way to each other, or none to be found.
 
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 
 use super::World;
+use super::build::addresses_of;
 use super::fault::Kind;
 use super::place::Place;
-use crate::check::Cut;
+use crate::check::{Cut, Hidden};
 use crate::scenario::RailSpec;
 
 impl World {
@@ -26,6 +27,47 @@ impl World {
         });
         // The last of them; none, where one of them stands.
         ends.reduce(|one, other| Some(one?.max(other?))).flatten()
+    }
+
+    /// Ranks that are on no rail where they were at the start, and the ranks that nothing but such rails
+    /// leads to them from: these find them only by a message from them since.
+    pub fn hidden(&self) -> Vec<Hidden> {
+        let size = self.ranks.len() as u32;
+        let pairs =
+            (0..size).flat_map(|rank| (0..size).filter(move |from| *from != rank).map(move |from| [rank, from]));
+        let hidden = pairs.filter_map(|[rank, from]| {
+            let calls_sources = self.ranks[rank as usize].engine.endpoint().config().keepalive > Nanos(0);
+            Some(Hidden { rank, from, since: self.hidden_since(rank, from)?, calls_sources })
+        });
+        hidden.collect()
+    }
+
+    fn hidden_since(&self, rank: u32, from: u32) -> Option<Time> {
+        let host = self.wires.host_of(rank);
+        let now = addresses_of(&self.ranks[rank as usize].engine);
+        let was = &self.first_addresses[rank as usize];
+        let moves = self.ways.iter().zip(now.iter().zip(was)).filter_map(|(way, (now, was))| match *way {
+            RailSpec::Shm {} if host != self.wires.host_of(from) => None,
+            RailSpec::Shm {} | RailSpec::Stream { .. } => Some(None),
+            RailSpec::Hca { .. } if now == was => Some(None),
+            RailSpec::Hca { hca, .. } => Some(self.moves_since(host, hca)),
+        });
+        // The last of them; none, where one has not moved.
+        moves.reduce(|one, other| Some(one?.max(other?))).flatten()
+    }
+
+    /// When a device of a host, or a port of it, first had a fault after which it is elsewhere.
+    fn moves_since(&self, host: u32, hca: u32) -> Option<Time> {
+        let begun = self.faults.iter().zip(&self.begun).filter(|(_, begun)| **begun).map(|(at, _)| at);
+        let moving = begun.filter(|at| {
+            let there = match at.fault.place {
+                Place::Hca { host, hca } | Place::Port { host, hca, .. } => (host, hca),
+                Place::RankHca { rank, hca } => (self.wires.host_of(rank), hca),
+                _ => return false,
+            };
+            at.fault.kind.moves() && there == (host, hca)
+        });
+        moving.map(|at| at.at.time()).min()
     }
 
     /// When the first of two hosts lost a device for good.

@@ -193,6 +193,12 @@ impl Kind {
         }
     }
 
+    /// Whether rails have other addresses after it. (Completion queues are those of a whole device; a process
+    /// that has lost one opens the device anew.)
+    pub const fn moves(self) -> bool {
+        matches!(self, Kind::DeviceFatal | Kind::Renumber | Kind::CqOverflow)
+    }
+
     /// What it happens to.
     pub const fn target(self) -> Target {
         match self {

@@ -23,7 +23,7 @@
 //! | `build` | a scenario becomes hosts, wires, rails and engines |
 //! | `step` | a rank wakes, makes a round, tells its application |
 //! | `apply` | faults at their moments |
-//! | `cuts` | which ranks the world has left no way to each other |
+//! | `cuts` | which ranks the world has left no way to each other, or none to be found |
 //! | `topology` | hosts, buses, HCAs and subnets laid out on a net, and faults of wires |
 //! | `devices` | the fabric of software HCAs, and its faults |
 //! | `wires` | rings and wires together, as the loop sees them |
@@ -100,6 +100,8 @@ pub struct World {
     faults: Vec<FaultAt>,
     /// Rails of every rank.
     ways: Vec<RailSpec>,
+    /// The address of each rank on each of them, as published at the start.
+    first_addresses: Vec<Vec<String>>,
     /// Faults of `faults` that are not healed, by index.
     active: Vec<bool>,
     /// Those that have happened.

@@ -285,6 +285,39 @@ fn who_is_silent_is_asked() {
     assert_eq!(questions(&mut lone).len(), 2);
 }
 
+/// F-11, F-13: a post that never ends is found out, however often the peer is asked for a sign of life
+/// meanwhile, on its rail and on another, and answers: no question replaces one whose answer has still to
+/// prove something.
+#[test]
+fn signs_of_life_hide_no_post_that_never_ends() {
+    for (keepalive, rails) in [(1_000_000, 1), (4_000_000, 1), (4_000_000, 2), (20_000_000, 2)] {
+        let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(keepalive), ..small() };
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP; 2][..rails]);
+        lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
+        lone.busy = true;
+        lone.send(1, 10);
+        lone.sent();
+        lone.busy = false;
+        lone.acks[0] = 1;
+        while lone.now < 60_000_000 && lone.closed.is_empty() {
+            lone.now += 500_000;
+            for (rail, nonce) in questions(&mut lone) {
+                lone.feed_on(rail, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
+            }
+        }
+        assert_eq!(lone.closed, [RailId(0)], "asked every {keepalive} ns over {rails} rails");
+        lone.closed.clear();
+        while lone.now < 120_000_000 {
+            lone.now += 500_000;
+            for (rail, nonce) in questions(&mut lone) {
+                lone.feed_on(rail, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
+            }
+        }
+        assert_eq!(lone.closed, []);
+    }
+}
+
 /// F-13: with a `keepalive` far shorter than it makes sense a peer that answers at once is asked on its two
 /// rails 10,000 times a second all in all, not 20,000 times 1,000; neither a connection that comes back nor
 /// setting the time anew brings the next question forward.

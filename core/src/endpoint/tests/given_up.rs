@@ -4,6 +4,42 @@ use super::lone::Lone;
 use super::recovery::{connect, down, region, up};
 use super::*;
 
+/// F-9: a connection that is ready ends the time without one, also where another rail fails before our
+/// CONNECT is out on it. The next time without one begins anew.
+#[test]
+fn a_peer_that_is_reached_again_is_not_given_up() {
+    let config = Config { recovery_timeout: Nanos(50_000_000), keepalive: Nanos(0), ..small() };
+    let mut own = Region::of(&config);
+    let mut lone = Lone::connected(&mut own, &config, &[TCP, TCP]);
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.sent();
+    down(&mut lone, 0, RailFault::TimedOut);
+    lone.sent();
+    lone.now = 1_000_000;
+    up(&mut lone, 0);
+    lone.feed(connect(0, 2), 0);
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.sent();
+    assert!(lone.endpoint.rail_health(PeerId(1), RailId(0)).is_some_and(|rail| rail.state == RailState::Up));
+    for now in [49_000_000, 50_000_000, 51_000_000, 60_000_000] {
+        lone.now = now;
+        lone.endpoint.handle_timeout(Time(lone.now));
+        lone.sent();
+        assert_eq!(lone.endpoint.poll_event(), None, "a rail is ready");
+    }
+    down(&mut lone, 0, RailFault::TimedOut);
+    for (now, is_lost) in [(109_999_999, false), (110_000_000, true)] {
+        while let Some(due) = lone.endpoint.next_timeout().filter(|due| due.0 <= now) {
+            lone.now = due.0.max(lone.now);
+            lone.endpoint.handle_timeout(due.max(Time(lone.now)));
+            lone.sent();
+        }
+        lone.now = now;
+        let is_over = matches!(lone.endpoint.poll_event(), Some(Event::PeerLost { .. }));
+        assert_eq!(is_over, is_lost, "at {now} ns");
+    }
+}
+
 /// F-9: a peer that no rail reaches for too long is lost, with what was tried; so it is at once when it is
 /// known to be gone, or when a rail fails that fails with the process alone. F-10: without recovery at the
 /// first failure.

@@ -177,6 +177,71 @@ fn a_silent_caller_is_hung_up() {
     assert!(lone.endpoint.t.channels.is_empty());
 }
 
+/// Rails dialled and rails ended now.
+fn dialled_and_ended(lone: &mut Lone<'_>) -> (Vec<u8>, Vec<u8>) {
+    lone.endpoint.handle_timeout(Time(lone.now));
+    let (mut dialled, mut ended, mut actions) = (Vec::new(), Vec::new(), heapless::Vec::new());
+    while lone.endpoint.poll_actions(Time(lone.now), &mut actions) > 0 {
+        for action in actions.drain(..) {
+            match action {
+                Action::Connect { rail, .. } => dialled.push(rail.0),
+                Action::Sever { rail, .. } | Action::Disconnect { rail, .. } => ended.push(rail.0),
+                Action::Post(post) => lone.endpoint.handle_completion(Time(lone.now), post.id, PostStatus::Done),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    (dialled, ended)
+}
+
+/// F-11, G-10: two rails have moved. One comes up, and the peer sends nothing on it: that connection is ended
+/// after ten of the longest pauses, no sooner and no later for what the other rail does, and made again. The
+/// other is dialled for `connect_timeout` from its move on.
+#[test]
+fn a_silent_connection_ends_by_itself_while_others_are_dialled() {
+    let (redial_max, connect_timeout) = (config().redial_max.0, config().connect_timeout.0);
+    let patience = redial_max * 10;
+    assert!(connect_timeout > 3 * patience);
+    let mut own = Region::of(&config());
+    let mut lone = unheard(&mut own, 2);
+    moves(&mut lone, 0, "a:1");
+    assert_eq!(dialled_and_ended(&mut lone), (vec![0], vec![]));
+    up(&mut lone, 0);
+    assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]));
+    lone.now = patience / 2;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    moves(&mut lone, 1, "b:1");
+    let moved = lone.now;
+    assert_eq!(dialled_and_ended(&mut lone), (vec![1], vec![]));
+    down(&mut lone, 1);
+    lone.now = patience - 1;
+    assert_eq!(dialled_and_ended(&mut lone), (vec![1], vec![]));
+    lone.now = patience;
+    assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![0]));
+    lone.now += redial_max;
+    assert_eq!(dialled_and_ended(&mut lone), (vec![0], vec![]));
+    up(&mut lone, 0);
+    down(&mut lone, 1);
+    assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]));
+    // The second silent connection ends, too; the other rail is dialled on.
+    lone.now += patience;
+    assert_eq!(dialled_and_ended(&mut lone), (vec![1], vec![0]));
+    lone.now += redial_max;
+    assert_eq!(dialled_and_ended(&mut lone), (vec![0], vec![]));
+    down(&mut lone, 0);
+    down(&mut lone, 1);
+    lone.now = moved + connect_timeout - 1;
+    assert_eq!(dialled_and_ended(&mut lone), (vec![0, 1], vec![]));
+    // A connection that is made in time says its goodbye after that.
+    up(&mut lone, 1);
+    lone.now = moved + connect_timeout;
+    assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![0]));
+    lone.feed_on(1, connect(1), 0, |_| {});
+    assert_eq!(said(&mut lone), (vec![], vec![1]));
+    assert_eq!(lone.closed, [RailId(1)]);
+    assert!(lone.endpoint.t.channels.is_empty());
+}
+
 /// F-12: the address of the first rail is told as that of any other: now, and over one that stands later;
 /// over as many as there are; and not behind the goodbye (G-7).
 #[test]

@@ -541,6 +541,51 @@ fn keys_that_are_of_no_use() {
     }
 }
 
+/// a refusal ends an announced message alone: one that is with the peer already, or on its way as
+/// data or by writes, is not refused any more.
+#[test]
+fn only_an_announced_message_can_be_refused() {
+    let refused =
+        |operation| Body::Fin(Fin { operation, count: 1, refused: Some(Refusal::Cancelled), ..Fin::default() });
+    for (bytes, facts, keys) in [(10, TCP, false), (3000, TCP, false), (3000, PUT, true)] {
+        let mut region = region();
+        let mut lone = Lone::connected(&mut region, &small(), &[facts]);
+        let send = Send {
+            peer: PeerId(1),
+            segments: &seg(0, bytes),
+            level: Level::Placed,
+            cookie: Cookie(1),
+            ..Send::default()
+        };
+        lone.endpoint.send(Time(0), &send).unwrap();
+        let operation = match lone.sent_one().body {
+            Body::Eager(head) => head.operation,
+            Body::Rts(rts) => {
+                let operation = rts.head.operation;
+                let key = RemoteKey { rail: PEER_RAIL, connection: 1, key: 7, address: 0 };
+                let keys = keys.then_some(key).into_iter().collect();
+                lone.feed(Body::Cts(Cts { operation, target: 88, granted_bytes: bytes, keys, round: 0 }), 0);
+                lone.busy = true;
+                lone.sent();
+                operation
+            }
+            other => panic!("{other:?}"),
+        };
+        let before = lone.endpoint.stats().stale_dropped;
+        lone.feed(refused(operation), 0);
+        for id in core::mem::take(&mut lone.held) {
+            lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
+        }
+        lone.busy = false;
+        lone.sent();
+        assert_eq!(lone.endpoint.stats().stale_dropped, before + 1, "{bytes} bytes");
+        assert_eq!(lone.completed(), BTreeMap::new());
+        lone.feed(Body::Fin(Fin { operation, count: 1, placed_bytes: bytes, ..Fin::default() }), 0);
+        lone.sent();
+        assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(bytes));
+    }
+}
+
 /// a refusal that names a message ends it, and what comes for it after that, or for nothing,
 /// changes nothing.
 #[test]

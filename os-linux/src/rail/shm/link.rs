@@ -272,8 +272,8 @@ impl Link {
         self.inbound.news()
     }
 
-    /// Takes the message that is due, if it is a short one and `take` takes it, which gets the payload; and if
-    /// it is not in the annex, where `ANNEX` is not set. `false`: there is none, or it is for others.
+    /// Takes the message that is due, if it is a short one and `take` takes it, which gets the payload; and
+    /// if it is not in the annex, where `ANNEX` is not set. `false`: there is none, or it is for others.
     #[inline(always)]
     pub fn take_one<const ANNEX: bool>(
         &mut self,

@@ -332,8 +332,8 @@ impl ShmRail {
         self.links.iter().position(Link::has_news)
     }
 
-    /// Takes one message out of a ring, if it is a short one that `take` takes; and if it is not in the annex,
-    /// where `ANNEX` is not set. `take` gets the payload, which can be read until it returns.
+    /// Takes one message out of a ring, if it is a short one that `take` takes; and if it is not in the
+    /// annex, where `ANNEX` is not set. `take` gets the payload, which can be read until it returns.
     #[inline(always)]
     pub(crate) fn take_one<const ANNEX: bool>(
         &mut self,
@@ -346,7 +346,8 @@ impl ShmRail {
         }
     }
 
-    /// The link to a peer, if a short message of `len` bytes can go there now, with or without immediate data.
+    /// The link to a peer, if a short message of `len` bytes can go there now, with or without immediate
+    /// data.
     #[inline(always)]
     pub(crate) fn short_link(
         &mut self,

@@ -191,6 +191,7 @@ impl Job for Random {
             quiet: matches!(ended, Ended::Stuck { idle: true, .. }),
             crash,
             cuts: world.cuts(),
+            hidden: world.hidden(),
             // Only a world that has come to rest has given everything back.
             tables: if rested { tables.collect() } else { Vec::new() },
             objects: if rested { ending::objects(&view, waited_for) } else { Vec::new() },

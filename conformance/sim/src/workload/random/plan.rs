@@ -416,6 +416,12 @@ impl Plan {
         self.scratch_at() + SCRATCH_BYTES
     }
 
+    /// The largest message that a rank receives by claiming it.
+    pub fn claimed_bytes_max(&self, rank: u32) -> u64 {
+        let claimed = self.classes.iter().filter(|class| class.destination == rank && class.manner == Manner::Claimed);
+        claimed.map(|class| class.capacity).max().unwrap_or(0)
+    }
+
     /// Bytes of buffers that a rank's receives need at once, with room for guards and gaps.
     pub fn receive_bytes(&self, rank: u32) -> u64 {
         let mut by_turn = BTreeMap::new();

@@ -131,7 +131,10 @@ impl Player {
         // A liar announces any length.
         let is_liar = self.shared.borrow().ledger.is_liar(found.peer.0);
         let bytes = if is_liar { found.bytes.min(LIARS_BYTES_MAX) } else { found.bytes };
-        let Some(extents) = self.pieces(cx, true, bytes, false) else { return Claimed::Full };
+        let pieces = self.pieces(cx, true, bytes, false);
+        let Some(extents) = pieces.or_else(|| Some(vec![self.take_reserve(cx, bytes)?])) else {
+            return Claimed::Full;
+        };
         self.blank(cx, &extents);
         if !self.shared.borrow_mut().ledger.probed(self.rank, cx.now, selector, &found) {
             self.failed = true;

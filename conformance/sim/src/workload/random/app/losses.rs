@@ -55,7 +55,8 @@ impl Player {
                 self.take_back(cx, request);
             }
         }
-        self.sweep(cx);
+        // What is open gives its buffers back: there will be room for what lies about still.
+        self.is_unswept = self.sweep(cx) && !self.open.is_empty();
         let shared = self.shared.borrow();
         let coming = |class: &usize| {
             let class = &shared.plan.classes[*class];
@@ -70,8 +71,8 @@ impl Player {
 
     /// Receives what lies about unasked: messages of lost peers, whose receives were taken back; and those of
     /// other peers whose receives went to messages of a lost one, once all receives that they could be for
-    /// are posted.
-    fn sweep(&mut self, cx: &mut Cx<'_>) {
+    /// are posted. True: there was no room for one.
+    fn sweep(&mut self, cx: &mut Cx<'_>) -> bool {
         let size = self.shared.borrow().plan.size;
         let lost = |peer: &u32| self.shared.borrow().is_gone(self.rank, *peer);
         let mut sources: Vec<Option<PeerId>> = (0..size).filter(lost).map(|peer| Some(PeerId(peer))).collect();
@@ -91,9 +92,17 @@ impl Player {
             let tags = (0..=self.turn).flat_map(posted_tags);
             unasked.extend(tags.map(|tag| Selector { source: None, tag }));
         }
+        let mut is_full = false;
         for selector in unasked {
-            while self.claim_one(cx, selector, None) == Claimed::One {}
+            let last = loop {
+                match self.claim_one(cx, selector, None) {
+                    Claimed::One => {}
+                    last => break last,
+                }
+            };
+            is_full |= last == Claimed::Full;
         }
+        is_full
     }
 }
 
@@ -109,15 +118,17 @@ impl Shared {
     }
 
     /// Whether a rank knows that a peer is gone: the transport has reported it. Of a process that it has
-    /// never had to do with and names in no request, nothing can tell it; there it knows what a launcher
-    /// would say.
+    /// never had to do with and names in no request, nothing can tell it that it was killed, or has given
+    /// this rank up; there it knows what a launcher would say.
     pub(super) fn is_gone(&self, rank: u32, peer: u32) -> bool {
         let is_unmet = || !self.met.contains(&(rank, peer));
         let book = self.ledger.book(rank);
         // A liar may say goodbye in mid-flow; an honest peer closes when nothing is left, and what then is
         // left is lost.
         let has_left = || self.ledger.is_liar(peer) && book.closed.contains(&peer);
-        book.losses.iter().any(|loss| loss.peer == peer) || has_left() || self.is_killed(peer) && is_unmet()
+        let has_given_up = || self.ledger.book(peer).losses.iter().any(|loss| loss.peer == rank);
+        let is_lost = book.losses.iter().any(|loss| loss.peer == peer) || has_left();
+        is_lost || (self.is_killed(peer) || has_given_up()) && is_unmet()
     }
 
     /// Whether a process is gone that a rank has had to do with, and has not closed, and the transport has

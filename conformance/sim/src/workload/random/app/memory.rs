@@ -29,7 +29,10 @@ impl Player {
     pub(super) fn lay_out(&mut self, cx: &mut Cx<'_>) {
         let shared = &mut *self.shared.borrow_mut();
         let plan = &shared.plan;
-        let bytes = [plan.window_bytes(), plan.receive_bytes(self.rank), send_bytes(plan, self.rank)];
+        // A claimed message that found no room between the buffers of posted receives would wait for these,
+        // and they for what its sender sends behind it.
+        let reserve = Arena::reserve_for(plan.claimed_bytes_max(self.rank));
+        let bytes = [plan.window_bytes(), plan.receive_bytes(self.rank) + reserve, send_bytes(plan, self.rank)];
         let regions: Vec<RegionId> = bytes.iter().filter_map(|bytes| cx.engine.alloc(*bytes as usize).ok()).collect();
         let [window, receive, send] = regions[..] else {
             panic!("the machine has no {bytes:?} bytes for a rank");
@@ -44,7 +47,7 @@ impl Player {
         let at = MemRef { region: window, offset: 0 };
         let window_of = Window { at, len: plan.window_bytes(), access, key: WindowSort::All.key(self.rank) };
         cx.engine.expose(&window_of).expect("a table for windows");
-        let receive = (receive, Arena::new(cx.engine.bytes_mut(receive).expect("just made")));
+        let receive = (receive, Arena::with_reserve(cx.engine.bytes_mut(receive).expect("just made"), reserve));
         let send = (send, Arena::new(cx.engine.bytes_mut(send).expect("just made")));
         let temporary = cx.engine.config().windows_max >= WINDOWS;
         let temporary = temporary.then(|| cx.engine.alloc(TEMPORARY_BYTES as usize).ok()).flatten();
@@ -96,6 +99,21 @@ impl Player {
         let memory = shared.ranks[self.rank as usize].as_mut()?;
         let (region, arena) = if receiving { &mut memory.receive } else { &mut memory.send };
         match arena.take(cx.engine.bytes(*region)?, len, skew, owner) {
+            Ok(extent) => extent,
+            Err(scar) => {
+                ghost(&mut shared.ledger, self.rank, cx.now, scar);
+                self.failed = true;
+                None
+            }
+        }
+    }
+
+    /// A receive buffer out of what is kept for claimed messages; `None`: another one has it.
+    pub(super) fn take_reserve(&mut self, cx: &mut Cx<'_>, len: u64) -> Option<Extent> {
+        let owner = self.shared.borrow().ledger.next_request(self.rank);
+        let shared = &mut *self.shared.borrow_mut();
+        let (region, arena) = &mut shared.ranks[self.rank as usize].as_mut()?.receive;
+        match arena.take_reserve(cx.engine.bytes(*region)?, len, 0, owner) {
             Ok(extent) => extent,
             Err(scar) => {
                 ghost(&mut shared.ledger, self.rank, cx.now, scar);

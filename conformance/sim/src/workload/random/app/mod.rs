@@ -150,6 +150,8 @@ pub struct Player {
     temporary: Option<WindowId>,
     /// Processes are gone of which this rank must hear.
     waits_for_news: bool,
+    /// After losses: messages lie about that there was no room for.
+    is_unswept: bool,
     failed: bool,
 }
 
@@ -193,6 +195,7 @@ impl Player {
             retracted: BTreeSet::new(),
             temporary: None,
             waits_for_news: false,
+            is_unswept: false,
             failed: false,
         }
     }
@@ -307,7 +310,9 @@ impl Player {
         match event {
             Event::Completed(completion) => self.completed(cx, &completion),
             Event::PeerUp { peer } => {
-                self.shared.borrow_mut().met.insert((self.rank, peer.0));
+                let shared = &mut *self.shared.borrow_mut();
+                shared.met.insert((self.rank, peer.0));
+                shared.ledger.peer_up(self.rank, peer.0);
             }
             Event::PeerClosed { peer } => self.shared.borrow_mut().ledger.peer_closed(self.rank, peer.0),
             Event::PeerLost { peer, why } => {
@@ -430,6 +435,7 @@ impl App for Player {
                 && self.receives.iter().all(|(_, _, left)| *left == 0)
                 && self.claims_left == 0
                 && !self.waits_for_news
+                && !self.is_unswept
                 && self.held.is_none()
                 && self.awaited == 0
     }
