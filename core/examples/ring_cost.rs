@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use rerail_core::shm::RingConfig;
 use rerail_core::shm::harness::Both;
-use rerail_core::wire::Short;
+use rerail_core::wire::{Counts, Short};
 
 #[inline(never)]
 fn at_push(both: &mut Both, short: &Short, payload: &[u8]) -> bool {
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         assert!(!at_idle(black_box(&both)));
         assert!(at_push(&mut both, black_box(&short), black_box(&payload)), "an empty ring has room");
         let found = at_pop(&mut both, black_box(&mut into)).expect("it was pushed");
-        assert_eq!(found, u64::from(short.psn) ^ short.tag ^ short.immediate);
+        assert_eq!(found, short.counts.bits() ^ short.tag ^ short.immediate);
     }
     println!("{count} messages of {bytes} bytes: {:.1} ns each", start.elapsed().as_nanos() as f64 / count as f64);
     ExitCode::SUCCESS

@@ -105,7 +105,7 @@ enum Stage {
     Accepting(Acceptor),
     /// Both have proved themselves; our ring is on its way, theirs is due. The flag is what we said of the
     /// barrier, the seal the one that we named.
-    Sharing(Inbound, bool, Seal),
+    Sharing(Box<Inbound>, bool, Seal),
     /// It went on or failed.
     Over,
 }
@@ -260,7 +260,7 @@ impl Opening {
         let seal = Seal::new().map_err(|errno| Failure::System(errno.raw_os_error()))?;
         let share = Share::of(ring, barrier, &seal);
         socket::send(&self.socket, share.as_bytes(), Some(memory.as_fd())).map_err(|_| Failure::Closed)?;
-        self.stage = Stage::Sharing(inbound, barrier, seal);
+        self.stage = Stage::Sharing(Box::new(inbound), barrier, seal);
         Ok(())
     }
 
