@@ -4,8 +4,8 @@ use super::lone::Lone;
 use super::recovery::{connect, down, region, up};
 use super::*;
 
-/// F-9: a connection that is ready ends the time without one, also where another rail fails before our CONNECT
-/// is out on it. The next time without one begins anew.
+/// F-9: a connection that is ready ends the time without one, also where another rail fails before our
+/// CONNECT is out on it. The next time without one begins anew.
 #[test]
 fn a_peer_that_is_reached_again_is_not_given_up() {
     let config = Config { recovery_timeout: Nanos(50_000_000), keepalive: Nanos(0), ..small() };

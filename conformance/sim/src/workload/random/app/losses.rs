@@ -118,8 +118,8 @@ impl Shared {
     }
 
     /// Whether a rank knows that a peer is gone: the transport has reported it. Of a process that it has
-    /// never had to do with and names in no request, nothing can tell it that it was killed, or has given this
-    /// rank up; there it knows what a launcher would say.
+    /// never had to do with and names in no request, nothing can tell it that it was killed, or has given
+    /// this rank up; there it knows what a launcher would say.
     pub(super) fn is_gone(&self, rank: u32, peer: u32) -> bool {
         let is_unmet = || !self.met.contains(&(rank, peer));
         let book = self.ledger.book(rank);

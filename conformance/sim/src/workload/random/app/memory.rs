@@ -29,8 +29,8 @@ impl Player {
     pub(super) fn lay_out(&mut self, cx: &mut Cx<'_>) {
         let shared = &mut *self.shared.borrow_mut();
         let plan = &shared.plan;
-        // A claimed message that found no room between the buffers of posted receives would wait for these, and
-        // they for what its sender sends behind it.
+        // A claimed message that found no room between the buffers of posted receives would wait for these,
+        // and they for what its sender sends behind it.
         let reserve = Arena::reserve_for(plan.claimed_bytes_max(self.rank));
         let bytes = [plan.window_bytes(), plan.receive_bytes(self.rank) + reserve, send_bytes(plan, self.rank)];
         let regions: Vec<RegionId> = bytes.iter().filter_map(|bytes| cx.engine.alloc(*bytes as usize).ok()).collect();
