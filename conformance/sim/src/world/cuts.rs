@@ -29,8 +29,8 @@ impl World {
         ends.reduce(|one, other| Some(one?.max(other?))).flatten()
     }
 
-    /// Ranks that are on no rail where they were at the start, and the ranks that nothing but such rails
-    /// leads to them from: these find them only by a message from them since.
+    /// Ranks that are on no rail where they were at the start, and the ranks from which nothing but such
+    /// rails leads to them: these find them only by a message from them since.
     pub fn hidden(&self) -> Vec<Hidden> {
         let size = self.ranks.len() as u32;
         let pairs =

@@ -329,7 +329,7 @@ impl Opening {
                     true => Reach::probe(&self.socket, address, value),
                     false => Reach::none(Denied::Off),
                 };
-                let rings = Rings { inbound, outbound, barrier };
+                let rings = Rings { inbound: *inbound, outbound, barrier };
                 Ok(Some(Progress::Open(Box::new(Opened { rings, seal, reach }))))
             }
             _ => Err(Failure::Corrupt),
