@@ -96,7 +96,7 @@ fn without_rail(scenario: &Scenario, index: usize) -> Option<Scenario> {
     let smaller = Scenario { rails, ..scenario.clone() };
     let moves = scenario.faults.iter().any(|at| at.fault.kind.moves());
     let loses_stream = scenario.has_stream() && !smaller.has_stream();
-    (!smaller.rails.is_empty() && !(moves && loses_stream)).then_some(smaller)
+    (!smaller.rails.is_empty() && (!moves || !loses_stream)).then_some(smaller)
 }
 
 /// Without the faults at places that are gone.
