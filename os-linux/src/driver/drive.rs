@@ -57,7 +57,7 @@ impl Engine {
         let Engine { rails, core, memory, scratch, quick_rails, others_moved, .. } = self;
         let mut done = 0;
         *others_moved = false;
-        for (slot, rail) in rails.iter_mut() {
+        rails.for_each(|slot, rail| {
             let Slot { id, registrations, .. } = slot;
             let whereabouts = &mut scratch.whereabouts;
             let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, whereabouts };
@@ -67,7 +67,7 @@ impl Engine {
             if sink.moved {
                 announce(core, slot, rail);
             }
-        }
+        });
         if !scratch.whereabouts.is_empty() {
             // Before anything is dialled (F-12).
             for Whereabouts { peer, rail, at } in scratch.whereabouts.drain(..) {

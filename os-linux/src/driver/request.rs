@@ -15,6 +15,7 @@ use rerail_core::time::Time;
 
 use super::drive::resolve;
 use super::{Engine, MemoryError, RequestError, WindowError};
+use crate::memory::Memory;
 use crate::rail::Piece;
 
 /// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the
@@ -119,25 +120,16 @@ impl Engine {
 
     #[inline(always)]
     fn try_short(&mut self, send: &Send<'_>) -> Option<OpId> {
-        let (from, len) = self.sole_piece(send.segments)?;
         // The core opens its short way for this rail only, if there is one.
-        let (link, counters) = self.rails.shm.as_mut()?.short_link(send.peer, len, send.immediate.is_some())?;
+        let rail = self.rails.shm.as_mut()?;
+        let (from, len) = sole_piece(&self.memory, send.segments)?;
+        let (link, counters) = rail.short_link(send.peer, len, send.immediate.is_some())?;
         let (_, short, operation) = self.core.send_short(send, len)?;
         // SAFETY: the link has just said that there is room, the core's message is as long as the piece, and
         // that was resolved within its region, or is empty; nobody refers to the bytes of a region while the
         // transport is borrowed mutably.
         unsafe { link.post_short(&short, from, counters) };
         Some(operation)
-    }
-
-    /// Where a payload of one piece is, or of none.
-    #[inline(always)]
-    fn sole_piece(&self, segments: &[Seg]) -> Option<(*const u8, u64)> {
-        match segments {
-            [seg] => Some((self.memory.start_of(seg)?.cast_const(), seg.len)),
-            [] => Some((std::ptr::null(), 0)),
-            _ => None,
-        }
     }
 
     /// The short way is closed, or its credits are used up: opens it if it can be. Or its rail is one that is
@@ -151,7 +143,7 @@ impl Engine {
         if self.rails.shm.is_some() {
             return if self.core.open_short(send.peer) { self.try_short(send) } else { None };
         }
-        let (from, len) = self.sole_piece(send.segments)?;
+        let (from, len) = sole_piece(&self.memory, send.segments)?;
         let (rail, short, operation) = match self.core.send_short(send, len) {
             Some(sent) => sent,
             None if self.core.open_short(send.peer) => self.core.send_short(send, len)?,
@@ -346,5 +338,15 @@ impl Engine {
 
     fn check(&self, segments: &[Seg]) -> Result<(), MemoryError> {
         segments.iter().try_for_each(|seg| self.memory.check(seg))
+    }
+}
+
+/// Where a payload of one piece is, or of none.
+#[inline(always)]
+fn sole_piece(memory: &Memory, segments: &[Seg]) -> Option<(*const u8, u64)> {
+    match segments {
+        [seg] => Some((memory.start_of(seg)?.cast_const(), seg.len)),
+        [] => Some((std::ptr::null(), 0)),
+        _ => None,
     }
 }

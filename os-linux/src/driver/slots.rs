@@ -60,10 +60,9 @@ impl Rails {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Slot, &dyn Rail)> {
-        let shm = self.shm.as_deref();
-        self.slots.iter().filter_map(move |(slot, rail)| match rail {
+        self.slots.iter().filter_map(|(slot, rail)| match rail {
             Some(rail) => Some((slot, &**rail)),
-            None => Some((slot, shm? as &dyn Rail)),
+            None => Some((slot, self.shm.as_deref()? as &dyn Rail)),
         })
     }
 
@@ -75,6 +74,16 @@ impl Rails {
         })
     }
 
+    /// Does something with each: for fewer instructions than [`iter_mut`](Self::iter_mut).
+    #[inline(always)]
+    pub(super) fn for_each(&mut self, mut act: impl FnMut(&mut Slot, &mut dyn Rail)) {
+        for (slot, rail) in &mut self.slots {
+            if let Some(rail) = either(rail, &mut self.shm) {
+                act(slot, rail);
+            }
+        }
+    }
+
     pub(super) fn get(&self, id: RailId) -> Option<&dyn Rail> {
         match &self.slots.get(usize::from(id.0))?.1 {
             Some(rail) => Some(&**rail),
@@ -82,11 +91,18 @@ impl Rails {
         }
     }
 
+    #[inline(always)]
     pub(super) fn get_mut(&mut self, id: RailId) -> Option<(&mut Slot, &mut dyn Rail)> {
         let (slot, rail) = self.slots.get_mut(usize::from(id.0))?;
-        match rail {
-            Some(rail) => Some((slot, &mut **rail)),
-            None => Some((slot, self.shm.as_deref_mut()?)),
-        }
+        Some((slot, either(rail, &mut self.shm)?))
+    }
+}
+
+/// The rail of a slot.
+#[inline(always)]
+fn either<'a>(rail: &'a mut Option<Box<dyn Rail>>, shm: &'a mut Option<Box<ShmRail>>) -> Option<&'a mut dyn Rail> {
+    match rail {
+        Some(rail) => Some(&mut **rail),
+        None => Some(&mut **shm.as_mut()?),
     }
 }
