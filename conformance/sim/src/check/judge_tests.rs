@@ -482,7 +482,7 @@ fn peers_are_lost_only_where_nothing_leads_to_them_and_take_only_their_own_along
         early.cancel(1, request);
         let at = early.time();
         early.ledger.peer_lost(0, at, 1, why());
-        early.tell(1, request, Err(OpError::Cancelled), &[0; 16]);
+        early.tell(1, request, Err(OpError::Cancelled), &[BLANK; 16]);
         early
     };
     assert!(!excused(&early(false), hidden(1, 0, Time(0))), "it calls to send");
