@@ -479,10 +479,9 @@ fn peers_are_lost_only_where_nothing_leads_to_them_and_take_only_their_own_along
             true => early.recv(1, tagged(Some(0), 5, 0)),
             false => early.send_at(1, 0, Some(5), 16, Level::Reusable).1,
         };
-        early.cancel(1, request);
         let at = early.time();
         early.ledger.peer_lost(0, at, 1, why());
-        early.tell(1, request, Err(OpError::Cancelled), &[BLANK; 16]);
+        early.cancel(1, request);
         early
     };
     assert!(!excused(&early(false), hidden(1, 0, Time(0))), "it calls to send");
