@@ -2,7 +2,7 @@
 //! `conformance/scripts/short.sh`, which counts the instructions of the functions `counted_*`: two ranks in
 //! one thread take turns in a time of their own, over the real rings. One message there is what one rank does
 //! in one round trip: it posts a receive, sends, takes one message, takes its completion, and makes one round
-//! that finds nothing; in every 13th the whole round is made.
+//! that finds nothing; in every 8th it looks at other rings, and in every 13th the whole round is made.
 //!
 //! ```text
 //! short_cost CASE COUNT
@@ -39,6 +39,9 @@ const FIRST: u32 = 600;
 /// Messages to a whole round of both: `Transport` makes one every 8 us, in which there are some 13 round
 /// trips.
 const WHOLE: u32 = 26;
+/// Messages, both ways, to a look at the other rings: `Transport` looks after every eighth round that found a
+/// message.
+const REST: u32 = 16;
 const TAG: u64 = 7;
 /// Bits that MPI libraries put into every receive's mask (of MPICH: the protocol's).
 const MASK: u64 = 0xf << 60;
@@ -79,6 +82,7 @@ fn places() -> Outcome<()> {
         ("send", counted_send as *const ()),
         ("news", counted_news as *const ()),
         ("poll", counted_poll as *const ()),
+        ("rest", counted_rest as *const ()),
         ("whole", counted_whole as *const ()),
     ];
     places.iter().for_each(|(name, place)| println!("{name} {:08x}", place.addr()));
@@ -104,6 +108,12 @@ fn counted_news(engine: &mut Engine, now: Time) -> usize {
 #[inline(never)]
 fn counted_poll(engine: &mut Engine) -> Option<Cookie> {
     engine.poll_short().map(|done| done.cookie)
+}
+
+/// Whether other rings have something, now and then.
+#[inline(never)]
+fn counted_rest(engine: &mut Engine, now: Time) -> usize {
+    engine.rest(now)
 }
 
 /// The whole round, now and then.
@@ -251,6 +261,9 @@ impl Pair {
                 return Err("the message is not here".into());
             }
             counted_news(&mut self.engines[from], now);
+            if n % REST < 2 {
+                counted_rest(&mut self.engines[to], now);
+            }
             if n % WHOLE == 0 {
                 counted_whole(&mut self.engines[0], now);
                 counted_whole(&mut self.engines[1], now);

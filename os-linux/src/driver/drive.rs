@@ -96,6 +96,16 @@ impl Engine {
         }
     }
 
+    /// Takes what has come over the other rings, and sees to all else that a ring which is never empty may keep
+    /// from being done: to be called after a few rounds of [`news`](Self::news) that found messages.
+    #[inline]
+    pub fn rest(&mut self, now: Time) -> usize {
+        match &self.rails.shm {
+            Some(rail) if rail.has_more() => self.take_rest(now, false),
+            _ => 0,
+        }
+    }
+
     /// Takes the message that is due on a link. That of a channel whose line is open, for a plain receive,
     /// needs nothing else; for all others there is [`take_rest`](Self::take_rest). What lies in the annex is
     /// for a copy of this function, with `ANNEX`: the one that knows that there is none takes fewer

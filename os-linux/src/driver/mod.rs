@@ -152,9 +152,12 @@ impl Transport {
         let mut done = 0;
         if !self.pace.is_forced() {
             done = self.engine.news(self.pace.last);
-            if done > 0 && self.pace.may_go_on() {
-                self.spin.idle_rounds = 0;
-                return done;
+            if done > 0 {
+                if self.pace.may_go_on() {
+                    self.spin.idle_rounds = 0;
+                    return done;
+                }
+                done += self.engine.rest(self.pace.last);
             }
         }
         if self.pace.is_due() {

@@ -124,7 +124,8 @@ impl Engine {
         let rail = self.rails.shm.as_mut()?;
         let (from, len) = sole_piece(&self.memory, send.segments)?;
         let (link, counters) = rail.short_link(send.peer, len, send.immediate.is_some())?;
-        let (_, short, operation) = self.core.send_short(send, len)?;
+        let (at, short, operation) = self.core.send_short(send, len)?;
+        debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
         // SAFETY: the link has just said that there is room, the core's message is as long as the piece, and
         // that was resolved within its region, or is empty; nobody refers to the bytes of a region while the
         // transport is borrowed mutably.

@@ -326,6 +326,12 @@ impl ShmRail {
         self.has_chores
     }
 
+    /// Whether there is more to do than to take the messages of the first ring that has some.
+    #[inline(always)]
+    pub(crate) fn has_more(&self) -> bool {
+        self.has_chores || (self.links.len() > 1 && self.links.iter().any(Link::has_news))
+    }
+
     /// The first link whose ring has a message.
     #[inline(always)]
     pub(crate) fn first_news(&self) -> Option<usize> {
