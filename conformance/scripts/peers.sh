@@ -15,12 +15,14 @@ set -eu
 cd "$(dirname "$0")/../.."
 
 has() { command -v "$1" >/dev/null 2>&1; }
+# The compiler of an MPI, and its headers, which are in a package of their own.
+compiles() { echo '#include <mpi.h>' | "mpicc.$1" -E -x c - >/dev/null 2>&1; }
 
 missing=
 has ucx_perftest || missing="$missing ucx-utils"
 has fi_pingpong || missing="$missing libfabric-bin"
-{ has mpirun.openmpi && has mpicc.openmpi; } || missing="$missing openmpi-bin libopenmpi-dev"
-{ has mpiexec.hydra && has mpicc.mpich; } || missing="$missing mpich libmpich-dev"
+{ has mpirun.openmpi && compiles openmpi; } || missing="$missing openmpi-bin libopenmpi-dev"
+{ has mpiexec.hydra && compiles mpich; } || missing="$missing mpich libmpich-dev"
 has taskset || missing="$missing util-linux"
 if [ -n "$missing" ] && has apt-get && [ "$(id -u)" -eq 0 ]; then
     # shellcheck disable=SC2086  # several words
@@ -29,7 +31,7 @@ if [ -n "$missing" ] && has apt-get && [ "$(id -u)" -eq 0 ]; then
 elif [ -n "$missing" ]; then
     echo "peers: missing, and only root can install them with apt-get:$missing" >&2
 fi
-has ucx_perftest || has fi_pingpong || has mpicc.openmpi || has mpicc.mpich || {
+has ucx_perftest || has fi_pingpong || compiles openmpi || compiles mpich || {
     echo "peers: no peer is here to measure against" >&2
     exit 69
 }
@@ -39,7 +41,7 @@ cargo build --quiet --release -p rerail-conformance --bin rerail --example peers
 target=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 mkdir -p "$target/peers"
 for mpi in openmpi mpich; do
-    ! has "mpicc.$mpi" || "mpicc.$mpi" -O2 -Wall -Wextra -o "$target/peers/mpi_bench.$mpi" conformance/peers/mpi_bench.c
+    ! compiles "$mpi" || "mpicc.$mpi" -O2 -Wall -Wextra -o "$target/peers/mpi_bench.$mpi" conformance/peers/mpi_bench.c
 done
 # With other work beside (CI), only that everything runs is shown.
 [ $# -gt 0 ] || [ -z "${CI:-}" ] || set -- --rounds 1 --idle-seconds 0 --cases latency_8,window_64
