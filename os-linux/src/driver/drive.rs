@@ -96,8 +96,8 @@ impl Engine {
         }
     }
 
-    /// Takes what has come over the other rings, and sees to all else that a ring which is never empty may keep
-    /// from being done: to be called after a few rounds of [`news`](Self::news) that found messages.
+    /// Takes what has come over the other rings, and sees to all else that a ring which is never empty may
+    /// keep from being done: to be called after a few rounds of [`news`](Self::news) that found messages.
     #[inline]
     pub fn rest(&mut self, now: Time) -> usize {
         match &self.rails.shm {
