@@ -69,7 +69,7 @@ impl Endpoint<'_> {
     }
 
     /// Connects to a peer that may not have received BYE, from the new address of a rail of this process: the
-    /// peer would connect to the old one for ever (G-10).
+    /// peer would connect to the old one without end (G-10).
     pub(super) fn call_unheard(&mut self, now: Time, peer: PeerId, moved: u64) {
         let Peer { rails, gone, unheard, .. } = self.t.peers[peer.0 as usize];
         if !gone || !unheard || rails & moved == 0 {

@@ -59,7 +59,8 @@ pub(crate) struct Line {
     pub expected: u32,
     /// Blocks that would have been used by what was received since the last fold.
     blocks_received: u32,
-    /// What may come before the tables are looked at, in units of [`Own`]: below zero they must be.
+    /// What may come before the tables are looked at, in units of which a message costs
+    /// [`COST`] or more: below zero they must be.
     /// [`FORCED`] less while they must be after each message.
     look_in: i32,
     /// What the peer grants, as last received.
@@ -129,7 +130,7 @@ pub(crate) struct Fold {
     pub rail: RailId,
 }
 
-/// What stands against sending or for it, as the tables have it.
+/// What the tables say of sending on a channel: a line is opened with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// The next PSN.

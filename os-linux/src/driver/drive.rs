@@ -249,9 +249,9 @@ fn tell_rail(rails: &mut Rails, now: Time, action: &Action) {
 /// Tells the peers that a rail is elsewhere (F-12).
 fn announce(core: &mut Core, slot: &mut Slot, rail: &dyn Rail) {
     let address = rail.address();
-    let told = core.set_address(slot.id, address.as_bytes());
-    tracing::debug!(rail = rail.name(), %address, ?told, "moved");
-    debug_assert!(told.is_ok(), "a rail's address is one word: {address:?}");
+    let result = core.set_address(slot.id, address.as_bytes());
+    tracing::debug!(rail = rail.name(), %address, ?result, "moved");
+    debug_assert!(result.is_ok(), "a rail's address is one word: {address:?}");
     slot.address = address.into();
 }
 

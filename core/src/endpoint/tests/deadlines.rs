@@ -285,7 +285,7 @@ fn who_is_silent_is_asked() {
     assert_eq!(questions(&mut lone).len(), 2);
 }
 
-/// F-11, F-13: a post that never ends is found out, however often the peer is asked for a sign of life
+/// F-11, F-13: a post that never completes is found, however often the peer is asked for a sign of life
 /// meanwhile, on its rail and on another, and answers: no question replaces one whose answer has still to
 /// prove something.
 #[test]
