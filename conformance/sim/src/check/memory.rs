@@ -63,15 +63,22 @@ impl fmt::Display for Scar {
     }
 }
 
+/// A part of a region. Buffers of one zone leave no holes in another.
+#[derive(Clone, Copy, Debug)]
+struct Zone {
+    from: u64,
+    to: u64,
+    /// Where to look for room next.
+    cursor: u64,
+}
+
 /// Who has which bytes of a region.
 #[derive(Clone, Debug)]
 pub struct Arena {
-    /// What [`take`](Self::take) uses; behind it lies the reserve.
-    bytes: u64,
+    /// From the region's start on.
+    zones: Vec<Zone>,
     /// Buffers with their guards, by start of the front guard: end of the back guard, buffer, owner.
     active: BTreeMap<u64, (u64, Extent, u32)>,
-    /// Where to look for room next.
-    cursor: u64,
     /// Former owners, oldest first.
     former: VecDeque<(Extent, u32, Time)>,
     in_use: u64,
@@ -79,51 +86,49 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Takes all of `region`, which is poisoned.
+    /// Takes all of `region`, which is poisoned, as one zone.
     pub fn new(region: &mut [u8]) -> Self {
-        Self::with_reserve(region, 0)
+        Self::with_zones(region, &[region.len() as u64])
     }
 
-    /// Takes all of `region`, which is poisoned; of its end, `reserve` bytes only for
-    /// [`take_reserve`](Self::take_reserve).
-    pub fn with_reserve(region: &mut [u8], reserve: u64) -> Self {
+    /// Takes all of `region`, which is poisoned, as zones of so many bytes.
+    pub fn with_zones(region: &mut [u8], bytes: &[u64]) -> Self {
         region.fill(POISON);
-        Arena {
-            bytes: (region.len() as u64).saturating_sub(reserve),
-            active: BTreeMap::new(),
-            cursor: 0,
-            former: VecDeque::new(),
-            in_use: 0,
-            in_use_max: 0,
-        }
+        let mut to = 0;
+        let zone_of = |bytes: &u64| {
+            let from = to;
+            to += bytes;
+            Zone { from, to, cursor: from }
+        };
+        let zones = bytes.iter().map(zone_of).collect();
+        assert_eq!(to, region.len() as u64, "the zones are the region");
+        Arena { zones, active: BTreeMap::new(), former: VecDeque::new(), in_use: 0, in_use_max: 0 }
     }
 
-    /// A buffer of `len` bytes for request `owner`, starting `skew` bytes behind an aligned address.
-    /// `Ok(None)`: no room.
+    /// A buffer of `len` bytes for request `owner` in a zone, starting `skew` bytes (less than 64) behind an
+    /// aligned address. `Ok(None)`: no room.
     ///
     /// # Errors
     /// The place where it would lie was written since it was given back.
-    pub fn take(&mut self, region: &[u8], len: u64, skew: u64, owner: u32) -> Result<Option<Extent>, Scar> {
+    pub fn take(
+        &mut self,
+        region: &[u8],
+        zone: usize,
+        len: u64,
+        skew: u64,
+        owner: u32,
+    ) -> Result<Option<Extent>, Scar> {
         let need = Self::need(len, skew);
-        let Some(start) = self.room(need, self.cursor, self.bytes).or_else(|| self.room(need, 0, self.bytes)) else {
+        let Zone { from, to, cursor } = self.zones[zone];
+        let Some(start) = self.room(need, cursor, to).or_else(|| self.room(need, from, to)) else {
             return Ok(None);
         };
-        self.cursor = start + need;
+        self.zones[zone].cursor = start + need;
         self.take_at(region, start, len, skew, owner)
     }
 
-    /// As [`take`](Self::take), from the reserve: for a buffer that holes between others must not keep from
-    /// being made.
-    ///
-    /// # Errors
-    /// As for [`take`](Self::take).
-    pub fn take_reserve(&mut self, region: &[u8], len: u64, skew: u64, owner: u32) -> Result<Option<Extent>, Scar> {
-        let Some(start) = self.room(Self::need(len, skew), self.bytes, region.len() as u64) else { return Ok(None) };
-        self.take_at(region, start, len, skew, owner)
-    }
-
-    /// Bytes of the reserve in which a buffer of `len` bytes always has room.
-    pub const fn reserve_for(len: u64) -> u64 {
+    /// Bytes that a buffer of `len` bytes takes at most, with its guards.
+    pub const fn bytes_for(len: u64) -> u64 {
         Self::need(len, ALIGN)
     }
 
@@ -148,7 +153,7 @@ impl Arena {
             Some((_, (end, ..))) => from.max(*end),
             None => from,
         };
-        for (&start, &(end, ..)) in self.active.range(at..) {
+        for (&start, &(end, ..)) in self.active.range(at..to) {
             if start - at >= need {
                 return Some(at);
             }
@@ -236,17 +241,17 @@ mod tests {
     fn buffers_are_apart_and_memory_rests_before_it_is_used_again() {
         let mut region = vec![0; 4096];
         let mut arena = Arena::new(&mut region);
-        let first = arena.take(&region, 100, 3, 0).unwrap().unwrap();
-        let second = arena.take(&region, 0, 0, 1).unwrap().unwrap();
+        let first = arena.take(&region, 0, 100, 3, 0).unwrap().unwrap();
+        let second = arena.take(&region, 0, 0, 0, 1).unwrap().unwrap();
         assert!(first.offset % 64 == 3 && second.offset >= first.offset + 100 + 2 * GUARD_BYTES);
         arena.give_back(&mut region, first, Time(5)).unwrap();
-        let third = arena.take(&region, 100, 0, 2).unwrap().unwrap();
+        let third = arena.take(&region, 0, 100, 0, 2).unwrap().unwrap();
         assert!(third.offset > second.offset, "the place of the first rests");
-        assert!(arena.take(&region, 4096, 0, 3).unwrap().is_none());
+        assert!(arena.take(&region, 0, 4096, 0, 3).unwrap().is_none());
         assert_eq!(arena.len(), 2);
         // Round the end, into the gap of the first.
         let mut taken = 0;
-        while arena.take(&region, 64, 0, 9).unwrap().is_some() {
+        while arena.take(&region, 0, 64, 0, 9).unwrap().is_some() {
             taken += 1;
         }
         assert!(taken > 10 && arena.in_use_max() <= 4096);
@@ -254,17 +259,17 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_is_kept() {
+    fn a_zone_keeps_its_room_however_full_another_is() {
         let mut region = vec![0; 4096];
-        let reserve = Arena::reserve_for(1000);
-        let mut arena = Arena::with_reserve(&mut region, reserve);
-        while arena.take(&region, 64, 0, 0).unwrap().is_some() {}
-        let kept = arena.take_reserve(&region, 1000, 0, 1).unwrap().unwrap();
-        assert!(kept.offset >= 4096 - reserve && kept.offset + kept.len <= 4096);
-        assert_eq!(arena.take_reserve(&region, 1000, 0, 2).unwrap(), None);
+        let second = Arena::bytes_for(1000);
+        let mut arena = Arena::with_zones(&mut region, &[4096 - second, second]);
+        while arena.take(&region, 0, 64, 0, 0).unwrap().is_some() {}
+        let kept = arena.take(&region, 1, 1000, 0, 1).unwrap().unwrap();
+        assert!(kept.offset >= 4096 - second && kept.offset + kept.len <= 4096);
+        assert_eq!(arena.take(&region, 1, 1000, 0, 2).unwrap(), None);
         arena.give_back(&mut region, kept, Time(5)).unwrap();
-        assert!(arena.take(&region, 64, 0, 0).unwrap().is_none());
-        assert!(arena.take_reserve(&region, 1000, 0, 2).unwrap().is_some());
+        assert!(arena.take(&region, 0, 64, 0, 0).unwrap().is_none());
+        assert!(arena.take(&region, 1, 1000, 0, 2).unwrap().is_some());
         arena.inspect(&region).unwrap();
     }
 
@@ -272,7 +277,7 @@ mod tests {
     fn writes_past_the_end_late_writes_and_wild_writes_are_seen() {
         let mut region = vec![0; 4096];
         let mut arena = Arena::new(&mut region);
-        let extent = arena.take(&region, 100, 0, 7).unwrap().unwrap();
+        let extent = arena.take(&region, 0, 100, 0, 7).unwrap().unwrap();
         region[extent.range()].fill(1);
         arena.inspect(&region).unwrap();
         region[extent.range().end] = 1;
@@ -286,7 +291,7 @@ mod tests {
         // Found as well by who is to get the place.
         let mut found = None;
         for owner in 0..20 {
-            if let Err(scar) = arena.take(&region, 100, 0, owner) {
+            if let Err(scar) = arena.take(&region, 0, 100, 0, owner) {
                 found = Some(scar);
                 break;
             }

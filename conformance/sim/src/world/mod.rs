@@ -206,8 +206,23 @@ impl World {
         self.start();
         let ended = self.phases(workload);
         self.trace.note(self.now, Who::World, format_args!("end: {ended}"));
+        if let Ended::Stuck { ranks, .. } = &ended
+            && self.trace.is_on()
+        {
+            for &rank in ranks {
+                self.trace_under_way(rank);
+            }
+        }
         self.finish_report();
         ended
+    }
+
+    /// What this rank's endpoint has under way, line by line: for people who look for the reason of a hang.
+    fn trace_under_way(&self, rank: u32) {
+        let under_way = format!("{:?}", self.ranks[rank as usize].engine.endpoint());
+        for line in under_way.lines() {
+            self.trace.note(self.now, Who::Rank(rank), format_args!("{line}"));
+        }
     }
 
     fn phases(&mut self, workload: &mut dyn Workload) -> Ended {

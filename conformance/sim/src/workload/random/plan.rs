@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use rerail_core::endpoint::{Level, Selector, TagMatch};
 use rerail_core::ids::PeerId;
 
+use crate::check::Arena;
 use crate::rng::Rng;
 
 /// Where the sort of a class stands in its tag, and its turn.
@@ -20,6 +21,9 @@ const SORT_BIT: u32 = 32;
 const TURN_BIT: u32 = 40;
 /// Added to the sort of classes that are claimed; the others have less, and more than none.
 const SORT_CLAIMED: u64 = 4;
+
+/// A buffer consists of so many pieces at most.
+pub const PIECES_MAX: u8 = 3;
 
 /// All tags of the classes of a turn that are not received by claiming.
 pub fn posted_tags(turn: u32) -> impl Iterator<Item = TagMatch> {
@@ -422,21 +426,24 @@ impl Plan {
         claimed.map(|class| class.capacity).max().unwrap_or(0)
     }
 
-    /// Bytes of buffers that a rank's receives need at once, with room for guards and gaps.
-    pub fn receive_bytes(&self, rank: u32) -> u64 {
+    /// Bytes of buffers that a rank needs at once, with room for guards and gaps: for the receives of turns,
+    /// and for all others.
+    pub fn receive_bytes(&self, rank: u32) -> (u64, u64) {
         let mut by_turn = BTreeMap::new();
         let mut always = 0;
         for class in self.classes.iter().filter(|class| class.destination == rank) {
-            let each = class.capacity + 512;
+            // So many are in the most pieces.
+            let guards = u64::from(PIECES_MAX) * Arena::bytes_for(0);
             let count = if class.manner == Manner::Multi { 1 } else { class.members.len() as u64 };
+            let bytes = (class.capacity + guards) * count;
             match class.manner {
-                Manner::Posted => *by_turn.entry(class.turn).or_insert(0) += each * count,
-                _ => always += each * count,
+                Manner::Posted => *by_turn.entry(class.turn).or_insert(0) += bytes,
+                _ => always += bytes,
             }
         }
-        // Twice, because holes between buffers can't always be used; all turns, where a lost peer ends their
+        // Twice, because a receive that is posted again leaves holes; all turns, where a lost peer ends their
         // order.
-        let turns: u64 = by_turn.values().sum();
-        always + turns.min(2 * by_turn.values().max().copied().unwrap_or(0) + (1 << 17)) + 4096
+        let (turns, most): (u64, u64) = (by_turn.values().sum(), by_turn.values().max().copied().unwrap_or(0));
+        (2 * turns.min(most + (1 << 16)), always + 4096)
     }
 }

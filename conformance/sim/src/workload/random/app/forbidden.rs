@@ -4,7 +4,7 @@ use rerail_core::endpoint::{Atomic, Get, Notify, Put, Remote};
 use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 
 use super::super::plan::{Forbidden, Manner, SCRATCH_BYTES, Step};
-use super::memory::TEMPORARY_BYTES;
+use super::memory::{TEMPORARY_BYTES, Zone};
 use super::{Player, Refused, Sort, WindowSort};
 use crate::check::{Ask, Content, Operation};
 use crate::cover::Path;
@@ -89,7 +89,9 @@ impl Player {
         let bytes = if kind == Verb::Atomic { 0 } else { len };
         let extents = match bytes {
             0 => Vec::new(),
-            _ => self.pieces(cx, receiving, bytes, false).ok_or(Refused::Full)?,
+            _ => self
+                .pieces(cx, if receiving { Zone::Receive } else { Zone::Send }, bytes, false)
+                .ok_or(Refused::Full)?,
         };
         match receiving {
             true => self.blank(cx, &extents),

@@ -6,6 +6,7 @@ use rerail_core::time::Nanos;
 use rerail_linux::driver::RequestError;
 
 use super::super::plan::Manner;
+use super::memory::Zone;
 use super::{Extent, Notify, Player, Refused, Sort, Telling};
 use crate::check::{Ask, Claim};
 use crate::world::Cx;
@@ -44,12 +45,14 @@ impl Player {
             if self.is_early(cx, class) {
                 return false;
             }
-            let (selector, capacity, multi, plain) = {
+            let (selector, capacity, manner, plain) = {
                 let shared = self.shared.borrow();
                 let class = &shared.plan.classes[class];
-                (class.selector, class.capacity, class.manner == Manner::Multi, class.plain)
+                (class.selector, class.capacity, class.manner, class.plain)
             };
-            let Some(extents) = self.pieces(cx, true, capacity, multi || plain) else { return true };
+            let multi = manner == Manner::Multi;
+            let zone = if manner == Manner::Posted { Zone::Turn } else { Zone::Receive };
+            let Some(extents) = self.pieces(cx, zone, capacity, multi || plain) else { return true };
             self.blank(cx, &extents);
             let segs = self.segs(true, &extents);
             let notify = if plain { Notify::Event } else { self.notify_of(cx, selector) };
@@ -131,8 +134,8 @@ impl Player {
         // A liar announces any length.
         let is_liar = self.shared.borrow().ledger.is_liar(found.peer.0);
         let bytes = if is_liar { found.bytes.min(LIARS_BYTES_MAX) } else { found.bytes };
-        let pieces = self.pieces(cx, true, bytes, false);
-        let Some(extents) = pieces.or_else(|| Some(vec![self.take_reserve(cx, bytes)?])) else {
+        let pieces = self.pieces(cx, Zone::Receive, bytes, false);
+        let Some(extents) = pieces.or_else(|| self.pieces(cx, Zone::Claimed, bytes, true)) else {
             return Claimed::Full;
         };
         self.blank(cx, &extents);

@@ -4,7 +4,7 @@ use rerail_core::endpoint::{Access, Window};
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::time::Time;
 
-use super::super::plan::{ALONE, CHAIN, CONSTANT, Plan, SCRATCH_BYTES, SUM, Step, WINDOWS};
+use super::super::plan::{ALONE, CHAIN, CONSTANT, PIECES_MAX, Plan, SCRATCH_BYTES, SUM, Step, WINDOWS};
 use super::{Player, SENDS_MAX, WindowSort};
 use crate::check::{Arena, BLANK, Content, Corruption, Damage, Extent, Ledger, Rule, Scar, Verdict};
 use crate::cover::Path;
@@ -21,6 +21,29 @@ pub struct Memory {
     pub withdrawn: Option<Vec<u8>>,
 }
 
+/// Where a buffer lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Zone {
+    /// In send memory.
+    Send,
+    /// In receive memory: a receive of a turn.
+    Turn,
+    /// All others.
+    Receive,
+    /// A claimed message that found no room beside these.
+    Claimed,
+}
+
+impl Zone {
+    const fn index(self) -> usize {
+        match self {
+            Zone::Send | Zone::Turn => 0,
+            Zone::Receive => 1,
+            Zone::Claimed => 2,
+        }
+    }
+}
+
 /// Bytes of a temporary window.
 pub const TEMPORARY_BYTES: u64 = 3000;
 
@@ -29,10 +52,12 @@ impl Player {
     pub(super) fn lay_out(&mut self, cx: &mut Cx<'_>) {
         let shared = &mut *self.shared.borrow_mut();
         let plan = &shared.plan;
-        // A claimed message that found no room between the buffers of posted receives would wait for these,
-        // and they for what its sender sends behind it.
-        let reserve = Arena::reserve_for(plan.claimed_bytes_max(self.rank));
-        let bytes = [plan.window_bytes(), plan.receive_bytes(self.rank) + reserve, send_bytes(plan, self.rank)];
+        // A claimed message that found no room would wait for the receives that have it, and these for what its
+        // sender sends behind it. As a receive would that is posted between others of its turn.
+        let (turns, others) = plan.receive_bytes(self.rank);
+        let claimed = Arena::bytes_for(plan.claimed_bytes_max(self.rank));
+        let zones = [turns, others, claimed].map(|bytes| bytes.next_multiple_of(64));
+        let bytes = [plan.window_bytes(), zones.iter().sum(), send_bytes(plan, self.rank)];
         let regions: Vec<RegionId> = bytes.iter().filter_map(|bytes| cx.engine.alloc(*bytes as usize).ok()).collect();
         let [window, receive, send] = regions[..] else {
             panic!("the machine has no {bytes:?} bytes for a rank");
@@ -47,7 +72,7 @@ impl Player {
         let at = MemRef { region: window, offset: 0 };
         let window_of = Window { at, len: plan.window_bytes(), access, key: WindowSort::All.key(self.rank) };
         cx.engine.expose(&window_of).expect("a table for windows");
-        let receive = (receive, Arena::with_reserve(cx.engine.bytes_mut(receive).expect("just made"), reserve));
+        let receive = (receive, Arena::with_zones(cx.engine.bytes_mut(receive).expect("just made"), &zones));
         let send = (send, Arena::new(cx.engine.bytes_mut(send).expect("just made")));
         let temporary = cx.engine.config().windows_max >= WINDOWS;
         let temporary = temporary.then(|| cx.engine.alloc(TEMPORARY_BYTES as usize).ok()).flatten();
@@ -93,27 +118,12 @@ impl Player {
     }
 
     /// A buffer; `None`: no room now.
-    pub(super) fn take(&mut self, cx: &mut Cx<'_>, receiving: bool, len: u64, owner: u32) -> Option<Extent> {
-        let skew = cx.rng.below(8);
+    fn take(&mut self, cx: &mut Cx<'_>, zone: Zone, len: u64, owner: u32) -> Option<Extent> {
+        let skew = if zone == Zone::Claimed { 0 } else { cx.rng.below(8) };
         let shared = &mut *self.shared.borrow_mut();
         let memory = shared.ranks[self.rank as usize].as_mut()?;
-        let (region, arena) = if receiving { &mut memory.receive } else { &mut memory.send };
-        match arena.take(cx.engine.bytes(*region)?, len, skew, owner) {
-            Ok(extent) => extent,
-            Err(scar) => {
-                ghost(&mut shared.ledger, self.rank, cx.now, scar);
-                self.failed = true;
-                None
-            }
-        }
-    }
-
-    /// A receive buffer out of what is kept for claimed messages; `None`: another one has it.
-    pub(super) fn take_reserve(&mut self, cx: &mut Cx<'_>, len: u64) -> Option<Extent> {
-        let owner = self.shared.borrow().ledger.next_request(self.rank);
-        let shared = &mut *self.shared.borrow_mut();
-        let (region, arena) = &mut shared.ranks[self.rank as usize].as_mut()?.receive;
-        match arena.take_reserve(cx.engine.bytes(*region)?, len, 0, owner) {
+        let (region, arena) = if zone == Zone::Send { &mut memory.send } else { &mut memory.receive };
+        match arena.take(cx.engine.bytes(*region)?, zone.index(), len, skew, owner) {
             Ok(extent) => extent,
             Err(scar) => {
                 ghost(&mut shared.ledger, self.rank, cx.now, scar);
@@ -143,17 +153,17 @@ impl Player {
     }
 
     /// Buffers of `len` bytes in all, in one piece or more.
-    pub(super) fn pieces(&mut self, cx: &mut Cx<'_>, receiving: bool, len: u64, one: bool) -> Option<Vec<Extent>> {
+    pub(super) fn pieces(&mut self, cx: &mut Cx<'_>, zone: Zone, len: u64, one: bool) -> Option<Vec<Extent>> {
         let owner = self.shared.borrow().ledger.next_request(self.rank);
-        let most = u64::from(cx.engine.config().segments_max).min(3);
+        let most = u64::from(cx.engine.config().segments_max.min(PIECES_MAX));
         let count = if one || len < 2 { 1 } else { 1 + cx.rng.below(most) };
         let (mut extents, mut left) = (Vec::new(), len);
         for index in 0..count {
             let part = if index + 1 == count { left } else { cx.rng.below(left + 1) };
-            match self.take(cx, receiving, part, owner) {
+            match self.take(cx, zone, part, owner) {
                 Some(extent) => extents.push(extent),
                 None => {
-                    self.give_back(cx, receiving, &extents);
+                    self.give_back(cx, zone != Zone::Send, &extents);
                     return None;
                 }
             }

@@ -5,6 +5,7 @@ use rerail_core::ids::PeerId;
 use rerail_core::wire::{AtomicKind, AtomicType};
 
 use super::super::plan::{ALONE, CHAIN, SUM, Step};
+use super::memory::Zone;
 use super::{Open, Player, Refused, Sort, Telling, WindowSort};
 use crate::check::{Ask, Claim, Content, Operation};
 use crate::rng::Rng;
@@ -40,7 +41,7 @@ impl Player {
             let outcome = cx.engine.inject(cx.now, &send, &payload);
             self.entered(cx, outcome, ask, (Vec::new(), false), None, told)
         } else {
-            let Some(extents) = self.pieces(cx, false, message.len, message.plain) else { return false };
+            let Some(extents) = self.pieces(cx, Zone::Send, message.len, message.plain) else { return false };
             self.fill(cx, &extents, content);
             let segs = self.segs(false, &extents);
             send.segments = &segs;
@@ -101,7 +102,7 @@ impl Player {
             Step::Put { target, slot } => {
                 let (bytes, at) = self.slot(slot);
                 let content = Content(fresh);
-                let Some(extents) = self.pieces(cx, false, bytes, false) else { return false };
+                let Some(extents) = self.pieces(cx, Zone::Send, bytes, false) else { return false };
                 self.fill(cx, &extents, content);
                 let segs = self.segs(false, &extents);
                 let put = Put {
@@ -120,7 +121,7 @@ impl Player {
                 let offset = cx.rng.below(bytes);
                 let len = cx.rng.below(bytes - offset + 1);
                 // Into receive memory, where late writes are looked for.
-                let Some(extents) = self.pieces(cx, true, len, false) else { return false };
+                let Some(extents) = self.pieces(cx, Zone::Receive, len, false) else { return false };
                 self.blank(cx, &extents);
                 let segs = self.segs(true, &extents);
                 let from = self.remote(target, at + offset);
@@ -192,7 +193,7 @@ impl Player {
     /// A receive for a tag that nobody sends, taken back at once.
     pub(super) fn in_vain(&mut self, cx: &mut Cx<'_>, notify: Notify) -> Result<u32, Refused> {
         let selector = Selector { source: None, tag: TagMatch::Tagged { tag: u64::MAX - self.values, ignore: 0 } };
-        let Some(extents) = self.pieces(cx, true, 16, true) else { return Err(Refused::Full) };
+        let Some(extents) = self.pieces(cx, Zone::Receive, 16, true) else { return Err(Refused::Full) };
         self.blank(cx, &extents);
         let segs = self.segs(true, &extents);
         let recv = Recv { from: selector, segments: &segs, notify, cookie: self.cookie(), ..Recv::default() };
