@@ -153,6 +153,10 @@ impl Arena {
             Some((_, (end, ..))) => from.max(*end),
             None => from,
         };
+        // The zone is used up to its end, and what was found is the next one's.
+        if at >= to {
+            return None;
+        }
         for (&start, &(end, ..)) in self.active.range(at..to) {
             if start - at >= need {
                 return Some(at);
@@ -260,13 +264,16 @@ mod tests {
 
     #[test]
     fn a_zone_keeps_its_room_however_full_another_is() {
-        let mut region = vec![0; 4096];
         let second = Arena::bytes_for(1000);
-        let mut arena = Arena::with_zones(&mut region, &[4096 - second, second]);
+        // The first is used up to its very end.
+        let first = 8 * Arena::bytes_for(0);
+        let mut region = vec![0; (first + second) as usize];
+        let mut arena = Arena::with_zones(&mut region, &[first, second]);
         while arena.take(&region, 0, 64, 0, 0).unwrap().is_some() {}
         let kept = arena.take(&region, 1, 1000, 0, 1).unwrap().unwrap();
-        assert!(kept.offset >= 4096 - second && kept.offset + kept.len <= 4096);
+        assert!(kept.offset >= first && kept.offset + kept.len <= first + second);
         assert_eq!(arena.take(&region, 1, 1000, 0, 2).unwrap(), None);
+        assert_eq!(arena.take(&region, 0, 64, 0, 2).unwrap(), None);
         arena.give_back(&mut region, kept, Time(5)).unwrap();
         assert!(arena.take(&region, 0, 64, 0, 0).unwrap().is_none());
         assert!(arena.take(&region, 1, 1000, 0, 2).unwrap().is_some());
