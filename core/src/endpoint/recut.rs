@@ -102,7 +102,7 @@ impl Endpoint<'_> {
     }
 
     /// The last `bytes` of `victim`'s part become `thief`'s.
-    fn take_over(&mut self, channel: u32, op: u32, victim: RailId, thief: RailId, bytes: u64) {
+    pub(super) fn take_over(&mut self, channel: u32, op: u32, victim: RailId, thief: RailId, bytes: u64) {
         let set = self.t.ops.at(op).stripes;
         let stripes = self.t.stripes_of(set);
         let end = stripes[usize::from(victim.0)].end;

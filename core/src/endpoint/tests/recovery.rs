@@ -344,6 +344,47 @@ fn doubtful_writes_are_written_again() {
     assert_eq!(lone.endpoint.usage().operations.used, 0);
 }
 
+/// F-7, P-10: what a rail had taken over and not begun to write lies before what is in doubt of it. The new
+/// round writes both.
+#[test]
+fn what_was_taken_over_is_written_in_the_new_round() {
+    // One post of a rail is kept for frames.
+    let put = |posts: u16| RailFacts { posts_max: posts + 1, transfer_bytes_max: 10_240, ..PUT };
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[put(1), put(2)]);
+    let operation = put_over_both(&mut lone);
+    lone.stuck = 0b11;
+    lone.posts.clear();
+    lone.feed(cts(operation, 0, &[0, 1]), 0);
+    lone.sent();
+    let range = |(_, kind, memory): &(RailId, PostKind, Vec<Seg>)| {
+        let PostKind::Write { to } = kind else { return None };
+        Some((to.address, to.address + memory.iter().map(|seg| seg.len).sum::<u64>()))
+    };
+    let written: Vec<_> = lone.posts.iter().filter_map(range).collect();
+    assert_eq!(written, [(0, 10_240), (19_968, 30_208), (30_208, 40_000)], "rail 1 has all of its part, rail 0 not");
+    let op = lone.endpoint.t.ops.indices().next().unwrap();
+    lone.endpoint.take_over(0, op, RailId(0), RailId(1), 4_096);
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.stuck = 0;
+    lone.feed_on(0, Body::Fence(fence(1, true)), 0, |_| {});
+    for id in core::mem::take(&mut lone.held) {
+        lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::Done);
+    }
+    lone.sent();
+    lone.posts.clear();
+    lone.feed(cts(operation, 1, &[0]), 0);
+    lone.sent();
+    let mut again: Vec<_> = lone.posts.iter().filter_map(range).collect();
+    again.sort_unstable();
+    let mut covered = 10_240;
+    for (from, to) in again {
+        assert!(from <= covered, "nobody writes {covered} to {from}");
+        covered = to;
+    }
+    assert_eq!(covered, 40_000);
+}
+
 /// F-7, X-11: where no key of the new round can be used, all of it comes as data.
 #[test]
 fn without_keys_the_round_is_data() {

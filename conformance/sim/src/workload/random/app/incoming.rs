@@ -135,7 +135,9 @@ impl Player {
         let is_liar = self.shared.borrow().ledger.is_liar(found.peer.0);
         let bytes = if is_liar { found.bytes.min(LIARS_BYTES_MAX) } else { found.bytes };
         let pieces = self.pieces(cx, Zone::Receive, bytes, false);
-        let Some(extents) = pieces.or_else(|| self.pieces(cx, Zone::Claimed, bytes, true)) else {
+        let pieces = pieces.or_else(|| self.pieces(cx, Zone::Claimed, bytes, true));
+        // What lies here unasked has the room of the receive that it was for.
+        let Some(extents) = pieces.or_else(|| self.pieces(cx, Zone::Turn, bytes, true)) else {
             return Claimed::Full;
         };
         self.blank(cx, &extents);
