@@ -59,7 +59,7 @@ impl Endpoint<'_> {
             // Its subchannels are being closed already; the goodbye on the second rail is no offence (G-7,
             // G-10).
             if let Some(header) = header {
-                self.arrive_late(channel, rail, header);
+                self.arrive_late(now, channel, rail, header);
             }
             self.stats.stale_dropped += 1;
             return Err(Arrival::Discard);

@@ -126,26 +126,34 @@ impl Endpoint<'_> {
                 next = next.into_iter().chain([due]).min();
                 continue;
             }
-            let is_owed = self.is_bye_owed(channel, rail);
-            self.forget_late_caller(channel, rail);
-            let slot = self.t.channels.at_mut(channel);
-            if is_owed {
-                slot.severed |= 1 << rail.0;
-                self.call_later(now, channel, rail);
-            } else {
-                slot.unwanted |= 1 << rail.0;
-            }
+            self.hang_up(now, channel, rail);
         }
         if let Some(next) = next {
             self.t.timers.set(Tables::timer(channel, Timer::Watch), next);
         }
     }
 
+    /// Ends a connection that BYE cannot be sent on. It is made again where the peer is still owed one.
+    fn hang_up(&mut self, now: Time, channel: u32, rail: RailId) {
+        let is_owed = self.is_bye_owed(channel, rail);
+        self.forget_late_caller(channel, rail);
+        let slot = self.t.channels.at_mut(channel);
+        if is_owed {
+            slot.severed |= 1 << rail.0;
+            self.call_later(now, channel, rail);
+        } else {
+            slot.unwanted |= 1 << rail.0;
+        }
+    }
+
     /// Of what it says only its CONNECT counts.
     #[cold]
-    pub(super) fn arrive_late(&mut self, channel: u32, rail: RailId, header: &[u8]) {
+    pub(super) fn arrive_late(&mut self, now: Time, channel: u32, rail: RailId, header: &[u8]) {
         let Ok(Repr { body: Body::Connect(connect), .. }) = Repr::parse(header) else { return };
-        self.t.sub(channel, rail).link.connect(connect.connection);
+        if self.t.sub(channel, rail).link.connect(connect.connection).sever {
+            // No connection has such a number.
+            return self.hang_up(now, channel, rail);
+        }
         self.refresh(channel, rail);
         self.activate(channel);
     }

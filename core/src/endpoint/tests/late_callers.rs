@@ -177,6 +177,23 @@ fn a_silent_caller_is_hung_up() {
     assert!(lone.endpoint.t.channels.is_empty());
 }
 
+/// G-10: who calls and numbers the connection 0, which none has, is hung up at once.
+#[test]
+fn a_caller_whose_connection_has_no_number_is_hung_up() {
+    let mut own = Region::of(&config());
+    let mut lone = unheard(&mut own, 2);
+    lone.now = 1_000_000_000;
+    (0..2).for_each(|rail| up(&mut lone, rail));
+    lone.sent();
+    lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, connection: 0, ..TERMS }), 0, |_| {});
+    lone.sent();
+    assert_eq!(lone.closed, [RailId(1)]);
+    lone.feed_on(0, connect(0), 0, |_| {});
+    lone.sent();
+    assert_eq!(lone.closed, [RailId(1), RailId(0)], "the other hears the goodbye");
+    assert!(lone.endpoint.t.channels.is_empty());
+}
+
 /// Rails dialled and rails ended now.
 fn dialled_and_ended(lone: &mut Lone<'_>) -> (Vec<u8>, Vec<u8>) {
     lone.endpoint.handle_timeout(Time(lone.now));
