@@ -202,8 +202,8 @@ impl Endpoint<'_> {
             if doubt >> part & 1 == 1
                 && let Some((low, high)) = written
             {
-                // Bytes that others carry may lie in between: the same bytes to the same place. What is left of
-                // it may lie before what was written, where it was taken over (P-10).
+                // Bytes that others carry may lie in between: the same bytes to the same place. What is left
+                // may lie before what was written, where it was taken over (P-10).
                 let low = if stripe.next < stripe.end { low.min(stripe.next) } else { low };
                 (stripe.next, stripe.end) = (low, stripe.end.max(high));
                 self.t.stripes_of(set)[part] = stripe;

@@ -52,8 +52,8 @@ impl Player {
     pub(super) fn lay_out(&mut self, cx: &mut Cx<'_>) {
         let shared = &mut *self.shared.borrow_mut();
         let plan = &shared.plan;
-        // A claimed message that found no room would wait for the receives that have it, and these for what its
-        // sender sends behind it. As a receive would that is posted between others of its turn.
+        // A claimed message that found no room would wait for the receives that have it, and these for what
+        // its sender sends behind it. So would a receive of a turn, posted between others.
         let (turns, others) = plan.receive_bytes(self.rank);
         let claimed = Arena::bytes_for(plan.claimed_bytes_max(self.rank));
         let zones = [turns, others, claimed].map(|bytes| bytes.next_multiple_of(64));
