@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# The core's unsafe code under Miri, which interprets the program and reports undefined behaviour: use of memory that is not
+# the code's, aliases that must not be, data that is not initialised, races between threads. All unsafe code of the core is the
+# ring in shared memory and the arena that carves an endpoint's tables out of the caller's memory: the ring's tests, and
+# endpoints that exchange messages.
+#
+#   miri.sh
+#
+# Left out are tests of thousands of drawn cases, which take Miri minutes to hours (the fuzzer with AddressSanitizer and the
+# ordinary test run have them), and two that end Miri itself (Miri 0.1, nightly of May 2026: an assertion of its own).
+#
+# Exit: 0 nothing was found, 1 something, or a test failed, 69 Miri is absent (said on stderr; not a pass).
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$root"
+absent() {
+    echo "ABSENT: $1" >&2
+    exit 69
+}
+cargo +nightly miri --version > /dev/null 2>&1 ||
+    absent "no Miri: rustup toolchain install nightly --component miri --component rust-src"
+
+CARGO_TARGET_DIR=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/miri
+export CARGO_TARGET_DIR CARGO_INCREMENTAL=0
+# Test programs read variables of the environment.
+export MIRIFLAGS="-Zmiri-disable-isolation"
+
+readonly RING=(
+    a_front_that_is_not_released_stays_and_a_full_ring_says_so
+    a_full_annex_holds_up_what_needs_it_and_nothing_else
+    a_head_that_jumps_kills_the_ring
+    a_message_that_does_not_fit_leaves_no_trace
+    a_ring_takes_memory_as_it_is_used
+    a_sleeper_makes_the_heavy_fence
+    attaching_checks_size_alignment_and_constants
+    flags_make_one_doorbell_each
+    kinds_flags_and_tags_that_no_honest_peer_writes_kill_the_ring
+    lengths_that_leave_cell_and_slot_kill_the_ring
+    two_threads_exchange_every_byte
+    what_fits_a_cell_lies_there
+    words_of_different_owners_are_apart_and_slots_spread_over_the_cache
+)
+readonly ENDPOINT=(
+    recovery::what_was_taken_over_is_written_in_the_new_round
+    late_callers::a_silent_caller_is_hung_up
+)
+tests=("${RING[@]/#/shm::tests::}" "${ENDPOINT[@]/#/endpoint::tests::}")
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! cargo +nightly miri test -p rerail-core --lib -- --exact "${tests[@]}" > "$log" 2>&1; then
+    grep -nE -A 30 'error: |panicked' "$log" | head -n 120 >&2
+    tail -n 20 "$log" >&2
+    exit 1
+fi
+# A test that was renamed would be one that finds nothing for ever.
+grep -q "^test result: ok\. ${#tests[@]} passed" "$log" || { tail -n 3 "$log"; echo "not all of these tests have run: ${tests[*]}" >&2; exit 1; }
+echo "no undefined behaviour in ${#tests[@]} tests"
