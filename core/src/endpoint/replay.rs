@@ -253,8 +253,8 @@ impl Endpoint<'_> {
         let list = self.t.channels.at(channel).bulk;
         let mut op = list.head();
         while op != NONE {
-            let &Op { stage, keys, .. } = self.t.ops.at(op);
-            if stage.phase() == Phase::Reading && keys != NONE {
+            let keys = self.t.ops.at(op).keys;
+            if keys != NONE {
                 self.t.key_sets.at_mut(keys).forget(theirs);
             }
             op = list.next(&mut By(&mut self.t.ops, op_queue), op);

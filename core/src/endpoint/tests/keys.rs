@@ -161,6 +161,29 @@ fn access_denied_in_mid_message_is_made_good_by_data() {
     assert_eq!(lone.transfers, reads);
 }
 
+/// Access that is denied while a message is being written: no more is written, and all of it goes as data.
+#[test]
+fn access_denied_in_mid_write_is_made_good_by_data() {
+    let mut region = Region::of(&small());
+    let mut lone = Lone::connected(&mut region, &small(), &[RailFacts { posts_max: 2, ..PUT }]);
+    let operation = put_over_both(&mut lone);
+    lone.busy = true;
+    lone.feed(cts(operation, 0, &[0]), 0);
+    assert!(lone.sent().is_empty());
+    let writes = lone.transfers;
+    assert!(writes > 0);
+    let denied = RailEvent::NoRemoteAccess { peer: PeerId(1), rail: RailId(0) };
+    lone.endpoint.handle_rail_event(Time(0), denied);
+    lone.busy = false;
+    for id in core::mem::take(&mut lone.held) {
+        lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
+    }
+    assert!(matches!(lone.sent_one().body, Body::Resume(Resume { target: 88, round: 1 })));
+    lone.feed(cts(operation, 1, &[]), 0);
+    let bytes: u32 = lone.sent().iter().map(|packet| packet.common.payload_bytes).sum();
+    assert_eq!((lone.transfers, bytes), (writes, 40_000));
+}
+
 /// A read keeps nothing from going the short way; one that finds that its key opens nothing does, until its
 /// message is asked for in another way.
 #[test]
