@@ -161,6 +161,71 @@ fn access_denied_in_mid_message_is_made_good_by_data() {
     assert_eq!(lone.transfers, reads);
 }
 
+/// A message of 40,000 bytes is being read over two rails: the reads by rail.
+fn reading_over_both<'m>(region: &'m mut Region, rail: RailFacts) -> (Lone<'m>, [Vec<PostId>; 2]) {
+    let mut lone = Lone::connected(region, &small(), &[rail, rail]);
+    lone.endpoint.set_policy(MessageClass::Large, Policy::named("even").unwrap());
+    lone.recv(1, 40_000);
+    let key = |rail| RemoteKey { rail: PEER_RAIL + rail, connection: 1, key: 7, address: 0 };
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.busy = true;
+    (lone.rails, lone.posts) = (vec![], vec![]);
+    lone.feed(Body::Rts(Rts { head, message_bytes: 40_000, keys: (0..2).map(key).collect() }), 0);
+    assert!(lone.sent().is_empty());
+    let mut reads = [vec![], vec![]];
+    for (rail, id) in lone.rails.iter().zip(core::mem::take(&mut lone.held)) {
+        reads[usize::from(rail.0)].push(id);
+    }
+    assert!(reads.iter().all(|reads| !reads.is_empty()), "both rails read");
+    (lone, reads)
+}
+
+/// F-5: a read whose rail has died, and for which there is no key any more, waits for the reads that are
+/// still under way into the same buffer; then all of the message is asked for.
+#[test]
+fn a_lost_read_without_key_waits_for_those_under_way() {
+    let mut region = Region::of(&small());
+    let (mut lone, [under_way, _]) = reading_over_both(&mut region, RailFacts { posts_max: 8, ..GET });
+    assert_eq!(lone.posts.iter().map(bytes).sum::<u64>(), 40_000, "all of it is being read");
+    let denied = RailEvent::NoRemoteAccess { peer: PeerId(1), rail: RailId(0) };
+    lone.endpoint.handle_rail_event(Time(0), denied);
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.busy = false;
+    lone.feed_on(0, Body::Fence(fence(1, true)), 0, |_| {});
+    let is_cts = |packet: &Repr| matches!(packet.body, Body::Cts(_));
+    for id in under_way {
+        assert!(!lone.sent().iter().any(is_cts), "rail 0 may still write into the buffer");
+        lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
+    }
+    assert!(lone.sent().iter().any(is_cts));
+}
+
+/// F-5: a read whose rail has died waits for room on the rail that can repeat it.
+#[test]
+fn a_lost_read_waits_for_room() {
+    let mut region = Region::of(&small());
+    // One post of a rail is kept for frames.
+    let (mut lone, [under_way, lost]) = reading_over_both(&mut region, RailFacts { posts_max: 2, ..GET });
+    assert_eq!((under_way.len(), lost.len()), (1, 1));
+    let reads = lone.transfers;
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.busy = false;
+    lone.feed_on(0, Body::Fence(fence(1, true)), 0, |_| {});
+    lone.sent();
+    assert_eq!(lone.transfers, reads, "rail 0 is full");
+    lone.endpoint.handle_completion(Time(0), under_way[0], PostStatus::Done);
+    let sent = lone.sent();
+    let is_through = |packet: &Repr| matches!(&packet.body, Body::Fin(fin) if fin.placed_bytes == 40_000);
+    assert!(sent.iter().any(is_through), "{sent:?}");
+    // What was lost is read again, and all else once.
+    let read: u64 = lone.posts.iter().filter(|(_, kind, _)| matches!(kind, PostKind::Read { .. })).map(bytes).sum();
+    assert_eq!(read, 40_000 + 5_000);
+}
+
+fn bytes((_, _, memory): &(RailId, PostKind, Vec<Seg>)) -> u64 {
+    memory.iter().map(|seg| seg.len).sum()
+}
+
 /// Access that is denied while a message is being written: no more is written, and all of it goes as data.
 #[test]
 fn access_denied_in_mid_write_is_made_good_by_data() {
