@@ -53,6 +53,6 @@ if ! cargo +nightly miri test -p rerail-core --lib -- --exact "${tests[@]}" > "$
     tail -n 20 "$log" >&2
     exit 1
 fi
-# A test that was renamed would be one that finds nothing for ever.
+# A renamed test is not found by its old name, and no test would run.
 grep -q "^test result: ok\. ${#tests[@]} passed" "$log" || { tail -n 3 "$log"; echo "not all of these tests have run: ${tests[*]}" >&2; exit 1; }
 echo "no undefined behaviour in ${#tests[@]} tests"

@@ -38,6 +38,6 @@ if ! cargo +nightly test -Zbuild-std --target "$TARGET" -p rerail-core --lib -- 
     tail -n 20 "$log" >&2
     exit 1
 fi
-# A test that was renamed would be one that finds nothing for ever.
+# A renamed test is not found by its old name, and no test would run.
 grep -q "^test result: ok\. ${#TESTS[@]} passed" "$log" || { echo "not all of these tests have run: ${TESTS[*]}" >&2; exit 1; }
 echo "no race in: ${TESTS[*]}"

@@ -151,7 +151,7 @@ impl Endpoint<'_> {
     pub(super) fn arrive_late(&mut self, now: Time, channel: u32, rail: RailId, header: &[u8]) {
         let Ok(Repr { body: Body::Connect(connect), .. }) = Repr::parse(header) else { return };
         if self.t.sub(channel, rail).link.connect(connect.connection).sever {
-            // No connection has such a number.
+            // The number is not valid: no connection has it.
             return self.hang_up(now, channel, rail);
         }
         self.refresh(channel, rail);

@@ -177,7 +177,7 @@ fn a_silent_caller_is_hung_up() {
     assert!(lone.endpoint.t.channels.is_empty());
 }
 
-/// G-10: who calls and numbers the connection 0, which none has, is hung up at once.
+/// G-10: a late connection whose CONNECT numbers it 0, an invalid number, is ended at once.
 #[test]
 fn a_caller_whose_connection_has_no_number_is_hung_up() {
     let mut own = Region::of(&config());
