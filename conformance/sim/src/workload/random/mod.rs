@@ -20,7 +20,7 @@ use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::world::fault::Kind;
 use crate::world::{App, Ended, Moment, View, Workload, World};
-use app::{Player, SENDS_MAX, STEPS_MAX, Shared};
+use app::{Marks, Player, SENDS_MAX, STEPS_MAX, Shared};
 use ending::{Watch, Weather};
 use plan::{AT_START_MAX, Plan, Terms, WINDOWS};
 
@@ -105,8 +105,8 @@ impl Random {
             pause_ns: parameters.number("pause_us", 0, 0, 1 << 20)? * 1000,
             plan,
             ledger,
-            void: BTreeSet::new(),
-            received: BTreeSet::new(),
+            void: Marks::default(),
+            received: Marks::default(),
             index: BTreeMap::new(),
             ranks: (0..size).map(|_| None).collect(),
             telling: Rng::new(seed, "how requests are told"),

@@ -38,7 +38,7 @@ impl Player {
         let messages = shared.plan.messages.iter().enumerate();
         let received = messages
             .filter(|(_, message)| between(message.source, message.destination))
-            .all(|(index, _)| shared.received.contains(&index));
+            .all(|(index, _)| shared.received.contains(index));
         let left = |pair: (u32, u32)| shared.towards.get(&pair).copied().unwrap_or(0);
         let receives = || self.open.values().any(|open| open.peer == Some(peer) && open.sort != Sort::Send);
         received && left((here, there)) == 0 && left((there, here)) == 0 && !receives()

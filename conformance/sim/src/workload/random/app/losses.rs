@@ -110,7 +110,7 @@ impl Shared {
     /// Whether a message may still come: it is not received, will be sent, and no loss is between its ends.
     pub(super) fn is_coming(&self, index: usize, rank: u32) -> bool {
         let message = &self.plan.messages[index];
-        !self.received.contains(&index) && !self.void.contains(&index) && !self.is_gone(rank, message.source)
+        !self.received.contains(index) && !self.void.contains(index) && !self.is_gone(rank, message.source)
     }
 
     pub(super) fn has_parted(&self, rank: u32) -> bool {

@@ -43,14 +43,31 @@ const AGAIN: Nanos = Nanos::from_micros(20);
 /// How often a rank whose peers are lost looks for what can't come any more.
 const LOOK_AGAIN: Nanos = Nanos::from_micros(500);
 
+/// A set of small numbers.
+#[derive(Default)]
+pub struct Marks(Vec<bool>);
+
+impl Marks {
+    fn insert(&mut self, number: usize) {
+        if self.0.len() <= number {
+            self.0.resize(number + 1, false);
+        }
+        self.0[number] = true;
+    }
+
+    fn contains(&self, number: usize) -> bool {
+        self.0.get(number).is_some_and(|is_in| *is_in)
+    }
+}
+
 /// What all ranks of a world share: the programme, the ledger, and where memory lies.
 pub struct Shared {
     pub plan: Plan,
     pub ledger: Ledger,
     /// Messages that will not be sent, because their receiver was given up before.
-    pub void: BTreeSet<usize>,
+    pub void: Marks,
     /// Messages received, by index in the plan.
-    pub received: BTreeSet<usize>,
+    pub received: Marks,
     /// By name: index in the plan.
     pub index: BTreeMap<u64, usize>,
     pub ranks: Vec<Option<Memory>>,
