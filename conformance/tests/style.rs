@@ -419,7 +419,7 @@ fn the_library_starts_no_thread() {
         {
             continue;
         }
-        let own = file.text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
+        let own = own_lines(file);
         for (i, line) in file.code().filter(|(i, _)| *i <= own) {
             if ["std::thread", "thread::spawn", "thread::scope", "thread::Builder"].iter().any(|it| line.contains(it)) {
                 findings.push(format!("{}:{i}: {}", file.path, line.trim()));
@@ -427,6 +427,52 @@ fn the_library_starts_no_thread() {
         }
     }
     none("threads are the embedder's", findings);
+}
+
+/// Where in the core policies are named one by one: where they are declared, and where they are implemented.
+const POLICY_FILES: &[&str] = &["core/src/config/policy.rs", "core/src/rail/sched/"];
+
+/// Whether a line names a policy of the table: a variant, not a function or a constant.
+fn names_policy(line: &str) -> bool {
+    line.match_indices("Policy::").any(|(at, prefix)| {
+        let is_whole = !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let mut name = line[at + prefix.len()..].chars();
+        let is_variant = match (name.next(), name.next()) {
+            (Some('*' | '{'), _) => true,
+            (Some(first), Some(second)) => first.is_ascii_uppercase() && second.is_ascii_lowercase(),
+            _ => false,
+        };
+        is_whole && is_variant
+    })
+}
+
+/// What the endpoint does otherwise for some policies is a property that `sched` declares, so that a new
+/// policy is a file there and a row of the table.
+#[test]
+fn policies_are_named_by_the_scheduler_alone() {
+    let files = files();
+    let tests = test_modules(&files);
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.is_rust() && file.path.starts_with("core/src/")) {
+        let may = POLICY_FILES.iter().any(|path| file.path.starts_with(path));
+        if may
+            || tests.iter().any(|test| file.path == format!("{test}.rs") || file.path.starts_with(&format!("{test}/")))
+        {
+            continue;
+        }
+        let own = own_lines(file);
+        for (i, line) in file.code().filter(|(i, line)| *i <= own && names_policy(line)) {
+            findings.push(format!("{}:{i}: {}", file.path, line.trim()));
+        }
+    }
+    none("ask a property or a method of the scheduler", findings);
+}
+
+/// Lines of a file before the tests that stand in it.
+fn own_lines(file: &File) -> usize {
+    let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
+    let begins_tests = |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].ends_with('{');
+    lines.windows(2).position(begins_tests).unwrap_or(lines.len())
 }
 
 /// Paths (without `.rs`) of modules that are declared under a `cfg` with `test` in it.
@@ -473,6 +519,13 @@ fn the_rules_see_what_they_are_for() {
     ];
     assert_eq!(test_modules(&files), ["a/src/model", "a/src/real_tests", "a/src/b/harness"]);
     assert_eq!(files[0].code().nth(1), Some((2, "mod model;")));
+    let inside = file("b.rs", "#[cfg(test)]\nmod tests;\nuse c;\n#[cfg(test)]\nmod more {\n}\n");
+    assert_eq!((own_lines(&inside), own_lines(&files[0])), (3, 3));
+    let named =
+        ["x == Policy::Balanced", "matches!(it, crate::config::Policy::Even)", "use Policy::{Even};", "use Policy::*"];
+    assert!(named.into_iter().all(names_policy));
+    let others = ["Policy::DEFAULT", "Policy::named(name)", "Policy::ALL", "AckPolicy::Never", "Policy::RAIL_CHOICES"];
+    assert!(!others.into_iter().any(names_policy));
 }
 
 /// Columns of a comment, or of a line of Markdown. Tables, and what stands verbatim, have their own form.

@@ -1,134 +1,13 @@
 //! Every size and knob of an endpoint, and the exact memory that follows from them.
 
+mod policy;
+
 use core::fmt;
+
+pub use policy::Policy;
 
 use crate::ids::PeerId;
 use crate::time::Nanos;
-
-/// A strategy of NewMadeleine's engine (newmadeleine-2007, 3): asked when a rail is idle
-/// ([`Config::nic_depth`]), it decides about all that has piled up meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
-    /// Each idle rail takes the first that waits, whole (3.2).
-    Greedy,
-    /// Small messages, whatever their tags, go together in one packet over the rail of the lowest latency;
-    /// large ones greedily (3.3).
-    Aggregate,
-    /// Large messages are cut over the rails that are idle, in proportion to their bandwidths; small ones go
-    /// greedily (3.4).
-    Split,
-    /// Small messages together, large ones cut (3.4, the end).
-    NewMadeleine,
-}
-
-impl Strategy {
-    /// All of them, in the order of the paper.
-    pub const ALL: [Strategy; 4] = [Strategy::Greedy, Strategy::Aggregate, Strategy::Split, Strategy::NewMadeleine];
-
-    /// Its name in settings and on command lines.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Strategy::Greedy => "greedy",
-            Strategy::Aggregate => "aggregate",
-            Strategy::Split => "split",
-            Strategy::NewMadeleine => "newmadeleine",
-        }
-    }
-}
-
-/// How packets choose a rail: messages that are not cut, requests, announcements (multirail-2004, 4.4). All
-/// but [`Binding`](Self::Binding) pass over a rail that takes nothing at the moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Multiplex {
-    /// All on one rail: see [`Config::bind`].
-    #[default]
-    Binding,
-    /// One rail after the other.
-    RoundRobin,
-    /// Of each round, every rail gets as many messages as its weight says ([`Config::weights`]).
-    WeightedRoundRobin,
-    /// A rail gets [`Config::window_messages`] messages before the next one has its turn.
-    WindowRoundRobin,
-    /// The rail that is predicted to deliver it soonest, by what is known of each: latency, rate, what lies
-    /// on it already.
-    Balanced,
-    /// As a strategy says, several in one packet where it does.
-    Strategy(Strategy),
-}
-
-impl Multiplex {
-    /// All of them, in the order of their names in settings.
-    pub const ALL: [Multiplex; 9] = [
-        Multiplex::Binding,
-        Multiplex::RoundRobin,
-        Multiplex::WeightedRoundRobin,
-        Multiplex::WindowRoundRobin,
-        Multiplex::Balanced,
-        Multiplex::Strategy(Strategy::Greedy),
-        Multiplex::Strategy(Strategy::Aggregate),
-        Multiplex::Strategy(Strategy::Split),
-        Multiplex::Strategy(Strategy::NewMadeleine),
-    ];
-
-    /// Its name in settings and on command lines.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Multiplex::Binding => "binding",
-            Multiplex::RoundRobin => "round-robin",
-            Multiplex::WeightedRoundRobin => "weighted-round-robin",
-            Multiplex::WindowRoundRobin => "window-round-robin",
-            Multiplex::Balanced => "balanced",
-            Multiplex::Strategy(strategy) => strategy.name(),
-        }
-    }
-}
-
-/// How large messages are cut (multirail-2004, 4.4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Striping {
-    /// Not at all: all on one rail, see [`Config::bind`].
-    Binding,
-    /// Equal parts on all rails.
-    #[default]
-    Even,
-    /// In proportion to [`Config::weights`].
-    Weighted,
-    /// In proportion to weights that follow the times of the stripes (multirail-2004, 4.5, equation 4). They
-    /// begin as [`Config::weights`].
-    Adaptive,
-    /// So that all parts end together, by what is known of each rail: rate, latency, what lies on it already.
-    /// On one rail where cutting does not pay.
-    Balanced,
-    /// As a strategy says, on rails that are idle.
-    Strategy(Strategy),
-}
-
-impl Striping {
-    /// All of them, in the order of their names in settings.
-    pub const ALL: [Striping; 9] = [
-        Striping::Binding,
-        Striping::Even,
-        Striping::Weighted,
-        Striping::Adaptive,
-        Striping::Balanced,
-        Striping::Strategy(Strategy::Greedy),
-        Striping::Strategy(Strategy::Aggregate),
-        Striping::Strategy(Strategy::Split),
-        Striping::Strategy(Strategy::NewMadeleine),
-    ];
-
-    /// Its name in settings and on command lines.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Striping::Binding => "binding",
-            Striping::Even => "even",
-            Striping::Weighted => "weighted",
-            Striping::Adaptive => "adaptive",
-            Striping::Balanced => "balanced",
-            Striping::Strategy(strategy) => strategy.name(),
-        }
-    }
-}
 
 /// Most rails of an endpoint.
 pub const RAILS_MAX: usize = 64;
@@ -241,12 +120,13 @@ pub struct Config {
     /// Where several rails lead to a peer, each rail is asked once how near and how fast it is, which may
     /// take so long. `Nanos(0)`: nobody is asked, rates come from what is sent.
     pub sampling_time_max: Nanos,
-    /// Rail choice for what is not cut; of all classes, until
-    /// [`set_policy`](crate::endpoint::Endpoint::set_policy) says otherwise.
-    pub multiplex: Multiplex,
-    /// Cutting of large messages; of all classes, until [`set_policy`](crate::endpoint::Endpoint::set_policy)
-    /// says otherwise.
-    pub striping: Striping,
+    /// Rail choice for what is not cut: messages, requests, announcements (multirail-2004, 4.4); of all
+    /// classes, until [`set_policy`](crate::endpoint::Endpoint::set_policy) says otherwise. One of
+    /// [`Policy::RAIL_CHOICES`]; all but binding pass over a rail that takes nothing at the moment.
+    pub multiplex: Policy,
+    /// Cutting of large messages (multirail-2004, 4.4); of all classes, until
+    /// [`set_policy`](crate::endpoint::Endpoint::set_policy) says otherwise. One of [`Policy::STRIPINGS`].
+    pub striping: Policy,
     /// Rails that may carry messages, bit per rail; where none of them stands, all may (P-6).
     pub rails_eligible: u64,
     /// How many of these carry messages at most; 1 to 64 (P-6).
@@ -258,7 +138,7 @@ pub struct Config {
     /// Equation 4's alpha in parts of [`ALPHA_ONE`]: what the newest message's times count against the
     /// weights before.
     pub alpha: u16,
-    /// Messages that a rail gets before the next one has its turn, by [`Multiplex::WindowRoundRobin`].
+    /// Messages that a rail gets before the next one has its turn, by window round robin.
     pub window_messages: u16,
     /// To strategies a rail is idle while fewer posts to the peer are with it, 1 or more. With 1 it has
     /// nothing to do when they are asked, as in newmadeleine-2007; with 2 it goes on meanwhile.
@@ -312,8 +192,8 @@ impl Config {
             keepalive: Nanos::from_millis(10_000),
             feed_time: Nanos::from_micros(250),
             sampling_time_max: Nanos::from_millis(5),
-            multiplex: Multiplex::Balanced,
-            striping: Striping::Balanced,
+            multiplex: Policy::DEFAULT,
+            striping: Policy::DEFAULT,
             rails_eligible: u64::MAX,
             rails_used: RAILS_MAX as u8,
             bind: 0,
@@ -346,11 +226,17 @@ pub struct ConfigError {
     pub made_of: &'static [&'static str],
     /// The values of these.
     pub made_of_values: [u32; 3],
+    /// The policy that `field` is, where it must be one that does something else; `value` is its place in
+    /// [`Policy::ALL`] then.
+    pub policy: Option<Policy>,
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ConfigError { field, value, min, max, also, .. } = self;
+        if let Some(policy) = self.policy {
+            return write!(f, "{field} is {}; it must be {also}", policy.name());
+        }
         write!(f, "{field} is {value}")?;
         for (at, (part, value)) in self.parts().enumerate() {
             write!(f, "{}{part} is {value}", if at == 0 { " (" } else { ", " })?;
@@ -368,7 +254,7 @@ impl core::error::Error for ConfigError {}
 impl ConfigError {
     /// Of a field that is made of no others.
     pub(crate) const fn of(field: &'static str, value: u64, min: u64, max: u64, also: &'static str) -> ConfigError {
-        ConfigError { field, value, min, max, also, made_of: &[], made_of_values: [0; 3] }
+        ConfigError { field, value, min, max, also, made_of: &[], made_of_values: [0; 3], policy: None }
     }
 
     /// The fields that `field` is made of, and their values, where it is made of several.
@@ -397,6 +283,13 @@ impl Config {
         const fn multiple(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
             if value < min || value > max || !value.is_multiple_of(min) {
                 return Err(ConfigError::of(field, value, min, max, "a multiple of 64"));
+            }
+            Ok(())
+        }
+        const fn policy(field: &'static str, value: Policy, does: bool, also: &'static str) -> Result<(), ConfigError> {
+            if !does {
+                let wrong = ConfigError::of(field, value as u64, 0, Policy::ALL.len() as u64 - 1, also);
+                return Err(ConfigError { policy: Some(value), ..wrong });
             }
             Ok(())
         }
@@ -447,6 +340,8 @@ impl Config {
             within("windows_max", self.windows_max as u64, 0, TABLE_MAX),
             power_of_two("match_buckets", self.match_buckets as u64, 1, TABLE_MAX),
             within("ack_packets", self.ack_packets as u64, 1, self.window as u64 / 2),
+            policy("multiplex", self.multiplex, self.multiplex.chooses_rails(), "a policy that chooses rails"),
+            policy("striping", self.striping, self.striping.cuts(), "a policy that cuts messages"),
             within("rails_used", self.rails_used as u64, 1, RAILS_MAX as u64),
             within("bind", self.bind as u64, 0, RAILS_MAX as u64 - 1),
             within("alpha", self.alpha as u64, 0, ALPHA_ONE as u64),
@@ -485,6 +380,16 @@ impl Config {
     pub fn pool_bytes(&self) -> Result<u64, ConfigError> {
         self.validate()?;
         Ok(self.retained_base() + u64::from(self.retained_max) * self.retained_stride())
+    }
+
+    /// Sets what a policy decides: rail choice, striping, or both. What it says nothing about stays.
+    pub const fn set_policy(&mut self, policy: Policy) {
+        if policy.chooses_rails() {
+            self.multiplex = policy;
+        }
+        if policy.cuts() {
+            self.striping = policy;
+        }
     }
 
     pub(crate) const fn blocks_max(&self) -> u32 {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use rerail_core::config::Striping;
+use rerail_core::config::Policy;
 use rerail_sim::check::{Damage, Verdict};
 use rerail_sim::scenario::{Scenario, Span};
 use rerail_sim::soak::{Menu, run, world_of};
@@ -87,7 +87,7 @@ impl Worlds {
                 Change::Messages => {
                     scenario.workload.parameters.insert("one_sided".into(), toml::Value::Boolean(false));
                 }
-                Change::Even => scenario.config.striping = Some(Striping::Even),
+                Change::Even => scenario.config.striping = Some(Policy::Even),
                 Change::Unwatched => scenario.config.stall_min = Some(Span::from_millis(0)),
                 Change::Impatient => scenario.limits.convergence = Span::from_millis(200),
                 Change::GivesUp => scenario.config.recovery_timeout = Some(Span::from_millis(100)),

@@ -1,9 +1,9 @@
 //! Explanations as people and programs read them.
 
-use rerail_core::config::Multiplex;
 use rerail_core::endpoint::{Explanation, Share, Verdict, Way};
 use rerail_core::ids::RailId;
 use rerail_core::rail::RailKind;
+use rerail_core::rail::sched::{Properties, of};
 use rerail_core::time::Nanos;
 use rerail_linux::driver::RailInfo;
 use rerail_linux::rail::RailCounters;
@@ -49,6 +49,9 @@ pub struct Explained {
     /// The rules that decide: for one rail, and for a cut.
     multiplex: &'static str,
     striping: &'static str,
+    /// What is asked of the latter.
+    #[serde(skip)]
+    cut: Properties,
     /// Predictions in nanoseconds from now: as it would go, on the best rail alone, by the best cut.
     finish_ns: Option<u64>,
     alone: Option<Alone>,
@@ -125,6 +128,7 @@ impl Explained {
             },
             multiplex: explanation.multiplex.name(),
             striping: explanation.striping.name(),
+            cut: of(explanation.striping).properties(),
             finish_ns: explanation.finish.map(|finish| finish.0),
             alone: explanation.alone.map(|(rail, Nanos(finish_ns))| Alone { rail: rail.0, finish_ns }),
             cut_ns: explanation.cut.map(|cut| cut.0),
@@ -147,12 +151,12 @@ impl Explained {
         let size = bytes(self.bytes);
         let mut text = match self.way {
             "eager" => format!("{size}: at once, in one packet, on the rail that {} chooses", self.multiplex),
-            "whole" if self.striping == "binding" => {
+            "whole" if self.cut.is_bound => {
                 format!("{size}: announced, then whole, on the rail it is bound to")
             }
             "whole" => format!("{size}: announced, then whole, on one rail, which {} chooses", self.chooser()),
-            _ if self.striping == "balanced" && self.finish_ns.is_none() => {
-                format!("{size}: announced, then in equal parts: balanced has not measured all rails yet")
+            _ if self.cut.estimates && self.finish_ns.is_none() => {
+                format!("{size}: announced, then in equal parts: {} has not measured all rails yet", self.striping)
             }
             _ if self.kept => {
                 format!("{size}: announced, then in parts, in the shares of the last message (new ones gain under 2 %)")
@@ -180,7 +184,7 @@ impl Explained {
 
 /// Why a rail carries what it carries.
 fn why(share: &Share, explanation: &Explanation, bytes: u64) -> &'static str {
-    let by_time = explanation.multiplex == Multiplex::Balanced && share.finish.is_some();
+    let by_time = of(explanation.multiplex).properties().estimates && share.finish.is_some();
     match share.verdict {
         Verdict::Carries => match explanation.way {
             Way::Cut if explanation.kept => "carries the share that it had before",

@@ -6,7 +6,6 @@
 //! As long as nothing is known of one of the rails, messages are cut evenly, and re-cut as the parts are seen
 //! to move.
 
-use super::beliefs::PART_BYTES_MIN;
 use super::measure::{Change, Why, has_bounds};
 use super::path::Path;
 use super::{Endpoint, Registration};
@@ -15,6 +14,7 @@ use crate::ids::RailId;
 use crate::rail::plan::split::{Plan, RailState};
 use crate::rail::rails_of;
 use crate::rail::rate::{Rate, scale};
+use crate::rail::sched::balanced::PART_BYTES_MIN;
 use crate::rail::sched::striping::weighted;
 use crate::rail::sched::{CUT_ALIGN, Stripe};
 use crate::rail::weights::WEIGHT_TOTAL;

@@ -11,15 +11,13 @@ use crate::ids::RailId;
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rail::sched::STRIPE_BYTES_MIN;
+use crate::rail::sched::balanced::PART_BYTES_MIN;
 
 /// The latency of a rail that was never seen alone, in nanoseconds, on a device that is near.
 pub(super) const LATENCY_NS: u32 = 5_000;
 
 /// The kernel's distance of what is near.
 const NEAR: u32 = 10;
-
-/// No rail is given less than this as a part of a message.
-pub(super) const PART_BYTES_MIN: u64 = 4 * 1024;
 
 /// What a rail is taken to move of which nothing is known, where others are known, in bytes per second.
 const UNKNOWN_BYTES_PER_SECOND: u64 = 100_000_000;

@@ -2,7 +2,6 @@
 //! do (P-4), then moved segment by segment, on all its rails in turn (P-3).
 
 use super::action::PostKind;
-use super::beliefs::PART_BYTES_MIN;
 use super::channel::Shortage;
 use super::cut::StripeSet;
 use super::op::{Op, OpKind, Phase, Queue};
@@ -11,7 +10,6 @@ use super::policy::Choice;
 use super::pump::Step;
 use super::tables::op_queue;
 use super::{Endpoint, MessageClass, Registration};
-use crate::config::Striping;
 use crate::ids::RailId;
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
@@ -142,7 +140,7 @@ impl Endpoint<'_> {
             return false;
         }
         let class = MessageClass::of(self.t.ops.at(op));
-        if granted > 0 && matches!(self.class_policy(class).striping, Striping::Strategy(_)) {
+        if granted > 0 && self.policies.cut(class).waits_for_idle {
             // Whether it is cut or not: so that it is known which rails it keeps from being idle.
             let idle = self.striped(channel, class, mask & feed);
             return idle != 0 && self.cut(now, channel, op, class, idle) && self.planned(channel, op);
@@ -181,10 +179,7 @@ impl Endpoint<'_> {
 
     /// The smallest payload of a class that is cut (P-5).
     pub(super) fn cut_bytes_min(&self, class: MessageClass) -> u64 {
-        match self.class_policy(class).striping {
-            Striping::Balanced => 2 * PART_BYTES_MIN,
-            _ => 2 * STRIPE_BYTES_MIN,
-        }
+        self.policies.class(class).cut_bytes_min
     }
 
     /// It is decided which rails carry a transfer.

@@ -3,6 +3,7 @@
 use crate::ids::{PeerId, RailId};
 use crate::mem::MemRef;
 use crate::rail::RailFacts;
+use crate::rail::sched::Turn;
 use crate::rel::ack::AckState;
 use crate::rel::credit::{Allowance, Grants};
 use crate::rel::link::{Link as Connection, Pair, State};
@@ -15,7 +16,6 @@ use super::copying::Ways;
 use super::event::{Loss, RailFault};
 use super::health::History;
 use super::path::Path;
-use super::policy::Turn;
 use super::room::Rooms;
 
 /// Index of the ordered lane in pairs of windows.

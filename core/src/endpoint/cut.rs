@@ -6,10 +6,10 @@ use super::channel::Shortage;
 use super::measure::Part;
 use super::op::Phase;
 use super::{Endpoint, MessageClass};
-use crate::config::{RAILS_MAX, Striping};
+use crate::config::RAILS_MAX;
 use crate::ids::RailId;
 use crate::rail::rails_of;
-use crate::rail::sched::{Stripe, striping};
+use crate::rail::sched::{Properties, Stripe, Whole, of};
 use crate::time::Time;
 
 /// A transfer that is cut: one stripe for each rail, in a table of their own.
@@ -21,8 +21,8 @@ pub(crate) struct StripeSet {
     pub planned: u64,
     /// Rails that may take over from others (P-10); none, where the policy's cut stands.
     pub helpers: u64,
-    /// By `balanced`.
-    pub is_balanced: bool,
+    /// Cut by path estimates: how its parts end is learned from (P-14).
+    pub is_estimated: bool,
     /// Parts that another rail carries than the one that they were cut for: bit per part.
     pub moved: u64,
     /// What the times of the parts tell has been told.
@@ -56,10 +56,10 @@ impl Endpoint<'_> {
                 self.t.parts_of(set)[rail] = Part::of(RailId(rail as u8), bytes, weight);
             }
         }
-        let is_balanced = self.policies.striping(class) == Striping::Balanced;
-        let helpers = if is_balanced { mask } else { 0 };
+        let is_estimated = self.policies.cut(class).estimates;
+        let helpers = if is_estimated { mask } else { 0 };
         *self.t.stripe_sets.at_mut(set) =
-            StripeSet { pending: used, planned: used, helpers, is_balanced, ..StripeSet::default() };
+            StripeSet { pending: used, planned: used, helpers, is_estimated, ..StripeSet::default() };
         for rail in rails_of(used) {
             let stripe = self.t.stripes_of(set)[usize::from(rail.0)];
             self.t.sub(channel, rail).path.planned += stripe.end - stripe.next;
@@ -81,11 +81,11 @@ impl Endpoint<'_> {
         mask: u64,
         stripes: &mut [Stripe],
     ) -> Option<[u32; RAILS_MAX]> {
-        let how = self.policies.striping(class);
-        if how == Striping::Balanced && self.balance(now, channel, load, mask, stripes) {
+        let &Properties { estimates, follows_times, .. } = self.policies.cut(class);
+        if estimates && self.balance(now, channel, load, mask, stripes) {
             return None;
         }
-        if how == Striping::Adaptive {
+        if follows_times {
             for rail in rails_of(mask) {
                 let share = self.policies.share(rail);
                 let path = &mut self.t.sub(channel, rail).path;
@@ -97,13 +97,13 @@ impl Endpoint<'_> {
         }
         let weights = self.weights(channel, class, mask);
         self.stripe_plainly(channel, class, load.bytes, mask, &weights, stripes);
-        (how == Striping::Adaptive).then_some(weights)
+        follows_times.then_some(weights)
     }
 
     /// The weights by which a class is cut at the moment.
     pub(super) fn weights(&self, channel: u32, class: MessageClass, mask: u64) -> [u32; RAILS_MAX] {
         let mut weights = self.policies.shares();
-        if self.policies.striping(class) == Striping::Adaptive {
+        if self.policies.cut(class).follows_times {
             for rail in rails_of(mask) {
                 let weight = self.t.subs[self.t.sub_index(channel, rail)].path.weight;
                 if weight > 0 {
@@ -114,7 +114,8 @@ impl Endpoint<'_> {
         weights
     }
 
-    /// Cuts `bytes` as all policies do but `balanced`; as that does as long as it knows too little.
+    /// Cuts `bytes` over rails of a mask as the policy of a class does: by what is set and what rails do now,
+    /// and by no plan.
     pub(super) fn stripe_plainly(
         &self,
         channel: u32,
@@ -124,10 +125,7 @@ impl Endpoint<'_> {
         weights: &[u32],
         stripes: &mut [Stripe],
     ) {
-        match self.policies.striping(class) {
-            Striping::Binding | Striping::Even | Striping::Balanced => striping::even(bytes, mask, stripes),
-            Striping::Weighted | Striping::Adaptive => striping::weighted(bytes, mask, weights, stripes),
-            Striping::Strategy(strategy) => self.cut_by(channel, strategy, bytes, mask, stripes),
-        }
+        let whole = Whole { bytes, rails: mask, weights, nic: &|rail| self.nic(channel, rail) };
+        of(self.class_policy(class).striping).cut(&whole, stripes);
     }
 }

@@ -4,10 +4,10 @@
 use super::balanced::Load;
 use super::policy::Choice;
 use super::{Endpoint, MessageClass, Registration};
-use crate::config::{Multiplex, RAILS_MAX, Striping};
+use crate::config::{Policy, RAILS_MAX};
 use crate::ids::{PeerId, RailId};
 use crate::rail::plan::split::{Plan, Reason};
-use crate::rail::sched::{Candidates, Stripe};
+use crate::rail::sched::{Candidates, Stripe, of};
 use crate::time::{Nanos, Time};
 use crate::wire::KEYS_MAX;
 
@@ -78,9 +78,9 @@ pub struct Explanation {
     /// Eager, whole, or cut.
     pub way: Way,
     /// The rule that one rail was chosen by, where the message goes on one.
-    pub multiplex: Multiplex,
+    pub multiplex: Policy,
     /// The rule that it was cut by.
-    pub striping: Striping,
+    pub striping: Policy,
     /// When it is predicted to be through, from now; `None`: the policy predicts nothing.
     pub finish: Option<Nanos>,
     /// The best rail alone, and when it would be through.
@@ -139,9 +139,10 @@ impl Endpoint<'_> {
         let worth = self.worth_keys(channel, keys, mask).filter(|_| is_read);
         let (asked, unpaid) = worth.map_or((mask, 0), |worth| (worth.asked, worth.unpaid));
         let striped = striped & asked;
-        if let Striping::Strategy(strategy) = explanation.striping {
+        let policies = *self.policies.class(class);
+        if policies.cut.waits_for_idle {
             let idle = self.idle(channel, self.usable(channel, class, mask));
-            self.cut_by(channel, strategy, bytes, idle, &mut stripes[..self.rails.len()]);
+            self.stripe_plainly(channel, class, bytes, idle, &[], &mut stripes[..self.rails.len()]);
         } else if striped.count_ones() < 2 {
             let up = if striped == 0 { mask } else { striped };
             let rails = Candidates { up, room: up };
@@ -150,8 +151,7 @@ impl Endpoint<'_> {
             carrier = Some(rail);
         } else {
             let load = Load { bytes, is_read };
-            let is_balanced = explanation.striping == Striping::Balanced;
-            if is_balanced && self.plan_balanced(now, channel, load, striped, &mut plan) {
+            if policies.cut.estimates && self.plan_balanced(now, channel, load, striped, &mut plan) {
                 explanation.kept = self.cut_by_plan(now, channel, load, &plan, &mut stripes);
                 explanation.finish = Some(Nanos(plan.finish_ns));
                 explanation.alone = Some((RailId(plan.single.rail), Nanos(plan.single.finish_ns)));
@@ -234,7 +234,7 @@ impl Endpoint<'_> {
 
     /// When rails of a choice would deliver a message that one of them carries, where that decides (P-9).
     fn tell_delivery(&self, choice: &Choice, to: &mut Explanation) {
-        if to.multiplex != Multiplex::Balanced {
+        if !of(to.multiplex).properties().estimates {
             return;
         }
         for share in to.shares.iter_mut().filter(|share| choice.rails.up >> share.rail.0 & 1 == 1) {
@@ -280,7 +280,7 @@ impl Endpoint<'_> {
             if share.rail == rail {
                 share.verdict = Verdict::Carries;
             } else if matches!(share.verdict, Verdict::PartTooSmall | Verdict::NotUsed) {
-                let bound = to.multiplex == Multiplex::Binding || to.striping == Striping::Binding;
+                let bound = [to.multiplex, to.striping].into_iter().any(|policy| of(policy).properties().is_bound);
                 share.verdict = if bound { Verdict::NotUsed } else { Verdict::AnotherRail };
             }
         }

@@ -12,10 +12,10 @@ use super::channel::{ChannelState, ORDERED};
 use super::op::{Op, OpKind, Phase};
 use super::{Completion, Done};
 use super::{Endpoint, Event, Level, Notify, ProtocolError, Recv, Send};
-use crate::config::Multiplex;
 use crate::fast::{ShortCompletion, Terms};
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::mem::{MemRef, Seg};
+use crate::rail::sched::Gathers;
 use crate::rel::link::State;
 use crate::store::NONE;
 use crate::tag::Direct;
@@ -296,7 +296,7 @@ impl Endpoint<'_> {
         self.fold_line(channel);
         let Some(rail) = self.lone_rail(channel) else { return false };
         let slot = self.t.channels.at(channel);
-        let gathers = matches!(self.policies.small(), Multiplex::Strategy(_));
+        let gathers = self.policies.of_small().gathers == Gathers::Always;
         let Some(terms) = slot.terms else { return false };
         if slot.state() != ChannelState::Open
             || !slot.ordered.is_empty()

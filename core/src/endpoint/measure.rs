@@ -260,7 +260,7 @@ impl Endpoint<'_> {
         let keeps = slot.phase() == Phase::Writing;
         self.t.stripe_sets.at_mut(set).is_concluded = true;
         self.reweigh(channel, set);
-        if self.t.stripe_sets.at(set).is_balanced {
+        if self.t.stripe_sets.at(set).is_estimated {
             self.learn_together(channel, set);
         }
         for rail in 0..self.rails.len() {

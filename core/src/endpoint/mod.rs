@@ -79,13 +79,15 @@ pub use explain::{Explanation, Share, Verdict, Way};
 pub use express::ShortArrival;
 pub use health::{RailHealth, RailState};
 pub use measure::{Change, RailStats, Why};
-pub use policy::{ClassPolicy, MessageClass, Policy};
+pub use policy::{ClassPolicy, MessageClass};
 pub use registering::{Registration, RegistrationCost};
 pub use request::*;
 pub use sample::Sampled;
 pub use tables::{Sizes, sizes};
 pub use unexpected::ShortReceived;
 pub use usage::{InUse, Usage};
+
+pub use crate::config::Policy;
 
 use crate::config::{Config, ConfigError, RAILS_MAX};
 use crate::fast::Own;

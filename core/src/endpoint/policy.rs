@@ -6,12 +6,11 @@ use core::cmp::Reverse;
 use super::Endpoint;
 use super::measure::{Change, Why};
 use super::op::{Op, OpKind};
-use crate::config::{ALPHA_ONE, Config, Multiplex, RAILS_MAX, Strategy, Striping};
+use crate::config::{ALPHA_ONE, Config, Policy, RAILS_MAX};
 use crate::ids::RailId;
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
-use crate::rail::sched::Candidates;
-use crate::rail::sched::multiplex::{Binding, RoundRobin, WeightedRoundRobin, WindowRoundRobin};
+use crate::rail::sched::{Candidates, Nic, Properties, Turn, View, of};
 use crate::rail::weights::{StripeTime, WEIGHT_TOTAL, apportion, follow};
 use crate::time::Time;
 
@@ -50,104 +49,50 @@ impl MessageClass {
     }
 }
 
-/// A policy by name. It says how packets choose a rail, or how messages are cut, or both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// [`Multiplex::Binding`] and [`Striping::Binding`]: everything on one rail.
-    Binding,
-    /// [`Multiplex::RoundRobin`].
-    RoundRobin,
-    /// [`Multiplex::WeightedRoundRobin`].
-    WeightedRoundRobin,
-    /// [`Multiplex::WindowRoundRobin`].
-    WindowRoundRobin,
-    /// [`Striping::Even`].
-    Even,
-    /// [`Striping::Weighted`].
-    Weighted,
-    /// [`Striping::Adaptive`].
-    Adaptive,
-    /// [`Multiplex::Balanced`] and [`Striping::Balanced`].
-    Balanced,
-    /// [`Multiplex::Strategy`] and [`Striping::Strategy`].
-    Strategy(Strategy),
-}
-
-impl Policy {
-    /// All of them.
-    pub const ALL: [Policy; 12] = [
-        Policy::Binding,
-        Policy::RoundRobin,
-        Policy::WeightedRoundRobin,
-        Policy::WindowRoundRobin,
-        Policy::Even,
-        Policy::Weighted,
-        Policy::Adaptive,
-        Policy::Balanced,
-        Policy::Strategy(Strategy::Greedy),
-        Policy::Strategy(Strategy::Aggregate),
-        Policy::Strategy(Strategy::Split),
-        Policy::Strategy(Strategy::NewMadeleine),
-    ];
-
-    /// How it has packets choose a rail, if it says so.
-    pub const fn multiplex(self) -> Option<Multiplex> {
-        match self {
-            Policy::Binding => Some(Multiplex::Binding),
-            Policy::RoundRobin => Some(Multiplex::RoundRobin),
-            Policy::WeightedRoundRobin => Some(Multiplex::WeightedRoundRobin),
-            Policy::WindowRoundRobin => Some(Multiplex::WindowRoundRobin),
-            Policy::Balanced => Some(Multiplex::Balanced),
-            Policy::Strategy(strategy) => Some(Multiplex::Strategy(strategy)),
-            Policy::Even | Policy::Weighted | Policy::Adaptive => None,
-        }
-    }
-
-    /// How it has messages cut, if it says so.
-    pub const fn striping(self) -> Option<Striping> {
-        match self {
-            Policy::Binding => Some(Striping::Binding),
-            Policy::Even => Some(Striping::Even),
-            Policy::Weighted => Some(Striping::Weighted),
-            Policy::Adaptive => Some(Striping::Adaptive),
-            Policy::Balanced => Some(Striping::Balanced),
-            Policy::Strategy(strategy) => Some(Striping::Strategy(strategy)),
-            Policy::RoundRobin | Policy::WeightedRoundRobin | Policy::WindowRoundRobin => None,
-        }
-    }
-
-    /// Its name in settings and on command lines.
-    pub const fn name(self) -> &'static str {
-        match (self.multiplex(), self.striping()) {
-            (Some(multiplex), _) => multiplex.name(),
-            (None, Some(striping)) => striping.name(),
-            (None, None) => "none",
-        }
-    }
-
-    /// The policy of a name; `None`: there is no such.
-    pub fn named(name: &str) -> Option<Policy> {
-        Policy::ALL.into_iter().find(|policy| policy.name() == name)
-    }
-}
-
 /// How the messages of one class find their rails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassPolicy {
-    /// Rail choice for what is not cut.
-    pub multiplex: Multiplex,
-    /// Cutting of large messages.
-    pub striping: Striping,
+    /// Rail choice for what is not cut: one of [`Policy::RAIL_CHOICES`].
+    pub multiplex: Policy,
+    /// Cutting of large messages: one of [`Policy::STRIPINGS`].
+    pub striping: Policy,
     /// Rails that may carry it, bit per rail (P-6).
     pub eligible: u64,
     /// How many of them carry it at most (P-6).
     pub rails_used: u8,
 }
 
+/// The policies of a class, and what is asked of them for each message: read when they are set, so that
+/// nobody asks a policy which it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Class {
+    policy: ClassPolicy,
+    /// Of the one that chooses rails.
+    pub choice: Properties,
+    /// Of the one that cuts.
+    pub cut: Properties,
+    /// The smallest payload that is cut (P-5).
+    pub cut_bytes_min: u64,
+}
+
+impl Class {
+    fn new(policy: ClassPolicy) -> Self {
+        let (choice, cut) = (of(policy.multiplex), of(policy.striping));
+        let cut_bytes_min = cut.cut_bytes_min();
+        Class { policy, choice: choice.properties(), cut: cut.properties(), cut_bytes_min }
+    }
+
+    /// Whether all rails may carry its messages, all of a mask among them.
+    #[inline(always)]
+    pub(super) fn is_open_to_all(&self, mask: u64) -> bool {
+        self.policy.eligible & mask == mask && usize::from(self.policy.rails_used) >= RAILS_MAX
+    }
+}
+
 /// Policies and knobs as they are now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Policies {
-    classes: [ClassPolicy; 3],
+    classes: [Class; 3],
     weights: [u16; RAILS_MAX],
     /// The same, so that they sum to the total: where adaptive weights begin.
     shares: [u32; RAILS_MAX],
@@ -160,8 +105,13 @@ pub(super) struct Policies {
 
 impl Policies {
     /// How small messages choose a rail.
-    pub(super) const fn small(&self) -> Multiplex {
-        self.classes[MessageClass::Small as usize].multiplex
+    pub(super) const fn small(&self) -> Policy {
+        self.class(MessageClass::Small).policy.multiplex
+    }
+
+    /// What is asked of that policy.
+    pub(super) const fn of_small(&self) -> &Properties {
+        &self.class(MessageClass::Small).choice
     }
 
     pub(super) fn new(config: &Config, rails: usize) -> Self {
@@ -172,7 +122,7 @@ impl Policies {
             rails_used: config.rails_used,
         };
         Policies {
-            classes: [class; 3],
+            classes: [Class::new(class); 3],
             weights: config.weights,
             shares: shares(&config.weights, rails),
             alpha: config.alpha,
@@ -184,14 +134,14 @@ impl Policies {
 }
 
 impl Policies {
-    /// How messages of a class find their rails.
-    pub(super) const fn class(&self, class: MessageClass) -> &ClassPolicy {
+    /// What is asked of the policies of a class.
+    pub(super) const fn class(&self, class: MessageClass) -> &Class {
         &self.classes[class as usize]
     }
 
-    /// How large messages of a class are cut.
-    pub(super) const fn striping(&self, class: MessageClass) -> Striping {
-        self.classes[class as usize].striping
+    /// What is asked of the one that cuts its large messages.
+    pub(super) const fn cut(&self, class: MessageClass) -> &Properties {
+        &self.class(class).cut
     }
 
     /// The weights that were set, so that they sum to the total.
@@ -226,31 +176,27 @@ pub(super) struct Choice {
     pub rails: Candidates,
 }
 
-/// Whose turn it is in one class of one channel, by each policy.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Turn {
-    robin: RoundRobin,
-    weighted: WeightedRoundRobin,
-    window: WindowRoundRobin,
-}
-
 impl Endpoint<'_> {
     /// How the messages of a class find their rails at the moment.
     pub fn class_policy(&self, class: MessageClass) -> ClassPolicy {
-        self.policies.classes[class as usize]
+        self.policies.classes[class as usize].policy
     }
 
     /// From now on `policy` decides for messages of a class (P-5). What it says nothing about stays.
     pub fn set_policy(&mut self, class: MessageClass, policy: Policy) {
         let class = &mut self.policies.classes[class as usize];
-        class.multiplex = policy.multiplex().unwrap_or(class.multiplex);
-        class.striping = policy.striping().unwrap_or(class.striping);
+        let ClassPolicy { multiplex, striping, .. } = class.policy;
+        *class = Class::new(ClassPolicy {
+            multiplex: if policy.chooses_rails() { policy } else { multiplex },
+            striping: if policy.cuts() { policy } else { striping },
+            ..class.policy
+        });
     }
 
     /// From now on the rails of `eligible` may carry messages of a class, bit per rail, and `rails_used` of
     /// them do at most (0 counts as 1; P-6).
     pub fn set_rails(&mut self, class: MessageClass, eligible: u64, rails_used: u8) {
-        let class = &mut self.policies.classes[class as usize];
+        let class = &mut self.policies.classes[class as usize].policy;
         (class.eligible, class.rails_used) = (eligible, rails_used.max(1));
     }
 
@@ -276,14 +222,14 @@ impl Endpoint<'_> {
 
     /// Of the rails of a mask those that may carry messages of a class (P-6).
     pub(super) fn eligible(&self, class: MessageClass, mask: u64) -> u64 {
-        let eligible = mask & self.policies.classes[class as usize].eligible;
+        let eligible = mask & self.policies.classes[class as usize].policy.eligible;
         // Better over another rail than not at all.
         if eligible == 0 { mask } else { eligible }
     }
 
     /// Of the rails of a mask those that carry messages of a class (P-6).
     pub(super) fn usable(&self, channel: u32, class: MessageClass, mask: u64) -> u64 {
-        let rails_used = self.policies.classes[class as usize].rails_used;
+        let rails_used = self.policies.classes[class as usize].policy.rails_used;
         self.fastest(channel, self.eligible(class, mask), rails_used.into())
     }
 
@@ -318,7 +264,7 @@ impl Endpoint<'_> {
     /// The rail for a packet; `None`: wait for room (P-5).
     pub(super) fn multiplex(&mut self, choice: Choice) -> Option<RailId> {
         let Choice { channel, class, .. } = choice;
-        if self.policies.class(class).multiplex == Multiplex::Balanced {
+        if self.policies.class(class).choice.estimates {
             let choice = self.within_usable(choice);
             let rail = self.soonest(&choice)?;
             let is_only = choice.rails.up.is_power_of_two();
@@ -334,29 +280,43 @@ impl Endpoint<'_> {
     pub(super) fn pick(&self, choice: Choice, turn: &mut Turn) -> Option<RailId> {
         let choice = self.within_usable(choice);
         let Choice { channel, class, rails, .. } = choice;
-        let policies = &self.policies;
-        match policies.classes[class as usize].multiplex {
-            // Binding keeps to one rail even while it is busy: that is what keeps messages in order.
-            Multiplex::Binding => Binding::to(RailId(policies.bind)).pick(rails),
-            Multiplex::RoundRobin => turn.robin.pick(rails),
-            Multiplex::WeightedRoundRobin => turn.weighted.pick(rails, &policies.weights),
-            Multiplex::WindowRoundRobin => turn.window.pick(rails, policies.window_messages),
-            Multiplex::Balanced => self.soonest(&choice),
-            Multiplex::Strategy(strategy) => self.next_nic(channel, strategy, rails),
+        let class = self.policies.class(class);
+        let idle = if class.choice.waits_for_idle { self.idle(channel, rails.up & rails.room) } else { 0 };
+        let nearest = if class.choice.estimates { self.nearest_of(&choice) } else { None };
+        let view = View {
+            idle,
+            nearest,
+            nic: &|rail| self.nic(channel, rail),
+            delivery_ns: &|rail| self.delivers_at(&choice, rail),
+            ..self.view(rails)
+        };
+        of(class.policy.multiplex).pick(&view, turn)
+    }
+
+    /// The view of a policy that needs to know nothing of rails.
+    fn view(&self, rails: Candidates) -> View<'_> {
+        View {
+            rails,
+            idle: 0,
+            nearest: None,
+            nic: &|_| Nic::default(),
+            delivery_ns: &|_| 0,
+            bind: RailId(self.policies.bind),
+            weights: &self.policies.weights,
+            window_messages: self.policies.window_messages,
         }
     }
 
     /// Of the rails of a mask those over which a large message of a class is cut.
     pub(super) fn striped(&self, channel: u32, class: MessageClass, mask: u64) -> u64 {
         let usable = self.usable(channel, class, mask);
-        match self.policies.classes[class as usize].striping {
-            Striping::Binding => {
-                let bound = Binding::to(RailId(self.policies.bind)).pick(Candidates { up: usable, room: usable });
-                bound.map_or(0, |rail| 1 << rail.0)
-            }
-            Striping::Strategy(_) => self.idle(channel, usable),
-            Striping::Even | Striping::Weighted | Striping::Adaptive | Striping::Balanced => usable,
+        let class = self.policies.class(class);
+        if class.cut.is_bound {
+            let view = self.view(Candidates { up: usable, room: usable });
+            let bound = of(class.policy.striping).pick(&view, &mut Turn::default());
+            return bound.map_or(0, |rail| 1 << rail.0);
         }
+        if class.cut.waits_for_idle { self.idle(channel, usable) } else { usable }
     }
 
     /// The stripes of a message are through: their rails' weights follow (P-7).

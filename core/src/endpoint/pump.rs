@@ -9,7 +9,6 @@ use super::packets::Actions;
 use super::policy::Choice;
 use super::tables::{channel_active, op_queue};
 use super::{Endpoint, Level, MessageClass, Registration};
-use crate::config::Multiplex;
 use crate::ids::RailId;
 use crate::rail::rails_of;
 use crate::rail::sched::Candidates;
@@ -230,7 +229,7 @@ impl Endpoint<'_> {
     #[inline(always)]
     fn choose(&mut self, now: Time, channel: u32, class: MessageClass, bytes: u64) -> Option<RailId> {
         let rails = self.candidates(channel);
-        if self.policies.class(class).multiplex == Multiplex::Balanced {
+        if self.policies.class(class).choice.estimates {
             if rails.up.is_power_of_two() {
                 // Better over another rail than not at all (P-6).
                 return (rails.up & rails.room != 0).then(|| RailId(rails.up.trailing_zeros() as u8));
@@ -248,14 +247,13 @@ impl Endpoint<'_> {
     fn for_control(&self, now: Time, channel: u32, via: Option<RailId>) -> Option<RailId> {
         let room = self.t.channels.at(channel).rooms.room;
         let announced = via.filter(|rail| room >> rail.0 & 1 == 1);
-        match self.policies.small() {
-            Multiplex::Balanced if announced.is_some() => announced,
-            Multiplex::Balanced if !room.is_power_of_two() => {
-                let rails = Candidates { up: room, room };
-                self.soonest(&Choice { now, channel, class: MessageClass::Small, bytes: 0, rails })
-            }
-            _ => rails_of(room).next(),
+        if !self.policies.of_small().estimates || announced.is_none() && room.is_power_of_two() {
+            return rails_of(room).next();
         }
+        announced.or_else(|| {
+            let rails = Candidates { up: room, room };
+            self.soonest(&Choice { now, channel, class: MessageClass::Small, bytes: 0, rails })
+        })
     }
 
     fn pump_control(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
@@ -339,9 +337,7 @@ impl Endpoint<'_> {
         // What is too large to go eagerly is only announced.
         let bytes = if len <= self.config.eager_bytes_max.into() { len } else { 0 };
         let Some(rail) = self.choose(now, channel, MessageClass::Small, bytes) else { return Step::Idle };
-        if let Some(strategy) = self.gathering(channel, rail)
-            && self.gather(now, channel, rail, strategy, out) == Step::Sent
-        {
+        if self.gathers(channel, rail) && self.gather(now, channel, rail, out) == Step::Sent {
             return Step::Sent;
         }
         let eager_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max);

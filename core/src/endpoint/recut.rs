@@ -7,13 +7,13 @@
 //! as none is out.
 
 use super::balanced::CHUNK_NS;
-use super::beliefs::PART_BYTES_MIN;
 use super::measure::Part;
 use super::op::Phase;
 use super::{Endpoint, Registration};
 use crate::ids::RailId;
 use crate::rail::rails_of;
 use crate::rail::rate::{Rate, scale};
+use crate::rail::sched::balanced::PART_BYTES_MIN;
 use crate::rail::sched::{CUT_ALIGN, Stripe};
 use crate::time::Time;
 

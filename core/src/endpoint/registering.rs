@@ -14,7 +14,7 @@
 use super::Endpoint;
 use super::balanced::Load;
 use super::policy::MessageClass;
-use crate::config::{RAILS_MAX, Striping};
+use crate::config::RAILS_MAX;
 use crate::ids::RailId;
 use crate::rail::plan::split::{Chunk, Plan, RailState, cut};
 use crate::rail::rails_of;
@@ -238,8 +238,8 @@ impl Endpoint<'_> {
 
     /// [`asked_for_keys`](Self::asked_for_keys) without consequence and without tries; `None`: all of them.
     pub(super) fn worth_keys(&self, channel: u32, (what, bytes): (Registration, u64), mask: u64) -> Option<Keys> {
-        let is_balanced = self.class_policy(MessageClass::Large).striping == Striping::Balanced;
-        if !is_balanced || self.registering.dear & mask == 0 || mask.is_power_of_two() || mask == 0 {
+        let estimates = self.policies.cut(MessageClass::Large).estimates;
+        if !estimates || self.registering.dear & mask == 0 || mask.is_power_of_two() || mask == 0 {
             return None;
         }
         let load = Load { bytes, is_read: what == Registration::Readable };

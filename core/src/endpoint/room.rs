@@ -3,7 +3,6 @@
 
 use super::channel::Sub;
 use super::{Endpoint, MessageClass};
-use crate::config::Striping;
 use crate::ids::RailId;
 use crate::rail::sched::Candidates;
 use crate::rail::{Caps, RailFacts, rails_of};
@@ -84,7 +83,7 @@ impl Endpoint<'_> {
     /// An operation has begun, or ceased, to owe its peer a FIN: the first and the last of a channel change
     /// what its rails are fed by `balanced`. The policies of the papers feed as these do.
     pub(super) fn set_owing(&mut self, op: u32, owes: bool) {
-        if owes && self.class_policy(MessageClass::Large).striping != Striping::Balanced {
+        if owes && !self.policies.cut(MessageClass::Large).estimates {
             return;
         }
         let slot = self.t.ops.at_mut(op);

@@ -4,10 +4,9 @@
 use super::beliefs::LATENCY_NS;
 use super::policy::Choice;
 use super::{Endpoint, MessageClass};
-use crate::config::RAILS_MAX;
 use crate::ids::RailId;
 use crate::rail::rails_of;
-use crate::rail::sched::Candidates;
+use crate::rail::sched::{Candidates, balanced};
 use crate::time::{Nanos, Time};
 
 /// So few bytes move in no time, whatever the rail.
@@ -37,8 +36,7 @@ impl Endpoint<'_> {
         bytes: u64,
         Candidates { up, room }: Candidates,
     ) -> Option<RailId> {
-        let policy = self.policies.class(class);
-        let is_open_to_all = policy.eligible & up == up && usize::from(policy.rails_used) >= RAILS_MAX;
+        let is_open_to_all = self.policies.class(class).is_open_to_all(up);
         let slot = self.t.channels.at_mut(channel);
         let (rail, untried) = (RailId(slot.nearest), slot.untried.wrapping_add(1));
         let is_plain = is_open_to_all && !untried.is_multiple_of(TRY_EVERY);
@@ -60,23 +58,15 @@ impl Endpoint<'_> {
 
     /// The rail that delivers a packet soonest (P-9); `None`: wait for room.
     pub(super) fn soonest(&self, choice: &Choice) -> Option<RailId> {
-        let channel = choice.channel;
-        let rails = choice.rails.up & choice.rails.room;
-        if rails.is_power_of_two() {
-            return Some(RailId(rails.trailing_zeros() as u8));
-        }
+        balanced::soonest(choice.rails, || self.nearest_of(choice), |rail| self.delivers_at(choice, rail))
+    }
+
+    /// The nearest rail, where no other delivers sooner.
+    #[inline(always)]
+    pub(super) fn nearest_of(&self, choice: &Choice) -> Option<RailId> {
+        let &Choice { channel, bytes, rails, .. } = choice;
         let nearest = RailId(self.t.channels.at(channel).nearest);
-        if self.is_near_and_idle(channel, nearest, rails, choice.bytes) {
-            return Some(nearest);
-        }
-        let (mut soonest, mut best) = (u64::MAX, None);
-        for rail in rails_of(rails) {
-            let ends = self.delivers_at(choice, rail);
-            if ends < soonest {
-                (soonest, best) = (ends, Some(rail));
-            }
-        }
-        best
+        self.is_near_and_idle(channel, nearest, rails.up & rails.room, bytes).then_some(nearest)
     }
 
     /// When a rail is predicted to deliver a packet that it gets now, in nanoseconds from now. Asked for each

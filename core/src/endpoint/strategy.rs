@@ -10,11 +10,9 @@ use super::packets::Actions;
 use super::policy::Choice;
 use super::pump::Step;
 use super::{Endpoint, MessageClass};
-use crate::config::{Multiplex, RAILS_MAX, Strategy};
 use crate::ids::RailId;
 use crate::rail::rails_of;
-use crate::rail::sched::strategy::{Costs, Nic, Nics, of};
-use crate::rail::sched::{Candidates, Stripe};
+use crate::rail::sched::{Candidates, Costs, Gathers, Nic, of};
 use crate::time::Time;
 use crate::wire::aggregate::RECORD_BYTES;
 
@@ -29,7 +27,7 @@ impl Endpoint<'_> {
     }
 
     /// What is known of a rail: what was measured, else what its facts say.
-    fn nic(&self, channel: u32, rail: RailId) -> Nic {
+    pub(super) fn nic(&self, channel: u32, rail: RailId) -> Nic {
         let sub = &self.t.subs[self.t.sub_index(channel, rail)];
         let facts = &self.rails[usize::from(rail.0)];
         Nic {
@@ -40,48 +38,22 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The rail that a strategy has the next packet go over; `None`: wait.
-    pub(super) fn next_nic(&self, channel: u32, strategy: Strategy, rails: Candidates) -> Option<RailId> {
-        let idle = self.idle(channel, rails.up & rails.room);
-        if idle == 0 {
-            return None;
-        }
-        of(strategy).pick(&Nics { up: rails.up, idle, nic: &|rail| self.nic(channel, rail) })
-    }
-
-    /// Has a strategy cut `bytes` over idle rails into `stripes`, which are empty.
-    pub(super) fn cut_by(&self, channel: u32, strategy: Strategy, bytes: u64, idle: u64, stripes: &mut [Stripe]) {
-        let mut nics = [Nic::default(); RAILS_MAX];
-        for rail in rails_of(idle) {
-            nics[usize::from(rail.0)] = self.nic(channel, rail);
-        }
-        let nic = |rail: RailId| nics[usize::from(rail.0)];
-        of(strategy).cut(bytes, &Nics { up: idle, idle, nic: &nic }, stripes);
-    }
-
-    /// The strategy that says how many small messages go together; `None`: each goes alone.
+    /// Whether the policy of small messages is asked how many of them go together over a rail; else each goes
+    /// alone.
     #[inline]
-    pub(super) fn gathering(&self, channel: u32, rail: RailId) -> Option<Strategy> {
-        match self.policies.small() {
-            Multiplex::Strategy(strategy) => Some(strategy),
-            // While the rail is busy a packet has to wait for it anyway (P-9).
-            Multiplex::Balanced if self.is_busy(channel, rail) => Some(Strategy::Aggregate),
-            _ => None,
+    pub(super) fn gathers(&self, channel: u32, rail: RailId) -> bool {
+        match self.policies.of_small().gathers {
+            Gathers::Never => false,
+            Gathers::Always => true,
+            Gathers::WhileBusy => self.is_busy(channel, rail), // P-9
         }
     }
 
-    /// Sends the messages at the front of a channel's queue in one packet over `rail`, where a strategy wants
-    /// more than one in it. The caller has asked `may_send`.
-    pub(super) fn gather(
-        &mut self,
-        now: Time,
-        channel: u32,
-        rail: RailId,
-        strategy: Strategy,
-        out: &mut Actions,
-    ) -> Step {
+    /// Sends the messages at the front of a channel's queue in one packet over `rail`, where the policy
+    /// wants more than one in it. The caller has asked `may_send`.
+    pub(super) fn gather(&mut self, now: Time, channel: u32, rail: RailId, out: &mut Actions) -> Step {
         let lens = self.front(channel, rail, self.config.aggregate_bytes_max, out);
-        let count = of(strategy).together(&self.costs(rail), &lens);
+        let count = of(self.policies.small()).together(&self.costs(rail), &lens);
         if count < 2 {
             return Step::Idle;
         }
@@ -91,10 +63,10 @@ impl Endpoint<'_> {
         Step::Sent
     }
 
-    /// The rail for a packet of several messages: by `balanced` the one that delivers all of it soonest,
+    /// The rail for a packet of several messages: by path estimates the one that delivers all of it soonest,
     /// which need not be `rail`, the one that the first of them was for (P-9).
     fn sooner_together(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> RailId {
-        if self.policies.small() != Multiplex::Balanced {
+        if !self.policies.of_small().estimates {
             return rail;
         }
         let Candidates { up, room } = self.candidates(channel);

@@ -3,8 +3,7 @@
 //! A row that is missing here does not exist for users; a test checks that every row can be set, shown and
 //! read back.
 
-use rerail_core::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Striping};
-use rerail_core::endpoint::Policy;
+use rerail_core::config::{ALPHA_ONE, Policy, RAILS_MAX};
 use rerail_core::time::Nanos;
 
 use super::value::{Also, Kind, Order, Value, parse_bytes};
@@ -20,43 +19,21 @@ pub(super) struct Knob {
     pub(super) set: fn(&mut Settings, Value),
 }
 
-/// Names of [`Multiplex`], in the order of [`MULTIPLEX`].
-const MULTIPLEX_NAMES: &[&str] = &[
-    "binding",
-    "round_robin",
-    "weighted_round_robin",
-    "window_round_robin",
-    "balanced",
-    "greedy",
-    "aggregate",
-    "split",
-    "newmadeleine",
-];
-const MULTIPLEX: [Multiplex; 9] = Multiplex::ALL;
+/// Names of policies that choose rails.
+const RAIL_CHOICES: &[&str] = &settings(Policy::RAIL_CHOICES);
 
-/// Names of [`Striping`], in the order of [`STRIPING`].
-const STRIPING_NAMES: &[&str] =
-    &["binding", "even", "weighted", "adaptive", "balanced", "greedy", "aggregate", "split", "newmadeleine"];
-const STRIPING: [Striping; 9] = Striping::ALL;
+/// Names of policies that cut messages.
+const STRIPINGS: &[&str] = &settings(Policy::STRIPINGS);
 
-/// Names of [`Policy`], in the order of [`POLICY`].
-const POLICY_NAMES: &[&str] = &[
-    "unset",
-    "binding",
-    "round_robin",
-    "weighted_round_robin",
-    "window_round_robin",
-    "even",
-    "weighted",
-    "adaptive",
-    "balanced",
-    "greedy",
-    "aggregate",
-    "split",
-    "newmadeleine",
-];
-const POLICY: [Option<Policy>; 13] = {
-    let mut all = [None; 13];
+/// Names of all policies, and of none, in the order of [`POLICY`].
+const POLICY_NAMES: &[&str] = &{
+    let mut all = ["unset"; 1 + Policy::ALL.len()];
+    let (_, names) = all.split_at_mut(1);
+    names.copy_from_slice(&settings(Policy::ALL));
+    all
+};
+const POLICY: [Option<Policy>; 1 + Policy::ALL.len()] = {
+    let mut all = [None; 1 + Policy::ALL.len()];
     let mut at = 0;
     while at < Policy::ALL.len() {
         all[at + 1] = Some(Policy::ALL[at]);
@@ -64,6 +41,17 @@ const POLICY: [Option<Policy>; 13] = {
     }
     all
 };
+
+/// The names of policies in settings.
+const fn settings<const COUNT: usize>(policies: [Policy; COUNT]) -> [&'static str; COUNT] {
+    let mut names = [""; COUNT];
+    let mut at = 0;
+    while at < COUNT {
+        names[at] = policies[at].setting();
+        at += 1;
+    }
+    names
+}
 
 /// Names of [`Xrc`], in the order of [`XRC`].
 const XRC_NAMES: &[&str] = &["off", "on", "auto"];
@@ -308,9 +296,9 @@ pub(super) static KNOBS: &[Knob] = &[
         "A rail that has not answered for so long is opened anew though no other one brings anything either; 0: never."),
     knob!(keepalive: time Kind::Span { min: 0, max: DAY },
         "A peer of which nothing was heard for so long is asked for a sign of life, though nothing is owed: a dead process or host is noticed; 0: never. However short, at most 10,000 questions a second go out."),
-    knob!(multiplex: choice MULTIPLEX_NAMES, MULTIPLEX,
+    knob!(multiplex: choice RAIL_CHOICES, Policy::RAIL_CHOICES,
         "Rail of a small message: always the same, or in turn, one message each, by weight, or a window of messages each; or by a strategy of newmadeleine-2007."),
-    knob!(striping: choice STRIPING_NAMES, STRIPING,
+    knob!(striping: choice STRIPINGS, Policy::STRIPINGS,
         "Cutting of a large message: not at all, in equal parts over all rails, by weight, by what rails are seen to do, or by a strategy of newmadeleine-2007."),
     knob!(policy: choice POLICY_NAMES, POLICY,
         "One word for multiplex, striping or both; it goes before these."),

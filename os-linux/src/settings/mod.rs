@@ -18,8 +18,8 @@ use std::time::Duration;
 pub use error::{Problem, SettingsError, Source};
 pub(crate) use knobs::parse_pkey;
 use knobs::{KNOBS, Knob};
-use rerail_core::config::{Config, Multiplex, RAILS_MAX, Striping};
-use rerail_core::endpoint::{MessageClass, Policy};
+use rerail_core::config::{Config, Policy, RAILS_MAX};
+use rerail_core::endpoint::MessageClass;
 use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 pub(crate) use value::parse_bytes;
@@ -128,8 +128,8 @@ pub struct Settings {
     pub stall_max: Nanos,
     pub stall_lone: Nanos,
     pub keepalive: Nanos,
-    pub multiplex: Multiplex,
-    pub striping: Striping,
+    pub multiplex: Policy,
+    pub striping: Policy,
     pub policy: Option<Policy>,
     pub policy_small: Option<Policy>,
     pub policy_large: Option<Policy>,
@@ -424,8 +424,7 @@ impl Settings {
         config.multiplex = self.multiplex;
         config.striping = self.striping;
         if let Some(policy) = self.policy {
-            config.multiplex = policy.multiplex().unwrap_or(config.multiplex);
-            config.striping = policy.striping().unwrap_or(config.striping);
+            config.set_policy(policy);
         }
         config.rails_eligible = self.rails_eligible;
         config.rails_used = self.rails_used;

@@ -31,7 +31,7 @@ fn the_environment_beats_the_file_and_each_value_says_where_it_comes_from() {
     let file = "# of the cluster\nwindow = 512   # packets\n\n  eager_max=4K\nsilence_max = 2s\n";
     let mut settings = load(&[("RERAIL_WINDOW", " 1024 "), ("RERAIL_MULTIPLEX", "round_robin")], Some(file)).unwrap();
     assert_eq!((settings.window, settings.eager_max), (1024, 4096));
-    assert_eq!((settings.silence_max, settings.multiplex), (Nanos::from_millis(2000), Multiplex::RoundRobin));
+    assert_eq!((settings.silence_max, settings.multiplex), (Nanos::from_millis(2000), Policy::RoundRobin));
     settings.set("striping", "binding").unwrap();
     let source = |name| settings.source(name).to_string();
     assert_eq!(source("window"), "RERAIL_WINDOW");
@@ -147,11 +147,11 @@ fn sets_of_keys_are_a_setting() {
 fn a_policy_goes_before_its_parts_and_that_of_a_class_before_it() {
     let env = [("RERAIL_MULTIPLEX", "round_robin"), ("RERAIL_STRIPING", "weighted"), ("RERAIL_POLICY", "adaptive")];
     let config = load(&env, None).unwrap().to_core_config(PeerId(0), 2);
-    assert_eq!((config.multiplex, config.striping), (Multiplex::RoundRobin, Striping::Adaptive));
+    assert_eq!((config.multiplex, config.striping), (Policy::RoundRobin, Policy::Adaptive));
     let env = [("RERAIL_POLICY", "binding"), ("RERAIL_POLICY_LARGE", "even"), ("RERAIL_POLICY_ONE_SIDED", "balanced")];
     let settings = load(&env, None).unwrap();
     let config = settings.to_core_config(PeerId(0), 2);
-    assert_eq!((config.multiplex, config.striping), (Multiplex::Binding, Striping::Binding));
+    assert_eq!((config.multiplex, config.striping), (Policy::Binding, Policy::Binding));
     let classes: Vec<_> = settings.class_policies().collect();
     assert_eq!(classes, [(MessageClass::Large, Policy::Even), (MessageClass::OneSided, Policy::Balanced)]);
 }

@@ -4,7 +4,7 @@
 //! never ends. The paper's text gives no bandwidth, no window and no size of messages for this figure; those
 //! are ours.
 
-use rerail_core::config::{Multiplex, Striping};
+use rerail_core::config::Policy;
 
 use super::multirail::megabytes;
 use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series};
@@ -35,11 +35,11 @@ const EVEN: f64 = 2.0 / 3.0;
 const PARTS: u16 = 96;
 
 /// The curves, in their order.
-const POLICIES: [(&str, Striping); 4] = [
-    ("even", Striping::Even),
-    ("weighted 1:1", Striping::Weighted),
-    ("adaptive", Striping::Adaptive),
-    ("balanced", Striping::Balanced),
+const POLICIES: [(&str, Policy); 4] = [
+    ("even", Policy::Even),
+    ("weighted 1:1", Policy::Weighted),
+    ("adaptive", Policy::Adaptive),
+    ("balanced", Policy::Balanced),
 ];
 
 /// The phases of the run.
@@ -169,9 +169,9 @@ pub(super) fn figure_20(lab: &mut Lab<'_>, effort: Effort) -> Result<Figure, Fig
 }
 
 /// The same world, with large messages cut so, small ones round robin.
-fn cut(testbed: &Scenario, striping: Striping, weights: [u16; 2]) -> Scenario {
+fn cut(testbed: &Scenario, striping: Policy, weights: [u16; 2]) -> Scenario {
     let mut scenario = testbed.clone();
-    scenario.config.multiplex = Some(Multiplex::RoundRobin);
+    scenario.config.multiplex = Some(Policy::RoundRobin);
     scenario.config.striping = Some(striping);
     // Rail 0 is the host's own memory, which does not reach the other node.
     scenario.config.weights = Some(vec![0, weights[0], weights[1]]);
@@ -226,7 +226,7 @@ fn best(lab: &mut Lab<'_>, testbed: &Scenario, effort: Effort, loaded: bool) -> 
         Effort::Full => 1,
     };
     let world = |first: u16| {
-        let mut scenario = cut(testbed, Striping::Weighted, [first, PARTS - first]);
+        let mut scenario = cut(testbed, Policy::Weighted, [first, PARTS - first]);
         scenario.workload.parameters.remove("series");
         scenario.workload.parameters.insert("windows".into(), 2.into());
         if loaded {

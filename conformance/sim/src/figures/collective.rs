@@ -5,7 +5,7 @@
 //! What is claimed follows from its words ("very similar to what we have observed in previous tests") and
 //! from figure 5: about half the time for large messages, none lost for small ones.
 
-use rerail_core::config::{Multiplex, Striping};
+use rerail_core::config::Policy;
 
 use super::multirail::{SMALL_MAX, TESTBEDS, point};
 use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series};
@@ -159,8 +159,8 @@ impl Collective {
             for bytes in &plan.sizes {
                 let mut scenario = Scenario::parse(file, text)?;
                 (scenario.hosts, scenario.ranks_per_host) = (NODES, self.processes);
-                scenario.config.multiplex = Some(Multiplex::RoundRobin);
-                scenario.config.striping = Some(Striping::Even);
+                scenario.config.multiplex = Some(Policy::RoundRobin);
+                scenario.config.striping = Some(Policy::Even);
                 let mut parameters = toml::Table::new();
                 parameters.insert("bytes".into(), (*bytes as i64).into());
                 parameters.insert("rounds".into(), plan.rounds.into());

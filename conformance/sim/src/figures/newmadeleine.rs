@@ -7,7 +7,7 @@
 
 mod claims;
 
-use rerail_core::config::{Multiplex, Strategy, Striping};
+use rerail_core::config::Policy;
 
 use super::multirail::megabytes;
 use super::{Axis, Effort, Figure, FigureError, Lab, Run, Scale, Series, Stated};
@@ -44,12 +44,10 @@ enum By {
 impl By {
     fn apply(self, knobs: &mut Knobs) {
         let (multiplex, striping) = match self {
-            By::Nobody => (Multiplex::Binding, Striping::Binding),
-            By::Greedy => (Multiplex::Strategy(Strategy::Greedy), Striping::Strategy(Strategy::Greedy)),
-            By::Aggregate => (Multiplex::Strategy(Strategy::Aggregate), Striping::Strategy(Strategy::Aggregate)),
-            By::NewMadeleine => {
-                (Multiplex::Strategy(Strategy::NewMadeleine), Striping::Strategy(Strategy::NewMadeleine))
-            }
+            By::Nobody => (Policy::Binding, Policy::Binding),
+            By::Greedy => (Policy::Greedy, Policy::Greedy),
+            By::Aggregate => (Policy::Aggregate, Policy::Aggregate),
+            By::NewMadeleine => (Policy::NewMadeleine, Policy::NewMadeleine),
         };
         (knobs.multiplex, knobs.striping) = (Some(multiplex), Some(striping));
     }

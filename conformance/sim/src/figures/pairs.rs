@@ -5,7 +5,7 @@
 //! The paper's text gives no bandwidth for these figures, no sizes and no window; the ratios that are claimed
 //! follow from its words and its figures 7 and 8, and the descriptions say so.
 
-use rerail_core::config::{Multiplex, Striping};
+use rerail_core::config::Policy;
 
 use super::multirail::{Plan, TESTBEDS, WINDOW, megabytes, point, windows};
 use super::{Axis, Claim, Figure, FigureError, Lab, Relation, Run, Series};
@@ -48,8 +48,8 @@ impl Use {
 
     fn apply(self, knobs: &mut Knobs) {
         let (multiplex, striping) = match self {
-            Use::Original | Use::Binding => (Multiplex::Binding, Striping::Binding),
-            Use::Striping => (Multiplex::RoundRobin, Striping::Even),
+            Use::Original | Use::Binding => (Policy::Binding, Policy::Binding),
+            Use::Striping => (Policy::RoundRobin, Policy::Even),
         };
         (knobs.multiplex, knobs.striping) = (Some(multiplex), Some(striping));
         knobs.bind_by_local_rank = Some(true);

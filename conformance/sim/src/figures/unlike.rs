@@ -5,7 +5,7 @@
 //! ([`Bench::best`]). The paper's text gives no range of sizes, no window and no points of its curves; those
 //! are ours.
 
-use rerail_core::config::{Multiplex, Striping};
+use rerail_core::config::Policy;
 
 use super::multirail::{WINDOW, megabytes, point, windows};
 use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series};
@@ -64,16 +64,16 @@ const CUTS: [(&str, Cut); 5] = [
 impl Cut {
     fn apply(self, knobs: &mut Knobs) {
         let (word, weights) = match self {
-            Cut::Single => (Striping::Binding, [1, 1]),
-            Cut::Even => (Striping::Even, [1, 1]),
-            Cut::Fixed(fast, slow) => (Striping::Weighted, [fast, slow]),
-            Cut::Adaptive => (Striping::Adaptive, [1, 1]),
-            Cut::Balanced => (Striping::Balanced, [1, 1]),
+            Cut::Single => (Policy::Binding, [1, 1]),
+            Cut::Even => (Policy::Even, [1, 1]),
+            Cut::Fixed(fast, slow) => (Policy::Weighted, [fast, slow]),
+            Cut::Adaptive => (Policy::Adaptive, [1, 1]),
+            Cut::Balanced => (Policy::Balanced, [1, 1]),
         };
         knobs.striping = Some(word);
         if !matches!(self, Cut::Balanced) {
             // As in the paper: nobody asks rails at start, and what is not cut goes over one of them.
-            knobs.multiplex = Some(Multiplex::Binding);
+            knobs.multiplex = Some(Policy::Binding);
             knobs.sampling_time_max = Some(Span::from_micros(0));
         }
         // Rail 0 is the host's own memory, which does not reach the other node.

@@ -1,8 +1,8 @@
 //! A case: a set of rails, a size, a pattern; and what a policy makes of it.
 
-use rerail_core::config::{Config, Multiplex, RAILS_MAX, Striping};
-use rerail_core::endpoint::{Endpoint, Explanation, MessageClass, Policy, RailStats};
-use rerail_core::rail::sched::STRIPE_BYTES_MIN;
+use rerail_core::config::{Config, Policy, RAILS_MAX};
+use rerail_core::endpoint::{Endpoint, Explanation, MessageClass, RailStats};
+use rerail_core::rail::sched::{STRIPE_BYTES_MIN, of};
 use rerail_core::time::Time;
 use serde::Serialize;
 
@@ -143,10 +143,9 @@ impl Case {
     pub fn contenders(&self) -> Vec<Contender> {
         let singles = (0..self.set.rails.len() as u8).map(Contender::Single);
         let cuts = self.bytes >= 2 * STRIPE_BYTES_MIN;
-        let says = |policy: &Policy| match (policy.multiplex(), policy.striping()) {
-            (Some(Multiplex::Binding), _) => false,
-            (multiplex, striping) => multiplex.is_some() && !cuts || striping.is_some() && cuts,
-        };
+        // Each rail alone contends by itself.
+        let is_bound = |policy: &Policy| of(*policy).properties().is_bound;
+        let says = |policy: &Policy| !is_bound(policy) && if cuts { policy.cuts() } else { policy.chooses_rails() };
         singles.chain(Policy::ALL.into_iter().filter(says).map(Contender::Policy)).collect()
     }
 
@@ -177,8 +176,8 @@ impl Case {
             Contender::Policy(_) => self.nearest(),
         };
         let config = Config {
-            multiplex: Multiplex::Binding,
-            striping: Striping::Binding,
+            multiplex: Policy::Binding,
+            striping: Policy::Binding,
             bind,
             weights: self.weights(),
             ..config(self.set.rails.len())

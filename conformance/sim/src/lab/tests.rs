@@ -226,8 +226,8 @@ fn every_policy_has_its_say() {
     let says = |bytes| case(set(&[1_000_000_000; 2]), bytes, Pattern::Stream).contenders();
     for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::Binding) {
         let contender = Contender::Policy(policy);
-        assert_eq!(says(8).contains(&contender), policy.multiplex().is_some(), "{policy:?}");
-        assert_eq!(says(1 << 20).contains(&contender), policy.striping().is_some(), "{policy:?}");
+        assert_eq!(says(8).contains(&contender), policy.chooses_rails(), "{policy:?}");
+        assert_eq!(says(1 << 20).contains(&contender), policy.cuts(), "{policy:?}");
     }
 }
 

@@ -1,70 +1,64 @@
 //! The core's knobs by name, as a scenario sets them: any field of [`Config`] but what the world itself
 //! decides (rank, size, rails).
 
-use rerail_core::config::{Config, ConfigError, Multiplex, Striping};
-use rerail_core::endpoint::{MessageClass, Policy};
+use std::marker::PhantomData;
+
+use rerail_core::config::{Config, ConfigError, Policy};
+use rerail_core::endpoint::MessageClass;
 use rerail_core::time::Nanos;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Span;
 use crate::rng::Rng;
 
-/// What the core has names for.
-trait Named: Copy + 'static {
+/// Policies that a key of a scenario may have, by their names.
+trait Choice {
     /// What one is called in errors.
     const SORT: &str;
 
     /// All there are.
-    const ALL: &[Self];
-
-    /// Its name, as in settings and on command lines.
-    fn name(self) -> &'static str;
+    const ALL: &[Policy];
 }
 
-impl Named for Multiplex {
+/// Those that choose rails.
+struct RailChoice;
+
+impl Choice for RailChoice {
     const SORT: &str = "rail choice";
-    const ALL: &[Self] = &Multiplex::ALL;
-
-    fn name(self) -> &'static str {
-        self.name()
-    }
+    const ALL: &[Policy] = &Policy::RAIL_CHOICES;
 }
 
-impl Named for Striping {
+/// Those that cut messages.
+struct Striping;
+
+impl Choice for Striping {
     const SORT: &str = "striping";
-    const ALL: &[Self] = &Striping::ALL;
-
-    fn name(self) -> &'static str {
-        self.name()
-    }
+    const ALL: &[Policy] = &Policy::STRIPINGS;
 }
 
-impl Named for Policy {
-    const SORT: &str = "policy";
-    const ALL: &[Self] = &Policy::ALL;
+/// All of them.
+struct Any;
 
-    fn name(self) -> &'static str {
-        self.name()
-    }
+impl Choice for Any {
+    const SORT: &str = "policy";
+    const ALL: &[Policy] = &Policy::ALL;
 }
 
 /// Values in a file by their names.
-mod by_name {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+struct ByName<C>(PhantomData<C>);
 
-    use super::Named;
-
-    pub(super) fn serialize<T: Named, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
-        value.map(T::name).serialize(serializer)
+impl<C: Choice> ByName<C> {
+    fn serialize<S: Serializer>(value: &Option<Policy>, serializer: S) -> Result<S::Ok, S::Error> {
+        value.map(Policy::name).serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Policy>, D::Error> {
         let Some(name) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
-        let found = T::ALL.iter().copied().find(|value| value.name() == name);
+        let found = Policy::named(&name).filter(|policy| C::ALL.contains(policy));
         found.map(Some).ok_or_else(|| {
-            let known: Vec<&str> = T::ALL.iter().map(|value| value.name()).collect();
-            D::Error::custom(format!("no {} \"{name}\"; there are {}", T::SORT, known.join(", ")))
+            let known: Vec<&str> = C::ALL.iter().map(|policy| policy.name()).collect();
+            D::Error::custom(format!("no {} \"{name}\"; there are {}", C::SORT, known.join(", ")))
         })
     }
 }
@@ -86,22 +80,22 @@ macro_rules! knobs {
                 pub $span: Option<Span>,
             )*
             /// `Config::multiplex`.
-            #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
-            pub multiplex: Option<Multiplex>,
+            #[serde(skip_serializing_if = "Option::is_none", with = "ByName::<RailChoice>")]
+            pub multiplex: Option<Policy>,
             /// `Config::striping`.
-            #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
-            pub striping: Option<Striping>,
+            #[serde(skip_serializing_if = "Option::is_none", with = "ByName::<Striping>")]
+            pub striping: Option<Policy>,
             /// Both of these or one of them, before what they say.
-            #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
+            #[serde(skip_serializing_if = "Option::is_none", with = "ByName::<Any>")]
             pub policy: Option<Policy>,
             /// The same for small messages alone, before what is said of all.
-            #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
+            #[serde(skip_serializing_if = "Option::is_none", with = "ByName::<Any>")]
             pub policy_small: Option<Policy>,
             /// The same for large messages alone.
-            #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
+            #[serde(skip_serializing_if = "Option::is_none", with = "ByName::<Any>")]
             pub policy_large: Option<Policy>,
             /// The same for one-sided operations alone.
-            #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
+            #[serde(skip_serializing_if = "Option::is_none", with = "ByName::<Any>")]
             pub policy_one_sided: Option<Policy>,
             /// Before `bind`: the processes of a host are bound in turn to the rails that are not shared
             /// memory (multirail-2004, figures 9 and 10).
@@ -123,8 +117,7 @@ macro_rules! knobs {
                 }
                 config.striping = self.striping.unwrap_or(config.striping);
                 if let Some(policy) = self.policy {
-                    config.multiplex = policy.multiplex().unwrap_or(config.multiplex);
-                    config.striping = policy.striping().unwrap_or(config.striping);
+                    config.set_policy(policy);
                 }
             }
 
@@ -252,6 +245,9 @@ pub fn uneven(config: &mut Config, rng: &mut Rng) {
 /// The fields of a [`ConfigError`] as people read them.
 pub fn describe(error: &ConfigError) -> String {
     let ConfigError { field, value, min, max, also, .. } = error;
+    if error.policy.is_some() {
+        return format!("config.{error}");
+    }
     let also = if also.is_empty() { String::new() } else { format!(", {also}") };
     format!("config.{field} = {value} is out of range: {min} to {max}{also}")
 }

@@ -1,6 +1,5 @@
 //! Scenarios are read strictly, mean what they say, and read back as written.
 
-use rerail_core::config::{Multiplex, Striping};
 use rerail_core::endpoint::{MessageClass, Policy};
 use rerail_core::time::Nanos;
 
@@ -89,7 +88,7 @@ fn a_full_scenario_means_what_it_says_and_reads_back() {
     let config = scenario.core_config(3, 9);
     assert_eq!((config.rank, config.peers_max, config.rails_max), (PeerId(3), 8, 5));
     assert_eq!((config.window, config.packets_max, config.ack_delay), (128, 300, Nanos::from_micros(200)));
-    assert_eq!((config.multiplex, config.striping), (Multiplex::RoundRobin, Striping::Binding));
+    assert_eq!((config.multiplex, config.striping), (Policy::RoundRobin, Policy::Binding));
     let written = scenario.to_toml().unwrap();
     assert_eq!(Scenario::parse("written", &written), Ok(scenario), "{written}");
 }
@@ -110,7 +109,7 @@ fn policies_have_names_and_classes() {
     let text = "[config]\npolicy = \"binding\"\npolicy_large = \"adaptive\"\npolicy_one_sided = \"window-round-robin\"";
     let scenario = Scenario::parse("policies.toml", text).unwrap();
     let config = scenario.core_config(0, 1);
-    assert_eq!((config.multiplex, config.striping), (Multiplex::Binding, Striping::Binding));
+    assert_eq!((config.multiplex, config.striping), (Policy::Binding, Policy::Binding));
     let classes: Vec<_> = scenario.config.class_policies().collect();
     assert_eq!(classes, [(MessageClass::Large, Policy::Adaptive), (MessageClass::OneSided, Policy::WindowRoundRobin)]);
     let written = scenario.to_toml().unwrap();
@@ -122,7 +121,7 @@ fn policies_have_names_and_classes() {
 /// Rail choices and stripings are set by the core's names for them, and written so.
 #[test]
 fn rail_choices_and_stripings_have_the_names_of_the_core() {
-    for (multiplex, striping) in Multiplex::ALL.into_iter().zip(Striping::ALL) {
+    for (multiplex, striping) in Policy::RAIL_CHOICES.into_iter().zip(Policy::STRIPINGS) {
         let (choice, cut) = (multiplex.name(), striping.name());
         let text = format!("[config]\nmultiplex = \"{choice}\"\nstriping = \"{cut}\"");
         let scenario = Scenario::parse("names.toml", &text).unwrap();

@@ -21,7 +21,8 @@
 //! the first host draws `renumber`, and, if its ranks share memory or are one, `device-fatal` and
 //! `cq-overflow`; and storms, which begin before all ranks have met, have none of the three.
 
-use rerail_core::config::{Multiplex, Striping};
+use rerail_core::config::Policy;
+use rerail_core::rail::sched::of;
 use toml::Value;
 
 use super::Menu;
@@ -58,10 +59,10 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
         scenario.cpu.slow_polls_per_thousand = rng.within(1, 50) as u32;
     }
     if rng.one_in(2) {
-        scenario.config.multiplex = Some(Multiplex::RoundRobin);
+        scenario.config.multiplex = Some(Policy::RoundRobin);
     }
     if rng.one_in(4) {
-        scenario.config.striping = Some(Striping::Binding);
+        scenario.config.striping = Some(Policy::Binding);
     }
     policies(&mut scenario, &mut Rng::new(seed, "policies"));
     scenario.limits.safety = Span::from_millis(rng.within(1, 20));
@@ -189,8 +190,8 @@ fn policies(scenario: &mut Scenario, rng: &mut Rng) {
         return;
     }
     let config = &mut scenario.config;
-    config.multiplex = rng.pick(&Multiplex::ALL).copied();
-    config.striping = rng.pick(&Striping::ALL).copied();
+    config.multiplex = rng.pick(&Policy::RAIL_CHOICES).copied();
+    config.striping = rng.pick(&Policy::STRIPINGS).copied();
     config.weights = Some((0..8).map(|_| rng.below(5) as u16).collect());
     config.alpha = Some(rng.within(0, 256) as u16);
     config.window_messages = Some(rng.within(1, 8) as u16);
@@ -284,8 +285,8 @@ fn short_way(scenario: &mut Scenario, rng: &mut Rng) {
     parameters.insert("pause_us".into(), Value::Integer(rng.pick(&[0, 100, 1000, 3000]).copied().unwrap_or(1000)));
     let config = &mut scenario.config;
     // Strategies look at messages before these go anywhere.
-    if !rng.one_in(8) && config.multiplex.is_some_and(|policy| matches!(policy, Multiplex::Strategy(_))) {
-        config.multiplex = Some(Multiplex::Balanced);
+    if !rng.one_in(8) && config.multiplex.is_some_and(|policy| of(policy).properties().waits_for_idle) {
+        config.multiplex = Some(Policy::Balanced);
     }
     scenario.shm.cells = 1 << rng.within(1, 5);
     scenario.shm.slots = rng.within(2, 8) as u32;

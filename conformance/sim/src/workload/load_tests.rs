@@ -1,6 +1,6 @@
 //! Loads and slow links as a bandwidth over time shows them.
 
-use rerail_core::config::Striping;
+use rerail_core::config::Policy;
 
 use super::{Measured, Sample, run_checked};
 use crate::check::Verdict;
@@ -27,7 +27,7 @@ fn mean(series: &[Sample], from: u64, until: u64, interval: u64) -> f64 {
 fn the_load_of_figure_20_comes_and_goes() {
     let text = include_str!("../../../scenarios/multirail-2004-background.toml");
     let mut scenario = Scenario::parse("multirail-2004-background.toml", text).unwrap();
-    scenario.config.striping = Some(Striping::Even);
+    scenario.config.striping = Some(Policy::Even);
     let Measured { series, value, .. } = run(&scenario);
     println!(
         "{value:.0}: {:?}",

@@ -1,7 +1,7 @@
 //! Workloads with a fixed programme run on small worlds, see what is wrong, and measure what a testbed
 //! measured.
 
-use rerail_core::config::{Multiplex, Striping};
+use rerail_core::config::Policy;
 
 use super::plain::Common;
 use super::steps::Steps;
@@ -325,8 +325,8 @@ fn one_rail_is_as_fast_as_on_the_testbed() {
 fn on_two_networks(rails: &[u32], parameters: &str) -> f64 {
     let text = include_str!("../../../scenarios/newmadeleine-2007.toml");
     let mut scenario = Scenario::parse("newmadeleine-2007.toml", text).unwrap();
-    scenario.config.striping = Some(Striping::Even);
-    scenario.config.multiplex = Some(Multiplex::Binding);
+    scenario.config.striping = Some(Policy::Even);
+    scenario.config.multiplex = Some(Policy::Binding);
     scenario.rails = rails.iter().map(|hca| crate::scenario::RailSpec::Hca { hca: *hca, port: 0, path: 0 }).collect();
     let spec = format!("[workload]\nname = \"ping-pong\"\nparameters = {{ {parameters} }}\n");
     scenario.workload = Scenario::parse("test", &spec).unwrap().workload;

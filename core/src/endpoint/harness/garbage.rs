@@ -4,7 +4,7 @@ use std::vec;
 
 use super::super::*;
 use super::{Flying, GET, PUT, Region, TCP, World, aimed};
-use crate::config::{Multiplex, Strategy};
+use crate::config::Policy;
 use crate::ids::*;
 use crate::mem::{MemRef, RegionId, Seg};
 use crate::wire::AtomicKind;
@@ -33,11 +33,7 @@ pub fn run(data: &[u8]) {
         counters_max: 1,
         ack_packets: 4,
         // Half of all inputs have honest messages go together.
-        multiplex: if data.len().is_multiple_of(2) {
-            Multiplex::Binding
-        } else {
-            Multiplex::Strategy(Strategy::Aggregate)
-        },
+        multiplex: if data.len().is_multiple_of(2) { Policy::Binding } else { Policy::Aggregate },
         ..Config::new(PeerId(0), 3)
     };
     let mut regions = [Region::of(&config), Region::of(&config), Region::of(&config)];

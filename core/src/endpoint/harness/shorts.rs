@@ -6,7 +6,7 @@ use std::vec;
 use super::super::channel::ORDERED;
 use super::super::*;
 use super::{Flying, Region, SHM, TCP, World};
-use crate::config::{Config, Multiplex};
+use crate::config::{Config, Policy};
 use crate::ids::*;
 use crate::mem::{RegionId, Seg};
 use crate::time::Nanos;
@@ -49,7 +49,7 @@ pub fn counting_shorts(data: &[u8]) -> [u64; 3] {
         counters_max: 1,
         ack_packets: 1 + u16::from(shape & 1),
         ack_delay: Nanos(1_000),
-        multiplex: Multiplex::Balanced,
+        multiplex: Policy::Balanced,
         ..Config::new(PeerId(0), 3)
     };
     let rails = if shape & 128 == 0 { &[SHM][..] } else { &[SHM, TCP][..] };

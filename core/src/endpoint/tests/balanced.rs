@@ -2,11 +2,10 @@
 
 use super::timed::{Line, MB, Timed, line, sorts};
 use super::*;
-use crate::config::{Multiplex, Striping};
 use crate::rail::Place;
 
 fn config() -> Config {
-    Config { striping: Striping::Balanced, multiplex: Multiplex::Balanced, window: 256, ..small() }
+    Config { striping: Policy::Balanced, multiplex: Policy::Balanced, window: 256, ..small() }
 }
 
 /// Rails of small messages in the order of their posts.

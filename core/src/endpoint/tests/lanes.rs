@@ -2,14 +2,13 @@
 
 use super::lone::Lone;
 use super::*;
-use crate::config::Multiplex;
 
 /// M-1, S-8: messages of one sender are matched in the order of submission, whatever rails they take and
 /// reorder.
 #[test]
 fn messages_over_many_rails_are_matched_in_order() {
     for rails in [&[TCP, TCP][..], &[SHM, PUT, GET, TCP]] {
-        let config = Config { multiplex: Multiplex::RoundRobin, ..small() };
+        let config = Config { multiplex: Policy::RoundRobin, ..small() };
         let mut out_of_order = 0;
         for seed in 0..40 {
             let mut regions = regions(&config, 2);
@@ -47,7 +46,7 @@ fn messages_over_many_rails_are_matched_in_order() {
 #[test]
 fn multi_receives_number_their_messages_as_they_were_sent() {
     for rails in [&[TCP, TCP][..], &[SHM, PUT, GET, TCP]] {
-        let config = Config { multiplex: Multiplex::RoundRobin, ..small() };
+        let config = Config { multiplex: Policy::RoundRobin, ..small() };
         let mut swapped = 0;
         for seed in 0..40 {
             let mut regions = regions(&config, 2);

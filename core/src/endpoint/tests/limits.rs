@@ -66,6 +66,8 @@ fn bad_configurations_name_the_field() {
         (Config { connect_timeout: Nanos(0), ..small() }, "connect_timeout"),
         (Config { redial_min: Nanos(0), ..small() }, "redial_min"),
         (Config { redial_max: Nanos(0), ..small() }, "redial_max"),
+        (Config { multiplex: Policy::Even, ..small() }, "multiplex"),
+        (Config { striping: Policy::RoundRobin, ..small() }, "striping"),
         (Config { blocks_per_peer: 16384, ..huge() }, "channels_max * blocks_per_peer"),
         (Config { unexpected_per_peer: 16384, ..huge() }, "channels_max * unexpected_per_peer"),
         (Config { rails_max: 64, channels_max: 1 << 20, window: 512, ..huge() }, "channels_max * window"),
@@ -88,6 +90,22 @@ fn what_several_values_make_together_is_told_with_each_of_them() {
         "channels_max * blocks_per_peer is 4294967296 (channels_max is 262144, blocks_per_peer is 16384), allowed are 1 \
          to 268435456"
     );
+}
+
+/// A policy is only taken for what it decides (P-5), and the error says its name.
+#[test]
+fn policies_are_taken_for_what_they_decide() {
+    for policy in Policy::ALL {
+        let error = |config: Config| config.validate().map_err(|error| std::format!("{error}"));
+        let choice = error(Config { multiplex: policy, ..small() });
+        let cut = error(Config { striping: policy, ..small() });
+        let name = policy.name();
+        let refused = |field, does, what| {
+            if does { Ok(()) } else { Err(std::format!("{field} is {name}; it must be a policy that {what}")) }
+        };
+        assert_eq!(choice, refused("multiplex", policy.chooses_rails(), "chooses rails"));
+        assert_eq!(cut, refused("striping", policy.cuts(), "cuts messages"));
+    }
 }
 
 /// What the tables take, added up in 128 bits: each begins on a multiple of its alignment.

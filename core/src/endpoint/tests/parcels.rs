@@ -2,12 +2,11 @@
 
 use super::lone::Lone;
 use super::*;
-use crate::config::{Multiplex, Strategy};
 use crate::wire::aggregate::RecordHead;
 use crate::wire::{Body, Fin, MessageHead, Repr};
 
 pub(super) fn gathering() -> Config {
-    Config { multiplex: Multiplex::Strategy(Strategy::Aggregate), nic_depth: 1, ..small() }
+    Config { multiplex: Policy::Aggregate, nic_depth: 1, ..small() }
 }
 
 /// A record: what stands in front of a message, and its bytes, which are all `immediate`.
@@ -240,8 +239,8 @@ fn a_lost_peer_leaves_nothing() {
 #[test]
 fn floods_need_fewer_packets() {
     for rails in ALL_RAILS {
-        let sent = [Strategy::Greedy, Strategy::Aggregate].map(|strategy| {
-            let config = Config { multiplex: Multiplex::Strategy(strategy), ..small() };
+        let sent = [Policy::Greedy, Policy::Aggregate].map(|strategy| {
+            let config = Config { multiplex: strategy, ..small() };
             let mut regions = regions(&config, 2);
             let mut world = World::new(&mut regions, &config, rails, &[100_000], 3);
             for n in 0..100u64 {

@@ -2,7 +2,6 @@
 
 use super::timed::{MB, Timed, line, sorts};
 use super::*;
-use crate::config::{Multiplex, Striping};
 use crate::rail::weights::WEIGHT_TOTAL;
 
 /// Shares of the payload in percent.
@@ -41,7 +40,7 @@ fn small_messages_follow_the_policy() {
         ] {
             let policy = Policy::named(name).unwrap();
             timed.endpoints[0].set_policy(MessageClass::Small, policy);
-            assert_eq!(timed.endpoints[0].class_policy(MessageClass::Small).multiplex, policy.multiplex().unwrap());
+            assert_eq!(timed.endpoints[0].class_policy(MessageClass::Small).multiplex, policy);
             timed.posts.clear();
             timed.stream(6, 1, 8);
             assert_eq!(turns(timed), order, "{name}");
@@ -49,7 +48,7 @@ fn small_messages_follow_the_policy() {
     });
     assert_eq!(Policy::named("fastest"), None);
     assert_eq!(
-        Multiplex::ALL.len() + Striping::ALL.len(),
+        Policy::RAIL_CHOICES.len() + Policy::STRIPINGS.len(),
         Policy::ALL.len() + 6,
         "binding, balanced and strategies are both"
     );
@@ -59,7 +58,7 @@ fn small_messages_follow_the_policy() {
 #[test]
 fn large_messages_follow_the_policy() {
     let weights = std::array::from_fn(|rail| [1, 2, 2].get(rail).copied().unwrap_or(0));
-    let config = Config { weights, multiplex: Multiplex::Binding, ..small() };
+    let config = Config { weights, multiplex: Policy::Binding, ..small() };
     three(&config, |timed| {
         for (name, want) in [("binding", [100, 0, 0]), ("even", [33, 33, 33]), ("weighted", [20, 40, 40])] {
             for endpoint in &mut timed.endpoints {
@@ -78,7 +77,7 @@ fn large_messages_follow_the_policy() {
 /// P-6: which rails are eligible and how many are used are two knobs; one rail is better than none.
 #[test]
 fn eligibility_and_number_are_two_knobs() {
-    three(&Config { striping: Striping::Even, ..small() }, |timed| {
+    three(&Config { striping: Policy::Even, ..small() }, |timed| {
         // Rates are known: the fastest of those that are eligible are used.
         timed.stream(2, 1, 1 << 20);
         for (eligible, used, want) in
@@ -111,7 +110,7 @@ fn eligibility_and_number_are_two_knobs() {
 /// messages have to do.
 #[test]
 fn adaptive_weights_follow_the_rails() {
-    let config = Config { striping: Striping::Adaptive, ..small() };
+    let config = Config { striping: Policy::Adaptive, ..small() };
     for facts in sorts() {
         for (window, poll) in [(1, 1), (1, 50_000), (6, 1), (6, 50_000)] {
             let mut regions = regions(&config, 2);
@@ -159,7 +158,7 @@ fn weights_can_be_set() {
 /// does not pay, and follows when a rail slows down ten-fold and recovers.
 #[test]
 fn balanced_parts_end_together() {
-    let config = Config { striping: Striping::Balanced, ..small() };
+    let config = Config { striping: Policy::Balanced, ..small() };
     for facts in sorts() {
         for window in [1, 6] {
             let mut regions = regions(&config, 2);

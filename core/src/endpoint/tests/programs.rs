@@ -9,7 +9,6 @@ mod oracle;
 mod steps;
 
 use super::*;
-use crate::config::{Multiplex, Strategy, Striping};
 use oracle::{Message, Receive};
 use steps::Step;
 
@@ -78,11 +77,11 @@ struct Program<'m> {
 
 fn config(rng: &mut Rng) -> Config {
     let eager_bytes_max = [0, 64, 1000, 1000][rng.below(4) as usize];
-    let together = Multiplex::Strategy(Strategy::Aggregate);
+    let together = Policy::Aggregate;
     let pick = |rng: &mut Rng, small: u64, large: u64| if rng.one_in(2) { small } else { 1 + rng.below(large) };
     Config {
-        multiplex: if rng.one_in(3) { together } else { Multiplex::ALL[rng.below(9) as usize] },
-        striping: Striping::ALL[rng.below(9) as usize],
+        multiplex: if rng.one_in(3) { together } else { Policy::RAIL_CHOICES[rng.below(9) as usize] },
+        striping: Policy::STRIPINGS[rng.below(9) as usize],
         operations_max: 1 + pick(rng, 1, 40) as u32,
         packets_max: 1 + pick(rng, 1, 40) as u32,
         requests_per_peer: pick(rng, 1, 4) as u16,
@@ -388,7 +387,7 @@ fn programs_take_the_short_way_and_leave_it() {
             let few = rng.one_in(3);
             let config = Config {
                 express,
-                multiplex: Multiplex::Balanced,
+                multiplex: Policy::Balanced,
                 eager_bytes_max: 1000,
                 blocks_per_peer: 16 + rng.below(if few { 2 } else { 40 }) as u16,
                 operations_max: 4 + rng.below(40) as u32,

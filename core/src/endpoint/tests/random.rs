@@ -1,15 +1,14 @@
 //! Random programs on random rails, against an oracle that knows only what messages are.
 
 use super::*;
-use crate::config::{Multiplex, Striping};
 
 /// One world: every rank sends to every rank; receives are posted at random times with random selectivity.
 fn run(seed: u64) {
     let mut rng = Rng::new(seed);
     let rails = ALL_RAILS[rng.below(6) as usize];
     let config = Config {
-        multiplex: Multiplex::ALL[rng.below(9) as usize],
-        striping: Striping::ALL[rng.below(9) as usize],
+        multiplex: Policy::RAIL_CHOICES[rng.below(9) as usize],
+        striping: Policy::STRIPINGS[rng.below(9) as usize],
         bulk_max: 1 + rng.below(8) as u32,
         packets_max: 4 + rng.below(100) as u32,
         retained_max: rng.below(8) as u32,

@@ -3,11 +3,10 @@
 use super::lone::{Lone, PEER_RAIL};
 use super::timed::{MB, Timed, line, sorts};
 use super::*;
-use crate::config::{Multiplex, Striping};
 use crate::wire::{Body, Cts, Fence, MessageHead, Resume, Rts};
 
 fn config() -> Config {
-    Config { striping: Striping::Balanced, multiplex: Multiplex::Balanced, window: 256, ..small() }
+    Config { striping: Policy::Balanced, multiplex: Policy::Balanced, window: 256, ..small() }
 }
 
 /// Dear enough that a tenth of a message is sooner moved than registered: 1 us a page.

@@ -2,7 +2,6 @@
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::*;
-use crate::config::Multiplex;
 use crate::wire::{Ack, Body, Connect, Cts, Data, Fence, Fin, MessageHead, Probe, Refusal, RemoteKey, Rts};
 
 fn region() -> Region {
@@ -269,7 +268,7 @@ fn who_runs_short_asks_for_acknowledgments() {
 /// S-3: no more packets are under way than the lesser window holds.
 #[test]
 fn the_lesser_window_limits() {
-    let config = Config { window: 128, packets_max: 256, ..Config { multiplex: Multiplex::Binding, ..small() } };
+    let config = Config { window: 128, packets_max: 256, ..Config { multiplex: Policy::Binding, ..small() } };
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     lone.limits.0 = 1000;

@@ -2,20 +2,13 @@
 
 use super::timed::{Timed, line, sorts};
 use super::*;
-use crate::config::{Multiplex, Strategy, Striping};
 
-fn by(strategy: Strategy, nic_depth: u16) -> Config {
-    Config {
-        multiplex: Multiplex::Strategy(strategy),
-        striping: Striping::Strategy(strategy),
-        nic_depth,
-        operations_max: 512,
-        ..small()
-    }
+fn by(strategy: Policy, nic_depth: u16) -> Config {
+    Config { multiplex: strategy, striping: strategy, nic_depth, operations_max: 512, ..small() }
 }
 
 /// Three rails of unlike rates, warm, under one strategy; by data segments, by writes, by reads.
-fn three(strategy: Strategy, test: impl Fn(&mut Timed<'_>)) {
+fn three(strategy: Policy, test: impl Fn(&mut Timed<'_>)) {
     for facts in sorts() {
         let config = by(strategy, 1);
         let mut regions = regions(&config, 2);
@@ -31,7 +24,7 @@ fn three(strategy: Strategy, test: impl Fn(&mut Timed<'_>)) {
 #[test]
 fn greedy_moves_messages_whole() {
     const LEN: u64 = 256 * 1024;
-    three(Strategy::Greedy, |timed| {
+    three(Policy::Greedy, |timed| {
         timed.stream(3, 3, LEN);
         assert_eq!(timed.carried(), [LEN, LEN, LEN]);
         timed.posts.clear();
@@ -47,7 +40,7 @@ fn greedy_moves_messages_whole() {
 #[test]
 fn split_cuts_by_rates() {
     const LEN: u64 = 7 * 256 * 1024;
-    for strategy in [Strategy::Split, Strategy::NewMadeleine] {
+    for strategy in [Policy::Split, Policy::NewMadeleine] {
         three(strategy, |timed| {
             timed.stream(4, 1, LEN);
             timed.posts.clear();
@@ -63,7 +56,7 @@ fn split_cuts_by_rates() {
 /// it.
 #[test]
 fn the_soonest_rail_carries_small_messages() {
-    let config = by(Strategy::NewMadeleine, 1);
+    let config = by(Policy::NewMadeleine, 1);
     let rails = [3_000, 1_700, 0].map(|latency_ns| RailFacts { latency_ns, ..TCP });
     let mut region = Region::of(&config);
     let mut lone = super::lone::Lone::connected(&mut region, &config, &rails);

@@ -4,7 +4,6 @@
 //! touches payloads; that they arrive whole is what the other tests are for.
 
 use super::*;
-use crate::config::Striping;
 use crate::rail::rails_of;
 
 /// A rail's bandwidth in bytes per second, and its latency one way.
@@ -260,7 +259,7 @@ pub(super) fn sorts() -> [RailFacts; 3] {
 fn rails_are_measured() {
     for facts in sorts() {
         for poll in [1, 5_000, 50_000] {
-            let config = Config { striping: Striping::Even, ..small() };
+            let config = Config { striping: Policy::Even, ..small() };
             let mut regions = regions(&config, 2);
             let mut timed = Timed::new(&mut regions, &config, &[facts; 2], &[line(800), line(200)]);
             timed.poll = poll;

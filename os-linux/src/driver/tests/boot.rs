@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Barrier, Mutex};
 
-use rerail_core::config::{Multiplex, Striping};
 use rerail_core::endpoint::{Event, MessageClass, Policy, Recv, Send};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
@@ -260,13 +259,13 @@ fn policies_of_classes_are_those_of_the_settings_until_they_are_set() {
     opening.learn(PeerId(0), &card).unwrap();
     let mut transport = opening.join().unwrap();
     let small = transport.class_policy(MessageClass::Small);
-    assert_eq!((small.multiplex, small.striping, small.rails_used), (Multiplex::Binding, Striping::Binding, 2));
-    assert_eq!(transport.class_policy(MessageClass::Large).striping, Striping::Adaptive);
+    assert_eq!((small.multiplex, small.striping, small.rails_used), (Policy::Binding, Policy::Binding, 2));
+    assert_eq!(transport.class_policy(MessageClass::Large).striping, Policy::Adaptive);
     transport.set_policy(MessageClass::Large, Policy::Even);
     transport.set_rails(MessageClass::Small, 1, 1);
-    assert_eq!(transport.class_policy(MessageClass::Large).striping, Striping::Even);
+    assert_eq!(transport.class_policy(MessageClass::Large).striping, Policy::Even);
     assert_eq!(transport.class_policy(MessageClass::Small).eligible, 1);
-    assert_eq!(transport.class_policy(MessageClass::OneSided).striping, Striping::Binding);
+    assert_eq!(transport.class_policy(MessageClass::OneSided).striping, Policy::Binding);
 }
 
 #[test]

@@ -1,20 +1,23 @@
 //! Aggregation of small messages (newmadeleine-2007, 3.3): those that wait go together in one packet over the
 //! NIC of the lowest latency, large ones go greedily.
 
-use super::greedy::Greedy;
-use super::{Costs, Nics, Optimizer};
+use super::{Greedy, PROPERTIES};
 use crate::ids::RailId;
 use crate::rail::rails_of;
-use crate::rail::sched::Stripe;
+use crate::rail::sched::{Costs, Properties, Scheduler, Stripe, Turn, View, Whole};
 
 /// Small messages together, large ones as [`Greedy`].
-pub(super) struct Aggregate;
+pub(in crate::rail::sched) struct Aggregate;
 
-impl Optimizer for Aggregate {
+impl Scheduler for Aggregate {
+    fn properties(&self) -> Properties {
+        PROPERTIES
+    }
+
     /// The NIC of the lowest latency, and no other: while it is busy, messages pile up that go together.
-    fn pick(&self, nics: &Nics<'_>) -> Option<RailId> {
-        let latency = |&rail: &RailId| (nics.nic)(rail).latency_ns;
-        rails_of(nics.up).min_by_key(latency).filter(|rail| nics.idle >> rail.0 & 1 == 1)
+    fn pick(&self, view: &View<'_>, _: &mut Turn) -> Option<RailId> {
+        let latency = |&rail: &RailId| (view.nic)(rail).latency_ns;
+        rails_of(view.rails.up).min_by_key(latency).filter(|rail| view.idle >> rail.0 & 1 == 1)
     }
 
     /// As many as save most: each more saves a packet and costs the copies of all.
@@ -32,7 +35,7 @@ impl Optimizer for Aggregate {
         best
     }
 
-    fn cut(&self, bytes: u64, nics: &Nics<'_>, stripes: &mut [Stripe]) {
-        Greedy.cut(bytes, nics, stripes);
+    fn cut(&self, whole: &Whole<'_>, stripes: &mut [Stripe]) {
+        Greedy.cut(whole, stripes);
     }
 }

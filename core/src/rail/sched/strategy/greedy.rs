@@ -1,22 +1,31 @@
 //! Greedy balancing (newmadeleine-2007, 3.2): "each time a NIC becomes idle, the strategy code is invoked and
 //! simply sends the first available segment (if any) on the corresponding network".
 
-use super::{Nics, Optimizer};
+use super::PROPERTIES;
 use crate::ids::RailId;
 use crate::rail::rails_of;
-use crate::rail::sched::Stripe;
+use crate::rail::sched::{Nic, Properties, Scheduler, Stripe, Turn, View, Whole};
 
 /// The first that waits goes, whole, over the NIC that has the least to do.
-pub(super) struct Greedy;
+pub(in crate::rail::sched) struct Greedy;
 
-impl Optimizer for Greedy {
-    fn pick(&self, nics: &Nics<'_>) -> Option<RailId> {
-        rails_of(nics.idle).min_by_key(|&rail| (nics.nic)(rail).posts)
+impl Scheduler for Greedy {
+    fn properties(&self) -> Properties {
+        PROPERTIES
     }
 
-    fn cut(&self, bytes: u64, nics: &Nics<'_>, stripes: &mut [Stripe]) {
-        if let Some(rail) = self.pick(nics) {
-            stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
+    fn pick(&self, view: &View<'_>, _: &mut Turn) -> Option<RailId> {
+        idlest(view.idle, view.nic)
+    }
+
+    fn cut(&self, whole: &Whole<'_>, stripes: &mut [Stripe]) {
+        if let Some(rail) = idlest(whole.rails, whole.nic) {
+            stripes[usize::from(rail.0)] = Stripe { next: 0, end: whole.bytes };
         }
     }
+}
+
+/// The NIC of a mask that has the least to do.
+fn idlest(mask: u64, nic: &dyn Fn(RailId) -> Nic) -> Option<RailId> {
+    rails_of(mask).min_by_key(|&rail| nic(rail).posts)
 }

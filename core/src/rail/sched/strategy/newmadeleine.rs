@@ -3,25 +3,27 @@
 //! following some previously processing ratios when both NICs are available and if not, to send them over the
 //! first free one".
 
-use super::aggregate::Aggregate;
-use super::split::Split;
-use super::{Costs, Nics, Optimizer};
+use super::{Aggregate, PROPERTIES, Split};
 use crate::ids::RailId;
-use crate::rail::sched::Stripe;
+use crate::rail::sched::{Costs, Properties, Scheduler, Stripe, Turn, View, Whole};
 
 /// Small messages as [`Aggregate`], large ones as [`Split`].
-pub(super) struct NewMadeleine;
+pub(in crate::rail::sched) struct NewMadeleine;
 
-impl Optimizer for NewMadeleine {
-    fn pick(&self, nics: &Nics<'_>) -> Option<RailId> {
-        Aggregate.pick(nics)
+impl Scheduler for NewMadeleine {
+    fn properties(&self) -> Properties {
+        PROPERTIES
+    }
+
+    fn pick(&self, view: &View<'_>, turn: &mut Turn) -> Option<RailId> {
+        Aggregate.pick(view, turn)
     }
 
     fn together(&self, costs: &Costs, lens: &[u32]) -> usize {
         Aggregate.together(costs, lens)
     }
 
-    fn cut(&self, bytes: u64, nics: &Nics<'_>, stripes: &mut [Stripe]) {
-        Split.cut(bytes, nics, stripes);
+    fn cut(&self, whole: &Whole<'_>, stripes: &mut [Stripe]) {
+        Split.cut(whole, stripes);
     }
 }

@@ -1,7 +1,10 @@
 //! What strategies decide, without an endpoint.
 
-use super::*;
-use crate::config::Strategy;
+use crate::config::Policy;
+use crate::ids::RailId;
+use crate::rail::rate::Rate;
+use crate::rail::sched::{Candidates, Costs, Nic, Stripe, Turn, View, Whole, of};
+use crate::time::Nanos;
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
@@ -17,28 +20,41 @@ fn paper(posts: [u16; 2]) -> [Nic; 2] {
     [nic(posts[0], 2_800, 1200), nic(posts[1], 1_700, 850)]
 }
 
-fn with<T>(nics: &[Nic], idle: u64, decide: impl FnOnce(&Nics<'_>) -> T) -> T {
-    let nic = |rail: RailId| nics[usize::from(rail.0)];
-    decide(&Nics { up: (1 << nics.len()) - 1, idle, nic: &nic })
+const STRATEGIES: [Policy; 4] = [Policy::Greedy, Policy::Aggregate, Policy::Split, Policy::NewMadeleine];
+
+fn pick(strategy: Policy, nics: &[Nic], idle: u64) -> Option<RailId> {
+    let up = (1 << nics.len()) - 1;
+    let view = View {
+        rails: Candidates { up, room: up },
+        idle,
+        nearest: None,
+        nic: &|rail| nics[usize::from(rail.0)],
+        delivery_ns: &|_| 0,
+        bind: RailId(0),
+        weights: &[],
+        window_messages: 1,
+    };
+    of(strategy).pick(&view, &mut Turn::default())
 }
 
-fn cut(strategy: Strategy, nics: &[Nic], idle: u64, bytes: u64) -> Vec<u64> {
+fn cut(strategy: Policy, nics: &[Nic], idle: u64, bytes: u64) -> Vec<u64> {
     let mut stripes = vec![Stripe::default(); nics.len()];
-    with(nics, idle, |nics| of(strategy).cut(bytes, nics, &mut stripes));
+    let whole = Whole { bytes, rails: idle, weights: &[], nic: &|rail| nics[usize::from(rail.0)] };
+    of(strategy).cut(&whole, &mut stripes);
     stripes.iter().map(|stripe| stripe.end - stripe.next).collect()
 }
 
 /// Which NIC carries the next packet: the idlest, or the one of the lowest latency and no other.
 #[test]
 fn picks() {
-    let pick = |strategy, posts, idle| with(&paper(posts), idle, |nics| of(strategy).pick(nics)).map(|rail| rail.0);
-    for greedy in [Strategy::Greedy, Strategy::Split] {
+    let pick = |strategy, posts, idle| pick(strategy, &paper(posts), idle).map(|rail| rail.0);
+    for greedy in [Policy::Greedy, Policy::Split] {
         assert_eq!(pick(greedy, [0, 0], 0b11), Some(0));
         assert_eq!(pick(greedy, [1, 0], 0b11), Some(1));
         assert_eq!(pick(greedy, [1, 2], 0b01), Some(0));
         assert_eq!(pick(greedy, [2, 2], 0), None);
     }
-    for lowest in [Strategy::Aggregate, Strategy::NewMadeleine] {
+    for lowest in [Policy::Aggregate, Policy::NewMadeleine] {
         assert_eq!(pick(lowest, [0, 1], 0b11), Some(1));
         assert_eq!(pick(lowest, [0, 2], 0b01), None);
     }
@@ -49,7 +65,7 @@ fn picks() {
 fn copies_are_weighed_against_packets() {
     let copy = Rate::from_bytes_per_second(1_000_000_000);
     let costs = Costs { packet: Nanos(1_000), copy, copies: 1 };
-    let together = |costs, lens: &[u32]| of(Strategy::NewMadeleine).together(&costs, lens);
+    let together = |costs, lens: &[u32]| of(Policy::NewMadeleine).together(&costs, lens);
     assert_eq!(together(costs, &[]), 1);
     assert_eq!(together(costs, &[8]), 1);
     assert_eq!(together(costs, &[8; 15]), 15);
@@ -61,7 +77,7 @@ fn copies_are_weighed_against_packets() {
     assert_eq!(together(Costs { copy: Rate::NONE, ..costs }, &[9000, 9000]), 2);
     // The large one in the middle would spoil it.
     assert_eq!(together(costs, &[8, 8, 4000, 8]), 2);
-    assert_eq!(of(Strategy::Greedy).together(&costs, &[8, 8]), 1);
+    assert_eq!(of(Policy::Greedy).together(&costs, &[8, 8]), 1);
 }
 
 /// newmadeleine-2007, 3.2 and 3.4: greedy gives all to the first free one; split goes by the rates, above
@@ -69,9 +85,9 @@ fn copies_are_weighed_against_packets() {
 #[test]
 fn cuts() {
     let nics = paper([0, 0]);
-    assert_eq!(cut(Strategy::Greedy, &nics, 0b11, 1 << 20), [1 << 20, 0]);
-    assert_eq!(cut(Strategy::Aggregate, &nics, 0b10, 1 << 20), [0, 1 << 20]);
-    for split in [Strategy::Split, Strategy::NewMadeleine] {
+    assert_eq!(cut(Policy::Greedy, &nics, 0b11, 1 << 20), [1 << 20, 0]);
+    assert_eq!(cut(Policy::Aggregate, &nics, 0b10, 1 << 20), [0, 1 << 20]);
+    for split in [Policy::Split, Policy::NewMadeleine] {
         let parts = cut(split, &nics, 0b11, 2_050_000);
         assert!(parts[0].abs_diff(1_200_000) < 128 && parts[0] + parts[1] == 2_050_000, "{parts:?}");
         assert_eq!(cut(split, &nics, 0b10, 1 << 20), [0, 1 << 20]);
@@ -90,7 +106,7 @@ proptest! {
     ) {
         let nics: Vec<Nic> =
             rates.iter().map(|&rate| Nic { rate: Rate(rate), pio_bytes_max: pio, ..Nic::default() }).collect();
-        for strategy in Strategy::ALL {
+        for strategy in STRATEGIES {
             let parts = cut(strategy, &nics, idle, bytes);
             prop_assert_eq!(parts.iter().sum::<u64>(), bytes);
             prop_assert!((0..4).all(|rail| parts[rail] == 0 || idle >> rail & 1 == 1));
