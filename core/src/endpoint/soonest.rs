@@ -1,28 +1,14 @@
-//! Where a packet goes that is not cut, by `balanced`: over the rail that delivers it soonest (P-9), and now
-//! and then over one that was not heard of for a while, in time that was saved up for it (P-11).
+//! Where a packet goes that is not cut, by path estimates: over the rail that delivers it soonest (P-9), and
+//! now and then over one that was not heard of for a while (P-11). The policy is in `rail/sched/balanced`.
 
 use super::beliefs::LATENCY_NS;
 use super::policy::Choice;
 use super::{Endpoint, MessageClass};
 use crate::ids::RailId;
 use crate::rail::rails_of;
-use crate::rail::sched::{Candidates, balanced};
-use crate::time::{Nanos, Time};
-
-/// So few bytes move in no time, whatever the rail.
-const NEAR_BYTES_MAX: u64 = 64;
-
-/// A rail that a plan leaves out is tried again when it was last seen so long ago.
-const STALE: Nanos = Nanos::from_millis(1);
-
-/// Trying costs at most one part in 2^7 of the time of the messages that were cut.
-const TRY_SHIFT: u32 = 7;
-
-/// Of so many packets that are not cut, one may be such a try.
-const TRY_EVERY: u16 = 16;
-
-/// What may be saved up for one try, in nanoseconds.
-const CREDIT_MAX: u32 = 50_000_000;
+use crate::rail::sched::Candidates;
+use crate::rail::sched::balanced::{NEAR_BYTES_MAX, explore, soonest};
+use crate::time::Time;
 
 impl Endpoint<'_> {
     /// What [`multiplex`](Self::multiplex) comes to for nearly all small messages where there are several
@@ -39,7 +25,7 @@ impl Endpoint<'_> {
         let is_open_to_all = self.policies.class(class).is_open_to_all(up);
         let slot = self.t.channels.at_mut(channel);
         let (rail, untried) = (RailId(slot.nearest), slot.untried.wrapping_add(1));
-        let is_plain = is_open_to_all && !untried.is_multiple_of(TRY_EVERY);
+        let is_plain = is_open_to_all && !explore::is_turn(untried);
         if !is_plain || !self.is_near_and_idle(channel, rail, up & room, bytes) {
             return None;
         }
@@ -58,7 +44,7 @@ impl Endpoint<'_> {
 
     /// The rail that delivers a packet soonest (P-9); `None`: wait for room.
     pub(super) fn soonest(&self, choice: &Choice) -> Option<RailId> {
-        balanced::soonest(choice.rails, || self.nearest_of(choice), |rail| self.delivers_at(choice, rail))
+        soonest(choice.rails, || self.nearest_of(choice), |rail| self.delivers_at(choice, rail))
     }
 
     /// The nearest rail, where no other delivers sooner.
@@ -91,20 +77,20 @@ impl Endpoint<'_> {
         ahead + path.pace_ns(planned + bytes) + u64::from(way)
     }
 
-    /// Of each [`TRY_EVERY`] packets one may take another rail than the soonest, `rail`: one that was not
+    /// Now and then a packet may take another rail than the soonest, `rail`: one that was not
     /// heard of for a while, where the time that this may cost was saved up (P-11).
     #[inline]
     pub(super) fn try_instead(&mut self, choice: &Choice, rail: RailId) -> RailId {
         let slot = self.t.channels.at_mut(choice.channel);
         slot.untried = slot.untried.wrapping_add(1);
-        if slot.untried.is_multiple_of(TRY_EVERY) { self.try_another(choice, rail) } else { rail }
+        if explore::is_turn(slot.untried) { self.try_another(choice, rail) } else { rail }
     }
 
     #[cold]
     fn try_another(&mut self, choice: &Choice, rail: RailId) -> RailId {
         let &Choice { now, channel, rails, .. } = choice;
         let ends = self.delivers_at(choice, rail);
-        let credit = self.save_for_tries(channel, ends.saturating_mul(TRY_EVERY.into()));
+        let credit = self.save_for_tries(channel, ends.saturating_mul(explore::TRY_EVERY.into()));
         let others = rails.up & rails.room & !(1 << rail.0);
         let Some(other) = self.longest_unheard(now, channel, others) else { return rail };
         let cost = self.delivers_at(choice, other).saturating_sub(ends);
@@ -117,9 +103,8 @@ impl Endpoint<'_> {
 
     /// Saves up the part of `time_ns` that tries may cost; what there is now, in nanoseconds (P-11).
     pub(super) fn save_for_tries(&mut self, channel: u32, time_ns: u64) -> u64 {
-        let saved = (time_ns >> TRY_SHIFT).min(CREDIT_MAX.into()) as u32;
         let slot = self.t.channels.at_mut(channel);
-        slot.try_ns = (slot.try_ns + saved).min(CREDIT_MAX);
+        slot.try_ns = explore::save(slot.try_ns, time_ns);
         slot.try_ns.into()
     }
 
@@ -129,7 +114,7 @@ impl Endpoint<'_> {
         let path = |rail: RailId| &self.t.subs[self.t.sub_index(channel, rail)];
         let is_stale = |rail: &RailId| {
             let sub = path(*rail);
-            sub.posts == 0 && sub.path.planned == 0 && now - sub.path.last >= STALE
+            sub.posts == 0 && sub.path.planned == 0 && explore::is_stale(now, sub.path.last)
         };
         rails_of(mask).filter(is_stale).min_by_key(|rail| (path(*rail).path.last, rail.0))
     }

@@ -294,6 +294,11 @@ impl<'m> Tables<'m> {
         (self.channels.at_mut(channel), &mut self.reorder_slots[at..at + self.window])
     }
 
+    /// Where the stripes of a set begin, and its parts.
+    pub(crate) fn stripes_at(&self, set: u32) -> usize {
+        set as usize * self.rails_max
+    }
+
     pub(crate) fn stripes_of(&mut self, set: u32) -> &mut [Stripe] {
         &mut self.stripes[set as usize * self.rails_max..][..self.rails_max]
     }

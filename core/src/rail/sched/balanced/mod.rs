@@ -1,5 +1,18 @@
-//! `balanced`, by path estimates: a packet takes the rail that is predicted to deliver it first (P-9). What is
-//! estimated, the endpoint knows (`endpoint/beliefs.rs`).
+//! `balanced`, by path estimates: a packet takes the rail that is predicted to deliver it first (P-9), and a
+//! message is cut so that all parts end together (P-8; the planner in `rail/plan`). What is estimated, the
+//! endpoint knows (`endpoint/beliefs.rs`), and asks:
+//!
+//! | file | question |
+//! |---|---|
+//! | `bottleneck` | which rails hold each other up (P-14)? |
+//! | `explore` | when does a rail get something that a plan leaves out (P-11)? |
+//! | `rebalance` | which rail takes over from which (P-10)? |
+//! | `steady` | is the last cut still good enough (P-11)? |
+
+pub(crate) mod bottleneck;
+pub(crate) mod explore;
+pub(crate) mod rebalance;
+pub(crate) mod steady;
 
 use super::{Candidates, Costs, Gathers, Properties, Scheduler, Turn, View, strategy};
 use crate::ids::RailId;
@@ -7,6 +20,12 @@ use crate::rail::rails_of;
 
 /// No rail is given less than this as a part of a message.
 pub const PART_BYTES_MIN: u64 = 4 * 1024;
+
+/// What one more part costs beside its bytes: posts, doorbells, a FIN; in nanoseconds.
+pub(crate) const CHUNK_NS: u32 = 1_000;
+
+/// So few bytes move in no time, whatever the rail.
+pub(crate) const NEAR_BYTES_MAX: u64 = 64;
 
 /// The default.
 pub(super) struct Balanced;
@@ -32,7 +51,7 @@ impl Scheduler for Balanced {
 /// The rail that delivers a packet soonest (P-9); `None`: wait for room. `nearest` as in [`View::nearest`],
 /// `delivery_ns` as in [`View::delivery_ns`].
 #[inline(always)]
-pub fn soonest(
+pub(crate) fn soonest(
     rails: Candidates,
     nearest: impl FnOnce() -> Option<RailId>,
     delivery_ns: impl Fn(RailId) -> u64,
@@ -53,3 +72,6 @@ pub fn soonest(
     }
     best
 }
+
+#[cfg(test)]
+mod tests;
