@@ -1,7 +1,7 @@
-//! Cuts by path estimates (P-8; `beliefs`, the planner in `rail/plan`, and the policy in
-//! `rail/sched/balanced`): what is known of rails is put before the policy, and what it finds is remembered:
-//! how the last message was cut (P-11), and from how the parts end which rails hold each other up (P-14). What
-//! turns out otherwise on the way, `recut` mends (P-10).
+//! Cuts by path estimates (P-8): what is known of rails (`beliefs`) is put before the planner (`rail/plan`)
+//! and the policy (`rail/sched/balanced`), and what they find is remembered: how the last message was cut
+//! (P-11), and from how the parts end which rails hold each other up (P-14). What turns out otherwise on the
+//! way, `recut` mends (P-10).
 //!
 //! As long as nothing is known of one of the rails, messages are cut evenly, and re-cut as the parts are seen
 //! to move.

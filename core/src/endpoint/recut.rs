@@ -1,5 +1,5 @@
-//! Late re-cuts (P-10): what the policy (`rail/sched/balanced/rebalance.rs`) moves from one part of a transfer
-//! to another.
+//! Late re-cuts (P-10): what the policy (`rail/sched/balanced/rebalance.rs`) moves from one part of a
+//! transfer to another.
 //!
 //! Remote writes end with one FIN on each rail used, and every FIN says how many there are: so a rail
 //! whose FIN is out has left, and one that was not planned may join only as long as none is out.

@@ -1,4 +1,5 @@
-//! What registering memory costs, and for which rails it pays (P-15).
+//! What registering memory costs (P-15); for which rails it pays, the policy finds
+//! (`rail/sched/balanced/worth.rs`).
 //!
 //! A rail that reads or writes the peer's memory has to pin and map it first, on both sides: here by a key
 //! that the peer is told, there for the posts. Pinning costs a part for each registration and a part for each
@@ -16,9 +17,10 @@ use super::balanced::Load;
 use super::policy::MessageClass;
 use crate::config::RAILS_MAX;
 use crate::ids::RailId;
-use crate::rail::plan::split::{Chunk, Plan, RailState, cut};
+use crate::rail::plan::split::{Plan, RailState, cut};
 use crate::rail::rails_of;
 use crate::rail::rate::{Rate, scale};
+use crate::rail::sched::balanced::worth::{is_cheap, worth};
 use crate::time::Nanos;
 
 /// Bytes of a page, as registrations are counted.
@@ -33,13 +35,6 @@ const ALL: u64 = 1 << 10;
 
 /// A sample counts one part in 2^2.
 const SHIFT: u32 = 2;
-
-/// A rail that the plan leaves out is asked for a key all the same where this costs no more than one part in
-/// 2^6 of the message's time: who moves the message may know better.
-const CHEAP_SHIFT: u32 = 6;
-
-/// A rail less has to gain one part in 2^6 of the time.
-const GAIN_SHIFT: u32 = 6;
 
 /// What memory is registered for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,7 +249,7 @@ impl Endpoint<'_> {
         let bill = Bill { what, whole: Some(bytes) };
         let striped = self.usable(channel, MessageClass::Large, mask);
         let worth = self.worth(bytes, striped, &states[..rails], &bill, &mut plan)?;
-        let cheap = |rail: &RailId| self.registering_ns(*rail, what, bytes) <= plan.finish_ns >> CHEAP_SHIFT;
+        let cheap = |rail: &RailId| is_cheap(self.registering_ns(*rail, what, bytes), plan.finish_ns);
         let asked = rails_of(mask).filter(cheap).fold(worth, |mask, rail| mask | 1 << rail.0);
         Some(Keys { asked, unpaid: plan.unpaid & !asked, finish_ns: plan.finish_ns })
     }
@@ -269,40 +264,11 @@ impl Endpoint<'_> {
         self.worth(bytes, mask, states, &bill, plan).is_some()
     }
 
-    /// The rails of a mask whose parts are worth their registrations, and the plan over them. Starting from
-    /// the best cut, the rail of which a byte costs most to register is left out as long as the message is
-    /// through earlier without it, registrations included. `None`: not enough is known.
-    fn worth(&self, bytes: u64, mut mask: u64, states: &[RailState], bill: &Bill, plan: &mut Plan) -> Option<u64> {
-        if !cut(bytes, mask, states, plan) {
-            return None;
-        }
-        let candidates = mask;
-        let used = |plan: &Plan| plan.chunks.iter().fold(0u64, |used, chunk| used | 1 << chunk.rail);
-        let cost =
-            |chunk: &Chunk| self.registering_ns(RailId(chunk.rail), bill.what, bill.whole.unwrap_or(chunk.bytes));
-        let total = |plan: &Plan| plan.chunks.iter().map(cost).fold(plan.finish_ns, u64::saturating_add);
-        let mut takes_ns = total(plan);
-        let mut other = Plan::default();
-        while plan.chunks.len() > 1 {
-            let dearness = |chunk: &&Chunk| scale(cost(chunk), ALL * ALL, chunk.bytes.max(1));
-            let Some(dearest) = plan.chunks.iter().max_by_key(dearness) else { break };
-            if cost(dearest) == 0 {
-                break;
-            }
-            let without = mask & !(1 << dearest.rail);
-            if !cut(bytes, without, states, &mut other) {
-                break;
-            }
-            let then_ns = total(&other);
-            if then_ns.saturating_add(takes_ns >> GAIN_SHIFT) >= takes_ns {
-                break;
-            }
-            takes_ns = then_ns;
-            mask = without;
-            core::mem::swap(plan, &mut other);
-        }
-        plan.unpaid = candidates & !mask;
-        Some(used(plan))
+    /// The rails of a mask whose parts are worth their registrations, and the plan over them; `None`: not
+    /// enough is known.
+    fn worth(&self, bytes: u64, mask: u64, states: &[RailState], bill: &Bill, plan: &mut Plan) -> Option<u64> {
+        let cost = |rail, part| self.registering_ns(rail, bill.what, bill.whole.unwrap_or(part));
+        worth(bytes, mask, states, cost, plan)
     }
 }
 

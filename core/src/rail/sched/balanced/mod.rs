@@ -8,11 +8,13 @@
 //! | `explore` | when does a rail get something that a plan leaves out (P-11)? |
 //! | `rebalance` | which rail takes over from which (P-10)? |
 //! | `steady` | is the last cut still good enough (P-11)? |
+//! | `worth` | whose parts are worth registering memory for (P-15)? |
 
 pub(crate) mod bottleneck;
 pub(crate) mod explore;
 pub(crate) mod rebalance;
 pub(crate) mod steady;
+pub(crate) mod worth;
 
 use super::{Candidates, Costs, Gathers, Properties, Scheduler, Turn, View, strategy};
 use crate::ids::RailId;

@@ -119,6 +119,26 @@ fn a_cut_is_kept_while_it_is_about_as_good() {
     assert_eq!(keep(&[RailState { backlog_bytes: 1, ..rails[0] }, rails[1]], &shares), None);
 }
 
+/// P-15: a rail is left out while the message is through earlier without its registration; the plan over the
+/// others covers all of it, and says who was left out.
+#[test]
+fn a_rail_that_does_not_pay_for_its_registration_is_left_out() {
+    let rails = [state(1000), state(1000), state(1000)];
+    let ask = |costs: [u64; 3]| {
+        let mut plan = Plan::default();
+        let used = worth::worth(MIB, 0b111, &rails, |rail, _| costs[usize::from(rail.0)], &mut plan);
+        assert_eq!(plan.chunks.iter().map(|chunk| chunk.bytes).sum::<u64>(), MIB);
+        (used.unwrap(), plan.unpaid)
+    };
+    assert_eq!(ask([0; 3]), (0b111, 0));
+    assert_eq!(ask([1_000; 3]), (0b111, 0));
+    assert_eq!(ask([0, 10_000_000, 0]), (0b101, 0b010));
+    assert_eq!(ask([0, 10_000_000, 20_000_000]), (0b001, 0b110));
+    let unknown = [state(1000), RailState::default()];
+    assert_eq!(worth::worth(MIB, 0b10, &unknown, |_, _| 0, &mut Plan::default()), None);
+    assert!(worth::is_cheap(100, 6_400) && !worth::is_cheap(101, 6_400));
+}
+
 /// Rails with what is left of their parts, and their rates.
 struct Line(Vec<(u64, Rate)>);
 
