@@ -83,6 +83,9 @@ impl Endpoint<'_> {
         if writing && fins_out {
             helpers &= fins_due;
         }
+        if helpers == 0 {
+            return;
+        }
         let base = self.t.stripes_at(set);
         match recut(&Moving { endpoint: self, now, channel, base, planned }, pending, helpers) {
             Recut::Never => self.t.stripe_sets.at_mut(set).helpers = 0,

@@ -45,7 +45,7 @@ pub(crate) enum Recut {
 
 /// Of the rails of `helpers` one that has nothing left of its part takes over from one of `pending`, where
 /// that pays more than [`CHUNK_NS`].
-#[inline]
+#[inline(always)]
 pub(crate) fn recut(parts: &impl Parts, pending: u64, helpers: u64) -> Recut {
     let free = rails_of(helpers).filter(|rail| parts.left(*rail) == 0).fold(0u64, |mask, rail| mask | 1 << rail.0);
     if free == 0 {

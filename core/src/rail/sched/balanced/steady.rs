@@ -14,6 +14,7 @@ const KEEP_PERCENT: u64 = 2;
 /// Cuts a message of `bytes` as the last one was cut, where that is as good as the new plan to within
 /// [`KEEP_PERCENT`]; `false`: it is not, and `stripes` are as before. `rail` gives the share of a rail in the
 /// last cut, and its state.
+#[inline]
 pub(crate) fn keep(bytes: u64, plan: &Plan, rail: impl Fn(RailId) -> (u32, RailState), stripes: &mut [Stripe]) -> bool {
     let mut shares = [0; RAILS_MAX];
     let mut sum = 0;
@@ -41,6 +42,7 @@ pub(crate) fn keep(bytes: u64, plan: &Plan, rail: impl Fn(RailId) -> (u32, RailS
 
 /// The shares of rails in a plan for `bytes`, rail by rail. By running sums, so that all together are the
 /// total.
+#[inline]
 pub(crate) fn shares(bytes: u64, plan: &Plan, rails: u8) -> impl Iterator<Item = (RailId, u32)> {
     let (mut at, mut given) = (0, 0);
     (0..rails).map(move |rail| {
