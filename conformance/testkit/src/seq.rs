@@ -4,11 +4,10 @@
 //! The oracles count in `u64` and never wrap; a number becomes a [`Seq`] only where it is handed to the code
 //! under test. Half of the runs start just before the wrap. Each step is followed by a full comparison.
 
-use super::{AckError, Claim, RecvWindow, Reorder, ReorderError, SentWindow, Seq};
-use crate::store::NONE;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::vec;
-use std::vec::Vec;
+
+use rerail_core::seq::{AckError, Claim, RecvWindow, Reorder, ReorderError, SentWindow, Seq};
+use rerail_core::store::NONE;
 
 /// Reads `data` as a window, a first number and a sequence of steps, and carries them out on both sides.
 /// Panics where they disagree.
