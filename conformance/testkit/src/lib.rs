@@ -4,6 +4,8 @@
 //! | module | beside what |
 //! |---|---|
 //! | [`seq`] | sequence numbers, windows and queues beside sets and maps that never wrap |
+//! | [`tag`] | matching beside two vectors |
 
 pub mod corpus;
 pub mod seq;
+pub mod tag;

@@ -1,7 +1,7 @@
 //! Replays the committed fuzz corpora through the bodies of the fuzz targets, so that what a fuzzer once
 //! found is checked on every run, without a fuzzer.
 
-use rerail_testkit::{corpus, seq};
+use rerail_testkit::{corpus, seq, tag};
 
 /// At least `inputs_min` inputs, and `body` for each.
 fn replay(target: &str, inputs_min: usize, body: fn(&[u8])) {
@@ -16,4 +16,9 @@ fn replay(target: &str, inputs_min: usize, body: fn(&[u8])) {
 #[test]
 fn reorder() {
     replay("reorder", 20, seq::run);
+}
+
+#[test]
+fn tag_matching() {
+    replay("tag", 8, tag::run);
 }

@@ -1,18 +1,19 @@
 //! The matcher beside its oracle: one body for the property test and for a fuzz target.
 //!
 //! Few sources, tags and masks, so that nearly everything matches something; more shapes than
-//! [`SHAPES_MAX`](super::SHAPES_MAX), so that some stand aside. After each step, every message there can be
+//! [`SHAPES_MAX`](rerail_core::tag::SHAPES_MAX), so that some stand aside. After each step, every message there can be
 //! is looked up on both sides.
 
-use super::oracle::{Envelope, Oracle};
-use super::{MatchConfig, MatchFull, Matcher};
-use crate::ids::{Key, PeerId};
-use crate::selector::{Selector, TagMatch};
-use crate::store::arena::REGION_ALIGN;
-use crate::store::{Arena, Sizer};
-use core::mem::MaybeUninit;
-use std::vec;
-use std::vec::Vec;
+mod oracle;
+
+use std::mem::MaybeUninit;
+
+use oracle::{Envelope, Oracle};
+use rerail_core::endpoint::{Selector, TagMatch};
+use rerail_core::ids::{Key, PeerId};
+use rerail_core::store::arena::REGION_ALIGN;
+use rerail_core::store::{Arena, Sizer};
+use rerail_core::tag::{MatchConfig, MatchFull, Matcher};
 
 const HIGH: u64 = 1 << 63;
 const SOURCES: u32 = 3;
@@ -38,7 +39,7 @@ pub fn run(data: &[u8]) {
 }
 
 /// Carves a matcher of just the bytes that it asks for, and hands it over.
-pub(super) fn with_matcher<R>(config: &MatchConfig, body: impl FnOnce(Matcher<'_>) -> R) -> R {
+fn with_matcher<R>(config: &MatchConfig, body: impl FnOnce(Matcher<'_>) -> R) -> R {
     let bytes = Matcher::layout(Sizer::new(), config).bytes().expect("a small configuration");
     let mut region = vec![MaybeUninit::uninit(); bytes + REGION_ALIGN];
     let skip = region.as_ptr().align_offset(REGION_ALIGN);
@@ -160,7 +161,7 @@ impl Pair<'_> {
 
     /// All out again: nothing is left behind that a full load would stumble over.
     fn empty(&mut self) {
-        for (is_recv, key) in core::mem::take(&mut self.keys) {
+        for (is_recv, key) in std::mem::take(&mut self.keys) {
             if is_recv { self.unpost(key) } else { self.take(key) }
         }
         self.check();

@@ -1,8 +1,7 @@
 //! The rule of matching at its plainest: two vectors in order of time, searched from the front.
 
-use crate::ids::{Key, PeerId};
-use crate::selector::{Selector, TagMatch};
-use std::vec::Vec;
+use rerail_core::endpoint::{Selector, TagMatch};
+use rerail_core::ids::{Key, PeerId};
 
 /// A message's source and tag.
 pub(super) type Envelope = (PeerId, Option<u64>);
