@@ -9,7 +9,6 @@ type Target = (&'static str, fn(&[u8]));
 
 const TARGETS: &[Target] = &[
     ("wire_parse", rerail_core::wire::harness::parse_any),
-    ("ring_consumer", rerail_core::shm::harness::run),
     ("endpoint_feed", rerail_core::endpoint::harness::run),
     ("short_arrival", rerail_core::endpoint::harness::run_shorts),
 ];

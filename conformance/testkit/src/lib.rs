@@ -4,8 +4,11 @@
 //! | module | beside what |
 //! |---|---|
 //! | [`seq`] | sequence numbers, windows and queues beside sets and maps that never wrap |
+//! | [`shm`] | the ring beside a queue, and between two sides of which one writes anything |
 //! | [`tag`] | matching beside two vectors |
 
 pub mod corpus;
+pub mod region;
 pub mod seq;
+pub mod shm;
 pub mod tag;

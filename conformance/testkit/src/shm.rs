@@ -6,16 +6,30 @@
 //! a step that did not return would show as a hang.
 #![allow(unsafe_code)]
 
-use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::boxed::Box;
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::vec;
-use std::vec::Vec;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::layout::{CELL_BYTES, CELLS_AT, CONSTANTS_AT, First, LINE_BYTES, PACKET, SHORT};
-use super::{Consumer, Mapped, Producer, PushError, RingConfig, ring_bytes};
-use crate::wire::{Counts, HEADER_BYTES_MAX, Short};
+use rerail_core::shm::{Consumer, Front, LINE_BYTES, Mapped, Producer, PushError, RingConfig, copy_short, ring_bytes};
+use rerail_core::wire::{Counts, HEADER_BYTES_MAX, Short};
+
+// Where things lie in a ring, as L-11 says: not what the code under test makes of it.
+
+/// Where the consumer's heads lie.
+pub const HEAD_AT: usize = 0;
+/// Where the constants lie.
+pub const CONSTANTS_AT: usize = 384;
+/// Where the first cell starts.
+pub const CELLS_AT: usize = 512;
+/// Bytes of a cell.
+pub const CELL_BYTES: usize = 192;
+/// The kind of a short message.
+pub const SHORT: u8 = 1;
+/// The kind of a packet.
+pub const PACKET: u8 = 2;
 
 /// Runs one input.
 pub fn run(data: &[u8]) {
@@ -57,27 +71,68 @@ impl Input<'_> {
 #[derive(Clone, Copy)]
 struct Line([u8; LINE_BYTES]);
 
-/// Zeroed ring memory, with a line behind it that nobody may touch.
-pub(super) struct Memory {
+/// Lines that nobody but rings and this module touches.
+struct Lines {
     base: NonNull<Line>,
-    lines: usize,
+    count: usize,
+}
+
+// SAFETY: a pointer to memory that it owns, and that is touched as rings say.
+unsafe impl Send for Lines {}
+// SAFETY: as above; what two threads touch at once is touched atomically.
+unsafe impl Sync for Lines {}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        let lines = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.count);
+        // SAFETY: it came out of `Box::into_raw` with this length.
+        drop(unsafe { Box::from_raw(lines) });
+    }
+}
+
+/// Zeroed ring memory, with a line behind it that nobody may touch.
+pub struct Memory {
+    lines: Arc<Lines>,
     /// Bytes of the ring.
     pub len: usize,
 }
 
 const GUARD: u8 = 0xA5;
 
+/// One end of a ring, which keeps the memory.
+pub struct End<R> {
+    ring: R,
+    _memory: Arc<Lines>,
+}
+
+impl<R> Deref for End<R> {
+    type Target = R;
+
+    fn deref(&self) -> &R {
+        &self.ring
+    }
+}
+
+impl<R> DerefMut for End<R> {
+    fn deref_mut(&mut self) -> &mut R {
+        &mut self.ring
+    }
+}
+
 impl Memory {
+    /// For a ring that is cut like this, which must be allowed.
     pub fn new(config: RingConfig) -> Self {
-        let len = ring_bytes(config).unwrap();
+        let len = ring_bytes(config).expect("it fits the address space");
         let mut lines = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES) + 1].into_boxed_slice();
         let count = lines.len();
         lines.as_flattened_bytes()[len..].fill(GUARD);
-        Memory { base: NonNull::new(Box::into_raw(lines).cast()).unwrap(), lines: count, len }
+        let base = NonNull::new(Box::into_raw(lines).cast()).expect("a box is somewhere");
+        Memory { lines: Arc::new(Lines { base, count }), len }
     }
 
+    /// Its first byte.
     pub fn base(&self) -> NonNull<u8> {
-        self.base.cast()
+        self.lines.base.cast()
     }
 
     /// Where cell `position % cells` starts.
@@ -87,16 +142,20 @@ impl Memory {
 
     /// Writes a cell's first word with the turn number of message `position`, as a peer that publishes it.
     pub fn publish(&self, config: RingConfig, position: u32, len: u16, kind: u8, flags: u8) {
-        let first = First { turn: position.wrapping_add(1), len, kind, flags };
-        self.wide(self.cell_at(config, position)).store(first.bits(), Ordering::Release);
+        let [l, m] = len.to_le_bytes();
+        let [a, b, c, d] = position.wrapping_add(1).to_le_bytes();
+        let first = u64::from_le_bytes([a, b, c, d, l, m, kind, flags]);
+        self.wide(self.cell_at(config, position)).store(first, Ordering::Release);
     }
 
+    /// The word of 64 bits at `at`.
     pub fn wide(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len);
         // SAFETY: as in `word`.
         unsafe { &*self.base().as_ptr().add(at).cast() }
     }
 
+    /// The word of 32 bits at `at`.
     pub fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.len);
         // SAFETY: in bounds and aligned (asserted); rings and this harness touch words atomically; slot bytes
@@ -105,37 +164,31 @@ impl Memory {
     }
 
     fn check_guard(&self) {
-        for at in self.len..self.lines * LINE_BYTES {
+        for at in self.len..self.lines.count * LINE_BYTES {
             // SAFETY: inside the allocation.
             assert_eq!(unsafe { self.base().as_ptr().add(at).read() }, GUARD, "byte {at} behind the ring was written");
         }
     }
 
-    pub fn consumer(&self, config: RingConfig) -> Consumer<Mapped> {
-        // SAFETY: the memory is zero and outlives the rings of the harness and tests, which drop it last.
-        unsafe { Consumer::create(self.base(), self.len, config) }.unwrap()
+    /// The consumer of the ring that it makes here.
+    pub fn consumer(&self, config: RingConfig) -> End<Consumer<Mapped>> {
+        // SAFETY: the memory is zero, and the end keeps it.
+        let ring = unsafe { Consumer::create(self.base(), self.len, config) }.expect("a ring fits");
+        End { ring, _memory: self.lines.clone() }
     }
 
-    pub fn producer(&self, config: RingConfig) -> Producer<Mapped> {
-        // SAFETY: as above.
-        unsafe { Producer::attach(self.base(), self.len, config) }.unwrap()
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        let lines = core::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.lines);
-        // SAFETY: it came out of `Box::into_raw` with this length.
-        drop(unsafe { Box::from_raw(lines) });
+    /// The producer of the ring that is here.
+    pub fn producer(&self, config: RingConfig) -> End<Producer<Mapped>> {
+        // SAFETY: a consumer has made the ring, and the end keeps the memory.
+        let ring = unsafe { Producer::attach(self.base(), self.len, config) }.expect("a ring is here");
+        End { ring, _memory: self.lines.clone() }
     }
 }
 
 /// Both ends of a ring in this process's memory, for measuring.
 pub struct Both {
-    // The memory goes last.
-    producer: Producer<Mapped>,
-    consumer: Consumer<Mapped>,
-    _memory: Memory,
+    producer: End<Producer<Mapped>>,
+    consumer: End<Consumer<Mapped>>,
 }
 
 impl Both {
@@ -143,7 +196,7 @@ impl Both {
     pub fn new(config: RingConfig) -> Self {
         let memory = Memory::new(config);
         let consumer = memory.consumer(config);
-        Both { producer: memory.producer(config), consumer, _memory: memory }
+        Both { producer: memory.producer(config), consumer }
     }
 
     /// Pushes a packet, and asks whether it must be told; `false`: it does not fit, now or ever.
@@ -175,7 +228,7 @@ impl Both {
         assert!(into.len() >= usize::from(short.len));
         // SAFETY: the ring's memory has `short.len` bytes there until the release, and the slice has them
         // too.
-        unsafe { super::copy_short(from, into.as_mut_ptr(), short.len.into()) };
+        unsafe { copy_short(from, into.as_mut_ptr(), short.len.into()) };
         self.consumer.release_short();
         let Short { counts, tag, immediate, .. } = short;
         Some(counts.bits() ^ tag ^ immediate)
@@ -198,19 +251,19 @@ trait FlattenedBytes {
 impl FlattenedBytes for [Line] {
     fn as_flattened_bytes(&mut self) -> &mut [u8] {
         // SAFETY: a Line is LINE_BYTES bytes without padding.
-        unsafe { core::slice::from_raw_parts_mut(self.as_mut_ptr().cast(), size_of_val(self)) }
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr().cast(), size_of_val(self)) }
     }
 }
 
 /// Pushes `payload` in two pieces.
-pub(super) fn push(producer: &mut Producer<Mapped>, header: &[u8], payload: &[u8]) -> Result<(), PushError> {
+pub fn push(producer: &mut Producer<Mapped>, header: &[u8], payload: &[u8]) -> Result<(), PushError> {
     let (first, second) = payload.split_at(payload.len() / 3);
     // SAFETY: the pieces are slices that live through the call.
     unsafe { producer.push(header, [first, second].map(|piece| (piece.as_ptr(), piece.len()))) }
 }
 
-/// Reads `Front`'s payload in pieces of `step` bytes.
-pub(super) fn read_all(front: &super::Front<'_, Mapped>, step: usize) -> Vec<u8> {
+/// Reads a [`Front`]'s payload in pieces of `step` bytes.
+pub fn read_all(front: &Front<'_, Mapped>, step: usize) -> Vec<u8> {
     let mut payload = vec![0; front.payload_bytes() as usize];
     let mut at = 0;
     while at < payload.len() {
@@ -222,17 +275,17 @@ pub(super) fn read_all(front: &super::Front<'_, Mapped>, step: usize) -> Vec<u8>
 }
 
 /// Pushes a short message; the payload's length goes into the header.
-pub(super) fn push_short(producer: &mut Producer<Mapped>, short: &Short, payload: &[u8]) -> Result<bool, PushError> {
+pub fn push_short(producer: &mut Producer<Mapped>, short: &Short, payload: &[u8]) -> Result<bool, PushError> {
     let short = Short { len: payload.len().try_into().expect("a short payload"), ..*short };
     // SAFETY: the payload is a slice that lives through the call.
     unsafe { producer.push_short(&short, payload.as_ptr()) }
 }
 
 /// The payload of a short message that `front_short` has found.
-pub(super) fn short_payload(short: &Short, from: *const u8) -> Vec<u8> {
+pub fn short_payload(short: &Short, from: *const u8) -> Vec<u8> {
     let mut payload = vec![0; short.len.into()];
     // SAFETY: the ring's memory has as many bytes there, and the vector too.
-    unsafe { super::copy_short(from, payload.as_mut_ptr(), payload.len()) };
+    unsafe { copy_short(from, payload.as_mut_ptr(), payload.len()) };
     payload
 }
 
@@ -315,25 +368,18 @@ impl Oracle {
     }
 }
 
-/// Both sides honest: the ring is a bounded queue, in whatever order pushes, looks and releases come,
-/// wherever positions wrap.
+/// Both sides honest: the ring is a bounded queue, in whatever order pushes, looks and releases come.
 fn honest(input: &mut Input<'_>) -> Option<()> {
     let config = input.config()?;
     let memory = Memory::new(config);
     let (mut consumer, mut producer) = (memory.consumer(config), memory.producer(config));
-    // Up to three laps before the position wraps; or from zero, with all the memory, or with some that is
-    // found as it is used, or that sometimes is not found.
+    // With all the memory, or with some that is found as it is used, or that sometimes is not found.
     let start = input.byte()? % 4;
     let patchy = start == 3;
     if start >= 2 {
         CALLS.set(if patchy { 0 } else { u32::MAX });
         consumer.populate_by(populate);
         producer.populate_by(populate);
-    }
-    if start == 0 {
-        let position = 0u32.wrapping_sub(3 * config.cells);
-        consumer.skip_to(position, 0u32.wrapping_sub(3 * config.slots));
-        producer.skip_to(position, 0u32.wrapping_sub(3 * config.slots));
     }
     let mut oracle = Oracle::default();
     let (mut count, mut asleep, mut starved) = (0u8, false, false);
@@ -352,7 +398,7 @@ fn honest(input: &mut Input<'_>) -> Option<()> {
                         oracle.queue.push_back(said);
                         oracle.annexed += u32::from(needs_annex);
                         assert!(oracle.queue.len() <= config.cells as usize && oracle.annexed <= config.slots);
-                        assert_eq!(must_ring, core::mem::take(&mut asleep));
+                        assert_eq!(must_ring, std::mem::take(&mut asleep));
                     }
                     Err(PushError::Full) => {
                         assert!(patchy || room == 0 && oracle.may_refuse(config, needs_annex));
@@ -439,7 +485,7 @@ fn answer(consumer: &mut Consumer<Mapped>, producer: &mut Producer<Mapped>, star
 
 std::thread_local! {
     /// How often memory was asked for; from [`u32::MAX`] on it is always there.
-    static CALLS: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
+    static CALLS: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Every second or third time there is none.
@@ -556,7 +602,7 @@ fn hostile(input: &mut Input<'_>) -> Option<()> {
 }
 
 /// The short message that is due, if one is: see [`Consumer::front_short`].
-pub(super) fn front_short<C: super::cells::Cells>(consumer: &mut Consumer<C>) -> Option<(Short, *const u8)> {
+pub fn front_short(consumer: &mut Consumer<Mapped>) -> Option<(Short, *const u8)> {
     let first = consumer.news()?;
     consumer.front_short(first)
 }

@@ -1,4 +1,4 @@
-//! What a message costs in the core: `cargo bench -p rerail-core --bench messages`.
+//! What a message costs in the core: `cargo bench -p rerail-testkit --bench messages`.
 
 mod support;
 

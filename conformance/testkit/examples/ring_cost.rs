@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use rerail_core::shm::RingConfig;
-use rerail_core::shm::harness::Both;
+use rerail_testkit::shm::Both;
 use rerail_core::wire::{Counts, Short};
 
 #[inline(never)]

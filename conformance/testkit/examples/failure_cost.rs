@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::harness::Region;
+use rerail_testkit::region::Region;
 use rerail_core::endpoint::{
     Action, Arrival, Endpoint, PostStatus, RailEvent, RailFault, Recv, Selector, Send, TagMatch,
 };
@@ -106,7 +106,7 @@ impl<'m> World<'m> {
             ..RailFacts::UNKNOWN
         };
         let endpoint =
-            Endpoint::new(*config, &[facts; RAILS as usize], region.for_test(config), Time(0)).expect("starts");
+            Endpoint::new(*config, &[facts; RAILS as usize], region.take(config), Time(0)).expect("starts");
         World { endpoint, actions: heapless::Vec::new(), now: Time(1) }
     }
 

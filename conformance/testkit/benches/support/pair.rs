@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::harness::Region;
+use rerail_testkit::region::Region;
 use rerail_core::endpoint::{
     Action, Arrival, Endpoint, Event, MessageClass, Policy, PostStatus, RailEvent, Recv, Selector, Send, Span, TagMatch,
 };
@@ -129,7 +129,7 @@ impl<'m> Pair<'m> {
         let sides = regions.0.each_mut().map(|region| {
             let config = Config { recovery, ..config(rank) };
             let facts = vec![facts(lossless); rails];
-            let mut endpoint = Endpoint::new(config, &facts, region.for_test(&config), Time(0)).expect("starts");
+            let mut endpoint = Endpoint::new(config, &facts, region.take(&config), Time(0)).expect("starts");
             let mask = u64::MAX >> (64 - rails);
             endpoint.add_peer(PeerId(1 - rank), mask).expect("the other side");
             if let Some(policy) = policy {

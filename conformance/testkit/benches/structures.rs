@@ -1,5 +1,5 @@
 //! What single parts of the core cost: tag matching, the wire format, the ring in shared memory.
-//! `cargo bench -p rerail-core --bench structures`.
+//! `cargo bench -p rerail-testkit --bench structures`.
 
 use core::mem::MaybeUninit;
 use std::hint::black_box;
@@ -9,7 +9,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use rerail_core::endpoint::{Selector, TagMatch};
 use rerail_core::ids::PeerId;
 use rerail_core::shm::RingConfig;
-use rerail_core::shm::harness::Both;
+use rerail_testkit::shm::Both;
 use rerail_core::store::arena::REGION_ALIGN;
 use rerail_core::store::{Arena, Sizer};
 use rerail_core::tag::{MatchConfig, Matcher};
