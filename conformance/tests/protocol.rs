@@ -124,7 +124,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 fn is_for_tests(path: &str) -> bool {
     let mut parts = path.split('/').map(|part| part.trim_end_matches(".rs"));
     let any = parts.any(|part| ["tests", "harness", "oracle", "model"].contains(&part) || part.ends_with("_tests"));
-    any || ["fuzz/", "conformance/proof/"].iter().any(|start| path.starts_with(start))
+    any || ["fuzz/", "conformance/proof/", "conformance/testkit/"].iter().any(|start| path.starts_with(start))
 }
 
 /// The name of the function that a line begins.

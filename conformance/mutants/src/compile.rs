@@ -248,8 +248,7 @@ fn executables(places: &Places, arguments: &[&str]) -> Result<Vec<PathBuf>, Stri
     let mut command = cargo(places);
     command.args(arguments).args(["--release", "--message-format=json-render-diagnostics", "--quiet"]);
     let output = command.output().map_err(|error| format!("cargo: {error}"))?;
-    let found: Vec<PathBuf> =
-        messages(&output.stdout).into_iter().filter_map(|message| message.executable).collect();
+    let found: Vec<PathBuf> = messages(&output.stdout).into_iter().filter_map(|message| message.executable).collect();
     match output.status.success() && !found.is_empty() {
         true => Ok(found),
         false => Err(format!("cargo {} failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr))),

@@ -27,7 +27,7 @@ const FIRST: Duration = Duration::from_millis(500);
 #[serde(rename_all = "kebab-case", tag = "fate")]
 pub enum Fate {
     /// This test of the core failed.
-    Unit { test: String },
+    Test { test: String },
     /// This simulation was not clean.
     Simulation { seed: u64, verdict: String },
     /// Tests or simulations did not end within ten times their processor time.
@@ -41,7 +41,7 @@ pub enum Fate {
 impl Fate {
     /// Whether something found it.
     pub const fn is_killed(&self) -> bool {
-        matches!(self, Fate::Unit { .. } | Fate::Simulation { .. } | Fate::Hung { .. })
+        matches!(self, Fate::Test { .. } | Fate::Simulation { .. } | Fate::Hung { .. })
     }
 }
 
@@ -244,10 +244,10 @@ impl<'a> Bench<'a> {
         })?;
         Ok(match (end, failed) {
             (End::Code(0), _) => None,
-            (End::Hung, _) => Some(Fate::Hung { by: "unit tests".to_owned() }),
-            (_, Some(test)) => Some(Fate::Unit { test }),
+            (End::Hung, _) => Some(Fate::Hung { by: "tests".to_owned() }),
+            (_, Some(test)) => Some(Fate::Test { test }),
             // Aborted: by a panic while panicking, by its stack, by memory.
-            _ => Some(Fate::Unit { test: format!("(behind {running}) aborted") }),
+            _ => Some(Fate::Test { test: format!("(behind {running}) aborted") }),
         })
     }
 

@@ -9,11 +9,11 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use rerail_core::endpoint::{Selector, TagMatch};
 use rerail_core::ids::PeerId;
 use rerail_core::shm::RingConfig;
-use rerail_testkit::shm::Both;
 use rerail_core::store::arena::REGION_ALIGN;
 use rerail_core::store::{Arena, Sizer};
 use rerail_core::tag::{MatchConfig, Matcher};
 use rerail_core::wire::{Body, Common, MessageHead, Repr};
+use rerail_testkit::shm::Both;
 
 /// A message finds its receive among so many with other tags, and the receive is posted again. The last row
 /// is the worst order for a list: the newest receive is the one wanted.

@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use rerail_core::config::Config;
-use rerail_testkit::region::Region;
 use rerail_core::endpoint::{
     Action, Arrival, Endpoint, PostStatus, RailEvent, RailFault, Recv, Selector, Send, TagMatch,
 };
@@ -19,6 +18,7 @@ use rerail_core::mem::{RegionId, Seg};
 use rerail_core::rail::{RailFacts, RailKind};
 use rerail_core::time::Time;
 use rerail_core::wire::{Body, Common, Connect, Repr};
+use rerail_testkit::region::Region;
 
 const RAILS: u8 = 2;
 /// Messages to a busy peer.
@@ -105,8 +105,7 @@ impl<'m> World<'m> {
             posts_max: 32,
             ..RailFacts::UNKNOWN
         };
-        let endpoint =
-            Endpoint::new(*config, &[facts; RAILS as usize], region.take(config), Time(0)).expect("starts");
+        let endpoint = Endpoint::new(*config, &[facts; RAILS as usize], region.take(config), Time(0)).expect("starts");
         World { endpoint, actions: heapless::Vec::new(), now: Time(1) }
     }
 

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use rerail_core::shm::RingConfig;
-use rerail_testkit::shm::Both;
 use rerail_core::wire::{Counts, Short};
+use rerail_testkit::shm::Both;
 
 #[inline(never)]
 fn at_push(both: &mut Both, short: &Short, payload: &[u8]) -> bool {

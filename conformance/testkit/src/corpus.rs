@@ -10,8 +10,7 @@ pub fn inputs(target: &str) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
     files.sort();
     let name = |file: &Path| file.file_name().expect("a file in a folder").to_string_lossy().into_owned();
-    let inputs: Vec<_> =
-        files.iter().map(|file| (name(file), fs::read(file).expect("a readable file"))).collect();
+    let inputs: Vec<_> = files.iter().map(|file| (name(file), fs::read(file).expect("a readable file"))).collect();
     assert!(!inputs.is_empty(), "empty corpus at {}", folder.display());
     inputs
 }

@@ -1,15 +1,13 @@
 //! Body of the fuzz target and of the corpus replay for everything that is parsed from a peer's bytes, and
 //! one sample packet or more for every kind.
 
-use std::string::String;
-use std::vec::Vec;
-use std::{format, vec};
-
-use super::aggregate::{RECORD_BYTES, Record, RecordHead, Records};
-use super::handshake::{CHALLENGE_BYTES, Challenge, HELLO_BYTES, Hello, PROOF_BYTES, Proof, RefusedBecause};
-use super::handshake::{VERDICT_BYTES, Verdict};
-use super::stream::{header_len, payload_len};
-use super::*;
+use rerail_core::wire::aggregate::{RECORD_BYTES, Record, RecordHead, Records};
+use rerail_core::wire::handshake::{
+    CHALLENGE_BYTES, Challenge, HELLO_BYTES, Hello, PROOF_BYTES, Proof, RefusedBecause,
+};
+use rerail_core::wire::handshake::{VERDICT_BYTES, Verdict};
+use rerail_core::wire::stream::{header_len, payload_len};
+use rerail_core::wire::*;
 
 /// Every name that a [`WireError`] may carry.
 pub const FIELDS: [&str; 42] = [

@@ -32,9 +32,8 @@ mod express;
 mod farewell;
 mod feed;
 mod frames;
-#[cfg(any(test, feature = "harness"))]
-pub mod harness;
 mod health;
+mod inspect;
 mod keepalive;
 mod lifecycle;
 mod lost;
@@ -78,6 +77,7 @@ pub use event::*;
 pub use explain::{Explanation, Share, Verdict, Way};
 pub use express::ShortArrival;
 pub use health::{RailHealth, RailState};
+pub use inspect::{ChannelInfo, LaneInfo, OperationInfo, SubchannelInfo};
 pub use measure::{Change, RailStats, Why};
 pub use policy::{ClassPolicy, MessageClass, Policy};
 pub use registering::{Registration, RegistrationCost};

@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 
 use rerail_core::config::Config;
-use rerail_testkit::region::Region;
 use rerail_core::endpoint::{
     Action, Arrival, Endpoint, Event, MessageClass, Policy, PostStatus, RailEvent, Recv, Selector, Send, Span, TagMatch,
 };
@@ -21,6 +20,7 @@ use rerail_core::ids::{PeerId, PostId, RailId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::{Nanos, Time};
+use rerail_testkit::region::Region;
 
 /// Bytes of each side's buffer; the longest message.
 pub const BUFFER_BYTES: usize = 1 << 20;

@@ -4,10 +4,10 @@
 
 use super::garbage::{Input, hand_in};
 use super::{Flying, World};
-use crate::endpoint::channel::{ORDERED, UNORDERED};
-use crate::ids::{PeerId, RailId};
-use crate::rel::link::Pair;
-use crate::wire::*;
+use rerail_core::endpoint::LaneInfo;
+use rerail_core::ids::{PeerId, RailId};
+use rerail_core::rel::link::Pair;
+use rerail_core::wire::*;
 
 /// A number, in most cases as it is.
 fn near(number: u32, by: u8) -> u32 {
@@ -26,31 +26,26 @@ fn near(number: u32, by: u8) -> u32 {
 pub(super) fn packet(world: &mut World<'_>, input: &mut Input<'_>) {
     let from = if input.byte() & 1 == 0 { 0u32 } else { 2 };
     let rail = RailId(input.byte() % 3);
-    let limits = {
-        let other = &world.nodes[from as usize].endpoint;
-        other.t.channel_of(PeerId(1)).map(|channel| other.t.channels.at(channel).grants.limits())
-    };
-    let endpoint = &world.nodes[1].endpoint;
-    let (Some(channel), Some((message_limit, block_limit))) = (endpoint.t.channel_of(PeerId(from)), limits) else {
-        return;
-    };
-    let slot = endpoint.t.channels.at(channel);
-    let Pair { mine, yours } = endpoint.t.subs[endpoint.t.sub_index(channel, rail)].link.pair();
-    let sub = &endpoint.t.subs[endpoint.t.sub_index(channel, rail)];
-    let live = endpoint.t.ops.indices().count();
-    let nth = endpoint.t.ops.indices().nth(usize::from(input.byte()) % live.max(1));
-    let operation = nth.map_or(1 << 32, |op| endpoint.t.op_id(op).0.to_bits());
-    let round = nth.map_or(0, |op| endpoint.t.ops.at(op).round);
-    let len = nth.map_or(0, |op| endpoint.t.ops.at(op).len);
+    let theirs = world.nodes[from as usize].endpoint.channel_info(PeerId(1));
+    let endpoint = &mut world.nodes[1].endpoint;
+    let (Some(channel), Some(theirs)) = (endpoint.channel_info(PeerId(from)), theirs) else { return };
+    let (message_limit, block_limit) = theirs.limits;
+    let Some(sub) = endpoint.subchannel_info(PeerId(from), rail) else { return };
+    let Pair { mine, yours } = sub.connection;
+    let live = endpoint.operations().count();
+    let nth = endpoint.operations().nth(usize::from(input.byte()) % live.max(1));
+    let operation = nth.map_or(1 << 32, |op| op.id.0.to_bits());
+    let round = nth.map_or(0, |op| op.retry_epoch);
+    let len = nth.map_or(0, |op| op.bytes);
     let by = input.byte();
     let (mut payload_bytes, mut key) =
         (0, RemoteKey { rail: sub.peer_rail, connection: yours as u16, ..RemoteKey::default() });
     (key.key, key.address) = (u64::from(by % 4), u64::from(input.byte()));
-    let keys: RemoteKeys = core::iter::once(key).filter(|_| by & 16 == 0).collect();
+    let keys: RemoteKeys = std::iter::once(key).filter(|_| by & 16 == 0).collect();
     let body = match input.byte() % 12 {
         0 | 1 => Body::Resume(Resume { target: operation, round: near(u32::from(round) + 1, by) as u16 }),
         2 | 3 => {
-            let of = if by & 64 == 0 { sub.link.waits_for() } else { None }.unwrap_or(Pair { mine, yours });
+            let of = if by & 64 == 0 { sub.waits_for } else { None }.unwrap_or(Pair { mine, yours });
             let (peer_connection, connection) = (near(of.mine, by), near(of.yours, input.byte()));
             let (ordered_beyond, unordered_beyond) = (input.byte().into(), input.byte().into());
             let (rail, peer_rail, answer) = (sub.peer_rail, rail.0, by & 32 == 0);
@@ -82,7 +77,7 @@ pub(super) fn packet(world: &mut World<'_>, input: &mut Input<'_>) {
             payload_bytes = u32::from(input.byte()) * 2;
             Body::Data(Data { operation, offset: near(u32::from(input.byte()) * 16, by).into() })
         }
-        10 => match slot.terms {
+        10 => match channel.terms {
             Some(terms) => Body::Connect(Connect {
                 rail: sub.peer_rail,
                 connection: near(yours, by),
@@ -94,17 +89,16 @@ pub(super) fn packet(world: &mut World<'_>, input: &mut Input<'_>) {
         _ => Body::Ack(Ack { ordered_beyond: by.into(), unordered_beyond: input.byte().into() }),
     };
     // Up to what was sent, of which nothing was acknowledged yet.
-    let ack = |lane: usize, byte: u8| {
-        let (acked, next) = (slot.sent[lane].acked(), slot.sent[lane].next());
+    let ack = |LaneInfo { acked, next, .. }: LaneInfo, byte: u8| {
         acked.add(u32::from(byte >> 4) % (next.distance_from(acked) + 1)).0
     };
     let (ordered, unordered, psn) = (input.byte(), input.byte(), input.byte());
     let common = Common {
         source: from,
-        epoch: slot.epoch,
-        psn: body.lane().map_or(0, |_| near(slot.received[UNORDERED].expected().0, psn)),
-        ack_ordered: near(ack(ORDERED, ordered), if ordered & 15 == 15 { psn } else { 0 }),
-        ack_unordered: near(ack(UNORDERED, unordered), if unordered & 15 == 15 { psn } else { 0 }),
+        epoch: channel.epoch,
+        psn: body.lane().map_or(0, |_| near(channel.unordered.expected.0, psn)),
+        ack_ordered: near(ack(channel.ordered, ordered), if ordered & 15 == 15 { psn } else { 0 }),
+        ack_unordered: near(ack(channel.unordered, unordered), if unordered & 15 == 15 { psn } else { 0 }),
         message_limit,
         block_limit,
         payload_bytes,
@@ -112,7 +106,7 @@ pub(super) fn packet(world: &mut World<'_>, input: &mut Input<'_>) {
         refusing: psn & 32 == 0 && unordered & 1 == 0,
     };
     let Ok(header) = (Repr { common, body }).emit_vec() else { return };
-    let payload = std::vec![0x5A; payload_bytes as usize];
+    let payload = vec![0x5A; payload_bytes as usize];
     let flying = Flying { header: header.to_vec(), payload, placing: None, skip: false, write: None, short: None };
     hand_in(world, (from as usize, rail), flying, psn & 64 == 0);
 }

@@ -2,9 +2,9 @@
 //! to a subchannel, as freely as they may (L-2, F-2).
 
 use super::{Flying, World};
-use crate::endpoint::{PostKind, RailEvent, RailFault};
-use crate::ids::{PeerId, RailId};
-use crate::time::Time;
+use rerail_core::endpoint::{PostKind, RailEvent, RailFault};
+use rerail_core::ids::{PeerId, RailId};
+use rerail_core::time::Time;
 
 impl World<'_> {
     /// Opens a connection, or tells that it can't be had; the end of an old one at the other side is over
@@ -42,7 +42,7 @@ impl World<'_> {
         let link = self.link(near, far, index);
         link.up = false;
         link.finished.clear();
-        let mut posted = core::mem::take(&mut link.posted);
+        let mut posted = std::mem::take(&mut link.posted);
         let out = self.rng.below(posted.len() as u64 + 1) as usize;
         for posted in posted.drain(..out) {
             let payload = self.nodes[near].read(&posted.payload);

@@ -1,14 +1,13 @@
 //! The fuzz body: garbage between real traffic.
 
-use std::vec;
-
-use super::super::*;
 use super::{Flying, GET, PUT, Region, TCP, World, aimed};
-use crate::config::{Multiplex, Strategy};
-use crate::ids::*;
-use crate::mem::{MemRef, RegionId, Seg};
-use crate::wire::AtomicKind;
-use crate::wire::aggregate::RecordHead;
+use rerail_core::config::{Config, Multiplex, Strategy};
+use rerail_core::endpoint::*;
+use rerail_core::ids::*;
+use rerail_core::mem::{MemRef, RegionId, Seg};
+use rerail_core::time::Time;
+use rerail_core::wire::aggregate::RecordHead;
+use rerail_core::wire::{AtomicKind, Body, stream};
 
 /// Fuzz body: a live pair of endpoints, with traffic of every kind under way, is fed arbitrary packets,
 /// completions, placements, answers and rail events between its own. Nothing may panic, and no memory outside
@@ -171,16 +170,16 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
     let from = if input.byte() & 1 == 0 { 0u32 } else { 2 };
     let rail = RailId(input.byte() % 3);
     let mode = input.byte();
-    let mut records = std::vec::Vec::new();
+    let mut records = Vec::new();
     let mut header = if mode & 1 == 0 {
-        let samples = crate::wire::harness::samples();
+        let samples = crate::wire::samples();
         let (_, mut repr) = samples[usize::from(input.byte()) % samples.len()].clone();
         repr.common.source = from;
         repr.common.epoch = 0;
         repr.common.psn = repr.body.lane().map_or(0, |_| input.byte().into());
         (repr.common.ack_ordered, repr.common.ack_unordered) = (0, 0);
         match &mut repr.body {
-            crate::wire::Body::Aggregate { count } => {
+            Body::Aggregate { count } => {
                 *count = u16::from(input.byte() % 6);
                 for _ in 0..*count {
                     let len = input.byte() % 64;
@@ -195,14 +194,12 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
                 records.resize(records.len() + usize::from(input.byte() == 1), 0);
                 repr.common.payload_bytes = records.len() as u32;
             }
-            crate::wire::Body::Cts(body) => body.operation = input.id().to_bits(),
-            crate::wire::Body::Fin(body) => body.operation = input.id().to_bits(),
-            crate::wire::Body::Data(body) => {
-                (body.operation, body.offset) = (input.id().to_bits(), input.byte().into())
-            }
-            crate::wire::Body::Put(body) => (body.window, body.offset) = (7, u64::from(input.byte()) * 20),
-            crate::wire::Body::Get(body) => (body.window, body.bytes) = (7, u64::from(input.byte()) * 20),
-            crate::wire::Body::Atomic(body) => (body.window, body.offset) = (7, u64::from(input.byte()) * 20),
+            Body::Cts(body) => body.operation = input.id().to_bits(),
+            Body::Fin(body) => body.operation = input.id().to_bits(),
+            Body::Data(body) => (body.operation, body.offset) = (input.id().to_bits(), input.byte().into()),
+            Body::Put(body) => (body.window, body.offset) = (7, u64::from(input.byte()) * 20),
+            Body::Get(body) => (body.window, body.bytes) = (7, u64::from(input.byte()) * 20),
+            Body::Atomic(body) => (body.window, body.offset) = (7, u64::from(input.byte()) * 20),
             _ => {}
         }
         repr.emit_vec().map(|header| header.to_vec()).unwrap_or_default()
@@ -214,7 +211,7 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
     {
         *byte ^= input.byte();
     }
-    let bytes = crate::wire::stream::payload_len(&header) as usize;
+    let bytes = stream::payload_len(&header) as usize;
     let mut payload = vec![0x5A; bytes.min(1 << 20)];
     let known = records.len().min(payload.len());
     payload[..known].copy_from_slice(&records[..known]);

@@ -14,20 +14,18 @@ mod shorts;
 pub use garbage::run;
 pub use shorts::{counting_shorts, run_shorts};
 
-use registrations::Registrations;
-
 use std::collections::VecDeque;
-use std::vec;
-use std::vec::Vec;
 
-use core::mem::MaybeUninit;
+use registrations::Registrations;
+use rerail_core::config::Config;
+use rerail_core::endpoint::*;
+use rerail_core::ids::*;
+use rerail_core::mem::{RegionId, Seg};
+use rerail_core::rail::{Caps, RailFacts, RailKind};
+use rerail_core::time::Time;
+use rerail_core::wire::{AtomicKind, Short};
 
-use super::*;
-use crate::ids::*;
-use crate::mem::{RegionId, Seg};
-use crate::rail::{Caps, RailFacts, RailKind};
-use crate::store::arena::REGION_ALIGN;
-use crate::wire::{AtomicKind, Short};
+pub use crate::region::Region;
 
 /// A generator of numbers that a seed decides (xorshift64*).
 #[derive(Clone, Debug)]
@@ -55,27 +53,6 @@ impl Rng {
     /// True once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
-    }
-}
-
-/// Room for an endpoint's state, to be borrowed by [`World::new`].
-pub struct Region(Vec<MaybeUninit<u8>>);
-
-impl Region {
-    /// Room for `config`.
-    pub fn of(config: &Config) -> Self {
-        let bytes = config.memory_bytes().expect("a valid configuration");
-        Region(vec![MaybeUninit::uninit(); bytes + REGION_ALIGN])
-    }
-
-    /// The region for an endpoint outside a [`World`].
-    pub fn for_test(&mut self, config: &Config) -> &mut [MaybeUninit<u8>] {
-        self.aligned(config.memory_bytes().expect("a valid configuration"))
-    }
-
-    fn aligned(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>] {
-        let start = self.0.as_ptr().addr().wrapping_neg() % REGION_ALIGN;
-        &mut self.0[start..start + bytes]
     }
 }
 
@@ -177,6 +154,8 @@ pub struct World<'m> {
     /// By from, to, rail.
     links: Vec<Link>,
     rails: usize,
+    /// Of each rail.
+    posts_max: Vec<u16>,
     /// The clock in nanoseconds.
     pub now: u64,
     /// The scheduler's dice.
@@ -242,11 +221,23 @@ impl<'m> World<'m> {
         memory: &[usize],
         seed: u64,
     ) -> World<'m> {
+        Self::numbered(regions, config, rails, memory, seed, |_| config.first_number)
+    }
+
+    /// As [`new`](Self::new), each process with a `first_number` of its own.
+    pub fn numbered(
+        regions: &'m mut [Region],
+        config: &Config,
+        rails: &[RailFacts],
+        memory: &[usize],
+        seed: u64,
+        first_number: impl Fn(usize) -> u32,
+    ) -> World<'m> {
         let count = regions.len();
         let mut nodes = Vec::new();
         for (rank, region) in regions.iter_mut().enumerate() {
-            let config = Config { rank: PeerId(rank as u32), ..*config };
-            let region = region.aligned(config.memory_bytes().expect("valid"));
+            let config = Config { rank: PeerId(rank as u32), first_number: first_number(rank), ..*config };
+            let region = region.take(&config);
             let mut endpoint = Endpoint::new(config, rails, region, Time(0)).expect("starts");
             for peer in 0..count {
                 endpoint.add_peer(PeerId(peer as u32), u64::MAX >> (64 - rails.len())).expect("a peer");
@@ -256,11 +247,11 @@ impl<'m> World<'m> {
             nodes.push(Node { endpoint, memory, events: VecDeque::new() });
         }
         let links = (0..count * count * rails.len()).map(|_| Link::default()).collect();
-        let rails = rails.len();
         World {
             nodes,
             links,
-            rails,
+            rails: rails.len(),
+            posts_max: rails.iter().map(|facts| facts.posts_max).collect(),
             now: 0,
             rng: Rng::new(seed),
             honest: true,
@@ -349,7 +340,7 @@ impl<'m> World<'m> {
                 let link = self.link(rank, post.peer.0 as usize, post.rail.0.into());
                 assert!(link.up, "posted on a subchannel that is down");
                 link.posted.push_back(Posted { id: post.id, kind: post.kind, header: post.header.to_vec(), payload });
-                let posts_max = self.nodes[rank].endpoint.rails[usize::from(post.rail.0)].posts_max;
+                let posts_max = self.posts_max[usize::from(post.rail.0)];
                 let link = self.link(rank, post.peer.0 as usize, post.rail.0.into());
                 let open = link.posted.len() + link.finished.len();
                 assert!(open <= posts_max.into() || !self.honest, "more posts than the rail takes: L-4");
@@ -433,7 +424,7 @@ impl<'m> World<'m> {
         let now = Time(self.now);
         for (from, to) in [(near, far), (far, near)] {
             let link = self.link(from, to, rail.0.into());
-            let up = core::mem::take(&mut link.up);
+            let up = std::mem::take(&mut link.up);
             link.posted.clear();
             link.finished.clear();
             // What was sent before an orderly close still arrives; a fault takes it along.
@@ -581,8 +572,7 @@ impl<'m> World<'m> {
         let memory = node.endpoint.place_memory(id)?;
         let until = if all { memory.len() } else { at + self.rng.below(memory.len() - at + 1) };
         let node = &mut self.nodes[to];
-        let rest = Span { offset: memory.offset + at, len: memory.len() - at, ..memory };
-        let segs: Vec<_> = node.endpoint.segments(rest).collect();
+        let segs: Vec<_> = node.endpoint.segments(memory.behind(at)).collect();
         node.write(&segs, &flying.payload[at as usize..until as usize]);
         if until < memory.len() {
             flying.placing = Some((id, until));
@@ -635,7 +625,7 @@ impl<'m> World<'m> {
 }
 
 /// [`Endpoint::send_short`], tried once more where the way can be opened.
-pub(super) fn send_short(endpoint: &mut Endpoint<'_>, send: &Send<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+fn send_short(endpoint: &mut Endpoint<'_>, send: &Send<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
     let sent = endpoint.send_short(send, len);
     if sent.is_none() && endpoint.open_short(send.peer) { endpoint.send_short(send, len) } else { sent }
 }

@@ -1,14 +1,12 @@
 //! Registered memory: answers that take their time, keys that are live from registration to deregistration,
 //! and remote access that touches nothing else.
 
-use std::vec::Vec;
-
 use super::World;
-use crate::endpoint::{self, RailFault};
-use crate::ids::{OpId, RailId};
-use crate::mem::{MemRef, RegionId, Seg};
-use crate::time::{Nanos, Time};
-use crate::wire::RemoteKey;
+use rerail_core::endpoint::{self, RailFault};
+use rerail_core::ids::{OpId, RailId};
+use rerail_core::mem::{MemRef, RegionId, Seg};
+use rerail_core::time::{Nanos, Time};
+use rerail_core::wire::RemoteKey;
 
 /// Memory of one process that one rail knows, or is asked to.
 struct Registration {

@@ -1,16 +1,13 @@
 //! The fuzz body of the short way: any header into the express arrival, between real traffic over rails that
 //! carry short messages.
 
-use std::vec;
-
-use super::super::channel::ORDERED;
-use super::super::*;
 use super::{Flying, Region, SHM, TCP, World};
-use crate::config::{Config, Multiplex};
-use crate::ids::*;
-use crate::mem::{RegionId, Seg};
-use crate::time::Nanos;
-use crate::wire::{Counts, Short};
+use rerail_core::config::{Config, Multiplex};
+use rerail_core::endpoint::*;
+use rerail_core::ids::*;
+use rerail_core::mem::{RegionId, Seg};
+use rerail_core::time::{Nanos, Time};
+use rerail_core::wire::{Counts, Short};
 
 /// Bytes that requests name: what lies behind them nobody may write.
 const NAMED: u64 = 16_384;
@@ -189,9 +186,7 @@ fn hostile(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
 
 /// The PSN that is due from a peer.
 fn expected(endpoint: &mut Endpoint<'_>, peer: PeerId) -> u32 {
-    let Some(channel) = endpoint.t.channel_of(peer) else { return 0 };
-    endpoint.fold_line(channel);
-    endpoint.t.channels.at(channel).received[ORDERED].expected().0
+    endpoint.channel_info(peer).map_or(0, |channel| channel.ordered.expected.0)
 }
 
 /// All ranks and links for a while; what came is looked at.

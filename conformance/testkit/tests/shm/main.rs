@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use rerail_core::shm::{AttachError, CELLS_MAX, Mapped, Producer, PushError, RingConfig, RingError, SLOTS_MAX};
 use rerail_core::wire::{Counts, Short};
 use rerail_testkit::shm::{
-    CELL_BYTES, CELLS_AT, CONSTANTS_AT, End, HEAD_AT, Memory, PACKET, SHORT, front_short, push, push_short, read_all, run,
-    short_payload,
+    CELL_BYTES, CELLS_AT, CONSTANTS_AT, End, HEAD_AT, Memory, PACKET, SHORT, front_short, push, push_short, read_all,
+    run, short_payload,
 };
 
 const SMALL: RingConfig = RingConfig { cells: 4, slots: 4, slot_bytes: 512 };

@@ -170,7 +170,7 @@ fn memory_of_a_direct_receive_is_in_use() {
 fn one_rail_without_a_listener_leaves_the_others_their_turn() {
     let config = small();
     let mut own = Region::of(&config);
-    let mut endpoint = Endpoint::new(config, &[TCP, TCP], own.for_test(&config), Time(0)).unwrap();
+    let mut endpoint = Endpoint::new(config, &[TCP, TCP], own.take(&config), Time(0)).unwrap();
     endpoint.add_peer(PeerId(1), 3).unwrap();
     endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
     let dialled = |endpoint: &mut Endpoint<'_>, now| {

@@ -63,7 +63,7 @@ impl<'m> Lone<'m> {
 
     /// As [`up`](Self::up), but only these of the rails lead to the peer; bit per rail.
     pub(super) fn over(region: &'m mut Region, config: &Config, rails: &[RailFacts], mask: u64) -> Self {
-        let mut endpoint = Endpoint::new(*config, rails, region.for_test(config), Time(0)).unwrap();
+        let mut endpoint = Endpoint::new(*config, rails, region.take(config), Time(0)).unwrap();
         endpoint.add_peer(PeerId(1), mask).unwrap();
         for rail in (0..rails.len() as u8).filter(|rail| mask >> rail & 1 == 1) {
             endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });

@@ -74,7 +74,7 @@ impl<'m> Timed<'m> {
         let mut endpoints = Vec::new();
         for (rank, region) in regions.iter_mut().enumerate() {
             let config = Config { rank: PeerId(rank as u32), ..*config };
-            let mut endpoint = Endpoint::new(config, rails, region.for_test(&config), Time(0)).unwrap();
+            let mut endpoint = Endpoint::new(config, rails, region.take(&config), Time(0)).unwrap();
             endpoint.add_peer(PeerId(1 - rank as u32), reached).unwrap();
             for rail in rails_of(reached) {
                 let event = RailEvent::Up { peer: PeerId(1 - rank as u32), rail };

@@ -1,8 +1,7 @@
 //! Order, acknowledgment and credits between endpoints.
 
-use super::lone::Lone;
 use super::*;
-use crate::config::Multiplex;
+use rerail_core::config::Multiplex;
 
 /// M-1, S-8: messages of one sender are matched in the order of submission, whatever rails they take and
 /// reorder.
@@ -133,7 +132,7 @@ fn acknowledgments_are_few() {
     world.settle();
     let acks = world.nodes[1].endpoint.stats().acks_explicit;
     assert!((10..=60).contains(&acks), "{acks} explicit acknowledgments for 200 packets");
-    assert!(world.nodes[0].endpoint.t.packets.is_empty());
+    assert!(world.nodes[0].endpoint.usage().packets.used == 0);
     assert_eq!(completions(&mut world, 0).len(), 200);
 }
 
@@ -151,22 +150,4 @@ fn a_large_message_uses_all_rails() {
         world.settle();
         assert!(world.counts[sort] >= 20, "{:?}", world.counts);
     }
-}
-
-/// L-3, L-4: of a rail's posts one is kept for unsequenced packets, and of these one is under way at a time.
-#[test]
-fn a_busy_rail_still_takes_one_frame() {
-    use crate::wire::{Body, Probe};
-    let config = small();
-    let mut region = Region::of(&config);
-    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
-    lone.busy = true;
-    for n in 0..5 {
-        lone.send(n, 0);
-    }
-    assert_eq!(lone.sent().len(), usize::from(TCP.posts_max) - 1);
-    lone.feed(Body::Probe(Probe { nonce: 1, answer: false }), 0);
-    assert_eq!(lone.sent_one().body, Body::Probe(Probe { nonce: 1, answer: true }));
-    lone.feed(Body::Probe(Probe { nonce: 2, answer: false }), 0);
-    assert_eq!(lone.sent(), []);
 }

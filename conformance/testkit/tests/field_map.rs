@@ -7,10 +7,10 @@ use std::path::Path;
 
 #[test]
 fn every_field_of_an_error_is_in_the_field_map() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/PROTOCOL.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../PROTOCOL.md");
     let protocol = fs::read_to_string(path).expect("PROTOCOL.md");
     let mapped = |field: &str| protocol.lines().any(|line| line.split_whitespace().nth(2) == Some(field));
-    for field in rerail_core::wire::harness::FIELDS {
+    for field in rerail_testkit::wire::FIELDS {
         let found = mapped(field) || protocol.contains(&format!("`{field}`"));
         assert!(found, "{field} is not in PROTOCOL.md");
     }

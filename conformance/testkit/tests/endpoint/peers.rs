@@ -32,7 +32,7 @@ fn goodbye_after_all_is_delivered() {
             assert_eq!(kinds(&mut world, rank), [Event::PeerUp { peer: other }, Event::PeerClosed { peer: other }]);
             let late = Send { peer: other, ..Send::default() };
             assert_eq!(world.nodes[rank].endpoint.send(Time(0), &late), Err(SubmitError::PeerGone(other)));
-            assert!(world.nodes[rank].endpoint.t.channels.is_empty(), "the channel's slot is free");
+            assert!(has_no_channel(&world.nodes[rank].endpoint), "the channel's slot is free");
         }
     }
 }
@@ -58,14 +58,8 @@ fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
             }
             // Nothing is left that it would have to wait for.
             let _ = world.nodes[0].endpoint.cancel(Time(world.now), taken_back);
-            let met = |world: &World<'_>| {
-                world.nodes[0]
-                    .endpoint
-                    .t
-                    .channel_of(PeerId(1))
-                    .is_some_and(|channel| world.nodes[0].endpoint.t.channels.at(channel).terms.is_some())
-            };
-            early += u32::from(!met(&world));
+            let channel = world.nodes[0].endpoint.channel_info(PeerId(1));
+            early += u32::from(channel.is_none_or(|channel| channel.terms.is_none()));
             world.nodes[0].endpoint.close_peer(Time(world.now), PeerId(1)).unwrap();
             world.settle();
             for rank in 0..2 {
@@ -87,7 +81,7 @@ fn a_peer_that_is_closed_and_never_reached_is_lost_only_with_what_was_submitted(
         [(false, None), (true, None), (false, Some(RailFault::Gone)), (true, Some(RailFault::Gone))]
     {
         let mut region = Region::of(&config);
-        let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
+        let mut endpoint = Endpoint::new(config, &[TCP], region.take(&config), Time(0)).unwrap();
         endpoint.add_peer(PeerId(1), 1).unwrap();
         let send = Send { peer: PeerId(1), ..Send::default() };
         let op = endpoint.send(Time(0), &send).unwrap();
@@ -139,7 +133,7 @@ fn messages_outlive_their_sender() {
         assert_filled(&world, 1, 5000, 900, 1);
         let endpoint = &mut world.nodes[1].endpoint;
         assert_eq!(endpoint.recv(Time(0), &recv), Err(SubmitError::PeerGone(PeerId(0))));
-        assert!(endpoint.t.channels.is_empty() && endpoint.t.messages.is_empty(), "slots are free");
+        assert!(has_no_channel(endpoint) && endpoint.usage().messages.used == 0, "slots are free");
     }
 }
 
@@ -249,7 +243,7 @@ fn connecting_has_a_limit() {
     let config = Config { connect_timeout: Nanos(5000), ..small() };
     let mut regions = regions(&config, 1);
     let mut region = regions.pop().unwrap();
-    let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
+    let mut endpoint = Endpoint::new(config, &[TCP], region.take(&config), Time(0)).unwrap();
     endpoint.add_peer(PeerId(1), 1).unwrap();
     endpoint.send(Time(100), &Send { peer: PeerId(1), cookie: Cookie(4), ..Send::default() }).unwrap();
     let mut actions = heapless::Vec::new();
@@ -272,7 +266,7 @@ fn rails_that_cannot_be_had_are_tried_again() {
     let config = small();
     let mut regions = regions(&config, 1);
     let mut region = regions.pop().unwrap();
-    let mut endpoint = Endpoint::new(config, &[TCP, TCP], region.for_test(&config), Time(0)).unwrap();
+    let mut endpoint = Endpoint::new(config, &[TCP, TCP], region.take(&config), Time(0)).unwrap();
     endpoint.add_peer(PeerId(1), 3).unwrap();
     endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
     let down = |rail, fault| RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault };
@@ -353,7 +347,7 @@ fn a_call_is_returned_on_the_other_rails() {
     let config = small();
     let mut region = Region::of(&config);
     let rails = [TCP, TCP, TCP];
-    let mut endpoint = Endpoint::new(config, &rails, region.for_test(&config), Time(0)).unwrap();
+    let mut endpoint = Endpoint::new(config, &rails, region.take(&config), Time(0)).unwrap();
     let peer = PeerId(1);
     endpoint.add_peer(peer, 0b110).unwrap();
     endpoint.handle_rail_event(Time(0), RailEvent::Up { peer, rail: RailId(1) });

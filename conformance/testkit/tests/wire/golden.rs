@@ -1,12 +1,8 @@
 //! Byte-exact examples: every kind against the field map in `conformance/PROTOCOL.md`, by hand.
 
-use std::string::String;
-use std::vec::Vec;
-use std::{format, println};
-
-use crate::wire::aggregate::{RecordHead, Records};
-use crate::wire::harness::{sample_payload, samples};
-use crate::wire::{COMMON_BYTES, Kind, MessageHead, Repr};
+use rerail_core::wire::aggregate::{RecordHead, Records};
+use rerail_core::wire::{COMMON_BYTES, Kind, MessageHead, Repr};
+use rerail_testkit::wire::{sample_payload, samples};
 
 /// Common: `version kind flags | source | psn | ack_ordered | ack_unordered | message_limit block_limit |
 /// payload_bytes | epoch header_bytes`. W-2

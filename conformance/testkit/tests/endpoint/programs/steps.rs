@@ -110,7 +110,7 @@ impl Program<'_> {
         let Some(step) = self.steps[rank].pop() else { return false };
         // The last slot is left to receives: who fills up with sends that nobody receives is stuck by rights.
         let receives = matches!(step, Step::Recv { .. } | Step::Multi { .. } | Step::Claim { .. } | Step::Cancel);
-        if !receives && self.world.nodes[rank].endpoint.open_requests() + 1 >= self.config.operations_max {
+        if !receives && self.world.nodes[rank].endpoint.usage().operations.used + 1 >= self.config.operations_max {
             self.steps[rank].push(step);
             return false;
         }

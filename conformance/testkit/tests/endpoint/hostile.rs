@@ -2,8 +2,8 @@
 //! else.
 
 use super::*;
-use crate::seq::Seq;
-use crate::wire::{Body, Common, Connect, Cts, Data, Fin, Put as WirePut, Refusal, Repr};
+use rerail_core::seq::Seq;
+use rerail_core::wire::{Body, Common, Connect, Cts, Data, Fin, Put as WirePut, Refusal, Repr};
 
 /// A world in which rank 0 and rank 1 know each other.
 fn met<'m>(regions: &'m mut [Region], config: &Config, rails: &[RailFacts]) -> World<'m> {
@@ -17,8 +17,8 @@ fn met<'m>(regions: &'m mut [Region], config: &Config, rails: &[RailFacts]) -> W
 
 /// Rank 1 gets a packet as if from rank 0.
 fn feed(world: &mut World<'_>, rail: u8, psn: u32, payload_bytes: u32, body: Body) -> Arrival {
-    let channel = world.nodes[1].endpoint.t.channel_of(PeerId(0)).expect("open");
-    let acked = world.nodes[1].endpoint.t.channels.at(channel).sent.map(|lane| lane.acked());
+    let channel = world.nodes[1].endpoint.channel_info(PeerId(0)).expect("open");
+    let acked = [channel.ordered.acked, channel.unordered.acked];
     feed_with(world, rail, Common { psn, payload_bytes, ..Common::default() }, acked, body)
 }
 
@@ -54,7 +54,7 @@ fn refused_puts_take_no_slots_of_the_caller() {
     for _ in 0..8 {
         world.nodes[1].endpoint.recv(Time(world.now), &Recv { from: tagged(None, 5), ..Recv::default() }).unwrap();
     }
-    assert_eq!(world.nodes[1].endpoint.refusals, 0);
+    assert_eq!(world.nodes[1].endpoint.usage().refusals.used, 0);
 }
 
 /// However many segments of one put come, one refusal goes out for them.
@@ -66,7 +66,7 @@ fn one_refusal_for_a_put() {
     for psn in 0..30 {
         feed(&mut world, 0, psn, 100, Body::Put(WirePut { window: 9, offset: 0, operation: 1 << 32 }));
     }
-    assert_eq!(world.nodes[1].endpoint.refusals, 1);
+    assert_eq!(world.nodes[1].endpoint.usage().refusals.used, 1);
     assert_eq!(lost_by(&mut world), None);
 }
 
@@ -75,7 +75,7 @@ fn one_refusal_for_a_put() {
 fn what_a_peer_can_not_know_is_dropped() {
     for rails in [&[TCP][..], &[PUT]] {
         // The receive's operation is to be known by its id.
-        let config = crate::config::Config { express: false, ..small() };
+        let config = rerail_core::config::Config { express: false, ..small() };
         let mut regions = regions(&config, 2);
         let mut world = met(&mut regions, &config, rails);
         let recv = Recv { from: tagged(None, 7), segments: &seg(0, 5000), cookie: Cookie(7), ..Recv::default() };
@@ -83,7 +83,8 @@ fn what_a_peer_can_not_know_is_dropped() {
         let send = Send { peer: PeerId(1), tag: Some(7), segments: &seg(0, 5000), ..Send::default() };
         world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
         world.act(0);
-        while world.nodes[1].endpoint.t.ops.get(id.0).unwrap().channel == crate::store::NONE {
+        // Until the RTS has found it.
+        while world.nodes[1].endpoint.usage().posted.used == 1 {
             world.step_link(0, 1, 0);
         }
         let operation = id.0.to_bits();
@@ -93,8 +94,8 @@ fn what_a_peer_can_not_know_is_dropped() {
             let arrival = feed(&mut world, 0, psn, if psn % 2 == 0 { 5000 } else { 0 }, body);
             assert!(!matches!(arrival, Arrival::Place { .. } | Arrival::Close), "{arrival:?}");
         }
-        assert!(!world.nodes[1].endpoint.t.ops.get(id.0).unwrap().completed);
         world.act(1);
+        assert!(!completions(&mut world, 1).contains_key(&7));
     }
 }
 
@@ -139,13 +140,13 @@ fn answers_count_once() {
 #[test]
 fn overlapping_segments_keep_the_buffer() {
     // The receive's operation is to be known by its id.
-    let config = crate::config::Config { express: false, ..small() };
+    let config = rerail_core::config::Config { express: false, ..small() };
     let mut regions = regions(&config, 2);
     let mut world = met(&mut regions, &config, &[TCP, TCP]);
     let recv = Recv { from: tagged(None, 7), segments: &seg(0, 5000), cookie: Cookie(7), ..Recv::default() };
     let id = world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
-    let rts = crate::wire::Rts {
-        head: crate::wire::MessageHead { tag: Some(7), ..Default::default() },
+    let rts = rerail_core::wire::Rts {
+        head: rerail_core::wire::MessageHead { tag: Some(7), ..Default::default() },
         message_bytes: 5000,
         ..Default::default()
     };
@@ -184,10 +185,13 @@ fn no_answer_follows_the_end() {
     );
     feed(&mut world, 0, 1, 0, Body::Cts(Cts { operation, target: 5, granted_bytes: 5000, ..Cts::default() }));
     assert!(!completions(&mut world, 1).contains_key(&7), "the rail has it still");
-    assert!(world.nodes[1].endpoint.t.channels.at(0).bulk.is_empty(), "nothing is to be sent");
+    let next = |world: &mut World<'_>| world.nodes[1].endpoint.channel_info(PeerId(0)).expect("open").unordered.next;
+    let before = next(&mut world);
+    world.act(1);
+    assert_eq!(next(&mut world), before, "nothing is to be sent");
     world.settle();
     assert!(completions(&mut world, 1).contains_key(&7));
-    assert!(world.nodes[1].endpoint.t.ops.is_empty());
+    assert!(is_idle(&world.nodes[1].endpoint));
 }
 
 /// S-5, A-3: what has come before is dropped, and acknowledged at once, since the acknowledgment may have
@@ -198,7 +202,7 @@ fn duplicates_are_dropped_and_acknowledged_at_once() {
     let mut regions = regions(&config, 2);
     let mut world = met(&mut regions, &config, &[TCP]);
     let stats = world.nodes[1].endpoint.stats();
-    let head = crate::wire::MessageHead { tag: Some(1000), ..Default::default() };
+    let head = rerail_core::wire::MessageHead { tag: Some(1000), ..Default::default() };
     assert_eq!(feed(&mut world, 0, 0, 0, Body::Eager(head)), Arrival::Discard);
     world.act(1);
     let now = world.nodes[1].endpoint.stats();
@@ -214,15 +218,16 @@ fn answers_that_a_rail_keeps_are_limited() {
     let mut regions = regions(&config, 2);
     let rail = RailFacts { posts_max: 64, ..TCP };
     let mut world = met(&mut regions, &config, &[rail]);
-    let channel = world.nodes[1].endpoint.t.channel_of(PeerId(0)).unwrap();
     let mut psn = 0;
     while lost_by(&mut world).is_none() {
-        let get = crate::wire::Get { window: 9, offset: 0, bytes: 8, operation: u64::from(psn) };
+        let get = rerail_core::wire::Get { window: 9, offset: 0, bytes: 8, operation: u64::from(psn) };
         // The peer acknowledges all answers that are with the rail.
-        let next = world.nodes[1].endpoint.t.channels.at(channel).sent.map(|lane| lane.next());
+        let channel = world.nodes[1].endpoint.channel_info(PeerId(0)).expect("open");
+        let next = [channel.ordered.next, channel.unordered.next];
         feed_with(&mut world, 0, Common { psn, ..Common::default() }, next, Body::Get(get));
         psn += 1;
-        assert!(world.nodes[1].endpoint.t.channels.at(channel).serving <= 4);
+        let channel = world.nodes[1].endpoint.channel_info(PeerId(0));
+        assert!(channel.is_none_or(|channel| channel.answering <= 4));
         assert!(psn < 20);
     }
     assert_eq!(psn, 9, "four with the rail, four that wait, one too many");
@@ -236,14 +241,13 @@ fn requests_beyond_the_grant_break_the_protocol() {
     let mut regions = regions(&config, 2);
     let mut world = met(&mut regions, &config, &[TCP]);
     for psn in 0..4 {
-        let get = crate::wire::Get { window: 9, offset: 0, bytes: 8, operation: u64::from(psn) };
+        let get = rerail_core::wire::Get { window: 9, offset: 0, bytes: 8, operation: u64::from(psn) };
         assert_eq!(feed(&mut world, 0, psn, 0, Body::Get(get)), Arrival::Done);
     }
     world.act(1);
-    let channel = world.nodes[1].endpoint.t.channel_of(PeerId(0)).unwrap();
-    let slot = world.nodes[1].endpoint.t.channels.at(channel);
-    assert!(slot.serving <= 4 && slot.requests_in == 4);
-    let get = crate::wire::Get { window: 9, offset: 0, bytes: 8, operation: 5 };
+    let channel = world.nodes[1].endpoint.channel_info(PeerId(0)).expect("open");
+    assert!(channel.answering <= 4 && channel.requests_in == 4);
+    let get = rerail_core::wire::Get { window: 9, offset: 0, bytes: 8, operation: 5 };
     assert_eq!(feed(&mut world, 0, 4, 0, Body::Get(get)), Arrival::Close);
     assert_eq!(lost_by(&mut world), Some(LossReason::Protocol(ProtocolError::Credit)));
 }
@@ -288,32 +292,9 @@ fn a_rail_places_one_packet_at_a_time() {
     let config = small();
     let mut regions = regions(&config, 2);
     let mut world = met(&mut regions, &config, &[TCP]);
-    let head = crate::wire::MessageHead { tag: Some(7), ..Default::default() };
+    let head = rerail_core::wire::MessageHead { tag: Some(7), ..Default::default() };
     assert!(matches!(feed(&mut world, 0, 1, 100, Body::Eager(head)), Arrival::Place { .. }));
     assert_eq!(feed(&mut world, 0, 2, 100, Body::Eager(head)), Arrival::Close);
     let why = LossReason::RailFailed { rail: RailId(0), fault: RailFault::Corrupt };
     assert_eq!(lost_by(&mut world), Some(why));
-}
-
-/// The peer of a process that leaves may hang up on one rail before the goodbye is out on all: that is no
-/// loss.
-#[test]
-fn a_hang_up_during_the_goodbye_is_no_loss() {
-    let config = small();
-    let mut regions = regions(&config, 2);
-    let mut world = met(&mut regions, &config, &[TCP, TCP]);
-    let endpoint = &mut world.nodes[0].endpoint;
-    endpoint.close_peer(Time(world.now), PeerId(1)).unwrap();
-    // A frame is still with the second rail.
-    let channel = endpoint.t.channel_of(PeerId(1)).unwrap();
-    endpoint.t.sub(channel, RailId(1)).frame_posted = true;
-    let mut actions = heapless::Vec::new();
-    endpoint.poll_actions(Time(world.now), &mut actions);
-    assert_eq!(actions.len(), 1);
-    for rail in [1, 0] {
-        let event = RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault: RailFault::Closed };
-        endpoint.handle_rail_event(Time(world.now), event);
-    }
-    let events: Vec<_> = core::iter::from_fn(|| endpoint.poll_event()).collect();
-    assert_eq!(events, [Event::PeerClosed { peer: PeerId(1) }]);
 }

@@ -65,7 +65,7 @@ impl Program<'_> {
     fn message(&self, name: u64) -> &Message {
         let pair = &self.messages[(name >> 32) as usize][(name >> 16 & 0xFFFF) as usize];
         let message = &pair[(name & 0xFFFF) as usize];
-        self.check(!message.taken_back, || std::format!("message {name:x} was cancelled and came"));
+        self.check(!message.taken_back, || format!("message {name:x} was cancelled and came"));
         message
     }
 
@@ -79,20 +79,20 @@ impl Program<'_> {
         };
         let n = completion.cookie.0 as usize;
         let op = self.submitted[rank][n].clone();
-        self.check(op.ended.is_none(), || std::format!("rank {rank}: told twice: {op:?} {completion:?}"));
-        self.check(completion.operation == op.id, || std::format!("rank {rank}: another's id: {op:?} {completion:?}"));
+        self.check(op.ended.is_none(), || format!("rank {rank}: told twice: {op:?} {completion:?}"));
+        self.check(completion.operation == op.id, || format!("rank {rank}: another's id: {op:?} {completion:?}"));
         if let Ok(_) | Err(OpError::Truncated { .. }) = completion.result {
             self.check(!op.cancelled || matches!(op.what, What::Multi { .. }), || {
-                std::format!("cancelled and done: {op:?}")
+                format!("cancelled and done: {op:?}")
             });
         }
         if completion.last {
             self.submitted[rank][n].ended = Some(completion.result);
         } else {
-            self.check(matches!(op.what, What::Multi { .. }), || std::format!("not the last: {op:?}"));
+            self.check(matches!(op.what, What::Multi { .. }), || format!("not the last: {op:?}"));
         }
         let well = completion.result.is_ok();
-        self.check(!(is_mute(&op) && well), || std::format!("told though silent: {op:?}"));
+        self.check(!(is_mute(&op) && well), || format!("told though silent: {op:?}"));
         if well && matches!(op.notify, Notify::Both(_)) {
             self.counted[rank] += 1;
         }
@@ -103,14 +103,14 @@ impl Program<'_> {
             What::Recv { receive } => self.check_received(rank, receive, &op, completion.result),
             What::Multi { receive } => self.check_part(rank, receive, &op, &completion),
             What::Put { to, at, bad } if well => {
-                self.check(!bad, || std::format!("a bad put went well: {op:?}"));
+                self.check(!bad, || format!("a bad put went well: {op:?}"));
                 self.check_put(rank, n, to, at);
             }
             What::Get { from, at, bad } if well => {
-                self.check(!bad, || std::format!("a bad get went well: {op:?}"));
+                self.check(!bad, || format!("a bad get went well: {op:?}"));
                 let data = self.world.nodes[rank].read(&op.segments);
                 let good = data.iter().zip(at..).all(|(&got, i)| got == byte(from as u64, i));
-                self.check(good, || std::format!("wrong bytes: {op:?}"));
+                self.check(good, || format!("wrong bytes: {op:?}"));
             }
             What::Atomic { to, counter } if well => {
                 let old = completion.result.expect("well").old;
@@ -119,7 +119,7 @@ impl Program<'_> {
             What::Flush { ref before } if well => {
                 for &earlier in before {
                     let op = self.submitted[rank][earlier].clone();
-                    self.check(op.ended.is_some() || is_mute(&op), || std::format!("flushed before {op:?}"));
+                    self.check(op.ended.is_some() || is_mute(&op), || format!("flushed before {op:?}"));
                     if let What::Put { to, at, bad: false } = op.what
                         && op.ended.is_none_or(|result| result.is_ok())
                     {
@@ -145,26 +145,26 @@ impl Program<'_> {
             }
             OpError::Registration { .. } => false,
         };
-        self.check(fair, || std::format!("rank {rank}: {error:?} for {op:?}"));
+        self.check(fair, || format!("rank {rank}: {error:?} for {op:?}"));
     }
 
     /// The message of a length from a source: how a truncated receive is told of it.
     fn name_of(&self, rank: usize, peer: PeerId, sent: u64) -> u64 {
         let pair = &self.messages[peer.0 as usize][rank];
         let found = pair.iter().find(|message| message.len == sent && !message.taken_back);
-        found.unwrap_or_else(|| self.fail(&std::format!("rank {rank}: no message of {sent} bytes"))).name
+        found.unwrap_or_else(|| self.fail(&format!("rank {rank}: no message of {sent} bytes"))).name
     }
 
     /// A receive has got `name`: it fits, nobody else has it, and whom it passes by is noted.
     fn match_up(&mut self, rank: usize, receive: usize, name: u64) {
         let message = self.message(name).clone();
         let what = &self.receives[rank][receive];
-        self.check(takes(&what.from, name, message.tag), || std::format!("{what:?} got {message:?}"));
+        self.check(takes(&what.from, name, message.tag), || format!("{what:?} got {message:?}"));
         let expected = !what.multi && !what.got.is_empty();
-        self.check(!expected || what.got[0] == name, || std::format!("{what:?} got {message:?}, not what was found"));
+        self.check(!expected || what.got[0] == name, || format!("{what:?} got {message:?}, not what was found"));
         if !expected {
             let again = self.has_received(rank, name);
-            self.check(!again, || std::format!("received twice: {message:?}"));
+            self.check(!again, || format!("received twice: {message:?}"));
             self.receives[rank][receive].got.push(name);
         }
         for older in &mut self.receives[rank][..receive] {
@@ -178,9 +178,7 @@ impl Program<'_> {
         let (name, bytes) = match result {
             Ok(done) => (done.immediate.expect("named"), done.bytes),
             Err(OpError::Truncated { sent, capacity, peer, .. }) => {
-                self.check(capacity == self.receives[rank][receive].len, || {
-                    std::format!("capacity {capacity}: {op:?}")
-                });
+                self.check(capacity == self.receives[rank][receive].len, || format!("capacity {capacity}: {op:?}"));
                 (self.name_of(rank, peer, sent), capacity)
             }
             Err(_) => {
@@ -189,12 +187,12 @@ impl Program<'_> {
             }
         };
         let len = self.message(name).len;
-        self.check(result.is_err() || bytes == len, || std::format!("{bytes} bytes of {len}: {op:?}"));
+        self.check(result.is_err() || bytes == len, || format!("{bytes} bytes of {len}: {op:?}"));
         self.match_up(rank, receive, name);
         let data = self.world.nodes[rank].read(&op.segments);
         let (got, rest) = data.split_at(bytes as usize);
         let good = got.iter().zip(0..).all(|(&got, i)| got == byte(name, i));
-        self.check(good && rest.iter().all(|&b| b == 0), || std::format!("wrong bytes of {name:x}: {op:?}"));
+        self.check(good && rest.iter().all(|&b| b == 0), || format!("wrong bytes of {name:x}: {op:?}"));
     }
 
     fn check_part(&mut self, rank: usize, receive: usize, op: &Submitted, completion: &Completion) {
@@ -202,20 +200,19 @@ impl Program<'_> {
             Ok(Done { immediate: Some(name), offset, bytes, .. }) => (name, offset, bytes),
             Err(OpError::Truncated { sent, capacity, peer, .. }) => (self.name_of(rank, peer, sent), 0, capacity),
             Ok(done) => {
-                return self
-                    .check(done.released && done.bytes == 0 && completion.last, || std::format!("{completion:?}"));
+                return self.check(done.released && done.bytes == 0 && completion.last, || format!("{completion:?}"));
             }
             Err(_) => return,
         };
         if let Ok(done) = completion.result {
-            self.check(done.released == completion.last, || std::format!("released or not: {completion:?}"));
+            self.check(done.released == completion.last, || format!("released or not: {completion:?}"));
         }
         self.match_up(rank, receive, name);
         let at = op.segments[0].at.offset + offset;
         let inside = offset + bytes <= op.segments[0].len;
-        self.check(inside, || std::format!("a part beyond the buffer: {completion:?}"));
+        self.check(inside, || format!("a part beyond the buffer: {completion:?}"));
         let good = self.memory(rank, at, bytes).iter().zip(0..).all(|(&got, i)| got == byte(name, i));
-        self.check(good, || std::format!("wrong bytes of {name:x}: {op:?}"));
+        self.check(good, || format!("wrong bytes of {name:x}: {op:?}"));
         self.memory(rank, at, bytes).fill(CANARY);
     }
 
@@ -223,7 +220,7 @@ impl Program<'_> {
         let len: u64 = self.submitted[rank][n].segments.iter().map(|seg| seg.len).sum();
         let name = n as u64 + 7 * rank as u64;
         let good = self.memory(to, at, len).iter().zip(0..).all(|(&got, i)| got == byte(name, i));
-        self.check(good, || std::format!("a put is done and not there: {:?}", self.submitted[rank][n]));
+        self.check(good, || format!("a put is done and not there: {:?}", self.submitted[rank][n]));
     }
 
     /// MPI's rule of order, from both sides (M-1).
@@ -233,7 +230,7 @@ impl Program<'_> {
             for (order, receive) in receives.iter().enumerate() {
                 // Parts of one multi-receive come in the order of sending, for each sender.
                 let passed = receive.got.is_empty() && receive.cancelled && !receive.passed_by.is_empty();
-                self.check(!passed, || std::format!("rank {rank}, receive {order}: passed by {receive:?}"));
+                self.check(!passed, || format!("rank {rank}, receive {order}: passed by {receive:?}"));
                 for &late in &receive.got {
                     for early in &self.messages[(late >> 32) as usize][rank][..(late & 0xFFFF) as usize] {
                         if early.taken_back || !takes(&receive.from, early.name, early.tag) {
@@ -242,7 +239,7 @@ impl Program<'_> {
                         let by = receives.iter().position(|other| other.got.contains(&early.name));
                         let in_order = by.is_none_or(|by| by <= order) && (by.is_some() || self.world.faulty);
                         self.check(in_order, || {
-                            std::format!("rank {rank}: receive {order} got {late:x}, receive {by:?} {:x}", early.name)
+                            format!("rank {rank}: receive {order} got {late:x}, receive {by:?} {:x}", early.name)
                         });
                     }
                 }
@@ -260,7 +257,7 @@ impl Program<'_> {
                 let distinct =
                     olds.windows(2).all(|pair| pair[0] < pair[1]) && olds.last().is_none_or(|&old| old < sum);
                 let all = olds.len() as u64 == sum || self.world.faulty;
-                self.check(distinct && all, || std::format!("sum {sum} of {olds:?}"));
+                self.check(distinct && all, || format!("sum {sum} of {olds:?}"));
             }
         }
     }
@@ -268,57 +265,37 @@ impl Program<'_> {
     /// Nothing is under way, nothing is held.
     pub(super) fn check_leaks(&self) {
         for (rank, node) in self.world.nodes.iter().enumerate() {
-            let (e, t) = (&node.endpoint, &node.endpoint.t);
-            let check = |holds, why| self.check(holds, || std::format!("rank {rank}: {why}"));
+            let e = &node.endpoint;
+            let check = |holds, why| self.check(holds, || format!("rank {rank}: {why}"));
             check(e.is_quiet(None), "not quiet");
             let (usage, leak) = (e.usage(), e.usage().leak());
-            self.check(leak.is_none(), || std::format!("rank {rank}: {leak:?} leaks"));
+            self.check(leak.is_none(), || format!("rank {rank}: {leak:?} leaks"));
             check(usage.windows.used == 1 && usage.channels.used as usize <= self.ranks, "windows or channels");
-            check(t.ops.is_empty() && e.caller_ops == 0, "operations leak");
-            check(t.packets.is_empty(), "packets leak");
-            check(t.messages.is_empty(), "messages leak");
-            check(t.stripe_sets.is_empty() && t.key_sets.is_empty(), "sets leak");
-            check(t.blocks.free_len() == self.config.blocks_max(), "blocks leak");
-            check(t.retention.free_len() == self.config.retained_max, "retained copies leak");
-            check(t.matcher.posted_count() == 0 && t.matcher.unexpected_count() == 0, "the matcher leaks");
-            check(
-                (0..t.windows.capacity()).all(|w| t.windows.key_at(w).is_none() || t.windows.at(w).users == 0),
-                "users",
-            );
-            check(e.active.is_empty() && e.waiting.iter().all(|list| list.is_empty()), "somebody waits");
-            check(!e.parts_starved, "a multi-receive starves");
-            check(t.subs.iter().all(|sub| sub.place.is_none() && sub.posts == 0 && !sub.frame_posted), "subchannels");
+            check(is_idle(e), "operations leak");
+            let unrest = e.unrest();
+            self.check(unrest.is_none(), || format!("rank {rank}: {unrest:?}"));
             check(e.counter(CounterId(0)) == Some(self.counted[rank]), "the counter");
-            for index in (0..t.channels.capacity()).filter(|&index| t.channels.key_at(index).is_some()) {
-                let channel = t.channels.at(index);
-                check(channel.requests_out == channel.answered && channel.requests_in == 0, "requests");
-                check(channel.serving == 0 && channel.messages == 0, "served");
-                check(channel.grants.messages_held() == 0 && channel.grants.blocks_held() == 0, "credits leak");
-                check(channel.reorder.is_empty() && !channel.is_over(), "channels leak");
-            }
         }
         let registered = self.world.registered();
-        self.check(registered == 0, || std::format!("{registered} registrations leak"));
+        self.check(registered == 0, || format!("{registered} registrations leak"));
         for &(rank, seg) in &self.canaries {
             let memory = &self.world.nodes[rank].memory[0][seg.at.offset as usize..][..seg.len as usize];
-            self.check(memory.iter().all(|&b| b == CANARY), || {
-                std::format!("rank {rank}: {seg:?} was touched afterwards")
-            });
+            self.check(memory.iter().all(|&b| b == CANARY), || format!("rank {rank}: {seg:?} was touched afterwards"));
         }
     }
 
     /// All peers are left: every channel that was, has ended once.
     pub(super) fn check_end(&self) {
         for (rank, node) in self.world.nodes.iter().enumerate() {
-            self.check(node.endpoint.t.channels.is_empty(), || std::format!("rank {rank}: channels leak"));
+            self.check(has_no_channel(&node.endpoint), || format!("rank {rank}: channels leak"));
             let usage = node.endpoint.usage();
             let left = usage.leak().is_some() || usage.channels.used != 0 || usage.windows.used != 1;
-            self.check(!left, || std::format!("rank {rank}: left behind: {usage:?}"));
+            self.check(!left, || format!("rank {rank}: left behind: {usage:?}"));
             for peer in 0..self.ranks {
                 let ends: Vec<_> = self.ends.iter().filter(|end| (end.0, end.1) == (rank, peer)).collect();
                 let lost = ends.iter().any(|end| end.2);
                 let fair = ends.len() <= 1 && (!lost || self.is_cut(rank, peer));
-                self.check(fair, || std::format!("rank {rank}: ends of peer {peer}: {ends:?}"));
+                self.check(fair, || format!("rank {rank}: ends of peer {peer}: {ends:?}"));
             }
         }
     }

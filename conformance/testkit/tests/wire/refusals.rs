@@ -1,8 +1,8 @@
 //! Each rule broken once, on purpose: which field the parser names, and that the emitter refuses to write it.
 
-use crate::wire::aggregate::Records;
-use crate::wire::harness::{sample_payload, samples};
-use crate::wire::*;
+use rerail_core::wire::aggregate::Records;
+use rerail_core::wire::*;
+use rerail_testkit::wire::{sample_payload, samples};
 
 fn sample(name: &str) -> Repr {
     samples().into_iter().find(|sample| sample.0 == name).unwrap().1
@@ -119,7 +119,7 @@ fn records_name_field_and_value() {
 // W-26
 #[test]
 fn a_stream_is_cut_into_its_packets() {
-    let mut stream = std::vec::Vec::new();
+    let mut stream = Vec::new();
     for (_, repr) in samples() {
         stream.extend_from_slice(&repr.emit_vec().unwrap());
         stream.extend_from_slice(&sample_payload(&repr));

@@ -43,7 +43,7 @@ fn put_then_flush_then_get() {
             world.settle();
             assert_eq!(completions(&mut world, 0)[&3].unwrap().bytes, len);
             assert_filled(&world, 0, 150_000, len, 3);
-            assert!(world.nodes.iter().all(|n| n.endpoint.t.ops.is_empty()), "slots leak");
+            assert!(world.nodes.iter().all(|n| is_idle(&n.endpoint)), "slots leak");
         }
     }
 }
@@ -58,7 +58,7 @@ fn a_lost_peer_leaves_no_window_busy() {
         let window = expose(&mut world, 1, 0, 50_000, ALL, 77);
         let put = Put { to: remote(0), segments: &seg(0, 40_000), ..Put::default() };
         world.nodes[0].endpoint.put(Time(0), &put).unwrap();
-        while world.nodes[1].endpoint.t.windows.at(window.0.index).users == 0 {
+        while world.nodes[1].endpoint.usage().windows_busy.used == 0 {
             world.act(0);
             world.act(1);
             let from = world.rng.below(2) as usize;
@@ -104,14 +104,14 @@ fn fetch_and_add_is_exactly_once() {
         olds.sort_unstable();
         assert_eq!(olds, (0..180).collect::<Vec<_>>());
         assert_eq!(world.counts[4], 180);
-        assert!(world.nodes.iter().all(|n| n.endpoint.t.ops.is_empty()), "slots leak");
+        assert!(world.nodes.iter().all(|n| is_idle(&n.endpoint)), "slots leak");
     }
 }
 
 /// what is not exposed, not allowed or out of range is refused by name, and the channel goes on.
 #[test]
 fn refusals() {
-    use crate::wire::Refusal::*;
+    use rerail_core::wire::Refusal::*;
     let config = small();
     let mut regions = regions(&config, 2);
     for rails in [&[TCP][..], &[TCP, TCP]] {
@@ -159,7 +159,7 @@ fn refusals() {
                 Ok(100),
             ]
         );
-        assert!(world.nodes.iter().all(|n| n.endpoint.t.ops.is_empty()), "slots leak");
+        assert!(world.nodes.iter().all(|n| is_idle(&n.endpoint)), "slots leak");
     }
 }
 
@@ -172,7 +172,7 @@ fn a_window_in_use_stays() {
     let window = expose(&mut world, 1, 0, 100_000, ALL, 77);
     let get = Get { from: remote(0), segments: &seg(0, 100_000), cookie: Cookie(1), ..Get::default() };
     world.nodes[0].endpoint.get(Time(0), &get).unwrap();
-    while world.nodes[1].endpoint.t.windows.get(window.0).unwrap().users == 0 {
+    while world.nodes[1].endpoint.usage().windows_busy.used == 0 {
         for (near, far) in [(0, 1), (1, 0)] {
             world.act(near);
             world.step_link(near, far, 0);
@@ -218,11 +218,7 @@ fn mutual_refusals_all_end() {
                 told += 1;
                 assert_eq!(result.is_ok(), n >= 100 || n % 2 == 0, "seed {seed}, put {n}: {result:?}");
             }
-            assert!(
-                world.nodes[rank].endpoint.t.ops.is_empty(),
-                "seed {seed}: slots leak: {:?}",
-                world.nodes[rank].endpoint
-            );
+            assert!(is_idle(&world.nodes[rank].endpoint), "seed {seed}: slots leak: {:?}", world.nodes[rank].endpoint);
         }
         assert_eq!(told, 28, "seed {seed}");
     }

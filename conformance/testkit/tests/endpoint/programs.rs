@@ -9,8 +9,8 @@ mod oracle;
 mod steps;
 
 use super::*;
-use crate::config::{Multiplex, Strategy, Striping};
 use oracle::{Message, Receive};
+use rerail_core::config::{Multiplex, Strategy, Striping};
 use steps::Step;
 
 /// What a buffer holds once its request is over.
@@ -112,13 +112,15 @@ impl<'m> Program<'m> {
                 ..*facts
             })
             .collect();
-        let mut world = World::new(regions, &config, &rails, &[(BUFFERS.0 + BUFFERS.1) as usize], seed);
-        for (rank, node) in world.nodes.iter_mut().enumerate() {
-            // Each side's own; half of them wrap before long.
+        // Each side's own; half of them wrap before long.
+        let first_number = |rank: usize| {
             let numbers = &mut Rng::new(seed << 8 | rank as u64);
             let behind = numbers.below(60) as u32;
-            node.endpoint.config.first_number =
-                if numbers.one_in(2) { numbers.draw() as u32 } else { behind.wrapping_neg() };
+            if numbers.one_in(2) { numbers.draw() as u32 } else { behind.wrapping_neg() }
+        };
+        let memory = [(BUFFERS.0 + BUFFERS.1) as usize];
+        let mut world = World::numbered(regions, &config, &rails, &memory, seed, first_number);
+        for (rank, node) in world.nodes.iter_mut().enumerate() {
             let access = Access { read: true, write: true, atomic: true };
             let at = MemRef { region: HEAP, offset: 0 };
             node.endpoint.expose(&Window { at, len: BUFFERS.0, access, key: KEY }).unwrap();
@@ -199,7 +201,7 @@ impl<'m> Program<'m> {
     fn look_at_tables(&mut self, rank: usize) {
         for (bit, (name, table)) in self.world.nodes[rank].endpoint.usage().tables().into_iter().enumerate() {
             if table.used > table.capacity {
-                self.fail(&std::format!("rank {rank}: {name}: {table:?}"));
+                self.fail(&format!("rank {rank}: {name}: {table:?}"));
             }
             self.seen |= u32::from(table.used > 0) << bit;
         }

@@ -1,6 +1,5 @@
 //! Corners where something was lost, told wrongly, or leaked once.
 
-use super::lone::Lone;
 use super::*;
 
 fn event_of(node: &mut Node<'_>, cookie: u64) -> Option<Completion> {
@@ -8,6 +7,11 @@ fn event_of(node: &mut Node<'_>, cookie: u64) -> Option<Completion> {
         Event::Completed(completion) if completion.cookie.0 == cookie => Some(*completion),
         _ => None,
     })
+}
+
+fn packets_left(node: &Node<'_>) -> u32 {
+    let packets = node.endpoint.usage().packets;
+    packets.capacity - packets.used
 }
 
 /// An injected message is told at once, also where it goes by rendezvous; it is delivered all the same.
@@ -29,33 +33,7 @@ fn an_injected_message_outlives_its_completion() {
         world.settle();
         assert_eq!(completions(&mut world, 1)[&1].unwrap().bytes, 500);
         assert_eq!(world.nodes[1].memory[0][..500], [7; 500]);
-        assert!(world.nodes[0].endpoint.t.ops.is_empty(), "slots leak");
-    }
-}
-
-/// What tells at once that a span is one piece tells the same as what goes through the pieces.
-#[test]
-fn a_span_in_one_piece_is_told_at_once() {
-    let config = Config { block_bytes: 64, ..small() };
-    let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
-    let pieces = [Seg::new(HEAP, 8, 16), Seg::new(HEAP, 100, 8)];
-    let endpoint = &mut world.nodes[0].endpoint;
-    endpoint.recv(Time(0), &Recv { segments: &pieces, ..Recv::default() }).unwrap();
-    let op = (0..config.operations_max).find(|op| endpoint.t.ops.key_at(*op).is_some()).unwrap();
-    let at = pieces[1].at;
-    for (of, first) in [(SpanOf::Op(op), 16), (SpanOf::At(at), 64), (SpanOf::Blocks(1), 64), (SpanOf::Nothing, 0)] {
-        for (offset, len) in [(0, 0), (0, 1), (0, 16), (3, 13), (3, 14), (16, 8), (0, 24), (60, 4)] {
-            let whole = if of == SpanOf::Op(op) { 24 } else { 64 };
-            if offset + len > whole {
-                continue;
-            }
-            let span = Span { of, offset, len };
-            let through: Vec<_> = endpoint.segments(span).collect();
-            let at_once = endpoint.sole_segment(span);
-            assert_eq!(at_once.is_some(), len > 0 && offset + len <= first, "{span:?}");
-            assert!(at_once.is_none_or(|seg| through == [seg]), "{span:?}: {at_once:?}, {through:?}");
-        }
+        assert!(is_idle(&world.nodes[0].endpoint), "slots leak");
     }
 }
 
@@ -73,7 +51,7 @@ fn a_starving_multi_receive_needs_no_event() {
     let send = |tag| Send { peer: PeerId(1), tag, ..Send::default() };
     world.nodes[0].endpoint.send(Time(0), &send(None)).unwrap();
     world.settle();
-    assert!(world.nodes[1].endpoint.parts_starved);
+    assert!(world.nodes[1].endpoint.usage().messages.used == 1 && event_of(&mut world.nodes[1], 1).is_none());
     world.nodes[0].endpoint.send(Time(world.now), &send(Some(5))).unwrap();
     world.settle();
     assert!(event_of(&mut world.nodes[1], 1).is_some_and(|c| !c.last));
@@ -151,7 +129,7 @@ fn a_truncated_message_releases_its_buffer() {
         })
         .collect();
     assert_eq!(told, [(false, Err(())), (true, Ok(true))]);
-    assert_eq!(world.nodes[1].endpoint.caller_ops, 0);
+    assert_eq!(world.nodes[1].endpoint.usage().operations.used, 0);
 }
 
 /// Every message of a multi-receive counts, and nothing else does.
@@ -216,7 +194,7 @@ fn long_queues_need_no_stack() {
         e.flush(Time(0), &Flush { peer: PeerId(0), notify: Notify::Silent, ..Flush::default() }).unwrap();
     }
     world.settle();
-    assert_eq!(world.nodes[0].endpoint.caller_ops, 0);
+    assert_eq!(world.nodes[0].endpoint.usage().operations.used, 0);
     for _ in 0..16_000 {
         let send = Send { peer: PeerId(0), notify: Notify::Silent, ..Send::default() };
         world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
@@ -227,7 +205,7 @@ fn long_queues_need_no_stack() {
         world.nodes[0].endpoint.recv(Time(world.now), &recv).unwrap();
     }
     world.settle();
-    assert_eq!(world.nodes[0].endpoint.caller_ops, 0);
+    assert_eq!(world.nodes[0].endpoint.usage().operations.used, 0);
 }
 
 /// A flush with nothing before it is done when it is submitted; its id is its own all the same.
@@ -264,7 +242,7 @@ fn the_last_messages_of_a_peer_are_received_by_name() {
         completions(&mut world, 1).values().map(|r| r.unwrap().immediate).collect::<Vec<_>>(),
         [Some(0), Some(1)]
     );
-    assert!(world.nodes[1].endpoint.t.channels.is_empty());
+    assert!(has_no_channel(&world.nodes[1].endpoint));
 }
 
 /// A receive that only an idle peer could serve ends with that peer.
@@ -333,18 +311,20 @@ fn a_slot_that_is_not_used_goes_to_the_next() {
     // Two to peer 1 take the slots; one more to each waits.
     let ids = [1, 1, 1, 2].map(|peer| world.nodes[0].endpoint.send(Time(world.now), &send(peer)).unwrap());
     world.act(0);
-    assert_eq!(world.nodes[0].endpoint.waiting[0].len(), 2);
+    for peer in [1, 2] {
+        assert!(world.nodes[0].endpoint.channel_info(PeerId(peer)).unwrap().waits_for_packet);
+    }
     world.nodes[0].endpoint.cancel(Time(world.now), ids[2]).unwrap();
     world.act(0);
     // One acknowledgment frees one slot.
     let sent = world.nodes[2].endpoint.stats().packets_received;
-    while world.nodes[1].endpoint.stats().packets_received < 4 && world.nodes[0].endpoint.t.packets.room() == 0 {
+    while world.nodes[1].endpoint.stats().packets_received < 4 && packets_left(&world.nodes[0]) == 0 {
         world.act(1);
         world.step_link(0, 1, 0);
         world.act(1);
         while world.step_link(1, 0, 0) {}
     }
-    assert_eq!(world.nodes[0].endpoint.t.packets.room(), 1);
+    assert_eq!(packets_left(&world.nodes[0]), 1);
     world.act(0);
     for _ in 0..20 {
         world.step_link(0, 2, 0);
@@ -393,7 +373,7 @@ fn a_message_that_is_here_survives_its_peer() {
     world.settle();
     assert_eq!(completions(&mut world, 1)[&1].unwrap().bytes, 300);
     assert_filled(&world, 1, 1000, 300, 3);
-    assert!(world.nodes[1].endpoint.t.channels.is_empty());
+    assert!(has_no_channel(&world.nodes[1].endpoint));
 }
 
 /// A stripe set is free for the next transfer when the rails are through with all of it, so that the times of
@@ -409,14 +389,14 @@ fn stripe_sets_are_held_until_the_rails_are_through() {
     let id = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     let mut held = false;
     // Nobody acknowledges anything before the last segment is with the receiver.
-    while !world.nodes[0].endpoint.t.ops.get(id.0).is_some_and(|op| op.all_sent && op.posts == 0) {
+    while !world.nodes[0].endpoint.operations().any(|op| op.id == id && op.is_sent && op.posts == 0) {
         for (near, far, rail) in [(0, 1, 0), (1, 0, 0), (0, 1, 1), (1, 0, 1)] {
             world.act(near);
             world.step_link(near, far, rail);
         }
-        held |= world.nodes[0].endpoint.t.stripe_sets.len() == 1;
+        held |= world.nodes[0].endpoint.usage().stripe_sets.used == 1;
     }
-    assert!(held && world.nodes[0].endpoint.t.stripe_sets.is_empty());
+    assert!(held && world.nodes[0].endpoint.usage().stripe_sets.used == 0);
 }
 
 /// G-7: what is matched after the goodbye went out sends nothing more, and ends with the channel.
@@ -439,7 +419,7 @@ fn nothing_follows_the_goodbye() {
     for (rank, cookie) in [(0, 1), (1, 2)] {
         let error = OpError::PeerClosed { peer: PeerId(1 - rank as u32) };
         assert_eq!(completions(&mut world, rank)[&cookie], Err(error));
-        assert!(world.nodes[rank].endpoint.t.channels.is_empty());
+        assert!(has_no_channel(&world.nodes[rank].endpoint));
     }
 }
 
@@ -481,11 +461,11 @@ fn refusals_across_do_not_wait_for_each_other() {
             for rank in 0..2 {
                 let got = completions(&mut world, rank);
                 for peer in 0..2 {
-                    let why = crate::wire::Refusal::NoWindow;
+                    let why = rerail_core::wire::Refusal::NoWindow;
                     assert_eq!(got[&peer], Err(OpError::Refused { peer: PeerId(peer as u32), why }));
                     assert!(got[&(10 + peer)].is_ok());
                 }
-                assert!(world.nodes[rank].endpoint.t.ops.is_empty() && world.nodes[rank].endpoint.refusals == 0);
+                assert!(is_idle(&world.nodes[rank].endpoint) && world.nodes[rank].endpoint.usage().refusals.used == 0);
             }
         }
     }
@@ -504,7 +484,7 @@ fn a_lost_put_gives_its_window_back() {
         let to = Remote { peer: PeerId(1), window: 7, offset: 0 };
         let put = Put { to, segments: &seg(0, 90_000), ..Put::default() };
         world.nodes[0].endpoint.put(Time(0), &put).unwrap();
-        while world.nodes[1].endpoint.t.windows.get(window.0).unwrap().users == 0 {
+        while world.nodes[1].endpoint.usage().windows_busy.used == 0 {
             world.act(0);
             world.act(1);
             world.step_link(0, 1, 0);
@@ -514,26 +494,4 @@ fn a_lost_put_gives_its_window_back() {
         world.cut(1, 0, RailId(0), RailFault::TimedOut, true);
         assert_eq!(world.nodes[1].endpoint.conceal(window), Ok(()));
     }
-}
-
-/// P-3, P-12: a rail whose rate becomes known while it is at work is fed by it from then on.
-#[test]
-fn a_rate_that_is_heard_of_late_counts_at_once() {
-    let facts = RailFacts { posts_max: 8, ..TCP };
-    let mut region = Region::of(&small());
-    let mut lone = Lone::connected(&mut region, &small(), &[facts]);
-    lone.busy = true;
-    for n in 0..3 {
-        let to = Remote { peer: PeerId(1), window: 3, offset: 512 * n };
-        let put = Put { to, segments: &seg(0, 512), cookie: Cookie(n), ..Put::default() };
-        lone.endpoint.put(Time(0), &put).unwrap();
-    }
-    lone.sent();
-    let feed = |lone: &Lone<'_>| lone.endpoint.t.channels.at(0).rooms.feed;
-    assert_eq!(feed(&lone), 1, "of a rail of unknown rate that is little");
-    let sampled = Sampled { latency: Nanos(1_000), bytes_per_second: 1_000 };
-    lone.endpoint.t.figures[0].sampled = Some(sampled);
-    lone.endpoint.begin_path(0, RailId(0));
-    assert_eq!(feed(&lone), 0, "at 1 kB/s it is more than enough");
-    assert!(lone.endpoint.rooms_are_right(0));
 }

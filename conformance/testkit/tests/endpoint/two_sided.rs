@@ -43,7 +43,7 @@ fn a_message_of_any_length_arrives() {
                 assert_filled(&world, 1, 250_000, len, 7);
                 assert!(world.nodes.iter().all(|n| n.endpoint.is_quiet(None)));
                 assert_eq!(
-                    world.nodes[0].endpoint.open_requests() + world.nodes[1].endpoint.open_requests(),
+                    world.nodes[0].endpoint.usage().operations.used + world.nodes[1].endpoint.usage().operations.used,
                     0,
                     "slots leak"
                 );
@@ -217,7 +217,7 @@ fn a_multi_receive_buffer_takes_many_messages() {
             assert_eq!(released, [1, 2]);
             assert_filled(&world, 1, 44_000, 3000, 5);
             assert_filled(&world, 1, 75_000, 2600, 5);
-            assert_eq!(world.nodes[1].endpoint.caller_ops, 0);
+            assert_eq!(world.nodes[1].endpoint.usage().operations.used, 0);
         }
     }
 }

@@ -2,17 +2,17 @@
 //! committed corpus.
 //!
 //! ```sh
-//! cargo run -p rerail-core --example wire_seeds
+//! cargo run -p rerail-testkit --example wire_seeds
 //! ```
 
 use std::path::PathBuf;
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
-    let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/wire_parse");
+    let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/wire_parse");
     let folder = PathBuf::from(env::args_os().nth(1).unwrap_or_else(|| committed.into()));
     fs::create_dir_all(&folder)?;
-    let seeds = rerail_core::wire::harness::seeds();
+    let seeds = rerail_testkit::wire::seeds();
     for (name, bytes) in &seeds {
         fs::write(folder.join(name), bytes)?;
     }

@@ -1,7 +1,7 @@
 //! Random programs on random rails, against an oracle that knows only what messages are.
 
 use super::*;
-use crate::config::{Multiplex, Striping};
+use rerail_core::config::{Multiplex, Striping};
 
 /// One world: every rank sends to every rank; receives are posted at random times with random selectivity.
 fn run(seed: u64) {
@@ -56,7 +56,7 @@ fn run(seed: u64) {
             for from in 0..ranks as u32 {
                 let count = (0..per_pair).filter(|k| k % 3 == tag).count();
                 let any = rng.one_in(2);
-                order.extend(core::iter::repeat_n((to, tag, (!any).then_some(from)), count));
+                order.extend(std::iter::repeat_n((to, tag, (!any).then_some(from)), count));
             }
         }
     }
@@ -108,10 +108,10 @@ fn run(seed: u64) {
     assert!(seen.values().all(|&n| n == 1), "seed {seed}: nothing doubled");
     for node in &world.nodes {
         assert!(node.endpoint.is_quiet(None), "seed {seed}");
-        let t = &node.endpoint.t;
-        assert!(t.ops.is_empty() && t.packets.is_empty() && t.messages.is_empty(), "seed {seed}: slots leak");
-        assert!(t.stripe_sets.is_empty() && t.key_sets.is_empty(), "seed {seed}: sets leak");
-        assert_eq!(t.blocks.free_len(), config.blocks_max(), "seed {seed}: blocks leak");
+        assert!(is_idle(&node.endpoint), "seed {seed}: operations leak");
+        let usage = node.endpoint.usage();
+        let used = [usage.packets, usage.messages, usage.stripe_sets, usage.key_sets, usage.blocks].map(|it| it.used);
+        assert_eq!(used, [0; 5], "seed {seed}: {usage:?} leaks");
     }
 }
 
@@ -132,7 +132,7 @@ fn random_garbage() {
     for seed in 0..cases {
         let mut rng = Rng::new(seed);
         let bytes: Vec<u8> = (0..200 + rng.below(3000)).map(|_| rng.draw() as u8).collect();
-        super::super::harness::run(&bytes);
+        rerail_testkit::endpoint::run(&bytes);
     }
 }
 
@@ -145,7 +145,7 @@ fn random_short_headers() {
     for seed in 0..cases {
         let mut rng = Rng::new(seed ^ 0x5407);
         let bytes: Vec<u8> = (0..200 + rng.below(2000)).map(|_| rng.draw() as u8).collect();
-        let counts = super::super::harness::counting_shorts(&bytes);
+        let counts = counting_shorts(&bytes);
         sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
     assert!(

@@ -3,12 +3,10 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use std::vec;
-use std::vec::Vec;
 
-use crate::wire::aggregate::{RECORD_BYTES, RecordHead, Records};
-use crate::wire::harness::{FIELDS, check_packet, parse_any, sample_payload, samples};
-use crate::wire::*;
+use rerail_core::wire::aggregate::{RECORD_BYTES, RecordHead, Records};
+use rerail_core::wire::*;
+use rerail_testkit::wire::{FIELDS, check_packet, parse_any, sample_payload, samples};
 
 fn head() -> impl Strategy<Value = MessageHead> {
     let fields = (option::of(any::<u64>()), option::of(any::<u64>()), any::<bool>(), any::<u64>());

@@ -1,0 +1,34 @@
+//! Messages that go together.
+
+use super::*;
+use rerail_core::config::{Multiplex, Strategy};
+
+/// All sorts of messages, many at once, over rails of every sort: they arrive whole, in order, in fewer
+/// packets.
+#[test]
+fn floods_need_fewer_packets() {
+    for rails in ALL_RAILS {
+        let sent = [Strategy::Greedy, Strategy::Aggregate].map(|strategy| {
+            let config = Config { multiplex: Multiplex::Strategy(strategy), ..small() };
+            let mut regions = regions(&config, 2);
+            let mut world = World::new(&mut regions, &config, rails, &[100_000], 3);
+            for n in 0..100u64 {
+                fill(&mut world, 0, 100 * n, n, n as u8);
+                let (from, into) = (seg(100 * n, n), seg(50_000 + 100 * n, 100));
+                let send = Send { peer: PeerId(1), segments: &from, cookie: Cookie(n), ..Send::default() };
+                world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+                let recv = Recv { segments: &into, cookie: Cookie(n), ..Recv::default() };
+                world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+            }
+            world.settle();
+            assert_eq!(completions(&mut world, 0).len(), 100);
+            for (n, done) in completions(&mut world, 1) {
+                assert_eq!(done.unwrap().bytes, n);
+                assert_filled(&world, 1, 50_000 + 100 * n, n, n as u8);
+            }
+            assert_eq!(world.nodes[1].endpoint.usage().blocks.used, 0);
+            world.nodes[0].endpoint.stats().packets_sent
+        });
+        assert!(sent[1] * 3 < sent[0], "{sent:?} packets, alone and together");
+    }
+}
