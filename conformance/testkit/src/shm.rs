@@ -282,7 +282,7 @@ pub fn push_short(producer: &mut Producer<Mapped>, short: &Short, payload: &[u8]
 }
 
 /// The payload of a short message that `front_short` has found.
-pub fn short_payload(short: &Short, from: *const u8) -> Vec<u8> {
+fn short_payload(short: &Short, from: *const u8) -> Vec<u8> {
     let mut payload = vec![0; short.len.into()];
     // SAFETY: the ring's memory has as many bytes there, and the vector too.
     unsafe { copy_short(from, payload.as_mut_ptr(), payload.len()) };
@@ -605,4 +605,9 @@ fn hostile(input: &mut Input<'_>) -> Option<()> {
 pub fn front_short(consumer: &mut Consumer<Mapped>) -> Option<(Short, *const u8)> {
     let first = consumer.news()?;
     consumer.front_short(first)
+}
+
+/// The short message that is due, if one is, with its payload. It stays.
+pub fn short_message(consumer: &mut Consumer<Mapped>) -> Option<(Short, Vec<u8>)> {
+    front_short(consumer).map(|(short, from)| (short, short_payload(&short, from)))
 }

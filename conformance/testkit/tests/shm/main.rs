@@ -8,7 +8,7 @@ use rerail_core::shm::{AttachError, CELLS_MAX, Mapped, Producer, PushError, Ring
 use rerail_core::wire::{Counts, Short};
 use rerail_testkit::shm::{
     CELL_BYTES, CELLS_AT, CONSTANTS_AT, End, HEAD_AT, Memory, PACKET, SHORT, front_short, push, push_short, read_all,
-    run, short_payload,
+    run, short_message,
 };
 
 const SMALL: RingConfig = RingConfig { cells: 4, slots: 4, slot_bytes: 512 };
@@ -279,8 +279,7 @@ fn what_fits_a_cell_lies_there() {
             let annexed = memory.wide(annex_at(SMALL)).load(Relaxed) != 0;
             assert_eq!((annexed, producer.room()), (len > most, Ok(3)));
             let said = Short { len: len as u16, ..short };
-            let (found, from) = front_short(&mut consumer).expect("a short message");
-            assert_eq!((found, short_payload(&found, from)), (said, payload.clone()));
+            assert_eq!(short_message(&mut consumer), Some((said, payload.clone())));
             let front = consumer.front().unwrap().expect("it is there until it is released");
             assert_eq!((front.short(), front.header(), read_all(&front, 7)), (Some(&said), &[][..], payload));
         }
