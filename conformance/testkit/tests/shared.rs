@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Completion, Endpoint, Event, OpError, Recv};
+use rerail_core::endpoint::{Completion, Endpoint, Event, OpError, RecvRequest};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::shared::Shared;
 use rerail_core::time::Time;
@@ -21,7 +21,10 @@ fn threads_share_an_endpoint() {
             let shared = &shared;
             scope.spawn(move || {
                 for n in 0..200 {
-                    let recv = Recv { cookie: Cookie(thread * 1000 + n), ..Recv::default() };
+                    let recv = RecvRequest {
+                        cookie: Cookie(thread * 1000 + n),
+                        ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+                    };
                     let op = shared.lock(|endpoint| endpoint.recv(Time(0), &recv)).unwrap();
                     shared.lock(|endpoint| endpoint.cancel(Time(0), op)).unwrap();
                 }

@@ -128,7 +128,7 @@ const GET: RailFacts =
     RailFacts { kind: RailKind::Sim, caps: Caps { read: true, registration: true, ..TCP.caps }, ..TCP };
 
 /// [`Endpoint::send_short`], tried once more where the way can be opened.
-fn send_short(endpoint: &mut Endpoint<'_>, send: &Send<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+fn send_short(endpoint: &mut Endpoint<'_>, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
     let sent = endpoint.send_short(send, len);
     if sent.is_none() && endpoint.open_short(send.peer) { endpoint.send_short(send, len) } else { sent }
 }

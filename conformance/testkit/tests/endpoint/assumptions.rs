@@ -14,9 +14,13 @@ fn pair<T>(rails: &[RailFacts], seed: u64, course: impl FnOnce(&mut World<'_>) -
     // A fabric doesn't ask whether memory is still somebody's.
     world.faulty = true;
     fill(&mut world, 0, 0, LARGE, 1);
-    let send = Send { peer: PeerId(1), segments: &seg(0, LARGE), cookie: Cookie(1), ..Send::default() };
+    let send = SendRequest { cookie: Cookie(1), segments: &seg(0, LARGE), ..SendRequest::new(PeerId(1), &[]) };
     world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    let recv = Recv { segments: &seg(LARGE, LARGE), cookie: Cookie(1), ..Recv::default() };
+    let recv = RecvRequest {
+        cookie: Cookie(1),
+        segments: &seg(LARGE, LARGE),
+        ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+    };
     world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
     course(&mut world)
 }
@@ -91,14 +95,17 @@ fn every_message_is_acknowledged() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[1000], 5);
     for n in 0..14 {
-        let recv = Recv { segments: &seg(100, 100), cookie: Cookie(n), ..Recv::default() };
+        let recv = RecvRequest {
+            cookie: Cookie(n),
+            segments: &seg(100, 100),
+            ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+        };
         world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
-        let send = Send {
-            peer: PeerId(1),
-            segments: &seg(0, 100),
+        let send = SendRequest {
             cookie: Cookie(n),
             level: Level::Acknowledged,
-            ..Send::default()
+            segments: &seg(0, 100),
+            ..SendRequest::new(PeerId(1), &[])
         };
         world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
         world.settle();
@@ -125,7 +132,7 @@ fn credits_bound_what_goes_out() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[1000], 5);
     for _ in 0..3 {
-        world.nodes[0].endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+        world.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
     }
     world.settle();
     for node in &world.nodes {

@@ -46,12 +46,16 @@ fn rails_overtake_each_other() {
 fn a_completed_post_completes_no_request() {
     lone(&[PUT], |lone| {
         for (cookie, level) in [(1, Level::Acknowledged), (2, Level::Placed)] {
-            let send =
-                Send { peer: PeerId(1), segments: &seg(0, 100), level, cookie: Cookie(cookie), ..Send::default() };
+            let send = SendRequest {
+                level,
+                cookie: Cookie(cookie),
+                segments: &seg(0, 100),
+                ..SendRequest::new(PeerId(1), &[])
+            };
             lone.endpoint.send(Time(0), &send).unwrap();
         }
         let to = Remote { peer: PeerId(1), window: 9, offset: 0 };
-        let put = Put { to, segments: &seg(0, 100), cookie: Cookie(3), ..Put::default() };
+        let put = PutRequest { cookie: Cookie(3), segments: &seg(0, 100), ..PutRequest::new(to, &[]) };
         lone.endpoint.put(Time(0), &put).unwrap();
         lone.send(4, 5000);
         let mut sent = lone.sent();
@@ -104,7 +108,7 @@ fn an_index_is_no_name() {
         let send = |lone: &mut Lone<'_>, cookie| {
             let segments = &seg(0, 100);
             let level = Level::Placed;
-            let send = Send { peer: PeerId(1), segments, level, cookie: Cookie(cookie), ..Send::default() };
+            let send = SendRequest { level, cookie: Cookie(cookie), ..SendRequest::new(PeerId(1), segments) };
             lone.endpoint.send(Time(0), &send).unwrap();
             let Repr { body: Body::Eager(head), .. } = lone.sent_one() else { panic!("not eager") };
             head.operation

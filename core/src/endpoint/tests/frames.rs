@@ -11,7 +11,7 @@ fn a_span_in_one_piece_is_told_at_once() {
     let mut region = Region::of(&config);
     let mut endpoint = Endpoint::new(config, &[TCP], region.take(&config), Time(0)).unwrap();
     let pieces = [Seg::new(HEAP, 8, 16), Seg::new(HEAP, 100, 8)];
-    endpoint.recv(Time(0), &Recv { segments: &pieces, ..Recv::default() }).unwrap();
+    endpoint.recv(Time(0), &RecvRequest::new(Selector::ANY_UNTAGGED, &pieces)).unwrap();
     let op = (0..config.operations_max).find(|op| endpoint.t.ops.key_at(*op).is_some()).unwrap();
     let at = pieces[1].at;
     for (of, first) in [(SpanOf::Op(op), 16), (SpanOf::At(at), 64), (SpanOf::Blocks(1), 64), (SpanOf::Nothing, 0)] {
@@ -38,7 +38,7 @@ fn a_rate_that_is_heard_of_late_counts_at_once() {
     lone.busy = true;
     for n in 0..3 {
         let to = Remote { peer: PeerId(1), window: 3, offset: 512 * n };
-        let put = Put { to, segments: &seg(0, 512), cookie: Cookie(n), ..Put::default() };
+        let put = PutRequest { cookie: Cookie(n), segments: &seg(0, 512), ..PutRequest::new(to, &[]) };
         lone.endpoint.put(Time(0), &put).unwrap();
     }
     lone.sent();

@@ -43,7 +43,7 @@ fn what_waits_goes_together() {
     let levels = [Level::Reusable, Level::Acknowledged, Level::Placed, Level::Reusable];
     for (n, level) in (0..).zip(levels) {
         let (tag, segments) = ((n % 2 == 0).then_some(n), seg(100 * n, 10 * n));
-        let send = Send { peer: PeerId(1), tag, segments: &segments, level, cookie: Cookie(n), ..Send::default() };
+        let send = SendRequest { tag, level, cookie: Cookie(n), ..SendRequest::new(PeerId(1), &segments) };
         lone.endpoint.send(Time(0), &send).unwrap();
     }
     lone.send(4, 2000);
