@@ -62,7 +62,7 @@ mod tests {
                     for n in 0..200 {
                         let recv = Recv { cookie: Cookie(thread * 1000 + n), ..Recv::default() };
                         let op = shared.lock(|endpoint| endpoint.recv(Time(0), &recv)).unwrap();
-                        shared.lock(|endpoint| endpoint.cancel(Time(0), op)).unwrap();
+                        shared.lock(|endpoint| endpoint.cancel(op)).unwrap();
                     }
                 });
             }

@@ -105,7 +105,7 @@ impl Transport {
         let mut waiting = std::mem::replace(&mut self.engine.met, nobody);
         self.pace.force();
         for peer in waiting.iter().collect::<Vec<_>>() {
-            if self.engine.close_peer(now(), peer).is_err() {
+            if self.engine.close_peer(peer).is_err() {
                 waiting.remove(peer);
             }
         }

@@ -202,6 +202,6 @@ impl Transport {
     /// As there.
     pub fn close_peer(&mut self, peer: PeerId) -> Result<(), PeerError> {
         self.pace.force();
-        self.engine.close_peer(now(), peer)
+        self.engine.close_peer(peer)
     }
 }

@@ -384,7 +384,7 @@ impl<'m> Pair<'m> {
                     Action::Post(post) => self.post(rank, post),
                     Action::Register { operation, rail, .. } => {
                         let key = Ok(RemoteKey { rail: 0, connection: 0, key: 1, address: 0 });
-                        self.endpoints[rank].handle_registered(Time(self.now), operation, rail, key);
+                        self.endpoints[rank].handle_registered(operation, rail, key);
                     }
                     Action::Pack { head, to, .. } => {
                         let mut at = 0;

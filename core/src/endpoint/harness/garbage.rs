@@ -117,7 +117,7 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
         }
         7 => {
             let _ = endpoint.flush(now, &Flush { peer, cookie, ..Flush::default() });
-            let _ = endpoint.cancel(now, OpId(input.id()));
+            let _ = endpoint.cancel(OpId(input.id()));
         }
         // A packet made of a real one's parts, or of nothing sensible, for rank 1.
         8..=10 => fuzz_packet(world, input),
@@ -127,9 +127,9 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
             let id = input.id();
             match input.byte() % 5 {
                 0 => endpoint.handle_completion(now, PostId(id), PostStatus::Failed),
-                1 => endpoint.handle_atomic(now, OpId(id), 5),
+                1 => endpoint.handle_atomic(OpId(id), 5),
                 2 => world.nodes[rank].placed(now, PlaceId(Key { index: id.index + 1000, ..id })),
-                3 => endpoint.handle_registered(now, OpId(id), RailId(input.byte()), Err(RailFault::Corrupt)),
+                3 => endpoint.handle_registered(OpId(id), RailId(input.byte()), Err(RailFault::Corrupt)),
                 _ => endpoint.handle_timeout(now),
             }
         }
@@ -142,7 +142,7 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
             let rail = RailId(input.byte() % 3);
             world.break_end(rank, peer.0 as usize, rail, RailFault::TimedOut);
         }
-        14 if what >= 0xE0 => drop(endpoint.close_peer(now, peer)),
+        14 if what >= 0xE0 => drop(endpoint.close_peer(peer)),
         14 if what >= 0x80 => {
             let rail = RailId(input.byte() % 3);
             world.notice(rank, peer.0 as usize, rail);

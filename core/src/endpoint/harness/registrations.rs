@@ -7,7 +7,7 @@ use super::World;
 use crate::endpoint::{self, RailFault};
 use crate::ids::{OpId, RailId};
 use crate::mem::{MemRef, RegionId, Seg};
-use crate::time::{Nanos, Time};
+use crate::time::Nanos;
 use crate::wire::RemoteKey;
 
 /// Memory of one process that one rail knows, or is asked to.
@@ -79,7 +79,7 @@ impl World<'_> {
                 Ok(RemoteKey { rail: 0, connection: 0, key: asked.key, address: asked.seg.at.offset })
             };
             self.actions += 1;
-            self.nodes[rank].endpoint.handle_registered(Time(self.now), operation, rail, key);
+            self.nodes[rank].endpoint.handle_registered(operation, rail, key);
         }
     }
 

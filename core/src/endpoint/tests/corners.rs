@@ -96,7 +96,7 @@ fn starved_multi_receives_are_fed_in_the_order_of_posting() {
     let (older, segments) = multi(wild, 0, 1);
     e.recv(Time(0), &Recv { segments: &segments, ..older }).unwrap();
     // The younger one takes the lower slot.
-    e.cancel(Time(0), gone).unwrap();
+    e.cancel(gone).unwrap();
     while e.poll_event().is_some() {}
     let (younger, segments) = multi(tagged(None, 2), 2000, 2);
     e.recv(Time(0), &Recv { segments: &segments, ..younger }).unwrap();
@@ -112,7 +112,7 @@ fn starved_multi_receives_are_fed_in_the_order_of_posting() {
     assert_eq!(world.nodes[1].endpoint.probe(&wild), None);
     assert_eq!(world.nodes[1].endpoint.claim(&wild), None);
     for filler in fillers {
-        world.nodes[1].endpoint.cancel(Time(world.now), filler).unwrap();
+        world.nodes[1].endpoint.cancel(filler).unwrap();
     }
     while world.nodes[1].endpoint.poll_event().is_some() {}
     let late = Recv { from: wild, segments: &seg(4000, 8), cookie: Cookie(3), ..Recv::default() };
@@ -169,7 +169,7 @@ fn a_multi_receive_counts_messages() {
             world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
             world.settle();
         }
-        let _ = world.nodes[1].endpoint.cancel(Time(world.now), id);
+        let _ = world.nodes[1].endpoint.cancel(id);
         world.settle();
         let fit = lens
             .iter()
@@ -239,7 +239,7 @@ fn a_flush_of_nothing_has_an_id() {
     let flush = Flush { peer: PeerId(0), notify: Notify::Silent, ..Flush::default() };
     let id = world.nodes[0].endpoint.flush(Time(0), &flush).unwrap();
     assert_ne!(id, OpId::default());
-    assert_eq!(world.nodes[0].endpoint.cancel(Time(0), id), Err(CancelError::Unknown));
+    assert_eq!(world.nodes[0].endpoint.cancel(id), Err(CancelError::Unknown));
 }
 
 /// What a peer had sent before it left is received afterwards too, also by name.
@@ -252,7 +252,7 @@ fn the_last_messages_of_a_peer_are_received_by_name() {
         let send = Send { peer: PeerId(1), tag: Some(5), immediate: Some(n), ..Send::default() };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
-    world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
     world.settle();
     for n in 0..3u64 {
         let recv = Recv { from: tagged(Some(0), 5), cookie: Cookie(n), ..Recv::default() };
@@ -276,7 +276,7 @@ fn leaving_an_idle_peer_ends_its_receives() {
     let e = &mut world.nodes[0].endpoint;
     e.recv(Time(0), &Recv { from: tagged(Some(1), 5), cookie: Cookie(1), ..Recv::default() }).unwrap();
     e.recv(Time(0), &Recv { from: tagged(None, 5), cookie: Cookie(2), ..Recv::default() }).unwrap();
-    e.close_peer(Time(0), PeerId(1)).unwrap();
+    e.close_peer(PeerId(1)).unwrap();
     world.settle();
     let got = completions(&mut world, 0);
     assert_eq!(got.into_iter().collect::<Vec<_>>(), [(1, Err(OpError::PeerClosed { peer: PeerId(1) }))]);
@@ -308,7 +308,7 @@ fn the_goodbye_waits_for_transfers() {
                 let (from, to) = if world.rng.one_in(2) { (0, 1) } else { (1, 0) };
                 world.step_link(from, to, rail);
             }
-            world.nodes[0].endpoint.close_peer(Time(world.now), PeerId(1)).unwrap();
+            world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
             world.settle();
             for rank in 0..2 {
                 assert!(world.nodes[rank].events.contains(&Event::PeerClosed { peer: PeerId(1 - rank as u32) }));
@@ -334,7 +334,7 @@ fn a_slot_that_is_not_used_goes_to_the_next() {
     let ids = [1, 1, 1, 2].map(|peer| world.nodes[0].endpoint.send(Time(world.now), &send(peer)).unwrap());
     world.act(0);
     assert_eq!(world.nodes[0].endpoint.waiting[0].len(), 2);
-    world.nodes[0].endpoint.cancel(Time(world.now), ids[2]).unwrap();
+    world.nodes[0].endpoint.cancel(ids[2]).unwrap();
     world.act(0);
     // One acknowledgment frees one slot.
     let sent = world.nodes[2].endpoint.stats().packets_received;
@@ -429,7 +429,7 @@ fn nothing_follows_the_goodbye() {
     world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     world.settle();
     let now = Time(world.now);
-    world.nodes[1].endpoint.close_peer(now, PeerId(0)).unwrap();
+    world.nodes[1].endpoint.close_peer(PeerId(0)).unwrap();
     world.act(1);
     world.nodes[1].endpoint.recv(now, &Recv { segments: &seg(0, 5000), cookie: Cookie(2), ..Recv::default() }).unwrap();
     let sent = world.nodes[1].endpoint.stats().packets_sent;
@@ -452,10 +452,10 @@ fn a_cancelled_send_lets_the_goodbye_out() {
     let send = Send { peer: PeerId(1), segments: &seg(0, 10), ..Send::default() };
     world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     let second = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
     world.settle();
     assert!(!world.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }), "the second waits for credit");
-    world.nodes[0].endpoint.cancel(Time(world.now), second).unwrap();
+    world.nodes[0].endpoint.cancel(second).unwrap();
     world.settle();
     assert!(world.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }));
 }

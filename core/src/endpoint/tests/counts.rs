@@ -181,7 +181,7 @@ fn what_names_nothing_is_counted_as_stale() {
         }
         lone.endpoint.handle_placed(Time(0), PlaceId(Key { index: 0, generation: 9 }), &|_, _| {});
         let operation = OpId(Key { index: 5, generation: 9 });
-        lone.endpoint.handle_registered(Time(0), operation, RailId(0), Err(RailFault::Refused));
+        lone.endpoint.handle_registered(operation, RailId(0), Err(RailFault::Refused));
         assert_eq!(grown(lone, &before), Stats { stale_dropped: 4, ..ZERO });
     });
 }

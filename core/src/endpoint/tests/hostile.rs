@@ -303,7 +303,7 @@ fn a_hang_up_during_the_goodbye_is_no_loss() {
     let mut regions = regions(&config, 2);
     let mut world = met(&mut regions, &config, &[TCP, TCP]);
     let endpoint = &mut world.nodes[0].endpoint;
-    endpoint.close_peer(Time(world.now), PeerId(1)).unwrap();
+    endpoint.close_peer(PeerId(1)).unwrap();
     // A frame is still with the second rail.
     let channel = endpoint.t.channel_of(PeerId(1)).unwrap();
     endpoint.t.sub(channel, RailId(1)).frame_posted = true;

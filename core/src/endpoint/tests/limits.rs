@@ -283,7 +283,7 @@ fn usage_tells_of_what_is_to_be_given_back() {
 
     endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(3), rail: RailId(0) });
     let key = crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 };
-    endpoint.handle_registered(Time(0), OpId(Key { index: 1, generation: 1 }), RailId(0), Ok(key));
+    endpoint.handle_registered(OpId(Key { index: 1, generation: 1 }), RailId(0), Ok(key));
     let busy = endpoint.usage();
     assert_eq!((busy.refused.used, busy.late_registrations.used), (1, 1));
     assert_eq!(busy.leak(), Some(("late_registrations", busy.late_registrations)));

@@ -23,7 +23,7 @@ fn goodbye_after_all_is_delivered() {
         world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
         let send = Send { peer: PeerId(1), segments: &seg(0, 30_000), cookie: Cookie(1), ..Send::default() };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-        world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
         world.settle();
         assert_filled(&world, 1, 50_000, 30_000, 1);
         for rank in 0..2 {
@@ -57,7 +57,7 @@ fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
                 world.step_link(from, 1 - from, rail);
             }
             // Nothing is left that it would have to wait for.
-            let _ = world.nodes[0].endpoint.cancel(Time(world.now), taken_back);
+            let _ = world.nodes[0].endpoint.cancel(taken_back);
             let met = |world: &World<'_>| {
                 world.nodes[0]
                     .endpoint
@@ -66,7 +66,7 @@ fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
                     .is_some_and(|channel| world.nodes[0].endpoint.t.channels.at(channel).terms.is_some())
             };
             early += u32::from(!met(&world));
-            world.nodes[0].endpoint.close_peer(Time(world.now), PeerId(1)).unwrap();
+            world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
             world.settle();
             for rank in 0..2 {
                 let peer = PeerId(1 - rank as u32);
@@ -92,12 +92,12 @@ fn a_peer_that_is_closed_and_never_reached_is_lost_only_with_what_was_submitted(
         let send = Send { peer: PeerId(1), ..Send::default() };
         let op = endpoint.send(Time(0), &send).unwrap();
         if !is_wanted {
-            endpoint.cancel(Time(0), op).unwrap();
+            endpoint.cancel(op).unwrap();
         }
         let mut dials = heapless::Vec::new();
         endpoint.poll_actions(Time(0), &mut dials);
         assert!(matches!(dials[..], [Action::Connect { .. }]));
-        endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        endpoint.close_peer(PeerId(1)).unwrap();
         dials.clear();
         assert_eq!(endpoint.poll_actions(Time(1), &mut dials), 0);
         let told = |endpoint: &mut Endpoint<'_>| {
@@ -130,7 +130,7 @@ fn messages_outlive_their_sender() {
         fill(&mut world, 0, 0, 900, 1);
         let send = Send { peer: PeerId(1), tag: Some(3), segments: &seg(0, 900), ..Send::default() };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-        world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
         world.settle();
         let recv = Recv { from: tagged(Some(0), 3), segments: &seg(5000, 900), cookie: Cookie(7), ..Recv::default() };
         world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
@@ -169,7 +169,7 @@ fn a_goodbye_on_many_rails_is_no_loss() {
             }
             world.now += 100;
         }
-        world.nodes[leaver].endpoint.close_peer(Time(world.now), PeerId(1 - leaver as u32)).unwrap();
+        world.nodes[leaver].endpoint.close_peer(PeerId(1 - leaver as u32)).unwrap();
         world.settle();
         for rank in 0..2 {
             let peer = PeerId(1 - rank as u32);

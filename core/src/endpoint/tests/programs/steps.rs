@@ -245,7 +245,7 @@ impl Program<'_> {
     /// Tries to take a request back.
     fn cancel(&mut self, rank: usize, n: usize) {
         let op = &mut self.submitted[rank][n];
-        if self.world.nodes[rank].endpoint.cancel(Time(self.world.now), op.id).is_err() {
+        if self.world.nodes[rank].endpoint.cancel(op.id).is_err() {
             return;
         }
         op.cancelled = true;
