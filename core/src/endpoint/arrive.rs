@@ -2,10 +2,10 @@
 //! follows is the end of its channel.
 
 use super::action::Arrival;
-use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
+use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, UNORDERED};
 use super::farewell::is_farewell;
 use super::op::{Control, MessageState, OpKind, Phase};
-use super::tables::Tables;
+use super::timer::Timer;
 use super::{Endpoint, LossReason, Peek, ProtocolError, RailFault};
 use crate::ids::{PeerId, PlaceId, RailId};
 use crate::rel::ack::AckVerdict;
@@ -222,7 +222,7 @@ impl Endpoint<'_> {
                 slot.enter(ChannelState::Open);
             }
             slot.tell_up = true;
-            self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
+            self.t.cancel_timer(channel, Timer::Connect);
             self.tell_channel(channel);
         }
         self.activate(channel);
@@ -303,11 +303,10 @@ impl Endpoint<'_> {
     }
 
     fn owe_ack(&mut self, now: Time, channel: u32, bytes: u32, ack_now: bool, policy: &crate::rel::ack::AckPolicy) {
-        let timer = Tables::timer(channel, Timer::Ack);
         match self.t.channels.at_mut(channel).ack.received(policy, now, bytes, ack_now) {
             AckVerdict::Now => self.activate(channel),
             // The first packet's delay counts; later ones don't push it back.
-            AckVerdict::By(at) if !self.t.timers.is_set(timer) => self.t.timers.set(timer, at),
+            AckVerdict::By(at) if !self.t.has_timer(channel, Timer::Ack) => self.t.set_timer(channel, Timer::Ack, at),
             AckVerdict::By(_) => {}
         }
     }

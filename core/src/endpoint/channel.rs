@@ -63,24 +63,6 @@ pub(crate) enum Ending {
     Lost(Loss),
 }
 
-/// The channel's timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Timer {
-    /// An acknowledgment is due at the latest.
-    Ack = 0,
-    /// The peer must be connected.
-    Connect = 1,
-    /// The peer has been silent.
-    Silence = 2,
-    /// A rail that is asked how fast it is must have answered.
-    Sample = 3,
-    /// A subchannel is to be opened again.
-    Redial = 4,
-    /// Rails are looked at that have something to do.
-    Watch = 5,
-}
-
 /// What all channels share and may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
@@ -89,9 +71,6 @@ pub(crate) enum Shortage {
     /// Stripe sets.
     Stripes = 1,
 }
-
-/// How many timers a channel has.
-pub(crate) const TIMERS: u32 = 6;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {

@@ -1,10 +1,10 @@
 //! Packets are built, numbered, handed to rails, completed and acknowledged.
 
 use super::action::{Action, Post, PostKind, Span};
-use super::channel::{ORDERED, Shortage, Timer, UNORDERED};
+use super::channel::{ORDERED, Shortage, UNORDERED};
 use super::measure::Stamp;
 use super::op::{Packet, PartFin, What};
-use super::tables::Tables;
+use super::timer::Timer;
 use super::{Endpoint, PostStatus};
 use crate::ids::{Key, PostId, RailId};
 use crate::store::NONE;
@@ -22,7 +22,7 @@ impl Endpoint<'_> {
         let (message_limit, block_limit) = slot.grants.limits();
         slot.grants.told();
         slot.ack.sent();
-        self.t.timers.cancel(Tables::timer(channel, Timer::Ack));
+        self.t.cancel_timer(channel, Timer::Ack);
         let slot = self.t.channels.at(channel);
         Common {
             source: rank,
@@ -332,13 +332,12 @@ impl Endpoint<'_> {
     /// Starts the watch over a peer that owes an acknowledgment (G-9).
     fn watch_silence(&mut self, now: Time, channel: u32) {
         let (probe, max) = (self.config.probe_after, self.config.silence_max);
-        let timer = Tables::timer(channel, Timer::Silence);
-        if (probe.0 == 0 && max.0 == 0) || self.t.timers.is_set(timer) {
+        if (probe.0 == 0 && max.0 == 0) || self.t.has_timer(channel, Timer::Silence) {
             return;
         }
         self.t.channels.at_mut(channel).heard = now;
         let first = if probe.0 == 0 { max } else { probe };
-        self.t.timers.set(timer, now + first);
+        self.t.set_timer(channel, Timer::Silence, now + first);
     }
 }
 

@@ -4,10 +4,11 @@
 use core::mem::{MaybeUninit, size_of};
 
 use super::action::{Span, SpanOf};
-use super::channel::{Channel, Place, Sub, TIMERS, Timer};
+use super::channel::{Channel, Place, Sub};
 use super::cut::StripeSet;
 use super::measure::{Part, RailStats};
 use super::op::{Message, Op, OpKind, Packet, Queue, WindowSlot};
+use super::timer::TIMERS;
 use crate::config::Config;
 use crate::fast::{Completions, Line};
 use crate::ids::{Key, OpId, PeerId, PlaceId, RailId};
@@ -300,10 +301,6 @@ impl<'m> Tables<'m> {
 
     pub(crate) fn parts_of(&mut self, set: u32) -> &mut [Part] {
         &mut self.parts[set as usize * self.rails_max..][..self.rails_max]
-    }
-
-    pub(crate) const fn timer(channel: u32, timer: Timer) -> u32 {
-        channel * TIMERS + timer as u32
     }
 
     // ---- operations

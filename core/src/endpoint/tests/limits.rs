@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::config::ConfigError;
-use crate::endpoint::channel::{Channel, Sub, TIMERS};
+use crate::endpoint::channel::{Channel, Sub};
 use crate::endpoint::cut::StripeSet;
 use crate::endpoint::measure::Part;
 use crate::endpoint::op::{Message, Op, Packet, WindowSlot};
 use crate::endpoint::tables::{KeySet, Peer};
+use crate::endpoint::timer::TIMERS;
 use crate::fast::{Line, ShortCompletion};
 use crate::rail::sched::Stripe;
 use crate::seq::RecvWindow;
