@@ -421,17 +421,8 @@ impl Endpoint<'_> {
             return Ok(Arrival::Done);
         }
         slot.places += 1;
-        let place = Place {
-            to: PlaceTo::Op(op),
-            offset: data.offset,
-            len,
-            lane: UNORDERED,
-            psn,
-            payload_bytes: common.payload_bytes,
-            ack_now: common.ack_now,
-        };
-        let id = self.t.open_place(self.t.sub_index(channel, rail), place);
-        Ok(Place::arrival(self, id))
+        let place = Place::new(PlaceTo::Op(op), len, UNORDERED, common);
+        Ok(self.open_place(channel, rail, Place { offset: data.offset, ..place }))
     }
 
     /// The payload of a placement is where it was to go. A stale id is counted and dropped.

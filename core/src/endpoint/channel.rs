@@ -9,11 +9,12 @@ use crate::rel::link::{Link as Connection, Pair, State};
 use crate::seq::{RecvWindow, Reorder, SentWindow, Seq};
 use crate::store::{Link, List};
 use crate::time::Time;
-use crate::wire::Connect;
+use crate::wire::{Common, Connect};
 
 use super::copying::Ways;
 use super::event::{Loss, RailFault};
 use super::health::History;
+use super::op::Queue;
 use super::path::Path;
 use super::policy::Turn;
 use super::room::Rooms;
@@ -295,6 +296,21 @@ impl Channel {
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, ChannelState::Over(_))
     }
+
+    /// The queue of this name, if it is one of a channel's.
+    #[inline]
+    pub(crate) fn queue(&mut self, queued: Queue) -> Option<&mut List> {
+        match queued {
+            Queue::Control => Some(&mut self.control),
+            Queue::Ordered => Some(&mut self.ordered),
+            Queue::Requests => Some(&mut self.requests),
+            Queue::Bulk => Some(&mut self.bulk),
+            Queue::None | Queue::Copies | Queue::Atomics => {
+                debug_assert!(false, "not a queue of a channel: {queued:?}");
+                None
+            }
+        }
+    }
 }
 
 /// What has happened since no rail has been ready.
@@ -421,6 +437,15 @@ pub(crate) struct Place {
     pub psn: Seq,
     pub payload_bytes: u32,
     pub ack_now: bool,
+}
+
+impl Place {
+    /// Of the payload of a packet, to the start of `to`.
+    #[inline]
+    pub(crate) fn new(to: PlaceTo, len: u64, lane: usize, packet: &Common) -> Place {
+        let &Common { psn, payload_bytes, ack_now, .. } = packet;
+        Place { to, offset: 0, len, lane, psn: Seq(psn), payload_bytes, ack_now }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -535,11 +535,12 @@ impl<'m> Endpoint<'m> {
         };
         Some(Span { of, offset, len: place.len })
     }
-}
 
-impl Place {
-    fn arrival(endpoint: &Endpoint<'_>, id: PlaceId) -> Arrival {
-        match endpoint.place_memory(id) {
+    /// The payload that arrives on a rail goes to `place`.
+    #[inline]
+    fn open_place(&mut self, channel: u32, rail: RailId, place: Place) -> Arrival {
+        let id = self.t.open_place(self.t.sub_index(channel, rail), place);
+        match self.place_memory(id) {
             Some(memory) if !memory.is_empty() => Arrival::Place { id, memory },
             _ => Arrival::Discard,
         }

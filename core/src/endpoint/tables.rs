@@ -339,14 +339,8 @@ impl<'m> Tables<'m> {
         let channel = slot.channel;
         let (channels, mut links) = (&mut self.channels, By(&mut self.ops, op_queue));
         let channel = channels.at_mut(channel);
-        match queued {
-            Queue::Control => channel.control.push_back(&mut links, op),
-            Queue::Ordered => channel.ordered.push_back(&mut links, op),
-            Queue::Requests => channel.requests.push_back(&mut links, op),
-            Queue::Bulk => channel.bulk.push_back(&mut links, op),
-            Queue::None | Queue::Copies | Queue::Atomics => {
-                debug_assert!(false, "not a queue of a channel: {queued:?}");
-            }
+        if let Some(queue) = channel.queue(queued) {
+            queue.push_back(&mut links, op);
         }
     }
 
@@ -357,14 +351,8 @@ impl<'m> Tables<'m> {
         let channel = slot.channel;
         let (channels, mut links) = (&mut self.channels, By(&mut self.ops, op_queue));
         let channel = channels.at_mut(channel);
-        match queued {
-            Queue::Control => channel.control.unlink(&mut links, op),
-            Queue::Ordered => channel.ordered.unlink(&mut links, op),
-            Queue::Requests => channel.requests.unlink(&mut links, op),
-            Queue::Bulk => channel.bulk.unlink(&mut links, op),
-            Queue::None | Queue::Copies | Queue::Atomics => {
-                debug_assert!(false, "not a queue of a channel: {queued:?}");
-            }
+        if let Some(queue) = channel.queue(queued) {
+            queue.unlink(&mut links, op);
         }
     }
 
