@@ -159,7 +159,7 @@ impl Endpoint<'_> {
     }
 
     /// Whether a packet comes from whom it should, over a connection that stands; the state of this end.
-    /// `None`: it is of the past.
+    /// `None`: this end has ended the connection.
     #[inline]
     pub(super) fn let_in(
         &mut self,
@@ -173,12 +173,11 @@ impl Endpoint<'_> {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
         slot.heard = now;
-        let is_old = common.epoch != slot.epoch; // G-5
         let sub = &mut self.t.subs[sub];
         sub.heard = now;
         let state = sub.link.state();
-        // Or of a connection that was ended from here.
-        if is_old || matches!(state, State::Down | State::Connecting) {
+        // G-5
+        if matches!(state, State::Down | State::Connecting) {
             self.stats.stale_dropped += 1;
             return Ok(None);
         }

@@ -77,7 +77,6 @@ pub(crate) enum Shortage {
 pub(crate) struct Channel {
     pub peer: PeerId,
     state: ChannelState,
-    pub epoch: u16,
     /// What the peer announced.
     pub terms: Option<Connect>,
     pub sent: [SentWindow; 2],
@@ -185,7 +184,6 @@ impl Channel {
         Channel {
             peer,
             state: ChannelState::Connecting,
-            epoch: 0,
             terms: None,
             sent: [SentWindow::starting_at(first); 2],
             allowance: Allowance::new(first),
@@ -457,7 +455,7 @@ pub(crate) enum PlaceTo {
 
 // What a peer costs: each channel, each rail of it.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Channel>() == 824 && size_of::<Sub>() == 352);
+const _: () = assert!(size_of::<Channel>() == 816 && size_of::<Sub>() == 352);
 
 #[cfg(test)]
 mod tests {

@@ -232,7 +232,6 @@ impl Endpoint<'_> {
         let (message_limit, block_limit) = short.counts.limits();
         let common = Common {
             source: slot.peer.0,
-            epoch: slot.epoch,
             psn: short.counts.psn(),
             ack_ordered: slot.sent[ORDERED].acked().0,
             ack_unordered: slot.sent[1 - ORDERED].acked().0,

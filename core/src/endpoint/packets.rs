@@ -26,7 +26,6 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at(channel);
         Common {
             source: rank,
-            epoch: slot.epoch,
             psn,
             ack_ordered: slot.received[ORDERED].expected().0,
             ack_unordered: slot.received[UNORDERED].expected().0,
@@ -43,7 +42,7 @@ impl Endpoint<'_> {
     fn connect_common(&self, channel: u32) -> Common {
         let slot = self.t.channels.at(channel);
         let (message_limit, block_limit) = slot.grants.limits();
-        Common { source: self.config.rank.0, epoch: slot.epoch, message_limit, block_limit, ..Common::default() }
+        Common { source: self.config.rank.0, message_limit, block_limit, ..Common::default() }
     }
 
     /// Whether one more sequenced packet of `lane` may be under way (S-3).

@@ -468,7 +468,6 @@ impl Endpoint<'_> {
             compare: request.compare,
             kind: request.atomic_kind,
             data_type: request.atomic_type,
-            fetch: true,
         }
     }
 

@@ -68,7 +68,7 @@ pub(super) fn packet(world: &mut World<'_>, input: &mut Input<'_>) {
         5 | 6 => Body::Fin(Fin {
             operation,
             count: near(1, by) as u16,
-            refused: (by & 32 == 0).then_some(Refusal::Cancelled),
+            refused: (by & 32 == 0).then_some(Refusal::BadAtomic),
             want_placed: by & 64 == 0,
             round: near(round.into(), input.byte()) as u16,
             placed_bytes: len,
@@ -101,7 +101,6 @@ pub(super) fn packet(world: &mut World<'_>, input: &mut Input<'_>) {
     let (ordered, unordered, psn) = (input.byte(), input.byte(), input.byte());
     let common = Common {
         source: from,
-        epoch: slot.epoch,
         psn: body.lane().map_or(0, |_| near(slot.received[UNORDERED].expected().0, psn)),
         ack_ordered: near(ack(ORDERED, ordered), if ordered & 15 == 15 { psn } else { 0 }),
         ack_unordered: near(ack(UNORDERED, unordered), if unordered & 15 == 15 { psn } else { 0 }),

@@ -176,7 +176,6 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
         let samples = crate::wire::harness::samples();
         let (_, mut repr) = samples[usize::from(input.byte()) % samples.len()].clone();
         repr.common.source = from;
-        repr.common.epoch = 0;
         repr.common.psn = repr.body.lane().map_or(0, |_| input.byte().into());
         (repr.common.ack_ordered, repr.common.ack_unordered) = (0, 0);
         match &mut repr.body {
