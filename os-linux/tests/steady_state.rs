@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Access, Event, Get, Put, Recv, Remote, Send, Window};
+use rerail_core::endpoint::{Access, Event, GetRequest, PutRequest, RecvRequest, Remote, SendRequest, Window};
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::mem::{MemRef, Seg};
 use rerail_core::time::Nanos;
@@ -110,14 +110,14 @@ fn pressure(ranks: &mut [Transport; 2], memory: [rerail_core::mem::RegionId; 2])
     const MESSAGES: usize = 40;
     for _ in 0..MESSAGES {
         let segments = [Seg::new(memory[0], 0, 8000)];
-        ranks[0].send(&Send { peer: PeerId(1), segments: &segments, ..Send::default() }).unwrap();
+        ranks[0].send(&SendRequest::new(PeerId(1), &segments)).unwrap();
         ranks[0].progress();
     }
     let sent = |ranks: &[Transport; 2]| ranks[0].rails().map(|rail| rail.counters.bytes_sent).sum::<u64>();
     let stuck = sent(ranks);
     for _ in 0..MESSAGES {
         let segments = [Seg::new(memory[1], 0, 8000)];
-        ranks[1].recv(&Recv { segments: &segments, ..Recv::default() }).unwrap();
+        ranks[1].recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &segments)).unwrap();
     }
     until_completed(ranks, 2 * MESSAGES);
     assert!(sent(ranks) > stuck + 8000, "the rail was full before the receiver looked");
@@ -127,16 +127,16 @@ fn pressure(ranks: &mut [Transport; 2], memory: [rerail_core::mem::RegionId; 2])
 fn traffic(ranks: &mut [Transport; 2], memory: [rerail_core::mem::RegionId; 2]) {
     let segments = |rank: usize, bytes| [Seg::new(memory[rank], 0, bytes)];
     for bytes in [1, 4000, BYTES] {
-        ranks[0].send(&Send { peer: PeerId(1), segments: &segments(0, bytes), ..Send::default() }).unwrap();
+        ranks[0].send(&SendRequest::new(PeerId(1), &segments(0, bytes))).unwrap();
         until_completed(ranks, usize::from(bytes < BYTES));
-        ranks[1].recv(&Recv { segments: &segments(1, bytes), ..Recv::default() }).unwrap();
+        ranks[1].recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &segments(1, bytes))).unwrap();
         until_completed(ranks, 1 + usize::from(bytes == BYTES));
     }
-    ranks[1].inject(&Send { peer: PeerId(1), ..Send::default() }, b"to myself").unwrap();
-    ranks[1].recv(&Recv { segments: &segments(1, 9), ..Recv::default() }).unwrap();
+    ranks[1].inject(&SendRequest::new(PeerId(1), &[]), b"to myself").unwrap();
+    ranks[1].recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &segments(1, 9))).unwrap();
     let there = Remote { peer: PeerId(1), window: KEY, offset: BYTES };
-    ranks[0].put(&Put { to: there, segments: &segments(0, BYTES), ..Put::default() }).unwrap();
-    ranks[0].get(&Get { from: there, segments: &segments(0, BYTES), ..Get::default() }).unwrap();
+    ranks[0].put(&PutRequest::new(there, &segments(0, BYTES))).unwrap();
+    ranks[0].get(&GetRequest::new(there, &segments(0, BYTES))).unwrap();
     until_completed(ranks, 4);
     for rank in ranks {
         rank.wait(Some(std::time::Duration::ZERO)).unwrap();

@@ -33,7 +33,7 @@ pub enum Notify {
 
 /// A message to a peer.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Send<'a> {
+pub struct SendRequest<'a> {
     /// To whom.
     pub peer: PeerId,
     /// The tag; `None` for an untagged message, which only untagged receives match.
@@ -52,7 +52,7 @@ pub struct Send<'a> {
 
 /// A buffer for a message.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Recv<'a> {
+pub struct RecvRequest<'a> {
     /// Which messages it takes.
     pub from: Selector,
     /// Where the payload goes, in pieces: at most `segments_max`.
@@ -81,7 +81,7 @@ pub struct Remote {
 
 /// One-sided put: local segments into a peer's window.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Put<'a> {
+pub struct PutRequest<'a> {
     /// Where to.
     pub to: Remote,
     /// From where: at most `segments_max` pieces.
@@ -96,7 +96,7 @@ pub struct Put<'a> {
 
 /// One-sided get: a peer's window into local segments. Complete when all bytes are here.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Get<'a> {
+pub struct GetRequest<'a> {
     /// Where from.
     pub from: Remote,
     /// Where to: at most `segments_max` pieces.
@@ -110,7 +110,7 @@ pub struct Get<'a> {
 /// Atomic on one value in a peer's window. Complete when the answer is here; the completion carries the old
 /// value.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Atomic {
+pub struct AtomicRequest {
     /// Which value; the address must be aligned for the type.
     pub at: Remote,
     /// What to do.
@@ -129,7 +129,7 @@ pub struct Atomic {
 
 /// Completes when every put, get and atomic submitted to the peer before it is done at the peer.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Flush {
+pub struct FlushRequest {
     /// The peer.
     pub peer: PeerId,
     /// How completion is told.

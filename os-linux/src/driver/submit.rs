@@ -2,7 +2,8 @@
 //! methods of the same names say all about them.
 
 use rerail_core::endpoint::{
-    Atomic, CancelError, ConcealError, Flush, Found, Get, PeerError, Put, Recv, Selector, Send, Stats, Window,
+    AtomicRequest, CancelError, ConcealError, FlushRequest, Found, GetRequest, PeerError, PutRequest, RecvRequest,
+    Selector, SendRequest, Stats, Window,
 };
 use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
@@ -62,7 +63,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn send(&mut self, send: &Send<'_>) -> Result<OpId, RequestError> {
+    pub fn send(&mut self, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
         if let Some(operation) = self.engine.send_short(send) {
             return Ok(operation);
         }
@@ -76,7 +77,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn inject(&mut self, send: &Send<'_>, payload: &[u8]) -> Result<OpId, RequestError> {
+    pub fn inject(&mut self, send: &SendRequest<'_>, payload: &[u8]) -> Result<OpId, RequestError> {
         let now = now();
         let operation = self.engine.inject(now, send, payload)?;
         self.submitted(now, send.peer);
@@ -87,7 +88,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn recv(&mut self, recv: &Recv<'_>) -> Result<OpId, RequestError> {
+    pub fn recv(&mut self, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
         if let Some(operation) = self.engine.recv_short(recv) {
             return Ok(operation);
         }
@@ -111,7 +112,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_claimed(&mut self, message: MessageId, recv: &Recv<'_>) -> Result<OpId, RequestError> {
+    pub fn recv_claimed(&mut self, message: MessageId, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
         self.pace.force();
         self.engine.recv_claimed(now(), message, recv)
     }
@@ -129,7 +130,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn put(&mut self, put: &Put<'_>) -> Result<OpId, RequestError> {
+    pub fn put(&mut self, put: &PutRequest<'_>) -> Result<OpId, RequestError> {
         let now = now();
         let operation = self.engine.put(now, put)?;
         self.submitted(now, put.to.peer);
@@ -140,7 +141,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn get(&mut self, get: &Get<'_>) -> Result<OpId, RequestError> {
+    pub fn get(&mut self, get: &GetRequest<'_>) -> Result<OpId, RequestError> {
         let now = now();
         let operation = self.engine.get(now, get)?;
         self.submitted(now, get.from.peer);
@@ -151,7 +152,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn atomic(&mut self, atomic: &Atomic) -> Result<OpId, RequestError> {
+    pub fn atomic(&mut self, atomic: &AtomicRequest) -> Result<OpId, RequestError> {
         let now = now();
         let operation = self.engine.atomic(now, atomic)?;
         self.submitted(now, atomic.at.peer);
@@ -163,7 +164,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn flush(&mut self, flush: &Flush) -> Result<OpId, RequestError> {
+    pub fn flush(&mut self, flush: &FlushRequest) -> Result<OpId, RequestError> {
         self.pace.force();
         self.engine.flush(now(), flush)
     }

@@ -166,7 +166,7 @@ impl Device for IbDevice {
         self.end_srq(srq)
     }
 
-    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.receive_shared(srq, requests)
     }
 
@@ -202,11 +202,11 @@ impl Device for IbDevice {
     }
 
     #[inline]
-    fn post_send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+    fn post_send(&mut self, qp: QpId, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         self.send(qp, requests)
     }
 
-    fn post_recv(&mut self, qp: QpId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    fn post_recv(&mut self, qp: QpId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.receive(qp, requests)
     }
 

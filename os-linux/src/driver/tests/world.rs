@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Completion, Done, Event, OpError, Recv, Selector, Send};
+use rerail_core::endpoint::{Completion, Done, Event, OpError, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::{OpId, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 
@@ -176,9 +176,9 @@ impl World {
         for (a, b) in [(one, other), (other, one)] {
             let source = self.filled(a, bytes, 1);
             let target = self.empty(b, bytes);
-            let from = Selector { source: Some(PeerId(a as u32)), ..Selector::default() };
-            let recv = self.at(b).recv(&Recv { from, segments: &whole(target, bytes), ..Recv::default() }).unwrap();
-            let send = Send { peer: PeerId(b as u32), segments: &whole(source, bytes), ..Send::default() };
+            let from = Selector { source: Some(PeerId(a as u32)), ..Selector::ANY_UNTAGGED };
+            let recv = self.at(b).recv(&RecvRequest::new(from, &whole(target, bytes))).unwrap();
+            let send = SendRequest { segments: &whole(source, bytes), ..SendRequest::new(PeerId(b as u32), &[]) };
             let send = self.at(a).send(&send).unwrap();
             self.complete(a, send).unwrap();
             self.complete(b, recv).unwrap();
