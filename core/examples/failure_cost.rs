@@ -12,7 +12,7 @@ use std::time::Instant;
 use rerail_core::config::Config;
 use rerail_core::endpoint::harness::Region;
 use rerail_core::endpoint::{
-    Action, Arrival, Endpoint, PostStatus, RailEvent, RailFault, Recv, Selector, Send, TagMatch,
+    Action, Arrival, Endpoint, PostStatus, RailEvent, RailFault, RecvRequest, Selector, SendRequest, TagMatch,
 };
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::mem::{RegionId, Seg};
@@ -134,9 +134,9 @@ impl<'m> World<'m> {
         for peer in (1..=busy).map(PeerId) {
             let from = Selector { source: Some(peer), tag: TagMatch::Tagged { tag: 7, ignore: 0 } };
             for _ in 0..MESSAGES {
-                let send = Send { peer, tag: Some(7), segments: &segments, ..Send::default() };
+                let send = SendRequest { tag: Some(7), ..SendRequest::new(peer, &segments) };
                 self.endpoint.send(self.now, &send).expect("there is room");
-                let recv = Recv { from, segments: &segments, ..Recv::default() };
+                let recv = RecvRequest::new(from, &segments);
                 self.endpoint.recv(self.now, &recv).expect("there is room");
             }
             self.drive();

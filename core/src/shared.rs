@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::endpoint::harness::{Region, TCP};
-    use crate::endpoint::{Completion, Event, OpError, Recv};
+    use crate::endpoint::{Completion, Event, OpError, RecvRequest, Selector};
     use crate::ids::{Cookie, PeerId};
     use crate::time::Time;
     use std::collections::BTreeSet;
@@ -60,7 +60,10 @@ mod tests {
                 let shared = &shared;
                 scope.spawn(move || {
                     for n in 0..200 {
-                        let recv = Recv { cookie: Cookie(thread * 1000 + n), ..Recv::default() };
+                        let recv = RecvRequest {
+                            cookie: Cookie(thread * 1000 + n),
+                            ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+                        };
                         let op = shared.lock(|endpoint| endpoint.recv(Time(0), &recv)).unwrap();
                         shared.lock(|endpoint| endpoint.cancel(Time(0), op)).unwrap();
                     }

@@ -10,7 +10,7 @@ mod two_ranks;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use rerail_core::endpoint::{Event, Recv, Send};
+use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
 use rerail_linux::driver::{Options, Transport};
@@ -47,9 +47,9 @@ fn exchange() -> Outcome<()> {
             fill(&mut ranks[from], memory[from], start, size, mark)?;
             fill(&mut ranks[to], memory[to], start, size, !mark)?;
             let segments = [Seg::new(memory[to], start as u64, size as u64)];
-            ranks[to].recv(&Recv { segments: &segments, ..Recv::default() })?;
+            ranks[to].recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &segments))?;
             let segments = [Seg::new(memory[from], start as u64, size as u64)];
-            ranks[from].send(&Send { peer: PeerId(to as u32), segments: &segments, ..Send::default() })?;
+            ranks[from].send(&SendRequest::new(PeerId(to as u32), &segments))?;
             let mut left = 2;
             while left > 0 {
                 for rank in &mut ranks {

@@ -11,7 +11,7 @@
 
 use std::error::Error;
 
-use rerail_core::endpoint::{Event, Recv, Send};
+use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Time;
@@ -94,9 +94,9 @@ impl Pair {
         for from in [0, 1].into_iter().cycle().take(count as usize) {
             let (to, now) = (1 - from, Time(self.now));
             let segments = [Seg::new(self.memory[to], 0, BYTES)];
-            self.engines[to].recv(now, &Recv { segments: &segments, ..Recv::default() })?;
+            self.engines[to].recv(now, &RecvRequest::new(Selector::ANY_UNTAGGED, &segments))?;
             let segments = [Seg::new(self.memory[from], 0, BYTES)];
-            self.engines[from].send(now, &Send { peer: PeerId(to as u32), segments: &segments, ..Send::default() })?;
+            self.engines[from].send(now, &SendRequest::new(PeerId(to as u32), &segments))?;
             // As `Transport::progress` does it: what was submitted goes out first.
             self.engines[from].carry_out(now);
             let mut left = 2;

@@ -19,7 +19,7 @@
 
 use std::error::Error;
 
-use rerail_core::endpoint::{Notify, Recv, Selector, Send, TagMatch};
+use rerail_core::endpoint::{Notify, RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Time;
@@ -90,12 +90,12 @@ fn places() -> Outcome<()> {
 }
 
 #[inline(never)]
-fn counted_post(engine: &mut Engine, now: Time, recv: &Recv<'_>) -> bool {
+fn counted_post(engine: &mut Engine, now: Time, recv: &RecvRequest<'_>) -> bool {
     engine.recv(now, recv).is_ok()
 }
 
 #[inline(never)]
-fn counted_send(engine: &mut Engine, now: Time, send: &Send<'_>) -> bool {
+fn counted_send(engine: &mut Engine, now: Time, send: &SendRequest<'_>) -> bool {
     engine.send(now, send).is_ok()
 }
 
@@ -190,9 +190,9 @@ impl Pair {
     fn connect(&mut self) -> Outcome<()> {
         for from in [0, 1] {
             let segments = [Seg::new(self.memory[from], 0, 8)];
-            let send = Send { peer: PeerId(1 - from as u32), segments: &segments, ..Send::default() };
+            let send = SendRequest::new(PeerId(1 - from as u32), &segments);
             self.engines[from].send(Time(self.now), &send)?;
-            let recv = Recv { segments: &segments, ..Recv::default() };
+            let recv = RecvRequest::new(Selector::ANY_UNTAGGED, &segments);
             self.engines[from].recv(Time(self.now), &recv)?;
         }
         for _ in 0..20_000 {
@@ -210,11 +210,11 @@ impl Pair {
         for rank in [0, 1] {
             for n in 0..8 {
                 let segments = [Seg::new(self.memory[rank], (n + 1) << 16, 1 << 16)];
-                let recv = Recv { segments: &segments, multi: Some(4096), ..Recv::default() };
+                let recv = RecvRequest { multi: Some(4096), ..RecvRequest::new(Selector::ANY_UNTAGGED, &segments) };
                 self.engines[rank].recv(Time(self.now), &recv)?;
             }
             let segments = [Seg::new(self.memory[rank], 0, 8)];
-            let send = Send { peer: PeerId(1 - rank as u32), tag: Some(99), segments: &segments, ..Send::default() };
+            let send = SendRequest { tag: Some(99), ..SendRequest::new(PeerId(1 - rank as u32), &segments) };
             self.engines[rank].send(Time(self.now), &send)?;
         }
         for _ in 0..100 {
@@ -242,13 +242,11 @@ impl Pair {
                 self.post(case, to, from)?;
             }
             let segments = [Seg::new(self.memory[from], 0, case.bytes)];
-            let send = Send {
-                peer: PeerId(to as u32),
+            let send = SendRequest {
                 tag: Some(TAG),
                 immediate: case.immediate,
-                segments: &segments,
                 notify: Notify::Silent,
-                ..Send::default()
+                ..SendRequest::new(PeerId(to as u32), &segments)
             };
             if !counted_send(&mut self.engines[from], now, &send) {
                 return Err("not sent".into());
@@ -277,7 +275,7 @@ impl Pair {
         let segments = [Seg::new(self.memory[to], 8192, case.bytes)];
         let source = if case.is_any { None } else { Some(PeerId(from as u32)) };
         let tag = TagMatch::Tagged { tag: TAG, ignore: case.ignore };
-        let recv = Recv { from: Selector { source, tag }, segments: &segments, cookie: Cookie(42), ..Recv::default() };
+        let recv = RecvRequest { cookie: Cookie(42), ..RecvRequest::new(Selector { source, tag }, &segments) };
         if counted_post(&mut self.engines[to], Time(self.now), &recv) { Ok(()) } else { Err("not posted".into()) }
     }
 }

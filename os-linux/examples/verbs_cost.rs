@@ -17,14 +17,14 @@ mod two_ranks;
 use std::error::Error;
 use std::time::Instant;
 
-use rerail_core::endpoint::{Event, Recv, Send};
+use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
 use rerail_linux::driver::{Options, Transport};
 use rerail_linux::settings::Settings;
 use rerail_verbs::contract::{
     Access, AddressVector, Completion, CqId, CqInit, Device, GlobalRoute, Mr, Payload, PdId, Qp, QpCaps, QpChange,
-    QpInit, QpKind, QpState, RecvRequest, Remote, SendOp, SendRequest, Sge, Status,
+    QpInit, QpKind, QpState, RecvWr, Remote, SendOp, SendWr, Sge, Status,
 };
 use rerail_verbs::{IbDevice, Verbs};
 
@@ -135,12 +135,12 @@ impl End {
 
     fn receive(&mut self, offset: u64, len: u32) -> Outcome<()> {
         let sges = [self.sge(offset, len)];
-        let request = RecvRequest { id: 1, sges: &sges };
+        let request = RecvWr { id: 1, sges: &sges };
         self.device.post_recv(self.qp.id, &[request]).map_err(|why| why.to_string().into())
     }
 
     fn post(&mut self, op: SendOp, payload: Payload<'_>) -> Outcome<()> {
-        self.device.post_send(self.qp.id, &[SendRequest::new(2, op, payload)]).map_err(|why| why.to_string().into())
+        self.device.post_send(self.qp.id, &[SendWr::new(2, op, payload)]).map_err(|why| why.to_string().into())
     }
 
     /// Takes what is there: how many requests, how many receives.
@@ -281,12 +281,12 @@ fn stream(pair: &mut Ranks) -> Outcome<()> {
 }
 
 fn send(rank: &mut Transport, to: usize, region: RegionId, offset: u64, len: u64) -> Outcome<()> {
-    rank.send(&Send { peer: PeerId(to as u32), segments: &[Seg::new(region, offset, len)], ..Send::default() })?;
+    rank.send(&SendRequest::new(PeerId(to as u32), &[Seg::new(region, offset, len)]))?;
     Ok(())
 }
 
 fn receive(rank: &mut Transport, region: RegionId, offset: u64, len: u64) -> Outcome<()> {
-    rank.recv(&Recv { segments: &[Seg::new(region, offset, len)], ..Recv::default() })?;
+    rank.recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(region, offset, len)]))?;
     Ok(())
 }
 

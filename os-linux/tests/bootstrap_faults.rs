@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use rerail_core::endpoint::{Event, Recv, Send};
+use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::{OpId, PeerId};
 use rerail_core::mem::Seg;
 use rerail_linux::bootstrap::{BootError, from_env};
@@ -86,13 +86,13 @@ fn rank() {
     for round in 0_u64.. {
         // The last round is one that says so.
         let is_last = is_first && words.try_recv().is_ok();
-        let recv = transport.recv(&Recv { segments: &segments[1], ..Recv::default() }).unwrap();
+        let recv = transport.recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &segments[1])).unwrap();
         let send = |transport: &mut Transport, is_last: bool| {
             let bytes = transport.bytes_mut(memory[0]).unwrap();
             bytes.iter_mut().zip(pattern(round)).for_each(|(byte, of)| *byte = of);
             let peer = PeerId(u32::from(is_first));
             let immediate = Some(round << 1 | u64::from(is_last));
-            transport.send(&Send { peer, immediate, segments: &segments[0], ..Send::default() }).unwrap()
+            transport.send(&SendRequest { immediate, ..SendRequest::new(peer, &segments[0]) }).unwrap()
         };
         let said = if is_first {
             let sent = send(&mut transport, is_last);

@@ -10,7 +10,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Completion, Done, Event, Loss, LossReason, OpError, RailFault, Recv, Selector, Send};
+use rerail_core::endpoint::{
+    Completion, Done, Event, Loss, LossReason, OpError, RailFault, RecvRequest, Selector, SendRequest,
+};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::Seg;
 use rerail_linux::auth::JobKey;
@@ -27,7 +29,7 @@ const LARGE: usize = 16 << 20;
 
 fn opening(rank: u32, fabric: &str) -> Opening {
     let (me, key) = (PeerId(rank), JobKey::new([3; 32]));
-    let rail: Box<dyn Rail> = match fabric {
+    let rail: Box<dyn Rail + Send> = match fabric {
         "shm" => Box::new(ShmRail::open(ShmOptions::new(RANKS), key, 9, me).unwrap()),
         _ => {
             let buffer = Some(64 * 1024);
@@ -36,7 +38,7 @@ fn opening(rank: u32, fabric: &str) -> Opening {
             Box::new(TcpRail::open(options, key, 9, me).unwrap())
         }
     };
-    let rails = vec![Box::new(Loopback::new(me)) as Box<dyn Rail>, rail];
+    let rails = vec![Box::new(Loopback::new(me)) as Box<dyn Rail + Send>, rail];
     Opening::with_rails(Config::new(me, RANKS), "here".to_owned(), rails, 1).unwrap()
 }
 
@@ -54,7 +56,7 @@ fn doomed(fabric: &str) {
     let cards: Vec<String> = std::io::stdin().lines().take(RANKS as usize).map(Result::unwrap).collect();
     let mut transport = learn(opening, &cards);
     let memory = transport.alloc(LARGE).unwrap();
-    transport.recv(&Recv { segments: &[Seg::new(memory, 0, LARGE as u64)], ..Recv::default() }).unwrap();
+    transport.recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(memory, 0, LARGE as u64)])).unwrap();
     while transport.bytes(memory).unwrap()[0] == 0 {
         transport.progress();
     }
@@ -102,10 +104,10 @@ impl World {
     /// A large message from rank 0 to rank 1 with this cookie, from and to the regions given.
     fn exchange(&mut self, cookie: u64, memory: [rerail_core::mem::RegionId; 2]) {
         let segments = memory.map(|region| [Seg::new(region, 0, LARGE as u64)]);
-        let from = Selector { source: Some(PeerId(0)), ..Selector::default() };
-        let recv = Recv { from, segments: &segments[1], cookie: Cookie(cookie), ..Recv::default() };
+        let from = Selector { source: Some(PeerId(0)), ..Selector::ANY_UNTAGGED };
+        let recv = RecvRequest { cookie: Cookie(cookie), segments: &segments[1], ..RecvRequest::new(from, &[]) };
         self.ranks[1].recv(&recv).unwrap();
-        let send = Send { peer: PeerId(1), segments: &segments[0], cookie: Cookie(cookie), ..Send::default() };
+        let send = SendRequest { cookie: Cookie(cookie), segments: &segments[0], ..SendRequest::new(PeerId(1), &[]) };
         self.ranks[0].send(&send).unwrap();
     }
 }
@@ -130,14 +132,14 @@ fn a_killed_rank_leaves_nothing(fabric: &str) {
 
     // Rank 1 is connected to rank 2 as well, and waits for it.
     world.ranks[1]
-        .inject(&Send { peer: KILLED, cookie: Cookie(1), tag: Some(1), ..Send::default() }, b"hello")
+        .inject(&SendRequest { cookie: Cookie(1), tag: Some(1), ..SendRequest::new(KILLED, &[]) }, b"hello")
         .unwrap();
-    let from = Selector { source: Some(KILLED), ..Selector::default() };
-    world.ranks[1].recv(&Recv { from, cookie: Cookie(2), ..Recv::default() }).unwrap();
+    let from = Selector { source: Some(KILLED), ..Selector::ANY_UNTAGGED };
+    world.ranks[1].recv(&RecvRequest { cookie: Cookie(2), ..RecvRequest::new(from, &[]) }).unwrap();
     let doomed = world.ranks[0].alloc(LARGE).unwrap();
     world.ranks[0].bytes_mut(doomed).unwrap().fill(0xAB);
     let segments = [Seg::new(doomed, 0, LARGE as u64)];
-    world.ranks[0].send(&Send { peer: KILLED, segments: &segments, cookie: Cookie(3), ..Send::default() }).unwrap();
+    world.ranks[0].send(&SendRequest { cookie: Cookie(3), ..SendRequest::new(KILLED, &segments) }).unwrap();
     let (line, lines) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || said.find(|text| text == "begun").map(|text| line.send(text)));

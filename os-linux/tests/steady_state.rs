@@ -6,7 +6,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Access, Event, Get, Put, Recv, Remote, Send, Window};
+use rerail_core::endpoint::{
+    Access, Event, GetRequest, PutRequest, RecvRequest, Remote, Selector, SendRequest, Window,
+};
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::mem::{MemRef, Seg};
 use rerail_core::time::Nanos;
@@ -55,7 +57,7 @@ const KEY: u64 = 7;
 const BYTES: u64 = 1 << 20;
 
 /// A TCP rail whose sockets are full after a few packets.
-fn tcp(rank: PeerId) -> Box<dyn Rail> {
+fn tcp(rank: PeerId) -> Box<dyn Rail + Send> {
     let buffer = Some(16 * 1024);
     let options = TcpOptions {
         send_buffer_bytes: buffer,
@@ -66,7 +68,7 @@ fn tcp(rank: PeerId) -> Box<dyn Rail> {
 }
 
 /// A shared-memory rail whose rings are full after four packets.
-fn shm(rank: PeerId) -> Box<dyn Rail> {
+fn shm(rank: PeerId) -> Box<dyn Rail + Send> {
     let options = ShmOptions { cells: 4, slots: 4, ..ShmOptions::new(2) };
     Box::new(ShmRail::open(options, JobKey::new([1; 32]), 1, rank).unwrap())
 }
@@ -74,10 +76,10 @@ fn shm(rank: PeerId) -> Box<dyn Rail> {
 /// Two ranks in one thread, joined by a rail. On a busy machine a connection with buffers as small as these
 /// may stand still for as long as the kernel waits before it repeats something; it is not given up for that
 /// (F-11, F-13), since a connection that is made anew allocates.
-fn pair(rail: fn(PeerId) -> Box<dyn Rail>) -> [Transport; 2] {
+fn pair(rail: fn(PeerId) -> Box<dyn Rail + Send>) -> [Transport; 2] {
     let mut openings = [0, 1].map(|rank| {
         let rank = PeerId(rank);
-        let rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(rank)), rail(rank)];
+        let rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(rank)), rail(rank)];
         let config = Config { stall_min: Nanos(0), keepalive: Nanos(0), ..Config::new(rank, 2) };
         Opening::with_rails(config, "here".to_owned(), rails, 1).unwrap()
     });
@@ -110,14 +112,14 @@ fn pressure(ranks: &mut [Transport; 2], memory: [rerail_core::mem::RegionId; 2])
     const MESSAGES: usize = 40;
     for _ in 0..MESSAGES {
         let segments = [Seg::new(memory[0], 0, 8000)];
-        ranks[0].send(&Send { peer: PeerId(1), segments: &segments, ..Send::default() }).unwrap();
+        ranks[0].send(&SendRequest::new(PeerId(1), &segments)).unwrap();
         ranks[0].progress();
     }
     let sent = |ranks: &[Transport; 2]| ranks[0].rails().map(|rail| rail.counters.bytes_sent).sum::<u64>();
     let stuck = sent(ranks);
     for _ in 0..MESSAGES {
         let segments = [Seg::new(memory[1], 0, 8000)];
-        ranks[1].recv(&Recv { segments: &segments, ..Recv::default() }).unwrap();
+        ranks[1].recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &segments)).unwrap();
     }
     until_completed(ranks, 2 * MESSAGES);
     assert!(sent(ranks) > stuck + 8000, "the rail was full before the receiver looked");
@@ -127,16 +129,16 @@ fn pressure(ranks: &mut [Transport; 2], memory: [rerail_core::mem::RegionId; 2])
 fn traffic(ranks: &mut [Transport; 2], memory: [rerail_core::mem::RegionId; 2]) {
     let segments = |rank: usize, bytes| [Seg::new(memory[rank], 0, bytes)];
     for bytes in [1, 4000, BYTES] {
-        ranks[0].send(&Send { peer: PeerId(1), segments: &segments(0, bytes), ..Send::default() }).unwrap();
+        ranks[0].send(&SendRequest::new(PeerId(1), &segments(0, bytes))).unwrap();
         until_completed(ranks, usize::from(bytes < BYTES));
-        ranks[1].recv(&Recv { segments: &segments(1, bytes), ..Recv::default() }).unwrap();
+        ranks[1].recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &segments(1, bytes))).unwrap();
         until_completed(ranks, 1 + usize::from(bytes == BYTES));
     }
-    ranks[1].inject(&Send { peer: PeerId(1), ..Send::default() }, b"to myself").unwrap();
-    ranks[1].recv(&Recv { segments: &segments(1, 9), ..Recv::default() }).unwrap();
+    ranks[1].inject(&SendRequest::new(PeerId(1), &[]), b"to myself").unwrap();
+    ranks[1].recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &segments(1, 9))).unwrap();
     let there = Remote { peer: PeerId(1), window: KEY, offset: BYTES };
-    ranks[0].put(&Put { to: there, segments: &segments(0, BYTES), ..Put::default() }).unwrap();
-    ranks[0].get(&Get { from: there, segments: &segments(0, BYTES), ..Get::default() }).unwrap();
+    ranks[0].put(&PutRequest::new(there, &segments(0, BYTES))).unwrap();
+    ranks[0].get(&GetRequest::new(there, &segments(0, BYTES))).unwrap();
     until_completed(ranks, 4);
     for rank in ranks {
         rank.wait(Some(std::time::Duration::ZERO)).unwrap();
@@ -153,7 +155,7 @@ fn a_running_transport_allocates_nothing_over_shared_memory() {
     a_running_transport_allocates_nothing(shm);
 }
 
-fn a_running_transport_allocates_nothing(rail: fn(PeerId) -> Box<dyn Rail>) {
+fn a_running_transport_allocates_nothing(rail: fn(PeerId) -> Box<dyn Rail + Send>) {
     let mut ranks = pair(rail);
     let memory = ranks.each_mut().map(|rank| rank.alloc(2 * BYTES as usize).unwrap());
     let at = MemRef { region: memory[1], offset: 0 };

@@ -1,7 +1,7 @@
 //! Rounds about the receiving side: many messages into one buffer, buffers that are too short, messages found
 //! by probe, receives taken back.
 
-use rerail_core::endpoint::{CancelError, Done, Found, OpError, Recv, Send};
+use rerail_core::endpoint::{CancelError, Done, Found, OpError, RecvRequest, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::Seg;
 
@@ -46,7 +46,7 @@ impl Worker {
         let from = self.exactly(source);
         // Every message of the round fits where that much is free.
         let multi = Some(self.round.bytes.max(1));
-        self.session.recv(Recv { from, segments: &[seg], multi, ..Recv::default() })
+        self.session.recv(RecvRequest { multi, ..RecvRequest::new(from, &[seg]) })
     }
 
     /// Takes a source's messages. Events may come in any order within a buffer, but the one that releases it
@@ -213,7 +213,7 @@ impl Worker {
             let envelope = (found.peer.0, found.tag, found.immediate, found.bytes);
             let wanted = (transfer.source, Some(self.tag()), Some(Self::immediate(transfer)), transfer.bytes);
             self.guard(slot.seg);
-            let receive = Recv { from, segments: &[slot.seg], ..Recv::default() };
+            let receive = RecvRequest { segments: &[slot.seg], ..RecvRequest::new(from, &[]) };
             let ticket = self.session.recv_claimed(message, receive)?;
             let outcome = self.session.wait(ticket)?;
             if seen != Some(found) || envelope != wanted {
@@ -242,11 +242,10 @@ impl Worker {
         self.barrier()?;
         let mut sends = Vec::new();
         for slot in &outbound {
-            let send = Send {
-                peer: PeerId(slot.transfer.target),
+            let send = SendRequest {
                 tag: Some(self.tag()),
                 immediate: Some(Self::immediate(&slot.transfer)),
-                ..Send::default()
+                ..SendRequest::new(PeerId(slot.transfer.target), &[])
             };
             sends.push((slot.transfer, self.session.inject(send, &[])?));
         }

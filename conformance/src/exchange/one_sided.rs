@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use rerail_core::endpoint::{Access, Atomic, Get, Level, OpError, Put, Remote, Window};
+use rerail_core::endpoint::{Access, AtomicRequest, GetRequest, Level, OpError, PutRequest, Remote, Window};
 use rerail_core::ids::{PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
@@ -60,7 +60,7 @@ impl Worker {
             self.fill(slot);
             let to = self.remote(slot.transfer.target, self.offset_at_target(&slot.transfer));
             let level = Self::level(&slot.transfer);
-            let put = Put { to, segments: &[slot.seg], level, ..Put::default() };
+            let put = PutRequest { level, segments: &[slot.seg], ..PutRequest::new(to, &[]) };
             puts.push((slot.transfer, self.session.put(put)?));
         }
         self.may_die();
@@ -95,7 +95,7 @@ impl Worker {
         for slot in &wanted {
             self.guard(slot.seg);
             let from = self.remote(slot.transfer.source, self.offset_at_source(&slot.transfer));
-            gets.push(self.session.get(Get { from, segments: &[slot.seg], ..Get::default() })?);
+            gets.push(self.session.get(GetRequest::new(from, &[slot.seg]))?);
         }
         self.may_die();
         for (slot, get) in wanted.iter().zip(gets) {
@@ -124,7 +124,7 @@ impl Worker {
             let beyond = Remote { offset: CELL_BYTES - 8, ..right };
             let transfer = |number| Transfer { source: self.me(), target, number, bytes: CELL_BYTES };
             let transfers = [transfer(0), transfer(1), transfer(2), transfer(3)];
-            let get = |from| Get { from, segments: std::slice::from_ref(&into), ..Get::default() };
+            let get = |from| GetRequest { segments: std::slice::from_ref(&into), ..GetRequest::new(from, &[]) };
             let ticket = self.session.get(get(wrong_key))?;
             let outcome = self.session.wait(ticket)?;
             self.must_refuse(&transfers[0], &outcome, Refusal::NoWindow);
@@ -132,7 +132,7 @@ impl Worker {
             let outcome = self.session.wait(ticket)?;
             self.must_refuse(&transfers[1], &outcome, Refusal::OutOfRange);
             // Placed: a refusal of a put comes back only to someone who still waits for it.
-            let put = Put { to: right, segments: &[into], level: Level::Placed, ..Put::default() };
+            let put = PutRequest { level: Level::Placed, segments: &[into], ..PutRequest::new(right, &[]) };
             let ticket = self.session.put(put)?;
             let outcome = self.session.wait(ticket)?;
             self.must_refuse(&transfers[2], &outcome, Refusal::NoAccess);
@@ -229,9 +229,9 @@ impl Worker {
         Ok(window)
     }
 
-    fn on_number(&self, target: u32, kind: AtomicKind, operand: u64, compare: u64) -> Atomic {
+    fn on_number(&self, target: u32, kind: AtomicKind, operand: u64, compare: u64) -> AtomicRequest {
         let at = self.remote(target, 0);
-        Atomic { at, kind, data_type: AtomicType::U64, operand, compare, ..Atomic::default() }
+        AtomicRequest { compare, ..AtomicRequest::new(at, kind, AtomicType::U64, operand) }
     }
 
     /// What the number comes to if everybody did everything.

@@ -4,7 +4,7 @@
 //! same barriers in the same order, whatever was lost or wrong; a message counts as verified only after its
 //! envelope, every byte of its payload and the guard behind it were compared.
 
-use rerail_core::endpoint::{Level, OpError, Recv, Selector, Send, TagMatch};
+use rerail_core::endpoint::{Level, OpError, RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
 
@@ -200,13 +200,11 @@ impl Worker {
     /// Sends a filled message with the round's tag.
     pub(super) fn send(&mut self, slot: &Slot) -> Result<Ticket, SessionError> {
         let transfer = &slot.transfer;
-        self.session.send(Send {
-            peer: PeerId(transfer.target),
+        self.session.send(SendRequest {
             tag: Some(self.tag()),
             immediate: Some(Self::immediate(transfer)),
-            segments: &[slot.seg],
             level: Self::level(transfer),
-            ..Send::default()
+            ..SendRequest::new(PeerId(transfer.target), &[slot.seg])
         })
     }
 
@@ -214,7 +212,7 @@ impl Worker {
     pub(super) fn recv(&mut self, transfer: &Transfer, seg: Seg) -> Result<Ticket, SessionError> {
         self.guard(seg);
         let from = self.exactly(transfer.source);
-        self.session.recv(Recv { from, segments: &[seg], ..Recv::default() })
+        self.session.recv(RecvRequest::new(from, &[seg]))
     }
 
     /// Messages of this round from one rank.

@@ -1,7 +1,7 @@
 //! Rounds of plain messages: posted first or unexpected, tagged or not, from one source or any, whole or in
 //! pieces, injected; they differ only in how requests are made.
 
-use rerail_core::endpoint::{Recv, Selector, Send, TagMatch};
+use rerail_core::endpoint::{RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::Seg;
 
@@ -66,19 +66,18 @@ impl Worker {
     }
 
     /// A send without its payload.
-    fn envelope(&self, transfer: &Transfer) -> Send<'static> {
-        Send {
-            peer: PeerId(transfer.target),
+    fn envelope(&self, transfer: &Transfer) -> SendRequest<'static> {
+        SendRequest {
             tag: self.tag_of(transfer),
             immediate: Some(Self::immediate(transfer)),
             level: Self::level(transfer),
-            ..Send::default()
+            ..SendRequest::new(PeerId(transfer.target), &[])
         }
     }
 
     fn send_plainly(&mut self, slot: &Slot) -> Result<Ticket, SessionError> {
         let segments = [slot.seg];
-        let send = Send { segments: &segments, ..self.envelope(&slot.transfer) };
+        let send = SendRequest { segments: &segments, ..self.envelope(&slot.transfer) };
         self.session.send(send)
     }
 
@@ -99,7 +98,7 @@ impl Worker {
             pattern::fill(&key, offset, self.session.bytes_mut(seg));
         }
         let segments: Vec<Seg> = pieces.iter().map(|&(_, seg)| seg).collect();
-        let send = Send { segments: &segments, ..self.envelope(&slot.transfer) };
+        let send = SendRequest { segments: &segments, ..self.envelope(&slot.transfer) };
         self.session.send(send)
     }
 
@@ -120,7 +119,7 @@ impl Worker {
             Kind::Segments => pieces(slot.seg, 2).into_iter().map(|(_, seg)| seg).collect(),
             _ => vec![slot.seg],
         };
-        self.session.recv(Recv { from, segments: &segments, ..Recv::default() })
+        self.session.recv(RecvRequest::new(from, &segments))
     }
 
     fn judge_received(&mut self, slot: &Slot, outcome: &Outcome) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use rerail_core::endpoint::{Recv, Selector, TagMatch};
+use rerail_core::endpoint::{RecvRequest, Selector, TagMatch};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::Seg;
 use rerail_linux::bootstrap::BootError;
@@ -160,7 +160,7 @@ impl Receiving {
     fn post(&self, session: &mut Session, number: u64) -> Result<Ticket, Failure> {
         let seg = self.ring.seg(number, self.offer.bytes_of(number));
         let from = Selector { source: Some(PeerId(PEER)), tag: TagMatch::Tagged { tag: DATA, ignore: 0 } };
-        Ok(session.recv(Recv { from, segments: &[seg], ..Recv::default() })?)
+        Ok(session.recv(RecvRequest::new(from, &[seg]))?)
     }
 
     /// As many receives as messages can be under way.

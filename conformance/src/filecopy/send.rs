@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Instant;
 
-use rerail_core::endpoint::Send;
+use rerail_core::endpoint::SendRequest;
 use rerail_core::ids::PeerId;
 use rerail_core::mem::Seg;
 use rerail_linux::bootstrap::pair::PairKey;
@@ -119,13 +119,8 @@ impl Sending<'_> {
                 return Ok(Err(why));
             }
             let segments = [seg];
-            let send = Send {
-                peer: PeerId(PEER),
-                tag: Some(DATA),
-                immediate: Some(number),
-                segments: &segments,
-                ..Send::default()
-            };
+            let send =
+                SendRequest { tag: Some(DATA), immediate: Some(number), ..SendRequest::new(PeerId(PEER), &segments) };
             under_way.push_back(session.send(send)?);
             // On its way while it is hashed: sending only reads it.
             hash_while_driving(session, &mut hash, seg);

@@ -8,7 +8,7 @@
 
 use std::time::Instant;
 
-use rerail_core::endpoint::{Event, Recv, Selector, Send, TagMatch};
+use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_linux::driver::Transport;
@@ -180,7 +180,7 @@ impl<'s> End<'s> {
 
     fn send(&mut self, tag: u64, bytes: u64, number: u64) -> Result<(), KernelError> {
         let segments = [self.place(self.buffers.outgoing, bytes, number)];
-        let send = Send { peer: self.peer, tag: Some(tag), segments: &segments, cookie: Cookie(0), ..Send::default() };
+        let send = SendRequest { tag: Some(tag), cookie: Cookie(0), ..SendRequest::new(self.peer, &segments) };
         self.transport.send(&send).map_err(SessionError::Request)?;
         Ok(())
     }
@@ -188,7 +188,7 @@ impl<'s> End<'s> {
     fn recv(&mut self, tag: u64, number: u64) -> Result<(), KernelError> {
         let segments = [self.place(self.buffers.incoming, self.bytes, number)];
         let from = Selector { source: Some(self.peer), tag: TagMatch::Tagged { tag, ignore: 0 } };
-        let recv = Recv { from, segments: &segments, cookie: RECEIVE, ..Recv::default() };
+        let recv = RecvRequest { cookie: RECEIVE, ..RecvRequest::new(from, &segments) };
         self.transport.recv(&recv).map_err(SessionError::Request)?;
         Ok(())
     }

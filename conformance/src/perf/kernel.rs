@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use rerail_core::endpoint::{Get, Level, Put, Recv, Remote, Selector, Send, TagMatch};
+use rerail_core::endpoint::{GetRequest, Level, PutRequest, RecvRequest, Remote, Selector, SendRequest, TagMatch};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
 
@@ -128,13 +128,13 @@ impl<'s> Kernel<'s> {
             pattern::fill(&key, 0, self.session.bytes_mut(seg));
         }
         let peer = PeerId(self.peer());
-        Ok(self.session.send(Send { peer, tag: Some(DATA), segments: &[seg], ..Send::default() })?)
+        Ok(self.session.send(SendRequest { tag: Some(DATA), ..SendRequest::new(peer, &[seg]) })?)
     }
 
     pub(super) fn recv(&mut self, bytes: u64, slot: u64) -> Result<Ticket, KernelError> {
         let seg = self.place(self.buffers.incoming, bytes, slot);
         let from = self.peer_with(DATA);
-        Ok(self.session.recv(Recv { from, segments: &[seg], ..Recv::default() })?)
+        Ok(self.session.recv(RecvRequest::new(from, &[seg]))?)
     }
 
     fn check(&self, bytes: u64, number: u64) -> Result<(), KernelError> {
@@ -167,14 +167,14 @@ impl<'s> Kernel<'s> {
 
     /// Says a word to the other side.
     fn say(&mut self) -> Result<(), KernelError> {
-        let word = Send { peer: PeerId(self.peer()), tag: Some(STEP), ..Send::default() };
+        let word = SendRequest { tag: Some(STEP), ..SendRequest::new(PeerId(self.peer()), &[]) };
         let ticket = self.session.inject(word, &[])?;
         self.wait(ticket)
     }
 
     /// Waits for the other side's word.
     fn listen(&mut self) -> Result<(), KernelError> {
-        let ticket = self.session.recv(Recv { from: self.peer_with(STEP), ..Recv::default() })?;
+        let ticket = self.session.recv(RecvRequest::new(self.peer_with(STEP), &[]))?;
         self.wait(ticket)
     }
 
@@ -332,9 +332,9 @@ impl<'s> Kernel<'s> {
         let remote = Remote { peer: PeerId(self.peer()), window: op.window, offset: seg.at.offset };
         let segments = [seg];
         Ok(if op.put {
-            self.session.put(Put { to: remote, segments: &segments, level, ..Put::default() })?
+            self.session.put(PutRequest { level, ..PutRequest::new(remote, &segments) })?
         } else {
-            self.session.get(Get { from: remote, segments: &segments, ..Get::default() })?
+            self.session.get(GetRequest::new(remote, &segments))?
         })
     }
 

@@ -1,7 +1,7 @@
 //! What all ranks do together: a barrier, and bringing texts to one rank. Both go on without ranks that are
 //! lost.
 
-use rerail_core::endpoint::{Recv, Selector, Send, TagMatch};
+use rerail_core::endpoint::{RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
 
@@ -35,10 +35,10 @@ impl Session {
         let mut receives = Vec::with_capacity(living.len());
         // To itself too: what a rank sends to itself also takes its way.
         for &rank in &living {
-            receives.push((rank, self.recv(Recv { from: from(rank, tag), ..Recv::default() })?));
+            receives.push((rank, self.recv(RecvRequest::new(from(rank, tag), &[]))?));
         }
         for &rank in &living {
-            let token = Send { peer: PeerId(rank), tag: Some(tag), immediate: Some(telling), ..Send::default() };
+            let token = SendRequest { tag: Some(tag), immediate: Some(telling), ..SendRequest::new(PeerId(rank), &[]) };
             sends.push(self.inject(token, &[])?);
         }
         for (rank, receive) in receives {
@@ -74,7 +74,7 @@ impl Session {
         let region = self.alloc(text.len() as u64)?;
         let seg = Seg::new(region, 0, text.len() as u64);
         self.bytes_mut(seg).copy_from_slice(text);
-        let send = Send { peer: PeerId(rank), tag: Some(TEXT), segments: &[seg], ..Send::default() };
+        let send = SendRequest { tag: Some(TEXT), segments: &[seg], ..SendRequest::new(PeerId(rank), &[]) };
         let ticket = self.send(send)?;
         match self.wait(ticket)? {
             Ok(_) => self.free(region),
@@ -96,7 +96,7 @@ impl Session {
     pub fn listen(&mut self, rank: u32) -> Result<Hearing, SessionError> {
         let region = self.alloc(TEXT_BYTES_MAX)?;
         let seg = Seg::new(region, 0, TEXT_BYTES_MAX);
-        let ticket = self.recv(Recv { from: from(rank, TEXT), segments: &[seg], ..Recv::default() })?;
+        let ticket = self.recv(RecvRequest::new(from(rank, TEXT), &[seg]))?;
         Ok(Hearing { region, ticket })
     }
 

@@ -17,7 +17,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::time::{Duration, Instant};
 
 use rerail_core::endpoint::{
-    Atomic, CancelError, Event, Flush, Found, Full, Get, Loss, OpError, Put, Recv, Selector, Send, SubmitError, Window,
+    AtomicRequest, CancelError, Event, FlushRequest, Found, Full, GetRequest, Loss, OpError, PutRequest, RecvRequest,
+    Selector, SendRequest, SubmitError, Window,
 };
 use rerail_core::ids::{Cookie, MessageId, OpId, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
@@ -338,18 +339,19 @@ impl Session {
     // ---- requests
 
     /// Sends a message; the cookie given is replaced.
-    pub fn send(&mut self, send: Send<'_>) -> Result<Ticket, SessionError> {
-        self.submit(Some(send.peer), |transport, cookie| transport.send(&Send { cookie, ..send }))
+    pub fn send(&mut self, send: SendRequest<'_>) -> Result<Ticket, SessionError> {
+        self.submit(Some(send.peer), |transport, cookie| transport.send(&SendRequest { cookie, ..send }))
     }
 
     /// Sends a message whose payload is copied at once.
-    pub fn inject(&mut self, send: Send<'_>, payload: &[u8]) -> Result<Ticket, SessionError> {
-        self.submit(Some(send.peer), |transport, cookie| transport.inject(&Send { cookie, ..send }, payload))
+    pub fn inject(&mut self, send: SendRequest<'_>, payload: &[u8]) -> Result<Ticket, SessionError> {
+        self.submit(Some(send.peer), |transport, cookie| transport.inject(&SendRequest { cookie, ..send }, payload))
     }
 
     /// Posts a receive.
-    pub fn recv(&mut self, recv: Recv<'_>) -> Result<Ticket, SessionError> {
-        let ticket = self.submit(recv.from.source, |transport, cookie| transport.recv(&Recv { cookie, ..recv }))?;
+    pub fn recv(&mut self, recv: RecvRequest<'_>) -> Result<Ticket, SessionError> {
+        let ticket =
+            self.submit(recv.from.source, |transport, cookie| transport.recv(&RecvRequest { cookie, ..recv }))?;
         if recv.multi.is_some() && ticket.operation.is_some() {
             self.streams.insert(ticket.cookie);
         }
@@ -367,28 +369,32 @@ impl Session {
     }
 
     /// Receives a claimed message.
-    pub fn recv_claimed(&mut self, message: MessageId, recv: Recv<'_>) -> Result<Ticket, SessionError> {
-        self.submit(recv.from.source, |transport, cookie| transport.recv_claimed(message, &Recv { cookie, ..recv }))
+    pub fn recv_claimed(&mut self, message: MessageId, recv: RecvRequest<'_>) -> Result<Ticket, SessionError> {
+        self.submit(recv.from.source, |transport, cookie| {
+            transport.recv_claimed(message, &RecvRequest { cookie, ..recv })
+        })
     }
 
     /// Writes to a peer's window.
-    pub fn put(&mut self, put: Put<'_>) -> Result<Ticket, SessionError> {
-        self.submit(Some(put.to.peer), |transport, cookie| transport.put(&Put { cookie, ..put }))
+    pub fn put(&mut self, put: PutRequest<'_>) -> Result<Ticket, SessionError> {
+        self.submit(Some(put.to.peer), |transport, cookie| transport.put(&PutRequest { cookie, ..put }))
     }
 
     /// Reads a peer's window.
-    pub fn get(&mut self, get: Get<'_>) -> Result<Ticket, SessionError> {
-        self.submit(Some(get.from.peer), |transport, cookie| transport.get(&Get { cookie, ..get }))
+    pub fn get(&mut self, get: GetRequest<'_>) -> Result<Ticket, SessionError> {
+        self.submit(Some(get.from.peer), |transport, cookie| transport.get(&GetRequest { cookie, ..get }))
     }
 
     /// Changes a value in a peer's window.
-    pub fn atomic(&mut self, atomic: Atomic) -> Result<Ticket, SessionError> {
-        self.submit(Some(atomic.at.peer), |transport, cookie| transport.atomic(&Atomic { cookie, ..atomic }))
+    pub fn atomic(&mut self, atomic: AtomicRequest) -> Result<Ticket, SessionError> {
+        self.submit(Some(atomic.at.peer), |transport, cookie| transport.atomic(&AtomicRequest { cookie, ..atomic }))
     }
 
     /// Waits for one-sided requests to a peer to be done there.
     pub fn flush(&mut self, peer: PeerId) -> Result<Ticket, SessionError> {
-        self.submit(Some(peer), |transport, cookie| transport.flush(&Flush { peer, cookie, ..Flush::default() }))
+        self.submit(Some(peer), |transport, cookie| {
+            transport.flush(&FlushRequest { cookie, ..FlushRequest::new(peer) })
+        })
     }
 
     /// Takes a request back; its outcome follows in any case.

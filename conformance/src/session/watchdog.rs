@@ -81,7 +81,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use rerail_core::endpoint::{Recv, Selector, Send, TagMatch};
+    use rerail_core::endpoint::{RecvRequest, Selector, SendRequest, TagMatch};
     use rerail_core::ids::PeerId;
     use rerail_linux::bootstrap::pair::{PairKey, PairListener};
     use rerail_linux::settings::Settings;
@@ -153,14 +153,14 @@ mod tests {
                 while session.transport().stats().packets_received < before + 1000 && is_over.try_recv().is_err() {
                     session.poll();
                 }
-                let send = Send { peer: PeerId(0), tag: Some(7), ..Send::default() };
+                let send = SendRequest { tag: Some(7), ..SendRequest::new(PeerId(0), &[]) };
                 let _ = session.send(send).and_then(|ticket| session.wait(ticket));
             }
         });
         let pair = Box::new(listener.accept(&key, Duration::from_secs(60)).unwrap());
         let mut session: Session = start(settings("a"), pair, Duration::from_millis(300)).unwrap();
         session.barrier(0).unwrap();
-        let ticket = session.recv(Recv { from: RECV, ..Recv::default() }).unwrap();
+        let ticket = session.recv(RecvRequest::new(RECV, &[])).unwrap();
         let waited = session.wait(ticket);
         assert!(matches!(waited, Err(SessionError::Stalled { open: 1, .. })), "{waited:?}");
         over.send(()).unwrap();

@@ -15,7 +15,8 @@ use std::hint::black_box;
 use rerail_core::config::Config;
 use rerail_core::endpoint::harness::Region;
 use rerail_core::endpoint::{
-    Action, Arrival, Endpoint, Event, MessageClass, Policy, PostStatus, RailEvent, Recv, Selector, Send, Span, TagMatch,
+    Action, Arrival, Endpoint, Event, MessageClass, Policy, PostStatus, RailEvent, RecvRequest, Selector, SendRequest,
+    Span, TagMatch,
 };
 use rerail_core::ids::{PeerId, PostId, RailId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
@@ -177,7 +178,7 @@ impl<'m> Pair<'m> {
     pub fn recv(&mut self, side: usize, bytes: u64) {
         let from = Selector { source: Some(PeerId(1 - side as u32)), tag: TagMatch::Tagged { tag: TAG, ignore: 0 } };
         let segments = [Seg::new(BUFFER, 0, bytes)];
-        let recv = Recv { from, segments: &segments, ..Recv::default() };
+        let recv = RecvRequest::new(from, &segments);
         let now = self.now;
         self.sides[side].ask(|endpoint| endpoint.recv(now, &recv)).expect("there is room");
     }
@@ -185,7 +186,7 @@ impl<'m> Pair<'m> {
     /// Submits a send.
     pub fn send(&mut self, side: usize, bytes: u64) {
         let segments = [Seg::new(BUFFER, 0, bytes)];
-        let send = Send { peer: PeerId(1 - side as u32), tag: Some(TAG), segments: &segments, ..Send::default() };
+        let send = SendRequest { tag: Some(TAG), ..SendRequest::new(PeerId(1 - side as u32), &segments) };
         let now = self.now;
         self.sides[side].ask(|endpoint| endpoint.send(now, &send)).expect("there is room");
     }

@@ -11,7 +11,7 @@ use super::action::Arrival;
 use super::channel::{ChannelState, ORDERED};
 use super::op::{Op, OpKind, Phase};
 use super::{Completion, Done};
-use super::{Endpoint, Event, Level, Notify, ProtocolError, Recv, Send};
+use super::{Endpoint, Event, Level, Notify, ProtocolError, RecvRequest, SendRequest};
 use crate::config::Multiplex;
 use crate::fast::{ShortCompletion, Terms};
 use crate::ids::{Key, OpId, PeerId, RailId};
@@ -47,7 +47,7 @@ impl Endpoint<'_> {
     /// does not take it after all, call [`unsend_short`](Self::unsend_short). `None`: nothing has happened;
     /// ask [`open_short`](Self::open_short), else use [`send`](Self::send).
     #[inline(always)]
-    pub fn send_short(&mut self, send: &Send<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+    pub fn send_short(&mut self, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
         if send.level != Level::Reusable {
             return None;
         }
@@ -63,7 +63,7 @@ impl Endpoint<'_> {
         self.stats.short_sent += 1;
         let operation = OpId(Key { index: SENT, generation: self.stats.short_sent as u32 });
         if is_reported {
-            let Send { peer, cookie, .. } = *send;
+            let SendRequest { peer, cookie, .. } = *send;
             let Short { tag, immediate, flags, .. } = short;
             let bytes = len as u32;
             self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
@@ -82,7 +82,7 @@ impl Endpoint<'_> {
     /// The rail has no room for what [`send_short`](Self::send_short) gave: the message is taken back, with
     /// its completion.
     #[cold]
-    pub fn unsend_short(&mut self, send: &Send<'_>, short: Short) {
+    pub fn unsend_short(&mut self, send: &SendRequest<'_>, short: Short) {
         let Some(channel) = self.t.channel_of(send.peer) else { return };
         self.t.lines[channel as usize].unsend(&short);
         self.stats.short_sent -= 1;
@@ -94,7 +94,7 @@ impl Endpoint<'_> {
     /// Posts a receive of one piece that is reported by an event, without an operation. `None`: nothing has
     /// happened, use [`recv`](Self::recv).
     #[inline(always)]
-    pub fn recv_short(&mut self, recv: &Recv<'_>) -> Option<OpId> {
+    pub fn recv_short(&mut self, recv: &RecvRequest<'_>) -> Option<OpId> {
         if !self.may_post_short {
             return None;
         }
@@ -487,6 +487,20 @@ impl Endpoint<'_> {
             Some(op) => Some((op, false)),
             None => self.promote(key).map(|op| (op, true)),
         }
+    }
+
+    /// Whether a request exists that is not complete. `false` as well for one whose completion has yet to be
+    /// taken.
+    pub fn is_open(&self, OpId(id): OpId) -> bool {
+        let key = Key { index: id.index & !DIRECT, ..id };
+        let op = match id.index & DIRECT != 0 {
+            true => match self.t.matcher.promoted(key) {
+                Some(op) => Some(self.t.ops.at(op)),
+                None => return self.t.matcher.direct(key).is_some(),
+            },
+            false => self.t.ops.get(id),
+        };
+        op.is_some_and(|op| !op.completed)
     }
 
     /// Whether a receive without operation names memory of a region.

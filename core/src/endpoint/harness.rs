@@ -383,7 +383,7 @@ impl<'m> World<'m> {
     }
 
     /// Sends a message, the short way where that is open.
-    pub fn send(&mut self, rank: usize, send: &Send<'_>) -> Result<OpId, SubmitError> {
+    pub fn send(&mut self, rank: usize, send: &SendRequest<'_>) -> Result<OpId, SubmitError> {
         let now = Time(self.now);
         let seg = match send.segments {
             [] => Some(Seg::default()),
@@ -411,7 +411,7 @@ impl<'m> World<'m> {
     }
 
     /// Posts a receive, which may be over at once; half of those that could do without an operation do.
-    pub fn recv(&mut self, rank: usize, recv: &Recv<'_>) -> Result<OpId, SubmitError> {
+    pub fn recv(&mut self, rank: usize, recv: &RecvRequest<'_>) -> Result<OpId, SubmitError> {
         let now = Time(self.now);
         let node = &mut self.nodes[rank];
         if let Some(ShortReceived { operation, from }) = node.endpoint.recv_waiting(recv) {
@@ -635,7 +635,11 @@ impl<'m> World<'m> {
 }
 
 /// [`Endpoint::send_short`], tried once more where the way can be opened.
-pub(super) fn send_short(endpoint: &mut Endpoint<'_>, send: &Send<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+pub(super) fn send_short(
+    endpoint: &mut Endpoint<'_>,
+    send: &SendRequest<'_>,
+    len: u64,
+) -> Option<(RailId, Short, OpId)> {
     let sent = endpoint.send_short(send, len);
     if sent.is_none() && endpoint.open_short(send.peer) { endpoint.send_short(send, len) } else { sent }
 }

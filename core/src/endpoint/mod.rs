@@ -245,9 +245,9 @@ pub struct Stats {
 /// endpoint.add_peer(PeerId(0), 0b1).unwrap();
 /// let tag = |tag| Selector { source: None, tag: TagMatch::Tagged { tag, ignore: 0 } };
 /// let into = [Seg::new(RegionId(0), 8, 8)];
-/// endpoint.recv(Time(0), &Recv { from: tag(7), segments: &into, ..Recv::default() }).unwrap();
+/// endpoint.recv(Time(0), &RecvRequest::new(tag(7), &into)).unwrap();
 /// let from = [Seg::new(RegionId(0), 0, 5)];
-/// endpoint.send(Time(0), &Send { tag: Some(7), segments: &from, ..Send::default() }).unwrap();
+/// endpoint.send(Time(0), &SendRequest { tag: Some(7), ..SendRequest::new(PeerId(0), &from) }).unwrap();
 ///
 /// let read = |endpoint: &Endpoint, span, pool: &[u8], buffer: &[u8]| -> Vec<u8> {
 ///     endpoint.segments(span).flat_map(|seg| {

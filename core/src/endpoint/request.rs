@@ -32,8 +32,8 @@ pub enum Notify {
 }
 
 /// A message to a peer.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Send<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct SendRequest<'a> {
     /// To whom.
     pub peer: PeerId,
     /// The tag; `None` for an untagged message, which only untagged receives match.
@@ -50,9 +50,24 @@ pub struct Send<'a> {
     pub cookie: Cookie,
 }
 
+impl<'a> SendRequest<'a> {
+    /// An untagged message to `peer`, reported by an event when its buffer may be used again.
+    pub const fn new(peer: PeerId, segments: &'a [Seg]) -> Self {
+        SendRequest {
+            peer,
+            tag: None,
+            immediate: None,
+            segments,
+            level: Level::Reusable,
+            notify: Notify::Event,
+            cookie: Cookie(0),
+        }
+    }
+}
+
 /// A buffer for a message.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Recv<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct RecvRequest<'a> {
     /// Which messages it takes.
     pub from: Selector,
     /// Where the payload goes, in pieces: at most `segments_max`.
@@ -68,8 +83,15 @@ pub struct Recv<'a> {
     pub cookie: Cookie,
 }
 
+impl<'a> RecvRequest<'a> {
+    /// A buffer for one message that `from` takes, reported by an event.
+    pub const fn new(from: Selector, segments: &'a [Seg]) -> Self {
+        RecvRequest { from, segments, multi: None, notify: Notify::Event, cookie: Cookie(0) }
+    }
+}
+
 /// Memory of a peer, as the peer told it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The peer.
     pub peer: PeerId,
@@ -80,8 +102,8 @@ pub struct Remote {
 }
 
 /// One-sided put: local segments into a peer's window.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Put<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct PutRequest<'a> {
     /// Where to.
     pub to: Remote,
     /// From where: at most `segments_max` pieces.
@@ -94,9 +116,16 @@ pub struct Put<'a> {
     pub cookie: Cookie,
 }
 
+impl<'a> PutRequest<'a> {
+    /// `segments` into a window, reported by an event when they may be used again.
+    pub const fn new(to: Remote, segments: &'a [Seg]) -> Self {
+        PutRequest { to, segments, level: Level::Reusable, notify: Notify::Event, cookie: Cookie(0) }
+    }
+}
+
 /// One-sided get: a peer's window into local segments. Complete when all bytes are here.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Get<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct GetRequest<'a> {
     /// Where from.
     pub from: Remote,
     /// Where to: at most `segments_max` pieces.
@@ -107,10 +136,17 @@ pub struct Get<'a> {
     pub cookie: Cookie,
 }
 
+impl<'a> GetRequest<'a> {
+    /// A window into `segments`, reported by an event.
+    pub const fn new(from: Remote, segments: &'a [Seg]) -> Self {
+        GetRequest { from, segments, notify: Notify::Event, cookie: Cookie(0) }
+    }
+}
+
 /// Atomic on one value in a peer's window. Complete when the answer is here; the completion carries the old
 /// value.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Atomic {
+#[derive(Clone, Copy, Debug)]
+pub struct AtomicRequest {
     /// Which value; the address must be aligned for the type.
     pub at: Remote,
     /// What to do.
@@ -127,15 +163,29 @@ pub struct Atomic {
     pub cookie: Cookie,
 }
 
+impl AtomicRequest {
+    /// An atomic with one operand, reported by an event; compare-and-swap needs `compare` as well.
+    pub const fn new(at: Remote, kind: AtomicKind, data_type: AtomicType, operand: u64) -> Self {
+        AtomicRequest { at, kind, data_type, operand, compare: 0, notify: Notify::Event, cookie: Cookie(0) }
+    }
+}
+
 /// Completes when every put, get and atomic submitted to the peer before it is done at the peer.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Flush {
+#[derive(Clone, Copy, Debug)]
+pub struct FlushRequest {
     /// The peer.
     pub peer: PeerId,
     /// How completion is told.
     pub notify: Notify,
     /// Comes back in the completion.
     pub cookie: Cookie,
+}
+
+impl FlushRequest {
+    /// A flush of what was submitted to `peer`, reported by an event.
+    pub const fn new(peer: PeerId) -> Self {
+        FlushRequest { peer, notify: Notify::Event, cookie: Cookie(0) }
+    }
 }
 
 /// What peers may do to a window.
@@ -150,7 +200,7 @@ pub struct Access {
 }
 
 /// Memory exposed to peers.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Window {
     /// Where it starts.
     pub at: MemRef,

@@ -4,8 +4,8 @@ use super::action::{Span, SpanOf};
 use super::channel::ChannelState;
 use super::op::{Op, OpKind, Phase, Queue, WindowSlot};
 use super::{
-    Atomic, CancelError, ConcealError, Endpoint, ExposeError, Flush, Found, Full, Get, Level, Notify, OpError,
-    PeerError, Put, Recv, Remote, Selector, Send, SubmitError, Window,
+    AtomicRequest, CancelError, ConcealError, Endpoint, ExposeError, FlushRequest, Found, Full, GetRequest, Level,
+    Notify, OpError, PeerError, PutRequest, RecvRequest, Remote, Selector, SendRequest, SubmitError, Window,
 };
 use crate::ids::{MessageId, OpId, PeerId, WindowId};
 use crate::mem::{RegionId, Seg};
@@ -56,7 +56,7 @@ impl Endpoint<'_> {
     }
 
     /// Sends a message. It is delivered exactly once and matched in the order of submission.
-    pub fn send(&mut self, now: Time, send: &Send<'_>) -> Result<OpId, SubmitError> {
+    pub fn send(&mut self, now: Time, send: &SendRequest<'_>) -> Result<OpId, SubmitError> {
         let len = self.check(send.segments, send.notify)?;
         let channel = self.channel_to(now, send.peer)?;
         let op = self.new_op(Self::send_op(send, channel, len));
@@ -67,7 +67,12 @@ impl Endpoint<'_> {
 
     /// Sends a message of at most `eager_bytes_max` bytes whose buffer is free at return: the caller copies
     /// `payload_bytes` bytes into the span before its next call. `send.segments` is not looked at.
-    pub fn inject(&mut self, now: Time, send: &Send<'_>, payload_bytes: u64) -> Result<(OpId, Span), SubmitError> {
+    pub fn inject(
+        &mut self,
+        now: Time,
+        send: &SendRequest<'_>,
+        payload_bytes: u64,
+    ) -> Result<(OpId, Span), SubmitError> {
         let max = self.config.eager_bytes_max.into();
         if payload_bytes > max {
             return Err(SubmitError::TooLong { bytes: payload_bytes, max });
@@ -86,7 +91,7 @@ impl Endpoint<'_> {
         Ok((self.t.op_id(op), self.payload(op, 0, payload_bytes)))
     }
 
-    fn send_op(send: &Send<'_>, channel: u32, len: u64) -> Op {
+    fn send_op(send: &SendRequest<'_>, channel: u32, len: u64) -> Op {
         Op {
             channel,
             peer: send.peer,
@@ -105,7 +110,7 @@ impl Endpoint<'_> {
     /// Posts a buffer for a message (or, with `multi`, for many).
     ///
     /// From a peer that is gone only what it had sent before can be received: one message a receive.
-    pub fn recv(&mut self, now: Time, recv: &Recv<'_>) -> Result<OpId, SubmitError> {
+    pub fn recv(&mut self, now: Time, recv: &RecvRequest<'_>) -> Result<OpId, SubmitError> {
         // Messages that wait for a slot go to older receives first.
         self.feed_starved(now);
         if let Some(operation) = self.recv_short(recv) {
@@ -142,7 +147,7 @@ impl Endpoint<'_> {
         Ok(self.t.op_id(op))
     }
 
-    fn recv_op(recv: &Recv<'_>, len: u64, kind: OpKind) -> Op {
+    fn recv_op(recv: &RecvRequest<'_>, len: u64, kind: OpKind) -> Op {
         Op {
             len,
             notify: recv.notify,
@@ -181,7 +186,7 @@ impl Endpoint<'_> {
     }
 
     /// Receives a claimed message; `recv.from` is not looked at, `recv.multi` must be `None`.
-    pub fn recv_claimed(&mut self, now: Time, message: MessageId, recv: &Recv<'_>) -> Result<OpId, SubmitError> {
+    pub fn recv_claimed(&mut self, now: Time, message: MessageId, recv: &RecvRequest<'_>) -> Result<OpId, SubmitError> {
         let len = self.check(recv.segments, recv.notify)?;
         if recv.multi.is_some() {
             return Err(SubmitError::BadMulti);
@@ -208,7 +213,7 @@ impl Endpoint<'_> {
 
     /// Writes into a peer's window. Puts are not ordered among each other or against messages:
     /// [`flush`](Self::flush) stands between what must be.
-    pub fn put(&mut self, now: Time, put: &Put<'_>) -> Result<OpId, SubmitError> {
+    pub fn put(&mut self, now: Time, put: &PutRequest<'_>) -> Result<OpId, SubmitError> {
         let len = self.check(put.segments, put.notify)?;
         let channel = self.channel_to(now, put.to.peer)?;
         let op =
@@ -220,7 +225,7 @@ impl Endpoint<'_> {
     }
 
     /// Reads from a peer's window.
-    pub fn get(&mut self, now: Time, get: &Get<'_>) -> Result<OpId, SubmitError> {
+    pub fn get(&mut self, now: Time, get: &GetRequest<'_>) -> Result<OpId, SubmitError> {
         let len = self.check(get.segments, get.notify)?;
         let channel = self.channel_to(now, get.from.peer)?;
         let op = self.new_op(Self::one_sided(OpKind::Get, &get.from, channel, len, get.notify));
@@ -231,7 +236,7 @@ impl Endpoint<'_> {
     }
 
     /// Changes one value in a peer's window, exactly once, and brings the old one back.
-    pub fn atomic(&mut self, now: Time, atomic: &Atomic) -> Result<OpId, SubmitError> {
+    pub fn atomic(&mut self, now: Time, atomic: &AtomicRequest) -> Result<OpId, SubmitError> {
         if !atomic.data_type.allows(atomic.kind) || !atomic.at.offset.is_multiple_of(atomic.data_type.bytes()) {
             return Err(SubmitError::BadAtomic);
         }
@@ -251,7 +256,7 @@ impl Endpoint<'_> {
 
     /// Completes when every put, get and atomic that was submitted to the peer before is done there (rule
     ///
-    pub fn flush(&mut self, now: Time, flush: &Flush) -> Result<OpId, SubmitError> {
+    pub fn flush(&mut self, now: Time, flush: &FlushRequest) -> Result<OpId, SubmitError> {
         self.check(&[], flush.notify)?;
         let channel = self.channel_to(now, flush.peer)?;
         let remote = Remote { peer: flush.peer, window: 0, offset: 0 };

@@ -5,7 +5,7 @@
 use super::channel::ORDERED;
 use super::express::{ShortArrival, WAITED};
 use super::op::{Message, MessageState};
-use super::{Endpoint, Notify, Recv};
+use super::{Endpoint, Notify, RecvRequest};
 use crate::fast::ShortCompletion;
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::mem::{MemRef, RegionId, Seg};
@@ -89,7 +89,7 @@ impl Endpoint<'_> {
 
     /// Receives an unexpected message that is whole and fits, if the receive is plain: one segment, one
     /// completion event. `None`: nothing has happened, use [`recv`](Self::recv).
-    pub fn recv_waiting(&mut self, recv: &Recv<'_>) -> Option<ShortReceived> {
+    pub fn recv_waiting(&mut self, recv: &RecvRequest<'_>) -> Option<ShortReceived> {
         let &[to] = recv.segments else { return None };
         let is_plain = recv.multi.is_none() && recv.notify == Notify::Event && self.has_short_rail;
         if !is_plain || self.parts_starved || !self.t.short_done.has_room() {

@@ -193,11 +193,11 @@ fn a_shape_that_nobody_uses_any_more_makes_room_for_another() {
 fn both_tables_say_when_they_are_full() {
     let config = MatchConfig { posted_max: 1, unexpected_max: 2, buckets: 3 };
     with_matcher(&config, |mut matcher| {
-        let key = matcher.post(&Selector::default(), 5).unwrap();
-        assert_eq!(matcher.post(&Selector::default(), 6), Err(MatchFull::Posted { max: 1 }));
+        let key = matcher.post(&Selector::ANY_UNTAGGED, 5).unwrap();
+        assert_eq!(matcher.post(&Selector::ANY_UNTAGGED, 6), Err(MatchFull::Posted { max: 1 }));
         assert_eq!(matcher.unpost(key), Some(5));
         assert_eq!(matcher.unpost(key), None, "the key is dead");
-        matcher.post(&Selector::default(), 6).unwrap();
+        matcher.post(&Selector::ANY_UNTAGGED, 6).unwrap();
         matcher.store(PeerId(0), None, 1).unwrap();
         matcher.store(PeerId(0), None, 2).unwrap();
         assert_eq!(matcher.store(PeerId(0), None, 3), Err(MatchFull::Unexpected { max: 2 }));
@@ -214,7 +214,7 @@ fn untagged_and_tag_zero_are_different_things() {
         assert_eq!(matcher.find_posted(PeerId(2), Some(0)), None);
         matcher.store(PeerId(2), Some(0), 9).unwrap();
         assert_eq!(matcher.find_unexpected(&Selector { source, tag: TagMatch::Untagged }), None);
-        assert_eq!(matcher.find_unexpected(&Selector::default()), None);
+        assert_eq!(matcher.find_unexpected(&Selector::ANY_UNTAGGED), None);
         assert_eq!(matcher.find_unexpected(&tagged(None, 5, u64::MAX)).unwrap().1, 9);
     });
 }

@@ -12,8 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use rerail_core::endpoint::{
-    Access, CancelError, Completion, ConcealError, Event as CoreEvent, Get, Level, Notify, OpError, Put, Recv, Remote,
-    Selector, Send, SubmitError, TagMatch, Window,
+    Access, CancelError, Completion, ConcealError, Event as CoreEvent, GetRequest, Level, Notify, OpError, PutRequest,
+    RecvRequest, Remote, Selector, SendRequest, SubmitError, TagMatch, Window,
 };
 use rerail_core::ids::{Cookie, Key, OpId, PeerId, WindowId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
@@ -385,7 +385,7 @@ pub unsafe extern "C" fn rerail_send(
             let segments = [handle.piece(bytes, count)];
             let (tag, immediate, cookie) = (Some(tag), Some(immediate), Cookie(cookie));
             let (level, notify) = (Level::Reusable, Notify::Event);
-            let send = Send { peer: PeerId(peer), tag, immediate, segments: &segments, level, notify, cookie };
+            let send = SendRequest { peer: PeerId(peer), tag, immediate, segments: &segments, level, notify, cookie };
             Ok(handle.transport()?.send(&send)?)
         })
     }
@@ -409,7 +409,7 @@ pub unsafe extern "C" fn rerail_inject(
         submit(handle, std::ptr::null_mut(), |handle| {
             let payload = if count == 0 { &[] } else { std::slice::from_raw_parts(bytes.cast::<u8>(), count) };
             let (tag, immediate, notify) = (Some(tag), Some(immediate), Notify::Silent);
-            let send = Send { peer: PeerId(peer), tag, immediate, notify, ..Send::default() };
+            let send = SendRequest { tag, immediate, notify, ..SendRequest::new(PeerId(peer), &[]) };
             Ok(handle.transport()?.inject(&send, payload)?)
         })
     }
@@ -448,7 +448,8 @@ pub unsafe extern "C" fn rerail_recv(
             let segments = [handle.piece(bytes, count)];
             let source = (peer != ANY).then_some(PeerId(peer));
             let from = Selector { source, tag: TagMatch::Tagged { tag, ignore } };
-            let recv = Recv { from, segments: &segments, multi: None, notify: Notify::Event, cookie: Cookie(cookie) };
+            let recv =
+                RecvRequest { from, segments: &segments, multi: None, notify: Notify::Event, cookie: Cookie(cookie) };
             Ok(handle.transport()?.recv(&recv)?)
         })
     }
@@ -536,7 +537,7 @@ pub unsafe extern "C" fn rerail_put(
             let segments = [handle.piece(bytes, count)];
             let to = Remote { peer: PeerId(peer), window: key, offset };
             let (level, notify, cookie) = (Level::Placed, Notify::Event, Cookie(cookie));
-            Ok(handle.transport()?.put(&Put { to, segments: &segments, level, notify, cookie })?)
+            Ok(handle.transport()?.put(&PutRequest { to, segments: &segments, level, notify, cookie })?)
         })
     }
 }
@@ -561,7 +562,7 @@ pub unsafe extern "C" fn rerail_get(
         submit(handle, request, |handle| {
             let segments = [handle.piece(bytes, count)];
             let from = Remote { peer: PeerId(peer), window: key, offset };
-            let get = Get { from, segments: &segments, notify: Notify::Event, cookie: Cookie(cookie) };
+            let get = GetRequest { from, segments: &segments, notify: Notify::Event, cookie: Cookie(cookie) };
             Ok(handle.transport()?.get(&get)?)
         })
     }

@@ -22,7 +22,7 @@ use crate::rail::{Rail, RailCounters, RailUsage};
 /// A message transport that its owner drives and tells the time.
 ///
 /// ```
-/// use rerail_core::{config::Config, endpoint::{Event, Recv, Send}, ids::PeerId, mem::Seg, time::Time};
+/// use rerail_core::{config::Config, endpoint::{Event, RecvRequest, Selector, SendRequest}, ids::PeerId, mem::Seg, time::Time};
 /// use rerail_linux::{driver::EngineOpening, rail::loopback::Loopback};
 ///
 /// let config = Config { rails_max: 1, ..Config::new(PeerId(0), 1) };
@@ -34,8 +34,8 @@ use crate::rail::{Rail, RailCounters, RailUsage};
 ///
 /// let region = engine.alloc(4096)?;
 /// engine.bytes_mut(region).unwrap()[..5].copy_from_slice(b"hello");
-/// engine.recv(Time(0), &Recv { segments: &[Seg::new(region, 64, 5)], ..Recv::default() })?;
-/// engine.send(Time(0), &Send { peer: PeerId(0), segments: &[Seg::new(region, 0, 5)], ..Send::default() })?;
+/// engine.recv(Time(0), &RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(region, 64, 5)]))?;
+/// engine.send(Time(0), &SendRequest::new(PeerId(0), &[Seg::new(region, 0, 5)]))?;
 /// let mut completed = 0;
 /// for now in 1.. {
 ///     engine.round(Time(now));

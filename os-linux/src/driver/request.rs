@@ -6,8 +6,8 @@
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
-    Atomic, CancelError, ConcealError, Flush, Found, Get, PeerError, Put, Recv, Selector, Send, ShortReceived, Stats,
-    Window,
+    AtomicRequest, CancelError, ConcealError, FlushRequest, Found, GetRequest, PeerError, PutRequest, RecvRequest,
+    Selector, SendRequest, ShortReceived, Stats, Window,
 };
 use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
@@ -95,7 +95,7 @@ impl Engine {
     /// # Errors
     /// [`RequestError::Memory`] where a segment is not in a region, [`RequestError::Submit`] where the core
     /// refuses; nothing happened then.
-    pub fn send(&mut self, now: Time, send: &Send<'_>) -> Result<OpId, RequestError> {
+    pub fn send(&mut self, now: Time, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
         if let Some(operation) = self.send_short(send) {
             return Ok(operation);
         }
@@ -104,7 +104,7 @@ impl Engine {
 
     #[cold]
     #[inline(never)]
-    fn send_whole(&mut self, now: Time, send: &Send<'_>) -> Result<OpId, RequestError> {
+    fn send_whole(&mut self, now: Time, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
         self.check(send.segments)?;
         let operation = self.core.send(now, send)?;
         self.met.insert(send.peer);
@@ -114,12 +114,12 @@ impl Engine {
     /// Sends a message that nothing is special about, if its rail has room: it is with the peer then, and
     /// complete. `None`: nothing has happened, and there may be an error to find.
     #[inline(always)]
-    pub(super) fn send_short(&mut self, send: &Send<'_>) -> Option<OpId> {
+    pub(super) fn send_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
         self.try_short(send).or_else(|| self.send_short_slowly(send))
     }
 
     #[inline(always)]
-    fn try_short(&mut self, send: &Send<'_>) -> Option<OpId> {
+    fn try_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
         // The core opens its short way for this rail only, if there is one.
         let rail = self.rails.shm.as_mut()?;
         let (from, len) = sole_piece(&self.memory, send.segments)?;
@@ -137,7 +137,7 @@ impl Engine {
     /// not known by its type: simulated shared memory.
     #[cold]
     #[inline(never)]
-    fn send_short_slowly(&mut self, send: &Send<'_>) -> Option<OpId> {
+    fn send_short_slowly(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
         if self.quick_rails == 0 {
             return None;
         }
@@ -165,7 +165,7 @@ impl Engine {
     /// Posts a receive that nothing is special about. `None`: nothing has happened, and there may be an error
     /// to find.
     #[inline(always)]
-    pub(super) fn recv_short(&mut self, recv: &Recv<'_>) -> Option<OpId> {
+    pub(super) fn recv_short(&mut self, recv: &RecvRequest<'_>) -> Option<OpId> {
         let [seg] = recv.segments else { return None };
         self.memory.start_of(seg)?;
         self.core.recv_short(recv).or_else(|| self.recv_waiting(recv, seg))
@@ -173,7 +173,7 @@ impl Engine {
 
     /// Receives a message that arrived before this receive was posted.
     #[inline(never)]
-    fn recv_waiting(&mut self, recv: &Recv<'_>, seg: &Seg) -> Option<OpId> {
+    fn recv_waiting(&mut self, recv: &RecvRequest<'_>, seg: &Seg) -> Option<OpId> {
         let to = self.memory.start_of(seg)?;
         let ShortReceived { operation, from } = self.core.recv_waiting(recv)?;
         let len = from.len as usize;
@@ -189,7 +189,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`send`](Self::send); [`RequestError::InjectSegments`] where `send` names segments too.
-    pub fn inject(&mut self, now: Time, send: &Send<'_>, payload: &[u8]) -> Result<OpId, RequestError> {
+    pub fn inject(&mut self, now: Time, send: &SendRequest<'_>, payload: &[u8]) -> Result<OpId, RequestError> {
         if !send.segments.is_empty() {
             return Err(RequestError::InjectSegments { given: send.segments.len() });
         }
@@ -205,7 +205,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn recv(&mut self, now: Time, recv: &Recv<'_>) -> Result<OpId, RequestError> {
+    pub fn recv(&mut self, now: Time, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
         if let Some(operation) = self.recv_short(recv) {
             return Ok(operation);
         }
@@ -214,7 +214,7 @@ impl Engine {
 
     #[cold]
     #[inline(never)]
-    fn recv_whole(&mut self, now: Time, recv: &Recv<'_>) -> Result<OpId, RequestError> {
+    fn recv_whole(&mut self, now: Time, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
         self.check(recv.segments)?;
         Ok(self.core.recv(now, recv)?)
     }
@@ -234,7 +234,12 @@ impl Engine {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn recv_claimed(&mut self, now: Time, message: MessageId, recv: &Recv<'_>) -> Result<OpId, RequestError> {
+    pub fn recv_claimed(
+        &mut self,
+        now: Time,
+        message: MessageId,
+        recv: &RecvRequest<'_>,
+    ) -> Result<OpId, RequestError> {
         self.check(recv.segments)?;
         Ok(self.core.recv_claimed(now, message, recv)?)
     }
@@ -257,7 +262,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn put(&mut self, now: Time, put: &Put<'_>) -> Result<OpId, RequestError> {
+    pub fn put(&mut self, now: Time, put: &PutRequest<'_>) -> Result<OpId, RequestError> {
         self.check(put.segments)?;
         let operation = self.core.put(now, put)?;
         self.met.insert(put.to.peer);
@@ -268,7 +273,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn get(&mut self, now: Time, get: &Get<'_>) -> Result<OpId, RequestError> {
+    pub fn get(&mut self, now: Time, get: &GetRequest<'_>) -> Result<OpId, RequestError> {
         self.check(get.segments)?;
         let operation = self.core.get(now, get)?;
         self.met.insert(get.from.peer);
@@ -279,7 +284,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`RequestError::Submit`] where the core refuses.
-    pub fn atomic(&mut self, now: Time, atomic: &Atomic) -> Result<OpId, RequestError> {
+    pub fn atomic(&mut self, now: Time, atomic: &AtomicRequest) -> Result<OpId, RequestError> {
         let operation = self.core.atomic(now, atomic)?;
         self.met.insert(atomic.at.peer);
         Ok(operation)
@@ -289,7 +294,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`RequestError::Submit`] where the core refuses.
-    pub fn flush(&mut self, now: Time, flush: &Flush) -> Result<OpId, RequestError> {
+    pub fn flush(&mut self, now: Time, flush: &FlushRequest) -> Result<OpId, RequestError> {
         let operation = self.core.flush(now, flush)?;
         self.met.insert(flush.peer);
         Ok(operation)

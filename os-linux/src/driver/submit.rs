@@ -2,7 +2,8 @@
 //! methods of the same names say all about them.
 
 use rerail_core::endpoint::{
-    Atomic, CancelError, ConcealError, Flush, Found, Get, PeerError, Put, Recv, Selector, Send, Stats, Window,
+    AtomicRequest, CancelError, ConcealError, FlushRequest, Found, GetRequest, PeerError, PutRequest, RecvRequest,
+    Selector, SendRequest, Stats, Window,
 };
 use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
@@ -49,6 +50,19 @@ impl Transport {
         unsafe { self.engine.adopt(start, len) }
     }
 
+    /// Takes all of this process's memory as one region: offsets in it are addresses, as
+    /// [`Seg::at_address`] makes them.
+    ///
+    /// # Errors
+    /// [`MemoryError::TooManyRegions`].
+    ///
+    /// # Safety
+    /// The promise of [`Engine::adopt`](super::Engine::adopt), for whatever a request or window names of it.
+    pub unsafe fn adopt_address_space(&mut self) -> Result<RegionId, MemoryError> {
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.engine.adopt(std::ptr::null_mut(), usize::MAX) }
+    }
+
     /// Ends what rails keep registered of memory that goes:
     /// [`Engine::invalidate`](super::Engine::invalidate).
     ///
@@ -62,7 +76,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn send(&mut self, send: &Send<'_>) -> Result<OpId, RequestError> {
+    pub fn send(&mut self, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
         if let Some(operation) = self.engine.send_short(send) {
             return Ok(operation);
         }
@@ -76,7 +90,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn inject(&mut self, send: &Send<'_>, payload: &[u8]) -> Result<OpId, RequestError> {
+    pub fn inject(&mut self, send: &SendRequest<'_>, payload: &[u8]) -> Result<OpId, RequestError> {
         let now = now();
         let operation = self.engine.inject(now, send, payload)?;
         self.submitted(now, send.peer);
@@ -87,7 +101,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn recv(&mut self, recv: &Recv<'_>) -> Result<OpId, RequestError> {
+    pub fn recv(&mut self, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
         if let Some(operation) = self.engine.recv_short(recv) {
             return Ok(operation);
         }
@@ -111,7 +125,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn recv_claimed(&mut self, message: MessageId, recv: &Recv<'_>) -> Result<OpId, RequestError> {
+    pub fn recv_claimed(&mut self, message: MessageId, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
         self.pace.force();
         self.engine.recv_claimed(now(), message, recv)
     }
@@ -129,7 +143,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn put(&mut self, put: &Put<'_>) -> Result<OpId, RequestError> {
+    pub fn put(&mut self, put: &PutRequest<'_>) -> Result<OpId, RequestError> {
         let now = now();
         let operation = self.engine.put(now, put)?;
         self.submitted(now, put.to.peer);
@@ -140,7 +154,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn get(&mut self, get: &Get<'_>) -> Result<OpId, RequestError> {
+    pub fn get(&mut self, get: &GetRequest<'_>) -> Result<OpId, RequestError> {
         let now = now();
         let operation = self.engine.get(now, get)?;
         self.submitted(now, get.from.peer);
@@ -151,7 +165,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn atomic(&mut self, atomic: &Atomic) -> Result<OpId, RequestError> {
+    pub fn atomic(&mut self, atomic: &AtomicRequest) -> Result<OpId, RequestError> {
         let now = now();
         let operation = self.engine.atomic(now, atomic)?;
         self.submitted(now, atomic.at.peer);
@@ -163,7 +177,7 @@ impl Transport {
     ///
     /// # Errors
     /// As there.
-    pub fn flush(&mut self, flush: &Flush) -> Result<OpId, RequestError> {
+    pub fn flush(&mut self, flush: &FlushRequest) -> Result<OpId, RequestError> {
         self.pace.force();
         self.engine.flush(now(), flush)
     }

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Completion, Event, Loss, OpError, Recv, Selector, Send, TagMatch};
+use rerail_core::endpoint::{Completion, Event, Loss, OpError, RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_linux::auth::JobKey;
@@ -41,7 +41,7 @@ const HANG: Duration = Duration::from_secs(300);
 fn opening(rank: u32, fabric: &str) -> Opening {
     let me = PeerId(rank);
     let key = || JobKey::new([5; 32]);
-    let tcp = |index: u8| -> Box<dyn Rail> {
+    let tcp = |index: u8| -> Box<dyn Rail + Send> {
         // Small buffers are soon full, and their connection is soon given up by the system.
         let buffer = Some(64 * 1024);
         let options = TcpOptions {
@@ -52,7 +52,7 @@ fn opening(rank: u32, fabric: &str) -> Opening {
         };
         Box::new(TcpRail::open(options, key(), 11, me).unwrap())
     };
-    let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(me))];
+    let mut rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(me))];
     match fabric {
         "shm" => rails.push(Box::new(ShmRail::open(ShmOptions::new(RANKS), key(), 11, me).unwrap())),
         _ => rails.extend([tcp(0), tcp(1)]),
@@ -123,7 +123,7 @@ impl Rank {
         for peer in (0..RANKS).filter(|&peer| peer != me) {
             (0..WINDOW).for_each(|slot| rank.post(peer, slot));
             let from = Selector { source: Some(PeerId(peer)), tag: TagMatch::Tagged { tag: END, ignore: 0 } };
-            let recv = Recv { from, cookie: Cookie(ENDED | u64::from(peer) << 32), ..Recv::default() };
+            let recv = RecvRequest { cookie: Cookie(ENDED | u64::from(peer) << 32), ..RecvRequest::new(from, &[]) };
             rank.transport.recv(&recv).unwrap();
         }
         rank
@@ -136,7 +136,7 @@ impl Rank {
         talk.posted += 1;
         let segments = [Seg::new(talk.into[slot as usize], 0, SIZE_MAX)];
         let cookie = Cookie(RECV | u64::from(peer) << 32 | slot);
-        self.transport.recv(&Recv { from, segments: &segments, cookie, ..Recv::default() }).unwrap();
+        self.transport.recv(&RecvRequest { cookie, ..RecvRequest::new(from, &segments) }).unwrap();
     }
 
     /// Messages that came from a peer.
@@ -174,14 +174,16 @@ impl Rank {
                 let segments = [Seg::new(region, 0, size(number))];
                 let cookie = Cookie(SEND | u64::from(peer) << 32 | slot);
                 let (tag, immediate, peer) = (Some(DATA), Some(number), PeerId(peer));
-                let send = Send { peer, tag, immediate, segments: &segments, cookie, ..Send::default() };
+                let send = SendRequest { tag, immediate, cookie, ..SendRequest::new(peer, &segments) };
                 // A peer that is lost this moment is told of by an event.
                 let _ = self.transport.send(&send);
             } else if self.is_ending && !talk.has_ended && talk.busy.iter().all(|busy| !busy) {
                 talk.has_ended = true;
                 let cookie = Cookie(ENDING | u64::from(peer) << 32);
                 let (tag, immediate, peer) = (Some(END), Some(number), PeerId(peer));
-                self.transport.inject(&Send { peer, tag, immediate, cookie, ..Send::default() }, &[]).unwrap();
+                self.transport
+                    .inject(&SendRequest { tag, immediate, cookie, ..SendRequest::new(peer, &[]) }, &[])
+                    .unwrap();
             }
         }
         self.transport.progress();

@@ -5,14 +5,19 @@ use std::os::fd::BorrowedFd;
 
 use super::{
     Access, AddressVector, AhId, AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Kind, Limits,
-    ModifyError, Mr, MrId, PdId, PollError, PostError, Qp, QpChange, QpId, QpInfo, QpInit, RecvRequest, RegisterError,
-    SendRequest, Srq, SrqId, SrqInit, XrcdFile, XrcdId,
+    ModifyError, Mr, MrId, PdId, PollError, PostError, Qp, QpChange, QpId, QpInfo, QpInit, RecvWr, RegisterError,
+    SendWr, Srq, SrqId, SrqInit, XrcdFile, XrcdId,
 };
 use crate::{Gid, GidEntry, Moderation, Offers, Port};
 
 /// An open device: its verbs (InfiniBand specification, chapter 11). Dropping it destroys all that was made
 /// with it.
 pub trait Device {
+    /// What opens the device again after it has broken: a boxed function, which can be sent to another thread
+    /// where the device can.
+    type Opener: FnMut() -> Result<Self, CreateError>
+    where
+        Self: Sized;
     /// Its name, for people.
     fn name(&self) -> &str;
     /// What it can do.
@@ -106,7 +111,7 @@ pub trait Device {
     /// Destroys it; nothing may use it any more.
     fn destroy_srq(&mut self, srq: SrqId) -> Result<(), DestroyError>;
     /// Posts receives to a shared queue.
-    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError>;
+    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvWr<'_>]) -> Result<(), PostError>;
 
     /// Opens an XRC domain.
     fn open_xrcd(&mut self, file: XrcdFile) -> Result<XrcdId, CreateError>;
@@ -126,9 +131,9 @@ pub trait Device {
     /// none.
     fn destroy_qp(&mut self, qp: QpId) -> Result<(), DestroyError>;
     /// Posts sends, in order, with one doorbell.
-    fn post_send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError>;
+    fn post_send(&mut self, qp: QpId, requests: &[SendWr<'_>]) -> Result<(), PostError>;
     /// Posts receives, in order.
-    fn post_recv(&mut self, qp: QpId, requests: &[RecvRequest<'_>]) -> Result<(), PostError>;
+    fn post_recv(&mut self, qp: QpId, requests: &[RecvWr<'_>]) -> Result<(), PostError>;
 
     /// Makes an address handle, for datagrams.
     fn create_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError>;

@@ -42,4 +42,4 @@ pub use object::{
 pub use qp::{AddressVector, Attr, Attrs, GlobalRoute, QpCaps, QpChange, QpInfo, QpInit, QpKind, QpState};
 pub use qp::{ack_timeout_ns, rnr_timer_ns};
 pub use transition::{TransitionError, check_transition, demanded, optional};
-pub use work::{Completion, CompletionKind, Datagram, Payload, RecvRequest, Remote, SendOp, SendRequest, Sge, Status};
+pub use work::{Completion, CompletionKind, Datagram, Payload, RecvWr, Remote, SendOp, SendWr, Sge, Status};

@@ -145,7 +145,7 @@ pub enum Payload<'a> {
 
 /// A request for the send queue.
 #[derive(Clone, Copy, Debug)]
-pub struct SendRequest<'a> {
+pub struct SendWr<'a> {
     /// Comes back in the completion.
     pub id: u64,
     /// What to do.
@@ -164,25 +164,16 @@ pub struct SendRequest<'a> {
     pub srq_number: Option<u32>,
 }
 
-impl<'a> SendRequest<'a> {
+impl<'a> SendWr<'a> {
     /// A signaled request without flags.
     pub const fn new(id: u64, op: SendOp, payload: Payload<'a>) -> Self {
-        SendRequest {
-            id,
-            op,
-            payload,
-            signaled: true,
-            solicited: false,
-            fence: false,
-            datagram: None,
-            srq_number: None,
-        }
+        SendWr { id, op, payload, signaled: true, solicited: false, fence: false, datagram: None, srq_number: None }
     }
 }
 
 /// A request for a receive queue.
 #[derive(Clone, Copy, Debug)]
-pub struct RecvRequest<'a> {
+pub struct RecvWr<'a> {
     /// Comes back in the completion.
     pub id: u64,
     /// Where the message goes. A datagram is preceded by 40 bytes for its global route header.

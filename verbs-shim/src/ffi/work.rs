@@ -13,7 +13,7 @@ use std::ptr::null_mut;
 use rdma_core_sys::*;
 
 use super::objects::{Ah, Cq, Qp, Srq};
-use crate::contract::{Completion, CompletionKind, Payload, RecvRequest, SendOp, SendRequest, Sge, Status};
+use crate::contract::{Completion, CompletionKind, Payload, RecvWr, SendOp, SendWr, Sge, Status};
 
 /// Requests that go with one doorbell; completions that are taken with one call.
 const BATCH: usize = 64;
@@ -36,6 +36,10 @@ pub(crate) struct Scratch {
     completions: Box<[ibv_wc; BATCH]>,
     pieces: Box<[ibv_sge; PIECES]>,
 }
+
+// SAFETY: its pointers lead into it or to objects of the device that holds it, which belong to no thread, and
+// nobody follows them between calls.
+unsafe impl Send for Scratch {}
 
 /// Posting stopped: how many requests were taken, and the error number.
 pub(crate) type Stopped = (usize, c_int);
@@ -72,8 +76,8 @@ impl Scratch {
     pub(crate) fn post_send<'h>(
         &mut self,
         qp: &Qp,
-        requests: &[SendRequest<'_>],
-        handle: impl Fn(&SendRequest<'_>) -> Option<&'h Ah>,
+        requests: &[SendWr<'_>],
+        handle: impl Fn(&SendWr<'_>) -> Option<&'h Ah>,
     ) -> Result<(), Stopped> {
         if let [request] = requests
             && !matches!(request.payload, Payload::Inline(inline) if inline.len() > PIECES)
@@ -118,7 +122,7 @@ impl Scratch {
     }
 
     /// Request number `at` of the batch.
-    fn fill_send(&mut self, at: usize, pieces: usize, request: &SendRequest<'_>, handle: Option<&Ah>) {
+    fn fill_send(&mut self, at: usize, pieces: usize, request: &SendWr<'_>, handle: Option<&Ah>) {
         let wr = &mut self.sends[at];
         let mut flags = 0;
         let mut flag = |on: bool, bit| flags |= if on { bit } else { 0 };
@@ -186,7 +190,7 @@ impl Scratch {
     }
 
     /// Posts receives to a queue pair.
-    pub(crate) fn post_recv(&mut self, qp: &Qp, requests: &[RecvRequest<'_>]) -> Result<(), Stopped> {
+    pub(crate) fn post_recv(&mut self, qp: &Qp, requests: &[RecvWr<'_>]) -> Result<(), Stopped> {
         self.receive(requests, |first, bad| {
             // SAFETY: the queue pair is live; a list of whole requests.
             unsafe { ibv_post_recv(qp.0.as_ptr(), first, bad) }
@@ -194,7 +198,7 @@ impl Scratch {
     }
 
     /// Posts receives to a shared queue.
-    pub(crate) fn post_srq_recv(&mut self, srq: &Srq, requests: &[RecvRequest<'_>]) -> Result<(), Stopped> {
+    pub(crate) fn post_srq_recv(&mut self, srq: &Srq, requests: &[RecvWr<'_>]) -> Result<(), Stopped> {
         self.receive(requests, |first, bad| {
             // SAFETY: the shared queue is live; a list of whole requests.
             unsafe { ibv_post_srq_recv(srq.0.as_ptr(), first, bad) }
@@ -203,7 +207,7 @@ impl Scratch {
 
     fn receive(
         &mut self,
-        requests: &[RecvRequest<'_>],
+        requests: &[RecvWr<'_>],
         post: impl Fn(*mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> c_int,
     ) -> Result<(), Stopped> {
         for (batch, chunk) in requests.chunks(BATCH).enumerate() {

@@ -11,6 +11,8 @@ use crate::contract::*;
 use crate::{Gid, GidEntry, Moderation, Offers, Port};
 
 impl Device for IbDevice {
+    type Opener = Box<dyn FnMut() -> Result<Self, CreateError> + Send>;
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -166,7 +168,7 @@ impl Device for IbDevice {
         self.end_srq(srq)
     }
 
-    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.receive_shared(srq, requests)
     }
 
@@ -202,11 +204,11 @@ impl Device for IbDevice {
     }
 
     #[inline]
-    fn post_send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+    fn post_send(&mut self, qp: QpId, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         self.send(qp, requests)
     }
 
-    fn post_recv(&mut self, qp: QpId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    fn post_recv(&mut self, qp: QpId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.receive(qp, requests)
     }
 

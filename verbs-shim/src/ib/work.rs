@@ -6,13 +6,13 @@
 use super::queue_pairs::depths;
 use super::{IbDevice, QpEntry, means_gone, unknown_ah};
 use crate::contract::{
-    Completion, CqId, Kind, Payload, PollError, PostError, PostReason, QpCaps, QpId, QpKind, QpState, RecvRequest,
-    SendOp, SendRequest, SrqId, Status,
+    Completion, CqId, Kind, Payload, PollError, PostError, PostReason, QpCaps, QpId, QpKind, QpState, RecvWr, SendOp,
+    SendWr, SrqId, Status,
 };
 use crate::ffi::Scratch;
 
 impl IbDevice {
-    pub(super) fn send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+    pub(super) fn send(&mut self, qp: QpId, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         if requests.is_empty() {
             return Ok(());
         }
@@ -32,7 +32,7 @@ impl IbDevice {
         }
         let good = &requests[..bad.as_ref().map_or(requests.len(), |(index, _)| *index)];
         let ahs = &self.ahs;
-        let handle = |request: &SendRequest<'_>| Some(&ahs.get(request.datagram?.handle.0)?.0);
+        let handle = |request: &SendWr<'_>| Some(&ahs.get(request.datagram?.handle.0)?.0);
         if let Err((index, error)) = self.scratch.post_send(&entry.raw, good, handle) {
             return at(index, refused(error, || depths(&self.handle, entry).0));
         }
@@ -40,7 +40,7 @@ impl IbDevice {
     }
 
     /// What is wrong with a send; the order is the contract's: what can't be, state, sizes, handle.
-    fn wrong_send(&self, entry: &QpEntry, request: &SendRequest<'_>) -> Option<PostReason> {
+    fn wrong_send(&self, entry: &QpEntry, request: &SendWr<'_>) -> Option<PostReason> {
         match entry.kind {
             QpKind::XrcTarget => return Some(PostReason::Operation { why: "an XRC target sends nothing" }),
             QpKind::Ud if !matches!(request.op, SendOp::Send { .. }) => {
@@ -81,7 +81,7 @@ impl IbDevice {
         (entry.kind == QpKind::Ud && self.ahs.get(handle.0).is_none()).then(|| unknown_ah(handle))
     }
 
-    pub(super) fn receive(&mut self, qp: QpId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    pub(super) fn receive(&mut self, qp: QpId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         if requests.is_empty() {
             return Ok(());
         }
@@ -103,7 +103,7 @@ impl IbDevice {
         list(requests, recv_sges, depth, |good| self.scratch.post_recv(&entry.raw, good))
     }
 
-    pub(super) fn receive_shared(&mut self, srq: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    pub(super) fn receive_shared(&mut self, srq: SrqId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         if requests.is_empty() {
             return Ok(());
         }
@@ -164,10 +164,10 @@ impl IbDevice {
 
 /// Posts a list of receives up to the first that has too many pieces.
 fn list(
-    requests: &[RecvRequest<'_>],
+    requests: &[RecvWr<'_>],
     sges: u32,
     depth: impl FnOnce() -> u32,
-    post: impl FnOnce(&[RecvRequest<'_>]) -> Result<(), (usize, i32)>,
+    post: impl FnOnce(&[RecvWr<'_>]) -> Result<(), (usize, i32)>,
 ) -> Result<(), PostError> {
     let bad = requests.iter().position(|request| request.sges.len() > sges as usize);
     if let Err((index, error)) = post(&requests[..bad.unwrap_or(requests.len())]) {

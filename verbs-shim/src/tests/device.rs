@@ -187,10 +187,10 @@ fn a_list_goes_with_one_doorbell_up_to_the_first_bad_request() {
     let write = SendOp::Write { to: Remote { address: 0x2000, rkey: 5 }, immediate: None };
     let words: [&[u8]; 2] = [b"in", b"line"];
     let good = [
-        SendRequest::new(1, send, Payload::Memory(&sge)),
-        SendRequest { signaled: false, solicited: true, ..SendRequest::new(2, write, Payload::Inline(&words)) },
+        SendWr::new(1, send, Payload::Memory(&sge)),
+        SendWr { signaled: false, solicited: true, ..SendWr::new(2, write, Payload::Inline(&words)) },
     ];
-    let list = [good[0], good[1], SendRequest::new(3, send, Payload::Memory(&three)), good[0]];
+    let list = [good[0], good[1], SendWr::new(3, send, Payload::Memory(&three)), good[0]];
     let error = PostError { index: 2, why: PostReason::Sges { given: 3, max: 2 } };
     // Its sizes are those asked for; the depth is what the device has rounded it up to.
     assert_eq!(device.query_qp(qp).unwrap().caps.send_depth, 31);
@@ -207,8 +207,8 @@ fn a_list_goes_with_one_doorbell_up_to_the_first_bad_request() {
 #[test]
 fn long_lists_go_in_batches_and_a_refusal_names_its_place() {
     let (mut device, _, _, qp) = with_qp(QpState::Rts);
-    let list: Vec<SendRequest<'_>> =
-        (0..150).map(|id| SendRequest::new(id, SendOp::Send { immediate: None }, Payload::Memory(&[]))).collect();
+    let list: Vec<SendWr<'_>> =
+        (0..150).map(|id| SendWr::new(id, SendOp::Send { immediate: None }, Payload::Memory(&[]))).collect();
     device.post_send(qp, &list).unwrap();
     let seen = script(|script| std::mem::take(&mut script.sends));
     assert!(seen.iter().map(|seen| seen.id).eq(0..150));
@@ -221,7 +221,7 @@ fn long_lists_go_in_batches_and_a_refusal_names_its_place() {
         script(|script| script.refuse_post = Some((100, errno)));
         assert_eq!(device.post_send(qp, &list), Err(PostError { index: 100, why }));
     }
-    let receives: Vec<RecvRequest<'_>> = (0..150).map(|id| RecvRequest { id, sges: &[] }).collect();
+    let receives: Vec<RecvWr<'_>> = (0..150).map(|id| RecvWr { id, sges: &[] }).collect();
     let error = PostError { index: 100, why: PostReason::Full { depth: 16 } };
     script(|script| script.refuse_post = Some((100, libc::ENOMEM)));
     assert_eq!(device.post_recv(qp, &receives), Err(error));
@@ -231,10 +231,10 @@ fn long_lists_go_in_batches_and_a_refusal_names_its_place() {
 #[test]
 fn a_state_that_takes_nothing_is_told_without_the_library() {
     let (mut device, _, _, qp) = with_qp(QpState::Reset);
-    let request = SendRequest::new(1, SendOp::Send { immediate: None }, Payload::Memory(&[]));
+    let request = SendWr::new(1, SendOp::Send { immediate: None }, Payload::Memory(&[]));
     let error = PostError { index: 0, why: PostReason::State { state: QpState::Reset } };
     assert_eq!(device.post_send(qp, &[request]), Err(error.clone()));
-    assert_eq!(device.post_recv(qp, &[RecvRequest { id: 1, sges: &[] }]), Err(error));
+    assert_eq!(device.post_recv(qp, &[RecvWr { id: 1, sges: &[] }]), Err(error));
     assert_eq!(script(|script| (script.doorbells, script.receives.len())), (0, 0));
 }
 
@@ -298,7 +298,7 @@ fn events_name_their_objects_and_are_acknowledged() {
     // From now on nothing can be had.
     assert_eq!(device.alloc_pd(), Err(CreateError::DeviceGone));
     assert_eq!(device.query_qp(qp), Err(ModifyError::DeviceGone));
-    let request = SendRequest::new(1, SendOp::Send { immediate: None }, Payload::Memory(&[]));
+    let request = SendWr::new(1, SendOp::Send { immediate: None }, Payload::Memory(&[]));
     assert_eq!(device.post_send(qp, &[request]), Err(PostError { index: 0, why: PostReason::DeviceGone }));
     // Events of queues that are no more are passed over; what was read is acknowledged before the queue goes.
     assert_eq!((device.cq_event(), device.cq_event(), device.cq_event()), (Some(cq), Some(cq), None));

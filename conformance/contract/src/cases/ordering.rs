@@ -1,6 +1,6 @@
 //! The order of things: on a queue pair everything is in order, and so is what its end leaves behind.
 
-use rerail_verbs::contract::{CompletionKind, QpChange, QpState, SendRequest, Status};
+use rerail_verbs::contract::{CompletionKind, QpChange, QpState, SendWr, Status};
 
 use super::{Case, case};
 use crate::bed::queue::{Spec, Terms};
@@ -85,7 +85,7 @@ fn fence(bed: &mut Bed<'_>) -> Check {
     bed.recv(b, 1, &[into.all()])?;
     // What is sent is what the read before it has fetched.
     let all = [near.all()];
-    let fenced = SendRequest { fence: true, ..send(2, &all) };
+    let fenced = SendWr { fence: true, ..send(2, &all) };
     bed.try_post(a, &[read(1, &all, far.remote(0)), fenced])?;
     bed.sent(a, 1)?;
     bed.sent(a, 2)?;
@@ -124,7 +124,7 @@ fn flush_tells_unsignaled(bed: &mut Bed<'_>) -> Check {
     let [a, _] = bed.rc()?;
     bed.device(End::A).modify_qp(a.id, &QpChange::to(QpState::Sqd))?;
     for id in 0..6 {
-        bed.post(a, SendRequest { signaled: id % 2 == 0, ..send(id, &[]) })?;
+        bed.post(a, SendWr { signaled: id % 2 == 0, ..send(id, &[]) })?;
     }
     bed.fail(a)?;
     for id in 0..6 {

@@ -162,13 +162,12 @@ fn list_up_to_the_bad_one(bed: &mut Bed<'_>) -> Check {
 }
 
 fn receive_list(bed: &mut Bed<'_>) -> Check {
-    use rerail_verbs::contract::RecvRequest;
+    use rerail_verbs::contract::RecvWr;
     let [a, b] = bed.rc()?;
     let max = bed.query(b)?.caps.recv_sges;
     let (from, into) = (bed.filled(End::A, &[8; 4])?, bed.region(End::B, 64)?);
     let (good, bad) = ([into.all()], vec![into.part(0, 1); max as usize + 1]);
-    let list =
-        [RecvRequest { id: 1, sges: &good }, RecvRequest { id: 2, sges: &bad }, RecvRequest { id: 3, sges: &good }];
+    let list = [RecvWr { id: 1, sges: &good }, RecvWr { id: 2, sges: &bad }, RecvWr { id: 3, sges: &good }];
     let result = bed.device(End::B).post_recv(b.id, &list);
     refuses("a list with a bad second request", result, "index 1: Sges", |error| {
         error.index == 1 && error.why == PostReason::Sges { given: max as usize + 1, max }
@@ -199,7 +198,7 @@ fn ud_only_sends(bed: &mut Bed<'_>) -> Check {
     let to = datagram(0, &[], handle, b).datagram;
     let sges = [near.all()];
     for request in [write(1, &sges, far.remote(0)), read(2, &sges, far.remote(0))] {
-        let request = rerail_verbs::contract::SendRequest { datagram: to, ..request };
+        let request = rerail_verbs::contract::SendWr { datagram: to, ..request };
         refuses(format!("{:?} over UD", request.op), bed.try_post(a, &[request]), "Operation", |error| {
             matches!(error.why, PostReason::Operation { .. })
         })?;

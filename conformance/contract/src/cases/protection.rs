@@ -5,7 +5,7 @@
 //! 11.6.3).
 
 use rerail_verbs::contract::{
-    Access, AsyncEvent, DestroyError, Kind, PdId, QpState, RegisterError, Remote, SendRequest, Status,
+    Access, AsyncEvent, DestroyError, Kind, PdId, QpState, RegisterError, Remote, SendWr, Status,
 };
 
 use super::{Case, case, case_if};
@@ -252,7 +252,7 @@ impl Right {
     }
 
     /// A request that needs it.
-    fn request<'a>(self, sges: &'a [rerail_verbs::contract::Sge], at: Remote) -> SendRequest<'a> {
+    fn request<'a>(self, sges: &'a [rerail_verbs::contract::Sge], at: Remote) -> SendWr<'a> {
         match self {
             Right::Write => write(1, sges, at),
             Right::Read => read(1, sges, at),

@@ -1,7 +1,7 @@
 //! Which completions are made, what inline means, and who is told.
 
 use rerail_verbs::Moderation;
-use rerail_verbs::contract::{PostReason, SendRequest, Status};
+use rerail_verbs::contract::{PostReason, SendWr, Status};
 
 use super::{Case, case, case_if};
 use crate::bed::Bed;
@@ -124,7 +124,7 @@ fn inline_write(bed: &mut Bed<'_>) -> Check {
     let into = bed.region(End::B, 16)?;
     let request = send_inline(1, &[b"written"]);
     let op = write(0, &[], into.remote(3)).op;
-    bed.post(a, SendRequest { op, ..request })?;
+    bed.post(a, SendWr { op, ..request })?;
     bed.sent(a, 1)?;
     same_bytes("memory", &bed.read(&into, 3, 7), b"written")
 }
@@ -194,7 +194,7 @@ fn solicited_only(bed: &mut Bed<'_>) -> Check {
     bed.post(a, send(1, &[]))?;
     bed.received(b, 1, 0)?;
     bed.not_notified(End::B)?;
-    bed.post(a, SendRequest { solicited: true, ..send(2, &[]) })?;
+    bed.post(a, SendWr { solicited: true, ..send(2, &[]) })?;
     bed.notified(End::B, cq)?;
     bed.received(b, 2, 0).map(drop)
 }

@@ -1,8 +1,6 @@
 //! Shared receive queues.
 
-use rerail_verbs::contract::{
-    AsyncEvent, DestroyError, Kind, ModifyError, PostReason, QpState, RecvRequest, SrqId, Status,
-};
+use rerail_verbs::contract::{AsyncEvent, DestroyError, Kind, ModifyError, PostReason, QpState, RecvWr, SrqId, Status};
 
 use super::{Case, case_if};
 use crate::bed::queue::{Queue, Spec, Terms};
@@ -111,7 +109,7 @@ fn full(bed: &mut Bed<'_>) -> Check {
     let most = u64::from(bed.limits(End::B).srq_depth);
     let mut taken = 0;
     let error = loop {
-        match bed.device(End::B).post_srq_recv(srq, &[RecvRequest { id: taken, sges: &[] }]) {
+        match bed.device(End::B).post_srq_recv(srq, &[RecvWr { id: taken, sges: &[] }]) {
             Ok(()) if taken <= most => taken += 1,
             Ok(()) => {
                 return Err(crate::failure::wrong("receives in a shared queue", format!("{most} at most"), taken));
@@ -134,7 +132,7 @@ fn pieces(bed: &mut Bed<'_>) -> Check {
     let over = bed.limits(End::B).sges as usize + 1;
     let into = bed.region(End::B, 8)?;
     let list = vec![into.part(0, 1); over];
-    let result = bed.device(End::B).post_srq_recv(srq, &[RecvRequest { id: 1, sges: &list }]);
+    let result = bed.device(End::B).post_srq_recv(srq, &[RecvWr { id: 1, sges: &list }]);
     refuses(
         "too many pieces",
         result,

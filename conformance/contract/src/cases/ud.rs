@@ -1,6 +1,6 @@
 //! Datagrams: they may be lost, and nothing breaks when they are.
 
-use rerail_verbs::contract::{Completion, Datagram, GlobalRoute, PostReason, QpState, SendRequest, Status};
+use rerail_verbs::contract::{Completion, Datagram, GlobalRoute, PostReason, QpState, SendWr, Status};
 
 use super::{Case, case, case_if};
 use crate::bed::queue::{QKEY, Queue, Spec};
@@ -70,7 +70,7 @@ fn immediate(bed: &mut Bed<'_>) -> Check {
     let handle = bed.handle(End::A, End::B)?;
     bed.recv(b, 1, &[into.all()])?;
     let to = datagram(0, &[], handle, b).datagram;
-    bed.post(a, SendRequest { datagram: to, ..send_imm(2, &[from.all()], 0xfeed_beef) })?;
+    bed.post(a, SendWr { datagram: to, ..send_imm(2, &[from.all()], 0xfeed_beef) })?;
     bed.sent(a, 2)?;
     same("immediate data", bed.received(b, 1, HEADER + 8)?.immediate, Some(0xfeed_beef))
 }
@@ -100,7 +100,7 @@ fn answer(bed: &mut Bed<'_>) -> Check {
     let (back, handle) = (bed.region(End::A, HEADER + 8)?, bed.handle(End::B, End::A)?);
     bed.recv(a, 2, &[back.all()])?;
     let to = Some(Datagram { handle, qp: asked.source_qp, qkey: QKEY });
-    bed.post(b, SendRequest { datagram: to, ..send(3, &[into.part(HEADER, 8)]) })?;
+    bed.post(b, SendWr { datagram: to, ..send(3, &[into.part(HEADER, 8)]) })?;
     bed.sent(b, 3)?;
     bed.received(a, 2, HEADER + 8)?;
     same_bytes("answer", &bed.read(&back, HEADER, 8), &pattern(1, 8))
@@ -154,7 +154,7 @@ fn wrong_key(bed: &mut Bed<'_>) -> Check {
     one_lost(bed, |bed, a, b, from| {
         let handle = bed.handle(End::A, End::B)?;
         let to = Some(Datagram { handle, qp: b.number, qkey: QKEY + 1 });
-        bed.post(a, SendRequest { datagram: to, ..send(2, &[from.all()]) })?;
+        bed.post(a, SendWr { datagram: to, ..send(2, &[from.all()]) })?;
         bed.sent(a, 2).map(drop)
     })
 }
@@ -164,7 +164,7 @@ fn own_key(bed: &mut Bed<'_>) -> Check {
     let handle = bed.handle(End::A, End::B)?;
     bed.recv(b, 1, &[into.all()])?;
     let to = Some(Datagram { handle, qp: b.number, qkey: 0x8000_0000 });
-    bed.post(a, SendRequest { datagram: to, ..send(2, &[from.all()]) })?;
+    bed.post(a, SendWr { datagram: to, ..send(2, &[from.all()]) })?;
     bed.sent(a, 2)?;
     bed.received(b, 1, HEADER + 8).map(drop)
 }

@@ -123,7 +123,7 @@ impl<D: Device> Flawed<D> {
         Some(it)
     }
 
-    fn send<'a>(&mut self, request: &SendRequest<'a>, shorter: &'a mut Vec<Sge>) -> SendRequest<'a> {
+    fn send<'a>(&mut self, request: &SendWr<'a>, shorter: &'a mut Vec<Sge>) -> SendWr<'a> {
         let mut request = *request;
         if !request.signaled {
             self.silent.push(request.id);
@@ -158,6 +158,8 @@ impl<D: Device> Flawed<D> {
 }
 
 impl<D: Device> Device for Flawed<D> {
+    type Opener = Box<dyn FnMut() -> Result<Self, CreateError>>;
+
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -303,7 +305,7 @@ impl<D: Device> Device for Flawed<D> {
         self.destroyed(result)
     }
 
-    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.inner.post_srq_recv(srq, requests)
     }
 
@@ -372,7 +374,7 @@ impl<D: Device> Device for Flawed<D> {
         self.destroyed(result)
     }
 
-    fn post_send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+    fn post_send(&mut self, qp: QpId, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         for (index, request) in requests.iter().enumerate() {
             let mut shorter = Vec::new();
             let request = self.send(request, &mut shorter);
@@ -388,7 +390,7 @@ impl<D: Device> Device for Flawed<D> {
         Ok(())
     }
 
-    fn post_recv(&mut self, qp: QpId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    fn post_recv(&mut self, qp: QpId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         match self.inner.post_recv(qp, requests) {
             Err(PostError { why: PostReason::State { .. }, .. }) if self.has(Flaw::PostsInAnyState) => Ok(()),
             result => result,

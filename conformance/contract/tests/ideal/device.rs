@@ -94,7 +94,7 @@ impl Ideal {
         self.number(qp).map_err(|_| PostReason::Unknown { what: Kind::Qp, name: qp.0 })
     }
 
-    fn one_send(&self, name: QpId, request: &SendRequest<'_>) -> Result<(), PostReason> {
+    fn one_send(&self, name: QpId, request: &SendWr<'_>) -> Result<(), PostReason> {
         let number = self.posting(name)?;
         let mut world = self.world.borrow_mut();
         let handle = request.datagram.map(|it| (it, world.ahs.get(&it.handle.0).copied()));
@@ -154,7 +154,7 @@ impl Ideal {
         Ok(())
     }
 
-    fn one_receive(&self, name: QpId, request: &RecvRequest<'_>) -> Result<(), PostReason> {
+    fn one_receive(&self, name: QpId, request: &RecvWr<'_>) -> Result<(), PostReason> {
         let number = self.posting(name)?;
         let mut world = self.world.borrow_mut();
         let Some(qp) = world.qps.get_mut(&number) else { return Ok(()) };
@@ -199,6 +199,8 @@ impl Ideal {
 }
 
 impl Device for Ideal {
+    type Opener = Box<dyn FnMut() -> Result<Self, CreateError>>;
+
     fn name(&self) -> &str {
         "ideal"
     }
@@ -371,7 +373,7 @@ impl Device for Ideal {
         Ok(())
     }
 
-    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         let mut world = self.world.borrow_mut();
         for (index, request) in requests.iter().enumerate() {
             let refuse = |why| Err(PostError { index, why });
@@ -530,14 +532,14 @@ impl Device for Ideal {
         Ok(())
     }
 
-    fn post_send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+    fn post_send(&mut self, qp: QpId, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         for (index, request) in requests.iter().enumerate() {
             self.one_send(qp, request).map_err(|why| PostError { index, why })?;
         }
         Ok(())
     }
 
-    fn post_recv(&mut self, qp: QpId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    fn post_recv(&mut self, qp: QpId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         for (index, request) in requests.iter().enumerate() {
             self.one_receive(qp, request).map_err(|why| PostError { index, why })?;
         }

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Endpoint, RailEvent, RailFault, Send};
+use rerail_core::endpoint::{Endpoint, RailEvent, RailFault, SendRequest};
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::rail::RailFacts;
 use rerail_core::store::arena::REGION_ALIGN;
@@ -60,7 +60,7 @@ fn main() {
 
     let (peer, rail) = (PeerId(3), RailId(0));
     endpoint.add_peer(peer, 1).expect("rank 3 of 4 may be added");
-    endpoint.send(now, &Send { peer, ..Send::default() }).expect("an empty message can be sent");
+    endpoint.send(now, &SendRequest::new(peer, &[])).expect("an empty message can be sent");
     poll(&mut endpoint, now);
     endpoint.handle_rail_event(now, RailEvent::Up { peer, rail });
     poll(&mut endpoint, now);

@@ -218,7 +218,7 @@ fn truncation_is_told_with_both_lengths() {
 /// them; the bytes `written` are somebody's.
 fn taken_back(failed: usize, written: &[usize]) -> Verdict {
     let mut story = Story::new(3);
-    let from = rerail_core::endpoint::Selector::default();
+    let from = rerail_core::endpoint::Selector::ANY_UNTAGGED;
     let multi = story.multi(2, from, 64, 1);
     let (lost, cut) = (story.send_at(0, 2, None, 16, Level::Placed).1, story.send_at(0, 2, None, 8, Level::Placed).1);
     let (name, sent) = story.send_at(1, 2, None, 8, Level::Reusable);

@@ -2,8 +2,8 @@
 
 use rerail_verbs::contract::{
     Access, AddressVector, AhId, AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Device, Kind, Limits,
-    ModifyError, Mr, MrId, PdId, PollError, PostError, PostReason, Qp, QpChange, QpId, QpInfo, QpInit, RecvRequest,
-    RegisterError, SendRequest, Srq, SrqId, SrqInit, XrcdFile, XrcdId,
+    ModifyError, Mr, MrId, PdId, PollError, PostError, PostReason, Qp, QpChange, QpId, QpInfo, QpInit, RecvWr,
+    RegisterError, SendWr, Srq, SrqId, SrqInit, XrcdFile, XrcdId,
 };
 use rerail_verbs::{Gid, LinkLayer, Moderation, Offers, Port, PortState};
 
@@ -128,6 +128,8 @@ fn entry<T: Copy>(table: &[T], index: u16, what: Kind) -> Result<T, CreateError>
 }
 
 impl Device for SimDevice {
+    type Opener = Box<dyn FnMut() -> Result<Self, CreateError>>;
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -243,7 +245,7 @@ impl Device for SimDevice {
         self.verb(|hca, _, context| hca.destroy_srq(context, srq))
     }
 
-    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.verb(|hca, _, context| hca.post_srq_recv(context, srq, requests))
     }
 
@@ -275,11 +277,11 @@ impl Device for SimDevice {
         self.verb(|hca, _, context| hca.destroy_qp(context, qp))
     }
 
-    fn post_send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+    fn post_send(&mut self, qp: QpId, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         self.verb(|hca, cx, context| hca.post_send(cx, context, qp, requests))
     }
 
-    fn post_recv(&mut self, qp: QpId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    fn post_recv(&mut self, qp: QpId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.verb(|hca, cx, context| hca.post_recv(cx, context, qp, requests))
     }
 

@@ -1,9 +1,7 @@
 //! Posting work requests (InfiniBand specification, 10.3.1 for what each state takes, 11.4.1;
 //! `ibv_post_send(3)`, `ibv_post_recv(3)`).
 
-use rerail_verbs::contract::{
-    Kind, Payload, PostError, PostReason, QpId, QpKind, QpState, RecvRequest, SendOp, SendRequest,
-};
+use rerail_verbs::contract::{Kind, Payload, PostError, PostReason, QpId, QpKind, QpState, RecvWr, SendOp, SendWr};
 
 use super::core::{Cx, Hca};
 use super::object::RecvWork;
@@ -15,7 +13,7 @@ impl Hca {
         cx: &mut Cx<'_>,
         context: u32,
         id: QpId,
-        requests: &[SendRequest<'_>],
+        requests: &[SendWr<'_>],
     ) -> Result<(), PostError> {
         let refuse = |index, why| Err(PostError { index, why });
         let Some(name) = self.qp_named(context, id) else {
@@ -47,12 +45,7 @@ impl Hca {
     }
 
     /// Whether a send can be taken; for a datagram, where it goes.
-    fn check_send(
-        &self,
-        context: u32,
-        name: u32,
-        request: &SendRequest<'_>,
-    ) -> Result<Option<SendDatagram>, PostReason> {
+    fn check_send(&self, context: u32, name: u32, request: &SendWr<'_>) -> Result<Option<SendDatagram>, PostReason> {
         let Some(qp) = self.qps.get(name) else {
             return Err(PostReason::Operation { why: "the queue pair is gone" });
         };
@@ -91,7 +84,7 @@ impl Hca {
     }
 
     /// What this transport and this device can't do.
-    fn check_operation(&self, qp: &Qp, request: &SendRequest<'_>) -> Result<(), &'static str> {
+    fn check_operation(&self, qp: &Qp, request: &SendWr<'_>) -> Result<(), &'static str> {
         let inline = matches!(request.payload, Payload::Inline(_));
         let atomic = matches!(request.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
         let delivers = matches!(request.op, SendOp::Send { .. } | SendOp::Write { immediate: Some(_), .. });
@@ -126,7 +119,7 @@ impl Hca {
         cx: &mut Cx<'_>,
         context: u32,
         id: QpId,
-        requests: &[RecvRequest<'_>],
+        requests: &[RecvWr<'_>],
     ) -> Result<(), PostError> {
         let refuse = |index, why| Err(PostError { index, why });
         let Some(name) = self.qp_named(context, id) else {
@@ -162,7 +155,7 @@ fn unknown_qp(id: QpId) -> PostReason {
 }
 
 /// A request as the send queue holds it: inline data are copied now.
-fn send_work(request: &SendRequest<'_>, datagram: Option<SendDatagram>) -> SendWork {
+fn send_work(request: &SendWr<'_>, datagram: Option<SendDatagram>) -> SendWork {
     let (sges, inline) = match request.payload {
         Payload::Memory(sges) => (sges.to_vec(), None),
         Payload::Inline(parts) => (Vec::new(), Some(parts.concat())),

@@ -4,8 +4,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use rerail_verbs::contract::{
-    AsyncEvent, CqId, CreateError, DestroyError, Kind, ModifyError, PdId, PostError, PostReason, RecvRequest, Srq,
-    SrqId, SrqInit, XrcdFile, XrcdId,
+    AsyncEvent, CqId, CreateError, DestroyError, Kind, ModifyError, PdId, PostError, PostReason, RecvWr, Srq, SrqId,
+    SrqInit, XrcdFile, XrcdId,
 };
 
 use super::core::{Cx, Hca, unknown};
@@ -98,7 +98,7 @@ impl Hca {
         }
     }
 
-    pub fn post_srq_recv(&mut self, context: u32, srq: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    pub fn post_srq_recv(&mut self, context: u32, srq: SrqId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         for (index, request) in requests.iter().enumerate() {
             let found = self.srqs.get_mut(srq.0).filter(|found| found.context == context);
             let why = match found {

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use rerail_core::config::Config;
 use rerail_core::endpoint::{
     Action, Arrival, Endpoint, Event, Explanation, MessageClass, Post, PostKind, PostStatus, RailEvent, RailStats,
-    Recv, Send,
+    RecvRequest, Selector, SendRequest,
 };
 use rerail_core::ids::{Cookie, PeerId, PostId, RailId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
@@ -251,8 +251,8 @@ impl<'m> Pair<'m> {
     /// A message of `bytes` from a rank to the other, which has a receive for it.
     pub fn submit(&mut self, from: usize, bytes: u64) {
         let segments = [Seg::new(RegionId(0), 0, bytes)];
-        let recv = Recv { segments: &segments, cookie: Cookie(RECEIVE), ..Recv::default() };
-        let send = Send { peer: PeerId(1 - from as u32), segments: &segments, ..Send::default() };
+        let recv = RecvRequest { cookie: Cookie(RECEIVE), ..RecvRequest::new(Selector::ANY_UNTAGGED, &segments) };
+        let send = SendRequest::new(PeerId(1 - from as u32), &segments);
         let received = self.endpoints[1 - from].recv(Time(self.now), &recv).map(|_| ());
         let sent = self.endpoints[from].send(Time(self.now), &send).map(|_| ());
         if let Err(error) = received.and(sent) {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use rerail_core::endpoint::{Completion, Done, Event, Loss, OpError, Recv, Selector, Send, TagMatch};
+use rerail_core::endpoint::{Completion, Done, Event, Loss, OpError, RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::{Nanos, Time};
@@ -62,6 +62,11 @@ pub(super) struct Message {
 }
 
 impl Message {
+    /// A request that says to whom it goes; [`send`](Plain::send) says the rest.
+    pub(super) fn request(&self) -> SendRequest<'static> {
+        SendRequest::new(PeerId(self.name.destination()), &[])
+    }
+
     fn segment(&self) -> Seg {
         Seg::new(self.region, self.offset, self.bytes)
     }
@@ -155,11 +160,10 @@ impl Common {
     }
 
     /// Sends a message.
-    pub(super) fn send(&self, cx: &mut Cx<'_>, message: &Message, cookie: u64, send: Send<'_>) -> Submitted {
+    pub(super) fn send(&self, cx: &mut Cx<'_>, message: &Message, cookie: u64, send: SendRequest<'_>) -> Submitted {
         let segments = [message.segment()];
         let peer = message.name.destination();
-        let send = Send {
-            peer: PeerId(peer),
+        let send = SendRequest {
             tag: Some(message.name.serial().into()),
             immediate: Some(message.name.to_bits()),
             segments: &segments,
@@ -176,7 +180,7 @@ impl Common {
         let peer = message.name.source();
         let tag = TagMatch::Tagged { tag: message.name.serial().into(), ignore: 0 };
         let from = Selector { source: Some(PeerId(peer)), tag };
-        let recv = Recv { from, segments: &segments, cookie: Cookie(cookie), ..Recv::default() };
+        let recv = RecvRequest { cookie: Cookie(cookie), ..RecvRequest::new(from, &segments) };
         let result = cx.engine.recv(cx.now, &recv).map(drop);
         self.submitted(cx, "receive", peer, message.name, cookie, result)
     }

@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use rerail_core::endpoint::{Completion, Event, Level, Send};
+use rerail_core::endpoint::{Completion, Event, Level, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::RegionId;
 use rerail_core::time::Time;
@@ -261,7 +261,12 @@ impl Player {
         if let Some(message) = self.sent(cx, at).filter(|_| slot.send == Half::Wanted) {
             self.common.fill(cx, &message);
             let level = if self.terms.close { Level::Acknowledged } else { Level::Reusable };
-            let submitted = self.common.send(cx, &message, slot.index << 1, Send { level, ..Send::default() });
+            let submitted = self.common.send(
+                cx,
+                &message,
+                slot.index << 1,
+                SendRequest { level, ..SendRequest::new(PeerId(0), &[]) },
+            );
             self.slots[at].send = after(submitted);
         }
         self.settle(cx, at);

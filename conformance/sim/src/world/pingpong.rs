@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use rerail_core::endpoint::{Completion, Event, Recv, Selector, Send, TagMatch};
+use rerail_core::endpoint::{Completion, Event, RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 
@@ -77,13 +77,8 @@ impl Player {
             message.for_each(|(place, at)| *place = byte(rank, round, at));
         }
         let segments = [Seg::new(region, 0, self.game.bytes)];
-        let send = Send {
-            peer: PeerId(self.peer),
-            tag: Some(round.into()),
-            segments: &segments,
-            cookie: SENT,
-            ..Send::default()
-        };
+        let send =
+            SendRequest { tag: Some(round.into()), cookie: SENT, ..SendRequest::new(PeerId(self.peer), &segments) };
         match cx.engine.send(cx.now, &send) {
             Ok(_) => {
                 self.sent += 1;
@@ -97,7 +92,7 @@ impl Player {
         let segments = [Seg::new(region, self.game.bytes, self.game.bytes)];
         let tag = TagMatch::Tagged { tag: self.received.into(), ignore: 0 };
         let from = Selector { source: Some(PeerId(self.peer)), tag };
-        match cx.engine.recv(cx.now, &Recv { from, segments: &segments, ..Recv::default() }) {
+        match cx.engine.recv(cx.now, &RecvRequest::new(from, &segments)) {
             Ok(_) => self.open += 1,
             Err(_) => self.fail(),
         }

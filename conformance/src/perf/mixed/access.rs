@@ -1,7 +1,7 @@
 //! One-sided operations beside the messages, one at a time: a put that is read back and compared, and an
 //! addition of one to a number, which must find all additions before it done once.
 
-use rerail_core::endpoint::{Access, Atomic, Get, Level, Put, Remote, Window};
+use rerail_core::endpoint::{Access, AtomicRequest, GetRequest, Level, PutRequest, Remote, Window};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType};
@@ -76,7 +76,7 @@ impl Accesses {
         let Some(step) = self.step else {
             if is_on {
                 pattern::fill(&self.key(session), 0, session.bytes_mut(here));
-                let put = Put { to, segments: &[here], level: Level::Placed, ..Put::default() };
+                let put = PutRequest { level: Level::Placed, segments: &[here], ..PutRequest::new(to, &[]) };
                 self.step = Some(Step::Put(session.put(put)?));
             }
             return Ok(());
@@ -87,7 +87,7 @@ impl Accesses {
         self.step = match step {
             Step::Put(_) => {
                 session.bytes_mut(back).fill(0);
-                Some(Step::Get(session.get(Get { from: to, segments: &[back], ..Get::default() })?))
+                Some(Step::Get(session.get(GetRequest::new(to, &[back]))?))
             }
             Step::Get(_) => {
                 if let Some(difference) = pattern::compare(&self.key(session), 0, session.bytes(back)) {
@@ -97,7 +97,7 @@ impl Accesses {
                 side.puts += 1;
                 let at = Remote { offset: CELL, ..to };
                 let (kind, data_type) = (AtomicKind::Add, AtomicType::U64);
-                Some(Step::Add(session.atomic(Atomic { at, kind, data_type, operand: 1, ..Atomic::default() })?))
+                Some(Step::Add(session.atomic(AtomicRequest::new(at, kind, data_type, 1))?))
             }
             Step::Add(_) => {
                 if done.old > side.adds {

@@ -14,7 +14,7 @@ mod report;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rerail_core::endpoint::{Recv, Selector, Send, TagMatch};
+use rerail_core::endpoint::{RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::Seg;
 
@@ -183,7 +183,7 @@ impl Run<'_> {
     fn post(&mut self, slot: u64) -> Result<(), KernelError> {
         let seg = Seg::new(self.buffers.incoming, slot * self.stride, self.stride);
         let from = Selector { source: Some(PeerId(self.peer())), tag: TagMatch::Tagged { tag: DATA, ignore: 0 } };
-        let ticket = self.session.recv(Recv { from, segments: &[seg], ..Recv::default() })?;
+        let ticket = self.session.recv(RecvRequest::new(from, &[seg]))?;
         self.into.push_back((ticket, slot));
         Ok(())
     }
@@ -205,12 +205,11 @@ impl Run<'_> {
             let number = self.out.begun;
             let seg = Seg::new(self.buffers.outgoing, slot * self.stride, self.size(number));
             pattern::fill(&Self::key(me, peer, number), 0, self.session.bytes_mut(seg));
-            let send = Send {
-                peer: PeerId(peer),
+            let send = SendRequest {
                 tag: Some(DATA),
                 immediate: Some(number),
                 segments: &[seg],
-                ..Send::default()
+                ..SendRequest::new(PeerId(peer), &[])
             };
             let ticket = self.session.send(send)?;
             self.out.flights.push((ticket, slot));

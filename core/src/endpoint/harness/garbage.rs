@@ -7,8 +7,8 @@ use super::{Flying, GET, PUT, Region, TCP, World, aimed};
 use crate::config::{Multiplex, Strategy};
 use crate::ids::*;
 use crate::mem::{MemRef, RegionId, Seg};
-use crate::wire::AtomicKind;
 use crate::wire::aggregate::RecordHead;
+use crate::wire::{AtomicKind, AtomicType};
 
 /// Fuzz body: a live pair of endpoints, with traffic of every kind under way, is fed arbitrary packets,
 /// completions, placements, answers and rail events between its own. Nothing may panic, and no memory outside
@@ -100,23 +100,25 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
         0 | 1 => {
             let level = [Level::Reusable, Level::Acknowledged, Level::Placed][usize::from(input.byte() % 3)];
             let tag = (what & 1 == 0).then_some(at % 3);
-            let _ = endpoint.send(now, &Send { peer, tag, segments: &segments, level, cookie, ..Send::default() });
+            let _ = endpoint.send(now, &SendRequest { tag, level, cookie, ..SendRequest::new(peer, &segments) });
         }
         2 | 3 => {
             let tag = if what & 1 == 0 { TagMatch::Tagged { tag: at % 3, ignore: 1 } } else { TagMatch::Untagged };
             let from = Selector { source: (at & 64 == 0).then_some(peer), tag };
             let multi = (len & 1 == 0 && len > 0).then_some(len / 4 + 1);
-            let _ = endpoint.recv(now, &Recv { from, segments: &segments, multi, cookie, ..Recv::default() });
+            let _ = endpoint.recv(now, &RecvRequest { multi, cookie, ..RecvRequest::new(from, &segments) });
         }
-        4 => drop(endpoint.put(now, &Put { to, segments: &segments, cookie, ..Put::default() })),
-        5 => drop(endpoint.get(now, &Get { from: to, segments: &segments, cookie, ..Get::default() })),
+        4 => drop(endpoint.put(now, &PutRequest { cookie, ..PutRequest::new(to, &segments) })),
+        5 => drop(endpoint.get(now, &GetRequest { cookie, ..GetRequest::new(to, &segments) })),
         6 => {
             let at = Remote { offset: at, ..to };
-            let _ =
-                endpoint.atomic(now, &Atomic { at, kind: AtomicKind::Add, operand: len, cookie, ..Atomic::default() });
+            let _ = endpoint.atomic(
+                now,
+                &AtomicRequest { cookie, ..AtomicRequest::new(at, AtomicKind::Add, AtomicType::U64, len) },
+            );
         }
         7 => {
-            let _ = endpoint.flush(now, &Flush { peer, cookie, ..Flush::default() });
+            let _ = endpoint.flush(now, &FlushRequest { cookie, ..FlushRequest::new(peer) });
             let _ = endpoint.cancel(now, OpId(input.id()));
         }
         // A packet made of a real one's parts, or of nothing sensible, for rank 1.

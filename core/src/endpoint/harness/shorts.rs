@@ -114,7 +114,7 @@ fn step(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
             due.others[rank] += 1;
             let immediate = (len & 8 != 0).then_some(tag);
             let tag = (tag != 3).then_some(tag);
-            let send = Send { peer: PeerId(peer), tag, immediate, segments: &segments, cookie, ..Send::default() };
+            let send = SendRequest { tag, immediate, cookie, ..SendRequest::new(PeerId(peer), &segments) };
             let _ = world.send(rank, &send);
         }
         1 => {
@@ -123,7 +123,7 @@ fn step(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
                 source: (len & 4 == 0).then_some(PeerId(peer)),
                 tag: if tag == 3 { TagMatch::Untagged } else { TagMatch::Tagged { tag, ignore: len >> 3 & 1 } },
             };
-            receive(world, rank, &Recv { from, segments: &segments, cookie, ..Recv::default() });
+            receive(world, rank, &RecvRequest { cookie, ..RecvRequest::new(from, &segments) });
         }
         2 => send_honest(world, due),
         3 => receive_honest(world, due),
@@ -133,7 +133,7 @@ fn step(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
 }
 
 /// As a driver posts a receive.
-fn receive(world: &mut World<'_>, rank: usize, recv: &Recv<'_>) -> bool {
+fn receive(world: &mut World<'_>, rank: usize, recv: &RecvRequest<'_>) -> bool {
     let (now, endpoint) = (Time(world.now), &mut world.nodes[rank].endpoint);
     endpoint.recv_short(recv).is_some() || endpoint.recv(now, recv).is_ok()
 }
@@ -141,7 +141,7 @@ fn receive(world: &mut World<'_>, rank: usize, recv: &Recv<'_>) -> bool {
 fn send_honest(world: &mut World<'_>, due: &mut Due) {
     let segments = [Seg::new(RegionId(0), 12_288, due.sent % 600)];
     let (tag, immediate) = (Some(HONEST), Some(due.sent));
-    let send = Send { peer: PeerId(1), tag, immediate, segments: &segments, notify: Notify::Silent, ..Send::default() };
+    let send = SendRequest { tag, immediate, notify: Notify::Silent, ..SendRequest::new(PeerId(1), &segments) };
     due.sent += u64::from(world.send(0, &send).is_ok());
 }
 
@@ -151,7 +151,7 @@ fn receive_honest(world: &mut World<'_>, due: &mut Due) {
     }
     let segments = [Seg::new(RegionId(0), 14_336, 600)];
     let from = Selector { source: Some(PeerId(0)), tag: TagMatch::Tagged { tag: HONEST, ignore: 0 } };
-    let recv = Recv { from, segments: &segments, cookie: RECEIVE, ..Recv::default() };
+    let recv = RecvRequest { cookie: RECEIVE, ..RecvRequest::new(from, &segments) };
     due.posted += u64::from(receive(world, 1, &recv));
 }
 
@@ -243,8 +243,8 @@ fn begin(world: &mut World<'_>, due: &mut Due) {
     for (from, to) in [(1, 0), (1, 2), (2, 1)] {
         let segments = [Seg::new(RegionId(0), 0, 8)];
         let selector = Selector { source: Some(PeerId(from as u32)), tag: TagMatch::Untagged };
-        receive(world, to, &Recv { from: selector, segments: &segments, ..Recv::default() });
-        let send = Send { peer: PeerId(to as u32), segments: &segments, ..Send::default() };
+        receive(world, to, &RecvRequest::new(selector, &segments));
+        let send = SendRequest::new(PeerId(to as u32), &segments);
         world.send(from, &send).expect("room");
     }
     world.settle();

@@ -30,9 +30,13 @@ fn pair<T>(rails: &[RailFacts], seed: u64, course: impl FnOnce(&mut World<'_>) -
     // A fabric doesn't ask whether memory is still somebody's.
     world.faulty = true;
     fill(&mut world, 0, 0, LARGE, 1);
-    let send = Send { peer: PeerId(1), segments: &seg(0, LARGE), cookie: Cookie(1), ..Send::default() };
+    let send = SendRequest { cookie: Cookie(1), segments: &seg(0, LARGE), ..SendRequest::new(PeerId(1), &[]) };
     world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    let recv = Recv { segments: &seg(LARGE, LARGE), cookie: Cookie(1), ..Recv::default() };
+    let recv = RecvRequest {
+        cookie: Cookie(1),
+        segments: &seg(LARGE, LARGE),
+        ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+    };
     world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
     course(&mut world)
 }
@@ -99,12 +103,16 @@ fn a_fin_comes_behind_its_writes() {
 fn a_completed_post_completes_no_request() {
     lone(&[PUT], |lone| {
         for (cookie, level) in [(1, Level::Acknowledged), (2, Level::Placed)] {
-            let send =
-                Send { peer: PeerId(1), segments: &seg(0, 100), level, cookie: Cookie(cookie), ..Send::default() };
+            let send = SendRequest {
+                level,
+                cookie: Cookie(cookie),
+                segments: &seg(0, 100),
+                ..SendRequest::new(PeerId(1), &[])
+            };
             lone.endpoint.send(Time(0), &send).unwrap();
         }
         let to = Remote { peer: PeerId(1), window: 9, offset: 0 };
-        let put = Put { to, segments: &seg(0, 100), cookie: Cookie(3), ..Put::default() };
+        let put = PutRequest { cookie: Cookie(3), segments: &seg(0, 100), ..PutRequest::new(to, &[]) };
         lone.endpoint.put(Time(0), &put).unwrap();
         lone.send(4, 5000);
         let mut sent = lone.sent();
@@ -155,14 +163,17 @@ fn every_message_is_acknowledged() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[1000], 5);
     for n in 0..14 {
-        let recv = Recv { segments: &seg(100, 100), cookie: Cookie(n), ..Recv::default() };
+        let recv = RecvRequest {
+            cookie: Cookie(n),
+            segments: &seg(100, 100),
+            ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+        };
         world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
-        let send = Send {
-            peer: PeerId(1),
-            segments: &seg(0, 100),
+        let send = SendRequest {
             cookie: Cookie(n),
             level: Level::Acknowledged,
-            ..Send::default()
+            segments: &seg(0, 100),
+            ..SendRequest::new(PeerId(1), &[])
         };
         world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
         world.settle();
@@ -214,7 +225,7 @@ fn an_index_is_no_name() {
         let send = |lone: &mut Lone<'_>, cookie| {
             let segments = &seg(0, 100);
             let level = Level::Placed;
-            let send = Send { peer: PeerId(1), segments, level, cookie: Cookie(cookie), ..Send::default() };
+            let send = SendRequest { level, cookie: Cookie(cookie), ..SendRequest::new(PeerId(1), segments) };
             lone.endpoint.send(Time(0), &send).unwrap();
             let Repr { body: Body::Eager(head), .. } = lone.sent_one() else { panic!("not eager") };
             head.operation
@@ -254,7 +265,7 @@ fn credits_bound_what_goes_out() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[1000], 5);
     for _ in 0..3 {
-        world.nodes[0].endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+        world.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
     }
     world.settle();
     for node in &world.nodes {

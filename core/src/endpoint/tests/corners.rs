@@ -18,13 +18,13 @@ fn an_injected_message_outlives_its_completion() {
         let rails: Vec<_> = caps.iter().map(|rail| RailFacts { eager_bytes_max: 50, ..*rail }).collect();
         let mut regions = regions(&config, 2);
         let mut world = World::new(&mut regions, &config, &rails, &[4096], 1);
-        let (id, span) =
-            world.nodes[0].endpoint.inject(Time(0), &Send { peer: PeerId(1), ..Send::default() }, 500).unwrap();
+        let (id, span) = world.nodes[0].endpoint.inject(Time(0), &SendRequest::new(PeerId(1), &[]), 500).unwrap();
         let segs: Vec<_> = world.nodes[0].endpoint.segments(span).collect();
         world.nodes[0].write(&segs, &[7; 500]);
         world.settle();
         assert_eq!(event_of(&mut world.nodes[0], 0).map(|c| c.operation), Some(id));
-        let recv = Recv { segments: &seg(0, 500), cookie: Cookie(1), ..Recv::default() };
+        let recv =
+            RecvRequest { cookie: Cookie(1), segments: &seg(0, 500), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
         world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
         world.settle();
         assert_eq!(completions(&mut world, 1)[&1].unwrap().bytes, 500);
@@ -41,7 +41,7 @@ fn a_span_in_one_piece_is_told_at_once() {
     let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
     let pieces = [Seg::new(HEAP, 8, 16), Seg::new(HEAP, 100, 8)];
     let endpoint = &mut world.nodes[0].endpoint;
-    endpoint.recv(Time(0), &Recv { segments: &pieces, ..Recv::default() }).unwrap();
+    endpoint.recv(Time(0), &RecvRequest::new(Selector::ANY_UNTAGGED, &pieces)).unwrap();
     let op = (0..config.operations_max).find(|op| endpoint.t.ops.key_at(*op).is_some()).unwrap();
     let at = pieces[1].at;
     for (of, first) in [(SpanOf::Op(op), 16), (SpanOf::At(at), 64), (SpanOf::Blocks(1), 64), (SpanOf::Nothing, 0)] {
@@ -66,11 +66,16 @@ fn a_starving_multi_receive_needs_no_event() {
     let config = Config { operations_max: 2, ..small() };
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
-    let multi = Recv { segments: &seg(0, 1000), multi: Some(100), cookie: Cookie(1), ..Recv::default() };
+    let multi = RecvRequest {
+        multi: Some(100),
+        cookie: Cookie(1),
+        segments: &seg(0, 1000),
+        ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+    };
     world.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
-    let silent = Recv { from: tagged(None, 5), notify: Notify::Silent, ..Recv::default() };
+    let silent = RecvRequest { notify: Notify::Silent, ..RecvRequest::new(tagged(None, 5), &[]) };
     world.nodes[1].endpoint.recv(Time(0), &silent).unwrap();
-    let send = |tag| Send { peer: PeerId(1), tag, ..Send::default() };
+    let send = |tag| SendRequest { tag, ..SendRequest::new(PeerId(1), &[]) };
     world.nodes[0].endpoint.send(Time(0), &send(None)).unwrap();
     world.settle();
     assert!(world.nodes[1].endpoint.parts_starved);
@@ -87,24 +92,29 @@ fn starved_multi_receives_are_fed_in_the_order_of_posting() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[8192], 1);
     let e = &mut world.nodes[1].endpoint;
-    let gone = e.recv(Time(0), &Recv { from: tagged(None, 9), notify: Notify::Silent, ..Recv::default() }).unwrap();
+    let gone =
+        e.recv(Time(0), &RecvRequest { notify: Notify::Silent, ..RecvRequest::new(tagged(None, 9), &[]) }).unwrap();
     let multi = |from, at, cookie| {
-        let recv = Recv { from, multi: Some(10), cookie: Cookie(cookie), ..Recv::default() };
+        let recv = RecvRequest { multi: Some(10), cookie: Cookie(cookie), ..RecvRequest::new(from, &[]) };
         (recv, seg(at, 1000))
     };
     let wild = Selector { source: None, tag: TagMatch::Tagged { tag: 0, ignore: u64::MAX } };
     let (older, segments) = multi(wild, 0, 1);
-    e.recv(Time(0), &Recv { segments: &segments, ..older }).unwrap();
+    e.recv(Time(0), &RecvRequest { segments: &segments, ..older }).unwrap();
     // The younger one takes the lower slot.
     e.cancel(Time(0), gone).unwrap();
     while e.poll_event().is_some() {}
     let (younger, segments) = multi(tagged(None, 2), 2000, 2);
-    e.recv(Time(0), &Recv { segments: &segments, ..younger }).unwrap();
+    e.recv(Time(0), &RecvRequest { segments: &segments, ..younger }).unwrap();
     let fillers: Vec<_> =
-        [7, 8].map(|tag| e.recv(Time(0), &Recv { from: tagged(Some(1), tag), ..Recv::default() }).unwrap()).to_vec();
+        [7, 8].map(|tag| e.recv(Time(0), &RecvRequest::new(tagged(Some(1), tag), &[])).unwrap()).to_vec();
     for (n, tag) in [(0, 1), (1, 2), (2, 1)] {
-        let send =
-            Send { peer: PeerId(1), tag: Some(tag), immediate: Some(n), segments: &seg(0, 8), ..Send::default() };
+        let send = SendRequest {
+            tag: Some(tag),
+            immediate: Some(n),
+            segments: &seg(0, 8),
+            ..SendRequest::new(PeerId(1), &[])
+        };
         world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
     }
     world.settle();
@@ -115,7 +125,7 @@ fn starved_multi_receives_are_fed_in_the_order_of_posting() {
         world.nodes[1].endpoint.cancel(Time(world.now), filler).unwrap();
     }
     while world.nodes[1].endpoint.poll_event().is_some() {}
-    let late = Recv { from: wild, segments: &seg(4000, 8), cookie: Cookie(3), ..Recv::default() };
+    let late = RecvRequest { cookie: Cookie(3), segments: &seg(4000, 8), ..RecvRequest::new(wild, &[]) };
     let late = world.nodes[1].endpoint.recv(Time(world.now), &late);
     world.settle();
     let parts: Vec<_> = world.nodes[1]
@@ -135,12 +145,14 @@ fn a_truncated_message_releases_its_buffer() {
     let config = small();
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
-    let multi = Recv { segments: &seg(0, 100), multi: Some(10), cookie: Cookie(1), ..Recv::default() };
+    let multi = RecvRequest {
+        multi: Some(10),
+        cookie: Cookie(1),
+        segments: &seg(0, 100),
+        ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+    };
     world.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
-    world.nodes[0]
-        .endpoint
-        .send(Time(0), &Send { peer: PeerId(1), segments: &seg(0, 300), ..Send::default() })
-        .unwrap();
+    world.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &seg(0, 300))).unwrap();
     world.settle();
     let told: Vec<_> = world.nodes[1]
         .events
@@ -162,10 +174,15 @@ fn a_multi_receive_counts_messages() {
         let mut regions = regions(&config, 2);
         let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
         let notify = Notify::Both(CounterId(1));
-        let multi = Recv { segments: &seg(0, 100), multi: Some(3), notify, ..Recv::default() };
+        let multi = RecvRequest {
+            multi: Some(3),
+            notify,
+            segments: &seg(0, 100),
+            ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+        };
         let id = world.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
         for &len in lens {
-            let send = Send { peer: PeerId(1), segments: &seg(0, len), ..Send::default() };
+            let send = SendRequest { segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
             world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
             world.settle();
         }
@@ -192,12 +209,13 @@ fn a_silent_receive_of_a_waiting_message() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
     fill(&mut world, 0, 0, 300, 3);
-    world.nodes[0]
-        .endpoint
-        .send(Time(0), &Send { peer: PeerId(1), segments: &seg(0, 300), ..Send::default() })
-        .unwrap();
+    world.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &seg(0, 300))).unwrap();
     world.settle();
-    let silent = Recv { segments: &seg(1000, 300), notify: Notify::Silent, ..Recv::default() };
+    let silent = RecvRequest {
+        notify: Notify::Silent,
+        segments: &seg(1000, 300),
+        ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+    };
     world.nodes[1].endpoint.recv(Time(world.now), &silent).unwrap();
     world.settle();
     assert_filled(&world, 1, 1000, 300, 3);
@@ -211,19 +229,19 @@ fn long_queues_need_no_stack() {
     let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
     let e = &mut world.nodes[0].endpoint;
     let remote = Remote { peer: PeerId(0), window: 1, offset: 0 };
-    e.get(Time(0), &Get { from: remote, ..Get::default() }).unwrap();
+    e.get(Time(0), &GetRequest::new(remote, &[])).unwrap();
     for _ in 0..32_000 {
-        e.flush(Time(0), &Flush { peer: PeerId(0), notify: Notify::Silent, ..Flush::default() }).unwrap();
+        e.flush(Time(0), &FlushRequest { notify: Notify::Silent, ..FlushRequest::new(PeerId(0)) }).unwrap();
     }
     world.settle();
     assert_eq!(world.nodes[0].endpoint.caller_ops, 0);
     for _ in 0..16_000 {
-        let send = Send { peer: PeerId(0), notify: Notify::Silent, ..Send::default() };
+        let send = SendRequest { notify: Notify::Silent, ..SendRequest::new(PeerId(0), &[]) };
         world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
     }
     world.settle();
     for _ in 0..16_000 {
-        let recv = Recv { notify: Notify::Silent, ..Recv::default() };
+        let recv = RecvRequest { notify: Notify::Silent, ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
         world.nodes[0].endpoint.recv(Time(world.now), &recv).unwrap();
     }
     world.settle();
@@ -236,7 +254,7 @@ fn a_flush_of_nothing_has_an_id() {
     let config = small();
     let mut regions = regions(&config, 1);
     let mut world = World::new(&mut regions, &config, &[TCP], &[64], 1);
-    let flush = Flush { peer: PeerId(0), notify: Notify::Silent, ..Flush::default() };
+    let flush = FlushRequest { notify: Notify::Silent, ..FlushRequest::new(PeerId(0)) };
     let id = world.nodes[0].endpoint.flush(Time(0), &flush).unwrap();
     assert_ne!(id, OpId::default());
     assert_eq!(world.nodes[0].endpoint.cancel(Time(0), id), Err(CancelError::Unknown));
@@ -249,13 +267,13 @@ fn the_last_messages_of_a_peer_are_received_by_name() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
     for n in 0..2u64 {
-        let send = Send { peer: PeerId(1), tag: Some(5), immediate: Some(n), ..Send::default() };
+        let send = SendRequest { tag: Some(5), immediate: Some(n), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
     world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
     world.settle();
     for n in 0..3u64 {
-        let recv = Recv { from: tagged(Some(0), 5), cookie: Cookie(n), ..Recv::default() };
+        let recv = RecvRequest { cookie: Cookie(n), ..RecvRequest::new(tagged(Some(0), 5), &[]) };
         let posted = world.nodes[1].endpoint.recv(Time(world.now), &recv).map(|_| ());
         assert_eq!(posted, if n < 2 { Ok(()) } else { Err(SubmitError::PeerGone(PeerId(0))) });
     }
@@ -274,8 +292,8 @@ fn leaving_an_idle_peer_ends_its_receives() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[64], 1);
     let e = &mut world.nodes[0].endpoint;
-    e.recv(Time(0), &Recv { from: tagged(Some(1), 5), cookie: Cookie(1), ..Recv::default() }).unwrap();
-    e.recv(Time(0), &Recv { from: tagged(None, 5), cookie: Cookie(2), ..Recv::default() }).unwrap();
+    e.recv(Time(0), &RecvRequest { cookie: Cookie(1), ..RecvRequest::new(tagged(Some(1), 5), &[]) }).unwrap();
+    e.recv(Time(0), &RecvRequest { cookie: Cookie(2), ..RecvRequest::new(tagged(None, 5), &[]) }).unwrap();
     e.close_peer(Time(0), PeerId(1)).unwrap();
     world.settle();
     let got = completions(&mut world, 0);
@@ -292,11 +310,11 @@ fn the_goodbye_waits_for_transfers() {
             let mut world = World::new(&mut regions, &config, rails, &[100_000], seed);
             for n in 0..4 {
                 let into = seg(50_000 + 10_000 * n, 10_000);
-                let recv = Recv { segments: &into, cookie: Cookie(n), ..Recv::default() };
+                let recv = RecvRequest { cookie: Cookie(n), ..RecvRequest::new(Selector::ANY_UNTAGGED, &into) };
                 world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
                 let from = seg(10_000 * n, 10_000 - 9_500 * (n % 2));
                 let level = Level::Placed;
-                let send = Send { peer: PeerId(1), segments: &from, level, cookie: Cookie(n), ..Send::default() };
+                let send = SendRequest { level, cookie: Cookie(n), ..SendRequest::new(PeerId(1), &from) };
                 world.nodes[0].endpoint.send(Time(0), &send).unwrap();
             }
             let late = seed % 2;
@@ -325,7 +343,7 @@ fn a_slot_that_is_not_used_goes_to_the_next() {
     let config = Config { packets_max: 2, ack_packets: 1, ..small() };
     let mut regions = regions(&config, 3);
     let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
-    let send = |peer| Send { peer: PeerId(peer), segments: &[], ..Send::default() };
+    let send = |peer| SendRequest::new(PeerId(peer), &[]);
     for peer in [1, 2] {
         world.nodes[0].endpoint.send(Time(0), &send(peer)).unwrap();
     }
@@ -361,12 +379,12 @@ fn registrations_go_on_after_a_full_batch() {
     for before in 8..16 {
         let mut regions = regions(&config, 2);
         let mut world = World::new(&mut regions, &config, &rails, &[100_000], before);
-        world.nodes[0].endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+        world.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
         world.settle();
         for _ in 0..before {
-            world.nodes[0].endpoint.send(Time(world.now), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+            world.nodes[0].endpoint.send(Time(world.now), &SendRequest::new(PeerId(1), &[])).unwrap();
         }
-        let send = Send { peer: PeerId(1), segments: &seg(0, 5000), ..Send::default() };
+        let send = SendRequest { segments: &seg(0, 5000), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
         let (mut actions, mut asked) = (heapless::Vec::new(), 0);
         while world.nodes[0].endpoint.poll_actions(Time(world.now), &mut actions) > 0 {
@@ -383,10 +401,11 @@ fn a_message_that_is_here_survives_its_peer() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
     fill(&mut world, 0, 0, 300, 3);
-    let send = Send { peer: PeerId(1), segments: &seg(0, 300), level: Level::Placed, ..Send::default() };
+    let send = SendRequest { level: Level::Placed, segments: &seg(0, 300), ..SendRequest::new(PeerId(1), &[]) };
     world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     world.settle();
-    let recv = Recv { segments: &seg(1000, 300), cookie: Cookie(1), ..Recv::default() };
+    let recv =
+        RecvRequest { cookie: Cookie(1), segments: &seg(1000, 300), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
     world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
     world.faulty = true;
     world.cut(0, 1, RailId(0), RailFault::Corrupt, true);
@@ -403,9 +422,9 @@ fn stripe_sets_are_held_until_the_rails_are_through() {
     let config = small();
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP, TCP], &[400_000], 5);
-    let recv = Recv { segments: &seg(200_000, 100_000), ..Recv::default() };
+    let recv = RecvRequest { segments: &seg(200_000, 100_000), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
     world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
-    let send = Send { peer: PeerId(1), segments: &seg(0, 100_000), ..Send::default() };
+    let send = SendRequest { segments: &seg(0, 100_000), ..SendRequest::new(PeerId(1), &[]) };
     let id = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     let mut held = false;
     // Nobody acknowledges anything before the last segment is with the receiver.
@@ -425,13 +444,16 @@ fn nothing_follows_the_goodbye() {
     let config = small();
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], 1);
-    let send = Send { peer: PeerId(1), segments: &seg(0, 5000), cookie: Cookie(1), ..Send::default() };
+    let send = SendRequest { cookie: Cookie(1), segments: &seg(0, 5000), ..SendRequest::new(PeerId(1), &[]) };
     world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     world.settle();
     let now = Time(world.now);
     world.nodes[1].endpoint.close_peer(now, PeerId(0)).unwrap();
     world.act(1);
-    world.nodes[1].endpoint.recv(now, &Recv { segments: &seg(0, 5000), cookie: Cookie(2), ..Recv::default() }).unwrap();
+    world.nodes[1]
+        .endpoint
+        .recv(now, &RecvRequest { cookie: Cookie(2), ..RecvRequest::new(Selector::ANY_UNTAGGED, &seg(0, 5000)) })
+        .unwrap();
     let sent = world.nodes[1].endpoint.stats().packets_sent;
     world.act(1);
     assert_eq!(world.nodes[1].endpoint.stats().packets_sent, sent);
@@ -449,7 +471,7 @@ fn a_cancelled_send_lets_the_goodbye_out() {
     let config = Config { unexpected_per_peer: 1, ..small() };
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
-    let send = Send { peer: PeerId(1), segments: &seg(0, 10), ..Send::default() };
+    let send = SendRequest { segments: &seg(0, 10), ..SendRequest::new(PeerId(1), &[]) };
     world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     let second = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
@@ -471,9 +493,10 @@ fn refusals_across_do_not_wait_for_each_other() {
             for rank in 0..2 {
                 for peer in 0..2u64 {
                     let to = Remote { peer: PeerId(peer as u32), window: 9, offset: 0 };
-                    let put = Put { to, segments: &seg(0, 30_000), cookie: Cookie(peer), ..Put::default() };
+                    let put =
+                        PutRequest { cookie: Cookie(peer), segments: &seg(0, 30_000), ..PutRequest::new(to, &[]) };
                     world.nodes[rank].endpoint.put(Time(0), &put).unwrap();
-                    let flush = Flush { peer: PeerId(peer as u32), cookie: Cookie(10 + peer), ..Flush::default() };
+                    let flush = FlushRequest { cookie: Cookie(10 + peer), ..FlushRequest::new(PeerId(peer as u32)) };
                     world.nodes[rank].endpoint.flush(Time(0), &flush).unwrap();
                 }
             }
@@ -502,7 +525,7 @@ fn a_lost_put_gives_its_window_back() {
         let at = MemRef { region: HEAP, offset: 0 };
         let window = world.nodes[1].endpoint.expose(&Window { at, len: 90_000, access, key: 7 }).unwrap();
         let to = Remote { peer: PeerId(1), window: 7, offset: 0 };
-        let put = Put { to, segments: &seg(0, 90_000), ..Put::default() };
+        let put = PutRequest { segments: &seg(0, 90_000), ..PutRequest::new(to, &[]) };
         world.nodes[0].endpoint.put(Time(0), &put).unwrap();
         while world.nodes[1].endpoint.t.windows.get(window.0).unwrap().users == 0 {
             world.act(0);
@@ -525,7 +548,7 @@ fn a_rate_that_is_heard_of_late_counts_at_once() {
     lone.busy = true;
     for n in 0..3 {
         let to = Remote { peer: PeerId(1), window: 3, offset: 512 * n };
-        let put = Put { to, segments: &seg(0, 512), cookie: Cookie(n), ..Put::default() };
+        let put = PutRequest { cookie: Cookie(n), segments: &seg(0, 512), ..PutRequest::new(to, &[]) };
         lone.endpoint.put(Time(0), &put).unwrap();
     }
     lone.sent();

@@ -155,7 +155,8 @@ fn what_names_nothing_is_counted_as_stale() {
     });
     // FIN, well or not, of what takes none.
     lone(&[TCP], |lone| {
-        let recv = Recv { segments: &seg(0, 100), cookie: Cookie(1), ..Recv::default() };
+        let recv =
+            RecvRequest { cookie: Cookie(1), segments: &seg(0, 100), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
         let operation = lone.endpoint.recv(Time(0), &recv).unwrap().0.to_bits();
         for refused in [None, Some(crate::wire::Refusal::Cancelled)] {
             let body = Body::Fin(Fin { refused, ..fin(operation) });

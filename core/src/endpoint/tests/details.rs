@@ -39,7 +39,12 @@ fn a_closed_multi_receive_takes_nothing_and_can_not_be_cancelled() {
         let arrival = lone.feed(eager(), bytes);
         lone.place(arrival);
     }
-    let recv = Recv { segments: &seg(0, 100), multi: Some(50), cookie: Cookie(1), ..Recv::default() };
+    let recv = RecvRequest {
+        multi: Some(50),
+        cookie: Cookie(1),
+        segments: &seg(0, 100),
+        ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+    };
     let id = lone.endpoint.recv(Time(0), &recv).unwrap();
     assert_eq!(lone.endpoint.cancel(Time(0), id), Err(CancelError::TooLate));
     lone.sent();
@@ -157,7 +162,7 @@ fn keys_that_nothing_reads_by_are_given_up() {
 fn memory_of_a_direct_receive_is_in_use() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[SHM]);
-    let recv = Recv { from: tagged(None, 7), segments: &seg(0, 8), ..Recv::default() };
+    let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 7), &[]) };
     assert!(!lone.endpoint.uses_region(HEAP));
     let id = lone.endpoint.recv_short(&recv).expect("nothing is special about it");
     assert!(lone.endpoint.uses_region(HEAP) && !lone.endpoint.uses_region(RegionId(1)));
@@ -172,7 +177,7 @@ fn one_rail_without_a_listener_leaves_the_others_their_turn() {
     let mut own = Region::of(&config);
     let mut endpoint = Endpoint::new(config, &[TCP, TCP], own.for_test(&config), Time(0)).unwrap();
     endpoint.add_peer(PeerId(1), 3).unwrap();
-    endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+    endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
     let dialled = |endpoint: &mut Endpoint<'_>, now| {
         let mut actions = heapless::Vec::new();
         endpoint.handle_timeout(Time(now));

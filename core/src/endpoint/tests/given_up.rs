@@ -111,7 +111,7 @@ fn peers_are_given_up() {
 fn attempts_count_from_the_last_connection_that_stood() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
-    let send = Send { peer: PeerId(1), cookie: Cookie(5), ..Send::default() };
+    let send = SendRequest { cookie: Cookie(5), ..SendRequest::new(PeerId(1), &[]) };
     for _ in 0..3 {
         down(&mut lone, 0, RailFault::TimedOut);
         lone.now += 10_000_000;
@@ -181,7 +181,7 @@ fn who_was_away_tries_again() {
         let mut region = Region::of(&times);
         let mut endpoint = Endpoint::new(times, &[TCP], region.for_test(&times), Time(0)).unwrap();
         endpoint.add_peer(PeerId(1), 1).unwrap();
-        endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+        endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
         let now = 5_000_000_000 + late;
         endpoint.handle_timeout(Time(now));
         assert_eq!(is_lost(&mut endpoint), !is_put_off, "{late}");
@@ -235,10 +235,10 @@ fn who_is_waited_for_is_called_at_last() {
         endpoint.poll_actions(Time(now), &mut actions);
         actions[..].to_vec()
     };
-    let anybody = Recv { segments: &seg(0, 8), ..Recv::default() };
+    let anybody = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
     endpoint.recv(Time(0), &anybody).unwrap();
     assert_eq!(endpoint.next_timeout(), None, "from anybody: there is nobody to call");
-    let recv = Recv { from: tagged(Some(1), 3), segments: &seg(0, 8), cookie: Cookie(7), ..Recv::default() };
+    let recv = RecvRequest { cookie: Cookie(7), segments: &seg(0, 8), ..RecvRequest::new(tagged(Some(1), 3), &[]) };
     endpoint.recv(Time(500), &recv).unwrap();
     assert_eq!(endpoint.next_timeout(), Some(Time(500 + keepalive.0)));
     assert_eq!(dialled(&mut endpoint, 499 + keepalive.0), []);
@@ -256,7 +256,7 @@ fn who_is_waited_for_is_called_at_last() {
     let waits_for = |endpoint: &mut Endpoint<'_>, peers: core::ops::Range<u32>| {
         for peer in peers {
             endpoint.add_peer(PeerId(peer), 1).unwrap();
-            let recv = Recv { from: tagged(Some(peer), 3), segments: &seg(0, 8), ..Recv::default() };
+            let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(Some(peer), 3), &[]) };
             endpoint.recv(Time(0), &recv).unwrap();
         }
     };
@@ -272,7 +272,7 @@ fn who_is_waited_for_is_called_at_last() {
     assert_eq!(dialled(&mut endpoint, keepalive.0), [to(1), to(2)]);
     assert_eq!(dialled(&mut endpoint, 2 * keepalive.0), []);
     endpoint.add_peer(PeerId(5), 1).unwrap();
-    endpoint.send(Time(2 * keepalive.0), &Send { peer: PeerId(5), ..Send::default() }).unwrap();
+    endpoint.send(Time(2 * keepalive.0), &SendRequest::new(PeerId(5), &[])).unwrap();
     assert_eq!(dialled(&mut endpoint, 2 * keepalive.0), [to(5)]);
     for peer in [1, 2] {
         let down = RailEvent::Down { peer: PeerId(peer), rail: RailId(0), fault };

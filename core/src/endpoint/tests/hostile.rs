@@ -10,7 +10,10 @@ fn met<'m>(regions: &'m mut [Region], config: &Config, rails: &[RailFacts]) -> W
     let mut world = World::new(regions, config, rails, &[100_000], 1);
     world.honest = false;
     world.faulty = true;
-    world.nodes[0].endpoint.send(Time(0), &Send { peer: PeerId(1), tag: Some(1000), ..Send::default() }).unwrap();
+    world.nodes[0]
+        .endpoint
+        .send(Time(0), &SendRequest { tag: Some(1000), ..SendRequest::new(PeerId(1), &[]) })
+        .unwrap();
     world.settle();
     world
 }
@@ -52,7 +55,7 @@ fn refused_puts_take_no_slots_of_the_caller() {
     }
     assert_eq!(lost_by(&mut world), Some(LossReason::Protocol(ProtocolError::Credit)));
     for _ in 0..8 {
-        world.nodes[1].endpoint.recv(Time(world.now), &Recv { from: tagged(None, 5), ..Recv::default() }).unwrap();
+        world.nodes[1].endpoint.recv(Time(world.now), &RecvRequest::new(tagged(None, 5), &[])).unwrap();
     }
     assert_eq!(world.nodes[1].endpoint.refusals, 0);
 }
@@ -78,9 +81,9 @@ fn what_a_peer_can_not_know_is_dropped() {
         let config = crate::config::Config { express: false, ..small() };
         let mut regions = regions(&config, 2);
         let mut world = met(&mut regions, &config, rails);
-        let recv = Recv { from: tagged(None, 7), segments: &seg(0, 5000), cookie: Cookie(7), ..Recv::default() };
+        let recv = RecvRequest { cookie: Cookie(7), segments: &seg(0, 5000), ..RecvRequest::new(tagged(None, 7), &[]) };
         let id = world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
-        let send = Send { peer: PeerId(1), tag: Some(7), segments: &seg(0, 5000), ..Send::default() };
+        let send = SendRequest { tag: Some(7), segments: &seg(0, 5000), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
         world.act(0);
         while world.nodes[1].endpoint.t.ops.get(id.0).unwrap().channel == crate::store::NONE {
@@ -104,12 +107,11 @@ fn answers_count_once() {
     let config = small();
     let mut regions = regions(&config, 2);
     let mut world = met(&mut regions, &config, &[TCP]);
-    let send = |n| Send {
-        peer: PeerId(0),
+    let send = |n| SendRequest {
         tag: Some(n),
-        segments: &[Seg { at: MemRef { region: HEAP, offset: 0 }, len: 5000 }],
         cookie: Cookie(n),
-        ..Send::default()
+        segments: &[Seg { at: MemRef { region: HEAP, offset: 0 }, len: 5000 }],
+        ..SendRequest::new(PeerId(0), &[])
     };
     let ids: Vec<_> = (0..2).map(|n| world.nodes[1].endpoint.send(Time(world.now), &send(n)).unwrap()).collect();
     world.settle();
@@ -142,7 +144,7 @@ fn overlapping_segments_keep_the_buffer() {
     let config = crate::config::Config { express: false, ..small() };
     let mut regions = regions(&config, 2);
     let mut world = met(&mut regions, &config, &[TCP, TCP]);
-    let recv = Recv { from: tagged(None, 7), segments: &seg(0, 5000), cookie: Cookie(7), ..Recv::default() };
+    let recv = RecvRequest { cookie: Cookie(7), segments: &seg(0, 5000), ..RecvRequest::new(tagged(None, 7), &[]) };
     let id = world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
     let rts = crate::wire::Rts {
         head: crate::wire::MessageHead { tag: Some(7), ..Default::default() },
@@ -171,7 +173,8 @@ fn no_answer_follows_the_end() {
     let config = small();
     let mut regions = regions(&config, 2);
     let mut world = met(&mut regions, &config, &[TCP]);
-    let send = Send { peer: PeerId(0), tag: Some(7), segments: &seg(0, 5000), cookie: Cookie(7), ..Send::default() };
+    let send =
+        SendRequest { tag: Some(7), cookie: Cookie(7), segments: &seg(0, 5000), ..SendRequest::new(PeerId(0), &[]) };
     let id = world.nodes[1].endpoint.send(Time(world.now), &send).unwrap();
     world.act(1);
     let operation = id.0.to_bits();

@@ -255,7 +255,7 @@ fn access_denied_in_mid_write_is_made_good_by_data() {
 fn a_key_that_opens_nothing_closes_the_short_way() {
     let mut region = Region::of(&small());
     let mut lone = reading(&mut region, &[COPY], 1);
-    let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+    let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
     assert!(send_short(&mut lone.endpoint, &send, 8).is_some());
     for id in core::mem::take(&mut lone.held) {
         lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::NoAccess);

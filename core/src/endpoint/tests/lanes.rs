@@ -17,7 +17,7 @@ fn messages_over_many_rails_are_matched_in_order() {
             let early = seed % 60;
             let post = |world: &mut World<'_>, n: u64| {
                 let into = seg(100_000 + 3000 * n, 3000);
-                let recv = Recv { segments: &into, cookie: Cookie(n), ..Recv::default() };
+                let recv = RecvRequest { cookie: Cookie(n), ..RecvRequest::new(Selector::ANY_UNTAGGED, &into) };
                 world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
             };
             for n in 0..early.min(50) {
@@ -25,7 +25,8 @@ fn messages_over_many_rails_are_matched_in_order() {
             }
             for n in 0..50u64 {
                 let len = [0, 10, 900, 2500][n as usize % 4];
-                let send = Send { peer: PeerId(1), immediate: Some(n), segments: &seg(0, len), ..Send::default() };
+                let send =
+                    SendRequest { immediate: Some(n), segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
                 world.nodes[0].endpoint.send(Time(0), &send).unwrap();
             }
             world.settle();
@@ -52,14 +53,19 @@ fn multi_receives_number_their_messages_as_they_were_sent() {
         for seed in 0..40 {
             let mut regions = regions(&config, 2);
             let mut world = World::new(&mut regions, &config, rails, &[400_000], seed);
-            let recv = Recv { segments: &seg(100_000, 200_000), multi: Some(1), ..Recv::default() };
+            let recv = RecvRequest {
+                multi: Some(1),
+                segments: &seg(100_000, 200_000),
+                ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+            };
             let early = seed % 2 == 0;
             if early {
                 world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
             }
             for n in 0..25u64 {
                 let len = [0, 2500, 0, 0, 900][n as usize % 5];
-                let send = Send { peer: PeerId(1), immediate: Some(n), segments: &seg(0, len), ..Send::default() };
+                let send =
+                    SendRequest { immediate: Some(n), segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
                 world.nodes[0].endpoint.send(Time(0), &send).unwrap();
             }
             world.settle();
@@ -95,14 +101,18 @@ fn a_flood_waits_for_credit() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP, TCP], &[400_000], 5);
     for n in 0..200u64 {
-        let send = Send { peer: PeerId(1), immediate: Some(n), segments: &seg(0, 500), ..Send::default() };
+        let send = SendRequest { immediate: Some(n), segments: &seg(0, 500), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
     world.settle();
     let held = world.nodes[1].endpoint.stats().unexpected;
     assert_eq!(held, 32, "as many as were granted");
     for n in 0..200u64 {
-        let recv = Recv { segments: &seg(1000 * n, 500), cookie: Cookie(n), ..Recv::default() };
+        let recv = RecvRequest {
+            cookie: Cookie(n),
+            segments: &seg(1000 * n, 500),
+            ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+        };
         world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
         if n % 50 == 0 {
             world.settle();
@@ -124,10 +134,12 @@ fn acknowledgments_are_few() {
     let mut world = World::new(&mut regions, &config, &[TCP], &[10_000], 5);
     for n in 0..200u64 {
         let endpoint = &mut world.nodes[1].endpoint;
-        endpoint.recv(Time(0), &Recv { segments: &seg(0, 64), cookie: Cookie(n), ..Recv::default() }).unwrap();
+        endpoint
+            .recv(Time(0), &RecvRequest { cookie: Cookie(n), ..RecvRequest::new(Selector::ANY_UNTAGGED, &seg(0, 64)) })
+            .unwrap();
     }
     for n in 0..200u64 {
-        let send = Send { peer: PeerId(1), segments: &seg(0, 64), cookie: Cookie(n), ..Send::default() };
+        let send = SendRequest { cookie: Cookie(n), segments: &seg(0, 64), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
     world.settle();
@@ -144,9 +156,9 @@ fn a_large_message_uses_all_rails() {
     for (rails, sort) in [(&[TCP, TCP][..], 1), (&[PUT, PUT], 2), (&[GET, GET], 3)] {
         let mut regions = regions(&config, 2);
         let mut world = World::new(&mut regions, &config, rails, &[400_000], 5);
-        let recv = Recv { segments: &seg(200_000, 100_000), ..Recv::default() };
+        let recv = RecvRequest { segments: &seg(200_000, 100_000), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
         world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
-        let send = Send { peer: PeerId(1), segments: &seg(0, 100_000), ..Send::default() };
+        let send = SendRequest { segments: &seg(0, 100_000), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
         world.settle();
         assert!(world.counts[sort] >= 20, "{:?}", world.counts);

@@ -217,7 +217,7 @@ fn a_copy_is_that_of_its_own_peer() {
         let recv = |lone: &mut Lone<'_>, peer: u32| {
             let from = Selector { source: Some(PeerId(peer)), tag: TagMatch::Untagged };
             let into = seg(1000 * u64::from(peer), 100);
-            let recv = Recv { from, segments: &into, cookie: Cookie(peer.into()), ..Recv::default() };
+            let recv = RecvRequest { cookie: Cookie(peer.into()), ..RecvRequest::new(from, &into) };
             lone.endpoint.recv(Time(0), &recv).unwrap();
         };
         if posted {

@@ -228,7 +228,7 @@ fn full_tables_refuse_and_recover() {
     let config = Config { operations_max: 8, retained_max: 2, channels_max: 2, ..small() };
     let mut regions = regions(&config, 3);
     let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], 1);
-    let send = |peer| Send { peer: PeerId(peer), segments: &[], ..Send::default() };
+    let send = |peer| SendRequest::new(PeerId(peer), &[]);
     for _ in 0..2 {
         world.nodes[0].endpoint.inject(Time(0), &send(1), 10).unwrap();
     }
@@ -239,10 +239,10 @@ fn full_tables_refuse_and_recover() {
     assert_eq!(world.nodes[0].endpoint.send(Time(0), &send(1)), Err(SubmitError::Full(Full::Operations)));
     world.settle();
     world.nodes[0].endpoint.inject(Time(world.now), &send(1), 10).unwrap();
-    let wrong = Send { peer: PeerId(77), ..Send::default() };
+    let wrong = SendRequest::new(PeerId(77), &[]);
     assert_eq!(world.nodes[0].endpoint.send(Time(0), &wrong), Err(SubmitError::UnknownPeer(PeerId(77))));
     let pieces = [Seg::default(); 5];
-    let wrong = Send { peer: PeerId(1), segments: &pieces, ..Send::default() };
+    let wrong = SendRequest::new(PeerId(1), &pieces);
     assert_eq!(world.nodes[0].endpoint.send(Time(0), &wrong), Err(SubmitError::Segments { given: 5, max: 4 }));
 }
 
@@ -252,14 +252,15 @@ fn counters_and_silence() {
     let config = small();
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[10_000], 1);
-    let recv = |notify, n| Recv { notify, cookie: Cookie(n), ..Recv::default() };
+    let recv = |notify, n| RecvRequest { notify, cookie: Cookie(n), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
     let both = [Notify::Counter(CounterId(1)), Notify::Both(CounterId(1)), Notify::Silent, Notify::Event];
     for (n, notify) in both.into_iter().enumerate() {
         world.nodes[1].endpoint.recv(Time(0), &recv(notify, n as u64)).unwrap();
-        let send = Send { peer: PeerId(1), notify, segments: &seg(0, 10 * (n as u64 / 3)), ..Send::default() };
+        let send = SendRequest { notify, segments: &seg(0, 10 * (n as u64 / 3)), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
-    let unknown = Recv { notify: Notify::Counter(CounterId(4)), ..Recv::default() };
+    let unknown =
+        RecvRequest { notify: Notify::Counter(CounterId(4)), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
     assert_eq!(world.nodes[1].endpoint.recv(Time(0), &unknown), Err(SubmitError::UnknownCounter(CounterId(4))));
     world.settle();
     assert_eq!(world.nodes[1].endpoint.counter(CounterId(1)), Some(2));

@@ -222,13 +222,17 @@ impl<'m> Lone<'m> {
 
     /// Submits a message of `len` bytes.
     pub(super) fn send(&mut self, cookie: u64, len: u64) {
-        let send = Send { peer: PeerId(1), segments: &seg(0, len), cookie: Cookie(cookie), ..Send::default() };
+        let send = SendRequest { cookie: Cookie(cookie), segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
         self.endpoint.send(Time(self.now), &send).unwrap();
     }
 
     /// Posts a receive of `len` bytes.
     pub(super) fn recv(&mut self, cookie: u64, len: u64) {
-        let recv = Recv { segments: &seg(5000 * cookie, len), cookie: Cookie(cookie), ..Recv::default() };
+        let recv = RecvRequest {
+            cookie: Cookie(cookie),
+            segments: &seg(5000 * cookie, len),
+            ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+        };
         self.endpoint.recv(Time(self.now), &recv).unwrap();
     }
 }

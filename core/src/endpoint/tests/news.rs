@@ -73,7 +73,7 @@ fn an_old_packet_puts_nothing_in_doubt() {
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     for n in 0..3 {
         let to = Remote { peer: PeerId(1), window: 3, offset: 8 * n };
-        let put = Put { to, segments: &seg(0, 8), cookie: Cookie(n), ..Put::default() };
+        let put = PutRequest { cookie: Cookie(n), segments: &seg(0, 8), ..PutRequest::new(to, &[]) };
         lone.endpoint.put(Time(0), &put).unwrap();
     }
     assert_eq!(lone.sent().len(), 3);
@@ -222,11 +222,11 @@ fn two_payloads_at_once_are_a_failure_of_the_rail() {
 fn unordered_packets_leave_the_short_way_open() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[SHM]);
-    let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+    let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
     send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
     lone.sent();
     for psn in 0..8 {
-        let recv = Recv { from: tagged(None, 7), segments: &seg(0, 8), ..Recv::default() };
+        let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 7), &[]) };
         lone.endpoint.recv_short(&recv).expect("nothing is special about it");
         let (counts, flags) = (Counts::new(psn, 32, 64), Short::TAGGED);
         let short = Short { counts, tag: 7, len: 8, flags, ..Short::default() };

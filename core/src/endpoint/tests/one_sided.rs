@@ -24,9 +24,9 @@ fn put_then_flush_then_get() {
             expose(&mut world, 1, 200_000, 150_000, ALL, 77);
             fill(&mut world, 0, 0, len, 3);
             let endpoint = &mut world.nodes[0].endpoint;
-            let put = Put { to: remote(100), segments: &seg(0, len), cookie: Cookie(1), ..Put::default() };
+            let put = PutRequest { cookie: Cookie(1), segments: &seg(0, len), ..PutRequest::new(remote(100), &[]) };
             endpoint.put(Time(0), &put).unwrap();
-            endpoint.flush(Time(0), &Flush { peer: PeerId(1), cookie: Cookie(2), ..Flush::default() }).unwrap();
+            endpoint.flush(Time(0), &FlushRequest { cookie: Cookie(2), ..FlushRequest::new(PeerId(1)) }).unwrap();
             world.settle();
             let order: Vec<_> = world.nodes[0]
                 .events
@@ -38,7 +38,8 @@ fn put_then_flush_then_get() {
                 .collect();
             assert_eq!(order, [1, 2]);
             assert_filled(&world, 1, 200_100, len, 3);
-            let get = Get { from: remote(100), segments: &seg(150_000, len), cookie: Cookie(3), ..Get::default() };
+            let get =
+                GetRequest { cookie: Cookie(3), segments: &seg(150_000, len), ..GetRequest::new(remote(100), &[]) };
             world.nodes[0].endpoint.get(Time(world.now), &get).unwrap();
             world.settle();
             assert_eq!(completions(&mut world, 0)[&3].unwrap().bytes, len);
@@ -56,7 +57,7 @@ fn a_lost_peer_leaves_no_window_busy() {
         let mut regions = regions(&config, 2);
         let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], seed);
         let window = expose(&mut world, 1, 0, 50_000, ALL, 77);
-        let put = Put { to: remote(0), segments: &seg(0, 40_000), ..Put::default() };
+        let put = PutRequest { segments: &seg(0, 40_000), ..PutRequest::new(remote(0), &[]) };
         world.nodes[0].endpoint.put(Time(0), &put).unwrap();
         while world.nodes[1].endpoint.t.windows.at(window.0.index).users == 0 {
             world.act(0);
@@ -85,13 +86,9 @@ fn fetch_and_add_is_exactly_once() {
         expose(&mut world, 1, 0, 64, ALL, 77);
         for rank in 0..3 {
             for n in 0..60 {
-                let atomic = Atomic {
-                    at: remote(8),
-                    kind: AtomicKind::Add,
-                    data_type: AtomicType::U64,
-                    operand: 1,
+                let atomic = AtomicRequest {
                     cookie: Cookie(n),
-                    ..Atomic::default()
+                    ..AtomicRequest::new(remote(8), AtomicKind::Add, AtomicType::U64, 1)
                 };
                 world.nodes[rank].endpoint.atomic(Time(0), &atomic).unwrap();
             }
@@ -122,9 +119,10 @@ fn refusals() {
         let to = |window, offset| Remote { peer: PeerId(1), window, offset };
         let one = seg(0, 100);
         let big = seg(0, 90_000);
-        let put = |to, segments, n| Put { to, segments, cookie: Cookie(n), ..Put::default() };
-        let get = |from, segments, n| Get { from, segments, cookie: Cookie(n), ..Get::default() };
-        let atomic = |at, n| Atomic { at, cookie: Cookie(n), ..Atomic::default() };
+        let put = |to, segments, n| PutRequest { cookie: Cookie(n), ..PutRequest::new(to, segments) };
+        let get = |from, segments, n| GetRequest { cookie: Cookie(n), ..GetRequest::new(from, segments) };
+        let atomic =
+            |at, n| AtomicRequest { cookie: Cookie(n), ..AtomicRequest::new(at, AtomicKind::Add, AtomicType::U64, 0) };
         e.put(Time(0), &put(to(77, 0), &one, 1)).unwrap();
         e.put(Time(0), &put(to(78, 950), &one, 2)).unwrap();
         e.put(Time(0), &put(to(99, 0), &big, 3)).unwrap();
@@ -170,7 +168,7 @@ fn a_window_in_use_stays() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[400_000], 1);
     let window = expose(&mut world, 1, 0, 100_000, ALL, 77);
-    let get = Get { from: remote(0), segments: &seg(0, 100_000), cookie: Cookie(1), ..Get::default() };
+    let get = GetRequest { cookie: Cookie(1), segments: &seg(0, 100_000), ..GetRequest::new(remote(0), &[]) };
     world.nodes[0].endpoint.get(Time(0), &get).unwrap();
     while world.nodes[1].endpoint.t.windows.get(window.0).unwrap().users == 0 {
         for (near, far) in [(0, 1), (1, 0)] {
@@ -204,10 +202,10 @@ fn mutual_refusals_all_end() {
             let rank = (n % 3) as usize;
             let (peer, good) = (PeerId((n / 3 % 3) as u32), n % 2 == 0);
             let to = Remote { peer, window: if good { 77 } else { 78 }, offset: 0 };
-            let put = Put { to, segments: &seg(2000, 100), cookie: Cookie(n), ..Put::default() };
+            let put = PutRequest { cookie: Cookie(n), segments: &seg(2000, 100), ..PutRequest::new(to, &[]) };
             world.nodes[rank].endpoint.put(Time(0), &put).unwrap();
             if n >= 20 {
-                let flush = Flush { peer, cookie: Cookie(100 + n), ..Flush::default() };
+                let flush = FlushRequest { cookie: Cookie(100 + n), ..FlushRequest::new(peer) };
                 world.nodes[rank].endpoint.flush(Time(0), &flush).unwrap();
             }
         }

@@ -43,7 +43,7 @@ fn what_waits_goes_together() {
     let levels = [Level::Reusable, Level::Acknowledged, Level::Placed, Level::Reusable];
     for (n, level) in (0..).zip(levels) {
         let (tag, segments) = ((n % 2 == 0).then_some(n), seg(100 * n, 10 * n));
-        let send = Send { peer: PeerId(1), tag, segments: &segments, level, cookie: Cookie(n), ..Send::default() };
+        let send = SendRequest { tag, level, cookie: Cookie(n), ..SendRequest::new(PeerId(1), &segments) };
         lone.endpoint.send(Time(0), &send).unwrap();
     }
     lone.send(4, 2000);
@@ -247,9 +247,9 @@ fn floods_need_fewer_packets() {
             for n in 0..100u64 {
                 fill(&mut world, 0, 100 * n, n, n as u8);
                 let (from, into) = (seg(100 * n, n), seg(50_000 + 100 * n, 100));
-                let send = Send { peer: PeerId(1), segments: &from, cookie: Cookie(n), ..Send::default() };
+                let send = SendRequest { cookie: Cookie(n), ..SendRequest::new(PeerId(1), &from) };
                 world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-                let recv = Recv { segments: &into, cookie: Cookie(n), ..Recv::default() };
+                let recv = RecvRequest { cookie: Cookie(n), ..RecvRequest::new(Selector::ANY_UNTAGGED, &into) };
                 world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
             }
             world.settle();

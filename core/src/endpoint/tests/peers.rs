@@ -19,9 +19,13 @@ fn goodbye_after_all_is_delivered() {
         let mut regions = regions(&config, 2);
         let mut world = World::new(&mut regions, &config, rails, &[100_000], 9);
         fill(&mut world, 0, 0, 30_000, 1);
-        let recv = Recv { segments: &seg(50_000, 30_000), cookie: Cookie(1), ..Recv::default() };
+        let recv = RecvRequest {
+            cookie: Cookie(1),
+            segments: &seg(50_000, 30_000),
+            ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+        };
         world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
-        let send = Send { peer: PeerId(1), segments: &seg(0, 30_000), cookie: Cookie(1), ..Send::default() };
+        let send = SendRequest { cookie: Cookie(1), segments: &seg(0, 30_000), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
         world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
         world.settle();
@@ -30,7 +34,7 @@ fn goodbye_after_all_is_delivered() {
             let other = PeerId(1 - rank as u32);
             assert!(world.nodes[rank].events.iter().any(|e| matches!(e, Event::Completed(c) if c.result.is_ok())));
             assert_eq!(kinds(&mut world, rank), [Event::PeerUp { peer: other }, Event::PeerClosed { peer: other }]);
-            let late = Send { peer: other, ..Send::default() };
+            let late = SendRequest::new(other, &[]);
             assert_eq!(world.nodes[rank].endpoint.send(Time(0), &late), Err(SubmitError::PeerGone(other)));
             assert!(world.nodes[rank].endpoint.t.channels.is_empty(), "the channel's slot is free");
         }
@@ -48,7 +52,7 @@ fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
         for seed in 0..60 {
             let mut regions = regions(&config, 2);
             let mut world = World::new(&mut regions, &config, rails, &[4096], seed);
-            let send = Send { peer: PeerId(1), cookie: Cookie(1), ..Send::default() };
+            let send = SendRequest { cookie: Cookie(1), ..SendRequest::new(PeerId(1), &[]) };
             let taken_back = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
             for step in 0..seed % 20 {
                 world.now += 100;
@@ -89,7 +93,7 @@ fn a_peer_that_is_closed_and_never_reached_is_lost_only_with_what_was_submitted(
         let mut region = Region::of(&config);
         let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
         endpoint.add_peer(PeerId(1), 1).unwrap();
-        let send = Send { peer: PeerId(1), ..Send::default() };
+        let send = SendRequest::new(PeerId(1), &[]);
         let op = endpoint.send(Time(0), &send).unwrap();
         if !is_wanted {
             endpoint.cancel(Time(0), op).unwrap();
@@ -128,11 +132,12 @@ fn messages_outlive_their_sender() {
         let mut regions = regions(&config, 2);
         let mut world = World::new(&mut regions, &config, rails, &[10_000], 9);
         fill(&mut world, 0, 0, 900, 1);
-        let send = Send { peer: PeerId(1), tag: Some(3), segments: &seg(0, 900), ..Send::default() };
+        let send = SendRequest { tag: Some(3), segments: &seg(0, 900), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
         world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
         world.settle();
-        let recv = Recv { from: tagged(Some(0), 3), segments: &seg(5000, 900), cookie: Cookie(7), ..Recv::default() };
+        let recv =
+            RecvRequest { cookie: Cookie(7), segments: &seg(5000, 900), ..RecvRequest::new(tagged(Some(0), 3), &[]) };
         world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
         world.settle();
         assert_eq!(completions(&mut world, 1)[&7].unwrap().bytes, 900);
@@ -152,9 +157,13 @@ fn a_goodbye_on_many_rails_is_no_loss() {
         let mut regions = regions(&config, 2);
         let mut world = World::new(&mut regions, &config, &[TCP, TCP, TCP], &[100_000], seed);
         for n in 0..6 {
-            let recv = Recv { segments: &seg(50_000, 100), cookie: Cookie(n), ..Recv::default() };
+            let recv = RecvRequest {
+                cookie: Cookie(n),
+                segments: &seg(50_000, 100),
+                ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+            };
             world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
-            let send = Send { peer: PeerId(1), segments: &seg(0, 100), cookie: Cookie(n), ..Send::default() };
+            let send = SendRequest { cookie: Cookie(n), segments: &seg(0, 100), ..SendRequest::new(PeerId(1), &[]) };
             world.nodes[0].endpoint.send(Time(0), &send).unwrap();
         }
         let leaver = seed as usize % 2;
@@ -188,8 +197,12 @@ fn a_lost_peer_takes_only_its_own_along() {
         let mut regions = regions(&config, 3);
         let mut world = World::new(&mut regions, &config, &[TCP, TCP], &[400_000], seed);
         let m = |world: &mut World<'_>, from: usize, to: u32, n: u64, len| {
-            let send =
-                Send { peer: PeerId(to), tag: Some(n), segments: &seg(0, len), cookie: Cookie(n), ..Send::default() };
+            let send = SendRequest {
+                tag: Some(n),
+                cookie: Cookie(n),
+                segments: &seg(0, len),
+                ..SendRequest::new(PeerId(to), &[])
+            };
             world.nodes[from].endpoint.send(Time(world.now), &send).unwrap();
         };
         for n in 0..10 {
@@ -205,17 +218,16 @@ fn a_lost_peer_takes_only_its_own_along() {
             world.step_link(from, to, rail);
             world.now += 100;
         }
-        let exact = Recv { from: tagged(Some(1), 999), cookie: Cookie(999), ..Recv::default() };
+        let exact = RecvRequest { cookie: Cookie(999), ..RecvRequest::new(tagged(Some(1), 999), &[]) };
         world.nodes[0].endpoint.recv(Time(world.now), &exact).unwrap();
         for rail in 0..2 {
             world.cut(0, 1, RailId(rail), RailFault::Corrupt, true);
         }
         for n in 0..10 {
-            let recv = Recv {
-                from: tagged(None, 100 + n),
-                segments: &seg(200_000 + 4000 * n, 3500),
+            let recv = RecvRequest {
                 cookie: Cookie(100 + n),
-                ..Recv::default()
+                segments: &seg(200_000 + 4000 * n, 3500),
+                ..RecvRequest::new(tagged(None, 100 + n), &[])
             };
             world.nodes[0].endpoint.recv(Time(world.now), &recv).unwrap();
         }
@@ -251,7 +263,7 @@ fn connecting_has_a_limit() {
     let mut region = regions.pop().unwrap();
     let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
     endpoint.add_peer(PeerId(1), 1).unwrap();
-    endpoint.send(Time(100), &Send { peer: PeerId(1), cookie: Cookie(4), ..Send::default() }).unwrap();
+    endpoint.send(Time(100), &SendRequest { cookie: Cookie(4), ..SendRequest::new(PeerId(1), &[]) }).unwrap();
     let mut actions = heapless::Vec::new();
     endpoint.poll_actions(Time(100), &mut actions);
     assert_eq!(actions[..], [Action::Connect { peer: PeerId(1), rail: RailId(0) }]);
@@ -274,7 +286,7 @@ fn rails_that_cannot_be_had_are_tried_again() {
     let mut region = regions.pop().unwrap();
     let mut endpoint = Endpoint::new(config, &[TCP, TCP], region.for_test(&config), Time(0)).unwrap();
     endpoint.add_peer(PeerId(1), 3).unwrap();
-    endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+    endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
     let down = |rail, fault| RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault };
     let dialled = |endpoint: &mut Endpoint<'_>, now| {
         let mut actions = heapless::Vec::new();
@@ -321,7 +333,7 @@ fn silence_is_noticed() {
     let config = Config { probe_after: Nanos(1_000_000), silence_max: Nanos(10_000_000), ..small() };
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[1000], 2);
-    let send = Send { peer: PeerId(1), segments: &seg(0, 10), ..Send::default() };
+    let send = SendRequest { segments: &seg(0, 10), ..SendRequest::new(PeerId(1), &[]) };
     world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     world.settle();
     world.nodes[0].events.clear();
@@ -372,7 +384,7 @@ fn the_health_of_a_rail_is_told() {
     let peer = PeerId(1);
     let health = |world: &World<'_>, rail| world.nodes[0].endpoint.rail_health(peer, RailId(rail));
     assert_eq!(health(&world, 0), None, "no channel is open");
-    world.nodes[0].endpoint.send(Time(0), &Send { peer, ..Send::default() }).unwrap();
+    world.nodes[0].endpoint.send(Time(0), &SendRequest::new(peer, &[])).unwrap();
     world.settle();
     let up = RailHealth { state: RailState::Up, ..RailHealth::default() };
     let told = |health: Option<RailHealth>| RailHealth { since: Time(0), ..health.unwrap() };
@@ -384,7 +396,7 @@ fn the_health_of_a_rail_is_told() {
     assert_ne!(down.state, RailState::Up);
     assert_eq!((down.failures, down.returns, down.fault), (1, 0, Some(fault)));
     assert_eq!(down.since, Time(world.now));
-    world.nodes[0].endpoint.send(Time(world.now), &Send { peer, ..Send::default() }).unwrap();
+    world.nodes[0].endpoint.send(Time(world.now), &SendRequest::new(peer, &[])).unwrap();
     world.settle();
     let back = told(health(&world, 1));
     assert_eq!(back, RailHealth { failures: 1, returns: 1, fault: Some(fault), ..up });

@@ -91,7 +91,7 @@ fn a_farewell_acknowledges_nothing() {
     for (connection, is_farewell) in [(2, false), (1 << 30, true), ((1 << 30) + 5, true)] {
         lone(&[TCP], |lone| {
             let (segments, level) = (&seg(0, 10), Level::Acknowledged);
-            let send = Send { peer: PeerId(1), segments, level, cookie: Cookie(1), ..Send::default() };
+            let send = SendRequest { level, cookie: Cookie(1), ..SendRequest::new(PeerId(1), segments) };
             lone.endpoint.send(Time(0), &send).unwrap();
             lone.sent();
             down(lone, 0, RailFault::TimedOut);
@@ -151,11 +151,12 @@ fn a_round_is_of_a_receive_of_ones_own() {
     };
     let get = |lone: &mut Lone<'_>| {
         let from = Remote { peer: PeerId(1), window: 3, offset: 8 };
-        let get = Get { from, segments: &seg(0, 100), cookie: Cookie(1), ..Get::default() };
+        let get = GetRequest { cookie: Cookie(1), segments: &seg(0, 100), ..GetRequest::new(from, &[]) };
         lone.endpoint.get(Time(0), &get).unwrap().0.to_bits()
     };
     let posted = |lone: &mut Lone<'_>| {
-        let recv = Recv { segments: &seg(0, 3000), cookie: Cookie(1), ..Recv::default() };
+        let recv =
+            RecvRequest { cookie: Cookie(1), segments: &seg(0, 3000), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
         lone.endpoint.recv(Time(0), &recv).unwrap().0.to_bits()
     };
     let by_data = |lone: &mut Lone<'_>| announced(lone, 1);
@@ -234,7 +235,7 @@ fn data_is_for_what_waits_for_data() {
     lone(&[TCP], |lone| {
         let from = Remote { peer: PeerId(1), window: 3, offset: 8 };
         let get = |lone: &mut Lone<'_>, cookie| {
-            let get = Get { from, segments: &seg(0, 100), cookie: Cookie(cookie), ..Get::default() };
+            let get = GetRequest { cookie: Cookie(cookie), segments: &seg(0, 100), ..GetRequest::new(from, &[]) };
             lone.endpoint.get(Time(0), &get).unwrap().0.to_bits()
         };
         // TERMS grants two requests.
@@ -269,7 +270,12 @@ fn what_is_over_is_not_ended_again() {
     for refused in is_refused {
         lone(&[TCP], |lone| {
             let to = Remote { peer: PeerId(1), window: 3, offset: 8 };
-            let put = Put { to, segments: &seg(0, 10), level: Level::Placed, cookie: Cookie(1), ..Put::default() };
+            let put = PutRequest {
+                level: Level::Placed,
+                cookie: Cookie(1),
+                segments: &seg(0, 10),
+                ..PutRequest::new(to, &[])
+            };
             let operation = lone.endpoint.put(Time(0), &put).unwrap().0.to_bits();
             lone.sent();
             lone.acks[1] = 1;
@@ -432,7 +438,7 @@ fn a_connect_that_comes_again_says_the_same() {
 fn a_reply_is_for_its_own_kind() {
     lone(&[TCP], |lone| {
         let from = Remote { peer: PeerId(1), window: 3, offset: 8 };
-        let get = Get { from, segments: &seg(0, 0), cookie: Cookie(1), ..Get::default() };
+        let get = GetRequest { cookie: Cookie(1), segments: &seg(0, 0), ..GetRequest::new(from, &[]) };
         let operation = lone.endpoint.get(Time(0), &get).unwrap().0.to_bits();
         lone.sent();
         lone.acks[1] = 1;

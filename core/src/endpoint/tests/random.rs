@@ -35,14 +35,13 @@ fn run(seed: u64) {
                 lens.insert(name, len);
                 fill(&mut world, from, at, len, name as u8 ^ (name >> 16) as u8);
                 let level = [Level::Reusable, Level::Acknowledged, Level::Placed][rng.below(3) as usize];
-                let send = Send {
-                    peer: PeerId(to as u32),
+                let send = SendRequest {
                     tag: Some(k % 3),
                     immediate: Some(name),
-                    segments: &seg(at, len),
                     level,
                     cookie: Cookie(name),
-                    ..Send::default()
+                    segments: &seg(at, len),
+                    ..SendRequest::new(PeerId(to as u32), &[])
                 };
                 world.nodes[from].endpoint.send(Time(0), &send).unwrap();
                 at += slot;
@@ -73,8 +72,11 @@ fn run(seed: u64) {
         let cookie = 1 << 60 | next[to];
         next[to] += 1;
         into.insert((to, cookie), at);
-        let recv =
-            Recv { from: tagged(source, tag), segments: &seg(at, slot), cookie: Cookie(cookie), ..Recv::default() };
+        let recv = RecvRequest {
+            cookie: Cookie(cookie),
+            segments: &seg(at, slot),
+            ..RecvRequest::new(tagged(source, tag), &[])
+        };
         world.nodes[to].endpoint.recv(Time(world.now), &recv).unwrap();
         for _ in 0..rng.below(30) {
             let rank = rng.below(ranks as u64) as usize;

@@ -179,17 +179,18 @@ fn every_kind_goes_out_again() {
         |lone| lone.send(1, 5000),
         |lone| {
             let to = Remote { peer: PeerId(1), window: 3, offset: 8 };
-            let put = Put { to, segments: &seg(0, 100), cookie: Cookie(1), ..Put::default() };
+            let put = PutRequest { cookie: Cookie(1), segments: &seg(0, 100), ..PutRequest::new(to, &[]) };
             lone.endpoint.put(Time(0), &put).unwrap();
         },
         |lone| {
             let from = Remote { peer: PeerId(1), window: 3, offset: 8 };
-            let get = Get { from, segments: &seg(0, 100), cookie: Cookie(1), ..Get::default() };
+            let get = GetRequest { cookie: Cookie(1), segments: &seg(0, 100), ..GetRequest::new(from, &[]) };
             lone.endpoint.get(Time(0), &get).unwrap();
         },
         |lone| {
             let at = Remote { peer: PeerId(1), window: 3, offset: 8 };
-            let atomic = Atomic { at, operand: 5, cookie: Cookie(1), ..Atomic::default() };
+            let atomic =
+                AtomicRequest { cookie: Cookie(1), ..AtomicRequest::new(at, AtomicKind::Add, AtomicType::U64, 5) };
             lone.endpoint.atomic(Time(0), &atomic).unwrap();
         },
         |lone| {
@@ -510,7 +511,7 @@ fn replay_goes_on_when_there_is_room() {
     let room = usize::from(TCP.posts_max) - 1;
     for n in 0..2 * room as u64 {
         let to = Remote { peer: PeerId(1), window: 3, offset: 8 * n };
-        let put = Put { to, segments: &seg(0, 8), cookie: Cookie(n), ..Put::default() };
+        let put = PutRequest { cookie: Cookie(n), segments: &seg(0, 8), ..PutRequest::new(to, &[]) };
         lone.endpoint.put(Time(0), &put).unwrap();
     }
     assert_eq!(psns(&lone.sent()).len(), 2 * room);

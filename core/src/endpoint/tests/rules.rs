@@ -191,7 +191,8 @@ fn every_packet_acknowledges() {
     lone.feed(stray(), 0);
     lone.send(2, 10);
     assert_eq!(header(&lone.sent_one()), (1, 1, 1));
-    let put = Put { to: Remote { peer: PeerId(1), window: 1, offset: 0 }, segments: &seg(0, 8), ..Put::default() };
+    let put =
+        PutRequest { segments: &seg(0, 8), ..PutRequest::new(Remote { peer: PeerId(1), window: 1, offset: 0 }, &[]) };
     lone.endpoint.put(Time(0), &put).unwrap();
     assert_eq!(header(&lone.sent_one()), (0, 1, 1));
     lone.feed(Body::Probe(Probe { nonce: 1, answer: false }), 0);
@@ -393,7 +394,7 @@ fn requests_are_counted() {
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
     for n in 0..4 {
         let from = Remote { peer: PeerId(1), window: 1, offset: 0 };
-        let get = Get { from, segments: &seg(100 * n, 8), cookie: Cookie(n), ..Get::default() };
+        let get = GetRequest { cookie: Cookie(n), segments: &seg(100 * n, 8), ..GetRequest::new(from, &[]) };
         lone.endpoint.get(Time(0), &get).unwrap();
     }
     let asked = lone.sent();
@@ -444,7 +445,7 @@ fn an_origin_waits_for_a_refusal() {
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
         let to = Remote { peer: PeerId(1), window: 1, offset: 0 };
-        let put = Put { to, segments: &seg(0, 8), cookie: Cookie(1), ..Put::default() };
+        let put = PutRequest { cookie: Cookie(1), segments: &seg(0, 8), ..PutRequest::new(to, &[]) };
         lone.endpoint.put(Time(0), &put).unwrap();
         let Body::Put(sent) = lone.sent_one().body else { panic!("no PUT") };
         lone.feed_on(0, Body::Credit, 0, |common| (common.ack_unordered, common.refusing) = (1, true));
@@ -550,12 +551,11 @@ fn only_an_announced_message_can_be_refused() {
     for (bytes, facts, keys) in [(10, TCP, false), (3000, TCP, false), (3000, PUT, true)] {
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &[facts]);
-        let send = Send {
-            peer: PeerId(1),
-            segments: &seg(0, bytes),
+        let send = SendRequest {
             level: Level::Placed,
             cookie: Cookie(1),
-            ..Send::default()
+            segments: &seg(0, bytes),
+            ..SendRequest::new(PeerId(1), &[])
         };
         lone.endpoint.send(Time(0), &send).unwrap();
         let operation = match lone.sent_one().body {

@@ -16,7 +16,7 @@ fn short(psn: u32) -> Short {
 }
 
 fn post(lone: &mut Lone<'_>, cookie: u64) {
-    let recv = Recv { from: tagged(None, 7), segments: &seg(0, 8), cookie: Cookie(cookie), ..Recv::default() };
+    let recv = RecvRequest { cookie: Cookie(cookie), segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 7), &[]) };
     lone.endpoint.recv_short(&recv).expect("nothing is special about it");
 }
 
@@ -46,7 +46,7 @@ fn limits_are_announced_while_nothing_is_sent() {
     lone(|lone| {
         lone.sent();
         // The way out is open, so that nothing but the count asks for the announcement.
-        let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+        let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
         send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
         let quarter = u32::from(small().unexpected_per_peer.min(small().blocks_per_peer) / 4).max(1);
         for psn in 0..quarter {
@@ -64,7 +64,7 @@ fn limits_are_announced_while_nothing_is_sent() {
 #[test]
 fn a_message_that_the_rail_refuses_leaves_no_gap() {
     lone(|lone| {
-        let send = Send { peer: PeerId(1), tag: Some(7), segments: &seg(0, 8), ..Send::default() };
+        let send = SendRequest { tag: Some(7), segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
         let (_, first, _) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
         lone.endpoint.unsend_short(&send, first);
         assert_eq!(lone.endpoint.poll_short(), None);
@@ -82,7 +82,7 @@ fn the_oldest_receive_of_any_shape_gets_a_short_message() {
     lone(|lone| {
         let named = Selector { source: Some(PeerId(1)), ..tagged(None, 7) };
         for (cookie, from) in [(1, named), (2, tagged(None, 7)), (3, named), (4, tagged(None, 7))] {
-            let recv = Recv { from, segments: &seg(0, 8), cookie: Cookie(cookie), ..Recv::default() };
+            let recv = RecvRequest { cookie: Cookie(cookie), segments: &seg(0, 8), ..RecvRequest::new(from, &[]) };
             lone.endpoint.recv_short(&recv).expect("nothing is special about it");
         }
         for psn in 0..4 {
@@ -110,15 +110,18 @@ fn a_short_message_waits_for_its_receive() {
         assert_eq!(lone.endpoint.probe(&tagged(None, tag)).map(|found| found.bytes), Some(8));
         assert_eq!((lone.endpoint.stats().unexpected, limits(lone)), (2, before));
         for (cookie, from) in [(1, first), (2, other)] {
-            let recv =
-                Recv { from: tagged(None, tag), segments: &seg(0, 8), cookie: Cookie(cookie), ..Recv::default() };
+            let recv = RecvRequest {
+                cookie: Cookie(cookie),
+                segments: &seg(0, 8),
+                ..RecvRequest::new(tagged(None, tag), &[])
+            };
             assert_eq!(lone.endpoint.recv_short(&recv), None);
             let received = lone.endpoint.recv_waiting(&recv).unwrap();
             assert_eq!(received.from, Seg { at: from, len: 8 });
             let done = *lone.endpoint.poll_short().unwrap();
             assert_eq!((done.cookie, done.operation, done.bytes), (Cookie(cookie), received.operation, 8));
         }
-        let recv = Recv { from: tagged(None, tag), segments: &seg(0, 8), ..Recv::default() };
+        let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, tag), &[]) };
         assert_eq!(lone.endpoint.recv_waiting(&recv), None);
         assert!(lone.endpoint.t.messages.is_empty());
         assert_eq!(limits(lone), (before.0 + 2, before.1 + 2));
@@ -137,7 +140,7 @@ fn met<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts], mask: u
 }
 
 fn can_send(lone: &mut Lone<'_>, len: u64) -> bool {
-    let send = Send { peer: PeerId(1), segments: &seg(0, len), notify: Notify::Silent, ..Send::default() };
+    let send = SendRequest { notify: Notify::Silent, segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
     match send_short(&mut lone.endpoint, &send, len) {
         None => false,
         Some((_, short, _)) => {
@@ -160,7 +163,7 @@ fn told(lone: &mut Lone<'_>) -> Vec<(u16, u16)> {
 #[test]
 fn ids_of_sends_are_their_count() {
     lone(|lone| {
-        let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+        let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
         for (before, generation) in [(5, 6), (u64::from(u32::MAX), 0), (7 << 32 | 3, 4)] {
             lone.endpoint.stats.short_sent = before;
             let (_, _, id) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
@@ -175,12 +178,12 @@ fn unread_completions_close_the_short_way() {
     let config = Config { operations_max: 2, ..small() };
     let mut region = Region::of(&config);
     let lone = &mut Lone::connected(&mut region, &config, &[SHM]);
-    let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+    let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
     post(lone, 1);
     (0..2).for_each(|_| assert!(send_short(&mut lone.endpoint, &send, 8).is_some()));
     assert!(send_short(&mut lone.endpoint, &send, 8).is_none());
     assert_eq!(arrive(lone, &short(0)), ShortArrival::Slow);
-    assert!(send_short(&mut lone.endpoint, &Send { notify: Notify::Silent, ..send }, 8).is_some());
+    assert!(send_short(&mut lone.endpoint, &SendRequest { notify: Notify::Silent, ..send }, 8).is_some());
     assert!(lone.endpoint.poll_short().is_some());
     assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)));
 }
@@ -189,7 +192,7 @@ fn unread_completions_close_the_short_way() {
 #[test]
 fn a_refused_silent_send_takes_no_completion_back() {
     lone(|lone| {
-        let send = Send { peer: PeerId(1), segments: &seg(0, 8), cookie: Cookie(4), ..Send::default() };
+        let send = SendRequest { cookie: Cookie(4), segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
         send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
         assert!(can_send(lone, 8));
         assert_eq!(lone.endpoint.poll_short().map(|done| done.cookie), Some(Cookie(4)));
@@ -202,7 +205,7 @@ fn a_refused_silent_send_takes_no_completion_back() {
 fn completions_say_what_the_message_had() {
     lone(|lone| {
         for (tag, immediate) in [(None, None), (Some(0), None), (None, Some(0)), (Some(3), Some(4))] {
-            let send = Send { peer: PeerId(1), tag, immediate, segments: &seg(0, 8), ..Send::default() };
+            let send = SendRequest { tag, immediate, segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
             send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
             let Some(Event::Completed(Completion { result, index, last, .. })) = lone.endpoint.poll_event() else {
                 panic!("it is complete")
@@ -218,10 +221,9 @@ fn completions_say_what_the_message_had() {
 #[test]
 fn receives_that_something_is_special_about_need_an_operation() {
     lone(|lone| {
-        let of = |tag, source| Recv {
-            from: tagged(source, tag),
+        let of = |tag, source| RecvRequest {
             segments: &[Seg { at: MemRef { region: HEAP, offset: 0 }, len: 8 }],
-            ..Recv::default()
+            ..RecvRequest::new(tagged(source, tag), &[])
         };
         let waits = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &Short { tag: 9, ..short(0) });
         lone.place(waits);
@@ -343,7 +345,7 @@ fn a_grant_is_used_to_its_end() {
         lone.limits = limits;
         lone.feed(Body::Connect(Connect { rail: PEER_RAIL, ..TERMS }), 0);
         lone.sent();
-        let send = Send { peer: PeerId(1), segments: &seg(0, len), ..Send::default() };
+        let send = SendRequest { segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
         let sent = (0..10).take_while(|_| send_short(&mut lone.endpoint, &send, len).is_some()).count();
         assert_eq!(sent, count, "{limits:?}");
     }
@@ -390,7 +392,7 @@ fn limits_are_announced_by_quarters() {
             can_send(lone, 8);
             lone.sent();
             for psn in 0..3 * every {
-                let recv = Recv { from: tagged(None, 7), segments: &seg(0, 300), ..Recv::default() };
+                let recv = RecvRequest { segments: &seg(0, 300), ..RecvRequest::new(tagged(None, 7), &[]) };
                 lone.endpoint.recv_short(&recv).expect("nothing is special about it");
                 assert!(matches!(arrive(lone, &Short { len, ..short(psn) }), ShortArrival::At(_)));
                 let received = psn as u16 + 1;
@@ -403,7 +405,7 @@ fn limits_are_announced_by_quarters() {
                 }
             }
             // The next message tells them, too.
-            let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+            let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
             let (_, sent, _) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
             let count = 3 * every as u16;
             assert_eq!(sent.counts.limits(), (32 + count, 64 + count * blocks));
@@ -488,7 +490,7 @@ fn a_short_message_stands_for_a_packet() {
             lone.feed_on(0, Body::Eager(head), 8, |common: &mut Common| common.message_limit = 32)
         };
         lone.place(arrival);
-        let recv = Recv { from: tagged(None, 7), segments: &seg(0, 8), cookie: Cookie(1), ..Recv::default() };
+        let recv = RecvRequest { cookie: Cookie(1), segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 7), &[]) };
         lone.endpoint.recv(Time(0), &recv).unwrap();
         let sent = lone.sent();
         let usage = lone.endpoint.usage();
@@ -506,7 +508,7 @@ fn a_line_ends_with_its_channel() {
     let lone = &mut Lone::connected(&mut own, &small(), &[SHM]);
     post(lone, 1);
     assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)) && can_send(lone, 8));
-    let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+    let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
     send_short(&mut lone.endpoint, &send, 8).expect("open");
     let fault = RailFault::Closed;
     lone.endpoint.handle_rail_event(Time(0), RailEvent::Down { peer: PeerId(1), rail: RailId(0), fault });
@@ -518,7 +520,7 @@ fn a_line_ends_with_its_channel() {
 /// the peer was last received from.
 #[test]
 fn the_tables_learn_what_went_the_short_way() {
-    let send = Send { peer: PeerId(1), segments: &seg(0, 100), notify: Notify::Silent, ..Send::default() };
+    let send = SendRequest { notify: Notify::Silent, segments: &seg(0, 100), ..SendRequest::new(PeerId(1), &[]) };
     lone(|lone| {
         lone.now = 77;
         lone.sent();
@@ -573,7 +575,7 @@ fn the_tables_learn_what_went_the_short_way() {
 /// from then on; and where none goes out, by a packet.
 #[test]
 fn what_the_tables_grant_is_told_the_short_way_too() {
-    let send = Send { peer: PeerId(1), segments: &seg(0, 8), notify: Notify::Silent, ..Send::default() };
+    let send = SendRequest { notify: Notify::Silent, segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
     let full = |lone: &mut Lone<'_>| {
         assert!(send_short(&mut lone.endpoint, &send, 8).is_some());
         for psn in 0..32 {
@@ -583,7 +585,7 @@ fn what_the_tables_grant_is_told_the_short_way_too() {
         lone.sent();
     };
     let take = |lone: &mut Lone<'_>| {
-        let recv = Recv { from: tagged(None, 7), segments: &seg(0, 8), ..Recv::default() };
+        let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 7), &[]) };
         lone.endpoint.recv(Time(0), &recv).unwrap();
         // The copy out of the blocks.
         lone.sent()

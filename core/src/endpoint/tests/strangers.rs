@@ -99,7 +99,12 @@ fn an_answer_is_of_one_peer() {
     let mut region = region();
     let mut lone = with_stranger(&mut region, &[TCP]);
     let at = Remote { peer: PeerId(1), window: 3, offset: 8 };
-    lone.endpoint.atomic(Time(0), &Atomic { at, operand: 5, cookie: Cookie(1), ..Atomic::default() }).unwrap();
+    lone.endpoint
+        .atomic(
+            Time(0),
+            &AtomicRequest { cookie: Cookie(1), ..AtomicRequest::new(at, AtomicKind::Add, AtomicType::U64, 5) },
+        )
+        .unwrap();
     let Body::Atomic(atomic) = lone.sent_one().body else { panic!("no atomic") };
     let reply = Body::AtomicReply(AtomicReply { operation: atomic.operation, old: 3 });
     is_dropped(&mut lone, 0, reply.clone(), 0);
@@ -107,7 +112,7 @@ fn an_answer_is_of_one_peer() {
     lone.acks[1] = 1;
     lone.feed(reply, 0);
     assert!(lone.completed()[&1].is_ok());
-    lone.endpoint.get(Time(0), &Get { from: at, segments: &seg(0, 100), cookie: Cookie(2), ..Get::default() }).unwrap();
+    lone.endpoint.get(Time(0), &GetRequest { cookie: Cookie(2), ..GetRequest::new(at, &seg(0, 100)) }).unwrap();
     let get = lone.sent().into_iter().find_map(|packet| match packet.body {
         Body::Get(get) => Some(get.operation),
         _ => None,
@@ -128,8 +133,7 @@ fn no_peer_makes_a_message_longer() {
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
         let segments = seg(0, bytes);
-        let send =
-            Send { peer: PeerId(1), segments: &segments, level: Level::Placed, cookie: Cookie(1), ..Send::default() };
+        let send = SendRequest { level: Level::Placed, cookie: Cookie(1), ..SendRequest::new(PeerId(1), &segments) };
         lone.endpoint.send(Time(0), &send).unwrap();
         let operation = match lone.sent_one().body {
             Body::Rts(rts) => {

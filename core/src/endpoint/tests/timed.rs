@@ -224,12 +224,16 @@ impl<'m> Timed<'m> {
     }
 
     pub(super) fn send(&mut self, cookie: u64, len: u64) {
-        let send = Send { peer: PeerId(1), segments: &seg(0, len), cookie: Cookie(cookie), ..Send::default() };
+        let send = SendRequest { cookie: Cookie(cookie), segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
         self.endpoints[0].send(Time(self.now), &send).unwrap();
     }
 
     pub(super) fn recv(&mut self, cookie: u64, len: u64) {
-        let recv = Recv { segments: &seg(0, len), cookie: Cookie(cookie), ..Recv::default() };
+        let recv = RecvRequest {
+            cookie: Cookie(cookie),
+            segments: &seg(0, len),
+            ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+        };
         self.endpoints[1].recv(Time(self.now), &recv).unwrap();
     }
 
@@ -329,9 +333,13 @@ fn a_fin_waits_behind_little() {
             timed.stream(1, 1, 3 << 20);
             lasts_longest(&mut timed)
         };
-        let recv = Recv { segments: &seg(0, 1 << 20), cookie: Cookie(9), ..Recv::default() };
+        let recv = RecvRequest {
+            cookie: Cookie(9),
+            segments: &seg(0, 1 << 20),
+            ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+        };
         timed.endpoints[0].recv(Time(timed.now), &recv).unwrap();
-        let send = Send { peer: PeerId(0), segments: &seg(0, 1 << 20), cookie: Cookie(9), ..Send::default() };
+        let send = SendRequest { cookie: Cookie(9), segments: &seg(0, 1 << 20), ..SendRequest::new(PeerId(0), &[]) };
         timed.endpoints[1].send(Time(timed.now), &send).unwrap();
         // Until the first of both is through, each waits for the other's FIN.
         timed.stream(1, 1, 1 << 20);

@@ -17,15 +17,14 @@ fn a_message_of_any_length_arrives() {
                 let mut world = World::new(&mut regions, &config, rails, &[500_000], len ^ set as u64);
                 fill(&mut world, 0, 0, len, 7);
                 let into = seg(250_000, len);
-                let recv = Recv { from: tagged(None, 5), segments: &into, cookie: Cookie(2), ..Recv::default() };
-                let send = Send {
-                    peer: PeerId(1),
+                let recv = RecvRequest { cookie: Cookie(2), ..RecvRequest::new(tagged(None, 5), &into) };
+                let send = SendRequest {
                     tag: Some(5),
                     immediate: Some(99),
-                    segments: &seg(0, len),
                     level,
                     cookie: Cookie(1),
-                    ..Send::default()
+                    segments: &seg(0, len),
+                    ..SendRequest::new(PeerId(1), &[])
                 };
                 if early {
                     world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
@@ -59,7 +58,8 @@ fn placed_waits_for_the_receive_and_the_others_do_not() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[10_000], 3);
     for (cookie, level) in [(1, Level::Reusable), (2, Level::Acknowledged), (3, Level::Placed)] {
-        let send = Send { peer: PeerId(1), segments: &seg(0, 100), level, cookie: Cookie(cookie), ..Send::default() };
+        let send =
+            SendRequest { level, cookie: Cookie(cookie), segments: &seg(0, 100), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
     world.settle();
@@ -77,12 +77,9 @@ fn pieces_are_gathered_and_scattered() {
             fill(&mut world, 0, 0, 3 * piece, 1);
             let from = [Seg::new(HEAP, 0, piece), Seg::new(HEAP, piece, 0), Seg::new(HEAP, piece, 2 * piece)];
             let into = [Seg::new(HEAP, 50_000, 1), Seg::new(HEAP, 60_000, 3 * piece - 1)];
-            let recv = Recv { from: Selector::default(), segments: &into, ..Recv::default() };
+            let recv = RecvRequest::new(Selector::ANY_UNTAGGED, &into);
             world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
-            world.nodes[0]
-                .endpoint
-                .send(Time(0), &Send { peer: PeerId(1), segments: &from, ..Send::default() })
-                .unwrap();
+            world.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &from)).unwrap();
             world.settle();
             let first = world.nodes[1].memory[0][50_000];
             world.nodes[1].memory[0][59_999] = first;
@@ -101,11 +98,16 @@ fn truncation_is_told_to_the_receiver_and_hurts_nobody_else() {
                 let mut regions = regions(&config, 2);
                 let mut world = World::new(&mut regions, &config, rails, &[100_000], len);
                 fill(&mut world, 0, 0, len, 9);
-                let recv = Recv { segments: &seg(50_000, room), cookie: Cookie(1), ..Recv::default() };
+                let recv = RecvRequest {
+                    cookie: Cookie(1),
+                    segments: &seg(50_000, room),
+                    ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+                };
                 if early {
                     world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
                 }
-                let send = Send { peer: PeerId(1), segments: &seg(0, len), cookie: Cookie(1), ..Send::default() };
+                let send =
+                    SendRequest { cookie: Cookie(1), segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
                 world.nodes[0].endpoint.send(Time(0), &send).unwrap();
                 world.settle();
                 if !early {
@@ -130,9 +132,13 @@ fn inject_takes_the_bytes_at_once() {
         let mut regions = regions(&config, 2);
         let mut world = World::new(&mut regions, &config, rails, &[4096], 1);
         for len in [0u64, 8, 1000] {
-            let recv = Recv { segments: &seg(0, len), cookie: Cookie(len), ..Recv::default() };
+            let recv = RecvRequest {
+                cookie: Cookie(len),
+                segments: &seg(0, len),
+                ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+            };
             world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
-            let send = Send { peer: PeerId(1), cookie: Cookie(len), ..Send::default() };
+            let send = SendRequest { cookie: Cookie(len), ..SendRequest::new(PeerId(1), &[]) };
             let node = &mut world.nodes[0];
             let (_, span) = node.endpoint.inject(Time(0), &send, len).unwrap();
             let segs: Vec<_> = node.endpoint.segments(span).collect();
@@ -146,7 +152,7 @@ fn inject_takes_the_bytes_at_once() {
             assert_eq!(completions(&mut world, 1)[&len].unwrap().bytes, len);
             assert!(world.nodes[1].memory[0][..len as usize].iter().all(|&b| b == 0xA5));
         }
-        let send = Send { peer: PeerId(1), ..Send::default() };
+        let send = SendRequest::new(PeerId(1), &[]);
         let too_long = world.nodes[0].endpoint.inject(Time(0), &send, 1001);
         assert_eq!(too_long, Err(SubmitError::TooLong { bytes: 1001, max: 1000 }));
     }
@@ -163,8 +169,12 @@ fn a_multi_receive_buffer_takes_many_messages() {
             let mut world = World::new(&mut regions, &config, rails, &[100_000], 4);
             let post = |world: &mut World<'_>| {
                 for (cookie, at) in [(1, 40_000), (2, 70_000)] {
-                    let recv =
-                        Recv { segments: &seg(at, 8000), multi: Some(500), cookie: Cookie(cookie), ..Recv::default() };
+                    let recv = RecvRequest {
+                        multi: Some(500),
+                        cookie: Cookie(cookie),
+                        segments: &seg(at, 8000),
+                        ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+                    };
                     world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
                 }
             };
@@ -174,8 +184,11 @@ fn a_multi_receive_buffer_takes_many_messages() {
             fill(&mut world, 0, 0, 3000, 5);
             let lens = [100u64, 3000, 900, 0, 3000, 2000, 3000, 2600];
             for (n, &len) in lens.iter().enumerate() {
-                let send =
-                    Send { peer: PeerId(1), segments: &seg(0, len), immediate: Some(n as u64), ..Send::default() };
+                let send = SendRequest {
+                    immediate: Some(n as u64),
+                    segments: &seg(0, len),
+                    ..SendRequest::new(PeerId(1), &[])
+                };
                 world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
             }
             world.settle();
@@ -229,11 +242,16 @@ fn a_message_that_is_too_long_for_a_multi_receive_is_numbered() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], 4);
     for cookie in [1, 2] {
-        let recv = Recv { segments: &seg(40_000, 50), multi: Some(1), cookie: Cookie(cookie), ..Recv::default() };
+        let recv = RecvRequest {
+            multi: Some(1),
+            cookie: Cookie(cookie),
+            segments: &seg(40_000, 50),
+            ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+        };
         world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
     }
     for len in [80, 0, 1, 0] {
-        let send = Send { peer: PeerId(1), segments: &seg(0, len), ..Send::default() };
+        let send = SendRequest { segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
     world.settle();
@@ -265,8 +283,12 @@ fn probe_and_claim() {
         let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], 1);
         fill(&mut world, 0, 0, len, 2);
         for (tag, immediate) in [(Some(7), 1), (Some(7), 2), (None, 3)] {
-            let send =
-                Send { peer: PeerId(1), tag, immediate: Some(immediate), segments: &seg(0, len), ..Send::default() };
+            let send = SendRequest {
+                tag,
+                immediate: Some(immediate),
+                segments: &seg(0, len),
+                ..SendRequest::new(PeerId(1), &[])
+            };
             world.nodes[0].endpoint.send(Time(0), &send).unwrap();
         }
         world.settle();
@@ -279,13 +301,17 @@ fn probe_and_claim() {
         assert_eq!(endpoint.probe(&tagged(None, 7)).unwrap().immediate, Some(2));
         let wild = Selector { source: None, tag: TagMatch::Tagged { tag: 0, ignore: u64::MAX } };
         let now = Time(world.now);
-        endpoint
-            .recv(now, &Recv { from: wild, segments: &seg(30_000, len), cookie: Cookie(2), ..Recv::default() })
-            .unwrap();
-        let recv = Recv { segments: &seg(60_000, len), cookie: Cookie(1), ..Recv::default() };
+        endpoint.recv(now, &RecvRequest { cookie: Cookie(2), ..RecvRequest::new(wild, &seg(30_000, len)) }).unwrap();
+        let recv = RecvRequest {
+            cookie: Cookie(1),
+            segments: &seg(60_000, len),
+            ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+        };
         endpoint.recv_claimed(now, message, &recv).unwrap();
         assert_eq!(endpoint.recv_claimed(now, message, &recv), Err(SubmitError::UnknownMessage));
-        endpoint.recv(now, &Recv { segments: &seg(0, len), cookie: Cookie(3), ..Recv::default() }).unwrap();
+        endpoint
+            .recv(now, &RecvRequest { cookie: Cookie(3), ..RecvRequest::new(Selector::ANY_UNTAGGED, &seg(0, len)) })
+            .unwrap();
         world.settle();
         let got = completions(&mut world, 1);
         for (cookie, immediate) in [(1, 1), (2, 2), (3, 3)] {
@@ -302,10 +328,12 @@ fn cancel() {
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], 1);
     let endpoint = &mut world.nodes[0].endpoint;
-    let recv = endpoint.recv(Time(0), &Recv { cookie: Cookie(1), ..Recv::default() }).unwrap();
-    let send = Send { peer: PeerId(1), segments: &seg(0, 100), cookie: Cookie(2), ..Send::default() };
+    let recv = endpoint
+        .recv(Time(0), &RecvRequest { cookie: Cookie(1), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) })
+        .unwrap();
+    let send = SendRequest { cookie: Cookie(2), segments: &seg(0, 100), ..SendRequest::new(PeerId(1), &[]) };
     let unsent = endpoint.send(Time(0), &send).unwrap();
-    let kept = endpoint.send(Time(0), &Send { cookie: Cookie(3), ..send }).unwrap();
+    let kept = endpoint.send(Time(0), &SendRequest { cookie: Cookie(3), ..send }).unwrap();
     endpoint.cancel(Time(0), recv).unwrap();
     endpoint.cancel(Time(0), unsent).unwrap();
     assert_eq!(endpoint.cancel(Time(0), recv), Err(CancelError::Unknown));

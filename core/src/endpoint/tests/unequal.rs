@@ -191,10 +191,11 @@ fn every_segment_goes_out_again_as_it_was() {
         };
         if is_put {
             let to = Remote { peer: PeerId(1), window: 3, offset: 64 };
-            let put = Put { to, segments: &seg(1000, bytes), cookie: Cookie(1), ..Put::default() };
+            let put = PutRequest { cookie: Cookie(1), segments: &seg(1000, bytes), ..PutRequest::new(to, &[]) };
             lone.endpoint.put(Time(0), &put).unwrap();
         } else {
-            let send = Send { peer: PeerId(1), segments: &seg(1000, bytes), cookie: Cookie(1), ..Send::default() };
+            let send =
+                SendRequest { cookie: Cookie(1), segments: &seg(1000, bytes), ..SendRequest::new(PeerId(1), &[]) };
             lone.endpoint.send(Time(0), &send).unwrap();
             let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
             lone.acks[0] = 1;

@@ -1,6 +1,8 @@
 //! Windows, reads, writes, atomics.
 
-use rerail_core::endpoint::{Access, Atomic, ExposeError, Get, Level, Notify, Put, Remote, Window};
+use rerail_core::endpoint::{
+    Access, AtomicRequest, ExposeError, GetRequest, Level, Notify, PutRequest, Remote, Window,
+};
 use rerail_core::ids::{Cookie, PeerId, WindowId};
 use rerail_core::mem::MemRef;
 use rerail_core::wire::{AtomicKind, AtomicType};
@@ -52,7 +54,7 @@ pub struct OneSided {
 
 /// An atomic on one value.
 #[derive(Debug)]
-pub struct AtomicRequest {
+pub struct AtomicCall {
     /// Peer, key, offset, context and flags; no memory.
     pub at: OneSided,
     /// `enum fi_op`.
@@ -202,7 +204,7 @@ impl Port {
         let number = self.ledger.records.insert(record);
         let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
         let segments = pieces.segments(self.region);
-        let put = Put {
+        let put = PutRequest {
             to: Remote { peer, window: request.key, offset: request.offset },
             segments: &segments[..pieces.count],
             level: Level::Placed,
@@ -226,7 +228,7 @@ impl Port {
         let number = self.ledger.records.insert(self.record(request, What::Read, FI_RMA | FI_READ, wanted));
         let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
         let segments = request.pieces.segments(self.region);
-        let get = Get {
+        let get = GetRequest {
             from: Remote { peer, window: request.key, offset: request.offset },
             segments: &segments[..request.pieces.count],
             notify: Notify::Event,
@@ -241,7 +243,7 @@ impl Port {
     /// # Errors
     /// `FI_EOPNOTSUPP` for what the transport does not have, `FI_EAGAIN` where there is no room now; others
     /// for good.
-    pub fn atomic(&mut self, request: AtomicRequest) -> Result<(), Errno> {
+    pub fn atomic(&mut self, request: AtomicCall) -> Result<(), Errno> {
         let what = if request.old.is_some() { What::Read } else { What::Write };
         let (flags, wanted) = self.call(request.at.endpoint, what, request.at.flags)?;
         if flags & FI_FENCE != 0 && request.at.flags.is_some() {
@@ -253,7 +255,7 @@ impl Port {
         let record = Record { old: request.old, ..self.record(&request.at, what, sort, wanted) };
         let number = self.ledger.records.insert(record);
         let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
-        let atomic = Atomic {
+        let atomic = AtomicRequest {
             at: Remote { peer, window: request.at.key, offset: request.at.offset },
             kind,
             data_type,

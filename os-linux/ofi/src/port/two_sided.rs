@@ -1,6 +1,6 @@
 //! Sends, receives, probes, cancellation.
 
-use rerail_core::endpoint::{Level, Notify, Recv, Selector, Send, TagMatch};
+use rerail_core::endpoint::{Level, Notify, RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::{Cookie, OpId, PeerId};
 use rerail_linux::driver::RequestError;
 
@@ -131,8 +131,13 @@ impl Port {
         }
         let peer = self.peer(out.endpoint, out.to)?;
         let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
-        let send =
-            Send { peer, tag: out.tag, immediate: out.data, notify: Notify::Silent, cookie: SILENT, ..Send::default() };
+        let send = SendRequest {
+            tag: out.tag,
+            immediate: out.data,
+            notify: Notify::Silent,
+            cookie: SILENT,
+            ..SendRequest::new(peer, &[])
+        };
         match transport.inject(&send, payload) {
             Ok(_) => {
                 // The caller may not come back for long.
@@ -189,7 +194,7 @@ impl Port {
         }
         let Stage::Joined(transport) = &mut self.stage else { return Err(Unposted::Refused(Errno(FI_EOPBADSTATE))) };
         let segments = sending.pieces.segments(self.region);
-        let send = Send {
+        let send = SendRequest {
             peer: sending.peer,
             tag: sending.tag,
             immediate: sending.data,
@@ -310,7 +315,7 @@ impl Port {
         }
         let Stage::Joined(transport) = &mut self.stage else { return Err(Unposted::Full) };
         let segments = deferred.pieces.segments(self.region);
-        let recv = Recv {
+        let recv = RecvRequest {
             from,
             segments: &segments[..deferred.pieces.count],
             multi: deferred.multi,
@@ -407,7 +412,11 @@ impl Port {
         let message = self.claimed[at].1;
         if silent {
             // Its end, which is a truncation where it had a payload, concerns nobody.
-            let recv = Recv { segments, notify: Notify::Silent, cookie: SILENT, ..Recv::default() };
+            let recv = RecvRequest {
+                notify: Notify::Silent,
+                cookie: SILENT,
+                ..RecvRequest::new(Selector::ANY_UNTAGGED, segments)
+            };
             transport.recv_claimed(message, &recv).map_err(refusal)?;
             self.claimed.swap_remove(at);
             return Ok(());
@@ -416,7 +425,7 @@ impl Port {
             wanted,
             ..Record::new(incoming.endpoint, What::Recv, incoming.context, FI_RECV | kind(incoming.tag.is_some()))
         });
-        let recv = Recv { segments, cookie: Cookie(number.into()), ..Recv::default() };
+        let recv = RecvRequest { cookie: Cookie(number.into()), ..RecvRequest::new(Selector::ANY_UNTAGGED, segments) };
         let submitted = transport.recv_claimed(message, &recv);
         self.submitted(number, submitted)?;
         self.claimed.swap_remove(at);

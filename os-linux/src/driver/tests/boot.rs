@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Barrier, Mutex};
 
 use rerail_core::config::{Multiplex, Striping};
-use rerail_core::endpoint::{Event, MessageClass, Policy, Recv, Send};
+use rerail_core::endpoint::{Event, MessageClass, Policy, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
 
@@ -77,7 +77,7 @@ impl Bootstrap for Seat {
 }
 
 fn opening(rank: u32, host: &str, fabric: Option<Fabric>) -> Opening {
-    let mut all: Vec<Box<dyn crate::rail::Rail>> = vec![Box::new(Loopback::new(PeerId(rank)))];
+    let mut all: Vec<Box<dyn crate::rail::Rail + Send>> = vec![Box::new(Loopback::new(PeerId(rank)))];
     all.extend(fabric.into_iter().flat_map(|fabric| rails(rank, 2, fabric)));
     Opening::with_rails(small(rank, 2), host.to_owned(), all, 1).unwrap()
 }
@@ -143,10 +143,10 @@ fn move_message(transport: &mut Transport, last: bool) -> Option<u64> {
         PeerId(0) => {
             transport.bytes_mut(region).unwrap().copy_from_slice(&pattern(BYTES, 1));
             let immediate = last.then_some(1);
-            let send = Send { peer: PeerId(1), immediate, segments: &segments, ..Send::default() };
+            let send = SendRequest { immediate, ..SendRequest::new(PeerId(1), &segments) };
             transport.send(&send).unwrap()
         }
-        _ => transport.recv(&Recv { segments: &segments, ..Recv::default() }).unwrap(),
+        _ => transport.recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &segments)).unwrap(),
     };
     let done = loop {
         transport.progress();

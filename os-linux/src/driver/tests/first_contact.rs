@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Event, LossReason, OpError, RailFault, Recv, Selector, Send};
+use rerail_core::endpoint::{Event, LossReason, OpError, RailFault, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::time::Nanos;
 
@@ -26,7 +26,7 @@ const OTHER: PeerId = PeerId(1);
 fn impatient(fabric: Fabric) -> World {
     let handshake_timeout = Nanos::from_millis(200);
     let key = || JobKey::new([7; 32]);
-    let rails = |rank| -> Vec<Box<dyn Rail>> {
+    let rails = |rank| -> Vec<Box<dyn Rail + Send>> {
         if fabric == Fabric::Shm {
             let options = ShmOptions { handshake_timeout, ..ShmOptions::new(2) };
             return vec![Box::new(ShmRail::open(options, key(), JOB, PeerId(rank)).unwrap())];
@@ -42,13 +42,13 @@ fn who_computes_at_first_is_waited_for(fabric: Fabric) {
     let mut world = impatient(fabric);
     world.frozen[1] = true;
     let source = world.filled(0, 500, 3);
-    let send = world.at(0).send(&Send { peer: OTHER, segments: &whole(source, 500), ..Send::default() }).unwrap();
+    let send = world.at(0).send(&SendRequest::new(OTHER, &whole(source, 500))).unwrap();
     world.until("calls without an answer", |world| {
         world.at(0).rail_health(OTHER, RAIL).is_some_and(|health| health.refusals >= 2)
     });
     world.frozen[1] = false;
     let target = world.empty(1, 500);
-    let recv = world.at(1).recv(&Recv { segments: &whole(target, 500), ..Recv::default() }).unwrap();
+    let recv = world.at(1).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 500))).unwrap();
     assert_eq!(world.complete(1, recv).unwrap().bytes, 500);
     world.complete(0, send).unwrap();
     assert_eq!(world.bytes(1, target), world.bytes(0, source));
@@ -59,8 +59,8 @@ fn who_was_never_met_and_is_gone_is_lost(fabric: Fabric) {
     let mut world = impatient(fabric);
     drop(world.transports.pop());
     let target = world.empty(0, 500);
-    let from = Selector { source: Some(OTHER), ..Selector::default() };
-    let recv = world.at(0).recv(&Recv { from, segments: &whole(target, 500), ..Recv::default() }).unwrap();
+    let from = Selector { source: Some(OTHER), ..Selector::ANY_UNTAGGED };
+    let recv = world.at(0).recv(&RecvRequest::new(from, &whole(target, 500))).unwrap();
     let why = world.expect(0, "the loss of the peer", |event| match event {
         Event::PeerLost { why, .. } => Some(*why),
         _ => None,

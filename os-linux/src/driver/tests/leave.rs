@@ -1,13 +1,13 @@
 //! Leaving: everything arrives before the goodbye, and the launcher hears of it.
 
-use std::cell::Cell;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rerail_core::endpoint::{Completion, Event, Recv, Send};
+use rerail_core::endpoint::{Completion, Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::{RailFacts, RailKind};
 use rerail_core::time::Time;
@@ -30,7 +30,7 @@ const BYTES: usize = 100_000;
 
 fn join(mut seat: Seat, fabric: Fabric) -> Transport {
     let rank = seat.rank;
-    let mut all: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(PeerId(rank)))];
+    let mut all: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(PeerId(rank)))];
     all.extend(rails(rank, RANKS, fabric));
     let mut opening = Opening::with_rails(small(rank, RANKS), "here".to_owned(), all, 1).unwrap();
     seat.put("card", opening.card()).unwrap();
@@ -70,12 +70,13 @@ fn ranks_leave_in_good_order(fabric: Fabric) {
                 let source = transport.alloc(BYTES).unwrap();
                 let target = transport.alloc(2 * BYTES).unwrap();
                 transport.bytes_mut(source).unwrap().copy_from_slice(&pattern(BYTES, rank as u8));
-                let recv = Recv { segments: &whole(target, BYTES), ..Recv::default() };
+                let recv =
+                    RecvRequest { segments: &whole(target, BYTES), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
                 transport.recv(&recv).unwrap();
                 let half = [rerail_core::mem::Seg::new(target, BYTES as u64, BYTES as u64)];
-                transport.recv(&Recv { segments: &half, ..recv }).unwrap();
+                transport.recv(&RecvRequest { segments: &half, ..recv }).unwrap();
                 for peer in [(rank + 1) % RANKS, rank] {
-                    let send = Send { peer: PeerId(peer), segments: &whole(source, BYTES), ..Send::default() };
+                    let send = SendRequest { segments: &whole(source, BYTES), ..SendRequest::new(PeerId(peer), &[]) };
                     transport.send(&send).unwrap();
                 }
                 completions(&mut transport, 4);
@@ -96,8 +97,8 @@ fn ranks_leave_in_good_order(fabric: Fabric) {
 fn a_peer_hears_the_goodbye(fabric: Fabric) {
     let (mut world, ends) = World::new(fabric);
     let target = world.empty(ends.b, 10);
-    let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, 10), ..Recv::default() }).unwrap();
-    let send = world.at(ends.a).inject(&Send { peer: ends.peer_b(), ..Send::default() }, &pattern(10, 1)).unwrap();
+    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 10))).unwrap();
+    let send = world.at(ends.a).inject(&SendRequest::new(ends.peer_b(), &[]), &pattern(10, 1)).unwrap();
     world.complete(ends.b, recv).unwrap();
     world.complete(ends.a, send).unwrap();
     let goodbye = ends.peer_b();
@@ -119,7 +120,7 @@ fn a_peer_hears_the_goodbye(fabric: Fabric) {
 }
 
 /// A rail that takes so many polls to get rid of what was posted last.
-struct Slow(Rc<Cell<u32>>);
+struct Slow(Arc<AtomicU32>);
 
 impl Rail for Slow {
     fn name(&self) -> &str {
@@ -142,14 +143,15 @@ impl Rail for Slow {
 
     unsafe fn post(&mut self, _outgoing: Outgoing<'_>) {}
     fn poll(&mut self, _now: Time, _sink: &mut dyn Sink) -> usize {
-        self.0.set(self.0.get().saturating_sub(1));
+        let left = self.0.load(Ordering::Relaxed);
+        self.0.store(left.saturating_sub(1), Ordering::Relaxed);
         0
     }
     fn next_timeout(&self) -> Option<Time> {
         self.is_closing().then_some(Time(0))
     }
     fn is_closing(&self) -> bool {
-        self.0.get() > 0
+        self.0.load(Ordering::Relaxed) > 0
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -170,11 +172,12 @@ impl Rail for Slow {
 #[test]
 fn leaving_waits_for_rails_that_still_have_something_to_deliver_but_not_for_ever() {
     for (deadline, polled) in [(None, true), (Some(Duration::ZERO), false)] {
-        let left = Rc::new(Cell::new(100));
+        let left = Arc::new(AtomicU32::new(100));
         let mut world = World::with(1, |_| vec![Box::new(Slow(left.clone()))], small);
         let farewell = world.transports.remove(0).finish(deadline).unwrap();
         assert_eq!(farewell, crate::driver::Farewell::default());
-        assert_eq!(left.get() == 0, polled, "{}", left.get());
+        let left = left.load(Ordering::Relaxed);
+        assert_eq!(left == 0, polled, "{left}");
     }
 }
 
@@ -182,7 +185,7 @@ fn leaving_waits_for_rails_that_still_have_something_to_deliver_but_not_for_ever
 fn a_peer_that_is_deaf_is_abandoned_at_the_deadline() {
     let (mut world, ends) = World::new(Fabric::Tcp);
     let source = world.filled(ends.a, 1 << 20, 1);
-    let send = Send { peer: ends.peer_b(), segments: &whole(source, 1 << 20), ..Send::default() };
+    let send = SendRequest { segments: &whole(source, 1 << 20), ..SendRequest::new(ends.peer_b(), &[]) };
     world.at(ends.a).send(&send).unwrap();
     // Rank b is never driven.
     let a = world.transports.remove(ends.a);
@@ -231,9 +234,9 @@ impl Bootstrap for Gone {
 fn a_launcher_that_is_gone_at_the_end_is_an_error_beside_the_farewell() {
     let (mut world, ends) = World::new(Fabric::Tcp);
     let target = world.empty(ends.b, BYTES);
-    let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, BYTES), ..Recv::default() }).unwrap();
+    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, BYTES))).unwrap();
     let source = world.filled(ends.a, BYTES, 1);
-    let send = Send { peer: ends.peer_b(), segments: &whole(source, BYTES), ..Send::default() };
+    let send = SendRequest { segments: &whole(source, BYTES), ..SendRequest::new(ends.peer_b(), &[]) };
     world.at(ends.a).boot = Some(Box::new(Gone));
     let send = world.at(ends.a).send(&send).unwrap();
     world.complete(ends.b, recv).unwrap();

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use rerail_core::endpoint::{Event, LossReason, OpError, RailFault, Recv, Selector, Send, SubmitError};
+use rerail_core::endpoint::{Event, LossReason, OpError, RailFault, RecvRequest, Selector, SendRequest, SubmitError};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
 
@@ -22,7 +22,7 @@ const DOOMED: PeerId = Process::RANK;
 #[test]
 fn doomed_peer() {
     let Some(mut transport) = Process::transport() else { return };
-    transport.inject(&Send { peer: PeerId(0), ..Send::default() }, b"alive").unwrap();
+    transport.inject(&SendRequest::new(PeerId(0), &[]), b"alive").unwrap();
     while !Process::is_over() {
         transport.progress();
         while transport.poll_event().is_some() {}
@@ -32,15 +32,15 @@ fn doomed_peer() {
 fn a_killed_peer_is_lost_and_the_others_go_on(fabric: Fabric) {
     let (mut world, mut doomed) = two_and_a_process("driver::tests::loss::doomed_peer", fabric);
 
-    let from = Selector { source: Some(DOOMED), ..Selector::default() };
+    let from = Selector { source: Some(DOOMED), ..Selector::ANY_UNTAGGED };
     let target = world.empty(0, 1 << 20);
-    let hello = world.at(0).recv(&Recv { from, segments: &whole(target, 5), ..Recv::default() }).unwrap();
+    let hello = world.at(0).recv(&RecvRequest::new(from, &whole(target, 5))).unwrap();
     assert_eq!(world.complete(0, hello).unwrap().bytes, 5);
     world.ping(0, 1, 100);
 
     // A receive and a rendezvous that will never end well.
-    let recv = world.at(0).recv(&Recv { from, segments: &whole(target, 5), ..Recv::default() }).unwrap();
-    let send = Send { peer: DOOMED, segments: &whole(target, 1 << 20), ..Send::default() };
+    let recv = world.at(0).recv(&RecvRequest::new(from, &whole(target, 5))).unwrap();
+    let send = SendRequest { segments: &whole(target, 1 << 20), ..SendRequest::new(DOOMED, &[]) };
     let send = world.at(0).send(&send).unwrap();
     doomed.kill();
     let why = world.expect(0, "the loss of the peer", |event| match event {
@@ -57,7 +57,7 @@ fn a_killed_peer_is_lost_and_the_others_go_on(fabric: Fabric) {
     let lost = Err(OpError::PeerLost { peer: DOOMED, why });
     assert_eq!(world.complete(0, send), lost);
     assert_eq!(world.complete(0, recv), lost);
-    let gone = world.at(0).send(&Send { peer: DOOMED, ..Send::default() });
+    let gone = world.at(0).send(&SendRequest::new(DOOMED, &[]));
     assert_eq!(gone, Err(RequestError::Submit(SubmitError::PeerGone(DOOMED))));
     world.at(0).free(target).unwrap();
 

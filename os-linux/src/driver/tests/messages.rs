@@ -1,6 +1,8 @@
 //! Two-sided messages on every fabric.
 
-use rerail_core::endpoint::{Done, Event, Level, Notify, OpError, Recv, Selector, Send, SubmitError, TagMatch};
+use rerail_core::endpoint::{
+    Done, Event, Level, Notify, OpError, RecvRequest, Selector, SendRequest, SubmitError, TagMatch,
+};
 use rerail_core::ids::{Cookie, CounterId, PeerId};
 use rerail_core::mem::Seg;
 
@@ -34,10 +36,15 @@ fn an_eager_message_arrives(fabric: Fabric) {
     let (mut world, ends) = World::new(fabric);
     let source = world.filled(ends.a, 1000, 1);
     let target = world.empty(ends.b, 2000);
-    let recv = Recv { from: tagged(5), segments: &whole(target, 2000), cookie: Cookie(77), ..Recv::default() };
+    let recv = RecvRequest { cookie: Cookie(77), segments: &whole(target, 2000), ..RecvRequest::new(tagged(5), &[]) };
     let recv = world.at(ends.b).recv(&recv).unwrap();
     let peer = ends.peer_b();
-    let send = Send { peer, tag: Some(5), immediate: Some(99), segments: &whole(source, 1000), ..Send::default() };
+    let send = SendRequest {
+        tag: Some(5),
+        immediate: Some(99),
+        segments: &whole(source, 1000),
+        ..SendRequest::new(peer, &[])
+    };
     let send = world.at(ends.a).send(&send).unwrap();
     assert_eq!(world.complete(ends.a, send).unwrap().bytes, 1000);
     let done = world.complete(ends.b, recv).unwrap();
@@ -49,8 +56,9 @@ fn an_eager_message_arrives(fabric: Fabric) {
 
 fn an_empty_message_arrives(fabric: Fabric) {
     let (mut world, ends) = World::new(fabric);
-    let send = world.at(ends.a).send(&Send { peer: ends.peer_b(), immediate: Some(3), ..Send::default() }).unwrap();
-    let recv = world.at(ends.b).recv(&Recv::default()).unwrap();
+    let send =
+        world.at(ends.a).send(&SendRequest { immediate: Some(3), ..SendRequest::new(ends.peer_b(), &[]) }).unwrap();
+    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[])).unwrap();
     world.complete(ends.a, send).unwrap();
     let done = world.complete(ends.b, recv).unwrap();
     assert_eq!((done.bytes, done.tag, done.immediate), (0, None, Some(3)));
@@ -60,8 +68,8 @@ fn an_empty_message_arrives(fabric: Fabric) {
 fn exchange(world: &mut World, a: usize, b: usize, bytes: usize, seed: u8) {
     let source = world.filled(a, bytes, seed);
     let target = world.empty(b, bytes);
-    let recv = world.at(b).recv(&Recv { segments: &whole(target, bytes), ..Recv::default() }).unwrap();
-    let send = Send { peer: PeerId(b as u32), segments: &whole(source, bytes), ..Send::default() };
+    let recv = world.at(b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, bytes))).unwrap();
+    let send = SendRequest { segments: &whole(source, bytes), ..SendRequest::new(PeerId(b as u32), &[]) };
     let send = world.at(a).send(&send).unwrap();
     assert_eq!(world.complete(b, recv).unwrap().bytes, bytes as u64);
     assert_eq!(world.complete(a, send).unwrap().bytes, bytes as u64);
@@ -85,8 +93,8 @@ fn a_large_message_in_pieces_arrives(fabric: Fabric) {
     // Halves swapped at the sender, a gap of 100 bytes and uneven pieces at the receiver.
     let from = [Seg::new(source, half, half), Seg::new(source, 0, half - 100)];
     let to = [Seg::new(target, 0, 1), Seg::new(target, 101, half), Seg::new(target, half + 101, half - 101)];
-    let recv = world.at(ends.b).recv(&Recv { segments: &to, ..Recv::default() }).unwrap();
-    let send = world.at(ends.a).send(&Send { peer: ends.peer_b(), segments: &from, ..Send::default() }).unwrap();
+    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &to)).unwrap();
+    let send = world.at(ends.a).send(&SendRequest::new(ends.peer_b(), &from)).unwrap();
     world.complete(ends.a, send).unwrap();
     assert_eq!(world.complete(ends.b, recv).unwrap().bytes, MIB as u64 - 100);
     let sent = pattern(MIB, 4);
@@ -102,13 +110,13 @@ fn a_message_may_come_before_its_receive(fabric: Fabric) {
     for (bytes, seed) in [(500, 1), (6000, 2), (MIB, 3)] {
         let source = world.filled(ends.a, bytes, seed);
         let peer = ends.peer_b();
-        let send = Send { peer, tag: Some(1), segments: &whole(source, bytes), ..Send::default() };
+        let send = SendRequest { tag: Some(1), segments: &whole(source, bytes), ..SendRequest::new(peer, &[]) };
         let send = world.at(ends.a).send(&send).unwrap();
         world.until("a probe finds the message", |world| world.at(ends.b).probe(&tagged(1)).is_some());
         let found = world.at(ends.b).probe(&tagged(1)).unwrap();
         assert_eq!((found.peer, found.tag, found.bytes), (ends.peer_a(), Some(1), bytes as u64));
         let target = world.empty(ends.b, bytes);
-        let recv = Recv { from: tagged(1), segments: &whole(target, bytes), ..Recv::default() };
+        let recv = RecvRequest { segments: &whole(target, bytes), ..RecvRequest::new(tagged(1), &[]) };
         let recv = world.at(ends.b).recv(&recv).unwrap();
         assert_eq!(world.complete(ends.b, recv).unwrap().bytes, bytes as u64);
         world.complete(ends.a, send).unwrap();
@@ -122,17 +130,17 @@ fn an_injected_message_needs_no_buffer(fabric: Fabric) {
     let target = world.empty(ends.b, 3000);
     for bytes in [0, 1, 3000] {
         let mut payload = pattern(bytes, 9);
-        let injected = world.at(ends.a).inject(&Send { peer: ends.peer_b(), ..Send::default() }, &payload).unwrap();
+        let injected = world.at(ends.a).inject(&SendRequest::new(ends.peer_b(), &[]), &payload).unwrap();
         payload.fill(0);
-        let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, 3000), ..Recv::default() }).unwrap();
+        let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 3000))).unwrap();
         assert_eq!(world.complete(ends.b, recv).unwrap().bytes, bytes as u64);
         world.complete(ends.a, injected).unwrap();
         assert_eq!(world.bytes(ends.b, target)[..bytes], pattern(bytes, 9));
     }
-    let beside = Send { peer: ends.peer_b(), segments: &whole(target, 1), ..Send::default() };
+    let beside = SendRequest { segments: &whole(target, 1), ..SendRequest::new(ends.peer_b(), &[]) };
     assert_eq!(world.at(ends.a).inject(&beside, b"x"), Err(RequestError::InjectSegments { given: 1 }));
     let long = vec![0; world.at(ends.a).config().eager_bytes_max as usize + 1];
-    let refused = world.at(ends.a).inject(&Send { peer: ends.peer_b(), ..Send::default() }, &long);
+    let refused = world.at(ends.a).inject(&SendRequest::new(ends.peer_b(), &[]), &long);
     assert!(matches!(refused, Err(RequestError::Submit(SubmitError::TooLong { .. }))), "{refused:?}");
 }
 
@@ -140,11 +148,16 @@ fn a_multi_receive_takes_message_after_message(fabric: Fabric) {
     let (mut world, ends) = World::new(fabric);
     let source = world.filled(ends.a, 400, 7);
     let target = world.empty(ends.b, 1000);
-    let recv = Recv { segments: &whole(target, 1000), multi: Some(300), cookie: Cookie(5), ..Recv::default() };
+    let recv = RecvRequest {
+        multi: Some(300),
+        cookie: Cookie(5),
+        segments: &whole(target, 1000),
+        ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+    };
     world.at(ends.b).recv(&recv).unwrap();
     let mut at = 0;
     for (index, bytes) in [100usize, 400, 250].into_iter().enumerate() {
-        let send = Send { peer: ends.peer_b(), segments: &whole(source, bytes), ..Send::default() };
+        let send = SendRequest { segments: &whole(source, bytes), ..SendRequest::new(ends.peer_b(), &[]) };
         let send = world.at(ends.a).send(&send).unwrap();
         let done = world.expect(ends.b, "a part of the multi-receive", |event| match event {
             Event::Completed(completion) if completion.cookie == Cookie(5) => Some(completion.result),
@@ -164,7 +177,7 @@ fn a_claimed_message_is_received_by_its_claim(fabric: Fabric) {
     let source = world.filled(ends.a, 50, 8);
     let target = world.empty(ends.b, 50);
     let peer = ends.peer_b();
-    let send = Send { peer, tag: Some(1), segments: &whole(source, 50), ..Send::default() };
+    let send = SendRequest { tag: Some(1), segments: &whole(source, 50), ..SendRequest::new(peer, &[]) };
     world.at(ends.a).send(&send).unwrap();
     let mut claim = None;
     world.until("a claim finds the message", |world| {
@@ -174,7 +187,7 @@ fn a_claimed_message_is_received_by_its_claim(fabric: Fabric) {
     let (message, found) = claim.unwrap();
     assert_eq!(found.bytes, 50);
     assert_eq!(world.at(ends.b).probe(&tagged(1)), None, "a claimed message takes no more part in matching");
-    let into = Recv { segments: &whole(target, 50), ..Recv::default() };
+    let into = RecvRequest { segments: &whole(target, 50), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
     let recv = world.at(ends.b).recv_claimed(message, &into).unwrap();
     assert_eq!(world.complete(ends.b, recv).unwrap().tag, Some(1));
     assert_eq!(world.bytes(ends.b, target), pattern(50, 8));
@@ -186,14 +199,15 @@ fn a_cancelled_receive_takes_nothing(fabric: Fabric) {
     let (mut world, ends) = World::new(fabric);
     let source = world.filled(ends.a, 50, 8);
     let [early, late] = [world.empty(ends.b, 50), world.empty(ends.b, 50)];
-    let recv = |region| Recv { from: tagged(1), segments: Box::leak(Box::new(whole(region, 50))), ..Recv::default() };
+    let recv =
+        |region| RecvRequest { segments: Box::leak(Box::new(whole(region, 50))), ..RecvRequest::new(tagged(1), &[]) };
     let cancelled = world.at(ends.b).recv(&recv(early)).unwrap();
     world.at(ends.b).cancel(cancelled).unwrap();
     assert_eq!(world.complete(ends.b, cancelled), Err(OpError::Cancelled));
     world.at(ends.b).free(early).unwrap();
     let recv = world.at(ends.b).recv(&recv(late)).unwrap();
     let peer = ends.peer_b();
-    let send = Send { peer, tag: Some(1), segments: &whole(source, 50), ..Send::default() };
+    let send = SendRequest { tag: Some(1), segments: &whole(source, 50), ..SendRequest::new(peer, &[]) };
     world.at(ends.a).send(&send).unwrap();
     world.complete(ends.b, recv).unwrap();
     assert_eq!(world.bytes(ends.b, late), pattern(50, 8));
@@ -204,8 +218,8 @@ fn a_short_buffer_truncates(fabric: Fabric) {
     for (bytes, capacity) in [(1000, 999), (1000, 0), (MIB, 1000), (MIB, MIB - 1)] {
         let source = world.filled(ends.a, bytes, 3);
         let target = world.empty(ends.b, MIB);
-        let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, capacity), ..Recv::default() }).unwrap();
-        let send = Send { peer: ends.peer_b(), segments: &whole(source, bytes), ..Send::default() };
+        let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, capacity))).unwrap();
+        let send = SendRequest { segments: &whole(source, bytes), ..SendRequest::new(ends.peer_b(), &[]) };
         let send = world.at(ends.a).send(&send).unwrap();
         let (sent, capacity) = (bytes as u64, capacity as u64);
         let truncated = OpError::Truncated { sent, capacity, peer: ends.peer_a(), tag: None };
@@ -225,9 +239,12 @@ fn counters_count_what_makes_no_event(fabric: Fabric) {
     let (sent, received) = (CounterId(1), CounterId(2));
     for _ in 0..3 {
         let notify = Notify::Counter(received);
-        world.at(ends.b).recv(&Recv { segments: &whole(target, 10), notify, ..Recv::default() }).unwrap();
+        world
+            .at(ends.b)
+            .recv(&RecvRequest { notify, ..RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 10)) })
+            .unwrap();
         let notify = Notify::Counter(sent);
-        let send = Send { peer: ends.peer_b(), segments: &whole(source, 10), notify, ..Send::default() };
+        let send = SendRequest { notify, segments: &whole(source, 10), ..SendRequest::new(ends.peer_b(), &[]) };
         world.at(ends.a).send(&send).unwrap();
     }
     world.until("both counters reach 3", |world| {
@@ -252,14 +269,14 @@ fn messages_stay_in_order(fabric: Fabric) {
         if let Some(index) = next {
             let segments = whole(source, sizes[index as usize % sizes.len()]);
             let (peer, notify) = (ends.peer_b(), Notify::Silent);
-            let send = Send { peer, immediate: Some(index), segments: &segments, notify, ..Send::default() };
+            let send = SendRequest { immediate: Some(index), notify, ..SendRequest::new(peer, &segments) };
             match world.at(ends.a).send(&send) {
                 Ok(_) => next = sends.next(),
                 Err(error) => assert!(error.is_full(), "{error}"),
             }
         }
         let operation = *posted.get_or_insert_with(|| {
-            world.at(ends.b).recv(&Recv { segments: &whole(target, 300_000), ..Recv::default() }).unwrap()
+            world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 300_000))).unwrap()
         });
         world.step();
         let done = world.take(ends.b, |event| match event {
@@ -283,7 +300,7 @@ fn levels_complete(fabric: Fabric) {
         for bytes in [0, 100, MIB] {
             let source = world.filled(ends.a, bytes.max(1), 6);
             let target = world.empty(ends.b, bytes.max(1));
-            let send = Send { peer: ends.peer_b(), segments: &whole(source, bytes), level, ..Send::default() };
+            let send = SendRequest { level, segments: &whole(source, bytes), ..SendRequest::new(ends.peer_b(), &[]) };
             let send = world.at(ends.a).send(&send).unwrap();
             if level == Level::Placed {
                 for _ in 0..1000 {
@@ -291,7 +308,7 @@ fn levels_complete(fabric: Fabric) {
                 }
                 assert!(world.events[ends.a].iter().all(|event| !matches!(event, Event::Completed(_))));
             }
-            let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, bytes), ..Recv::default() }).unwrap();
+            let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, bytes))).unwrap();
             world.complete(ends.a, send).unwrap();
             assert_eq!(world.complete(ends.b, recv).unwrap().bytes, bytes as u64, "{level:?}");
         }
@@ -302,16 +319,16 @@ fn memory_in_use_is_not_freed(fabric: Fabric) {
     let (mut world, ends) = World::new(fabric);
     let source = world.filled(ends.a, MIB, 6);
     let target = world.empty(ends.b, MIB);
-    let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, MIB), ..Recv::default() }).unwrap();
+    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, MIB))).unwrap();
     assert_eq!(world.at(ends.b).free(target), Err(MemoryError::InUse(target)));
-    let send = Send { peer: ends.peer_b(), segments: &whole(source, MIB), ..Send::default() };
+    let send = SendRequest { segments: &whole(source, MIB), ..SendRequest::new(ends.peer_b(), &[]) };
     let send = world.at(ends.a).send(&send).unwrap();
     assert_eq!(world.at(ends.a).free(source), Err(MemoryError::InUse(source)));
     world.complete(ends.a, send).unwrap();
     world.complete(ends.b, recv).unwrap();
     world.at(ends.a).free(source).unwrap();
     world.at(ends.b).free(target).unwrap();
-    let gone = world.at(ends.b).recv(&Recv { segments: &whole(target, 1), ..Recv::default() });
+    let gone = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 1)));
     assert_eq!(gone, Err(RequestError::Memory(MemoryError::Unknown(target))));
 }
 
@@ -319,7 +336,7 @@ fn memory_in_use_is_not_freed(fabric: Fabric) {
 fn a_request_beyond_its_region_is_refused_with_the_numbers() {
     let (mut world, ends) = World::new(Fabric::Loop);
     let region = world.empty(ends.a, 100);
-    let refused = world.at(ends.a).recv(&Recv { segments: &[Seg::new(region, 90, 11)], ..Recv::default() });
+    let refused = world.at(ends.a).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(region, 90, 11)]));
     let error = MemoryError::OutOfBounds { region, offset: 90, len: 11, region_bytes: 100 };
     assert_eq!(refused, Err(RequestError::Memory(error)));
     assert_eq!(
@@ -336,8 +353,8 @@ fn what_was_submitted_goes_out_before_the_rails_are_looked_at() {
     world.ping(ends.a, ends.b, 8);
     let source = world.filled(ends.a, 8, 2);
     let target = world.empty(ends.b, 8);
-    let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, 8), ..Recv::default() }).unwrap();
-    world.at(ends.a).send(&Send { peer: ends.peer_b(), segments: &whole(source, 8), ..Send::default() }).unwrap();
+    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 8))).unwrap();
+    world.at(ends.a).send(&SendRequest::new(ends.peer_b(), &whole(source, 8))).unwrap();
     world.step();
     let over = |event: &Event| matches!(event, Event::Completed(completion) if completion.operation == recv);
     assert!(world.events[ends.b].iter().any(over), "{:?}", world.events);

@@ -1,6 +1,8 @@
 //! Puts, gets, atomics and flushes on every fabric.
 
-use rerail_core::endpoint::{Access, Atomic, Flush, Get, Level, OpError, Put, Remote, SubmitError, Window};
+use rerail_core::endpoint::{
+    Access, AtomicRequest, FlushRequest, GetRequest, Level, OpError, PutRequest, Remote, SubmitError, Window,
+};
 use rerail_core::ids::OpId;
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
@@ -38,11 +40,15 @@ fn a_put_lands_in_the_window(fabric: Fabric) {
         for level in [Level::Reusable, Level::Acknowledged, Level::Placed] {
             let source = world.filled(ends.a, bytes, seed);
             world.at(ends.b).bytes_mut(window).unwrap().fill(0);
-            let put = Put { to: remote(ends, offset as u64), segments: &whole(source, bytes), level, ..Put::default() };
+            let put = PutRequest {
+                level,
+                segments: &whole(source, bytes),
+                ..PutRequest::new(remote(ends, offset as u64), &[])
+            };
             let put = world.at(ends.a).put(&put).unwrap();
             assert_eq!(world.complete(ends.a, put).unwrap().bytes, bytes as u64);
             if level != Level::Placed {
-                let flush = world.at(ends.a).flush(&Flush { peer: ends.peer_b(), ..Flush::default() }).unwrap();
+                let flush = world.at(ends.a).flush(&FlushRequest::new(ends.peer_b())).unwrap();
                 world.complete(ends.a, flush).unwrap();
             }
             let memory = world.bytes(ends.b, window);
@@ -60,7 +66,7 @@ fn a_get_brings_the_window(fabric: Fabric) {
         let target = world.empty(ends.a, bytes);
         let half = bytes as u64 / 2;
         let segments = [Seg::new(target, half, bytes as u64 - half), Seg::new(target, 0, half)];
-        let get = Get { from: remote(ends, offset as u64), segments: &segments, ..Get::default() };
+        let get = GetRequest::new(remote(ends, offset as u64), &segments);
         let get = world.at(ends.a).get(&get).unwrap();
         assert_eq!(world.complete(ends.a, get).unwrap().bytes, bytes as u64);
         let expected = pattern(2 * MIB, 5)[offset..offset + bytes].to_vec();
@@ -69,8 +75,8 @@ fn a_get_brings_the_window(fabric: Fabric) {
     }
 }
 
-fn atomic(ends: Ends, offset: u64, kind: AtomicKind, operand: u64, compare: u64) -> Atomic {
-    Atomic { at: remote(ends, offset), kind, data_type: AtomicType::U64, operand, compare, ..Atomic::default() }
+fn atomic(ends: Ends, offset: u64, kind: AtomicKind, operand: u64, compare: u64) -> AtomicRequest {
+    AtomicRequest { compare, ..AtomicRequest::new(remote(ends, offset), kind, AtomicType::U64, operand) }
 }
 
 fn atomics_bring_the_value_before(fabric: Fabric) {
@@ -111,10 +117,10 @@ fn a_flush_comes_after_all_puts(fabric: Fabric) {
     let source = world.filled(ends.a, 64 * 1024, 4);
     for piece in 0..64 {
         let segments = [Seg::new(source, piece * 1024, 1024)];
-        let put = Put { to: remote(ends, piece * 1024), segments: &segments, ..Put::default() };
+        let put = PutRequest::new(remote(ends, piece * 1024), &segments);
         world.at(ends.a).put(&put).unwrap();
     }
-    let flush = world.at(ends.a).flush(&Flush { peer: ends.peer_b(), ..Flush::default() }).unwrap();
+    let flush = world.at(ends.a).flush(&FlushRequest::new(ends.peer_b())).unwrap();
     world.complete(ends.a, flush).unwrap();
     assert!(world.bytes(ends.b, window) == pattern(64 * 1024, 4));
 }
@@ -130,13 +136,13 @@ fn the_window_decides(fabric: Fabric) {
     let segments = whole(local, 8);
 
     let (to, level) = (remote(ends, 0), Level::Placed);
-    let put = world.at(ends.a).put(&Put { to, segments: &segments, level, ..Put::default() }).unwrap();
+    let put = world.at(ends.a).put(&PutRequest { level, ..PutRequest::new(to, &segments) }).unwrap();
     assert_eq!(world.complete(ends.a, put), refused(Refusal::NoAccess));
-    let get = world.at(ends.a).get(&Get { from: remote(ends, 0), segments: &segments, ..Get::default() }).unwrap();
+    let get = world.at(ends.a).get(&GetRequest::new(remote(ends, 0), &segments)).unwrap();
     assert_eq!(world.complete(ends.a, get), refused(Refusal::NoAccess));
     let add = world.at(ends.a).atomic(&atomic(ends, 0, AtomicKind::Add, 1, 0)).unwrap();
     assert_eq!(world.complete(ends.a, add), refused(Refusal::NoAccess));
-    let get = world.at(ends.a).get(&Get { from: remote(ends, 60), segments: &segments, ..Get::default() }).unwrap();
+    let get = world.at(ends.a).get(&GetRequest::new(remote(ends, 60), &segments)).unwrap();
     assert!(matches!(world.complete(ends.a, get), Err(OpError::Refused { .. })));
     assert_eq!(
         world.at(ends.a).atomic(&atomic(ends, 4, AtomicKind::Add, 1, 0)),
@@ -144,7 +150,7 @@ fn the_window_decides(fabric: Fabric) {
     );
 
     world.at(ends.b).conceal(exposed).unwrap();
-    let get = world.at(ends.a).get(&Get { from: remote(ends, 0), segments: &segments, ..Get::default() }).unwrap();
+    let get = world.at(ends.a).get(&GetRequest::new(remote(ends, 0), &segments)).unwrap();
     assert_eq!(world.complete(ends.a, get), refused(Refusal::NoWindow));
     assert_eq!(world.bytes(ends.b, window), [0; 64]);
     world.at(ends.b).free(window).unwrap();

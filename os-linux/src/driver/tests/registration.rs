@@ -5,7 +5,10 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Completion, Event, OpError, PeerError, Put, RailFault, Recv, Remote, Send, Window};
+use rerail_core::endpoint::{
+    Access, Completion, Event, OpError, PeerError, PutRequest, RailFault, RecvRequest, Remote, Selector, SendRequest,
+    Window,
+};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::rail::{Caps, RailFacts};
@@ -139,8 +142,8 @@ fn connected() -> (Engine, Rc<RefCell<Book>>, RegionId) {
     opening.learn(ME, &card).unwrap();
     let mut engine = opening.join().unwrap();
     let region = engine.alloc(4096).unwrap();
-    engine.send(Time(0), &Send { peer: ME, ..Send::default() }).unwrap();
-    engine.recv(Time(0), &Recv::default()).unwrap();
+    engine.send(Time(0), &SendRequest::new(ME, &[])).unwrap();
+    engine.recv(Time(0), &RecvRequest::new(Selector::ANY_UNTAGGED, &[])).unwrap();
     assert_eq!(completions(&mut engine, 2).len(), 2);
     (engine, book, region)
 }
@@ -167,7 +170,7 @@ fn completion(event: Event) -> Option<Completion> {
 
 fn large(engine: &mut Engine, region: RegionId) -> rerail_core::ids::OpId {
     let segments = [Seg::new(region, 0, MESSAGE_BYTES)];
-    engine.send(Time(2000), &Send { peer: ME, segments: &segments, ..Send::default() }).unwrap()
+    engine.send(Time(2000), &SendRequest::new(ME, &segments)).unwrap()
 }
 
 /// a rail that can't register the memory is left out; here it is the only one, so the message goes in
@@ -181,7 +184,7 @@ fn a_message_goes_without_the_key_that_a_rail_refuses() {
     let start = engine.bytes(region).unwrap().as_ptr().addr();
     large(&mut engine, region);
     let target = [Seg::new(region, 2048, MESSAGE_BYTES)];
-    engine.recv(Time(2000), &Recv { segments: &target, ..Recv::default() }).unwrap();
+    engine.recv(Time(2000), &RecvRequest::new(Selector::ANY_UNTAGGED, &target)).unwrap();
     let over = completions(&mut engine, 2);
     assert!(over.len() == 2 && over.iter().all(|completion| completion.result.is_ok()), "{over:?}");
     assert_eq!(&engine.bytes(region).unwrap()[2048..2048 + source.len()], source);
@@ -192,12 +195,12 @@ fn a_message_goes_without_the_key_that_a_rail_refuses() {
 fn a_cancelled_request_leaves_no_registration() {
     let (mut engine, book, region) = connected();
     // Something that takes the rail's room while the message waits for its key.
-    let window = Window { at: MemRef { region, offset: 2048 }, len: 1024, key: 7, ..Window::default() };
+    let window = Window { at: MemRef { region, offset: 2048 }, len: 1024, access: Access::default(), key: 7 };
     engine.expose(&window).unwrap();
     let message = large(&mut engine, region);
     let segments = [Seg::new(region, 0, 1024)];
     let to = Remote { peer: ME, window: 7, offset: 0 };
-    engine.put(Time(2000), &Put { to, segments: &segments, ..Put::default() }).unwrap();
+    engine.put(Time(2000), &PutRequest::new(to, &segments)).unwrap();
     engine.carry_out(Time(2001));
     assert_eq!(book.borrow().held.len(), 1, "the message is registered");
     engine.cancel(Time(2002), message).unwrap();

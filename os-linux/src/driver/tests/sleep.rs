@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Event, Recv, Send};
+use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -48,8 +48,8 @@ fn sleepers_exchange_messages(fabric: Fabric) {
         let (a, b) = if round % 2 == 0 { (ends.a, ends.b) } else { (ends.b, ends.a) };
         let source = world.filled(a, bytes.max(1), round as u8);
         let target = world.empty(b, bytes.max(1));
-        let recv = world.at(b).recv(&Recv { segments: &whole(target, bytes), ..Recv::default() }).unwrap();
-        let send = Send { peer: PeerId(b as u32), segments: &whole(source, bytes), ..Send::default() };
+        let recv = world.at(b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, bytes))).unwrap();
+        let send = SendRequest { segments: &whole(source, bytes), ..SendRequest::new(PeerId(b as u32), &[]) };
         let send = world.at(a).send(&send).unwrap();
         let over = |world: &World, rank: usize, operation| {
             world.events[rank]
@@ -70,8 +70,8 @@ fn a_timer_wakes_the_sleeper(fabric: Fabric) {
     let config = |rank, size| Config { ack_delay: Nanos::from_millis(30), ..small(rank, size) };
     let mut world = World::with(2, |rank| rails(rank, 2, fabric), config);
     let target = world.empty(1, 10);
-    let recv = world.at(1).recv(&Recv { segments: &whole(target, 10), ..Recv::default() }).unwrap();
-    world.at(0).inject(&Send { peer: PeerId(1), ..Send::default() }, &pattern(10, 1)).unwrap();
+    let recv = world.at(1).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 10))).unwrap();
+    world.at(0).inject(&SendRequest::new(PeerId(1), &[]), &pattern(10, 1)).unwrap();
     world.complete(1, recv).unwrap();
     let before = world.at(1).stats().acks_explicit;
     let sleeps = until_asleep(&mut world, "the acknowledgment", |world| world.at(1).stats().acks_explicit > before);
@@ -81,8 +81,8 @@ fn a_timer_wakes_the_sleeper(fabric: Fabric) {
 fn a_vanished_peer_wakes_the_sleeper(fabric: Fabric) {
     let (mut world, ends) = World::new(fabric);
     let target = world.empty(ends.b, 1);
-    let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, 1), ..Recv::default() }).unwrap();
-    world.at(ends.a).inject(&Send { peer: ends.peer_b(), ..Send::default() }, b"x").unwrap();
+    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 1))).unwrap();
+    world.at(ends.a).inject(&SendRequest::new(ends.peer_b(), &[]), b"x").unwrap();
     world.complete(ends.b, recv).unwrap();
     // Until nothing is left to do, so that only the end of the peer can wake.
     while !world.transports.iter_mut().map(|transport| transport.arm().unwrap()).fold(true, |all, idle| all & idle) {
@@ -99,15 +99,15 @@ fn what_is_there_already_lets_nobody_sleep(fabric: Fabric) {
     let idle = world.at(ends.a);
     assert_eq!(idle.wait(Some(Duration::ZERO)), Ok(Woken::TimedOut));
     // A request that has not gone out.
-    let send = idle.inject(&Send { peer: ends.peer_b(), ..Send::default() }, b"x").unwrap();
+    let send = idle.inject(&SendRequest::new(ends.peer_b(), &[]), b"x").unwrap();
     assert_eq!(idle.wait(None), Ok(Woken::Work));
     // An event that was not taken.
     let target = world.empty(ends.b, 1);
-    let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, 1), ..Recv::default() }).unwrap();
+    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 1))).unwrap();
     world.complete(ends.b, recv).unwrap();
     world.complete(ends.a, send).unwrap();
-    let selector = rerail_core::endpoint::Selector { source: Some(ends.peer_a()), ..Default::default() };
-    let recv = world.at(ends.b).recv(&Recv { from: selector, ..Recv::default() }).unwrap();
+    let selector = Selector::ANY_UNTAGGED.of(ends.peer_a());
+    let recv = world.at(ends.b).recv(&RecvRequest::new(selector, &[])).unwrap();
     world.at(ends.b).cancel(recv).unwrap();
     assert_eq!(world.at(ends.b).arm(), Ok(false));
     world.complete(ends.b, recv).unwrap_err();

@@ -1,6 +1,6 @@
 //! Two TCP rails carry one message together.
 
-use rerail_core::endpoint::{MessageClass, Policy, RailState, Recv, Send};
+use rerail_core::endpoint::{MessageClass, Policy, RailState, RecvRequest, Selector, SendRequest};
 use rerail_core::rail::RailKind;
 
 use super::world::{Fabric, World, pattern, whole};
@@ -15,8 +15,8 @@ fn exchange(world: &mut World, bytes: usize) {
     let source = world.filled(0, bytes, 1);
     let target = world.empty(1, bytes);
     let peer = world.transports[1].rank();
-    let recv = world.at(1).recv(&Recv { segments: &whole(target, bytes), ..Recv::default() }).unwrap();
-    let send = world.at(0).send(&Send { peer, segments: &whole(source, bytes), ..Send::default() }).unwrap();
+    let recv = world.at(1).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, bytes))).unwrap();
+    let send = world.at(0).send(&SendRequest::new(peer, &whole(source, bytes))).unwrap();
     world.complete(0, send).unwrap();
     assert_eq!(world.complete(1, recv).unwrap().bytes, bytes as u64);
     assert!(world.bytes(1, target) == pattern(bytes, 1));

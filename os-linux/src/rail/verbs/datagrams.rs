@@ -10,8 +10,7 @@
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_verbs::contract::{
-    AhId, Completion, Datagram, Device, Payload, PostError, QpChange, QpState, RecvRequest, SendOp, SendRequest, Sge,
-    Status,
+    AhId, Completion, Datagram, Device, Payload, PostError, QpChange, QpState, RecvWr, SendOp, SendWr, Sge, Status,
 };
 
 use super::link::Phase;
@@ -165,9 +164,9 @@ impl<D: Device> VerbsRail<D> {
         let at = self.layout.datagram_sends + u64::from(place) * self.layout.datagram;
         self.slab.put(at, &message);
         let sges = [self.slab.sge(at, message.len() as u32)];
-        let request = SendRequest {
+        let request = SendWr {
             datagram: Some(Datagram { handle, qp: known.qp, qkey: self.port.qkey }),
-            ..SendRequest::new(Tag::DatagramSend.id(place, 0), SendOp::Send { immediate: None }, Payload::Memory(&sges))
+            ..SendWr::new(Tag::DatagramSend.id(place, 0), SendOp::Send { immediate: None }, Payload::Memory(&sges))
         };
         match self.device.post_send(self.objects.ud.id, &[request]) {
             Ok(()) => self.datagrams.handles[place as usize] = Some(handle),
@@ -256,11 +255,8 @@ impl<D: Device> VerbsRail<D> {
                 let at = self.layout.datagrams + u64::from(*place) * self.layout.datagram;
                 *sge = self.slab.sge(at, (ROUTE_HEADER_BYTES + SETUP_BYTES_MAX) as u32);
             }
-            let requests: heapless::Vec<RecvRequest<'_>, REFILL> = (free.iter().zip(&sges))
-                .map(|(place, sge)| RecvRequest {
-                    id: Tag::DatagramReceive.id(*place, 0),
-                    sges: std::slice::from_ref(sge),
-                })
+            let requests: heapless::Vec<RecvWr<'_>, REFILL> = (free.iter().zip(&sges))
+                .map(|(place, sge)| RecvWr { id: Tag::DatagramReceive.id(*place, 0), sges: std::slice::from_ref(sge) })
                 .collect();
             self.device.post_recv(self.objects.ud.id, &requests)?;
             self.datagrams.free_receives.truncate(first);

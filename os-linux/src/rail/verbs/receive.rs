@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use rerail_core::endpoint::{Arrival, RailFault};
 use rerail_core::wire::{HEADER_BYTES_MAX, stream};
-use rerail_verbs::contract::{Completion, Device, PostError, RecvRequest, Sge, Status};
+use rerail_verbs::contract::{Completion, Device, PostError, RecvWr, Sge, Status};
 
 use super::link::Phase;
 use super::srq::{QUEUES_MAX, Queue, Queues};
@@ -170,8 +170,8 @@ impl<D: Device> VerbsRail<D> {
                 for (sge, place) in sges.iter_mut().zip(free) {
                     *sge = self.slab.sge(place_of(&self.layout.queues, *place), queue.bytes);
                 }
-                let requests: heapless::Vec<RecvRequest<'_>, REFILL> = (free.iter().zip(&sges))
-                    .map(|(place, sge)| RecvRequest { id: Tag::Receive.id(*place, 0), sges: std::slice::from_ref(sge) })
+                let requests: heapless::Vec<RecvWr<'_>, REFILL> = (free.iter().zip(&sges))
+                    .map(|(place, sge)| RecvWr { id: Tag::Receive.id(*place, 0), sges: std::slice::from_ref(sge) })
                     .collect();
                 self.device.post_srq_recv(srq.id, &requests)?;
                 places.truncate(first);

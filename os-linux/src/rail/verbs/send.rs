@@ -10,7 +10,7 @@
 use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
 use rerail_core::ids::PostId;
 use rerail_core::time::Time;
-use rerail_verbs::contract::{Completion, Device, Payload, PostReason, Remote, SendOp, SendRequest, Sge, Status};
+use rerail_verbs::contract::{Completion, Device, Payload, PostReason, Remote, SendOp, SendWr, Sge, Status};
 
 use super::link::{Ends, Phase, Waiting};
 use super::options::{INLINE_BYTES_MAX, SGES_MAX};
@@ -149,8 +149,8 @@ impl<D: Device> VerbsRail<D> {
             Ends::Rc(qp, _) => (qp.id, None),
             Ends::Xrc(halves) => (self.initiators.qp_of(halves), Some(halves.srqs.holding(bytes))), // V-17
         };
-        let request = SendRequest::new(Tag::Work.id(place, work.generation), op, memory);
-        let request = SendRequest { srq_number, ..request };
+        let request = SendWr::new(Tag::Work.id(place, work.generation), op, memory);
+        let request = SendWr { srq_number, ..request };
         let posted = self.device.post_send(qp, &[request]);
         work.registrations = registrations;
         work.pieces.clear();

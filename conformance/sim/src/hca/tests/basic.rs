@@ -1,6 +1,6 @@
 //! Every operation of a reliable connection arrives, whole and in order.
 
-use rerail_verbs::contract::{CompletionKind, Device, Payload, QpKind, SendOp, SendRequest};
+use rerail_verbs::contract::{CompletionKind, Device, Payload, QpKind, SendOp, SendWr};
 
 use super::fixture::{End, ends_of, ok, pair, pair_with};
 use crate::hca::HcaOptions;
@@ -42,9 +42,9 @@ fn pieces_are_gathered_and_scattered() {
     a.fill(5000, &data[1..1500]);
     a.fill(9000, &data[1500..]);
     let into = [b.sge(100, 700), b.sge(2000, 0), b.sge(4000, 3000)];
-    b.device.post_recv(b.qp.id, &[rerail_verbs::contract::RecvRequest { id: 1, sges: &into }]).unwrap();
+    b.device.post_recv(b.qp.id, &[rerail_verbs::contract::RecvWr { id: 1, sges: &into }]).unwrap();
     let from = [a.sge(0, 1), a.sge(5000, 1499), a.sge(9000, 1500)];
-    let send = SendRequest::new(2, SendOp::Send { immediate: Some(7) }, Payload::Memory(&from));
+    let send = SendWr::new(2, SendOp::Send { immediate: Some(7) }, Payload::Memory(&from));
     a.device.post_send(a.qp.id, &[send]).unwrap();
     pair.settle();
     let received = b.received();
@@ -102,7 +102,7 @@ fn inline_data_are_free_at_once() {
     let mut parts = [b"hello ".to_vec(), b"world".to_vec()];
     {
         let list: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
-        let request = SendRequest::new(2, SendOp::Send { immediate: None }, Payload::Inline(&list));
+        let request = SendWr::new(2, SendOp::Send { immediate: None }, Payload::Inline(&list));
         a.device.post_send(a.qp.id, &[request]).unwrap();
     }
     parts[0].fill(0);

@@ -2,7 +2,7 @@
 
 use rerail_verbs::Gid;
 use rerail_verbs::contract::{
-    AddressVector, AhId, Datagram, Device, GlobalRoute, Payload, QpKind, QpState, SendOp, SendRequest, Status,
+    AddressVector, AhId, Datagram, Device, GlobalRoute, Payload, QpKind, QpState, SendOp, SendWr, Status,
 };
 
 use super::fixture::{End, QKEY, ends_of, invented, ok, pair};
@@ -18,7 +18,7 @@ fn datagram(end: &mut End, id: u64, handle: AhId, to: u32, qkey: u32, len: u32) 
     let sges = [end.sge(0, len)];
     let op = SendOp::Send { immediate: Some(5) };
     let datagram = Some(Datagram { handle, qp: to, qkey });
-    let request = SendRequest { datagram, ..SendRequest::new(id, op, Payload::Memory(&sges)) };
+    let request = SendWr { datagram, ..SendWr::new(id, op, Payload::Memory(&sges)) };
     end.device.post_send(end.qp.id, &[request]).unwrap();
 }
 
@@ -108,7 +108,7 @@ fn a_failed_send_leaves_the_receives() {
     let sges = [invented(0, 8, 1)];
     let op = SendOp::Send { immediate: None };
     let datagram_to = Some(Datagram { handle: to, qp: number, qkey: QKEY });
-    let bad = SendRequest { datagram: datagram_to, ..SendRequest::new(1, op, Payload::Memory(&sges)) };
+    let bad = SendWr { datagram: datagram_to, ..SendWr::new(1, op, Payload::Memory(&sges)) };
     a.device.post_send(a.qp.id, &[bad]).unwrap();
     datagram(&mut a, 2, to, number, QKEY, 10);
     pair.settle();

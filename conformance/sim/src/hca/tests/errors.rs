@@ -1,7 +1,7 @@
 //! What is wrong ends in the right error on the right side (InfiniBand specification, 9.9.2 and 9.9.3).
 
 use rerail_verbs::contract::{
-    Access, AsyncEvent, Device, Payload, QpChange, QpKind, QpState, Remote, SendOp, SendRequest, Status,
+    Access, AsyncEvent, Device, Payload, QpChange, QpKind, QpState, Remote, SendOp, SendWr, Status,
 };
 
 use super::fixture::{BYTES, End, Pair, ends_of, invented, ok, pair, register};
@@ -120,7 +120,7 @@ fn a_receive_into_foreign_memory_fails_on_both_sides() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});
     let sges = [invented(0, 64, b.mr.lkey + 256)];
-    b.device.post_recv(b.qp.id, &[rerail_verbs::contract::RecvRequest { id: 1, sges: &sges }]).unwrap();
+    b.device.post_recv(b.qp.id, &[rerail_verbs::contract::RecvWr { id: 1, sges: &sges }]).unwrap();
     a.send(3, 0, 8);
     pair.settle();
     assert_eq!(ends_of(&a.sent()), [(3, Status::RemoteOperation)]);
@@ -136,7 +136,7 @@ fn a_bad_local_key_is_the_senders_error_alone() {
     b.recv(2, 0, 5000);
     a.send(10, 0, 5000);
     let sges = [invented(0, 8, a.mr.rkey)];
-    let bad = SendRequest::new(11, SendOp::Send { immediate: None }, Payload::Memory(&sges));
+    let bad = SendWr::new(11, SendOp::Send { immediate: None }, Payload::Memory(&sges));
     a.device.post_send(a.qp.id, &[bad]).unwrap();
     a.send(12, 0, 8);
     pair.settle();
@@ -153,7 +153,7 @@ fn a_read_needs_local_write() {
     let mut memory = vec![0; 64].into_boxed_slice();
     let mr = register(&mut a.device, a.pd, &mut memory, 0x10_0000, Access::default());
     let sges = [invented(0x10_0000, 8, mr.lkey)];
-    let read = SendRequest::new(1, SendOp::Read { from: b.remote(0) }, Payload::Memory(&sges));
+    let read = SendWr::new(1, SendOp::Read { from: b.remote(0) }, Payload::Memory(&sges));
     a.device.post_send(a.qp.id, &[read]).unwrap();
     pair.settle();
     assert_eq!(ends_of(&a.sent()), [(1, Status::LocalProtection)]);
@@ -216,7 +216,7 @@ fn memory_is_not_touched_after_its_registration() {
     let mut memory = vec![0; 64].into_boxed_slice();
     let mr = register(&mut b.device, b.pd, &mut memory, 0x10_0000, Access::ALL);
     let sges = [invented(0x10_0000, 64, mr.lkey)];
-    b.device.post_recv(b.qp.id, &[rerail_verbs::contract::RecvRequest { id: 1, sges: &sges }]).unwrap();
+    b.device.post_recv(b.qp.id, &[rerail_verbs::contract::RecvWr { id: 1, sges: &sges }]).unwrap();
     b.device.deregister(mr.id).unwrap();
     a.fill(0, &[7; 64]);
     a.send(3, 0, 64);

@@ -3,7 +3,7 @@
 use rerail_core::time::{Nanos, Time};
 use rerail_verbs::contract::{
     Access, AddressVector, AsyncEvent, Completion, CqId, CqInit, Device, Limits, Mr, Payload, PdId, Qp, QpCaps,
-    QpChange, QpInit, QpKind, QpState, RecvRequest, RegisterError, Remote, SendOp, SendRequest, Sge, SrqId, Status,
+    QpChange, QpInit, QpKind, QpState, RecvWr, RegisterError, Remote, SendOp, SendWr, Sge, SrqId, Status,
 };
 
 use crate::hca::{Fabric, Fault, HcaOptions, SharedFabric, SimDevice};
@@ -203,7 +203,7 @@ impl End {
     /// Posts a signaled request with one piece of memory.
     pub fn post(&mut self, id: u64, op: SendOp, address: u64, len: u32) {
         let sges = [self.sge(address, len)];
-        self.device.post_send(self.qp.id, &[SendRequest::new(id, op, Payload::Memory(&sges))]).unwrap();
+        self.device.post_send(self.qp.id, &[SendWr::new(id, op, Payload::Memory(&sges))]).unwrap();
     }
 
     pub fn send(&mut self, id: u64, address: u64, len: u32) {
@@ -212,7 +212,7 @@ impl End {
 
     pub fn recv(&mut self, id: u64, address: u64, len: u32) {
         let sges = [self.sge(address, len)];
-        let requests = [RecvRequest { id, sges: &sges }];
+        let requests = [RecvWr { id, sges: &sges }];
         match self.srq {
             Some(srq) => self.device.post_srq_recv(srq, &requests).unwrap(),
             None => self.device.post_recv(self.qp.id, &requests).unwrap(),

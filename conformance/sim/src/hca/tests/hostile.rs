@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use rerail_core::time::{Nanos, Time};
 use rerail_verbs::contract::{
     Access, AddressVector, AhId, CqId, CqInit, Datagram, Device, MrId, Payload, PdId, QpCaps, QpChange, QpId, QpInit,
-    QpKind, QpState, RecvRequest, Remote, SendOp, SendRequest, Sge, SrqId, SrqInit, Status, XrcSrqInit, XrcdFile,
-    XrcdId,
+    QpKind, QpState, RecvWr, Remote, SendOp, SendWr, Sge, SrqId, SrqInit, Status, XrcSrqInit, XrcdFile, XrcdId,
 };
 
 use super::fixture::{Pair, Tuning, invented, pair, try_register, way};
@@ -164,7 +163,7 @@ impl World {
     fn post(&mut self, device: &mut SimDevice) {
         let sges = self.sges();
         let Self { rng, names, .. } = self;
-        let receive = [RecvRequest { id: rng.draw(), sges: &sges }];
+        let receive = [RecvWr { id: rng.draw(), sges: &sges }];
         let qp = QpId(some(rng, &names.qps));
         let remote = Remote { address: rng.below(500) * 8, rkey: some(rng, &names.keys) };
         let op = match rng.below(7) {
@@ -185,9 +184,9 @@ impl World {
         let payload = if rng.one_in(4) { Payload::Inline(&parts) } else { Payload::Memory(&sges) };
         let handle = AhId(some(rng, &names.ahs));
         let to = Datagram { handle, qp: some(rng, &names.numbers), qkey: super::fixture::QKEY };
-        let request = SendRequest { fence: rng.one_in(4), ..SendRequest::new(rng.draw(), op, payload) };
+        let request = SendWr { fence: rng.one_in(4), ..SendWr::new(rng.draw(), op, payload) };
         let srq_number = Some(some(rng, &names.numbers));
-        let forms = [request, SendRequest { datagram: Some(to), ..request }, SendRequest { srq_number, ..request }];
+        let forms = [request, SendWr { datagram: Some(to), ..request }, SendWr { srq_number, ..request }];
         for form in forms {
             if device.post_send(qp, &[form, form]).is_ok() {
                 return;

@@ -2,8 +2,8 @@
 
 use rerail_core::time::Nanos;
 use rerail_verbs::contract::{
-    AsyncEvent, DestroyError, Device, Kind, Payload, PollError, PostReason, QpChange, QpKind, QpState, SendOp,
-    SendRequest, Status,
+    AsyncEvent, DestroyError, Device, Kind, Payload, PollError, PostReason, QpChange, QpKind, QpState, SendOp, SendWr,
+    Status,
 };
 
 use super::fixture::{End, ends_of, ok, pair};
@@ -12,7 +12,7 @@ use crate::hca::Fault;
 fn unsignaled(end: &mut End, id: u64, solicited: bool) {
     let sges = [end.sge(0, 8)];
     let op = SendOp::Send { immediate: None };
-    let request = SendRequest { signaled: false, solicited, ..SendRequest::new(id, op, Payload::Memory(&sges)) };
+    let request = SendWr { signaled: false, solicited, ..SendWr::new(id, op, Payload::Memory(&sges)) };
     end.device.post_send(end.qp.id, &[request]).unwrap();
 }
 
@@ -52,11 +52,11 @@ fn places_are_free_when_polled() {
     a.send(11, 0, 8);
     pair.settle();
     let sges = [a.sge(0, 8)];
-    let third = [SendRequest::new(12, SendOp::Send { immediate: None }, Payload::Memory(&sges))];
+    let third = [SendWr::new(12, SendOp::Send { immediate: None }, Payload::Memory(&sges))];
     let full = a.device.post_send(a.qp.id, &third).unwrap_err();
     assert_eq!((full.index, full.why), (0, PostReason::Full { depth: 2 }));
     let into = [b.sge(0, 8)];
-    let receive = [rerail_verbs::contract::RecvRequest { id: 3, sges: &into }];
+    let receive = [rerail_verbs::contract::RecvWr { id: 3, sges: &into }];
     assert_eq!(b.device.post_recv(b.qp.id, &receive).unwrap_err().why, PostReason::Full { depth: 2 });
     assert_eq!((ends_of(&a.sent()), ends_of(&b.received())), (vec![ok(11)], vec![ok(1), ok(2)]));
     b.device.post_recv(b.qp.id, &receive).unwrap();

@@ -3,7 +3,7 @@
 //! atomics are done once.
 
 use rerail_core::time::Nanos;
-use rerail_verbs::contract::{CompletionKind, Device, Payload, QpKind, SendOp, SendRequest};
+use rerail_verbs::contract::{CompletionKind, Device, Payload, QpKind, SendOp, SendWr};
 
 use super::fixture::{End, Tuning, ends_of, ok, pair_with, poll};
 use crate::hca::{Fault, HcaOptions};
@@ -60,9 +60,7 @@ fn run(seed: u64) -> (Vec<u64>, u64) {
             if matches!(op, SendOp::Read { .. } | SendOp::FetchAdd { .. }) { READS + (id % 50) * PLACE } else { here };
         let sges = [a.sge(to, len)];
         let fence = rng.one_in(5);
-        a.device
-            .post_send(a.qp.id, &[SendRequest { fence, ..SendRequest::new(id, op, Payload::Memory(&sges)) }])
-            .unwrap();
+        a.device.post_send(a.qp.id, &[SendWr { fence, ..SendWr::new(id, op, Payload::Memory(&sges)) }]).unwrap();
         posted += 1;
         if rng.one_in(3) {
             pair.pass(Nanos(rng.below(20_000)));

@@ -1,9 +1,7 @@
 //! Loss, repetition, waiting (InfiniBand specification, 9.7.5 to 9.7.8).
 
 use rerail_core::time::Nanos;
-use rerail_verbs::contract::{
-    Device, Payload, QpKind, QpState, SendOp, SendRequest, Status, ack_timeout_ns, rnr_timer_ns,
-};
+use rerail_verbs::contract::{Device, Payload, QpKind, QpState, SendOp, SendWr, Status, ack_timeout_ns, rnr_timer_ns};
 
 use super::fixture::{End, Pair, ends_of, ok, pair};
 use crate::hca::Fault;
@@ -205,7 +203,7 @@ fn a_fence_waits_for_reads() {
         a.fill(100, &[2; 8]);
         let sges = [a.sge(100, 8)];
         let write = SendOp::Write { to: b.remote(0), immediate: None };
-        let write = SendRequest { fence, ..SendRequest::new(2, write, Payload::Memory(&sges)) };
+        let write = SendWr { fence, ..SendWr::new(2, write, Payload::Memory(&sges)) };
         a.device.post_send(a.qp.id, &[write]).unwrap();
         pair.settle();
         assert_eq!(ends_of(&a.sent()), [ok(1), ok(2)]);

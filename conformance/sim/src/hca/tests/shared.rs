@@ -2,8 +2,7 @@
 
 use rerail_verbs::contract::{
     Access, AsyncEvent, CqId, CqInit, CreateError, DestroyError, Device, Kind, Mr, Payload, PdId, PostReason, Qp,
-    QpInit, QpKind, QpState, RecvRequest, Remote, SendOp, SendRequest, Srq, SrqInit, Status, XrcSrqInit, XrcdFile,
-    XrcdId,
+    QpInit, QpKind, QpState, RecvWr, Remote, SendOp, SendWr, Srq, SrqInit, Status, XrcSrqInit, XrcdFile, XrcdId,
 };
 
 use super::fixture::{End, Pair, Tuning, ends_of, invented, ok, pair, poll, register, way};
@@ -68,7 +67,7 @@ fn shared_receives_are_not_flushed() {
     assert_eq!(b.received(), []);
     assert_eq!(b.events(), [AsyncEvent::QpLastWqe(b.qp.id), AsyncEvent::QpAccessError(b.qp.id)]);
     let (srq, sges) = (b.srq.unwrap(), [b.sge(0, 8)]);
-    let refused = b.device.post_recv(b.qp.id, &[RecvRequest { id: 9, sges: &sges }]).unwrap_err();
+    let refused = b.device.post_recv(b.qp.id, &[RecvWr { id: 9, sges: &sges }]).unwrap_err();
     assert!(matches!(refused.why, PostReason::Operation { .. }));
     assert_eq!(b.device.destroy_srq(srq), Err(DestroyError::Busy { what: Kind::Srq, users: 1 }));
     b.device.destroy_qp(b.qp.id).unwrap();
@@ -102,7 +101,7 @@ impl Receiver {
 
     fn recv(&mut self, id: u64) {
         let sges = [invented(id * 64, 64, self.mr.lkey)];
-        self.device.post_srq_recv(self.srq.id, &[RecvRequest { id, sges: &sges }]).unwrap();
+        self.device.post_srq_recv(self.srq.id, &[RecvWr { id, sges: &sges }]).unwrap();
     }
 
     fn target(&mut self, peer: u32, tuning: &Tuning) -> Qp {
@@ -128,7 +127,7 @@ impl Receiver {
 fn xrc_send(end: &mut End, id: u64, number: u32, len: u32) {
     let sges = [end.sge(0, len)];
     let op = SendOp::Send { immediate: None };
-    let request = SendRequest { srq_number: Some(number), ..SendRequest::new(id, op, Payload::Memory(&sges)) };
+    let request = SendWr { srq_number: Some(number), ..SendWr::new(id, op, Payload::Memory(&sges)) };
     end.device.post_send(end.qp.id, &[request]).unwrap();
 }
 
@@ -164,7 +163,7 @@ fn one_target_delivers_to_all_processes() {
     let sges = [a.sge(0, 4)];
     let to = Remote { address: 1000, rkey: y.mr.rkey };
     let write = SendOp::Write { to, immediate: None };
-    let request = SendRequest { srq_number: Some(ny), ..SendRequest::new(22, write, Payload::Memory(&sges)) };
+    let request = SendWr { srq_number: Some(ny), ..SendWr::new(22, write, Payload::Memory(&sges)) };
     a.device.post_send(a.qp.id, &[request]).unwrap();
     pair.settle();
     assert_eq!(ends_of(&a.sent()), [ok(22)]);

@@ -2,8 +2,8 @@
 //! figure 124 of it, and resilient-2010, figure 1), and which values a change may have.
 
 use rerail_verbs::contract::{
-    AddressVector, Datagram, Device, GlobalRoute, ModifyError, Payload, PostReason, QpChange, QpKind, QpState,
-    RecvRequest, SendOp, SendRequest, Status,
+    AddressVector, Datagram, Device, GlobalRoute, ModifyError, Payload, PostReason, QpChange, QpKind, QpState, RecvWr,
+    SendOp, SendWr, Status,
 };
 
 use super::fixture::{End, Pair, QKEY, Tuning, invented, pair, poll, way};
@@ -37,7 +37,7 @@ fn in_state(pair: &Pair, kind: QpKind, state: QpState) -> [End; 2] {
 fn send(end: &mut End, dlid: u16, to: u32, lkey: u32) -> Result<(), PostReason> {
     let sge = end.sge(0, 8);
     let sges = [invented(sge.address(), sge.len(), if lkey == 0 { sge.lkey() } else { lkey })];
-    let mut request = SendRequest::new(1, SendOp::Send { immediate: None }, Payload::Memory(&sges));
+    let mut request = SendWr::new(1, SendOp::Send { immediate: None }, Payload::Memory(&sges));
     if end.kind == QpKind::Ud {
         let address = AddressVector { port: 1, dlid, ..AddressVector::default() };
         let handle = end.device.create_ah(end.pd, &address).unwrap();
@@ -48,7 +48,7 @@ fn send(end: &mut End, dlid: u16, to: u32, lkey: u32) -> Result<(), PostReason> 
 
 fn recv(end: &mut End) -> Result<(), PostReason> {
     let sges = [end.sge(1000, 100)];
-    end.device.post_recv(end.qp.id, &[RecvRequest { id: 2, sges: &sges }]).map_err(|error| error.why)
+    end.device.post_recv(end.qp.id, &[RecvWr { id: 2, sges: &sges }]).map_err(|error| error.why)
 }
 
 /// What comes of a posted request.

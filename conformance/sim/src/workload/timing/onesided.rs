@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use rerail_core::endpoint::{Access, Completion, Event, Get, Put, Remote, Window};
+use rerail_core::endpoint::{Access, Completion, Event, GetRequest, PutRequest, Remote, Window};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
 
@@ -151,11 +151,11 @@ impl Worker {
             let segments = [Seg::new(message.region, message.offset, message.bytes)];
             let (kind, result) = if plan.is_put {
                 self.common.fill(cx, &message);
-                let put = Put { to: remote, segments: &segments, cookie: Cookie(number), ..Put::default() };
+                let put = PutRequest { cookie: Cookie(number), ..PutRequest::new(remote, &segments) };
                 ("put", cx.engine.put(cx.now, &put))
             } else {
                 self.common.clear(cx, &message);
-                let get = Get { from: remote, segments: &segments, cookie: Cookie(number), ..Get::default() };
+                let get = GetRequest { cookie: Cookie(number), ..GetRequest::new(remote, &segments) };
                 ("get", cx.engine.get(cx.now, &get))
             };
             match self.common.submitted(cx, kind, self.peer, message.name, number, result.map(drop)) {

@@ -141,7 +141,8 @@ impl Program<'_> {
                 }
                 let name = (rank as u64) << 32 | (to as u64) << 16 | number;
                 let peer = PeerId(to as u32);
-                let send = Send { peer, tag, immediate: Some(name), level, notify, cookie, ..Send::default() };
+                let send =
+                    SendRequest { tag, immediate: Some(name), level, notify, cookie, ..SendRequest::new(peer, &[]) };
                 let mut segments = Vec::new();
                 let id = if inject {
                     let (id, span) = self.world.nodes[rank].endpoint.inject(now, &send, len)?;
@@ -152,7 +153,7 @@ impl Program<'_> {
                     let Some(buffer) = self.buffer(rank, len, true) else { return Ok(()) };
                     segments = buffer;
                     self.world.nodes[rank].write(&segments, &oracle::bytes(name, len));
-                    self.world.send(rank, &Send { segments: &segments, ..send })?
+                    self.world.send(rank, &SendRequest { segments: &segments, ..send })?
                 };
                 self.messages[rank][to].push(Message { name, tag, len, taken_back: false });
                 self.enter(rank, id, What::Send { to, name }, Some(to), segments, notify);
@@ -160,7 +161,7 @@ impl Program<'_> {
             Step::Recv { from, len, notify, probe } => {
                 let Some(segments) = self.buffer(rank, len, true) else { return Ok(()) };
                 let found = if probe { self.world.nodes[rank].endpoint.probe(&from) } else { None };
-                let recv = Recv { from, segments: &segments, notify, cookie, ..Recv::default() };
+                let recv = RecvRequest { notify, cookie, ..RecvRequest::new(from, &segments) };
                 let id = self.world.recv(rank, &recv)?;
                 let receive = self.post(rank, from, len, false);
                 if let Some(found) = found {
@@ -172,7 +173,7 @@ impl Program<'_> {
             }
             Step::Multi { from, len, min } => {
                 let Some(segments) = self.buffer(rank, len, false) else { return Ok(()) };
-                let recv = Recv { from, segments: &segments, multi: Some(min), cookie, ..Recv::default() };
+                let recv = RecvRequest { multi: Some(min), cookie, ..RecvRequest::new(from, &segments) };
                 let id = self.world.nodes[rank].endpoint.recv(now, &recv)?;
                 let receive = self.post(rank, from, len, true);
                 self.enter(rank, id, What::Multi { receive }, None, segments, Notify::Event);
@@ -193,7 +194,7 @@ impl Program<'_> {
                 self.world.nodes[rank].write(&segments, &oracle::bytes(cookie.0 + 7 * rank as u64, len));
                 let window = if bad { KEY + 1 } else { KEY };
                 let remote = Remote { peer: PeerId(to as u32), window, offset: at };
-                let put = Put { to: remote, segments: &segments, notify, cookie, ..Put::default() };
+                let put = PutRequest { notify, cookie, ..PutRequest::new(remote, &segments) };
                 let id = self.world.nodes[rank].endpoint.put(now, &put)?;
                 self.puts_at[to] += len;
                 self.enter(rank, id, What::Put { to, at, bad }, Some(to), segments, notify);
@@ -203,14 +204,14 @@ impl Program<'_> {
                 let skip = self.rng.below(GETS.1 - len + 1);
                 let offset = if bad { BUFFERS.0 - len + 1 } else { GETS.0 + skip };
                 let remote = Remote { peer: PeerId(from as u32), window: KEY, offset };
-                let get = Get { from: remote, segments: &segments, cookie, ..Get::default() };
+                let get = GetRequest { cookie, ..GetRequest::new(remote, &segments) };
                 let id = self.world.nodes[rank].endpoint.get(now, &get)?;
                 self.enter(rank, id, What::Get { from, at: skip, bad }, Some(from), segments, Notify::Event);
             }
             Step::Atomic { to, counter } => {
                 let at = Remote { peer: PeerId(to as u32), window: KEY, offset: 8 * counter };
                 let (kind, data_type) = (AtomicKind::Add, AtomicType::U64);
-                let atomic = Atomic { at, kind, data_type, operand: 1, cookie, ..Atomic::default() };
+                let atomic = AtomicRequest { cookie, ..AtomicRequest::new(at, kind, data_type, 1) };
                 let id = self.world.nodes[rank].endpoint.atomic(now, &atomic)?;
                 self.enter(rank, id, What::Atomic { to, counter }, Some(to), Vec::new(), Notify::Event);
             }
@@ -219,7 +220,7 @@ impl Program<'_> {
                     matches!(op.what, What::Put { .. } | What::Get { .. } | What::Atomic { .. }) && op.peer == Some(to)
                 };
                 let before = (0..self.submitted[rank].len()).filter(|&n| one_sided(&self.submitted[rank][n])).collect();
-                let flush = Flush { peer: PeerId(to as u32), cookie, ..Flush::default() };
+                let flush = FlushRequest { cookie, ..FlushRequest::new(PeerId(to as u32)) };
                 let id = self.world.nodes[rank].endpoint.flush(now, &flush)?;
                 self.enter(rank, id, What::Flush { before }, Some(to), Vec::new(), Notify::Event);
             }
@@ -273,7 +274,7 @@ impl Program<'_> {
         let len = 500;
         let Some(segments) = self.buffer(rank, len, true) else { panic!("more memory") };
         let cookie = Cookie(self.submitted[rank].len() as u64);
-        let recv = Recv { segments: &segments, cookie, ..Recv::default() };
+        let recv = RecvRequest { cookie, ..RecvRequest::new(Selector::ANY_UNTAGGED, &segments) };
         match self.world.nodes[rank].endpoint.recv_claimed(Time(self.world.now), message, &recv) {
             Ok(id) => {
                 self.receives[rank][receive].len = len;

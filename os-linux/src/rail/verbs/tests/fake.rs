@@ -279,6 +279,8 @@ impl Wire {
 }
 
 impl Device for FakeDevice {
+    type Opener = Box<dyn FnMut() -> Result<Self, CreateError>>;
+
     fn name(&self) -> &str {
         "fake"
     }
@@ -422,7 +424,7 @@ impl Device for FakeDevice {
         Ok(())
     }
 
-    fn post_srq_recv(&mut self, _: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    fn post_srq_recv(&mut self, _: SrqId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.with(|state| state.receives.extend(requests.iter().map(|request| (request.id, request.sges[0]))));
         Ok(())
     }
@@ -487,7 +489,7 @@ impl Device for FakeDevice {
         })
     }
 
-    fn post_send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+    fn post_send(&mut self, qp: QpId, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         let [request] = requests else { panic!("the rail posts one by one") };
         let bytes = match request.payload {
             Payload::Memory(sges) => sges.iter().flat_map(|sge| self.with(|state| state.read(sge))).collect(),
@@ -515,7 +517,7 @@ impl Device for FakeDevice {
         Ok(())
     }
 
-    fn post_recv(&mut self, qp: QpId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+    fn post_recv(&mut self, qp: QpId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         self.with(|state| {
             let queue = &mut state.qps.get_mut(&qp.0).expect("the rail has it").receives;
             queue.extend(requests.iter().map(|request| (request.id, request.sges[0])));

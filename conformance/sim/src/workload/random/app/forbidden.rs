@@ -1,6 +1,6 @@
 //! Requests that must be refused, that may be refused, and receives that are taken back under way.
 
-use rerail_core::endpoint::{Atomic, Get, Notify, Put, Remote};
+use rerail_core::endpoint::{AtomicRequest, GetRequest, Notify, PutRequest, Remote};
 use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 
 use super::super::plan::{Forbidden, Manner, SCRATCH_BYTES, Step};
@@ -102,16 +102,16 @@ impl Player {
         let operation = Operation { kind: AtomicKind::Add, data_type, operand, compare: 0 };
         let (outcome, ask) = match kind {
             Verb::Put => (
-                cx.engine.put(cx.now, &Put { to, segments: &segs, notify, cookie, ..Put::default() }),
+                cx.engine.put(cx.now, &PutRequest { notify, cookie, ..PutRequest::new(to, &segs) }),
                 Ask::Put { target, slot: 0, content, bad },
             ),
             Verb::Get => (
-                cx.engine.get(cx.now, &Get { from: to, segments: &segs, notify, cookie }),
+                cx.engine.get(cx.now, &GetRequest { from: to, segments: &segs, notify, cookie }),
                 Ask::Get { target, slot: 0, offset: 0, bad },
             ),
             Verb::Atomic => {
                 let (kind, compare) = (AtomicKind::Add, 0);
-                let atomic = Atomic { at: to, kind, data_type, operand, compare, notify, cookie };
+                let atomic = AtomicRequest { at: to, kind, data_type, operand, compare, notify, cookie };
                 (cx.engine.atomic(cx.now, &atomic), Ask::Atomic { target, cell: 0, operation, bad })
             }
         };

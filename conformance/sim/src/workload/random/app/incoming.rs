@@ -1,6 +1,6 @@
 //! Receives: posted, and of claimed messages.
 
-use rerail_core::endpoint::{Recv, Selector, SubmitError};
+use rerail_core::endpoint::{RecvRequest, Selector, SubmitError};
 use rerail_core::ids::{MessageId, PeerId};
 use rerail_core::time::Nanos;
 use rerail_linux::driver::RequestError;
@@ -56,8 +56,13 @@ impl Player {
             self.blank(cx, &extents);
             let segs = self.segs(true, &extents);
             let notify = if plain { Notify::Event } else { self.notify_of(cx, selector) };
-            let recv =
-                Recv { from: selector, segments: &segs, multi: multi.then_some(1), notify, cookie: self.cookie() };
+            let recv = RecvRequest {
+                from: selector,
+                segments: &segs,
+                multi: multi.then_some(1),
+                notify,
+                cookie: self.cookie(),
+            };
             let outcome = cx.engine.recv(cx.now, &recv);
             let ask = match multi {
                 true => Ask::Multi { from: selector, min: 1 },
@@ -165,7 +170,7 @@ impl Player {
         let Some(held) = self.held.take() else { return true };
         let segs = self.segs(true, &held.extents);
         let (from, notify) = (held.selector, held.notify);
-        let recv = Recv { from, segments: &segs, notify, cookie: self.cookie(), ..Recv::default() };
+        let recv = RecvRequest { notify, cookie: self.cookie(), ..RecvRequest::new(from, &segs) };
         let outcome = cx.engine.recv_claimed(cx.now, held.message, &recv);
         match outcome {
             Err(error) if error.is_full() => {

@@ -1,6 +1,9 @@
 //! Sends, and one-sided requests.
 
-use rerail_core::endpoint::{Atomic, Flush, Get, Level, Notify, Put, Recv, Remote, Selector, Send, TagMatch};
+use rerail_core::endpoint::{
+    AtomicRequest, FlushRequest, GetRequest, Level, Notify, PutRequest, RecvRequest, Remote, Selector, SendRequest,
+    TagMatch,
+};
 use rerail_core::ids::PeerId;
 use rerail_core::wire::{AtomicKind, AtomicType};
 
@@ -26,14 +29,13 @@ impl Player {
             _ => self.notify(cx, Telling::Counter),
         };
         let told = (Sort::Send, notify, Self::counted(cx, notify));
-        let mut send = Send {
+        let mut send = SendRequest {
             notify,
-            peer: PeerId(message.destination),
             tag: message.tag,
             immediate: message.immediate.then_some(name.to_bits()),
             level: message.level,
             cookie: self.cookie(),
-            ..Send::default()
+            ..SendRequest::new(PeerId(message.destination), &[])
         };
         let outcome = if message.inject {
             let mut payload = vec![0; message.len as usize];
@@ -105,13 +107,8 @@ impl Player {
                 let Some(extents) = self.pieces(cx, Zone::Send, bytes, false) else { return false };
                 self.fill(cx, &extents, content);
                 let segs = self.segs(false, &extents);
-                let put = Put {
-                    to: self.remote(target, at),
-                    segments: &segs,
-                    notify,
-                    cookie: self.cookie(),
-                    ..Put::default()
-                };
+                let put =
+                    PutRequest { notify, cookie: self.cookie(), ..PutRequest::new(self.remote(target, at), &segs) };
                 let outcome = cx.engine.put(cx.now, &put);
                 let ask = Ask::Put { target, slot, content, bad: None };
                 self.entered(cx, outcome, ask, (extents, false), None, told)
@@ -125,14 +122,14 @@ impl Player {
                 self.blank(cx, &extents);
                 let segs = self.segs(true, &extents);
                 let from = self.remote(target, at + offset);
-                let get = Get { from, segments: &segs, notify, cookie: self.cookie() };
+                let get = GetRequest { from, segments: &segs, notify, cookie: self.cookie() };
                 let outcome = cx.engine.get(cx.now, &get);
                 let ask = Ask::Get { target, slot, offset, bad: None };
                 self.entered(cx, outcome, ask, (extents, true), None, told)
             }
             Step::Atomic { target, cell } => {
                 let operation = self.operation(cell, fresh, cx.rng);
-                let atomic = Atomic {
+                let atomic = AtomicRequest {
                     at: self.remote(target, u64::from(cell) * 8),
                     kind: operation.kind,
                     data_type: operation.data_type,
@@ -146,7 +143,7 @@ impl Player {
                 self.entered(cx, outcome, ask, (Vec::new(), false), None, told)
             }
             Step::Flush { target } => {
-                let flush = Flush { peer: PeerId(target), notify, cookie: self.cookie() };
+                let flush = FlushRequest { peer: PeerId(target), notify, cookie: self.cookie() };
                 let outcome = cx.engine.flush(cx.now, &flush);
                 self.entered(
                     cx,
@@ -196,7 +193,7 @@ impl Player {
         let Some(extents) = self.pieces(cx, Zone::Receive, 16, true) else { return Err(Refused::Full) };
         self.blank(cx, &extents);
         let segs = self.segs(true, &extents);
-        let recv = Recv { from: selector, segments: &segs, notify, cookie: self.cookie(), ..Recv::default() };
+        let recv = RecvRequest { notify, cookie: self.cookie(), ..RecvRequest::new(selector, &segs) };
         let outcome = cx.engine.recv(cx.now, &recv);
         let ask = Ask::Receive { from: selector, claimed: None };
         let request = self.entered(cx, outcome, ask, (extents, true), None, (Sort::Vain, notify, None))?;
