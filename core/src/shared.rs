@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::endpoint::harness::{Region, TCP};
-    use crate::endpoint::{Completion, Event, OpError, RecvRequest};
+    use crate::endpoint::{Completion, Event, OpError, RecvRequest, Selector};
     use crate::ids::{Cookie, PeerId};
     use crate::time::Time;
     use std::collections::BTreeSet;

@@ -488,6 +488,20 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Whether a request exists that is not complete. `false` as well for one whose completion has yet to be
+    /// taken.
+    pub fn is_open(&self, OpId(id): OpId) -> bool {
+        let key = Key { index: id.index & !DIRECT, ..id };
+        let op = match id.index & DIRECT != 0 {
+            true => match self.t.matcher.promoted(key) {
+                Some(op) => Some(self.t.ops.at(op)),
+                None => return self.t.matcher.direct(key).is_some(),
+            },
+            false => self.t.ops.get(id),
+        };
+        op.is_some_and(|op| !op.completed)
+    }
+
     /// Whether a receive without operation names memory of a region.
     pub(super) fn direct_names(&self, names: impl Fn(&Seg) -> bool) -> bool {
         self.t.matcher.directs().any(|(_, direct)| names(&direct.to))

@@ -98,6 +98,7 @@ impl Transport {
 
     fn take_leave(&mut self, until: Option<Time>) -> Result<Farewell, WaitError> {
         let mut farewell = Farewell::default();
+        self.queues = None;
         // Learns of peers that came up or went while nobody asked.
         self.progress();
         while self.poll_event().is_some() {}

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use rerail_core::config::Config;
 use rerail_core::endpoint::{
     Action, Arrival, Endpoint, Event, Explanation, MessageClass, Post, PostKind, PostStatus, RailEvent, RailStats,
-    RecvRequest, SendRequest,
+    RecvRequest, Selector, SendRequest,
 };
 use rerail_core::ids::{Cookie, PeerId, PostId, RailId};
 use rerail_core::mem::{MemRef, RegionId, Seg};

@@ -7,8 +7,8 @@ use super::{Flying, GET, PUT, Region, TCP, World, aimed};
 use crate::config::{Multiplex, Strategy};
 use crate::ids::*;
 use crate::mem::{MemRef, RegionId, Seg};
-use crate::wire::AtomicKind;
 use crate::wire::aggregate::RecordHead;
+use crate::wire::{AtomicKind, AtomicType};
 
 /// Fuzz body: a live pair of endpoints, with traffic of every kind under way, is fed arbitrary packets,
 /// completions, placements, answers and rail events between its own. Nothing may panic, and no memory outside
@@ -119,7 +119,7 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
         }
         7 => {
             let _ = endpoint.flush(now, &FlushRequest { cookie, ..FlushRequest::new(peer) });
-            let _ = endpoint.cancel(OpId(input.id()));
+            let _ = endpoint.cancel(now, OpId(input.id()));
         }
         // A packet made of a real one's parts, or of nothing sensible, for rank 1.
         8..=10 => fuzz_packet(world, input),
