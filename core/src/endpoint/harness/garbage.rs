@@ -119,7 +119,7 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
         }
         7 => {
             let _ = endpoint.flush(now, &FlushRequest { cookie, ..FlushRequest::new(peer) });
-            let _ = endpoint.cancel(now, OpId(input.id()));
+            let _ = endpoint.cancel(OpId(input.id()));
         }
         // A packet made of a real one's parts, or of nothing sensible, for rank 1.
         8..=10 => fuzz_packet(world, input),

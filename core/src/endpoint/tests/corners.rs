@@ -294,7 +294,7 @@ fn leaving_an_idle_peer_ends_its_receives() {
     let e = &mut world.nodes[0].endpoint;
     e.recv(Time(0), &RecvRequest { cookie: Cookie(1), ..RecvRequest::new(tagged(Some(1), 5), &[]) }).unwrap();
     e.recv(Time(0), &RecvRequest { cookie: Cookie(2), ..RecvRequest::new(tagged(None, 5), &[]) }).unwrap();
-    e.close_peer(Time(0), PeerId(1)).unwrap();
+    e.close_peer(PeerId(1)).unwrap();
     world.settle();
     let got = completions(&mut world, 0);
     assert_eq!(got.into_iter().collect::<Vec<_>>(), [(1, Err(OpError::PeerClosed { peer: PeerId(1) }))]);
