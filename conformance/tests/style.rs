@@ -65,6 +65,7 @@ const UNSAFE_FILES: &[&str] = &[
     "os-linux/src/bootstrap/server/spawn.rs",
     "os-linux/src/bootstrap/server/tests.rs",
     "os-linux/src/driver/drive.rs",
+    "os-linux/src/driver/open.rs",
     "os-linux/src/driver/pace.rs",
     "os-linux/src/driver/request.rs",
     "os-linux/src/driver/submit.rs",

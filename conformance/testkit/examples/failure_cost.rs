@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     });
     world.timed("the others are closed", peers, |world, peer| {
         if peer.0 % 2 == 1 && u64::from(peer.0) > u64::from(busy) {
-            world.endpoint.close_peer(world.now, peer).expect("it is there");
+            world.endpoint.close_peer(peer).expect("it is there");
         }
     });
     ExitCode::SUCCESS

@@ -10,7 +10,7 @@ use rerail_core::wire::stream::{header_len, payload_len};
 use rerail_core::wire::*;
 
 /// Every name that a [`WireError`] may carry.
-pub const FIELDS: [&str; 42] = [
+pub const FIELDS: [&str; 43] = [
     "header",
     "version",
     "kind",
@@ -18,6 +18,7 @@ pub const FIELDS: [&str; 42] = [
     "flags",
     "psn",
     "payload_bytes",
+    "reserved",
     "head.tag",
     "head.immediate",
     "keys.count",
@@ -160,7 +161,6 @@ fn check_error(error: WireError) {
 pub fn samples() -> Vec<(&'static str, Repr)> {
     let common = Common {
         source: 0x0403_0201,
-        epoch: 0x6261,
         psn: 0x1413_1211,
         ack_ordered: 0x2423_2221,
         ack_unordered: 0x3433_3231,
@@ -212,14 +212,14 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
         ("cts", Repr { common, body: Body::Cts(cts(keys(1))) }),
         ("cts_no_keys", Repr { common, body: Body::Cts(cts(keys(0))) }),
         ("fin", Repr { common, body: Body::Fin(fin) }),
-        ("fin_refused", Repr { common, body: Body::Fin(Fin { refused: Some(Refusal::Cancelled), ..fin }) }),
+        ("fin_refused", Repr { common, body: Body::Fin(Fin { refused: Some(Refusal::BadAtomic), ..fin }) }),
         ("data", Repr { common: with_payload, body: Body::Data(Data { operation: 0xA1, offset: 0xB2B1 }) }),
         ("put", Repr { common: with_payload, body: Body::Put(Put { window: 0xA1, offset: 0xB1, operation: 0xC1 }) }),
         ("get", Repr { common, body: Body::Get(Get { window: 0xA1, offset: 0xB1, bytes: 0xC1, operation: 0xD1 }) }),
         ("atomic", {
             let (kind, data_type) = (AtomicKind::CompareSwap, AtomicType::I64);
             let (window, offset, operation, operand, compare) = (0xA1, 0xB1, 0xC1, 0xD1, 0xE1);
-            let atomic = Atomic { window, offset, operation, operand, compare, kind, data_type, fetch: true };
+            let atomic = Atomic { window, offset, operation, operand, compare, kind, data_type };
             Repr { common, body: Body::Atomic(atomic) }
         }),
         ("atomic_reply", Repr { common, body: Body::AtomicReply(AtomicReply { operation: 0xA1, old: u64::MAX }) }),
@@ -314,6 +314,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
     seeds.push((String::from("bad-flags"), damaged("credit", 2, 2)));
     seeds.push((String::from("bad-psn"), damaged("bye", 8, 1)));
     seeds.push((String::from("bad-payload"), damaged("rts", 24, 1)));
+    seeds.push((String::from("bad-reserved"), damaged("credit", 29, 1)));
     seeds.push((String::from("bad-header-bytes"), damaged("cts", 30, 88)));
     seeds.push((String::from("bad-keys-count"), damaged("rts_all_keys", 64, 9)));
     seeds.push((String::from("bad-keys-padding"), damaged("rts", 71, 1)));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Completion, Endpoint, Event, OpError, RecvRequest};
+use rerail_core::endpoint::{Completion, Endpoint, Event, OpError, RecvRequest, Selector};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::shared::Shared;
 use rerail_core::time::Time;
@@ -26,7 +26,7 @@ fn threads_share_an_endpoint() {
                         ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
                     };
                     let op = shared.lock(|endpoint| endpoint.recv(Time(0), &recv)).unwrap();
-                    shared.lock(|endpoint| endpoint.cancel(Time(0), op)).unwrap();
+                    shared.lock(|endpoint| endpoint.cancel(op)).unwrap();
                 }
             });
         }

@@ -23,8 +23,6 @@ pub struct LaneInfo {
 /// One channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelInfo {
-    /// The epoch that packets carry.
-    pub epoch: u16,
     /// What takes part in matching.
     pub ordered: LaneInfo,
     /// Everything else that is numbered.
@@ -80,7 +78,6 @@ impl Endpoint<'_> {
             expected: c.received[lane].expected(),
         };
         Some(ChannelInfo {
-            epoch: c.epoch,
             ordered: lane(ORDERED),
             unordered: lane(UNORDERED),
             limits: c.grants.limits(),

@@ -4,7 +4,7 @@
 //! added and never taken away, and the counters, which are all in use from the start.
 
 use super::Endpoint;
-use super::channel::TIMERS;
+use super::timer::TIMERS;
 
 /// Entries of one table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -63,7 +63,7 @@ pub(super) fn packet(world: &mut World<'_>, input: &mut Input<'_>) {
         5 | 6 => Body::Fin(Fin {
             operation,
             count: near(1, by) as u16,
-            refused: (by & 32 == 0).then_some(Refusal::Cancelled),
+            refused: (by & 32 == 0).then_some(Refusal::BadAtomic),
             want_placed: by & 64 == 0,
             round: near(round.into(), input.byte()) as u16,
             placed_bytes: len,
@@ -95,7 +95,6 @@ pub(super) fn packet(world: &mut World<'_>, input: &mut Input<'_>) {
     let (ordered, unordered, psn) = (input.byte(), input.byte(), input.byte());
     let common = Common {
         source: from,
-        epoch: channel.epoch,
         psn: body.lane().map_or(0, |_| near(channel.unordered.expected.0, psn)),
         ack_ordered: near(ack(channel.ordered, ordered), if ordered & 15 == 15 { psn } else { 0 }),
         ack_unordered: near(ack(channel.unordered, unordered), if unordered & 15 == 15 { psn } else { 0 }),

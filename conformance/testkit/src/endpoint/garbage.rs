@@ -7,7 +7,7 @@ use rerail_core::ids::*;
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::time::Time;
 use rerail_core::wire::aggregate::RecordHead;
-use rerail_core::wire::{AtomicKind, Body, stream};
+use rerail_core::wire::{AtomicKind, AtomicType, Body, stream};
 
 /// Fuzz body: a live pair of endpoints, with traffic of every kind under way, is fed arbitrary packets,
 /// completions, placements, answers and rail events between its own. Nothing may panic, and no memory outside
@@ -118,7 +118,7 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
         }
         7 => {
             let _ = endpoint.flush(now, &FlushRequest { cookie, ..FlushRequest::new(peer) });
-            let _ = endpoint.cancel(now, OpId(input.id()));
+            let _ = endpoint.cancel(OpId(input.id()));
         }
         // A packet made of a real one's parts, or of nothing sensible, for rank 1.
         8..=10 => fuzz_packet(world, input),
@@ -128,9 +128,9 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
             let id = input.id();
             match input.byte() % 5 {
                 0 => endpoint.handle_completion(now, PostId(id), PostStatus::Failed),
-                1 => endpoint.handle_atomic(now, OpId(id), 5),
+                1 => endpoint.handle_atomic(OpId(id), 5),
                 2 => world.nodes[rank].placed(now, PlaceId(Key { index: id.index + 1000, ..id })),
-                3 => endpoint.handle_registered(now, OpId(id), RailId(input.byte()), Err(RailFault::Corrupt)),
+                3 => endpoint.handle_registered(OpId(id), RailId(input.byte()), Err(RailFault::Corrupt)),
                 _ => endpoint.handle_timeout(now),
             }
         }
@@ -143,7 +143,7 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
             let rail = RailId(input.byte() % 3);
             world.break_end(rank, peer.0 as usize, rail, RailFault::TimedOut);
         }
-        14 if what >= 0xE0 => drop(endpoint.close_peer(now, peer)),
+        14 if what >= 0xE0 => drop(endpoint.close_peer(peer)),
         14 if what >= 0x80 => {
             let rail = RailId(input.byte() % 3);
             world.notice(rank, peer.0 as usize, rail);
@@ -177,7 +177,6 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
         let samples = crate::wire::samples();
         let (_, mut repr) = samples[usize::from(input.byte()) % samples.len()].clone();
         repr.common.source = from;
-        repr.common.epoch = 0;
         repr.common.psn = repr.body.lane().map_or(0, |_| input.byte().into());
         (repr.common.ack_ordered, repr.common.ack_unordered) = (0, 0);
         match &mut repr.body {

@@ -292,12 +292,11 @@ impl<'m> World<'m> {
     }
 
     fn answer(&mut self, rank: usize, answer: Answer) {
-        let now = Time(self.now);
         match answer {
             Answer::Up(peer, rail) => self.connect(rank, peer.0 as usize, rail),
             Answer::Sever(peer, rail) => self.kill(rank, peer.0 as usize, rail),
             Answer::Close(peer, rail) => self.cut(rank, peer.0 as usize, rail, RailFault::Closed, false),
-            Answer::Atomic(operation, old) => self.nodes[rank].endpoint.handle_atomic(now, operation, old),
+            Answer::Atomic(operation, old) => self.nodes[rank].endpoint.handle_atomic(operation, old),
         }
     }
 

@@ -5,7 +5,7 @@ use super::World;
 use rerail_core::endpoint::{self, RailFault};
 use rerail_core::ids::{OpId, RailId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
-use rerail_core::time::{Nanos, Time};
+use rerail_core::time::Nanos;
 use rerail_core::wire::RemoteKey;
 
 /// Memory of one process that one rail knows, or is asked to.
@@ -77,7 +77,7 @@ impl World<'_> {
                 Ok(RemoteKey { rail: 0, connection: 0, key: asked.key, address: asked.seg.at.offset })
             };
             self.actions += 1;
-            self.nodes[rank].endpoint.handle_registered(Time(self.now), operation, rail, key);
+            self.nodes[rank].endpoint.handle_registered(operation, rail, key);
         }
     }
 

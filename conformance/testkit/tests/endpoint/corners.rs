@@ -78,12 +78,12 @@ fn starved_multi_receives_are_fed_in_the_order_of_posting() {
     };
     let wild = Selector { source: None, tag: TagMatch::Tagged { tag: 0, ignore: u64::MAX } };
     let (older, segments) = multi(wild, 0, 1);
-    e.recv(Time(0), &Recv { segments: &segments, ..older }).unwrap();
+    e.recv(Time(0), &RecvRequest { segments: &segments, ..older }).unwrap();
     // The younger one takes the lower slot.
-    e.cancel(Time(0), gone).unwrap();
+    e.cancel(gone).unwrap();
     while e.poll_event().is_some() {}
     let (younger, segments) = multi(tagged(None, 2), 2000, 2);
-    e.recv(Time(0), &Recv { segments: &segments, ..younger }).unwrap();
+    e.recv(Time(0), &RecvRequest { segments: &segments, ..younger }).unwrap();
     let fillers: Vec<_> =
         [7, 8].map(|tag| e.recv(Time(0), &RecvRequest::new(tagged(Some(1), tag), &[])).unwrap()).to_vec();
     for (n, tag) in [(0, 1), (1, 2), (2, 1)] {
@@ -100,7 +100,7 @@ fn starved_multi_receives_are_fed_in_the_order_of_posting() {
     assert_eq!(world.nodes[1].endpoint.probe(&wild), None);
     assert_eq!(world.nodes[1].endpoint.claim(&wild), None);
     for filler in fillers {
-        world.nodes[1].endpoint.cancel(Time(world.now), filler).unwrap();
+        world.nodes[1].endpoint.cancel(filler).unwrap();
     }
     while world.nodes[1].endpoint.poll_event().is_some() {}
     let late = RecvRequest { cookie: Cookie(3), segments: &seg(4000, 8), ..RecvRequest::new(wild, &[]) };
@@ -164,7 +164,7 @@ fn a_multi_receive_counts_messages() {
             world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
             world.settle();
         }
-        let _ = world.nodes[1].endpoint.cancel(Time(world.now), id);
+        let _ = world.nodes[1].endpoint.cancel(id);
         world.settle();
         let fit = lens
             .iter()
@@ -235,7 +235,7 @@ fn a_flush_of_nothing_has_an_id() {
     let flush = FlushRequest { notify: Notify::Silent, ..FlushRequest::new(PeerId(0)) };
     let id = world.nodes[0].endpoint.flush(Time(0), &flush).unwrap();
     assert_ne!(id, OpId::default());
-    assert_eq!(world.nodes[0].endpoint.cancel(Time(0), id), Err(CancelError::Unknown));
+    assert_eq!(world.nodes[0].endpoint.cancel(id), Err(CancelError::Unknown));
 }
 
 /// What a peer had sent before it left is received afterwards too, also by name.
@@ -248,7 +248,7 @@ fn the_last_messages_of_a_peer_are_received_by_name() {
         let send = SendRequest { tag: Some(5), immediate: Some(n), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
-    world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
     world.settle();
     for n in 0..3u64 {
         let recv = RecvRequest { cookie: Cookie(n), ..RecvRequest::new(tagged(Some(0), 5), &[]) };
@@ -272,7 +272,7 @@ fn leaving_an_idle_peer_ends_its_receives() {
     let e = &mut world.nodes[0].endpoint;
     e.recv(Time(0), &RecvRequest { cookie: Cookie(1), ..RecvRequest::new(tagged(Some(1), 5), &[]) }).unwrap();
     e.recv(Time(0), &RecvRequest { cookie: Cookie(2), ..RecvRequest::new(tagged(None, 5), &[]) }).unwrap();
-    e.close_peer(Time(0), PeerId(1)).unwrap();
+    e.close_peer(PeerId(1)).unwrap();
     world.settle();
     let got = completions(&mut world, 0);
     assert_eq!(got.into_iter().collect::<Vec<_>>(), [(1, Err(OpError::PeerClosed { peer: PeerId(1) }))]);
@@ -304,7 +304,7 @@ fn the_goodbye_waits_for_transfers() {
                 let (from, to) = if world.rng.one_in(2) { (0, 1) } else { (1, 0) };
                 world.step_link(from, to, rail);
             }
-            world.nodes[0].endpoint.close_peer(Time(world.now), PeerId(1)).unwrap();
+            world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
             world.settle();
             for rank in 0..2 {
                 assert!(world.nodes[rank].events.contains(&Event::PeerClosed { peer: PeerId(1 - rank as u32) }));
@@ -332,7 +332,7 @@ fn a_slot_that_is_not_used_goes_to_the_next() {
     for peer in [1, 2] {
         assert!(world.nodes[0].endpoint.channel_info(PeerId(peer)).unwrap().waits_for_packet);
     }
-    world.nodes[0].endpoint.cancel(Time(world.now), ids[2]).unwrap();
+    world.nodes[0].endpoint.cancel(ids[2]).unwrap();
     world.act(0);
     // One acknowledgment frees one slot.
     let sent = world.nodes[2].endpoint.stats().packets_received;
@@ -428,7 +428,7 @@ fn nothing_follows_the_goodbye() {
     world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     world.settle();
     let now = Time(world.now);
-    world.nodes[1].endpoint.close_peer(now, PeerId(0)).unwrap();
+    world.nodes[1].endpoint.close_peer(PeerId(0)).unwrap();
     world.act(1);
     world.nodes[1]
         .endpoint
@@ -454,10 +454,10 @@ fn a_cancelled_send_lets_the_goodbye_out() {
     let send = SendRequest { segments: &seg(0, 10), ..SendRequest::new(PeerId(1), &[]) };
     world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     let second = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
     world.settle();
     assert!(!world.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }), "the second waits for credit");
-    world.nodes[0].endpoint.cancel(Time(world.now), second).unwrap();
+    world.nodes[0].endpoint.cancel(second).unwrap();
     world.settle();
     assert!(world.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }));
 }

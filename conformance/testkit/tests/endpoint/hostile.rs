@@ -125,7 +125,7 @@ fn answers_count_once() {
     let refused = Fin {
         operation: ids[1].0.to_bits(),
         count: 1,
-        refused: Some(Refusal::Cancelled),
+        refused: Some(Refusal::BadAtomic),
         placed_bytes: 0,
         round: 0,
         want_placed: false,
@@ -134,7 +134,7 @@ fn answers_count_once() {
     feed(&mut world, 0, 3, 0, Body::Fin(refused));
     world.act(1);
     let got = completions(&mut world, 1);
-    assert_eq!(got[&1], Err(OpError::Refused { peer: PeerId(0), why: Refusal::Cancelled }));
+    assert_eq!(got[&1], Err(OpError::Refused { peer: PeerId(0), why: Refusal::BadAtomic }));
     assert!(!got.contains_key(&0));
 }
 

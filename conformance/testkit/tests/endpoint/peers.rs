@@ -27,7 +27,7 @@ fn goodbye_after_all_is_delivered() {
         world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
         let send = SendRequest { cookie: Cookie(1), segments: &seg(0, 30_000), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-        world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
         world.settle();
         assert_filled(&world, 1, 50_000, 30_000, 1);
         for rank in 0..2 {
@@ -61,10 +61,10 @@ fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
                 world.step_link(from, 1 - from, rail);
             }
             // Nothing is left that it would have to wait for.
-            let _ = world.nodes[0].endpoint.cancel(Time(world.now), taken_back);
+            let _ = world.nodes[0].endpoint.cancel(taken_back);
             let channel = world.nodes[0].endpoint.channel_info(PeerId(1));
             early += u32::from(channel.is_none_or(|channel| channel.terms.is_none()));
-            world.nodes[0].endpoint.close_peer(Time(world.now), PeerId(1)).unwrap();
+            world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
             world.settle();
             for rank in 0..2 {
                 let peer = PeerId(1 - rank as u32);
@@ -90,12 +90,12 @@ fn a_peer_that_is_closed_and_never_reached_is_lost_only_with_what_was_submitted(
         let send = SendRequest::new(PeerId(1), &[]);
         let op = endpoint.send(Time(0), &send).unwrap();
         if !is_wanted {
-            endpoint.cancel(Time(0), op).unwrap();
+            endpoint.cancel(op).unwrap();
         }
         let mut dials = heapless::Vec::new();
         endpoint.poll_actions(Time(0), &mut dials);
         assert!(matches!(dials[..], [Action::Connect { .. }]));
-        endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        endpoint.close_peer(PeerId(1)).unwrap();
         dials.clear();
         assert_eq!(endpoint.poll_actions(Time(1), &mut dials), 0);
         let told = |endpoint: &mut Endpoint<'_>| {
@@ -128,7 +128,7 @@ fn messages_outlive_their_sender() {
         fill(&mut world, 0, 0, 900, 1);
         let send = SendRequest { tag: Some(3), segments: &seg(0, 900), ..SendRequest::new(PeerId(1), &[]) };
         world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-        world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
         world.settle();
         let recv =
             RecvRequest { cookie: Cookie(7), segments: &seg(5000, 900), ..RecvRequest::new(tagged(Some(0), 3), &[]) };
@@ -172,7 +172,7 @@ fn a_goodbye_on_many_rails_is_no_loss() {
             }
             world.now += 100;
         }
-        world.nodes[leaver].endpoint.close_peer(Time(world.now), PeerId(1 - leaver as u32)).unwrap();
+        world.nodes[leaver].endpoint.close_peer(PeerId(1 - leaver as u32)).unwrap();
         world.settle();
         for rank in 0..2 {
             let peer = PeerId(1 - rank as u32);

@@ -327,8 +327,7 @@ impl<'m> Program<'m> {
         self.check_leaks();
         for rank in 0..self.ranks {
             for peer in 0..self.ranks {
-                let now = Time(self.world.now);
-                self.world.nodes[rank].endpoint.close_peer(now, PeerId(peer as u32)).unwrap();
+                self.world.nodes[rank].endpoint.close_peer(PeerId(peer as u32)).unwrap();
             }
         }
         self.rest();

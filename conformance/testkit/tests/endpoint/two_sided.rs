@@ -333,12 +333,12 @@ fn cancel() {
         .unwrap();
     let send = SendRequest { cookie: Cookie(2), segments: &seg(0, 100), ..SendRequest::new(PeerId(1), &[]) };
     let unsent = endpoint.send(Time(0), &send).unwrap();
-    let kept = endpoint.send(Time(0), &Send { cookie: Cookie(3), ..send }).unwrap();
-    endpoint.cancel(Time(0), recv).unwrap();
-    endpoint.cancel(Time(0), unsent).unwrap();
-    assert_eq!(endpoint.cancel(Time(0), recv), Err(CancelError::Unknown));
+    let kept = endpoint.send(Time(0), &SendRequest { cookie: Cookie(3), ..send }).unwrap();
+    endpoint.cancel(recv).unwrap();
+    endpoint.cancel(unsent).unwrap();
+    assert_eq!(endpoint.cancel(recv), Err(CancelError::Unknown));
     world.settle();
-    assert_eq!(world.nodes[0].endpoint.cancel(Time(0), kept), Err(CancelError::Unknown));
+    assert_eq!(world.nodes[0].endpoint.cancel(kept), Err(CancelError::Unknown));
     let got = completions(&mut world, 0);
     assert_eq!((got[&1], got[&2]), (Err(OpError::Cancelled), Err(OpError::Cancelled)));
     assert!(got[&3].is_ok());

@@ -21,24 +21,15 @@ fn keys() -> impl Strategy<Value = RemoteKeys> {
 
 fn refusal() -> impl Strategy<Value = Refusal> {
     use Refusal::*;
-    prop_oneof![Just(NoWindow), Just(OutOfRange), Just(NoAccess), Just(BadAtomic), Just(Cancelled)]
+    prop_oneof![Just(NoWindow), Just(OutOfRange), Just(NoAccess), Just(BadAtomic)]
 }
 
 fn atomic() -> impl Strategy<Value = Atomic> {
     let kind = proptest::sample::select(AtomicKind::ALL.to_vec());
     let data_type = proptest::sample::select(AtomicType::ALL.to_vec());
-    (any::<[u64; 5]>(), kind, data_type, any::<bool>()).prop_map(
-        |([window, offset, operation, operand, compare], kind, data_type, fetch)| Atomic {
-            window,
-            offset,
-            operation,
-            operand,
-            compare,
-            kind,
-            data_type,
-            fetch,
-        },
-    )
+    (any::<[u64; 5]>(), kind, data_type).prop_map(|([window, offset, operation, operand, compare], kind, data_type)| {
+        Atomic { window, offset, operation, operand, compare, kind, data_type }
+    })
 }
 
 fn body() -> impl Strategy<Value = Body> {
@@ -106,8 +97,8 @@ fn body() -> impl Strategy<Value = Body> {
 }
 
 fn repr() -> impl Strategy<Value = Repr> {
-    let common = any::<(u32, u16, [u32; 3], [u16; 2], u32, bool, bool)>();
-    (common, body()).prop_map(|((source, epoch, numbers, limits, payload_bytes, ack_now, refusing), body)| {
+    let common = any::<(u32, [u32; 3], [u16; 2], u32, bool, bool)>();
+    (common, body()).prop_map(|((source, numbers, limits, payload_bytes, ack_now, refusing), body)| {
         let ([psn, ack_ordered, ack_unordered], [message_limit, block_limit]) = (numbers, limits);
         let psn = if body.lane().is_some() { psn } else { 0 }; // W-4
         let payload_bytes = match body {
@@ -117,7 +108,6 @@ fn repr() -> impl Strategy<Value = Repr> {
         };
         let common = Common {
             source,
-            epoch,
             psn,
             ack_ordered,
             ack_unordered,

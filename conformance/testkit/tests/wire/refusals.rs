@@ -27,10 +27,13 @@ fn the_parser_names_field_and_value() {
     assert_eq!(damaged("rts", 30, [8, 1]), ("header_bytes", 264)); // W-3
     assert_eq!(damaged("rts", 30, [96, 0]), ("header_bytes", 96)); // W-3: not what the key count says
     assert_eq!(damaged("rts", 30, [64, 0]), ("header_bytes", 64)); // W-3: no room for the key count
-    assert_eq!(damaged("eager", 2, [0x1E, 0]), ("flags", 0x1E)); // W-5: fetch belongs to atomics
+    assert_eq!(damaged("eager", 2, [0x2E, 0]), ("flags", 0x2E)); // W-5: no kind of it answers
+    assert_eq!(damaged("atomic", 2, [0x10, 0]), ("flags", 0x10)); // W-5: there is no such flag
     assert_eq!(damaged("eager", 2, [0x0E, 0x80]), ("flags", 0x800E)); // W-5
     assert_eq!(damaged("credit", 8, [0, 0, 1, 0]), ("psn", 0x1_0000)); // W-4
     assert_eq!(damaged("rts", 24, [3]), ("payload_bytes", 3)); // W-8
+    assert_eq!(damaged("bye", 28, [1, 0]), ("reserved", 1)); // W-6
+    assert_eq!(damaged("eager", 28, [0, 1]), ("reserved", 1 << 8)); // W-6
     assert_eq!(damaged("eager", 2, [0x0C]), ("head.tag", 0xB8B7_B6B5_B4B3_B2B1)); // W-6
     assert_eq!(damaged("rts", 2, [0x0A]), ("head.immediate", 0xC8C7_C6C5_C4C3_C2C1)); // W-6
     assert_eq!(damaged("rts", 64, [9]), ("keys.count", 9)); // W-9
@@ -40,7 +43,7 @@ fn the_parser_names_field_and_value() {
     assert_eq!(damaged("aggregate", 32, [3, 0]), ("aggregate.count", 3)); // W-11: 69 bytes hold two heads
     assert_eq!(damaged("aggregate", 39, [1]), ("aggregate.reserved", 1 << 40)); // W-6
     assert_eq!(damaged("fin", 48, [0, 0]), ("fin.count", 0)); // W-14
-    assert_eq!(damaged("fin", 50, [6]), ("fin.refused", 6)); // W-14
+    assert_eq!(damaged("fin", 50, [5]), ("fin.refused", 5)); // W-14
     assert_eq!(damaged("fin", 51, [7]), ("fin.reserved", 7)); // W-6
     assert_eq!(damaged("atomic", 72, [13]), ("atomic.kind", 13)); // W-18
     assert_eq!(damaged("atomic", 73, [10]), ("atomic.data_type", 10)); // W-18

@@ -74,7 +74,7 @@ fn a_busy_rail_still_takes_one_frame() {
 fn a_hang_up_during_the_goodbye_is_no_loss() {
     let mut region = Region::of(&small());
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
-    lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
     // A frame is still with the second rail.
     lone.endpoint.t.sub(0, RailId(1)).frame_posted = true;
     let mut actions = heapless::Vec::new();

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::config::ConfigError;
-use crate::endpoint::channel::{Channel, Sub, TIMERS};
+use crate::endpoint::channel::{Channel, Sub};
 use crate::endpoint::cut::StripeSet;
 use crate::endpoint::measure::Part;
 use crate::endpoint::op::{Message, Op, Packet, WindowSlot};
 use crate::endpoint::tables::{KeySet, Peer};
+use crate::endpoint::timer::TIMERS;
 use crate::fast::{Line, ShortCompletion};
 use crate::rail::sched::Stripe;
 use crate::seq::RecvWindow;
@@ -236,7 +237,7 @@ fn usage_tells_of_what_is_to_be_given_back() {
 
     endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(3), rail: RailId(0) });
     let key = crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 };
-    endpoint.handle_registered(Time(0), OpId(Key { index: 1, generation: 1 }), RailId(0), Ok(key));
+    endpoint.handle_registered(OpId(Key { index: 1, generation: 1 }), RailId(0), Ok(key));
     let busy = endpoint.usage();
     assert_eq!((busy.refused.used, busy.late_registrations.used), (1, 1));
     assert_eq!(busy.leak(), Some(("late_registrations", busy.late_registrations)));

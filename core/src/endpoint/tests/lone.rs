@@ -178,10 +178,10 @@ impl<'m> Lone<'m> {
                     Action::Register { operation, rail, .. } if self.slow => self.asked.push((operation, rail)),
                     Action::Register { operation, rail, .. } => {
                         let key = Ok(crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 });
-                        self.endpoint.handle_registered(Time(self.now), operation, rail, key);
+                        self.endpoint.handle_registered(operation, rail, key);
                     }
                     Action::Disconnect { rail, .. } | Action::Sever { rail, .. } => self.closed.push(rail),
-                    Action::Atomic(atomic) => self.endpoint.handle_atomic(Time(self.now), atomic.operation, 0),
+                    Action::Atomic(atomic) => self.endpoint.handle_atomic(atomic.operation, 0),
                     Action::Deregister { rail, key } => self.given_back.push((rail, key.key)),
                     Action::Copy { .. } | Action::Pack { .. } | Action::Connect { .. } => {}
                 }

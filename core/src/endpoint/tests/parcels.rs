@@ -54,7 +54,7 @@ fn what_waits_goes_together() {
     assert!(first.common.ack_now, "one of them asks for it (A-3)");
     assert_eq!(lone.completed().into_keys().collect::<Vec<_>>(), [0, 3], "their buffers are free");
     let late = lone.endpoint.t.op_id(1);
-    assert_eq!(lone.endpoint.cancel(Time(0), late), Err(CancelError::TooLate));
+    assert_eq!(lone.endpoint.cancel(late), Err(CancelError::TooLate));
     // The rail is through with it: it is idle, and the next waits alone.
     lone.busy = false;
     lone.endpoint.handle_completion(Time(0), PostId(lone.endpoint.t.packets.key_at(0).unwrap()), PostStatus::Done);

@@ -190,7 +190,7 @@ impl<'m> Timed<'m> {
                     }
                     Happens::Registered(rank, operation, rail) => {
                         let key = Ok(crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 });
-                        self.endpoints[rank].handle_registered(Time(next), operation, rail, key);
+                        self.endpoints[rank].handle_registered(operation, rail, key);
                     }
                     Happens::Arrives(rank, rail, header) => {
                         let peer = PeerId(1 - rank as u32);

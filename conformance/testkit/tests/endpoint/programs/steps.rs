@@ -153,7 +153,7 @@ impl Program<'_> {
                     let Some(buffer) = self.buffer(rank, len, true) else { return Ok(()) };
                     segments = buffer;
                     self.world.nodes[rank].write(&segments, &oracle::bytes(name, len));
-                    self.world.send(rank, &Send { segments: &segments, ..send })?
+                    self.world.send(rank, &SendRequest { segments: &segments, ..send })?
                 };
                 self.messages[rank][to].push(Message { name, tag, len, taken_back: false });
                 self.enter(rank, id, What::Send { to, name }, Some(to), segments, notify);
@@ -246,7 +246,7 @@ impl Program<'_> {
     /// Tries to take a request back.
     fn cancel(&mut self, rank: usize, n: usize) {
         let op = &mut self.submitted[rank][n];
-        if self.world.nodes[rank].endpoint.cancel(Time(self.world.now), op.id).is_err() {
+        if self.world.nodes[rank].endpoint.cancel(op.id).is_err() {
             return;
         }
         op.cancelled = true;
