@@ -8,9 +8,9 @@
 //! `beliefs`, `soonest`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to
 //! do; `path`), `registering` (what registering memory costs), `settle` (completion), `lifecycle` (channels
 //! come and go; `farewell` to peers that call too late), `op` and `stage` (state of an operation), `recover`
-//! (subchannels fail and come back), `deadline` (rails that do nothing), `timer`, `keepalive` (peers of which nothing
-//! is heard), `addresses` (rails that move), `health` (how rails fare), `lost`, `replay`, `rounds` (what was
-//! under way on them), `usage` (how full tables are), `words` (what errors say).
+//! (subchannels fail and come back), `deadline` (rails that do nothing), `timer`, `keepalive` (peers of which
+//! nothing is heard), `addresses` (rails that move), `health` (how rails fare), `lost`, `replay`, `rounds`
+//! (what was under way on them), `usage` (how full tables are), `words` (what errors say).
 
 pub mod action;
 mod addresses;
