@@ -139,7 +139,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "endpoint",
         &["config", "fast", "ids", "log", "mem", "rail", "rel", "selector", "seq", "store", "tag", "time", "wire"],
     ),
-    ("shared", &["config", "endpoint", "ids", "time"]),
+    ("shared", &["endpoint"]),
 ];
 
 /// The lines of `ARCHITECTURE.md` between which the diagram of the core's modules stands. It is written by

@@ -1,5 +1,6 @@
-//! What one endpoint does, by its tables and packet by packet: a test is the peer (`lone`), or rails are lines
-//! with a rate (`timed`). What endpoints promise each other over any rails is tested by `conformance/testkit`.
+//! What one endpoint does, by its tables and packet by packet: a test is the peer (`lone`), or rails are
+//! lines with a rate (`timed`). What endpoints promise each other over any rails is tested by
+//! `conformance/testkit`.
 
 use core::mem::MaybeUninit;
 use std::collections::{BTreeMap, BTreeSet};

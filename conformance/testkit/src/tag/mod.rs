@@ -1,8 +1,8 @@
 //! The matcher beside its oracle: one body for the property test and for a fuzz target.
 //!
 //! Few sources, tags and masks, so that nearly everything matches something; more shapes than
-//! [`SHAPES_MAX`](rerail_core::tag::SHAPES_MAX), so that some stand aside. After each step, every message there can be
-//! is looked up on both sides.
+//! [`SHAPES_MAX`](rerail_core::tag::SHAPES_MAX), so that some stand aside. After each step, every message
+//! there can be is looked up on both sides.
 
 mod oracle;
 

@@ -1,5 +1,5 @@
-//! Situations in which wrong assumptions about several rails show: that a FIN is a formality, that a dead rail
-//! is silent. Each is a mutant as well (`conformance/mutants/patches/assumptions.toml`).
+//! Situations in which wrong assumptions about several rails show: that a FIN is a formality, that a dead
+//! rail is silent. Each is a mutant as well (`conformance/mutants/patches/assumptions.toml`).
 
 use super::*;
 
