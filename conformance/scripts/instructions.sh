@@ -1,9 +1,9 @@
 #!/bin/sh
 # Counts the instructions that the core spends per message with callgrind: a number that is the same on a busy machine.
 # Small messages have 8 bytes, large ones 1 MiB; the sender's and the receiver's endpoints are counted apart, with 1, 2
-# and 8 rails, by each policy named. What rails and memory copies cost is not among it (core/benches/support/pair.rs).
+# and 8 rails, by each policy named. What rails and memory copies cost is not among it (conformance/testkit/benches/support/pair.rs).
 # And what it costs, for each peer, that all connect, that rails fail and come back, that processes die and the others are
-# taken leave of (core/examples/failure_cost.rs): the same in a large job as in a small one.
+# taken leave of (conformance/testkit/examples/failure_cost.rs): the same in a large job as in a small one.
 #
 #   instructions.sh [-p POLICIES] [-k FOLDER] [-j] [-w]
 #
@@ -54,7 +54,7 @@ baseline=$here/instructions.baseline
 need "valgrind" "valgrind libc6-dbg"
 
 # Optimised, and few things are built: the core and what it depends on.
-cargo build --release --quiet --manifest-path "$root/core/Cargo.toml" --example message_cost --example failure_cost
+cargo build --release --quiet --manifest-path "$root/conformance/testkit/Cargo.toml" --example message_cost --example failure_cost
 examples=${CARGO_TARGET_DIR:-$root/target}/release/examples
 program=$examples/message_cost
 

@@ -49,19 +49,15 @@ impl std::fmt::Display for Rule {
 /// What the text states.
 struct Protocol {
     text: String,
-    /// In the order of the text, with whether it is format only.
-    stated: Vec<(Rule, bool)>,
+    /// In the order of the text.
+    stated: Vec<Rule>,
 }
 
 impl Protocol {
     fn read() -> Self {
         let text = fs::read_to_string(Self::path()).expect("PROTOCOL.md");
         let heads = text.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
-        let stated = heads.filter_map(|(rule, rest)| {
-            let title = rest.trim_start().strip_prefix('(').and_then(|rest| rest.split_once(')'));
-            Some((Rule::of(rule)?, title.is_some_and(|(title, _)| title.contains("format only"))))
-        });
-        let stated = stated.collect();
+        let stated = heads.filter_map(|(rule, _)| Rule::of(rule)).collect();
         Protocol { text, stated }
     }
 
@@ -124,7 +120,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 fn is_for_tests(path: &str) -> bool {
     let mut parts = path.split('/').map(|part| part.trim_end_matches(".rs"));
     let any = parts.any(|part| ["tests", "harness", "oracle", "model"].contains(&part) || part.ends_with("_tests"));
-    any || ["fuzz/", "conformance/proof/"].iter().any(|start| path.starts_with(start))
+    any || ["fuzz/", "conformance/proof/", "conformance/testkit/"].iter().any(|start| path.starts_with(start))
 }
 
 /// The name of the function that a line begins.
@@ -201,9 +197,9 @@ impl Citations {
     }
 
     /// For each rule the files that implement it and those that prove it, with their tests.
-    fn index(&self, stated: &[(Rule, bool)]) -> String {
+    fn index(&self, stated: &[Rule]) -> String {
         let mut text = String::from(INDEX_HEAD);
-        for (rule, _) in stated {
+        for rule in stated {
             text += &format!("\n{rule}\n");
             for path in self.code.get(rule).into_iter().flatten() {
                 text += &format!("  code  {path}\n");
@@ -226,7 +222,7 @@ fn none(what: &str, findings: Vec<String>) {
 fn rules_are_numbered_without_gaps() {
     let protocol = Protocol::read();
     let mut next: BTreeMap<char, u32> = BTreeMap::new();
-    for (rule, _) in &protocol.stated {
+    for rule in &protocol.stated {
         let number = next.entry(rule.0).or_insert(1);
         assert_eq!(rule.1, *number, "after {}-{}", rule.0, *number - 1);
         *number += 1;
@@ -238,7 +234,7 @@ fn rules_are_numbered_without_gaps() {
 fn every_rule_that_is_cited_exists() {
     let protocol = Protocol::read();
     let sections = protocol.sections();
-    let stated: BTreeSet<Rule> = protocol.stated.iter().map(|(rule, _)| *rule).collect();
+    let stated: BTreeSet<Rule> = protocol.stated.iter().copied().collect();
     let citations = Citations::collect(&sections);
     let mut findings = Vec::new();
     for (rule, files) in &citations.code {
@@ -260,7 +256,7 @@ fn every_rule_is_implemented_and_proved() {
     let protocol = Protocol::read();
     let citations = Citations::collect(&protocol.sections());
     let mut findings = Vec::new();
-    for (rule, _) in protocol.stated.iter().filter(|(_, format_only)| !format_only) {
+    for rule in &protocol.stated {
         if !citations.code.contains_key(rule) {
             findings.push(format!("{rule}: no code cites it"));
         }

@@ -26,12 +26,11 @@
 //! # Features
 //!
 //! * `defmt`: decisions and faults are logged through defmt.
-//! * `harness`: the bodies of property tests and fuzz targets (needs std).
 #![no_std]
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(any(test, feature = "harness"))]
+#[cfg(test)]
 extern crate std;
 
 pub mod config;

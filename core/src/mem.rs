@@ -33,4 +33,9 @@ impl Seg {
     pub const fn new(region: RegionId, offset: u64, len: u64) -> Self {
         Seg { at: MemRef { region, offset }, len }
     }
+
+    /// `len` bytes at a pointer, of a region that is the whole address space, where offsets are addresses.
+    pub fn at_address(region: RegionId, start: *const u8, len: usize) -> Self {
+        Seg::new(region, start.expose_provenance() as u64, len as u64)
+    }
 }

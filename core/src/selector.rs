@@ -3,7 +3,7 @@
 use crate::ids::PeerId;
 
 /// Which messages a receive or probe takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selector {
     /// From this peer only; `None`: from any.
     pub source: Option<PeerId>,
@@ -11,11 +11,25 @@ pub struct Selector {
     pub tag: TagMatch,
 }
 
+impl Selector {
+    /// Untagged messages of any peer.
+    pub const ANY_UNTAGGED: Selector = Selector { source: None, tag: TagMatch::Untagged };
+
+    /// Messages with this tag, from any peer.
+    pub const fn tagged(tag: u64) -> Selector {
+        Selector { source: None, tag: TagMatch::Tagged { tag, ignore: 0 } }
+    }
+
+    /// The same messages, of one peer.
+    pub const fn of(self, source: PeerId) -> Selector {
+        Selector { source: Some(source), ..self }
+    }
+}
+
 /// The tag part of a [`Selector`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagMatch {
     /// Untagged messages.
-    #[default]
     Untagged,
     /// Tagged messages whose tag equals `tag` in every bit that is 0 in `ignore`.
     Tagged {

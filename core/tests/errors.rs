@@ -119,7 +119,6 @@ fn every_error_speaks_for_itself() {
         Refusal::OutOfRange => Refusal::OutOfRange,
         Refusal::NoAccess => Refusal::NoAccess,
         Refusal::BadAtomic => Refusal::BadAtomic,
-        Refusal::Cancelled => Refusal::Cancelled,
     });
     hear!(said, RailFault {
         RailFault::Closed => RailFault::Closed,

@@ -10,7 +10,7 @@ mod two_ranks;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use rerail_core::endpoint::{Event, RecvRequest, SendRequest};
+use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
 use rerail_linux::driver::{Options, Transport};

@@ -11,7 +11,7 @@
 
 use std::error::Error;
 
-use rerail_core::endpoint::{Event, RecvRequest, SendRequest};
+use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Time;

@@ -1,8 +1,25 @@
 //! Linux driver of the rerail message transport: rails, memory, clock and bootstrap around `rerail-core`.
 //!
-//! An embedder needs [`driver::Transport`] and one of [`bootstrap`]'s ways into a job; the knobs are
-//! [`settings`]. Who has rails of their own implements [`rail::Rail`] and hands them to [`driver::Opening`].
-//! It starts no thread, installs no signal handler and keeps no global state.
+//! An embedder needs a [`Transport`] and one of [`bootstrap`]'s ways into a job; the knobs are [`settings`].
+//! What requests and events are made of is re-exported here from `rerail-core`. A host with rails of its own
+//! implements [`rail::Rail`] and hands them to [`driver::Opening`]. This crate starts no thread, installs no
+//! signal handler and keeps no global state.
+//!
+//! ```
+//! use rerail_linux::{Options, PeerId, RecvRequest, Seg, Selector, SendRequest, Settings, Transport, bootstrap};
+//!
+//! // Alone; under a launcher, `bootstrap::from_env()?` joins the job.
+//! let options = Options { settings: Settings::default() };
+//! let mut transport = Transport::start(options, Box::new(bootstrap::single::Single::new()))?;
+//! let memory = transport.alloc(4096)?;
+//! transport.bytes_mut(memory).expect("just made")[..5].copy_from_slice(b"hello");
+//! let receive = transport.recv(&RecvRequest::new(Selector::tagged(7), &[Seg::new(memory, 64, 64)]))?;
+//! let message = [Seg::new(memory, 0, 5)];
+//! transport.send(&SendRequest { tag: Some(7), ..SendRequest::new(PeerId(0), &message) })?;
+//! let done = transport.wait_for(receive, None)?.result.expect("a message of 5 bytes");
+//! assert_eq!((done.bytes, &transport.bytes(memory).expect("still there")[64..69]), (5, &b"hello"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod auth;
 pub mod bootstrap;
@@ -12,6 +29,17 @@ pub mod place;
 pub mod rail;
 mod random;
 pub mod settings;
+
+pub use driver::{Options, QueueId, Transport};
+pub use rerail_core::config::Config;
+pub use rerail_core::endpoint::{
+    Access, AtomicRequest, Completion, Done, Event, FlushRequest, Found, GetRequest, Level, Loss, LossReason, Notify,
+    OpError, PutRequest, RecvRequest, Remote, Selector, SendRequest, TagMatch, Window,
+};
+pub use rerail_core::ids::{Cookie, CounterId, MessageId, OpId, PeerId, RailId, WindowId};
+pub use rerail_core::mem::{MemRef, RegionId, Seg};
+pub use rerail_core::wire::{AtomicKind, AtomicType};
+pub use settings::Settings;
 
 /// The examples of the README are compiled and run.
 #[cfg(doctest)]

@@ -105,6 +105,9 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
+// SAFETY: mapped memory belongs to the process, not to a thread, and the mapping is its only owner.
+unsafe impl Send for Mapping {}
+
 impl Mapping {
     /// So many bytes, at least one. What nobody writes to takes no memory.
     pub(crate) fn new(bytes: usize) -> Result<Self, MemoryError> {
@@ -155,6 +158,9 @@ struct Region {
     id: u64,
     origin: Option<Origin>,
 }
+
+// SAFETY: memory belongs to the process, not to a thread, and what is adopted is under `adopt`'s promise.
+unsafe impl Send for Region {}
 
 /// No id has this bit.
 const UNUSED: u64 = 1 << u32::BITS;

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use rerail_core::endpoint::{Event, RecvRequest, SendRequest};
+use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::{OpId, PeerId};
 use rerail_core::mem::Seg;
 use rerail_linux::bootstrap::{BootError, from_env};

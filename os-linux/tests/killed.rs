@@ -29,7 +29,7 @@ const LARGE: usize = 16 << 20;
 
 fn opening(rank: u32, fabric: &str) -> Opening {
     let (me, key) = (PeerId(rank), JobKey::new([3; 32]));
-    let rail: Box<dyn Rail> = match fabric {
+    let rail: Box<dyn Rail + Send> = match fabric {
         "shm" => Box::new(ShmRail::open(ShmOptions::new(RANKS), key, 9, me).unwrap()),
         _ => {
             let buffer = Some(64 * 1024);
@@ -38,7 +38,7 @@ fn opening(rank: u32, fabric: &str) -> Opening {
             Box::new(TcpRail::open(options, key, 9, me).unwrap())
         }
     };
-    let rails = vec![Box::new(Loopback::new(me)) as Box<dyn Rail>, rail];
+    let rails = vec![Box::new(Loopback::new(me)) as Box<dyn Rail + Send>, rail];
     Opening::with_rails(Config::new(me, RANKS), "here".to_owned(), rails, 1).unwrap()
 }
 

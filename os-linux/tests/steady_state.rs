@@ -6,7 +6,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Access, Event, GetRequest, PutRequest, RecvRequest, Remote, SendRequest, Window};
+use rerail_core::endpoint::{
+    Access, Event, GetRequest, PutRequest, RecvRequest, Remote, Selector, SendRequest, Window,
+};
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::mem::{MemRef, Seg};
 use rerail_core::time::Nanos;
@@ -55,7 +57,7 @@ const KEY: u64 = 7;
 const BYTES: u64 = 1 << 20;
 
 /// A TCP rail whose sockets are full after a few packets.
-fn tcp(rank: PeerId) -> Box<dyn Rail> {
+fn tcp(rank: PeerId) -> Box<dyn Rail + Send> {
     let buffer = Some(16 * 1024);
     let options = TcpOptions {
         send_buffer_bytes: buffer,
@@ -66,7 +68,7 @@ fn tcp(rank: PeerId) -> Box<dyn Rail> {
 }
 
 /// A shared-memory rail whose rings are full after four packets.
-fn shm(rank: PeerId) -> Box<dyn Rail> {
+fn shm(rank: PeerId) -> Box<dyn Rail + Send> {
     let options = ShmOptions { cells: 4, slots: 4, ..ShmOptions::new(2) };
     Box::new(ShmRail::open(options, JobKey::new([1; 32]), 1, rank).unwrap())
 }
@@ -74,10 +76,10 @@ fn shm(rank: PeerId) -> Box<dyn Rail> {
 /// Two ranks in one thread, joined by a rail. On a busy machine a connection with buffers as small as these
 /// may stand still for as long as the kernel waits before it repeats something; it is not given up for that
 /// (F-11, F-13), since a connection that is made anew allocates.
-fn pair(rail: fn(PeerId) -> Box<dyn Rail>) -> [Transport; 2] {
+fn pair(rail: fn(PeerId) -> Box<dyn Rail + Send>) -> [Transport; 2] {
     let mut openings = [0, 1].map(|rank| {
         let rank = PeerId(rank);
-        let rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(rank)), rail(rank)];
+        let rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(rank)), rail(rank)];
         let config = Config { stall_min: Nanos(0), keepalive: Nanos(0), ..Config::new(rank, 2) };
         Opening::with_rails(config, "here".to_owned(), rails, 1).unwrap()
     });
@@ -153,7 +155,7 @@ fn a_running_transport_allocates_nothing_over_shared_memory() {
     a_running_transport_allocates_nothing(shm);
 }
 
-fn a_running_transport_allocates_nothing(rail: fn(PeerId) -> Box<dyn Rail>) {
+fn a_running_transport_allocates_nothing(rail: fn(PeerId) -> Box<dyn Rail + Send>) {
     let mut ranks = pair(rail);
     let memory = ranks.each_mut().map(|rank| rank.alloc(2 * BYTES as usize).unwrap());
     let at = MemRef { region: memory[1], offset: 0 };

@@ -14,8 +14,8 @@ use crate::weave::{self, Woven};
 
 /// Programs with the mutants in them.
 pub struct Built {
-    /// The core's unit tests.
-    pub unit: PathBuf,
+    /// Tests of the core: its unit tests, and each file of tests of the testkit.
+    pub tests: Vec<PathBuf>,
     /// This program, over the woven core.
     pub tool: PathBuf,
     /// Mutants that do not compile.
@@ -40,12 +40,6 @@ struct Known {
 struct Message {
     message: Option<Complaint>,
     executable: Option<PathBuf>,
-    target: Option<Target>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    name: String,
 }
 
 #[derive(Deserialize)]
@@ -104,11 +98,13 @@ pub fn build(places: &Places, sources: &[Source], mutants: &[Mutant], say: &dyn 
     }
     let text = serde_json::to_string(&known).map_err(|error| error.to_string())?;
     fs::write(&memory, text).map_err(|error| format!("{}: {error}", memory.display()))?;
-    say("building the core's unit tests");
-    let unit = executable(places, &["test", "--no-run", "-p", "rerail-core", "--lib"], "rerail_core")?;
+    say("building the core's tests");
+    let mut tests = executables(places, &["test", "--no-run", "-p", "rerail-core", "--lib"])?;
+    tests.extend(executables(places, &["test", "--no-run", "-p", "rerail-testkit", "--test", "*"])?);
     say("building the simulator");
-    let tool = executable(places, &["build", "-p", "rerail-mutants"], "rerail-mutants")?;
-    Ok(Built { unit, tool, dropped, complaints: reasons })
+    let tools = executables(places, &["build", "-p", "rerail-mutants"])?;
+    let tool = tools.into_iter().next().ok_or("cargo names no program that it has built")?;
+    Ok(Built { tests, tool, dropped, complaints: reasons })
 }
 
 /// Changes with the text of the core and the set of mutants, not with tests in files of their own: what
@@ -247,18 +243,14 @@ fn check(places: &Places) -> Result<Vec<Complaint>, String> {
     Ok(complaints)
 }
 
-fn executable(places: &Places, arguments: &[&str], name: &str) -> Result<PathBuf, String> {
+/// Builds, and gives the programs; there is at least one.
+fn executables(places: &Places, arguments: &[&str]) -> Result<Vec<PathBuf>, String> {
     let mut command = cargo(places);
     command.args(arguments).args(["--release", "--message-format=json-render-diagnostics", "--quiet"]);
     let output = command.output().map_err(|error| format!("cargo: {error}"))?;
-    let mut found = BTreeMap::new();
-    for message in messages(&output.stdout) {
-        if let (Some(target), Some(executable)) = (message.target, message.executable) {
-            found.insert(target.name, executable);
-        }
-    }
-    match found.remove(name) {
-        Some(executable) if output.status.success() => Ok(executable),
-        _ => Err(format!("cargo {} failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr))),
+    let found: Vec<PathBuf> = messages(&output.stdout).into_iter().filter_map(|message| message.executable).collect();
+    match output.status.success() && !found.is_empty() {
+        true => Ok(found),
+        false => Err(format!("cargo {} failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr))),
     }
 }

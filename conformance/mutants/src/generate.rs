@@ -45,7 +45,7 @@ pub fn is_for_tests(attributes: &[Attribute]) -> bool {
             syn::Meta::Path(path) if path.is_ident("test") => return true,
             _ => return false,
         };
-        ["test", "harness", "defmt", "loom"].iter().any(|word| text.contains(word)) && !text.starts_with("not")
+        ["test", "defmt", "loom"].iter().any(|word| text.contains(word)) && !text.starts_with("not")
     })
 }
 

@@ -1,4 +1,4 @@
-//! Whether a mutant is found: by the unit tests that reach it, then by the simulations that do.
+//! Whether a mutant is found: by the tests that reach it, then by the simulations that do.
 //!
 //! A first run without a mutant notes which places each test and each seed reaches. All of these are
 //! deterministic, so what does not reach a mutant's places can't find it, and is not run.
@@ -26,8 +26,8 @@ const FIRST: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "fate")]
 pub enum Fate {
-    /// This unit test failed.
-    Unit { test: String },
+    /// This test of the core failed.
+    Test { test: String },
     /// This simulation was not clean.
     Simulation { seed: u64, verdict: String },
     /// Tests or simulations did not end within ten times their processor time.
@@ -41,7 +41,7 @@ pub enum Fate {
 impl Fate {
     /// Whether something found it.
     pub const fn is_killed(&self) -> bool {
-        matches!(self, Fate::Unit { .. } | Fate::Simulation { .. } | Fate::Hung { .. })
+        matches!(self, Fate::Test { .. } | Fate::Simulation { .. } | Fate::Hung { .. })
     }
 }
 
@@ -53,11 +53,19 @@ struct Known<T> {
     reaches: HashSet<u32>,
 }
 
+/// A test of the core.
+#[derive(Clone, PartialEq, Eq)]
+struct Test<'a> {
+    /// The program that it is in.
+    program: &'a Path,
+    name: String,
+}
+
 /// Tests and simulations, and what they reach.
 pub struct Bench<'a> {
     built: &'a Built,
     /// The quickest first.
-    tests: Vec<Known<String>>,
+    tests: Vec<Known<Test<'a>>>,
     seeds: Vec<Known<u64>>,
 }
 
@@ -98,8 +106,8 @@ fn time_max(usual: Duration) -> Duration {
     Duration::from_secs(10) + usual * 10
 }
 
-fn unit_arguments<'n>(names: impl Iterator<Item = &'n String>) -> Vec<String> {
-    let mut arguments: Vec<String> = names.cloned().collect();
+fn test_arguments<'t>(tests: impl Iterator<Item = &'t Test<'t>>) -> Vec<String> {
+    let mut arguments: Vec<String> = tests.map(|test| test.name.clone()).collect();
     arguments.extend(["--exact".to_owned(), "--test-threads=1".to_owned()]);
     arguments
 }
@@ -133,20 +141,25 @@ impl<'a> Bench<'a> {
         state: &Path,
         done: &(dyn Fn() + Sync),
     ) -> Result<Bench<'a>, String> {
-        let mut names: Vec<String> = list(&built.unit)?.into_iter().collect();
-        names.retain(|name| !without.iter().any(|word| name.contains(word.as_str())));
+        let mut tests: Vec<Test<'_>> = Vec::new();
+        for program in &built.tests {
+            tests.extend(list(program)?.into_iter().map(|name| Test { program, name }));
+        }
+        tests.retain(|test| !without.iter().any(|word| test.name.contains(word.as_str())));
         let folder = state.join("reached");
         std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        let mut tests = on_all_processors(&names, |name| {
-            let path = folder.join(name.replace("::", "-"));
-            let (begun, arguments) = (Instant::now(), unit_arguments(std::iter::once(name)));
+        let mut tests = on_all_processors(&tests, |test| {
+            // Tests of two programs may have one name.
+            let of_program = test.program.file_name().unwrap_or_default().to_string_lossy();
+            let path = folder.join(format!("{of_program}-{}", test.name.replace("::", "-")));
+            let (begun, arguments) = (Instant::now(), test_arguments(std::iter::once(test)));
             let (mutant, reached, time_max) = (0, Some(path.as_path()), Duration::from_secs(600));
-            let end = Run { program: &built.unit, arguments, mutant, reached, time_max }.watch(|_| false)?;
+            let end = Run { program: test.program, arguments, mutant, reached, time_max }.watch(|_| false)?;
             if end != End::Code(0) {
-                return Err(format!("test {name} fails without a mutant: {end:?}"));
+                return Err(format!("test {} fails without a mutant: {end:?}", test.name));
             }
             done();
-            Ok(Known { name: name.clone(), takes: begun.elapsed(), reaches: read_reached(&path)? })
+            Ok(Known { name: test.clone(), takes: begun.elapsed(), reaches: read_reached(&path)? })
         })?;
         tests.sort_by_key(|test| test.takes);
         let numbers: Vec<u64> = (1..=seeds).collect();
@@ -175,7 +188,7 @@ impl<'a> Bench<'a> {
         if self.built.dropped.contains(&mutant) {
             return Ok(Fate::NotCompiled);
         }
-        let tests: Vec<&Known<String>> = self.tests.iter().filter(|test| test.reaches.contains(&mutant)).collect();
+        let tests: Vec<&Known<Test<'_>>> = self.tests.iter().filter(|test| test.reaches.contains(&mutant)).collect();
         let mut sum = Duration::ZERO;
         let first = tests.iter().take_while(|test| {
             sum += test.takes;
@@ -197,15 +210,31 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn judge_by_tests(&self, mutant: u32, tests: &[&Known<String>]) -> Result<Option<Fate>, String> {
+    fn judge_by_tests(&self, mutant: u32, tests: &[&Known<Test<'_>>]) -> Result<Option<Fate>, String> {
+        for program in &self.built.tests {
+            let of_program = tests.iter().copied().filter(|test| test.name.program == program);
+            if let Some(fate) = self.judge_by_program(mutant, program, &of_program.collect::<Vec<_>>())? {
+                return Ok(Some(fate));
+            }
+        }
+        Ok(None)
+    }
+
+    /// By tests of one program.
+    fn judge_by_program(
+        &self,
+        mutant: u32,
+        program: &Path,
+        tests: &[&Known<Test<'_>>],
+    ) -> Result<Option<Fate>, String> {
         if tests.is_empty() {
             return Ok(None);
         }
-        let arguments = unit_arguments(tests.iter().map(|test| &test.name));
+        let arguments = test_arguments(tests.iter().map(|test| &test.name));
         let usual = tests.iter().map(|test| test.takes).sum();
         let mut failed = None;
         let mut running = String::new();
-        let run = Run { program: &self.built.unit, arguments, mutant, reached: None, time_max: time_max(usual) };
+        let run = Run { program, arguments, mutant, reached: None, time_max: time_max(usual) };
         let end = run.watch(|line| {
             if let Some(test) = line.strip_prefix("test ").and_then(|line| line.split(" ... ").next()) {
                 test.clone_into(&mut running);
@@ -215,10 +244,10 @@ impl<'a> Bench<'a> {
         })?;
         Ok(match (end, failed) {
             (End::Code(0), _) => None,
-            (End::Hung, _) => Some(Fate::Hung { by: "unit tests".to_owned() }),
-            (_, Some(test)) => Some(Fate::Unit { test }),
+            (End::Hung, _) => Some(Fate::Hung { by: "tests".to_owned() }),
+            (_, Some(test)) => Some(Fate::Test { test }),
             // Aborted: by a panic while panicking, by its stack, by memory.
-            _ => Some(Fate::Unit { test: format!("(behind {running}) aborted") }),
+            _ => Some(Fate::Test { test: format!("(behind {running}) aborted") }),
         })
     }
 
@@ -284,11 +313,11 @@ fn simulate(
     })
 }
 
-/// Names of all tests.
-fn list(unit: &Path) -> Result<BTreeSet<String>, String> {
+/// Names of all tests of a program.
+fn list(program: &Path) -> Result<BTreeSet<String>, String> {
     let arguments = ["--list", "--format=terse"].map(str::to_owned).to_vec();
     let mut names = BTreeSet::new();
-    Run { program: unit, arguments, mutant: 0, reached: None, time_max: Duration::from_secs(60) }.watch(|line| {
+    Run { program, arguments, mutant: 0, reached: None, time_max: Duration::from_secs(60) }.watch(|line| {
         names.extend(line.strip_suffix(": test").map(str::to_owned));
         false
     })?;

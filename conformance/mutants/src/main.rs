@@ -1,4 +1,4 @@
-//! Mutation runs: many mutants of the core in one build, switched at run time, and whether unit tests and
+//! Mutation runs: many mutants of the core in one build, switched at run time, and whether tests and
 //! simulations find them. `conformance/MUTANTS.md` says what that is for, and what it came to.
 //!
 //! | module | holds |
@@ -87,7 +87,7 @@ pub struct Options {
     /// Simulations of each mutant
     #[arg(long, default_value_t = 300)]
     seeds: u64,
-    /// Leave out unit tests whose name contains this: what do they add? (may be repeated)
+    /// Leave out tests whose name contains this: what do they add? (may be repeated)
     #[arg(long, value_name = "TEST")]
     without: Vec<String>,
     /// Per cent of the mutants that must be killed

@@ -28,7 +28,7 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     pub mutants: u32,
-    pub unit: u32,
+    pub test: u32,
     pub simulation: u32,
     pub hung: u32,
     pub survived: u32,
@@ -40,7 +40,7 @@ impl Row {
     fn count(&mut self, outcome: &Outcome) {
         self.mutants += 1;
         match &outcome.fate {
-            Fate::Unit { .. } => self.unit += 1,
+            Fate::Test { .. } => self.test += 1,
             Fate::Simulation { .. } => self.simulation += 1,
             Fate::Hung { .. } => self.hung += 1,
             Fate::Survived { .. } if outcome.equivalent.is_some() => self.equivalent += 1,
@@ -51,7 +51,7 @@ impl Row {
 
     /// Those that were killed of those that could be, in percent.
     pub fn rate(&self) -> f64 {
-        let killed = self.unit + self.simulation + self.hung;
+        let killed = self.test + self.simulation + self.hung;
         match killed + self.survived {
             0 => 100.0,
             all => f64::from(killed) * 100.0 / f64::from(all),
@@ -59,15 +59,15 @@ impl Row {
     }
 
     fn cells(&self) -> [String; 8] {
-        let &Row { mutants, unit, simulation, hung, survived, equivalent, not_compiled } = self;
-        let counts = [mutants, unit, simulation, hung, survived, equivalent, not_compiled].map(|n| n.to_string());
+        let &Row { mutants, test, simulation, hung, survived, equivalent, not_compiled } = self;
+        let counts = [mutants, test, simulation, hung, survived, equivalent, not_compiled].map(|n| n.to_string());
         let [a, b, c, d, e, f, g] = counts;
         [a, b, c, d, e, f, g, format!("{:.1} %", self.rate())]
     }
 }
 
 const COLUMNS: [&str; 9] =
-    ["file", "mutants", "unit tests", "simulations", "hung", "survived", "equivalent", "not compiled", "killed"];
+    ["file", "mutants", "tests", "simulations", "hung", "survived", "equivalent", "not compiled", "killed"];
 
 /// Rows by file, those that are written by hand apart; the last one is the sum.
 fn rows(outcomes: &[Outcome]) -> Vec<(String, Row)> {
@@ -136,8 +136,8 @@ mod tests {
     fn the_rate_is_over_what_can_be_killed() {
         let survived = Fate::Survived { tests: 1, seeds: 2 };
         let outcomes = [
-            outcome(Fate::Unit { test: "t".into() }, None),
-            outcome(Fate::Hung { by: "unit tests".into() }, None),
+            outcome(Fate::Test { test: "t".into() }, None),
+            outcome(Fate::Hung { by: "tests".into() }, None),
             outcome(Fate::Simulation { seed: 1, verdict: "lost".into() }, None),
             outcome(survived.clone(), None),
             outcome(survived, Some("it is")),

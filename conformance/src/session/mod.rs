@@ -386,7 +386,7 @@ impl Session {
     }
 
     /// Changes a value in a peer's window.
-    pub fn atomic(&mut self, atomic: Atomic) -> Result<Ticket, SessionError> {
+    pub fn atomic(&mut self, atomic: AtomicRequest) -> Result<Ticket, SessionError> {
         self.submit(Some(atomic.at.peer), |transport, cookie| transport.atomic(&AtomicRequest { cookie, ..atomic }))
     }
 

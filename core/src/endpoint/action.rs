@@ -27,6 +27,12 @@ impl Span {
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// What is left of it behind its first `bytes` bytes: where a rail that has moved so many goes on.
+    pub const fn behind(self, bytes: u64) -> Span {
+        let bytes = if bytes < self.len { bytes } else { self.len };
+        Span { of: self.of, offset: self.offset + bytes, len: self.len - bytes }
+    }
 }
 
 /// What a [`Span`] is a range of.

@@ -2,10 +2,10 @@
 //! follows is the end of its channel.
 
 use super::action::Arrival;
-use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
+use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, UNORDERED};
 use super::farewell::is_farewell;
 use super::op::{Control, MessageState, OpKind, Phase};
-use super::tables::Tables;
+use super::timer::Timer;
 use super::{Endpoint, LossReason, Peek, ProtocolError, RailFault};
 use crate::ids::{PeerId, PlaceId, RailId};
 use crate::rel::ack::AckVerdict;
@@ -159,7 +159,7 @@ impl Endpoint<'_> {
     }
 
     /// Whether a packet comes from whom it should, over a connection that stands; the state of this end.
-    /// `None`: it is of the past.
+    /// `None`: this end has ended the connection.
     #[inline]
     pub(super) fn let_in(
         &mut self,
@@ -173,12 +173,11 @@ impl Endpoint<'_> {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
         slot.heard = now;
-        let is_old = common.epoch != slot.epoch; // G-5
         let sub = &mut self.t.subs[sub];
         sub.heard = now;
         let state = sub.link.state();
-        // Or of a connection that was ended from here.
-        if is_old || matches!(state, State::Down | State::Connecting) {
+        // G-5
+        if matches!(state, State::Down | State::Connecting) {
             self.stats.stale_dropped += 1;
             return Ok(None);
         }
@@ -222,7 +221,7 @@ impl Endpoint<'_> {
                 slot.enter(ChannelState::Open);
             }
             slot.tell_up = true;
-            self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
+            self.t.cancel_timer(channel, Timer::Connect);
             self.tell_channel(channel);
         }
         self.activate(channel);
@@ -303,11 +302,10 @@ impl Endpoint<'_> {
     }
 
     fn owe_ack(&mut self, now: Time, channel: u32, bytes: u32, ack_now: bool, policy: &crate::rel::ack::AckPolicy) {
-        let timer = Tables::timer(channel, Timer::Ack);
         match self.t.channels.at_mut(channel).ack.received(policy, now, bytes, ack_now) {
             AckVerdict::Now => self.activate(channel),
             // The first packet's delay counts; later ones don't push it back.
-            AckVerdict::By(at) if !self.t.timers.is_set(timer) => self.t.timers.set(timer, at),
+            AckVerdict::By(at) if !self.t.has_timer(channel, Timer::Ack) => self.t.set_timer(channel, Timer::Ack, at),
             AckVerdict::By(_) => {}
         }
     }
@@ -422,17 +420,8 @@ impl Endpoint<'_> {
             return Ok(Arrival::Done);
         }
         slot.places += 1;
-        let place = Place {
-            to: PlaceTo::Op(op),
-            offset: data.offset,
-            len,
-            lane: UNORDERED,
-            psn,
-            payload_bytes: common.payload_bytes,
-            ack_now: common.ack_now,
-        };
-        let id = self.t.open_place(self.t.sub_index(channel, rail), place);
-        Ok(Place::arrival(self, id))
+        let place = Place::new(PlaceTo::Op(op), len, UNORDERED, common);
+        Ok(self.open_place(channel, rail, Place { offset: data.offset, ..place }))
     }
 
     /// The payload of a placement is where it was to go. A stale id is counted and dropped.

@@ -78,9 +78,6 @@ impl Endpoint<'_> {
         } else {
             self.stats.out_of_order += 1;
         }
-        let sub = self.t.sub_index(channel, rail);
-        let place =
-            |to, len| Place { to, offset: 0, len, lane: ORDERED, psn, payload_bytes: bytes, ack_now: common.ack_now };
         let arrival = if let Some(op) = matched {
             // Straight into the buffer: nothing is held here (C-4).
             self.address(op, &message);
@@ -99,8 +96,7 @@ impl Endpoint<'_> {
                     Arrival::Discard
                 } else {
                     slot.places += 1;
-                    let id = self.t.open_place(sub, place(PlaceTo::Op(op), granted));
-                    Place::arrival(self, id)
+                    self.open_place(channel, rail, Place::new(PlaceTo::Op(op), granted, ORDERED, common))
                 }
             }
         } else {
@@ -113,8 +109,7 @@ impl Endpoint<'_> {
                 Arrival::Done
             } else {
                 self.stats.bytes_copied += u64::from(bytes);
-                let id = self.t.open_place(sub, place(PlaceTo::Message(index), bytes.into()));
-                Place::arrival(self, id)
+                self.open_place(channel, rail, Place::new(PlaceTo::Message(index), bytes.into(), ORDERED, common))
             };
             if in_turn {
                 self.stats.unexpected += 1; // M-5
@@ -159,9 +154,7 @@ impl Endpoint<'_> {
             // A copy is as long as the packet was.
             return Err(ProtocolError::TooLong { bytes: payload_bytes.into() });
         }
-        let place = Place { to, offset: 0, len, lane: ORDERED, psn, payload_bytes, ack_now: common.ack_now };
-        let id = self.t.open_place(self.t.sub_index(channel, rail), place);
-        Ok(Some(Place::arrival(self, id)))
+        Ok(Some(self.open_place(channel, rail, Place::new(to, len, ORDERED, common))))
     }
 
     /// What waited for its turn and has it now (S-8). An aggregate that is not opened keeps those behind it

@@ -10,11 +10,12 @@ use crate::rel::link::{Link as Connection, Pair, State};
 use crate::seq::{RecvWindow, Reorder, SentWindow, Seq};
 use crate::store::{Link, List};
 use crate::time::Time;
-use crate::wire::Connect;
+use crate::wire::{Common, Connect};
 
 use super::copying::Ways;
 use super::event::{Loss, RailFault};
 use super::health::History;
+use super::op::Queue;
 use super::path::Path;
 use super::room::Rooms;
 
@@ -63,24 +64,6 @@ pub(crate) enum Ending {
     Lost(Loss),
 }
 
-/// The channel's timers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Timer {
-    /// An acknowledgment is due at the latest.
-    Ack = 0,
-    /// The peer must be connected.
-    Connect = 1,
-    /// The peer has been silent.
-    Silence = 2,
-    /// A rail that is asked how fast it is must have answered.
-    Sample = 3,
-    /// A subchannel is to be opened again.
-    Redial = 4,
-    /// Rails are looked at that have something to do.
-    Watch = 5,
-}
-
 /// What all channels share and may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
@@ -90,14 +73,10 @@ pub(crate) enum Shortage {
     Stripes = 1,
 }
 
-/// How many timers a channel has.
-pub(crate) const TIMERS: u32 = 6;
-
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {
     pub peer: PeerId,
     state: ChannelState,
-    pub epoch: u16,
     /// What the peer announced.
     pub terms: Option<Connect>,
     pub sent: [SentWindow; 2],
@@ -205,7 +184,6 @@ impl Channel {
         Channel {
             peer,
             state: ChannelState::Connecting,
-            epoch: 0,
             terms: None,
             sent: [SentWindow::starting_at(first); 2],
             allowance: Allowance::new(first),
@@ -315,6 +293,21 @@ impl Channel {
 
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, ChannelState::Over(_))
+    }
+
+    /// The queue of this name, if it is one of a channel's.
+    #[inline]
+    pub(crate) fn queue(&mut self, queued: Queue) -> Option<&mut List> {
+        match queued {
+            Queue::Control => Some(&mut self.control),
+            Queue::Ordered => Some(&mut self.ordered),
+            Queue::Requests => Some(&mut self.requests),
+            Queue::Bulk => Some(&mut self.bulk),
+            Queue::None | Queue::Copies | Queue::Atomics => {
+                debug_assert!(false, "not a queue of a channel: {queued:?}");
+                None
+            }
+        }
     }
 }
 
@@ -444,6 +437,15 @@ pub(crate) struct Place {
     pub ack_now: bool,
 }
 
+impl Place {
+    /// Of the payload of a packet, to the start of `to`.
+    #[inline]
+    pub(crate) fn new(to: PlaceTo, len: u64, lane: usize, packet: &Common) -> Place {
+        let &Common { psn, payload_bytes, ack_now, .. } = packet;
+        Place { to, offset: 0, len, lane, psn: Seq(psn), payload_bytes, ack_now }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PlaceTo {
     Op(u32),
@@ -453,7 +455,7 @@ pub(crate) enum PlaceTo {
 
 // What a peer costs: each channel, each rail of it.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Channel>() == 824 && size_of::<Sub>() == 352);
+const _: () = assert!(size_of::<Channel>() == 816 && size_of::<Sub>() == 352);
 
 #[cfg(test)]
 mod tests {

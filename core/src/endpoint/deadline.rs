@@ -12,9 +12,9 @@
 //! lane that is not acknowledged is a reason to ask when it is older than what its rail needs, whatever else
 //! the rail brings.
 
-use super::channel::{Asked, ChannelState, ORDERED, Timer, UNORDERED};
+use super::channel::{Asked, ChannelState, ORDERED, UNORDERED};
 use super::measure::Stamp;
-use super::tables::Tables;
+use super::timer::Timer;
 use super::{Endpoint, RailFault};
 use crate::ids::RailId;
 use crate::rail::rails_of;
@@ -52,10 +52,9 @@ impl Endpoint<'_> {
     /// Something has been handed to a rail: sees that somebody looks after it.
     #[inline]
     pub(super) fn watch_rails(&mut self, now: Time, channel: u32) {
-        let timer = Tables::timer(channel, Timer::Watch);
-        let is_watched = self.t.timers.is_set(timer) || self.t.channels.at(channel).is_over();
+        let is_watched = self.t.has_timer(channel, Timer::Watch) || self.t.channels.at(channel).is_over();
         if !is_watched && self.config.stall_min.0 > 0 {
-            self.t.timers.set(timer, now + self.config.stall_min);
+            self.t.set_timer(channel, Timer::Watch, now + self.config.stall_min);
         }
     }
 
@@ -118,7 +117,7 @@ impl Endpoint<'_> {
             }
         }
         if let Some(next) = next {
-            self.t.timers.set(Tables::timer(channel, Timer::Watch), now + next);
+            self.t.set_timer(channel, Timer::Watch, now + next);
         }
     }
 

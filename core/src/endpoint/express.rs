@@ -232,7 +232,6 @@ impl Endpoint<'_> {
         let (message_limit, block_limit) = short.counts.limits();
         let common = Common {
             source: slot.peer.0,
-            epoch: slot.epoch,
             psn: short.counts.psn(),
             ack_ordered: slot.sent[ORDERED].acked().0,
             ack_unordered: slot.sent[1 - ORDERED].acked().0,
@@ -487,6 +486,20 @@ impl Endpoint<'_> {
             Some(op) => Some((op, false)),
             None => self.promote(key).map(|op| (op, true)),
         }
+    }
+
+    /// Whether a request exists that is not complete. `false` as well for one whose completion has yet to be
+    /// taken.
+    pub fn is_open(&self, OpId(id): OpId) -> bool {
+        let key = Key { index: id.index & !DIRECT, ..id };
+        let op = match id.index & DIRECT != 0 {
+            true => match self.t.matcher.promoted(key) {
+                Some(op) => Some(self.t.ops.at(op)),
+                None => return self.t.matcher.direct(key).is_some(),
+            },
+            false => self.t.ops.get(id),
+        };
+        op.is_some_and(|op| !op.completed)
     }
 
     /// Whether a receive without operation names memory of a region.

@@ -3,10 +3,11 @@
 //! are sent on each (G-10). And rails that cannot send BYE (G-7).
 
 use super::action::Span;
-use super::channel::{Channel, ChannelState, Ending, Timer};
+use super::channel::{Channel, ChannelState, Ending};
 use super::packets::Actions;
 use super::pump::STEP;
-use super::tables::{Peer, Tables};
+use super::tables::Peer;
+use super::timer::Timer;
 use super::{Endpoint, RailFault};
 use crate::ids::{PeerId, RailId};
 use crate::rail::rails_of;
@@ -55,13 +56,13 @@ impl Endpoint<'_> {
                 }
             }
         }
-        self.t.timers.set(Tables::timer(channel, Timer::Watch), now + self.config.stall_min);
+        self.t.set_timer(channel, Timer::Watch, now + self.config.stall_min);
     }
 
     /// A channel of a peer of which nothing else is left, to say so.
     pub(super) fn open_over(&mut self, now: Time, peer: PeerId) -> Option<u32> {
         let channel = self.open_channel(now, peer)?;
-        self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
+        self.t.cancel_timer(channel, Timer::Connect);
         let slot = self.t.channels.at_mut(channel);
         slot.enter(ChannelState::Over(Ending::Closed));
         slot.wanted = 0;
@@ -78,8 +79,7 @@ impl Endpoint<'_> {
         let Some(channel) = self.t.channel_of(peer).or_else(|| self.open_over(now, peer)) else { return };
         let slot = self.t.channels.at_mut(channel);
         slot.wanted |= rails & moved & !slot.callers;
-        let timer = Tables::timer(channel, Timer::Connect);
-        self.t.timers.set(timer, now + self.config.connect_timeout);
+        self.t.set_timer(channel, Timer::Connect, now + self.config.connect_timeout);
         self.activate(channel);
     }
 
@@ -99,9 +99,8 @@ impl Endpoint<'_> {
         (slot.unwanted, slot.severed) = (slot.unwanted & !bit, slot.severed & !bit);
         self.t.sub(channel, rail).heard = now;
         self.refresh(channel, rail);
-        let timer = Tables::timer(channel, Timer::Watch);
-        if !self.t.timers.is_set(timer) {
-            self.t.timers.set(timer, now + self.late_patience());
+        if !self.t.has_timer(channel, Timer::Watch) {
+            self.t.set_timer(channel, Timer::Watch, now + self.late_patience());
         }
         self.activate(channel);
     }
@@ -129,7 +128,7 @@ impl Endpoint<'_> {
             self.hang_up(now, channel, rail);
         }
         if let Some(next) = next {
-            self.t.timers.set(Tables::timer(channel, Timer::Watch), next);
+            self.t.set_timer(channel, Timer::Watch, next);
         }
     }
 

@@ -1,7 +1,6 @@
-//! Feed: subchannels that come and go, and time.
+//! Feed: subchannels that come and go, and peers that are silent.
 
-use super::channel::{TIMERS, Timer};
-use super::tables::Tables;
+use super::timer::Timer;
 use super::{Endpoint, LossReason, RailEvent, RailFault};
 use crate::ids::{PeerId, RailId};
 use crate::log;
@@ -76,41 +75,8 @@ impl Endpoint<'_> {
         let _ = self.refused.push_back((peer, rail));
     }
 
-    /// The time of [`next_timeout`](Self::next_timeout) has come. Too early a call does nothing.
-    pub fn handle_timeout(&mut self, now: Time) {
-        self.latest = now;
-        while let Some((id, due)) = self.t.timers.pop_due(now) {
-            let channel = id / TIMERS;
-            if self.t.channels.key_at(channel).is_none() {
-                continue;
-            }
-            self.fold_line(channel);
-            if id == Tables::timer(channel, Timer::Ack) {
-                self.t.channels.at_mut(channel).ack.make_due();
-                self.activate(channel);
-            } else if id == Tables::timer(channel, Timer::Connect) {
-                if self.t.channels.at(channel).is_over() {
-                    self.end_late_calls(channel);
-                } else {
-                    self.patience_over(now, channel, due);
-                }
-            } else if id == Tables::timer(channel, Timer::Watch) {
-                self.look_at_rails(now, channel);
-            } else if id == Tables::timer(channel, Timer::Redial) {
-                self.redial(now, channel);
-            } else if id == Tables::timer(channel, Timer::Sample) {
-                self.sample_timed_out(channel);
-            } else {
-                self.watch(now, channel);
-            }
-        }
-        if now >= self.keepalive_at {
-            self.keep_alive(now);
-        }
-    }
-
     /// The peer owed an acknowledgment for a while (G-9).
-    fn watch(&mut self, now: Time, channel: u32) {
+    pub(super) fn watch(&mut self, now: Time, channel: u32) {
         let slot = *self.t.channels.at(channel);
         if slot.is_over() || slot.sent.iter().all(|lane| lane.is_empty()) {
             return;
@@ -131,6 +97,6 @@ impl Endpoint<'_> {
                 next = next.min(slot.heard + probe);
             }
         }
-        self.t.timers.set(Tables::timer(channel, Timer::Silence), next);
+        self.t.set_timer(channel, Timer::Silence, next);
     }
 }

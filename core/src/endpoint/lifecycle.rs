@@ -1,9 +1,10 @@
 //! Channels come and go: opened at first use or when a peer calls, closed by goodbye, ended by loss.
 
-use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, Timer, UNORDERED};
+use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, UNORDERED};
 use super::op::{MessageState, OpKind, Phase, Queue};
 use super::room::Rooms;
-use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue, op_rma};
+use super::tables::{channel_active, channel_event, channel_waits, op_queue, op_rma};
+use super::timer::Timer;
 use super::{Endpoint, Loss, LossReason, OpError, ProtocolError};
 use crate::fast::Line;
 use crate::ids::{PeerId, RailId};
@@ -46,7 +47,7 @@ impl Endpoint<'_> {
             sub.link = Link::numbered_from(first.0);
         }
         log::debug!("peer {}: channel opened, rails {:x}", peer.0, rails);
-        self.t.timers.set(Tables::timer(index, Timer::Connect), now + self.config.connect_timeout);
+        self.t.set_timer(index, Timer::Connect, now + self.config.connect_timeout);
         self.activate(index);
         Some(index)
     }
@@ -143,7 +144,7 @@ impl Endpoint<'_> {
         self.t.peers[peer.0 as usize].gone = true;
         self.end_sample(channel);
         for timer in [Timer::Ack, Timer::Connect, Timer::Silence, Timer::Redial, Timer::Watch] {
-            self.t.timers.cancel(Tables::timer(channel, timer));
+            self.t.cancel_timer(channel, timer);
         }
         let slot = self.t.channels.at_mut(channel);
         slot.enter(ChannelState::Over(ending));
@@ -294,7 +295,7 @@ impl Endpoint<'_> {
         debug_assert_eq!(slot.ops, 0, "operations of a channel that is freed");
         let peer = slot.peer;
         for timer in [Timer::Connect, Timer::Redial, Timer::Watch] {
-            self.t.timers.cancel(Tables::timer(channel, timer));
+            self.t.cancel_timer(channel, timer);
         }
         let mut links = By(&mut self.t.channels, channel_active);
         self.active.unlink(&mut links, channel);

@@ -9,7 +9,7 @@
 //! on), `measure` (what rails are seen to do; `path`), `registering` (what registering memory costs),
 //! `settle` (completion), `lifecycle` (channels come and go; `farewell` to peers that call too late), `op`
 //! and `stage` (state of an operation), `recover` (subchannels fail and come back), `deadline` (rails that do
-//! nothing), `keepalive` (peers of which nothing is heard), `addresses` (rails that move), `health` (how
+//! nothing), `timer`, `keepalive` (peers of which nothing is heard), `addresses` (rails that move), `health` (how
 //! rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
 //! `words` (what errors say).
 
@@ -33,9 +33,8 @@ mod express;
 mod farewell;
 mod feed;
 mod frames;
-#[cfg(any(test, feature = "harness"))]
-pub mod harness;
 mod health;
+mod inspect;
 mod keepalive;
 mod lifecycle;
 mod lost;
@@ -65,6 +64,7 @@ mod submit;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod timer;
 mod unexpected;
 mod usage;
 mod words;
@@ -79,6 +79,7 @@ pub use event::*;
 pub use explain::{Explanation, Share, Verdict, Way};
 pub use express::ShortArrival;
 pub use health::{RailHealth, RailState};
+pub use inspect::{ChannelInfo, LaneInfo, OperationInfo, SubchannelInfo};
 pub use measure::{Change, RailStats, Why};
 pub use policy::{ClassPolicy, MessageClass};
 pub use registering::{Registration, RegistrationCost};
@@ -537,11 +538,12 @@ impl<'m> Endpoint<'m> {
         };
         Some(Span { of, offset, len: place.len })
     }
-}
 
-impl Place {
-    fn arrival(endpoint: &Endpoint<'_>, id: PlaceId) -> Arrival {
-        match endpoint.place_memory(id) {
+    /// The payload that arrives on a rail goes to `place`.
+    #[inline]
+    fn open_place(&mut self, channel: u32, rail: RailId, place: Place) -> Arrival {
+        let id = self.t.open_place(self.t.sub_index(channel, rail), place);
+        match self.place_memory(id) {
             Some(memory) if !memory.is_empty() => Arrival::Place { id, memory },
             _ => Arrival::Discard,
         }

@@ -1,10 +1,10 @@
 //! Packets are built, numbered, handed to rails, completed and acknowledged.
 
 use super::action::{Action, Post, PostKind, Span};
-use super::channel::{ORDERED, Shortage, Timer, UNORDERED};
+use super::channel::{ORDERED, Shortage, UNORDERED};
 use super::measure::Stamp;
 use super::op::{Packet, PartFin, What};
-use super::tables::Tables;
+use super::timer::Timer;
 use super::{Endpoint, PostStatus};
 use crate::ids::{Key, PostId, RailId};
 use crate::store::NONE;
@@ -22,11 +22,10 @@ impl Endpoint<'_> {
         let (message_limit, block_limit) = slot.grants.limits();
         slot.grants.told();
         slot.ack.sent();
-        self.t.timers.cancel(Tables::timer(channel, Timer::Ack));
+        self.t.cancel_timer(channel, Timer::Ack);
         let slot = self.t.channels.at(channel);
         Common {
             source: rank,
-            epoch: slot.epoch,
             psn,
             ack_ordered: slot.received[ORDERED].expected().0,
             ack_unordered: slot.received[UNORDERED].expected().0,
@@ -43,7 +42,7 @@ impl Endpoint<'_> {
     fn connect_common(&self, channel: u32) -> Common {
         let slot = self.t.channels.at(channel);
         let (message_limit, block_limit) = slot.grants.limits();
-        Common { source: self.config.rank.0, epoch: slot.epoch, message_limit, block_limit, ..Common::default() }
+        Common { source: self.config.rank.0, message_limit, block_limit, ..Common::default() }
     }
 
     /// Whether one more sequenced packet of `lane` may be under way (S-3).
@@ -78,22 +77,7 @@ impl Endpoint<'_> {
         };
         let (what, offset) = self.packet_record(op, body);
         let len = payload.len() as u32;
-        let record = Packet {
-            op,
-            channel,
-            stamp: Stamp::of(now),
-            rail: rail.0,
-            what,
-            len,
-            offset,
-            posted: true,
-            unacked: true,
-            lost: false,
-        };
-        let Ok(key) = self.t.packets.insert(record) else {
-            debug_assert!(false, "asked before");
-            return;
-        };
+        let Some(key) = self.keep_packet(now, channel, rail, op, (what, len, offset), true) else { return };
         if lane == ORDERED {
             self.close_sending(channel);
         }
@@ -176,30 +160,52 @@ impl Endpoint<'_> {
         out: &mut Actions,
     ) {
         let what = if matches!(kind, PostKind::Read { .. }) { What::Read } else { What::Write };
-        let record = Packet {
-            op,
-            channel,
-            stamp: Stamp::of(now),
-            rail: rail.0,
-            what,
-            len: payload.len() as u32,
-            offset: payload.offset,
-            posted: true,
-            unacked: false,
-            lost: false,
-        };
-        let Ok(key) = self.t.packets.insert(record) else {
-            debug_assert!(false, "asked before");
-            return;
-        };
+        let moved = (what, payload.len() as u32, payload.offset);
+        let Some(key) = self.keep_packet(now, channel, rail, op, moved, false) else { return };
         self.t.ops.at_mut(op).posts += 1;
         self.note_posted(now, channel, rail, payload.len());
         self.watch_rails(now, channel);
+        self.push_post(channel, rail, PostId(key), kind, (payload, extent_bytes), out);
+    }
+
+    /// Keeps the record of what is handed to a rail. The caller has asked whether there is room.
+    #[inline]
+    fn keep_packet(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        op: u32,
+        (what, len, offset): (What, u32, u64),
+        unacked: bool,
+    ) -> Option<Key> {
+        let (stamp, rail) = (Stamp::of(now), rail.0);
+        let record = Packet { op, channel, stamp, rail, what, len, offset, posted: true, unacked, lost: false };
+        let key = self.t.packets.insert(record).ok();
+        debug_assert!(key.is_some(), "asked before");
+        key
+    }
+
+    /// Adds a post without a header to the batch, and returns it where the batch keeps it.
+    #[inline]
+    fn push_post<'o>(
+        &self,
+        channel: u32,
+        rail: RailId,
+        id: PostId,
+        kind: PostKind,
+        (payload, extent_bytes): (Span, u64),
+        out: &'o mut Actions,
+    ) -> Option<&'o mut Post> {
         let peer = self.t.channels.at(channel).peer;
         let header = heapless::Vec::new();
-        let post = Post { id: PostId(key), peer, rail, kind, header, payload, extent_bytes };
+        let post = Post { id, peer, rail, kind, header, payload, extent_bytes };
         let pushed = out.push(Action::Post(post));
         debug_assert!(pushed.is_ok(), "the batch has room");
+        match out.last_mut() {
+            Some(Action::Post(post)) if pushed.is_ok() => Some(post),
+            _ => None,
+        }
     }
 
     /// Hands an unsequenced frame to a rail; one at a time per subchannel (L-3). `false`: one is with the
@@ -243,14 +249,8 @@ impl Endpoint<'_> {
         payload: Span,
         out: &mut Actions,
     ) {
-        let peer = self.t.channels.at(channel).peer;
-        let header = heapless::Vec::new();
-        let post = Post { id, peer, rail, kind: PostKind::Send, header, payload, extent_bytes: payload.len() };
-        let pushed = out.push(Action::Post(post));
-        debug_assert!(pushed.is_ok(), "the batch has room");
-        // Where it stays: a header is longer than all the rest of an action.
-        if pushed.is_ok()
-            && let Some(Action::Post(post)) = out.last_mut()
+        // The header is written where it stays: it is longer than all the rest of an action.
+        if let Some(post) = self.push_post(channel, rail, id, PostKind::Send, (payload, payload.len()), out)
             && let Err(why) = emit_into(common, body, &mut post.header)
         {
             debug_assert!(false, "our own headers are well formed: {why:?}, {common:?} {body:?}");
@@ -332,13 +332,12 @@ impl Endpoint<'_> {
     /// Starts the watch over a peer that owes an acknowledgment (G-9).
     fn watch_silence(&mut self, now: Time, channel: u32) {
         let (probe, max) = (self.config.probe_after, self.config.silence_max);
-        let timer = Tables::timer(channel, Timer::Silence);
-        if (probe.0 == 0 && max.0 == 0) || self.t.timers.is_set(timer) {
+        if (probe.0 == 0 && max.0 == 0) || self.t.has_timer(channel, Timer::Silence) {
             return;
         }
         self.t.channels.at_mut(channel).heard = now;
         let first = if probe.0 == 0 { max } else { probe };
-        self.t.timers.set(timer, now + first);
+        self.t.set_timer(channel, Timer::Silence, now + first);
     }
 }
 

@@ -174,17 +174,8 @@ impl Endpoint<'_> {
         let (slot, slots) = self.t.reorder(channel);
         slot.reorder.enqueue(slots, psn, index).map_err(|_| ProtocolError::Sequence { psn: psn.0 })?; // S-8
         self.stats.out_of_order += u64::from(is_early);
-        let place = Place {
-            to: PlaceTo::Message(index),
-            offset: 0,
-            len: bytes.into(),
-            lane: ORDERED,
-            psn,
-            payload_bytes: bytes,
-            ack_now: common.ack_now,
-        };
-        let id = self.t.open_place(self.t.sub_index(channel, rail), place);
-        Ok(Place::arrival(self, id))
+        let place = Place::new(PlaceTo::Message(index), bytes.into(), ORDERED, common);
+        Ok(self.open_place(channel, rail, place))
     }
 
     /// The payload of an aggregate is here: opens it, and lets what has its turn have it.

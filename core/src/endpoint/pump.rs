@@ -118,8 +118,7 @@ impl Endpoint<'_> {
     }
 
     /// A peer's atomic has been performed: `old` is the value before. Late or repeated answers are dropped.
-    pub fn handle_atomic(&mut self, now: Time, operation: crate::ids::OpId, old: u64) {
-        let _ = now;
+    pub fn handle_atomic(&mut self, operation: crate::ids::OpId, old: u64) {
         let waiting = self.t.ops.get_mut(operation.0).filter(|op| {
             op.kind() == OpKind::ServeAtomic
                 && op.phase() == Phase::Waiting
@@ -465,7 +464,6 @@ impl Endpoint<'_> {
             compare: request.compare,
             kind: request.atomic_kind,
             data_type: request.atomic_type,
-            fetch: true,
         }
     }
 

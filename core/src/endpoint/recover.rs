@@ -5,10 +5,10 @@
 //! is in `lost`, how that goes out again in `replay` and `rounds`.
 
 use super::action::Span;
-use super::channel::{Channel, ChannelState, Ending, Stranded, Sub, Timer};
+use super::channel::{Channel, ChannelState, Ending, Stranded, Sub};
 use super::packets::Actions;
 use super::pump::STEP;
-use super::tables::Tables;
+use super::timer::Timer;
 use super::{Endpoint, LossReason, RailFault};
 use crate::ids::RailId;
 use crate::log;
@@ -131,7 +131,7 @@ impl Endpoint<'_> {
         slot.stranded = Some(Stranded { since, rail, fault });
         // Before the peer's terms are known, `connect_timeout` runs (G-4).
         if is_first && slot.terms.is_some() && self.config.recovery_timeout.0 > 0 {
-            self.t.timers.set(Tables::timer(channel, Timer::Connect), now + self.config.recovery_timeout);
+            self.t.set_timer(channel, Timer::Connect, now + self.config.recovery_timeout);
         }
     }
 
@@ -161,10 +161,9 @@ impl Endpoint<'_> {
         let redials = self.t.channels.at(channel).redials;
         let subs = self.t.subs_of(channel);
         let first = rails_of(redials).map(|rail| subs[usize::from(rail.0)].redial_at).min();
-        let timer = Tables::timer(channel, Timer::Redial);
         match first {
-            Some(at) => self.t.timers.set(timer, at),
-            None => self.t.timers.cancel(timer),
+            Some(at) => self.t.set_timer(channel, Timer::Redial, at),
+            None => self.t.cancel_timer(channel, Timer::Redial),
         }
     }
 
@@ -216,7 +215,7 @@ impl Endpoint<'_> {
         let late = now - due;
         if late > self.config.redial_max && !slot.put_off {
             slot.put_off = true;
-            return self.t.timers.set(Tables::timer(channel, Timer::Connect), now + late.min(patience));
+            return self.t.set_timer(channel, Timer::Connect, now + late.min(patience));
         }
         let why = match slot.stranded {
             Some(Stranded { rail, fault, .. }) => LossReason::Unreachable { rail, fault },
@@ -256,7 +255,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         slot.put_off = false;
         if slot.stranded.take().is_some() {
-            self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
+            self.t.cancel_timer(channel, Timer::Connect);
         }
         if verdict.safe {
             self.release_lost(channel);

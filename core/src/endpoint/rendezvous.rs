@@ -126,8 +126,7 @@ impl Endpoint<'_> {
     }
 
     /// A rail has registered an operation's memory, or could not. Late answers are dropped.
-    pub fn handle_registered(&mut self, now: Time, operation: OpId, rail: RailId, key: Result<RemoteKey, RailFault>) {
-        let _ = now;
+    pub fn handle_registered(&mut self, operation: OpId, rail: RailId, key: Result<RemoteKey, RailFault>) {
         let asked = |op: &&mut Op| u32::from(rail.0) < u64::BITS && op.registering >> rail.0 & 1 == 1;
         let Some(slot) = self.t.ops.get_mut(operation.0).filter(asked) else {
             // Its operation is over: the registration is of no use any more.

@@ -32,7 +32,7 @@ pub enum Notify {
 }
 
 /// A message to a peer.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a> {
     /// To whom.
     pub peer: PeerId,
@@ -50,8 +50,23 @@ pub struct SendRequest<'a> {
     pub cookie: Cookie,
 }
 
+impl<'a> SendRequest<'a> {
+    /// An untagged message to `peer`, reported by an event when its buffer may be used again.
+    pub const fn new(peer: PeerId, segments: &'a [Seg]) -> Self {
+        SendRequest {
+            peer,
+            tag: None,
+            immediate: None,
+            segments,
+            level: Level::Reusable,
+            notify: Notify::Event,
+            cookie: Cookie(0),
+        }
+    }
+}
+
 /// A buffer for a message.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct RecvRequest<'a> {
     /// Which messages it takes.
     pub from: Selector,
@@ -68,8 +83,15 @@ pub struct RecvRequest<'a> {
     pub cookie: Cookie,
 }
 
+impl<'a> RecvRequest<'a> {
+    /// A buffer for one message that `from` takes, reported by an event.
+    pub const fn new(from: Selector, segments: &'a [Seg]) -> Self {
+        RecvRequest { from, segments, multi: None, notify: Notify::Event, cookie: Cookie(0) }
+    }
+}
+
 /// Memory of a peer, as the peer told it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The peer.
     pub peer: PeerId,
@@ -80,7 +102,7 @@ pub struct Remote {
 }
 
 /// One-sided put: local segments into a peer's window.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct PutRequest<'a> {
     /// Where to.
     pub to: Remote,
@@ -94,8 +116,15 @@ pub struct PutRequest<'a> {
     pub cookie: Cookie,
 }
 
+impl<'a> PutRequest<'a> {
+    /// `segments` into a window, reported by an event when they may be used again.
+    pub const fn new(to: Remote, segments: &'a [Seg]) -> Self {
+        PutRequest { to, segments, level: Level::Reusable, notify: Notify::Event, cookie: Cookie(0) }
+    }
+}
+
 /// One-sided get: a peer's window into local segments. Complete when all bytes are here.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct GetRequest<'a> {
     /// Where from.
     pub from: Remote,
@@ -107,9 +136,16 @@ pub struct GetRequest<'a> {
     pub cookie: Cookie,
 }
 
+impl<'a> GetRequest<'a> {
+    /// A window into `segments`, reported by an event.
+    pub const fn new(from: Remote, segments: &'a [Seg]) -> Self {
+        GetRequest { from, segments, notify: Notify::Event, cookie: Cookie(0) }
+    }
+}
+
 /// Atomic on one value in a peer's window. Complete when the answer is here; the completion carries the old
 /// value.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct AtomicRequest {
     /// Which value; the address must be aligned for the type.
     pub at: Remote,
@@ -127,8 +163,15 @@ pub struct AtomicRequest {
     pub cookie: Cookie,
 }
 
+impl AtomicRequest {
+    /// An atomic with one operand, reported by an event; compare-and-swap needs `compare` as well.
+    pub const fn new(at: Remote, kind: AtomicKind, data_type: AtomicType, operand: u64) -> Self {
+        AtomicRequest { at, kind, data_type, operand, compare: 0, notify: Notify::Event, cookie: Cookie(0) }
+    }
+}
+
 /// Completes when every put, get and atomic submitted to the peer before it is done at the peer.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct FlushRequest {
     /// The peer.
     pub peer: PeerId,
@@ -136,6 +179,13 @@ pub struct FlushRequest {
     pub notify: Notify,
     /// Comes back in the completion.
     pub cookie: Cookie,
+}
+
+impl FlushRequest {
+    /// A flush of what was submitted to `peer`, reported by an event.
+    pub const fn new(peer: PeerId) -> Self {
+        FlushRequest { peer, notify: Notify::Event, cookie: Cookie(0) }
+    }
 }
 
 /// What peers may do to a window.
@@ -150,7 +200,7 @@ pub struct Access {
 }
 
 /// Memory exposed to peers.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Window {
     /// Where it starts.
     pub at: MemRef,

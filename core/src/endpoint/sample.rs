@@ -8,9 +8,8 @@
 
 use super::Endpoint;
 use super::action::{Span, SpanOf};
-use super::channel::Timer;
 use super::packets::Actions;
-use super::tables::Tables;
+use super::timer::Timer;
 use crate::ids::RailId;
 use crate::mem::{MemRef, RegionId};
 use crate::rail::rate::Rate;
@@ -97,7 +96,7 @@ impl Endpoint<'_> {
             self.sampler.wanted &= !(1 << rail.0);
             self.sampler.exchange =
                 Some(Exchange { channel, rail, step: 0, sent: None, bytes: 0, took: [0; SIZES.len()] });
-            self.t.timers.set(Tables::timer(channel, Timer::Sample), now + self.config.sampling_time_max);
+            self.t.set_timer(channel, Timer::Sample, now + self.config.sampling_time_max);
         }
         let Some(Exchange { channel: asked, rail, step, sent: None, .. }) = self.sampler.exchange else { return };
         if asked != channel {
@@ -128,7 +127,7 @@ impl Endpoint<'_> {
         }
         if self.sampler.exchange.is_none() {
             self.sampler.deferred = Some(channel);
-            self.t.timers.set(Tables::timer(channel, Timer::Sample), now + DEFER);
+            self.t.set_timer(channel, Timer::Sample, now + DEFER);
         }
     }
 
@@ -205,7 +204,7 @@ impl Endpoint<'_> {
         if is_asked || self.sampler.deferred == Some(channel) {
             self.sampler.exchange = self.sampler.exchange.filter(|_| !is_asked);
             self.sampler.deferred = None;
-            self.t.timers.cancel(Tables::timer(channel, Timer::Sample));
+            self.t.cancel_timer(channel, Timer::Sample);
             self.activate(channel);
         }
     }

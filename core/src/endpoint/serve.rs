@@ -46,17 +46,8 @@ impl Endpoint<'_> {
         match self.window(put.window, put.offset, len, |access| access.write) {
             Ok((window, at)) if len > 0 => {
                 self.t.windows.at_mut(window).users += 1;
-                let place = Place {
-                    to: PlaceTo::Window { window, at },
-                    offset: 0,
-                    len,
-                    lane: UNORDERED,
-                    psn,
-                    payload_bytes: common.payload_bytes,
-                    ack_now: common.ack_now,
-                };
-                let id = self.t.open_place(self.t.sub_index(channel, rail), place);
-                Ok(Place::arrival(self, id))
+                let place = Place::new(PlaceTo::Window { window, at }, len, UNORDERED, common);
+                Ok(self.open_place(channel, rail, place))
             }
             Ok(_) => {
                 self.received(now, channel, UNORDERED, psn, 0, common.ack_now);
@@ -101,6 +92,20 @@ impl Endpoint<'_> {
         Ok(())
     }
 
+    /// A get or atomic that has been admitted uses its window from now on; where it can't, it is refused.
+    fn use_window(
+        &mut self,
+        channel: u32,
+        operation: u64,
+        found: Result<(u32, MemRef), Refusal>,
+    ) -> Option<(u32, MemRef)> {
+        match found {
+            Ok((window, _)) => self.t.windows.at_mut(window).users += 1,
+            Err(why) => self.refuse(channel, operation, why),
+        }
+        found.ok()
+    }
+
     /// Room to serve one more request of the peer.
     fn admit(&mut self, channel: u32) -> Result<(), ProtocolError> {
         let slot = self.t.channels.at_mut(channel);
@@ -113,14 +118,8 @@ impl Endpoint<'_> {
 
     pub(super) fn arrive_get(&mut self, channel: u32, get: &wire::Get) -> Result<(), ProtocolError> {
         self.admit(channel)?;
-        let (window, at) = match self.window(get.window, get.offset, get.bytes, |access| access.read) {
-            Ok(found) => found,
-            Err(why) => {
-                self.refuse(channel, get.operation, why);
-                return Ok(());
-            }
-        };
-        self.t.windows.at_mut(window).users += 1;
+        let found = self.window(get.window, get.offset, get.bytes, |access| access.read);
+        let Some((window, at)) = self.use_window(channel, get.operation, found) else { return Ok(()) };
         let op = self.new_op(Op {
             channel,
             remote: get.operation,
@@ -144,14 +143,7 @@ impl Endpoint<'_> {
         } else {
             Err(Refusal::BadAtomic)
         };
-        let (window, at) = match found {
-            Ok(found) => found,
-            Err(why) => {
-                self.refuse(channel, atomic.operation, why);
-                return Ok(());
-            }
-        };
-        self.t.windows.at_mut(window).users += 1;
+        let Some((window, at)) = self.use_window(channel, atomic.operation, found) else { return Ok(()) };
         let op = self.new_op(Op {
             channel,
             remote: atomic.operation,

@@ -34,8 +34,7 @@ impl Endpoint<'_> {
     /// [`Event::PeerClosed`](super::Event::PeerClosed) follows (rule G-7). Nothing more can be submitted to
     /// it. A connection that is being made is waited for, as the peer may have it already. A peer that this
     /// endpoint has had nothing to do with is left without a word, and without an event.
-    pub fn close_peer(&mut self, now: Time, peer: PeerId) -> Result<(), PeerError> {
-        let _ = now;
+    pub fn close_peer(&mut self, peer: PeerId) -> Result<(), PeerError> {
         let peers_max = self.config.peers_max;
         let slot = self.t.peers.get_mut(peer.0 as usize).ok_or(PeerError::OutOfRange { peer, peers_max })?;
         if slot.rails == 0 {
@@ -301,8 +300,7 @@ impl Endpoint<'_> {
     }
 
     /// Takes a request back. It completes with [`OpError::Cancelled`], or it is too late.
-    pub fn cancel(&mut self, now: Time, operation: OpId) -> Result<(), CancelError> {
-        let _ = now;
+    pub fn cancel(&mut self, operation: OpId) -> Result<(), CancelError> {
         if let Some((op, is_new)) = self.find_direct(operation) {
             if !is_new {
                 let is_over = self.t.ops.at(op).completed;

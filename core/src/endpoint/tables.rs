@@ -4,10 +4,11 @@
 use core::mem::{MaybeUninit, size_of};
 
 use super::action::{Span, SpanOf};
-use super::channel::{Channel, Place, Sub, TIMERS, Timer};
+use super::channel::{Channel, Place, Sub};
 use super::cut::StripeSet;
 use super::measure::{Part, RailStats};
 use super::op::{Message, Op, OpKind, Packet, Queue, WindowSlot};
+use super::timer::TIMERS;
 use crate::config::Config;
 use crate::fast::{Completions, Line};
 use crate::ids::{Key, OpId, PeerId, PlaceId, RailId};
@@ -307,10 +308,6 @@ impl<'m> Tables<'m> {
         &mut self.parts[set as usize * self.rails_max..][..self.rails_max]
     }
 
-    pub(crate) const fn timer(channel: u32, timer: Timer) -> u32 {
-        channel * TIMERS + timer as u32
-    }
-
     // ---- operations
 
     pub(crate) fn op_segments(&self, op: u32) -> &[Seg] {
@@ -347,14 +344,8 @@ impl<'m> Tables<'m> {
         let channel = slot.channel;
         let (channels, mut links) = (&mut self.channels, By(&mut self.ops, op_queue));
         let channel = channels.at_mut(channel);
-        match queued {
-            Queue::Control => channel.control.push_back(&mut links, op),
-            Queue::Ordered => channel.ordered.push_back(&mut links, op),
-            Queue::Requests => channel.requests.push_back(&mut links, op),
-            Queue::Bulk => channel.bulk.push_back(&mut links, op),
-            Queue::None | Queue::Copies | Queue::Atomics => {
-                debug_assert!(false, "not a queue of a channel: {queued:?}");
-            }
+        if let Some(queue) = channel.queue(queued) {
+            queue.push_back(&mut links, op);
         }
     }
 
@@ -365,14 +356,8 @@ impl<'m> Tables<'m> {
         let channel = slot.channel;
         let (channels, mut links) = (&mut self.channels, By(&mut self.ops, op_queue));
         let channel = channels.at_mut(channel);
-        match queued {
-            Queue::Control => channel.control.unlink(&mut links, op),
-            Queue::Ordered => channel.ordered.unlink(&mut links, op),
-            Queue::Requests => channel.requests.unlink(&mut links, op),
-            Queue::Bulk => channel.bulk.unlink(&mut links, op),
-            Queue::None | Queue::Copies | Queue::Atomics => {
-                debug_assert!(false, "not a queue of a channel: {queued:?}");
-            }
+        if let Some(queue) = channel.queue(queued) {
+            queue.unlink(&mut links, op);
         }
     }
 

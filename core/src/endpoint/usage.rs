@@ -4,7 +4,7 @@
 //! added and never taken away, and the counters, which are all in use from the start.
 
 use super::Endpoint;
-use super::channel::TIMERS;
+use super::timer::TIMERS;
 
 /// Entries of one table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +103,35 @@ impl Usage {
 }
 
 impl Endpoint<'_> {
+    /// The first thing that is not as it must be where nothing is under way, in a few words; `None`: all is.
+    /// With everything received, told and acknowledged and no timer due, no table is in use
+    /// ([`Usage::leak`]), and beyond that no channel counts anything open, holds any credit, or waits for
+    /// anything. For who looks for leaks; looks at every channel and subchannel.
+    pub fn unrest(&self) -> Option<&'static str> {
+        let t = &self.t;
+        let of_channel = |index| {
+            let c = t.channels.at(index);
+            [
+                (c.requests_out != c.answered, "requests are unanswered"),
+                (c.requests_in > 0 || c.serving > 0, "requests of a peer are served"),
+                (c.messages > 0, "a channel holds messages"),
+                (c.grants.messages_held() > 0 || c.grants.blocks_held() > 0, "a message that is gone holds credits"),
+                (!c.reorder.is_empty(), "a message waits for an older one"),
+                (c.is_over(), "a channel that is over has its slot"),
+            ]
+        };
+        let of_all = [
+            (!t.ops.is_empty() || self.caller_ops > 0, "operations are open"),
+            (!self.active.is_empty(), "a channel has something to do"),
+            (self.waiting.iter().any(|list| !list.is_empty()), "a channel waits for a slot"),
+            (self.parts_starved, "a multi-receive waits for a slot"),
+            (t.subs.iter().any(|sub| sub.posts > 0), "a rail has posts"),
+            (t.matcher.posted_count() + t.matcher.unexpected_count() > 0, "receives or messages wait for a match"),
+        ];
+        let mut all = of_all.into_iter().chain(t.channels.indices().flat_map(of_channel));
+        all.find(|&(is_so, _)| is_so).map(|(_, what)| what)
+    }
+
     /// How full every table is. Looks at every channel, subchannel and window: for people and tests, not for
     /// the way of a message.
     pub fn usage(&self) -> Usage {

@@ -7,8 +7,6 @@
 //! [`WINDOW_MAX`], the packets of one lane that may be unacknowledged at once. A number's place is its low
 //! bits, which stays right across the wrap at 2^32 because the window divides it.
 
-#[cfg(any(test, feature = "harness"))]
-pub mod harness;
 pub mod recv_window;
 pub mod reorder;
 pub mod sent_window;

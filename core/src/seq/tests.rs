@@ -1,41 +1,8 @@
-//! The sequencing structures beside their oracles, and their size.
+//! Sizes of the sequencing structures, and which windows they work with.
 
 use super::*;
 use core::mem::size_of;
-use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
-use std::path::Path;
 use std::vec::Vec;
-
-/// Cases by `RERAIL_CASES`, a fixed seed unless `PROPTEST_RNG_SEED` names another.
-fn config() -> ProptestConfig {
-    let cases = std::env::var("RERAIL_CASES").map_or(2_000, |text| text.parse().expect("RERAIL_CASES is a number"));
-    let mut config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    if config.rng_seed == RngSeed::Random {
-        config.rng_seed = RngSeed::Fixed(2004);
-    }
-    config
-}
-
-proptest! {
-    #![proptest_config(config())]
-
-    /// S-4 to S-8, A-6, A-7
-    #[test]
-    fn structures_do_what_their_oracles_do(data in proptest::collection::vec(any::<u8>(), 0..600)) {
-        harness::run(&data);
-    }
-}
-
-#[test]
-fn the_corpus_passes() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/reorder");
-    let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(files.len() >= 20, "{} corpus files", files.len());
-    for file in files {
-        harness::run(&std::fs::read(file).unwrap());
-    }
-}
 
 #[test]
 fn a_connected_peer_costs_what_it_is_said_to() {

@@ -89,17 +89,6 @@ impl<C: Cells> Consumer<C> {
         self.slots_ready = if whole { self.config.slots } else { 0 };
     }
 
-    /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a
-    /// multiple of the slots, in order to test where positions wrap.
-    #[cfg(all(any(test, feature = "harness"), not(loom)))]
-    pub(super) fn skip_to(&mut self, position: u32, annex: u32) {
-        debug_assert!(position.is_multiple_of(self.config.cells));
-        self.due = position.wrapping_add(1);
-        self.annex_head = annex;
-        self.publish();
-        self.freed = false;
-    }
-
     /// The memory.
     pub(super) fn cells_mut(&mut self) -> &mut C {
         &mut self.cells
@@ -454,5 +443,22 @@ impl<C: Cells> Front<'_, C> {
     /// Gives the cell back to the producer. Then ask [`Consumer::must_ring`].
     pub fn release(self) {
         self.consumer.release();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    impl<C: Cells> Consumer<C> {
+        /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a
+        /// multiple of the slots.
+        pub(in crate::shm) fn skip_to(&mut self, position: u32, annex: u32) {
+            debug_assert!(position.is_multiple_of(self.config.cells));
+            self.due = position.wrapping_add(1);
+            self.annex_head = annex;
+            self.publish();
+            self.freed = false;
+        }
     }
 }

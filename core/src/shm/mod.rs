@@ -39,8 +39,6 @@
 mod cells;
 mod consumer;
 mod copy;
-#[cfg(all(any(test, feature = "harness"), not(loom)))]
-pub mod harness;
 mod layout;
 mod mapped;
 #[cfg(all(test, loom))]

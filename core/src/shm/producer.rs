@@ -78,17 +78,6 @@ impl<C: Cells> Producer<C> {
         self.end = self.cells_ready;
     }
 
-    /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a
-    /// multiple of the slots, in order to test where positions wrap.
-    #[cfg(all(any(test, feature = "harness"), not(loom)))]
-    pub(super) fn skip_to(&mut self, position: u32, annex: u32) {
-        debug_assert!(position.is_multiple_of(self.config.cells));
-        self.tail = position;
-        self.head_seen = position;
-        self.end = position.wrapping_add(self.config.cells);
-        (self.annex_tail, self.annex_seen) = (annex, annex);
-    }
-
     /// The memory.
     pub(super) fn cells_mut(&mut self) -> &mut C {
         &mut self.cells
@@ -375,5 +364,22 @@ impl<C: Cells> Producer<C> {
     /// Ends what [`arm`](Self::arm) began.
     pub fn disarm(&mut self) {
         self.cells.starved().swap(0, Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    impl<C: Cells> Producer<C> {
+        /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a
+        /// multiple of the slots.
+        pub(in crate::shm) fn skip_to(&mut self, position: u32, annex: u32) {
+            debug_assert!(position.is_multiple_of(self.config.cells));
+            self.tail = position;
+            self.head_seen = position;
+            self.end = position.wrapping_add(self.config.cells);
+            (self.annex_tail, self.annex_seen) = (annex, annex);
+        }
     }
 }

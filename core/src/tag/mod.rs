@@ -20,10 +20,6 @@
 //! its job down to a walk over the table, which is bounded, and changes no result.
 
 mod fifos;
-#[cfg(any(test, feature = "harness"))]
-pub mod harness;
-#[cfg(any(test, feature = "harness"))]
-mod oracle;
 mod pattern;
 mod posted;
 mod shapes;

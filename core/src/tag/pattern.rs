@@ -35,14 +35,8 @@ const TAGGED: u64 = 1 << 32;
 impl Pattern {
     /// What `selector` takes.
     pub(super) const fn of_selector(selector: &Selector) -> Self {
-        let (source, exact) = match selector.source {
-            Some(PeerId(source)) => (source, true),
-            None => (0, false),
-        };
-        match selector.tag {
-            TagMatch::Untagged => Pattern { tag: 0, ignore: 0, source, exact, tagged: false },
-            TagMatch::Tagged { tag, ignore } => Pattern { tag: tag & !ignore, ignore, source, exact, tagged: true },
-        }
+        let (tag, source, shape) = Shape::split(selector);
+        shape.pattern(tag, source)
     }
 
     /// What a message is.

@@ -1,47 +1,25 @@
-//! The matcher beside its oracle, and what it costs.
+//! What matching costs, and where its tables end.
 
-use super::harness::{run, with_matcher};
 use super::*;
 use crate::selector::TagMatch;
-use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
-use std::path::Path;
+use crate::store::arena::REGION_ALIGN;
+use core::mem::MaybeUninit;
+use std::vec;
 use std::vec::Vec;
-
-/// Cases by `RERAIL_CASES`, a fixed seed unless `PROPTEST_RNG_SEED` names another.
-fn config() -> ProptestConfig {
-    let cases = std::env::var("RERAIL_CASES").map_or(2_000, |text| text.parse().expect("RERAIL_CASES is a number"));
-    let mut config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    if config.rng_seed == RngSeed::Random {
-        config.rng_seed = RngSeed::Fixed(2004);
-    }
-    config
-}
-
-proptest! {
-    #![proptest_config(config())]
-
-    /// M-1 to M-4
-    #[test]
-    fn matching_does_what_two_vectors_do(data in proptest::collection::vec(any::<u8>(), 0..360)) {
-        run(&data);
-    }
-}
-
-#[test]
-fn the_corpus_passes() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/tag");
-    let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(files.len() >= 8, "{} corpus files", files.len());
-    for file in files {
-        run(&std::fs::read(file).unwrap());
-    }
-}
 
 const LARGE: MatchConfig = MatchConfig { posted_max: 4200, unexpected_max: 4200, buckets: 4096 };
 
 fn tagged(source: Option<u32>, tag: u64, ignore: u64) -> Selector {
     Selector { source: source.map(PeerId), tag: TagMatch::Tagged { tag, ignore } }
+}
+
+/// Carves a matcher of just the bytes that it asks for, and hands it over.
+fn with_matcher<R>(config: &MatchConfig, body: impl FnOnce(Matcher<'_>) -> R) -> R {
+    let bytes = Matcher::layout(Sizer::new(), config).bytes().expect("a small configuration");
+    let mut region = vec![MaybeUninit::uninit(); bytes + REGION_ALIGN];
+    let skip = region.as_ptr().align_offset(REGION_ALIGN);
+    let mut arena = Arena::new(&mut region[skip..skip + bytes]).expect("aligned");
+    body(Matcher::carve(&mut arena, config).expect("the layout says that it fits"))
 }
 
 /// Matches `find` for each of 4,096 tags, last first. Gives the groups looked at in all and for the worst

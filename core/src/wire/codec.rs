@@ -164,7 +164,6 @@ impl Body {
             Body::Eager(head) => head.flags(),
             Body::Rts(rts) => rts.head.flags(),
             Body::Fin(fin) => fin.flags(),
-            Body::Atomic(atomic) => atomic.flags(),
             Body::Connect(connect) => connect.flags(),
             Body::Fence(fence) => fence.flags(),
             Body::Probe(probe) => probe.flags(),

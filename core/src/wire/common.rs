@@ -1,7 +1,7 @@
 //! The header that every packet starts with, and the checked view over a packet's bytes.
 //!
 //! Field map (little-endian, bytes): `version 0, kind 1, flags 2..4, source 4..8, psn 8..12, ack_ordered
-//! 12..16, ack_unordered 16..20, message_limit 20..22, block_limit 22..24, payload_bytes 24..28, epoch
+//! 12..16, ack_unordered 16..20, message_limit 20..22, block_limit 22..24, payload_bytes 24..28, reserved
 //! 28..30, header_bytes 30..32`, then the kind's body.
 //!
 //! Invariants: a [`Packet`] has been checked against all rules that need no look into the body, so its
@@ -28,7 +28,7 @@ pub(super) struct CommonLayout {
     message_limit: U16,
     block_limit: U16,
     payload_bytes: U32,
-    epoch: U16,
+    reserved: [u8; 2],
     header_bytes: U16,
 }
 
@@ -40,7 +40,6 @@ pub(super) mod flag {
     pub const TAG: u16 = 1 << 1;
     pub const IMMEDIATE: u16 = 1 << 2;
     pub const WANT_PLACED: u16 = 1 << 3;
-    pub const FETCH: u16 = 1 << 4;
     pub const ANSWER: u16 = 1 << 5;
     pub const REFUSING: u16 = 1 << 6;
     pub const HEAD: u16 = TAG | IMMEDIATE | WANT_PLACED;
@@ -181,7 +180,6 @@ impl Kind {
             | match self {
                 Kind::Eager | Kind::Rts => flag::HEAD,
                 Kind::Fin => flag::WANT_PLACED,
-                Kind::Atomic => flag::FETCH,
                 Kind::Connect | Kind::Fence | Kind::Probe => flag::ANSWER,
                 _ => 0,
             }
@@ -232,7 +230,7 @@ impl<'a> Packet<'a> {
     /// at.
     ///
     /// Errors name `header` (ends too soon; the value is the number of bytes), `version`, `kind`,
-    /// `header_bytes`, `flags`, `psn` or `payload_bytes`.
+    /// `header_bytes`, `flags`, `psn`, `payload_bytes` or `reserved`.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Packet<'a>, WireError> {
         let short = WireError { field: "header", value: bytes.len() as u64 };
@@ -245,6 +243,7 @@ impl<'a> Packet<'a> {
         ensure("psn", psn == 0 || kind.lane().is_some(), psn)?; // W-4
         let payload_bytes = common.payload_bytes.get();
         ensure("payload_bytes", payload_bytes == 0 || kind.has_payload(), payload_bytes)?; // W-8
+        ensure_zero("reserved", &common.reserved)?; // W-6
         Ok(Packet { common, body, kind })
     }
 
@@ -272,7 +271,6 @@ impl<'a> Packet<'a> {
         let layout = self.common;
         Common {
             source: layout.source.get(),
-            epoch: layout.epoch.get(),
             psn: layout.psn.get(),
             ack_ordered: layout.ack_ordered.get(),
             ack_unordered: layout.ack_unordered.get(),
@@ -349,7 +347,7 @@ impl CommonLayout {
             message_limit: U16::new(common.message_limit),
             block_limit: U16::new(common.block_limit),
             payload_bytes: U32::new(common.payload_bytes),
-            epoch: U16::new(common.epoch),
+            reserved: [0; 2],
             header_bytes: U16::new(header_bytes as u16),
         })
     }

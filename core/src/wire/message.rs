@@ -236,7 +236,6 @@ impl Refusal {
             Refusal::OutOfRange => 2,
             Refusal::NoAccess => 3,
             Refusal::BadAtomic => 4,
-            Refusal::Cancelled => 5,
         }
     }
 
@@ -248,7 +247,6 @@ impl Refusal {
             2 => Refusal::OutOfRange,
             3 => Refusal::NoAccess,
             4 => Refusal::BadAtomic,
-            5 => Refusal::Cancelled,
             other => return Err(WireError { field: "fin.refused", value: other as u64 }),
         }))
     }

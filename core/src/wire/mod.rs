@@ -36,16 +36,12 @@ mod codec;
 mod common;
 pub mod control;
 pub mod handshake;
-#[cfg(any(test, feature = "harness"))]
-pub mod harness;
 mod keys;
 mod message;
 pub mod repr;
 mod rma;
 mod short;
 pub mod stream;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use codec::emit_into;
 

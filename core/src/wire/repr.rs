@@ -21,8 +21,6 @@ pub const KEYS_MAX: usize = 8;
 pub struct Common {
     /// Rank of the sender.
     pub source: u32,
-    /// Incarnation of the virtual channel; packets of another one are dropped.
-    pub epoch: u16,
     /// Sequence number in the lane that the kind belongs to; 0 for unsequenced kinds.
     pub psn: u32,
     /// Cumulative acknowledgment of the ordered lane: the first PSN not received.
@@ -130,8 +128,6 @@ pub enum Refusal {
     NoAccess,
     /// The combination of operation and type does not exist, or the address is not aligned for the type.
     BadAtomic,
-    /// The receiver's operation was cancelled or lost its memory.
-    Cancelled,
 }
 
 impl fmt::Display for Refusal {
@@ -141,7 +137,6 @@ impl fmt::Display for Refusal {
             Refusal::OutOfRange => "the access goes beyond the end of the window",
             Refusal::NoAccess => "the window does not allow this kind of access",
             Refusal::BadAtomic => "the operation does not exist for this type, or the address is not aligned for it",
-            Refusal::Cancelled => "the receive was cancelled there, or lost its memory",
         })
     }
 }
@@ -258,8 +253,6 @@ pub struct Atomic {
     pub kind: AtomicKind,
     /// On what type.
     pub data_type: AtomicType,
-    /// Whether the old value is wanted back (it is sent in any case: the answer is the acknowledgment).
-    pub fetch: bool,
 }
 
 /// Answer to an atomic.

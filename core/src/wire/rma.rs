@@ -9,7 +9,7 @@ use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::codec::write;
-use super::common::{Packet, ensure_zero, flag};
+use super::common::{Packet, ensure_zero};
 use super::repr::{Atomic, AtomicKind, AtomicReply, AtomicType, Get, Put, WireError};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -105,7 +105,6 @@ impl Atomic {
             compare: layout.compare.get(),
             kind: AtomicKind::from_code(layout.kind)?,
             data_type: AtomicType::from_code(layout.data_type)?,
-            fetch: packet.flag(flag::FETCH),
         })
     }
 
@@ -122,11 +121,6 @@ impl Atomic {
             reserved: [0; 6],
         };
         write(layout, body);
-    }
-
-    #[inline]
-    pub(super) const fn flags(&self) -> u16 {
-        if self.fetch { flag::FETCH } else { 0 }
     }
 }
 

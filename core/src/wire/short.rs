@@ -1,8 +1,8 @@
 //! The header of a short message: what the express path puts into a ring's cell instead of a whole header
 //! (design: one line for a small message).
 //!
-//! A rail that carries these knows who the peer is, loses nothing and keeps the order; so the header names
-//! neither source nor epoch, and acknowledges nothing. It stands for an `EAGER` packet of the ordered lane
+//! A rail that carries these knows who the peer is, loses nothing and keeps the order; so the header
+//! doesn't name the source, and acknowledges nothing. It stands for an `EAGER` packet of the ordered lane
 //! with the same PSN (W-29): an endpoint that can't take the short way makes that header of it.
 
 use core::fmt;

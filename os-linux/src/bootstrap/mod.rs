@@ -47,7 +47,7 @@ pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 pub const ANSWER_MAX: Duration = Duration::from_secs(600);
 
 /// A process's place in its job, and the board of the job.
-pub trait Bootstrap {
+pub trait Bootstrap: Send {
     /// This process's rank: 0 to `size - 1`.
     fn rank(&self) -> u32;
     /// Processes in the job; at least 1.

@@ -56,7 +56,7 @@ impl Contacts {
     /// See [`StartError`].
     pub fn identify(self, rank: PeerId, size: u32, key: &JobKey) -> Result<Opening, StartError> {
         let Contacts { settings, shm, tcp } = self;
-        let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(rank))];
+        let mut rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(rank))];
         if size > 1 {
             if let Some(mut shm) = shm {
                 shm.identify(auth::JobKey::new(key.key), key.job_id, rank, size);

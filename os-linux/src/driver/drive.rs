@@ -211,8 +211,8 @@ impl Engine {
             }
             for answer in answers.iter() {
                 match answer {
-                    Answer::Atomic { operation, old } => core.handle_atomic(now, *operation, *old),
-                    Answer::Registered { operation, rail, key } => core.handle_registered(now, *operation, *rail, *key),
+                    Answer::Atomic { operation, old } => core.handle_atomic(*operation, *old),
+                    Answer::Registered { operation, rail, key } => core.handle_registered(*operation, *rail, *key),
                     Answer::Failed(id) => core.handle_completion(now, *id, PostStatus::Failed),
                 }
             }

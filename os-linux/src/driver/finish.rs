@@ -98,6 +98,7 @@ impl Transport {
 
     fn take_leave(&mut self, until: Option<Time>) -> Result<Farewell, WaitError> {
         let mut farewell = Farewell::default();
+        self.queues = None;
         // Learns of peers that came up or went while nobody asked.
         self.progress();
         while self.poll_event().is_some() {}
@@ -105,7 +106,7 @@ impl Transport {
         let mut waiting = std::mem::replace(&mut self.engine.met, nobody);
         self.pace.force();
         for peer in waiting.iter().collect::<Vec<_>>() {
-            if self.engine.close_peer(now(), peer).is_err() {
+            if self.engine.close_peer(peer).is_err() {
                 waiting.remove(peer);
             }
         }

@@ -20,6 +20,7 @@
 //! | `policy` | policies and their knobs, changed at run time |
 //! | `drive` | one round: poll rails, run timers, carry out actions |
 //! | `pace` | when a round looks at everything |
+//! | `queues` | completion queues; waiting for one request |
 //! | `wait` | sleeping without losing a wake-up |
 //! | `finish` | leaving in good order |
 //! | `error` | why each of these may refuse |
@@ -37,6 +38,7 @@ mod name;
 mod open;
 mod pace;
 mod policy;
+mod queues;
 mod rails;
 mod request;
 mod shortage;
@@ -51,6 +53,8 @@ use std::time::Duration;
 use rerail_core::config::Config;
 use rerail_core::endpoint::{Event, ShortCompletion};
 use rerail_core::ids::PeerId;
+#[cfg(doc)]
+use rerail_core::mem::Seg;
 use rerail_core::time::Time;
 
 use crate::bootstrap::Bootstrap;
@@ -64,11 +68,13 @@ pub use finish::{Farewell, FinishError};
 pub use loss::describe_fault;
 pub use name::{NAME_BYTES, Name, NotAName};
 pub use open::{Opening, Options};
+pub use queues::{QueueError, QueueId, WaitForError};
 pub use shortage::Shortage;
 pub use wait::Woken;
 
 use engine::PeerSet;
 use pace::Pace;
+use queues::Queues;
 use wait::Waiter;
 
 /// A message transport over all rails between this process and its peers.
@@ -103,12 +109,40 @@ use wait::Waiter;
 /// caller's. What a request names is checked when it is submitted. Until the request is over, its memory
 /// belongs to it: reading a receive's buffer early shows some of the bytes, writing to a send's buffer sends
 /// some of the new ones; neither harms anything else.
+///
+/// A host that thinks in pointers makes its whole address space one region, once
+/// ([`adopt_address_space`](Self::adopt_address_space)), and names memory by [`Seg::at_address`]:
+///
+/// ```
+/// # use rerail_linux::{Options, Settings, Transport, bootstrap::single::Single};
+/// use rerail_linux::{PeerId, RecvRequest, Seg, Selector, SendRequest};
+///
+/// # let mut settings = Settings::default();
+/// # settings.rails = vec![];
+/// # let mut transport = Transport::start(Options { settings }, Box::new(Single::new()))?;
+/// let (from, mut to) = (*b"hello", [0u8; 5]);
+/// // SAFETY: both arrays are left alone until the requests on them are over.
+/// let memory = unsafe { transport.adopt_address_space()? };
+/// let into = [Seg::at_address(memory, to.as_mut_ptr(), to.len())];
+/// let receive = transport.recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &into))?;
+/// let source = [Seg::at_address(memory, from.as_ptr().cast_mut(), from.len())];
+/// transport.send(&SendRequest::new(PeerId(0), &source))?;
+/// transport.wait_for(receive, None)?.result.map_err(|error| format!("{error:?}"))?;
+/// assert_eq!(to, from);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # One request
+/// [`wait_for`](Self::wait_for) sleeps until a request is over, [`test`](Self::test) asks. Libraries that
+/// share a transport open a [completion queue](Self::open_queue) each.
 pub struct Transport {
     engine: Engine,
     waiter: Waiter,
     spin: Spin,
     pace: Pace,
     boot: Option<Box<dyn Bootstrap>>,
+    /// `None` as long as nobody has opened one or waited for a request.
+    queues: Option<Box<Queues>>,
     /// How long a step of it may take; `None`: as long as it takes.
     boot_limit: Option<Duration>,
 }
@@ -135,6 +169,24 @@ impl Transport {
     /// The core's sizes and knobs, as this transport runs with them.
     pub fn config(&self) -> &Config {
         self.engine.config()
+    }
+
+    /// The board of the job that this transport was started with: a host publishes what it likes, fences, and
+    /// reads what others have published. A fence does not drive the transport, so agree with all ranks when one
+    /// is due. `None`: there is no launcher (steps of [`Opening`], names).
+    pub fn bootstrap(&mut self) -> Option<&mut dyn Bootstrap> {
+        match &mut self.boot {
+            Some(boot) => Some(&mut **boot),
+            None => None,
+        }
+    }
+
+    /// A random number for [`Window::key`](rerail_core::endpoint::Window::key) that nobody guesses.
+    ///
+    /// # Errors
+    /// Where the kernel gives no random bytes.
+    pub fn random_key(&self) -> std::io::Result<u64> {
+        Ok(u64::from_le_bytes(crate::random::random()?))
     }
 
     /// The rails, in the order of their numbers.
@@ -192,9 +244,10 @@ impl Transport {
     }
 
     /// The next completion of the short way: see [`Engine::poll_short`].
+    /// `None` as soon as there are [completion queues](Self::open_queue): it might be another queue's.
     #[inline]
     pub fn poll_short(&mut self) -> Option<&ShortCompletion> {
-        self.engine.poll_short()
+        if self.queues.is_some() { None } else { self.engine.poll_short() }
     }
 
     /// Sends what was submitted without looking at the rails; [`progress`](Self::progress) does it too. For
@@ -205,8 +258,9 @@ impl Transport {
 
     /// The next thing that the caller wants to know. Take events after each round: requests that are over
     /// keep their place in the core's tables until their event is taken.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.engine.poll_event()
+        if self.queues.is_some() { self.take_of(0) } else { self.engine.poll_event() }
     }
 }
 

@@ -3,18 +3,24 @@
 //! [`Transport::start`] does it all through a [`Bootstrap`]. [`Opening`] is the same in steps, for hosts with
 //! a launcher protocol of their own and for several transports in one thread: open, publish the card, learn
 //! every peer's card, join.
+#![allow(unsafe_code)]
 
 use core::fmt;
 
 use rerail_core::config::Config;
 use rerail_core::ids::PeerId;
 
+use super::drive::Scratch;
+use super::engine::PeerSet;
 use super::pace::Pace;
+use super::queues::Queues;
+use super::slots::Slot;
 use super::wait::Waiter;
-use super::{EngineOpening, Spin, StartError, Transport, now, rails};
+use super::{EngineOpening, Event, Spin, StartError, Transport, now, rails};
 use crate::bootstrap::{BootError, Bootstrap, JobKey, job_key};
+use crate::memory::{Core, Memory};
 use crate::rail::Rail;
-use crate::rail::shm::host_id;
+use crate::rail::shm::{ShmRail, host_id};
 use crate::settings::Settings;
 
 /// The key under which each rank publishes its card.
@@ -85,7 +91,7 @@ impl Opening {
         settings: &Settings,
         rank: PeerId,
         size: u32,
-        rails: Vec<Box<dyn Rail>>,
+        rails: Vec<Box<dyn Rail + Send>>,
     ) -> Result<Self, StartError> {
         let mut config = settings.to_core_config(rank, size);
         config.rails_max = u8::try_from(rails.len()).unwrap_or(u8::MAX);
@@ -109,9 +115,10 @@ impl Opening {
     pub fn with_rails(
         config: Config,
         host: String,
-        rails: Vec<Box<dyn Rail>>,
+        rails: Vec<Box<dyn Rail + Send>>,
         idle_rounds_max: u32,
     ) -> Result<Self, StartError> {
+        let rails = rails.into_iter().map(|rail| rail as Box<dyn Rail>).collect();
         let engine = EngineOpening::with_rails(config, host, rails, now())?;
         let waiter = Waiter::new(engine.rails()).map_err(StartError::Wait)?;
         Ok(Opening { engine, waiter, spin: Spin { idle_rounds: 0, idle_rounds_max } })
@@ -136,9 +143,33 @@ impl Opening {
     /// [`StartError::MissingCard`] where one has not.
     pub fn join(self) -> Result<Transport, StartError> {
         let Opening { engine, waiter, spin } = self;
-        Ok(Transport { engine: engine.join()?, waiter, spin, pace: Pace::default(), boot: None, boot_limit: None })
+        Ok(Transport {
+            engine: engine.join()?,
+            waiter,
+            spin,
+            pace: Pace::default(),
+            boot: None,
+            queues: None,
+            boot_limit: None,
+        })
     }
 }
+
+// SAFETY: the only parts that are not `Send` by themselves are boxed rails, and `Opening::with_rails`, which is
+// the only place where either gets them, takes none but those that are.
+unsafe impl Send for Opening {}
+// SAFETY: as above; an opening becomes a transport.
+unsafe impl Send for Transport {}
+
+/// A transport may be made on one thread and driven on another (it is not `Sync`: one at a time).
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Opening>();
+    is_send::<Transport>();
+    // Their parts without the boxed rails.
+    is_send::<(Core, Memory, Scratch, ShmRail, Slot, Option<Event>, PeerSet)>();
+    is_send::<(Waiter, Pace, Spin, Queues, Box<dyn Bootstrap>)>();
+};
 
 impl fmt::Debug for Opening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -77,19 +77,19 @@ pub(super) fn open(
     rank: PeerId,
     size: u32,
     key: &JobKey,
-) -> Result<Vec<Box<dyn Rail>>, StartError> {
-    let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(rank))];
+) -> Result<Vec<Box<dyn Rail + Send>>, StartError> {
+    let mut rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(rank))];
     let mut numbers = Numbers::default();
     for kind in settings.rails.iter().filter(|_| size > 1) {
         match kind.as_str() {
             "shm" => rails.push(Box::new(open_shm(settings, rank, size, key)?)),
             "verbs" => {
                 let opened = verbs::open(settings, rank, size, key, &mut numbers)?;
-                rails.extend(opened.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail>));
+                rails.extend(opened.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail + Send>));
             }
             "tcp" => {
                 let opened = open_all_tcp(settings, rank, key, &mut numbers)?;
-                rails.extend(opened.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail>));
+                rails.extend(opened.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail + Send>));
             }
             _ => return Err(failed(kind, RailError::Kind)),
         }

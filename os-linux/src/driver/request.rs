@@ -249,7 +249,7 @@ impl Engine {
     /// # Errors
     /// [`CancelError::TooLate`] where it will complete by itself, [`CancelError::Unknown`] where it is over.
     pub fn cancel(&mut self, now: Time, operation: OpId) -> Result<(), CancelError> {
-        self.core.cancel(now, operation)?;
+        self.core.cancel(operation)?;
         if self.registrations() > 0 {
             // The request may have been registered before its turn came. Once its completion is told its
             // memory is the caller's, to unmap for example, and no rail may hold it then.
@@ -338,8 +338,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`PeerError::Unknown`], [`PeerError::OutOfRange`].
-    pub fn close_peer(&mut self, now: Time, peer: PeerId) -> Result<(), PeerError> {
-        self.core.close_peer(now, peer)
+    pub fn close_peer(&mut self, peer: PeerId) -> Result<(), PeerError> {
+        self.core.close_peer(peer)
     }
 
     fn check(&self, segments: &[Seg]) -> Result<(), MemoryError> {

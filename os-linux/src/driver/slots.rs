@@ -1,7 +1,7 @@
 //! The rails of an engine by number, and what the driver keeps beside each.
 
 use std::any::Any;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rerail_core::ids::RailId;
 use rerail_core::rail::RailKind;
@@ -15,7 +15,7 @@ pub(super) struct Slot {
     pub(super) kind: RailKind,
     /// How many rails of its kind come before it: it meets the peers' rails of this number.
     pub(super) nth: usize,
-    pub(super) address: Rc<str>,
+    pub(super) address: Arc<str>,
     /// Registrations for requests.
     pub(super) registrations: usize,
 }

@@ -50,6 +50,19 @@ impl Transport {
         unsafe { self.engine.adopt(start, len) }
     }
 
+    /// Takes all of this process's memory as one region: offsets in it are addresses, as
+    /// [`Seg::at_address`] makes them.
+    ///
+    /// # Errors
+    /// [`MemoryError::TooManyRegions`].
+    ///
+    /// # Safety
+    /// The promise of [`Engine::adopt`](super::Engine::adopt), for whatever a request or window names of it.
+    pub unsafe fn adopt_address_space(&mut self) -> Result<RegionId, MemoryError> {
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.engine.adopt(std::ptr::null_mut(), usize::MAX) }
+    }
+
     /// Ends what rails keep registered of memory that goes:
     /// [`Engine::invalidate`](super::Engine::invalidate).
     ///
@@ -203,6 +216,6 @@ impl Transport {
     /// As there.
     pub fn close_peer(&mut self, peer: PeerId) -> Result<(), PeerError> {
         self.pace.force();
-        self.engine.close_peer(now(), peer)
+        self.engine.close_peer(peer)
     }
 }

@@ -9,6 +9,7 @@ mod loss;
 mod messages;
 mod onesided;
 mod process;
+mod queues;
 mod registration;
 mod reopened;
 mod sleep;

@@ -307,11 +307,11 @@ fn open_one(
     let rail = VerbsRail::open(device, choice.port.number, options, identity);
     let rail = rail.map_err(|why| (name, RailError::Rail(why)))?;
     let device = want.device.clone();
-    Ok(rail.reopen_with(move || {
+    Ok(rail.reopen_with(Box::new(move || {
         // The domain is found by it again: it stays open as long as the rail is there.
         let _open = &file;
         again(&device, relaxed)
-    }))
+    })))
 }
 
 /// The file by which a rail finds its XRC domain, one for all rails, opened for the first that can use it;

@@ -113,7 +113,7 @@ impl Transport {
             return Ok(false);
         }
         let due = self.engine.next_timeout();
-        if self.engine.has_event() || due.is_some_and(|due| due <= now) {
+        if self.has_event() || due.is_some_and(|due| due <= now) {
             return Ok(false);
         }
         if due != self.waiter.timer_due {
@@ -153,9 +153,11 @@ impl Transport {
     /// # Errors
     /// Where the system refuses to set the timer or to wait.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Woken, WaitError> {
-        if !self.arm()? {
-            return Ok(Woken::Work);
-        }
+        if self.arm()? { self.doze(timeout) } else { Ok(Woken::Work) }
+    }
+
+    /// Sleeps, when [`arm`](Self::arm) has said that one may.
+    pub(super) fn doze(&mut self, timeout: Option<Duration>) -> Result<Woken, WaitError> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),

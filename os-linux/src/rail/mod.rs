@@ -119,6 +119,9 @@ pub struct Piece {
     pub len: usize,
 }
 
+// SAFETY: an address and a length; whoever uses them promises that the memory is valid where it is used.
+unsafe impl Send for Piece {}
+
 /// Something to hand to a rail: the core's `Post` with its memory resolved.
 #[derive(Debug)]
 pub struct Outgoing<'a> {

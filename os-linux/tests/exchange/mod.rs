@@ -41,7 +41,7 @@ const HANG: Duration = Duration::from_secs(300);
 fn opening(rank: u32, fabric: &str) -> Opening {
     let me = PeerId(rank);
     let key = || JobKey::new([5; 32]);
-    let tcp = |index: u8| -> Box<dyn Rail> {
+    let tcp = |index: u8| -> Box<dyn Rail + Send> {
         // Small buffers are soon full, and their connection is soon given up by the system.
         let buffer = Some(64 * 1024);
         let options = TcpOptions {
@@ -52,7 +52,7 @@ fn opening(rank: u32, fabric: &str) -> Opening {
         };
         Box::new(TcpRail::open(options, key(), 11, me).unwrap())
     };
-    let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(me))];
+    let mut rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(me))];
     match fabric {
         "shm" => rails.push(Box::new(ShmRail::open(ShmOptions::new(RANKS), key(), 11, me).unwrap())),
         _ => rails.extend([tcp(0), tcp(1)]),

@@ -13,6 +13,11 @@ use crate::{Gid, GidEntry, Moderation, Offers, Port};
 /// An open device: its verbs (InfiniBand specification, chapter 11). Dropping it destroys all that was made
 /// with it.
 pub trait Device {
+    /// What opens the device again after it has broken: a boxed function, which can be sent to another thread
+    /// where the device can.
+    type Opener: FnMut() -> Result<Self, CreateError>
+    where
+        Self: Sized;
     /// Its name, for people.
     fn name(&self) -> &str;
     /// What it can do.

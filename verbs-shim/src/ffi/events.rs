@@ -15,6 +15,9 @@ use super::{Handle, check};
 /// A completion event channel.
 pub(crate) struct Channel(pub(super) NonNull<ibv_comp_channel>);
 
+// SAFETY: a channel belongs to no thread, and libibverbs may be called from any.
+unsafe impl Send for Channel {}
+
 /// An asynchronous event, acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawEvent {

@@ -21,6 +21,9 @@ macro_rules! object {
     ($(#[$doc:meta])* $name:ident: $raw:ident) => {
         $(#[$doc])*
         pub(crate) struct $name(pub(super) NonNull<$raw>);
+
+        // SAFETY: it belongs to no thread, and libibverbs may be called from any.
+        unsafe impl Send for $name {}
     };
 }
 

@@ -37,6 +37,10 @@ pub(crate) struct Scratch {
     pieces: Box<[ibv_sge; PIECES]>,
 }
 
+// SAFETY: its pointers lead into it or to objects of the device that holds it, which belong to no thread, and
+// nobody follows them between calls.
+unsafe impl Send for Scratch {}
+
 /// Posting stopped: how many requests were taken, and the error number.
 pub(crate) type Stopped = (usize, c_int);
 

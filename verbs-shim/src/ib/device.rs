@@ -11,6 +11,8 @@ use crate::contract::*;
 use crate::{Gid, GidEntry, Moderation, Offers, Port};
 
 impl Device for IbDevice {
+    type Opener = Box<dyn FnMut() -> Result<Self, CreateError> + Send>;
+
     fn name(&self) -> &str {
         &self.name
     }

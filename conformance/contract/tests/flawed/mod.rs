@@ -158,6 +158,8 @@ impl<D: Device> Flawed<D> {
 }
 
 impl<D: Device> Device for Flawed<D> {
+    type Opener = Box<dyn FnMut() -> Result<Self, CreateError>>;
+
     fn name(&self) -> &str {
         self.inner.name()
     }

@@ -199,6 +199,8 @@ impl Ideal {
 }
 
 impl Device for Ideal {
+    type Opener = Box<dyn FnMut() -> Result<Self, CreateError>>;
+
     fn name(&self) -> &str {
         "ideal"
     }

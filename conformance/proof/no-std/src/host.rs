@@ -229,7 +229,7 @@ pub fn drive(hosts: &mut [Host<'_>; 2], at: usize, links: &mut [Link; RAILS], no
             }
         }
         for (atomic, old) in &atomics {
-            hosts[at].endpoint.handle_atomic(now, atomic.operation, *old);
+            hosts[at].endpoint.handle_atomic(atomic.operation, *old);
         }
         for rail in came_up {
             let link = &mut links[usize::from(rail.0)];

@@ -128,6 +128,8 @@ fn entry<T: Copy>(table: &[T], index: u16, what: Kind) -> Result<T, CreateError>
 }
 
 impl Device for SimDevice {
+    type Opener = Box<dyn FnMut() -> Result<Self, CreateError>>;
+
     fn name(&self) -> &str {
         &self.name
     }

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use rerail_core::config::Config;
 use rerail_core::endpoint::{
     Action, Arrival, Endpoint, Event, Explanation, MessageClass, Post, PostKind, PostStatus, RailEvent, RailStats,
-    RecvRequest, SendRequest,
+    RecvRequest, Selector, SendRequest,
 };
 use rerail_core::ids::{Cookie, PeerId, PostId, RailId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
@@ -384,7 +384,7 @@ impl<'m> Pair<'m> {
                     Action::Post(post) => self.post(rank, post),
                     Action::Register { operation, rail, .. } => {
                         let key = Ok(RemoteKey { rail: 0, connection: 0, key: 1, address: 0 });
-                        self.endpoints[rank].handle_registered(Time(self.now), operation, rail, key);
+                        self.endpoints[rank].handle_registered(operation, rail, key);
                     }
                     Action::Pack { head, to, .. } => {
                         let mut at = 0;

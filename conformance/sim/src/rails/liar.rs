@@ -6,10 +6,10 @@
 //! than the endpoint is told of: these are for the forged packets, whose completions the endpoint never sees.
 //!
 //! All packets parse, with numbers near true ones: ids of operations seen, next to these, or of others; PSNs,
-//! connection numbers, epochs, nonces, keys and windows now or formerly in use. Two things that a peer may do
-//! are kept out of the checks: writes to a window that the liar may write (it puts only into its own slots,
-//! and forged puts and atomics miss every window), and its messages to receives from any source (receives
-//! name theirs; `keepalive` is set).
+//! connection numbers, retry epochs, nonces, keys and windows now or formerly in use. Two things that a peer
+//! may do are kept out of the checks: writes to a window that the liar may write (it puts only into its own
+//! slots, and forged puts and atomics miss every window), and its messages to receives from any source
+//! (receives name theirs; `keepalive` is set).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

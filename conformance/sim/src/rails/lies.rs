@@ -27,7 +27,7 @@ pub enum Lie {
     Credits,
     /// Altered packets: the PSN.
     Psn,
-    /// Altered packets: source or epoch.
+    /// Altered packets: the source.
     Source,
     /// Altered packets: any field of the body.
     Body,
@@ -145,7 +145,7 @@ pub struct Knowledge {
     links: Vec<Link>,
     nonces: Seen<u64>,
     round: u16,
-    /// The last header that went to the peer: credits, acknowledgments, epoch.
+    /// The last header that went to the peer: credits, acknowledgments.
     last: Option<Common>,
     /// Ids of operations that the peer has with others.
     pub strangers: Vec<u64>,
@@ -340,8 +340,7 @@ impl Knowledge {
                 *limit = ugly16(rng, *limit);
             }
             Lie::Psn if body.lane().is_some() => common.psn = ugly32(rng, common.psn),
-            Lie::Source if rng.one_in(2) => common.source = ugly32(rng, common.source),
-            Lie::Source => common.epoch = ugly16(rng, common.epoch),
+            Lie::Source => common.source = ugly32(rng, common.source),
             Lie::Body => {
                 if rng.one_in(4) {
                     common.ack_now = !common.ack_now;
@@ -540,8 +539,8 @@ impl Knowledge {
 }
 
 fn refusal(rng: &mut Rng) -> Option<Refusal> {
-    let all = [Refusal::NoWindow, Refusal::OutOfRange, Refusal::NoAccess, Refusal::BadAtomic, Refusal::Cancelled];
-    rng.one_in(3).then(|| *rng.pick(&all).unwrap_or(&Refusal::Cancelled))
+    let all = [Refusal::NoWindow, Refusal::OutOfRange, Refusal::NoAccess, Refusal::BadAtomic];
+    rng.one_in(3).then(|| *rng.pick(&all).unwrap_or(&Refusal::NoWindow))
 }
 
 fn alter_connect(connect: &mut Connect, rng: &mut Rng) {

@@ -62,6 +62,11 @@ pub(super) struct Message {
 }
 
 impl Message {
+    /// A request that says to whom it goes; [`send`](Plain::send) says the rest.
+    pub(super) fn request(&self) -> SendRequest<'static> {
+        SendRequest::new(PeerId(self.name.destination()), &[])
+    }
+
     fn segment(&self) -> Seg {
         Seg::new(self.region, self.offset, self.bytes)
     }
@@ -159,7 +164,6 @@ impl Common {
         let segments = [message.segment()];
         let peer = message.name.destination();
         let send = SendRequest {
-            peer: PeerId(peer),
             tag: Some(message.name.serial().into()),
             immediate: Some(message.name.to_bits()),
             segments: &segments,

@@ -284,7 +284,7 @@ impl Player {
             return;
         }
         for peer in slot.step.to.into_iter().chain(slot.step.from.filter(|from| slot.step.to != Some(*from))) {
-            if let Err(error) = cx.engine.close_peer(cx.now, PeerId(peer)) {
+            if let Err(error) = cx.engine.close_peer(PeerId(peer)) {
                 self.common.crash(cx, format!("closing rank {peer}: {error:?}"));
             }
         }

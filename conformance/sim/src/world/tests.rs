@@ -182,7 +182,7 @@ struct Idle {
 impl App for Idle {
     fn start(&mut self, cx: &mut Cx<'_>) {
         if let Some(peer) = self.send_to {
-            let send = rerail_core::endpoint::Send { peer: View::peer(peer), ..Default::default() };
+            let send = rerail_core::endpoint::SendRequest::new(View::peer(peer), &[]);
             cx.engine.inject(cx.now, &send, b"hello").unwrap();
         }
     }

@@ -139,7 +139,7 @@ impl Wires {
         let identity =
             Identity { key: JobKey::new([7; 32]), job: self.seed, me: PeerId(rank), secret: JobKey::new(secret) };
         let rail = VerbsRail::open(device, port as u8 + 1, options, identity).map_err(|error| error.to_string())?;
-        Ok(Box::new(rail.reopen_with(self.devices.opener(rank, hca))))
+        Ok(Box::new(rail.reopen_with(Box::new(self.devices.opener(rank, hca)))))
     }
 
     /// When something happens next.

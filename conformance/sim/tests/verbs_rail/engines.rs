@@ -2,7 +2,9 @@
 //! goodbye.
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Access, Event, Get, Put, Recv, Remote, Send, Window};
+use rerail_core::endpoint::{
+    Access, Event, GetRequest, PutRequest, RecvRequest, Remote, Selector, SendRequest, Window,
+};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::time::Time;
@@ -112,8 +114,10 @@ fn exchange(write: bool, read: bool) {
         let data = payload(number, bytes);
         let (source, target) = (job.region(0, &data), job.region(1, &vec![0; bytes]));
         let now = job.now;
-        job.engines[1].recv(now, &Recv { segments: &[Seg::new(target, 0, bytes as u64)], ..Recv::default() }).unwrap();
-        let send = Send { peer: PeerId(1), segments: &[Seg::new(source, 0, bytes as u64)], ..Send::default() };
+        job.engines[1]
+            .recv(now, &RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(target, 0, bytes as u64)]))
+            .unwrap();
+        let send = SendRequest { segments: &[Seg::new(source, 0, bytes as u64)], ..SendRequest::new(PeerId(1), &[]) };
         job.engines[0].send(now, &send).unwrap();
         // One completion per message, on either side.
         let count = number as usize;
@@ -151,10 +155,10 @@ fn puts_and_gets() {
     job.engines[1].expose(&Window { at, len: 50_000, access, key: 0x5eed }).unwrap();
     let there = Remote { peer: PeerId(1), window: 0x5eed, offset: 0 };
     let now = job.now;
-    let put = Put { to: there, segments: &[Seg::new(source, 0, 50_000)], ..Put::default() };
+    let put = PutRequest { segments: &[Seg::new(source, 0, 50_000)], ..PutRequest::new(there, &[]) };
     job.engines[0].put(now, &put).unwrap();
     job.run(|job| job.completions(0) == 1);
-    let get = Get { from: there, segments: &[Seg::new(target, 0, 50_000)], ..Get::default() };
+    let get = GetRequest { segments: &[Seg::new(target, 0, 50_000)], ..GetRequest::new(there, &[]) };
     let now = job.now;
     job.engines[0].get(now, &get).unwrap();
     job.run(|job| job.completions(0) == 2);
@@ -169,8 +173,10 @@ fn repeated(messages: usize, options: &VerbsOptions) -> [(u64, u64); 2] {
     let (source, target) = (job.region(0, &payload(1, bytes)), job.region(1, &vec![0; bytes]));
     for count in 1..=messages {
         let now = job.now;
-        job.engines[1].recv(now, &Recv { segments: &[Seg::new(target, 0, bytes as u64)], ..Recv::default() }).unwrap();
-        let send = Send { peer: PeerId(1), segments: &[Seg::new(source, 0, bytes as u64)], ..Send::default() };
+        job.engines[1]
+            .recv(now, &RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(target, 0, bytes as u64)]))
+            .unwrap();
+        let send = SendRequest { segments: &[Seg::new(source, 0, bytes as u64)], ..SendRequest::new(PeerId(1), &[]) };
         job.engines[0].send(now, &send).unwrap();
         job.run(|job| job.completions(0) == count && job.completions(1) == count);
     }
@@ -210,9 +216,13 @@ fn equal_runs_are_equal() {
                 let (source, target) =
                     (job.region(from as usize, &payload(1, bytes)), job.region(to as usize, &vec![0; bytes]));
                 let now = job.now;
-                let recv = Recv { segments: &[Seg::new(target, 0, bytes as u64)], ..Recv::default() };
+                let recv = RecvRequest {
+                    segments: &[Seg::new(target, 0, bytes as u64)],
+                    ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
+                };
                 job.engines[to as usize].recv(now, &recv).unwrap();
-                let send = Send { peer: PeerId(to), segments: &[Seg::new(source, 0, bytes as u64)], ..Send::default() };
+                let send =
+                    SendRequest { segments: &[Seg::new(source, 0, bytes as u64)], ..SendRequest::new(PeerId(to), &[]) };
                 job.engines[from as usize].send(now, &send).unwrap();
             }
         }

@@ -283,7 +283,7 @@ impl World {
         let fabric = &self.fabric;
         let revived = self.hosts.into_iter().map(|host| {
             let (fabric, hca, rank) = (fabric.clone(), host.hca, host.me.0);
-            Host { rail: host.rail.reopen_with(move || SimDevice::open(&fabric, hca, rank)), ..host }
+            Host { rail: host.rail.reopen_with(Box::new(move || SimDevice::open(&fabric, hca, rank))), ..host }
         });
         self.hosts = revived.collect();
         self

@@ -186,7 +186,7 @@ fn who_moves_before_its_goodbye_is_heard_calls_to_say_it() {
         let mut lone = Lone::connected(&mut region, &config, &[TCP]);
         let moves = |lone: &mut Lone<'_>| lone.endpoint.set_address(RailId(0), b"there:1").unwrap();
         lone.busy = !heard;
-        lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        lone.endpoint.close_peer(PeerId(1)).unwrap();
         assert_eq!(lone.sent_one().body, Body::Bye);
         if moves_first {
             moves(&mut lone);
@@ -227,7 +227,7 @@ fn a_peer_that_cannot_be_told_is_not_called_for_ever() {
     let (mut region, config) = (region(), config());
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     lone.busy = true;
-    lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
     lone.sent();
     down(&mut lone, 0);
     lone.endpoint.set_address(RailId(0), b"there:1").unwrap();

@@ -544,7 +544,7 @@ fn a_goodbye_that_never_ends_is_given_up() {
         let mut region = Region::of(&config);
         let mut lone = Lone::connected(&mut region, &config, rails);
         lone.stuck = 1;
-        lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        lone.endpoint.close_peer(PeerId(1)).unwrap();
         let mut closed = false;
         while lone.now < 1_000_000_000 && !closed {
             lone.sent();
@@ -572,7 +572,7 @@ fn a_goodbye_waits_for_a_lossless_rail_to_be_set_up_but_not_for_ever() {
         let mut region = Region::of(&config);
         let mut lone = Lone::up(&mut region, &config, &[SHM, TCP]);
         lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, ..TERMS }), 0, |_| {});
-        lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        lone.endpoint.close_peer(PeerId(1)).unwrap();
         let mut goodbyes = Vec::new();
         while lone.now < 300_000_000 {
             let said = lone.sent().into_iter().filter(|packet| packet.body == Body::Bye).count();

@@ -22,7 +22,7 @@ fn more_goodbyes_than_a_batch_holds_all_go_out() {
     let mut lone = Lone::connected(&mut region, &config, &[TCP; RAILS as usize]);
     lone.busy = true;
     lone.rails.clear();
-    lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
     let sent = lone.sent();
     assert!(sent.iter().all(|packet| packet.body == Body::Bye), "{sent:?}");
     let rails: Vec<u8> = lone.rails.iter().map(|rail| rail.0).collect();
@@ -46,7 +46,7 @@ fn a_closed_multi_receive_takes_nothing_and_can_not_be_cancelled() {
         ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
     };
     let id = lone.endpoint.recv(Time(0), &recv).unwrap();
-    assert_eq!(lone.endpoint.cancel(Time(0), id), Err(CancelError::TooLate));
+    assert_eq!(lone.endpoint.cancel(id), Err(CancelError::TooLate));
     lone.sent();
     let done = lone.completed()[&1].unwrap();
     assert_eq!((done.bytes, done.released), (60, true));
@@ -107,7 +107,7 @@ fn a_message_that_is_half_registered_waits() {
         let asked = core::mem::take(&mut lone.asked);
         let key = RemoteKey { rail: 0, connection: 0, key: 1, address: 2 };
         for &(operation, rail) in &asked {
-            lone.endpoint.handle_registered(Time(0), operation, rail, Ok(key));
+            lone.endpoint.handle_registered(operation, rail, Ok(key));
         }
         let late = lone.sent().iter().filter(|packet| is_ours(packet)).count();
         let waits = usize::from(!asked.is_empty());
@@ -166,7 +166,7 @@ fn memory_of_a_direct_receive_is_in_use() {
     assert!(!lone.endpoint.uses_region(HEAP));
     let id = lone.endpoint.recv_short(&recv).expect("nothing is special about it");
     assert!(lone.endpoint.uses_region(HEAP) && !lone.endpoint.uses_region(RegionId(1)));
-    lone.endpoint.cancel(Time(0), id).unwrap();
+    lone.endpoint.cancel(id).unwrap();
     assert!(!lone.endpoint.uses_region(HEAP));
 }
 
@@ -175,7 +175,7 @@ fn memory_of_a_direct_receive_is_in_use() {
 fn one_rail_without_a_listener_leaves_the_others_their_turn() {
     let config = small();
     let mut own = Region::of(&config);
-    let mut endpoint = Endpoint::new(config, &[TCP, TCP], own.for_test(&config), Time(0)).unwrap();
+    let mut endpoint = Endpoint::new(config, &[TCP, TCP], own.take(&config), Time(0)).unwrap();
     endpoint.add_peer(PeerId(1), 3).unwrap();
     endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
     let dialled = |endpoint: &mut Endpoint<'_>, now| {
@@ -212,10 +212,10 @@ fn registrations_of_rails_that_do_not_exist_are_dropped() {
     let (operation, rail) = lone.asked[0];
     for rail in [1, 63, 64, u8::MAX] {
         let before = lone.endpoint.stats().stale_dropped;
-        lone.endpoint.handle_registered(Time(0), operation, RailId(rail), Err(RailFault::TimedOut));
+        lone.endpoint.handle_registered(operation, RailId(rail), Err(RailFault::TimedOut));
         assert_eq!(lone.endpoint.stats().stale_dropped, before + 1, "{rail}");
     }
-    lone.endpoint.handle_registered(Time(0), operation, rail, Err(RailFault::TimedOut));
+    lone.endpoint.handle_registered(operation, rail, Err(RailFault::TimedOut));
     assert!(matches!(lone.sent_one().body, Body::Cts(_)));
 }
 

@@ -179,7 +179,7 @@ fn who_was_away_tries_again() {
     let is_lost = |endpoint: &mut Endpoint<'_>| matches!(endpoint.poll_event(), Some(Event::PeerLost { .. }));
     for (late, is_put_off) in [(1_000_000_000, false), (1_000_000_001, true), (3_600_000_000_000, true)] {
         let mut region = Region::of(&times);
-        let mut endpoint = Endpoint::new(times, &[TCP], region.for_test(&times), Time(0)).unwrap();
+        let mut endpoint = Endpoint::new(times, &[TCP], region.take(&times), Time(0)).unwrap();
         endpoint.add_peer(PeerId(1), 1).unwrap();
         endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
         let now = 5_000_000_000 + late;
@@ -225,7 +225,7 @@ fn who_is_waited_for_is_called_at_last() {
     let keepalive = Nanos(1_000_000);
     let config = Config { keepalive, ..small() };
     let mut region = Region::of(&config);
-    let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
+    let mut endpoint = Endpoint::new(config, &[TCP], region.take(&config), Time(0)).unwrap();
     for peer in 1..3 {
         endpoint.add_peer(PeerId(peer), 1).unwrap();
     }
@@ -261,13 +261,13 @@ fn who_is_waited_for_is_called_at_last() {
         }
     };
     let mut region = Region::of(&config);
-    let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
+    let mut endpoint = Endpoint::new(config, &[TCP], region.take(&config), Time(0)).unwrap();
     waits_for(&mut endpoint, 1..4);
     assert_eq!(dialled(&mut endpoint, keepalive.0), [to(1), to(2), to(3)]);
     // Where not, no more than half of the channels are taken; the others are called later.
     let config = Config { channels_max: 4, peers_max: 6, ..config };
     let mut region = Region::of(&config);
-    let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
+    let mut endpoint = Endpoint::new(config, &[TCP], region.take(&config), Time(0)).unwrap();
     waits_for(&mut endpoint, 1..5);
     assert_eq!(dialled(&mut endpoint, keepalive.0), [to(1), to(2)]);
     assert_eq!(dialled(&mut endpoint, 2 * keepalive.0), []);

@@ -43,7 +43,7 @@ fn dialled(lone: &mut Lone<'_>) -> Vec<(u32, u8)> {
 fn unheard<'m>(region: &'m mut Region, rails: u8) -> Lone<'m> {
     let mut lone = Lone::connected(region, &config(), &[TCP; 20][..usize::from(rails)]);
     lone.busy = true;
-    lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
     lone.sent();
     lone.busy = false;
     (0..rails).for_each(|rail| down(&mut lone, rail));
@@ -94,7 +94,7 @@ fn a_rail_that_moves_calls_and_no_other() {
     lone.feed(connect(0), 0);
     lone.sent();
     lone.busy = true;
-    lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
     lone.sent();
     down(&mut lone, 0);
     while lone.endpoint.poll_event().is_some() {}
@@ -287,7 +287,7 @@ fn addresses_are_told_of_every_rail_over_every_rail() {
     let mut own = Region::of(&config());
     let mut lone = Lone::connected(&mut own, &config(), &[TCP; 3]);
     lone.busy = true;
-    lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
     assert_eq!(lone.sent().len(), 3);
     moves(&mut lone, 1, "b:1");
     let first = lone.held[0];
@@ -312,7 +312,7 @@ fn goodbyes_that_are_stuck_are_given_up_on_every_rail() {
         lone.endpoint.handle_timeout(Time(begun));
         lone.sent();
         lone.stuck = u64::MAX;
-        lone.endpoint.close_peer(Time(begun), PeerId(1)).unwrap();
+        lone.endpoint.close_peer(PeerId(1)).unwrap();
         let mut closed = None;
         while lone.now < begun + 1_000_000_000 && closed.is_none() {
             lone.sent();

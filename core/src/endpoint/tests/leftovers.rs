@@ -125,7 +125,7 @@ fn a_device_that_was_reset_gets_no_registration_back() {
         assert!(lone.completed()[&1].is_err(), "its peer is lost");
         for &(operation, rail) in &asked {
             let key = RemoteKey { rail: 0, connection: 0, key: 50 + u64::from(rail.0), address: 2 };
-            lone.endpoint.handle_registered(Time(0), operation, rail, Ok(key));
+            lone.endpoint.handle_registered(operation, rail, Ok(key));
         }
         of.iter().for_each(|&rail| reset(&mut lone, rail));
         lone.sent();
@@ -175,7 +175,7 @@ fn a_round_may_overtake_the_keys_of_the_one_before() {
     let register = |lone: &mut Lone<'_>| {
         for (operation, rail) in std::mem::take(&mut lone.asked) {
             let key = RemoteKey { rail: 0, connection: 0, key: 5, address: 2 };
-            lone.endpoint.handle_registered(Time(0), operation, rail, Ok(key));
+            lone.endpoint.handle_registered(operation, rail, Ok(key));
         }
         answers(&lone.sent())
     };

@@ -1,12 +1,13 @@
 //! Sizes that `ARCHITECTURE.md` states, full tables, bad configurations.
 
 use super::*;
-use crate::config::ConfigError;
-use crate::endpoint::channel::{Channel, Sub, TIMERS};
+use crate::config::{ConfigError, Policy};
+use crate::endpoint::channel::{Channel, Sub};
 use crate::endpoint::cut::StripeSet;
 use crate::endpoint::measure::Part;
 use crate::endpoint::op::{Message, Op, Packet, WindowSlot};
 use crate::endpoint::tables::{KeySet, Peer};
+use crate::endpoint::timer::TIMERS;
 use crate::fast::{Line, ShortCompletion};
 use crate::rail::sched::Stripe;
 use crate::seq::RecvWindow;
@@ -44,8 +45,8 @@ fn memory_is_known_before_start() {
     let config = small();
     let bytes = config.memory_bytes().unwrap();
     let mut region = Region::of(&config);
-    assert!(Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).is_ok());
-    let short = &mut region.for_test(&config)[..bytes - 1];
+    assert!(Endpoint::new(config, &[TCP], region.take(&config), Time(0)).is_ok());
+    let short = &mut region.take(&config)[..bytes - 1];
     let Err(StartError::Region(error)) = Endpoint::new(config, &[TCP], short, Time(0)) else { panic!("started") };
     assert!(matches!(error, crate::store::ArenaError::TooSmall { given, .. } if given == bytes - 1));
     let more = Config { peers_max: config.peers_max + 1000, ..config };
@@ -240,61 +241,13 @@ proptest! {
     }
 }
 
-/// Full is a value, and what is full empties again.
-#[test]
-fn full_tables_refuse_and_recover() {
-    let config = Config { operations_max: 8, retained_max: 2, channels_max: 2, ..small() };
-    let mut regions = regions(&config, 3);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], 1);
-    let send = |peer| SendRequest::new(PeerId(peer), &[]);
-    for _ in 0..2 {
-        world.nodes[0].endpoint.inject(Time(0), &send(1), 10).unwrap();
-    }
-    assert_eq!(world.nodes[0].endpoint.inject(Time(0), &send(1), 10), Err(SubmitError::Full(Full::Retained)));
-    world.nodes[0].endpoint.send(Time(0), &send(2)).unwrap();
-    assert_eq!(world.nodes[0].endpoint.send(Time(0), &send(0)), Err(SubmitError::Full(Full::Channels)));
-    while world.nodes[0].endpoint.send(Time(0), &send(1)).is_ok() {}
-    assert_eq!(world.nodes[0].endpoint.send(Time(0), &send(1)), Err(SubmitError::Full(Full::Operations)));
-    world.settle();
-    world.nodes[0].endpoint.inject(Time(world.now), &send(1), 10).unwrap();
-    let wrong = SendRequest::new(PeerId(77), &[]);
-    assert_eq!(world.nodes[0].endpoint.send(Time(0), &wrong), Err(SubmitError::UnknownPeer(PeerId(77))));
-    let pieces = [Seg::default(); 5];
-    let wrong = SendRequest::new(PeerId(1), &pieces);
-    assert_eq!(world.nodes[0].endpoint.send(Time(0), &wrong), Err(SubmitError::Segments { given: 5, max: 4 }));
-}
-
-/// Counters count instead of events; errors are told all the same.
-#[test]
-fn counters_and_silence() {
-    let config = small();
-    let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[10_000], 1);
-    let recv = |notify, n| RecvRequest { notify, cookie: Cookie(n), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
-    let both = [Notify::Counter(CounterId(1)), Notify::Both(CounterId(1)), Notify::Silent, Notify::Event];
-    for (n, notify) in both.into_iter().enumerate() {
-        world.nodes[1].endpoint.recv(Time(0), &recv(notify, n as u64)).unwrap();
-        let send = SendRequest { notify, segments: &seg(0, 10 * (n as u64 / 3)), ..SendRequest::new(PeerId(1), &[]) };
-        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    }
-    let unknown =
-        RecvRequest { notify: Notify::Counter(CounterId(4)), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
-    assert_eq!(world.nodes[1].endpoint.recv(Time(0), &unknown), Err(SubmitError::UnknownCounter(CounterId(4))));
-    world.settle();
-    assert_eq!(world.nodes[1].endpoint.counter(CounterId(1)), Some(2));
-    assert_eq!(world.nodes[0].endpoint.counter(CounterId(1)), Some(2));
-    let got = completions(&mut world, 1);
-    assert_eq!(got.keys().copied().collect::<Vec<_>>(), [1, 3]);
-    assert!(matches!(got[&3], Err(OpError::Truncated { .. })));
-}
-
 /// Tables show what waits to be given back, and their capacities are what the configuration says.
 #[test]
 fn usage_tells_of_what_is_to_be_given_back() {
     let config = small();
     let mut regions = regions(&config, 1);
     let mut region = regions.pop().unwrap();
-    let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
+    let mut endpoint = Endpoint::new(config, &[TCP], region.take(&config), Time(0)).unwrap();
     let idle = endpoint.usage();
     assert!(idle.tables().iter().all(|(_, table)| table.used == 0 && table.capacity > 0), "{idle:?}");
     assert_eq!((idle.operations.capacity, idle.packets.capacity), (config.operations_max, config.packets_max));
@@ -302,7 +255,7 @@ fn usage_tells_of_what_is_to_be_given_back() {
 
     endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(3), rail: RailId(0) });
     let key = crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 };
-    endpoint.handle_registered(Time(0), OpId(Key { index: 1, generation: 1 }), RailId(0), Ok(key));
+    endpoint.handle_registered(OpId(Key { index: 1, generation: 1 }), RailId(0), Ok(key));
     let busy = endpoint.usage();
     assert_eq!((busy.refused.used, busy.late_registrations.used), (1, 1));
     assert_eq!(busy.leak(), Some(("late_registrations", busy.late_registrations)));

@@ -63,7 +63,7 @@ impl<'m> Lone<'m> {
 
     /// As [`up`](Self::up), but only these of the rails lead to the peer; bit per rail.
     pub(super) fn over(region: &'m mut Region, config: &Config, rails: &[RailFacts], mask: u64) -> Self {
-        let mut endpoint = Endpoint::new(*config, rails, region.for_test(config), Time(0)).unwrap();
+        let mut endpoint = Endpoint::new(*config, rails, region.take(config), Time(0)).unwrap();
         endpoint.add_peer(PeerId(1), mask).unwrap();
         for rail in (0..rails.len() as u8).filter(|rail| mask >> rail & 1 == 1) {
             endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });
@@ -178,10 +178,10 @@ impl<'m> Lone<'m> {
                     Action::Register { operation, rail, .. } if self.slow => self.asked.push((operation, rail)),
                     Action::Register { operation, rail, .. } => {
                         let key = Ok(crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 });
-                        self.endpoint.handle_registered(Time(self.now), operation, rail, key);
+                        self.endpoint.handle_registered(operation, rail, key);
                     }
                     Action::Disconnect { rail, .. } | Action::Sever { rail, .. } => self.closed.push(rail),
-                    Action::Atomic(atomic) => self.endpoint.handle_atomic(Time(self.now), atomic.operation, 0),
+                    Action::Atomic(atomic) => self.endpoint.handle_atomic(atomic.operation, 0),
                     Action::Deregister { rail, key } => self.given_back.push((rail, key.key)),
                     Action::Copy { .. } | Action::Pack { .. } | Action::Connect { .. } => {}
                 }

@@ -270,7 +270,7 @@ fn silence_is_watched_by_either_time() {
         let mut lone = Lone::connected(&mut own, &config, &[TCP]);
         lone.send(1, 8);
         lone.sent();
-        let timer = super::super::tables::Tables::timer(0, super::super::channel::Timer::Silence);
-        assert_eq!(lone.endpoint.t.timers.is_set(timer), is_watched, "{config:?}");
+        let has_timer = lone.endpoint.t.has_timer(0, crate::endpoint::timer::Timer::Silence);
+        assert_eq!(has_timer, is_watched, "{config:?}");
     }
 }

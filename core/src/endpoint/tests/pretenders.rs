@@ -266,7 +266,7 @@ fn data_is_for_what_waits_for_data() {
 /// it once.
 #[test]
 fn what_is_over_is_not_ended_again() {
-    let is_refused = [None, Some(crate::wire::Refusal::Cancelled)];
+    let is_refused = [None, Some(crate::wire::Refusal::NoAccess)];
     for refused in is_refused {
         lone(&[TCP], |lone| {
             let to = Remote { peer: PeerId(1), window: 3, offset: 8 };
@@ -312,7 +312,6 @@ fn requests_are_bounded_by_the_grant() {
             compare: 0,
             kind: AtomicKind::Add,
             data_type: AtomicType::U64,
-            fetch: false,
         })
     };
     let most = u64::from(small().requests_per_peer);

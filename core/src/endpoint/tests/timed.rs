@@ -73,7 +73,7 @@ impl<'m> Timed<'m> {
         let mut endpoints = Vec::new();
         for (rank, region) in regions.iter_mut().enumerate() {
             let config = Config { rank: PeerId(rank as u32), ..*config };
-            let mut endpoint = Endpoint::new(config, rails, region.for_test(&config), Time(0)).unwrap();
+            let mut endpoint = Endpoint::new(config, rails, region.take(&config), Time(0)).unwrap();
             endpoint.add_peer(PeerId(1 - rank as u32), reached).unwrap();
             for rail in rails_of(reached) {
                 let event = RailEvent::Up { peer: PeerId(1 - rank as u32), rail };
@@ -189,7 +189,7 @@ impl<'m> Timed<'m> {
                     }
                     Happens::Registered(rank, operation, rail) => {
                         let key = Ok(crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 });
-                        self.endpoints[rank].handle_registered(Time(next), operation, rail, key);
+                        self.endpoints[rank].handle_registered(operation, rail, key);
                     }
                     Happens::Arrives(rank, rail, header) => {
                         let peer = PeerId(1 - rank as u32);

@@ -24,7 +24,7 @@ fn an_atomic_is_performed_once() {
                 match action {
                     Action::Atomic(atomic) => {
                         performed += 1;
-                        lone.endpoint.handle_atomic(Time(0), atomic.operation, 0);
+                        lone.endpoint.handle_atomic(atomic.operation, 0);
                     }
                     Action::Post(post) => lone.endpoint.handle_completion(Time(0), post.id, PostStatus::Done),
                     other => panic!("{other:?}"),
@@ -100,7 +100,7 @@ fn a_fin_before_its_cts_is_dropped() {
     });
     let operation = operation.expect("memory to register");
     let key = RemoteKey { rail: 0, connection: 0, key: 1, address: 2 };
-    lone.endpoint.handle_registered(Time(0), operation, RailId(0), Ok(key));
+    lone.endpoint.handle_registered(operation, RailId(0), Ok(key));
     let fin = |operation| Body::Fin(Fin { operation, count: 1, ..Fin::default() });
     let before = lone.endpoint.stats().stale_dropped;
     lone.feed(fin(operation.0.to_bits()), 0);

@@ -9,7 +9,7 @@ use crate::abi::data::{AtomicAttr, Ioc, MsgAtomic};
 use crate::abi::object::{AtomicOps, FidDomain, FidEp};
 use crate::abi::*;
 use crate::memory::Target;
-use crate::port::{AtomicRequest, Errno, OneSided, Pieces, atomic_of};
+use crate::port::{AtomicCall, Errno, OneSided, Pieces, atomic_of};
 
 /// What an endpoint does.
 pub static OPS: AtomicOps = AtomicOps {
@@ -110,7 +110,7 @@ unsafe fn submit(sort: Sort, call: Call, values: Values) -> isize {
         flags: call.flags,
         silent: call.silent,
     };
-    let request = AtomicRequest { at, op: call.op, datatype: call.datatype, operand, compare, old };
+    let request = AtomicCall { at, op: call.op, datatype: call.datatype, operand, compare, old };
     answer_size(ep.domain.with(Err(PANICKED), |port| port.atomic(request)))
 }
 

@@ -34,7 +34,7 @@ use rerail_linux::driver::{Contacts, NAME_BYTES, Name, RequestError, Transport};
 use rerail_linux::settings::{Settings, Source};
 
 pub use self::ledger::{Bound, Count, Endpoint, Entry, Queue};
-pub use self::one_sided::{AtomicRequest, Exposed, OneSided, atomic_of};
+pub use self::one_sided::{AtomicCall, Exposed, OneSided, atomic_of};
 pub use self::two_sided::{Incoming, Outgoing, Probe};
 
 use self::ledger::Ledger;

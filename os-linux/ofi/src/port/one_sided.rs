@@ -54,7 +54,7 @@ pub struct OneSided {
 
 /// An atomic on one value.
 #[derive(Debug)]
-pub struct AtomicRequest {
+pub struct AtomicCall {
     /// Peer, key, offset, context and flags; no memory.
     pub at: OneSided,
     /// `enum fi_op`.
@@ -243,7 +243,7 @@ impl Port {
     /// # Errors
     /// `FI_EOPNOTSUPP` for what the transport does not have, `FI_EAGAIN` where there is no room now; others
     /// for good.
-    pub fn atomic(&mut self, request: AtomicRequest) -> Result<(), Errno> {
+    pub fn atomic(&mut self, request: AtomicCall) -> Result<(), Errno> {
         let what = if request.old.is_some() { What::Read } else { What::Write };
         let (flags, wanted) = self.call(request.at.endpoint, what, request.at.flags)?;
         if flags & FI_FENCE != 0 && request.at.flags.is_some() {

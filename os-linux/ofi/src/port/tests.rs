@@ -352,11 +352,11 @@ fn memory_is_written_read_and_changed() {
     assert_eq!((world.completion(0).flags, back[0], back[100]), (FI_RMA | FI_READ, 3, payload[0]));
 
     let at = request(Pieces::default(), 0, None);
-    let sum = AtomicRequest { at, op: FI_SUM, datatype: FI_UINT64, operand: 5, compare: 0, old: None };
+    let sum = AtomicCall { at, op: FI_SUM, datatype: FI_UINT64, operand: 5, compare: 0, old: None };
     world.ports[0].atomic(sum).unwrap();
     assert_eq!((world.completion(0).flags, memory[0]), (FI_ATOMIC | FI_WRITE, 8));
     let at = request(Pieces::default(), 0, None);
-    let bits = AtomicRequest { at, op: FI_BOR, datatype: FI_DOUBLE, operand: 5, compare: 0, old: None };
+    let bits = AtomicCall { at, op: FI_BOR, datatype: FI_DOUBLE, operand: 5, compare: 0, old: None };
     assert_eq!(world.ports[0].atomic(bits), Err(Errno(FI_EOPNOTSUPP)));
 
     world.ports[1].deregister(number).unwrap();

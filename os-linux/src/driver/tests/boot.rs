@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Barrier, Mutex};
 
-use rerail_core::endpoint::{Event, MessageClass, Policy, RecvRequest, SendRequest};
+use rerail_core::config::Policy;
+use rerail_core::endpoint::{Event, MessageClass, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
 
@@ -76,7 +77,7 @@ impl Bootstrap for Seat {
 }
 
 fn opening(rank: u32, host: &str, fabric: Option<Fabric>) -> Opening {
-    let mut all: Vec<Box<dyn crate::rail::Rail>> = vec![Box::new(Loopback::new(PeerId(rank)))];
+    let mut all: Vec<Box<dyn crate::rail::Rail + Send>> = vec![Box::new(Loopback::new(PeerId(rank)))];
     all.extend(fabric.into_iter().flat_map(|fabric| rails(rank, 2, fabric)));
     Opening::with_rails(small(rank, 2), host.to_owned(), all, 1).unwrap()
 }

@@ -26,7 +26,7 @@ const OTHER: PeerId = PeerId(1);
 fn impatient(fabric: Fabric) -> World {
     let handshake_timeout = Nanos::from_millis(200);
     let key = || JobKey::new([7; 32]);
-    let rails = |rank| -> Vec<Box<dyn Rail>> {
+    let rails = |rank| -> Vec<Box<dyn Rail + Send>> {
         if fabric == Fabric::Shm {
             let options = ShmOptions { handshake_timeout, ..ShmOptions::new(2) };
             return vec![Box::new(ShmRail::open(options, key(), JOB, PeerId(rank)).unwrap())];

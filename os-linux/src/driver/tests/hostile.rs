@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use rerail_core::endpoint::{Event, LossReason, RailFault, RecvRequest, SendRequest};
+use rerail_core::endpoint::{Event, LossReason, RailFault, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
 use rerail_core::wire::handshake::{CHALLENGE_BYTES, HELLO_BYTES, PROOF_BYTES, Transport as Sort, VERDICT_BYTES};
@@ -186,7 +186,7 @@ impl Stranger {
 #[test]
 fn without_the_key_and_with_a_replayed_handshake_nobody_gets_in_while_three_ranks_talk() {
     let opening = |rank: u32| {
-        let mut all: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(PeerId(rank)))];
+        let mut all: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(PeerId(rank)))];
         all.extend(rails(rank, 3, Fabric::Tcp));
         Opening::with_rails(small(rank, 3), "here".to_owned(), all, 1).unwrap()
     };
@@ -207,7 +207,7 @@ fn without_the_key_and_with_a_replayed_handshake_nobody_gets_in_while_three_rank
         events: vec![Default::default(); 3],
         frozen: vec![false; 3],
     };
-    let recv = world.at(0).recv(&RecvRequest::default()).unwrap();
+    let recv = world.at(0).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[])).unwrap();
     world.at(1).inject(&SendRequest::new(PeerId(0), &[]), b"").unwrap();
     world.until("a recorded handshake", |world| {
         relay.pump();

@@ -1,13 +1,13 @@
 //! Leaving: everything arrives before the goodbye, and the launcher hears of it.
 
-use std::cell::Cell;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rerail_core::endpoint::{Completion, Event, RecvRequest, SendRequest};
+use rerail_core::endpoint::{Completion, Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::{RailFacts, RailKind};
 use rerail_core::time::Time;
@@ -30,7 +30,7 @@ const BYTES: usize = 100_000;
 
 fn join(mut seat: Seat, fabric: Fabric) -> Transport {
     let rank = seat.rank;
-    let mut all: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(PeerId(rank)))];
+    let mut all: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(PeerId(rank)))];
     all.extend(rails(rank, RANKS, fabric));
     let mut opening = Opening::with_rails(small(rank, RANKS), "here".to_owned(), all, 1).unwrap();
     seat.put("card", opening.card()).unwrap();
@@ -120,7 +120,7 @@ fn a_peer_hears_the_goodbye(fabric: Fabric) {
 }
 
 /// A rail that takes so many polls to get rid of what was posted last.
-struct Slow(Rc<Cell<u32>>);
+struct Slow(Arc<AtomicU32>);
 
 impl Rail for Slow {
     fn name(&self) -> &str {
@@ -143,14 +143,15 @@ impl Rail for Slow {
 
     unsafe fn post(&mut self, _outgoing: Outgoing<'_>) {}
     fn poll(&mut self, _now: Time, _sink: &mut dyn Sink) -> usize {
-        self.0.set(self.0.get().saturating_sub(1));
+        let left = self.0.load(Ordering::Relaxed);
+        self.0.store(left.saturating_sub(1), Ordering::Relaxed);
         0
     }
     fn next_timeout(&self) -> Option<Time> {
         self.is_closing().then_some(Time(0))
     }
     fn is_closing(&self) -> bool {
-        self.0.get() > 0
+        self.0.load(Ordering::Relaxed) > 0
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -171,11 +172,12 @@ impl Rail for Slow {
 #[test]
 fn leaving_waits_for_rails_that_still_have_something_to_deliver_but_not_for_ever() {
     for (deadline, polled) in [(None, true), (Some(Duration::ZERO), false)] {
-        let left = Rc::new(Cell::new(100));
+        let left = Arc::new(AtomicU32::new(100));
         let mut world = World::with(1, |_| vec![Box::new(Slow(left.clone()))], small);
         let farewell = world.transports.remove(0).finish(deadline).unwrap();
         assert_eq!(farewell, crate::driver::Farewell::default());
-        assert_eq!(left.get() == 0, polled, "{}", left.get());
+        let left = left.load(Ordering::Relaxed);
+        assert_eq!(left == 0, polled, "{left}");
     }
 }
 

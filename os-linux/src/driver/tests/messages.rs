@@ -58,7 +58,7 @@ fn an_empty_message_arrives(fabric: Fabric) {
     let (mut world, ends) = World::new(fabric);
     let send =
         world.at(ends.a).send(&SendRequest { immediate: Some(3), ..SendRequest::new(ends.peer_b(), &[]) }).unwrap();
-    let recv = world.at(ends.b).recv(&RecvRequest::default()).unwrap();
+    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[])).unwrap();
     world.complete(ends.a, send).unwrap();
     let done = world.complete(ends.b, recv).unwrap();
     assert_eq!((done.bytes, done.tag, done.immediate), (0, None, Some(3)));

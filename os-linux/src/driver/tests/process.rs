@@ -24,7 +24,7 @@ pub(super) struct Process {
 }
 
 fn opening(rank: PeerId, fabric: Fabric) -> Opening {
-    let mut all: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(rank))];
+    let mut all: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(rank))];
     all.extend(rails(rank.0, RANKS, fabric));
     Opening::with_rails(small(rank.0, RANKS), "here".to_owned(), all, 1).unwrap()
 }

@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use rerail_core::config::Config;
 use rerail_core::endpoint::{
-    Completion, Event, OpError, PeerError, PutRequest, RailFault, RecvRequest, Remote, SendRequest, Window,
+    Access, Completion, Event, OpError, PeerError, PutRequest, RailFault, RecvRequest, Remote, Selector, SendRequest,
+    Window,
 };
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{MemRef, RegionId, Seg};
@@ -142,7 +143,7 @@ fn connected() -> (Engine, Rc<RefCell<Book>>, RegionId) {
     let mut engine = opening.join().unwrap();
     let region = engine.alloc(4096).unwrap();
     engine.send(Time(0), &SendRequest::new(ME, &[])).unwrap();
-    engine.recv(Time(0), &RecvRequest::default()).unwrap();
+    engine.recv(Time(0), &RecvRequest::new(Selector::ANY_UNTAGGED, &[])).unwrap();
     assert_eq!(completions(&mut engine, 2).len(), 2);
     (engine, book, region)
 }
@@ -194,7 +195,7 @@ fn a_message_goes_without_the_key_that_a_rail_refuses() {
 fn a_cancelled_request_leaves_no_registration() {
     let (mut engine, book, region) = connected();
     // Something that takes the rail's room while the message waits for its key.
-    let window = Window { at: MemRef { region, offset: 2048 }, len: 1024, key: 7, ..Window::default() };
+    let window = Window { at: MemRef { region, offset: 2048 }, len: 1024, access: Access::default(), key: 7 };
     engine.expose(&window).unwrap();
     let message = large(&mut engine, region);
     let segments = [Seg::new(region, 0, 1024)];

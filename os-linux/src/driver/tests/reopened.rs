@@ -1,8 +1,8 @@
 //! A rail whose descriptor becomes another one, as that of a device does that was opened again.
 
-use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rerail_core::config::Config;
@@ -20,15 +20,15 @@ use crate::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, 
 #[derive(Default)]
 struct Strings {
     /// Descriptors that it should have had by now.
-    changes: Cell<u32>,
+    changes: AtomicU32,
     /// The same as the newest, to write to.
-    newest: RefCell<Option<OwnedFd>>,
+    newest: Mutex<Option<OwnedFd>>,
 }
 
 /// Is to nobody but itself.
 struct Reopened {
     inner: Loopback,
-    strings: Rc<Strings>,
+    strings: Arc<Strings>,
     fd: Option<OwnedFd>,
     changes: u32,
 }
@@ -77,13 +77,14 @@ impl Rail for Reopened {
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
-        if self.changes != self.strings.changes.get() {
-            self.changes = self.strings.changes.get();
+        let changes = self.strings.changes.load(Ordering::Relaxed);
+        if self.changes != changes {
+            self.changes = changes;
             // The old one first: the new one may get its number.
             self.fd = None;
-            *self.strings.newest.borrow_mut() = None;
+            *self.strings.newest.lock().unwrap() = None;
             let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-            *self.strings.newest.borrow_mut() = Some(fd.try_clone().unwrap());
+            *self.strings.newest.lock().unwrap() = Some(fd.try_clone().unwrap());
             self.fd = Some(fd);
         }
         self.inner.poll(now, sink)
@@ -116,7 +117,7 @@ impl Rail for Reopened {
     }
 }
 
-fn alone(strings: &Rc<Strings>) -> Transport {
+fn alone(strings: &Arc<Strings>) -> Transport {
     let me = PeerId(0);
     let rail = Reopened { inner: Loopback::new(me), strings: strings.clone(), fd: None, changes: 0 };
     let mut opening = Opening::with_rails(Config::new(me, 1), "here".into(), vec![Box::new(rail)], 1).unwrap();
@@ -128,15 +129,15 @@ fn alone(strings: &Rc<Strings>) -> Transport {
 /// Once there is a descriptor, and when it is another one, the sleeper is woken by it, whatever its number.
 #[test]
 fn a_descriptor_that_is_new_wakes_the_sleeper() {
-    let strings = Rc::new(Strings::default());
+    let strings = Arc::new(Strings::default());
     let mut transport = alone(&strings);
     // None yet.
     assert_eq!(transport.wait(Some(Duration::ZERO)), Ok(Woken::TimedOut));
     for change in 1..4 {
-        strings.changes.set(change);
+        strings.changes.store(change, Ordering::Relaxed);
         transport.progress();
         assert_eq!(transport.wait(Some(Duration::ZERO)), Ok(Woken::TimedOut), "nothing has come");
-        rustix::io::write(strings.newest.borrow().as_ref().unwrap(), &1u64.to_ne_bytes()).unwrap();
+        rustix::io::write(strings.newest.lock().unwrap().as_ref().unwrap(), &1u64.to_ne_bytes()).unwrap();
         assert_eq!(transport.wait(Some(Duration::ZERO)), Ok(Woken::Work), "descriptor number {change}");
     }
 }

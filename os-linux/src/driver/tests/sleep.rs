@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Event, RecvRequest, SendRequest};
+use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -106,7 +106,7 @@ fn what_is_there_already_lets_nobody_sleep(fabric: Fabric) {
     let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 1))).unwrap();
     world.complete(ends.b, recv).unwrap();
     world.complete(ends.a, send).unwrap();
-    let selector = rerail_core::endpoint::Selector { source: Some(ends.peer_a()), ..Default::default() };
+    let selector = Selector::ANY_UNTAGGED.of(ends.peer_a());
     let recv = world.at(ends.b).recv(&RecvRequest::new(selector, &[])).unwrap();
     world.at(ends.b).cancel(recv).unwrap();
     assert_eq!(world.at(ends.b).arm(), Ok(false));

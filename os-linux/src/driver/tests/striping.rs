@@ -1,6 +1,6 @@
 //! Two TCP rails carry one message together.
 
-use rerail_core::endpoint::{MessageClass, Policy, RailState, RecvRequest, SendRequest};
+use rerail_core::endpoint::{MessageClass, Policy, RailState, RecvRequest, Selector, SendRequest};
 use rerail_core::rail::RailKind;
 
 use super::world::{Fabric, World, pattern, whole};

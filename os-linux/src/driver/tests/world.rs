@@ -94,12 +94,12 @@ impl World {
     /// So many ranks, with rails (beside the loopback) and configuration of the caller's choice.
     pub(super) fn with(
         size: u32,
-        mut rails: impl FnMut(u32) -> Vec<Box<dyn Rail>>,
+        mut rails: impl FnMut(u32) -> Vec<Box<dyn Rail + Send>>,
         config: impl Fn(u32, u32) -> Config,
     ) -> World {
         let mut openings: Vec<Opening> = (0..size)
             .map(|rank| {
-                let mut all: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(PeerId(rank)))];
+                let mut all: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(PeerId(rank)))];
                 all.extend(rails(rank));
                 Opening::with_rails(config(rank, size), "here".to_owned(), all, 1).unwrap()
             })
@@ -230,8 +230,8 @@ macro_rules! on_fabrics {
 pub(super) use on_fabrics;
 
 /// The rails of a rank, beside its loopback.
-pub(super) fn rails(rank: u32, size: u32, fabric: Fabric) -> Vec<Box<dyn Rail>> {
-    let tcp = |last: u8, index| -> Box<dyn Rail> {
+pub(super) fn rails(rank: u32, size: u32, fabric: Fabric) -> Vec<Box<dyn Rail + Send>> {
+    let tcp = |last: u8, index| -> Box<dyn Rail + Send> {
         let options = TcpOptions::new(Ipv4Addr::new(127, 0, 0, last).into(), index);
         Box::new(TcpRail::open(options, JobKey::new([7; 32]), JOB, PeerId(rank)).unwrap())
     };

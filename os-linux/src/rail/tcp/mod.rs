@@ -33,6 +33,7 @@ mod watch;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -122,7 +123,6 @@ pub struct TcpRail {
     waiting: bool,
     /// What the sink hears at the next poll, in order.
     reports: VecDeque<Report>,
-    events: Vec<epoll::Event>,
     unasked_polls: u8,
     /// When epoll was asked last.
     asked_at: Time,
@@ -217,7 +217,6 @@ impl TcpRail {
             to_serve: VecDeque::new(),
             waiting: false,
             reports: VecDeque::new(),
-            events: Vec::with_capacity(EVENTS_MAX),
             unasked_polls: 0,
             asked_at: Time(0),
             busy_at: Time(0),
@@ -239,16 +238,15 @@ impl TcpRail {
         self.counters.system_calls += 1;
         self.unasked_polls = 0;
         self.asked_at = self.now;
-        self.events.clear();
-        let room = rustix::buffer::spare_capacity(&mut self.events);
-        if epoll::wait(&self.epoll, room, Some(&Timespec::default())).is_err() {
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&Timespec::default())) else {
             // Interrupted by a signal: the events are still there at the next poll.
             return;
-        }
-        if self.events.len() == EVENTS_MAX {
+        };
+        if events.len() == EVENTS_MAX {
             self.ask_next_time();
         }
-        for event in &self.events {
+        for event in events {
             let (data, flags) = (event.data.u64(), event.flags);
             let end = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
             if data == LISTENER {

@@ -10,7 +10,7 @@
 use std::ops::{Deref, DerefMut};
 
 use rerail_core::time::{Nanos, Time};
-use rerail_verbs::contract::{CreateError, Device};
+use rerail_verbs::contract::Device;
 
 use super::VerbsRail;
 use super::datagrams::Datagrams;
@@ -18,9 +18,6 @@ use super::open::{self, Made};
 use super::options::{VerbsError, VerbsOptions};
 use super::outage::Outage;
 use super::receive::Receives;
-
-/// Opens a rail's device again.
-type Reopen<D> = Box<dyn FnMut() -> Result<D, CreateError>>;
 
 /// A device that is open, or was.
 pub(super) struct Held<D>(Option<D>);
@@ -57,8 +54,8 @@ impl<D> DerefMut for Held<D> {
 }
 
 /// How a device comes back.
-pub(super) struct Revival<D> {
-    reopen: Option<Reopen<D>>,
+pub(super) struct Revival<D: Device> {
+    reopen: Option<D::Opener>,
     next: Option<Attempt>,
     /// The core is to hear that registrations are void.
     pub reset_due: bool,
@@ -77,7 +74,7 @@ struct Attempt {
     last: Option<Time>,
 }
 
-impl<D> Revival<D> {
+impl<D: Device> Revival<D> {
     pub const fn never() -> Self {
         Revival { reopen: None, next: None, reset_due: false, back_due: false, times: 0 }
     }
@@ -110,8 +107,8 @@ impl<D: Device> VerbsRail<D> {
     /// with pauses that double up to `reopen_max`, for `reopen_for` at most. The broken device is dropped
     /// before. The same port is used.
     #[must_use]
-    pub fn reopen_with(mut self, reopen: impl FnMut() -> Result<D, CreateError> + 'static) -> Self {
-        self.revival.reopen = Some(Box::new(reopen));
+    pub fn reopen_with(mut self, reopen: D::Opener) -> Self {
+        self.revival.reopen = Some(reopen);
         self
     }
 

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use rerail_core::endpoint::{Completion, Event, SendRequest};
+use rerail_core::endpoint::{Completion, Event};
 use rerail_core::mem::RegionId;
 use rerail_core::time::Time;
 
@@ -254,7 +254,7 @@ impl Player {
         }
         let Some(message) = self.reply(cx.rank, window, true) else { return };
         self.common.fill(cx, &message);
-        let submitted = self.common.send(cx, &message, window << 2 | REPLY_SEND, SendRequest::default());
+        let submitted = self.common.send(cx, &message, window << 2 | REPLY_SEND, message.request());
         if self.is_open(submitted) {
             self.into.replying = true;
             self.into.replies += 1;
@@ -280,7 +280,7 @@ impl Player {
                 if self.out.sent == window * plan.window {
                     self.begin(cx, window, &message);
                 }
-                let submitted = self.common.send(cx, &message, self.out.sent << 2 | SEND, SendRequest::default());
+                let submitted = self.common.send(cx, &message, self.out.sent << 2 | SEND, message.request());
                 if !self.is_open(submitted) {
                     return;
                 }

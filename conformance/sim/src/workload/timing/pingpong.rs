@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use rerail_core::endpoint::{Event, SendRequest};
+use rerail_core::endpoint::Event;
 use rerail_core::mem::RegionId;
 use rerail_core::time::Time;
 
@@ -182,7 +182,7 @@ impl Player {
                 self.began = cx.now;
             }
             self.common.fill(cx, &message);
-            match self.common.send(cx, &message, self.sent << 1, SendRequest::default()) {
+            match self.common.send(cx, &message, self.sent << 1, message.request()) {
                 Submitted::Open => {
                     self.sending += 1;
                     self.sent += 1;

@@ -279,6 +279,8 @@ impl Wire {
 }
 
 impl Device for FakeDevice {
+    type Opener = Box<dyn FnMut() -> Result<Self, CreateError>>;
+
     fn name(&self) -> &str {
         "fake"
     }

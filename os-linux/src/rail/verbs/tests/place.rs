@@ -181,7 +181,7 @@ fn a_device_that_comes_back_has_its_gid_chosen_anew() {
             device.set_gids(&gids);
             Ok(device)
         };
-        pair.rails = [rail.reopen_with(reopen), other];
+        pair.rails = [rail.reopen_with(Box::new(reopen)), other];
         connect(&mut pair);
         pair.rails[0].device().unwrap().tell(AsyncEvent::DeviceFatal);
         pair.poll();

@@ -18,7 +18,7 @@ impl Player {
             if !self.is_through_with(peer) || !self.shared.borrow_mut().closed.insert((self.rank, peer)) {
                 continue;
             }
-            if cx.engine.close_peer(cx.now, PeerId(peer)).is_ok() && cx.phase == Phase::Safety {
+            if cx.engine.close_peer(PeerId(peer)).is_ok() && cx.phase == Phase::Safety {
                 cx.trace.took(Path::CloseInFlow);
             }
         }

@@ -1,0 +1,325 @@
+//! Two endpoints that hand each other packets directly: what a message costs in the core, without any rail,
+//! system call or allocation. Every report that a rail would make is made: arrival, placement, completion.
+//!
+//! The clock is a number that each drive moves on by [`STEP`], so acknowledgments fall due as they do in a
+//! busy job. Rails move [`BYTES_PER_MICROSECOND`], so a post completes later than it was made and policies
+//! that measure have something to measure; where nothing else is left to do, the clock goes on to the next
+//! completion.
+//!
+//! Whatever a side asks of its endpoint goes through [`at_first`] or [`at_second`], which a profiler can tell
+//! apart: their inclusive cost is what the core spends on that side.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+
+use rerail_core::config::Config;
+use rerail_core::endpoint::{
+    Action, Arrival, Endpoint, Event, MessageClass, Policy, PostStatus, RailEvent, RecvRequest, Selector, SendRequest,
+    Span, TagMatch,
+};
+use rerail_core::ids::{PeerId, PostId, RailId};
+use rerail_core::mem::{MemRef, RegionId, Seg};
+use rerail_core::rail::{Caps, RailFacts, RailKind};
+use rerail_core::time::{Nanos, Time};
+use rerail_testkit::region::Region;
+
+/// Bytes of each side's buffer; the longest message.
+pub const BUFFER_BYTES: usize = 1 << 20;
+/// The longest message that goes eagerly.
+const EAGER_BYTES: u32 = 8192;
+/// The longest packet on a rail that may lose something: as the shim's TCP rails cut.
+const SEGMENT_BYTES: u32 = 256 << 10;
+/// What a rail moves: 1 GB/s.
+const BYTES_PER_MICROSECOND: u64 = 1000;
+/// Time between two drives.
+const STEP: Nanos = Nanos(200);
+/// The region of the buffer.
+const BUFFER: RegionId = RegionId(0);
+const TAG: u64 = 7;
+
+/// The configuration of both sides: one peer beside oneself.
+pub fn config(rank: u32) -> Config {
+    Config::new(PeerId(rank), 2)
+}
+
+/// A rail that loses nothing (so payloads go straight from the sender's buffer), or one that may: packets
+/// alone, no remote memory, and a completion means that the bytes were moved.
+pub fn facts(lossless: bool) -> RailFacts {
+    RailFacts {
+        kind: if lossless { RailKind::Shm } else { RailKind::Verbs },
+        caps: Caps { lossless, ..Caps::default() },
+        eager_bytes_max: EAGER_BYTES,
+        segment_bytes_max: if lossless { EAGER_BYTES } else { SEGMENT_BYTES },
+        posts_max: if lossless { 64 } else { 32 },
+        bytes_per_second: 0,
+        ..RailFacts::UNKNOWN
+    }
+}
+
+/// Room for the state of both sides.
+pub struct Regions([Region; 2]);
+
+impl Regions {
+    /// Room for [`config`].
+    #[allow(clippy::new_without_default, reason = "allocates; and seen by more than one target")]
+    pub fn new() -> Regions {
+        Regions([0, 1].map(|rank| Region::of(&config(rank))))
+    }
+}
+
+/// What the first side asks of its endpoint. Not inlined, and not the same code as [`at_second`], so that
+/// neither can be taken for the other.
+#[inline(never)]
+pub fn at_first(work: &mut dyn FnMut()) {
+    work();
+    black_box(1);
+}
+
+/// What the second side asks of its endpoint.
+#[inline(never)]
+pub fn at_second(work: &mut dyn FnMut()) {
+    work();
+    black_box(2);
+}
+
+/// Asks through the function of a side, where it is counted.
+fn asked_by<R>(side: Option<usize>, ask: impl FnOnce() -> R) -> R {
+    let Some(side) = side else { return ask() };
+    let (mut ask, mut answer) = (Some(ask), None);
+    let mut work = || answer = ask.take().map(|ask| ask());
+    if side == 0 {
+        at_first(&mut work)
+    } else {
+        at_second(&mut work)
+    }
+    answer.expect("asked once")
+}
+
+struct Side<'m> {
+    me: usize,
+    /// Its calls go through [`at_first`] or [`at_second`].
+    counted: bool,
+    endpoint: Endpoint<'m>,
+    buffer: Vec<u8>,
+    pool: Vec<u8>,
+    completed: u64,
+    /// What each rail has to do still, in order, and when it is through with it.
+    rails: Vec<VecDeque<(Time, PostId)>>,
+}
+
+/// Two connected endpoints.
+pub struct Pair<'m> {
+    sides: [Side<'m>; 2],
+    now: Time,
+    actions: heapless::Vec<Action, 16>,
+    /// Payload on the way.
+    wire: Vec<u8>,
+}
+
+impl<'m> Pair<'m> {
+    /// Connects two endpoints over `rails` rails. `policy`: for all classes of messages; `None`: the default.
+    /// `recovery`: of [`Config`].
+    pub fn connect(
+        regions: &'m mut Regions,
+        lossless: bool,
+        rails: usize,
+        policy: Option<Policy>,
+        recovery: bool,
+    ) -> Pair<'m> {
+        let mut rank = 0;
+        let sides = regions.0.each_mut().map(|region| {
+            let config = Config { recovery, ..config(rank) };
+            let facts = vec![facts(lossless); rails];
+            let mut endpoint = Endpoint::new(config, &facts, region.take(&config), Time(0)).expect("starts");
+            let mask = u64::MAX >> (64 - rails);
+            endpoint.add_peer(PeerId(1 - rank), mask).expect("the other side");
+            if let Some(policy) = policy {
+                MessageClass::ALL.into_iter().for_each(|class| endpoint.set_policy(class, policy));
+            }
+            let me = rank as usize;
+            rank += 1;
+            let pool = vec![0; config.pool_bytes().expect("valid") as usize];
+            let rails = (0..rails).map(|_| VecDeque::with_capacity(64)).collect();
+            Side { me, counted: false, endpoint, buffer: vec![0; BUFFER_BYTES], pool, completed: 0, rails }
+        });
+        let mut pair =
+            Pair { sides, now: Time(1), actions: heapless::Vec::new(), wire: Vec::with_capacity(BUFFER_BYTES) };
+        pair.one_way(0, 8);
+        pair.one_way(1, 8);
+        pair
+    }
+
+    /// From now on a profiler can tell what each side costs.
+    #[allow(dead_code, reason = "seen by more than one target")]
+    pub fn count(&mut self) {
+        self.sides.iter_mut().for_each(|side| side.counted = true);
+    }
+
+    /// One message of `bytes` bytes from side `from`, received before it is sent, until both sides were told.
+    pub fn one_way(&mut self, from: usize, bytes: u64) {
+        let wanted = [0, 1].map(|side: usize| self.sides[side].completed + 1);
+        self.recv(1 - from, bytes);
+        self.send(from, bytes);
+        while (0..2).any(|side| self.sides[side].completed < wanted[side]) {
+            let done = self.drive(from) | self.drive(1 - from);
+            if !done {
+                self.skip();
+            }
+        }
+    }
+
+    /// There and back.
+    pub fn round_trip(&mut self, bytes: u64) {
+        self.one_way(0, bytes);
+        self.one_way(1, bytes);
+    }
+
+    /// Posts a receive.
+    pub fn recv(&mut self, side: usize, bytes: u64) {
+        let from = Selector { source: Some(PeerId(1 - side as u32)), tag: TagMatch::Tagged { tag: TAG, ignore: 0 } };
+        let segments = [Seg::new(BUFFER, 0, bytes)];
+        let recv = RecvRequest::new(from, &segments);
+        let now = self.now;
+        self.sides[side].ask(|endpoint| endpoint.recv(now, &recv)).expect("there is room");
+    }
+
+    /// Submits a send.
+    pub fn send(&mut self, side: usize, bytes: u64) {
+        let segments = [Seg::new(BUFFER, 0, bytes)];
+        let send = SendRequest { tag: Some(TAG), ..SendRequest::new(PeerId(1 - side as u32), &segments) };
+        let now = self.now;
+        self.sides[side].ask(|endpoint| endpoint.send(now, &send)).expect("there is room");
+    }
+
+    /// Nothing is left to do now: on to the next completion, if there is one.
+    fn skip(&mut self) {
+        let due = self.sides.iter().flat_map(|side| &side.rails).filter_map(|rail| rail.front().map(|&(due, _)| due));
+        if let Some(due) = due.min() {
+            self.now = self.now.max(due);
+        }
+    }
+
+    /// One round of side `me`: what is over is reported, what it wants done is done, and it is told. Says
+    /// whether there was anything.
+    pub fn drive(&mut self, me: usize) -> bool {
+        self.now = self.now + STEP;
+        let now = self.now;
+        let [first, second] = &mut self.sides;
+        let (here, there) = if me == 0 { (first, second) } else { (second, first) };
+        let mut done = here.complete(now);
+        if here.endpoint.next_timeout().is_some_and(|due| due <= now) {
+            here.ask(|endpoint| endpoint.handle_timeout(now));
+        }
+        loop {
+            let actions = &mut self.actions;
+            actions.clear();
+            if here.ask(|endpoint| endpoint.poll_actions(now, actions)) == 0 {
+                break;
+            }
+            done = true;
+            for action in &self.actions {
+                match action {
+                    Action::Post(post) => {
+                        self.wire.clear();
+                        here.gather(post.payload, &mut self.wire);
+                        there.take(now, PeerId(me as u32), post.rail, &post.header, &self.wire);
+                        let rail = &mut here.rails[usize::from(post.rail.0)];
+                        let begins = rail.back().map_or(now, |&(free, _)| free.max(now));
+                        let bytes = (post.header.len() + self.wire.len()) as u64;
+                        rail.push_back((begins + Nanos(bytes * 1000 / BYTES_PER_MICROSECOND), post.id));
+                    }
+                    Action::Copy { from, to } => here.copy(*from, *to, &mut self.wire),
+                    // Before anything arrives here, or there.
+                    Action::Connect { rail, .. } => {
+                        here.comes_up(now, *rail);
+                        there.comes_up(now, *rail);
+                    }
+                    Action::Pack { head, from, to } => here.pack(head, *from, *to, &mut self.wire),
+                    other => unreachable!("nobody asked for {other:?}"),
+                }
+            }
+        }
+        here.tell();
+        done
+    }
+}
+
+impl<'m> Side<'m> {
+    /// Asks something of the endpoint.
+    fn ask<R>(&mut self, ask: impl FnOnce(&mut Endpoint<'m>) -> R) -> R {
+        asked_by(self.counted.then_some(self.me), || ask(&mut self.endpoint))
+    }
+
+    /// A subchannel is there, unless it was already.
+    fn comes_up(&mut self, now: Time, rail: RailId) {
+        let peer = PeerId(1 - self.me as u32);
+        self.ask(|endpoint| endpoint.handle_rail_event(now, RailEvent::Up { peer, rail }));
+    }
+
+    /// Reports what rails are through with.
+    fn complete(&mut self, now: Time) -> bool {
+        let mut done = false;
+        for rail in 0..self.rails.len() {
+            while let Some(&(_, id)) = self.rails[rail].front().filter(|(due, _)| *due <= now) {
+                self.rails[rail].pop_front();
+                self.ask(|endpoint| endpoint.handle_completion(now, id, PostStatus::Done));
+                done = true;
+            }
+        }
+        done
+    }
+
+    fn gather(&self, span: Span, into: &mut Vec<u8>) {
+        for seg in self.endpoint.segments(span) {
+            let memory = if seg.at.region == RegionId::POOL { &self.pool } else { &self.buffer };
+            into.extend_from_slice(&memory[seg.at.offset as usize..][..seg.len as usize]);
+        }
+    }
+
+    fn scatter(&mut self, mut from: &[u8], span: Span) {
+        for seg in self.endpoint.segments(span) {
+            let memory = if seg.at.region == RegionId::POOL { &mut self.pool } else { &mut self.buffer };
+            let (now, later) = from.split_at(seg.len as usize);
+            memory[seg.at.offset as usize..][..now.len()].copy_from_slice(now);
+            from = later;
+        }
+    }
+
+    fn copy(&mut self, from: Span, to: Span, scratch: &mut Vec<u8>) {
+        scratch.clear();
+        self.gather(from, scratch);
+        self.scatter(scratch, to);
+    }
+
+    fn pack(&mut self, head: &[u8], from: Span, to: Span, scratch: &mut Vec<u8>) {
+        scratch.clear();
+        scratch.extend_from_slice(head);
+        self.gather(from, scratch);
+        self.scatter(scratch, to);
+    }
+
+    /// A packet arrives, whole.
+    fn take(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8], payload: &[u8]) {
+        match self.ask(|endpoint| endpoint.handle_arrival(now, peer, rail, header)) {
+            Arrival::Place { id, memory } => {
+                self.scatter(&payload[..memory.len() as usize], memory);
+                let Side { me, counted, endpoint, pool, .. } = self;
+                let peek = |at: MemRef, bytes: &mut [u8]| {
+                    bytes.copy_from_slice(&pool[at.offset as usize..][..bytes.len()]);
+                };
+                asked_by(counted.then_some(*me), || endpoint.handle_placed(now, id, &peek));
+            }
+            Arrival::Done | Arrival::Discard | Arrival::Address { .. } => {}
+            Arrival::Close => unreachable!("both sides are honest"),
+        }
+    }
+
+    fn tell(&mut self) {
+        while let Some(event) = self.ask(|endpoint| endpoint.poll_event()) {
+            if let Event::Completed(completion) = event {
+                completion.result.expect("nothing fails here");
+                self.completed += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Harnesses and oracles of the core, each the body of a property test and of a fuzz target: bytes in, a
+//! panic where a promise is broken. They use what the core offers to any embedder, and nothing else.
+//!
+//! | module | beside what |
+//! |---|---|
+//! | [`endpoint`] | endpoints in one process between rails that delay, split and reorder; garbage between real traffic |
+//! | [`seq`] | sequence numbers, windows and queues beside sets and maps that never wrap |
+//! | [`shm`] | the ring beside a queue, and between two sides of which one writes anything |
+//! | [`tag`] | matching beside two vectors |
+//! | [`wire`] | parsing beside emitting, and a sample of every packet |
+
+pub mod corpus;
+pub mod endpoint;
+pub mod region;
+pub mod seq;
+pub mod shm;
+pub mod tag;
+pub mod wire;

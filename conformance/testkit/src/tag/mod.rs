@@ -1,0 +1,190 @@
+//! The matcher beside its oracle: one body for the property test and for a fuzz target.
+//!
+//! Few sources, tags and masks, so that nearly everything matches something; more shapes than
+//! [`SHAPES_MAX`](rerail_core::tag::SHAPES_MAX), so that some stand aside. After each step, every message
+//! there can be is looked up on both sides.
+
+mod oracle;
+
+use std::mem::MaybeUninit;
+
+use oracle::{Envelope, Oracle};
+use rerail_core::endpoint::{Selector, TagMatch};
+use rerail_core::ids::{Key, PeerId};
+use rerail_core::store::arena::REGION_ALIGN;
+use rerail_core::store::{Arena, Sizer};
+use rerail_core::tag::{MatchConfig, MatchFull, Matcher};
+
+const HIGH: u64 = 1 << 63;
+const SOURCES: u32 = 3;
+const TAGS: [u64; 6] = [0, 1, 2, 3, HIGH, HIGH | 1];
+const IGNORES: [u64; 12] = [0, 1, 2, 3, HIGH, HIGH | 1, HIGH | 2, HIGH | 3, 4, 12, !3, u64::MAX];
+
+/// Reads `data` as sizes and a sequence of steps, and carries them out on both sides. Panics where they
+/// disagree.
+pub fn run(data: &[u8]) {
+    let mut input = data.iter().copied();
+    let sizes = input.next().unwrap_or(0);
+    let max = if sizes & 1 == 0 { 48 } else { 6 };
+    let config = MatchConfig { posted_max: max, unexpected_max: max, buckets: 1 << (sizes >> 1 & 3) };
+    with_matcher(&config, |matcher| {
+        let mut pair = Pair { matcher, config, oracle: Oracle::default(), keys: vec![], values: 0 };
+        while let Some(step) = input.next() {
+            let mut byte = || input.next().unwrap_or(0);
+            pair.step(step, byte(), byte());
+            pair.check();
+        }
+        pair.empty();
+    });
+}
+
+/// Carves a matcher of just the bytes that it asks for, and hands it over.
+fn with_matcher<R>(config: &MatchConfig, body: impl FnOnce(Matcher<'_>) -> R) -> R {
+    let bytes = Matcher::layout(Sizer::new(), config).bytes().expect("a small configuration");
+    let mut region = vec![MaybeUninit::uninit(); bytes + REGION_ALIGN];
+    let skip = region.as_ptr().align_offset(REGION_ALIGN);
+    let mut arena = Arena::new(&mut region[skip..skip + bytes]).expect("aligned");
+    body(Matcher::carve(&mut arena, config).expect("the layout says that it fits"))
+}
+
+struct Pair<'m> {
+    matcher: Matcher<'m>,
+    config: MatchConfig,
+    oracle: Oracle,
+    /// Every key that was ever given, dead ones too, with whether it is a receive's.
+    keys: Vec<(bool, Key)>,
+    values: u32,
+}
+
+impl Pair<'_> {
+    fn step(&mut self, step: u8, a: u8, b: u8) {
+        match step % 16 {
+            // A receive comes: takes a message that waits, else is posted.
+            0..=2 => match self.find_unexpected(&selector(a, b)) {
+                Some(key) => self.take(key),
+                None => self.post(&selector(a, b)),
+            },
+            // A message comes: goes to a receive, which stays if it takes many; else waits.
+            3..=5 => match self.matcher.find_posted(envelope(a).0, envelope(a).1) {
+                Some((key, _)) if b < 200 => self.unpost(key),
+                Some(_) => {}
+                None => self.store(envelope(a)),
+            },
+            // The same without looking first: nothing depends on the caller's manners.
+            6..=8 => self.post(&selector(a, b)),
+            9 | 10 => self.store(envelope(a)),
+            // Cancelled, or taken twice.
+            11..=13 => {
+                if let Some(&(is_recv, key)) = self.keys.get(usize::from(a) % self.keys.len().max(1)) {
+                    if is_recv { self.unpost(key) } else { self.take(key) }
+                }
+            }
+            14 => {
+                self.find_unexpected(&selector(a, b));
+            }
+            _ => {
+                if b < 64 {
+                    self.lose(PeerId(u32::from(a) % SOURCES));
+                }
+            }
+        }
+    }
+
+    fn post(&mut self, selector: &Selector) {
+        self.values += 1;
+        let full = self.oracle.posted.len() == self.config.posted_max as usize;
+        match self.matcher.post(selector, self.values) {
+            Ok(key) => {
+                assert!(!full && !self.keys.contains(&(true, key)));
+                self.keys.push((true, key));
+                self.oracle.posted.push((key, *selector, self.values));
+            }
+            Err(error) => assert!(full && error == MatchFull::Posted { max: self.config.posted_max }),
+        }
+    }
+
+    fn store(&mut self, envelope: Envelope) {
+        self.values += 1;
+        let full = self.oracle.unexpected.len() == self.config.unexpected_max as usize;
+        match self.matcher.store(envelope.0, envelope.1, self.values) {
+            Ok(key) => {
+                assert!(!full && !self.keys.contains(&(false, key)));
+                self.keys.push((false, key));
+                self.oracle.unexpected.push((key, envelope, self.values));
+            }
+            Err(error) => assert!(full && error == MatchFull::Unexpected { max: self.config.unexpected_max }),
+        }
+    }
+
+    fn unpost(&mut self, key: Key) {
+        assert_eq!(self.matcher.unpost(key), self.oracle.unpost(key));
+    }
+
+    fn take(&mut self, key: Key) {
+        assert_eq!(self.matcher.take_unexpected(key), self.oracle.take_unexpected(key));
+    }
+
+    fn find_unexpected(&self, selector: &Selector) -> Option<Key> {
+        let found = self.matcher.find_unexpected(selector);
+        assert_eq!(found, self.oracle.find_unexpected(selector), "{selector:?}");
+        found.map(|(key, _)| key)
+    }
+
+    /// Takes out the receives that only one peer could have served.
+    fn lose(&mut self, peer: PeerId) {
+        let mut walk = self.matcher.posted_walk();
+        let mut count = self.oracle.posted.iter().filter(|(_, selector, _)| selector.source == Some(peer)).count();
+        while let Some((key, recv)) = self.matcher.next_posted_of(peer, &mut walk) {
+            let whose = self.oracle.posted.iter().find(|&&(of, ..)| of == key).expect("a living key");
+            assert_eq!((whose.1.source, whose.2), (Some(peer), recv));
+            self.unpost(key);
+            count -= 1;
+        }
+        assert_eq!(count, 0);
+    }
+
+    fn check(&self) {
+        let (posted, unexpected) = (self.oracle.posted.len() as u32, self.oracle.unexpected.len() as u32);
+        assert_eq!((self.matcher.posted_count(), self.matcher.unexpected_count()), (posted, unexpected));
+        assert_eq!(self.matcher.posted_room(), self.config.posted_max - posted);
+        assert_eq!(self.matcher.unexpected_room(), self.config.unexpected_max - unexpected);
+        for tag in TAGS.map(Some).into_iter().chain([None]) {
+            let wanted = tag.map_or(TagMatch::Untagged, |tag| TagMatch::Tagged { tag, ignore: 0 });
+            for source in (0..SOURCES).map(PeerId) {
+                let (found, expected) = (self.matcher.find_posted(source, tag), self.oracle.find_posted((source, tag)));
+                assert_eq!(found, expected, "{source:?} {tag:?}");
+                self.find_unexpected(&Selector { source: Some(source), tag: wanted });
+            }
+            self.find_unexpected(&Selector { source: None, tag: wanted });
+        }
+    }
+
+    /// All out again: nothing is left behind that a full load would stumble over.
+    fn empty(&mut self) {
+        for (is_recv, key) in std::mem::take(&mut self.keys) {
+            if is_recv { self.unpost(key) } else { self.take(key) }
+        }
+        self.check();
+        for number in 0..self.config.posted_max {
+            self.post(&Selector { source: Some(PeerId(number)), tag: TagMatch::Untagged });
+            self.store((PeerId(number), None));
+        }
+        self.check();
+        assert_eq!((self.matcher.posted_room(), self.matcher.unexpected_room()), (0, 0));
+    }
+}
+
+/// The selector that two bytes name.
+fn selector(a: u8, b: u8) -> Selector {
+    let source = Some(u32::from(a) % (SOURCES + 1)).filter(|&source| source < SOURCES).map(PeerId);
+    let tag = match usize::from(b) % (IGNORES.len() + 1) {
+        untagged if untagged == IGNORES.len() => TagMatch::Untagged,
+        mask => TagMatch::Tagged { tag: TAGS[usize::from(a / 4) % TAGS.len()], ignore: IGNORES[mask] },
+    };
+    Selector { source, tag }
+}
+
+/// The message that a byte names.
+fn envelope(a: u8) -> Envelope {
+    (PeerId(u32::from(a) % SOURCES), TAGS.get(usize::from(a / 3) % (TAGS.len() + 1)).copied())
+}

@@ -1,0 +1,193 @@
+//! The timers of a channel: one of each kind, and what happens at its end. `timer.table` lists for every kind
+//! which functions set it and which one its end calls.
+
+use super::Endpoint;
+use super::tables::Tables;
+use crate::time::Time;
+
+/// Kinds of timers; each channel has one of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Timer {
+    /// An acknowledgment is due at the latest.
+    Ack = 0,
+    /// The peer must be connected.
+    Connect = 1,
+    /// The peer has been silent.
+    Silence = 2,
+    /// A rail that is asked how fast it is must have answered.
+    Sample = 3,
+    /// A subchannel is to be opened again.
+    Redial = 4,
+    /// Rails are looked at that have something to do.
+    Watch = 5,
+}
+
+/// How many timers a channel has.
+pub(crate) const TIMERS: u32 = Timer::ALL.len() as u32;
+
+impl Timer {
+    /// All kinds, in the order of their numbers.
+    const ALL: [Timer; 6] = [Timer::Ack, Timer::Connect, Timer::Silence, Timer::Sample, Timer::Redial, Timer::Watch];
+
+    /// The number of a channel's timer in the heap.
+    #[inline]
+    const fn of(self, channel: u32) -> u32 {
+        channel * TIMERS + self as u32
+    }
+
+    /// The channel and the kind of a number.
+    const fn named(id: u32) -> (u32, Timer) {
+        (id / TIMERS, Timer::ALL[(id % TIMERS) as usize])
+    }
+}
+
+const _: () = {
+    let mut at = 0;
+    while at < Timer::ALL.len() {
+        assert!(Timer::ALL[at] as usize == at, "a kind's number is its place in the list");
+        at += 1;
+    }
+};
+
+impl Tables<'_> {
+    /// Sets a channel's timer, whether it ran or not.
+    #[inline]
+    pub(crate) fn set_timer(&mut self, channel: u32, timer: Timer, at: Time) {
+        self.timers.set(timer.of(channel), at);
+    }
+
+    /// Stops a channel's timer, if it runs.
+    #[inline]
+    pub(crate) fn cancel_timer(&mut self, channel: u32, timer: Timer) {
+        self.timers.cancel(timer.of(channel));
+    }
+
+    /// Whether a channel's timer runs.
+    #[inline]
+    pub(crate) fn has_timer(&self, channel: u32, timer: Timer) -> bool {
+        self.timers.is_set(timer.of(channel))
+    }
+}
+
+impl Endpoint<'_> {
+    /// The time of [`next_timeout`](Self::next_timeout) has come. Too early a call does nothing.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.latest = now;
+        while let Some((id, due)) = self.t.timers.pop_due(now) {
+            let (channel, timer) = Timer::named(id);
+            if self.t.channels.key_at(channel).is_none() {
+                continue;
+            }
+            self.fold_line(channel);
+            match timer {
+                Timer::Ack => self.ack_timed_out(channel),
+                Timer::Connect => self.connect_timed_out(now, channel, due),
+                Timer::Silence => self.watch(now, channel),
+                Timer::Sample => self.sample_timed_out(channel),
+                Timer::Redial => self.redial(now, channel),
+                Timer::Watch => self.look_at_rails(now, channel),
+            }
+        }
+        if now >= self.keepalive_at {
+            self.keep_alive(now);
+        }
+    }
+
+    /// An acknowledgment has waited for as long as it may.
+    fn ack_timed_out(&mut self, channel: u32) {
+        self.t.channels.at_mut(channel).ack.make_due();
+        self.activate(channel);
+    }
+
+    /// No connection of a channel has come up in time: the peer is given up, or, where the channel is over,
+    /// no more connections are made to report that (G-10).
+    fn connect_timed_out(&mut self, now: Time, channel: u32, due: Time) {
+        if self.t.channels.at(channel).is_over() {
+            self.end_late_calls(channel);
+        } else {
+            self.patience_over(now, channel, due);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write;
+    use std::path::Path;
+    use std::string::String;
+    use std::vec::Vec;
+    use std::{format, fs};
+
+    /// The sources of the endpoint without tests and harnesses: name and text.
+    fn sources() -> Vec<(String, String)> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/endpoint");
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+        let mut sources: Vec<(String, String)> = files
+            .map(|path| {
+                let text = fs::read_to_string(&path).unwrap();
+                let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+                (path.file_stem().unwrap().to_str().unwrap().into(), text.into())
+            })
+            .collect();
+        sources.sort();
+        sources
+    }
+
+    /// The name of the function that `text` ends in.
+    fn function(text: &str) -> &str {
+        let heads = ["fn ", "pub fn ", "pub(super) fn ", "pub(crate) fn "];
+        let name =
+            text.lines().rev().find_map(|line| heads.iter().find_map(|head| line.trim_start().strip_prefix(head)));
+        name.and_then(|name| name.split('(').next()).unwrap()
+    }
+
+    /// The functions that set a timer of this kind.
+    fn setters(sources: &[(String, String)], timer: Timer) -> Vec<String> {
+        let mut setters = Vec::new();
+        for (file, text) in sources.iter().filter(|(file, _)| file != "timer") {
+            assert!(!text.contains("timers.set("), "{file}.rs sets a timer past `set_timer`");
+            for (at, call) in text.match_indices(".set_timer(") {
+                let kind = text[at + call.len()..].split(',').nth(1).unwrap().trim();
+                assert!(kind.starts_with("Timer::"), "{file}.rs sets a timer whose kind is not a literal: {kind}");
+                if kind == format!("Timer::{timer:?}") {
+                    setters.push(format!("{file}::{}", function(&text[..at])));
+                }
+            }
+        }
+        setters.dedup();
+        setters
+    }
+
+    /// The whole table as the code has it: who sets each kind, and what its end calls.
+    #[test]
+    #[cfg_attr(miri, ignore = "reads files")]
+    fn the_table() {
+        let sources = sources();
+        let arms = include_str!("timer.rs");
+        let mut table = String::new();
+        for timer in Timer::ALL {
+            let (_, end) = arms.split_once(&format!("Timer::{timer:?} => self.")).unwrap();
+            let end = end.split('(').next().unwrap();
+            let setters = setters(&sources, timer);
+            assert!(!setters.is_empty(), "nothing sets {timer:?}");
+            for (at, setter) in setters.iter().enumerate() {
+                let (kind, end) = if at == 0 { (format!("{timer:?}"), end) } else { (String::new(), "") };
+                let line = format!("{kind:<9}{setter:<31}{end}");
+                let _ = writeln!(table, "{}", line.trim_end());
+            }
+        }
+        assert_eq!(table, include_str!("timer.table"), "\n{table}");
+    }
+
+    /// Every number names the timer that it was made for.
+    #[test]
+    fn numbers_name_their_timers() {
+        let made: Vec<(u32, Timer)> = (0..3).flat_map(|channel| Timer::ALL.map(|timer| (channel, timer))).collect();
+        for (id, &(channel, timer)) in made.iter().enumerate() {
+            assert_eq!((timer.of(channel), Timer::named(id as u32)), (id as u32, (channel, timer)));
+        }
+    }
+}

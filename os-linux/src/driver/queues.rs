@@ -1,0 +1,272 @@
+//! Completion queues: several libraries of one process share a transport, and none takes another's events.
+//!
+//! The core has one stream of events. A completion belongs to the queue that its cookie names; what concerns
+//! a peer is reported in every queue. Where no queue was opened and no request is waited for by name, nothing
+//! is set aside, and this file costs a comparison.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use rerail_core::endpoint::{Completion, Event};
+use rerail_core::ids::{Cookie, OpId};
+
+use super::{Transport, WaitError, Woken};
+
+/// Bits of a cookie below the number of its queue.
+const VALUE_BITS: u32 = 56;
+
+/// A completion queue of a transport, from [`Transport::open_queue`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct QueueId(u8);
+
+impl QueueId {
+    /// Largest value that a cookie of a queue has room for.
+    pub const VALUE_MAX: u64 = (1 << VALUE_BITS) - 1;
+
+    /// The cookie of a request whose completion goes to this queue. `None`: the value is above
+    /// [`VALUE_MAX`](Self::VALUE_MAX).
+    pub const fn cookie(self, value: u64) -> Option<Cookie> {
+        if value > Self::VALUE_MAX { None } else { Some(Cookie((self.0 as u64) << VALUE_BITS | value)) }
+    }
+
+    /// The value in a cookie that [`cookie`](Self::cookie) made.
+    pub const fn value(cookie: Cookie) -> u64 {
+        cookie.0 & Self::VALUE_MAX
+    }
+}
+
+/// Why there is no further completion queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueError {
+    /// A queue must have room for at least one event.
+    NoRoom,
+    /// As many queues as cookies can name are open.
+    TooMany {
+        /// The limit.
+        max: usize,
+    },
+}
+
+impl fmt::Display for QueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QueueError::NoRoom => write!(f, "a completion queue needs room for at least 1 event, 0 were asked for"),
+            QueueError::TooMany { max } => write!(f, "{max} completion queues are open, and a transport has no more"),
+        }
+    }
+}
+
+impl std::error::Error for QueueError {}
+
+/// Why [`Transport::wait_for`] returns without a completion.
+#[derive(Debug)]
+pub enum WaitForError {
+    /// The time is over; the request goes on.
+    TimedOut,
+    /// The request does not exist, or its last completion was taken before.
+    Unknown(OpId),
+    /// Events of other requests wait, and there is no room to set more aside: take some first.
+    Full {
+        /// Events that wait in the fullest queue.
+        events: usize,
+    },
+    /// The system refuses to wait.
+    Wait(WaitError),
+}
+
+impl fmt::Display for WaitForError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaitForError::TimedOut => write!(f, "the request was not complete in time, and goes on"),
+            WaitForError::Unknown(OpId(key)) => write!(
+                f,
+                "there is no request {}.{}: its completion was taken before, or this transport never had it",
+                key.index, key.generation
+            ),
+            WaitForError::Full { events } => {
+                write!(f, "{events} events of other requests wait and there is no room for more: take some first")
+            }
+            WaitForError::Wait(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for WaitForError {}
+
+impl From<WaitError> for WaitForError {
+    fn from(error: WaitError) -> Self {
+        WaitForError::Wait(error)
+    }
+}
+
+/// Events that were taken from the core for somebody else.
+pub(super) struct Queues {
+    /// By number; the first is that of [`Transport::poll_event`].
+    queues: Vec<Queue>,
+}
+
+struct Queue {
+    events: VecDeque<Event>,
+    events_max: usize,
+}
+
+impl Queue {
+    fn new(events_max: usize) -> Self {
+        Queue { events: VecDeque::with_capacity(events_max), events_max }
+    }
+
+    fn is_full(&self) -> bool {
+        self.events.len() >= self.events_max
+    }
+}
+
+impl Queues {
+    fn new(events_max: usize) -> Self {
+        Queues { queues: vec![Queue::new(events_max)] }
+    }
+
+    /// Which queue a completion belongs to.
+    fn of(&self, completion: &Completion) -> usize {
+        let named = (completion.cookie.0 >> VALUE_BITS) as usize;
+        if named < self.queues.len() { named } else { 0 }
+    }
+
+    /// Whether any event finds room wherever it may belong.
+    fn has_room(&self) -> bool {
+        !self.queues.iter().any(Queue::is_full)
+    }
+
+    fn put(&mut self, event: Event) {
+        match &event {
+            Event::Completed(completion) => {
+                let queue = self.of(completion);
+                self.queues[queue].events.push_back(event);
+            }
+            _ => self.queues.iter_mut().for_each(|queue| queue.events.push_back(event)),
+        }
+    }
+
+    /// Takes a request's oldest completion.
+    fn take(&mut self, operation: OpId) -> Option<Completion> {
+        self.queues.iter_mut().find_map(|queue| {
+            let is_its = |event: &Event| matches!(event, Event::Completed(of) if of.operation == operation);
+            let at = queue.events.iter().position(is_its)?;
+            match queue.events.remove(at) {
+                Some(Event::Completed(completion)) => Some(completion),
+                _ => None,
+            }
+        })
+    }
+}
+
+impl Transport {
+    /// Opens a completion queue with room for `events_max` events, for a library that shares this transport
+    /// with others. Completions of requests with a [cookie of the queue](QueueId::cookie) come by
+    /// [`poll_queue`](Self::poll_queue), and so does all that concerns peers; everything else comes by
+    /// [`poll_event`](Self::poll_event), or was for the queue before it was opened. A queue that is full
+    /// holds up the events of the others until some are taken. The memory is taken here, beside the budget
+    /// of the settings.
+    ///
+    /// # Errors
+    /// [`QueueError`]; no queue was opened then.
+    pub fn open_queue(&mut self, events_max: usize) -> Result<QueueId, QueueError> {
+        if events_max == 0 {
+            return Err(QueueError::NoRoom);
+        }
+        let queues = &mut self.queues().queues;
+        match u8::try_from(queues.len()) {
+            Ok(number) => {
+                queues.push(Queue::new(events_max));
+                Ok(QueueId(number))
+            }
+            Err(_) => Err(QueueError::TooMany { max: usize::from(u8::MAX) }),
+        }
+    }
+
+    /// The next event of a queue.
+    pub fn poll_queue(&mut self, QueueId(queue): QueueId) -> Option<Event> {
+        self.take_of(usize::from(queue))
+    }
+
+    /// The completion of a request, if it is over, before all other events; these keep their order. Drives
+    /// the transport one round. Of a multi-receive, the next message.
+    pub fn test(&mut self, operation: OpId) -> Option<Completion> {
+        self.progress();
+        self.completion_of(operation)
+    }
+
+    /// Drives the transport and sleeps until a request is over, at most for `timeout` (`None`: as long as it
+    /// takes), and returns its completion before all other events; these keep their order. Set aside are as
+    /// many of them as there are `operations` in the settings, or as the queue has room for that they belong
+    /// to.
+    ///
+    /// # Errors
+    /// [`WaitForError`]: nothing is lost, and the request goes on if it exists.
+    pub fn wait_for(&mut self, operation: OpId, timeout: Option<Duration>) -> Result<Completion, WaitForError> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(completion) = self.test(operation) {
+                return Ok(completion);
+            }
+            if let Some(queues) = self.queues.as_ref().filter(|queues| !queues.has_room()) {
+                let events = queues.queues.iter().map(|queue| queue.events.len()).max().unwrap_or(0);
+                return Err(WaitForError::Full { events });
+            }
+            if !self.engine.endpoint().is_open(operation) {
+                return Err(WaitForError::Unknown(operation));
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(WaitForError::TimedOut);
+            }
+            if self.arm()? {
+                // Signals are the caller's affair, and this goes on.
+                let _: Woken = self.doze(left)?;
+            }
+        }
+    }
+
+    fn queues(&mut self) -> &mut Queues {
+        let events_max = self.engine.config().operations_max as usize;
+        self.queues.get_or_insert_with(|| Box::new(Queues::new(events_max.max(1))))
+    }
+
+    /// Sorts events into the queues as long as there is room for any.
+    fn sort_events(&mut self) {
+        let Some(queues) = &mut self.queues else { return };
+        while queues.has_room() {
+            match self.engine.poll_event() {
+                Some(event) => queues.put(event),
+                None => break,
+            }
+        }
+    }
+
+    fn completion_of(&mut self, operation: OpId) -> Option<Completion> {
+        self.queues();
+        self.sort_events();
+        self.queues.as_mut()?.take(operation)
+    }
+
+    #[cold]
+    pub(super) fn take_of(&mut self, queue: usize) -> Option<Event> {
+        let taken = self.queues.as_mut()?.queues.get_mut(queue)?.events.pop_front();
+        if taken.is_some() {
+            return taken;
+        }
+        self.sort_events();
+        self.queues.as_mut()?.queues.get_mut(queue)?.events.pop_front()
+    }
+
+    /// Whether somebody who waits by [`wait`](Self::wait) has an event to take. What other queues hold is no
+    /// reason to stay awake here.
+    pub(super) fn has_event(&mut self) -> bool {
+        if self.queues.is_none() {
+            return self.engine.has_event();
+        }
+        self.sort_events();
+        let queues = self.queues.as_ref().map(|queues| &queues.queues);
+        queues.and_then(|queues| queues.first()).is_some_and(|queue| !queue.events.is_empty())
+    }
+}
