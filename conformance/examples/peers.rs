@@ -227,7 +227,7 @@ impl Peer {
                 let mut command = Command::new("mpirun.openmpi");
                 command.args(["-n", &ranks, "--bind-to", "none", "--oversubscribe", "--mca", "btl", "self,vader"]);
                 command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-                // Debian's yields the processor at each empty poll where it believes to be short of them.
+                // Debian's yields the processor at each empty poll where it finds itself short of them.
                 command.args(["--mca", "mpi_yield_when_idle", "0", "--mca", "pml", "ob1"]);
                 bench(&mut command, args.mpi.join("mpi_bench.openmpi"));
                 median(&output(command)?).map(Some)

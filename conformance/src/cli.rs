@@ -306,7 +306,7 @@ pub struct CheckArgs {
     pub gid_index: Option<u8>,
     /// On a verbs device: how long to wait for what must come.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
-    pub patience_seconds: u32,
+    pub timeout_seconds: u32,
     /// On a verbs device: after how many milliseconds nothing is under way any more.
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub settle_ms: u32,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rerail_core::config::{Config, ConfigError};
 use rerail_core::endpoint::{
-    CancelError, ConcealError, ExposeError, Full, Loss, LossReason, OpError, PeerError, ProtocolError, RailFault,
+    CancelError, DeregisterError, ExposeError, Full, Loss, LossReason, OpError, PeerError, ProtocolError, RailFault,
     SetAddressError, StartError, SubmitError,
 };
 use rerail_core::ids::{CounterId, PeerId, RailId};
@@ -110,9 +110,9 @@ fn every_error_speaks_for_itself() {
         ExposeError::KeyInUse(_) => ExposeError::KeyInUse(9),
         ExposeError::TooLong { .. } => ExposeError::TooLong { bytes: u64::MAX },
     });
-    hear!(said, ConcealError {
-        ConcealError::Unknown => ConcealError::Unknown,
-        ConcealError::Busy => ConcealError::Busy,
+    hear!(said, DeregisterError {
+        DeregisterError::Unknown => DeregisterError::Unknown,
+        DeregisterError::Busy => DeregisterError::Busy,
     });
     hear!(said, Refusal {
         Refusal::NoWindow => Refusal::NoWindow,
@@ -229,7 +229,7 @@ fn a_lost_peer_is_told_with_all_that_was_tried() {
 fn errors_go_where_any_error_goes() {
     fn any() -> Result<(), Box<dyn Error>> {
         Err(PeerError::Unknown(PeerId(9)))?;
-        Err(ConcealError::Busy)?;
+        Err(DeregisterError::Busy)?;
         Ok(())
     }
     assert_eq!(any().unwrap_err().to_string(), "rank 9 was never added: add it first");

@@ -24,7 +24,7 @@ const SIZES: [usize; 9] = [0, 1, 8, 32, 64, 200, 4096, 65_536, 1 << 20];
 /// Messages of each size, from each side.
 const COUNT: usize = 40;
 /// Longer than all of it takes on any machine; ends what hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() {
     if let Err(why) = exchange() {
@@ -37,7 +37,7 @@ fn exchange() -> Outcome<()> {
     let options = Options { settings: Settings::from_env()? };
     let room = SIZES.into_iter().max().unwrap_or(0) + COUNT * 8;
     let (mut ranks, memory) = two_ranks::open(&options, room)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut bytes = 0;
     for size in SIZES {
         for turn in 0..COUNT {

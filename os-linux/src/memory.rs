@@ -81,7 +81,7 @@ impl fmt::Display for MemoryError {
             ),
             MemoryError::InUse(id) => write!(
                 f,
-                "region {:#x} is still named by a request or a window: wait for its completion or conceal the window \
+                "region {:#x} is still named by a request or a window: wait for its completion or deregister the window \
                  first",
                 id.0
             ),
@@ -194,7 +194,7 @@ impl Memory {
     ///
     /// # Safety
     /// Whatever range of it is named in a request or window must stay mapped, writable where it is written,
-    /// and referenced by nobody else in this process, until the request is over or the window is concealed.
+    /// and referenced by nobody else in this process, until the request is over or the window is deregistered.
     pub(crate) unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
         if len == 0 || start.addr().checked_add(len).is_none() {
             return Err(MemoryError::BadLength { bytes: len });

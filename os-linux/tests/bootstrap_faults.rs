@@ -115,9 +115,9 @@ fn rank() {
         }
     }
     match transport.finish(None) {
-        Ok(farewell) => println!("\nleft: {} closed, {} lost", farewell.closed, farewell.lost.len()),
-        Err(FinishError::Boot { error, farewell }) => {
-            println!("\nleft: {} closed, {} lost; {}", farewell.closed, farewell.lost.len(), name(&error));
+        Ok(shutdown) => println!("\nleft: {} closed, {} lost", shutdown.closed, shutdown.lost.len()),
+        Err(FinishError::Boot { error, shutdown }) => {
+            println!("\nleft: {} closed, {} lost; {}", shutdown.closed, shutdown.lost.len(), name(&error));
         }
         Err(other) => panic!("{other}"),
     }

@@ -43,10 +43,10 @@ pub trait Testbed {
         None
     }
 
-    /// A wait begins: the patience of [`pass`](Self::pass) starts anew.
+    /// A wait begins: the time-out of [`pass`](Self::pass) starts anew.
     fn begin_wait(&mut self);
 
-    /// Lets a little time pass: the next event in virtual time, a moment of real time. False: patience is
+    /// Lets a little time pass: the next event in virtual time, a moment of real time. False: time is
     /// over, which is far beyond what any retry of any case takes, or nothing more can happen.
     fn pass(&mut self) -> bool;
 

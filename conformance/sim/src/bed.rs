@@ -12,7 +12,7 @@ use crate::trace::Trace;
 
 /// Longer than all retries of any case take: code 18 with 7 retries is 8.6 s, and a device may take four
 /// times that.
-const PATIENCE: Nanos = Nanos::from_millis(120_000);
+const TIMEOUT: Nanos = Nanos::from_millis(120_000);
 
 /// What is under way and waits for nobody is through by then; a link that is down shorter than that is
 /// survived.
@@ -66,7 +66,7 @@ impl SimBed {
             hcas: [hcas[0], hcas[1]],
             ports: [ports[0], ports[1]],
             subnet,
-            patience_until: Time(0) + PATIENCE,
+            patience_until: Time(0) + TIMEOUT,
             next_lid: 16,
             fabric,
         })
@@ -113,7 +113,7 @@ impl Testbed for SimBed {
     }
 
     fn begin_wait(&mut self) {
-        self.patience_until = self.now() + PATIENCE;
+        self.patience_until = self.now() + TIMEOUT;
     }
 
     fn pass(&mut self) -> bool {

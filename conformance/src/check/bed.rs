@@ -23,7 +23,7 @@ pub struct Terms {
     /// Index of the GID; `None`: the one that reaches furthest.
     pub gid_index: Option<u8>,
     /// Waiting for something is given up after so long.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// What is under way is through after so long.
     pub settle: Duration,
 }
@@ -91,7 +91,7 @@ impl Testbed for DeviceBed {
     }
 
     fn begin_wait(&mut self) {
-        self.until = Instant::now() + self.terms.patience;
+        self.until = Instant::now() + self.terms.timeout;
     }
 
     fn pass(&mut self) -> bool {

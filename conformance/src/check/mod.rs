@@ -112,7 +112,7 @@ fn check(args: &CheckArgs, filter: &Filter, known: &Known, name: &str, devices: 
     let terms = Terms {
         port: args.port,
         gid_index: args.gid_index,
-        patience: Duration::from_secs(args.patience_seconds.into()),
+        timeout: Duration::from_secs(args.timeout_seconds.into()),
         settle: Duration::from_millis(args.settle_ms.into()),
     };
     let mut open = || -> Result<Box<dyn Testbed>, String> {

@@ -45,7 +45,7 @@ use word::Word;
 pub use verify::describe;
 
 /// How long a rank waits at most for its peers' goodbyes.
-const FAREWELL: Duration = Duration::from_secs(10);
+const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 
 /// Launches the ranks, or is one of them.
 pub fn run(args: &ExchangeArgs) -> Result<Exit, Failure> {
@@ -73,7 +73,7 @@ fn run_rank(args: &ExchangeArgs) -> Result<Exit, Failure> {
     check_suicide(args.after_round.filter(|_| args.kill_rank.is_some()), rounds.len())?;
     let (exit, session) = exchange(args, session, &rounds, suicide, listening)?;
     // Peers that are gone by now were reported, or have said goodbye.
-    session.into_transport().finish(Some(FAREWELL)).map_err(Failure::usage)?;
+    session.into_transport().finish(Some(SHUTDOWN_MAX)).map_err(Failure::usage)?;
     Ok(exit)
 }
 

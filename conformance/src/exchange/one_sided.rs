@@ -1,6 +1,6 @@
 //! Rounds of one-sided access: put and flush, get, what must be refused, atomics.
 //!
-//! Each round exposes a window of its own and conceals it after a barrier, so that no late access of one
+//! Each round exposes a window of its own and deregisters it after a barrier, so that no late access of one
 //! round can reach the memory of the next unseen: it would be refused and reported.
 
 use std::collections::BTreeSet;
@@ -80,7 +80,7 @@ impl Worker {
             }
         }
         self.settle(puts)?;
-        self.session.conceal(window)
+        self.session.deregister(window)
     }
 
     /// Gets from every source's window.
@@ -106,7 +106,7 @@ impl Worker {
             }
         }
         self.barrier()?;
-        self.session.conceal(window)
+        self.session.deregister(window)
     }
 
     /// Accesses that must be refused, then one that must not.
@@ -153,7 +153,7 @@ impl Worker {
             let own = Transfer { source: me, target: me, number: 2, bytes: CELL_BYTES };
             self.wrong(&own, "a put that was to be refused has changed the window".to_owned());
         }
-        self.session.conceal(window)
+        self.session.deregister(window)
     }
 
     fn must_refuse(&mut self, transfer: &Transfer, outcome: &Outcome, wanted: Refusal) {
@@ -251,6 +251,6 @@ impl Worker {
             let own = Transfer { source: me, target: me, number: 0, bytes: 8 };
             self.wrong(&own, format!("the number is {sum}, {least} to {} were added", self.most_adds()));
         }
-        self.session.conceal(window)
+        self.session.deregister(window)
     }
 }

@@ -34,7 +34,7 @@ use table::{Explained, Known, render};
 /// Messages under way while rails get known.
 const WINDOW: u64 = 4;
 /// How long to wait at most for the peer's goodbye.
-const FAREWELL: Duration = Duration::from_secs(10);
+const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 
 /// What goes before the question, as the one process of a pair tells the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
         print(args, &asked(args, &session, pair.second)?)?;
     }
     session.barrier(0)?;
-    session.into_transport().finish(Some(FAREWELL)).map_err(Failure::usage)?;
+    session.into_transport().finish(Some(SHUTDOWN_MAX)).map_err(Failure::usage)?;
     Ok(Exit::Ok)
 }
 

@@ -35,7 +35,7 @@ const DATA: u64 = 1;
 /// Bytes hashed between two looks at the rails, so that they never run dry meanwhile.
 const PIECE_BYTES: usize = 128 << 10;
 /// How long to wait at most for the peer's goodbye.
-const FAREWELL: Duration = Duration::from_secs(5);
+const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 
 /// What a transfer came to.
 #[derive(Clone, Debug, Serialize)]

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::offer::{Answer, Ending, Offer, sanitize};
 use super::target::{Target, check, place};
-use super::{DATA, FAREWELL, PIECE_BYTES, Ring, Summary, carried, gone, hex, open, summary};
+use super::{DATA, PIECE_BYTES, Ring, SHUTDOWN_MAX, Summary, carried, gone, hex, open, summary};
 use crate::cli::RecvArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::{Progress, bytes};
@@ -75,7 +75,7 @@ fn take_file(args: &RecvArgs, pair: Pair) -> Result<Summary, Failure> {
         // The sender waits for a verdict; if it is gone meanwhile, the failure is reported here all the same.
         let _ = tell(&mut session, &Answer::Bad(failure.message.clone()));
     }
-    let finished = session.into_transport().finish(Some(FAREWELL));
+    let finished = session.into_transport().finish(Some(SHUTDOWN_MAX));
     let summary = result?;
     finished.map_err(Failure::usage)?;
     Ok(summary)

@@ -13,7 +13,7 @@ use rerail_linux::bootstrap::pair::PairKey;
 use sha2::{Digest, Sha256};
 
 use super::offer::{Answer, Ending, Offer, VERSION};
-use super::{DATA, FAREWELL, PIECE_BYTES, Ring, Summary, carried, gone, hash_while_driving, hex, open, summary};
+use super::{DATA, PIECE_BYTES, Ring, SHUTDOWN_MAX, Summary, carried, gone, hash_while_driving, hex, open, summary};
 use crate::cli::SendArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::Progress;
@@ -40,7 +40,7 @@ pub fn run(args: &SendArgs) -> Result<Exit, Failure> {
     let pair = dial(&args.to, &key)?;
     let mut session = open(&args.transfer, Box::new(pair))?;
     let result = transfer(&mut session, file, &args.file, &offer, args.transfer.json);
-    let finished = session.into_transport().finish(Some(FAREWELL));
+    let finished = session.into_transport().finish(Some(SHUTDOWN_MAX));
     let summary = result?;
     summary.print(args.transfer.json, "sent")?;
     finished.map_err(Failure::usage)?;

@@ -46,7 +46,7 @@ const SPIN: Duration = Duration::from_millis(20);
 /// read from.
 const SPIN_STREAM: Duration = Duration::from_micros(200);
 /// How long to wait at most for the peer's goodbye.
-const FAREWELL: Duration = Duration::from_secs(10);
+const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 /// The key of each rank's window, the rank added.
 const WINDOW: u64 = 0x7065_7266_0000_0000;
 
@@ -138,7 +138,7 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
             report.print(args.run.json)?;
         }
     }
-    session.into_transport().finish(Some(FAREWELL)).map_err(Failure::usage)?;
+    session.into_transport().finish(Some(SHUTDOWN_MAX)).map_err(Failure::usage)?;
     Ok(verdict)
 }
 

@@ -411,10 +411,10 @@ impl Session {
     }
 
     /// Ends an exposure, once nobody is being served from it.
-    pub fn conceal(&mut self, window: WindowId) -> Result<(), SessionError> {
+    pub fn deregister(&mut self, window: WindowId) -> Result<(), SessionError> {
         self.touch();
-        // Unknown: concealed already. Busy: a peer's get is being answered.
-        while let Err(rerail_core::endpoint::ConcealError::Busy) = self.transport.conceal(window) {
+        // Unknown: deregistered already. Busy: a peer's get is being answered.
+        while let Err(rerail_core::endpoint::DeregisterError::Busy) = self.transport.deregister(window) {
             self.step()?;
         }
         Ok(())

@@ -148,7 +148,7 @@ mod tests {
                 let mut session = start(settings("b"), pair, Duration::from_secs(60)).unwrap();
                 session.barrier(0).unwrap();
                 let before = session.transport().stats().packets_received;
-                // So many signs of life are many times the watchdog's patience; then it has failed, and the
+                // So many signs of life are many times the watchdog's time-out; then it has failed, and the
                 // test ends.
                 while session.transport().stats().packets_received < before + 1000 && is_over.try_recv().is_err() {
                     session.poll();

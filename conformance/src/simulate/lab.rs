@@ -275,6 +275,6 @@ fn measured(bytes: u64, played: &lab::Played) -> String {
     let names: Vec<_> = (0..played.carried.len()).map(|rail| Known::named(format!("rail {rail}"))).collect();
     let told = played.explained.as_ref().map(|explanation| Explained::new(bytes, &names, explanation, |_| None));
     let explained = table::render(told.as_slice());
-    let recuts = played.recuts;
-    format!("{}\n{explained}\n  re-cuts: {recuts}; messages by balanced, us: {came}", table.render())
+    let rebalances = played.rebalances;
+    format!("{}\n{explained}\n  rebalance: {rebalances}; messages by balanced, us: {came}", table.render())
 }

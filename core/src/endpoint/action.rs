@@ -70,7 +70,7 @@ pub enum Action {
     /// End the subchannel at once, whatever is under way on it: when this is done, nothing of it is sent or
     /// placed any more, and no peer writes to or reads from memory here over it. No answer is expected, and
     /// nothing more is told of it. The connection may be opened anew (rule F-2).
-    Sever {
+    Abort {
         /// The peer.
         peer: PeerId,
         /// The rail.

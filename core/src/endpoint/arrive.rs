@@ -3,7 +3,7 @@
 
 use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, UNORDERED};
-use super::farewell::is_farewell;
+use super::late_connect::is_shutdown;
 use super::op::{Control, MessageState, OpKind, Phase};
 use super::timer::Timer;
 use super::{Endpoint, LossReason, Peek, ProtocolError, RailFault};
@@ -122,7 +122,7 @@ impl Endpoint<'_> {
         let arrival = match body {
             Body::Eager(_) => unreachable!("taken above"),
             Body::Rts(rts) => return self.arrive_message(now, channel, rail, &common, &rts.head, Some(&rts)),
-            Body::Aggregate { count } => return self.arrive_parcel(now, channel, rail, &common, count),
+            Body::Aggregate { count } => return self.arrive_aggregate(now, channel, rail, &common, count),
             Body::Connect(_) | Body::Credit | Body::Ack(_) => Arrival::Done, // A-8, S-10
             Body::Fence(fence) => {
                 self.arrive_fence(now, channel, &common, &fence);
@@ -203,7 +203,7 @@ impl Endpoint<'_> {
         }
         let is_first = sub.link.state() == State::Up;
         let verdict = sub.link.connect(connect.connection);
-        if verdict.sever {
+        if verdict.abort {
             self.leave_old(now, channel, rail, verdict);
             return Ok(());
         }
@@ -246,7 +246,7 @@ impl Endpoint<'_> {
     fn arrive_news(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
         // Who only says goodbye has forgotten what it had (G-10).
         let connection = self.t.subs[sub].link.pair().yours;
-        if self.t.channels.at(channel).terms.is_some_and(|terms| is_farewell(terms.first_number, connection)) {
+        if self.t.channels.at(channel).terms.is_some_and(|terms| is_shutdown(terms.first_number, connection)) {
             return Ok(());
         }
         let mut news = 0;
@@ -258,7 +258,7 @@ impl Endpoint<'_> {
             let fresh =
                 slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
             news += fresh;
-            // Only what this packet is the first to acknowledge is in doubt; an older packet that comes late
+            // Only what this packet is the first to acknowledge is unconfirmed; an older packet that comes late
             // says nothing.
             slot.in_doubt |= common.refusing && fresh > 0 && lane == UNORDERED;
             let mut messages = 0;
@@ -409,7 +409,7 @@ impl Endpoint<'_> {
                 // The sender could not use our keys.
                 slot.enter(Phase::Data);
                 slot.fin_wanted = true;
-                self.set_owing(op, true);
+                self.set_fins_pending(op, true);
             }
             _ => {}
         }
@@ -439,7 +439,7 @@ impl Endpoint<'_> {
         if let PlaceTo::Message(message) = place.to
             && self.t.messages.at(message).state == MessageState::Sealed
         {
-            self.parcel_placed(now, channel, message, &place, peek);
+            self.aggregate_placed(now, channel, message, &place, peek);
             return;
         }
         self.received(now, channel, place.lane, place.psn, place.payload_bytes, place.ack_now);

@@ -32,7 +32,7 @@ impl Endpoint<'_> {
         if !self.claim_psn(now, channel, ORDERED, psn)? {
             return Ok(Arrival::Discard);
         }
-        if self.t.channels.at(channel).voids != 0
+        if self.t.channels.at(channel).aborted_placements != 0
             && let Some(arrival) = self.arrive_again(channel, rail, common, psn)?
         {
             return Ok(arrival); // F-6
@@ -141,7 +141,7 @@ impl Endpoint<'_> {
         psn: Seq,
     ) -> Result<Option<Arrival>, ProtocolError> {
         let payload_bytes = common.payload_bytes;
-        let Some((to, takes)) = self.take_void(channel, psn) else { return Ok(None) };
+        let Some((to, takes)) = self.take_aborted(channel, psn) else { return Ok(None) };
         let (len, fits) = match to {
             PlaceTo::Message(message) => {
                 let is_sealed = self.t.messages.at(message).state == MessageState::Sealed;

@@ -1,9 +1,9 @@
-//! Cuts by path estimates (P-8): what is known of rails (`beliefs`) is put before the planner (`rail/plan`)
+//! Cuts by path estimates (P-8): what is known of rails (`estimates`) is put before the planner (`rail/plan`)
 //! and the policy (`rail/sched/balanced`), and what they find is remembered: how the last message was cut
 //! (P-11), and from how the parts end which rails hold each other up (P-14). What turns out otherwise on the
-//! way, `recut` mends (P-10).
+//! way, `rebalance` mends (P-10).
 //!
-//! As long as nothing is known of one of the rails, messages are cut evenly, and re-cut as the parts are seen
+//! As long as nothing is known of one of the rails, messages are cut evenly, and rebalanced as the parts are seen
 //! to move.
 
 use super::measure::{Change, Why, has_bounds};
@@ -36,21 +36,21 @@ impl Load {
 }
 
 impl Endpoint<'_> {
-    /// What is believed of a rail at the moment, for the planner.
+    /// What is estimated of a rail at the moment, for the planner.
     pub(super) fn state_of(&self, now: Time, channel: u32, load: Load, rail: RailId) -> RailState {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let state = self.idle_state_of(channel, load, rail);
         RailState { backlog_bytes: path.remaining(now, state.rate) + path.planned, ..state }
     }
 
-    /// What is believed of a rail when nothing lies on it.
+    /// What is estimated of a rail when nothing lies on it.
     pub(super) fn idle_state_of(&self, channel: u32, load: Load, rail: RailId) -> RailState {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
-        let rate = self.believed_rate(channel, rail);
-        let latency_ns = self.believed_latency(channel, rail).saturating_mul(load.ways());
+        let rate = self.estimated_rate(channel, rail);
+        let latency_ns = self.estimated_latency(channel, rail).saturating_mul(load.ways());
         RailState {
             rate,
-            together: together(rate, path.lacks),
+            together: together(rate, path.contention),
             latency_ns,
             backlog_bytes: 0,
             chunk_ns: CHUNK_NS,
@@ -58,9 +58,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// What a rail is believed to move while others carry parts of the same message.
+    /// What a rail is estimated to move while others carry parts of the same message.
     pub(super) fn together_rate(&self, channel: u32, rail: RailId) -> Rate {
-        together(self.believed_rate(channel, rail), self.t.subs[self.t.sub_index(channel, rail)].path.lacks)
+        together(self.estimated_rate(channel, rail), self.t.subs[self.t.sub_index(channel, rail)].path.contention)
     }
 
     /// Plans a message over rails of a mask (P-8). `false`: not enough is known.
@@ -85,7 +85,7 @@ impl Endpoint<'_> {
         let mut count = 0;
         for (rail, seen) in (0..self.rails.len() as u8).map(RailId).zip(&mut seen) {
             let part = self.t.parts_of(set)[usize::from(rail.0)];
-            let latency = self.believed_latency(channel, rail);
+            let latency = self.estimated_latency(channel, rail);
             let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
             if part.bytes < PART_BYTES_MIN || !part.began_idle() || path.rate == Rate::NONE {
                 continue;
@@ -100,7 +100,7 @@ impl Endpoint<'_> {
         }
         for (index, reached) in seen.iter().enumerate().filter(|(_, reached)| **reached > 0) {
             let path = &mut self.t.sub(channel, RailId(index as u8)).path;
-            path.lacks = bottleneck::follow(path.lacks, *reached, most);
+            path.contention = bottleneck::follow(path.contention, *reached, most);
         }
     }
 
@@ -138,7 +138,7 @@ impl Endpoint<'_> {
             let path = &mut self.t.sub(channel, rail).path;
             path.share = share;
             if share == 0 {
-                path.lacks = bottleneck::fade(path.lacks);
+                path.contention = bottleneck::fade(path.contention);
             }
             let figures = &mut self.t.figures[usize::from(rail.0)];
             let before = core::mem::replace(&mut figures.weight, share);
@@ -162,8 +162,8 @@ impl Endpoint<'_> {
         let facts = &self.rails[usize::from(rail.0)];
         let bytes = explore::part_bytes(!has_bounds(facts), facts.pio_bytes_max);
         let registering = self.registering_ns(rail, Registration::Own, bytes);
-        let beside = u64::from(self.believed_latency(channel, rail)) + u64::from(CHUNK_NS) + registering;
-        let ends = self.believed_rate(channel, rail).time_ns(bytes).saturating_add(beside);
+        let beside = u64::from(self.estimated_latency(channel, rail)) + u64::from(CHUNK_NS) + registering;
+        let ends = self.estimated_rate(channel, rail).time_ns(bytes).saturating_add(beside);
         let cost = ends.saturating_sub(plan.finish_ns);
         if cost <= credit && explore::give_part(bytes, rail, plan, stripes) {
             self.t.channels.at_mut(channel).try_ns -= cost as u32;
@@ -176,6 +176,6 @@ impl Path {
     /// lacks while others carry parts of the same message (P-14): one that is through with its part has shown
     /// what it can do.
     pub(super) fn rate_beside_others(&self) -> Rate {
-        if self.backlog == 0 { self.rate } else { beside_others(self.rate, self.lacks) }
+        if self.backlog == 0 { self.rate } else { beside_others(self.rate, self.contention) }
     }
 }

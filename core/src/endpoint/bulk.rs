@@ -74,7 +74,7 @@ impl Endpoint<'_> {
             return self.move_part(now, channel, op, rail, &mut stripe, out);
         }
         if self.t.stripe_sets.at(set).helpers != 0 {
-            self.recut(now, channel, op); // P-10
+            self.rebalance(now, channel, op); // P-10
         }
         if self.t.stripe_sets.at(set).moved != 0 {
             return self.advance_moved(now, channel, op, out);
@@ -164,9 +164,9 @@ impl Endpoint<'_> {
     /// No rail that stands has a key of a transfer: the message is asked for in another way.
     pub(super) fn ask_for_keys(&mut self, channel: u32, op: u32) {
         let slot = self.t.ops.at(op);
-        // Where writes are in doubt, the round that is asked for anyhow brings keys, unless the peer had the
+        // Where writes are unconfirmed, the round that is asked for anyhow brings keys, unless the peer had the
         // FIN.
-        let is_asked = slot.doubt != 0 && !slot.fin_or_resume;
+        let is_asked = slot.unconfirmed != 0 && !slot.fin_or_resume;
         if self.ready(channel) == 0 || is_asked || slot.posts > 0 {
             return;
         }
@@ -254,8 +254,8 @@ impl Endpoint<'_> {
         }
         let slot = self.t.ops.at(op);
         let (kind, phase) = (slot.kind(), slot.phase());
-        let &Op { keys, remote, granted, fins_due, doubt, .. } = slot;
-        if doubt >> part.0 & 1 == 1 {
+        let &Op { keys, remote, granted, fins_due, unconfirmed, .. } = slot;
+        if unconfirmed >> part.0 & 1 == 1 {
             return Step::Idle; // F-7
         }
         let (serves, remote_offset) = (slot.serves(), slot.remote_offset);

@@ -91,10 +91,10 @@ pub(crate) struct Channel {
     pub ways: Ways,
     /// Time saved up for trying rails that plans leave out, in nanoseconds (P-11).
     pub try_ns: u32,
-    /// Packets that took the soonest rail since one tried another.
+    /// Packets that took the earliest rail since one tried another.
     pub untried: u16,
     /// Of the rails that are ready the one of the least latency.
-    pub nearest: u8,
+    pub lowest_latency: u8,
     pub rooms: Rooms,
     pub control: List,
     pub ordered: List,
@@ -121,17 +121,17 @@ pub(crate) struct Channel {
     /// Leaving: a subchannel that the goodbye went out on is down, as the peer has heard it (G-7).
     pub bye_heard: bool,
     /// Receives whose senders write, or send data, and wait for our FIN (P-3).
-    pub owing: u32,
+    pub fins_pending: u32,
     /// Answers that are with a rail or not acknowledged.
     pub serving: u16,
     /// Rails to connect: bit per rail.
-    pub wanted: u64,
+    pub dial_pending: u64,
     /// Rails that stand and on which our Connect did not go out: bit per rail.
-    pub unsaid: u64,
+    pub connect_pending: u64,
     /// Rails to disconnect.
-    pub unwanted: u64,
+    pub close_pending: u64,
     /// Rails whose connection is to be ended at once.
-    pub severed: u64,
+    pub abort_pending: u64,
     /// Rails that are to be opened again at a time of their own.
     pub redials: u64,
     /// Rails of which the peer is to be told that their connection is dead at this end (F-3).
@@ -145,9 +145,9 @@ pub(crate) struct Channel {
     /// Where in each lane the look for lost packets goes on.
     pub replay_at: [Seq; 2],
     /// Payloads that wait for their copy, because their rail died while they were being placed (F-6).
-    pub voids: u16,
+    pub aborted_placements: u16,
     /// Since when no rail has been ready.
-    pub stranded: Option<Stranded>,
+    pub no_path: Option<NoPath>,
     /// The end of that time has been put off, since this process was away.
     pub put_off: bool,
     /// What every rail that may have to carry a packet of another one takes: eager payloads, segments, and
@@ -195,7 +195,7 @@ impl Channel {
             ways: Ways::default(),
             try_ns: 0,
             untried: 0,
-            nearest: 0,
+            lowest_latency: 0,
             rooms: Rooms::default(),
             control: List::EMPTY,
             ordered: List::EMPTY,
@@ -211,20 +211,20 @@ impl Channel {
             refusing: 0,
             in_doubt: false,
             bye_heard: false,
-            owing: 0,
+            fins_pending: 0,
             serving: 0,
-            wanted: 0,
-            unsaid: 0,
-            unwanted: 0,
-            severed: 0,
+            dial_pending: 0,
+            connect_pending: 0,
+            close_pending: 0,
+            abort_pending: 0,
             redials: 0,
             fences: 0,
             tellers: 0,
             questions: 0,
             replaying: 0,
             replay_at: [first; 2],
-            voids: 0,
-            stranded: None,
+            aborted_placements: 0,
+            no_path: None,
             put_off: false,
             eager_bytes_max: u32::MAX,
             segment_bytes_max: u32::MAX,
@@ -276,9 +276,14 @@ impl Channel {
     /// Whether there may be anything to send but messages, requests, their payload, acknowledgments and
     /// limits: connections, questions, addresses, a goodbye. What is rare, asked at once: whatever else
     /// `pump` is to look at must be named here.
-    pub(crate) const fn has_chores(&self) -> bool {
-        let masks =
-            self.wanted | self.unwanted | self.unsaid | self.severed | self.fences | self.questions | self.tellers;
+    pub(crate) const fn has_slow_work(&self) -> bool {
+        let masks = self.dial_pending
+            | self.close_pending
+            | self.connect_pending
+            | self.abort_pending
+            | self.fences
+            | self.questions
+            | self.tellers;
         masks | self.probe_answers != 0
             || self.probe_due
             || self.terms.is_none()
@@ -313,7 +318,7 @@ impl Channel {
 
 /// What has happened since no rail has been ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stranded {
+pub(crate) struct NoPath {
     pub since: Time,
     /// The rail that failed last, and how.
     pub rail: RailId,

@@ -30,10 +30,10 @@ pub(super) const NONCE: u64 = 1 << 62;
 const UNMEASURED_BYTES_MAX: u64 = 16 * 1024;
 
 /// The peer's CONNECT must come within so many of the shortest deadlines.
-const SET_UP_PATIENCE: u64 = 10;
+const SET_UP_TIMEOUT: u64 = 10;
 
-/// A deadline is so many times what a rail is believed to need.
-const PATIENCE: u64 = 8;
+/// A deadline is so many times what a rail is estimated to need.
+const TIMEOUT: u64 = 8;
 
 /// A rail that brings something each time that it is asked, but no answer, is asked so often again: what it
 /// brings may be older than the question.
@@ -64,30 +64,30 @@ impl Endpoint<'_> {
     fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
         let facts = &self.rails[usize::from(rail.0)];
         let told_at_once = self.rate_of_silence(channel, rail).bytes_in(facts.feed_time_min.0);
-        self.patience(channel, rail, told_at_once.max(facts.segment_bytes_max.into()))
+        self.timeout(channel, rail, told_at_once.max(facts.segment_bytes_max.into()))
     }
 
     /// How long a packet may take that was handed to a rail behind all that it has.
     pub(super) fn transit_deadline(&self, channel: u32, rail: RailId) -> Nanos {
-        self.patience(channel, rail, u64::MAX)
+        self.timeout(channel, rail, u64::MAX)
     }
 
     /// The rate by which a rail's silence is judged: what was measured last with any peer, where that is more
-    /// than what is believed of it towards this one. One that has just come back gets little (F-8), and is
+    /// than what is estimated of it towards this one. One that has just come back gets little (F-8), and is
     /// not slow for it.
     fn rate_of_silence(&self, channel: u32, rail: RailId) -> Rate {
         let measured = self.t.figures[usize::from(rail.0)].bytes_per_second;
-        Rate(self.believed_rate(channel, rail).0.max(Rate::from_bytes_per_second(measured).0))
+        Rate(self.estimated_rate(channel, rail).0.max(Rate::from_bytes_per_second(measured).0))
     }
 
-    fn patience(&self, channel: u32, rail: RailId, bytes_max: u64) -> Nanos {
+    fn timeout(&self, channel: u32, rail: RailId, bytes_max: u64) -> Nanos {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let moving = match self.rate_of_silence(channel, rail) {
             Rate::NONE if path.backlog > UNMEASURED_BYTES_MAX => u64::MAX,
             Rate::NONE => 0,
             rate => rate.time_ns(path.backlog.min(bytes_max)),
         };
-        let needed = moving.saturating_add(path.latency.into()).saturating_mul(PATIENCE);
+        let needed = moving.saturating_add(path.latency.into()).saturating_mul(TIMEOUT);
         Nanos(needed.clamp(self.config.stall_min.0, self.config.stall_max.0.max(self.config.stall_min.0)))
     }
 
@@ -95,7 +95,7 @@ impl Endpoint<'_> {
     pub(super) fn look_at_rails(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
         match slot.state() {
-            ChannelState::Over(_) => return self.look_at_late_callers(now, channel),
+            ChannelState::Over(_) => return self.look_at_late_connects(now, channel),
             ChannelState::Leaving => return self.look_at_goodbyes(now, channel),
             _ if !self.config.recovery => return,
             _ => {}
@@ -133,7 +133,7 @@ impl Endpoint<'_> {
                 if is_closing { self.config.stall_lone } else { Nanos(0) }
             } else {
                 // Without a CONNECT it is no connection: the peer may have left it already.
-                Nanos(self.config.stall_min.0.saturating_mul(SET_UP_PATIENCE))
+                Nanos(self.config.stall_min.0.saturating_mul(SET_UP_TIMEOUT))
             };
             let sub = self.t.sub(channel, rail);
             if sub.link.state() != State::Up || set_up_max.0 == 0 {
@@ -143,7 +143,7 @@ impl Endpoint<'_> {
                 next = Some(self.config.stall_min);
                 continue;
             }
-            self.sever(now, channel, rail, RailFault::TimedOut);
+            self.abort(now, channel, rail, RailFault::TimedOut);
             if self.t.channels.at(channel).is_over() {
                 break;
             }
@@ -167,7 +167,7 @@ impl Endpoint<'_> {
         // not to have two of them.
         let look = Nanos(if is_busy { deadline.0 / 2 } else { self.config.stall_min.0 });
         if self.is_frame_stuck(now, channel, rail, deadline) {
-            self.sever(now, channel, rail, RailFault::TimedOut);
+            self.abort(now, channel, rail, RailFault::TimedOut);
             return Some(look);
         }
         let seen = sub.heard.max(sub.path.last);
@@ -180,7 +180,7 @@ impl Endpoint<'_> {
             Some(Asked { answered: Some(answered), .. }) if now - answered.max(sub.path.last) < deadline => {}
             Some(Asked { at, answered: Some(_), .. }) => {
                 if self.has_post_before(now, channel, rail, at) {
-                    self.sever(now, channel, rail, RailFault::TimedOut);
+                    self.abort(now, channel, rail, RailFault::TimedOut);
                 } else {
                     self.t.sub(channel, rail).asked = None;
                 }
@@ -232,7 +232,7 @@ impl Endpoint<'_> {
         let lone_max = self.config.stall_lone;
         let is_lone = lone_max.0 > 0 && now - asked.since >= lone_max && !talks;
         if lives && asked.repeats >= repeats_max || is_lone {
-            self.sever(now, channel, rail, RailFault::TimedOut);
+            self.abort(now, channel, rail, RailFault::TimedOut);
         } else if lives {
             // It may just have come back to look at its rails, and at this one last.
             let repeats = asked.repeats.saturating_add(1);
@@ -268,7 +268,7 @@ impl Endpoint<'_> {
         let is_before = |missing: &Missing| missing.rail == rail && is_before(missing.stamp, asked_at, now);
         if missing.iter().flatten().any(is_before) {
             // It went before the probe, the probe is there, and it is not.
-            self.sever(now, channel, rail, RailFault::TimedOut);
+            self.abort(now, channel, rail, RailFault::TimedOut);
         }
     }
 

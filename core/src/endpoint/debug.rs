@@ -63,7 +63,7 @@ impl fmt::Debug for Endpoint<'_> {
             writeln!(
                 f,
                 "operation {index}: {:?} {:?} in {:?}, channel {}, tag {:?}, level {:?}, {} of {} bytes out, {} in, \
-                 unacked {}, posts {}, places {}, fin seen {} wanted {}, completed {}, told {}, round {} doubt {:x} due {} \
+                 unacked {}, posts {}, places {}, fin seen {} wanted {}, completed {}, told {}, round {} unconfirmed {:x} due {} \
                  fins due {:x}, {} of {}, {:?}, control {:?}",
                 op.kind(),
                 op.phase(),
@@ -82,7 +82,7 @@ impl fmt::Debug for Endpoint<'_> {
                 op.completed,
                 op.is_told(),
                 op.round,
-                op.doubt,
+                op.unconfirmed,
                 op.resume_due,
                 op.fins_due,
                 op.fins,

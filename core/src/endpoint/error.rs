@@ -123,9 +123,9 @@ pub enum ExposeError {
     },
 }
 
-/// Why a window can't be concealed.
+/// Why a window can't be deregistered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConcealError {
+pub enum DeregisterError {
     /// No such window.
     Unknown,
     /// A peer's get is being answered from it: try again after polling.

@@ -54,7 +54,7 @@ pub struct Share {
     pub bytes: u64,
     /// Bytes that lie on it, or are planned for it.
     pub backlog: u64,
-    /// Bytes per second that are believed of it; 0: nothing is known.
+    /// Bytes per second that are estimated of it; 0: nothing is known.
     pub bytes_per_second: u64,
     /// The same while other rails carry parts of the message: less, where they were seen to hold each other
     /// up (P-14).
@@ -222,9 +222,9 @@ impl Endpoint<'_> {
                 rail,
                 bytes: end - next,
                 backlog: path.backlog + path.planned,
-                bytes_per_second: self.believed_rate(channel, rail).bytes_per_second(),
+                bytes_per_second: self.estimated_rate(channel, rail).bytes_per_second(),
                 together: self.together_rate(channel, rail).bytes_per_second(),
-                latency: Nanos(self.believed_latency(channel, rail).into()),
+                latency: Nanos(self.estimated_latency(channel, rail).into()),
                 finish: None,
                 registering: Nanos(0),
                 verdict,

@@ -143,7 +143,7 @@ impl Endpoint<'_> {
     ) -> Option<T> {
         let channel = self.t.peers.get(peer.0 as usize)?.channel;
         let line = self.t.lines.get_mut(channel as usize)?;
-        if !line.expects(rail, short.counts) || self.parts_starved || short.flags & !Short::FLAGS != 0 {
+        if !line.expects(rail, short.counts) || self.parts_waiting || short.flags & !Short::FLAGS != 0 {
             return None;
         }
         let &Short { tag, immediate, len, flags, .. } = short;
@@ -171,7 +171,7 @@ impl Endpoint<'_> {
         if !line.expects(rail, short.counts) && !self.open_receiving(channel, rail, short.counts) {
             return ShortArrival::Slow;
         }
-        if self.parts_starved || !self.t.short_done.has_room() || short.flags & !Short::FLAGS != 0 {
+        if self.parts_waiting || !self.t.short_done.has_room() || short.flags & !Short::FLAGS != 0 {
             return ShortArrival::Slow;
         }
         let &Short { tag, immediate, len, flags, .. } = short;
@@ -285,7 +285,8 @@ impl Endpoint<'_> {
         let rail = RailId(rails.trailing_zeros() as u8);
         let facts = self.rails.get(usize::from(rail.0))?;
         let is_able = rails.is_power_of_two() && facts.caps.lossless && facts.short_bytes_max > 0;
-        let is_ready = slot.rooms.ready == rails && slot.voids == 0 && slot.replaying == 0 && slot.fences == 0;
+        let is_ready =
+            slot.rooms.ready == rails && slot.aborted_placements == 0 && slot.replaying == 0 && slot.fences == 0;
         (is_able && is_ready && self.has_short_rail).then_some(rail)
     }
 
@@ -446,8 +447,8 @@ impl Endpoint<'_> {
 
     /// There is no operation for a part of a multi-receive, so no receive may pass it; or there is again.
     #[cold]
-    pub(super) fn set_parts_starved(&mut self, starved: bool) {
-        self.parts_starved = starved;
+    pub(super) fn set_parts_waiting(&mut self, starved: bool) {
+        self.parts_waiting = starved;
         self.may_post_short = self.has_short_rail && !starved;
     }
 

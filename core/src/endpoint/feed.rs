@@ -20,7 +20,7 @@ impl Endpoint<'_> {
                 }
                 let Some(channel) = self.t.channel_of(peer) else { return };
                 if self.t.channels.at(channel).is_over() {
-                    self.late_caller_gone(now, channel, rail);
+                    self.late_connect_gone(now, channel, rail);
                     return;
                 }
                 self.subchannel_down(now, channel, rail, fault);
@@ -42,7 +42,7 @@ impl Endpoint<'_> {
         };
         let Some(channel) = channel else { return self.refuse_subchannel(peer, rail) };
         if self.t.channels.at(channel).is_over() {
-            return self.late_caller(now, channel, rail);
+            return self.late_connect(now, channel, rail);
         }
         log::debug!("peer {}: rail {} up", peer.0, rail.0);
         let was_up = self.t.sub(channel, rail).is_up();
@@ -56,11 +56,11 @@ impl Endpoint<'_> {
             self.t.sub(channel, rail).clear();
         }
         let sub = self.t.sub(channel, rail);
-        let (unsaid, slot) = (!sub.connect_sent, self.t.channels.at_mut(channel));
-        slot.wanted &= !(1 << rail.0);
+        let (connect_pending, slot) = (!sub.connect_sent, self.t.channels.at_mut(channel));
+        slot.dial_pending &= !(1 << rail.0);
         slot.redials &= !(1 << rail.0);
-        slot.severed &= !(1 << rail.0);
-        slot.unsaid |= u64::from(unsaid) << rail.0;
+        slot.abort_pending &= !(1 << rail.0);
+        slot.connect_pending |= u64::from(connect_pending) << rail.0;
         self.t.sub(channel, rail).heard = now;
         self.begin_path(channel, rail);
         self.take_in(channel, rail);

@@ -16,26 +16,27 @@ use crate::wire::{self, Body, Connect, Probe};
 impl Endpoint<'_> {
     /// Subchannels to open and close, and the Connect that comes first on each (G-1, L-3).
     pub(super) fn pump_connections(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
-        let &Channel { peer, wanted, unwanted, unsaid, severed, .. } = self.t.channels.at(channel);
-        for rail in rails_of(wanted | unwanted | unsaid | severed) {
+        let &Channel { peer, dial_pending, close_pending, connect_pending, abort_pending, .. } =
+            self.t.channels.at(channel);
+        for rail in rails_of(dial_pending | close_pending | connect_pending | abort_pending) {
             let index = rail.0;
             if out.len() + STEP > out.capacity() {
                 return Step::Sent;
             }
             let slot = self.t.channels.at_mut(channel);
-            if slot.severed >> index & 1 == 1 {
-                slot.severed &= !(1 << index);
-                let _ = out.push(Action::Sever { peer, rail });
+            if slot.abort_pending >> index & 1 == 1 {
+                slot.abort_pending &= !(1 << index);
+                let _ = out.push(Action::Abort { peer, rail });
                 if out.len() + STEP > out.capacity() {
                     return Step::Sent;
                 }
             }
             let slot = self.t.channels.at_mut(channel);
-            if slot.unwanted >> index & 1 == 1 {
-                slot.unwanted &= !(1 << index);
+            if slot.close_pending >> index & 1 == 1 {
+                slot.close_pending &= !(1 << index);
                 let _ = out.push(Action::Disconnect { peer, rail });
-            } else if slot.wanted >> index & 1 == 1 {
-                slot.wanted &= !(1 << index);
+            } else if slot.dial_pending >> index & 1 == 1 {
+                slot.dial_pending &= !(1 << index);
                 slot.callers |= u64::from(slot.is_over()) << index;
                 let sub = self.t.sub(channel, rail);
                 if sub.link.state() == State::Down {
@@ -57,7 +58,7 @@ impl Endpoint<'_> {
                     });
                     if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {
                         self.t.sub(channel, rail).connect_sent = true;
-                        self.t.channels.at_mut(channel).unsaid &= !(1 << index);
+                        self.t.channels.at_mut(channel).connect_pending &= !(1 << index);
                         self.refresh(channel, rail);
                     }
                 }
@@ -178,10 +179,10 @@ impl Endpoint<'_> {
     /// lossless rail stands without the peer's CONNECT. The peer may have ours already, and would take an end
     /// without BYE for a loss.
     fn is_early(&mut self, channel: u32, ready: u64) -> bool {
-        let is_stranded = self.t.channels.at(channel).stranded.is_some();
+        let has_no_path = self.t.channels.at(channel).no_path.is_some();
         let mut states = self.t.subs_of(channel).iter().map(|sub| sub.link.state());
         if ready == 0 {
-            return is_stranded || states.any(|state| state != State::Down);
+            return has_no_path || states.any(|state| state != State::Down);
         }
         self.rails.iter().zip(states).any(|(facts, state)| facts.caps.lossless && state == State::Up)
     }

@@ -89,7 +89,7 @@ impl Endpoint<'_> {
         let state = match sub.link.state() {
             _ if sub.is_ready() => RailState::Up,
             State::Down if slot.redials >> rail.0 & 1 == 1 => RailState::Down { redial_at: sub.redial_at },
-            State::Down if slot.wanted >> rail.0 & 1 == 0 => RailState::Idle,
+            State::Down if slot.dial_pending >> rail.0 & 1 == 0 => RailState::Idle,
             _ => RailState::Opening,
         };
         let History { since, ups, failures, refusals, fault, .. } = sub.history;

@@ -25,7 +25,7 @@ impl Endpoint<'_> {
         let grants = Grants::new(first, self.config.unexpected_per_peer, self.config.blocks_per_peer);
         let rails = self.t.peers[peer.0 as usize].rails;
         let mut channel = Channel::new(peer, first, grants, now);
-        channel.wanted = rails;
+        channel.dial_pending = rails;
         for rail in rails_of(rails) {
             let facts = &self.rails[usize::from(rail.0)];
             channel.eager_bytes_max = channel.eager_bytes_max.min(facts.eager_bytes_max);
@@ -113,10 +113,10 @@ impl Endpoint<'_> {
             // It was never reached, and nobody wants anything of it any more (G-7).
             return self.end_channel(channel, Ending::Closed);
         }
-        let time = match slot.stranded {
+        let time = match slot.no_path {
             // No CONNECT of it ever came: since its channel was opened.
             _ if slot.terms.is_none() => now - slot.heard,
-            Some(stranded) => now - stranded.since,
+            Some(no_path) => now - no_path.since,
             None => Nanos(0),
         };
         let rails = self.t.peers[slot.peer.0 as usize].rails;
@@ -148,9 +148,9 @@ impl Endpoint<'_> {
         }
         let slot = self.t.channels.at_mut(channel);
         slot.enter(ChannelState::Over(ending));
-        slot.wanted = 0;
-        slot.unsaid = 0;
-        (slot.redials, slot.fences, slot.questions, slot.replaying, slot.voids) = (0, 0, 0, 0, 0);
+        slot.dial_pending = 0;
+        slot.connect_pending = 0;
+        (slot.redials, slot.fences, slot.questions, slot.replaying, slot.aborted_placements) = (0, 0, 0, 0, 0);
         slot.rooms = Rooms::default();
         self.tell_channel(channel);
         for rail in 0..self.rails.len() {
@@ -160,7 +160,7 @@ impl Endpoint<'_> {
             let place = sub.place;
             sub.reset();
             if open {
-                self.t.channels.at_mut(channel).unwanted |= 1 << rail;
+                self.t.channels.at_mut(channel).close_pending |= 1 << rail;
             }
             // The other placements end with their operations and messages.
             if let Some(PlaceTo::Window { window, .. }) = place.map(|place| place.to) {
@@ -288,7 +288,7 @@ impl Endpoint<'_> {
     fn free_over_channel_if_idle(&mut self, channel: u32) {
         let Some(key) = self.t.channels.key_at(channel) else { return };
         let slot = self.t.channels.at(channel);
-        let connections = slot.unwanted | slot.callers | slot.severed | slot.wanted | slot.redials;
+        let connections = slot.close_pending | slot.callers | slot.abort_pending | slot.dial_pending | slot.redials;
         if slot.event.is_linked() || connections != 0 || slot.messages > 0 {
             return;
         }

@@ -1,5 +1,5 @@
 //! What a dead connection leaves behind (F-5 to F-7): packets of which nobody knows whether they arrived,
-//! reads that will never end, writes in doubt, and payloads on their way into places here.
+//! reads that will never end, unconfirmed writes, and payloads on their way into places here.
 
 use super::Endpoint;
 use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, Sub, UNORDERED};
@@ -19,11 +19,11 @@ impl Endpoint<'_> {
         // these.
         let Sub { posts, place, .. } = *self.t.sub(channel, rail);
         let had_packets = posts > 0 || self.t.channels.at(channel).sent.iter().any(|lane| !lane.is_empty());
-        self.void_place(channel, rail);
+        self.abort_placement(channel, rail);
         if had_packets {
             self.lose_packets(channel, rail);
         }
-        self.doubt_writes(channel, rail);
+        self.mark_unconfirmed_writes(channel, rail);
         if !self.t.key_sets.is_empty() {
             self.forget_keys(channel, rail);
         }
@@ -31,7 +31,7 @@ impl Endpoint<'_> {
         self.t.sub(channel, rail).clear();
         self.refresh(channel, rail);
         let slot = self.t.channels.at_mut(channel);
-        slot.unsaid &= !(1 << rail.0);
+        slot.connect_pending &= !(1 << rail.0);
         // Acknowledgments and limits that were on their way.
         slot.ack.make_due();
         slot.replaying |= REPLAY_READS;
@@ -46,50 +46,50 @@ impl Endpoint<'_> {
 
     /// The payload that was on its way here is not there: its number is open again. What has had its effect
     /// by its header, a message that has met its receive or has its blocks, waits for the copy (F-6).
-    pub(super) fn void_place(&mut self, channel: u32, rail: RailId) {
+    pub(super) fn abort_placement(&mut self, channel: u32, rail: RailId) {
         let Some(place) = self.t.sub(channel, rail).place.take() else { return };
         let window = self.config.window;
         let (slot, bits) = self.t.received(channel, place.lane);
         slot.received[place.lane].unclaim(bits, window, place.psn);
-        let is_void = place.lane == ORDERED;
+        let is_aborted = place.lane == ORDERED;
         match place.to {
             PlaceTo::Op(op) => {
                 let slot = self.t.ops.at_mut(op);
                 slot.places -= 1;
-                slot.void = is_void.then_some(place.psn);
+                slot.aborted = is_aborted.then_some(place.psn);
             }
-            PlaceTo::Message(message) => self.t.messages.at_mut(message).void = Some(place.psn),
+            PlaceTo::Message(message) => self.t.messages.at_mut(message).aborted = Some(place.psn),
             PlaceTo::Window { window, .. } => self.t.windows.at_mut(window).users -= 1,
         }
-        self.t.channels.at_mut(channel).voids += u16::from(is_void);
+        self.t.channels.at_mut(channel).aborted_placements += u16::from(is_aborted);
     }
 
     /// What waits for the copy of ordered packet `psn`, if anything does, and the bytes that it takes.
-    pub(super) fn take_void(&mut self, channel: u32, psn: Seq) -> Option<(PlaceTo, u64)> {
-        if self.t.channels.at(channel).voids == 0 {
+    pub(super) fn take_aborted(&mut self, channel: u32, psn: Seq) -> Option<(PlaceTo, u64)> {
+        if self.t.channels.at(channel).aborted_placements == 0 {
             return None;
         }
-        let waits = |at: u32, void: Option<Seq>| at == channel && void == Some(psn);
+        let waits = |at: u32, aborted: Option<Seq>| at == channel && aborted == Some(psn);
         let message = self.t.messages.indices().find(|&index| {
             let message = self.t.messages.at(index);
-            waits(message.channel, message.void)
+            waits(message.channel, message.aborted)
         });
         let found = if let Some(message) = message {
             let slot = self.t.messages.at_mut(message);
-            slot.void = None;
+            slot.aborted = None;
             let bytes = (slot.state != MessageState::Sealed).then_some(slot.len);
             Some((PlaceTo::Message(message), bytes.unwrap_or(u64::from(slot.block_count))))
         } else {
             let op = self.t.ops.indices().find(|&op| {
                 let slot = self.t.ops.at(op);
-                waits(slot.channel, slot.void)
+                waits(slot.channel, slot.aborted)
             })?;
             let slot = self.t.ops.at_mut(op);
-            slot.void = None;
+            slot.aborted = None;
             slot.places += 1;
             Some((PlaceTo::Op(op), slot.granted))
         };
-        self.t.channels.at_mut(channel).voids -= 1;
+        self.t.channels.at_mut(channel).aborted_placements -= 1;
         found
     }
 
@@ -116,26 +116,26 @@ impl Endpoint<'_> {
         self.wake(Shortage::Packets);
     }
 
-    /// Messages that were being written over the connection: what no acknowledged FIN stands for is in doubt
+    /// Messages that were being written over the connection: what no acknowledged FIN stands for is unconfirmed
     /// (F-7).
-    fn doubt_writes(&mut self, channel: u32, rail: RailId) {
+    fn mark_unconfirmed_writes(&mut self, channel: u32, rail: RailId) {
         let mut ops = self.ops_of(channel);
         while let Some(op) = self.next_of(&mut ops) {
             let slot = self.t.ops.at(op);
             if slot.kind() != OpKind::Send || slot.phase() != Phase::Writing || slot.fin_seen {
                 continue;
             }
-            let doubt = self.parts_of_rail(op, rail) & self.unconfirmed(op);
-            if doubt == 0 {
+            let unconfirmed = self.parts_of_rail(op, rail) & self.unconfirmed(op);
+            if unconfirmed == 0 {
                 continue;
             }
             let round = self.t.ops.at(op).round;
-            let said = self.lost_fins(op, round) & doubt;
+            let said = self.lost_fins(op, round) & unconfirmed;
             let slot = self.t.ops.at_mut(op);
-            slot.doubt |= doubt;
+            slot.unconfirmed |= unconfirmed;
             // The number of a FIN that was lost will bring RESUME: one of them has an effect, whichever
             // arrived.
-            slot.resume_due |= doubt & !said != 0;
+            slot.resume_due |= unconfirmed & !said != 0;
         }
     }
 
@@ -221,7 +221,7 @@ impl Endpoint<'_> {
             slot.replay_at[lane] = slot.sent[lane].oldest();
             slot.replaying |= 1 << lane;
         }
-        self.resume_doubtful(channel);
+        self.resume_unconfirmed(channel);
         self.activate(channel);
     }
 }

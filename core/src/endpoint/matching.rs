@@ -24,13 +24,13 @@ impl Endpoint<'_> {
                 return Some(op);
             }
             // While one message waits for a slot, none may overtake it (M-8).
-            if self.parts_starved {
+            if self.parts_waiting {
                 return None;
             }
             match self.part_of(op, len) {
                 Part::Taken(part) => return Some(part),
                 Part::NoSlot => {
-                    self.set_parts_starved(true);
+                    self.set_parts_waiting(true);
                     return None;
                 }
                 Part::NoRoom => {}
@@ -94,7 +94,7 @@ impl Endpoint<'_> {
                     self.bind(now, part, message);
                 }
                 Part::NoSlot => {
-                    self.set_parts_starved(true);
+                    self.set_parts_waiting(true);
                     return;
                 }
                 Part::NoRoom => return,
@@ -105,15 +105,15 @@ impl Endpoint<'_> {
     /// Where messages wait because a multi-receive had no slot for a part, and one has come free: the oldest
     /// of them meet their receives, each the oldest that takes it, as if they came now (M-1).
     #[inline]
-    pub(super) fn feed_starved(&mut self, now: Time) {
-        if self.parts_starved && self.open_requests() < self.config.operations_max {
-            self.feed_starved_parts(now);
+    pub(super) fn feed_waiting(&mut self, now: Time) {
+        if self.parts_waiting && self.open_requests() < self.config.operations_max {
+            self.feed_waiting_parts(now);
         }
     }
 
     #[cold]
-    fn feed_starved_parts(&mut self, now: Time) {
-        self.set_parts_starved(false);
+    fn feed_waiting_parts(&mut self, now: Time) {
+        self.set_parts_waiting(false);
         loop {
             let wanted = |&(_, message): &(Key, u32)| self.is_wanted(message);
             let Some((key, message)) = self.t.matcher.waiting().find(wanted) else { return };
@@ -123,7 +123,7 @@ impl Endpoint<'_> {
                     self.t.matcher.take_unexpected(key);
                     self.bind(now, op, message);
                 }
-                None if self.parts_starved => return,
+                None if self.parts_waiting => return,
                 // It did not fit into what was left of the buffer, which is closed now.
                 None => {}
             }
@@ -134,7 +134,7 @@ impl Endpoint<'_> {
     /// missing.
     pub(super) fn find_waiting(&self, selector: &Selector) -> Option<(Key, u32)> {
         let matcher = &self.t.matcher;
-        if !self.parts_starved {
+        if !self.parts_waiting {
             return matcher.find_unexpected(selector);
         }
         matcher.waiting_for(selector).find(|&(_, message)| !self.is_wanted(message))

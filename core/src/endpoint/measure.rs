@@ -181,7 +181,7 @@ impl Endpoint<'_> {
             self.refresh_load(channel, rail);
         }
         if is_faster {
-            self.learn_way(channel, rail);
+            self.learn_latency(channel, rail);
         }
     }
 
@@ -234,7 +234,7 @@ impl Endpoint<'_> {
                 let (from, to) = (from.bytes_per_second(), rate.bytes_per_second());
                 figures.changed = Some(Change { at: now, why, from, to });
             }
-            self.learn_way(packet.channel, rail);
+            self.learn_latency(packet.channel, rail);
         }
         if !was_light {
             self.refresh_load(packet.channel, rail);
@@ -275,7 +275,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A subchannel's posts are void: they are not under way any more.
+    /// A subchannel's posts are aborted: they are not under way any more.
     pub(super) fn forget_backlog(&mut self, channel: u32, rail: RailId) {
         let backlog = core::mem::take(&mut self.t.sub(channel, rail).path.backlog);
         let figures = &mut self.t.figures[usize::from(rail.0)];

@@ -4,10 +4,10 @@
 //! other. One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets;
 //! `arrive_ordered`: messages), `serve` (peers' one-sided requests), `matching`, `rendezvous`, `pump`
 //! (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and
-//! acknowledging), `parcel` (several messages in one packet), `policy` (which policy of `rail/sched` decides;
-//! what it asks and learns: `balanced`, `beliefs`, `soonest`, `strategy`), `room` (rails that may be posted
+//! acknowledging), `aggregate` (several messages in one packet), `policy` (which policy of `rail/sched` decides;
+//! what it asks and learns: `balanced`, `estimates`, `earliest`, `strategy`), `room` (rails that may be posted
 //! on), `measure` (what rails are seen to do; `path`), `registering` (what registering memory costs),
-//! `settle` (completion), `lifecycle` (channels come and go; `farewell` to peers that call too late), `op`
+//! `settle` (completion), `lifecycle` (channels come and go; `shutdown` to peers that call too late), `op`
 //! and `stage` (state of an operation), `recover` (subchannels fail and come back), `deadline` (rails that do
 //! nothing), `timer`, `keepalive` (peers of which nothing is heard), `addresses` (rails that move), `health` (how
 //! rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
@@ -15,10 +15,10 @@
 
 pub mod action;
 mod addresses;
+mod aggregate;
 mod arrive;
 mod arrive_ordered;
 mod balanced;
-mod beliefs;
 mod bound;
 mod bulk;
 mod channel;
@@ -26,38 +26,38 @@ mod copying;
 mod cut;
 mod deadline;
 mod debug;
+mod earliest;
 pub mod error;
+mod estimates;
 pub mod event;
 mod explain;
 mod express;
-mod farewell;
 mod feed;
 mod frames;
 mod health;
 mod inspect;
 mod keepalive;
+mod late_connect;
 mod lifecycle;
 mod lost;
 mod matching;
 mod measure;
 mod op;
 mod packets;
-mod parcel;
 mod path;
 mod policy;
 mod pump;
+mod rebalance;
 mod recover;
-mod recut;
 mod registering;
 mod rendezvous;
 mod replay;
 pub mod request;
+mod retry_epoch;
 mod room;
-mod rounds;
 mod sample;
 mod serve;
 mod settle;
-mod soonest;
 mod stage;
 mod strategy;
 mod submit;
@@ -136,7 +136,7 @@ pub enum RailEvent {
         /// The rail.
         rail: RailId,
     },
-    /// The device behind a rail was lost or made anew: registrations that it had are void, and no peer can
+    /// The device behind a rail was lost or made anew: registrations that it had are aborted, and no peer can
     /// use their keys any more. The subchannels over it are reported down each for itself.
     Reset {
         /// The rail.
@@ -200,7 +200,7 @@ pub struct Stats {
     /// Payload bytes copied on the way (retained copies and unexpected messages).
     pub bytes_copied: u64,
     /// Ends of parts of transfers that another rail took over (P-10).
-    pub recuts: u64,
+    pub rebalances: u64,
     /// Messages that took the short way out; among [`packets_sent`](Self::packets_sent).
     pub short_sent: u64,
     /// Messages that took the short way into their buffers; among
@@ -337,7 +337,7 @@ pub struct Endpoint<'m> {
     /// Subchannels that came up with a peer that is gone or finds no channel: to be closed.
     refused: heapless::Deque<(crate::ids::PeerId, RailId), 64>,
     /// A multi-receive had no slot for a part: look again when one comes free.
-    parts_starved: bool,
+    parts_waiting: bool,
     /// Not so, and a rail takes short messages: plain receives need no operation.
     may_post_short: bool,
     /// Of the short way.
@@ -418,7 +418,7 @@ impl<'m> Endpoint<'m> {
             dying_keys: List::EMPTY,
             late_keys: heapless::Deque::new(),
             refused: heapless::Deque::new(),
-            parts_starved: false,
+            parts_waiting: false,
             waited: 0,
             caller_ops: 0,
             refusals: 0,
@@ -528,7 +528,7 @@ impl<'m> Endpoint<'m> {
         Some(whole)
     }
 
-    /// The memory of a placement that is not finished; `None` where it is void: then skip the payload.
+    /// The memory of a placement that is not finished; `None` where it is aborted: then skip the payload.
     pub fn place_memory(&self, id: PlaceId) -> Option<Span> {
         let place = self.t.place(id)?;
         let (of, offset) = match place.to {

@@ -107,14 +107,14 @@ pub(crate) struct Op {
     pub round: u16,
     /// Put rendezvous, sender: parts whose writes went over a connection that died before their FIN was
     /// acknowledged; bit per part.
-    pub doubt: u64,
+    pub unconfirmed: u64,
     /// Put rendezvous, sender: RESUME is to be sent once the fence is passed (F-7).
     pub resume_due: bool,
-    /// Put rendezvous, sender: of a part in doubt the peer has had the FIN or the RESUME in its stead, and
+    /// Put rendezvous, sender: of an unconfirmed part the peer has had the FIN or the RESUME in its stead, and
     /// which of them its acknowledgment did not say (F-7).
     pub fin_or_resume: bool,
     /// Receive: the PSN of an eager payload that was on its way into the buffer when its rail died (F-6).
-    pub void: Option<Seq>,
+    pub aborted: Option<Seq>,
     /// FINs received and expected (put rendezvous).
     pub fins: u16,
     pub fins_expected: u16,
@@ -124,7 +124,7 @@ pub(crate) struct Op {
     pub fin_wanted: bool,
     /// Receive of what the peer writes or sends by rendezvous: the sender's buffer is free once we say that
     /// all is placed.
-    pub owes_fin: bool,
+    pub fin_pending: bool,
     /// The FIN that ends a send has come.
     pub fin_seen: bool,
     /// Every byte has been handed to rails.
@@ -252,7 +252,7 @@ pub(crate) struct Message {
     /// Taken by a matched probe, not yet received.
     pub claimed: bool,
     /// The PSN of the payload that was on its way into the blocks when its rail died (F-6).
-    pub void: Option<Seq>,
+    pub aborted: Option<Seq>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -292,7 +292,7 @@ pub(crate) struct Packet {
 pub(crate) enum What {
     #[default]
     Eager,
-    Parcel,
+    Aggregate,
     Rts,
     Cts,
     /// An answer or a refusal.

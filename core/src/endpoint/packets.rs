@@ -103,7 +103,7 @@ impl Endpoint<'_> {
     fn packet_record(&self, op: u32, body: &Body) -> (What, u64) {
         match body {
             Body::Eager(_) => (What::Eager, 0),
-            Body::Aggregate { .. } => (What::Parcel, 0),
+            Body::Aggregate { .. } => (What::Aggregate, 0),
             Body::Rts(_) => (What::Rts, 0),
             Body::Cts(_) => (What::Cts, 0),
             Body::Resume(resume) => (What::Resume, resume.round.into()),
@@ -299,7 +299,7 @@ impl Endpoint<'_> {
             self.note_received(now, &packet);
         }
         if is_wanted && status == PostStatus::NoAccess {
-            self.key_is_void(&packet);
+            self.key_is_invalid(&packet);
         }
         self.conclude(packet.op);
         // A failed post's subchannel is reported down; what follows is decided there.

@@ -69,12 +69,12 @@ pub(crate) struct Path {
     pub post_ns: u32,
     /// The adaptive weight; 0: not begun.
     pub weight: u32,
-    /// What 64 KiB take by the rate that is believed of it, in nanoseconds; and its latency, 0: to be tried.
+    /// What 64 KiB take by the rate that is estimated of it, in nanoseconds; and its latency, 0: to be tried.
     pace: u32,
     pub way: u32,
     /// By how much it is slower while others carry parts of the same message, in parts of 1024 of its rate
     /// (P-14).
-    pub lacks: u16,
+    pub contention: u16,
     /// Its share of the last message that `balanced` cut; 0: none.
     pub share: u32,
     /// Samples in a row out of line, negative below.
@@ -91,7 +91,7 @@ impl Path {
         let before = self.rate;
         if is_idle && now > self.last {
             // It was left open in case that more came at once. Too short for a sample as a rule, it still
-            // tells of a rail that is faster than believed, where it was more than a burst.
+            // tells of a rail that is faster than estimated, where it was more than a burst.
             let is_faster = self.is_open && self.last > self.since && self.bytes >= 2 * SAMPLE_BYTES_BURSTS;
             let rate = Rate::of(self.bytes, (self.last - self.since).0);
             if is_faster && rate > self.rate {
@@ -194,7 +194,7 @@ impl Path {
         (bytes.min(1 << 31) * u64::from(self.pace)) >> 16
     }
 
-    /// Bytes that are believed to lie on it still: what has not completed, but for what its rate has moved
+    /// Bytes that are estimated to lie on it still: what has not completed, but for what its rate has moved
     /// since it was last heard of. Completions come late: what was moved may not be told yet.
     pub(crate) fn remaining(&self, now: Time, rate: Rate) -> u64 {
         if self.backlog == 0 {

@@ -233,7 +233,7 @@ impl Endpoint<'_> {
         self.fastest(channel, self.eligible(class, mask), rails_used.into())
     }
 
-    /// `count` rails of a mask: those that are believed to be the fastest together, of equals the first. One
+    /// `count` rails of a mask: those that are estimated to be the fastest together, of equals the first. One
     /// that shares a bottleneck with others that are taken counts for its part of what it would carry alone:
     /// so of two HCAs with two ports each, two rails are a port of either.
     pub(super) fn fastest(&self, channel: u32, mask: u64, count: u32) -> u64 {
@@ -245,7 +245,7 @@ impl Endpoint<'_> {
         for _ in 0..count {
             let worth = |rail: &RailId| {
                 let group = self.groups.innermost(rail.0.into());
-                let rate = self.believed_rate(channel, *rail).0 / (1 + (group & taken).count_ones());
+                let rate = self.estimated_rate(channel, *rail).0 / (1 + (group & taken).count_ones());
                 (rate, Reverse(rail.0))
             };
             let Some(best) = rails_of(mask & !taken).max_by_key(worth) else { break };
@@ -266,7 +266,7 @@ impl Endpoint<'_> {
         let Choice { channel, class, .. } = choice;
         if self.policies.class(class).choice.estimates {
             let choice = self.within_usable(choice);
-            let rail = self.soonest(&choice)?;
+            let rail = self.earliest(&choice)?;
             let is_only = choice.rails.up.is_power_of_two();
             return Some(if is_only { rail } else { self.try_instead(&choice, rail) });
         }
@@ -282,10 +282,10 @@ impl Endpoint<'_> {
         let Choice { channel, class, rails, .. } = choice;
         let class = self.policies.class(class);
         let idle = if class.choice.waits_for_idle { self.idle(channel, rails.up & rails.room) } else { 0 };
-        let nearest = if class.choice.estimates { self.nearest_of(&choice) } else { None };
+        let lowest_latency = if class.choice.estimates { self.nearest_of(&choice) } else { None };
         let view = View {
             idle,
-            nearest,
+            lowest_latency,
             nic: &|rail| self.nic(channel, rail),
             delivery_ns: &|rail| self.delivers_at(&choice, rail),
             ..self.view(rails)
@@ -298,7 +298,7 @@ impl Endpoint<'_> {
         View {
             rails,
             idle: 0,
-            nearest: None,
+            lowest_latency: None,
             nic: &|_| Nic::default(),
             delivery_ns: &|_| 0,
             bind: RailId(self.policies.bind),

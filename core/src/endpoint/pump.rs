@@ -38,7 +38,7 @@ impl Endpoint<'_> {
         actions.clear();
         self.latest = now;
         // The batch before has been carried out: slots that it named may be used again.
-        self.feed_starved(now);
+        self.feed_waiting(now);
         if self.active.is_empty() && !self.has_loose_actions() {
             return 0;
         }
@@ -136,12 +136,12 @@ impl Endpoint<'_> {
     fn pump(&mut self, now: Time, channel: u32, out: &mut Actions) {
         debug_assert!(self.rooms_are_right(channel), "a subchannel changed and nobody looked");
         self.fold_line(channel);
-        let mut has_chores = self.t.channels.at(channel).has_chores();
-        if has_chores && !self.pump_connected(now, channel, out) {
+        let mut has_slow_work = self.t.channels.at(channel).has_slow_work();
+        if has_slow_work && !self.pump_connected(now, channel, out) {
             return;
         }
         // Nothing sequenced follows the goodbye (G-7).
-        let leaves = has_chores && matches!(self.t.channels.at(channel).state(), ChannelState::Leaving);
+        let leaves = has_slow_work && matches!(self.t.channels.at(channel).state(), ChannelState::Leaving);
         let mut is_only_messages = true;
         if !leaves {
             let Some(only) = self.pump_packets(now, channel, out) else {
@@ -152,9 +152,9 @@ impl Endpoint<'_> {
         }
         let slot = self.t.channels.at(channel);
         let is_ack_due = slot.ack.is_due();
-        // Messages alone bring no chores.
-        has_chores |= !is_only_messages && slot.has_chores();
-        if has_chores {
+        // Messages alone bring no slow-path work.
+        has_slow_work |= !is_only_messages && slot.has_slow_work();
+        if has_slow_work {
             if !leaves {
                 self.pump_fences(now, channel, out);
                 self.pump_questions(now, channel, out);
@@ -162,17 +162,17 @@ impl Endpoint<'_> {
             self.pump_addresses(now, channel, out);
         }
         self.pump_samples(now, channel, out);
-        if has_chores || is_ack_due {
+        if has_slow_work || is_ack_due {
             self.pump_frames(now, channel, out);
         }
         // What this channel leaves over, the next one that waits may have.
         self.wake(Shortage::Packets);
         self.wake(Shortage::Stripes);
-        if has_chores {
+        if has_slow_work {
             self.pump_goodbye(now, channel, out);
         } else {
             debug_assert!(
-                !self.t.channels.at(channel).has_chores(),
+                !self.t.channels.at(channel).has_slow_work(),
                 "messages alone have brought something else to do"
             );
         }
@@ -214,7 +214,7 @@ impl Endpoint<'_> {
         }
         let slot = self.t.channels.at(channel);
         if slot.is_over() {
-            self.pump_late_callers(now, channel, out);
+            self.pump_late_connects(now, channel, out);
             self.free_channel_if_idle(channel);
             return false;
         }
@@ -233,14 +233,14 @@ impl Endpoint<'_> {
                 // Better over another rail than not at all (P-6).
                 return (rails.up & rails.room != 0).then(|| RailId(rails.up.trailing_zeros() as u8));
             }
-            if let Some(rail) = self.nearest_idle(channel, class, bytes, rails) {
+            if let Some(rail) = self.lowest_latency_idle(channel, class, bytes, rails) {
                 return Some(rail);
             }
         }
         self.multiplex(Choice { now, channel, class, bytes, rails })
     }
 
-    /// The rail for a control packet (P-5): by `balanced` the one that delivers it soonest, as the sender of
+    /// The rail for a control packet (P-5): by `balanced` the one that delivers it earliest, as the sender of
     /// a message knows better than its receiver, who answers on the rail that it was announced on; else the
     /// first with room.
     fn for_control(&self, now: Time, channel: u32, via: Option<RailId>) -> Option<RailId> {
@@ -251,7 +251,7 @@ impl Endpoint<'_> {
         }
         announced.or_else(|| {
             let rails = Candidates { up: room, room };
-            self.soonest(&Choice { now, channel, class: MessageClass::Small, bytes: 0, rails })
+            self.earliest(&Choice { now, channel, class: MessageClass::Small, bytes: 0, rails })
         })
     }
 

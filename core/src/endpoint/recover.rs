@@ -5,7 +5,7 @@
 //! is in `lost`, how that goes out again in `replay` and `rounds`.
 
 use super::action::Span;
-use super::channel::{Channel, ChannelState, Ending, Stranded, Sub};
+use super::channel::{Channel, ChannelState, Ending, NoPath, Sub};
 use super::packets::Actions;
 use super::pump::STEP;
 use super::timer::Timer;
@@ -18,7 +18,7 @@ use crate::rel::link::{Link, Pair, State, Verdict};
 use crate::time::{Nanos, Time};
 use crate::wire::{Body, Common, Fence};
 
-/// Of the rate that a rail was believed to have, the part that it is believed to have when it comes back.
+/// Of the rate that a rail was estimated to have, the part that it is estimated to have when it comes back.
 const RETURNS_WITH: u32 = 8;
 
 impl Endpoint<'_> {
@@ -38,7 +38,7 @@ impl Endpoint<'_> {
         log::warn!("peer {}: rail {} down, {}", self.t.channels.at(channel).peer.0, rail.0, fault);
         if self.t.channels.at(channel).state() == ChannelState::Leaving {
             // Everything of ours is acknowledged; the peer was faster in closing.
-            self.void_place(channel, rail);
+            self.abort_placement(channel, rail);
             self.forget_backlog(channel, rail);
             let Sub { bye_sent, frame_posted, .. } = *self.t.sub(channel, rail);
             self.t.channels.at_mut(channel).bye_heard |= bye_sent;
@@ -64,7 +64,7 @@ impl Endpoint<'_> {
         } else {
             self.forget_backlog(channel, rail);
             self.t.sub(channel, rail).clear();
-            self.t.channels.at_mut(channel).unsaid &= !(1 << rail.0);
+            self.t.channels.at_mut(channel).connect_pending &= !(1 << rail.0);
             self.refresh(channel, rail);
         }
         // Where the peer said so, what it had may go out again once it is noted what arrived
@@ -108,13 +108,13 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         log::debug!("peer {}: rail {} again in {} us, failure {}", slot.peer.0, rail.0, pause.0 / 1000, failures);
         if pause == Nanos(0) {
-            slot.wanted |= 1 << rail.0;
+            slot.dial_pending |= 1 << rail.0;
         } else {
             slot.redials |= 1 << rail.0;
         }
         // One that is ready and on which our CONNECT has still to go out has ended that time already.
         if !self.t.subs_of(channel).iter().any(|sub| sub.link.state() == State::Ready) {
-            self.strand(now, channel, rail, fault);
+            self.mark_no_path(now, channel, rail, fault);
         }
         if self.is_gone_for_good(channel, rail, fault) {
             return self.give_up(now, channel, LossReason::RailFailed { rail, fault });
@@ -124,11 +124,11 @@ impl Endpoint<'_> {
     }
 
     /// No rail is ready: from the first time on the peer has `recovery_timeout`.
-    fn strand(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
+    fn mark_no_path(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
         let slot = self.t.channels.at_mut(channel);
-        let is_first = slot.stranded.is_none();
-        let since = slot.stranded.map_or(now, |before| before.since);
-        slot.stranded = Some(Stranded { since, rail, fault });
+        let is_first = slot.no_path.is_none();
+        let since = slot.no_path.map_or(now, |before| before.since);
+        slot.no_path = Some(NoPath { since, rail, fault });
         // Before the peer's terms are known, `connect_timeout` runs (G-4).
         if is_first && slot.terms.is_some() && self.config.recovery_timeout.0 > 0 {
             self.t.set_timer(channel, Timer::Connect, now + self.config.recovery_timeout);
@@ -146,9 +146,9 @@ impl Endpoint<'_> {
         }
         if !is_known {
             slot.redials &= !(1 << rail.0);
-            slot.wanted &= !(1 << rail.0);
+            slot.dial_pending &= !(1 << rail.0);
         }
-        let is_last = is_known || slot.redials | slot.wanted == 0;
+        let is_last = is_known || slot.redials | slot.dial_pending == 0;
         let others = self.t.subs_of(channel).iter().any(|sub| match sub.link.state() {
             State::Up | State::Ready => true,
             State::Connecting => !is_known,
@@ -179,7 +179,7 @@ impl Endpoint<'_> {
                 let is_down = sub.link.state() == State::Down;
                 let slot = self.t.channels.at_mut(channel);
                 slot.redials &= !(1 << rail.0);
-                slot.wanted |= u64::from(is_down) << rail.0;
+                slot.dial_pending |= u64::from(is_down) << rail.0;
             }
         }
         self.set_redial_timer(channel);
@@ -196,9 +196,9 @@ impl Endpoint<'_> {
         while let Some(channel) = self.t.channels.step(&mut walk) {
             let slot = self.t.channels.at(channel);
             let is_paused = slot.redials >> rail.0 & 1 == 1 && !slot.is_over();
-            let is_stranded = slot.rooms.ready == 0;
+            let has_no_path = slot.rooms.ready == 0;
             let sub = self.t.sub(channel, rail);
-            if is_paused && (is_stranded || !sub.is_back_used) {
+            if is_paused && (has_no_path || !sub.is_back_used) {
                 sub.is_back_used = true;
                 sub.redial_at = sub.redial_at.min(now);
                 self.redial(now, channel);
@@ -209,16 +209,16 @@ impl Endpoint<'_> {
     /// No rail has been ready for as long as may be: the peer is given up (F-9). Not where this process was
     /// away when the time ended, and could not have been reached: then it has as long again as it is late,
     /// once.
-    pub(super) fn patience_over(&mut self, now: Time, channel: u32, due: Time) {
+    pub(super) fn path_timeout(&mut self, now: Time, channel: u32, due: Time) {
         let slot = self.t.channels.at_mut(channel);
-        let patience = if slot.terms.is_some() { self.config.recovery_timeout } else { self.config.connect_timeout };
+        let timeout = if slot.terms.is_some() { self.config.recovery_timeout } else { self.config.connect_timeout };
         let late = now - due;
         if late > self.config.redial_max && !slot.put_off {
             slot.put_off = true;
-            return self.t.set_timer(channel, Timer::Connect, now + late.min(patience));
+            return self.t.set_timer(channel, Timer::Connect, now + late.min(timeout));
         }
-        let why = match slot.stranded {
-            Some(Stranded { rail, fault, .. }) => LossReason::Unreachable { rail, fault },
+        let why = match slot.no_path {
+            Some(NoPath { rail, fault, .. }) => LossReason::Unreachable { rail, fault },
             None => LossReason::ConnectTimeout, // G-4
         };
         self.give_up(now, channel, why);
@@ -236,13 +236,13 @@ impl Endpoint<'_> {
         if self.is_first_connection(channel, rail) {
             return;
         }
-        let rate = self.believed_rate(channel, rail);
+        let rate = self.estimated_rate(channel, rail);
         let path = &mut self.t.sub(channel, rail).path;
         path.weight = 1;
         if rate != Rate::NONE {
             path.rate = Rate((rate.0 / RETURNS_WITH).max(1));
         }
-        self.learn_way(channel, rail);
+        self.learn_latency(channel, rail);
     }
 
     /// A connection is ready at this end: the peer's CONNECT has come on it.
@@ -254,7 +254,7 @@ impl Endpoint<'_> {
         self.tell_addresses(channel, rail);
         let slot = self.t.channels.at_mut(channel);
         slot.put_off = false;
-        if slot.stranded.take().is_some() {
+        if slot.no_path.take().is_some() {
             self.t.cancel_timer(channel, Timer::Connect);
         }
         if verdict.safe {
@@ -269,7 +269,7 @@ impl Endpoint<'_> {
 
     /// A rail has told late of a connection that the peer has left for another (F-3).
     pub(super) fn leave_old(&mut self, now: Time, channel: u32, rail: RailId, verdict: Verdict) {
-        self.t.channels.at_mut(channel).severed |= 1 << rail.0;
+        self.t.channels.at_mut(channel).abort_pending |= 1 << rail.0;
         self.down(now, channel, rail, RailFault::Closed, verdict);
     }
 
@@ -283,8 +283,8 @@ impl Endpoint<'_> {
         let of = Pair { mine: fence.peer_connection, yours: fence.connection };
         let sub = self.t.sub(channel, rail);
         let verdict = sub.link.fence(of);
-        if verdict.sever {
-            self.t.channels.at_mut(channel).severed |= 1 << rail.0;
+        if verdict.abort {
+            self.t.channels.at_mut(channel).abort_pending |= 1 << rail.0;
             self.down(now, channel, rail, RailFault::Closed, verdict);
             if self.t.channels.at(channel).is_over() {
                 return;
@@ -306,10 +306,10 @@ impl Endpoint<'_> {
     }
 
     /// Ends a connection from here: it is of no use any more.
-    pub(super) fn sever(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
-        let verdict = self.t.sub(channel, rail).link.sever();
-        if verdict.sever {
-            self.t.channels.at_mut(channel).severed |= 1 << rail.0;
+    pub(super) fn abort(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
+        let verdict = self.t.sub(channel, rail).link.abort();
+        if verdict.abort {
+            self.t.channels.at_mut(channel).abort_pending |= 1 << rail.0;
             self.down(now, channel, rail, fault, verdict);
         }
     }

@@ -209,7 +209,7 @@ impl Endpoint<'_> {
 
     /// Of the rails of a mask those that are to register a message's memory for the peer: by `balanced` those
     /// whose part of it would pay for that, and now and then another one. How the peer will cut, it alone
-    /// knows: this goes by what is believed here, and by nothing that lies on the rails, which is of the
+    /// knows: this goes by what is estimated here, and by nothing that lies on the rails, which is of the
     /// other direction.
     pub(super) fn asked_for_keys(&mut self, channel: u32, (what, bytes): (Registration, u64), mask: u64) -> u64 {
         self.registering.novelty[what as usize].share();

@@ -93,7 +93,7 @@ impl Endpoint<'_> {
                 self.send_control(op, Control::Register);
             } else {
                 slot.enter(Phase::Data);
-                self.set_owing(op, true);
+                self.set_fins_pending(op, true);
                 self.send_control(op, Control::Cts);
             }
         }
@@ -156,7 +156,7 @@ impl Endpoint<'_> {
             slot.fin_wanted = is_keyless;
             // Without recovery the end of its own writes is enough for the sender.
             let owes = slot.fin_wanted || self.config.recovery;
-            self.set_owing(op, owes);
+            self.set_fins_pending(op, owes);
             self.send_control(op, Control::Cts);
         }
     }

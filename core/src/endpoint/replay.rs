@@ -131,7 +131,7 @@ impl Endpoint<'_> {
         let head = MessageHead { tag: slot.tag, immediate: slot.immediate, want_placed, operation };
         let body = match packet.what {
             What::Eager => Body::Eager(head),
-            What::Parcel => {
+            What::Aggregate => {
                 let (mut count, mut at) = (0, op);
                 while at != NONE {
                     (count, at) = (count + 1, self.t.ops.at(at).together);
@@ -148,7 +148,7 @@ impl Endpoint<'_> {
             }
             What::PartFin => {
                 let PartFin { part, round: of } = PartFin::unpack(offset);
-                if of == round && slot.doubt >> part.0 & 1 == 1 {
+                if of == round && slot.unconfirmed >> part.0 & 1 == 1 {
                     Body::Resume(Resume { target: remote, round: round.wrapping_add(1) }) // F-7
                 } else {
                     let count = slot.fins_expected.max(1);
@@ -231,7 +231,7 @@ impl Endpoint<'_> {
 
     /// A read has found that its key opens nothing: the rail is as good as without a key for this message
     ///
-    pub(super) fn key_is_void(&mut self, packet: &Packet) {
+    pub(super) fn key_is_invalid(&mut self, packet: &Packet) {
         let rail = self.t.sub(packet.channel, RailId(packet.rail)).peer_rail;
         let keys = self.t.ops.at(packet.op).keys;
         if keys != NONE {
@@ -300,7 +300,7 @@ impl Endpoint<'_> {
         let fit = |rest: bool| if rest || slot.phase() != Phase::Writing { keyed } else { ready };
         if let Some(rail) = slot.single {
             let able = fit(slot.cursor < slot.granted);
-            if able >> rail.0 & 1 == 1 || slot.doubt != 0 {
+            if able >> rail.0 & 1 == 1 || slot.unconfirmed != 0 {
                 return;
             }
             if able != 0 {
@@ -321,7 +321,7 @@ impl Endpoint<'_> {
         }
         let set = slot.stripes;
         let pending = self.t.stripe_sets.at(set).pending;
-        for part in rails_of(pending & !slot.doubt) {
+        for part in rails_of(pending & !slot.unconfirmed) {
             let Part { carrier, written, .. } = self.t.parts_of(set)[usize::from(part.0)];
             let stripe = self.t.stripes_of(set)[usize::from(part.0)];
             let able = fit(stripe.next < stripe.end);

@@ -13,7 +13,7 @@ const FEED_POSTS_MIN: u16 = 2;
 
 /// While the peer's senders wait for us to say that their messages are placed, rails have this part of
 /// `feed_time` ahead: a FIN waits behind what its rail was given before.
-const FEED_PART_OWING: u64 = 5;
+const FEED_PART_PENDING: u64 = 5;
 
 /// But for as long as this many times a rail's latency: what it has ahead must last until the word comes back
 /// that some of it is through, there and back, and some of that is always under way.
@@ -73,25 +73,25 @@ impl Endpoint<'_> {
     /// For how long a rail is given payload ahead (P-3).
     pub(super) fn feed_time(&self, channel: u32, rail: RailId, facts: &RailFacts) -> Nanos {
         let whole = self.config.feed_time;
-        if self.t.channels.at(channel).owing == 0 {
+        if self.t.channels.at(channel).fins_pending == 0 {
             return whole.max(facts.feed_time_min);
         }
-        let way = u64::from(self.believed_latency(channel, rail)) * FEED_LATENCIES;
-        Nanos(whole.0 / FEED_PART_OWING).max(Nanos(way).min(whole)).max(facts.feed_time_min)
+        let way = u64::from(self.estimated_latency(channel, rail)) * FEED_LATENCIES;
+        Nanos(whole.0 / FEED_PART_PENDING).max(Nanos(way).min(whole)).max(facts.feed_time_min)
     }
 
     /// An operation has begun, or ceased, to owe its peer a FIN: the first and the last of a channel change
     /// what its rails are fed by `balanced`. The policies of the papers feed as these do.
-    pub(super) fn set_owing(&mut self, op: u32, owes: bool) {
+    pub(super) fn set_fins_pending(&mut self, op: u32, owes: bool) {
         if owes && !self.policies.cut(MessageClass::Large).estimates {
             return;
         }
         let slot = self.t.ops.at_mut(op);
-        if core::mem::replace(&mut slot.owes_fin, owes) == owes {
+        if core::mem::replace(&mut slot.fin_pending, owes) == owes {
             return;
         }
         let channel = slot.channel;
-        let owing = &mut self.t.channels.at_mut(channel).owing;
+        let owing = &mut self.t.channels.at_mut(channel).fins_pending;
         let before = *owing;
         *owing = if owes { before + 1 } else { before - 1 };
         if before == 0 || *owing == 0 {

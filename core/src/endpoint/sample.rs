@@ -172,7 +172,7 @@ impl Endpoint<'_> {
                 self.refresh_load(channel, rail);
             }
         }
-        self.learn_way(channel, rail);
+        self.learn_latency(channel, rail);
     }
 
     /// The time of a rail that is asked is over. What it has told until then is told; and as fast as it would

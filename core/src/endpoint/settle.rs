@@ -45,8 +45,8 @@ impl Endpoint<'_> {
         if slot.keys_are_ours() && slot.registering == 0 && slot.to_register == 0 {
             self.drop_keys(op);
         }
-        if self.t.ops.at(op).owes_fin {
-            self.set_owing(op, false);
+        if self.t.ops.at(op).fin_pending {
+            self.set_fins_pending(op, false);
         }
         let slot = self.t.ops.at_mut(op);
         let well = slot.error.is_none();

@@ -32,8 +32,8 @@ impl Endpoint<'_> {
         let facts = &self.rails[usize::from(rail.0)];
         Nic {
             posts: sub.posts,
-            latency_ns: self.believed_latency(channel, rail),
-            rate: self.believed_rate(channel, rail),
+            latency_ns: self.estimated_latency(channel, rail),
+            rate: self.estimated_rate(channel, rail),
             pio_bytes_max: facts.pio_bytes_max,
         }
     }
@@ -58,22 +58,22 @@ impl Endpoint<'_> {
             return Step::Idle;
         }
         let bytes = lens[..count].iter().map(|len| u64::from(*len) + RECORD_BYTES as u64).sum();
-        let rail = self.sooner_together(now, channel, rail, bytes);
-        self.send_parcel(now, channel, rail, count, out);
+        let rail = self.earliest_together(now, channel, rail, bytes);
+        self.send_aggregate(now, channel, rail, count, out);
         Step::Sent
     }
 
-    /// The rail for a packet of several messages: by path estimates the one that delivers all of it soonest,
+    /// The rail for a packet of several messages: by path estimates the one that delivers all of it earliest,
     /// which need not be `rail`, the one that the first of them was for (P-9).
-    fn sooner_together(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> RailId {
+    fn earliest_together(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> RailId {
         if !self.policies.of_small().estimates {
             return rail;
         }
         let Candidates { up, room } = self.candidates(channel);
         let class = MessageClass::Small;
         let rails = Candidates { up: self.usable(channel, class, up), room };
-        let soonest = self.soonest(&Choice { now, channel, class, bytes, rails });
-        soonest.filter(|other| bytes <= self.eager_bytes_max(channel, *other).into()).unwrap_or(rail)
+        let earliest = self.earliest(&Choice { now, channel, class, bytes, rails });
+        earliest.filter(|other| bytes <= self.eager_bytes_max(channel, *other).into()).unwrap_or(rail)
     }
 
     /// Whether a rail has as many posts of a channel as keep it busy.

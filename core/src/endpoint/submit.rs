@@ -4,7 +4,7 @@ use super::action::{Span, SpanOf};
 use super::channel::ChannelState;
 use super::op::{Op, OpKind, Phase, Queue, WindowSlot};
 use super::{
-    AtomicRequest, CancelError, ConcealError, Endpoint, ExposeError, FlushRequest, Found, Full, GetRequest, Level,
+    AtomicRequest, CancelError, DeregisterError, Endpoint, ExposeError, FlushRequest, Found, Full, GetRequest, Level,
     Notify, OpError, PeerError, PutRequest, RecvRequest, Remote, Selector, SendRequest, SubmitError, Window,
 };
 use crate::ids::{MessageId, OpId, PeerId, WindowId};
@@ -111,7 +111,7 @@ impl Endpoint<'_> {
     /// From a peer that is gone only what it had sent before can be received: one message a receive.
     pub fn recv(&mut self, now: Time, recv: &RecvRequest<'_>) -> Result<OpId, SubmitError> {
         // Messages that wait for a slot go to older receives first.
-        self.feed_starved(now);
+        self.feed_waiting(now);
         if let Some(operation) = self.recv_short(recv) {
             return Ok(operation);
         }
@@ -177,7 +177,7 @@ impl Endpoint<'_> {
     /// As [`probe`](Self::probe), and takes the message out of matching: receive it with
     /// [`recv_claimed`](Self::recv_claimed).
     pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
-        self.feed_starved(Time(0));
+        self.feed_waiting(Time(0));
         let (key, message) = self.find_waiting(selector)?;
         self.t.matcher.take_unexpected(key);
         self.t.messages.at_mut(message).claimed = true; // M-6
@@ -365,10 +365,10 @@ impl Endpoint<'_> {
     }
 
     /// Ends the exposure. Later access by peers is refused.
-    pub fn conceal(&mut self, window: WindowId) -> Result<(), ConcealError> {
-        let slot = self.t.windows.get(window.0).ok_or(ConcealError::Unknown)?;
+    pub fn deregister(&mut self, window: WindowId) -> Result<(), DeregisterError> {
+        let slot = self.t.windows.get(window.0).ok_or(DeregisterError::Unknown)?;
         if slot.users > 0 {
-            return Err(ConcealError::Busy);
+            return Err(DeregisterError::Busy);
         }
         if let Ok(at) = self.t.window_by_key(slot.key) {
             let len = self.t.windows_len;

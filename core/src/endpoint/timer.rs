@@ -106,7 +106,7 @@ impl Endpoint<'_> {
         if self.t.channels.at(channel).is_over() {
             self.end_late_calls(channel);
         } else {
-            self.patience_over(now, channel, due);
+            self.path_timeout(now, channel, due);
         }
     }
 }

@@ -92,14 +92,14 @@ impl Endpoint<'_> {
     pub fn recv_waiting(&mut self, recv: &RecvRequest<'_>) -> Option<ShortReceived> {
         let &[to] = recv.segments else { return None };
         let is_plain = recv.multi.is_none() && recv.notify == Notify::Event && self.has_short_rail;
-        if !is_plain || self.parts_starved || !self.t.short_done.has_room() {
+        if !is_plain || self.parts_waiting || !self.t.short_done.has_room() {
             return None;
         }
         let (key, index) = self.t.matcher.find_unexpected(&recv.from)?;
         let &Message { channel, tag, immediate, len, blocks, block_count, offset, .. } = self.t.messages.at(index);
         let message = self.t.messages.at(index);
         let is_whole = message.state == MessageState::Stored && !message.rendezvous && !message.want_placed;
-        if !is_whole || message.void.is_some() || block_count > 1 || offset != 0 || len > to.len {
+        if !is_whole || message.aborted.is_some() || block_count > 1 || offset != 0 || len > to.len {
             return None;
         }
         self.t.matcher.take_unexpected(key);

@@ -124,7 +124,7 @@ impl Endpoint<'_> {
             (!t.ops.is_empty() || self.caller_ops > 0, "operations are open"),
             (!self.active.is_empty(), "a channel has something to do"),
             (self.waiting.iter().any(|list| !list.is_empty()), "a channel waits for a slot"),
-            (self.parts_starved, "a multi-receive waits for a slot"),
+            (self.parts_waiting, "a multi-receive waits for a slot"),
             (t.subs.iter().any(|sub| sub.posts > 0), "a rail has posts"),
             (t.matcher.posted_count() + t.matcher.unexpected_count() > 0, "receives or messages wait for a match"),
         ];

@@ -6,7 +6,9 @@
 use core::error::Error;
 use core::fmt::{self, Display, Formatter};
 
-use super::error::{CancelError, ConcealError, ExposeError, Full, PeerError, SetAddressError, StartError, SubmitError};
+use super::error::{
+    CancelError, DeregisterError, ExposeError, Full, PeerError, SetAddressError, StartError, SubmitError,
+};
 use super::event::{Loss, LossReason, OpError, ProtocolError, RailFault};
 use crate::time::Nanos;
 
@@ -141,7 +143,7 @@ impl Error for CancelError {}
 impl Display for ExposeError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            ExposeError::Full => f.write_str("windows_max windows are exposed: conceal one, or raise windows_max"),
+            ExposeError::Full => f.write_str("windows_max windows are exposed: deregister one, or raise windows_max"),
             ExposeError::KeyInUse(key) => write!(f, "key {key:#x} belongs to another window: choose one at random"),
             ExposeError::TooLong { bytes } => write!(f, "a window of {bytes} bytes wraps around the end of its region"),
         }
@@ -150,16 +152,16 @@ impl Display for ExposeError {
 
 impl Error for ExposeError {}
 
-impl Display for ConcealError {
+impl Display for DeregisterError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ConcealError::Unknown => "there is no such window: it was concealed already",
-            ConcealError::Busy => "a peer is being served from this window: drive the endpoint and try again",
+            DeregisterError::Unknown => "there is no such window: it was deregistered already",
+            DeregisterError::Busy => "a peer is being served from this window: drive the endpoint and try again",
         })
     }
 }
 
-impl Error for ConcealError {}
+impl Error for DeregisterError {}
 
 impl Display for OpError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -203,7 +205,7 @@ impl Display for Unready {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Nanos(time) = self.0;
         let (unit, name) = if time < 1_000_000_000 { (1_000_000, "ms") } else { (1_000_000_000, "s") };
-        // To the nearest tenth.
+        // To the lowest-latency rail tenth.
         let tenths = time.saturating_add(unit / 20) / (unit / 10);
         write!(f, "no rail was ready for {}.{} {name}", tenths / 10, tenths % 10)
     }

@@ -68,9 +68,9 @@ pub struct RailFacts {
     pub transfer_bytes_max: u32,
     /// Posts that may be outstanding per subchannel.
     pub posts_max: u16,
-    /// Bandwidth that the rail is known or believed to have, in bytes per second; 0: unknown.
+    /// Bandwidth that the rail is known or estimated to have, in bytes per second; 0: unknown.
     pub bytes_per_second: u64,
-    /// What a packet takes beside its bytes that it is known or believed to take, in nanoseconds; 0: unknown.
+    /// What a packet takes beside its bytes that it is known or estimated to take, in nanoseconds; 0: unknown.
     pub latency_ns: u32,
     /// Where it sits: what it shares with other rails of this endpoint, and so with whom it shares a
     /// bottleneck.

@@ -36,7 +36,7 @@ pub enum Event {
     /// The rail has it no more, or could not have it: this end is dead.
     Down,
     /// The owner ends it: this end is dead when that is done.
-    Sever,
+    Abort,
     /// The peer's CONNECT has come on it.
     Connect,
     /// A CONNECT has come on it that is older than one that came before: the peer has left this connection
@@ -54,7 +54,7 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Verdict {
     /// The rail must end this end at once.
-    pub sever: bool,
+    pub abort: bool,
     /// What was on its way over the connection is lost.
     pub lost: bool,
     /// Both ends of the connection that was lost are dead: its leftovers may go out again.
@@ -90,7 +90,7 @@ impl State {
     ///
     /// Invariant: in [`State::Ready`] no fence is wanted.
     pub const fn after(self, wanted: bool, event: Event) -> (State, bool, Verdict) {
-        const NOTHING: Verdict = Verdict { sever: false, lost: false, safe: false, answer: false };
+        const NOTHING: Verdict = Verdict { abort: false, lost: false, safe: false, answer: false };
         const LOST: Verdict = Verdict { lost: true, ..NOTHING };
         const SAFE: Verdict = Verdict { safe: true, ..NOTHING };
         const ANSWER: Verdict = Verdict { answer: true, ..NOTHING };
@@ -102,19 +102,19 @@ impl State {
             (State::Ready, Event::Up) => (State::Up, true, LOST),
             (State::Ready, Event::Down) => (State::Down, true, LOST),
             (_, Event::Down) => (State::Down, wanted, NOTHING),
-            (State::Ready, Event::Sever) => (State::Down, true, Verdict { sever: true, ..LOST }),
-            (State::Down, Event::Sever) => (State::Down, wanted, NOTHING),
-            (_, Event::Sever) => (State::Down, wanted, Verdict { sever: true, ..NOTHING }),
+            (State::Ready, Event::Abort) => (State::Down, true, Verdict { abort: true, ..LOST }),
+            (State::Down, Event::Abort) => (State::Down, wanted, NOTHING),
+            (_, Event::Abort) => (State::Down, wanted, Verdict { abort: true, ..NOTHING }),
             // F-3: nobody says CONNECT again who has not given up the connection before.
             (State::Up, Event::Connect) => (State::Ready, false, if wanted { SAFE } else { NOTHING }),
             // A rail may tell late of a connection that both ends have left for another. The peer's end of
             // that other one may live, and it would be the one whose leftovers wait.
-            (State::Up, Event::ConnectOfOld) => (State::Down, wanted, Verdict { sever: true, ..NOTHING }),
+            (State::Up, Event::ConnectOfOld) => (State::Down, wanted, Verdict { abort: true, ..NOTHING }),
             (_, Event::Connect | Event::ConnectOfOld) => (self, wanted, NOTHING),
             (State::Ready, Event::Fence) => {
-                (State::Down, false, Verdict { sever: true, lost: true, safe: true, answer: true })
+                (State::Down, false, Verdict { abort: true, lost: true, safe: true, answer: true })
             }
-            (State::Up, Event::Fence) => (State::Down, wanted, Verdict { sever: true, ..ANSWER }),
+            (State::Up, Event::Fence) => (State::Down, wanted, Verdict { abort: true, ..ANSWER }),
             (_, Event::Fence | Event::FenceOfOld) => (self, wanted, ANSWER),
             (_, Event::FenceOfLost) => (self, false, Verdict { safe: true, ..ANSWER }),
         }
@@ -172,8 +172,8 @@ impl Link {
     }
 
     /// The owner ends the connection. The caller sees that the rail does, before anything else.
-    pub fn sever(&mut self) -> Verdict {
-        self.on(Event::Sever)
+    pub fn abort(&mut self) -> Verdict {
+        self.on(Event::Abort)
     }
 
     /// The peer's CONNECT has come, and numbers the connection `yours`. A peer's numbers only grow; they are
@@ -232,7 +232,7 @@ mod tests {
         Event::Dial,
         Event::Up,
         Event::Down,
-        Event::Sever,
+        Event::Abort,
         Event::Connect,
         Event::ConnectOfOld,
         Event::Fence,
@@ -262,8 +262,8 @@ mod tests {
                         std::format!("{event:?}"),
                         std::format!("{next:?}{}", mark(still))
                     );
-                    let Verdict { sever, lost, safe, answer } = verdict;
-                    for (does, what) in [(sever, "sever"), (lost, "lost"), (safe, "safe"), (answer, "answer")] {
+                    let Verdict { abort, lost, safe, answer } = verdict;
+                    for (does, what) in [(abort, "abort"), (lost, "lost"), (safe, "safe"), (answer, "answer")] {
                         if does {
                             let _ = write!(table, " {what}");
                         }
@@ -308,7 +308,7 @@ mod tests {
         link.up();
         link.connect(3);
         let of = Pair { mine: 1, yours: 3 };
-        let all = Verdict { sever: true, lost: true, safe: true, answer: true };
+        let all = Verdict { abort: true, lost: true, safe: true, answer: true };
         assert_eq!(link.fence(of), all);
         assert_eq!(link.fence(of), Verdict { answer: true, ..Verdict::default() }, "asked again, answered again");
         link.up();
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!((link.pair().mine, link.connect(u32::MAX)), (u32::MAX, Verdict::default()));
         assert!(link.down().lost);
         link.up();
-        assert_eq!((link.pair().mine, link.connect(0)), (1, Verdict { sever: true, ..Verdict::default() }));
+        assert_eq!((link.pair().mine, link.connect(0)), (1, Verdict { abort: true, ..Verdict::default() }));
         link.up();
         assert!(link.connect(1).safe, "after the greatest number comes 1");
         let mut other = Link::default();
@@ -342,7 +342,7 @@ mod tests {
         link.connect(2);
         assert!(link.up().lost, "told of another connection: the peer made it before, and left it for the one above");
         let lost = Pair { mine: 1, yours: 2 };
-        assert_eq!(link.connect(1), Verdict { sever: true, ..Verdict::default() });
+        assert_eq!(link.connect(1), Verdict { abort: true, ..Verdict::default() });
         assert_eq!((link.state(), link.waits_for()), (State::Down, Some(lost)));
         link.up();
         assert!(link.connect(3).safe);

@@ -12,8 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use rerail_core::endpoint::{
-    Access, CancelError, Completion, ConcealError, Event as CoreEvent, GetRequest, Level, Notify, OpError, PutRequest,
-    RecvRequest, Remote, Selector, SendRequest, SubmitError, TagMatch, Window,
+    Access, CancelError, Completion, DeregisterError, Event as CoreEvent, GetRequest, Level, Notify, OpError,
+    PutRequest, RecvRequest, Remote, Selector, SendRequest, SubmitError, TagMatch, Window,
 };
 use rerail_core::ids::{Cookie, Key, OpId, PeerId, WindowId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
@@ -125,7 +125,7 @@ impl Handle {
         let mut transport = contacts.join(&self.own, &names).map_err(|error| failure(ESYSTEM, error))?;
         // SAFETY: what requests and windows name is what the caller names, who by the header's contract
         // leaves that memory mapped and to the transport until the request's last event, or until the window
-        // is concealed. The rails that are opened here keep no memory registered.
+        // is deregistered. The rails that are opened here keep no memory registered.
         self.region =
             unsafe { transport.adopt(std::ptr::null_mut(), usize::MAX) }.map_err(|error| failure(ESYSTEM, error))?;
         self.names = names;
@@ -475,7 +475,7 @@ pub unsafe extern "C" fn rerail_cancel(handle: *mut Handle, request: u64) -> c_i
 /// See the header.
 ///
 /// # Safety
-/// That of `with`; `count` bytes at `bytes` are the transport's until the window is concealed; `window` is
+/// That of `with`; `count` bytes at `bytes` are the transport's until the window is deregistered; `window` is
 /// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_expose(
@@ -506,8 +506,8 @@ pub unsafe extern "C" fn rerail_conceal(handle: *mut Handle, window: u64) -> c_i
     // SAFETY: the caller's promise.
     unsafe {
         call(handle, |handle| {
-            handle.transport()?.conceal(WindowId(Key::from_bits(window))).map_err(|error| match error {
-                ConcealError::Busy => {
+            handle.transport()?.deregister(WindowId(Key::from_bits(window))).map_err(|error| match error {
+                DeregisterError::Busy => {
                     failure(EAGAIN, "a peer's request is served from the window: drive and try again")
                 }
                 _ => failure(EINVAL, "there is no such window"),
@@ -685,7 +685,7 @@ pub unsafe extern "C" fn rerail_close(handle: *mut Handle, ms: c_int) -> c_int {
     let limit = u64::try_from(ms).ok().map(Duration::from_millis);
     let finish = move || match handle.stage {
         Stage::Joined(transport) => match transport.finish(limit) {
-            Ok(farewell) if farewell.abandoned.is_empty() => 0,
+            Ok(shutdown) if shutdown.abandoned.is_empty() => 0,
             Ok(_) => EPEER,
             Err(_) => ESYSTEM,
         },

@@ -31,12 +31,12 @@ pub(super) struct Scratch {
     source: Vec<Piece>,
     pub(super) target: Vec<Piece>,
     /// Where peers said that they are, and that was not passed on.
-    whereabouts: Vec<Whereabouts>,
+    peer_addresses: Vec<PeerAddress>,
 }
 
 /// Where a peer is, for one of our rails.
 #[derive(Debug)]
-struct Whereabouts {
+struct PeerAddress {
     peer: PeerId,
     rail: RailId,
     at: AddressText,
@@ -59,8 +59,8 @@ impl Engine {
         *others_moved = false;
         rails.for_each(|slot, rail| {
             let Slot { id, registrations, .. } = slot;
-            let whereabouts = &mut scratch.whereabouts;
-            let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, whereabouts };
+            let peer_addresses = &mut scratch.peer_addresses;
+            let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, peer_addresses };
             let count = rail.poll(now, &mut sink);
             done += count;
             *others_moved |= count > 0 && *quick_rails >> id.0 & 1 == 0;
@@ -68,9 +68,9 @@ impl Engine {
                 announce(core, slot, rail);
             }
         });
-        if !scratch.whereabouts.is_empty() {
+        if !scratch.peer_addresses.is_empty() {
             // Before anything is dialled (F-12).
-            for Whereabouts { peer, rail, at } in scratch.whereabouts.drain(..) {
+            for PeerAddress { peer, rail, at } in scratch.peer_addresses.drain(..) {
                 introduce(rails, peer, rail, &at);
             }
         }
@@ -89,7 +89,7 @@ impl Engine {
         match &self.rails.shm {
             Some(rail) => match rail.first_news() {
                 Some(link) => self.take_news::<false>(now, link),
-                None if rail.has_chores() => self.take_rest(now, false),
+                None if rail.has_slow_work() => self.take_rest(now, false),
                 None => 0,
             },
             None => 0,
@@ -148,20 +148,24 @@ impl Engine {
             true => place(memory, short, core.arrive_otherwise(peer, id, short)),
             false => place_short(core, memory, peer, id, short),
         });
-        if rail.has_chores()
+        if rail.has_slow_work()
             && let Some((Slot { registrations, .. }, rail)) = rails.get_mut(id)
         {
-            let whereabouts = &mut scratch.whereabouts;
-            let mut sink = CoreSink { core, memory, rail: id, registrations, now, moved: false, whereabouts };
+            let peer_addresses = &mut scratch.peer_addresses;
+            let mut sink = CoreSink { core, memory, rail: id, registrations, now, moved: false, peer_addresses };
             done += rail.poll(now, &mut sink);
             debug_assert!(!sink.moved, "a rail that loses nothing has moved");
         }
-        if self.core.is_active() || !self.scratch.whereabouts.is_empty() { done + self.after_news(now) } else { done }
+        if self.core.is_active() || !self.scratch.peer_addresses.is_empty() {
+            done + self.after_news(now)
+        } else {
+            done
+        }
     }
 
     /// What follows from news, and seldom anything does.
     fn after_news(&mut self, now: Time) -> usize {
-        if self.scratch.whereabouts.is_empty() { self.carry_out(now) } else { self.round(now) }
+        if self.scratch.peer_addresses.is_empty() { self.carry_out(now) } else { self.round(now) }
     }
 
     /// Carries out what the core wants done, until it wants nothing; returns how many actions that were. A
@@ -200,7 +204,7 @@ impl Engine {
                     Action::Deregister { .. }
                     | Action::Connect { .. }
                     | Action::Disconnect { .. }
-                    | Action::Sever { .. } => {
+                    | Action::Abort { .. } => {
                         tell_rail(rails, now, action);
                         continue;
                     }
@@ -228,7 +232,7 @@ impl Engine {
 fn tell_rail(rails: &mut Rails, now: Time, action: &Action) {
     let (Action::Connect { rail, .. }
     | Action::Disconnect { rail, .. }
-    | Action::Sever { rail, .. }
+    | Action::Abort { rail, .. }
     | Action::Deregister { rail, .. }) = action
     else {
         return;
@@ -237,7 +241,7 @@ fn tell_rail(rails: &mut Rails, now: Time, action: &Action) {
     match action {
         Action::Connect { peer, .. } => rail.connect(now, *peer),
         Action::Disconnect { peer, .. } => rail.disconnect(*peer),
-        Action::Sever { peer, .. } => rail.sever(*peer),
+        Action::Abort { peer, .. } => rail.abort(*peer),
         Action::Deregister { key, .. } => {
             rail.deregister(MemoryKey { key: key.key, address: key.address });
             slot.registrations -= 1;
@@ -278,7 +282,7 @@ fn hand_over(rails: &mut Rails, core: &Core, memory: &Memory, post: &Post, piece
             let outgoing = Outgoing { id, peer, kind, header, payload: pieces, extent };
             // SAFETY: the pieces were resolved within their regions, which stay mapped as long as the core
             // names them: until the post's completion, the subchannel's end, or the answer to `Disconnect` or
-            // `Sever`. Nobody refers to their bytes while the transport is driven.
+            // `Abort`. Nobody refers to their bytes while the transport is driven.
             unsafe { rail.post(outgoing) };
             true
         }
@@ -373,7 +377,7 @@ struct CoreSink<'a> {
     now: Time,
     /// The rail's address has changed.
     moved: bool,
-    whereabouts: &'a mut Vec<Whereabouts>,
+    peer_addresses: &'a mut Vec<PeerAddress>,
 }
 
 // SAFETY: the pieces are those of an open placement: memory of a receive, a window or the pool, resolved
@@ -385,7 +389,7 @@ unsafe impl Sink for CoreSink<'_> {
         if let Arrival::Address { rail } = arrival
             && let Some(Address { text, .. }) = Address::in_header(header)
         {
-            self.whereabouts.push(Whereabouts { peer, rail, at: text });
+            self.peer_addresses.push(PeerAddress { peer, rail, at: text });
         }
         arrival
     }

@@ -269,7 +269,7 @@ impl fmt::Display for WindowError {
             WindowError::Expose(ExposeError::Full) => {
                 write!(
                     f,
-                    "as many windows are exposed as may be: conceal one, or raise windows (RERAIL_WINDOWS; Config::windows_max)"
+                    "as many windows are exposed as may be: deregister one, or raise windows (RERAIL_WINDOWS; Config::windows_max)"
                 )
             }
             WindowError::Expose(ExposeError::KeyInUse(key)) => {

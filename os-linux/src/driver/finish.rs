@@ -17,7 +17,7 @@ const GOODBYE_MIN: Duration = Duration::from_secs(1);
 
 /// How the peers that this process had to do with were left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Farewell {
+pub struct Shutdown {
     /// Peers that were left in good order; not those that had closed before.
     pub closed: u32,
     /// Peers that were lost, before or on the way, in the order in which that was told.
@@ -31,13 +31,13 @@ pub struct Farewell {
 pub enum FinishError {
     /// The system refused to wait.
     Wait(WaitError),
-    /// The launcher refused the goodbye, or was gone already. The peers were left before, as `farewell` says:
+    /// The launcher refused the goodbye, or was gone already. The peers were left before, as `shutdown` says:
     /// what was submitted to those that it counts as closed has arrived (B-3).
     Boot {
         /// What became of the word to the launcher.
         error: BootError,
         /// How the peers were left.
-        farewell: Farewell,
+        shutdown: Shutdown,
     },
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for FinishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FinishError::Wait(error) => write!(f, "could not wait for the peers' goodbyes: {error}"),
-            FinishError::Boot { error, farewell: Farewell { closed, lost, abandoned } } => write!(
+            FinishError::Boot { error, shutdown: Shutdown { closed, lost, abandoned } } => write!(
                 f,
                 "{closed} peers were left in good order ({} were lost, {} abandoned), but the launcher could not be told: \
                  {error}",
@@ -77,10 +77,10 @@ impl Transport {
     /// # Errors
     /// Where the system refuses to wait or the launcher refuses the goodbye; a launcher that does not answer
     /// is waited for as long as the setting `boot_timeout` says, or until the deadline, whichever is sooner.
-    pub fn finish(mut self, deadline: Option<Duration>) -> Result<Farewell, FinishError> {
+    pub fn finish(mut self, deadline: Option<Duration>) -> Result<Shutdown, FinishError> {
         let since = Instant::now();
         let span = deadline.map(|span| Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
-        let farewell = self.take_leave(span.map(|span| now() + span)).map_err(FinishError::Wait)?;
+        let shutdown = self.shut_down_peers(span.map(|span| now() + span)).map_err(FinishError::Wait)?;
         match self.boot.take() {
             Some(mut boot) => {
                 if let Some(deadline) = deadline {
@@ -88,16 +88,16 @@ impl Transport {
                     boot.limit(Some(self.boot_limit.map_or(left, |limit| limit.min(left))));
                 }
                 match boot.finalize() {
-                    Ok(()) => Ok(farewell),
-                    Err(error) => Err(FinishError::Boot { error, farewell }),
+                    Ok(()) => Ok(shutdown),
+                    Err(error) => Err(FinishError::Boot { error, shutdown }),
                 }
             }
-            None => Ok(farewell),
+            None => Ok(shutdown),
         }
     }
 
-    fn take_leave(&mut self, until: Option<Time>) -> Result<Farewell, WaitError> {
-        let mut farewell = Farewell::default();
+    fn shut_down_peers(&mut self, until: Option<Time>) -> Result<Shutdown, WaitError> {
+        let mut shutdown = Shutdown::default();
         self.queues = None;
         // Learns of peers that came up or went while nobody asked.
         self.progress();
@@ -116,7 +116,7 @@ impl Transport {
                 match event {
                     Event::PeerClosed { peer } if waiting.contains(peer) => {
                         waiting.remove(peer);
-                        farewell.closed += 1;
+                        shutdown.closed += 1;
                     }
                     // The engine keeps why.
                     Event::PeerLost { peer, .. } => waiting.remove(peer),
@@ -125,8 +125,8 @@ impl Transport {
             }
             let time = now();
             if waiting.iter().next().is_none() || until.is_some_and(|until| until <= time) {
-                farewell.abandoned = waiting.iter().collect();
-                farewell.lost = std::mem::take(&mut self.engine.lost);
+                shutdown.abandoned = waiting.iter().collect();
+                shutdown.lost = std::mem::take(&mut self.engine.lost);
                 break;
             }
             self.sleep(until, time)?;
@@ -137,7 +137,7 @@ impl Transport {
             while self.poll_event().is_some() {}
             let time = now();
             if !self.engine.is_closing() || until.is_some_and(|until| until <= time) {
-                return Ok(farewell);
+                return Ok(shutdown);
             }
             self.sleep(until, time)?;
         }

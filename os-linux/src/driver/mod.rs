@@ -64,7 +64,7 @@ pub use card::{Card, CardError};
 pub use contacts::Contacts;
 pub use engine::{Engine, EngineOpening, RailInfo};
 pub use error::{RequestError, StartError, WaitError, WindowError};
-pub use finish::{Farewell, FinishError};
+pub use finish::{FinishError, Shutdown};
 pub use loss::describe_fault;
 pub use name::{NAME_BYTES, Name, NotAName};
 pub use open::{Opening, Options};

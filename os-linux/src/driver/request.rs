@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
-    AtomicRequest, CancelError, ConcealError, FlushRequest, Found, GetRequest, PeerError, PutRequest, RecvRequest,
+    AtomicRequest, CancelError, DeregisterError, FlushRequest, Found, GetRequest, PeerError, PutRequest, RecvRequest,
     Selector, SendRequest, ShortReceived, Stats, Window,
 };
 use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
@@ -80,7 +80,7 @@ impl Engine {
     ///
     /// # Safety
     /// From the moment that a request or window names a part of the region until the request is over (its
-    /// completion was told) or the window is concealed, or the engine is dropped, that part must be mapped,
+    /// completion was told) or the window is deregistered, or the engine is dropped, that part must be mapped,
     /// readable, and writable where peers or receives write to it; no Rust reference to it may be used while
     /// the engine is driven; other threads may access it while it is the target of atomics only by atomics,
     /// and otherwise not at all. Memory that a request or window has named is unmapped, or mapped anew, only
@@ -319,9 +319,9 @@ impl Engine {
     /// Ends the exposure of a window; later requests of peers for it are refused.
     ///
     /// # Errors
-    /// [`ConcealError::Busy`] while a peer's request is being served from it: drive the engine and try again.
-    pub fn conceal(&mut self, window: WindowId) -> Result<(), ConcealError> {
-        self.core.conceal(window)
+    /// [`DeregisterError::Busy`] while a peer's request is being served from it: drive the engine and try again.
+    pub fn deregister(&mut self, window: WindowId) -> Result<(), DeregisterError> {
+        self.core.deregister(window)
     }
 
     /// A completion counter; `None`: there is no such counter (`Config::counters_max`).

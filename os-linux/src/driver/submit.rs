@@ -2,7 +2,7 @@
 //! methods of the same names say all about them.
 
 use rerail_core::endpoint::{
-    AtomicRequest, CancelError, ConcealError, FlushRequest, Found, GetRequest, PeerError, PutRequest, RecvRequest,
+    AtomicRequest, CancelError, DeregisterError, FlushRequest, Found, GetRequest, PeerError, PutRequest, RecvRequest,
     Selector, SendRequest, Stats, Window,
 };
 use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
@@ -191,12 +191,12 @@ impl Transport {
         self.engine.expose(window)
     }
 
-    /// Ends the exposure of a window: [`Engine::conceal`](super::Engine::conceal).
+    /// Ends the exposure of a window: [`Engine::deregister`](super::Engine::deregister).
     ///
     /// # Errors
     /// As there.
-    pub fn conceal(&mut self, window: WindowId) -> Result<(), ConcealError> {
-        self.engine.conceal(window)
+    pub fn deregister(&mut self, window: WindowId) -> Result<(), DeregisterError> {
+        self.engine.deregister(window)
     }
 
     /// A completion counter: [`Engine::counter`](super::Engine::counter).

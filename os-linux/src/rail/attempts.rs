@@ -1,6 +1,6 @@
 //! Which of several dials between two rails is the one to keep (H-8, H-10).
 //!
-//! Either side may dial at any time, while the other is idle, dials too, or still believes in an earlier
+//! Either side may dial at any time, while the other is idle, dials too, or still uses an earlier
 //! connection. Whoever dials has no other connection to that peer any more, and has at most one dial under
 //! way. Dials carry two numbers: their own, and the newest dial of the other side's that the dialler had
 //! accepted when it began. From these an acceptor sees, without asking and whatever was delayed, whether the

@@ -179,7 +179,7 @@ impl Rail for Loopback {
         }
     }
 
-    fn sever(&mut self, peer: PeerId) {
+    fn abort(&mut self, peer: PeerId) {
         self.disconnect(peer);
     }
 

@@ -303,13 +303,13 @@ pub trait Rail: std::any::Any {
     /// Ends the subchannel at once, be it open, opening or on its way down: when this returns, no memory of
     /// its posts and placements is used any more, nothing that peers write or read over it reaches this
     /// process's memory, and nothing more is reported for it. It may be connected anew (rule F-2).
-    fn sever(&mut self, peer: PeerId);
+    fn abort(&mut self, peer: PeerId);
     /// Takes a post. The packet may leave at once; its completion is reported by the next poll.
     ///
     /// # Safety
     /// Every piece of `outgoing.payload` stays valid, for reads (for writes, where `outgoing.kind` is a
     /// read), until the rail has reported the post's completion or the subchannel down, or until
-    /// [`disconnect`](Self::disconnect) or [`sever`](Self::sever) has returned, and nobody holds a reference
+    /// [`disconnect`](Self::disconnect) or [`abort`](Self::abort) has returned, and nobody holds a reference
     /// to its bytes while the rail is called. The same holds for `outgoing.extent` bytes from the start of a
     /// sole piece, as long as they are registered.
     unsafe fn post(&mut self, outgoing: Outgoing<'_>);

@@ -115,7 +115,7 @@ pub const IBV_QPS_ERR: ibv_qp_state = 6;
 
 /// `enum ibv_qp_attr_mask`: the state.
 pub const IBV_QP_STATE: c_int = 1 << 0;
-/// The state that it is believed to be in.
+/// The state that it is thought to be in.
 pub const IBV_QP_CUR_STATE: c_int = 1 << 1;
 /// Whether an event tells of the drained send queue.
 pub const IBV_QP_EN_SQD_ASYNC_NOTIFY: c_int = 1 << 2;

@@ -101,7 +101,7 @@ pub struct ibv_qp {
     pub handle: u32,
     /// Its number.
     pub qp_num: u32,
-    /// As the library believes.
+    /// As the library estimates.
     pub state: ibv_qp_state,
     /// `IBV_QPT_*`.
     pub qp_type: ibv_qp_type,
@@ -260,7 +260,7 @@ pub struct ibv_ah_attr {
 pub struct ibv_qp_attr {
     /// `IBV_QPS_*`.
     pub qp_state: ibv_qp_state,
-    /// `IBV_QPS_*`: the state that it is believed to be in.
+    /// `IBV_QPS_*`: the state that it is thought to be in.
     pub cur_qp_state: ibv_qp_state,
     /// `IBV_MTU_*`.
     pub path_mtu: ibv_mtu,

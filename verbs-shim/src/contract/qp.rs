@@ -249,7 +249,7 @@ impl fmt::Debug for Attrs {
 pub struct QpChange {
     /// The state to go to; `None`: it stays.
     pub state: Option<QpState>,
-    /// The state that the caller believes it to be in.
+    /// The state that the caller thinks it is in.
     pub current: Option<QpState>,
     /// An event tells when the send queue is drained.
     pub drain_notify: Option<bool>,

@@ -18,7 +18,7 @@ pub enum TransitionError {
         /// The state asked for.
         to: QpState,
     },
-    /// The caller believed it to be in another state.
+    /// The caller thinks it is in another state.
     Current {
         /// The state it is in.
         actual: QpState,

@@ -41,7 +41,7 @@ pub(super) fn limits(handle: &Handle, channel: &Channel, attr: &ibv_device_attr)
     }
 }
 
-/// Tries queue pairs until the device makes one, and believes what it gives: some take any length and give
+/// Tries queue pairs until the device makes one, and estimates what it gives: some take any length and give
 /// less, or nothing (rdmavt, pvrdma; hns clamps). Where not even that can be made, none.
 fn inline_bytes(handle: &Handle, channel: &Channel) -> u32 {
     let (Ok(pd), Ok(cq)) = (handle.alloc_pd(), handle.create_cq(1, channel, 0)) else { return 0 };

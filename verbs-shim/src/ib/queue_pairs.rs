@@ -29,7 +29,7 @@ impl IbDevice {
         Ok(state(attr.qp_state))
     }
 
-    /// The state as it was last set is believed where it leads where the change wants to: to ask the device
+    /// The state as it was last set is taken as true where it leads where the change wants to: to ask the device
     /// takes as long as the change itself. Of XRC targets others know better, and a change without a state
     /// goes from wherever it is.
     pub(super) fn change_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError> {
@@ -37,10 +37,10 @@ impl IbDevice {
         if self.gone {
             return Err(ModifyError::DeviceGone);
         }
-        let believed = entry.state;
+        let estimated = entry.state;
         let mut refused = None;
         if entry.kind != QpKind::XrcTarget && change.state.is_some() {
-            match self.change_from(qp, believed, change) {
+            match self.change_from(qp, estimated, change) {
                 // It may have gone on by itself.
                 Err(why @ (ModifyError::Transition(_) | ModifyError::System { code: libc::EINVAL })) => {
                     refused = Some(why)
@@ -50,7 +50,7 @@ impl IbDevice {
         }
         let from = self.state_now(self.qp(qp)?)?;
         match refused {
-            Some(why) if from == believed => Err(why),
+            Some(why) if from == estimated => Err(why),
             _ => self.change_from(qp, from, change),
         }
     }

@@ -19,7 +19,7 @@ fn with_qp(state: QpState) -> (IbDevice, PdId, CqId, QpId) {
     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(&CqInit { depth: 16 }).unwrap());
     let qp = device.create_qp(&init(pd, cq)).unwrap().id;
     script(|script| script.state = Some(state as i32));
-    // What the device says is believed, but for posting, where what was last set is.
+    // What the device says is taken as true, but for posting, where what was last set is.
     if state != QpState::Reset {
         device.modify_qp(qp, &QpChange::to(QpState::Error)).unwrap();
     }
@@ -120,7 +120,7 @@ fn an_illegal_change_never_reaches_the_library() {
     assert_eq!((given, attr.qp_state, attr.port_num, attr.qp_access_flags), (mask, IBV_QPS_INIT, 1, 15));
 }
 
-/// A query is a command to the device, as a change is: the state that was set is believed, until the device
+/// A query is a command to the device, as a change is: the state that was set is taken as true, until the device
 /// refuses.
 #[test]
 fn a_queue_pair_is_asked_how_it_is_only_where_it_has_gone_on_by_itself() {

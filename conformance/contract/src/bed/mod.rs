@@ -229,7 +229,7 @@ impl<'t> Bed<'t> {
         u64::from_ne_bytes(bytes)
     }
 
-    /// Polls until something comes, as long as the testbed has patience.
+    /// Polls until something comes, as long as the testbed has time.
     pub(crate) fn wait<T>(
         &mut self,
         awaited: impl FnOnce() -> String,

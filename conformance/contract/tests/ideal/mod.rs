@@ -19,8 +19,8 @@ use rerail_verbs::contract::{AddressVector, AsyncEvent, Device};
 pub use device::Ideal;
 pub use objects::World;
 
-/// Ticks of patience: twice what all retries of timeout 18 take.
-const PATIENCE: u32 = 4_000;
+/// Ticks of the time-out: twice what all retries of timeout 18 take.
+const TIMEOUT: u32 = 4_000;
 /// Ticks of settling: more than a peer with one retry gets, far fewer than one with seven of timeout 18.
 const SETTLE: u32 = 100;
 /// The file that B and C share.
@@ -76,7 +76,7 @@ impl Testbed for IdealBed {
     fn pass(&mut self) -> bool {
         self.waited += 1;
         self.world.borrow_mut().tick();
-        self.waited < PATIENCE
+        self.waited < TIMEOUT
     }
 
     fn settle(&mut self) {

@@ -208,7 +208,7 @@ pub fn drive(hosts: &mut [Host<'_>; 2], at: usize, links: &mut [Link; RAILS], no
         for action in &actions {
             match action {
                 Action::Connect { rail, .. } => came_up.push(*rail).map_err(|_| Failure::Asked("connects"))?,
-                Action::Sever { .. } => return Err(Failure::Asked("sever")),
+                Action::Abort { .. } => return Err(Failure::Asked("abort")),
                 Action::Disconnect { .. } => return Err(Failure::Asked("disconnect")),
                 Action::Copy { from, to } => copy_within(&mut hosts[at], &[], *from, *to)?,
                 Action::Pack { head, from, to } => copy_within(&mut hosts[at], head, *from, *to)?,

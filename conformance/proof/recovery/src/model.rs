@@ -122,7 +122,7 @@ impl Case {
                 if !self.is_sure(before, action) {
                     world.whims_left -= 1;
                 }
-                let verdict = world.ends[end].links[rail].sever();
+                let verdict = world.ends[end].links[rail].abort();
                 self.follow(&mut world, rail, end, None, verdict);
             }
             Action::Die { end, rail } | Action::Notice { end, rail } => {
@@ -266,7 +266,7 @@ impl Case {
 
     /// Does what the table says. `lost`: the connection that is safe, if the verdict says that one is.
     fn follow(&self, world: &mut World, rail: usize, end: usize, lost: Option<Pair>, verdict: Verdict) {
-        if verdict.sever && self.mutant != Some(Mutant::SeverLate) {
+        if verdict.abort && self.mutant != Some(Mutant::SeverLate) {
             world.rails[rail].kill(end);
         }
         if verdict.lost {

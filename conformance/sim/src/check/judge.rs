@@ -6,7 +6,7 @@ use rerail_core::time::Time;
 use super::arrivals::Peek;
 use super::identity::Difference;
 use super::ledger::{Ask, Ledger, Request};
-use super::patience::{Patience, starved, waiting};
+use super::timeout::{Patience, starved, waiting};
 use super::verdict::{Corruption, Crash, Damage, Leak, Lost, PeerLoss, Verdict};
 use super::{once, order};
 
@@ -17,7 +17,7 @@ pub struct Ending {
     pub at: Time,
     /// Every app was done and nothing was under way any more.
     pub converged: bool,
-    /// Nothing moved any more when patience ended: what has not come then never will.
+    /// Nothing moved any more when the time was over: what has not come then never will.
     pub quiet: bool,
     /// What made it impossible to go on.
     pub crash: Option<Crash>,
@@ -36,7 +36,7 @@ pub struct Ending {
     /// Completion counters: rank, counter, what it shows.
     pub counters: Vec<(u32, u16, u64)>,
     /// How long requests may wait while others go through.
-    pub patience: Patience,
+    pub timeout: Patience,
 }
 
 /// Says what a run came to. `memory` is asked for windows only.
@@ -58,7 +58,7 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
         findings.extend((0..ranks).filter_map(|rank| once::untold(ledger, rank)));
         let counters = ending.counters.iter();
         findings.extend(counters.filter_map(|&(rank, counter, counted)| once::counter(ledger, rank, counter, counted)));
-        findings.extend((0..ranks).filter_map(|rank| starved(ledger, rank, ending.patience)));
+        findings.extend((0..ranks).filter_map(|rank| starved(ledger, rank, ending.timeout)));
         findings.extend(leaks(ledger, ending));
     } else {
         findings.extend(once::waited_for(ledger).filter(|_| ending.quiet));

@@ -14,7 +14,7 @@
 //! | windows hold what was put, gets bring it, refused accesses change nothing | `slots` | Corruption |
 //! | atomics happen once, and their answers make one story | `cells` | Doubled, Lost |
 //! | requests fail only with a peer that was lost, which fails only by a fault | `judge` | Corruption, Lost |
-//! | everything ends, nobody starves | `patience` | Stuck |
+//! | everything ends, nobody starves | `timeout` | Stuck |
 //! | tables are empty, device objects given back, bounds kept | `judge` | Leak |
 //!
 //! Buffers of sends are poisoned as soon as their completion is told, so that a completion that comes too
@@ -31,11 +31,11 @@ mod liar;
 mod memory;
 mod once;
 mod order;
-mod patience;
 mod slots;
 #[cfg(test)]
 mod story;
 mod telling;
+mod timeout;
 mod verdict;
 
 use std::cell::RefCell;
@@ -49,8 +49,8 @@ pub use identity::{BLANK, Content, Difference, Name, POISON, first_not};
 pub use judge::{Cut, Ending, Hidden, NoMemory, WindowMemory, gravity, judge, protected};
 pub use ledger::{Ask, Book, Ledger, Message, Moment, Part, Request, Told};
 pub use memory::{Arena, Extent, Scar};
-pub use patience::Patience;
 pub use slots::Slots;
+pub use timeout::Patience;
 pub use verdict::{
     CellFacts, Corruption, Crash, Damage, Disorder, Doubled, Leak, Lost, PeerLoss, RequestFacts, Stuck, Verdict,
 };

@@ -181,7 +181,7 @@ impl Story {
             objects: Vec::new(),
             bounds: Vec::new(),
             counters: Vec::new(),
-            patience: Patience { wait_ns: 1000, others: 1 },
+            timeout: Patience { wait_ns: 1000, others: 1 },
         }
     }
 

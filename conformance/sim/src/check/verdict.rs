@@ -433,7 +433,7 @@ pub enum Leak {
 pub enum Stuck {
     /// Not everything was over in time.
     Waiting {
-        /// When patience ended.
+        /// When the time was over.
         at: Time,
         /// Requests that are not over, oldest first; at most [`Self::SHOWN_MAX`].
         requests: Vec<RequestFacts>,

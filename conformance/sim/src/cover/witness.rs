@@ -57,9 +57,9 @@ impl Rail for Witness {
         self.inner.disconnect(peer);
     }
 
-    fn sever(&mut self, peer: PeerId) {
+    fn abort(&mut self, peer: PeerId) {
         self.observer.borrow_mut().ended(self.sub(peer));
-        self.inner.sever(peer);
+        self.inner.abort(peer);
     }
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {

@@ -128,7 +128,7 @@ pub struct Played {
     /// What each rank has measured of each rail, at the end.
     pub stats: [Vec<RailStats>; 2],
     /// Ends of parts that other rails took over.
-    pub recuts: u64,
+    pub rebalances: u64,
     /// What rank 0 would do with one more such message, were it to move it.
     pub explained: Option<Explanation>,
     /// Payload that rails got of the last message, in the lab's time; one by one only.
@@ -200,7 +200,7 @@ impl Case {
         let carried = pair.take_carried();
         let stats = [0, 1].map(|rank| (0..self.set.rails.len()).map(|rail| pair.stats(rank, rail)).collect());
         let explained = pair.explain(self.bytes);
-        Ok(Played { ns, carried, stats, recuts: pair.recuts(), explained, messages, posts })
+        Ok(Played { ns, carried, stats, rebalances: pair.rebalances(), explained, messages, posts })
     }
 
     /// The changes that come with a measured message which is submitted now.

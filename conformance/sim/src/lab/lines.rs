@@ -1,13 +1,13 @@
 //! The physics: rails as lines, one each way, and what they share.
 //!
-//! A line is a server in order of arrival: a parcel costs it a fixed time first, then its bytes at the line's
+//! A line is a server in order of arrival: an aggregate costs it a fixed time first, then its bytes at the line's
 //! rate. Lines that share a bottleneck share its rate while they are busy, in equal parts; what a line cannot
 //! use of its part, being slower, goes to the others (max-min fairness, what arbitration by turns comes to).
-//! A line holds its part also while it pays the fixed cost of a parcel.
+//! A line holds its part also while it pays the fixed cost of an aggregate.
 //!
 //! Invariants: integers only, bytes times 10^9 as the unit of work, so that a rate in bytes per second moves
 //! whole units per nanosecond and nothing is lost to rounding but the last fraction of a nanosecond of each
-//! parcel; equal calls give equal times.
+//! aggregate; equal calls give equal times.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ const BYTE: u64 = 1_000_000_000;
 
 /// Something that a line has to move.
 #[derive(Clone, Copy, Debug)]
-pub struct Parcel {
+pub struct Aggregate {
     /// What it costs before its bytes, in nanoseconds.
     pub fixed_ns: u64,
     /// Its bytes.
@@ -34,7 +34,7 @@ struct Line {
     /// What it moves.
     rate: u64,
     /// The first is being moved.
-    parcels: VecDeque<Parcel>,
+    aggregates: VecDeque<Aggregate>,
     /// What was left of the first at `since`.
     fixed_left: u64,
     work_left: u64,
@@ -76,7 +76,7 @@ impl Line {
     }
 
     fn begin(&mut self, now: u64) {
-        let Some(first) = self.parcels.front() else { return };
+        let Some(first) = self.aggregates.front() else { return };
         (self.fixed_left, self.work_left, self.since) = (first.fixed_ns, first.bytes * BYTE, now);
         self.plan();
     }
@@ -102,11 +102,11 @@ impl Lines {
         Lines { lines, shared, sharing, busy: 0 }
     }
 
-    /// A line gets one more parcel, now.
-    pub fn push(&mut self, now: u64, line: usize, parcel: Parcel) {
+    /// A line gets one more aggregate, now.
+    pub fn push(&mut self, now: u64, line: usize, aggregate: Aggregate) {
         let this = &mut self.lines[line];
-        this.parcels.push_back(parcel);
-        if this.parcels.len() == 1 {
+        this.aggregates.push_back(aggregate);
+        if this.aggregates.len() == 1 {
             this.begin(now);
             self.busy |= 1 << line;
             self.share(now, line);
@@ -118,27 +118,27 @@ impl Lines {
         let mut lines = self.clone();
         let rails = 0..self.lines.len() / 2;
         for rail in rails.clone() {
-            lines.push(0, line(rail, way), Parcel { fixed_ns: 0, bytes: 1 << 30, token: 0 });
+            lines.push(0, line(rail, way), Aggregate { fixed_ns: 0, bytes: 1 << 30, token: 0 });
         }
         rails.map(|rail| lines.lines[line(rail, way)].rate).collect()
     }
 
-    /// When the next parcel is through, and on which line.
+    /// When the next aggregate is through, and on which line.
     pub fn next(&self) -> Option<(u64, usize)> {
         bits(self.busy).map(|line| (self.lines[line].ends, line)).min()
     }
 
-    /// The first parcel of a line is through, at the time that [`next`](Self::next) said.
-    pub fn pop(&mut self, line: usize) -> Option<Parcel> {
+    /// The first aggregate of a line is through, at the time that [`next`](Self::next) said.
+    pub fn pop(&mut self, line: usize) -> Option<Aggregate> {
         let this = &mut self.lines[line];
         let now = this.ends;
-        let parcel = this.parcels.pop_front()?;
+        let aggregate = this.aggregates.pop_front()?;
         this.begin(now);
-        if this.parcels.is_empty() {
+        if this.aggregates.is_empty() {
             self.busy &= !(1 << line);
             self.share(now, line);
         }
-        Some(parcel)
+        Some(aggregate)
     }
 
     /// From now on a line moves at most so much alone, in bytes per second.

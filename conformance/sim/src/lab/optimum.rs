@@ -1,8 +1,8 @@
 //! The best that a fixed split can do, found by search: every message cut alike, or, where messages are too
 //! small to be cut, so many of them to each rail.
 //!
-//! The model is that of [`Lines`]: a part is one parcel that costs its posts and its bytes; announcements
-//! travel by the rail that brings them soonest. It shares no code with the planner of the core. The search is
+//! The model is that of [`Lines`]: a part is one aggregate that costs its posts and its bytes; announcements
+//! travel by the rail that brings them earliest. It shares no code with the planner of the core. The search is
 //! coordinate descent: as long as it helps, a step's worth of bytes moves from one rail to another, from one
 //! to all others or from all others to one, and steps get finer. It starts from every rail alone, from the
 //! rates, and from what would finish together on all rails, on all but the slowest, and so on, by the rates
@@ -13,7 +13,7 @@
 //! one packet saves posts, and may be better.
 
 use super::case::{Case, Pattern};
-use super::lines::{Lines, Parcel, line};
+use super::lines::{Aggregate, Lines, line};
 use super::set::{EAGER_BYTES, RailSet, SEGMENT_BYTES, Sort};
 
 /// What headers come to, about.
@@ -81,7 +81,7 @@ impl Model<'_> {
     }
 
     /// What a rail has to do.
-    fn parcel(&self, rail: usize, units: u64) -> Parcel {
+    fn aggregate(&self, rail: usize, units: u64) -> Aggregate {
         let total = u128::from(self.bytes) * u128::from(self.messages);
         let bytes = (total * u128::from(units) / u128::from(self.units)) as u64;
         // Each message brings its part of it.
@@ -91,7 +91,7 @@ impl Model<'_> {
         let with_headers = self.is_eager || self.set.sort == Sort::Data;
         let fins = if self.set.sort == Sort::Write && !self.is_eager { parts } else { 0 };
         let headers = if with_headers { posts } else { fins };
-        Parcel {
+        Aggregate {
             fixed_ns: (posts + fins) * self.set.rails[rail].post_ns,
             bytes: bytes + headers * HEADER_BYTES,
             token: rail as u32,
@@ -103,7 +103,7 @@ impl Model<'_> {
         let used = || (0..units.len()).filter(|&rail| units[rail] > 0);
         if self.set.shared.is_empty() {
             let end = |rail: usize| {
-                let Parcel { fixed_ns, bytes, .. } = self.parcel(rail, units[rail]);
+                let Aggregate { fixed_ns, bytes, .. } = self.aggregate(rail, units[rail]);
                 let rate = self.set.rails[rail].bytes_per_second;
                 let moving = (u128::from(bytes) * 1_000_000_000).div_ceil(rate.into()) as u64;
                 self.lead_ns(rail) + fixed_ns + moving + self.set.rails[rail].latency_ns
@@ -119,13 +119,13 @@ impl Model<'_> {
             match (moved, coming.last()) {
                 (None, None) => return last,
                 (Some((at, which)), next) if next.is_none_or(|&(lead, _)| at <= lead) => {
-                    if let Some(parcel) = lines.pop(which) {
-                        last = last.max(at + self.set.rails[parcel.token as usize].latency_ns);
+                    if let Some(aggregate) = lines.pop(which) {
+                        last = last.max(at + self.set.rails[aggregate.token as usize].latency_ns);
                     }
                 }
                 (_, Some(&(lead, rail))) => {
                     coming.pop();
-                    lines.push(lead, line(rail, 0), self.parcel(rail, units[rail]));
+                    lines.push(lead, line(rail, 0), self.aggregate(rail, units[rail]));
                 }
                 (Some(_), None) => return u64::MAX,
             }
@@ -162,7 +162,7 @@ impl Model<'_> {
     /// What some rails would have moved at the moment at which they are all through.
     fn together(&self, rails: &[usize], rates: &[u64]) -> Vec<u64> {
         let room = |at: u64, rail: usize| {
-            let fixed = self.lead_ns(rail) + self.set.rails[rail].latency_ns + self.parcel(rail, 1).fixed_ns;
+            let fixed = self.lead_ns(rail) + self.set.rails[rail].latency_ns + self.aggregate(rail, 1).fixed_ns;
             u128::from(at.saturating_sub(fixed)) * u128::from(rates[rail])
         };
         let work = u128::from(self.bytes) * u128::from(self.messages) * 1_000_000_000;

@@ -20,7 +20,7 @@ use rerail_core::store::arena::REGION_ALIGN;
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Body, RemoteKey, Repr};
 
-use super::lines::{Lines, Parcel, line};
+use super::lines::{Aggregate, Lines, line};
 use super::set::{EAGER_BYTES, RailSet};
 
 /// A timer that far ahead watches over something that has long happened.
@@ -239,8 +239,8 @@ impl<'m> Pair<'m> {
     }
 
     /// Ends of parts that other rails took over, at either end.
-    pub fn recuts(&self) -> u64 {
-        self.endpoints.iter().map(|endpoint| endpoint.stats().recuts).sum()
+    pub fn rebalances(&self) -> u64 {
+        self.endpoints.iter().map(|endpoint| endpoint.stats().rebalances).sum()
     }
 
     /// A rail moves at most so much from `at` on, in bytes per second; `at` in nanoseconds, not in the past.
@@ -283,8 +283,8 @@ impl<'m> Pair<'m> {
             }
         }
         while let Some((_, line)) = self.lines.next().filter(|(at, _)| *at <= now) {
-            if let Some(parcel) = self.lines.pop(line) {
-                self.moved(parcel.token);
+            if let Some(aggregate) = self.lines.pop(line) {
+                self.moved(aggregate.token);
             }
         }
         while let Some(Reverse((_, _, what))) = self.happens.peek().filter(|Reverse((at, ..))| *at <= now).copied() {
@@ -304,7 +304,7 @@ impl<'m> Pair<'m> {
         self.happens.push(Reverse((at, self.count, what)));
     }
 
-    /// A parcel has left its line.
+    /// An aggregate has left its line.
     fn moved(&mut self, token: u32) {
         let Some(parked) = &self.parked[token as usize] else { return };
         let latency = self.latencies[usize::from(parked.rail.0)];
@@ -323,8 +323,8 @@ impl<'m> Pair<'m> {
                 let parked = self.parked[token as usize].as_ref()?;
                 let (rail, rank, bytes) = (usize::from(parked.rail.0), parked.rank, parked.bytes);
                 // Asking costs the line back nothing, and the answer all of it.
-                let parcel = Parcel { fixed_ns: self.posts_ns[rail], bytes, token };
-                self.lines.push(self.now, line(rail, 1 - rank), parcel);
+                let aggregate = Aggregate { fixed_ns: self.posts_ns[rail], bytes, token };
+                self.lines.push(self.now, line(rail, 1 - rank), aggregate);
                 None
             }
             Happens::Arrives(token) => {
@@ -447,8 +447,8 @@ impl<'m> Pair<'m> {
         match kind {
             Kind::Read => self.put(self.now + self.latencies[rail], Happens::Asked(token)),
             Kind::Packet | Kind::Write => {
-                let parcel = Parcel { fixed_ns: self.posts_ns[rail], bytes, token };
-                self.lines.push(self.now, line(rail, rank), parcel);
+                let aggregate = Aggregate { fixed_ns: self.posts_ns[rail], bytes, token };
+                self.lines.push(self.now, line(rail, rank), aggregate);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use rerail_core::endpoint::Policy;
 
-use super::lines::{Lines, Parcel, line};
+use super::lines::{Aggregate, Lines, line};
 use super::*;
 use crate::rng::Rng;
 
@@ -70,13 +70,13 @@ fn lines_move_what_the_oracle_moves() {
             set.shared.push(Bottleneck { at: At::Hca, rails, bytes_per_second, half_duplex });
         }
         let mut lines = Lines::new(&set);
-        let mut coming: Vec<(u64, usize, Parcel)> = (0..12)
+        let mut coming: Vec<(u64, usize, Aggregate)> = (0..12)
             .map(|token| {
                 let at = line(rng.below(count as u64) as usize, rng.below(2) as usize);
-                (rng.below(3_000), at, Parcel { fixed_ns: rng.below(300), bytes: rng.within(1, 2_000), token })
+                (rng.below(3_000), at, Aggregate { fixed_ns: rng.below(300), bytes: rng.within(1, 2_000), token })
             })
             .collect();
-        coming.sort_by_key(|(at, _, parcel)| (*at, parcel.token));
+        coming.sort_by_key(|(at, _, aggregate)| (*at, aggregate.token));
         let expected = oracle(&set, &coming);
         let mut ends = [0; 12];
         let mut coming = coming.into_iter().peekable();
@@ -87,8 +87,8 @@ fn lines_move_what_the_oracle_moves() {
                     ends[lines.pop(which).unwrap().token as usize] = at;
                 }
                 _ => {
-                    let (at, which, parcel) = coming.next().unwrap();
-                    lines.push(at, which, parcel);
+                    let (at, which, aggregate) = coming.next().unwrap();
+                    lines.push(at, which, aggregate);
                 }
             }
         }
@@ -99,8 +99,8 @@ fn lines_move_what_the_oracle_moves() {
     }
 }
 
-/// When each parcel ends, by steps of a nanosecond: what there is goes to all lines in small equal pieces.
-fn oracle(set: &RailSet, coming: &[(u64, usize, Parcel)]) -> [u64; 12] {
+/// When each aggregate ends, by steps of a nanosecond: what there is goes to all lines in small equal pieces.
+fn oracle(set: &RailSet, coming: &[(u64, usize, Aggregate)]) -> [u64; 12] {
     let mut ends = [0; 12];
     let mut queues: Vec<std::collections::VecDeque<(f64, f64, u32)>> = vec![Default::default(); 2 * set.rails.len()];
     let mut was_busy = Vec::new();
@@ -109,7 +109,7 @@ fn oracle(set: &RailSet, coming: &[(u64, usize, Parcel)]) -> [u64; 12] {
     let mut now = 0;
     while next < coming.len() || queues.iter().any(|queue| !queue.is_empty()) {
         while next < coming.len() && coming[next].0 <= now {
-            let (_, at, Parcel { fixed_ns, bytes, token }) = coming[next];
+            let (_, at, Aggregate { fixed_ns, bytes, token }) = coming[next];
             queues[at].push_back((fixed_ns as f64, bytes as f64, token));
             next += 1;
         }

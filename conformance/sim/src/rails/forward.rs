@@ -24,8 +24,8 @@ macro_rules! forward {
     (@disconnect) => {
         fn disconnect(&mut self, peer: rerail_core::ids::PeerId) { self.inner.disconnect(peer); }
     };
-    (@sever) => {
-        fn sever(&mut self, peer: rerail_core::ids::PeerId) { self.inner.sever(peer); }
+    (@abort) => {
+        fn abort(&mut self, peer: rerail_core::ids::PeerId) { self.inner.abort(peer); }
     };
     (@post) => {
         unsafe fn post(&mut self, outgoing: rerail_linux::rail::Outgoing<'_>) {

@@ -52,7 +52,7 @@ impl Rail for Gate {
         add_peer,
         connect,
         disconnect,
-        sever,
+        abort,
         post,
         post_short,
         register,

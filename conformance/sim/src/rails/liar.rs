@@ -94,7 +94,7 @@ impl Rail for SpiedRail {
         add_peer,
         connect,
         disconnect,
-        sever,
+        abort,
         register,
         deregister,
         forget,
@@ -278,9 +278,9 @@ impl Rail for LiarRail {
         self.inner.disconnect(peer);
     }
 
-    fn sever(&mut self, peer: PeerId) {
+    fn abort(&mut self, peer: PeerId) {
         self.ended(peer.0);
-        self.inner.sever(peer);
+        self.inner.abort(peer);
     }
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {

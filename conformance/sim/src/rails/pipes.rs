@@ -5,7 +5,7 @@
 //! acknowledgments, a receive window, go-back-N when nothing was acknowledged for a while, a reset when
 //! nothing was for long. There is one pipe per pair of processes and rail, whichever side dials first, so
 //! dials that cross need no arbitration. Who dials after its end was over gets a new pipe, and the other
-//! side, where it still believes in the old one, hears of that by the dial; an older pipe is never dialled
+//! side, where it still uses the old one, hears of that by the dial; an older pipe is never dialled
 //! again. Left out, because the wires lose nothing on their own: congestion control, selective
 //! acknowledgments, segments out of order (they are dropped and repeated).
 //!

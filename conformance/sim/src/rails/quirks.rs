@@ -160,8 +160,8 @@ impl Rail for Quirky {
         self.end_pins();
     }
 
-    fn sever(&mut self, peer: PeerId) {
-        self.inner.sever(peer);
+    fn abort(&mut self, peer: PeerId) {
+        self.inner.abort(peer);
         self.end_pins();
     }
 

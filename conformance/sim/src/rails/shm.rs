@@ -439,7 +439,7 @@ impl Rail for ShmRail {
         self.hub.0.borrow_mut().wake(self.rank);
     }
 
-    fn sever(&mut self, peer: PeerId) {
+    fn abort(&mut self, peer: PeerId) {
         self.refused.retain(|(refused, _)| *refused != peer.0);
         self.done.retain(|(of, _)| *of != peer.0);
         self.close(peer.0);

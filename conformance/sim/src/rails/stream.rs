@@ -339,7 +339,7 @@ impl Rail for StreamRail {
         self.done.retain(|(of, _)| *of != peer.0);
     }
 
-    fn sever(&mut self, peer: PeerId) {
+    fn abort(&mut self, peer: PeerId) {
         self.refused.retain(|(refused, _)| *refused != peer.0);
         self.done.retain(|(of, _)| *of != peer.0);
         self.drop_link(peer.0);

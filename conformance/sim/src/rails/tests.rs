@@ -161,8 +161,8 @@ impl Pair {
         self.rails[rank].connect(self.now, PeerId(1 - rank as u32));
     }
 
-    fn sever(&mut self, rank: usize) {
-        self.rails[rank].sever(PeerId(1 - rank as u32));
+    fn abort(&mut self, rank: usize) {
+        self.rails[rank].abort(PeerId(1 - rank as u32));
         (self.ears[rank].standing, self.ears[rank].open) = (false, None);
     }
 
@@ -193,7 +193,7 @@ fn each(test: impl Fn(&str, fn() -> Pair)) {
 
 /// F-2, L-15
 #[test]
-fn a_severed_subchannel_is_silent() {
+fn an_aborted_subchannel_is_silent() {
     each(|kind, make| {
         let mut pair = make();
         pair.connect(0);
@@ -206,7 +206,7 @@ fn a_severed_subchannel_is_silent() {
             pair.step();
         }
         let before = (pair.ears[0].completed, pair.ears[0].taken.len());
-        pair.sever(0);
+        pair.abort(0);
         pair.memory.iter_mut().for_each(|memory| memory.fill(0xEE));
         pair.settle();
         assert_eq!((pair.ears[0].completed, pair.ears[0].taken.len()), before, "{kind}");
@@ -219,16 +219,16 @@ fn a_severed_subchannel_is_silent() {
     });
 }
 
-/// L-16: the other side still believes in the old one.
+/// L-16: the other side still uses the old one.
 #[test]
-fn who_still_believes_is_told() {
+fn stale_estimates_are_corrected() {
     each(|kind, make| {
         let mut pair = make();
         pair.connect(0);
         pair.until(Pair::both_stand);
         for life in 1..6 {
             let rank = life % 2;
-            pair.sever(rank);
+            pair.abort(rank);
             pair.connect(rank);
             pair.until(|pair| pair.ears[1 - rank].up == life + 1 && pair.both_stand());
             assert_eq!(pair.ears.iter().map(|ear| ear.down.len()).sum::<usize>(), life, "{kind}");
@@ -246,7 +246,7 @@ fn any_order_of_dials_and_ends() {
             for number in 0..80 {
                 let rank = rng.below(2) as usize;
                 match rng.below(12) {
-                    0 => pair.sever(rank),
+                    0 => pair.abort(rank),
                     1 => {
                         pair.rails[rank].disconnect(PeerId(1 - rank as u32));
                         (pair.ears[rank].standing, pair.ears[rank].open) = (false, None);

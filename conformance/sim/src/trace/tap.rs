@@ -65,9 +65,9 @@ impl Rail for Tap {
         self.inner.disconnect(peer);
     }
 
-    fn sever(&mut self, peer: PeerId) {
-        self.note(format_args!("sever rank {}", peer.0));
-        self.inner.sever(peer);
+    fn abort(&mut self, peer: PeerId) {
+        self.note(format_args!("abort rank {}", peer.0));
+        self.inner.abort(peer);
     }
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {

@@ -47,7 +47,7 @@ fn a_peer_that_is_cut_off_is_down_once() {
     assert!(world.is_up(1, 0));
 }
 
-/// V-6: who calls again has lost what the other side still believes in.
+/// V-6: who calls again has lost what the other side still uses.
 #[test]
 fn a_newer_call_ends_what_stood() {
     let mut world = World::connected(&options(2));
@@ -256,7 +256,7 @@ fn the_completion_queue_is_deep_enough_for_everything_at_once() {
     assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
 
-/// F-2, L-15: when sever returns, no request of it names payload memory, peers' writes and reads get nowhere,
+/// F-2, L-15: when abort returns, no request of it names payload memory, peers' writes and reads get nowhere,
 /// nothing more is told of it, and it may be connected at once, without waiting for the old queue pair.
 #[test]
 fn sever_ends_everything_at_once() {
@@ -279,7 +279,7 @@ fn sever_ends_everything_at_once() {
         (sink.completed.len(), sink.taken.len(), sink.up.len(), sink.down.len())
     };
     let before_told = told(&world);
-    world.hosts[0].rail.sever(PeerId(1));
+    world.hosts[0].rail.abort(PeerId(1));
     world.hosts[0].sink.standing.clear();
     world.hosts[0].rail.forget(Piece { start: std::ptr::null_mut(), len: usize::MAX });
     assert!(world.fabric.borrow().objects(hca).mrs <= before, "nothing names the read's memory");
@@ -299,7 +299,7 @@ fn sever_ends_everything_at_once() {
 
 /// F-2: also what opens and what closes.
 #[test]
-fn sever_at_any_stage() {
+fn abort_at_any_stage() {
     for steps in 0..60 {
         for closes in [false, true] {
             let mut world = if closes { World::connected(&options(2)) } else { World::pair(&options(2)) };
@@ -315,7 +315,7 @@ fn sever_at_any_stage() {
                 world.step(|_| true);
             }
             let before = (world.hosts[0].sink.up.len(), world.hosts[0].sink.down.len());
-            world.hosts[0].rail.sever(PeerId(1));
+            world.hosts[0].rail.abort(PeerId(1));
             world.hosts[0].sink.standing.clear();
             assert!(!world.hosts[0].rail.is_closing());
             world.settle();
@@ -331,7 +331,7 @@ fn sever_of_a_failed_one() {
     let mut world = World::connected(&options(2));
     let hca = world.hosts[0].hca;
     world.inject(Fault::BreakQp { hca, qp: CONNECTION });
-    world.hosts[0].rail.sever(PeerId(1));
+    world.hosts[0].rail.abort(PeerId(1));
     world.hosts[0].sink.standing.clear();
     world.connect(0, 1);
     world.until(|world| world.is_up(0, 1) && world.hosts[1].sink.up.len() == 2);
@@ -349,7 +349,7 @@ fn any_order_of_calls_and_ends() {
             let peer = PeerId(1 - at as u32);
             match draw(12) {
                 0 | 1 => {
-                    world.hosts[at].rail.sever(peer);
+                    world.hosts[at].rail.abort(peer);
                     world.hosts[at].sink.standing.clear();
                 }
                 2 => {
@@ -387,7 +387,7 @@ fn any_order_of_calls_and_ends() {
 /// F-2: once it is told that a connection is down, a write of the peer's that comes late lands nowhere.
 #[test]
 fn a_late_write_lands_nowhere() {
-    for severed in [false, true] {
+    for abort_pending in [false, true] {
         let mut world = World::connected(&options(2));
         let mut window = vec![0u8; 4096];
         let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
@@ -397,8 +397,8 @@ fn a_late_write_lands_nowhere() {
         world.inject(Fault::Hold { port: world.hosts[0].port, until });
         world.hosts[1].write(PeerId(0), key, 3, 4096, 4096);
         let hca = world.hosts[0].hca;
-        if severed {
-            world.hosts[0].rail.sever(PeerId(1));
+        if abort_pending {
+            world.hosts[0].rail.abort(PeerId(1));
             world.hosts[0].sink.standing.clear();
         } else {
             world.inject(Fault::BreakQp { hca, qp: CONNECTION });

@@ -138,7 +138,7 @@ fn a_port_that_moves_says_where_it_is() {
         // F-12: once for each place.
         assert_eq!(world.hosts[0].sink.moves, usize::from(life) + 1);
         // Now rank 1 knows, and may call by itself.
-        world.hosts[1].rail.sever(PeerId(0));
+        world.hosts[1].rail.abort(PeerId(0));
         world.hosts[1].sink.standing.retain(|peer| *peer != PeerId(0));
         world.connect(1, 0);
         world.until(|world| {
@@ -176,7 +176,7 @@ fn a_broken_device_comes_back() {
         assert_eq!(world.fabric.borrow().objects(hca).mrs, 0);
         world.connect(0, 1);
         assert!(world.hosts[0].register(piece, false).is_err());
-        world.hosts[0].rail.sever(PeerId(2));
+        world.hosts[0].rail.abort(PeerId(2));
         world.hosts[0].rail.disconnect(PeerId(2));
         world.hosts[0].rail.forget(piece);
         world.step(|_| true);
@@ -193,7 +193,7 @@ fn a_broken_device_comes_back() {
         // F-12: its queue pair for datagrams has another number.
         assert_eq!(world.hosts[0].sink.moves, life);
         // It has told where it is now: it can be called.
-        world.hosts[2].rail.sever(PeerId(0));
+        world.hosts[2].rail.abort(PeerId(0));
         world.hosts[2].sink.standing.retain(|peer| *peer != PeerId(0));
         let ups = world.hosts[0].sink.up.len();
         world.connect(2, 0);
@@ -283,7 +283,7 @@ fn lost_messages_are_said_again_soon() {
     let slow = VerbsOptions { resend_first: Nanos::from_millis(4), ..options(2) };
     let mut world = World::connected(&slow);
     let took = |world: &mut World, packets: u32| {
-        world.hosts[0].rail.sever(PeerId(1));
+        world.hosts[0].rail.abort(PeerId(1));
         world.hosts[0].sink.standing.clear();
         let ups = world.hosts[1].sink.up.len();
         world.settle();

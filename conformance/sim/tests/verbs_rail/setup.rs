@@ -198,7 +198,7 @@ fn a_call_looks_for_its_peer_once_however_often_it_is_said() {
     world.settle();
     assert!(world.hosts.iter().all(|host| world.fabric.borrow().objects(host.hca).ahs == 0));
     // One that nobody answers.
-    world.hosts[0].rail.sever(PeerId(1));
+    world.hosts[0].rail.abort(PeerId(1));
     world.hosts[0].sink.standing.clear();
     world.until(|world| !world.is_up(1, 0));
     world.settle();
@@ -245,7 +245,7 @@ fn a_peer_that_no_way_leads_to_is_left_alone_for_a_while() {
     world.inject(Fault::Unanswered { hca, lid, took: None });
     world.connect(1, 0);
     world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
-    world.hosts[0].rail.sever(PeerId(1));
+    world.hosts[0].rail.abort(PeerId(1));
     world.hosts[0].sink.standing.retain(|peer| *peer != PeerId(1));
     world.until(|world| !world.is_up(1, 0));
     let ups = world.hosts[0].sink.up.len();

@@ -181,8 +181,8 @@ fn a_peer_that_computes_for_a_while_is_waited_for() {
     }
 }
 
-/// V-16, F-2: a peer that is severed loses what it has with this node; the severing process keeps the rest,
-/// and so do all others. No write of the severed one lands any more.
+/// V-16, F-2: a peer that is aborted loses what it has with this node; the aborting process keeps the rest,
+/// and so do all others. No write of the aborted one lands any more.
 #[test]
 fn a_severed_peer_loses_the_node() {
     let mut world = connected(3, &options(6));
@@ -190,7 +190,7 @@ fn a_severed_peer_loses_the_node() {
     let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
     let key = world.hosts[0].register(piece, true).unwrap();
     world.hosts[3].write(PeerId(0), key, 1, 4096, 4096);
-    world.hosts[0].rail.sever(PeerId(3));
+    world.hosts[0].rail.abort(PeerId(3));
     world.hosts[0].sink.standing.retain(|peer| *peer != PeerId(3));
     let frozen = window.clone();
     world.until(|world| (0..3).all(|rank| !world.is_up(3, rank) && !world.is_up(rank as usize, 3)));
@@ -393,7 +393,7 @@ fn any_order_of_calls_and_ends_between_nodes() {
             let gone = |world: &mut World| world.hosts[at].sink.standing.retain(|peer| *peer != PeerId(to));
             match draw(16) {
                 0 => {
-                    world.hosts[at].rail.sever(PeerId(to));
+                    world.hosts[at].rail.abort(PeerId(to));
                     gone(&mut world);
                 }
                 1 => {

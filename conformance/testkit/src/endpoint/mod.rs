@@ -80,7 +80,7 @@ struct Flying {
 /// What is to be told after a batch of actions: none of it may change the endpoint before.
 enum Answer {
     Up(PeerId, RailId),
-    Sever(PeerId, RailId),
+    Abort(PeerId, RailId),
     Close(PeerId, RailId),
     Atomic(OpId, u64),
 }
@@ -294,7 +294,7 @@ impl<'m> World<'m> {
     fn answer(&mut self, rank: usize, answer: Answer) {
         match answer {
             Answer::Up(peer, rail) => self.connect(rank, peer.0 as usize, rail),
-            Answer::Sever(peer, rail) => self.kill(rank, peer.0 as usize, rail),
+            Answer::Abort(peer, rail) => self.kill(rank, peer.0 as usize, rail),
             Answer::Close(peer, rail) => self.cut(rank, peer.0 as usize, rail, RailFault::Closed, false),
             Answer::Atomic(operation, old) => self.nodes[rank].endpoint.handle_atomic(operation, old),
         }
@@ -309,7 +309,7 @@ impl<'m> World<'m> {
                 answers.retain(|answer| !matches!(answer, Answer::Up(to, by) if (*to, *by) == (peer, rail)));
                 answers.push(Answer::Close(peer, rail));
             }
-            Action::Sever { peer, rail } => answers.push(Answer::Sever(peer, rail)),
+            Action::Abort { peer, rail } => answers.push(Answer::Abort(peer, rail)),
             Action::Copy { from, to } => {
                 self.counts[0] += 1;
                 assert_eq!(from.len(), to.len());

@@ -515,6 +515,6 @@ fn a_lost_put_gives_its_window_back() {
         }
         world.faulty = true;
         world.cut(1, 0, RailId(0), RailFault::TimedOut, true);
-        assert_eq!(world.nodes[1].endpoint.conceal(window), Ok(()));
+        assert_eq!(world.nodes[1].endpoint.deregister(window), Ok(()));
     }
 }

@@ -12,12 +12,12 @@ use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{AtomicKind, AtomicType};
 use rerail_testkit::endpoint::*;
 
+mod aggregates;
 mod assumptions;
 mod corners;
 mod hostile;
 mod lanes;
 mod one_sided;
-mod parcels;
 mod peers;
 mod programs;
 mod random;

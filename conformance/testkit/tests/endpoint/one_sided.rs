@@ -66,11 +66,11 @@ fn a_lost_peer_leaves_no_window_busy() {
             world.step_link(from, 1 - from, 0);
             world.now += 100;
         }
-        assert_eq!(world.nodes[1].endpoint.conceal(window), Err(ConcealError::Busy));
+        assert_eq!(world.nodes[1].endpoint.deregister(window), Err(DeregisterError::Busy));
         // The rest of the packet never comes.
         let down = RailEvent::Down { peer: PeerId(0), rail: RailId(0), fault: RailFault::Closed };
         world.nodes[1].endpoint.handle_rail_event(Time(world.now), down);
-        assert_eq!(world.nodes[1].endpoint.conceal(window), Ok(()), "seed {seed}");
+        assert_eq!(world.nodes[1].endpoint.deregister(window), Ok(()), "seed {seed}");
         assert!(!world.nodes[1].endpoint.uses_region(HEAP));
     }
 }
@@ -176,10 +176,10 @@ fn a_window_in_use_stays() {
             world.step_link(near, far, 0);
         }
     }
-    assert_eq!(world.nodes[1].endpoint.conceal(window), Err(ConcealError::Busy));
+    assert_eq!(world.nodes[1].endpoint.deregister(window), Err(DeregisterError::Busy));
     world.settle();
-    world.nodes[1].endpoint.conceal(window).unwrap();
-    assert_eq!(world.nodes[1].endpoint.conceal(window), Err(ConcealError::Unknown));
+    world.nodes[1].endpoint.deregister(window).unwrap();
+    assert_eq!(world.nodes[1].endpoint.deregister(window), Err(DeregisterError::Unknown));
     assert!(completions(&mut world, 0)[&1].is_ok());
     world.nodes[0].endpoint.get(Time(world.now), &get).unwrap();
     world.settle();

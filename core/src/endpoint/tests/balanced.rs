@@ -83,19 +83,19 @@ fn what_is_taken_over_is_carried_once() {
                 assert_eq!((path.backlog, path.planned), (0, 0));
             }
         }
-        let recuts: u64 = timed.endpoints.iter().map(|endpoint| endpoint.stats().recuts).sum();
-        assert!(recuts > 10, "{recuts}");
+        let rebalances: u64 = timed.endpoints.iter().map(|endpoint| endpoint.stats().rebalances).sum();
+        assert!(rebalances > 10, "{rebalances}");
     }
 }
 
-/// P-9: small messages take the rail that is nearest, once each was tried, and another one while that one is
+/// P-9: small messages take the rail that is lowest_latency, once each was tried, and another one while that one is
 /// busy.
 #[test]
 fn small_messages_take_the_rail_that_delivers_soonest() {
     let config = config();
     for facts in sorts() {
         let mut regions = regions(&config, 2);
-        // The nearest comes last: only who has tried it knows.
+        // The lowest-latency rail comes last: only who has tried it knows.
         let lines = [8_000, 4_000, 2_000].map(|latency| Line { latency, ..line(800) });
         let mut timed = Timed::new(&mut regions, &config, &[wide(facts); 3], &lines);
         timed.stream(6, 1, 8);
@@ -103,7 +103,7 @@ fn small_messages_take_the_rail_that_delivers_soonest() {
         timed.posts.clear();
         timed.stream(20, 1, 8);
         assert_eq!(turns(&timed), [2; 20]);
-        // Where the nearest is busy the next one is sooner, and then the third: of rails whose rates are not
+        // Where the lowest-latency rail is busy the next one is sooner, and then the third: of rails whose rates are not
         // known a message of 800 bytes is taken to keep one busy for 8 us.
         timed.posts.clear();
         timed.stream(3, 3, 800);
@@ -111,7 +111,7 @@ fn small_messages_take_the_rail_that_delivers_soonest() {
     }
 }
 
-/// P-9: the nearest rail is one of those that are ready: neither one that never reached the peer, be it
+/// P-9: the lowest-latency rail is one of those that are ready: neither one that never reached the peer, be it
 /// number 0, nor one that is gone. So what nearly all small messages come to is decided without reckoning.
 #[test]
 fn the_nearest_rail_is_one_that_reaches_the_peer() {
@@ -122,10 +122,10 @@ fn the_nearest_rail_is_one_that_reaches_the_peer() {
         let mut timed = Timed::over(&mut regions, &config, &[wide(facts); 4], &lines, 0b0110);
         timed.stream(6, 1, 8);
         let endpoint = &mut timed.endpoints[0];
-        assert_eq!((endpoint.ready(0), endpoint.t.channels.at(0).nearest), (0b0110, 2));
+        assert_eq!((endpoint.ready(0), endpoint.t.channels.at(0).lowest_latency), (0b0110, 2));
         endpoint.t.sub(0, RailId(2)).reset();
         endpoint.refresh(0, RailId(2));
-        assert_eq!((endpoint.ready(0), endpoint.t.channels.at(0).nearest), (0b0010, 1));
+        assert_eq!((endpoint.ready(0), endpoint.t.channels.at(0).lowest_latency), (0b0010, 1));
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is counted (`Stats`): each event once, and by nothing else. Watchdogs and people go by these numbers.
 
+use super::aggregates::{gathering, record};
 use super::lone::{Lone, PEER_RAIL};
-use super::parcels::{gathering, record};
 use super::recovery::{connect, cts, down, fence, put_over_both, region, up};
 use super::*;
 use crate::wire::{
@@ -24,7 +24,7 @@ fn grown(lone: &Lone<'_>, before: &Stats) -> Stats {
         unexpected: now.unexpected - before.unexpected,
         acks_explicit: now.acks_explicit - before.acks_explicit,
         bytes_copied: now.bytes_copied - before.bytes_copied,
-        recuts: now.recuts - before.recuts,
+        rebalances: now.rebalances - before.rebalances,
         replayed: now.replayed - before.replayed,
         short_sent: now.short_sent - before.short_sent,
         short_received: now.short_received - before.short_received,
@@ -79,7 +79,7 @@ const ZERO: Stats = Stats {
     unexpected: 0,
     acks_explicit: 0,
     bytes_copied: 0,
-    recuts: 0,
+    rebalances: 0,
     replayed: 0,
     short_sent: 0,
     short_received: 0,
@@ -332,7 +332,7 @@ fn what_is_served_leaves_the_window() {
         let get = WireGet { window: KEY, offset: 8, bytes: 16, operation: 5 };
         lone.posts.clear();
         lone.feed(Body::Get(get), 0);
-        assert_eq!(lone.endpoint.conceal(window), Err(ConcealError::Busy));
+        assert_eq!(lone.endpoint.deregister(window), Err(DeregisterError::Busy));
         let sent = lone.sent_one();
         assert_eq!((sent.body, sent.common.payload_bytes), (Body::Data(Data { operation: 5, offset: 0 }), 16));
         assert_eq!(lone.posts[0].2, seg(648, 16));
@@ -342,9 +342,9 @@ fn what_is_served_leaves_the_window() {
         let arrival = lone.feed(Body::Put(put), 8);
         let Arrival::Place { memory, .. } = arrival else { panic!("{arrival:?}") };
         assert_eq!(lone.endpoint.segments(memory).collect::<Vec<_>>(), seg(640 + 56, 8));
-        assert_eq!(lone.endpoint.conceal(window), Err(ConcealError::Busy));
+        assert_eq!(lone.endpoint.deregister(window), Err(DeregisterError::Busy));
         lone.place(arrival);
-        assert_eq!(lone.endpoint.conceal(window), Ok(()));
+        assert_eq!(lone.endpoint.deregister(window), Ok(()));
     });
 }
 

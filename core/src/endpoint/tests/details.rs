@@ -2,8 +2,8 @@
 //! ends while it waits, a rail that is reported back without having been away. Each test fails if one line is
 //! not as it is.
 
+use super::aggregates::gathering;
 use super::lone::{Lone, PEER_RAIL, TERMS};
-use super::parcels::gathering;
 use super::recovery::{down, region};
 use super::*;
 use crate::wire::{Ack, Body, Connect, MessageHead, RemoteKey, Repr, Rts};
@@ -116,7 +116,7 @@ fn a_message_that_is_half_registered_waits() {
     assert!(divided > 0, "no batch was full between two registrations");
 }
 
-/// F-8: a rail that is reported back while it stands has not used up that a report is believed.
+/// F-8: a rail that is reported back while it stands has not used up that a report is acted on.
 #[test]
 fn a_rail_that_was_not_away_keeps_its_word() {
     let mut region = region();

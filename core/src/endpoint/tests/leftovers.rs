@@ -1,8 +1,8 @@
 //! What a connection leaves behind when it dies: keys, registrations, rounds, half of a payload,
 //! acknowledgments. Each belongs to one rail, one peer and one round, and to no other.
 
+use super::aggregates::gathering;
 use super::lone::{Lone, TERMS};
-use super::parcels::gathering;
 use super::recovery::{connect, cts, down, fence, put_over_both, region, up};
 use super::*;
 use crate::wire::{Body, Common, Connect, Cts, Fence, Fin, MessageHead, RemoteKey, Repr, Resume, Rts};
@@ -138,7 +138,7 @@ fn a_device_that_was_reset_gets_no_registration_back() {
     }
 }
 
-/// F-7: a round is asked for once every connection that carried writes in doubt is dead at both ends.
+/// F-7: a round is asked for once every connection that carried unconfirmed writes is dead at both ends.
 #[test]
 fn a_round_is_not_asked_for_before_every_fence() {
     let mut region = region();

@@ -180,7 +180,7 @@ impl<'m> Lone<'m> {
                         let key = Ok(crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 });
                         self.endpoint.handle_registered(operation, rail, key);
                     }
-                    Action::Disconnect { rail, .. } | Action::Sever { rail, .. } => self.closed.push(rail),
+                    Action::Disconnect { rail, .. } | Action::Abort { rail, .. } => self.closed.push(rail),
                     Action::Atomic(atomic) => self.endpoint.handle_atomic(atomic.operation, 0),
                     Action::Deregister { rail, key } => self.given_back.push((rail, key.key)),
                     Action::Copy { .. } | Action::Pack { .. } | Action::Connect { .. } => {}

@@ -1,8 +1,8 @@
 //! What a packet brings beside its body: acknowledgments and limits that are new, old, or wrong; and packets
 //! that belong nowhere.
 
+use super::aggregates::{gathering, record};
 use super::lone::{Lone, PEER_RAIL, TERMS};
-use super::parcels::{gathering, record};
 use super::recovery::{connect, down, region, up};
 use super::*;
 use crate::wire::{Body, Common, Connect, Counts, Data, Fin, MessageHead, Probe, Repr, Rts, Short};
@@ -66,7 +66,7 @@ fn news_wake_what_waits_and_nothing_else() {
     assert!(!idle(&lone), "a new one");
 }
 
-/// only what a packet is the first to acknowledge may be in doubt by what it says of refusals.
+/// only what a packet is the first to acknowledge may be unconfirmed by what it says of refusals.
 #[test]
 fn an_old_packet_puts_nothing_in_doubt() {
     let mut region = region();
@@ -139,7 +139,7 @@ fn a_fin_is_owed_for_bytes_that_come_as_packets() {
     let head = MessageHead { operation: 77, ..MessageHead::default() };
     lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
     let Body::Cts(cts) = lone.sent_one().body else { panic!("no CTS") };
-    let owing = |lone: &Lone<'_>| lone.endpoint.t.channels.at(0).owing;
+    let owing = |lone: &Lone<'_>| lone.endpoint.t.channels.at(0).fins_pending;
     assert_eq!((cts.keys.len(), owing(&lone)), (1, 0));
     let arrival = lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 1000);
     assert_eq!(owing(&lone), 1);

@@ -2,8 +2,8 @@
 //! breaks a rule that no honest peer can break ends the channel, by the name of the rule; what may be late is
 //! dropped.
 
+use super::aggregates::record;
 use super::lone::{Lone, PEER_RAIL, TERMS};
-use super::parcels::record;
 use super::recovery::{connect, down, region, up};
 use super::*;
 use crate::wire::{
@@ -88,7 +88,7 @@ fn an_answer_to_a_probe_brings_no_payload() {
 /// offence.
 #[test]
 fn a_farewell_acknowledges_nothing() {
-    for (connection, is_farewell) in [(2, false), (1 << 30, true), ((1 << 30) + 5, true)] {
+    for (connection, is_shutdown) in [(2, false), (1 << 30, true), ((1 << 30) + 5, true)] {
         lone(&[TCP], |lone| {
             let (segments, level) = (&seg(0, 10), Level::Acknowledged);
             let send = SendRequest { level, cookie: Cookie(1), ..SendRequest::new(PeerId(1), segments) };
@@ -99,7 +99,7 @@ fn a_farewell_acknowledges_nothing() {
             lone.feed(connect(0, connection), 0);
             lone.acks = [700, 900];
             let said = lone.feed(Body::Bye, 0);
-            if is_farewell {
+            if is_shutdown {
                 assert_eq!(said, Arrival::Done);
                 assert_eq!(lone.completed()[&1], Err(OpError::PeerClosed { peer: PeerId(1) }), "{connection}");
             } else {

@@ -302,7 +302,7 @@ pub(super) fn fins(packets: &[Repr]) -> Vec<(u16, u16)> {
     packets.iter().filter_map(fin).collect()
 }
 
-/// F-7: writes over a connection that died are in doubt: RESUME under the number of the FIN that was lost;
+/// F-7: writes over a connection that died are unconfirmed: RESUME under the number of the FIN that was lost;
 /// with the CTS of that round they are written again, and every rail with writes to confirm says FIN of it.
 #[test]
 fn doubtful_writes_are_written_again() {
@@ -317,7 +317,7 @@ fn doubtful_writes_are_written_again() {
     let lost = lone.rails.len() - 1;
     let lost_rail = lone.rails[lost].0;
     let lost_psn = *numbers.last().unwrap();
-    // The other one's FIN is acknowledged, so nothing of it is in doubt.
+    // The other one's FIN is acknowledged, so nothing of it is unconfirmed.
     lone.acks[1] = lost_psn;
     let other = 1 - lost_rail;
     lone.feed_on(other, Body::Credit, 0, |_| {});
@@ -333,7 +333,7 @@ fn doubtful_writes_are_written_again() {
     lone.feed_on(other, cts(operation, 1, &[other]), 0, |_| {});
     lone.rails.clear();
     assert_eq!(fins(&lone.sent()), [(1, 1)]);
-    assert!(lone.transfers > writes && lone.transfers < 2 * writes, "what was in doubt, and no more");
+    assert!(lone.transfers > writes && lone.transfers < 2 * writes, "what was unconfirmed, and no more");
     assert!(lone.rails.iter().all(|rail| rail.0 == other));
     lone.acks[1] = lost_psn + 2;
     lone.feed_on(other, Body::Credit, 0, |_| {});
@@ -345,7 +345,7 @@ fn doubtful_writes_are_written_again() {
     assert_eq!(lone.endpoint.usage().operations.used, 0);
 }
 
-/// F-7, P-10: what a rail had taken over and not begun to write lies before what is in doubt of it. The new
+/// F-7, P-10: what a rail had taken over and not begun to write lies before what is unconfirmed of it. The new
 /// round writes both.
 #[test]
 fn what_was_taken_over_is_written_in_the_new_round() {
@@ -442,7 +442,7 @@ fn a_receiver_counts_one_round() {
     assert_eq!(psns(&lone.sent()), []);
 }
 
-/// F-8: a rail that comes back is believed to have an eighth of what it had, until it is seen to have more.
+/// F-8: a rail that comes back is estimated to have an eighth of what it had, until it is seen to have more.
 #[test]
 fn a_rail_that_returns_begins_small() {
     let facts = RailFacts { bytes_per_second: 800_000_000, ..TCP };
@@ -450,7 +450,7 @@ fn a_rail_that_returns_begins_small() {
     let mut lone = Lone::connected(&mut region, &small(), &[facts, facts]);
     down(&mut lone, 1, RailFault::TimedOut);
     up(&mut lone, 1);
-    let rate = |lone: &Lone<'_>, rail| lone.endpoint.believed_rate(0, RailId(rail)).bytes_per_second();
+    let rate = |lone: &Lone<'_>, rail| lone.endpoint.estimated_rate(0, RailId(rail)).bytes_per_second();
     let (whole, part) = (rate(&lone, 0), rate(&lone, 1));
     assert!(part.abs_diff(whole / 8) < whole / 100, "{part} of {whole}");
     assert_eq!(lone.endpoint.t.sub(0, RailId(1)).path.weight, 1);

@@ -434,7 +434,7 @@ fn a_target_says_that_it_refuses() {
     assert_eq!((told.common.ack_unordered, told.common.refusing), (1, false));
 }
 
-/// a put that a refusing target acknowledges is in doubt, until the newest acknowledgment comes without
+/// a put that a refusing target acknowledges is unconfirmed, until the newest acknowledgment comes without
 /// the flag.
 #[test]
 fn an_origin_waits_for_a_refusal() {

@@ -234,7 +234,7 @@ fn receives_that_something_is_special_about_need_an_operation() {
         assert!(lone.endpoint.recv_short(&of(7, Some(2))).is_none(), "not connected");
         lone.endpoint.t.peers[1].gone = true;
         assert!(lone.endpoint.recv_short(&of(7, Some(1))).is_none(), "gone");
-        lone.endpoint.set_parts_starved(true);
+        lone.endpoint.set_parts_waiting(true);
         assert!(lone.endpoint.recv_short(&of(7, None)).is_none(), "a multi-receive comes first");
         assert_eq!(arrive(lone, &short(1)), ShortArrival::Slow, "and its messages do");
     });
@@ -282,7 +282,7 @@ fn every_reason_closes_the_way_out() {
         lone.sent();
     });
     closes("room", &|lone| lone.endpoint.t.channels.at_mut(0).rooms.room = 0);
-    closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).voids = 1);
+    closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).aborted_placements = 1);
     closes("replay", &|lone| lone.endpoint.t.channels.at_mut(0).replaying = 1);
     closes("fences", &|lone| lone.endpoint.t.channels.at_mut(0).fences = 1);
     closes("no rail is ready", &|lone| lone.endpoint.t.channels.at_mut(0).rooms.ready = 0);
@@ -368,7 +368,7 @@ fn every_reason_closes_the_way_in() {
         slot.enter(ChannelState::Leaving);
     });
     closes("no terms", &|lone| lone.endpoint.t.channels.at_mut(0).terms = None);
-    closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).voids = 1);
+    closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).aborted_placements = 1);
     closes("a payload is on its way", &|lone| {
         let half = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &Short { tag: 9, ..short(0) });
         assert!(matches!(half, Arrival::Place { .. }));

@@ -253,7 +253,7 @@ fn the_whole_range_is_written_again() {
 }
 
 /// F-7: an acknowledgment of a RESUME that took the number of a lost FIN does not say which of the two
-/// arrived: what was in doubt is written again.
+/// arrived: what was unconfirmed is written again.
 #[test]
 fn an_acknowledged_resume_confirms_no_writes() {
     let mut region = region();
@@ -480,7 +480,7 @@ fn a_part_without_keys_does_not_wait_for_a_round_that_nobody_was_asked_for() {
 }
 
 /// F-7: an acknowledgment of a FIN of the round before confirms nothing of this one: what was written in this
-/// round, and lost, is in doubt.
+/// round, and lost, is unconfirmed.
 #[test]
 fn a_fin_of_the_round_before_confirms_nothing() {
     let mut region = region();

@@ -29,7 +29,7 @@ use crate::rail::rate::{self, Rate};
 use crate::rail::sched::CUT_ALIGN;
 use heapless::Vec;
 
-/// What is believed of one rail of a channel at the moment of planning.
+/// What is estimated of one rail of a channel at the moment of planning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailState {
     /// What it moves while alone. [`Rate::NONE`]: the rail is left out.
@@ -119,7 +119,7 @@ pub struct Plan {
     pub unpaid: u64,
 }
 
-/// The rail of `eligible` that delivers `bytes` soonest, alone; the lowest of equals. `None` where no
+/// The rail of `eligible` that delivers `bytes` earliest, alone; the lowest of equals. `None` where no
 /// eligible rail has a rate.
 fn best_single(rails: &[RailState], eligible: u64, bytes: u64) -> Option<Single> {
     known(rails, eligible)

@@ -232,15 +232,15 @@ fn what_does_not_pay_is_not_split() {
     assert_eq!(plan(&rails(10_000 * MB)[..1], 1 << 20).reason, Reason::OneRail);
 }
 
-/// The rail that is soonest alone, be it a slower one that is nearer, or one that is less busy.
+/// The rail that is earliest alone, be it a slower one that is nearer, or one that is less busy.
 #[test]
 fn the_soonest_rail_is_chosen() {
     let rails = [rail(1_200 * MB, 2_800, 0), rail(850 * MB, 1_700, 0), rail(850 * MB, 1_700, 0)];
-    let soonest = |rails: &[RailState], bytes| best_single(rails, ALL, bytes).map(|single| single.rail);
-    assert_eq!(soonest(&rails, 8), Some(1));
-    assert_eq!(soonest(&rails, 64 << 10), Some(0));
+    let earliest = |rails: &[RailState], bytes| best_single(rails, ALL, bytes).map(|single| single.rail);
+    assert_eq!(earliest(&rails, 8), Some(1));
+    assert_eq!(earliest(&rails, 64 << 10), Some(0));
     let busy = [rails[0], RailState { backlog_bytes: 4 << 10, ..rails[1] }, rails[2]];
-    assert_eq!(soonest(&busy, 8), Some(2));
+    assert_eq!(earliest(&busy, 8), Some(2));
     assert_eq!(best_single(&rails, 0b1000, 8), None);
     assert_eq!(best_single(&[RailState::default()], 1, 8), None);
 }

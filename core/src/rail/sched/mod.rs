@@ -52,7 +52,7 @@ pub struct Stripe {
 pub struct Nic {
     /// Packets, writes and reads to this peer that are with it.
     pub posts: u16,
-    /// What a packet takes beside its bytes, in nanoseconds: measured, or believed by its facts.
+    /// What a packet takes beside its bytes, in nanoseconds: measured, or estimated by its facts.
     pub latency_ns: u32,
     /// Its bandwidth, sampled or measured; [`Rate::NONE`]: not known.
     pub rate: Rate,
@@ -70,7 +70,7 @@ pub struct View<'a> {
     pub idle: u64,
     /// The rail of the lowest latency, where it is idle and the packet so short that no other delivers it
     /// sooner. Known to policies that go by estimates.
-    pub nearest: Option<RailId>,
+    pub lowest_latency: Option<RailId>,
     /// What is known of a rail that is up.
     pub nic: &'a dyn Fn(RailId) -> Nic,
     /// When a rail that is up is predicted to deliver the packet, in nanoseconds from now.

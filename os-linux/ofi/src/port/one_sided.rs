@@ -161,7 +161,7 @@ impl Port {
         if let Some(window) = slot.window {
             for _ in 0..CLOSE_ROUNDS_MAX {
                 let Stage::Joined(transport) = &mut self.stage else { break };
-                if transport.conceal(window).is_ok() {
+                if transport.deregister(window).is_ok() {
                     self.windows[place as usize] = None;
                     return Ok(());
                 }

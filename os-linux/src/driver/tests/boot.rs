@@ -184,8 +184,8 @@ fn uses(expected: &[RailKind], options: impl Fn(u32) -> Options) {
                     while move_message(&mut transport, false).is_none() {}
                 }
                 // The other one may have said goodbye already.
-                let farewell = transport.finish(None).unwrap();
-                assert_eq!((farewell.lost, farewell.abandoned), (vec![], vec![]));
+                let shutdown = transport.finish(None).unwrap();
+                assert_eq!((shutdown.lost, shutdown.abandoned), (vec![], vec![]));
             });
         }
     });

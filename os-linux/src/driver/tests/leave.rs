@@ -85,9 +85,9 @@ fn ranks_leave_in_good_order(fabric: Fabric) {
                 let previous = pattern(BYTES, ((rank + RANKS - 1) % RANKS) as u8);
                 let own = pattern(BYTES, rank as u8);
                 assert!(first == previous && second == own || first == own && second == previous);
-                let farewell = transport.finish(None).unwrap();
-                assert_eq!(farewell.lost, []);
-                assert_eq!(farewell.abandoned, []);
+                let shutdown = transport.finish(None).unwrap();
+                assert_eq!(shutdown.lost, []);
+                assert_eq!(shutdown.abandoned, []);
             });
         }
     });
@@ -137,7 +137,7 @@ impl Rail for Slow {
     }
     fn connect(&mut self, _now: Time, _peer: PeerId) {}
     fn disconnect(&mut self, _peer: PeerId) {}
-    fn sever(&mut self, peer: PeerId) {
+    fn abort(&mut self, peer: PeerId) {
         self.disconnect(peer);
     }
 
@@ -174,8 +174,8 @@ fn leaving_waits_for_rails_that_still_have_something_to_deliver_but_not_for_ever
     for (deadline, polled) in [(None, true), (Some(Duration::ZERO), false)] {
         let left = Arc::new(AtomicU32::new(100));
         let mut world = World::with(1, |_| vec![Box::new(Slow(left.clone()))], small);
-        let farewell = world.transports.remove(0).finish(deadline).unwrap();
-        assert_eq!(farewell, crate::driver::Farewell::default());
+        let shutdown = world.transports.remove(0).finish(deadline).unwrap();
+        assert_eq!(shutdown, crate::driver::Shutdown::default());
         let left = left.load(Ordering::Relaxed);
         assert_eq!(left == 0, polled, "{left}");
     }
@@ -189,15 +189,15 @@ fn a_peer_that_is_deaf_is_abandoned_at_the_deadline() {
     world.at(ends.a).send(&send).unwrap();
     // Rank b is never driven.
     let a = world.transports.remove(ends.a);
-    let farewell = a.finish(Some(Duration::from_millis(20))).unwrap();
-    assert_eq!((farewell.closed, farewell.abandoned), (0, vec![ends.peer_b()]));
+    let shutdown = a.finish(Some(Duration::from_millis(20))).unwrap();
+    assert_eq!((shutdown.closed, shutdown.abandoned), (0, vec![ends.peer_b()]));
 }
 
 #[test]
 fn leaving_without_having_met_anybody_needs_nobody() {
     let mut world = World::of(2, Fabric::Tcp);
-    let farewell = world.transports.remove(0).finish(None).unwrap();
-    assert_eq!(farewell, crate::driver::Farewell::default());
+    let shutdown = world.transports.remove(0).finish(None).unwrap();
+    assert_eq!(shutdown, crate::driver::Shutdown::default());
 }
 
 /// A launcher that does not hear goodbyes.
@@ -243,8 +243,8 @@ fn a_launcher_that_is_gone_at_the_end_is_an_error_beside_the_farewell() {
     world.complete(ends.a, send).unwrap();
     let a = world.transports.remove(ends.a);
     match a.finish(None) {
-        Err(FinishError::Boot { error: BootError::Timeout { waited_ms: 7, .. }, farewell }) => {
-            assert_eq!((farewell.closed, farewell.lost, farewell.abandoned), (1, vec![], vec![]));
+        Err(FinishError::Boot { error: BootError::Timeout { waited_ms: 7, .. }, shutdown }) => {
+            assert_eq!((shutdown.closed, shutdown.lost, shutdown.abandoned), (1, vec![], vec![]));
         }
         other => panic!("{other:?}"),
     }

@@ -149,7 +149,7 @@ fn the_window_decides(fabric: Fabric) {
         Err(RequestError::Submit(SubmitError::BadAtomic))
     );
 
-    world.at(ends.b).conceal(exposed).unwrap();
+    world.at(ends.b).deregister(exposed).unwrap();
     let get = world.at(ends.a).get(&GetRequest::new(remote(ends, 0), &segments)).unwrap();
     assert_eq!(world.complete(ends.a, get), refused(Refusal::NoWindow));
     assert_eq!(world.bytes(ends.b, window), [0; 64]);

@@ -73,7 +73,7 @@ impl Rail for Registering {
         self.inner.disconnect(peer);
     }
 
-    fn sever(&mut self, peer: PeerId) {
+    fn abort(&mut self, peer: PeerId) {
         self.disconnect(peer);
     }
 

@@ -58,8 +58,8 @@ impl Rail for Reopened {
         self.inner.disconnect(peer);
     }
 
-    fn sever(&mut self, peer: PeerId) {
-        self.inner.sever(peer);
+    fn abort(&mut self, peer: PeerId) {
+        self.inner.abort(peer);
     }
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {

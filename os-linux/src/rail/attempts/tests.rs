@@ -9,7 +9,7 @@ const RANKS: [PeerId; 2] = [PeerId(3), PeerId(8)];
 /// Dials that each side makes at most.
 const DIALS: u32 = 3;
 /// Times that each side gives its end up by itself.
-const SEVERS: [u8; 2] = [2, 1];
+const ABORTS: [u8; 2] = [2, 1];
 
 fn dial(attempt: u32, answers: u32) -> Attempts {
     Attempts { attempt, answers }
@@ -71,7 +71,7 @@ struct Side {
     link: Link,
     history: History,
     dials: u32,
-    severs: u8,
+    aborts: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,7 +82,7 @@ struct State {
 
 impl State {
     fn new() -> Self {
-        let side = Side { link: Link::Idle, history: History::default(), dials: 0, severs: 0 };
+        let side = Side { link: Link::Idle, history: History::default(), dials: 0, aborts: 0 };
         State { sides: [side.clone(), side], connections: Vec::new() }
     }
 
@@ -181,9 +181,9 @@ impl State {
                 state.dial(at);
                 next.push(state);
             }
-            if side.link != Link::Idle && side.severs < SEVERS[at] {
+            if side.link != Link::Idle && side.aborts < ABORTS[at] {
                 let mut state = self.clone();
-                state.sides[at].severs += 1;
+                state.sides[at].aborts += 1;
                 state.close_link(at);
                 next.push(state);
             }
@@ -225,13 +225,13 @@ fn every_interleaving() {
                 }
                 // Who is told to give way waits for the other's dial: that one's owner, the lower rank, has
                 // withdrawn it, by its own wish, and is free to dial, or out of dials here.
-                (Link::Idle, Link::Crossed) => assert!(state.sides[0].severs > 0, "{state:?}"),
+                (Link::Idle, Link::Crossed) => assert!(state.sides[0].aborts > 0, "{state:?}"),
                 _ => assert_eq!((a, b), (Link::Idle, Link::Idle), "{state:?}"),
             }
             // Where both gave up, one of them wished it: with no wish left to blame, something must stand.
-            let severs: u8 = state.sides.iter().map(|side| side.severs).sum();
+            let aborts: u8 = state.sides.iter().map(|side| side.aborts).sum();
             let dials: u32 = state.sides.iter().map(|side| side.dials).sum();
-            assert!(severs > 0 || dials == 0 || a == b && matches!(a, Link::Up(..)), "{state:?}");
+            assert!(aborts > 0 || dials == 0 || a == b && matches!(a, Link::Up(..)), "{state:?}");
         }
         for next in state.next() {
             if seen.insert(next.clone()) {

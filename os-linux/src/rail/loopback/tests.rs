@@ -221,12 +221,12 @@ fn it_lets_nobody_sleep_while_there_is_work() {
 fn a_severed_one_is_silent_and_can_be_connected_anew() {
     let mut rail = connected();
     send(&mut rail, 1, b"head", b"0123456789", 3);
-    rail.sever(ME);
+    rail.abort(ME);
     let mut log = Log::new(Answer::Place);
     assert_eq!((rail.poll(Time(0), &mut log), rail.arm()), (0, true));
     // While it opens, too.
     rail.connect(Time(0), ME);
-    rail.sever(ME);
+    rail.abort(ME);
     assert_eq!(rail.poll(Time(0), &mut log), 0);
     assert!(log.told.is_empty());
     rail.connect(Time(0), ME);

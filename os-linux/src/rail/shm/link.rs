@@ -95,7 +95,7 @@ impl Link {
 
     /// Whether there is something to do that no doorbell reports and no message: posts that wait for room,
     /// reads, or an end.
-    pub fn has_chores(&self) -> bool {
+    pub fn has_slow_work(&self) -> bool {
         self.is_waiting()
             || self.gone.is_some()
             || self.fault.is_some()

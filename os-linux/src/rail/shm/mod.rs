@@ -97,7 +97,7 @@ pub struct ShmRail {
     first: usize,
     polls: u32,
     /// The next poll has more to do than to look at the rings.
-    has_chores: bool,
+    has_slow_work: bool,
     /// Look at the sockets in the next poll whatever its number.
     look: bool,
     pieces: Vec<Piece>,
@@ -151,7 +151,7 @@ impl ShmRail {
             failed: VecDeque::new(),
             first: 0,
             polls: 0,
-            has_chores: true,
+            has_slow_work: true,
             look: true,
             pieces: Vec::new(),
             counters: RailCounters::default(),
@@ -322,14 +322,14 @@ impl ShmRail {
 
     /// Whether the next [`poll`](Rail::poll) has more to do than to look for messages.
     #[inline(always)]
-    pub(crate) fn has_chores(&self) -> bool {
-        self.has_chores
+    pub(crate) fn has_slow_work(&self) -> bool {
+        self.has_slow_work
     }
 
     /// Whether there is more to do than to take the messages of the first ring that has some.
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
-        self.has_chores || (self.links.len() > 1 && self.links.iter().any(Link::has_news))
+        self.has_slow_work || (self.links.len() > 1 && self.links.iter().any(Link::has_news))
     }
 
     /// The first link whose ring has a message.
@@ -366,15 +366,15 @@ impl ShmRail {
     }
 
     /// Takes short messages out of each ring, as many as a burst has, as long as `place` has a place for them
-    /// at once; returns how many. Where it has none there are chores.
+    /// at once; returns how many. Where it has none there is slow-path work.
     pub(crate) fn take_burst(&mut self, mut place: impl FnMut(PeerId, &Short) -> ShortPlace) -> usize {
-        let Self { links, options, counters, has_chores, .. } = self;
+        let Self { links, options, counters, has_slow_work, .. } = self;
         let mut count = 0;
         for link in links.iter_mut() {
             let mut left = options.burst;
             while let Some(news) = link.news() {
                 if !link.take_quick(news, counters, &mut place) {
-                    *has_chores = true;
+                    *has_slow_work = true;
                     break;
                 }
                 count += 1;
@@ -472,7 +472,7 @@ impl Rail for ShmRail {
     }
 
     // L-15
-    fn sever(&mut self, peer: PeerId) {
+    fn abort(&mut self, peer: PeerId) {
         if let Some(known) = self.peers.get_mut(&peer) {
             known.dial = None;
         }
@@ -490,7 +490,7 @@ impl Rail for ShmRail {
         // To a link that is down or has a fault: void, and the subchannel's end says so.
         let Some(index) = self.link_index(outgoing.peer) else { return };
         // Its completion is to be reported, it waits for room, or it is to be read.
-        self.has_chores = true;
+        self.has_slow_work = true;
         if outgoing.kind != PostKind::Send {
             let memory = self.links[index].memory.as_mut();
             if !memory.is_some_and(|(_, reads)| reads.post(&outgoing)) {
@@ -514,7 +514,7 @@ impl Rail for ShmRail {
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
-        self.has_chores = false;
+        self.has_slow_work = false;
         let mut count = self.report(sink);
         self.polls = self.polls.wrapping_add(1);
         let due = self.polls.is_multiple_of(self.options.polls_per_check);
@@ -528,8 +528,8 @@ impl Rail for ShmRail {
             count += self.serve_closing(now);
         }
         count += self.report(sink);
-        self.has_chores |= self.look || !self.openings.is_empty() || !self.closing.is_empty();
-        self.has_chores |= self.links.iter().any(Link::has_chores);
+        self.has_slow_work |= self.look || !self.openings.is_empty() || !self.closing.is_empty();
+        self.has_slow_work |= self.links.iter().any(Link::has_slow_work);
         count
     }
 

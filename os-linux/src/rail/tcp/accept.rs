@@ -32,15 +32,15 @@ const REST_TIME: Nanos = Nanos::from_millis(100);
 impl TcpRail {
     /// Carries on the handshakes on which something happened, then lets new ones in.
     pub(super) fn shake_hands(&mut self, now: Time, sink: &mut dyn Sink) {
-        let mut stirred = std::mem::take(&mut self.stirred);
-        for (key, writable) in stirred.drain(..) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for (key, writable) in dirty.drain(..) {
             self.carry_on(key, writable, sink);
         }
         // What must go on at the next poll has been noted meanwhile.
-        stirred.append(&mut self.stirred);
-        self.stirred = stirred;
-        if self.knocking {
-            self.knocking = self.accept(now);
+        dirty.append(&mut self.dirty);
+        self.dirty = dirty;
+        if self.accept_pending {
+            self.accept_pending = self.accept(now);
         }
     }
 
@@ -106,7 +106,7 @@ impl TcpRail {
         let Some(pending) = self.pending.get_mut(key) else { return };
         match pending.advance(writable, self.scratch.staging()) {
             Progress::Waits => {}
-            Progress::Again => self.stirred.push((key, false)),
+            Progress::Again => self.dirty.push((key, false)),
             Progress::Authenticated(peer, attempts) => match pending.role {
                 Role::Accepting { .. } => self.decide(key, peer, attempts, sink),
                 _ => {

@@ -111,12 +111,12 @@ pub struct TcpRail {
     /// The listener is not listened to until then: the system had no descriptor for one more.
     listener_rests: Option<Time>,
     /// The listener has connections for us.
-    knocking: bool,
+    accept_pending: bool,
     watch: Option<Watch>,
     /// Something has changed about the machine's interfaces.
     news: bool,
     /// Connections in handshake on which something happened; true: it may be written to.
-    stirred: Vec<(Key, bool)>,
+    dirty: Vec<(Key, bool)>,
     /// Connections to serve at the next poll.
     to_serve: VecDeque<Key>,
     /// Some of these have posts that the kernel has taken and the wire has not.
@@ -210,10 +210,10 @@ impl TcpRail {
             accepted: 0,
             deadline: None,
             listener_rests: None,
-            knocking: false,
+            accept_pending: false,
             watch,
             news: false,
-            stirred: Vec::new(),
+            dirty: Vec::new(),
             to_serve: VecDeque::new(),
             waiting: false,
             reports: VecDeque::new(),
@@ -250,12 +250,12 @@ impl TcpRail {
             let (data, flags) = (event.data.u64(), event.flags);
             let end = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
             if data == LISTENER {
-                self.knocking = true;
+                self.accept_pending = true;
             } else if data == WATCH {
                 self.news = true;
             } else if data & PENDING != 0 {
                 let writable = end || flags.contains(epoll::EventFlags::OUT);
-                self.stirred.push((Key::from_bits(data & !PENDING), writable));
+                self.dirty.push((Key::from_bits(data & !PENDING), writable));
             } else if let Some(connection) = self.connections.get_mut(Key::from_bits(data)) {
                 connection.ready.read |= end || flags.contains(epoll::EventFlags::IN);
                 connection.ready.write |= flags.contains(epoll::EventFlags::OUT) && !connection.is_broken();
@@ -414,7 +414,7 @@ impl Rail for TcpRail {
     }
 
     // L-15
-    fn sever(&mut self, peer: PeerId) {
+    fn abort(&mut self, peer: PeerId) {
         let link = self.peers.get_mut(&peer).map(|known| std::mem::replace(&mut known.link, Link::Idle));
         match link {
             None | Some(Link::Idle) => {}
@@ -472,7 +472,7 @@ impl Rail for TcpRail {
                 None => {}
             }
         }
-        if self.knocking || !self.stirred.is_empty() {
+        if self.accept_pending || !self.dirty.is_empty() {
             self.shake_hands(now, sink);
             self.busy_at = now;
         }
@@ -502,7 +502,7 @@ impl Rail for TcpRail {
         self.harvest();
         let connections = &mut self.connections;
         let busy = self.to_serve.iter().any(|&key| connections.get_mut(key).is_some_and(|c| c.has_work()));
-        !busy && !self.knocking && !self.news && self.stirred.is_empty() && self.reports.is_empty()
+        !busy && !self.accept_pending && !self.news && self.dirty.is_empty() && self.reports.is_empty()
     }
 
     fn disarm(&mut self) {

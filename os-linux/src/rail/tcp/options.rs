@@ -19,7 +19,7 @@ pub struct TcpOptions {
     pub index: u8,
     /// Short name for people (`tcp:eth0`).
     pub name: String,
-    /// Bandwidth that the interface is believed to have, in bytes per second; 0: unknown.
+    /// Bandwidth that the interface is estimated to have, in bytes per second; 0: unknown.
     pub bytes_per_second: u64,
     /// Where the interface's device sits among those of this process's other rails.
     pub place: Place,

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::wire::Whereabouts;
+use super::wire::PeerAddress;
 use rerail_verbs::{Gid, LinkLayer};
 
 /// Where a rail's port and its queue pair for datagrams are.
@@ -68,8 +68,8 @@ impl Address {
     }
 
     /// As set-up messages say it.
-    pub fn whereabouts(&self) -> Whereabouts {
-        Whereabouts { qp: self.qp, lid: self.lid, gid: self.gid.0 }
+    pub fn peer_addresses(&self) -> PeerAddress {
+        PeerAddress { qp: self.qp, lid: self.lid, gid: self.gid.0 }
     }
 
     pub fn is_ethernet(link: LinkLayer) -> bool {

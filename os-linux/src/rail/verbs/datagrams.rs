@@ -154,7 +154,7 @@ impl<D: Device> VerbsRail<D> {
             from: identity.me.0,
             to: peer.0,
             attempt: attempt.max(1),
-            at: self.port.address.whereabouts(),
+            at: self.port.address.peer_addresses(),
             nonce,
             kind,
         };

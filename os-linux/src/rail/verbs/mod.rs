@@ -129,7 +129,7 @@ pub struct VerbsRail<D: Device> {
     unfinished: bool,
     /// Until then a poll has nothing to look for but events and completions, unless something
     /// [stirs](VerbsRail::stir).
-    calm_until: Time,
+    idle_until: Time,
     /// Reused at each message.
     pieces: Vec<Piece>,
     scratch: Box<Scratch>,
@@ -278,7 +278,7 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
         self.leave(peer);
     }
 
-    fn sever(&mut self, peer: PeerId) {
+    fn abort(&mut self, peer: PeerId) {
         self.stir();
         self.cut(peer);
     }
@@ -316,16 +316,16 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
-        if now >= self.calm_until {
+        if now >= self.idle_until {
             return self.poll_all(None, sink);
         }
-        debug_assert!(self.is_calm(), "something has changed, and nobody said so");
+        debug_assert!(self.is_idle(), "something has changed, and nobody said so");
         let event = self.device.async_event();
         if event.is_some() {
             return self.poll_all(event, sink);
         }
         let more = self.collect_batch();
-        if self.batch.is_empty() && !self.broken { 0 } else { self.poll_calmly(more, sink) }
+        if self.batch.is_empty() && !self.broken { 0 } else { self.poll_idle(more, sink) }
     }
 
     fn next_timeout(&self) -> Option<Time> {

@@ -126,7 +126,7 @@ impl<D: Device> VerbsRail<D> {
             reports: VecDeque::new(),
             batch: Vec::new(),
             unfinished: false,
-            calm_until: Time(0),
+            idle_until: Time(0),
             pieces: Vec::new(),
             scratch: Scratch::new(),
             attempts: 1,

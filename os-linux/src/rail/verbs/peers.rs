@@ -7,7 +7,7 @@ use rerail_verbs::Gid;
 use rerail_verbs::contract::{AddressVector, GlobalRoute};
 
 use super::address::Address;
-use super::wire::Whereabouts;
+use super::wire::PeerAddress;
 
 /// Bytes per process of the job.
 pub(super) const PEER_BYTES: u64 = size_of::<Peer>() as u64;
@@ -78,7 +78,7 @@ impl Peers {
 
     /// Notes where a peer is now, as it says itself (V-13). What can't be, on a link of our sort, is not
     /// noted.
-    pub fn follow(&mut self, peer: PeerId, at: &Whereabouts, ethernet: bool) {
+    pub fn follow(&mut self, peer: PeerId, at: &PeerAddress, ethernet: bool) {
         let Some(entry) = self.table.get_mut(peer.0 as usize).filter(|_| ethernet == (at.lid == 0)) else { return };
         (entry.qp, entry.lid) = (at.qp, at.lid);
         if let Some(gid) = self.gids.get_mut(peer.0 as usize).filter(|gid| ethernet || **gid != Gid::default()) {
@@ -135,18 +135,18 @@ mod tests {
         assert_eq!(peers.vector(PeerId(1), 2, 1, 0), Some(way));
         assert!(peers.get(PeerId(0)).is_none() && peers.vector(PeerId(0), 2, 1, 0).is_none());
         // It has moved, or says what can't be.
-        peers.follow(PeerId(1), &Whereabouts { qp: 10, lid: 4, gid: [0; 16] }, false);
-        peers.follow(PeerId(1), &Whereabouts { qp: 11, lid: 0, gid: [0; 16] }, false);
+        peers.follow(PeerId(1), &PeerAddress { qp: 10, lid: 4, gid: [0; 16] }, false);
+        peers.follow(PeerId(1), &PeerAddress { qp: 11, lid: 0, gid: [0; 16] }, false);
         assert_eq!(peers.vector(PeerId(1), 2, 1, 0).unwrap().dlid, 4);
         assert_eq!(peers.get(PeerId(1)).unwrap().qp, 10);
         // It is behind our port, on the second of its two paths, and the port moves.
-        peers.follow(PeerId(1), &Whereabouts { qp: 10, lid: 9, gid: [0; 16] }, false);
+        peers.follow(PeerId(1), &PeerAddress { qp: 10, lid: 9, gid: [0; 16] }, false);
         let before = Address { lid: 8, lmc: 1, qp: 0, ..address };
         peers.moved(&Address { lid: 6, ..before }, &before);
         assert_eq!(peers.get(PeerId(1)).unwrap().lid, 9);
         peers.moved(&before, &Address { lid: 20, ..before });
         assert_eq!(peers.get(PeerId(1)).unwrap().lid, 21);
-        peers.follow(PeerId(1), &Whereabouts { qp: 10, lid: 4, gid: [0; 16] }, false);
+        peers.follow(PeerId(1), &PeerAddress { qp: 10, lid: 4, gid: [0; 16] }, false);
         assert!(peers.learn(PeerId(3), &Address { global: true, ..address }));
         // A port that had no GID gets one: no peer that needs no route has one by that.
         peers.moved(&Address { gid: Gid::default(), lid: 20, ..before }, &Address { lid: 24, ..before });
@@ -174,7 +174,7 @@ mod tests {
             assert_eq!(route(&peers, 2), Some(address(true, 2).gid));
             // They are elsewhere: that a GID comes along makes no route of it where none is needed.
             for rank in [1, 2] {
-                peers.follow(PeerId(rank), &Whereabouts { qp: 9, lid: 5, gid: [9; 16] }, false);
+                peers.follow(PeerId(rank), &PeerAddress { qp: 9, lid: 5, gid: [9; 16] }, false);
             }
             assert_eq!((route(&peers, 1), route(&peers, 2)), (own.then_some(Gid([9; 16])), Some(Gid([9; 16]))));
             let before = Address { lid: 5, gid: Gid([9; 16]), ..address(own, 0) };

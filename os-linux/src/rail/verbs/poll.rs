@@ -2,7 +2,7 @@
 //!
 //! Most polls find nothing, and most of the others nothing but completions. So what else there may be to do
 //! is looked through only after something has said that there is something ([`VerbsRail::stir`]), or a timer
-//! is due; debug builds check in each calm poll that nobody forgot to say so, and in others [`CALM_MAX`] is
+//! is due; debug builds check in each calm poll that nobody forgot to say so, and in others [`IDLE_MAX`] is
 //! the most that it would cost.
 
 use rerail_core::endpoint::RailFault;
@@ -20,7 +20,7 @@ const BATCH: usize = 64;
 /// Batches per poll: other rails come first then, unless a link has failed, whose last messages are wanted.
 const BATCHES_MAX: usize = 4;
 /// A rail that has said nothing for so long is looked through all the same.
-const CALM_MAX: Nanos = Nanos::from_millis(10);
+const IDLE_MAX: Nanos = Nanos::from_millis(10);
 /// Links that events may end in one poll; what is left comes with the next.
 const OMENS_MAX: usize = 16;
 
@@ -159,13 +159,13 @@ impl<D: Device> VerbsRail<D> {
         taken
     }
 
-    /// The next poll looks at everything: whatever makes [`is_calm`](Self::is_calm) false says so by this.
+    /// The next poll looks at everything: whatever makes [`is_idle`](Self::is_idle) false says so by this.
     pub(super) fn stir(&mut self) {
-        self.calm_until = Time(0);
+        self.idle_until = Time(0);
     }
 
     /// Whether a poll has nothing to do but to look for events and completions: what most polls find.
-    pub(super) fn is_calm(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.reports.is_empty()
             && !self.broken
             && !self.unfinished
@@ -185,9 +185,9 @@ impl<D: Device> VerbsRail<D> {
 
     /// Completions, where nothing else was to be done before them; what they stir up as well.
     #[inline]
-    pub(super) fn poll_calmly(&mut self, more: bool, sink: &mut dyn Sink) -> usize {
+    pub(super) fn poll_idle(&mut self, more: bool, sink: &mut dyn Sink) -> usize {
         let taken = self.harvest(more, sink);
-        if self.now < self.calm_until && !self.receives.is_low() { taken } else { self.attend(Some(&[]), taken, sink) }
+        if self.now < self.idle_until && !self.receives.is_low() { taken } else { self.attend(Some(&[]), taken, sink) }
     }
 
     /// Everything that there may be to do; `next` is an event that was taken from the device already.
@@ -250,10 +250,10 @@ impl<D: Device> VerbsRail<D> {
             sink.back();
             done += 1;
         }
-        self.calm_until = match self.links.next_timer() {
-            _ if !self.is_calm() => Time(0),
-            Some((due, _)) => due.min(self.now + CALM_MAX),
-            None => self.now + CALM_MAX,
+        self.idle_until = match self.links.next_timer() {
+            _ if !self.is_idle() => Time(0),
+            Some((due, _)) => due.min(self.now + IDLE_MAX),
+            None => self.now + IDLE_MAX,
         };
         done
     }

@@ -231,7 +231,7 @@ impl<D: Device> VerbsRail<D> {
                 Phase::Failing(_) => self.failing.push(index),
                 _ => {}
             }
-            self.calm_until = Time(0); // as `stir`, which would take the link along
+            self.idle_until = Time(0); // as `stir`, which would take the link along
         }
         let succeeded = matches!(completion.status, Status::Success);
         if succeeded && is_up {

@@ -54,7 +54,7 @@ pub struct Setup {
     /// The newest of the sender's attempts to connect to that rank; they count from 1.
     pub attempt: u32,
     /// Where the sender's port and its queue pair for datagrams are now.
-    pub at: Whereabouts,
+    pub at: PeerAddress,
     /// The sender's nonce of this attempt.
     pub nonce: Nonce,
     /// What it says.
@@ -63,7 +63,7 @@ pub struct Setup {
 
 /// Where answers go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct PeerAddress {
     /// Number of the queue pair for datagrams (24 bits, not 0).
     pub qp: u32,
     /// The port's LID, path bits included; 0 on Ethernet.
@@ -288,7 +288,7 @@ impl Setup {
             4 => SetupKind::Refusal { answers, reason: Reason::from_code(layout.reason)?, left },
             other => return Err(WireError { field: "setup.kind", value: other.into() }),
         };
-        let at = Whereabouts { qp: layout.datagrams.get(), lid: layout.lid.get(), gid: layout.gid };
+        let at = PeerAddress { qp: layout.datagrams.get(), lid: layout.lid.get(), gid: layout.gid };
         ensure("setup.datagrams", at.qp >> NUMBER_BITS == 0 && at.qp != 0, at.qp.into())?;
         ensure("setup.lid", at.lid < LID_END, at.lid.into())?;
         // V-2: what a kind does not carry is zero.

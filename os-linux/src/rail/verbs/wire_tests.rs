@@ -7,7 +7,7 @@ fn sample(kind: SetupKind) -> Setup {
     Setup { rail: 2, job: 0x1122_3344_5566_7788, from: 7, to: 9, attempt: 3, at: AT, nonce: [0xA1; 32], kind }
 }
 
-const AT: Whereabouts = Whereabouts { qp: 0x00_0A0B, lid: 0x0C0D, gid: [0xE7; 16] };
+const AT: PeerAddress = PeerAddress { qp: 0x00_0A0B, lid: 0x0C0D, gid: [0xE7; 16] };
 const TERMS: Terms =
     Terms { qp: 0x00_1234, psn: 0xAB_CDEF, mtu: 2048, reads_served: 4, message_bytes: 0x1_0100, xrc: None };
 const XRC: XrcTerms = XrcTerms { srqs: SRQS, through: 0x00_7788, target: 0x00_99AA };

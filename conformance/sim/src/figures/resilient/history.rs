@@ -27,7 +27,7 @@ enum What {
     Up,
     Down,
     Connect,
-    Sever,
+    Abort,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -126,7 +126,7 @@ impl History {
             _ if told.starts_with("up to rank ") => Some(What::Up),
             _ if told.starts_with("down to rank ") => Some(What::Down),
             _ if told.starts_with("connect to rank ") => Some(What::Connect),
-            _ if told.starts_with("sever rank ") => Some(What::Sever),
+            _ if told.starts_with("abort rank ") => Some(What::Abort),
             _ => None,
         }
     }
@@ -251,7 +251,7 @@ impl History {
         let told = self.after(recovery.fault_us).filter(|event| shown(event.at_us)).filter_map(|event| {
             let name = match event.what {
                 What::Down => "down",
-                What::Sever => "severed",
+                What::Abort => "abort_pending",
                 What::Connect => "dials",
                 What::Up => "up",
                 What::Post { .. } | What::Taken { .. } => return None,
@@ -292,7 +292,7 @@ mod tests {
             (103, a, "v0: down to rank 1: Device { code: 5 }"),
             (103, a, "v1: post 4 to rank 1: FENCE rail 0 connection 1 (1) acks 0/0"),
             (107, b, "v1: from rank 0: FENCE rail 0 connection 1 (1) acks 0/0; taken"),
-            (107, b, "v0: sever rank 0"),
+            (107, b, "v0: abort rank 0"),
             (108, b, "v1: post 5 to rank 0: FENCE rail 0 connection 1 (1) answer acks 2/0"),
             (112, a, "v1: from rank 1: FENCE rail 0 connection 1 (1) answer acks 2/0; taken"),
             (113, a, "v1: post 6 to rank 1: EAGER 8 bytes, op 0:2 [Ordered 2] acks 0/0"),

@@ -197,7 +197,7 @@ impl Job for Random {
             objects: if rested { ending::objects(&view, waited_for) } else { Vec::new() },
             bounds,
             counters: ending::counters(&view),
-            patience: Patience { wait_ns: self.patience_ns, others: 50 },
+            timeout: Patience { wait_ns: self.patience_ns, others: 50 },
         };
         judge(&shared.ledger, &ending, &Looker { view: &view, shared: &shared })
     }

@@ -8,7 +8,7 @@ const WHOLE: u64 = 1 << 10;
 
 /// More rails than four that share a bottleneck are rare: what a rail lacks more than this is not put down to
 /// others.
-const LACKS_MAX: u16 = (WHOLE * 3 / 4) as u16;
+const CONTENTION_MAX: u16 = (WHOLE * 3 / 4) as u16;
 
 /// What a rail of a rate moves while others move parts of the same message, where it was seen to lack so much
 /// of it then, in parts of [`WHOLE`]; something, where it moves anything.
@@ -17,10 +17,10 @@ pub(crate) fn together(rate: Rate, lacks: u16) -> Rate {
     Rate((left as u32).max(rate.0.min(1)))
 }
 
-/// The rate of a busy rail beside others. One that lacks more than [`LACKS_MAX`] may as well have become
+/// The rate of a busy rail beside others. One that lacks more than [`CONTENTION_MAX`] may as well have become
 /// slow, which is measured when it has more to do than one post.
 pub(crate) fn beside_others(rate: Rate, lacks: u16) -> Rate {
-    if lacks > LACKS_MAX { rate } else { together(rate, lacks) }
+    if lacks > CONTENTION_MAX { rate } else { together(rate, lacks) }
 }
 
 /// What a rail reached of the rate that it has alone with a part that took so long, in parts of [`WHOLE`]

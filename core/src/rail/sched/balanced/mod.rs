@@ -1,6 +1,6 @@
 //! `balanced`, by path estimates: a packet takes the rail that is predicted to deliver it first (P-9), and a
 //! message is cut so that all parts end together (P-8; the planner in `rail/plan`). What is estimated, the
-//! endpoint knows (`endpoint/beliefs.rs`), and asks:
+//! endpoint knows (`endpoint/estimates.rs`), and asks:
 //!
 //! | file | question |
 //! |---|---|
@@ -38,7 +38,7 @@ impl Scheduler for Balanced {
     }
 
     fn pick(&self, view: &View<'_>, _: &mut Turn) -> Option<RailId> {
-        soonest(view.rails, || view.nearest, view.delivery_ns)
+        earliest(view.rails, || view.lowest_latency, view.delivery_ns)
     }
 
     fn together(&self, costs: &Costs, lens: &[u32]) -> usize {
@@ -50,26 +50,26 @@ impl Scheduler for Balanced {
     }
 }
 
-/// The rail that delivers a packet soonest (P-9); `None`: wait for room. `nearest` as in [`View::nearest`],
+/// The rail that delivers a packet earliest (P-9); `None`: wait for room. `lowest_latency` as in [`View::lowest_latency`],
 /// `delivery_ns` as in [`View::delivery_ns`].
 #[inline(always)]
-pub(crate) fn soonest(
+pub(crate) fn earliest(
     rails: Candidates,
-    nearest: impl FnOnce() -> Option<RailId>,
+    lowest_latency: impl FnOnce() -> Option<RailId>,
     delivery_ns: impl Fn(RailId) -> u64,
 ) -> Option<RailId> {
     let rails = rails.up & rails.room;
     if rails.is_power_of_two() {
         return Some(RailId(rails.trailing_zeros() as u8));
     }
-    if let Some(nearest) = nearest() {
-        return Some(nearest);
+    if let Some(lowest_latency) = lowest_latency() {
+        return Some(lowest_latency);
     }
-    let (mut soonest, mut best) = (u64::MAX, None);
+    let (mut earliest, mut best) = (u64::MAX, None);
     for rail in rails_of(rails) {
         let ends = delivery_ns(rail);
-        if ends < soonest {
-            (soonest, best) = (ends, Some(rail));
+        if ends < earliest {
+            (earliest, best) = (ends, Some(rail));
         }
     }
     best

@@ -46,7 +46,7 @@ pub(crate) enum Recut {
 /// Of the rails of `helpers` one that has nothing left of its part takes over from one of `pending`, where
 /// that pays more than [`CHUNK_NS`].
 #[inline(always)]
-pub(crate) fn recut(parts: &impl Parts, pending: u64, helpers: u64) -> Recut {
+pub(crate) fn rebalance(parts: &impl Parts, pending: u64, helpers: u64) -> Recut {
     let free = rails_of(helpers).filter(|rail| parts.left(*rail) == 0).fold(0u64, |mask, rail| mask | 1 << rail.0);
     if free == 0 {
         return Recut::NotNow;
@@ -72,11 +72,11 @@ pub(crate) fn recut(parts: &impl Parts, pending: u64, helpers: u64) -> Recut {
         }
         let beside = u64::from(CHUNK_NS) + parts.registering_ns(rail, rest / 2);
         let ends = parts.through_ns(rail, rate, 0).saturating_add(beside);
-        if ends < latest && best.is_none_or(|(soonest, ..)| ends < soonest) {
+        if ends < latest && best.is_none_or(|(earliest, ..)| ends < earliest) {
             best = Some((ends, rail, rate));
         }
     }
-    let Some((soonest, to, helper_rate)) = best else { return Recut::NotNow };
+    let Some((earliest, to, helper_rate)) = best else { return Recut::NotNow };
     let rate = parts.rate(from);
     let bytes = if rate == Rate::NONE {
         // Nothing of it has come through yet: half of what is left is a fair guess.
@@ -84,7 +84,7 @@ pub(crate) fn recut(parts: &impl Parts, pending: u64, helpers: u64) -> Recut {
     } else {
         // Both end together: the one has moved in its time what the other has not.
         let both = u64::from(rate.0) + u64::from(helper_rate.0);
-        scale(rate.bytes_in(latest - soonest), helper_rate.0.into(), both).min(rest)
+        scale(rate.bytes_in(latest - earliest), helper_rate.0.into(), both).min(rest)
     };
     let bytes = bytes & !(CUT_ALIGN - 1);
     if bytes >= parts.part_bytes_min(to) { Recut::Take { from, to, bytes } } else { Recut::NotNow }

@@ -1,6 +1,6 @@
 //! What `balanced` decides, without an endpoint.
 
-use super::rebalance::{Parts, Recut, recut};
+use super::rebalance::{Parts, Recut, rebalance};
 use super::*;
 use crate::config::RAILS_MAX;
 use crate::rail::plan::split::{Plan, RailState, cut};
@@ -27,7 +27,9 @@ fn state(megabytes: u64) -> RailState {
 #[test]
 fn a_packet_takes_the_rail_that_delivers_it_first() {
     let times = [30, 20, 10, 10];
-    let pick = |up, room, nearest| soonest(Candidates { up, room }, || nearest, |rail| times[usize::from(rail.0)]);
+    let pick = |up, room, lowest_latency| {
+        earliest(Candidates { up, room }, || lowest_latency, |rail| times[usize::from(rail.0)])
+    };
     assert_eq!(pick(0b1111, 0b1111, None), Some(RailId(2)));
     assert_eq!(pick(0b1111, 0b1011, None), Some(RailId(3)));
     assert_eq!(pick(0b0011, 0b1111, None), Some(RailId(1)));
@@ -175,7 +177,7 @@ fn a_rail_that_is_through_takes_over_from_the_last() {
     let ask = |rails: &[(u64, u64)], helpers| {
         let line =
             rails.iter().map(|&(left, megabytes)| (left, if megabytes == 0 { Rate::NONE } else { rate(megabytes) }));
-        recut(&Line(line.collect()), (1 << rails.len()) - 1, helpers)
+        rebalance(&Line(line.collect()), (1 << rails.len()) - 1, helpers)
     };
     let take = |from, bytes| Recut::Take { from: RailId(from), to: RailId(0), bytes };
     let Recut::Take { from: RailId(2), to: RailId(0), bytes } = ask(&[(0, 1000), (MIB, 1000), (MIB, 500)], 1) else {
@@ -198,7 +200,7 @@ proptest! {
     ) {
         let helpers = helpers & ((1 << rails.len()) - 1);
         let line = Line(rails.iter().map(|&(left, megabytes)| (left, rate(megabytes))).collect());
-        if let Recut::Take { from, to, bytes } = recut(&line, (1 << rails.len()) - 1, helpers) {
+        if let Recut::Take { from, to, bytes } = rebalance(&line, (1 << rails.len()) - 1, helpers) {
             prop_assert!(bytes <= line.left(from) && bytes >= PART_BYTES_MIN && bytes.is_multiple_of(64));
             prop_assert!(line.left(to) == 0 && helpers >> to.0 & 1 == 1 && from != to);
         }

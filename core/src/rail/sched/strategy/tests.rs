@@ -27,7 +27,7 @@ fn pick(strategy: Policy, nics: &[Nic], idle: u64) -> Option<RailId> {
     let view = View {
         rails: Candidates { up, room: up },
         idle,
-        nearest: None,
+        lowest_latency: None,
         nic: &|rail| nics[usize::from(rail.0)],
         delivery_ns: &|_| 0,
         bind: RailId(0),

@@ -145,7 +145,7 @@ fn a_key_that_opens_nothing_is_reported_and_the_subchannel_stands() {
 /// F-2, L-15: what is read after the peer has given the subchannel up does not count.
 #[test]
 fn no_read_completes_once_the_peer_has_aborted() {
-    for abort in [ShmRail::sever, ShmRail::disconnect] {
+    for abort in [ShmRail::abort, ShmRail::disconnect] {
         let (mut a, mut b) = connected([0, 1]);
         let mut source = pattern(2 * BYTES_PER_POLL, 1);
         let mut target = vec![0; source.len()];
@@ -163,7 +163,7 @@ fn no_read_completes_once_the_peer_has_aborted() {
 /// F-2, L-15: when the rail has given up a subchannel, it writes to no piece of its reads any more.
 #[test]
 fn nothing_is_filled_once_this_side_has_aborted() {
-    for abort in [ShmRail::sever, ShmRail::disconnect] {
+    for abort in [ShmRail::abort, ShmRail::disconnect] {
         let (mut a, mut b) = connected([0, 1]);
         let source = pattern(2 * BYTES_PER_POLL, 1);
         let mut target = vec![0; source.len()];
@@ -320,5 +320,5 @@ fn no_access_is_news() {
 
 /// Whether a ring has a message, or the next poll has more to do.
 fn has_news(rail: &ShmRail) -> bool {
-    rail.has_chores() || rail.first_news().is_some()
+    rail.has_slow_work() || rail.first_news().is_some()
 }

@@ -1,4 +1,4 @@
-//! Subchannels that are severed, and made anew in every order of things.
+//! Subchannels that are aborted, and made anew in every order of things.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn stands(node: &Node) -> bool {
 
 /// F-2, L-15
 #[test]
-fn a_severed_subchannel_is_silent() {
+fn an_aborted_subchannel_is_silent() {
     let (mut a, mut b) = connected([0, 1]);
     // Completions that are not told yet, posts that the ring does not take, packets that are here.
     for number in 0..20 {
@@ -35,7 +35,7 @@ fn a_severed_subchannel_is_silent() {
         b.send(0, number, 500);
     }
     let before = told(&a);
-    a.rail.sever(PeerId(1));
+    a.rail.abort(PeerId(1));
     a.memory.iter_mut().for_each(|memory| memory.fill(0));
     settle(&mut [&mut a, &mut b]);
     assert_eq!(told(&a), before);
@@ -53,7 +53,7 @@ fn a_severed_subchannel_is_silent() {
 
 /// F-2, L-15
 #[test]
-fn sever_at_any_stage() {
+fn abort_at_any_stage() {
     for polls in 0..12 {
         let (mut a, mut b) = (Node::new(0), Node::new(1));
         introduce(&mut [&mut a, &mut b]);
@@ -66,7 +66,7 @@ fn sever_at_any_stage() {
             };
         }
         let before = told(&a);
-        a.rail.sever(PeerId(1));
+        a.rail.abort(PeerId(1));
         settle(&mut [&mut a, &mut b]);
         assert_eq!(told(&a), before);
         assert!(a.rail.openings.is_empty() && a.rail.links.is_empty());
@@ -79,7 +79,7 @@ fn sever_at_any_stage() {
     }
     a.rail.disconnect(PeerId(1));
     assert!(a.rail.is_closing());
-    a.rail.sever(PeerId(1));
+    a.rail.abort(PeerId(1));
     assert!(!a.rail.is_closing());
     settle(&mut [&mut a, &mut b]);
     assert_eq!(b.sink.taken.len(), 4);
@@ -88,7 +88,7 @@ fn sever_at_any_stage() {
 /// H-10, L-14: the new connection comes before the old one's end was noticed, and what was left in its ring
 /// comes first.
 #[test]
-fn who_still_believes_is_told() {
+fn stale_estimates_are_corrected() {
     for [first, second] in [[0, 1], [1, 0]] {
         let (mut a, mut b) = connected([first, second]);
         b.rail.options.burst = 1;
@@ -96,7 +96,7 @@ fn who_still_believes_is_told() {
             for number in 0..4 {
                 a.send(second, number, 9);
             }
-            a.rail.sever(PeerId(second));
+            a.rail.abort(PeerId(second));
             a.connect(second);
             settle(&mut [&mut a, &mut b]);
             assert_eq!(b.sink.down, vec![(PeerId(first), RailFault::Closed); life + 1]);
@@ -119,7 +119,7 @@ fn any_order_of_dials_and_ends() {
             let peer = nodes[1 - at].me();
             let node = &mut nodes[at];
             match draw.below(12) {
-                0 => node.rail.sever(peer),
+                0 => node.rail.abort(peer),
                 1 => node.rail.disconnect(peer),
                 2..5 => node.rail.connect(node.now, peer),
                 _ => drop(node.poll()),

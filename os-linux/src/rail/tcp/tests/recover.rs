@@ -1,4 +1,4 @@
-//! Subchannels that are severed, and made anew in every order of things.
+//! Subchannels that are aborted, and made anew in every order of things.
 
 use super::*;
 
@@ -17,8 +17,8 @@ impl Draw {
 
 impl Host {
     /// As the core does it: from here on the subchannel is none.
-    fn sever(&mut self, peer: PeerId) {
-        self.rail.sever(peer);
+    fn abort(&mut self, peer: PeerId) {
+        self.rail.abort(peer);
         self.sink.standing.retain(|standing| *standing != peer);
         self.sink.open.clear();
     }
@@ -26,7 +26,7 @@ impl Host {
 
 /// F-2, L-15: nothing of it is told any more, and no memory is touched, whatever comes or was on its way.
 #[test]
-fn a_severed_subchannel_is_silent() {
+fn an_aborted_subchannel_is_silent() {
     let mut world = World::new([small(), small()]);
     world.join(0, 1);
     // Completions that are not told yet, posts that no socket takes, and a packet that is here in part.
@@ -40,7 +40,7 @@ fn a_severed_subchannel_is_silent() {
     assert!(!world.hosts[0].sink.open.is_empty(), "a packet is under way");
     let told = |host: &Host| (host.sink.completed.len(), host.sink.taken.len(), host.sink.down.len());
     let before = told(&world.hosts[0]);
-    world.hosts[0].sever(PeerId(1));
+    world.hosts[0].abort(PeerId(1));
     // Nobody may read it now.
     for memory in &mut world.hosts[0].memory {
         memory.fill(0);
@@ -56,12 +56,12 @@ fn a_severed_subchannel_is_silent() {
 
 /// F-2, L-15: while it opens, while it closes, and where there is none.
 #[test]
-fn sever_at_any_stage() {
+fn abort_at_any_stage() {
     let mut world = World::new([options(), options()]);
-    world.hosts[0].sever(PeerId(1));
+    world.hosts[0].abort(PeerId(1));
     let now = world.now;
     world.hosts[0].rail.connect(now, PeerId(1));
-    world.hosts[0].sever(PeerId(1));
+    world.hosts[0].abort(PeerId(1));
     for _ in 0..50 {
         world.round();
     }
@@ -69,27 +69,27 @@ fn sever_at_any_stage() {
     assert_eq!((quiet.up.len(), quiet.down.len()), (0, 0));
     // A failure that is not told yet.
     world.hosts[0].rail.connect(now, PeerId(77));
-    world.hosts[0].sever(PeerId(77));
+    world.hosts[0].abort(PeerId(77));
     world.poll();
     assert_eq!(world.hosts[0].sink.down.len(), 0);
     world.join(0, 1);
     world.hosts[0].rail.disconnect(PeerId(1));
     assert!(world.hosts[0].rail.is_closing());
-    world.hosts[0].sever(PeerId(1));
+    world.hosts[0].abort(PeerId(1));
     assert!(!world.hosts[0].rail.is_closing());
     assert_eq!(world.hosts[0].rail.pending.iter().count(), 0);
 }
 
-/// H-10: the other side still believes in the old connection, and learns by the new one that it is over.
+/// H-10: the other side still uses the old connection, and learns by the new one that it is over.
 #[test]
-fn who_still_believes_is_told() {
+fn stale_estimates_are_corrected() {
     let mut world = World::new([options(), options()]);
     for (from, to) in [(0, 1), (1, 0), (0, 1), (1, 0)] {
         if !world.hosts[0].sink.standing.contains(&PeerId(1)) {
             world.join(from, to);
         }
         let (ups, downs) = (world.hosts[to].sink.up.len(), world.hosts[to].sink.down.len());
-        world.hosts[from].sever(PeerId(to as u32));
+        world.hosts[from].abort(PeerId(to as u32));
         let now = world.now;
         world.hosts[from].rail.connect(now, PeerId(to as u32));
         world.until(|hosts| hosts[to].sink.up.len() > ups && hosts[from].sink.standing.contains(&PeerId(to as u32)));
@@ -118,7 +118,7 @@ fn any_order_of_dials_and_ends() {
             let downs = host.sink.down.len();
             match draw.below(10) {
                 0 => {
-                    host.sever(peer);
+                    host.abort(peer);
                     asked[at] = false;
                 }
                 1 => {

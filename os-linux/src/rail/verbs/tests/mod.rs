@@ -398,7 +398,7 @@ fn a_stale_reply_is_refused() {
 #[test]
 fn the_wrong_rank_is_told() {
     let mut pair = Pair::new();
-    // Rank 0 believes that rank 1 lives at its own address... of a third process.
+    // Rank 0 estimates that rank 1 lives at its own address... of a third process.
     let device = FakeDevice::new(&pair.wire, 18);
     let secret = JobKey::new([9; 32]);
     let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(2), secret };

@@ -40,7 +40,7 @@ fn route(pair: &Pair, rank: usize) -> (u8, Gid) {
 fn connect(pair: &mut Pair) {
     pair.connect(0);
     pair.settle();
-    // Who still believes in what stood hears of the call, and answers when it is said again.
+    // Who still uses what stood hears of the call, and answers when it is said again.
     pair.pass(options().resend_first);
     pair.settle();
     pair.assert_whole();
@@ -132,7 +132,7 @@ fn a_partition_that_moves_without_a_word_is_found_before_a_call() {
     let partition = |pair: &Pair| (pair.rails[0].port.partition.index, pair.rails[0].port.partition.key);
     assert_eq!(partition(&pair), (0, 0xffff));
     pair.rails[0].device().unwrap().set_pkeys(&[0x7fff, 0xffff]);
-    pair.rails[0].sever(PeerId(1));
+    pair.rails[0].abort(PeerId(1));
     pair.pass(Nanos::from_millis(10));
     assert_eq!(partition(&pair), (0, 0xffff));
     pair.connect(0);
@@ -218,14 +218,14 @@ fn calls_that_come_together_ask_the_port_once() {
     let before = asked(&pair);
     for _ in 0..10 {
         pair.connect(0);
-        pair.rails[0].sever(PeerId(1));
+        pair.rails[0].abort(PeerId(1));
         pair.pass(Nanos::from_micros(999));
     }
     assert_eq!(asked(&pair), before + 1);
     pair.pass(Nanos::from_millis(1));
     pair.connect(0);
     assert_eq!(asked(&pair), before + 2);
-    pair.rails[0].sever(PeerId(1));
+    pair.rails[0].abort(PeerId(1));
     pair.poll();
     assert_eq!(pair.rails[0].device().unwrap().handles(), 0);
 }

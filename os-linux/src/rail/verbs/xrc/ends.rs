@@ -1,6 +1,6 @@
 //! How links end that share queue pairs with others. Rule V-16.
 //!
-//! A link that ends for a fault, or is severed, takes its target along, at once: whatever else the peer may
+//! A link that ends for a fault, or is aborted, takes its target along, at once: whatever else the peer may
 //! have under way, nothing of it reaches memory here any more (F-2). That breaks the peer's initiator, and so
 //! all that the peer has with this node. An initiator that breaks ends every link that uses it; each is
 //! reported by itself. But these links' *targets* belong to initiators of the peers that work, and that
@@ -79,11 +79,11 @@ impl<D: Device> VerbsRail<D> {
         }
         let works = out.and_then(|out| self.initiators.get(out)).is_some_and(|it| it.state != State::Broken);
         let (now, pause) = (self.now, self.first_pause());
-        let (deadline, patience) = (now + self.options.drain_time, now + self.word_time());
+        let (deadline, timeout) = (now + self.options.drain_time, now + self.word_time());
         if let Some(link) = self.links.get_mut(index) {
             (link.deadline, link.pause) = (deadline, pause);
             if let Some(halves) = link.halves_mut() {
-                (halves.inward, halves.patience) = (inward, patience);
+                (halves.inward, halves.timeout) = (inward, timeout);
             }
         }
         // What is open may end well still, and then the peer hears better news.
@@ -107,9 +107,9 @@ impl<D: Device> VerbsRail<D> {
         let Some((link, halves)) = self.links.get(index).and_then(|link| Some((link, link.halves()?))) else {
             return self.now;
         };
-        let half = Nanos(halves.patience.0.saturating_sub(self.now.0) / 2);
+        let half = Nanos(halves.timeout.0.saturating_sub(self.now.0) / 2);
         let pause = if halves.said { half.max(link.pause) } else { link.pause };
-        (self.now + pause).min(halves.patience)
+        (self.now + pause).min(halves.timeout)
     }
 
     /// Tells the peer what is left of this end. A hint only (V-7); it is said again where it does not get
@@ -120,10 +120,10 @@ impl<D: Device> VerbsRail<D> {
         let attempt = self.attempts;
         let refusal = SetupKind::Refusal { answers, reason: Reason::Over, left };
         let is_out = self.send_setup((peer, Some(index)), attempt, nonce, refusal).unwrap_or(false);
-        let patience = self.now + self.word_time();
+        let timeout = self.now + self.word_time();
         let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) else { return };
         if is_out && !halves.said {
-            halves.patience = halves.patience.max(patience);
+            halves.timeout = halves.timeout.max(timeout);
         }
         halves.said = is_out || halves.said && halves.word == Some(left);
         halves.word = Some(left);
@@ -252,8 +252,8 @@ impl<D: Device> VerbsRail<D> {
         }
         let (mut due, open, out) = (link.deadline, link.open, link.initiator());
         let Some(halves) = link.halves() else { return };
-        let (inward, patience) = (halves.inward, halves.patience);
-        if inward == Inward::Open && self.now < patience {
+        let (inward, timeout) = (halves.inward, halves.timeout);
+        if inward == Inward::Open && self.now < timeout {
             self.say_left_again(index);
             let due = self.word_due(index).min(due);
             self.links.set_timer(index, Some(due));
@@ -263,8 +263,8 @@ impl<D: Device> VerbsRail<D> {
         if inward == Inward::Open {
             return self.shut(index);
         }
-        if open > 0 && self.now < patience {
-            due = due.min(patience);
+        if open > 0 && self.now < timeout {
+            due = due.min(timeout);
         } else if open > 0 {
             // The peer may have been the last one who had their target open: nobody will answer them.
             self.break_initiator(out, RailFault::Device { code: codes::SHARED });

@@ -53,7 +53,7 @@ pub(super) struct Halves {
     /// Of a link that ends: whether something can come from the peer still.
     pub inward: Inward,
     /// Of a link that ends: so long its requests may take to come back well.
-    pub patience: Time,
+    pub timeout: Time,
     /// Of a link that ends: what the peer is to be told of it, and whether that is out.
     pub word: Option<Left>,
     pub said: bool,
@@ -68,7 +68,7 @@ impl Default for Halves {
             srqs: Srqs::default(),
             mtu: 0,
             inward: Inward::Open,
-            patience: Time(0),
+            timeout: Time(0),
             word: None,
             said: false,
         }

@@ -101,7 +101,7 @@ impl Player {
     /// placed there.
     pub(super) fn withdraw(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(window) = self.temporary else { return true };
-        if cx.engine.conceal(window).is_err() {
+        if cx.engine.deregister(window).is_err() {
             cx.trace.took(Path::WindowWithdrawn);
             return false;
         }

@@ -54,7 +54,7 @@ impl Player {
         let moved = |open: &Open| open.counted.is_some_and(|before| Self::counted(cx, open.notify) != Some(before));
         let over: Vec<u32> = self.open.iter().filter(|(_, open)| moved(open)).map(|(request, _)| *request).collect();
         if !over.is_empty() {
-            // A counter of a flush must not be believed before the errors of the puts before it are heard of.
+            // A counter of a flush must not be trusted before the errors of the puts before it are heard of.
             self.take_events(cx);
         }
         for request in over {

@@ -1,4 +1,4 @@
-//! Late re-cuts (P-10): what the policy (`rail/sched/balanced/rebalance.rs`) moves from one part of a
+//! Late rebalances (P-10): what the policy (`rail/sched/balanced/rebalance.rs`) moves from one part of a
 //! transfer to another.
 //!
 //! Remote writes end with one FIN on each rail used, and every FIN says how many there are: so a rail
@@ -10,7 +10,7 @@ use super::path::Path;
 use super::{Endpoint, Registration};
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
-use crate::rail::sched::balanced::rebalance::{Parts, Recut, recut};
+use crate::rail::sched::balanced::rebalance::{Parts, Recut, rebalance};
 use crate::rail::sched::{CUT_ALIGN, Stripe};
 use crate::time::Time;
 
@@ -54,7 +54,7 @@ impl Parts for Moving<'_, '_> {
     #[inline(always)]
     fn through_ns(&self, rail: RailId, rate: Rate, bytes: u64) -> u64 {
         let moving = rate.time_ns(self.path(rail).remaining(self.now, rate) + bytes);
-        moving.saturating_add(self.endpoint.believed_latency(self.channel, rail).into())
+        moving.saturating_add(self.endpoint.estimated_latency(self.channel, rail).into())
     }
 
     #[inline(always)]
@@ -71,7 +71,7 @@ impl Parts for Moving<'_, '_> {
 impl Endpoint<'_> {
     /// Of the rails that may carry more of a transfer one that is to be fed and has nothing left of its part
     /// takes over from another, where the policy finds that this pays.
-    pub(super) fn recut(&mut self, now: Time, channel: u32, op: u32) {
+    pub(super) fn rebalance(&mut self, now: Time, channel: u32, op: u32) {
         let slot = self.t.ops.at(op);
         let (set, writing) = (slot.stripes, slot.phase() == Phase::Writing);
         let fins_out = u32::from(slot.fins_expected) > slot.fins_due.count_ones();
@@ -87,49 +87,49 @@ impl Endpoint<'_> {
             return;
         }
         let base = self.t.stripes_at(set);
-        match recut(&Moving { endpoint: self, now, channel, base, planned }, pending, helpers) {
+        match rebalance(&Moving { endpoint: self, now, channel, base, planned }, pending, helpers) {
             Recut::Never => self.t.stripe_sets.at_mut(set).helpers = 0,
             Recut::NotNow => {}
             Recut::Take { from, to, bytes } => self.take_over(channel, op, from, to, bytes),
         }
     }
 
-    /// The last `bytes` of `victim`'s part become `thief`'s.
-    pub(super) fn take_over(&mut self, channel: u32, op: u32, victim: RailId, thief: RailId, bytes: u64) {
+    /// The last `bytes` of `giver`'s part become `taker`'s.
+    pub(super) fn take_over(&mut self, channel: u32, op: u32, giver: RailId, taker: RailId, bytes: u64) {
         let set = self.t.ops.at(op).stripes;
         let stripes = self.t.stripes_of(set);
-        let end = stripes[usize::from(victim.0)].end;
+        let end = stripes[usize::from(giver.0)].end;
         let cut = end - bytes;
         // The beginning of a part lies on a multiple of the alignment, and so does its end, but for the
         // message's.
         let cut = cut.next_multiple_of(CUT_ALIGN).min(end);
-        stripes[usize::from(victim.0)].end = cut;
-        let is_empty = stripes[usize::from(victim.0)].next >= cut;
-        stripes[usize::from(thief.0)] = Stripe { next: cut, end };
+        stripes[usize::from(giver.0)].end = cut;
+        let is_empty = stripes[usize::from(giver.0)].next >= cut;
+        stripes[usize::from(taker.0)] = Stripe { next: cut, end };
         let bytes = end - cut;
         let parts = self.t.parts_of(set);
-        parts[usize::from(victim.0)].bytes -= bytes;
-        let mine = &mut parts[usize::from(thief.0)];
+        parts[usize::from(giver.0)].bytes -= bytes;
+        let mine = &mut parts[usize::from(taker.0)];
         if mine.bytes == 0 {
             let written = mine.written;
-            *mine = Part::of(thief, bytes, 0);
+            *mine = Part::of(taker, bytes, 0);
             mine.written = written;
         } else {
             mine.bytes += bytes;
         }
-        let given = &mut self.t.sub(channel, victim).path;
+        let given = &mut self.t.sub(channel, giver).path;
         given.planned = given.planned.saturating_sub(bytes);
-        self.t.sub(channel, thief).path.planned += bytes;
-        self.t.stripe_sets.at_mut(set).pending |= 1 << thief.0;
+        self.t.sub(channel, taker).path.planned += bytes;
+        self.t.stripe_sets.at_mut(set).pending |= 1 << taker.0;
         let slot = self.t.ops.at_mut(op);
-        if is_empty && slot.fins_due >> victim.0 & 1 == 0 {
-            self.t.stripe_sets.at_mut(set).pending &= !(1 << victim.0);
+        if is_empty && slot.fins_due >> giver.0 & 1 == 0 {
+            self.t.stripe_sets.at_mut(set).pending &= !(1 << giver.0);
         }
         let slot = self.t.ops.at_mut(op);
-        if slot.phase() == Phase::Writing && slot.fins_due >> thief.0 & 1 == 0 {
-            slot.fins_due |= 1 << thief.0;
+        if slot.phase() == Phase::Writing && slot.fins_due >> taker.0 & 1 == 0 {
+            slot.fins_due |= 1 << taker.0;
             slot.fins_expected += 1;
         }
-        self.stats.recuts += 1;
+        self.stats.rebalances += 1;
     }
 }

@@ -23,10 +23,10 @@ use crate::wire::aggregate::{RECORD_BYTES, RecordHead};
 use crate::wire::{Body, Common, MessageHead, WireError};
 
 /// Messages of one packet at most: a batch of actions holds as many, and the post.
-pub(super) const PARCEL_MAX: usize = 15;
+pub(super) const AGGREGATE_MAX: usize = 15;
 
 /// The lengths of messages, from the front of a queue.
-pub(super) type Lens = heapless::Vec<u32, PARCEL_MAX>;
+pub(super) type Lens = heapless::Vec<u32, AGGREGATE_MAX>;
 
 impl Endpoint<'_> {
     /// The lengths of the messages at the front of a channel's queue that may go in one packet over `rail`
@@ -55,7 +55,7 @@ impl Endpoint<'_> {
 
     /// Sends the first `count` messages of a channel's queue, at least one, in one packet. The caller has
     /// asked `may_send` and [`front`](Self::front), and `out` has room.
-    pub(super) fn send_parcel(&mut self, now: Time, channel: u32, rail: RailId, count: usize, out: &mut Actions) {
+    pub(super) fn send_aggregate(&mut self, now: Time, channel: u32, rail: RailId, count: usize, out: &mut Actions) {
         let Some(place) = self.t.retention.take() else {
             debug_assert!(false, "asked before");
             return;
@@ -134,7 +134,7 @@ impl Endpoint<'_> {
 
     /// An aggregate's header is here: its payload goes into blocks, its messages are counted (C-3), and what
     /// follows it waits.
-    pub(super) fn arrive_parcel(
+    pub(super) fn arrive_aggregate(
         &mut self,
         now: Time,
         channel: u32,
@@ -158,7 +158,7 @@ impl Endpoint<'_> {
         let is_early = psn != slot.reorder.esn();
         // What was granted has room: the tables are sized for it.
         let blocks = self.t.blocks.take(block_count).ok_or(ProtocolError::Credit)?;
-        let parcel = Message {
+        let aggregate = Message {
             channel,
             state: MessageState::Sealed,
             len: count.into(),
@@ -169,7 +169,7 @@ impl Endpoint<'_> {
             together: NONE,
             ..Message::default()
         };
-        let index = self.t.messages.insert(parcel).map_err(|_| ProtocolError::Credit)?.index;
+        let index = self.t.messages.insert(aggregate).map_err(|_| ProtocolError::Credit)?.index;
         self.t.channels.at_mut(channel).messages += 1;
         let (slot, slots) = self.t.reorder(channel);
         slot.reorder.enqueue(slots, psn, index).map_err(|_| ProtocolError::Sequence { psn: psn.0 })?; // S-8
@@ -179,12 +179,12 @@ impl Endpoint<'_> {
     }
 
     /// The payload of an aggregate is here: opens it, and lets what has its turn have it.
-    pub(super) fn parcel_placed(&mut self, now: Time, channel: u32, parcel: u32, place: &Place, peek: Peek<'_>) {
-        if let Err(error) = self.inspect(parcel, place.payload_bytes, peek) {
+    pub(super) fn aggregate_placed(&mut self, now: Time, channel: u32, aggregate: u32, place: &Place, peek: Peek<'_>) {
+        if let Err(error) = self.inspect(aggregate, place.payload_bytes, peek) {
             self.offend(now, channel, ProtocolError::Wire(error)); // W-11, G-8
             return;
         }
-        self.open_parcel(channel, parcel, peek);
+        self.open_aggregate(channel, aggregate, peek);
         self.received(now, channel, place.lane, place.psn, place.payload_bytes, place.ack_now);
         self.deliver_due(now, channel);
     }
@@ -203,8 +203,8 @@ impl Endpoint<'_> {
 
     /// Whether an aggregate is good as a whole: before any of it takes effect (W-11). Errors: those of
     /// [`Records`](crate::wire::aggregate::Records).
-    fn inspect(&self, parcel: u32, payload_bytes: u32, peek: Peek<'_>) -> Result<(), WireError> {
-        let &Message { len: count, blocks, .. } = self.t.messages.at(parcel);
+    fn inspect(&self, aggregate: u32, payload_bytes: u32, peek: Peek<'_>) -> Result<(), WireError> {
+        let &Message { len: count, blocks, .. } = self.t.messages.at(aggregate);
         let mut left = payload_bytes;
         for _ in 0..count {
             let short = WireError { field: "record", value: left.into() };
@@ -221,10 +221,10 @@ impl Endpoint<'_> {
 
     /// Makes an aggregate the messages that it brings; the first takes its place in the out-of-order queue.
     /// They fit, because they were granted.
-    fn open_parcel(&mut self, channel: u32, parcel: u32, peek: Peek<'_>) {
-        let sealed = *self.t.messages.at(parcel);
+    fn open_aggregate(&mut self, channel: u32, aggregate: u32, peek: Peek<'_>) {
+        let sealed = *self.t.messages.at(aggregate);
         let Message { blocks, block_count, .. } = sealed;
-        let (mut offset, mut last, mut users) = (0, parcel, 0);
+        let (mut offset, mut last, mut users) = (0, aggregate, 0);
         for n in 0..sealed.len {
             let Ok(RecordHead { head, bytes }) = self.record(blocks, offset, peek) else { break };
             offset += RECORD_BYTES as u32;
@@ -243,7 +243,7 @@ impl Endpoint<'_> {
             };
             (offset, users) = (offset + bytes, users + u16::from(!is_empty));
             if n == 0 {
-                *self.t.messages.at_mut(parcel) = message;
+                *self.t.messages.at_mut(aggregate) = message;
                 continue;
             }
             let Ok(key) = self.t.messages.insert(message) else {

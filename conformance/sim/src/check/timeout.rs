@@ -31,7 +31,7 @@ pub(super) fn waiting(ledger: &Ledger, at: Time) -> Verdict {
 
 /// A request that waited too long though its time had come. The time of a message begins when both sides have
 /// asked: the sender for the message, the receiver for what it got.
-pub(super) fn starved(ledger: &Ledger, rank: u32, patience: Patience) -> Option<Verdict> {
+pub(super) fn starved(ledger: &Ledger, rank: u32, timeout: Patience) -> Option<Verdict> {
     let book = ledger.book(rank);
     // Kind, begin, end, request.
     let mut waits: Vec<(&'static str, Time, Time, u32)> = Vec::new();
@@ -41,13 +41,13 @@ pub(super) fn starved(ledger: &Ledger, rank: u32, patience: Patience) -> Option<
             waits.push((entry.ask.word(), begin.min(end.at), end.at, number));
         }
     }
-    waits.iter().filter(|(_, begin, end, _)| (*end - *begin).0 > patience.wait_ns).find_map(|wait| {
+    waits.iter().filter(|(_, begin, end, _)| (*end - *begin).0 > timeout.wait_ns).find_map(|wait| {
         let (kind, begin, end, number) = *wait;
         let later = |other: &&(&str, Time, Time, u32)| other.0 == kind && other.1 > begin && other.2 < end;
         let overtaken_by = waits.iter().filter(later).count();
         let request = ledger.facts(rank, number);
         let waited_ns = (end - begin).0;
-        (overtaken_by >= patience.others).then_some(Verdict::Stuck(Stuck::Starved { request, waited_ns, overtaken_by }))
+        (overtaken_by >= timeout.others).then_some(Verdict::Stuck(Stuck::Starved { request, waited_ns, overtaken_by }))
     })
 }
 

@@ -1,21 +1,21 @@
-//! Where a packet goes that is not cut, by path estimates: over the rail that delivers it soonest (P-9), and
+//! Where a packet goes that is not cut, by path estimates: over the rail that delivers it earliest (P-9), and
 //! now and then over one that was not heard of for a while (P-11). The policy is in `rail/sched/balanced`.
 
-use super::beliefs::LATENCY_NS;
+use super::estimates::LATENCY_NS;
 use super::policy::Choice;
 use super::{Endpoint, MessageClass};
 use crate::ids::RailId;
 use crate::rail::rails_of;
 use crate::rail::sched::Candidates;
-use crate::rail::sched::balanced::{NEAR_BYTES_MAX, explore, soonest};
+use crate::rail::sched::balanced::{NEAR_BYTES_MAX, earliest, explore};
 use crate::time::Time;
 
 impl Endpoint<'_> {
     /// What [`multiplex`](Self::multiplex) comes to for nearly all small messages where there are several
-    /// rails, at less cost: the nearest one, if it has nothing to do and it is no turn to try another.
+    /// rails, at less cost: the lowest-latency rail, if it has nothing to do and it is no turn to try another.
     /// `None`: not so plain.
     #[inline(always)]
-    pub(super) fn nearest_idle(
+    pub(super) fn lowest_latency_idle(
         &mut self,
         channel: u32,
         class: MessageClass,
@@ -24,7 +24,7 @@ impl Endpoint<'_> {
     ) -> Option<RailId> {
         let is_open_to_all = self.policies.class(class).is_open_to_all(up);
         let slot = self.t.channels.at_mut(channel);
-        let (rail, untried) = (RailId(slot.nearest), slot.untried.wrapping_add(1));
+        let (rail, untried) = (RailId(slot.lowest_latency), slot.untried.wrapping_add(1));
         let is_plain = is_open_to_all && !explore::is_turn(untried);
         if !is_plain || !self.is_near_and_idle(channel, rail, up & room, bytes) {
             return None;
@@ -33,30 +33,30 @@ impl Endpoint<'_> {
         Some(rail)
     }
 
-    /// Whether the nearest rail, if it is among `rails`, has nothing to do, and bytes don't count: no other
+    /// Whether the lowest-latency rail, if it is among `rails`, has nothing to do, and bytes don't count: no other
     /// delivers sooner.
     #[inline(always)]
-    fn is_near_and_idle(&self, channel: u32, nearest: RailId, rails: u64, bytes: u64) -> bool {
+    fn is_near_and_idle(&self, channel: u32, lowest_latency: RailId, rails: u64, bytes: u64) -> bool {
         bytes <= NEAR_BYTES_MAX
-            && rails >> nearest.0 & 1 == 1
-            && self.t.subs[self.t.sub_index(channel, nearest)].posts == 0
+            && rails >> lowest_latency.0 & 1 == 1
+            && self.t.subs[self.t.sub_index(channel, lowest_latency)].posts == 0
     }
 
-    /// The rail that delivers a packet soonest (P-9); `None`: wait for room.
-    pub(super) fn soonest(&self, choice: &Choice) -> Option<RailId> {
-        soonest(choice.rails, || self.nearest_of(choice), |rail| self.delivers_at(choice, rail))
+    /// The rail that delivers a packet earliest (P-9); `None`: wait for room.
+    pub(super) fn earliest(&self, choice: &Choice) -> Option<RailId> {
+        earliest(choice.rails, || self.nearest_of(choice), |rail| self.delivers_at(choice, rail))
     }
 
-    /// The nearest rail, where no other delivers sooner.
+    /// The lowest-latency rail, where no other delivers sooner.
     #[inline(always)]
     pub(super) fn nearest_of(&self, choice: &Choice) -> Option<RailId> {
         let &Choice { channel, bytes, rails, .. } = choice;
-        let nearest = RailId(self.t.channels.at(channel).nearest);
-        self.is_near_and_idle(channel, nearest, rails.up & rails.room, bytes).then_some(nearest)
+        let lowest_latency = RailId(self.t.channels.at(channel).lowest_latency);
+        self.is_near_and_idle(channel, lowest_latency, rails.up & rails.room, bytes).then_some(lowest_latency)
     }
 
     /// When a rail is predicted to deliver a packet that it gets now, in nanoseconds from now. Asked for each
-    /// small packet and rail: it reckons with what [`Endpoint::learn_way`] has left in the path, and divides
+    /// small packet and rail: it reckons with what [`Endpoint::learn_latency`] has left in the path, and divides
     /// nothing.
     pub(super) fn delivers_at(&self, choice: &Choice, rail: RailId) -> u64 {
         let &Choice { now, channel, class, bytes, .. } = choice;
@@ -77,7 +77,7 @@ impl Endpoint<'_> {
         ahead + path.pace_ns(planned + bytes) + u64::from(way)
     }
 
-    /// Now and then a packet may take another rail than the soonest, `rail`: one that was not
+    /// Now and then a packet may take another rail than the earliest, `rail`: one that was not
     /// heard of for a while, where the time that this may cost was saved up (P-11).
     #[inline]
     pub(super) fn try_instead(&mut self, choice: &Choice, rail: RailId) -> RailId {

@@ -1,7 +1,7 @@
 //! Peers that are left and may not know it, over more than one rail: who calls whom, with which numbers, and
 //! for how long (G-7, G-10, F-12).
 
-use super::super::farewell::is_farewell;
+use super::super::late_connect::is_shutdown;
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::*;
 use crate::wire::{Body, Connect, Repr};
@@ -125,7 +125,7 @@ fn numbers_of_goodbyes_are_apart() {
         assert_eq!(lone.endpoint.stats().stale_dropped, before + 1);
         let (numbers, byes) = said(&mut lone);
         let [(1, number)] = numbers[..] else { panic!("{numbers:?}") };
-        assert!(is_farewell(first, number), "{number:x}");
+        assert!(is_shutdown(first, number), "{number:x}");
         assert!(seen.insert(number), "{number:x} again");
         assert_eq!(byes, []);
         down(&mut lone, 1);
@@ -164,9 +164,9 @@ fn a_silent_caller_is_hung_up() {
     lone.now = 1_000_000_000;
     (0..2).for_each(|rail| up(&mut lone, rail));
     assert_eq!(said(&mut lone).0.len(), 2);
-    let patience = config().redial_max.0 * 10;
-    assert!(patience < config().connect_timeout.0);
-    lone.now += patience - 1;
+    let timeout = config().redial_max.0 * 10;
+    assert!(timeout < config().connect_timeout.0);
+    lone.now += timeout - 1;
     lone.endpoint.handle_timeout(Time(lone.now));
     lone.sent();
     assert_eq!(lone.closed, []);
@@ -202,7 +202,7 @@ fn dialled_and_ended(lone: &mut Lone<'_>) -> (Vec<u8>, Vec<u8>) {
         for action in actions.drain(..) {
             match action {
                 Action::Connect { rail, .. } => dialled.push(rail.0),
-                Action::Sever { rail, .. } | Action::Disconnect { rail, .. } => ended.push(rail.0),
+                Action::Abort { rail, .. } | Action::Disconnect { rail, .. } => ended.push(rail.0),
                 Action::Post(post) => lone.endpoint.handle_completion(Time(lone.now), post.id, PostStatus::Done),
                 other => panic!("{other:?}"),
             }
@@ -217,23 +217,23 @@ fn dialled_and_ended(lone: &mut Lone<'_>) -> (Vec<u8>, Vec<u8>) {
 #[test]
 fn a_silent_connection_ends_by_itself_while_others_are_dialled() {
     let (redial_max, connect_timeout) = (config().redial_max.0, config().connect_timeout.0);
-    let patience = redial_max * 10;
-    assert!(connect_timeout > 3 * patience);
+    let timeout = redial_max * 10;
+    assert!(connect_timeout > 3 * timeout);
     let mut own = Region::of(&config());
     let mut lone = unheard(&mut own, 2);
     moves(&mut lone, 0, "a:1");
     assert_eq!(dialled_and_ended(&mut lone), (vec![0], vec![]));
     up(&mut lone, 0);
     assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]));
-    lone.now = patience / 2;
+    lone.now = timeout / 2;
     lone.endpoint.handle_timeout(Time(lone.now));
     moves(&mut lone, 1, "b:1");
     let moved = lone.now;
     assert_eq!(dialled_and_ended(&mut lone), (vec![1], vec![]));
     down(&mut lone, 1);
-    lone.now = patience - 1;
+    lone.now = timeout - 1;
     assert_eq!(dialled_and_ended(&mut lone), (vec![1], vec![]));
-    lone.now = patience;
+    lone.now = timeout;
     assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![0]));
     lone.now += redial_max;
     assert_eq!(dialled_and_ended(&mut lone), (vec![0], vec![]));
@@ -241,7 +241,7 @@ fn a_silent_connection_ends_by_itself_while_others_are_dialled() {
     down(&mut lone, 1);
     assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]));
     // The second silent connection ends, too; the other rail is dialled on.
-    lone.now += patience;
+    lone.now += timeout;
     assert_eq!(dialled_and_ended(&mut lone), (vec![1], vec![0]));
     lone.now += redial_max;
     assert_eq!(dialled_and_ended(&mut lone), (vec![0], vec![]));

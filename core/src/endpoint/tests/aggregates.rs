@@ -106,9 +106,9 @@ fn each_is_a_message() {
     lone.recv(1, 100);
     lone.recv(2, 5);
     let payload = [record(10, 40), record(20, 30), record(30, 0), record(40, 50)].concat();
-    let parcel = feed(&mut lone, 4, &payload);
+    let aggregate = feed(&mut lone, 4, &payload);
     assert_eq!(lone.completed(), BTreeMap::new(), "nothing is known before the payload is here");
-    lone.place_bytes(parcel, &payload);
+    lone.place_bytes(aggregate, &payload);
     lone.sent();
     let done = lone.completed();
     assert_eq!(done[&1].unwrap().immediate, Some(10));
@@ -126,8 +126,8 @@ fn each_is_a_message() {
     assert_eq!(lone.endpoint.usage().leak().map(|(name, _)| name), Some("timers"), "an acknowledgment is due");
     // Nothing but heads: no blocks are kept.
     let payload = [record(1, 0), record(2, 0)].concat();
-    let parcel = feed(&mut lone, 2, &payload);
-    lone.place_bytes(parcel, &payload);
+    let aggregate = feed(&mut lone, 2, &payload);
+    lone.place_bytes(aggregate, &payload);
     let usage = lone.endpoint.usage();
     assert_eq!((usage.unexpected.used, usage.blocks.used), (2, 0));
 }
@@ -168,8 +168,8 @@ fn each_is_answered() {
         [&RecordHead { head, bytes: 4 }.emit()[..], &[0; 4]].concat()
     };
     let payload = [wants(1), wants(2), wants(3)].concat();
-    let parcel = feed(&mut lone, 3, &payload);
-    lone.place_bytes(parcel, &payload);
+    let aggregate = feed(&mut lone, 3, &payload);
+    lone.place_bytes(aggregate, &payload);
     let fins: Vec<_> = lone.sent().into_iter().map(|packet| packet.body).collect();
     let fin = |operation| Body::Fin(Fin { operation, count: 1, placed_bytes: 4, ..Fin::default() });
     assert_eq!(fins, [fin(101), fin(103)]);
@@ -195,8 +195,8 @@ fn bad_aggregates_have_no_effect() {
         let mut region = Region::of(&config);
         let mut lone = Lone::connected(&mut region, &config, &[TCP]);
         lone.recv(1, 100);
-        let parcel = feed(&mut lone, count, &payload);
-        lone.place_bytes(parcel, &payload);
+        let aggregate = feed(&mut lone, count, &payload);
+        lone.place_bytes(aggregate, &payload);
         let ProtocolError::Wire(error) = lone.offence() else { panic!("{field}") };
         assert_eq!(error.field, field);
         lone.sent();
@@ -208,8 +208,8 @@ fn bad_aggregates_have_no_effect() {
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     // 30 empty messages fit the packet; 32 are granted, so not twice as many.
     let payload: Vec<u8> = (0..30).flat_map(|n| record(n, 0)).collect();
-    let parcel = feed(&mut lone, 30, &payload);
-    lone.place_bytes(parcel, &payload);
+    let aggregate = feed(&mut lone, 30, &payload);
+    lone.place_bytes(aggregate, &payload);
     assert_eq!((feed(&mut lone, 30, &payload), lone.offence()), (Arrival::Close, ProtocolError::Credit));
     assert_eq!(lone.endpoint.usage().unexpected.used, 30, "these were here whole (G-10)");
 }

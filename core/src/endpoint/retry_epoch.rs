@@ -1,6 +1,6 @@
 //! Put rendezvous after a failure (F-7). A completion does not say that memory was written (resilient-2010,
 //! III.B); a FIN that came behind the writes does. So where a connection dies, all writes of a message over
-//! it are in doubt for which no acknowledged FIN stands. They are written again, over other rails, in a
+//! it are unconfirmed for which no acknowledged FIN stands. They are written again, over other rails, in a
 //! *round* of their own: the sender asks for it with RESUME, the receiver forgets the FINs that it has
 //! counted and answers with a CTS of that round, and from then on only FINs of that round count. The number
 //! of a FIN that was lost brings the RESUME in its stead, so that one of the two has an effect, whichever
@@ -65,30 +65,30 @@ impl Endpoint<'_> {
         if slot.round != round {
             return;
         }
-        slot.doubt &= !(1 << part.0);
+        slot.unconfirmed &= !(1 << part.0);
         let set = slot.stripes;
         if set != NONE {
             self.t.parts_of(set)[usize::from(part.0)].written = None;
         }
     }
 
-    /// Asks for new rounds of the messages of a channel whose writes are in doubt, as far as their rails are
+    /// Asks for new rounds of the messages of a channel whose writes are unconfirmed, as far as their rails are
     /// dead at both ends.
-    pub(super) fn resume_doubtful(&mut self, channel: u32) {
+    pub(super) fn resume_unconfirmed(&mut self, channel: u32) {
         let mut ops = self.ops_of(channel);
         while let Some(op) = self.next_of(&mut ops) {
             let slot = self.t.ops.at(op);
             let waits = slot.resume_due && slot.phase() == Phase::Writing && !slot.fin_seen;
-            if waits && !self.is_doubt_fenced_off(op) {
+            if waits && !self.are_unconfirmed_fenced_off(op) {
                 self.ask_for_round(op);
             }
         }
     }
 
-    /// Whether a part in doubt was written over a connection of which the peer's end may live.
-    fn is_doubt_fenced_off(&mut self, op: u32) -> bool {
-        let &Op { channel, doubt, single, stripes, .. } = self.t.ops.at(op);
-        rails_of(doubt).any(|part| {
+    /// Whether an unconfirmed part was written over a connection of which the peer's end may live.
+    fn are_unconfirmed_fenced_off(&mut self, op: u32) -> bool {
+        let &Op { channel, unconfirmed, single, stripes, .. } = self.t.ops.at(op);
+        rails_of(unconfirmed).any(|part| {
             let carrier = match (single, stripes) {
                 (Some(rail), _) => rail,
                 (None, NONE) => return false,
@@ -134,7 +134,7 @@ impl Endpoint<'_> {
 
     /// The receiver has begun a new round.
     pub(super) fn begin_round(&mut self, channel: u32, op: u32, cts: &Cts) {
-        let fenced_off = self.is_doubt_fenced_off(op);
+        let fenced_off = self.are_unconfirmed_fenced_off(op);
         let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
         self.drop_key_set(keys, false);
         if !cts.keys.is_empty()
@@ -148,7 +148,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         slot.round = cts.round;
         (slot.all_sent, slot.fin_or_resume) = (false, false);
-        let &mut Op { single, stripes, doubt, cursor, queued, .. } = slot;
+        let &mut Op { single, stripes, unconfirmed, cursor, queued, .. } = slot;
         if queued == Queue::Control {
             // Asked for by another failure meanwhile: this round answers it.
             self.t.dequeue(op);
@@ -164,12 +164,12 @@ impl Endpoint<'_> {
             self.drop_stripes(op);
             let slot = self.t.ops.at_mut(op);
             slot.enter(Phase::Data);
-            (slot.single, slot.cursor, slot.doubt) = (None, 0, 0);
+            (slot.single, slot.cursor, slot.unconfirmed) = (None, 0, 0);
             (slot.fins_due, slot.fins_expected) = (0, 0);
         } else if let Some(rail) = single {
             let slot = self.t.ops.at_mut(op);
-            if doubt != 0 || cursor == 0 {
-                (slot.single, slot.cursor, slot.doubt) = (None, 0, 0);
+            if unconfirmed != 0 || cursor == 0 {
+                (slot.single, slot.cursor, slot.unconfirmed) = (None, 0, 0);
                 (slot.fins_due, slot.fins_expected) = (0, 0);
             } else {
                 (slot.fins_due, slot.fins_expected) = (1 << rail.0, 1);
@@ -192,14 +192,14 @@ impl Endpoint<'_> {
         }
     }
 
-    /// What is in doubt is to be written again, and every part with writes to confirm has a FIN to send.
+    /// What is unconfirmed is to be written again, and every part with writes to confirm has a FIN to send.
     fn open_parts(&mut self, op: u32, set: u32) {
-        let doubt = self.t.ops.at(op).doubt;
+        let unconfirmed = self.t.ops.at(op).unconfirmed;
         let (mut fins_due, mut pending) = (0u64, 0u64);
         for part in 0..self.rails.len() {
             let mut stripe = self.t.stripes_of(set)[part];
             let written = self.t.parts_of(set)[part].written;
-            if doubt >> part & 1 == 1
+            if unconfirmed >> part & 1 == 1
                 && let Some((low, high)) = written
             {
                 // Bytes that others carry may lie in between: the same bytes to the same place. What is left
@@ -223,7 +223,7 @@ impl Endpoint<'_> {
         let slot = self.t.stripe_sets.at_mut(set);
         (slot.pending, slot.helpers) = (pending, 0);
         let slot = self.t.ops.at_mut(op);
-        slot.doubt = 0;
+        slot.unconfirmed = 0;
         (slot.fins_due, slot.fins_expected) = (fins_due, fins_due.count_ones() as u16);
     }
 }

@@ -1,4 +1,4 @@
-//! What is believed of a rail towards a peer (P-1, P-12): its rate, its latency, the smallest part that pays;
+//! What is estimated of a rail towards a peer (P-1, P-12): its rate, its latency, the smallest part that pays;
 //! and what follows from it for each small packet (P-9), reckoned out when something is learnt instead of
 //! when it is asked.
 //!
@@ -23,8 +23,8 @@ const NEAR: u32 = 10;
 const UNKNOWN_BYTES_PER_SECOND: u64 = 100_000_000;
 
 impl Endpoint<'_> {
-    /// The rate that is believed of a rail towards a peer.
-    pub(super) fn believed_rate(&self, channel: u32, rail: RailId) -> Rate {
+    /// The rate that is estimated of a rail towards a peer.
+    pub(super) fn estimated_rate(&self, channel: u32, rail: RailId) -> Rate {
         let measured = self.t.subs[self.t.sub_index(channel, rail)].path.rate;
         if measured != Rate::NONE {
             return measured;
@@ -36,8 +36,8 @@ impl Endpoint<'_> {
         Rate::from_bytes_per_second(known.unwrap_or(0))
     }
 
-    /// The latency that is believed of a rail towards a peer, in nanoseconds.
-    pub(super) fn believed_latency(&self, channel: u32, rail: RailId) -> u32 {
+    /// The latency that is estimated of a rail towards a peer, in nanoseconds.
+    pub(super) fn estimated_latency(&self, channel: u32, rail: RailId) -> u32 {
         let measured = self.t.subs[self.t.sub_index(channel, rail)].path.latency;
         let facts = &self.rails[usize::from(rail.0)];
         let distance = u32::from(facts.numa_distance);
@@ -55,25 +55,25 @@ impl Endpoint<'_> {
     /// The smallest part that a rail is given (P-8): what it moves in the time that it takes to get there, so
     /// that no part costs more for being one than for its bytes; and none that the processor would move.
     pub(super) fn part_bytes_min(&self, channel: u32, rail: RailId) -> u64 {
-        let way = self.believed_rate(channel, rail).bytes_in(self.believed_latency(channel, rail).into());
+        let way = self.estimated_rate(channel, rail).bytes_in(self.estimated_latency(channel, rail).into());
         let programmed = u64::from(self.rails[usize::from(rail.0)].pio_bytes_max) + 1;
         way.clamp(PART_BYTES_MIN, STRIPE_BYTES_MIN).max(programmed)
     }
 
     /// Something is known of a rail that was not: what is asked for each packet is reckoned out.
-    pub(super) fn learn_way(&mut self, channel: u32, rail: RailId) {
-        let rate = match self.believed_rate(channel, rail) {
+    pub(super) fn learn_latency(&mut self, channel: u32, rail: RailId) {
+        let rate = match self.estimated_rate(channel, rail) {
             Rate::NONE => Rate::from_bytes_per_second(UNKNOWN_BYTES_PER_SECOND),
             rate => rate,
         };
-        let latency = self.believed_latency(channel, rail);
+        let latency = self.estimated_latency(channel, rail);
         let is_asked = self.t.figures[usize::from(rail.0)].sampled.is_some();
         let can_be_tried = !is_asked && has_bounds(&self.rails[usize::from(rail.0)]);
         let path = &mut self.t.sub(channel, rail).path;
         path.set_pace(rate);
         path.way = if path.latency == 0 && can_be_tried { 0 } else { latency.max(1) };
         self.find_nearest(channel);
-        if self.t.channels.at(channel).owing > 0 {
+        if self.t.channels.at(channel).fins_pending > 0 {
             // How much it is fed goes by its latency then (P-3).
             self.refresh_load(channel, rail);
         }
@@ -83,7 +83,7 @@ impl Endpoint<'_> {
     /// that never came up reads as that of one to be tried, which is nearer than all.
     pub(super) fn find_nearest(&mut self, channel: u32) {
         let way = |rail: &RailId| self.t.subs[self.t.sub_index(channel, *rail)].path.way;
-        let nearest = rails_of(self.ready(channel)).min_by_key(way).unwrap_or_default();
-        self.t.channels.at_mut(channel).nearest = nearest.0;
+        let lowest_latency = rails_of(self.ready(channel)).min_by_key(way).unwrap_or_default();
+        self.t.channels.at_mut(channel).lowest_latency = lowest_latency.0;
     }
 }

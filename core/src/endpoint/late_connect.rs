@@ -17,11 +17,11 @@ use crate::wire::{Body, Repr};
 
 /// Connections that are only made to say goodbye have numbers so far behind the first number of their side:
 /// no channel makes so many others.
-const FAREWELLS: u32 = 1 << 30;
+const SHUTDOWNS: u32 = 1 << 30;
 
 /// Whether a connection is only made to say goodbye, by its number and the first number of its side (G-10).
-pub(super) const fn is_farewell(first: u32, connection: u32) -> bool {
-    matches!(connection.wrapping_sub(first), FAREWELLS..=0x7FFF_FFFF)
+pub(super) const fn is_shutdown(first: u32, connection: u32) -> bool {
+    matches!(connection.wrapping_sub(first), SHUTDOWNS..=0x7FFF_FFFF)
 }
 
 /// A connection of a channel that is over, on which nothing comes, stands for so many of the longest pauses
@@ -50,7 +50,7 @@ impl Endpoint<'_> {
             if generation != sub.frame_generation {
                 self.t.sub(channel, rail).frame_seen = (sub.frame_generation, now);
             } else if now - since >= deadline {
-                self.sever(now, channel, rail, RailFault::TimedOut);
+                self.abort(now, channel, rail, RailFault::TimedOut);
                 if self.t.channels.key_at(channel).is_none() || self.t.channels.at(channel).is_over() {
                     return;
                 }
@@ -65,7 +65,7 @@ impl Endpoint<'_> {
         self.t.cancel_timer(channel, Timer::Connect);
         let slot = self.t.channels.at_mut(channel);
         slot.enter(ChannelState::Over(Ending::Closed));
-        slot.wanted = 0;
+        slot.dial_pending = 0;
         Some(channel)
     }
 
@@ -78,45 +78,45 @@ impl Endpoint<'_> {
         }
         let Some(channel) = self.t.channel_of(peer).or_else(|| self.open_over(now, peer)) else { return };
         let slot = self.t.channels.at_mut(channel);
-        slot.wanted |= rails & moved & !slot.callers;
+        slot.dial_pending |= rails & moved & !slot.callers;
         self.t.set_timer(channel, Timer::Connect, now + self.config.connect_timeout);
         self.activate(channel);
     }
 
     /// A connection of a peer whose channel is over.
-    pub(super) fn late_caller(&mut self, now: Time, channel: u32, rail: RailId) {
+    pub(super) fn late_connect(&mut self, now: Time, channel: u32, rail: RailId) {
         self.stats.stale_dropped += 1;
         let first = self.config.first_number;
-        let farewells = self.stats.stale_dropped as u32 & (FAREWELLS / 2 - 1);
+        let shutdowns = self.stats.stale_dropped as u32 & (SHUTDOWNS / 2 - 1);
         let sub = self.t.sub(channel, rail);
         sub.reset();
         // The numbers of before are forgotten, and the peer wants a new one (F-1).
-        sub.link = Link::numbered_from(first.wrapping_add(FAREWELLS | farewells));
+        sub.link = Link::numbered_from(first.wrapping_add(SHUTDOWNS | shutdowns));
         sub.link.up();
         let slot = self.t.channels.at_mut(channel);
         let bit = 1 << rail.0;
-        (slot.callers, slot.unsaid) = (slot.callers | bit, slot.unsaid | bit);
-        (slot.unwanted, slot.severed) = (slot.unwanted & !bit, slot.severed & !bit);
+        (slot.callers, slot.connect_pending) = (slot.callers | bit, slot.connect_pending | bit);
+        (slot.close_pending, slot.abort_pending) = (slot.close_pending & !bit, slot.abort_pending & !bit);
         self.t.sub(channel, rail).heard = now;
         self.refresh(channel, rail);
         if !self.t.has_timer(channel, Timer::Watch) {
-            self.t.set_timer(channel, Timer::Watch, now + self.late_patience());
+            self.t.set_timer(channel, Timer::Watch, now + self.late_timeout());
         }
         self.activate(channel);
     }
 
-    fn late_patience(&self) -> Nanos {
+    fn late_timeout(&self) -> Nanos {
         Nanos(self.config.redial_max.0.saturating_mul(CALLS_FOR)).min(self.config.connect_timeout)
     }
 
     /// Connections of a channel that is over on which the peer's CONNECT does not come, or BYE does not get
     /// out: each is ended by itself (F-11), and made again as after a failure, whatever becomes of others.
-    pub(super) fn look_at_late_callers(&mut self, now: Time, channel: u32) {
-        let patience = self.late_patience();
+    pub(super) fn look_at_late_connects(&mut self, now: Time, channel: u32) {
+        let timeout = self.late_timeout();
         let mut next = None;
         for rail in rails_of(self.t.channels.at(channel).callers) {
             let sub = self.t.sub(channel, rail);
-            let due = sub.heard + patience;
+            let due = sub.heard + timeout;
             if !sub.is_up() {
                 // The rail ends what it could not open.
                 continue;
@@ -135,13 +135,13 @@ impl Endpoint<'_> {
     /// Ends a connection that BYE cannot be sent on. It is made again where the peer is still owed one.
     fn hang_up(&mut self, now: Time, channel: u32, rail: RailId) {
         let is_owed = self.is_bye_owed(channel, rail);
-        self.forget_late_caller(channel, rail);
+        self.forget_late_connect(channel, rail);
         let slot = self.t.channels.at_mut(channel);
         if is_owed {
-            slot.severed |= 1 << rail.0;
+            slot.abort_pending |= 1 << rail.0;
             self.call_later(now, channel, rail);
         } else {
-            slot.unwanted |= 1 << rail.0;
+            slot.close_pending |= 1 << rail.0;
         }
     }
 
@@ -149,7 +149,7 @@ impl Endpoint<'_> {
     #[cold]
     pub(super) fn arrive_late(&mut self, now: Time, channel: u32, rail: RailId, header: &[u8]) {
         let Ok(Repr { body: Body::Connect(connect), .. }) = Repr::parse(header) else { return };
-        if self.t.sub(channel, rail).link.connect(connect.connection).sever {
+        if self.t.sub(channel, rail).link.connect(connect.connection).abort {
             // The number is not valid: no connection has it.
             return self.hang_up(now, channel, rail);
         }
@@ -158,9 +158,9 @@ impl Endpoint<'_> {
     }
 
     /// A connection of a channel that is over has failed, or could not be made.
-    pub(super) fn late_caller_gone(&mut self, now: Time, channel: u32, rail: RailId) {
+    pub(super) fn late_connect_gone(&mut self, now: Time, channel: u32, rail: RailId) {
         let was_open = self.t.sub(channel, rail).link.state() != State::Down;
-        self.forget_late_caller(channel, rail);
+        self.forget_late_connect(channel, rail);
         if was_open && self.is_bye_owed(channel, rail) {
             self.call_later(now, channel, rail);
         }
@@ -178,10 +178,11 @@ impl Endpoint<'_> {
         self.set_redial_timer(channel);
     }
 
-    fn forget_late_caller(&mut self, channel: u32, rail: RailId) {
+    fn forget_late_connect(&mut self, channel: u32, rail: RailId) {
         let slot = self.t.channels.at_mut(channel);
         let bit = 1u64 << rail.0;
-        (slot.callers, slot.unsaid, slot.unwanted) = (slot.callers & !bit, slot.unsaid & !bit, slot.unwanted & !bit);
+        (slot.callers, slot.connect_pending, slot.close_pending) =
+            (slot.callers & !bit, slot.connect_pending & !bit, slot.close_pending & !bit);
         self.t.sub(channel, rail).reset();
         self.refresh(channel, rail);
         self.activate(channel);
@@ -190,7 +191,7 @@ impl Endpoint<'_> {
     /// Gives up connecting to a peer that may not have received BYE. Connections that are up have their time.
     pub(super) fn end_late_calls(&mut self, channel: u32) {
         let slot = self.t.channels.at_mut(channel);
-        (slot.wanted, slot.redials) = (0, 0);
+        (slot.dial_pending, slot.redials) = (0, 0);
         let &Channel { peer, callers, .. } = self.t.channels.at(channel);
         self.t.peers[peer.0 as usize].unheard = false;
         for rail in rails_of(callers) {
@@ -202,12 +203,12 @@ impl Endpoint<'_> {
     }
 
     fn dismiss(&mut self, channel: u32, rail: RailId) {
-        self.forget_late_caller(channel, rail);
-        self.t.channels.at_mut(channel).unwanted |= 1 << rail.0;
+        self.forget_late_connect(channel, rail);
+        self.t.channels.at_mut(channel).close_pending |= 1 << rail.0;
     }
 
     /// Says goodbye to those who have called, and hangs up when it is out.
-    pub(super) fn pump_late_callers(&mut self, now: Time, channel: u32, out: &mut Actions) {
+    pub(super) fn pump_late_connects(&mut self, now: Time, channel: u32, out: &mut Actions) {
         for rail in rails_of(self.t.channels.at(channel).callers) {
             if out.len() + STEP > out.capacity() {
                 return self.activate(channel);
