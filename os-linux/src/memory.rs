@@ -194,7 +194,8 @@ impl Memory {
     ///
     /// # Safety
     /// Whatever range of it is named in a request or window must stay mapped, writable where it is written,
-    /// and referenced by nobody else in this process, until the request is over or the window is deregistered.
+    /// and referenced by nobody else in this process, until the request is over or the window is
+    /// deregistered.
     pub(crate) unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
         if len == 0 || start.addr().checked_add(len).is_none() {
             return Err(MemoryError::BadLength { bytes: len });

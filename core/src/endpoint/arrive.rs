@@ -258,8 +258,8 @@ impl Endpoint<'_> {
             let fresh =
                 slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
             news += fresh;
-            // Only what this packet is the first to acknowledge is unconfirmed; an older packet that comes late
-            // says nothing.
+            // Only what this packet is the first to acknowledge is unconfirmed; an older packet that comes
+            // late says nothing.
             slot.in_doubt |= common.refusing && fresh > 0 && lane == UNORDERED;
             let mut messages = 0;
             loop {

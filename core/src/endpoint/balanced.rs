@@ -3,8 +3,8 @@
 //! (P-11), and from how the parts end which rails hold each other up (P-14). What turns out otherwise on the
 //! way, `rebalance` mends (P-10).
 //!
-//! As long as nothing is known of one of the rails, messages are cut evenly, and rebalanced as the parts are seen
-//! to move.
+//! As long as nothing is known of one of the rails, messages are cut evenly, and rebalanced as the parts are
+//! seen to move.
 
 use super::measure::{Change, Why, has_bounds};
 use super::path::Path;

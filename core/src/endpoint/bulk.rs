@@ -164,8 +164,8 @@ impl Endpoint<'_> {
     /// No rail that stands has a key of a transfer: the message is asked for in another way.
     pub(super) fn ask_for_keys(&mut self, channel: u32, op: u32) {
         let slot = self.t.ops.at(op);
-        // Where writes are unconfirmed, the round that is asked for anyhow brings keys, unless the peer had the
-        // FIN.
+        // Where writes are unconfirmed, the round that is asked for anyhow brings keys, unless the peer had
+        // the FIN.
         let is_asked = slot.unconfirmed != 0 && !slot.fin_or_resume;
         if self.ready(channel) == 0 || is_asked || slot.posts > 0 {
             return;

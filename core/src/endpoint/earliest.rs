@@ -12,7 +12,8 @@ use crate::time::Time;
 
 impl Endpoint<'_> {
     /// What [`multiplex`](Self::multiplex) comes to for nearly all small messages where there are several
-    /// rails, at less cost: the lowest-latency rail, if it has nothing to do and it is no turn to try another.
+    /// rails, at less cost: the lowest-latency rail, if it has nothing to do and it is no turn to try
+    /// another.
     /// `None`: not so plain.
     #[inline(always)]
     pub(super) fn lowest_latency_idle(
@@ -33,8 +34,8 @@ impl Endpoint<'_> {
         Some(rail)
     }
 
-    /// Whether the lowest-latency rail, if it is among `rails`, has nothing to do, and bytes don't count: no other
-    /// delivers sooner.
+    /// Whether the lowest-latency rail, if it is among `rails`, has nothing to do, and bytes don't count: no
+    /// other delivers sooner.
     #[inline(always)]
     fn is_near_and_idle(&self, channel: u32, lowest_latency: RailId, rails: u64, bytes: u64) -> bool {
         bytes <= NEAR_BYTES_MAX
@@ -56,8 +57,8 @@ impl Endpoint<'_> {
     }
 
     /// When a rail is predicted to deliver a packet that it gets now, in nanoseconds from now. Asked for each
-    /// small packet and rail: it reckons with what [`Endpoint::learn_latency`] has left in the path, and divides
-    /// nothing.
+    /// small packet and rail: it reckons with what [`Endpoint::learn_latency`] has left in the path, and
+    /// divides nothing.
     pub(super) fn delivers_at(&self, choice: &Choice, rail: RailId) -> u64 {
         let &Choice { now, channel, class, bytes, .. } = choice;
         let sub = &self.t.subs[self.t.sub_index(channel, rail)];

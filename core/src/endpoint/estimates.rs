@@ -1,6 +1,6 @@
-//! What is estimated of a rail towards a peer (P-1, P-12): its rate, its latency, the smallest part that pays;
-//! and what follows from it for each small packet (P-9), reckoned out when something is learnt instead of
-//! when it is asked.
+//! What is estimated of a rail towards a peer (P-1, P-12): its rate, its latency, the smallest part that
+//! pays; and what follows from it for each small packet (P-9), reckoned out when something is learnt instead
+//! of when it is asked.
 //!
 //! Best first: what the rail was measured at towards this peer, what it was measured at towards another one,
 //! what its facts say.

@@ -116,8 +116,8 @@ impl Endpoint<'_> {
         self.wake(Shortage::Packets);
     }
 
-    /// Messages that were being written over the connection: what no acknowledged FIN stands for is unconfirmed
-    /// (F-7).
+    /// Messages that were being written over the connection: what no acknowledged FIN stands for is
+    /// unconfirmed (F-7).
     fn mark_unconfirmed_writes(&mut self, channel: u32, rail: RailId) {
         let mut ops = self.ops_of(channel);
         while let Some(op) = self.next_of(&mut ops) {

@@ -110,8 +110,8 @@ pub(crate) struct Op {
     pub unconfirmed: u64,
     /// Put rendezvous, sender: RESUME is to be sent once the fence is passed (F-7).
     pub resume_due: bool,
-    /// Put rendezvous, sender: of an unconfirmed part the peer has had the FIN or the RESUME in its stead, and
-    /// which of them its acknowledgment did not say (F-7).
+    /// Put rendezvous, sender: of an unconfirmed part the peer has had the FIN or the RESUME in its stead,
+    /// and which of them its acknowledgment did not say (F-7).
     pub fin_or_resume: bool,
     /// Receive: the PSN of an eager payload that was on its way into the buffer when its rail died (F-6).
     pub aborted: Option<Seq>,

@@ -72,8 +72,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Asks for new rounds of the messages of a channel whose writes are unconfirmed, as far as their rails are
-    /// dead at both ends.
+    /// Asks for new rounds of the messages of a channel whose writes are unconfirmed, as far as their rails
+    /// are dead at both ends.
     pub(super) fn resume_unconfirmed(&mut self, channel: u32) {
         let mut ops = self.ops_of(channel);
         while let Some(op) = self.next_of(&mut ops) {

@@ -70,7 +70,8 @@ pub struct RailFacts {
     pub posts_max: u16,
     /// Bandwidth that the rail is known or estimated to have, in bytes per second; 0: unknown.
     pub bytes_per_second: u64,
-    /// What a packet takes beside its bytes that it is known or estimated to take, in nanoseconds; 0: unknown.
+    /// What a packet takes beside its bytes that it is known or estimated to take, in nanoseconds; 0:
+    /// unknown.
     pub latency_ns: u32,
     /// Where it sits: what it shares with other rails of this endpoint, and so with whom it shares a
     /// bottleneck.

@@ -126,8 +126,7 @@ impl Handle {
         // SAFETY: what requests and windows name is what the caller names, who by the header's contract
         // leaves that memory mapped and to the transport until the request's last event, or until the window
         // is deregistered. The rails that are opened here keep no memory registered.
-        self.region =
-            unsafe { transport.adopt(std::ptr::null_mut(), usize::MAX) }.map_err(|error| failure(ESYSTEM, error))?;
+        self.region = unsafe { transport.adopt_address_space() }.map_err(|error| failure(ESYSTEM, error))?;
         self.names = names;
         self.names.sort_unstable();
         self.names.dedup();

@@ -10,7 +10,7 @@ pub fn adopt_all(transport: &mut Transport) -> Result<RegionId, MemoryError> {
     // registered, and by libfabric's contract it leaves that memory mapped and to the provider until the
     // completion, or until the registration is closed. What is unmapped later without a word concerns rails
     // that keep memory registered; the provider opens none.
-    unsafe { transport.adopt(std::ptr::null_mut(), usize::MAX) }
+    unsafe { transport.adopt_address_space() }
 }
 
 /// Where the value before an atomic goes.

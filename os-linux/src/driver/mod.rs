@@ -172,8 +172,8 @@ impl Transport {
     }
 
     /// The board of the job that this transport was started with: a host publishes what it likes, fences, and
-    /// reads what others have published. A fence does not drive the transport, so agree with all ranks when one
-    /// is due. `None`: there is no launcher (steps of [`Opening`], names).
+    /// reads what others have published. A fence does not drive the transport, so agree with all ranks when
+    /// one is due. `None`: there is no launcher (steps of [`Opening`], names).
     pub fn bootstrap(&mut self) -> Option<&mut dyn Bootstrap> {
         match &mut self.boot {
             Some(boot) => Some(&mut **boot),

@@ -155,8 +155,8 @@ impl Opening {
     }
 }
 
-// SAFETY: the only parts that are not `Send` by themselves are boxed rails, and `Opening::with_rails`, which is
-// the only place where either gets them, takes none but those that are.
+// SAFETY: the only parts that are not `Send` by themselves are boxed rails, and `Opening::with_rails`, which
+// is the only place where either gets them, takes none but those that are.
 unsafe impl Send for Opening {}
 // SAFETY: as above; an opening becomes a transport.
 unsafe impl Send for Transport {}

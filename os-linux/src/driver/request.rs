@@ -80,11 +80,11 @@ impl Engine {
     ///
     /// # Safety
     /// From the moment that a request or window names a part of the region until the request is over (its
-    /// completion was told) or the window is deregistered, or the engine is dropped, that part must be mapped,
-    /// readable, and writable where peers or receives write to it; no Rust reference to it may be used while
-    /// the engine is driven; other threads may access it while it is the target of atomics only by atomics,
-    /// and otherwise not at all. Memory that a request or window has named is unmapped, or mapped anew, only
-    /// when [`invalidate`](Self::invalidate) or [`free`](Self::free) was called for it.
+    /// completion was told) or the window is deregistered, or the engine is dropped, that part must be
+    /// mapped, readable, and writable where peers or receives write to it; no Rust reference to it may be
+    /// used while the engine is driven; other threads may access it while it is the target of atomics only by
+    /// atomics, and otherwise not at all. Memory that a request or window has named is unmapped, or mapped
+    /// anew, only when [`invalidate`](Self::invalidate) or [`free`](Self::free) was called for it.
     pub unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
         // SAFETY: the caller's promise is the one demanded.
         unsafe { self.memory.adopt(start, len) }
@@ -319,7 +319,8 @@ impl Engine {
     /// Ends the exposure of a window; later requests of peers for it are refused.
     ///
     /// # Errors
-    /// [`DeregisterError::Busy`] while a peer's request is being served from it: drive the engine and try again.
+    /// [`DeregisterError::Busy`] while a peer's request is being served from it: drive the engine and try
+    /// again.
     pub fn deregister(&mut self, window: WindowId) -> Result<(), DeregisterError> {
         self.core.deregister(window)
     }

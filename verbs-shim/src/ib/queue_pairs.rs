@@ -29,9 +29,9 @@ impl IbDevice {
         Ok(state(attr.qp_state))
     }
 
-    /// The state as it was last set is taken as true where it leads where the change wants to: to ask the device
-    /// takes as long as the change itself. Of XRC targets others know better, and a change without a state
-    /// goes from wherever it is.
+    /// The state as it was last set is taken as true where it leads where the change wants to: to ask the
+    /// device takes as long as the change itself. Of XRC targets others know better, and a change without a
+    /// state goes from wherever it is.
     pub(super) fn change_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError> {
         let entry = self.qp(qp)?;
         if self.gone {

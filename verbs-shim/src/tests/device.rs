@@ -120,8 +120,8 @@ fn an_illegal_change_never_reaches_the_library() {
     assert_eq!((given, attr.qp_state, attr.port_num, attr.qp_access_flags), (mask, IBV_QPS_INIT, 1, 15));
 }
 
-/// A query is a command to the device, as a change is: the state that was set is taken as true, until the device
-/// refuses.
+/// A query is a command to the device, as a change is: the state that was set is taken as true, until the
+/// device refuses.
 #[test]
 fn a_queue_pair_is_asked_how_it_is_only_where_it_has_gone_on_by_itself() {
     let (mut device, _, _, qp) = with_qp(QpState::Reset);

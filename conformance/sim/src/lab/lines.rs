@@ -1,9 +1,9 @@
 //! The physics: rails as lines, one each way, and what they share.
 //!
-//! A line is a server in order of arrival: an aggregate costs it a fixed time first, then its bytes at the line's
-//! rate. Lines that share a bottleneck share its rate while they are busy, in equal parts; what a line cannot
-//! use of its part, being slower, goes to the others (max-min fairness, what arbitration by turns comes to).
-//! A line holds its part also while it pays the fixed cost of an aggregate.
+//! A line is a server in order of arrival: an aggregate costs it a fixed time first, then its bytes at the
+//! line's rate. Lines that share a bottleneck share its rate while they are busy, in equal parts; what a line
+//! cannot use of its part, being slower, goes to the others (max-min fairness, what arbitration by turns
+//! comes to). A line holds its part also while it pays the fixed cost of an aggregate.
 //!
 //! Invariants: integers only, bytes times 10^9 as the unit of work, so that a rate in bytes per second moves
 //! whole units per nanosecond and nothing is lost to rounding but the last fraction of a nanosecond of each

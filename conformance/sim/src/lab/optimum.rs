@@ -2,12 +2,12 @@
 //! small to be cut, so many of them to each rail.
 //!
 //! The model is that of [`Lines`]: a part is one aggregate that costs its posts and its bytes; announcements
-//! travel by the rail that brings them earliest. It shares no code with the planner of the core. The search is
-//! coordinate descent: as long as it helps, a step's worth of bytes moves from one rail to another, from one
-//! to all others or from all others to one, and steps get finer. It starts from every rail alone, from the
-//! rates, and from what would finish together on all rails, on all but the slowest, and so on, by the rates
-//! that rails have alone and by those that they have while all are busy. Messages of a stream are tried both
-//! ways: all cut alike, and each whole on one rail.
+//! travel by the rail that brings them earliest. It shares no code with the planner of the core. The search
+//! is coordinate descent: as long as it helps, a step's worth of bytes moves from one rail to another, from
+//! one to all others or from all others to one, and steps get finer. It starts from every rail alone, from
+//! the rates, and from what would finish together on all rails, on all but the slowest, and so on, by the
+//! rates that rails have alone and by those that they have while all are busy. Messages of a stream are tried
+//! both ways: all cut alike, and each whole on one rail.
 //!
 //! It is a bound for what splits and chooses, and for nothing else: whoever puts several small messages into
 //! one packet saves posts, and may be better.

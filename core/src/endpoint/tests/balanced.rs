@@ -88,8 +88,8 @@ fn what_is_taken_over_is_carried_once() {
     }
 }
 
-/// P-9: small messages take the rail that is lowest_latency, once each was tried, and another one while that one is
-/// busy.
+/// P-9: small messages take the rail that is lowest_latency, once each was tried, and another one while that
+/// one is busy.
 #[test]
 fn small_messages_take_the_rail_that_delivers_soonest() {
     let config = config();
@@ -103,16 +103,16 @@ fn small_messages_take_the_rail_that_delivers_soonest() {
         timed.posts.clear();
         timed.stream(20, 1, 8);
         assert_eq!(turns(&timed), [2; 20]);
-        // Where the lowest-latency rail is busy the next one is sooner, and then the third: of rails whose rates are not
-        // known a message of 800 bytes is taken to keep one busy for 8 us.
+        // Where the lowest-latency rail is busy the next one is sooner, and then the third: of rails whose
+        // rates are not known a message of 800 bytes is taken to keep one busy for 8 us.
         timed.posts.clear();
         timed.stream(3, 3, 800);
         assert_eq!(turns_of(&timed, 800), [2, 1, 0]);
     }
 }
 
-/// P-9: the lowest-latency rail is one of those that are ready: neither one that never reached the peer, be it
-/// number 0, nor one that is gone. So what nearly all small messages come to is decided without reckoning.
+/// P-9: the lowest-latency rail is one of those that are ready: neither one that never reached the peer, be
+/// it number 0, nor one that is gone. So what nearly all small messages come to is decided without reckoning.
 #[test]
 fn the_nearest_rail_is_one_that_reaches_the_peer() {
     let config = config();

@@ -345,8 +345,8 @@ fn doubtful_writes_are_written_again() {
     assert_eq!(lone.endpoint.usage().operations.used, 0);
 }
 
-/// F-7, P-10: what a rail had taken over and not begun to write lies before what is unconfirmed of it. The new
-/// round writes both.
+/// F-7, P-10: what a rail had taken over and not begun to write lies before what is unconfirmed of it. The
+/// new round writes both.
 #[test]
 fn what_was_taken_over_is_written_in_the_new_round() {
     // One post of a rail is kept for frames.

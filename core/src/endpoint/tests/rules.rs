@@ -434,8 +434,8 @@ fn a_target_says_that_it_refuses() {
     assert_eq!((told.common.ack_unordered, told.common.refusing), (1, false));
 }
 
-/// a put that a refusing target acknowledges is unconfirmed, until the newest acknowledgment comes without
-/// the flag.
+/// a put that a refusing target acknowledges is unconfirmed, until the newest acknowledgment comes
+/// without the flag.
 #[test]
 fn an_origin_waits_for_a_refusal() {
     for refused in [false, true] {
