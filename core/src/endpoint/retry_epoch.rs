@@ -10,11 +10,14 @@
 //! nothing to write again: when the receiver has them all, nothing can land late.
 
 use super::Endpoint;
+use super::cut::StripeSet;
+use super::measure::Part;
 use super::op::{Control, Op, OpKind, Packet, PartFin, Phase, Queue, What};
 use super::replay::IN_PLACE_OF_FIN;
 use super::tables::KeySet;
 use crate::ids::RailId;
 use crate::rail::rails_of;
+use crate::rail::sched::Stripe;
 use crate::store::NONE;
 use crate::wire::{Cts, Resume};
 
@@ -173,9 +176,15 @@ impl Endpoint<'_> {
                 (slot.fins_due, slot.fins_expected) = (0, 0);
             } else {
                 (slot.fins_due, slot.fins_expected) = (1 << rail.0, 1);
+                if able >> rail.0 & 1 == 0 {
+                    self.part_of_single(channel, op, rail);
+                }
             }
         } else if stripes != NONE {
             self.open_parts(op, stripes);
+        }
+        if able != 0 && self.t.ops.at(op).stripes != NONE {
+            self.hand_on_rests(channel, op, able);
         }
         self.drop_keys_if_unused(op);
         let slot = self.t.ops.at_mut(op);
@@ -189,6 +198,74 @@ impl Endpoint<'_> {
         if self.t.ops.at(op).phase() == Phase::Data {
             let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
             self.drop_key_set(keys, false);
+        }
+    }
+
+    /// A message whose only rail can't write any more becomes one of parts, where there is a table for them:
+    /// else the next round may find one.
+    fn part_of_single(&mut self, channel: u32, op: u32, rail: RailId) {
+        let &Op { cursor, granted, .. } = self.t.ops.at(op);
+        if cursor >= granted {
+            return;
+        }
+        let bit = 1 << rail.0;
+        let slot = StripeSet { pending: bit, planned: bit, ..StripeSet::default() };
+        let Ok(set) = self.t.stripe_sets.insert(slot) else { return };
+        self.t.stripes_of(set.index).fill(Stripe::default());
+        for (rail, part) in (0u8..).zip(self.t.parts_of(set.index)) {
+            *part = Part::of(RailId(rail), 0, 0);
+        }
+        let index = usize::from(rail.0);
+        self.t.stripes_of(set.index)[index] = Stripe { next: cursor, end: granted };
+        let part = &mut self.t.parts_of(set.index)[index];
+        (part.bytes, part.written) = (granted, Some((0, cursor)));
+        self.t.sub(channel, rail).path.planned += granted - cursor;
+        let slot = self.t.ops.at_mut(op);
+        (slot.single, slot.stripes) = (None, set.index);
+    }
+
+    /// What is left of a part whose rail has written and can't write any more goes over another one that can.
+    /// The FIN of what it has written goes over itself: only behind its own writes a FIN says that they are
+    /// in place, so the rest becomes a part of the other rail.
+    fn hand_on_rests(&mut self, channel: u32, op: u32, able: u64) {
+        let set = self.t.ops.at(op).stripes;
+        for giver in rails_of(self.t.stripe_sets.at(set).pending) {
+            let Part { carrier, written, .. } = self.t.parts_of(set)[usize::from(giver.0)];
+            let rest = self.t.stripes_of(set)[usize::from(giver.0)];
+            if written.is_none() || rest.next >= rest.end || able >> carrier & 1 == 1 {
+                continue;
+            }
+            // A part that another rail carries is not the taker's to make longer.
+            let pending = self.t.stripe_sets.at(set).pending;
+            let parts = self.t.parts_of(set);
+            let is_own = |rail: &RailId| parts[usize::from(rail.0)].carrier == rail.0 || pending >> rail.0 & 1 == 0;
+            let takers = rails_of(able).filter(is_own).fold(0, |mask, rail| mask | 1 << rail.0);
+            if takers == 0 {
+                continue;
+            }
+            let taker = self.idlest(channel, takers);
+            let index = usize::from(taker.0);
+            let own = self.t.stripes_of(set)[index];
+            // What lies between the two is written twice: the same bytes to the same place.
+            let joined = match own.next < own.end {
+                true => Stripe { next: own.next.min(rest.next), end: own.end.max(rest.end) },
+                false => rest,
+            };
+            let more = (joined.end - joined.next) - own.end.saturating_sub(own.next);
+            self.t.stripes_of(set)[index] = joined;
+            self.t.stripes_of(set)[usize::from(giver.0)].next = rest.end;
+            let part = &mut self.t.parts_of(set)[index];
+            (part.bytes, part.carrier) = (part.bytes + more, taker.0);
+            let given = &mut self.t.sub(channel, giver).path;
+            given.planned = given.planned.saturating_sub(rest.end - rest.next);
+            self.t.sub(channel, taker).path.planned += more;
+            let slot = self.t.stripe_sets.at_mut(set);
+            slot.pending |= 1 << taker.0;
+            slot.moved &= !(1 << taker.0);
+            let slot = self.t.ops.at_mut(op);
+            slot.fins_due |= 1 << taker.0;
+            // None of this round has gone.
+            slot.fins_expected = slot.fins_due.count_ones() as u16;
         }
     }
 

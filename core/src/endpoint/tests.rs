@@ -16,6 +16,7 @@ use crate::time::Nanos;
 use crate::wire::Short;
 use crate::wire::{AtomicKind, AtomicType};
 
+mod aborted_placements;
 mod addresses;
 mod aggregates;
 mod assumptions;
@@ -37,6 +38,7 @@ mod recovery;
 mod registering;
 mod rules;
 mod short;
+mod single_puts;
 mod strangers;
 mod strategies;
 mod timed;
