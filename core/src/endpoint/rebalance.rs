@@ -10,7 +10,7 @@ use super::path::Path;
 use super::{Endpoint, Registration};
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
-use crate::rail::sched::balanced::rebalance::{Parts, Recut, rebalance};
+use crate::rail::sched::balanced::rebalance::{Parts, Rebalance, rebalance};
 use crate::rail::sched::{CUT_ALIGN, Stripe};
 use crate::time::Time;
 
@@ -88,9 +88,9 @@ impl Endpoint<'_> {
         }
         let base = self.t.stripes_at(set);
         match rebalance(&Moving { endpoint: self, now, channel, base, planned }, pending, helpers) {
-            Recut::Never => self.t.stripe_sets.at_mut(set).helpers = 0,
-            Recut::NotNow => {}
-            Recut::Take { from, to, bytes } => self.take_over(channel, op, from, to, bytes),
+            Rebalance::Never => self.t.stripe_sets.at_mut(set).helpers = 0,
+            Rebalance::NotNow => {}
+            Rebalance::Take { from, to, bytes } => self.take_over(channel, op, from, to, bytes),
         }
     }
 

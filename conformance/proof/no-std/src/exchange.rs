@@ -3,7 +3,10 @@
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use rerail_core::endpoint::{Access, AtomicRequest, FlushRequest, GetRequest, Level, PutRequest, RecvRequest, Remote, Selector, SendRequest, TagMatch, Window};
+use rerail_core::endpoint::{
+    Access, AtomicRequest, FlushRequest, GetRequest, Level, PutRequest, RecvRequest, Remote, Selector, SendRequest,
+    TagMatch, Window,
+};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{MemRef, Seg};
 use rerail_core::time::Time;
@@ -152,28 +155,24 @@ impl World<'_> {
         let at = |offset: usize| Remote { peer: PeerId(1), window: WINDOW_KEY, offset: offset as u64 };
 
         self.fill(0, 0, SMALL_BYTES, 3);
-        let put = PutRequest { to: at(512), segments: &user(0, SMALL_BYTES), level: Level::Placed, ..Default::default() };
+        let from = user(0, SMALL_BYTES);
+        let put = PutRequest { level: Level::Placed, ..PutRequest::new(at(512), &from) };
         self.hosts[0].endpoint.put(self.now, &put).map_err(|_| Failure::Refused("put"))?;
         self.submitted += 1;
-        let flush = FlushRequest { peer: PeerId(1), ..Default::default() };
+        let flush = FlushRequest::new(PeerId(1));
         self.hosts[0].endpoint.flush(self.now, &flush).map_err(|_| Failure::Refused("flush"))?;
         self.submitted += 1;
         self.settle()?;
         self.check(1, WINDOW_AT + 512, SMALL_BYTES, 3, "put to host 1")?;
 
-        let get = GetRequest { from: at(512), segments: &user(WINDOW_AT, SMALL_BYTES), ..Default::default() };
+        let into = user(WINDOW_AT, SMALL_BYTES);
+        let get = GetRequest::new(at(512), &into);
         self.hosts[0].endpoint.get(self.now, &get).map_err(|_| Failure::Refused("get"))?;
         self.submitted += 1;
         self.settle()?;
         self.check(0, WINDOW_AT, SMALL_BYTES, 3, "get from host 1")?;
 
-        let add = AtomicRequest {
-            at: at(NUMBER_AT),
-            kind: AtomicKind::Add,
-            data_type: AtomicType::U64,
-            operand: ADDED,
-            ..Default::default()
-        };
+        let add = AtomicRequest::new(at(NUMBER_AT), AtomicKind::Add, AtomicType::U64, ADDED);
         self.hosts[0].endpoint.atomic(self.now, &add).map_err(|_| Failure::Refused("atomic"))?;
         self.submitted += 1;
         self.settle()?;
@@ -184,14 +183,16 @@ impl World<'_> {
 
     fn send(&mut self, from: usize, tag: u64, len: usize) -> Result<(), Failure> {
         let peer = PeerId(1 - from as u32);
-        let send = SendRequest { peer, tag: Some(tag), segments: &user(0, len), cookie: Cookie(tag), ..Default::default() };
+        let payload = user(0, len);
+        let send = SendRequest { tag: Some(tag), cookie: Cookie(tag), ..SendRequest::new(peer, &payload) };
         self.hosts[from].endpoint.send(self.now, &send).map_err(|_| Failure::Refused("send"))?;
         self.submitted += 1;
         Ok(())
     }
 
     fn recv(&mut self, at: usize, tag: u64, offset: usize, len: usize) -> Result<(), Failure> {
-        let recv = RecvRequest { from: tagged(tag), segments: &user(offset, len), cookie: Cookie(tag), ..Default::default() };
+        let into = user(offset, len);
+        let recv = RecvRequest { cookie: Cookie(tag), ..RecvRequest::new(tagged(tag), &into) };
         self.hosts[at].endpoint.recv(self.now, &recv).map_err(|_| Failure::Refused("recv"))?;
         self.submitted += 1;
         Ok(())

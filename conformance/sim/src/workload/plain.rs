@@ -164,6 +164,7 @@ impl Common {
         let segments = [message.segment()];
         let peer = message.name.destination();
         let send = SendRequest {
+            peer: PeerId(peer),
             tag: Some(message.name.serial().into()),
             immediate: Some(message.name.to_bits()),
             segments: &segments,

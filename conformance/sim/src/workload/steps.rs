@@ -261,12 +261,7 @@ impl Player {
         if let Some(message) = self.sent(cx, at).filter(|_| slot.send == Half::Wanted) {
             self.common.fill(cx, &message);
             let level = if self.terms.close { Level::Acknowledged } else { Level::Reusable };
-            let submitted = self.common.send(
-                cx,
-                &message,
-                slot.index << 1,
-                SendRequest { level, ..SendRequest::new(PeerId(0), &[]) },
-            );
+            let submitted = self.common.send(cx, &message, slot.index << 1, SendRequest { level, ..message.request() });
             self.slots[at].send = after(submitted);
         }
         self.settle(cx, at);

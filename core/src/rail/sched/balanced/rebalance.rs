@@ -34,7 +34,7 @@ pub(crate) trait Parts {
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Recut {
+pub(crate) enum Rebalance {
     /// Nothing, now or later: parts only get shorter, and nobody will have anything to give.
     Never,
     /// Nothing now.
@@ -46,10 +46,10 @@ pub(crate) enum Recut {
 /// Of the rails of `helpers` one that has nothing left of its part takes over from one of `pending`, where
 /// that pays more than [`CHUNK_NS`].
 #[inline(always)]
-pub(crate) fn rebalance(parts: &impl Parts, pending: u64, helpers: u64) -> Recut {
+pub(crate) fn rebalance(parts: &impl Parts, pending: u64, helpers: u64) -> Rebalance {
     let free = rails_of(helpers).filter(|rail| parts.left(*rail) == 0).fold(0u64, |mask, rail| mask | 1 << rail.0);
     if free == 0 {
-        return Recut::NotNow;
+        return Rebalance::NotNow;
     }
     // Who will be through last?
     let mut last: Option<(u64, RailId, u64)> = None;
@@ -63,7 +63,7 @@ pub(crate) fn rebalance(parts: &impl Parts, pending: u64, helpers: u64) -> Recut
             last = Some((ends, rail, rest));
         }
     }
-    let Some((latest, from, rest)) = last else { return Recut::Never };
+    let Some((latest, from, rest)) = last else { return Rebalance::Never };
     let mut best: Option<(u64, RailId, Rate)> = None;
     for rail in rails_of(free) {
         let rate = parts.rate_of_helper(rail);
@@ -76,7 +76,7 @@ pub(crate) fn rebalance(parts: &impl Parts, pending: u64, helpers: u64) -> Recut
             best = Some((ends, rail, rate));
         }
     }
-    let Some((earliest, to, helper_rate)) = best else { return Recut::NotNow };
+    let Some((earliest, to, helper_rate)) = best else { return Rebalance::NotNow };
     let rate = parts.rate(from);
     let bytes = if rate == Rate::NONE {
         // Nothing of it has come through yet: half of what is left is a fair guess.
@@ -87,5 +87,5 @@ pub(crate) fn rebalance(parts: &impl Parts, pending: u64, helpers: u64) -> Recut
         scale(rate.bytes_in(latest - earliest), helper_rate.0.into(), both).min(rest)
     };
     let bytes = bytes & !(CUT_ALIGN - 1);
-    if bytes >= parts.part_bytes_min(to) { Recut::Take { from, to, bytes } } else { Recut::NotNow }
+    if bytes >= parts.part_bytes_min(to) { Rebalance::Take { from, to, bytes } } else { Rebalance::NotNow }
 }

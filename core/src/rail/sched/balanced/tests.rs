@@ -1,6 +1,6 @@
 //! What `balanced` decides, without an endpoint.
 
-use super::rebalance::{Parts, Recut, rebalance};
+use super::rebalance::{Parts, Rebalance, rebalance};
 use super::*;
 use crate::config::RAILS_MAX;
 use crate::rail::plan::split::{Plan, RailState, cut};
@@ -179,17 +179,18 @@ fn a_rail_that_is_through_takes_over_from_the_last() {
             rails.iter().map(|&(left, megabytes)| (left, if megabytes == 0 { Rate::NONE } else { rate(megabytes) }));
         rebalance(&Line(line.collect()), (1 << rails.len()) - 1, helpers)
     };
-    let take = |from, bytes| Recut::Take { from: RailId(from), to: RailId(0), bytes };
-    let Recut::Take { from: RailId(2), to: RailId(0), bytes } = ask(&[(0, 1000), (MIB, 1000), (MIB, 500)], 1) else {
+    let take = |from, bytes| Rebalance::Take { from: RailId(from), to: RailId(0), bytes };
+    let Rebalance::Take { from: RailId(2), to: RailId(0), bytes } = ask(&[(0, 1000), (MIB, 1000), (MIB, 500)], 1)
+    else {
         panic!("the slow one gives")
     };
     // In the time that it saves the other one, less the cost of a part.
     assert!((MIB * 2 / 3 - 2_000..=MIB * 2 / 3).contains(&bytes), "{bytes}");
     assert_eq!(ask(&[(0, 1000), (MIB, 0)], 1), take(1, MIB / 2));
-    assert_eq!(ask(&[(1, 1000), (MIB, 1000)], 1), Recut::NotNow);
-    assert_eq!(ask(&[(0, 0), (MIB, 1000)], 1), Recut::NotNow);
-    assert_eq!(ask(&[(0, 1000), (PART_BYTES_MIN, 1000)], 1), Recut::NotNow);
-    assert_eq!(ask(&[(0, 1000), (PART_BYTES_MIN - 1, 1000)], 1), Recut::Never);
+    assert_eq!(ask(&[(1, 1000), (MIB, 1000)], 1), Rebalance::NotNow);
+    assert_eq!(ask(&[(0, 0), (MIB, 1000)], 1), Rebalance::NotNow);
+    assert_eq!(ask(&[(0, 1000), (PART_BYTES_MIN, 1000)], 1), Rebalance::NotNow);
+    assert_eq!(ask(&[(0, 1000), (PART_BYTES_MIN - 1, 1000)], 1), Rebalance::Never);
 }
 
 proptest! {
@@ -200,7 +201,7 @@ proptest! {
     ) {
         let helpers = helpers & ((1 << rails.len()) - 1);
         let line = Line(rails.iter().map(|&(left, megabytes)| (left, rate(megabytes))).collect());
-        if let Recut::Take { from, to, bytes } = rebalance(&line, (1 << rails.len()) - 1, helpers) {
+        if let Rebalance::Take { from, to, bytes } = rebalance(&line, (1 << rails.len()) - 1, helpers) {
             prop_assert!(bytes <= line.left(from) && bytes >= PART_BYTES_MIN && bytes.is_multiple_of(64));
             prop_assert!(line.left(to) == 0 && helpers >> to.0 & 1 == 1 && from != to);
         }
