@@ -7,6 +7,9 @@ use crate::cli::OutputArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::{Align, Table, bold, dim, json, write_stdout};
 
+/// Columns of a terminal that is not wide.
+const COLUMNS_MAX: usize = 100;
+
 /// A knob, for programs.
 #[derive(Clone, Debug, Serialize)]
 struct Line {
@@ -48,7 +51,6 @@ fn render(knobs: &[KnobDescription]) -> String {
         ("setting", Align::Left),
         ("value", Align::Right),
         ("default", Align::Right),
-        ("range", Align::Left),
         ("from", Align::Left),
     ]);
     for knob in knobs {
@@ -58,13 +60,30 @@ fn render(knobs: &[KnobDescription]) -> String {
             knob.name.to_owned(),
             if set { bold(&text(&knob.value)) } else { text(&knob.value) },
             text(&knob.default),
-            knob.range.clone(),
             knob.source.to_string(),
         ]);
     }
     let mut lines = vec![table.render(), String::new()];
-    lines.extend(knobs.iter().map(|knob| format!("{}: {}", bold(knob.name), dim(knob.doc))));
+    let indented = textwrap::Options::new(COLUMNS_MAX).initial_indent("    ").subsequent_indent("    ");
+    for knob in knobs {
+        lines.push(bold(knob.name));
+        let prose = textwrap::wrap(knob.doc, &indented).into_iter();
+        let range = textwrap::wrap(&knob.range, &indented).into_iter();
+        lines.extend(prose.chain(range).map(|line| dim(&line)));
+    }
     lines.push(String::new());
     lines.push("Set them in the environment (RERAIL_<NAME>) or in the file that RERAIL_CONFIG names.".to_owned());
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_fits_the_terminal() {
+        let text = render(&Settings::default().describe());
+        let too_long: Vec<&str> = text.lines().filter(|line| line.chars().count() > COLUMNS_MAX).collect();
+        assert!(text.contains("\n    1K to 16M\n") && too_long.is_empty(), "{too_long:#?}");
+    }
 }

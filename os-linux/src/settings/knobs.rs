@@ -147,12 +147,12 @@ macro_rules! knob {
     };
 }
 
-/// All settings, in the order in which they are shown: the struct, of which each field has the row's text for its
-/// documentation, and the table.
+/// All settings, in the order in which they are shown: the struct, of which each field has the row's text for
+/// its documentation, and the table.
 macro_rules! settings {
     ($($field:ident: $type:ty, { $($how:tt)* }, $doc:literal;)*) => {
-        /// All settings. Load them with [`from_env`](Self::from_env); [`describe`](Self::describe) has each one's
-        /// default, unit and range.
+        /// All settings. Load them with [`from_env`](Self::from_env); [`describe`](Self::describe) has each
+        /// one's default, unit and range.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Settings {
