@@ -36,6 +36,8 @@ mod policies;
 mod pretenders;
 mod recovery;
 mod registering;
+mod replay;
+mod retry_epochs;
 mod rules;
 mod short;
 mod single_puts;

@@ -8,7 +8,7 @@ use crate::wire::{Body, Cts, RemoteKey, Repr, Resume};
 const BYTES: u64 = 40_000;
 
 /// A message that is put over rail 0 alone, as far as keys and connections allow: its id.
-fn put_over_one(lone: &mut Lone<'_>) -> u64 {
+pub(super) fn put_over_one(lone: &mut Lone<'_>) -> u64 {
     for class in [MessageClass::Large, MessageClass::Small] {
         lone.endpoint.set_policy(class, Policy::named("binding").unwrap());
     }
@@ -19,14 +19,14 @@ fn put_over_one(lone: &mut Lone<'_>) -> u64 {
 }
 
 /// A CTS with keys for these rails, of these connections.
-fn cts(operation: u64, round: u16, connections: &[(u8, u16)]) -> Body {
+pub(super) fn cts(operation: u64, round: u16, connections: &[(u8, u16)]) -> Body {
     let key = |&(rail, connection): &(u8, u16)| RemoteKey { rail: PEER_RAIL + rail, connection, key: 7, address: 0 };
     let keys = connections.iter().map(key).collect();
     Body::Cts(Cts { operation, target: 88, granted_bytes: BYTES, round, keys })
 }
 
 /// Bytes written since the last call, by rail.
-fn written(lone: &mut Lone<'_>) -> [u64; 2] {
+pub(super) fn written(lone: &mut Lone<'_>) -> [u64; 2] {
     let mut bytes = [0; 2];
     for (rail, kind, memory) in core::mem::take(&mut lone.posts) {
         if matches!(kind, PostKind::Write { .. }) {
@@ -36,7 +36,7 @@ fn written(lone: &mut Lone<'_>) -> [u64; 2] {
     bytes
 }
 
-fn asks_for(round: u16) -> impl Fn(&Repr) -> bool {
+pub(super) fn asks_for(round: u16) -> impl Fn(&Repr) -> bool {
     move |packet| packet.body == Body::Resume(Resume { target: 88, round })
 }
 
