@@ -28,6 +28,7 @@ mod frames;
 mod given_up;
 mod keys;
 mod late_connects;
+mod late_ends;
 mod leftovers;
 mod limits;
 mod lone;
