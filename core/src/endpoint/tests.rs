@@ -21,6 +21,7 @@ mod addresses;
 mod aggregates;
 mod assumptions;
 mod balanced;
+mod completions;
 mod counts;
 mod deadlines;
 mod details;
