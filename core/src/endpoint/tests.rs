@@ -33,6 +33,7 @@ mod late_ends;
 mod leftovers;
 mod limits;
 mod lone;
+mod moved;
 mod news;
 mod policies;
 mod pretenders;
