@@ -97,6 +97,8 @@ impl Endpoint<'_> {
         let bit = 1 << rail.0;
         (slot.callers, slot.connect_pending) = (slot.callers | bit, slot.connect_pending | bit);
         (slot.close_pending, slot.abort_pending) = (slot.close_pending & !bit, slot.abort_pending & !bit);
+        // It need not be made from here: CONNECT goes out on this one.
+        (slot.dial_pending, slot.redials) = (slot.dial_pending & !bit, slot.redials & !bit);
         self.t.sub(channel, rail).heard = now;
         self.refresh(channel, rail);
         if !self.t.has_timer(channel, Timer::Watch) {
@@ -188,7 +190,8 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// Gives up connecting to a peer that may not have received BYE. Connections that are up have their time.
+    /// Connects no more to a peer that has received BYE, or can't be reached to be told. Connections that are
+    /// up have their time.
     pub(super) fn end_late_calls(&mut self, channel: u32) {
         let slot = self.t.channels.at_mut(channel);
         (slot.dial_pending, slot.redials) = (0, 0);
@@ -218,8 +221,7 @@ impl Endpoint<'_> {
                 continue;
             }
             if sub.bye_sent {
-                let peer = self.t.channels.at(channel).peer;
-                self.t.peers[peer.0 as usize].unheard = false;
+                self.end_late_calls(channel);
                 self.dismiss(channel, rail);
             } else if self.send_frame(now, channel, rail, Body::Bye, Span::EMPTY, out) {
                 self.t.sub(channel, rail).bye_sent = true;

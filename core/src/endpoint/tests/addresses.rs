@@ -8,7 +8,7 @@ fn region() -> Region {
     Region::of(&config())
 }
 
-fn config() -> Config {
+pub(super) fn config() -> Config {
     Config { rails_max: 3, ..small() }
 }
 
@@ -16,24 +16,24 @@ fn three(region: &mut Region) -> Lone<'_> {
     Lone::connected(region, &config(), &[TCP, TCP, TCP])
 }
 
-fn text(text: &str) -> AddressText {
+pub(super) fn text(text: &str) -> AddressText {
     AddressText::new(text.as_bytes()).unwrap()
 }
 
-fn down(lone: &mut Lone<'_>, rail: u8) {
+pub(super) fn down(lone: &mut Lone<'_>, rail: u8) {
     let event = RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault: RailFault::TimedOut };
     lone.endpoint.handle_rail_event(Time(lone.now), event);
 }
 
 /// A new connection stands, and the peer has said so.
-fn up(lone: &mut Lone<'_>, rail: u8, connection: u32) {
+pub(super) fn up(lone: &mut Lone<'_>, rail: u8, connection: u32) {
     lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });
     let connect = Connect { rail: PEER_RAIL + rail, connection, answer: true, ..TERMS };
     lone.feed_on(rail, Body::Connect(connect), 0, |_| {});
 }
 
 /// The addresses that go out now: over which rail, of which, and what.
-fn told(lone: &mut Lone<'_>) -> Vec<(u8, u8, AddressText)> {
+pub(super) fn told(lone: &mut Lone<'_>) -> Vec<(u8, u8, AddressText)> {
     lone.rails.clear();
     let sent: Vec<Repr> = lone.sent();
     let over = sent.into_iter().zip(&lone.rails);
@@ -45,7 +45,7 @@ fn told(lone: &mut Lone<'_>) -> Vec<(u8, u8, AddressText)> {
 }
 
 /// Rails that the endpoint dials now.
-fn dialled(lone: &mut Lone<'_>) -> Vec<RailId> {
+pub(super) fn dialled(lone: &mut Lone<'_>) -> Vec<RailId> {
     lone.endpoint.handle_timeout(Time(lone.now));
     let (mut rails, mut actions) = (Vec::new(), heapless::Vec::new());
     while lone.endpoint.poll_actions(Time(lone.now), &mut actions) > 0 {

@@ -6,20 +6,20 @@ use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::*;
 use crate::wire::{Body, Connect, Repr};
 
-fn config() -> Config {
+pub(super) fn config() -> Config {
     Config { rails_max: 20, ..small() }
 }
 
-fn down(lone: &mut Lone<'_>, rail: u8) {
+pub(super) fn down(lone: &mut Lone<'_>, rail: u8) {
     let event = RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault: RailFault::TimedOut };
     lone.endpoint.handle_rail_event(Time(lone.now), event);
 }
 
-fn up(lone: &mut Lone<'_>, rail: u8) {
+pub(super) fn up(lone: &mut Lone<'_>, rail: u8) {
     lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });
 }
 
-fn moves(lone: &mut Lone<'_>, rail: u8, to: &str) {
+pub(super) fn moves(lone: &mut Lone<'_>, rail: u8, to: &str) {
     lone.endpoint.set_address(RailId(rail), to.as_bytes()).unwrap();
 }
 
@@ -40,7 +40,7 @@ fn dialled(lone: &mut Lone<'_>) -> Vec<(u32, u8)> {
 }
 
 /// The peer was left, and no goodbye got out before the connections broke.
-fn unheard<'m>(region: &'m mut Region, rails: u8) -> Lone<'m> {
+pub(super) fn unheard<'m>(region: &'m mut Region, rails: u8) -> Lone<'m> {
     let mut lone = Lone::connected(region, &config(), &[TCP; 20][..usize::from(rails)]);
     lone.busy = true;
     lone.endpoint.close_peer(PeerId(1)).unwrap();
@@ -53,7 +53,7 @@ fn unheard<'m>(region: &'m mut Region, rails: u8) -> Lone<'m> {
 }
 
 /// What is sent now: the numbers of connections by rail, and the rails with a goodbye.
-fn said(lone: &mut Lone<'_>) -> (Vec<(u8, u32)>, Vec<u8>) {
+pub(super) fn said(lone: &mut Lone<'_>) -> (Vec<(u8, u32)>, Vec<u8>) {
     lone.rails.clear();
     let sent: Vec<Repr> = lone.sent();
     let (mut numbers, mut byes) = (Vec::new(), Vec::new());
@@ -67,7 +67,7 @@ fn said(lone: &mut Lone<'_>) -> (Vec<(u8, u32)>, Vec<u8>) {
     (numbers, byes)
 }
 
-fn connect(rail: u8) -> Body {
+pub(super) fn connect(rail: u8) -> Body {
     Body::Connect(Connect { rail: PEER_RAIL + rail, ..TERMS })
 }
 
@@ -195,7 +195,7 @@ fn a_caller_whose_connection_has_no_number_is_hung_up() {
 }
 
 /// Rails dialled and rails ended now.
-fn dialled_and_ended(lone: &mut Lone<'_>) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn dialled_and_ended(lone: &mut Lone<'_>) -> (Vec<u8>, Vec<u8>) {
     lone.endpoint.handle_timeout(Time(lone.now));
     let (mut dialled, mut ended, mut actions) = (Vec::new(), Vec::new(), heapless::Vec::new());
     while lone.endpoint.poll_actions(Time(lone.now), &mut actions) > 0 {

@@ -1,0 +1,243 @@
+//! Late connections one beside the other: each has its own time, its own end and its own number (F-1, F-11,
+//! G-10), and what is over leaves no timer behind (G-7).
+
+use super::super::late_connect::is_shutdown;
+use super::late_connects::{config, connect, dialled_and_ended, down, moves, said, unheard, up};
+use super::lone::Lone;
+use super::*;
+
+const PAUSE: u64 = 1_000_000;
+
+/// So long a late connection is waited for.
+const PATIENCE: u64 = 10 * PAUSE;
+
+/// F-11, G-10: who calls and says nothing is hung up so long after its own call, whoever else calls
+/// meanwhile; the end of one is looked for though others end first.
+#[test]
+fn each_silent_caller_has_its_own_time() {
+    assert_eq!(config().redial_max.0, PAUSE);
+    let mut own = Region::of(&config());
+    let mut lone = unheard(&mut own, 4);
+    let begun = 1_000_000_000;
+    let calls = [0, 3_000_000, 6_000_000, 6_000_001];
+    for (rail, after) in (0..).zip(calls) {
+        lone.now = begun + after;
+        up(&mut lone, rail);
+        assert_eq!(said(&mut lone).0.len(), 1);
+    }
+    for (rail, after) in (0..).zip(calls) {
+        assert_eq!(lone.endpoint.next_obligation(), Some(Time(begun + after + PATIENCE)));
+        lone.now = begun + after + PATIENCE;
+        assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![rail]));
+    }
+    assert!(lone.endpoint.t.channels.is_empty());
+    assert_eq!(lone.endpoint.next_obligation(), None);
+}
+
+/// F-11, G-10: of connections that end in the same moment each is ended, and each is made again.
+#[test]
+fn connections_that_end_together_are_all_ended() {
+    let mut own = Region::of(&config());
+    let mut lone = unheard(&mut own, 3);
+    (0..3).for_each(|rail| moves(&mut lone, rail, "a:1"));
+    assert_eq!(dialled_and_ended(&mut lone), (vec![0, 1, 2], vec![]));
+    (0..3).for_each(|rail| up(&mut lone, rail));
+    assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]));
+    lone.now = PATIENCE;
+    assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![0, 1, 2]));
+    lone.now += PAUSE;
+    assert_eq!(dialled_and_ended(&mut lone), (vec![0, 1, 2], vec![]));
+}
+
+/// G-10: a connection that comes before the one before it was ended is not ended in its stead, and the others
+/// are.
+#[test]
+fn a_new_late_connection_is_not_ended_for_an_old_one() {
+    for moved in [false, true] {
+        let mut own = Region::of(&config());
+        let mut lone = unheard(&mut own, 3);
+        if moved {
+            (0..3).for_each(|rail| moves(&mut lone, rail, "a:1"));
+            assert_eq!(dialled_and_ended(&mut lone).0, [0, 1, 2]);
+        }
+        (0..3).for_each(|rail| up(&mut lone, rail));
+        assert_eq!(said(&mut lone).0.len(), 3);
+        lone.now += PATIENCE;
+        lone.endpoint.handle_timeout(Time(lone.now));
+        // It calls again before anyone has carried out what follows.
+        up(&mut lone, 1);
+        lone.closed.clear();
+        let (numbers, byes) = said(&mut lone);
+        assert_eq!((numbers.iter().map(|(rail, _)| *rail).collect::<Vec<_>>(), byes), (vec![1], vec![]));
+        assert_eq!(lone.closed, [RailId(0), RailId(2)], "moved: {moved}");
+        lone.feed_on(1, connect(1), 0, |_| {});
+        assert_eq!(said(&mut lone).1, [1]);
+    }
+}
+
+/// G-10: a rail that is to be dialled and is called meanwhile says CONNECT at once.
+#[test]
+fn who_is_called_before_it_calls_answers_at_once() {
+    let mut own = Region::of(&config());
+    let mut lone = unheard(&mut own, 2);
+    moves(&mut lone, 1, "b:1");
+    up(&mut lone, 1);
+    assert_eq!(said(&mut lone).0.len(), 1);
+    lone.feed_on(1, connect(1), 0, |_| {});
+    assert_eq!(said(&mut lone), (vec![], vec![1]));
+    assert_eq!(lone.closed, [RailId(1)]);
+    assert!(lone.endpoint.t.channels.is_empty());
+}
+
+/// G-10: who has heard the goodbye is not called any more, over whichever rail it called: neither over that one
+/// nor over another one that waited to be dialled again, or was about to be.
+#[test]
+fn who_has_heard_the_goodbye_is_called_no_more() {
+    for (by, waits) in [(0, true), (1, true), (0, false), (1, false)] {
+        let mut own = Region::of(&config());
+        let mut lone = unheard(&mut own, 2);
+        moves(&mut lone, 0, "a:1");
+        if waits {
+            assert_eq!(dialled_and_ended(&mut lone), (vec![0], vec![]));
+            down(&mut lone, 0);
+            assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]));
+        }
+        up(&mut lone, by);
+        assert_eq!(said(&mut lone).0.len(), 1);
+        lone.feed_on(by, connect(by), 0, |_| {});
+        assert_eq!(said(&mut lone), (vec![], vec![by]));
+        if !waits && by == 1 {
+            // This one was made before the goodbye was out.
+            down(&mut lone, 0);
+        }
+        for _ in 0..2 {
+            assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]), "by {by}, {waits}");
+            lone.now += PAUSE;
+        }
+        assert!(lone.endpoint.t.channels.is_empty());
+        assert_eq!(lone.endpoint.next_obligation(), None);
+    }
+}
+
+/// F-1, G-10: no two of these connections in a row have the same number, and none has one of another kind,
+/// whatever was counted before.
+#[test]
+fn late_connections_are_numbered_apart() {
+    let mut own = Region::of(&config());
+    let mut lone = unheard(&mut own, 1);
+    for dropped in [0, (1 << 29) - 3, (1 << 30) - 3, (1 << 31) - 3, (1u64 << 32) - 3] {
+        lone.endpoint.stats.stale_dropped = dropped;
+        let mut seen = BTreeSet::new();
+        for _ in 0..5 {
+            up(&mut lone, 0);
+            let (numbers, _) = said(&mut lone);
+            let [(0, number)] = numbers[..] else { panic!("{numbers:?}") };
+            assert!(is_shutdown(config().first_number, number), "{number:x}");
+            assert!(seen.insert(number), "{number:x} again");
+            down(&mut lone, 0);
+        }
+    }
+}
+
+/// G-10: a peer may call as long as it likes: a rail that moves later still has its own time to call it back.
+#[test]
+fn callers_do_not_use_up_the_time_for_calls() {
+    let config = Config { connect_timeout: Nanos(3 * PATIENCE), ..config() };
+    let mut own = Region::of(&config);
+    let mut lone = Lone::connected(&mut own, &config, &[TCP; 3]);
+    lone.busy = true;
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
+    lone.sent();
+    lone.busy = false;
+    (0..3).for_each(|rail| down(&mut lone, rail));
+    while lone.endpoint.poll_event().is_some() {}
+    assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]));
+    for call in 0..8 {
+        up(&mut lone, call % 2);
+        lone.now += PATIENCE / 2 + 1;
+        dialled_and_ended(&mut lone);
+        assert!(!lone.endpoint.t.channels.is_empty(), "one of them is there all the time");
+    }
+    assert!(lone.now > config.connect_timeout.0);
+    moves(&mut lone, 2, "c:1");
+    assert_eq!(dialled_and_ended(&mut lone).0, [2]);
+}
+
+/// G-10: when the time for calls is over none is made any more, neither one that was due nor one after a
+/// connection that ends later; and what is left of the channel is free at once.
+#[test]
+fn after_the_time_for_calls_there_are_none() {
+    let config = Config { connect_timeout: Nanos(PATIENCE + PAUSE / 2), ..config() };
+    for connects in [false, true] {
+        let mut own = Region::of(&config);
+        let mut lone = Lone::connected(&mut own, &config, &[TCP; 2]);
+        lone.busy = true;
+        lone.endpoint.close_peer(PeerId(1)).unwrap();
+        lone.sent();
+        lone.busy = false;
+        (0..2).for_each(|rail| down(&mut lone, rail));
+        while lone.endpoint.poll_event().is_some() {}
+        assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]));
+        moves(&mut lone, 0, "a:1");
+        assert_eq!(dialled_and_ended(&mut lone), (vec![0], vec![]));
+        lone.now = PATIENCE;
+        if connects {
+            up(&mut lone, 0);
+            assert_eq!(said(&mut lone).0.len(), 1);
+        } else {
+            down(&mut lone, 0);
+        }
+        assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]));
+        lone.now = config.connect_timeout.0;
+        assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]));
+        assert_eq!(lone.endpoint.t.channels.is_empty(), !connects, "a connection has its own time");
+        if connects {
+            lone.now = 2 * PATIENCE;
+            assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![0]));
+            assert!(lone.endpoint.t.channels.is_empty());
+        }
+        for _ in 0..3 {
+            lone.now += PAUSE;
+            assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]), "nothing is dialled");
+        }
+        assert_eq!(lone.endpoint.next_obligation(), None);
+    }
+}
+
+/// G-7: a goodbye that is stuck is waited for until its time is up and no longer; then nothing is left that
+/// time could change, though the end is not read yet.
+#[test]
+fn a_goodbye_that_is_given_up_leaves_no_timer() {
+    for rails in [1, 2] {
+        let (stall_min, stall_lone) = (4_000_000, 200_000_000);
+        let config = Config { stall_min: Nanos(stall_min), stall_lone: Nanos(stall_lone), ..config() };
+        let mut own = Region::of(&config);
+        let mut lone = Lone::connected(&mut own, &config, &[TCP; 2][..rails]);
+        lone.stuck = u64::MAX;
+        lone.endpoint.close_peer(PeerId(1)).unwrap();
+        lone.sent();
+        let mut looks = Vec::new();
+        while let Some(Time(at)) = lone.endpoint.next_obligation() {
+            assert!(at > lone.now && at <= stall_lone + 3 * stall_min, "{at}");
+            lone.now = at;
+            lone.endpoint.handle_timeout(Time(at));
+            looks.push(at);
+        }
+        // The first look finds what is stuck, the last one is as much later as it may be.
+        assert_eq!(looks.last().unwrap() - looks[0], stall_lone);
+        assert_eq!(lone.endpoint.poll_event(), Some(Event::PeerClosed { peer: PeerId(1) }));
+    }
+}
+
+/// G-10: a channel that ends before its peer has heard BYE has no time to run out before a rail moves.
+#[test]
+fn without_a_rail_that_moves_no_call_is_timed() {
+    let mut own = Region::of(&config());
+    let mut lone = Lone::connected(&mut own, &config(), &[TCP; 2]);
+    lone.busy = true;
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
+    lone.sent();
+    (0..2).for_each(|rail| down(&mut lone, rail));
+    assert_eq!(lone.endpoint.next_obligation(), None);
+    assert_eq!(lone.endpoint.poll_event(), Some(Event::PeerClosed { peer: PeerId(1) }));
+}

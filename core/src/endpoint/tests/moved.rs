@@ -1,0 +1,95 @@
+//! Which subchannels have an address to tell, and which rails are dialled for one that came (F-12).
+
+use super::addresses::{config, dialled, down, text, told, up};
+use super::lone::{Lone, PEER_RAIL};
+use super::*;
+use crate::wire::{Address, Body};
+
+/// The rails over which there is something to tell; each of them, and no other, is looked at again.
+fn tellers(lone: &mut Lone<'_>) -> u64 {
+    let channel = lone.endpoint.t.channel_of(PeerId(1)).unwrap();
+    lone.endpoint.t.channels.at(channel).tellers
+}
+
+/// F-12: an address goes over rails that lead to the peer and stand; when it is with them nothing is left to
+/// tell, and a rail that tells nothing of itself is not looked at.
+#[test]
+fn nothing_is_left_to_tell() {
+    let config = config();
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    lone.endpoint.set_address(RailId(0), b"there:1").unwrap();
+    assert_eq!((tellers(&mut lone), lone.endpoint.is_active()), (0, false));
+
+    let mut region = Region::of(&config);
+    let mut lone = Lone::over(&mut region, &config, &[TCP; 3], 0b101);
+    for rail in [0, 2] {
+        lone.feed_on(rail, super::recovery::connect(rail, 1), 0, |_| {});
+    }
+    lone.sent();
+    lone.endpoint.set_address(RailId(2), b"there:2").unwrap();
+    assert_eq!(tellers(&mut lone), 0b001, "rail 1 does not lead there");
+    lone.endpoint.set_address(RailId(0), b"there:0").unwrap();
+    assert_eq!(tellers(&mut lone), 0b101);
+    lone.busy = true;
+    assert_eq!(told(&mut lone), [(0, 2, text("there:2")), (2, 0, text("there:0"))]);
+    assert_eq!(tellers(&mut lone), 0);
+}
+
+/// F-12, L-3: a connection that ends before it has told an address leaves the others to tell it; they have it
+/// still, and the one that ends has nothing any more.
+#[test]
+fn a_connection_that_ends_takes_no_address_along() {
+    for ends in 0..3u8 {
+        let config = config();
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP; 3]);
+        // Each rail has a frame, and more is to be told.
+        lone.busy = true;
+        let (one, two) = if ends == 2 { (0, 1) } else { (1 - ends, 2) };
+        lone.endpoint.set_address(RailId(one), b"one").unwrap();
+        lone.endpoint.set_address(RailId(ends), b"end").unwrap();
+        assert_eq!(told(&mut lone).len(), 3);
+        lone.endpoint.set_address(RailId(two), b"two").unwrap();
+        assert_eq!(told(&mut lone), []);
+        assert_eq!(tellers(&mut lone), 0b111 & !(1 << two) | 1 << two & tellers(&mut lone));
+        down(&mut lone, ends);
+        told(&mut lone);
+        assert_eq!(tellers(&mut lone) >> ends & 1, 0, "rail {ends}");
+        assert_eq!(tellers(&mut lone) >> one & 1, 1, "rail {one} has still to tell");
+        lone.busy = false;
+        for id in core::mem::take(&mut lone.held) {
+            lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
+        }
+        assert!(told(&mut lone).contains(&(one, two, text("two"))), "rail {one} tells of {two}");
+        assert_eq!(tellers(&mut lone), 0);
+        up(&mut lone, ends, 2);
+        let again = told(&mut lone);
+        assert_eq!(again, [(ends, one.min(two), again[0].2), (ends, one.max(two), again[1].2)], "all anew");
+        assert_eq!(tellers(&mut lone), 0);
+    }
+}
+
+/// F-12, F-8: of rails that wait to be reopened the one whose address has come is dialled at once, whichever
+/// others wait, and the others are not.
+#[test]
+fn each_rail_that_waits_is_dialled_for_its_own_address() {
+    for rail in 1..3 {
+        let config = config();
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP; 3]);
+        lone.now = 1;
+        for _ in 0..2 {
+            down(&mut lone, 1);
+            down(&mut lone, 2);
+            dialled(&mut lone);
+        }
+        lone.now += 1;
+        assert_eq!(dialled(&mut lone), []);
+        let address = Address { rail: PEER_RAIL + rail, text: text("there:1") };
+        assert_eq!(lone.feed(Body::Address(address), 0), Arrival::Address { rail: RailId(rail) });
+        assert_eq!(dialled(&mut lone), [RailId(rail)]);
+        lone.now += config.redial_max.0;
+        assert_eq!(dialled(&mut lone), [RailId(3 - rail)]);
+    }
+}
