@@ -99,9 +99,9 @@ impl Endpoint<'_> {
         // What has stood for a while is tried again at once: it may have been a blink.
         let pause = match sub.failures {
             0 => Nanos(0),
-            failures => Nanos(min.0.checked_shl(u32::from(failures) - 1).unwrap_or(max.0)).min(max),
+            failures => Nanos(min.0.saturating_mul(1 << (failures - 1))).min(max),
         };
-        sub.failures = (sub.failures + 1).min(u8::BITS as u8 * 4);
+        sub.failures = (sub.failures + 1).min(u64::BITS as u8);
         sub.ready_at = Time(0);
         sub.redial_at = now + pause;
         let failures = sub.failures;

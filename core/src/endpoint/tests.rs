@@ -35,6 +35,7 @@ mod news;
 mod policies;
 mod pretenders;
 mod recovery;
+mod redials;
 mod registering;
 mod rules;
 mod short;
