@@ -24,6 +24,7 @@ mod balanced;
 mod counts;
 mod deadlines;
 mod details;
+mod fences;
 mod frames;
 mod given_up;
 mod keys;
