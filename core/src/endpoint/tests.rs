@@ -44,6 +44,7 @@ mod single_puts;
 mod strangers;
 mod strategies;
 mod timed;
+mod torn_down;
 mod unequal;
 mod untrue;
 
