@@ -5,7 +5,7 @@
 //! is in `lost`, how that goes out again in `replay` and `rounds`.
 
 use super::action::Span;
-use super::channel::{Channel, ChannelState, Ending, NoPath, Sub};
+use super::channel::{Channel, ChannelState, NoPath, Sub};
 use super::packets::Actions;
 use super::pump::STEP;
 use super::timer::Timer;
@@ -45,10 +45,7 @@ impl Endpoint<'_> {
             self.t.sub(channel, rail).clear();
             self.refresh(channel, rail);
             if self.t.subs_of(channel).iter().all(|sub| !sub.is_up()) {
-                let peer = self.t.channels.at(channel).peer;
-                self.end_channel(channel, Ending::Closed);
-                self.t.peers[peer.0 as usize].unheard = frame_posted;
-                self.call_unheard(now, peer, self.moved);
+                self.end_left(now, channel, frame_posted || !bye_sent);
             }
             return self.activate_if_alive(channel);
         }

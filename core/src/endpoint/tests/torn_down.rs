@@ -131,6 +131,35 @@ fn a_new_connection_is_left_too() {
     assert!(lone.rails.iter().all(|rail| *rail == RailId(0)), "{:?}", lone.rails);
 }
 
+/// G-10: where BYE was still with its rail when that was closed, the peer may not have had it: it is called
+/// when a rail moves, also where the last connection to go is one that BYE was not for.
+#[test]
+fn a_goodbye_that_may_be_lost_is_remembered() {
+    for is_polled in [false, true] {
+        let mut region = region();
+        let mut lone = Lone::connected(&mut region, &small(), &[TCP; 2]);
+        down(&mut lone, 1, RailFault::TimedOut);
+        lone.sent();
+        // The peer's CONNECT does not come on this one.
+        up(&mut lone, 1);
+        lone.sent();
+        leave(&mut lone, 0b1);
+        down(&mut lone, 0, RailFault::TimedOut);
+        if is_polled {
+            lone.sent();
+        }
+        down(&mut lone, 1, RailFault::TimedOut);
+        lone.sent();
+        assert_eq!(lone.completed().len(), 0);
+        lone.sent();
+        assert_eq!(lone.endpoint.rail_health(PeerId(1), RailId(0)), None, "the channel is over");
+        lone.endpoint.set_address(RailId(0), b"a:1").unwrap();
+        lone.sent();
+        let health = lone.endpoint.rail_health(PeerId(1), RailId(0));
+        assert_eq!(health.map(|rail| rail.state), Some(RailState::Opening), "polled: {is_polled}");
+    }
+}
+
 /// G-7: while BYE is on its way no more connections are opened.
 #[test]
 fn nothing_is_opened_for_a_goodbye() {
