@@ -3,7 +3,7 @@
 
 use super::Endpoint;
 use super::action::{Action, Span};
-use super::channel::{Channel, ChannelState, Ending};
+use super::channel::{Channel, ChannelState};
 use super::op::OpKind;
 use super::packets::Actions;
 use super::pump::{STEP, Step};
@@ -171,7 +171,8 @@ impl Endpoint<'_> {
             }
         }
         if out_yet {
-            self.end_channel(channel, Ending::Closed);
+            // Where no rail that BYE was for is left, it may have been with the last of them still.
+            self.end_left(now, channel, leaving && ready == 0);
         }
     }
 

@@ -69,6 +69,14 @@ impl Endpoint<'_> {
         Some(channel)
     }
 
+    /// Ends a channel that is left. `unheard`: the peer may not have received BYE.
+    pub(super) fn end_left(&mut self, now: Time, channel: u32, unheard: bool) {
+        let peer = self.t.channels.at(channel).peer;
+        self.end_channel(channel, Ending::Closed);
+        self.t.peers[peer.0 as usize].unheard = unheard;
+        self.call_unheard(now, peer, self.moved);
+    }
+
     /// Connects to a peer that may not have received BYE, from the new address of a rail of this process: the
     /// peer would connect to the old one without end (G-10).
     pub(super) fn call_unheard(&mut self, now: Time, peer: PeerId, moved: u64) {

@@ -5,7 +5,7 @@
 //! is in `lost`, how that goes out again in `replay` and `rounds`.
 
 use super::action::Span;
-use super::channel::{Channel, ChannelState, Ending, NoPath, Sub};
+use super::channel::{Channel, ChannelState, NoPath, Sub};
 use super::packets::Actions;
 use super::pump::STEP;
 use super::timer::Timer;
@@ -45,10 +45,7 @@ impl Endpoint<'_> {
             self.t.sub(channel, rail).clear();
             self.refresh(channel, rail);
             if self.t.subs_of(channel).iter().all(|sub| !sub.is_up()) {
-                let peer = self.t.channels.at(channel).peer;
-                self.end_channel(channel, Ending::Closed);
-                self.t.peers[peer.0 as usize].unheard = frame_posted;
-                self.call_unheard(now, peer, self.moved);
+                self.end_left(now, channel, frame_posted || !bye_sent);
             }
             return self.activate_if_alive(channel);
         }
@@ -99,9 +96,9 @@ impl Endpoint<'_> {
         // What has stood for a while is tried again at once: it may have been a blink.
         let pause = match sub.failures {
             0 => Nanos(0),
-            failures => Nanos(min.0.checked_shl(u32::from(failures) - 1).unwrap_or(max.0)).min(max),
+            failures => Nanos(min.0.saturating_mul(1 << (failures - 1))).min(max),
         };
-        sub.failures = (sub.failures + 1).min(u8::BITS as u8 * 4);
+        sub.failures = (sub.failures + 1).min(u64::BITS as u8);
         sub.ready_at = Time(0);
         sub.redial_at = now + pause;
         let failures = sub.failures;

@@ -98,3 +98,22 @@ fn each_copy_has_its_own_place_in_a_multi_receive() {
         assert_eq!(got, [(0, 0, Some(10)), (1, 100, Some(11))]);
     }
 }
+
+/// F-6: a message that is whole again by its copy is received as any other, by the short way too.
+#[test]
+fn a_message_that_is_whole_again_is_received_the_short_way() {
+    let mut region = Region::of(&small());
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, SHM]);
+    let half = lone.feed(eager(10), 50);
+    assert!(matches!(half, Arrival::Place { .. }), "{half:?}");
+    down(&mut lone, 0, RailFault::TimedOut);
+    let into = seg(0, 100);
+    let recv = RecvRequest::new(Selector::ANY_UNTAGGED, &into);
+    assert_eq!(lone.endpoint.recv_waiting(&recv), None, "it is not here");
+    up(&mut lone, 0);
+    let connect = Connect { rail: PEER_RAIL, connection: 2, ..TERMS };
+    assert_eq!(lone.feed(Body::Connect(connect), 0), Arrival::Done);
+    let again = lone.feed_on(1, eager(10), 50, |common| common.psn = 0);
+    lone.place(again);
+    assert_eq!(lone.endpoint.recv_waiting(&recv).map(|received| received.from.len), Some(50));
+}
