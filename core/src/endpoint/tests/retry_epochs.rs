@@ -139,7 +139,7 @@ fn what_an_acknowledged_fin_confirms_stays_confirmed() {
             sent = lone.sent();
             assert_eq!(fins(&sent).len(), 2);
         }
-        lone.acks[1] = sent.iter().filter(|packet| packet.body.lane().is_some()).last().unwrap().common.psn + 1;
+        lone.acks[1] = numbered(&sent)[1].0 + 1;
         lone.feed_on(2, Body::Credit, 0, |_| {});
         for rail in [first, 1 - first] {
             down(&mut lone, rail, RailFault::TimedOut);
