@@ -1,4 +1,5 @@
-//! What is repeated over other rails after a failure (F-5), and what can't be read or written any more.
+//! What is repeated over other rails after a failure (F-5), and what can't be read or written any more
+//!
 
 use super::aggregates::gathering;
 use super::lone::{Lone, PEER_RAIL};
