@@ -1,5 +1,5 @@
-//! Retry epochs where more than one thing fails (F-7): which FINs count, when the next epoch is requested, and
-//! what waits meanwhile.
+//! Retry epochs where more than one thing fails (F-7): which FINs count, when the next epoch is requested,
+//! and what waits meanwhile.
 
 use super::lone::Lone;
 use super::recovery::{connect, down, fence, fins, put_over_both, region, up};
@@ -65,8 +65,9 @@ fn both_fins<'m>(region: &'m mut Region) -> (Lone<'m>, u64, Vec<(u32, u8)>) {
     (lone, operation, fins)
 }
 
-/// F-5, F-7, W-14: the lost FIN of an epoch that is over is repeated as a FIN of that epoch, however often, and
-/// the lost one of the epoch that runs as RESUME; without keys the same, and with a count that is allowed.
+/// F-5, F-7, W-14: the lost FIN of an epoch that is over is repeated as a FIN of that epoch, however often,
+/// and the lost one of the epoch that runs as RESUME; without keys the same, and with a count that is
+/// allowed.
 #[test]
 fn a_fin_of_an_older_epoch_stays_a_fin() {
     for keyed in [true, false] {
@@ -102,8 +103,8 @@ fn a_fin_of_an_older_epoch_stays_a_fin() {
     }
 }
 
-/// F-7: where nothing is left to confirm or to write, the new epoch has a FIN all the same: the receiver counts
-/// anew, and would wait for ever.
+/// F-7: where nothing is left to confirm or to write, the new epoch has a FIN all the same: the receiver
+/// counts anew, and would wait for ever.
 #[test]
 fn an_epoch_has_at_least_one_fin() {
     let mut region = region();
@@ -139,7 +140,7 @@ fn what_an_acknowledged_fin_confirms_stays_confirmed() {
             sent = lone.sent();
             assert_eq!(fins(&sent).len(), 2);
         }
-        lone.acks[1] = sent.iter().filter(|packet| packet.body.lane().is_some()).last().unwrap().common.psn + 1;
+        lone.acks[1] = numbered(&sent)[1].0 + 1;
         lone.feed_on(2, Body::Credit, 0, |_| {});
         for rail in [first, 1 - first] {
             down(&mut lone, rail, RailFault::TimedOut);
@@ -207,8 +208,8 @@ fn a_resume_without_effect_is_followed_by_another() {
     finish(&mut lone, 2, operation);
 }
 
-/// F-7: that waits for the fence of what has failed since: an acknowledgment of the RESUME of an epoch that has
-/// begun says nothing of the next.
+/// F-7: that waits for the fence of what has failed since: an acknowledgment of the RESUME of an epoch that
+/// has begun says nothing of the next.
 #[test]
 fn the_next_epoch_waits_for_its_own_fence() {
     for is_acknowledged_late in [false, true] {
