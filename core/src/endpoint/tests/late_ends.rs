@@ -119,6 +119,22 @@ fn who_has_heard_the_goodbye_is_called_no_more() {
     }
 }
 
+/// G-10: a call of the peer that breaks before it has heard the goodbye changes nothing for the other rails:
+/// they are dialled when their pauses are over.
+#[test]
+fn a_call_that_breaks_leaves_the_others_their_turn() {
+    let mut own = Region::of(&config());
+    let mut lone = unheard(&mut own, 2);
+    (0..2).for_each(|rail| moves(&mut lone, rail, "a:1"));
+    assert_eq!(dialled_and_ended(&mut lone), (vec![0, 1], vec![]));
+    (0..2).for_each(|rail| down(&mut lone, rail));
+    up(&mut lone, 0);
+    assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]));
+    down(&mut lone, 0);
+    lone.now += PAUSE;
+    assert_eq!(dialled_and_ended(&mut lone), (vec![0, 1], vec![]));
+}
+
 /// F-1, G-10: no two of these connections in a row have the same number, and none has one of another kind,
 /// whatever was counted before.
 #[test]
