@@ -89,8 +89,8 @@ fn who_is_called_before_it_calls_answers_at_once() {
     assert!(lone.endpoint.t.channels.is_empty());
 }
 
-/// G-10: who has heard the goodbye is not called any more, over whichever rail it called: neither over that one
-/// nor over another one that waited to be dialled again, or was about to be.
+/// G-10: who has heard the goodbye is not called any more, over whichever rail it called: neither over that
+/// one nor over another one that waited to be dialled again, or was about to be.
 #[test]
 fn who_has_heard_the_goodbye_is_called_no_more() {
     for (by, waits) in [(0, true), (1, true), (0, false), (1, false)] {
