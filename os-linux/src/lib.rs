@@ -6,7 +6,8 @@
 //! signal handler and keeps no global state.
 //!
 //! ```
-//! use rerail_linux::{Options, PeerId, RecvRequest, Seg, Selector, SendRequest, Settings, Transport, bootstrap};
+//! use rerail_linux::{Options, PeerId, RecvRequest, Seg, Selector, SendRequest};
+//! use rerail_linux::{Settings, Transport, bootstrap};
 //!
 //! // Alone; under a launcher, `bootstrap::from_env()?` joins the job.
 //! let options = Options { settings: Settings::default() };

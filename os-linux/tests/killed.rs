@@ -92,7 +92,7 @@ impl World {
             while let Some(event) = transport.poll_event() {
                 match event {
                     Event::Completed(Completion { cookie, result, .. }) => {
-                        assert!(self.done.insert((rank, cookie.0), result).is_none(), "told twice");
+                        assert!(self.done.insert((rank, cookie.0), result).is_none(), "reported twice");
                     }
                     Event::PeerLost { peer, why } => self.lost.push((rank, peer, why)),
                     Event::PeerUp { .. } | Event::PeerClosed { .. } => {}

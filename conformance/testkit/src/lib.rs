@@ -3,7 +3,7 @@
 //!
 //! | module | beside what |
 //! |---|---|
-//! | [`endpoint`] | endpoints in one process between rails that delay, split and reorder; garbage between real traffic |
+//! | [`endpoint`] | endpoints in one process, over rails that delay, split and reorder; garbage |
 //! | [`seq`] | sequence numbers, windows and queues beside sets and maps that never wrap |
 //! | [`shm`] | the ring beside a queue, and between two sides of which one writes anything |
 //! | [`tag`] | matching beside two vectors |

@@ -22,7 +22,8 @@ use crate::rail::{Rail, RailCounters, RailUsage};
 /// A message transport that its owner drives and tells the time.
 ///
 /// ```
-/// use rerail_core::{config::Config, endpoint::{Event, RecvRequest, Selector, SendRequest}, ids::PeerId, mem::Seg, time::Time};
+/// use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
+/// use rerail_core::{config::Config, ids::PeerId, mem::Seg, time::Time};
 /// use rerail_linux::{driver::EngineOpening, rail::loopback::Loopback};
 ///
 /// let config = Config { rails_max: 1, ..Config::new(PeerId(0), 1) };

@@ -220,7 +220,7 @@ impl Transport {
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(WaitForError::TimedOut);
             }
-            if self.arm()? {
+            if self.arm_past_backlog()? {
                 // Signals are the caller's affair, and this goes on.
                 let _: Woken = self.doze(left)?;
             }
@@ -232,15 +232,18 @@ impl Transport {
         self.queues.get_or_insert_with(|| Box::new(Queues::new(events_max.max(1))))
     }
 
-    /// Sorts events into the queues as long as there is room for any.
-    fn sort_events(&mut self) {
-        let Some(queues) = &mut self.queues else { return };
+    /// Sorts events into the queues as long as there is room for any. `true`: there were some.
+    fn sort_events(&mut self) -> bool {
+        let mut is_any = false;
+        let Some(queues) = &mut self.queues else { return is_any };
         while queues.has_room() {
             match self.engine.poll_event() {
                 Some(event) => queues.put(event),
                 None => break,
             }
+            is_any = true;
         }
+        is_any
     }
 
     fn completion_of(&mut self, operation: OpId) -> Option<Completion> {
@@ -259,14 +262,15 @@ impl Transport {
         self.queues.as_mut()?.queues.get_mut(queue)?.events.pop_front()
     }
 
-    /// Whether somebody who waits by [`wait`](Self::wait) has an event to take. What other queues hold is no
-    /// reason to stay awake here.
-    pub(super) fn has_event(&mut self) -> bool {
-        if self.queues.is_none() {
-            return self.engine.has_event();
-        }
-        self.sort_events();
-        let queues = self.queues.as_ref().map(|queues| &queues.queues);
-        queues.and_then(|queues| queues.first()).is_some_and(|queue| !queue.events.is_empty())
+    /// Whether an event has come since events were sorted last, for whatever queue: nobody sleeps over it.
+    pub(super) fn has_new_event(&mut self) -> bool {
+        if self.queues.is_none() { self.engine.has_event() } else { self.sort_events() }
+    }
+
+    /// Whether events of [`poll_event`](Self::poll_event) were set aside. Those of other queues keep nobody
+    /// awake but once, when they come.
+    pub(super) fn has_backlog(&self) -> bool {
+        let first = self.queues.as_ref().and_then(|queues| queues.queues.first());
+        first.is_some_and(|queue| !queue.events.is_empty())
     }
 }

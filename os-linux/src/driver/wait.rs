@@ -107,13 +107,22 @@ impl Transport {
     /// # Errors
     /// Where the system refuses to set the timer, or to wait for a descriptor that is new.
     pub fn arm(&mut self) -> Result<bool, WaitError> {
+        if self.has_backlog() {
+            self.disarm();
+            return Ok(false);
+        }
+        self.arm_past_backlog()
+    }
+
+    /// As [`arm`](Self::arm), where events that were set aside are no reason to stay awake.
+    pub(super) fn arm_past_backlog(&mut self) -> Result<bool, WaitError> {
         self.disarm();
         let now = now();
         if self.engine.carry_out(now) > 0 {
             return Ok(false);
         }
         let due = self.engine.next_timeout();
-        if self.has_event() || due.is_some_and(|due| due <= now) {
+        if self.has_new_event() || due.is_some_and(|due| due <= now) {
             return Ok(false);
         }
         if due != self.waiter.timer_due {

@@ -194,7 +194,7 @@ pub enum Doubled {
         /// When.
         at: Time,
     },
-    /// A request's outcome was told twice, or the outcome of a request that there never was.
+    /// A request's outcome was reported twice, or the outcome of a request that there never was.
     Completion {
         /// Whose.
         rank: u32,

@@ -82,7 +82,7 @@ fn completions(world: &mut World<'_>, rank: usize) -> BTreeMap<u64, Result<Done,
     let mut out = BTreeMap::new();
     for event in world.nodes[rank].events.drain(..) {
         if let Event::Completed(completion) = event {
-            assert!(out.insert(completion.cookie.0, completion.result).is_none(), "told twice: {completion:?}");
+            assert!(out.insert(completion.cookie.0, completion.result).is_none(), "reported twice: {completion:?}");
         }
     }
     out

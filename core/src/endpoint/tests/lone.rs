@@ -202,7 +202,7 @@ impl<'m> Lone<'m> {
         let mut out = BTreeMap::new();
         while let Some(event) = self.endpoint.poll_event() {
             if let Event::Completed(completion) = event {
-                assert!(out.insert(completion.cookie.0, completion.result).is_none(), "told twice: {completion:?}");
+                assert!(out.insert(completion.cookie.0, completion.result).is_none(), "reported twice: {completion:?}");
             }
         }
         out

@@ -99,6 +99,21 @@ fn a_wait_ends_in_time_and_the_request_goes_on() {
     assert!(transport.wait_for(receive, None).unwrap().result.is_err());
 }
 
+/// An event of another queue wakes whoever is about to sleep, once: its library may be the one that sleeps.
+#[test]
+fn nobody_sleeps_over_an_event_of_another_queue() {
+    let (mut transport, memory) = alone();
+    let queue = transport.open_queue(16).unwrap();
+    exchange(&mut transport, memory, 1, queue.cookie(1).unwrap());
+    for _ in 0..20 {
+        transport.progress();
+    }
+    assert_eq!(transport.arm(), Ok(false), "it was not seen yet");
+    assert_eq!(cookies(|| transport.poll_event()), [], "its own are of peers");
+    assert_eq!(transport.arm(), Ok(true));
+    assert_eq!(cookies(|| transport.poll_queue(queue)).len(), 2);
+}
+
 #[test]
 fn the_board_and_keys_are_there() {
     let (mut transport, _) = alone();

@@ -79,7 +79,7 @@ impl Program<'_> {
         };
         let n = completion.cookie.0 as usize;
         let op = self.submitted[rank][n].clone();
-        self.check(op.ended.is_none(), || format!("rank {rank}: told twice: {op:?} {completion:?}"));
+        self.check(op.ended.is_none(), || format!("rank {rank}: reported twice: {op:?} {completion:?}"));
         self.check(completion.operation == op.id, || format!("rank {rank}: another's id: {op:?} {completion:?}"));
         if let Ok(_) | Err(OpError::Truncated { .. }) = completion.result {
             self.check(!op.cancelled || matches!(op.what, What::Multi { .. }), || {
@@ -92,7 +92,7 @@ impl Program<'_> {
             self.check(matches!(op.what, What::Multi { .. }), || format!("not the last: {op:?}"));
         }
         let well = completion.result.is_ok();
-        self.check(!(is_mute(&op) && well), || format!("told though silent: {op:?}"));
+        self.check(!(is_mute(&op) && well), || format!("reported though silent: {op:?}"));
         if well && matches!(op.notify, Notify::Both(_)) {
             self.counted[rank] += 1;
         }

@@ -51,8 +51,7 @@ impl Scheduler for Balanced {
 }
 
 /// The rail that delivers a packet earliest (P-9); `None`: wait for room. `lowest_latency` as in
-/// [`View::lowest_latency`],
-/// `delivery_ns` as in [`View::delivery_ns`].
+/// [`View::lowest_latency`], `delivery_ns` as in [`View::delivery_ns`].
 #[inline(always)]
 pub(crate) fn earliest(
     rails: Candidates,
