@@ -63,9 +63,11 @@ impl Player {
             class.members.iter().filter(|index| shared.is_coming(**index, self.rank)).count()
         };
         self.claims_left = self.claims.iter().map(coming).sum();
+        let gone: Vec<bool> = (0..shared.plan.size).map(|peer| shared.is_gone(self.rank, peer)).collect();
         let messages = shared.plan.messages.iter().enumerate();
-        let awaited =
-            messages.filter(|(index, message)| message.destination == self.rank && shared.is_coming(*index, self.rank));
+        let awaited = messages.filter(|(index, message)| {
+            message.destination == self.rank && !gone[message.source as usize] && shared.is_due(*index)
+        });
         self.awaited = awaited.count();
     }
 
@@ -109,8 +111,12 @@ impl Player {
 impl Shared {
     /// Whether a message may still come: it is not received, will be sent, and no loss is between its ends.
     pub(super) fn is_coming(&self, index: usize, rank: u32) -> bool {
-        let message = &self.plan.messages[index];
-        !self.received.contains(index) && !self.void.contains(index) && !self.is_gone(rank, message.source)
+        self.is_due(index) && !self.is_gone(rank, self.plan.messages[index].source)
+    }
+
+    /// Whether a message was not received and will be sent.
+    fn is_due(&self, index: usize) -> bool {
+        !self.received.contains(index) && !self.void.contains(index)
     }
 
     pub(super) fn has_parted(&self, rank: u32) -> bool {

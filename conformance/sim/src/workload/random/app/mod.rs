@@ -119,6 +119,47 @@ struct Open {
     counted: Option<u64>,
 }
 
+/// The open requests of a rank, by number.
+#[derive(Default)]
+struct OpenRequests {
+    all: BTreeMap<u32, Open>,
+    /// Those that count for how many sends, and how many others, are under way at once.
+    sends: usize,
+    steps: usize,
+}
+
+impl OpenRequests {
+    fn insert(&mut self, request: u32, open: Open) {
+        *self.counter(&open) += usize::from(open.counts());
+        self.all.insert(request, open);
+    }
+
+    fn remove(&mut self, request: u32) -> Option<Open> {
+        let open = self.all.remove(&request)?;
+        *self.counter(&open) -= usize::from(open.counts());
+        Some(open)
+    }
+
+    fn counter(&mut self, open: &Open) -> &mut usize {
+        if open.sort == Sort::Send { &mut self.sends } else { &mut self.steps }
+    }
+}
+
+impl std::ops::Deref for OpenRequests {
+    type Target = BTreeMap<u32, Open>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
+impl Open {
+    /// What waits for a flush must not keep it from being submitted.
+    fn counts(&self) -> bool {
+        !self.receiving && self.notify != Notify::Silent
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Send,
@@ -159,7 +200,7 @@ pub struct Player {
     held: Option<Held>,
     /// After losses: messages that still have to come.
     awaited: usize,
-    open: BTreeMap<u32, Open>,
+    open: OpenRequests,
     values: u64,
     /// Receives that are taken back to be posted again.
     retracted: BTreeSet<u32>,
@@ -207,7 +248,7 @@ impl Player {
             claims_left,
             held: None,
             awaited: 0,
-            open: BTreeMap::new(),
+            open: OpenRequests::default(),
             values: 0,
             retracted: BTreeSet::new(),
             temporary: None,
@@ -226,14 +267,9 @@ impl Player {
         let mut full = self.post_receives(cx);
         full |= self.claim(cx);
         loop {
-            let count = |player: &Player, sends: bool| {
-                // What waits for a flush must not keep it from being submitted.
-                let counts = |open: &&Open| !open.receiving && open.notify != Notify::Silent;
-                player.open.values().filter(counts).filter(|open| (open.sort == Sort::Send) == sends).count()
-            };
             let (may_send, may_step) = (
-                !self.sends.is_empty() && cx.now >= self.quiet_until && count(self, true) < SENDS_MAX,
-                !self.steps.is_empty() && count(self, false) < STEPS_MAX,
+                !self.sends.is_empty() && cx.now >= self.quiet_until && self.open.sends < SENDS_MAX,
+                !self.steps.is_empty() && self.open.steps < STEPS_MAX,
             );
             let send = match (may_send, may_step) {
                 (false, false) => break,
@@ -373,7 +409,7 @@ impl Player {
             ),
         );
         if told.over
-            && let Some(open) = self.open.remove(&told.request)
+            && let Some(open) = self.open.remove(told.request)
         {
             self.give_back(cx, open.receiving, &open.extents);
             self.shared.borrow_mut().is_over(self.rank, &open);

@@ -76,7 +76,7 @@ impl Player {
         for request in over {
             if well {
                 self.over(cx, request);
-            } else if let Some(open) = self.open.remove(&request) {
+            } else if let Some(open) = self.open.remove(request) {
                 self.shared.borrow_mut().is_over(self.rank, &open);
                 self.give_back(cx, open.receiving, &open.extents);
             }
