@@ -39,6 +39,7 @@ mod fast;
 pub mod ids;
 mod log;
 pub mod mem;
+mod paths;
 pub mod rail;
 pub mod rel;
 mod selector;

@@ -23,7 +23,7 @@ impl Endpoint<'_> {
     /// # Errors
     /// [`SetAddressError`]; nothing has happened then.
     pub fn set_address(&mut self, rail: RailId, text: &[u8]) -> Result<(), SetAddressError> {
-        if usize::from(rail.0) >= self.rails.len() {
+        if usize::from(rail.0) >= self.paths.rails.len() {
             return Err(SetAddressError::NoSuchRail(rail));
         }
         let text = AddressText::new(text).map_err(SetAddressError::Address)?;
@@ -41,7 +41,7 @@ impl Endpoint<'_> {
             if self.t.channels.at(channel).is_over() {
                 continue;
             }
-            for by in (0..self.rails.len() as u8).map(RailId) {
+            for by in (0..self.paths.rails.len() as u8).map(RailId) {
                 // Where the peer's CONNECT is still to come, all is told then.
                 if self.t.sub(channel, by).link.state() == State::Ready {
                     self.owe_addresses(channel, by, 1 << rail.0);
@@ -99,7 +99,7 @@ impl Endpoint<'_> {
     /// The peer tells where one of its rails is.
     pub(super) fn arrive_address(&mut self, now: Time, channel: u32, address: &Address) -> Arrival {
         let meets = |(_, sub): &(u8, &super::channel::Sub)| sub.link.was_met() && sub.peer_rail == address.rail;
-        let found = (0..self.rails.len() as u8).zip(self.t.subs_of(channel).iter()).find(meets);
+        let found = (0..self.paths.rails.len() as u8).zip(self.t.subs_of(channel).iter()).find(meets);
         let Some(rail) = found.map(|(rail, _)| RailId(rail)) else {
             self.stats.stale_dropped += 1;
             return Arrival::Done;

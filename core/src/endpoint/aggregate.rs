@@ -14,8 +14,11 @@ use super::action::{Action, Arrival, Peek, Span, SpanOf};
 use super::channel::{ORDERED, Place, PlaceTo};
 use super::op::{Message, MessageState, Op, Phase};
 use super::packets::Actions;
-use super::{Endpoint, Level, ProtocolError};
+use super::pump::Step;
+use super::{Endpoint, Level, MessageClass, ProtocolError};
 use crate::ids::RailId;
+use crate::paths::Choice;
+use crate::rail::sched::{Candidates, of};
 use crate::seq::Seq;
 use crate::store::NONE;
 use crate::time::Time;
@@ -29,6 +32,33 @@ pub(super) const AGGREGATE_MAX: usize = 15;
 pub(super) type Lens = heapless::Vec<u32, AGGREGATE_MAX>;
 
 impl Endpoint<'_> {
+    /// Sends the messages at the front of a channel's queue in one packet over `rail`, where the policy
+    /// wants more than one in it. The caller has asked `may_send`.
+    pub(super) fn gather(&mut self, now: Time, channel: u32, rail: RailId, out: &mut Actions) -> Step {
+        let lens = self.front(channel, rail, self.config.aggregate_bytes_max, out);
+        let count = of(self.paths.policies.small()).together(&self.paths.costs(rail), &lens);
+        if count < 2 {
+            return Step::Idle;
+        }
+        let bytes = lens[..count].iter().map(|len| u64::from(*len) + RECORD_BYTES as u64).sum();
+        let rail = self.earliest_together(now, channel, rail, bytes);
+        self.send_aggregate(now, channel, rail, count, out);
+        Step::Sent
+    }
+
+    /// The rail for a packet of several messages: by path estimates the one that delivers all of it earliest,
+    /// which need not be `rail`, the one that the first of them was for (P-9).
+    fn earliest_together(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> RailId {
+        if !self.paths.policies.of_small().estimates {
+            return rail;
+        }
+        let Candidates { up, room } = self.paths.candidates(channel);
+        let class = MessageClass::Small;
+        let rails = Candidates { up: self.paths.usable(channel, class, up), room };
+        let earliest = self.paths.earliest(&Choice { now, channel, class, bytes, rails });
+        earliest.filter(|other| bytes <= self.eager_bytes_max(channel, *other).into()).unwrap_or(rail)
+    }
+
     /// The lengths of the messages at the front of a channel's queue that may go in one packet over `rail`
     /// now: as many as credits, blocks and the actions left in the batch allow, with no more than `bytes_max`
     /// of payload, heads included. Fewer than two: there is nothing to put together.

@@ -44,7 +44,7 @@ impl Endpoint<'_> {
         header: Option<&[u8]>,
     ) -> Result<(u32, usize), Arrival> {
         self.stats.packets_received += 1;
-        if usize::from(rail.0) >= self.rails.len() {
+        if usize::from(rail.0) >= self.paths.rails.len() {
             self.stats.stale_dropped += 1;
             return Err(Arrival::Close);
         }

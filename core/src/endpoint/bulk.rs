@@ -3,14 +3,13 @@
 
 use super::action::PostKind;
 use super::channel::Shortage;
-use super::cut::StripeSet;
 use super::op::{Op, OpKind, Phase, Queue};
 use super::packets::Actions;
-use super::policy::Choice;
 use super::pump::Step;
 use super::tables::op_queue;
 use super::{Endpoint, MessageClass, Registration};
 use crate::ids::RailId;
+use crate::paths::{Choice, Load, StripeSet, TakeOver};
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rail::sched::{CUT_ALIGN, Candidates, STRIPE_BYTES_MIN, Stripe};
@@ -27,7 +26,7 @@ impl Endpoint<'_> {
     pub(super) fn pump_bulk(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let slot = self.t.channels.at(channel);
         let mut op = slot.bulk.head();
-        if op == NONE || slot.rooms.feed == 0 {
+        if op == NONE || self.paths.peer(channel).rooms.feed == 0 {
             return Step::Idle;
         }
         if self.t.packets.room() == 0 {
@@ -73,16 +72,16 @@ impl Endpoint<'_> {
             let mut stripe = Stripe { next: cursor, end: granted };
             return self.move_part(now, channel, op, rail, &mut stripe, out);
         }
-        if self.t.stripe_sets.at(set).helpers != 0 {
-            self.rebalance(now, channel, op); // P-10
+        if self.paths.stripe_sets.at(set).helpers != 0 {
+            self.rebalance(now, channel, op, set); // P-10
         }
-        if self.t.stripe_sets.at(set).moved != 0 {
+        if self.paths.stripe_sets.at(set).moved != 0 {
             return self.advance_moved(now, channel, op, out);
         }
-        let mut parts = self.t.channels.at(channel).rooms.feed & self.t.stripe_sets.at(set).pending;
+        let mut parts = self.paths.peer(channel).rooms.feed & self.paths.stripe_sets.at(set).pending;
         while parts != 0 {
-            let part = self.idlest(channel, parts);
-            let mut stripe = self.t.stripes_of(set)[usize::from(part.0)];
+            let part = self.paths.idlest(channel, parts);
+            let mut stripe = self.paths.stripes_of(set)[usize::from(part.0)];
             if self.move_part(now, channel, op, part, &mut stripe, out) == Step::Sent {
                 self.part_moved(op, part, stripe);
                 return Step::Sent;
@@ -95,8 +94,8 @@ impl Endpoint<'_> {
     /// As [`advance`](Self::advance), where parts go over other rails than they were cut for.
     fn advance_moved(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
         let set = self.t.ops.at(op).stripes;
-        for part in rails_of(self.t.stripe_sets.at(set).pending) {
-            let mut stripe = self.t.stripes_of(set)[usize::from(part.0)];
+        for part in rails_of(self.paths.stripe_sets.at(set).pending) {
+            let mut stripe = self.paths.stripes_of(set)[usize::from(part.0)];
             if self.move_part(now, channel, op, part, &mut stripe, out) == Step::Sent {
                 self.part_moved(op, part, stripe);
                 return Step::Sent;
@@ -108,9 +107,9 @@ impl Endpoint<'_> {
     /// A segment of a part, or its FIN, is with a rail.
     fn part_moved(&mut self, op: u32, part: RailId, stripe: Stripe) {
         let &Op { stripes: set, fins_due, .. } = self.t.ops.at(op);
-        self.t.stripes_of(set)[usize::from(part.0)] = stripe;
+        self.paths.stripes_of_mut(set)[usize::from(part.0)] = stripe;
         let is_through = stripe.next >= stripe.end && fins_due >> part.0 & 1 == 0;
-        let slot = self.t.stripe_sets.at_mut(set);
+        let slot = self.paths.stripe_sets.at_mut(set);
         slot.pending &= !(u64::from(is_through) << part.0);
         self.t.ops.at_mut(op).all_sent = slot.pending == 0;
     }
@@ -122,11 +121,11 @@ impl Endpoint<'_> {
             return true;
         }
         let mask = match stage.phase() {
-            Phase::Writing => self.ready_with(channel, |caps| caps.write),
-            Phase::Reading => self.ready_with(channel, |caps| caps.read),
-            _ => self.ready(channel),
+            Phase::Writing => self.paths.ready_with(channel, |caps| caps.write),
+            Phase::Reading => self.paths.ready_with(channel, |caps| caps.read),
+            _ => self.paths.ready(channel),
         };
-        let feed = self.t.channels.at(channel).rooms.feed;
+        let feed = self.paths.peer(channel).rooms.feed;
         // P-4
         if mask & feed == 0 && mask != 0 {
             return false;
@@ -139,19 +138,23 @@ impl Endpoint<'_> {
         if mask & feed == 0 {
             return false;
         }
-        let class = MessageClass::of(self.t.ops.at(op));
-        if granted > 0 && self.policies.cut(class).waits_for_idle {
+        let class = self.t.ops.at(op).class();
+        if granted > 0 && self.paths.policies.cut(class).waits_for_idle {
             // Whether it is cut or not: so that it is known which rails it keeps from being idle.
-            let idle = self.striped(channel, class, mask & feed);
+            let idle = self.paths.striped(channel, class, mask & feed);
             return idle != 0 && self.cut(now, channel, op, class, idle) && self.planned(channel, op);
         }
-        let striped = if granted < self.cut_bytes_min(class) { 0 } else { self.striped(channel, class, mask) };
+        let striped = if granted < self.paths.policies.cut_bytes_min(class) {
+            0
+        } else {
+            self.paths.striped(channel, class, mask)
+        };
         if striped.count_ones() < 2 {
             // On the rail that striping is bound to, or on the one whose turn it is.
             let up = if striped == 0 { mask } else { striped };
             let rails = Candidates { up, room: feed };
             let choice = Choice { now, channel, class, bytes: granted, rails };
-            let Some(rail) = self.multiplex(choice) else { return false };
+            let Some(rail) = self.paths.multiplex(choice) else { return false };
             let slot = self.t.ops.at_mut(op);
             slot.single = Some(rail);
             slot.fins_due = if slot.phase() == Phase::Writing { 1 << rail.0 } else { 0 };
@@ -167,7 +170,7 @@ impl Endpoint<'_> {
         // Where writes are unconfirmed, the round that is asked for anyhow brings keys, unless the peer had
         // the FIN.
         let is_asked = slot.unconfirmed != 0 && !slot.fin_or_resume;
-        if self.ready(channel) == 0 || is_asked || slot.posts > 0 {
+        if self.paths.ready(channel) == 0 || is_asked || slot.posts > 0 {
             return;
         }
         match slot.phase() {
@@ -177,9 +180,42 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The smallest payload of a class that is cut (P-5).
-    pub(super) fn cut_bytes_min(&self, class: MessageClass) -> u64 {
-        self.policies.class(class).cut_bytes_min
+    /// Cuts a transfer over the rails of `mask`; `false`: no room for the stripes.
+    fn cut(&mut self, now: Time, channel: u32, op: u32, class: MessageClass, mask: u64) -> bool {
+        let (bytes, phase) = (self.t.ops.at(op).granted, self.t.ops.at(op).phase());
+        let load = Load { bytes, is_read: phase == Phase::Reading };
+        let Some((set, used)) = self.paths.cut(now, channel, class, load, mask) else {
+            self.wait_for(channel, Shortage::Stripes);
+            return false;
+        };
+        let slot = self.t.ops.at_mut(op);
+        slot.stripes = set;
+        slot.fins_due = if phase == Phase::Writing { used } else { 0 };
+        true
+    }
+
+    /// One of a transfer's rails takes over from another, where that pays. Remote writes end with one FIN on
+    /// each rail used, and every FIN says how many there are: so a rail whose FIN is out has left, and
+    /// one that was not planned may join only as long as none is out.
+    fn rebalance(&mut self, now: Time, channel: u32, op: u32, set: u32) {
+        let slot = self.t.ops.at(op);
+        let fins_out = u32::from(slot.fins_expected) > slot.fins_due.count_ones();
+        let able = if slot.phase() == Phase::Writing && fins_out { slot.fins_due } else { u64::MAX };
+        if let Some(by) = self.paths.rebalance(now, channel, set, able) {
+            self.take_over(channel, op, &by);
+        }
+    }
+
+    /// A part of a transfer is another rail's from now on, and so is a FIN.
+    pub(super) fn take_over(&mut self, channel: u32, op: u32, by: &TakeOver) {
+        let slot = self.t.ops.at_mut(op);
+        self.paths.take_over(channel, slot.stripes, by, slot.fins_due >> by.giver.0 & 1 == 1);
+        let taker = 1 << by.taker.0;
+        if slot.phase() == Phase::Writing && slot.fins_due & taker == 0 {
+            slot.fins_due |= taker;
+            slot.fins_expected += 1;
+        }
+        self.stats.rebalances += 1;
     }
 
     /// It is decided which rails carry a transfer.
@@ -193,7 +229,7 @@ impl Endpoint<'_> {
     /// The largest segment that a rail is given of a transfer. Where parts may still move (P-10), about half
     /// of what it is fed at a time, and little as long as nobody knows how fast it is.
     fn segment_most(&self, channel: u32, op: u32, rail: RailId) -> u64 {
-        let facts = &self.rails[usize::from(rail.0)];
+        let facts = &self.paths.rails[usize::from(rail.0)];
         let slot = self.t.channels.at(channel);
         let segment_bytes_max = match self.t.ops.at(op).phase() {
             Phase::Writing | Phase::Reading => facts.transfer_bytes_max().min(slot.transfer_bytes_max),
@@ -202,20 +238,20 @@ impl Endpoint<'_> {
         };
         let segment_bytes_max = segment_bytes_max.into();
         let set = self.t.ops.at(op).stripes;
-        if set == NONE || self.t.stripe_sets.at(set).helpers == 0 {
+        if set == NONE || self.paths.stripe_sets.at(set).helpers == 0 {
             return segment_bytes_max;
         }
-        let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+        let path = self.paths.path(channel, rail);
         let fed = match path.rate {
             Rate::NONE => SEGMENT_BYTES_FIRST,
-            rate => rate.bytes_in(self.feed_time(channel, rail, facts).0 / 2) & !(CUT_ALIGN - 1),
+            rate => rate.bytes_in(self.paths.feed_time(channel, rail, facts).0 / 2) & !(CUT_ALIGN - 1),
         };
         fed.max(STRIPE_BYTES_MIN).min(segment_bytes_max)
     }
 
     /// Whether a part of a transfer may have no rail any more that could carry it.
     fn has_orphans(&mut self, channel: u32, op: u32) -> bool {
-        let ready = self.ready(channel);
+        let ready = self.paths.ready(channel);
         let &Op { single, stripes: set, keys, .. } = self.t.ops.at(op);
         if keys != NONE && self.t.key_sets.at(keys).lacks() {
             return true;
@@ -223,7 +259,7 @@ impl Endpoint<'_> {
         if let Some(rail) = single {
             return ready >> rail.0 & 1 == 0;
         }
-        let &StripeSet { pending, moved, .. } = self.t.stripe_sets.at(set);
+        let &StripeSet { pending, moved, .. } = self.paths.stripe_sets.at(set);
         if moved == 0 {
             return pending & !ready != 0;
         }
@@ -234,7 +270,7 @@ impl Endpoint<'_> {
     pub(super) fn carrier(&mut self, op: u32, part: RailId) -> RailId {
         match self.t.ops.at(op).stripes {
             NONE => part,
-            set => RailId(self.t.parts_of(set)[usize::from(part.0)].carrier),
+            set => RailId(self.paths.parts_of(set)[usize::from(part.0)].carrier),
         }
     }
 
@@ -249,7 +285,7 @@ impl Endpoint<'_> {
         out: &mut Actions,
     ) -> Step {
         let rail = self.carrier(op, part);
-        if self.t.channels.at(channel).rooms.feed >> rail.0 & 1 == 0 {
+        if self.paths.peer(channel).rooms.feed >> rail.0 & 1 == 0 {
             return Step::Idle;
         }
         let slot = self.t.ops.at(op);
@@ -298,15 +334,15 @@ impl Endpoint<'_> {
         }
         if len > 0 {
             if matches!(phase, Phase::Writing | Phase::Reading) {
-                self.note_registering(Registration::Own, len);
+                self.paths.note_registering(Registration::Own, len);
             }
             self.note_moved(now, op, part);
             let set = self.t.ops.at(op).stripes;
             if set != NONE {
                 if phase == Phase::Writing {
-                    self.t.parts_of(set)[usize::from(part.0)].writes(offset, len);
+                    self.paths.parts_of_mut(set)[usize::from(part.0)].writes(offset, len);
                 }
-                let path = &mut self.t.sub(channel, part).path;
+                let path = self.paths.path_mut(channel, part);
                 path.planned = path.planned.saturating_sub(len);
             }
         }

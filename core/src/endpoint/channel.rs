@@ -2,8 +2,6 @@
 
 use crate::ids::{PeerId, RailId};
 use crate::mem::MemRef;
-use crate::rail::RailFacts;
-use crate::rail::sched::Turn;
 use crate::rel::ack::AckState;
 use crate::rel::credit::{Allowance, Grants};
 use crate::rel::link::{Link as Connection, Pair, State};
@@ -12,12 +10,9 @@ use crate::store::{Link, List};
 use crate::time::Time;
 use crate::wire::{Common, Connect};
 
-use super::copying::Ways;
 use super::event::{Loss, RailFault};
-use super::health::History;
 use super::op::Queue;
-use super::path::Path;
-use super::room::Rooms;
+use super::rails::History;
 
 /// Index of the ordered lane in pairs of windows.
 pub(crate) const ORDERED: usize = 0;
@@ -85,17 +80,6 @@ pub(crate) struct Channel {
     pub reorder: Reorder,
     pub grants: Grants,
     pub ack: AckState,
-    /// By [`MessageClass`](super::MessageClass).
-    pub turns: [Turn; 3],
-    /// How large messages come where there is a choice.
-    pub ways: Ways,
-    /// Time saved up for trying rails that plans leave out, in nanoseconds (P-11).
-    pub try_ns: u32,
-    /// Packets that took the earliest rail since one tried another.
-    pub untried: u16,
-    /// Of the rails that are ready the one of the least latency.
-    pub lowest_latency: u8,
-    pub rooms: Rooms,
     pub control: List,
     pub ordered: List,
     pub requests: List,
@@ -120,8 +104,6 @@ pub(crate) struct Channel {
     pub in_doubt: bool,
     /// Leaving: a subchannel that the goodbye went out on is down, as the peer has heard it (G-7).
     pub bye_heard: bool,
-    /// Receives whose senders write, or send data, and wait for our FIN (P-3).
-    pub fins_pending: u32,
     /// Answers that are with a rail or not acknowledged.
     pub serving: u16,
     /// Rails to connect: bit per rail.
@@ -191,12 +173,6 @@ impl Channel {
             reorder: Reorder::starting_at(first),
             grants,
             ack: AckState::default(),
-            turns: [Turn::default(); 3],
-            ways: Ways::default(),
-            try_ns: 0,
-            untried: 0,
-            lowest_latency: 0,
-            rooms: Rooms::default(),
             control: List::EMPTY,
             ordered: List::EMPTY,
             requests: List::EMPTY,
@@ -211,7 +187,6 @@ impl Channel {
             refusing: 0,
             in_doubt: false,
             bye_heard: false,
-            fins_pending: 0,
             serving: 0,
             dial_pending: 0,
             connect_pending: 0,
@@ -358,9 +333,6 @@ pub(crate) struct Sub {
     pub frame_generation: u32,
     /// The peer's number for this rail.
     pub peer_rail: u8,
-    /// Posts with the rail.
-    pub posts: u16,
-    pub path: Path,
     pub place: Option<Place>,
     pub place_generation: u32,
     /// Connections in a row that failed, or did not stand for long.
@@ -389,11 +361,6 @@ pub(crate) struct Sub {
 }
 
 impl Sub {
-    /// Whether it takes one more post, one being kept for unsequenced frames.
-    pub(crate) const fn has_room(&self, facts: &RailFacts) -> bool {
-        self.posts + 1 < facts.posts_max
-    }
-
     /// Nothing is under way. Generations and the history of its connections go on, so that late answers find
     /// nothing.
     pub(crate) fn clear(&mut self) {
@@ -460,7 +427,7 @@ pub(crate) enum PlaceTo {
 
 // What a peer costs: each channel, each rail of it.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Channel>() == 816 && size_of::<Sub>() == 352);
+const _: () = assert!(size_of::<Channel>() == 480 && size_of::<Sub>() == 248);
 
 #[cfg(test)]
 mod tests {

@@ -13,10 +13,10 @@
 //! the rail brings.
 
 use super::channel::{Asked, ChannelState, ORDERED, UNORDERED};
-use super::measure::Stamp;
 use super::timer::Timer;
 use super::{Endpoint, RailFault};
 use crate::ids::RailId;
+use crate::paths::Stamp;
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rel::link::State;
@@ -62,7 +62,7 @@ impl Endpoint<'_> {
     /// one post, or for as much as it tells of at once. What lies behind that doesn't count, as every
     /// completion breaks the silence.
     fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
-        let facts = &self.rails[usize::from(rail.0)];
+        let facts = &self.paths.rails[usize::from(rail.0)];
         let told_at_once = self.rate_of_silence(channel, rail).bytes_in(facts.feed_time_min.0);
         self.timeout(channel, rail, told_at_once.max(facts.segment_bytes_max.into()))
     }
@@ -76,12 +76,12 @@ impl Endpoint<'_> {
     /// than what is estimated of it towards this one. One that has just come back gets little (F-8), and is
     /// not slow for it.
     fn rate_of_silence(&self, channel: u32, rail: RailId) -> Rate {
-        let measured = self.t.figures[usize::from(rail.0)].bytes_per_second;
-        Rate(self.estimated_rate(channel, rail).0.max(Rate::from_bytes_per_second(measured).0))
+        let measured = self.paths.figures[usize::from(rail.0)].bytes_per_second;
+        Rate(self.paths.estimated_rate(channel, rail).0.max(Rate::from_bytes_per_second(measured).0))
     }
 
     fn timeout(&self, channel: u32, rail: RailId, bytes_max: u64) -> Nanos {
-        let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+        let path = self.paths.path(channel, rail);
         let moving = match self.rate_of_silence(channel, rail) {
             Rate::NONE if path.backlog > UNMEASURED_BYTES_MAX => u64::MAX,
             Rate::NONE => 0,
@@ -105,8 +105,8 @@ impl Endpoint<'_> {
             return;
         }
         let missing = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane));
-        for rail in rails_of(self.t.channels.at(channel).rooms.ready) {
-            if self.rails[usize::from(rail.0)].caps.lossless {
+        for rail in rails_of(self.paths.peer(channel).rooms.ready) {
+            if self.paths.rails[usize::from(rail.0)].caps.lossless {
                 // It fails with the peer's process, and tells so itself (F-9).
                 continue;
             }
@@ -125,8 +125,8 @@ impl Endpoint<'_> {
     fn look_at_set_ups(&mut self, now: Time, channel: u32) -> Option<Nanos> {
         let mut next = None;
         let is_closing = self.t.channels.at(channel).state() == ChannelState::Closing;
-        for rail in (0..self.rails.len() as u8).map(RailId) {
-            let lossless = self.rails[usize::from(rail.0)].caps.lossless;
+        for rail in (0..self.paths.rails.len() as u8).map(RailId) {
+            let lossless = self.paths.rails[usize::from(rail.0)].caps.lossless;
             // A lossless one fails with the peer's process; the goodbye waits for it as for one that is alone
             // (G-7).
             let set_up_max = if lossless {
@@ -155,10 +155,11 @@ impl Endpoint<'_> {
     fn look_at_rail(&mut self, now: Time, channel: u32, rail: RailId, missing: &[Option<Missing>]) -> Option<Nanos> {
         let (deadline, transit) = (self.deadline(channel, rail), self.transit_deadline(channel, rail));
         let sub = *self.t.sub(channel, rail);
+        let (posts, last) = (self.paths.path(channel, rail).under_way, self.paths.path(channel, rail).last);
         let waits = missing.iter().flatten().filter(|missing| missing.rail == rail);
         let waits = waits.map(|missing| missing.stamp.age(now)).max();
         let is_overdue = waits.is_some_and(|waits| waits >= transit);
-        let is_busy = sub.posts > 0 || sub.frame_posted || waits.is_some();
+        let is_busy = posts > 0 || sub.frame_posted || waits.is_some();
         if !is_busy && !sub.owes_sign() {
             self.t.sub(channel, rail).asked = None;
             return None;
@@ -170,14 +171,14 @@ impl Endpoint<'_> {
             self.abort(now, channel, rail, RailFault::TimedOut);
             return Some(look);
         }
-        let seen = sub.heard.max(sub.path.last);
+        let seen = sub.heard.max(last);
         match sub.asked {
             None if now - seen.max(sub.ready_at) >= deadline || is_overdue => {
                 self.ask_first(now, channel, rail, seen.max(sub.ready_at));
             }
             None => {}
             // Reads may lie behind an answer, and every completion shows that they are being worked on.
-            Some(Asked { answered: Some(answered), .. }) if now - answered.max(sub.path.last) < deadline => {}
+            Some(Asked { answered: Some(answered), .. }) if now - answered.max(last) < deadline => {}
             Some(Asked { at, answered: Some(_), .. }) => {
                 if self.has_post_before(now, channel, rail, at) {
                     self.abort(now, channel, rail, RailFault::TimedOut);
@@ -200,12 +201,13 @@ impl Endpoint<'_> {
     /// Whether a rail does not get on with an unsequenced frame, though it brings others: no probe gets out
     /// behind it.
     fn is_frame_stuck(&mut self, now: Time, channel: u32, rail: RailId, deadline: Nanos) -> bool {
+        let last = self.paths.path(channel, rail).last;
         let sub = self.t.sub(channel, rail);
         let (generation, since) = sub.frame_seen;
         if !sub.frame_posted {
             return false;
         }
-        if generation != sub.frame_generation || sub.path.last > since {
+        if generation != sub.frame_generation || last > since {
             sub.frame_seen = (sub.frame_generation, now);
             return false;
         }
@@ -215,7 +217,7 @@ impl Endpoint<'_> {
     /// Asks a rail that has done nothing since `seen`; and the others beside it where they have been silent
     /// for longer, for everything may be waiting for this one: then they have nothing to say of themselves.
     fn ask_first(&mut self, now: Time, channel: u32, rail: RailId, seen: Time) {
-        let others = rails_of(self.t.channels.at(channel).rooms.ready & !(1 << rail.0));
+        let others = rails_of(self.paths.peer(channel).rooms.ready & !(1 << rail.0));
         let are_silent = others.map(|other| self.t.sub(channel, other).heard).max() < Some(seen);
         let asked = Asked { keeps_alive: are_silent, is_common: are_silent, ..Asked::first(now) };
         self.ask_rail(channel, rail, asked);
@@ -226,7 +228,7 @@ impl Endpoint<'_> {
 
     /// A rail has had its time to answer. `talks`: it has brought something else.
     fn judge_silence(&mut self, now: Time, channel: u32, rail: RailId, asked: Asked, talks: bool) {
-        let mut others = rails_of(self.t.channels.at(channel).rooms.ready & !(1 << rail.0));
+        let mut others = rails_of(self.paths.peer(channel).rooms.ready & !(1 << rail.0));
         let lives = talks || others.any(|other| self.t.sub(channel, other).heard > asked.at);
         let repeats_max = if talks { REPEATS_MAX } else { 1 };
         let lone_max = self.config.stall_lone;

@@ -41,12 +41,13 @@ impl fmt::Debug for Endpoint<'_> {
                 c.serving,
                 c.active.is_linked()
             )?;
-            for rail in 0..self.rails.len() as u8 {
+            for rail in 0..self.paths.rails.len() as u8 {
                 let sub = &self.t.subs[self.t.sub_index(index, RailId(rail))];
+                let posts = self.paths.path(index, RailId(rail)).under_way;
                 writeln!(
                     f,
                     "  rail {rail}: {:?}, connect sent {}, {} posts, frame posted {}, place {:?}, asked {:?}, {:?}",
-                    sub.link, sub.connect_sent, sub.posts, sub.frame_posted, sub.place, sub.asked, sub.history
+                    sub.link, sub.connect_sent, posts, sub.frame_posted, sub.place, sub.asked, sub.history
                 )?;
             }
             writeln!(f, "  replaying {:x} from {:?}, fences {:x}", c.replaying, c.replay_at, c.fences)?;

@@ -283,10 +283,12 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at(channel);
         let rails = self.t.peers[slot.peer.0 as usize].rails;
         let rail = RailId(rails.trailing_zeros() as u8);
-        let facts = self.rails.get(usize::from(rail.0))?;
+        let facts = self.paths.rails.get(usize::from(rail.0))?;
         let is_able = rails.is_power_of_two() && facts.caps.lossless && facts.short_bytes_max > 0;
-        let is_ready =
-            slot.rooms.ready == rails && slot.aborted_placements == 0 && slot.replaying == 0 && slot.fences == 0;
+        let is_ready = self.paths.ready(channel) == rails
+            && slot.aborted_placements == 0
+            && slot.replaying == 0
+            && slot.fences == 0;
         (is_able && is_ready && self.has_short_rail).then_some(rail)
     }
 
@@ -296,17 +298,17 @@ impl Endpoint<'_> {
         self.fold_line(channel);
         let Some(rail) = self.lone_rail(channel) else { return false };
         let slot = self.t.channels.at(channel);
-        let gathers = self.policies.of_small().gathers == Gathers::Always;
+        let gathers = self.paths.policies.of_small().gathers == Gathers::Always;
         let Some(terms) = slot.terms else { return false };
         if slot.state() != ChannelState::Open
             || !slot.ordered.is_empty()
             || !slot.sent[ORDERED].is_empty()
             || gathers
-            || slot.rooms.room >> rail.0 & 1 == 0
+            || self.paths.peer(channel).rooms.room >> rail.0 & 1 == 0
         {
             return false;
         }
-        let facts = &self.rails[usize::from(rail.0)];
+        let facts = &self.paths.rails[usize::from(rail.0)];
         let bytes_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max).min(facts.short_bytes_max);
         let slot = self.t.channels.at(channel);
         let terms = Terms {

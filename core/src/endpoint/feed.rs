@@ -15,7 +15,7 @@ impl Endpoint<'_> {
             RailEvent::Back { rail } => self.rail_back(now, rail),
             RailEvent::NoRemoteAccess { peer, rail } => self.remote_access_denied(peer, rail),
             RailEvent::Down { peer, rail, fault } => {
-                if usize::from(rail.0) >= self.rails.len() {
+                if usize::from(rail.0) >= self.paths.rails.len() {
                     return;
                 }
                 let Some(channel) = self.t.channel_of(peer) else { return };
@@ -30,7 +30,7 @@ impl Endpoint<'_> {
 
     fn subchannel_up(&mut self, now: Time, peer: PeerId, rail: RailId) {
         let known = self.t.peers.get(peer.0 as usize).is_some_and(|slot| slot.rails >> (rail.0 & 63) & 1 == 1);
-        if !known || usize::from(rail.0) >= self.rails.len() {
+        if !known || usize::from(rail.0) >= self.paths.rails.len() {
             self.refuse_subchannel(peer, rail);
             return;
         }
@@ -52,7 +52,7 @@ impl Endpoint<'_> {
             self.lose(channel, rail);
             self.ask_fences(channel);
         } else if was_up {
-            self.forget_backlog(channel, rail);
+            self.paths.forget(channel, rail);
             self.t.sub(channel, rail).clear();
         }
         let sub = self.t.sub(channel, rail);
@@ -62,7 +62,7 @@ impl Endpoint<'_> {
         slot.abort_pending &= !(1 << rail.0);
         slot.connect_pending |= u64::from(connect_pending) << rail.0;
         self.t.sub(channel, rail).heard = now;
-        self.begin_path(channel, rail);
+        self.paths.begin_path(channel, rail);
         self.take_in(channel, rail);
         self.refresh(channel, rail);
         self.watch_rails(now, channel);

@@ -91,7 +91,7 @@ impl Endpoint<'_> {
         if slot.probe_answers == 0 && !slot.probe_due && !slot.ack.is_due() {
             return;
         }
-        let ready = self.ready(channel);
+        let ready = self.paths.ready(channel);
         // The answer goes back the way that the probe came (G-6); if that is gone, so is the question.
         self.t.channels.at_mut(channel).probe_answers &= ready;
         for rail in rails_of(ready) {
@@ -144,13 +144,13 @@ impl Endpoint<'_> {
         if !leaving && (busy || self.has_transfers(channel)) {
             return;
         }
-        let ready = self.ready(channel);
+        let ready = self.paths.ready(channel);
         if !leaving && self.is_early(channel, ready) {
             // A rail comes back, or the peer's CONNECT comes, or it is given up (F-9, F-11, G-4).
             return self.watch_rails(now, channel);
         }
         let mut out_yet = true;
-        for rail in 0..self.rails.len() as u8 {
+        for rail in 0..self.paths.rails.len() as u8 {
             if ready >> rail & 1 == 0 {
                 continue;
             }
@@ -185,7 +185,7 @@ impl Endpoint<'_> {
         if ready == 0 {
             return has_no_path || states.any(|state| state != State::Down);
         }
-        self.rails.iter().zip(states).any(|(facts, state)| facts.caps.lossless && state == State::Up)
+        self.paths.rails.iter().zip(states).any(|(facts, state)| facts.caps.lossless && state == State::Up)
     }
 
     /// Whether a message to the peer is not through, or one of the peer's is on its way into a receive. Looks

@@ -91,7 +91,7 @@ impl Endpoint<'_> {
     /// The subchannel to `peer` over `rail`, if there is a channel and such a rail.
     pub fn subchannel_info(&self, peer: PeerId, rail: RailId) -> Option<SubchannelInfo> {
         let channel = self.t.channel_of(peer)?;
-        self.rails.get(usize::from(rail.0))?;
+        self.paths.rails.get(usize::from(rail.0))?;
         let sub = &self.t.subs[self.t.sub_index(channel, rail)];
         Some(SubchannelInfo { peer_rail: sub.peer_rail, connection: sub.link.pair(), waits_for: sub.link.waits_for() })
     }

@@ -123,7 +123,7 @@ impl Endpoint<'_> {
         }
         let up = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.is_up());
         let up = up.fold(0u64, |mask, (rail, _)| mask | 1 << rail);
-        up != 0 && !rails_of(up).any(|rail| self.rails[usize::from(rail.0)].caps.lossless)
+        up != 0 && !rails_of(up).any(|rail| self.paths.rails[usize::from(rail.0)].caps.lossless)
     }
 
     /// When the peer is to be asked, unless something is heard before.
@@ -136,11 +136,12 @@ impl Endpoint<'_> {
     pub(super) fn ask_for_sign(&mut self, now: Time, channel: u32) -> u32 {
         let mut questions = 0;
         let judges = self.config.recovery && self.config.stall_min.0 > 0;
-        for rail in rails_of(self.t.channels.at(channel).rooms.ready) {
+        for rail in rails_of(self.paths.peer(channel).rooms.ready) {
             // It owes the answer, or a post before the question is still to complete, which another question
             // would be behind again and again (F-11).
-            let sub = self.t.sub(channel, rail);
-            let is_judged = sub.asked.is_some_and(|asked| asked.answered.is_none() || sub.posts > 0);
+            let is_busy = self.paths.path(channel, rail).under_way > 0;
+            let asked = self.t.sub(channel, rail).asked;
+            let is_judged = asked.is_some_and(|asked| asked.answered.is_none() || is_busy);
             if !(judges && is_judged) {
                 self.ask_rail(channel, rail, Asked { keeps_alive: true, is_common: true, ..Asked::first(now) });
                 questions += 1;

@@ -33,7 +33,7 @@ impl Endpoint<'_> {
     /// is that has something to do (F-11) while the peer has heard it on another; else as long as one that is
     /// alone.
     pub(super) fn look_at_goodbyes(&mut self, now: Time, channel: u32) {
-        let ready = self.t.channels.at(channel).rooms.ready;
+        let ready = self.paths.peer(channel).rooms.ready;
         let is_out = rails_of(ready).any(|rail| {
             let sub = &self.t.subs[self.t.sub_index(channel, rail)];
             sub.bye_sent && !sub.frame_posted
@@ -96,6 +96,7 @@ impl Endpoint<'_> {
         self.stats.stale_dropped += 1;
         let first = self.config.first_number;
         let shutdowns = self.stats.stale_dropped as u32 & (SHUTDOWNS / 2 - 1);
+        self.paths.forget(channel, rail);
         let sub = self.t.sub(channel, rail);
         sub.reset();
         // The numbers of before are forgotten, and the peer wants a new one (F-1).
@@ -193,6 +194,7 @@ impl Endpoint<'_> {
         let bit = 1u64 << rail.0;
         (slot.callers, slot.connect_pending, slot.close_pending) =
             (slot.callers & !bit, slot.connect_pending & !bit, slot.close_pending & !bit);
+        self.paths.forget(channel, rail);
         self.t.sub(channel, rail).reset();
         self.refresh(channel, rail);
         self.activate(channel);

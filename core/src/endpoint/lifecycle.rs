@@ -2,7 +2,6 @@
 
 use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, UNORDERED};
 use super::op::{MessageState, OpKind, Phase, Queue};
-use super::room::Rooms;
 use super::tables::{channel_active, channel_event, channel_waits, op_queue, op_rma};
 use super::timer::Timer;
 use super::{Endpoint, Loss, LossReason, OpError, ProtocolError};
@@ -27,7 +26,7 @@ impl Endpoint<'_> {
         let mut channel = Channel::new(peer, first, grants, now);
         channel.dial_pending = rails;
         for rail in rails_of(rails) {
-            let facts = &self.rails[usize::from(rail.0)];
+            let facts = &self.paths.rails[usize::from(rail.0)];
             channel.eager_bytes_max = channel.eager_bytes_max.min(facts.eager_bytes_max);
             channel.segment_bytes_max = channel.segment_bytes_max.min(facts.segment_bytes_max);
             if facts.caps.write || facts.caps.read {
@@ -42,6 +41,7 @@ impl Endpoint<'_> {
         }
         self.t.reorder(index).1.fill(NONE);
         self.t.lines[index as usize] = Line::CLOSED;
+        self.paths.begin_peer(index);
         for sub in self.t.subs_of(index) {
             sub.reset();
             sub.link = Link::numbered_from(first.0);
@@ -81,7 +81,7 @@ impl Endpoint<'_> {
     fn wake_next(&mut self, shortage: Shortage) {
         let free = match shortage {
             Shortage::Packets => self.t.packets.room(),
-            Shortage::Stripes => self.t.stripe_sets.room(),
+            Shortage::Stripes => self.paths.stripe_sets.room(),
         };
         if free == 0 {
             return;
@@ -151,10 +151,10 @@ impl Endpoint<'_> {
         slot.dial_pending = 0;
         slot.connect_pending = 0;
         (slot.redials, slot.fences, slot.questions, slot.replaying, slot.aborted_placements) = (0, 0, 0, 0, 0);
-        slot.rooms = Rooms::default();
+        self.paths.close_rooms(channel);
         self.tell_channel(channel);
-        for rail in 0..self.rails.len() {
-            self.forget_backlog(channel, RailId(rail as u8));
+        for rail in 0..self.paths.rails.len() {
+            self.paths.forget(channel, RailId(rail as u8));
             let sub = self.t.sub(channel, RailId(rail as u8));
             let open = sub.link.state() != State::Down;
             let place = sub.place;

@@ -2,7 +2,7 @@
 //! reads that will never end, unconfirmed writes, and payloads on their way into places here.
 
 use super::Endpoint;
-use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, Sub, UNORDERED};
+use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, UNORDERED};
 use super::op::{MessageState, OpKind, PartFin, Phase, What};
 use super::tables::key_set_link;
 use crate::ids::RailId;
@@ -17,8 +17,9 @@ impl Endpoint<'_> {
     pub(super) fn lose(&mut self, channel: u32, rail: RailId) {
         // Where a device fails, most of its connections had nothing to do: tables are not gone through for
         // these.
-        let Sub { posts, place, .. } = *self.t.sub(channel, rail);
-        let had_packets = posts > 0 || self.t.channels.at(channel).sent.iter().any(|lane| !lane.is_empty());
+        let place = self.t.sub(channel, rail).place;
+        let had_packets = self.paths.path(channel, rail).under_way > 0
+            || self.t.channels.at(channel).sent.iter().any(|lane| !lane.is_empty());
         self.abort_placement(channel, rail);
         if had_packets {
             self.lose_packets(channel, rail);
@@ -27,7 +28,7 @@ impl Endpoint<'_> {
         if !self.t.key_sets.is_empty() {
             self.forget_keys(channel, rail);
         }
-        self.forget_backlog(channel, rail);
+        self.paths.forget(channel, rail);
         self.t.sub(channel, rail).clear();
         self.refresh(channel, rail);
         let slot = self.t.channels.at_mut(channel);

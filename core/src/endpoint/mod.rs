@@ -19,48 +19,35 @@ mod addresses;
 mod aggregate;
 mod arrive;
 mod arrive_ordered;
-mod balanced;
 mod bound;
 mod bulk;
 mod channel;
-mod copying;
-mod cut;
 mod deadline;
 mod debug;
-mod earliest;
 pub mod error;
-mod estimates;
 pub mod event;
-mod explain;
 mod express;
 mod feed;
 mod frames;
-mod health;
 mod inspect;
 mod keepalive;
 mod late_connect;
 mod lifecycle;
 mod lost;
 mod matching;
-mod measure;
 mod op;
 mod packets;
-mod path;
-mod policy;
 mod pump;
-mod rebalance;
+mod rails;
 mod recover;
-mod registering;
 mod rendezvous;
 mod replay;
 pub mod request;
 mod retry_epoch;
-mod room;
 mod sample;
 mod serve;
 mod settle;
 mod stage;
-mod strategy;
 mod submit;
 mod tables;
 #[cfg(test)]
@@ -74,38 +61,34 @@ use core::mem::MaybeUninit;
 
 pub use crate::fast::ShortCompletion;
 pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
-pub use copying::CopyBy;
 pub use error::*;
 pub use event::*;
-pub use explain::{Explanation, Share, Verdict, Way};
 pub use express::ShortArrival;
-pub use health::{RailHealth, RailState};
 pub use inspect::{ChannelInfo, LaneInfo, OperationInfo, SubchannelInfo};
-pub use measure::{Change, RailStats, Why};
-pub use policy::{ClassPolicy, MessageClass};
-pub use registering::{Registration, RegistrationCost};
+pub use rails::{RailHealth, RailState};
 pub use request::*;
-pub use sample::Sampled;
 pub use tables::{Sizes, sizes};
 pub use unexpected::ShortReceived;
 pub use usage::{InUse, Usage};
 
 pub use crate::config::Policy;
+pub use crate::paths::{
+    Change, ClassPolicy, CopyBy, Explanation, MessageClass, RailStats, Registration, RegistrationCost, Sampled, Share,
+    Verdict, Way, Why,
+};
 
-use crate::config::{Config, ConfigError, RAILS_MAX};
+use crate::config::{Config, ConfigError};
 use crate::fast::Own;
 use crate::ids::{CounterId, PeerId, PlaceId, RailId};
+use crate::paths::Paths;
 use crate::rail::RailFacts;
-use crate::rail::plan::groups::Groups;
 use crate::rel::ack::AckPolicy;
-use crate::store::List;
+use crate::store::{Arena, List};
 use crate::time::Time;
 
 use crate::rail::rails_of;
 use action::{Pieces, SpanOf};
 use channel::{Place, PlaceTo};
-use policy::Policies;
-use registering::Registering;
 use sample::Sampler;
 use tables::Tables;
 
@@ -313,12 +296,10 @@ pub struct Stats {
 /// * What does not fit is refused at submission with the table that is full ([`SubmitError::Full`]).
 pub struct Endpoint<'m> {
     config: Config,
-    rails: heapless::Vec<RailFacts, 64>,
-    policies: Policies,
-    /// Which rails share what.
-    groups: Groups,
     ack_policy: AckPolicy,
     t: Tables<'m>,
+    /// The rails, as far as it is to be decided which of them carry what.
+    paths: Paths<'m>,
     /// Channels with something to send.
     active: List,
     /// Channels that wait for something shared, by `Shortage`.
@@ -356,7 +337,6 @@ pub struct Endpoint<'m> {
     /// Not before then, whatever happens meanwhile: the questions of the last look are paced (F-13).
     keepalive_from: Time,
     sampler: Sampler,
-    registering: Registering,
     /// Rails that have moved since the start: bit per rail (F-12).
     moved: u64,
     /// A rail carries short messages, and the configuration lets them: else no line is ever open.
@@ -365,19 +345,19 @@ pub struct Endpoint<'m> {
     latest: Time,
 }
 
-/// What the rails share by their places.
-fn groups(rails: &[RailFacts]) -> Groups {
-    let places: heapless::Vec<_, RAILS_MAX> = rails.iter().map(|facts| facts.place).collect();
-    Groups::new(&places)
-}
-
 impl Config {
     /// Bytes of state that [`Endpoint::new`] needs; exact.
     pub fn memory_bytes(&self) -> Result<usize, ConfigError> {
         self.validate()?;
         let also = "all tables together must fit the address space";
         let (operations, max) = (self.operations_max.into(), usize::MAX as u64);
-        Tables::layout(self).bytes().ok_or(ConfigError::of("operations_max", operations, 1, max, also))
+        Paths::layout(Tables::layout(self), self).bytes().ok_or(ConfigError::of(
+            "operations_max",
+            operations,
+            1,
+            max,
+            also,
+        ))
     }
 }
 
@@ -400,16 +380,16 @@ impl<'m> Endpoint<'m> {
                 return Err(StartError::RailFacts { rail: RailId(index as u8) });
             }
         }
-        let t = Tables::carve(&config, region, now).map_err(StartError::Region)?;
+        let mut arena = Arena::new(region).map_err(StartError::Region)?;
+        let t = Tables::carve(&mut arena, &config, now).map_err(StartError::Region)?;
+        let paths = Paths::carve(&mut arena, &config, rails).map_err(StartError::Region)?;
         let has_short_rail = config.express && rails.iter().any(|facts| facts.short_bytes_max > 0);
         let quarter = |max: u16| (max / 4).max(1);
-        let mut endpoint = Endpoint {
-            policies: Policies::new(&config, rails.len()),
-            groups: groups(rails),
+        Ok(Endpoint {
             ack_policy: AckPolicy { packets: config.ack_packets, bytes: config.ack_bytes, delay: config.ack_delay },
-            rails: heapless::Vec::from_slice(rails).unwrap_or_default(),
             config,
             t,
+            paths,
             active: List::EMPTY,
             waiting: [List::EMPTY; 2],
             channel_events: List::EMPTY,
@@ -431,11 +411,8 @@ impl<'m> Endpoint<'m> {
             may_post_short: has_short_rail,
             own: Own::new(config.block_bytes, quarter(config.unexpected_per_peer), quarter(config.blocks_per_peer)),
             latest: now,
-            registering: Registering::default(),
             sampler: Sampler::new(rails.len(), config.sampling_time_max),
-        };
-        endpoint.begin_weights();
-        Ok(endpoint)
+        })
     }
 
     /// The configuration.
@@ -469,8 +446,8 @@ impl<'m> Endpoint<'m> {
     /// need not wait.
     pub fn is_unused(&self, peer: PeerId) -> bool {
         let Some(channel) = self.t.channel_of(peer) else { return true };
-        let rails = rails_of(self.t.channels.at(channel).rooms.ready);
-        rails.map(|rail| &self.t.subs[self.t.sub_index(channel, rail)]).all(|sub| sub.posts == 0)
+        let rails = rails_of(self.paths.peer(channel).rooms.ready);
+        rails.map(|rail| self.paths.path(channel, rail)).all(|path| path.under_way == 0)
     }
 
     /// The earliest time at which [`handle_timeout`](Self::handle_timeout) has something to do.

@@ -1,13 +1,13 @@
 //! An operation's state: one slot per request under way, the caller's and those that serve peers.
 
-use super::copying::Measured;
+use super::MessageClass;
 use super::event::OpError;
-use super::measure::Stamp;
 use super::request::{Level, Notify};
 use super::stage::Stage;
 pub(crate) use super::stage::{OpKind, Phase};
 use crate::ids::{Cookie, Key, PeerId, RailId};
 use crate::mem::Seg;
+use crate::paths::{Measured, Stamp};
 use crate::seq::Seq;
 use crate::store::{Link, NONE};
 use crate::wire::{AtomicKind, AtomicType, Refusal};
@@ -163,6 +163,14 @@ pub(crate) struct Op {
 }
 
 impl Op {
+    /// The class of the payload that it moves.
+    pub(super) const fn class(&self) -> MessageClass {
+        match self.kind() {
+            OpKind::Send | OpKind::Recv | OpKind::Part => MessageClass::Large,
+            _ => MessageClass::OneSided,
+        }
+    }
+
     pub(crate) fn new(kind: OpKind) -> Op {
         Op {
             stage: Stage::first(kind),

@@ -2,11 +2,11 @@
 
 use super::action::{Action, Post, PostKind, Span};
 use super::channel::{ORDERED, Shortage, UNORDERED};
-use super::measure::Stamp;
 use super::op::{Packet, PartFin, What};
 use super::timer::Timer;
 use super::{Endpoint, PostStatus};
 use crate::ids::{Key, PostId, RailId};
+use crate::paths::{Completed, Stamp};
 use crate::store::NONE;
 use crate::time::Time;
 use crate::wire::{Body, Common, Fin, Lane, emit_into};
@@ -92,7 +92,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         slot.unacked += 1;
         slot.posts += 1;
-        self.note_posted(now, channel, rail, payload.len());
+        self.paths.note_posted(now, channel, rail, payload.len());
         self.stats.packets_sent += 1;
         self.watch_silence(now, channel);
         self.watch_rails(now, channel);
@@ -163,7 +163,7 @@ impl Endpoint<'_> {
         let moved = (what, payload.len() as u32, payload.offset);
         let Some(key) = self.keep_packet(now, channel, rail, op, moved, false) else { return };
         self.t.ops.at_mut(op).posts += 1;
-        self.note_posted(now, channel, rail, payload.len());
+        self.paths.note_posted(now, channel, rail, payload.len());
         self.watch_rails(now, channel);
         self.push_post(channel, rail, PostId(key), kind, (payload, extent_bytes), out);
     }
@@ -232,7 +232,7 @@ impl Endpoint<'_> {
             _ => self.common(channel, 0, payload.len() as u32, false),
         };
         self.stats.packets_sent += 1;
-        self.t.figures[usize::from(rail.0)].packets += 1;
+        self.paths.figures[usize::from(rail.0)].packets += 1;
         self.watch_rails(now, channel);
         self.push_packet(channel, rail, PostId(key), &common, &body, payload, out);
         true
@@ -286,7 +286,10 @@ impl Endpoint<'_> {
             self.t.packets.remove(id.0);
             self.wake(Shortage::Packets);
         }
-        self.note_completed(now, &packet, status);
+        let Packet { channel, rail, stamp: posted, .. } = packet;
+        let set = self.t.ops.at(packet.op).stripes;
+        let completed = Completed { channel, rail: RailId(rail), len: packet.len.into(), posted, set };
+        self.paths.note_completed(now, &completed, status == PostStatus::Done);
         if self.t.channels.at(packet.channel).wants_room() {
             self.activate(packet.channel);
         }
@@ -296,7 +299,7 @@ impl Endpoint<'_> {
             slot.moved += u64::from(packet.len);
         }
         if packet.what == What::Fin {
-            self.note_received(now, &packet);
+            self.paths.note_received(now, packet.channel, slot.granted, &mut slot.measured);
         }
         if is_wanted && status == PostStatus::NoAccess {
             self.key_is_invalid(&packet);
@@ -327,6 +330,12 @@ impl Endpoint<'_> {
         let others = slot.together;
         self.settle(packet.op);
         if others == NONE { 1 } else { 1 + self.each_other(others, |slot| slot.unacked -= 1) }
+    }
+
+    /// A segment of an operation's payload has been handed to a rail.
+    pub(super) fn note_moved(&mut self, now: Time, op: u32, rail: RailId) {
+        let slot = self.t.ops.at(op);
+        self.paths.note_moved(now, slot.stripes, slot.cursor == 0, rail);
     }
 
     /// Starts the watch over a peer that owes an acknowledgment (G-9).

@@ -6,10 +6,10 @@ use super::action::{Action, AtomicAction, Span, SpanOf};
 use super::channel::{ChannelState, Shortage};
 use super::op::{Control, Message, Op, OpKind, Phase, Queue};
 use super::packets::Actions;
-use super::policy::Choice;
 use super::tables::{channel_active, op_queue};
 use super::{Endpoint, Level, MessageClass, Registration};
 use crate::ids::RailId;
+use crate::paths::Choice;
 use crate::rail::rails_of;
 use crate::rail::sched::Candidates;
 use crate::store::NONE;
@@ -134,7 +134,10 @@ impl Endpoint<'_> {
     }
 
     fn pump(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        debug_assert!(self.rooms_are_right(channel), "a subchannel changed and nobody looked");
+        debug_assert!(
+            self.paths.rooms_are_right(channel, self.ready_subs(channel)),
+            "a subchannel changed and nobody looked"
+        );
         self.fold_line(channel);
         let mut has_slow_work = self.t.channels.at(channel).has_slow_work();
         if has_slow_work && !self.pump_connected(now, channel, out) {
@@ -227,31 +230,31 @@ impl Endpoint<'_> {
 
     #[inline(always)]
     fn choose(&mut self, now: Time, channel: u32, class: MessageClass, bytes: u64) -> Option<RailId> {
-        let rails = self.candidates(channel);
-        if self.policies.class(class).choice.estimates {
+        let rails = self.paths.candidates(channel);
+        if self.paths.policies.class(class).choice.estimates {
             if rails.up.is_power_of_two() {
                 // Better over another rail than not at all (P-6).
                 return (rails.up & rails.room != 0).then(|| RailId(rails.up.trailing_zeros() as u8));
             }
-            if let Some(rail) = self.lowest_latency_idle(channel, class, bytes, rails) {
+            if let Some(rail) = self.paths.lowest_latency_idle(channel, class, bytes, rails) {
                 return Some(rail);
             }
         }
-        self.multiplex(Choice { now, channel, class, bytes, rails })
+        self.paths.multiplex(Choice { now, channel, class, bytes, rails })
     }
 
     /// The rail for a control packet (P-5): by `balanced` the one that delivers it earliest, as the sender of
     /// a message knows better than its receiver, who answers on the rail that it was announced on; else the
     /// first with room.
     fn for_control(&self, now: Time, channel: u32, via: Option<RailId>) -> Option<RailId> {
-        let room = self.t.channels.at(channel).rooms.room;
+        let room = self.paths.peer(channel).rooms.room;
         let announced = via.filter(|rail| room >> rail.0 & 1 == 1);
-        if !self.policies.of_small().estimates || announced.is_none() && room.is_power_of_two() {
+        if !self.paths.policies.of_small().estimates || announced.is_none() && room.is_power_of_two() {
             return rails_of(room).next();
         }
         announced.or_else(|| {
             let rails = Candidates { up: room, room };
-            self.earliest(&Choice { now, channel, class: MessageClass::Small, bytes: 0, rails })
+            self.paths.earliest(&Choice { now, channel, class: MessageClass::Small, bytes: 0, rails })
         })
     }
 
@@ -314,7 +317,7 @@ impl Endpoint<'_> {
             let rail = RailId(slot.to_register.trailing_zeros() as u8);
             slot.to_register &= slot.to_register - 1;
             slot.registering |= 1 << rail.0;
-            self.note_registering(what, memory.len());
+            self.paths.note_registering(what, memory.len());
             let _ = out.push(Action::Register { operation, rail, memory, write });
         }
     }
@@ -332,11 +335,11 @@ impl Endpoint<'_> {
         if send.registering != 0 && send.to_register == 0 {
             return Step::Idle;
         }
-        let turns = self.t.channels.at(channel).turns;
+        let turns = self.paths.peer(channel).turns;
         // What is too large to go eagerly is only announced.
         let bytes = if len <= self.config.eager_bytes_max.into() { len } else { 0 };
         let Some(rail) = self.choose(now, channel, MessageClass::Small, bytes) else { return Step::Idle };
-        if self.gathers(channel, rail) && self.gather(now, channel, rail, out) == Step::Sent {
+        if self.paths.gathers(channel, rail) && self.gather(now, channel, rail, out) == Step::Sent {
             return Step::Sent;
         }
         let eager_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max);
@@ -359,15 +362,15 @@ impl Endpoint<'_> {
         let (keys, to_register) = (send.keys, send.to_register);
         // A key names one contiguous piece.
         let contiguous = send.segments == 1 || send.retained != NONE;
-        let readable = if contiguous { self.ready_with(channel, |caps| caps.read) } else { 0 };
-        let readable = self.eligible(MessageClass::Large, readable);
+        let readable = if contiguous { self.paths.ready_with(channel, |caps| caps.read) } else { 0 };
+        let readable = self.paths.eligible(MessageClass::Large, readable);
         if readable != 0
             && keys == NONE
             && to_register == 0
             && let Ok(set) = self.t.key_sets.insert(super::tables::KeySet::default())
         {
-            let to_register = self.fastest(channel, readable, wire::KEYS_MAX as u32);
-            let to_register = self.asked_for_keys(channel, (Registration::Readable, len), to_register);
+            let to_register = self.paths.fastest(channel, readable, wire::KEYS_MAX as u32);
+            let to_register = self.paths.asked_for_keys(channel, (Registration::Readable, len), to_register);
             let slot = self.t.ops.at_mut(op);
             slot.keys = set.index;
             slot.to_register = to_register;
@@ -377,7 +380,7 @@ impl Endpoint<'_> {
         }
         if self.t.ops.at(op).to_register != 0 {
             // The message keeps its place; the turn goes to whichever is sent.
-            self.t.channels.at_mut(channel).turns = turns;
+            self.paths.peer_mut(channel).turns = turns;
             self.register(op, out);
             return Step::Sent;
         }
@@ -391,7 +394,7 @@ impl Endpoint<'_> {
     }
 
     fn send_eager(&mut self, now: Time, channel: u32, rail: RailId, op: u32, head: MessageHead, out: &mut Actions) {
-        let lossless = self.rails[usize::from(rail.0)].caps.lossless;
+        let lossless = self.paths.rails[usize::from(rail.0)].caps.lossless;
         let slot = self.t.ops.at_mut(op);
         slot.enter(Phase::EagerSent);
         slot.all_sent = true;
@@ -470,7 +473,7 @@ impl Endpoint<'_> {
     /// The largest eager payload on a rail: what goes over one that may fail may have to go out again over
     /// any other (F-5).
     pub(super) fn eager_bytes_max(&self, channel: u32, rail: RailId) -> u32 {
-        let facts = &self.rails[usize::from(rail.0)];
+        let facts = &self.paths.rails[usize::from(rail.0)];
         let others = if facts.caps.lossless { u32::MAX } else { self.t.channels.at(channel).eager_bytes_max };
         self.config.eager_bytes_max.min(facts.eager_bytes_max).min(others)
     }

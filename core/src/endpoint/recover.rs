@@ -5,7 +5,7 @@
 //! is in `lost`, how that goes out again in `replay` and `rounds`.
 
 use super::action::Span;
-use super::channel::{Channel, ChannelState, NoPath, Sub};
+use super::channel::{ChannelState, NoPath, Sub};
 use super::packets::Actions;
 use super::pump::STEP;
 use super::timer::Timer;
@@ -39,7 +39,7 @@ impl Endpoint<'_> {
         if self.t.channels.at(channel).state() == ChannelState::Leaving {
             // Everything of ours is acknowledged; the peer was faster in closing.
             self.abort_placement(channel, rail);
-            self.forget_backlog(channel, rail);
+            self.paths.forget(channel, rail);
             let Sub { bye_sent, frame_posted, .. } = *self.t.sub(channel, rail);
             self.t.channels.at_mut(channel).bye_heard |= bye_sent;
             self.t.sub(channel, rail).clear();
@@ -53,13 +53,13 @@ impl Endpoint<'_> {
         if verdict.lost {
             // Shared memory fails with the peer's process, and so does a peer that writes what none should;
             // what such a rail had was not kept.
-            let lossless = self.rails[usize::from(rail.0)].caps.lossless;
+            let lossless = self.paths.rails[usize::from(rail.0)].caps.lossless;
             if lossless || fault == RailFault::Corrupt || !self.config.recovery {
                 return self.give_up(now, channel, LossReason::RailFailed { rail, fault });
             }
             self.lose(channel, rail);
         } else {
-            self.forget_backlog(channel, rail);
+            self.paths.forget(channel, rail);
             self.t.sub(channel, rail).clear();
             self.t.channels.at_mut(channel).connect_pending &= !(1 << rail.0);
             self.refresh(channel, rail);
@@ -186,14 +186,14 @@ impl Endpoint<'_> {
     /// A rail that is back need not wait out its pause: once, or whenever nothing else leads to the peer
     /// (F-8).
     pub(super) fn rail_back(&mut self, now: Time, rail: RailId) {
-        if usize::from(rail.0) >= self.rails.len() {
+        if usize::from(rail.0) >= self.paths.rails.len() {
             return;
         }
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
             let slot = self.t.channels.at(channel);
             let is_paused = slot.redials >> rail.0 & 1 == 1 && !slot.is_over();
-            let has_no_path = slot.rooms.ready == 0;
+            let has_no_path = self.paths.ready(channel) == 0;
             let sub = self.t.sub(channel, rail);
             if is_paused && (has_no_path || !sub.is_back_used) {
                 sub.is_back_used = true;
@@ -233,13 +233,13 @@ impl Endpoint<'_> {
         if self.is_first_connection(channel, rail) {
             return;
         }
-        let rate = self.estimated_rate(channel, rail);
-        let path = &mut self.t.sub(channel, rail).path;
+        let rate = self.paths.estimated_rate(channel, rail);
+        let path = self.paths.path_mut(channel, rail);
         path.weight = 1;
         if rate != Rate::NONE {
             path.rate = Rate((rate.0 / RETURNS_WITH).max(1));
         }
-        self.learn_latency(channel, rail);
+        self.paths.learn_latency(channel, rail);
     }
 
     /// A connection is ready at this end: the peer's CONNECT has come on it.
@@ -273,7 +273,7 @@ impl Endpoint<'_> {
     /// The peer's end of a connection is dead (F-3, F-4).
     pub(super) fn arrive_fence(&mut self, now: Time, channel: u32, common: &Common, fence: &Fence) {
         let rail = RailId(fence.peer_rail);
-        if usize::from(rail.0) >= self.rails.len() {
+        if usize::from(rail.0) >= self.paths.rails.len() {
             self.stats.stale_dropped += 1;
             return;
         }
@@ -313,7 +313,7 @@ impl Endpoint<'_> {
 
     /// Asks the peer to end its ends of dead connections, and tells it of ours, over any that stands.
     pub(super) fn pump_fences(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        let &Channel { fences, rooms, .. } = self.t.channels.at(channel);
+        let (fences, rooms) = (self.t.channels.at(channel).fences, self.paths.peer(channel).rooms);
         for rail in rails_of(fences) {
             let sub = *self.t.sub(channel, rail);
             let (of, answer) = match (sub.answer, sub.link.waits_for()) {

@@ -37,7 +37,7 @@ impl Endpoint<'_> {
     /// Rails of `mask` for which the set has a key.
     pub(super) fn with_keys(&mut self, channel: u32, set: u32, mask: u64) -> u64 {
         let mut found = 0;
-        for rail in 0..self.rails.len() as u8 {
+        for rail in 0..self.paths.rails.len() as u8 {
             if mask >> rail & 1 == 1 && self.key_for(channel, set, RailId(rail)).is_some() {
                 found |= 1 << rail;
             }
@@ -51,12 +51,26 @@ impl Endpoint<'_> {
         let readable = match keys {
             NONE => 0,
             keys => {
-                let mask = self.ready_with(channel, |caps| caps.read);
+                let mask = self.paths.ready_with(channel, |caps| caps.read);
                 self.with_keys(channel, keys, mask)
             }
         };
-        let is_to_be_read = self.is_to_be_read(now, op, readable);
+        let (is_to_be_read, measured) = self.paths.is_to_be_read(now, channel, self.t.ops.at(op).granted, readable);
+        if let Some(measured) = measured {
+            self.t.ops.at_mut(op).measured = measured;
+        }
         self.begin_transfer(op, keys, is_to_be_read);
+    }
+
+    /// An operation has begun, or ceased, to owe its peer a FIN (P-3).
+    pub(super) fn set_fins_pending(&mut self, op: u32, owes: bool) {
+        if owes && !self.paths.policies.cut(MessageClass::Large).estimates {
+            return;
+        }
+        let slot = self.t.ops.at_mut(op);
+        if core::mem::replace(&mut slot.fin_pending, owes) != owes {
+            self.paths.set_fin_pending(slot.channel, owes);
+        }
     }
 
     /// The receiver's answer to an RTS.
@@ -65,8 +79,8 @@ impl Endpoint<'_> {
         let channel = slot.channel;
         // A key names one contiguous piece.
         let contiguous = slot.segments == 1;
-        let writable = if contiguous { self.ready_with(channel, |caps| caps.write) } else { 0 };
-        let writable = self.eligible(MessageClass::Large, writable);
+        let writable = if contiguous { self.paths.ready_with(channel, |caps| caps.write) } else { 0 };
+        let writable = self.paths.eligible(MessageClass::Large, writable);
         let slot = self.t.ops.at_mut(op);
         slot.fin_wanted = true;
         if slot.granted == 0 {
@@ -82,8 +96,8 @@ impl Endpoint<'_> {
         } else {
             self.drop_key_set(keys, false);
             let bytes = self.t.ops.at(op).granted;
-            let keyed = self.fastest(channel, writable, KEYS_MAX as u32);
-            let keyed = self.asked_for_keys(channel, (Registration::Writable, bytes), keyed); // P-15
+            let keyed = self.paths.fastest(channel, writable, KEYS_MAX as u32);
+            let keyed = self.paths.asked_for_keys(channel, (Registration::Writable, bytes), keyed); // P-15
             let set = if writable == 0 { None } else { self.t.key_sets.insert(KeySet::default()).ok() };
             let slot = self.t.ops.at_mut(op);
             if let Some(set) = set {
@@ -107,15 +121,15 @@ impl Endpoint<'_> {
         if stage.phase() == Phase::Registering {
             return; // The CTS of the newest round follows.
         }
-        let writable = self.ready_with(channel, |caps| caps.write);
-        let writable = self.eligible(MessageClass::Large, writable);
+        let writable = self.paths.ready_with(channel, |caps| caps.write);
+        let writable = self.paths.eligible(MessageClass::Large, writable);
         let (mut keyed, mut room) = (0u64, 0);
         if set != NONE {
             let keys = self.t.key_sets.at(set).as_slice();
             keyed = keys.iter().fold(0, |mask, key| mask | 1 << key.rail);
             room = KEYS_MAX - keys.len();
         }
-        let asked = if keyed & writable == 0 { self.fastest(channel, writable, room as u32) } else { 0 };
+        let asked = if keyed & writable == 0 { self.paths.fastest(channel, writable, room as u32) } else { 0 };
         if asked == 0 {
             return self.send_control(op, Control::Cts);
         }
@@ -177,7 +191,7 @@ impl Endpoint<'_> {
         }
         let Some(op) = self.find_own(channel, cts.operation, OpKind::Send, Phase::Waiting) else { return };
         self.drop_keys(op);
-        let writable = self.ready_with(channel, |caps| caps.write);
+        let writable = self.paths.ready_with(channel, |caps| caps.write);
         let slot = self.t.ops.at_mut(op);
         slot.granted = cts.granted_bytes.min(slot.len);
         slot.remote = cts.target;

@@ -3,13 +3,13 @@
 
 use super::action::{PostKind, Span, SpanOf};
 use super::channel::{ORDERED, REPLAY_READS, UNORDERED};
-use super::measure::{Part, Stamp};
 use super::op::{Op, OpKind, Packet, PartFin, Phase, Queue, What};
 use super::packets::Actions;
 use super::pump::Step;
 use super::tables::op_queue;
 use super::{Endpoint, Level};
 use crate::ids::{PeerId, PostId, RailId};
+use crate::paths::{Part, Stamp};
 use crate::rail::rails_of;
 use crate::seq::Seq;
 use crate::store::NONE;
@@ -68,12 +68,12 @@ impl Endpoint<'_> {
                     }
                 }
             }
-            let room = self.t.channels.at(channel).rooms.room;
+            let room = self.paths.peer(channel).rooms.room;
             if room == 0 {
                 self.t.channels.at_mut(channel).replay_at[lane] = psn;
                 return Step::Idle;
             }
-            let rail = self.idlest(channel, room);
+            let rail = self.paths.idlest(channel, room);
             self.replay(now, channel, (lane, rail, psn, index), out);
             return Step::Sent;
         }
@@ -111,7 +111,7 @@ impl Endpoint<'_> {
         debug_assert!(is_renamed, "it is held");
         self.each_in_packet(packet.op, |slot| slot.posts += 1);
         let common = self.common(channel, psn.0, packet.len, true);
-        self.note_posted(now, channel, rail, packet.len.into());
+        self.paths.note_posted(now, channel, rail, packet.len.into());
         self.watch_rails(now, channel);
         self.stats.packets_sent += 1;
         self.stats.replayed += 1;
@@ -198,22 +198,22 @@ impl Endpoint<'_> {
                 continue;
             }
             let keys = self.t.ops.at(packet.op).keys;
-            let able = self.ready_with(channel, |caps| caps.read);
+            let able = self.paths.ready_with(channel, |caps| caps.read);
             let able = if keys == NONE { 0 } else { self.with_keys(channel, keys, able) };
             if able == 0 {
-                if self.ready(channel) != 0 && self.t.ops.at(packet.op).posts == 0 {
+                if self.paths.ready(channel) != 0 && self.t.ops.at(packet.op).posts == 0 {
                     self.ask_anew(packet.op);
                     return Step::Sent;
                 }
                 waits = true;
                 continue;
             }
-            let room = able & self.t.channels.at(channel).rooms.room;
+            let room = able & self.paths.peer(channel).rooms.room;
             if room == 0 {
                 waits = true;
                 continue;
             }
-            let rail = self.idlest(channel, room);
+            let rail = self.paths.idlest(channel, room);
             let from = self.key_for(channel, keys, rail).unwrap_or_default();
             let from = wire::RemoteKey { address: from.address.wrapping_add(packet.offset), ..from };
             let payload = self.payload(packet.op, packet.offset, packet.len.into());
@@ -245,11 +245,11 @@ impl Endpoint<'_> {
     /// A subchannel can't reach its peer's memory: messages that were to be read over it look for another way
     ///
     pub(super) fn remote_access_denied(&mut self, peer: PeerId, rail: RailId) {
-        let known = usize::from(rail.0) < self.rails.len();
+        let known = usize::from(rail.0) < self.paths.rails.len();
         let Some(channel) = self.t.channel_of(peer).filter(|_| known) else { return };
         let sub = self.t.sub(channel, rail);
-        sub.path.no_remote_access = true;
         let theirs = sub.peer_rail;
+        self.paths.path_mut(channel, rail).no_remote_access = true;
         let list = self.t.channels.at(channel).bulk;
         let mut op = list.head();
         while op != NONE {
@@ -288,10 +288,10 @@ impl Endpoint<'_> {
     /// Takes parts of transfers whose rail is gone to others that stand.
     pub(super) fn move_orphans(&mut self, channel: u32, op: u32) {
         let slot = *self.t.ops.at(op);
-        let ready = self.ready(channel);
+        let ready = self.paths.ready(channel);
         let able = match slot.phase() {
-            Phase::Writing => self.ready_with(channel, |caps| caps.write),
-            Phase::Reading => self.ready_with(channel, |caps| caps.read),
+            Phase::Writing => self.paths.ready_with(channel, |caps| caps.write),
+            Phase::Reading => self.paths.ready_with(channel, |caps| caps.read),
             _ => ready,
         };
         let keyed = if slot.keys == NONE { able } else { self.with_keys(channel, slot.keys, able) };
@@ -308,7 +308,7 @@ impl Endpoint<'_> {
                 if slot.phase() == Phase::Writing && self.unconfirmed(op) & ready != 0 {
                     return self.ask_for_keys(channel, op);
                 }
-                let other = self.idlest(channel, able);
+                let other = self.paths.idlest(channel, able);
                 let slot = self.t.ops.at_mut(op);
                 slot.single = Some(other);
                 if slot.fins_due != 0 {
@@ -320,18 +320,18 @@ impl Endpoint<'_> {
             return;
         }
         let set = slot.stripes;
-        let pending = self.t.stripe_sets.at(set).pending;
+        let pending = self.paths.stripe_sets.at(set).pending;
         for part in rails_of(pending & !slot.unconfirmed) {
-            let Part { carrier, written, .. } = self.t.parts_of(set)[usize::from(part.0)];
-            let stripe = self.t.stripes_of(set)[usize::from(part.0)];
+            let Part { carrier, written, .. } = self.paths.parts_of(set)[usize::from(part.0)];
+            let stripe = self.paths.stripes_of(set)[usize::from(part.0)];
             let able = fit(stripe.next < stripe.end);
             if able >> carrier & 1 == 1 {
                 continue;
             }
             if able != 0 && !(written.is_some() && ready >> carrier & 1 == 1) {
-                let other = self.idlest(channel, able);
-                self.t.parts_of(set)[usize::from(part.0)].carrier = other.0;
-                let set = self.t.stripe_sets.at_mut(set);
+                let other = self.paths.idlest(channel, able);
+                self.paths.parts_of_mut(set)[usize::from(part.0)].carrier = other.0;
+                let set = self.paths.stripe_sets.at_mut(set);
                 set.moved |= 1 << part.0;
                 set.helpers = 0;
             } else if is_keyless || able != 0 {

@@ -10,12 +10,11 @@
 //! nothing to write again: when the receiver has them all, nothing can land late.
 
 use super::Endpoint;
-use super::cut::StripeSet;
-use super::measure::Part;
 use super::op::{Control, Op, OpKind, Packet, PartFin, Phase, Queue, What};
 use super::replay::IN_PLACE_OF_FIN;
 use super::tables::KeySet;
 use crate::ids::RailId;
+use crate::paths::{Part, StripeSet};
 use crate::rail::rails_of;
 use crate::rail::sched::Stripe;
 use crate::store::NONE;
@@ -29,7 +28,7 @@ impl Endpoint<'_> {
             (Some(part), _) => u64::from(part == rail) << part.0,
             (None, NONE) => 0,
             (None, set) => {
-                let parts = (0u8..).zip(self.t.parts_of(set));
+                let parts = (0u8..).zip(self.paths.parts_of(set));
                 parts.filter(|(_, part)| part.carrier == rail.0).fold(0, |mask, (part, _)| mask | 1 << part)
             }
         }
@@ -42,7 +41,7 @@ impl Endpoint<'_> {
             (Some(part), _) => u64::from(cursor > 0) << part.0,
             (None, NONE) => 0,
             (None, set) => {
-                let parts = (0u8..).zip(self.t.parts_of(set));
+                let parts = (0u8..).zip(self.paths.parts_of(set));
                 parts.filter(|(_, part)| part.written.is_some()).fold(0, |mask, (part, _)| mask | 1 << part)
             }
         }
@@ -71,7 +70,7 @@ impl Endpoint<'_> {
         slot.unconfirmed &= !(1 << part.0);
         let set = slot.stripes;
         if set != NONE {
-            self.t.parts_of(set)[usize::from(part.0)].written = None;
+            self.paths.parts_of_mut(set)[usize::from(part.0)].written = None;
         }
     }
 
@@ -95,7 +94,7 @@ impl Endpoint<'_> {
             let carrier = match (single, stripes) {
                 (Some(rail), _) => rail,
                 (None, NONE) => return false,
-                (None, set) => RailId(self.t.parts_of(set)[usize::from(part.0)].carrier),
+                (None, set) => RailId(self.paths.parts_of(set)[usize::from(part.0)].carrier),
             };
             self.is_fenced_off(channel, carrier)
         })
@@ -146,7 +145,7 @@ impl Endpoint<'_> {
             self.t.ops.at_mut(op).keys = set.index;
         }
         let keys = self.t.ops.at(op).keys;
-        let writable = self.ready_with(channel, |caps| caps.write);
+        let writable = self.paths.ready_with(channel, |caps| caps.write);
         let able = if keys == NONE { 0 } else { self.with_keys(channel, keys, writable) };
         let slot = self.t.ops.at_mut(op);
         slot.round = cts.round;
@@ -210,16 +209,16 @@ impl Endpoint<'_> {
         }
         let bit = 1 << rail.0;
         let slot = StripeSet { pending: bit, planned: bit, ..StripeSet::default() };
-        let Ok(set) = self.t.stripe_sets.insert(slot) else { return };
-        self.t.stripes_of(set.index).fill(Stripe::default());
-        for (rail, part) in (0u8..).zip(self.t.parts_of(set.index)) {
+        let Ok(set) = self.paths.stripe_sets.insert(slot) else { return };
+        self.paths.stripes_of_mut(set.index).fill(Stripe::default());
+        for (rail, part) in (0u8..).zip(self.paths.parts_of_mut(set.index)) {
             *part = Part::of(RailId(rail), 0, 0);
         }
         let index = usize::from(rail.0);
-        self.t.stripes_of(set.index)[index] = Stripe { next: cursor, end: granted };
-        let part = &mut self.t.parts_of(set.index)[index];
+        self.paths.stripes_of_mut(set.index)[index] = Stripe { next: cursor, end: granted };
+        let part = &mut self.paths.parts_of_mut(set.index)[index];
         (part.bytes, part.written) = (granted, Some((0, cursor)));
-        self.t.sub(channel, rail).path.planned += granted - cursor;
+        self.paths.path_mut(channel, rail).planned += granted - cursor;
         let slot = self.t.ops.at_mut(op);
         (slot.single, slot.stripes) = (None, set.index);
     }
@@ -229,37 +228,37 @@ impl Endpoint<'_> {
     /// in place, so the rest becomes a part of the other rail.
     fn hand_on_rests(&mut self, channel: u32, op: u32, able: u64) {
         let set = self.t.ops.at(op).stripes;
-        for giver in rails_of(self.t.stripe_sets.at(set).pending) {
-            let Part { carrier, written, .. } = self.t.parts_of(set)[usize::from(giver.0)];
-            let rest = self.t.stripes_of(set)[usize::from(giver.0)];
+        for giver in rails_of(self.paths.stripe_sets.at(set).pending) {
+            let Part { carrier, written, .. } = self.paths.parts_of(set)[usize::from(giver.0)];
+            let rest = self.paths.stripes_of(set)[usize::from(giver.0)];
             if written.is_none() || rest.next >= rest.end || able >> carrier & 1 == 1 {
                 continue;
             }
             // A part that another rail carries is not the taker's to make longer.
-            let pending = self.t.stripe_sets.at(set).pending;
-            let parts = self.t.parts_of(set);
+            let pending = self.paths.stripe_sets.at(set).pending;
+            let parts = self.paths.parts_of(set);
             let is_own = |rail: &RailId| parts[usize::from(rail.0)].carrier == rail.0 || pending >> rail.0 & 1 == 0;
             let takers = rails_of(able).filter(is_own).fold(0, |mask, rail| mask | 1 << rail.0);
             if takers == 0 {
                 continue;
             }
-            let taker = self.idlest(channel, takers);
+            let taker = self.paths.idlest(channel, takers);
             let index = usize::from(taker.0);
-            let own = self.t.stripes_of(set)[index];
+            let own = self.paths.stripes_of(set)[index];
             // What lies between the two is written twice: the same bytes to the same place.
             let joined = match own.next < own.end {
                 true => Stripe { next: own.next.min(rest.next), end: own.end.max(rest.end) },
                 false => rest,
             };
             let more = (joined.end - joined.next) - own.end.saturating_sub(own.next);
-            self.t.stripes_of(set)[index] = joined;
-            self.t.stripes_of(set)[usize::from(giver.0)].next = rest.end;
-            let part = &mut self.t.parts_of(set)[index];
+            self.paths.stripes_of_mut(set)[index] = joined;
+            self.paths.stripes_of_mut(set)[usize::from(giver.0)].next = rest.end;
+            let part = &mut self.paths.parts_of_mut(set)[index];
             (part.bytes, part.carrier) = (part.bytes + more, taker.0);
-            let given = &mut self.t.sub(channel, giver).path;
+            let given = self.paths.path_mut(channel, giver);
             given.planned = given.planned.saturating_sub(rest.end - rest.next);
-            self.t.sub(channel, taker).path.planned += more;
-            let slot = self.t.stripe_sets.at_mut(set);
+            self.paths.path_mut(channel, taker).planned += more;
+            let slot = self.paths.stripe_sets.at_mut(set);
             slot.pending |= 1 << taker.0;
             slot.moved &= !(1 << taker.0);
             let slot = self.t.ops.at_mut(op);
@@ -273,9 +272,9 @@ impl Endpoint<'_> {
     fn open_parts(&mut self, op: u32, set: u32) {
         let unconfirmed = self.t.ops.at(op).unconfirmed;
         let (mut fins_due, mut pending) = (0u64, 0u64);
-        for part in 0..self.rails.len() {
-            let mut stripe = self.t.stripes_of(set)[part];
-            let written = self.t.parts_of(set)[part].written;
+        for part in 0..self.paths.rails.len() {
+            let mut stripe = self.paths.stripes_of(set)[part];
+            let written = self.paths.parts_of(set)[part].written;
             if unconfirmed >> part & 1 == 1
                 && let Some((low, high)) = written
             {
@@ -283,10 +282,10 @@ impl Endpoint<'_> {
                 // may lie before what was written, where it was taken over (P-10).
                 let low = if stripe.next < stripe.end { low.min(stripe.next) } else { low };
                 (stripe.next, stripe.end) = (low, stripe.end.max(high));
-                self.t.stripes_of(set)[part] = stripe;
-                self.t.parts_of(set)[part].written = None;
+                self.paths.stripes_of_mut(set)[part] = stripe;
+                self.paths.parts_of_mut(set)[part].written = None;
             }
-            let written = self.t.parts_of(set)[part].written;
+            let written = self.paths.parts_of(set)[part].written;
             if stripe.next < stripe.end || written.is_some() {
                 fins_due |= 1 << part;
                 pending |= 1 << part;
@@ -297,7 +296,7 @@ impl Endpoint<'_> {
             fins_due = 1;
             pending = 1;
         }
-        let slot = self.t.stripe_sets.at_mut(set);
+        let slot = self.paths.stripe_sets.at_mut(set);
         (slot.pending, slot.helpers) = (pending, 0);
         let slot = self.t.ops.at_mut(op);
         slot.unconfirmed = 0;

@@ -7,6 +7,7 @@
 //! one rail to a peer there is nothing to choose, and nothing is asked.
 
 use super::Endpoint;
+use super::Sampled;
 use super::action::{Span, SpanOf};
 use super::packets::Actions;
 use super::timer::Timer;
@@ -25,15 +26,6 @@ const NONCE: u64 = 1 << 63;
 
 /// After the peer's last sample so much time must pass before the rails are asked from here.
 const DEFER: Nanos = Nanos::from_micros(500);
-
-/// What the probes of a rail told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sampled {
-    /// Half the time that an empty packet takes there and back.
-    pub latency: Nanos,
-    /// Bytes per second between the smaller and the larger payload; 0: the larger took no longer.
-    pub bytes_per_second: u64,
-}
 
 /// A rail that is being asked.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +79,7 @@ impl Endpoint<'_> {
 
     fn pump_next_sample(&mut self, now: Time, channel: u32, out: &mut Actions) {
         if self.sampler.exchange.is_none() && self.sampler.deferred.is_none() {
-            let ready = self.ready(channel);
+            let ready = self.paths.ready(channel);
             let wanted = self.sampler.wanted & ready;
             if wanted == 0 || ready.is_power_of_two() {
                 return;
@@ -107,7 +99,7 @@ impl Endpoint<'_> {
         let payload = if len == 0 { Span::EMPTY } else { Span { of: SpanOf::At(at), offset: 0, len } };
         let nonce = NONCE | self.sampler.count;
         if self.send_frame(now, channel, rail, Body::Probe(Probe { nonce, answer: false }), payload, out) {
-            let bytes = self.t.figures[usize::from(rail.0)].bytes;
+            let bytes = self.paths.figures[usize::from(rail.0)].bytes;
             if let Some(exchange) = &mut self.sampler.exchange {
                 (exchange.sent, exchange.bytes) = (Some(now), bytes);
             }
@@ -132,7 +124,7 @@ impl Endpoint<'_> {
     }
 
     fn sample_bytes(&self, rail: RailId, step: usize) -> u64 {
-        let most = self.rails[usize::from(rail.0)].segment_bytes_max;
+        let most = self.paths.rails[usize::from(rail.0)].segment_bytes_max;
         SIZES[step].min(most.into()).min(self.config.pool_bytes().unwrap_or(0))
     }
 
@@ -145,7 +137,7 @@ impl Endpoint<'_> {
         exchange.sent = None;
         self.sampler.count += 1;
         let Exchange { rail, step, bytes, took, .. } = *exchange;
-        if self.t.figures[usize::from(rail.0)].bytes != bytes {
+        if self.paths.figures[usize::from(rail.0)].bytes != bytes {
             // Something else was under way: it will be measured by that.
             return self.end_sample(channel);
         }
@@ -159,20 +151,6 @@ impl Endpoint<'_> {
         let rate = if large > small && more > 0 { Rate::of(more, large - small) } else { Rate::NONE };
         self.sampled(rail, Sampled { latency: Nanos(empty / 2), bytes_per_second: rate.bytes_per_second() });
         self.end_sample(channel);
-    }
-
-    /// A subchannel is up, or its rail has answered: the path begins with the rate that the rail was sampled
-    /// at, which what is measured then lowers or raises (P-1).
-    pub(super) fn begin_path(&mut self, channel: u32, rail: RailId) {
-        if let Some(sampled) = self.t.figures[usize::from(rail.0)].sampled {
-            let path = &mut self.t.sub(channel, rail).path;
-            if path.rate == Rate::NONE && sampled.bytes_per_second > 0 {
-                path.rate = Rate::from_bytes_per_second(sampled.bytes_per_second);
-                // What it has may last for longer than was thought.
-                self.refresh_load(channel, rail);
-            }
-        }
-        self.learn_latency(channel, rail);
     }
 
     /// The time of a rail that is asked is over. What it has told until then is told; and as fast as it would
@@ -191,10 +169,10 @@ impl Endpoint<'_> {
 
     /// A rail has told what it can.
     fn sampled(&mut self, rail: RailId, sampled: Sampled) {
-        self.t.figures[usize::from(rail.0)].sampled = Some(sampled);
+        self.paths.figures[usize::from(rail.0)].sampled = Some(sampled);
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
-            self.begin_path(channel, rail);
+            self.paths.begin_path(channel, rail);
         }
     }
 

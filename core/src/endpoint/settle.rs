@@ -7,7 +7,6 @@ use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::{channel_event, key_set_link, op_event, op_rma};
 use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError};
 use crate::ids::{Key, RailId};
-use crate::rail::rails_of;
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::wire::RemoteKey;
@@ -249,21 +248,27 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Where an operation's stripes are all through, what their times tell is learnt, and the set is given
+    /// back.
+    pub(super) fn conclude(&mut self, op: u32) {
+        let slot = self.t.ops.at(op);
+        let set = slot.stripes;
+        if set == NONE || !slot.all_sent || slot.posts > 0 || self.paths.stripe_sets.at(set).is_concluded {
+            return;
+        }
+        // What was written by whom is wanted until the peer has all of it (F-7).
+        let keeps = slot.phase() == Phase::Writing;
+        self.paths.conclude(slot.channel, set);
+        if !keeps {
+            self.drop_stripes(op);
+        }
+    }
+
     pub(super) fn drop_stripes(&mut self, op: u32) {
         let slot = self.t.ops.at_mut(op);
         let (set, channel) = (core::mem::replace(&mut slot.stripes, NONE), slot.channel);
-        if set != NONE && channel != NONE {
-            // What is left of a transfer that ends before its time.
-            for rail in rails_of(self.t.stripe_sets.at(set).pending) {
-                let stripe = self.t.stripes_of(set)[usize::from(rail.0)];
-                let path = &mut self.t.sub(channel, rail).path;
-                path.planned = path.planned.saturating_sub(stripe.end.saturating_sub(stripe.next));
-            }
-        }
-        if set != NONE
-            && let Some(key) = self.t.stripe_sets.key_at(set)
-        {
-            self.t.stripe_sets.remove(key);
+        if set != NONE {
+            self.paths.drop_set(channel, set);
             self.wake(Shortage::Stripes);
         }
     }

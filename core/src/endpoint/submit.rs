@@ -18,7 +18,7 @@ impl Endpoint<'_> {
     /// Makes a peer known; bit i of `rails` says that rail i reaches it. Costs nothing until it is used.
     pub fn add_peer(&mut self, peer: PeerId, rails: u64) -> Result<(), PeerError> {
         let peers_max = self.config.peers_max;
-        let known = u64::MAX >> (64 - self.rails.len());
+        let known = u64::MAX >> (64 - self.paths.rails.len());
         let slot = self.t.peers.get_mut(peer.0 as usize).ok_or(PeerError::OutOfRange { peer, peers_max })?;
         if slot.rails != 0 {
             return Err(PeerError::Known(peer));

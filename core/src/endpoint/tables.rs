@@ -1,19 +1,17 @@
 //! Every table of an endpoint, carved once from the caller's region. `layout` and `carve` stand side by side:
 //! the one must take what the other does, in the same order.
 
-use core::mem::{MaybeUninit, size_of};
+use core::mem::size_of;
 
 use super::action::{Span, SpanOf};
 use super::channel::{Channel, Place, Sub};
-use super::cut::StripeSet;
-use super::measure::{Part, RailStats};
 use super::op::{Message, Op, OpKind, Packet, Queue, WindowSlot};
 use super::timer::TIMERS;
 use crate::config::Config;
 use crate::fast::{Completions, Line};
 use crate::ids::{Key, OpId, PeerId, PlaceId, RailId};
 use crate::mem::Seg;
-use crate::rail::sched::Stripe;
+use crate::paths::Paths;
 use crate::rel::blocks::Blocks;
 use crate::rel::credit::Grants;
 use crate::rel::retain::Retention;
@@ -65,6 +63,7 @@ pub const fn sizes(config: &Config) -> Sizes {
         connected_peer: size_of::<Slot<Channel>>()
             + size_of::<Line>()
             + config.rails_max as usize * size_of::<Sub>()
+            + Paths::peer_bytes(config.rails_max)
             + 2 * window * size_of::<u32>()
             + 2 * RecvWindow::words(config.window) * size_of::<u64>()
             + window * size_of::<u32>()
@@ -90,13 +89,6 @@ pub(crate) struct Tables<'m> {
     pub messages: Slab<'m, Message>,
     pub blocks: Blocks<'m>,
     pub retention: Retention<'m>,
-    /// Which stripe sets are taken.
-    pub stripe_sets: Slab<'m, StripeSet>,
-    pub stripes: &'m mut [Stripe],
-    /// As many, for their times.
-    pub parts: &'m mut [Part],
-    /// By rail.
-    pub figures: &'m mut [RailStats],
     /// By rail: where it is, if it has moved since the start (F-12); else empty.
     pub addresses: &'m mut [AddressText],
     pub key_sets: Slab<'m, KeySet>,
@@ -212,8 +204,6 @@ impl<'m> Tables<'m> {
         let s = Slab::<Message>::layout(s, c.messages_max());
         let s = Blocks::layout(s, c.blocks_max());
         let s = Retention::layout(s, c.retained_max);
-        let s = Slab::<StripeSet>::layout(s, c.bulk_max).take::<Stripe>(c.bulk_max as usize * c.rails_max as usize);
-        let s = s.take::<Part>(c.bulk_max as usize * c.rails_max as usize).take::<RailStats>(c.rails_max as usize);
         let s = s.take::<AddressText>(c.rails_max as usize);
         let s = Slab::<KeySet>::layout(s, c.bulk_max);
         let s = Slab::<WindowSlot>::layout(s, c.windows_max).take::<u32>(c.windows_max as usize);
@@ -222,11 +212,10 @@ impl<'m> Tables<'m> {
         Completions::layout(s.take::<Line>(channels), Self::short_done_max(config))
     }
 
-    pub(crate) fn carve(config: &Config, region: &'m mut [MaybeUninit<u8>], now: Time) -> Result<Self, ArenaError> {
+    pub(crate) fn carve(a: &mut Arena<'m>, config: &Config, now: Time) -> Result<Self, ArenaError> {
         let c = config;
         let channels = c.channels_max as usize;
         let window = c.window as usize;
-        let a = &mut Arena::new(region)?;
         let grants = Grants::new(Seq(0), c.unexpected_per_peer, c.blocks_per_peer);
         let blank = Channel::new(PeerId(0), Seq(0), grants, now);
         Ok(Tables {
@@ -243,10 +232,6 @@ impl<'m> Tables<'m> {
             messages: Slab::carve(a, c.messages_max(), Message::default())?,
             blocks: Blocks::carve(a, c.blocks_max())?,
             retention: Retention::carve(a, c.retained_max, c.retained_base(), c.retained_stride())?,
-            stripe_sets: Slab::carve(a, c.bulk_max, StripeSet::default())?,
-            stripes: a.take(c.bulk_max as usize * usize::from(c.rails_max), Stripe::default())?,
-            parts: a.take(c.bulk_max as usize * usize::from(c.rails_max), Part::default())?,
-            figures: a.take(usize::from(c.rails_max), RailStats::default())?,
             addresses: a.take(usize::from(c.rails_max), AddressText::default())?,
             key_sets: Slab::carve(a, c.bulk_max, KeySet::default())?,
             windows: Slab::carve(a, c.windows_max, WindowSlot::default())?,
@@ -293,19 +278,6 @@ impl<'m> Tables<'m> {
     pub(crate) fn reorder(&mut self, channel: u32) -> (&mut Channel, &mut [u32]) {
         let at = channel as usize * self.window;
         (self.channels.at_mut(channel), &mut self.reorder_slots[at..at + self.window])
-    }
-
-    /// Where the stripes of a set begin, and its parts.
-    pub(crate) fn stripes_at(&self, set: u32) -> usize {
-        set as usize * self.rails_max
-    }
-
-    pub(crate) fn stripes_of(&mut self, set: u32) -> &mut [Stripe] {
-        &mut self.stripes[set as usize * self.rails_max..][..self.rails_max]
-    }
-
-    pub(crate) fn parts_of(&mut self, set: u32) -> &mut [Part] {
-        &mut self.parts[set as usize * self.rails_max..][..self.rails_max]
     }
 
     // ---- operations

@@ -125,7 +125,7 @@ impl Endpoint<'_> {
             (!self.active.is_empty(), "a channel has something to do"),
             (self.waiting.iter().any(|list| !list.is_empty()), "a channel waits for a slot"),
             (self.parts_waiting, "a multi-receive waits for a slot"),
-            (t.subs.iter().any(|sub| sub.posts > 0), "a rail has posts"),
+            (self.paths.has_posts(), "a rail has posts"),
             (t.matcher.posted_count() + t.matcher.unexpected_count() > 0, "receives or messages wait for a match"),
         ];
         let mut all = of_all.into_iter().chain(t.channels.indices().flat_map(of_channel));
@@ -164,7 +164,7 @@ impl Endpoint<'_> {
             unexpected: table(t.matcher.unexpected_count(), config.messages_max()),
             blocks: table(config.blocks_max() - t.blocks.free_len(), config.blocks_max()),
             retained: table(config.retained_max - t.retention.free_len(), config.retained_max),
-            stripe_sets: table(t.stripe_sets.len(), t.stripe_sets.capacity()),
+            stripe_sets: table(self.paths.stripe_sets.len(), self.paths.stripe_sets.capacity()),
             key_sets: table(t.key_sets.len(), t.key_sets.capacity()),
             late_registrations: table(self.late_keys.len() as u32, self.late_keys.capacity() as u32),
             windows: table(t.windows.len(), t.windows.capacity()),

@@ -78,8 +78,7 @@ fn what_is_taken_over_is_carried_once() {
         for rank in 0..2 {
             assert_eq!(timed.endpoints[rank].usage().leak(), None);
             for rail in 0..4 {
-                let sub = timed.endpoints[rank].t.sub_index(0, RailId(rail));
-                let path = &timed.endpoints[rank].t.subs[sub].path;
+                let path = timed.endpoints[rank].paths.path(0, RailId(rail));
                 assert_eq!((path.backlog, path.planned), (0, 0));
             }
         }
@@ -122,10 +121,10 @@ fn the_nearest_rail_is_one_that_reaches_the_peer() {
         let mut timed = Timed::over(&mut regions, &config, &[wide(facts); 4], &lines, 0b0110);
         timed.stream(6, 1, 8);
         let endpoint = &mut timed.endpoints[0];
-        assert_eq!((endpoint.ready(0), endpoint.t.channels.at(0).lowest_latency), (0b0110, 2));
+        assert_eq!((endpoint.paths.ready(0), endpoint.paths.peer(0).lowest_latency), (0b0110, 2));
         endpoint.t.sub(0, RailId(2)).reset();
         endpoint.refresh(0, RailId(2));
-        assert_eq!((endpoint.ready(0), endpoint.t.channels.at(0).lowest_latency), (0b0010, 1));
+        assert_eq!((endpoint.paths.ready(0), endpoint.paths.peer(0).lowest_latency), (0b0010, 1));
     }
 }
 

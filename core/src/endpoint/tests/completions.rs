@@ -215,7 +215,7 @@ fn the_end_of_a_transfer_leaves_the_plans_of_others() {
     lone.sent();
     let planned = |lone: &mut Lone<'_>| {
         let channel = lone.endpoint.t.channel_of(PeerId(1)).unwrap();
-        [0, 1].map(|rail| lone.endpoint.t.sub(channel, RailId(rail)).path.planned)
+        [0, 1].map(|rail| lone.endpoint.paths.path(channel, RailId(rail)).planned)
     };
     let [0, left] = planned(&mut lone) else { panic!("rail 0 is through") };
     assert!(left > 0 && left < 19_000);

@@ -42,13 +42,13 @@ fn a_rate_that_is_heard_of_late_counts_at_once() {
         lone.endpoint.put(Time(0), &put).unwrap();
     }
     lone.sent();
-    let feed = |lone: &Lone<'_>| lone.endpoint.t.channels.at(0).rooms.feed;
+    let feed = |lone: &Lone<'_>| lone.endpoint.paths.peer(0).rooms.feed;
     assert_eq!(feed(&lone), 1, "of a rail of unknown rate that is little");
     let sampled = Sampled { latency: Nanos(1_000), bytes_per_second: 1_000 };
-    lone.endpoint.t.figures[0].sampled = Some(sampled);
-    lone.endpoint.begin_path(0, RailId(0));
+    lone.endpoint.paths.figures[0].sampled = Some(sampled);
+    lone.endpoint.paths.begin_path(0, RailId(0));
     assert_eq!(feed(&lone), 0, "at 1 kB/s it is more than enough");
-    assert!(lone.endpoint.rooms_are_right(0));
+    assert!(lone.endpoint.paths.rooms_are_right(0, lone.endpoint.ready_subs(0)));
 }
 
 /// L-3, L-4: of a rail's posts one is kept for unsequenced packets, and of these one is under way at a time.

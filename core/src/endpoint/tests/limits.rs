@@ -3,12 +3,11 @@
 use super::*;
 use crate::config::{ConfigError, Policy};
 use crate::endpoint::channel::{Channel, Sub};
-use crate::endpoint::cut::StripeSet;
-use crate::endpoint::measure::Part;
 use crate::endpoint::op::{Message, Op, Packet, WindowSlot};
 use crate::endpoint::tables::{KeySet, Peer};
 use crate::endpoint::timer::TIMERS;
 use crate::fast::{Line, ShortCompletion};
+use crate::paths::{Part, Path, PeerPaths, StripeSet};
 use crate::rail::sched::Stripe;
 use crate::seq::RecvWindow;
 use crate::store::{Sizer, Slot};
@@ -145,10 +144,6 @@ fn sizes_of(config: &Config) -> (u128, u128) {
     sum.take::<u32>(blocks);
     sum.take::<u16>(blocks);
     sum.take::<u32>(of(c.retained_max));
-    sum.take::<Slot<StripeSet>>(bulk);
-    sum.take::<Stripe>(bulk * rails);
-    sum.take::<Part>(bulk * rails);
-    sum.take::<RailStats>(rails);
     sum.take::<AddressText>(rails);
     sum.take::<Slot<KeySet>>(bulk);
     sum.take::<Slot<WindowSlot>>(of(c.windows_max));
@@ -161,6 +156,12 @@ fn sizes_of(config: &Config) -> (u128, u128) {
     sum.0 += Matcher::layout(Sizer::new(), &matcher).bytes().expect("less than the address space") as u128;
     sum.take::<Line>(channels);
     sum.take::<ShortCompletion>(of(c.operations_max.min(512).next_power_of_two()));
+    sum.take::<Path>(channels * rails);
+    sum.take::<PeerPaths>(channels);
+    sum.take::<RailStats>(rails);
+    sum.take::<Slot<StripeSet>>(bulk);
+    sum.take::<Stripe>(bulk * rails);
+    sum.take::<Part>(bulk * rails);
     let stride = of(c.eager_bytes_max).next_multiple_of(64);
     (sum.0, blocks * of(c.block_bytes) + of(c.retained_max) * stride)
 }

@@ -139,7 +139,7 @@ fn a_fin_is_owed_for_bytes_that_come_as_packets() {
     let head = MessageHead { operation: 77, ..MessageHead::default() };
     lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
     let Body::Cts(cts) = lone.sent_one().body else { panic!("no CTS") };
-    let owing = |lone: &Lone<'_>| lone.endpoint.t.channels.at(0).fins_pending;
+    let owing = |lone: &Lone<'_>| lone.endpoint.paths.peer(0).fins_pending;
     assert_eq!((cts.keys.len(), owing(&lone)), (1, 0));
     let arrival = lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 1000);
     assert_eq!(owing(&lone), 1);

@@ -3,6 +3,7 @@
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::*;
+use crate::paths::TakeOver;
 use crate::wire::{Body, Connect, Cts, Data, Fence, Fin, MessageHead, Put as PutBody, RemoteKey, Repr, Resume, Rts};
 
 /// Rails that one wants to see fail, and one that stays.
@@ -365,7 +366,7 @@ fn what_was_taken_over_is_written_in_the_new_round() {
     let written: Vec<_> = lone.posts.iter().filter_map(range).collect();
     assert_eq!(written, [(0, 10_240), (19_968, 30_208), (30_208, 40_000)], "rail 1 has all of its part, rail 0 not");
     let op = lone.endpoint.t.ops.indices().next().unwrap();
-    lone.endpoint.take_over(0, op, RailId(0), RailId(1), 4_096);
+    lone.endpoint.take_over(0, op, &TakeOver { giver: RailId(0), taker: RailId(1), bytes: 4_096 });
     down(&mut lone, 1, RailFault::TimedOut);
     lone.stuck = 0;
     lone.feed_on(0, Body::Fence(fence(1, true)), 0, |_| {});
@@ -450,10 +451,10 @@ fn a_rail_that_returns_begins_small() {
     let mut lone = Lone::connected(&mut region, &small(), &[facts, facts]);
     down(&mut lone, 1, RailFault::TimedOut);
     up(&mut lone, 1);
-    let rate = |lone: &Lone<'_>, rail| lone.endpoint.estimated_rate(0, RailId(rail)).bytes_per_second();
+    let rate = |lone: &Lone<'_>, rail| lone.endpoint.paths.estimated_rate(0, RailId(rail)).bytes_per_second();
     let (whole, part) = (rate(&lone, 0), rate(&lone, 1));
     assert!(part.abs_diff(whole / 8) < whole / 100, "{part} of {whole}");
-    assert_eq!(lone.endpoint.t.sub(0, RailId(1)).path.weight, 1);
+    assert_eq!(lone.endpoint.paths.path(0, RailId(1)).weight, 1);
 }
 
 /// F-8: the word of a rail that it is back is taken once; then again when it has stood for a while, or when

@@ -199,10 +199,10 @@ fn a_rail_that_returns_has_an_eighth_of_what_is_known() {
         let facts = RailFacts { bytes_per_second: declared, ..TCP };
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &[facts, facts]);
-        assert_eq!(lone.endpoint.estimated_rate(0, RailId(1)), before);
+        assert_eq!(lone.endpoint.paths.estimated_rate(0, RailId(1)), before);
         down(&mut lone, 1, RailFault::TimedOut);
         up(&mut lone, 1);
-        assert_eq!(lone.endpoint.estimated_rate(0, RailId(1)), after);
+        assert_eq!(lone.endpoint.paths.estimated_rate(0, RailId(1)), after);
     }
     // So are small packets (P-9).
     let facts = RailFacts { bytes_per_second: 800_000_000, ..TCP };
@@ -210,7 +210,7 @@ fn a_rail_that_returns_has_an_eighth_of_what_is_known() {
     let mut lone = Lone::connected(&mut region, &small(), &[facts, facts]);
     down(&mut lone, 1, RailFault::TimedOut);
     up(&mut lone, 1);
-    let mut pace = |rail| lone.endpoint.t.sub(0, RailId(rail)).path.pace_ns(1 << 16);
+    let pace = |rail| lone.endpoint.paths.path(0, RailId(rail)).pace_ns(1 << 16);
     let (whole, part) = (pace(0), pace(1));
     assert!(part.abs_diff(8 * whole) < whole / 10, "{part} of {whole}");
 }

@@ -281,11 +281,11 @@ fn every_reason_closes_the_way_out() {
         lone.send(1, 8);
         lone.sent();
     });
-    closes("room", &|lone| lone.endpoint.t.channels.at_mut(0).rooms.room = 0);
+    closes("room", &|lone| lone.endpoint.paths.peer_mut(0).rooms.room = 0);
     closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).aborted_placements = 1);
     closes("replay", &|lone| lone.endpoint.t.channels.at_mut(0).replaying = 1);
     closes("fences", &|lone| lone.endpoint.t.channels.at_mut(0).fences = 1);
-    closes("no rail is ready", &|lone| lone.endpoint.t.channels.at_mut(0).rooms.ready = 0);
+    closes("no rail is ready", &|lone| lone.endpoint.paths.peer_mut(0).rooms.ready = 0);
     closes("aggregates", &|lone| {
         let gather = Policy::named("aggregate").unwrap();
         lone.endpoint.set_policy(MessageClass::Small, gather);
@@ -329,7 +329,7 @@ fn room_is_asked_of_the_rail_itself() {
     let mut lone = met(&mut region, &config, &[TCP, SHM], 0b10);
     for (room, expected) in [(0b01, false), (0b10, true), (0b11, true), (0, false)] {
         lone.endpoint.close_line(0);
-        lone.endpoint.t.channels.at_mut(0).rooms.room = room;
+        lone.endpoint.paths.peer_mut(0).rooms.room = room;
         assert_eq!(can_send(&mut lone, 8), expected, "{room:b}");
     }
 }

@@ -159,7 +159,7 @@ fn without_a_table_for_parts_the_rest_waits() {
     lone.busy = true;
     lone.feed(cts(operation, 0, &[(0, 1), (1, 1)]), 0);
     assert!(lone.sent().is_empty());
-    let taken = lone.endpoint.t.stripe_sets.insert(Default::default()).unwrap();
+    let taken = lone.endpoint.paths.stripe_sets.insert(Default::default()).unwrap();
     lone.endpoint.handle_rail_event(Time(0), RailEvent::NoRemoteAccess { peer: PeerId(1), rail: RailId(0) });
     lone.busy = false;
     for id in core::mem::take(&mut lone.held) {
@@ -169,7 +169,7 @@ fn without_a_table_for_parts_the_rest_waits() {
         assert!(lone.sent().iter().any(asks_for(round)));
         written(&mut lone);
         if round == 2 {
-            lone.endpoint.t.stripe_sets.remove(taken);
+            lone.endpoint.paths.stripe_sets.remove(taken);
         }
         lone.feed(cts(operation, round, &[(0, 1), (1, 1)]), 0);
     }

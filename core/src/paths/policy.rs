@@ -3,9 +3,8 @@
 
 use core::cmp::Reverse;
 
-use super::Endpoint;
+use super::Paths;
 use super::measure::{Change, Why};
-use super::op::{Op, OpKind};
 use crate::config::{ALPHA_ONE, Config, Policy, RAILS_MAX};
 use crate::ids::RailId;
 use crate::rail::rails_of;
@@ -39,14 +38,6 @@ impl MessageClass {
             MessageClass::OneSided => "one-sided",
         }
     }
-
-    /// The class of payload that an operation moves.
-    pub(super) const fn of(op: &Op) -> Self {
-        match op.kind() {
-            OpKind::Send | OpKind::Recv | OpKind::Part => MessageClass::Large,
-            _ => MessageClass::OneSided,
-        }
-    }
 }
 
 /// How the messages of one class find their rails.
@@ -65,7 +56,7 @@ pub struct ClassPolicy {
 /// The policies of a class, and what is asked of them for each message: read when they are set, so that
 /// nobody asks a policy which it is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Class {
+pub(crate) struct Class {
     policy: ClassPolicy,
     /// Of the one that chooses rails.
     pub choice: Properties,
@@ -84,14 +75,14 @@ impl Class {
 
     /// Whether all rails may carry its messages, all of a mask among them.
     #[inline(always)]
-    pub(super) fn is_open_to_all(&self, mask: u64) -> bool {
+    pub(crate) fn is_open_to_all(&self, mask: u64) -> bool {
         self.policy.eligible & mask == mask && usize::from(self.policy.rails_used) >= RAILS_MAX
     }
 }
 
 /// Policies and knobs as they are now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Policies {
+pub(crate) struct Policies {
     classes: [Class; 3],
     weights: [u16; RAILS_MAX],
     /// The same, so that they sum to the total: where adaptive weights begin.
@@ -100,21 +91,21 @@ pub(super) struct Policies {
     window_messages: u16,
     bind: u8,
     /// How fast copies are made.
-    pub(super) copy: Rate,
+    pub(crate) copy: Rate,
 }
 
 impl Policies {
     /// How small messages choose a rail.
-    pub(super) const fn small(&self) -> Policy {
+    pub(crate) const fn small(&self) -> Policy {
         self.class(MessageClass::Small).policy.multiplex
     }
 
     /// What is asked of that policy.
-    pub(super) const fn of_small(&self) -> &Properties {
+    pub(crate) const fn of_small(&self) -> &Properties {
         &self.class(MessageClass::Small).choice
     }
 
-    pub(super) fn new(config: &Config, rails: usize) -> Self {
+    pub(crate) fn new(config: &Config, rails: usize) -> Self {
         let class = ClassPolicy {
             multiplex: config.multiplex,
             striping: config.striping,
@@ -134,23 +125,28 @@ impl Policies {
 }
 
 impl Policies {
+    /// The smallest payload of a class that is cut (P-5).
+    pub(crate) const fn cut_bytes_min(&self, class: MessageClass) -> u64 {
+        self.class(class).cut_bytes_min
+    }
+
     /// What is asked of the policies of a class.
-    pub(super) const fn class(&self, class: MessageClass) -> &Class {
+    pub(crate) const fn class(&self, class: MessageClass) -> &Class {
         &self.classes[class as usize]
     }
 
     /// What is asked of the one that cuts its large messages.
-    pub(super) const fn cut(&self, class: MessageClass) -> &Properties {
+    pub(crate) const fn cut(&self, class: MessageClass) -> &Properties {
         &self.class(class).cut
     }
 
     /// The weights that were set, so that they sum to the total.
-    pub(super) const fn shares(&self) -> [u32; RAILS_MAX] {
+    pub(crate) const fn shares(&self) -> [u32; RAILS_MAX] {
         self.shares
     }
 
     /// That of one rail.
-    pub(super) fn share(&self, rail: RailId) -> u32 {
+    pub(crate) fn share(&self, rail: RailId) -> u32 {
         self.shares[usize::from(rail.0)]
     }
 }
@@ -166,7 +162,7 @@ fn shares(weights: &[u16; RAILS_MAX], rails: usize) -> [u32; RAILS_MAX] {
 
 /// A packet that a rail is to be chosen for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Choice {
+pub(crate) struct Choice {
     pub now: Time,
     pub channel: u32,
     pub class: MessageClass,
@@ -176,14 +172,14 @@ pub(super) struct Choice {
     pub rails: Candidates,
 }
 
-impl Endpoint<'_> {
+impl Paths<'_> {
     /// How the messages of a class find their rails at the moment.
-    pub fn class_policy(&self, class: MessageClass) -> ClassPolicy {
+    pub(crate) fn class_policy(&self, class: MessageClass) -> ClassPolicy {
         self.policies.classes[class as usize].policy
     }
 
     /// From now on `policy` decides for messages of a class (P-5). What it says nothing about stays.
-    pub fn set_policy(&mut self, class: MessageClass, policy: Policy) {
+    pub(crate) fn set_policy(&mut self, class: MessageClass, policy: Policy) {
         let class = &mut self.policies.classes[class as usize];
         let ClassPolicy { multiplex, striping, .. } = class.policy;
         *class = Class::new(ClassPolicy {
@@ -195,20 +191,20 @@ impl Endpoint<'_> {
 
     /// From now on the rails of `eligible` may carry messages of a class, bit per rail, and `rails_used` of
     /// them do at most (0 counts as 1; P-6).
-    pub fn set_rails(&mut self, class: MessageClass, eligible: u64, rails_used: u8) {
+    pub(crate) fn set_rails(&mut self, class: MessageClass, eligible: u64, rails_used: u8) {
         let class = &mut self.policies.classes[class as usize].policy;
         (class.eligible, class.rails_used) = (eligible, rails_used.max(1));
     }
 
     /// From now on these are the weights of rails, relative to each other; those beyond the slice's end are
     /// 0. Adaptive weights begin anew.
-    pub fn set_weights(&mut self, now: Time, weights: &[u16]) {
+    pub(crate) fn set_weights(&mut self, now: Time, weights: &[u16]) {
         self.policies.weights = core::array::from_fn(|rail| weights.get(rail).copied().unwrap_or(0));
         self.policies.shares = shares(&self.policies.weights, self.rails.len());
-        for sub in self.t.subs.iter_mut() {
-            sub.path.weight = 0;
+        for path in self.paths.iter_mut() {
+            path.weight = 0;
         }
-        for (figures, &share) in self.t.figures.iter_mut().zip(&self.policies.shares) {
+        for (figures, &share) in self.figures.iter_mut().zip(&self.policies.shares) {
             let (from, to) = (figures.weight.into(), share.into());
             figures.weight = share;
             figures.changed = Some(Change { at: now, why: Why::Set, from, to });
@@ -216,19 +212,19 @@ impl Endpoint<'_> {
     }
 
     /// Equation 4's alpha from now on, in parts of [`ALPHA_ONE`]; more counts as 1.
-    pub fn set_alpha(&mut self, alpha: u16) {
+    pub(crate) fn set_alpha(&mut self, alpha: u16) {
         self.policies.alpha = alpha.min(ALPHA_ONE);
     }
 
     /// Of the rails of a mask those that may carry messages of a class (P-6).
-    pub(super) fn eligible(&self, class: MessageClass, mask: u64) -> u64 {
+    pub(crate) fn eligible(&self, class: MessageClass, mask: u64) -> u64 {
         let eligible = mask & self.policies.classes[class as usize].policy.eligible;
         // Better over another rail than not at all.
         if eligible == 0 { mask } else { eligible }
     }
 
     /// Of the rails of a mask those that carry messages of a class (P-6).
-    pub(super) fn usable(&self, channel: u32, class: MessageClass, mask: u64) -> u64 {
+    pub(crate) fn usable(&self, channel: u32, class: MessageClass, mask: u64) -> u64 {
         let rails_used = self.policies.classes[class as usize].policy.rails_used;
         self.fastest(channel, self.eligible(class, mask), rails_used.into())
     }
@@ -236,7 +232,7 @@ impl Endpoint<'_> {
     /// `count` rails of a mask: those that are estimated to be the fastest together, of equals the first. One
     /// that shares a bottleneck with others that are taken counts for its part of what it would carry alone:
     /// so of two HCAs with two ports each, two rails are a port of either.
-    pub(super) fn fastest(&self, channel: u32, mask: u64, count: u32) -> u64 {
+    pub(crate) fn fastest(&self, channel: u32, mask: u64, count: u32) -> u64 {
         // As many as there can be, without counting them.
         if count >= RAILS_MAX as u32 || mask.count_ones() <= count {
             return mask;
@@ -262,7 +258,7 @@ impl Endpoint<'_> {
     }
 
     /// The rail for a packet; `None`: wait for room (P-5).
-    pub(super) fn multiplex(&mut self, choice: Choice) -> Option<RailId> {
+    pub(crate) fn multiplex(&mut self, choice: Choice) -> Option<RailId> {
         let Choice { channel, class, .. } = choice;
         if self.policies.class(class).choice.estimates {
             let choice = self.within_usable(choice);
@@ -270,14 +266,14 @@ impl Endpoint<'_> {
             let is_only = choice.rails.up.is_power_of_two();
             return Some(if is_only { rail } else { self.try_instead(&choice, rail) });
         }
-        let mut turn = self.t.channels.at(channel).turns[class as usize];
+        let mut turn = self.peer(channel).turns[class as usize];
         let rail = self.pick(choice, &mut turn)?;
-        self.t.channels.at_mut(channel).turns[class as usize] = turn;
+        self.peer_mut(channel).turns[class as usize] = turn;
         Some(rail)
     }
 
     /// [`multiplex`](Self::multiplex), with a turn of the caller's.
-    pub(super) fn pick(&self, choice: Choice, turn: &mut Turn) -> Option<RailId> {
+    pub(crate) fn pick(&self, choice: Choice, turn: &mut Turn) -> Option<RailId> {
         let choice = self.within_usable(choice);
         let Choice { channel, class, rails, .. } = choice;
         let class = self.policies.class(class);
@@ -308,7 +304,7 @@ impl Endpoint<'_> {
     }
 
     /// Of the rails of a mask those over which a large message of a class is cut.
-    pub(super) fn striped(&self, channel: u32, class: MessageClass, mask: u64) -> u64 {
+    pub(crate) fn striped(&self, channel: u32, class: MessageClass, mask: u64) -> u64 {
         let usable = self.usable(channel, class, mask);
         let class = self.policies.class(class);
         if class.cut.is_bound {
@@ -320,12 +316,12 @@ impl Endpoint<'_> {
     }
 
     /// The stripes of a message are through: their rails' weights follow (P-7).
-    pub(super) fn reweigh(&mut self, channel: u32, set: u32) {
+    pub(crate) fn reweigh(&mut self, channel: u32, set: u32) {
         let mut times = [StripeTime::default(); RAILS_MAX];
         let (mut count, mut used) = (0, 0);
         for index in 0..self.rails.len() {
-            let part = self.t.parts_of(set)[index];
-            let weight = self.t.sub(channel, RailId(index as u8)).path.weight;
+            let part = self.parts_of(set)[index];
+            let weight = self.path_mut(channel, RailId(index as u8)).weight;
             // Weights were set anew in between, or another policy has cut.
             if part.weight == 0 || weight == 0 {
                 continue;
@@ -340,9 +336,9 @@ impl Endpoint<'_> {
         let mut weights = [0; RAILS_MAX];
         follow(&times[..count], self.policies.alpha, &mut weights[..count]);
         for (rail, (&weight, time)) in rails_of(used).zip(weights.iter().zip(&times)) {
-            self.t.sub(channel, rail).path.weight = weight;
-            let part = self.t.parts_of(set)[usize::from(rail.0)];
-            let figures = &mut self.t.figures[usize::from(rail.0)];
+            self.path_mut(channel, rail).weight = weight;
+            let part = self.parts_of(set)[usize::from(rail.0)];
+            let figures = &mut self.figures[usize::from(rail.0)];
             figures.weight = weight;
             // Small steps are the rule and no news.
             if weight.abs_diff(time.weight) > time.weight / 32 {
@@ -353,8 +349,8 @@ impl Endpoint<'_> {
     }
 
     /// The weights that rails begin with, into the figures.
-    pub(super) fn begin_weights(&mut self) {
-        for (figures, &share) in self.t.figures.iter_mut().zip(&self.policies.shares) {
+    pub(crate) fn begin_weights(&mut self) {
+        for (figures, &share) in self.figures.iter_mut().zip(&self.policies.shares) {
             figures.weight = share;
         }
     }

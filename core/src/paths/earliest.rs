@@ -3,20 +3,20 @@
 
 use super::estimates::LATENCY_NS;
 use super::policy::Choice;
-use super::{Endpoint, MessageClass};
+use super::{MessageClass, Paths};
 use crate::ids::RailId;
 use crate::rail::rails_of;
 use crate::rail::sched::Candidates;
 use crate::rail::sched::balanced::{NEAR_BYTES_MAX, earliest, explore};
 use crate::time::Time;
 
-impl Endpoint<'_> {
+impl Paths<'_> {
     /// What [`multiplex`](Self::multiplex) comes to for nearly all small messages where there are several
     /// rails, at less cost: the lowest-latency rail, if it has nothing to do and it is no turn to try
     /// another.
     /// `None`: not so plain.
     #[inline(always)]
-    pub(super) fn lowest_latency_idle(
+    pub(crate) fn lowest_latency_idle(
         &mut self,
         channel: u32,
         class: MessageClass,
@@ -24,13 +24,13 @@ impl Endpoint<'_> {
         Candidates { up, room }: Candidates,
     ) -> Option<RailId> {
         let is_open_to_all = self.policies.class(class).is_open_to_all(up);
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.peer_mut(channel);
         let (rail, untried) = (RailId(slot.lowest_latency), slot.untried.wrapping_add(1));
         let is_plain = is_open_to_all && !explore::is_turn(untried);
         if !is_plain || !self.is_near_and_idle(channel, rail, up & room, bytes) {
             return None;
         }
-        self.t.channels.at_mut(channel).untried = untried;
+        self.peer_mut(channel).untried = untried;
         Some(rail)
     }
 
@@ -40,49 +40,48 @@ impl Endpoint<'_> {
     fn is_near_and_idle(&self, channel: u32, lowest_latency: RailId, rails: u64, bytes: u64) -> bool {
         bytes <= NEAR_BYTES_MAX
             && rails >> lowest_latency.0 & 1 == 1
-            && self.t.subs[self.t.sub_index(channel, lowest_latency)].posts == 0
+            && self.path(channel, lowest_latency).under_way == 0
     }
 
     /// The rail that delivers a packet earliest (P-9); `None`: wait for room.
-    pub(super) fn earliest(&self, choice: &Choice) -> Option<RailId> {
+    pub(crate) fn earliest(&self, choice: &Choice) -> Option<RailId> {
         earliest(choice.rails, || self.nearest_of(choice), |rail| self.delivers_at(choice, rail))
     }
 
     /// The lowest-latency rail, where no other delivers sooner.
     #[inline(always)]
-    pub(super) fn nearest_of(&self, choice: &Choice) -> Option<RailId> {
+    pub(crate) fn nearest_of(&self, choice: &Choice) -> Option<RailId> {
         let &Choice { channel, bytes, rails, .. } = choice;
-        let lowest_latency = RailId(self.t.channels.at(channel).lowest_latency);
+        let lowest_latency = RailId(self.peer(channel).lowest_latency);
         self.is_near_and_idle(channel, lowest_latency, rails.up & rails.room, bytes).then_some(lowest_latency)
     }
 
     /// When a rail is predicted to deliver a packet that it gets now, in nanoseconds from now. Asked for each
-    /// small packet and rail: it reckons with what [`Endpoint::learn_latency`] has left in the path, and
+    /// small packet and rail: it reckons with what [`Paths::learn_latency`] has left in the path, and
     /// divides nothing.
-    pub(super) fn delivers_at(&self, choice: &Choice, rail: RailId) -> u64 {
+    pub(crate) fn delivers_at(&self, choice: &Choice, rail: RailId) -> u64 {
         let &Choice { now, channel, class, bytes, .. } = choice;
-        let sub = &self.t.subs[self.t.sub_index(channel, rail)];
-        let path = &sub.path;
+        let path = self.path(channel, rail);
         // What is cut and not posted yet goes before other payload, and behind small messages.
         let planned = if class == MessageClass::Small { 0 } else { path.planned };
         let mut ahead = 0;
-        if sub.posts > 0 {
+        if path.under_way > 0 {
             // It has worked on this since it was last heard of.
             ahead = path.pace_ns(path.backlog).saturating_sub((now - path.heard()).0);
             if ahead > 0 {
-                ahead += u64::from(sub.posts) * u64::from(path.post_ns);
+                ahead += u64::from(path.under_way) * u64::from(path.post_ns);
             }
         }
         // Nothing tells how near a rail is but trying it once.
-        let way = if path.way == 0 && sub.posts > 0 { LATENCY_NS } else { path.way };
+        let way = if path.way == 0 && path.under_way > 0 { LATENCY_NS } else { path.way };
         ahead + path.pace_ns(planned + bytes) + u64::from(way)
     }
 
     /// Now and then a packet may take another rail than the earliest, `rail`: one that was not
     /// heard of for a while, where the time that this may cost was saved up (P-11).
     #[inline]
-    pub(super) fn try_instead(&mut self, choice: &Choice, rail: RailId) -> RailId {
-        let slot = self.t.channels.at_mut(choice.channel);
+    pub(crate) fn try_instead(&mut self, choice: &Choice, rail: RailId) -> RailId {
+        let slot = self.peer_mut(choice.channel);
         slot.untried = slot.untried.wrapping_add(1);
         if explore::is_turn(slot.untried) { self.try_another(choice, rail) } else { rail }
     }
@@ -98,25 +97,25 @@ impl Endpoint<'_> {
         if cost > credit {
             return rail;
         }
-        self.t.channels.at_mut(channel).try_ns -= cost as u32;
+        self.peer_mut(channel).try_ns -= cost as u32;
         other
     }
 
     /// Saves up the part of `time_ns` that tries may cost; what there is now, in nanoseconds (P-11).
-    pub(super) fn save_for_tries(&mut self, channel: u32, time_ns: u64) -> u64 {
-        let slot = self.t.channels.at_mut(channel);
+    pub(crate) fn save_for_tries(&mut self, channel: u32, time_ns: u64) -> u64 {
+        let slot = self.peer_mut(channel);
         slot.try_ns = explore::save(slot.try_ns, time_ns);
         slot.try_ns.into()
     }
 
     /// Of the rails of a mask that are idle and were not heard of for a while, the one of which this is
     /// longest ago.
-    pub(super) fn longest_unheard(&self, now: Time, channel: u32, mask: u64) -> Option<RailId> {
-        let path = |rail: RailId| &self.t.subs[self.t.sub_index(channel, rail)];
+    pub(crate) fn longest_unheard(&self, now: Time, channel: u32, mask: u64) -> Option<RailId> {
+        let path = |rail: RailId| self.path(channel, rail);
         let is_stale = |rail: &RailId| {
-            let sub = path(*rail);
-            sub.posts == 0 && sub.path.planned == 0 && explore::is_stale(now, sub.path.last)
+            let path = path(*rail);
+            path.under_way == 0 && path.planned == 0 && explore::is_stale(now, path.last)
         };
-        rails_of(mask).filter(is_stale).min_by_key(|rail| (path(*rail).path.last, rail.0))
+        rails_of(mask).filter(is_stale).min_by_key(|rail| (path(*rail).last, rail.0))
     }
 }

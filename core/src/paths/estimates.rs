@@ -5,7 +5,7 @@
 //! Best first: what the rail was measured at towards this peer, what it was measured at towards another one,
 //! what its facts say.
 
-use super::Endpoint;
+use super::Paths;
 use super::measure::has_bounds;
 use crate::ids::RailId;
 use crate::rail::rails_of;
@@ -14,7 +14,7 @@ use crate::rail::sched::STRIPE_BYTES_MIN;
 use crate::rail::sched::balanced::PART_BYTES_MIN;
 
 /// The latency of a rail that was never seen alone, in nanoseconds, on a device that is near.
-pub(super) const LATENCY_NS: u32 = 5_000;
+pub(crate) const LATENCY_NS: u32 = 5_000;
 
 /// The kernel's distance of what is near.
 const NEAR: u32 = 10;
@@ -22,14 +22,14 @@ const NEAR: u32 = 10;
 /// What a rail is taken to move of which nothing is known, where others are known, in bytes per second.
 const UNKNOWN_BYTES_PER_SECOND: u64 = 100_000_000;
 
-impl Endpoint<'_> {
+impl Paths<'_> {
     /// The rate that is estimated of a rail towards a peer.
-    pub(super) fn estimated_rate(&self, channel: u32, rail: RailId) -> Rate {
-        let measured = self.t.subs[self.t.sub_index(channel, rail)].path.rate;
+    pub(crate) fn estimated_rate(&self, channel: u32, rail: RailId) -> Rate {
+        let measured = self.path(channel, rail).rate;
         if measured != Rate::NONE {
             return measured;
         }
-        let figures = &self.t.figures[usize::from(rail.0)];
+        let figures = &self.figures[usize::from(rail.0)];
         let sampled = figures.sampled.map_or(0, |sampled| sampled.bytes_per_second);
         let declared = self.rails[usize::from(rail.0)].bytes_per_second;
         let known = [figures.bytes_per_second, sampled, declared].into_iter().find(|rate| *rate > 0);
@@ -37,11 +37,11 @@ impl Endpoint<'_> {
     }
 
     /// The latency that is estimated of a rail towards a peer, in nanoseconds.
-    pub(super) fn estimated_latency(&self, channel: u32, rail: RailId) -> u32 {
-        let measured = self.t.subs[self.t.sub_index(channel, rail)].path.latency;
+    pub(crate) fn estimated_latency(&self, channel: u32, rail: RailId) -> u32 {
+        let measured = self.path(channel, rail).latency;
         let facts = &self.rails[usize::from(rail.0)];
         let distance = u32::from(facts.numa_distance);
-        let sampled = self.t.figures[usize::from(rail.0)].sampled;
+        let sampled = self.figures[usize::from(rail.0)].sampled;
         let sampled = sampled.map_or(0, |sampled| u32::try_from(sampled.latency.0).unwrap_or(u32::MAX));
         match (measured, sampled) {
             (0, 0) if facts.latency_ns > 0 => facts.latency_ns,
@@ -54,26 +54,26 @@ impl Endpoint<'_> {
 
     /// The smallest part that a rail is given (P-8): what it moves in the time that it takes to get there, so
     /// that no part costs more for being one than for its bytes; and none that the processor would move.
-    pub(super) fn part_bytes_min(&self, channel: u32, rail: RailId) -> u64 {
+    pub(crate) fn part_bytes_min(&self, channel: u32, rail: RailId) -> u64 {
         let way = self.estimated_rate(channel, rail).bytes_in(self.estimated_latency(channel, rail).into());
         let programmed = u64::from(self.rails[usize::from(rail.0)].pio_bytes_max) + 1;
         way.clamp(PART_BYTES_MIN, STRIPE_BYTES_MIN).max(programmed)
     }
 
     /// Something is known of a rail that was not: what is asked for each packet is reckoned out.
-    pub(super) fn learn_latency(&mut self, channel: u32, rail: RailId) {
+    pub(crate) fn learn_latency(&mut self, channel: u32, rail: RailId) {
         let rate = match self.estimated_rate(channel, rail) {
             Rate::NONE => Rate::from_bytes_per_second(UNKNOWN_BYTES_PER_SECOND),
             rate => rate,
         };
         let latency = self.estimated_latency(channel, rail);
-        let is_asked = self.t.figures[usize::from(rail.0)].sampled.is_some();
+        let is_asked = self.figures[usize::from(rail.0)].sampled.is_some();
         let can_be_tried = !is_asked && has_bounds(&self.rails[usize::from(rail.0)]);
-        let path = &mut self.t.sub(channel, rail).path;
+        let path = self.path_mut(channel, rail);
         path.set_pace(rate);
         path.way = if path.latency == 0 && can_be_tried { 0 } else { latency.max(1) };
         self.find_nearest(channel);
-        if self.t.channels.at(channel).fins_pending > 0 {
+        if self.peer(channel).fins_pending > 0 {
             // How much it is fed goes by its latency then (P-3).
             self.refresh_load(channel, rail);
         }
@@ -81,9 +81,9 @@ impl Endpoint<'_> {
 
     /// A rail's way has changed, or which rails are ready. Those that are not have no say: the way of one
     /// that never came up reads as that of one to be tried, which is nearer than all.
-    pub(super) fn find_nearest(&mut self, channel: u32) {
-        let way = |rail: &RailId| self.t.subs[self.t.sub_index(channel, *rail)].path.way;
+    pub(crate) fn find_nearest(&mut self, channel: u32) {
+        let way = |rail: &RailId| self.path(channel, *rail).way;
         let lowest_latency = rails_of(self.ready(channel)).min_by_key(way).unwrap_or_default();
-        self.t.channels.at_mut(channel).lowest_latency = lowest_latency.0;
+        self.peer_mut(channel).lowest_latency = lowest_latency.0;
     }
 }

@@ -3,9 +3,9 @@
 
 use super::balanced::Load;
 use super::policy::Choice;
-use super::{Endpoint, MessageClass, Registration};
+use super::{MessageClass, Paths, Registration};
 use crate::config::{Policy, RAILS_MAX};
-use crate::ids::{PeerId, RailId};
+use crate::ids::RailId;
 use crate::rail::plan::split::{Plan, Reason};
 use crate::rail::sched::{Candidates, Stripe, of};
 use crate::time::{Nanos, Time};
@@ -94,16 +94,19 @@ pub struct Explanation {
     pub shares: heapless::Vec<Share, RAILS_MAX>,
 }
 
-impl Endpoint<'_> {
-    /// What would become of a message of `bytes` to `peer` now. For [`MessageClass::Small`] the class follows
-    /// from the size: what is too large to go eagerly is explained as [`MessageClass::Large`]. The peer may
-    /// still choose otherwise: who moves a large message depends on what its rails can do. `None`: no channel
-    /// to it is open.
-    pub fn explain(&self, now: Time, peer: PeerId, class: MessageClass, bytes: u64) -> Option<Explanation> {
-        let channel = self.t.channel_of(peer)?;
-        let terms = self.t.channels.at(channel).terms?;
+impl Paths<'_> {
+    /// What would become of a message of `bytes` to a channel's peer now. `eager_bytes_max`: the most that is
+    /// sent eagerly, by our settings and by the peer's. `None`: nothing can be said, as no rail is ready.
+    pub(crate) fn explain(
+        &self,
+        now: Time,
+        channel: u32,
+        class: MessageClass,
+        bytes: u64,
+        eager_bytes_max: (u32, u32),
+    ) -> Option<Explanation> {
         let ready = self.ready(channel);
-        let mut turn = self.t.channels.at(channel).turns[class as usize];
+        let mut turn = self.peer(channel).turns[class as usize];
         let mut explanation = Explanation {
             way: Way::Eager,
             multiplex: self.class_policy(class).multiplex,
@@ -117,11 +120,11 @@ impl Endpoint<'_> {
         let mut stripes = [Stripe::default(); RAILS_MAX];
         if class == MessageClass::Small {
             let rails = Candidates { up: ready, room: ready };
-            let here = if bytes <= self.config.eager_bytes_max.into() { bytes } else { 0 };
+            let (own, peers) = eager_bytes_max;
+            let here = if bytes <= own.into() { bytes } else { 0 };
             let rail = self.pick(Choice { now, channel, class, bytes: here, rails }, &mut turn)?;
-            let eager_max = self.rails[usize::from(rail.0)].eager_bytes_max.min(terms.eager_bytes_max);
-            if bytes > self.config.eager_bytes_max.min(eager_max).into() {
-                return self.explain(now, peer, MessageClass::Large, bytes);
+            if bytes > own.min(peers).min(self.facts(rail).eager_bytes_max).into() {
+                return self.explain(now, channel, MessageClass::Large, bytes, eager_bytes_max);
             }
             stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
             self.tell(channel, class, ready, &stripes, &Plan::default(), &mut explanation);
@@ -130,7 +133,7 @@ impl Endpoint<'_> {
             return Some(explanation);
         }
         let (mask, able) = self.movers(channel, class);
-        let striped = if bytes < self.cut_bytes_min(class) { 0 } else { self.striped(channel, class, mask) };
+        let striped = if bytes < self.policies.cut_bytes_min(class) { 0 } else { self.striped(channel, class, mask) };
         let mut plan = Plan::default();
         let mut carrier = None;
         // The peer moves what it can read; it gets keys of the rails for which that pays.
@@ -207,7 +210,7 @@ impl Endpoint<'_> {
         for rail in (0..self.rails.len() as u8).map(RailId) {
             let has = |mask: u64| mask >> rail.0 & 1 == 1;
             let Stripe { next, end } = stripes[usize::from(rail.0)];
-            let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+            let path = self.path(channel, rail);
             let verdict = match () {
                 () if end > next => Verdict::Carries,
                 () if !has(ready) => Verdict::NotUp,

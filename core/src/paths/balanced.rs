@@ -7,8 +7,7 @@
 //! seen to move.
 
 use super::measure::{Change, Why, has_bounds};
-use super::path::Path;
-use super::{Endpoint, Registration};
+use super::{Path, Paths, Registration};
 use crate::config::RAILS_MAX;
 use crate::ids::RailId;
 use crate::rail::plan::split::{Plan, RailState};
@@ -21,7 +20,7 @@ use crate::time::Time;
 
 /// What is to be moved.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(crate) struct Load {
     /// Its length in bytes.
     pub bytes: u64,
     /// It lies with the peer and has to be asked for (remote reads).
@@ -35,17 +34,17 @@ impl Load {
     }
 }
 
-impl Endpoint<'_> {
+impl Paths<'_> {
     /// What is estimated of a rail at the moment, for the planner.
-    pub(super) fn state_of(&self, now: Time, channel: u32, load: Load, rail: RailId) -> RailState {
-        let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+    pub(crate) fn state_of(&self, now: Time, channel: u32, load: Load, rail: RailId) -> RailState {
+        let path = self.path(channel, rail);
         let state = self.idle_state_of(channel, load, rail);
         RailState { backlog_bytes: path.remaining(now, state.rate) + path.planned, ..state }
     }
 
     /// What is estimated of a rail when nothing lies on it.
-    pub(super) fn idle_state_of(&self, channel: u32, load: Load, rail: RailId) -> RailState {
-        let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+    pub(crate) fn idle_state_of(&self, channel: u32, load: Load, rail: RailId) -> RailState {
+        let path = self.path(channel, rail);
         let rate = self.estimated_rate(channel, rail);
         let latency_ns = self.estimated_latency(channel, rail).saturating_mul(load.ways());
         RailState {
@@ -59,12 +58,12 @@ impl Endpoint<'_> {
     }
 
     /// What a rail is estimated to move while others carry parts of the same message.
-    pub(super) fn together_rate(&self, channel: u32, rail: RailId) -> Rate {
-        together(self.estimated_rate(channel, rail), self.t.subs[self.t.sub_index(channel, rail)].path.contention)
+    pub(crate) fn together_rate(&self, channel: u32, rail: RailId) -> Rate {
+        together(self.estimated_rate(channel, rail), self.path(channel, rail).contention)
     }
 
     /// Plans a message over rails of a mask (P-8). `false`: not enough is known.
-    pub(super) fn plan_balanced(&self, now: Time, channel: u32, load: Load, mask: u64, plan: &mut Plan) -> bool {
+    pub(crate) fn plan_balanced(&self, now: Time, channel: u32, load: Load, mask: u64, plan: &mut Plan) -> bool {
         let mut rails = [RailState::default(); RAILS_MAX];
         for rail in rails_of(mask) {
             let state = self.state_of(now, channel, load, rail);
@@ -79,14 +78,14 @@ impl Endpoint<'_> {
     /// The parts of a message that `balanced` cut are through. Rails that took longer for theirs than the
     /// others, by what is known of each, share a bottleneck: with each other, or with somebody unseen. Their
     /// rates together with others follow (P-14).
-    pub(super) fn learn_together(&mut self, channel: u32, set: u32) {
+    pub(crate) fn learn_together(&mut self, channel: u32, set: u32) {
         let mut seen = [0u64; RAILS_MAX];
         let mut most = 0;
         let mut count = 0;
         for (rail, seen) in (0..self.rails.len() as u8).map(RailId).zip(&mut seen) {
-            let part = self.t.parts_of(set)[usize::from(rail.0)];
+            let part = self.parts_of(set)[usize::from(rail.0)];
             let latency = self.estimated_latency(channel, rail);
-            let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+            let path = self.path(channel, rail);
             if part.bytes < PART_BYTES_MIN || !part.began_idle() || path.rate == Rate::NONE {
                 continue;
             }
@@ -99,13 +98,13 @@ impl Endpoint<'_> {
             return;
         }
         for (index, reached) in seen.iter().enumerate().filter(|(_, reached)| **reached > 0) {
-            let path = &mut self.t.sub(channel, RailId(index as u8)).path;
+            let path = self.path_mut(channel, RailId(index as u8));
             path.contention = bottleneck::follow(path.contention, *reached, most);
         }
     }
 
     /// Cuts a message over rails of a mask into `stripes`, which are empty. `false`: not enough is known.
-    pub(super) fn balance(&mut self, now: Time, channel: u32, load: Load, mask: u64, stripes: &mut [Stripe]) -> bool {
+    pub(crate) fn balance(&mut self, now: Time, channel: u32, load: Load, mask: u64, stripes: &mut [Stripe]) -> bool {
         let mut plan = Plan::default();
         if !self.plan_balanced(now, channel, load, mask, &mut plan) {
             return false;
@@ -118,9 +117,9 @@ impl Endpoint<'_> {
     }
 
     /// Cuts as planned, or as the last message was cut; `true`: the latter (P-11).
-    pub(super) fn cut_by_plan(&self, now: Time, channel: u32, load: Load, plan: &Plan, stripes: &mut [Stripe]) -> bool {
+    pub(crate) fn cut_by_plan(&self, now: Time, channel: u32, load: Load, plan: &Plan, stripes: &mut [Stripe]) -> bool {
         let last = |rail: RailId| {
-            let share = self.t.subs[self.t.sub_index(channel, rail)].path.share;
+            let share = self.path(channel, rail).share;
             (share, self.state_of(now, channel, load, rail))
         };
         let keep = steady::keep(load.bytes, plan, last, stripes);
@@ -135,12 +134,12 @@ impl Endpoint<'_> {
     /// Remembers how a message was cut.
     fn note_cut(&mut self, now: Time, channel: u32, bytes: u64, plan: &Plan) {
         for (rail, share) in steady::shares(bytes, plan, self.rails.len() as u8) {
-            let path = &mut self.t.sub(channel, rail).path;
+            let path = self.path_mut(channel, rail);
             path.share = share;
             if share == 0 {
                 path.contention = bottleneck::fade(path.contention);
             }
-            let figures = &mut self.t.figures[usize::from(rail.0)];
+            let figures = &mut self.figures[usize::from(rail.0)];
             let before = core::mem::replace(&mut figures.weight, share);
             if share.abs_diff(before) > before / 32 {
                 let (from, to) = (before.into(), share.into());
@@ -166,7 +165,7 @@ impl Endpoint<'_> {
         let ends = self.estimated_rate(channel, rail).time_ns(bytes).saturating_add(beside);
         let cost = ends.saturating_sub(plan.finish_ns);
         if cost <= credit && explore::give_part(bytes, rail, plan, stripes) {
-            self.t.channels.at_mut(channel).try_ns -= cost as u32;
+            self.peer_mut(channel).try_ns -= cost as u32;
         }
     }
 }
@@ -175,7 +174,7 @@ impl Path {
     /// The rate that it was measured at, [`Rate::NONE`] where it was not; while it is busy, less what it
     /// lacks while others carry parts of the same message (P-14): one that is through with its part has shown
     /// what it can do.
-    pub(super) fn rate_beside_others(&self) -> Rate {
+    pub(crate) fn rate_beside_others(&self) -> Rate {
         if self.backlog == 0 { self.rate } else { beside_others(self.rate, self.contention) }
     }
 }

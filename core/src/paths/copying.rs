@@ -12,9 +12,8 @@
 //! Invariants: integers alone; bounded state by channel; the choice is the receiver's and needs no word of
 //! the peer's: it answers RTS by a read or by a CTS without keys.
 
-use super::Endpoint;
+use super::Paths;
 use super::measure::Stamp;
-use super::op::Packet;
 use crate::ids::RailId;
 use crate::time::Time;
 
@@ -166,19 +165,23 @@ fn kib(bytes: u64) -> u32 {
     u32::try_from(bytes >> 10).unwrap_or(u32::MAX)
 }
 
-impl Endpoint<'_> {
-    /// Whether a message whose memory could be read over the rails of `readable` is to be read; measures it
-    /// from now on.
-    pub(super) fn is_to_be_read(&mut self, now: Time, op: u32, readable: u64) -> bool {
-        let &super::op::Op { channel, granted, .. } = self.t.ops.at(op);
-        if readable == 0 || granted == 0 {
-            return false;
+impl Paths<'_> {
+    /// Whether a message of `bytes` whose memory could be read over the rails of `readable` is to be read; and
+    /// what is measured of it from now on, if anything is.
+    pub(crate) fn is_to_be_read(
+        &mut self,
+        now: Time,
+        channel: u32,
+        bytes: u64,
+        readable: u64,
+    ) -> (bool, Option<Measured>) {
+        if readable == 0 || bytes == 0 {
+            return (false, None);
         }
-        let Some(rail) = self.copying_rail(channel) else { return true };
+        let Some(rail) = self.copying_rail(channel) else { return (true, None) };
         debug_assert_eq!(readable, 1 << rail.0, "the only rail that is ready");
-        let by = self.t.channels.at_mut(channel).ways.classes[class_of(granted)].next(granted);
-        self.t.ops.at_mut(op).measured = Measured { begun: Stamp::of(now), by, is_on: true };
-        by == CopyBy::Read
+        let by = self.peer_mut(channel).ways.classes[class_of(bytes)].next(bytes);
+        (by == CopyBy::Read, Some(Measured { begun: Stamp::of(now), by, is_on: true }))
     }
 
     /// The rail that there is a choice on: the only one that is ready, if it reads as well as it carries
@@ -189,25 +192,22 @@ impl Endpoint<'_> {
         (ready.is_power_of_two() && able == ready).then(|| RailId(ready.trailing_zeros() as u8))
     }
 
-    /// The FIN of a message that was received is with the peer.
-    pub(super) fn note_received(&mut self, now: Time, packet: &Packet) {
-        let &super::op::Op { measured, granted, .. } = self.t.ops.at(packet.op);
-        if !measured.is_on {
+    /// The FIN of a message of `bytes` that was received is with the peer: its measurement is over.
+    pub(crate) fn note_received(&mut self, now: Time, channel: u32, bytes: u64, measured: &mut Measured) {
+        if !core::mem::take(&mut measured.is_on) {
             return;
         }
-        self.t.ops.at_mut(packet.op).measured.is_on = false;
-        let ways = &mut self.t.channels.at_mut(packet.channel).ways;
+        let ways = &mut self.peer_mut(channel).ways;
         let took = measured.begun.age(now).min(ways.last.age(now));
         ways.last = Stamp::of(now);
-        ways.classes[class_of(granted)].note(measured.by, took.0, granted);
+        ways.classes[class_of(bytes)].note(measured.by, took.0, bytes);
     }
 
-    /// How a message of so many bytes from a peer would come, where there is a choice, and what either way
+    /// How a message of so many bytes from a channel's peer would come, where there is a choice, and what either way
     /// was measured to take, in nanoseconds (0: not measured): by a read, by packets.
-    pub fn copying(&self, peer: crate::ids::PeerId, bytes: u64) -> Option<(CopyBy, [u64; 2])> {
-        let channel = self.t.channel_of(peer)?;
+    pub(crate) fn copying(&self, channel: u32, bytes: u64) -> Option<(CopyBy, [u64; 2])> {
         self.copying_rail(channel)?;
-        let class = &self.t.channels.at(channel).ways.classes[class_of(bytes)];
+        let class = &self.peer(channel).ways.classes[class_of(bytes)];
         let takes = class.known.map(|known| u64::from(known.pace).saturating_mul(bytes) >> 20);
         Some((class.by, takes))
     }

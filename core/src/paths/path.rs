@@ -45,6 +45,8 @@ const SAMPLE_SHIFT: u32 = 3;
 /// What is known of one subchannel as a path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Path {
+    /// Posts with the rail.
+    pub under_way: u16,
     /// Payload bytes posted and not completed.
     pub backlog: u64,
     /// Payload bytes of transfers that are cut and not posted yet.

@@ -12,7 +12,7 @@
 //! Invariants: integers alone; the state of a rail is bounded, whatever is registered. Where nothing costs
 //! anything (TCP, shared memory, a rail that was never asked), nothing is left out and nothing is reckoned.
 
-use super::Endpoint;
+use super::Paths;
 use super::balanced::Load;
 use super::policy::MessageClass;
 use crate::config::RAILS_MAX;
@@ -139,7 +139,7 @@ impl Novelty {
 
 /// What is known of registering but for what each rail costs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Registering {
+pub(crate) struct Registering {
     novelty: [Novelty; Registration::COUNT],
     /// Rails that were seen to cost something: bit per rail.
     dear: u64,
@@ -157,7 +157,7 @@ impl Default for Registering {
 
 /// The rails that are worth asking for keys.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     /// They: bit per rail.
     pub asked: u64,
     /// Those that would have a part if registering cost nothing.
@@ -173,45 +173,45 @@ struct Bill {
     whole: Option<u64>,
 }
 
-impl Endpoint<'_> {
+impl Paths<'_> {
     /// A rail had to register `bytes` of memory, and was busy with it for `took`. Memory that it had
     /// registered before is not reported: what is missing here was free.
-    pub fn handle_registration_cost(&mut self, rail: RailId, what: Registration, bytes: u64, took: Nanos) {
+    pub(crate) fn note_registration_cost(&mut self, rail: RailId, what: Registration, bytes: u64, took: Nanos) {
         if usize::from(rail.0) >= self.rails.len() {
             return;
         }
-        self.t.figures[usize::from(rail.0)].registering.learn(bytes, took);
+        self.figures[usize::from(rail.0)].registering.learn(bytes, took);
         self.registering.dear |= u64::from(took.0 > 0) << rail.0;
         let novelty = &mut self.registering.novelty[what as usize];
         novelty.missed = novelty.missed.saturating_add(bytes);
     }
 
     /// A rail is asked to register so much memory.
-    pub(super) fn note_registering(&mut self, what: Registration, bytes: u64) {
+    pub(crate) fn note_registering(&mut self, what: Registration, bytes: u64) {
         let novelty = &mut self.registering.novelty[what as usize];
         novelty.asked = novelty.asked.saturating_add(bytes);
     }
 
     /// What came since the last message was cut counts from now on.
-    pub(super) fn follow_registering(&mut self) {
+    pub(crate) fn follow_registering(&mut self) {
         self.registering.novelty[Registration::Own as usize].share();
     }
 
     /// What registering so much memory with a rail is expected to cost now, in nanoseconds: by what it costs
     /// where it has to be done, and how often it has.
-    pub(super) fn registering_ns(&self, rail: RailId, what: Registration, bytes: u64) -> u64 {
+    pub(crate) fn registering_ns(&self, rail: RailId, what: Registration, bytes: u64) -> u64 {
         if self.registering.dear >> rail.0 & 1 == 0 {
             return 0;
         }
         let share = { self.registering.novelty[what as usize] }.share();
-        scale(self.t.figures[usize::from(rail.0)].registering.time(bytes).0, share, ALL)
+        scale(self.figures[usize::from(rail.0)].registering.time(bytes).0, share, ALL)
     }
 
     /// Of the rails of a mask those that are to register a message's memory for the peer: by `balanced` those
     /// whose part of it would pay for that, and now and then another one. How the peer will cut, it alone
     /// knows: this goes by what is estimated here, and by nothing that lies on the rails, which is of the
     /// other direction.
-    pub(super) fn asked_for_keys(&mut self, channel: u32, (what, bytes): (Registration, u64), mask: u64) -> u64 {
+    pub(crate) fn asked_for_keys(&mut self, channel: u32, (what, bytes): (Registration, u64), mask: u64) -> u64 {
         self.registering.novelty[what as usize].share();
         let Some(worth) = self.worth_keys(channel, (what, bytes), mask) else { return mask };
         let Keys { asked, finish_ns, .. } = worth;
@@ -227,12 +227,12 @@ impl Endpoint<'_> {
             return asked;
         }
         self.registering.tried = rail.0 + 1;
-        self.t.channels.at_mut(channel).try_ns -= cost as u32;
+        self.peer_mut(channel).try_ns -= cost as u32;
         asked | 1 << rail.0
     }
 
     /// [`asked_for_keys`](Self::asked_for_keys) without consequence and without tries; `None`: all of them.
-    pub(super) fn worth_keys(&self, channel: u32, (what, bytes): (Registration, u64), mask: u64) -> Option<Keys> {
+    pub(crate) fn worth_keys(&self, channel: u32, (what, bytes): (Registration, u64), mask: u64) -> Option<Keys> {
         let estimates = self.policies.cut(MessageClass::Large).estimates;
         if !estimates || self.registering.dear & mask == 0 || mask.is_power_of_two() || mask == 0 {
             return None;
@@ -256,7 +256,7 @@ impl Endpoint<'_> {
 
     /// Of the rails of a mask those over which a message is worth cutting, where each registers its part for
     /// itself, and the plan over them.
-    pub(super) fn plan_parts(&self, bytes: u64, mask: u64, states: &[RailState], plan: &mut Plan) -> bool {
+    pub(crate) fn plan_parts(&self, bytes: u64, mask: u64, states: &[RailState], plan: &mut Plan) -> bool {
         if self.registering.dear & mask == 0 {
             return cut(bytes, mask, states, plan);
         }

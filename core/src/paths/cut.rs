@@ -2,14 +2,13 @@
 //! be fed (P-4). Which rails these are, `bulk` says; how cutting goes, the policies do.
 
 use super::balanced::Load;
-use super::channel::Shortage;
 use super::measure::Part;
-use super::op::Phase;
-use super::{Endpoint, MessageClass};
+use super::{MessageClass, Paths};
 use crate::config::RAILS_MAX;
 use crate::ids::RailId;
 use crate::rail::rails_of;
 use crate::rail::sched::{Properties, Stripe, Whole, of};
+use crate::store::NONE;
 use crate::time::Time;
 
 /// A transfer that is cut: one stripe for each rail, in a table of their own.
@@ -29,22 +28,39 @@ pub(crate) struct StripeSet {
     pub is_concluded: bool,
 }
 
-impl Endpoint<'_> {
-    /// Cuts a transfer over the rails of `mask`; `false`: no room for the stripes.
-    pub(super) fn cut(&mut self, now: Time, channel: u32, op: u32, class: MessageClass, mask: u64) -> bool {
-        let (granted, phase) = (self.t.ops.at(op).granted, self.t.ops.at(op).phase());
-        let load = Load { bytes: granted, is_read: phase == Phase::Reading };
-        let Ok(set) = self.t.stripe_sets.insert(StripeSet::default()) else {
-            self.wait_for(channel, Shortage::Stripes);
-            return false;
-        };
-        let set = set.index;
+impl Paths<'_> {
+    /// A transfer is over: what is left of it is not on its way any more, and its set is free.
+    pub(crate) fn drop_set(&mut self, channel: u32, set: u32) {
+        if channel != NONE {
+            // What is left of a transfer that ends before its time.
+            for rail in rails_of(self.stripe_sets.at(set).pending) {
+                let stripe = self.stripes_of(set)[usize::from(rail.0)];
+                let path = self.path_mut(channel, rail);
+                path.planned = path.planned.saturating_sub(stripe.end.saturating_sub(stripe.next));
+            }
+        }
+        if let Some(key) = self.stripe_sets.key_at(set) {
+            self.stripe_sets.remove(key);
+        }
+    }
+
+    /// Cuts a transfer over the rails of `mask`, and gives its stripe set and the rails that have a part;
+    /// `None`: there is no room for the stripes.
+    pub(crate) fn cut(
+        &mut self,
+        now: Time,
+        channel: u32,
+        class: MessageClass,
+        load: Load,
+        mask: u64,
+    ) -> Option<(u32, u64)> {
+        let set = self.stripe_sets.insert(StripeSet::default()).ok()?.index;
         let mut stripes = [Stripe::default(); RAILS_MAX];
         let stripes = &mut stripes[..self.rails.len()];
         self.follow_registering();
         let weights = self.stripe(now, channel, class, load, mask, stripes);
-        self.t.stripes_of(set)[..stripes.len()].copy_from_slice(stripes);
-        for (rail, part) in (0..).zip(self.t.parts_of(set)) {
+        self.stripes_of_mut(set)[..stripes.len()].copy_from_slice(stripes);
+        for (rail, part) in (0..).zip(self.parts_of_mut(set)) {
             *part = Part::of(RailId(rail), 0, 0);
         }
         let mut used = 0;
@@ -53,21 +69,16 @@ impl Endpoint<'_> {
             if bytes > 0 {
                 used |= 1 << rail;
                 let weight = weights.map_or(0, |weights| weights[rail]);
-                self.t.parts_of(set)[rail] = Part::of(RailId(rail as u8), bytes, weight);
+                let rail = RailId(rail as u8);
+                self.parts_of_mut(set)[usize::from(rail.0)] = Part::of(rail, bytes, weight);
+                self.path_mut(channel, rail).planned += bytes;
             }
         }
         let is_estimated = self.policies.cut(class).estimates;
         let helpers = if is_estimated { mask } else { 0 };
-        *self.t.stripe_sets.at_mut(set) =
+        *self.stripe_sets.at_mut(set) =
             StripeSet { pending: used, planned: used, helpers, is_estimated, ..StripeSet::default() };
-        for rail in rails_of(used) {
-            let stripe = self.t.stripes_of(set)[usize::from(rail.0)];
-            self.t.sub(channel, rail).path.planned += stripe.end - stripe.next;
-        }
-        let slot = self.t.ops.at_mut(op);
-        slot.stripes = set;
-        slot.fins_due = if slot.phase() == Phase::Writing { used } else { 0 };
-        true
+        Some((set, used))
     }
 
     /// Cuts a message over the rails of a mask into `stripes`, which are empty (P-5). Gives the weights,
@@ -88,7 +99,7 @@ impl Endpoint<'_> {
         if follows_times {
             for rail in rails_of(mask) {
                 let share = self.policies.share(rail);
-                let path = &mut self.t.sub(channel, rail).path;
+                let path = self.path_mut(channel, rail);
                 if path.weight == 0 {
                     // Weight 0 would never be measured (multirail-2004, 4.5).
                     path.weight = share.max(1);
@@ -101,11 +112,11 @@ impl Endpoint<'_> {
     }
 
     /// The weights by which a class is cut at the moment.
-    pub(super) fn weights(&self, channel: u32, class: MessageClass, mask: u64) -> [u32; RAILS_MAX] {
+    pub(crate) fn weights(&self, channel: u32, class: MessageClass, mask: u64) -> [u32; RAILS_MAX] {
         let mut weights = self.policies.shares();
         if self.policies.cut(class).follows_times {
             for rail in rails_of(mask) {
-                let weight = self.t.subs[self.t.sub_index(channel, rail)].path.weight;
+                let weight = self.path(channel, rail).weight;
                 if weight > 0 {
                     weights[usize::from(rail.0)] = weight;
                 }
@@ -116,7 +127,7 @@ impl Endpoint<'_> {
 
     /// Cuts `bytes` over rails of a mask as the policy of a class does: by what is set and what rails do now,
     /// and by no plan.
-    pub(super) fn stripe_plainly(
+    pub(crate) fn stripe_plainly(
         &self,
         channel: u32,
         class: MessageClass,

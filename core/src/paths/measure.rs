@@ -11,10 +11,10 @@
 //! so such rails are measured in busy intervals alone, which go on where a rail that is through gets more in
 //! the same round: the kernel has about a millisecond's bytes below (P-1).
 
-use super::op::{Packet, Phase};
 use super::room::is_light;
-use super::{Endpoint, PostStatus, RegistrationCost, Sampled};
+use super::{Paths, RegistrationCost};
 use crate::ids::RailId;
+use crate::rail::rate::Rate;
 use crate::rail::{RailFacts, RailKind};
 use crate::store::NONE;
 use crate::time::{Nanos, Time};
@@ -157,23 +157,46 @@ impl Stamp {
 
 /// Whether the time from a post to its completion says something about a rail that has little to do: on TCP
 /// it does not.
-pub(super) fn has_bounds(facts: &RailFacts) -> bool {
+pub(crate) fn has_bounds(facts: &RailFacts) -> bool {
     facts.kind != RailKind::Tcp
 }
 
-impl Endpoint<'_> {
+/// What the probes of a rail told (P-12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampled {
+    /// Half the time that an empty packet takes there and back.
+    pub latency: Nanos,
+    /// Bytes per second between the smaller and the larger payload; 0: the larger took no longer.
+    pub bytes_per_second: u64,
+}
+
+/// A post that a rail is through with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Completed {
+    pub channel: u32,
+    pub rail: RailId,
+    /// Bytes of its payload.
+    pub len: u64,
+    /// When it was posted.
+    pub posted: Stamp,
+    /// The stripe set of its operation, or [`NONE`].
+    pub set: u32,
+}
+
+impl Paths<'_> {
     /// What was counted and measured of a rail; `None` where there is no such rail.
-    pub fn rail_stats(&self, rail: RailId) -> Option<RailStats> {
-        self.t.figures.get(usize::from(rail.0)).filter(|_| usize::from(rail.0) < self.rails.len()).copied()
+    pub(crate) fn rail_stats(&self, rail: RailId) -> Option<RailStats> {
+        self.figures.get(usize::from(rail.0)).filter(|_| usize::from(rail.0) < self.rails.len()).copied()
     }
 
     /// A rail has got a packet, write or read of `len` bytes.
-    pub(super) fn note_posted(&mut self, now: Time, channel: u32, rail: RailId, len: u64) {
-        let sub = self.t.sub(channel, rail);
-        let is_faster = sub.path.posted(now, len, sub.posts == 0);
-        sub.posts += 1;
-        let is_light = is_light(sub, &self.rails[usize::from(rail.0)]);
-        let figures = &mut self.t.figures[usize::from(rail.0)];
+    pub(crate) fn note_posted(&mut self, now: Time, channel: u32, rail: RailId, len: u64) {
+        let at = self.index(channel, rail);
+        let path = &mut self.paths[at];
+        let is_faster = path.posted(now, len, path.under_way == 0);
+        path.under_way += 1;
+        let is_light = is_light(path, &self.rails[usize::from(rail.0)]);
+        let figures = &mut self.figures[usize::from(rail.0)];
         figures.packets += 1;
         figures.bytes += len;
         figures.backlog += len;
@@ -185,101 +208,104 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A segment of an operation's payload has been handed to a rail.
-    pub(super) fn note_moved(&mut self, now: Time, op: u32, rail: RailId) {
-        let slot = self.t.ops.at(op);
-        let (set, first) = (slot.stripes, slot.cursor == 0);
-        let first = if set == NONE {
-            first
+    /// A segment of an operation's payload has been handed to a rail: of the stripe set `set`, or, where it
+    /// has none, the first of all or not.
+    pub(crate) fn note_moved(&mut self, now: Time, set: u32, is_first: bool, rail: RailId) {
+        let is_first = if set == NONE {
+            is_first
         } else {
-            let part = &mut self.t.parts_of(set)[usize::from(rail.0)];
-            let first = !core::mem::replace(&mut part.is_posted, true);
-            if first {
+            let part = &mut self.parts_of_mut(set)[usize::from(rail.0)];
+            let is_first = !core::mem::replace(&mut part.is_posted, true);
+            if is_first {
                 part.posted = now;
             }
-            first
+            is_first
         };
-        self.t.figures[usize::from(rail.0)].messages += u64::from(first);
+        self.figures[usize::from(rail.0)].messages += u64::from(is_first);
     }
 
-    /// A rail is through with it.
-    pub(super) fn note_completed(&mut self, now: Time, packet: &Packet, status: PostStatus) {
-        let rail = RailId(packet.rail);
-        let facts = &self.rails[usize::from(packet.rail)];
+    /// A rail is through with a post; `is_done`: as it should be.
+    pub(crate) fn note_completed(&mut self, now: Time, completed: &Completed, is_done: bool) {
+        let &Completed { channel, rail, len, posted, set } = completed;
+        let facts = &self.rails[usize::from(rail.0)];
         let has_bounds = has_bounds(facts);
-        let sub = self.t.sub(packet.channel, rail);
-        let was_light = is_light(sub, facts);
-        sub.posts = sub.posts.saturating_sub(1);
-        let (is_busy, before) = (sub.posts > 0, sub.path.last);
-        if status != PostStatus::Done {
-            sub.path.backlog = sub.path.backlog.saturating_sub(packet.len.into());
-            let figures = &mut self.t.figures[usize::from(rail.0)];
-            figures.backlog = figures.backlog.saturating_sub(packet.len.into());
-            self.refresh_load(packet.channel, rail);
-            return;
+        let at = self.index(channel, rail);
+        let path = &mut self.paths[at];
+        let was_light = is_light(path, facts);
+        path.under_way = path.under_way.saturating_sub(1);
+        let figures = &mut self.figures[usize::from(rail.0)];
+        figures.backlog = figures.backlog.saturating_sub(len);
+        if !is_done {
+            path.backlog = path.backlog.saturating_sub(len);
+            return self.refresh_load(channel, rail);
         }
-        let known = (sub.path.rate, sub.path.latency);
-        let took = packet.stamp.age(now);
+        let (is_busy, before) = (path.under_way > 0, path.last);
+        let known = (path.rate, path.latency);
+        let took = posted.age(now);
         // Before it was ever seen alone, what an empty packet took there and back.
-        let asked = || self.t.figures[usize::from(rail.0)].sampled.map_or(0, |seen| seen.latency.0 as u32 * 2);
+        let asked = || figures.sampled.map_or(0, |seen| seen.latency.0 as u32 * 2);
         let pipe = has_bounds.then(|| if known.1 > 0 { known.1 } else { asked() });
-        let path = &mut self.t.sub(packet.channel, rail).path;
-        let told = path.completed(now, packet.len.into(), took, is_busy, pipe);
+        let news = path.completed(now, len, took, is_busy, pipe);
         let (rate, latency) = (path.rate, path.latency);
-        let figures = &mut self.t.figures[usize::from(rail.0)];
-        figures.backlog = figures.backlog.saturating_sub(packet.len.into());
         if known != (rate, latency) {
             (figures.latency, figures.bytes_per_second) = (Nanos(latency.into()), rate.bytes_per_second());
-            if let Some((why, from)) = told {
+            if let Some((why, from)) = news {
                 let (from, to) = (from.bytes_per_second(), rate.bytes_per_second());
                 figures.changed = Some(Change { at: now, why, from, to });
             }
-            self.learn_latency(packet.channel, rail);
+            self.learn_latency(channel, rail);
         }
         if !was_light {
-            self.refresh_load(packet.channel, rail);
+            self.refresh_load(channel, rail);
         }
-        let set = self.t.ops.at(packet.op).stripes;
-        if set != NONE && packet.len > 0 {
-            let part = &mut self.t.parts_of(set)[usize::from(rail.0)];
+        if set != NONE && len > 0 {
+            let part = &mut self.parts_of_mut(set)[usize::from(rail.0)];
             if part.bytes > 0 {
                 part.completed(now, before);
             }
         }
     }
 
-    /// Where an operation's stripes are all through, their times are known, and the set is given back.
-    pub(super) fn conclude(&mut self, op: u32) {
-        let slot = self.t.ops.at(op);
-        let set = slot.stripes;
-        if set == NONE || !slot.all_sent || slot.posts > 0 || self.t.stripe_sets.at(set).is_concluded {
-            return;
-        }
-        let channel = slot.channel;
-        // What was written by whom is wanted until the peer has all of it (F-7).
-        let keeps = slot.phase() == Phase::Writing;
-        self.t.stripe_sets.at_mut(set).is_concluded = true;
+    /// The stripes of a set are all through: their times are known, and what follows from them is learnt.
+    pub(crate) fn conclude(&mut self, channel: u32, set: u32) {
+        self.stripe_sets.at_mut(set).is_concluded = true;
         self.reweigh(channel, set);
-        if self.t.stripe_sets.at(set).is_estimated {
+        if self.stripe_sets.at(set).is_estimated {
             self.learn_together(channel, set);
         }
         for rail in 0..self.rails.len() {
-            let part = self.t.parts_of(set)[rail];
+            let part = self.parts_of(set)[rail];
             if part.bytes > 0 {
-                let figures = &mut self.t.figures[rail];
+                let figures = &mut self.figures[rail];
                 (figures.stripe_bytes, figures.stripe_time) = (part.bytes, part.time());
             }
         }
-        if !keeps {
-            self.drop_stripes(op);
-        }
+    }
+
+    /// Whether any rail has posts.
+    pub(crate) fn has_posts(&self) -> bool {
+        self.paths.iter().any(|path| path.under_way > 0)
     }
 
     /// A subchannel's posts are aborted: they are not under way any more.
-    pub(super) fn forget_backlog(&mut self, channel: u32, rail: RailId) {
-        let backlog = core::mem::take(&mut self.t.sub(channel, rail).path.backlog);
-        let figures = &mut self.t.figures[usize::from(rail.0)];
+    pub(crate) fn forget_backlog(&mut self, channel: u32, rail: RailId) {
+        let backlog = core::mem::take(&mut self.path_mut(channel, rail).backlog);
+        let figures = &mut self.figures[usize::from(rail.0)];
         figures.backlog = figures.backlog.saturating_sub(backlog);
+    }
+
+    /// A rail has answered when it was asked (P-12): the path begins with the rate that it was sampled at,
+    /// which what is measured then lowers or raises (P-1).
+    pub(crate) fn begin_path(&mut self, channel: u32, rail: RailId) {
+        if let Some(sampled) = self.figures[usize::from(rail.0)].sampled {
+            let path = self.path_mut(channel, rail);
+            if path.rate == Rate::NONE && sampled.bytes_per_second > 0 {
+                path.rate = Rate::from_bytes_per_second(sampled.bytes_per_second);
+                // What it has may last for longer than was thought.
+                self.refresh_load(channel, rail);
+            }
+        }
+        self.learn_latency(channel, rail);
     }
 }
 

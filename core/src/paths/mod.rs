@@ -1,0 +1,228 @@
+//! The rails to each peer as paths: what each is measured to do, which of them a packet takes, how a transfer
+//! is cut over them, and which of them registering memory is worth.
+//!
+//! This module owns what decisions about rails are made of and knows nothing of connections, operations or
+//! queues: the endpoint reports what happens (a post, a completion, a rail that is ready) and asks. Policies
+//! are in [`rail::sched`](crate::rail::sched), plans in `rail::plan`; here is what they are asked with.
+//!
+//! | file | what |
+//! |---|---|
+//! | `path` | one rail to one peer: bytes under way, rate, latency (P-1) |
+//! | `measure` | what posts and completions teach, figures for people (P-1, P-2) |
+//! | `estimates` | what is estimated where nothing was measured (P-1, P-12) |
+//! | `room` | which rails take a packet, and which are to be fed (P-3) |
+//! | `policy` | which policy decides for which messages (P-5 to P-7) |
+//! | `earliest` | the rail that delivers a packet earliest (P-9, P-11) |
+//! | `idle` | what newmadeleine's strategies are told of a rail (P-13) |
+//! | `cut`, `balanced`, `rebalance` | parts of a transfer: cut, planned, moved (P-4, P-8, P-10, P-14) |
+//! | `registering` | what registering memory costs (P-15) |
+//! | `copying` | read by one processor or copied by two |
+//! | `explain` | the same decisions, asked without consequence |
+
+mod balanced;
+mod copying;
+mod cut;
+mod earliest;
+mod estimates;
+mod explain;
+mod idle;
+mod measure;
+mod path;
+mod policy;
+mod rebalance;
+mod registering;
+mod room;
+
+use crate::config::{Config, RAILS_MAX};
+use crate::ids::RailId;
+use crate::rail::RailFacts;
+use crate::rail::plan::groups::Groups;
+use crate::rail::sched::{Stripe, Turn};
+use crate::store::{Arena, ArenaError, Sizer, Slab};
+use crate::time::Nanos;
+
+pub(crate) use balanced::Load;
+pub use copying::CopyBy;
+pub(crate) use copying::Measured;
+pub(crate) use cut::StripeSet;
+pub use explain::{Explanation, Share, Verdict, Way};
+pub use measure::{Change, RailStats, Sampled, Why};
+pub(crate) use measure::{Completed, Part, Stamp};
+pub(crate) use path::Path;
+pub(crate) use policy::Choice;
+pub use policy::{ClassPolicy, MessageClass};
+pub(crate) use rebalance::TakeOver;
+pub use registering::{Registration, RegistrationCost};
+pub(crate) use room::Rooms;
+
+use copying::Ways;
+use policy::Policies;
+use registering::Registering;
+
+/// All paths of an endpoint.
+pub(crate) struct Paths<'m> {
+    /// The rails' facts, by rail.
+    pub rails: heapless::Vec<RailFacts, RAILS_MAX>,
+    pub policies: Policies,
+    /// Which rails share what.
+    groups: Groups,
+    registering: Registering,
+    knobs: Knobs,
+    /// By channel and rail.
+    paths: &'m mut [Path],
+    /// By channel.
+    peers: &'m mut [PeerPaths],
+    /// By rail.
+    pub figures: &'m mut [RailStats],
+    /// Transfers that are cut.
+    pub stripe_sets: Slab<'m, StripeSet>,
+    /// By set and rail.
+    stripes: &'m mut [Stripe],
+    /// As many, for their times.
+    parts: &'m mut [Part],
+    rails_max: usize,
+}
+
+/// Settings that decisions go by ([`Config`]).
+#[derive(Clone, Copy, Debug)]
+struct Knobs {
+    feed_time: Nanos,
+    nic_depth: u16,
+    packet_cost: Nanos,
+}
+
+/// The paths to one peer together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PeerPaths {
+    pub rooms: Rooms,
+    /// By [`MessageClass`].
+    pub turns: [Turn; 3],
+    /// Time saved up for trying rails that plans leave out, in nanoseconds (P-11).
+    pub try_ns: u32,
+    /// Receives whose senders write, or send data, and wait for our FIN (P-3).
+    pub fins_pending: u32,
+    /// Packets that took the earliest rail since one tried another.
+    pub untried: u16,
+    /// Of the rails that are ready the one of the least latency.
+    pub lowest_latency: u8,
+    /// How large messages come where there is a choice.
+    ways: Ways,
+}
+
+impl<'m> Paths<'m> {
+    pub(crate) const fn layout(sizer: Sizer, config: &Config) -> Sizer {
+        let rails = config.rails_max as usize;
+        let stripes = config.bulk_max as usize * rails;
+        let sizer =
+            sizer.take::<Path>(config.subchannels_max() as usize).take::<PeerPaths>(config.channels_max as usize);
+        let sizer = Slab::<StripeSet>::layout(sizer.take::<RailStats>(rails), config.bulk_max);
+        sizer.take::<Stripe>(stripes).take::<Part>(stripes)
+    }
+
+    /// Over `rails`, which the configuration has room for.
+    pub(crate) fn carve(arena: &mut Arena<'m>, config: &Config, rails: &[RailFacts]) -> Result<Self, ArenaError> {
+        let rails_max = usize::from(config.rails_max);
+        let stripes = config.bulk_max as usize * rails_max;
+        let mut paths = Paths {
+            rails: heapless::Vec::from_slice(rails).unwrap_or_default(),
+            policies: Policies::new(config, rails.len()),
+            groups: groups(rails),
+            registering: Registering::default(),
+            knobs: Knobs { feed_time: config.feed_time, nic_depth: config.nic_depth, packet_cost: config.packet_cost },
+            paths: arena.take(config.subchannels_max() as usize, Path::default())?,
+            peers: arena.take(config.channels_max as usize, PeerPaths::default())?,
+            figures: arena.take(rails_max, RailStats::default())?,
+            stripe_sets: Slab::carve(arena, config.bulk_max, StripeSet::default())?,
+            stripes: arena.take(stripes, Stripe::default())?,
+            parts: arena.take(stripes, Part::default())?,
+            rails_max,
+        };
+        paths.begin_weights();
+        Ok(paths)
+    }
+
+    /// Bytes of a connected peer.
+    pub(crate) const fn peer_bytes(rails_max: u8) -> usize {
+        size_of::<PeerPaths>() + rails_max as usize * size_of::<Path>()
+    }
+
+    // ---- tables
+
+    fn index(&self, channel: u32, rail: RailId) -> usize {
+        channel as usize * self.rails_max + usize::from(rail.0)
+    }
+
+    /// What is known of a rail to a channel's peer.
+    #[inline]
+    pub(crate) fn path(&self, channel: u32, rail: RailId) -> &Path {
+        &self.paths[self.index(channel, rail)]
+    }
+
+    /// As [`path`](Self::path), to be changed.
+    #[inline]
+    pub(crate) fn path_mut(&mut self, channel: u32, rail: RailId) -> &mut Path {
+        &mut self.paths[channel as usize * self.rails_max + usize::from(rail.0)]
+    }
+
+    /// The facts of a rail.
+    #[inline]
+    pub(crate) fn facts(&self, rail: RailId) -> &RailFacts {
+        &self.rails[usize::from(rail.0)]
+    }
+
+    /// The paths to a channel's peer.
+    #[inline]
+    pub(crate) fn peer(&self, channel: u32) -> &PeerPaths {
+        &self.peers[channel as usize]
+    }
+
+    /// As [`peer`](Self::peer), to be changed.
+    #[inline]
+    pub(crate) fn peer_mut(&mut self, channel: u32) -> &mut PeerPaths {
+        &mut self.peers[channel as usize]
+    }
+
+    /// The stripes of a set, by rail.
+    pub(crate) fn stripes_of(&self, set: u32) -> &[Stripe] {
+        &self.stripes[set as usize * self.rails_max..][..self.rails_max]
+    }
+
+    /// As [`stripes_of`](Self::stripes_of), to be changed.
+    pub(crate) fn stripes_of_mut(&mut self, set: u32) -> &mut [Stripe] {
+        &mut self.stripes[set as usize * self.rails_max..][..self.rails_max]
+    }
+
+    /// The parts of a set, by rail.
+    pub(crate) fn parts_of(&self, set: u32) -> &[Part] {
+        &self.parts[set as usize * self.rails_max..][..self.rails_max]
+    }
+
+    /// As [`parts_of`](Self::parts_of), to be changed.
+    pub(crate) fn parts_of_mut(&mut self, set: u32) -> &mut [Part] {
+        &mut self.parts[set as usize * self.rails_max..][..self.rails_max]
+    }
+
+    // ---- life
+
+    /// A channel begins: nothing is known of its peer.
+    pub(crate) fn begin_peer(&mut self, channel: u32) {
+        *self.peer_mut(channel) = PeerPaths::default();
+        self.paths[channel as usize * self.rails_max..][..self.rails_max].fill(Path::default());
+    }
+
+    /// A connection over a rail is over: what was measured over it is forgotten.
+    pub(crate) fn forget(&mut self, channel: u32, rail: RailId) {
+        self.forget_backlog(channel, rail);
+        *self.path_mut(channel, rail) = Path::default();
+    }
+}
+
+/// What the rails share by their places.
+fn groups(rails: &[RailFacts]) -> Groups {
+    let places: heapless::Vec<_, RAILS_MAX> = rails.iter().map(|facts| facts.place).collect();
+    Groups::new(&places)
+}
+
+// What a peer costs beside its channel, and each rail of it.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<PeerPaths>() == 344 && size_of::<Path>() == 104);
