@@ -96,7 +96,14 @@ impl Random {
                 *towards.entry((rank, target)).or_insert(0) += 1;
             }
         }
+        let (mut between, mut to) = (BTreeMap::<_, Vec<usize>>::new(), vec![Vec::new(); size as usize]);
+        for (index, message) in plan.messages.iter().enumerate() {
+            between.entry(app::pair(message.source, message.destination)).or_default().push(index);
+            to[message.destination as usize].push(index);
+        }
         let shared = Shared {
+            between,
+            to,
             towards,
             temporary: BTreeMap::new(),
             met: BTreeSet::new(),

@@ -3,7 +3,7 @@
 
 use rerail_core::ids::PeerId;
 
-use super::{Player, Sort};
+use super::{Player, Sort, pair};
 use crate::cover::Path;
 use crate::world::{Cx, Phase};
 
@@ -15,9 +15,11 @@ impl Player {
             return;
         }
         for peer in (0..cx.size).filter(|peer| *peer != self.rank) {
-            if !self.is_through_with(peer) || !self.shared.borrow_mut().closed.insert((self.rank, peer)) {
+            let is_closed = self.shared.borrow().closed.contains(&(self.rank, peer));
+            if is_closed || !self.is_through_with(peer) {
                 continue;
             }
+            self.shared.borrow_mut().closed.insert((self.rank, peer));
             if cx.engine.close_peer(PeerId(peer)).is_ok() && cx.phase == Phase::Safety {
                 cx.trace.took(Path::CloseInFlow);
             }
@@ -32,13 +34,8 @@ impl Player {
         if !shared.met.contains(&(here, there)) || shared.is_gone(here, there) {
             return false;
         }
-        let between = |source: u32, destination: u32| {
-            (source, destination) == (here, there) || (source, destination) == (there, here)
-        };
-        let messages = shared.plan.messages.iter().enumerate();
-        let received = messages
-            .filter(|(_, message)| between(message.source, message.destination))
-            .all(|(index, _)| shared.received.contains(index));
+        let messages = shared.between.get(&pair(here, there));
+        let received = messages.is_none_or(|messages| messages.iter().all(|index| shared.received.contains(*index)));
         let left = |pair: (u32, u32)| shared.towards.get(&pair).copied().unwrap_or(0);
         let receives = || self.open.values().any(|open| open.peer == Some(peer) && open.sort != Sort::Send);
         received && left((here, there)) == 0 && left((there, here)) == 0 && !receives()

@@ -64,11 +64,9 @@ impl Player {
         };
         self.claims_left = self.claims.iter().map(coming).sum();
         let gone: Vec<bool> = (0..shared.plan.size).map(|peer| shared.is_gone(self.rank, peer)).collect();
-        let messages = shared.plan.messages.iter().enumerate();
-        let awaited = messages.filter(|(index, message)| {
-            message.destination == self.rank && !gone[message.source as usize] && shared.is_due(*index)
-        });
-        self.awaited = awaited.count();
+        let messages = &shared.plan.messages;
+        let is_awaited = |index: &&usize| !gone[messages[**index].source as usize] && shared.is_due(**index);
+        self.awaited = shared.to[self.rank as usize].iter().filter(is_awaited).count();
     }
 
     /// Receives what lies about unasked: messages of lost peers, whose receives were taken back; and those of

@@ -73,6 +73,10 @@ pub struct Shared {
     pub ranks: Vec<Option<Memory>>,
     /// How requests are told is drawn from here.
     pub telling: Rng,
+    /// Messages of two ranks to each other, by [`pair`]: their indices in the plan.
+    pub between: BTreeMap<(u32, u32), Vec<usize>>,
+    /// Messages to each rank.
+    pub to: Vec<Vec<usize>>,
     /// Requests of a rank to a peer's windows that are still to come or under way.
     pub towards: BTreeMap<(u32, u32), u32>,
     /// Accesses to a rank's temporary window that are under way.
@@ -85,6 +89,11 @@ pub struct Shared {
     pub closes: bool,
     /// Ranks send nothing for so long now and then, at most; 0: they go on.
     pub pause_ns: u64,
+}
+
+/// Two ranks, whichever is named first.
+pub fn pair(one: u32, other: u32) -> (u32, u32) {
+    (one.min(other), one.max(other))
 }
 
 /// Windows of a rank beside that of its slots and cells.
