@@ -1,18 +1,15 @@
 //! The endpoint: submit work, feed what happened, poll what to do.
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each
-//! other. One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets;
-//! `arrive_ordered`: messages), `serve` (peers' one-sided requests), `matching`, `rendezvous`, `pump`
-//! (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and
-//! acknowledging), `aggregate` (several messages in one packet), `policy` (which policy of `rail/sched`
-//! decides; what it asks and learns: `balanced`, `estimates`, `earliest`, `strategy`), `room` (rails that may
-//! be posted on), `measure` (what rails are seen to do; `path`), `registering` (what registering memory
-//! costs),
-//! `settle` (completion), `lifecycle` (channels come and go; `shutdown` to peers that call too late), `op`
-//! and `stage` (state of an operation), `recover` (subchannels fail and come back), `deadline` (rails that do
-//! nothing), `timer`, `keepalive` (peers of which nothing is heard), `addresses` (rails that move), `health`
-//! (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
-//! `words` (what errors say).
+//! other. Which rail carries what is the affair of `paths`; here one concern a file: `submit` (requests),
+//! `feed` (reports of rails), `arrive` (packets; `arrive_ordered`: messages), `serve` (peers' one-sided
+//! requests), `matching`, `rendezvous`, `pump` (actions; `bulk` for payload, `frames` for what belongs to no
+//! request), `packets` (building and acknowledging), `aggregate` (several messages in one packet), `sample`
+//! (rails are asked at start), `settle` (completion), `lifecycle` (channels come and go; `late_connect`:
+//! peers that call too late), `op` and `stage` (state of an operation), `recover` (subchannels fail and come
+//! back), `deadline` (rails that do nothing), `timer`, `keepalive` (peers that are silent), `addresses`
+//! (rails that move), `rails` (what callers set and ask about rails), `lost`, `replay`, `retry_epoch` (what
+//! was under way on them), `usage` (how full tables are), `words` (what errors say).
 
 pub mod action;
 mod addresses;

@@ -127,9 +127,9 @@ impl Paths<'_> {
                 return self.explain(now, channel, MessageClass::Large, bytes, eager_bytes_max);
             }
             stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
-            self.tell(channel, class, ready, &stripes, &Plan::default(), &mut explanation);
-            self.tell_carrier(rail, &mut explanation);
-            self.tell_delivery(&Choice { now, channel, class, bytes, rails }, &mut explanation);
+            self.set_shares(channel, class, ready, &stripes, &Plan::default(), &mut explanation);
+            self.set_carrier(rail, &mut explanation);
+            self.set_delivery(&Choice { now, channel, class, bytes, rails }, &mut explanation);
             return Some(explanation);
         }
         let (mask, able) = self.movers(channel, class);
@@ -165,15 +165,15 @@ impl Paths<'_> {
                 self.stripe_plainly(channel, class, bytes, striped, &weights, stripes);
             }
         }
-        self.tell(channel, class, able, &stripes, &plan, &mut explanation);
+        self.set_shares(channel, class, able, &stripes, &plan, &mut explanation);
         if let Some(rail) = carrier {
-            self.tell_carrier(rail, &mut explanation);
+            self.set_carrier(rail, &mut explanation);
             let rails = Candidates { up: mask, room: mask };
-            self.tell_delivery(&Choice { now, channel, class, bytes, rails }, &mut explanation);
+            self.set_delivery(&Choice { now, channel, class, bytes, rails }, &mut explanation);
         } else if explanation.finish.is_some() {
-            self.tell_ends(now, channel, Load { bytes, is_read }, striped, &mut explanation);
+            self.set_ends(now, channel, Load { bytes, is_read }, striped, &mut explanation);
         }
-        self.tell_registering(class, bytes, (is_read, unpaid | plan.unpaid), &mut explanation);
+        self.set_registering(class, bytes, (is_read, unpaid | plan.unpaid), &mut explanation);
         let parts = explanation.shares.iter().filter(|share| share.bytes > 0).count();
         explanation.way = if parts > 1 { Way::Cut } else { Way::Whole };
         Some(explanation)
@@ -195,7 +195,7 @@ impl Paths<'_> {
     }
 
     /// Fills in all rails.
-    fn tell(
+    fn set_shares(
         &self,
         channel: u32,
         class: MessageClass,
@@ -236,7 +236,7 @@ impl Paths<'_> {
     }
 
     /// When rails of a choice would deliver a message that one of them carries, where that decides (P-9).
-    fn tell_delivery(&self, choice: &Choice, to: &mut Explanation) {
+    fn set_delivery(&self, choice: &Choice, to: &mut Explanation) {
         if !of(to.multiplex).properties().estimates {
             return;
         }
@@ -246,7 +246,7 @@ impl Paths<'_> {
     }
 
     /// When rails of a mask, over which a message was planned, would be done: each with its part.
-    fn tell_ends(&self, now: Time, channel: u32, load: Load, mask: u64, to: &mut Explanation) {
+    fn set_ends(&self, now: Time, channel: u32, load: Load, mask: u64, to: &mut Explanation) {
         let is_cut = to.shares.iter().filter(|share| share.bytes > 0).count() > 1;
         for share in to.shares.iter_mut().filter(|share| mask >> share.rail.0 & 1 == 1) {
             let state = self.state_of(now, channel, load, share.rail);
@@ -259,7 +259,7 @@ impl Paths<'_> {
     }
 
     /// What registering costs where rails read or write the peer's memory, and who is left out for it.
-    fn tell_registering(&self, class: MessageClass, bytes: u64, (is_read, unpaid): (bool, u64), to: &mut Explanation) {
+    fn set_registering(&self, class: MessageClass, bytes: u64, (is_read, unpaid): (bool, u64), to: &mut Explanation) {
         if class == MessageClass::OneSided {
             return;
         }
@@ -278,7 +278,7 @@ impl Paths<'_> {
     }
 
     /// One rail carries all, be it nothing.
-    fn tell_carrier(&self, rail: RailId, to: &mut Explanation) {
+    fn set_carrier(&self, rail: RailId, to: &mut Explanation) {
         for share in &mut to.shares {
             if share.rail == rail {
                 share.verdict = Verdict::Carries;

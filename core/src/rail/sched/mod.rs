@@ -2,7 +2,7 @@
 //! (multiplexing), and how a large message is cut (striping).
 //!
 //! A policy sees the rails of one channel, and answers; it sends nothing. Which one is asked for what, the
-//! endpoint decides (`endpoint/policy.rs`): it asks a policy's methods and properties, and never which policy
+//! endpoint decides (`paths/policy.rs`): it asks a policy's methods and properties, and never which policy
 //! it is. A new policy is an implementation of [`Scheduler`] here, a row in [`of`], and a row in the table of
 //! names (`config/policy.rs`).
 //!

@@ -1,6 +1,6 @@
 //! `balanced`, by path estimates: a packet takes the rail that is predicted to deliver it first (P-9), and a
 //! message is cut so that all parts end together (P-8; the planner in `rail/plan`). What is estimated, the
-//! endpoint knows (`endpoint/estimates.rs`), and asks:
+//! endpoint knows (`paths/estimates.rs`), and asks:
 //!
 //! | file | question |
 //! |---|---|
