@@ -77,6 +77,22 @@ fn the_first_message_of_a_line_may_be_empty() {
     });
 }
 
+/// C-2: one byte takes a block, and none takes none.
+#[test]
+fn a_single_byte_takes_a_block() {
+    lone(|lone| {
+        for (psn, len, limits) in
+            [(0, 8, (33, 65)), (1, 1, (34, 66)), (2, 0, (35, 66)), (3, 64, (36, 67)), (4, 65, (37, 69))]
+        {
+            let recv = RecvRequest { segments: &seg(0, 100), ..RecvRequest::new(tagged(None, 7), &[]) };
+            lone.endpoint.recv_short(&recv).expect("nothing is special about it");
+            assert_ne!(arrive(lone, &Short { len, ..short(psn) }), ShortArrival::Slow);
+            let (_, sent, _) = send_short(&mut lone.endpoint, &send(1), 8).expect("the way is open");
+            assert_eq!(sent.counts.limits(), limits, "{len} bytes");
+        }
+    });
+}
+
 /// C-4: a message that went out before room came free has not told the peer of it, though the tables learn
 /// of the message only then.
 #[test]
@@ -151,18 +167,19 @@ fn a_request_is_open_until_it_is_complete() {
 #[test]
 fn a_new_connection_closes_the_short_way() {
     lone(|lone| {
-        (0..2).for_each(|n| post(lone, n));
+        (0..3).for_each(|n| post(lone, n));
         assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)));
         send_short(&mut lone.endpoint, &send(2), 8).expect("the way is open");
+        assert!(matches!(arrive(lone, &short(1)), ShortArrival::At(_)));
         lone.endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(1), rail: RailId(0) });
         assert!(send_short(&mut lone.endpoint, &send(3), 8).is_none());
-        assert_eq!(arrive(lone, &short(1)), ShortArrival::Slow);
+        assert_eq!(arrive(lone, &short(2)), ShortArrival::Slow);
         let [connect] = &lone.sent()[..] else { panic!("CONNECT alone") };
         assert!(matches!(connect.body, Body::Connect(Connect { connection: 2, .. })), "{connect:?}");
         lone.feed(Body::Connect(Connect { connection: 2, ..TERMS }), 0);
         lone.sent();
-        assert!(matches!(arrive(lone, &short(1)), ShortArrival::At(_)));
+        assert!(matches!(arrive(lone, &short(2)), ShortArrival::At(_)));
         let (_, next, _) = send_short(&mut lone.endpoint, &send(4), 8).expect("open again");
-        assert_eq!((next.counts.psn(), next.counts.limits()), (1, (34, 66)));
+        assert_eq!((next.counts.psn(), next.counts.limits()), (1, (35, 67)));
     });
 }
