@@ -1,5 +1,5 @@
 //! Messages that do not meet their receives when they arrive: out of turn, or where a buffer for many
-//! messages finds no operation for one more (M-1, M-8, X-8).
+//! messages finds no operation for one more.
 
 use super::lone::Lone;
 use super::*;

@@ -321,7 +321,7 @@ fn a_gap_that_closes_lets_the_next_request_go() {
     assert_eq!(asked(&lone.sent()).len(), 1);
 }
 
-/// P-12: of two processes that sample each other at once the higher rank stops, forgets what it has asked,
+/// Of two processes that sample each other at once the higher rank stops, forgets what it has asked,
 /// and begins anew a while later.
 #[test]
 fn the_higher_rank_samples_later() {

@@ -1,5 +1,5 @@
 //! The short way where it begins and ends: full tables of completions, the first message of a line, requests
-//! that have no operation (W-29, C-4).
+//! that have no operation.
 
 use super::lone::{Lone, TERMS};
 use super::recovery::region;
