@@ -135,9 +135,13 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("seq", &["store"]),
     ("tag", &["ids", "mem", "selector", "store"]),
     ("rel", &["mem", "seq", "store", "time"]),
+    ("paths", &["config", "ids", "rail", "store", "time", "wire"]),
     (
         "endpoint",
-        &["config", "fast", "ids", "log", "mem", "rail", "rel", "selector", "seq", "store", "tag", "time", "wire"],
+        &[
+            "config", "fast", "ids", "log", "mem", "paths", "rail", "rel", "selector", "seq", "store", "tag", "time",
+            "wire",
+        ],
     ),
     ("shared", &["endpoint"]),
 ];

@@ -9,7 +9,7 @@
 
 use super::action::Arrival;
 use super::channel::{ChannelState, ORDERED};
-use super::op::{Op, OpKind, Phase};
+use super::op::{Op, OpKind};
 use super::{Completion, Done};
 use super::{Endpoint, Event, Level, Notify, ProtocolError, RecvRequest, SendRequest};
 use crate::fast::{ShortCompletion, Terms};
@@ -230,18 +230,16 @@ impl Endpoint<'_> {
     ) -> Result<Arrival, ProtocolError> {
         let slot = self.t.channels.at(channel);
         let (message_limit, block_limit) = short.counts.limits();
+        // It acknowledges nothing (W-29), so nothing reads what `Common` says of that.
         let common = Common {
             source: slot.peer.0,
             psn: short.counts.psn(),
-            ack_ordered: slot.sent[ORDERED].acked().0,
-            ack_unordered: slot.sent[1 - ORDERED].acked().0,
             message_limit,
             block_limit,
             payload_bytes: short.len.into(),
-            ack_now: false,
-            refusing: slot.in_doubt,
+            ..Common::default()
         };
-        let head = MessageHead { tag: short.tag(), immediate: short.immediate(), want_placed: false, operation: 0 };
+        let head = MessageHead { tag: short.tag(), immediate: short.immediate(), ..MessageHead::default() };
         match self.let_in(now, channel, sub, &common)? {
             Some(State::Ready) => {
                 let has_grown = self.take_limits(channel, short.counts.limits());
@@ -473,7 +471,6 @@ impl Endpoint<'_> {
             alias: key,
             ..Op::new(OpKind::Recv)
         });
-        self.t.ops.at_mut(op).enter(Phase::Posted);
         self.t.set_segments(op, &[to]);
         self.t.matcher.promote(key, op);
         Some(op)

@@ -27,10 +27,8 @@ impl Endpoint<'_> {
             if slot.abort_pending >> index & 1 == 1 {
                 slot.abort_pending &= !(1 << index);
                 let _ = out.push(Action::Abort { peer, rail });
-                if out.len() + STEP > out.capacity() {
-                    return Step::Sent;
-                }
             }
+            // At most one more action: there is room for it.
             let slot = self.t.channels.at_mut(channel);
             if slot.close_pending >> index & 1 == 1 {
                 slot.close_pending &= !(1 << index);

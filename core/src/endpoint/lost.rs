@@ -33,6 +33,7 @@ impl Endpoint<'_> {
         self.refresh(channel, rail);
         let slot = self.t.channels.at_mut(channel);
         slot.connect_pending &= !(1 << rail.0);
+        slot.probe_answers &= !(1 << rail.0); // G-6
         // Acknowledgments and limits that were on their way.
         slot.ack.make_due();
         slot.replaying |= REPLAY_READS;

@@ -1,7 +1,6 @@
 //! Messages meet buffers: matching in the order of PSNs and of posting (rule M-1), multi-receive (M-8, M-9),
 //! messages that wait in blocks (M-5).
 
-use super::channel::PlaceTo;
 use super::op::{Message, MessageState, Op, OpKind, Phase, Queue};
 use super::tables::op_queue;
 use super::{Endpoint, Selector};
@@ -231,12 +230,6 @@ impl Endpoint<'_> {
         self.drop_key_set(slot.keys, false);
         if let Some(key) = self.t.messages.key_at(message) {
             self.t.messages.remove(key);
-        }
-        // A placement into the blocks, if one is open, is void.
-        for sub in self.t.subs_of(slot.channel) {
-            if sub.place.is_some_and(|place| matches!(place.to, PlaceTo::Message(m) if m == message)) {
-                sub.place = None;
-            }
         }
         let channel = self.t.channels.at_mut(slot.channel);
         channel.messages -= 1;

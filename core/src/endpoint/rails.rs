@@ -1,6 +1,6 @@
 //! Rails as callers see them: policies and weights, what a rail is measured to do, why a message would take
-//! which; how the rails to a peer fare: which stand, which are being opened again, how often each has failed and
-//! come back. For people and reports; nothing is decided by it.
+//! which; and how the rails to a peer fare: which stand, which are being opened again, how often each has
+//! failed and come back.
 
 use super::{ClassPolicy, CopyBy, Endpoint, Explanation, MessageClass, Policy, RailFault, RailStats, Registration};
 use crate::ids::{PeerId, RailId};

@@ -109,7 +109,7 @@ impl Own {
     pub(crate) fn new(block_bytes: u32, messages: u16, blocks: u16) -> Own {
         let least = u32::from(messages.min(blocks)).max(1) * COST as u32;
         let announce_after = u16::try_from(least - 1).unwrap_or(u16::MAX);
-        Own { block_bytes, block_cost: least / u32::from(blocks.max(1)), announce_after }
+        Own { block_bytes, block_cost: least.div_ceil(blocks.max(1).into()), announce_after }
     }
 }
 

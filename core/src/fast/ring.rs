@@ -142,4 +142,22 @@ mod tests {
         ring.unpush();
         assert!(ring.is_empty());
     }
+
+    /// What is there is moved to the start only where a quarter of the places comes free by it.
+    #[test]
+    fn room_is_made_for_many_at_once() {
+        #[repr(align(64))]
+        struct Region([MaybeUninit<u8>; 4096]);
+        let mut region = Region([MaybeUninit::uninit(); 4096]);
+        let mut ring = Completions::carve(&mut Arena::new(&mut region.0).unwrap(), 32).unwrap();
+        (0..32).for_each(|n| ring.push(done(n)));
+        for n in 0..8 {
+            assert!(!ring.has_room(), "{n}");
+            assert_eq!(ring.pop().unwrap().cookie, Cookie(n));
+        }
+        assert!(ring.has_room());
+        (32..40).for_each(|n| ring.push(done(n)));
+        assert!(!ring.has_room());
+        assert!((8..40).all(|n| ring.pop().unwrap().cookie == Cookie(n)) && ring.is_empty());
+    }
 }

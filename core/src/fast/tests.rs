@@ -98,7 +98,9 @@ fn what_does_not_fit_changes_nothing() {
 /// Every credit stands for a block too, and what is beyond them is for longer messages.
 #[test]
 fn what_the_peer_grants_is_shared_out() {
-    for (messages_left, blocks_left, credits, spare) in [(3, 10, 3, 7), (10, 3, 3, 0), (100, 100, TURN, 36)] {
+    for (messages_left, blocks_left, credits, spare) in
+        [(3, 10, 3, 7), (10, 3, 3, 0), (1, 10, 1, 9), (100, 100, TURN, 36)]
+    {
         let mut line = Line { look_after: 3, look_in: 2, ..Line::CLOSED };
         assert!(line.open_sending(&Terms { messages_left, blocks_left, ..TERMS }));
         assert_eq!((line.credits, line.spare, line.blocks_left()), (credits, spare, credits + spare));
@@ -208,10 +210,33 @@ fn what_the_tables_know_is_counted_once() {
     assert_eq!((line.limits(), line.is_ahead()), ((0, 0), false));
     line.skip();
     assert!(line.expects(RailId(1), Counts::new(0, 0, 0)) && !line.is_ahead());
-    for (messages, blocks, after, cost) in [(7, 14, 7, 32), (14, 7, 7, 64), (1, 1, 1, 64), (9, 8, 8, 64)] {
+    for (messages, blocks, after, cost) in [(7, 14, 7, 32), (14, 7, 7, 64), (1, 1, 1, 64), (9, 8, 8, 64), (0, 0, 1, 64)]
+    {
         let own = Own::new(10, messages, blocks);
         line.announce_after(&own);
         assert_eq!((line.look_in, own.block_cost), (after * COST - 1, cost));
     }
     assert_eq!(Own::new(10, u16::MAX, u16::MAX).announce_after, u16::MAX, "then earlier than it must be");
+}
+
+/// C-4: a quarter of the blocks brings an announcement, however they divide.
+#[test]
+fn a_quarter_of_the_blocks_is_announced() {
+    for blocks in 1..200u16 {
+        let own = Own::new(10, 4, blocks);
+        let mut line = OPEN;
+        line.announce_after(&own);
+        assert!(line.receive(&short(u32::MAX, 10 * blocks), &own), "{blocks} blocks");
+    }
+}
+
+/// A message of two blocks, of which many are granted, brings an announcement no nearer than one of a block.
+#[test]
+fn blocks_that_abound_cost_nothing() {
+    let own = Own::new(10, 128, 256);
+    let mut line = OPEN;
+    line.announce_after(&own);
+    let received = (0..).map(|n| short(u32::MAX.wrapping_add(n), 20));
+    let count = received.take_while(|short| !line.receive(short, &own)).count();
+    assert_eq!(count, 127);
 }

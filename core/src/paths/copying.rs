@@ -166,8 +166,8 @@ fn kib(bytes: u64) -> u32 {
 }
 
 impl Paths<'_> {
-    /// Whether a message of `bytes` whose memory could be read over the rails of `readable` is to be read; and
-    /// what is measured of it from now on, if anything is.
+    /// Whether a message of `bytes` whose memory could be read over the rails of `readable` is to be read;
+    /// and what is measured of it from now on, if anything is.
     pub(crate) fn is_to_be_read(
         &mut self,
         now: Time,
@@ -203,8 +203,8 @@ impl Paths<'_> {
         ways.classes[class_of(bytes)].note(measured.by, took.0, bytes);
     }
 
-    /// How a message of so many bytes from a channel's peer would come, where there is a choice, and what either way
-    /// was measured to take, in nanoseconds (0: not measured): by a read, by packets.
+    /// How a message of so many bytes from a channel's peer would come, where there is a choice, and what
+    /// either way was measured to take, in nanoseconds (0: not measured): by a read, by packets.
     pub(crate) fn copying(&self, channel: u32, bytes: u64) -> Option<(CopyBy, [u64; 2])> {
         self.copying_rail(channel)?;
         let class = &self.peer(channel).ways.classes[class_of(bytes)];

@@ -1,8 +1,10 @@
 //! What a rail is asked for while it is busy, spans, and frames at the end of a channel.
 
+use super::late_connects;
 use super::lone::Lone;
+use super::recovery::{connect, down, up};
 use super::*;
-use crate::wire::{Body, Probe};
+use crate::wire::{Body, Data, Get, MessageHead, Probe, Repr, Rts};
 
 /// What tells at once that a span is one piece tells the same as what goes through the pieces.
 #[test]
@@ -86,4 +88,151 @@ fn a_hang_up_during_the_goodbye_is_no_loss() {
     }
     let events: Vec<_> = core::iter::from_fn(|| lone.endpoint.poll_event()).collect();
     assert_eq!(events, [Event::PeerClosed { peer: PeerId(1) }]);
+}
+
+/// A channel that stands, and has said CONNECT on all its rails, has nothing rare to look at.
+#[test]
+fn a_channel_that_stands_has_no_slow_work() {
+    let mut region = Region::of(&small());
+    let lone = Lone::connected(&mut region, &small(), &[TCP; 3]);
+    let channel = lone.endpoint.t.channels.at(0);
+    assert_eq!((channel.connect_pending, channel.has_slow_work()), (0, false));
+}
+
+fn answers(sent: &[Repr]) -> Vec<u64> {
+    let answer = |packet: &Repr| match packet.body {
+        Body::Probe(Probe { nonce, answer: true }) => Some(nonce),
+        _ => None,
+    };
+    sent.iter().filter_map(answer).collect()
+}
+
+fn questions(sent: &[Repr]) -> usize {
+    sent.iter().filter(|packet| matches!(packet.body, Body::Probe(Probe { answer: false, .. }))).count()
+}
+
+/// G-6, F-13: more rails than a batch has room for answer, and are asked, each once.
+#[test]
+fn every_rail_has_its_turn_with_a_probe() {
+    let config = Config { keepalive: Nanos(1_000_000), ..late_connects::config() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP; 20]);
+    for rail in 0..20 {
+        lone.feed_on(rail, Body::Probe(Probe { nonce: rail.into(), answer: false }), 0, |_| {});
+    }
+    // Nothing else lets the channel go on than that something is left.
+    lone.busy = true;
+    lone.rails.clear();
+    let all: Vec<u8> = (0..20).collect();
+    assert_eq!(answers(&lone.sent()), all.iter().map(|&rail| u64::from(rail)).collect::<Vec<_>>());
+    assert_eq!(lone.rails.iter().map(|rail| rail.0).collect::<Vec<_>>(), all);
+    for id in core::mem::take(&mut lone.held) {
+        lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
+    }
+    lone.rails.clear();
+    lone.now += 1_000_000;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    assert_eq!(questions(&lone.sent()), 20);
+    assert_eq!(lone.rails.iter().map(|rail| rail.0).collect::<Vec<_>>(), all);
+}
+
+/// L-3: a question waits behind the unsequenced packet that its rail has.
+#[test]
+fn a_question_waits_for_the_frame_before_it() {
+    let config = Config { keepalive: Nanos(1_000_000), ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    lone.busy = true;
+    lone.feed(Body::Probe(Probe { nonce: 1, answer: false }), 0);
+    assert_eq!(answers(&[lone.sent_one()]), [1]);
+    lone.now += 1_000_000;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    assert_eq!(lone.sent(), []);
+    let id = lone.held.remove(0);
+    lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::Done);
+    assert_eq!(questions(&lone.sent()), 1);
+}
+
+/// G-6: a probe whose subchannel is gone is answered neither elsewhere nor when the rail is back.
+#[test]
+fn a_probe_is_not_answered_on_another_connection() {
+    let mut region = Region::of(&small());
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
+    lone.feed_on(1, Body::Probe(Probe { nonce: 7, answer: false }), 0, |_| {});
+    down(&mut lone, 1, RailFault::TimedOut);
+    assert_eq!(answers(&lone.sent()), [0; 0]);
+    up(&mut lone, 1);
+    lone.feed_on(1, connect(1, 2), 0, |_| {});
+    assert_eq!(answers(&lone.sent()), [0; 0]);
+    // Nothing was sent in between.
+    lone.feed_on(1, Body::Probe(Probe { nonce: 8, answer: false }), 0, |_| {});
+    down(&mut lone, 1, RailFault::TimedOut);
+    up(&mut lone, 1);
+    lone.feed_on(1, connect(2, 3), 0, |_| {});
+    assert_eq!(answers(&lone.sent()), [0; 0]);
+}
+
+fn says_bye(lone: &mut Lone<'_>) -> bool {
+    lone.sent().iter().any(|packet| packet.body == Body::Bye)
+}
+
+/// G-7: a request that is acknowledged and not answered keeps the goodbye back.
+#[test]
+fn the_goodbye_waits_for_answers() {
+    let mut region = Region::of(&small());
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    let at = Remote { peer: PeerId(1), window: 3, offset: 0 };
+    lone.endpoint.get(Time(0), &GetRequest { segments: &seg(0, 8), ..GetRequest::new(at, &[]) }).unwrap();
+    let Body::Get(Get { operation, .. }) = lone.sent_one().body else { panic!("no GET") };
+    lone.acks[1] = 1;
+    lone.feed(Body::Credit, 0);
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
+    assert!(!says_bye(&mut lone));
+    let arrival = lone.feed(Body::Data(Data { operation, offset: 0 }), 8);
+    lone.place(arrival);
+    assert!(says_bye(&mut lone));
+}
+
+/// G-7: so does a message of the peer that has met its receive and is not here whole.
+#[test]
+fn the_goodbye_waits_for_a_message_on_its_way() {
+    let mut region = Region::of(&small());
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    lone.recv(1, 3000);
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
+    let Body::Cts(cts) = lone.sent_one().body else { panic!("no CTS") };
+    lone.acks[1] = 1;
+    lone.feed(Body::Credit, 0);
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
+    assert!(!says_bye(&mut lone));
+    let arrival = lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 3000);
+    lone.place(arrival);
+    assert!(!says_bye(&mut lone), "the FIN is not acknowledged");
+    lone.acks[1] = 2;
+    lone.feed(Body::Credit, 0);
+    assert!(says_bye(&mut lone));
+    assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(3000));
+}
+
+/// G-7: while the only rail waits to be opened again, the goodbye waits, too.
+#[test]
+fn the_goodbye_waits_for_a_rail_that_comes_back() {
+    let mut region = Region::of(&small());
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    // It is opened again at once, and then after a pause.
+    down(&mut lone, 0, RailFault::TimedOut);
+    lone.sent();
+    down(&mut lone, 0, RailFault::TimedOut);
+    lone.endpoint.close_peer(PeerId(1)).unwrap();
+    assert_eq!(lone.sent(), []);
+    assert_eq!(lone.endpoint.poll_event(), None);
+    lone.now += small().redial_min.0;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    lone.sent();
+    up(&mut lone, 0);
+    lone.feed(connect(0, 2), 0);
+    assert!(says_bye(&mut lone));
+    lone.sent();
+    assert_eq!(lone.endpoint.poll_event(), Some(Event::PeerClosed { peer: PeerId(1) }));
 }

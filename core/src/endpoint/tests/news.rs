@@ -5,7 +5,7 @@ use super::aggregates::{gathering, record};
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::{connect, down, region, up};
 use super::*;
-use crate::wire::{Body, Common, Connect, Counts, Data, Fin, MessageHead, Probe, Repr, Rts, Short};
+use crate::wire::{AtomicReply, Body, Common, Connect, Counts, Data, Fin, MessageHead, Probe, Repr, Rts, Short};
 
 fn eager() -> Body {
     Body::Eager(MessageHead { immediate: Some(5), ..MessageHead::default() })
@@ -273,4 +273,77 @@ fn silence_is_watched_by_either_time() {
         let has_timer = lone.endpoint.t.has_timer(0, crate::endpoint::timer::Timer::Silence);
         assert_eq!(has_timer, is_watched, "{config:?}");
     }
+}
+
+/// what a packet acknowledges of one lane counts, though what it acknowledges of the other is old.
+#[test]
+fn each_lane_is_acknowledged_by_itself() {
+    let config = Config { retained_max: 128, ..small() };
+    let mut own = Region::of(&config);
+    let mut lone = Lone::connected(&mut own, &config, &[SHM]);
+    let to = Remote { peer: PeerId(1), window: 3, offset: 0 };
+    lone.endpoint.put(Time(0), &PutRequest { segments: &seg(0, 8), ..PutRequest::new(to, &[]) }).unwrap();
+    lone.sent_one();
+    (lone.acks, lone.limits) = ([0, 1], (200, 2000));
+    lone.feed(Body::Credit, 0);
+    // The window is full.
+    (0..70).for_each(|n| lone.send(n, 600));
+    assert_eq!(lone.sent().len(), 64);
+    lone.acks = [64, 0];
+    lone.feed(Body::Credit, 0);
+    assert_eq!(lone.sent().len(), 6);
+}
+
+/// C-5: a request that waits goes out when the answers before it come to be acknowledged, whatever packet
+/// brings that about.
+#[test]
+fn a_gap_that_closes_lets_the_next_request_go() {
+    let mut own = region();
+    let mut lone = Lone::connected(&mut own, &small(), &[TCP]);
+    let at = Remote { peer: PeerId(1), window: 3, offset: 0 };
+    for cookie in 1..=3 {
+        let request = AtomicRequest::new(at, AtomicKind::Add, AtomicType::U64, 1);
+        lone.endpoint.atomic(Time(0), &AtomicRequest { cookie: Cookie(cookie), ..request }).unwrap();
+    }
+    let asked = |sent: &[Repr]| -> Vec<u64> {
+        let atomic = |packet: &Repr| match &packet.body {
+            Body::Atomic(atomic) => Some(atomic.operation),
+            _ => None,
+        };
+        sent.iter().filter_map(atomic).collect()
+    };
+    let [first, _] = asked(&lone.sent())[..] else { panic!("two at once") };
+    lone.psn[1] = 1;
+    lone.feed(Body::AtomicReply(AtomicReply { operation: first, old: 5 }), 0);
+    assert_eq!(asked(&lone.sent()), [0; 0], "an unordered packet before the answer is missing");
+    lone.psn[1] = 0;
+    lone.feed(Body::Fin(Fin { operation: 99, count: 1, ..Fin::default() }), 0);
+    assert_eq!(asked(&lone.sent()).len(), 1);
+}
+
+/// Of two processes that sample each other at once the higher rank stops, forgets what it has asked,
+/// and begins anew a while later.
+#[test]
+fn the_higher_rank_samples_later() {
+    let config = Config { rank: PeerId(2), sampling_time_max: Nanos(10_000_000), ..small() };
+    let mut own = Region::of(&config);
+    let mut lone = Lone::up(&mut own, &config, &[TCP, TCP]);
+    (0..2).for_each(|rail| assert_eq!(lone.feed_on(rail, connect(rail, 1), 0, |_| {}), Arrival::Done));
+    let asked = |lone: &mut Lone<'_>| -> Vec<u64> {
+        let question = |packet: &Repr| match packet.body {
+            Body::Probe(Probe { nonce, answer: false }) => Some(nonce),
+            _ => None,
+        };
+        lone.sent().iter().filter_map(question).collect()
+    };
+    let [first] = asked(&mut lone)[..] else { panic!("one rail at a time") };
+    let sample = Body::Probe(Probe { nonce: 1 << 63 | 77, answer: false });
+    assert_eq!(lone.feed(sample, 0), Arrival::Done);
+    assert_eq!(asked(&mut lone), [0; 0]);
+    lone.feed(Body::Probe(Probe { nonce: first, answer: true }), 0);
+    assert_eq!(asked(&mut lone), [0; 0], "the answer is not waited for any more");
+    lone.now += 500_000;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    let [again] = asked(&mut lone)[..] else { panic!("it begins anew") };
+    assert_ne!(again, first);
 }

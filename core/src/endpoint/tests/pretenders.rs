@@ -73,12 +73,12 @@ fn a_cts_grants_no_more_than_the_message() {
 /// W-7, G-6: of the kinds that may have a payload a probe has one where it asks, and none where it answers.
 #[test]
 fn an_answer_to_a_probe_brings_no_payload() {
-    for (answer, payload_bytes, offends) in [(true, 8, true), (true, 0, false), (false, 8, false)] {
+    for (answer, payload_bytes, offends) in [(true, 8, true), (true, 1, true), (true, 0, false), (false, 8, false)] {
         lone(&[TCP], |lone| {
             let arrival = lone.feed(Body::Probe(Probe { nonce: 5, answer }), payload_bytes);
             assert_eq!(arrival == Arrival::Close, offends, "{arrival:?}");
             if offends {
-                assert_eq!(lone.offence(), ProtocolError::TooLong { bytes: 8 });
+                assert_eq!(lone.offence(), ProtocolError::TooLong { bytes: payload_bytes.into() });
             }
         });
     }

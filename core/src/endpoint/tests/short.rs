@@ -6,16 +6,16 @@ use super::recovery::region;
 use super::*;
 use crate::wire::{Body, Common, Connect, Counts, MessageHead, Repr, Short};
 
-fn lone(course: impl FnOnce(&mut Lone<'_>)) {
+pub(super) fn lone(course: impl FnOnce(&mut Lone<'_>)) {
     let mut region = region();
     course(&mut Lone::connected(&mut region, &small(), &[SHM]));
 }
 
-fn short(psn: u32) -> Short {
+pub(super) fn short(psn: u32) -> Short {
     Short { counts: Counts::new(psn, 32, 64), tag: 7, len: 8, flags: Short::TAGGED, ..Short::default() }
 }
 
-fn post(lone: &mut Lone<'_>, cookie: u64) {
+pub(super) fn post(lone: &mut Lone<'_>, cookie: u64) {
     let recv = RecvRequest { cookie: Cookie(cookie), segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 7), &[]) };
     lone.endpoint.recv_short(&recv).expect("nothing is special about it");
 }
@@ -139,7 +139,7 @@ fn met<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts], mask: u
     lone
 }
 
-fn can_send(lone: &mut Lone<'_>, len: u64) -> bool {
+pub(super) fn can_send(lone: &mut Lone<'_>, len: u64) -> bool {
     let send = SendRequest { notify: Notify::Silent, segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
     match send_short(&mut lone.endpoint, &send, len) {
         None => false,
@@ -150,7 +150,7 @@ fn can_send(lone: &mut Lone<'_>, len: u64) -> bool {
     }
 }
 
-fn arrive(lone: &mut Lone<'_>, short: &Short) -> ShortArrival {
+pub(super) fn arrive(lone: &mut Lone<'_>, short: &Short) -> ShortArrival {
     lone.endpoint.arrive_short(PeerId(1), RailId(0), short)
 }
 
@@ -262,6 +262,7 @@ fn every_reason_closes_the_way_out() {
             // Closed for now, as after each turn.
             lone.endpoint.close_line(0);
             change(lone);
+            assert!(!lone.endpoint.open_short(PeerId(1)), "{why}");
             assert!(!can_send(lone, 8), "{why}");
         });
     };
@@ -286,6 +287,7 @@ fn every_reason_closes_the_way_out() {
     closes("replay", &|lone| lone.endpoint.t.channels.at_mut(0).replaying = 1);
     closes("fences", &|lone| lone.endpoint.t.channels.at_mut(0).fences = 1);
     closes("no rail is ready", &|lone| lone.endpoint.paths.peer_mut(0).rooms.ready = 0);
+    closes("no terms", &|lone| lone.endpoint.t.channels.at_mut(0).terms = None);
     closes("aggregates", &|lone| {
         let gather = Policy::named("aggregate").unwrap();
         lone.endpoint.set_policy(MessageClass::Small, gather);
@@ -304,6 +306,7 @@ fn only_a_lone_rail_that_loses_nothing_carries_short_messages() {
         (&[SHM, SHM], 0b11, 8, false),
         (&[SHM, TCP], 0b11, 8, false),
         (&[none, SHM], 0b01, 8, false),
+        (&[none, SHM], 0b01, 0, false),
         (&[lossy, SHM], 0b01, 8, false),
         (&[tiny], 0b01, 1, true),
         (&[tiny], 0b01, 2, false),

@@ -1,0 +1,126 @@
+//! Messages that do not meet their receives when they arrive: out of turn, or where a buffer for many
+//! messages finds no operation for one more.
+
+use super::lone::Lone;
+use super::*;
+use crate::wire::{Body, MessageHead};
+
+const ANY_TAGGED: Selector = Selector { source: None, tag: TagMatch::Tagged { tag: 0, ignore: u64::MAX } };
+
+/// A message with `tag` comes, in whole.
+fn arrive(lone: &mut Lone<'_>, tag: u64, len: u32) {
+    let arrival = lone.feed(Body::Eager(MessageHead { tag: Some(tag), ..MessageHead::default() }), len);
+    lone.place(arrival);
+}
+
+/// A buffer of 100 bytes for messages with any tag, down to 50 bytes.
+fn post_multi(lone: &mut Lone<'_>, cookie: u64) {
+    let recv = RecvRequest {
+        multi: Some(50),
+        cookie: Cookie(cookie),
+        segments: &seg(0, 100),
+        ..RecvRequest::new(ANY_TAGGED, &[])
+    };
+    lone.endpoint.recv(Time(0), &recv).unwrap();
+}
+
+fn post(lone: &mut Lone<'_>, cookie: u64, from: Selector) -> OpId {
+    let segments = seg(1000 * cookie, 100);
+    let recv = RecvRequest { cookie: Cookie(cookie), segments: &segments, ..RecvRequest::new(from, &[]) };
+    lone.endpoint.recv(Time(0), &recv).unwrap()
+}
+
+/// Completions of messages: cookies, where in the buffer, bytes.
+fn received(lone: &mut Lone<'_>) -> Vec<(u64, u64, u64)> {
+    let mut out = vec![];
+    while let Some(event) = lone.endpoint.poll_event() {
+        if let Event::Completed(Completion { cookie, result: Ok(done), .. }) = event {
+            out.push((cookie.0, done.offset, done.bytes));
+        }
+    }
+    out
+}
+
+/// M-8: while a message waits for an operation, none overtakes it: not one that does not fit behind it, and
+/// not one that comes when an operation is free again.
+#[test]
+fn nothing_overtakes_a_message_that_waits_for_an_operation() {
+    let config = Config { operations_max: 3, ..small() };
+    for (last, is_freed, expected) in [
+        (80, false, [(1, 30, 20), (2, 0, 80)]),
+        (80, true, [(1, 30, 20), (2, 0, 80)]),
+        (40, true, [(1, 30, 20), (1, 50, 40)]),
+    ] {
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+        post_multi(&mut lone, 1);
+        post(&mut lone, 2, ANY_TAGGED);
+        arrive(&mut lone, 7, 30);
+        // All operations are taken until the completion of the first one is read.
+        arrive(&mut lone, 8, 20);
+        let mut told = if is_freed { received(&mut lone) } else { vec![] };
+        arrive(&mut lone, 9, last);
+        while told.len() < 3 {
+            let before = told.len();
+            told.extend(received(&mut lone));
+            lone.sent();
+            told.extend(received(&mut lone));
+            assert!(told.len() > before, "{last}: {told:?}");
+        }
+        assert_eq!((told[0], &told[1..]), ((1, 0, 30), &expected[..]), "{last}, {is_freed}");
+    }
+}
+
+/// M-8: messages that were here before a buffer for many, which has no operation for them, are received when
+/// one is free.
+#[test]
+fn a_new_buffer_takes_what_waits_as_operations_come_free() {
+    let config = Config { operations_max: 2, ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    arrive(&mut lone, 7, 30);
+    let other = post(&mut lone, 2, Selector::ANY_UNTAGGED);
+    post_multi(&mut lone, 1);
+    lone.sent();
+    assert_eq!(received(&mut lone), []);
+    lone.endpoint.cancel(other).unwrap();
+    assert_eq!(received(&mut lone), []);
+    lone.sent();
+    assert_eq!(received(&mut lone), [(1, 0, 30)]);
+}
+
+/// M-1, M-8: a message that closes the buffer, as it does not fit, and that no other receive takes, does not
+/// keep those behind it from theirs.
+#[test]
+fn a_message_that_nobody_takes_holds_nobody_up() {
+    let config = Config { operations_max: 3, ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    post_multi(&mut lone, 1);
+    post(&mut lone, 2, tagged(None, 2));
+    arrive(&mut lone, 1, 30);
+    arrive(&mut lone, 1, 20);
+    arrive(&mut lone, 1, 60);
+    arrive(&mut lone, 2, 10);
+    assert_eq!(received(&mut lone), [(1, 0, 30)]);
+    lone.sent();
+    assert_eq!(received(&mut lone), [(1, 30, 20), (2, 0, 10)]);
+    assert_eq!(lone.endpoint.probe(&ANY_TAGGED).map(|found| found.bytes), Some(60));
+}
+
+/// a receive that has met its message can't be cancelled, though the message came out of turn and has
+/// still to be copied.
+#[test]
+fn a_receive_that_is_being_copied_to_can_not_be_cancelled() {
+    let mut region = Region::of(&small());
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    let [first, second] = [1, 2].map(|cookie| post(&mut lone, cookie, ANY_TAGGED));
+    lone.psn[0] = 1;
+    arrive(&mut lone, 8, 20);
+    lone.psn[0] = 0;
+    arrive(&mut lone, 7, 30);
+    assert_eq!(lone.endpoint.cancel(second), Err(CancelError::TooLate));
+    assert_eq!(lone.endpoint.cancel(first), Err(CancelError::Unknown));
+    lone.sent();
+    assert_eq!(received(&mut lone), [(1, 0, 30), (2, 0, 20)]);
+}

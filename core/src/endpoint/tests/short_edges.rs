@@ -1,0 +1,185 @@
+//! The short way where it begins and ends: full tables of completions, the first message of a line, requests
+//! that have no operation.
+
+use super::lone::{Lone, TERMS};
+use super::recovery::region;
+use super::short::{arrive, lone, post, short};
+use super::*;
+use crate::wire::{Body, Connect, MessageHead, Short};
+
+fn send(cookie: u64) -> SendRequest<'static> {
+    const TO: [Seg; 1] = [Seg { at: MemRef { region: HEAP, offset: 0 }, len: 8 }];
+    SendRequest { cookie: Cookie(cookie), segments: &TO, ..SendRequest::new(PeerId(1), &[]) }
+}
+
+/// A way out that is closed for lack of room for completions is opened again once some have been read.
+#[test]
+fn completions_that_are_read_open_the_way_out() {
+    let config = Config { operations_max: 8, ..small() };
+    let mut own = Region::of(&config);
+    let lone = &mut Lone::connected(&mut own, &config, &[SHM]);
+    let count = (0..100).take_while(|&n| send_short(&mut lone.endpoint, &send(n), 8).is_some()).count() as u64;
+    assert!((8..100).contains(&count), "{count}");
+    for n in 0..count - 1 {
+        assert_eq!(lone.endpoint.poll_short().map(|done| done.cookie), Some(Cookie(n)));
+    }
+    assert!(send_short(&mut lone.endpoint, &send(200), 8).is_some());
+    let left: Vec<_> = core::iter::from_fn(|| lone.endpoint.poll_short().map(|done| done.cookie.0)).collect();
+    assert_eq!(left, [count - 1, 200]);
+}
+
+/// No way is open to a peer without a channel, or to none at all.
+#[test]
+fn there_is_no_short_way_to_strangers() {
+    lone(|lone| {
+        assert!(lone.endpoint.open_short(PeerId(1)));
+        for peer in [2, 3, 4, u32::MAX] {
+            assert!(!lone.endpoint.open_short(PeerId(peer)), "{peer}");
+        }
+    });
+}
+
+/// W-29: what the driver tries first takes the next message of an open line at once, and leaves everything
+/// else as it is.
+#[test]
+fn the_next_message_of_an_open_line_is_taken_at_once() {
+    lone(|lone| {
+        let taken =
+            |lone: &mut Lone<'_>, short: &Short| lone.endpoint.arrive_next(PeerId(1), RailId(0), short, |at| at.offset);
+        let empty = RecvRequest { cookie: Cookie(3), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
+        let untagged = RecvRequest { segments: &seg(70, 8), ..empty };
+        (1..3).for_each(|n| post(lone, n));
+        assert_eq!(taken(lone, &short(0)), None, "the line is not open");
+        assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)));
+        assert_eq!(taken(lone, &short(0)), None, "it has come");
+        assert_eq!(taken(lone, &short(2)), None, "it is not its turn");
+        assert_eq!(taken(lone, &Short { flags: 4 | Short::TAGGED, ..short(1) }), None, "no message has this flag");
+        assert_eq!(taken(lone, &Short { flags: 0, ..short(1) }), None, "no receive takes it");
+        lone.endpoint.set_parts_waiting(true);
+        assert_eq!(taken(lone, &short(1)), None, "it would overtake one that waits");
+        lone.endpoint.set_parts_waiting(false);
+        assert_eq!(lone.endpoint.stats().short_received, 1);
+        assert_eq!(taken(lone, &Short { immediate: 9, flags: 3, ..short(1) }), Some(0));
+        lone.endpoint.recv_short(&untagged).expect("nothing is special about it");
+        assert_eq!(taken(lone, &Short { flags: 0, tag: 0, ..short(2) }), Some(70));
+        let done = core::iter::from_fn(|| lone.endpoint.poll_short().map(|done| (done.cookie.0, done.flags)));
+        assert_eq!(done.collect::<Vec<_>>(), [(1, 1), (2, 3), (3, 0)]);
+    });
+}
+
+/// An empty message has nothing to copy, the first of a line as well.
+#[test]
+fn the_first_message_of_a_line_may_be_empty() {
+    lone(|lone| {
+        post(lone, 1);
+        assert_eq!(arrive(lone, &Short { len: 0, ..short(0) }), ShortArrival::Done);
+        assert_eq!(lone.endpoint.poll_short().map(|done| done.bytes), Some(0));
+    });
+}
+
+/// C-2: one byte takes a block, and none takes none.
+#[test]
+fn a_single_byte_takes_a_block() {
+    lone(|lone| {
+        for (psn, len, limits) in
+            [(0, 8, (33, 65)), (1, 1, (34, 66)), (2, 0, (35, 66)), (3, 64, (36, 67)), (4, 65, (37, 69))]
+        {
+            let recv = RecvRequest { segments: &seg(0, 100), ..RecvRequest::new(tagged(None, 7), &[]) };
+            lone.endpoint.recv_short(&recv).expect("nothing is special about it");
+            assert_ne!(arrive(lone, &Short { len, ..short(psn) }), ShortArrival::Slow);
+            let (_, sent, _) = send_short(&mut lone.endpoint, &send(1), 8).expect("the way is open");
+            assert_eq!(sent.counts.limits(), limits, "{len} bytes");
+        }
+    });
+}
+
+/// C-4: a message that went out before room came free has not told the peer of it, though the tables learn
+/// of the message only then.
+#[test]
+fn room_that_comes_free_behind_a_message_is_still_to_be_told() {
+    lone(|lone| {
+        for psn in 0..8 {
+            let placed = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &short(psn));
+            lone.place(placed);
+        }
+        lone.sent();
+        send_short(&mut lone.endpoint, &send(1), 8).expect("the way is open");
+        let take = |lone: &mut Lone<'_>| {
+            let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 7), &[]) };
+            lone.endpoint.recv(Time(0), &recv).unwrap();
+            lone.sent()
+        };
+        // All but the last of a quarter.
+        (0..7).for_each(|n| assert_eq!(take(lone), [], "{n}"));
+        lone.acks[0] = 1;
+        lone.feed(Body::Credit, 0);
+        let sent = take(lone);
+        let limits: Vec<_> = sent.iter().map(|packet| packet.common.message_limit).collect();
+        assert_eq!(limits, [40]);
+    });
+}
+
+/// A request is open until it is complete, whether its completion has been read or not, and whatever it was
+/// kept as meanwhile.
+#[test]
+fn a_request_is_open_until_it_is_complete() {
+    lone(|lone| {
+        let segments = seg(0, 8);
+        let recv =
+            |tag| RecvRequest { cookie: Cookie(tag), segments: &segments, ..RecvRequest::new(tagged(None, tag), &[]) };
+        let direct = lone.endpoint.recv_short(&recv(7)).unwrap();
+        let promoted = lone.endpoint.recv_short(&recv(9)).unwrap();
+        let cancelled = lone.endpoint.recv_short(&recv(8)).unwrap();
+        let ordinary = lone.endpoint.recv(Time(0), &recv(6)).unwrap();
+        let open = |lone: &Lone<'_>| [direct, promoted, cancelled, ordinary].map(|id| lone.endpoint.is_open(id));
+        assert_eq!(open(lone), [true; 4]);
+        lone.endpoint.cancel(cancelled).unwrap();
+        assert_eq!(open(lone), [true, true, false, true]);
+        assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)));
+        assert_eq!(open(lone), [false, true, false, true]);
+        // By packet: the receive gets an operation, which its id still names.
+        let head = MessageHead { tag: Some(9), ..MessageHead::default() };
+        lone.psn[0] = 1;
+        let placed = lone.feed(Body::Eager(head), 8);
+        assert_eq!(open(lone), [false, true, false, true]);
+        lone.place(placed);
+        assert_eq!(open(lone), [false, false, false, true]);
+        let placed = lone.feed(Body::Eager(MessageHead { tag: Some(6), ..head }), 8);
+        lone.place(placed);
+        assert_eq!(open(lone), [false; 4], "nothing was read");
+        assert_eq!(lone.completed().into_keys().collect::<Vec<_>>(), [6, 7, 8, 9]);
+        assert_eq!(open(lone), [false; 4], "all was");
+        let (_, _, sent) = send_short(&mut lone.endpoint, &send(1), 8).expect("the way is open");
+        assert!(!lone.endpoint.is_open(sent), "complete when it was submitted");
+    });
+    let mut own = region();
+    let mut lone = Lone::connected(&mut own, &small(), &[TCP]);
+    let sent = lone.endpoint.send(Time(0), &SendRequest { level: Level::Acknowledged, ..send(1) }).unwrap();
+    lone.sent();
+    assert!(lone.endpoint.is_open(sent));
+    lone.acks[0] = 1;
+    lone.feed(Body::Credit, 0);
+    assert!(!lone.endpoint.is_open(sent));
+}
+
+/// F-2: a rail that has a new connection, and has not reported the end of the one before, leaves no way open
+/// in between; what went over the old one is counted.
+#[test]
+fn a_new_connection_closes_the_short_way() {
+    lone(|lone| {
+        (0..3).for_each(|n| post(lone, n));
+        assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)));
+        send_short(&mut lone.endpoint, &send(2), 8).expect("the way is open");
+        assert!(matches!(arrive(lone, &short(1)), ShortArrival::At(_)));
+        lone.endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(1), rail: RailId(0) });
+        assert!(send_short(&mut lone.endpoint, &send(3), 8).is_none());
+        assert_eq!(arrive(lone, &short(2)), ShortArrival::Slow);
+        let [connect] = &lone.sent()[..] else { panic!("CONNECT alone") };
+        assert!(matches!(connect.body, Body::Connect(Connect { connection: 2, .. })), "{connect:?}");
+        lone.feed(Body::Connect(Connect { connection: 2, ..TERMS }), 0);
+        lone.sent();
+        assert!(matches!(arrive(lone, &short(2)), ShortArrival::At(_)));
+        let (_, next, _) = send_short(&mut lone.endpoint, &send(4), 8).expect("open again");
+        assert_eq!((next.counts.psn(), next.counts.limits()), (1, (35, 67)));
+    });
+}
