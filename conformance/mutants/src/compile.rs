@@ -79,12 +79,20 @@ pub fn build(places: &Places, sources: &[Source], mutants: &[Mutant], say: &dyn 
     };
     let mut dropped = named(&known);
     let mut reasons = BTreeMap::new();
+    // The compiler's word may stand in a hand-written mutant and be due to one beside it: once those are left
+    // out, the hand-written ones are tried again.
+    let mut tried_again = false;
     for round in 1.. {
         let woven = weave_all(places, sources, mutants, &dropped, &known.constant)?;
         say(&format!("checking what compiles, round {round}: {} mutants do not", dropped.len()));
         let complaints = check(places)?;
         if complaints.is_empty() {
-            break;
+            let is_written = |id: &u32| mutants.iter().any(|mutant| mutant.id == *id && mutant.written.is_some());
+            if std::mem::replace(&mut tried_again, true) || !dropped.iter().any(is_written) {
+                break;
+            }
+            dropped.retain(|id| !is_written(id));
+            continue;
         }
         let more = judge(&complaints, &woven, sources, mutants, &mut known.constant, &mut reasons);
         let before = dropped.len();

@@ -223,11 +223,26 @@ impl<'ast> Visit<'ast> for Walk<'_> {
     fn visit_generic_argument(&mut self, _: &'ast syn::GenericArgument) {}
     fn visit_variant(&mut self, _: &'ast syn::Variant) {}
 
+    fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
+        if !is_for_tests(&field.attrs) {
+            visit::visit_field_value(self, field);
+        }
+    }
+
     fn visit_expr_repeat(&mut self, repeat: &'ast syn::ExprRepeat) {
         self.visit_expr(&repeat.expr);
     }
 
     fn visit_stmt(&mut self, statement: &'ast Stmt) {
+        let attributes: &[Attribute] = match statement {
+            Stmt::Expr(Expr::MethodCall(call), _) => &call.attrs,
+            Stmt::Expr(Expr::Call(call), _) => &call.attrs,
+            Stmt::Local(local) => &local.attrs,
+            _ => &[],
+        };
+        if is_for_tests(attributes) {
+            return;
+        }
         match statement {
             Stmt::Expr(expr, Some(_)) if operators::can_be_left_out(expr) => {
                 self.delete(statement.span(), Form::Statement);
@@ -356,6 +371,10 @@ mod tests {
     #[test]
     fn tests_constants_and_bindings_are_left_alone() {
         assert!(names("const A: u32 = 1 + 2; #[cfg(test)] mod tests { fn f() { g(1); } }").is_empty());
+        assert!(
+            names("fn f() { #[cfg(test)] self.g(1 + 2); #[cfg(test)] g(1); #[cfg(test)] let x = 1 + 2; }").is_empty()
+        );
+        assert!(names("fn f() -> S { S { #[cfg(test)] a: 1 + 2 } }").is_empty());
         assert_eq!(names("fn f() { if let Some(x) = y && x { z } }"), Vec::<String>::new());
         assert_eq!(names("fn f() { let Some(x) = y else { g(); return; }; }"), ["a.rs f: delete g();"]);
     }
