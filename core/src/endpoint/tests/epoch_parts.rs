@@ -8,10 +8,16 @@ use super::*;
 use crate::wire::{Body, Cts, Fence, Fin};
 
 const BYTES: u64 = 40_000;
-const LONG: u64 = 120_000;
+/// Of messages over more than two rails.
+const PART: u64 = 40_000;
+const LONG: u64 = 3 * PART;
 
 /// Rails that write one segment of 5,000 bytes at a time: one post is kept for frames.
 const NARROW: RailFacts = RailFacts { posts_max: 2, transfer_bytes_max: 5000, ..PUT };
+
+fn wide() -> Config {
+    Config { rails_max: 5, ..small() }
+}
 
 fn deny(lone: &mut Lone<'_>, rail: u8) {
     let event = RailEvent::NoRemoteAccess { peer: PeerId(1), rail: RailId(rail) };
@@ -218,44 +224,77 @@ fn a_part_that_is_written_has_no_rest() {
     assert_eq!((bytes_of(&after, 0), bytes_of(&after, 1)), (0, 20_032 - 5000));
 }
 
-/// Rails 0 to 2 write a part each, and rail 3 can't; rail 2 dies before it has begun with its own, which
-/// rail 1 carries from then on. Rails 0 and 1 have written and are full.
-fn with_part_moved<'m>(region: &'m mut Region) -> (Lone<'m>, u64) {
-    let mut lone = Lone::connected(region, &small(), &[NARROW, NARROW, NARROW, RailFacts { posts_max: 100, ..TCP }]);
-    let operation = put_over_all(&mut lone, LONG);
-    lone.stuck = 0b111;
+/// Rails `0..writing` write a part each of 40,000 bytes or so, and the next one can't. These of them die one
+/// after the other, before they have begun with their own, which rail 1 carries from then on. Rails 0 and 1
+/// have written and are full.
+fn with_parts_moved<'m>(region: &'m mut Region, writing: u8, lost: &[u8]) -> (Lone<'m>, u64) {
+    let mut rails = vec![NARROW; usize::from(writing)];
+    rails.push(RailFacts { posts_max: 100, ..TCP });
+    let mut lone = Lone::connected(region, &wide(), &rails);
+    let bytes = u64::from(writing) * PART;
+    let operation = put_over_all(&mut lone, bytes);
+    lone.stuck = (1 << writing) - 1;
     lone.endpoint.set_policy(MessageClass::Small, Policy::named("round-robin").unwrap());
-    // A packet fills rail 2.
+    // A packet fills each that is to die.
     lone.rails.clear();
-    for cookie in 10.. {
-        lone.send(cookie, 8);
-        lone.sent();
-        if lone.rails.contains(&RailId(2)) {
-            break;
-        }
-    }
-    complete_of(&mut lone, 0b011);
+    (0..=writing).for_each(|n| lone.send(10 + u64::from(n), 8));
+    lone.sent();
+    assert!(lost.iter().all(|&rail| lone.rails.contains(&RailId(rail))));
+    complete_of(&mut lone, 0b11);
     lone.acks[0] = lone.endpoint.t.channels.at(0).sent[0].next().0;
-    lone.feed_on(3, Body::Credit, 0, |_| {});
+    lone.feed_on(writing, Body::Credit, 0, |_| {});
     lone.posts.clear();
-    lone.rails.clear();
-    lone.feed_on(3, cts_of(LONG, operation, 0, &[(0, 1), (1, 1), (2, 1)]), 0, |_| {});
+    let keys: Vec<(u8, u16)> = (0..writing).map(|rail| (rail, 1)).collect();
+    lone.feed_on(writing, cts_of(bytes, operation, 0, &keys), 0, |_| {});
     lone.sent();
     assert_eq!(writes(&mut lone).iter().map(|write| write.0).collect::<Vec<_>>(), [0, 1]);
-    complete_of(&mut lone, 0b010);
-    down(&mut lone, 2, RailFault::TimedOut);
-    lone.stuck = 0b11;
-    lone.feed_on(3, Body::Fence(fence(2, true)), 0, |_| {});
-    lone.sent();
-    assert_eq!(writes(&mut lone).iter().map(|write| write.0).collect::<Vec<_>>(), [1]);
+    for &rail in lost {
+        complete_of(&mut lone, 0b10);
+        down(&mut lone, rail, RailFault::TimedOut);
+        lone.feed_on(writing, Body::Fence(fence(rail, true)), 0, |_| {});
+        lone.sent();
+        assert_eq!(writes(&mut lone).iter().map(|write| write.0).collect::<Vec<_>>(), [1]);
+    }
     (lone, operation)
+}
+
+/// F-7, P-10: of several parts that have moved, each goes on with the rail that carries it, though another
+/// one of them is over, and its rail, back again, has a rest of a third.
+#[test]
+fn parts_that_have_moved_are_not_forgotten() {
+    let mut region = Region::of(&wide());
+    let (mut lone, operation) = with_parts_moved(&mut region, 4, &[3, 2]);
+    // Rail 1 comes to the end of parts 1 and 2.
+    let mut over = vec![];
+    while over.len() < 2 {
+        complete_of(&mut lone, 0b10);
+        let sent = lone.sent();
+        over.extend(sent.iter().filter(|packet| matches!(packet.body, Body::Fin(_))).map(|packet| packet.common.psn));
+    }
+    complete_of(&mut lone, 0b10);
+    lone.sent();
+    lone.acks[1] = over[1] + 1;
+    lone.feed_on(4, Body::Credit, 0, |_| {});
+    up(&mut lone, 2);
+    lone.feed_on(2, connect(2, 2), 0, |_| {});
+    lone.sent();
+    deny(&mut lone, 0);
+    lone.posts.clear();
+    lone.feed_on(4, cts_of(4 * PART, operation, 1, &[(1, 1), (2, 2)]), 0, |_| {});
+    drain(&mut lone);
+    lone.sent();
+    let after = writes(&mut lone);
+    let [by_first, by_second] =
+        [1, 2].map(|by| after.iter().copied().filter(|write| write.0 == by).collect::<Vec<_>>());
+    assert!(end_of(5000, &by_second) > PART - 100, "{after:?}");
+    assert_eq!(end_of(by_first[0].1, &by_first), 4 * PART, "{after:?}");
 }
 
 /// F-7, P-10: a rail that takes a rest over leaves what others carry of parts that are not theirs with them.
 #[test]
 fn a_part_that_has_moved_is_not_forgotten() {
-    let mut region = region();
-    let (mut lone, operation) = with_part_moved(&mut region);
+    let mut region = Region::of(&wide());
+    let (mut lone, operation) = with_parts_moved(&mut region, 3, &[2]);
     deny(&mut lone, 0);
     drain(&mut lone);
     assert!(lone.sent().iter().any(asks_for(1)));
@@ -272,8 +311,8 @@ fn a_part_that_has_moved_is_not_forgotten() {
 #[test]
 fn a_rail_takes_no_rest_beside_its_part_that_has_moved() {
     for is_over in [false, true] {
-        let mut region = region();
-        let (mut lone, operation) = with_part_moved(&mut region);
+        let mut region = Region::of(&wide());
+        let (mut lone, operation) = with_parts_moved(&mut region, 3, &[2]);
         lone.posts.clear();
         if is_over {
             lone.stuck = 0b01;
@@ -299,6 +338,9 @@ fn a_rail_takes_no_rest_beside_its_part_that_has_moved() {
         } else {
             assert!(sent.iter().any(asks_for(2)), "{sent:?} {after:?}");
             assert_eq!(fins(&sent), []);
+            lone.feed_on(3, cts_of(LONG, operation, 2, &[(1, 1)]), 0, |_| {});
+            lone.sent();
+            assert_eq!(end_of(5000, &writes(&mut lone)), LONG, "none is left out");
         }
     }
 }
@@ -332,4 +374,24 @@ fn what_is_written_again_goes_in_large_segments() {
         let again = writes(&mut lone);
         assert_eq!(again.len(), 1, "{again:?}");
     }
+}
+
+/// P-10, F-5: what another rail takes over from one that has died does not move any more: it goes in segments
+/// as large as the rail takes.
+#[test]
+fn what_is_taken_over_goes_in_large_segments() {
+    let rail = RailFacts { segment_bytes_max: 1_000_000, bytes_per_second: 1_000_000_000, ..TCP };
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[rail, rail]);
+    lone.endpoint.set_policy(MessageClass::Large, Policy::named("balanced").unwrap());
+    lone.send(1, 4_000_000);
+    let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
+    lone.acks[0] = 1;
+    lone.busy = true;
+    lone.feed(cts_of(4_000_000, rts.head.operation, 0, &[]), 0);
+    let longest = |lone: &mut Lone<'_>| lone.sent().iter().map(|packet| packet.common.payload_bytes).max();
+    assert_eq!(longest(&mut lone), Some(32 << 10), "parts may move");
+    down(&mut lone, 1, RailFault::TimedOut);
+    drain(&mut lone);
+    assert_eq!(longest(&mut lone), Some(1_000_000));
 }
