@@ -78,9 +78,6 @@ impl Endpoint<'_> {
         let (what, offset) = self.packet_record(op, body);
         let len = payload.len() as u32;
         let Some(key) = self.keep_packet(now, channel, rail, op, (what, len, offset), true) else { return };
-        if lane == ORDERED {
-            self.close_sending(channel);
-        }
         let (slot, slots) = self.t.sent(channel, lane);
         let Ok(psn) = slot.sent[lane].push(slots, key.index) else {
             debug_assert!(false, "asked before");

@@ -275,7 +275,7 @@ impl Endpoint<'_> {
                 if slot.round == fin.round && slot.control == Control::None =>
             {
                 slot.fins = slot.fins.saturating_add(1);
-                slot.fins_expected = fin.count.max(1);
+                slot.fins_expected = fin.count;
                 // Acknowledgments say that FINs came, and not that they counted (F-7).
                 slot.fin_wanted = fin.want_placed;
             }
@@ -288,8 +288,8 @@ impl Endpoint<'_> {
     pub(super) fn find_own(&mut self, channel: u32, id: u64, kind: OpKind, phase: Phase) -> Option<u32> {
         let found = self.t.find_op(id).filter(|&op| {
             let slot = self.t.ops.at(op);
-            // An injected message is complete for the caller before the peer has seen it.
-            let through = if kind == OpKind::Send { slot.fin_seen || slot.error.is_some() } else { slot.completed };
+            // Not `completed`: an injected message is that for the caller before the peer has seen it.
+            let through = slot.fin_seen || slot.error.is_some();
             slot.channel == channel && slot.kind() == kind && slot.phase() == phase && !through
         });
         if found.is_none() {

@@ -234,3 +234,56 @@ fn a_lost_peer_leaves_nothing() {
         assert_eq!(lone.endpoint.t.blocks.free_len(), config.blocks_max());
     }
 }
+
+/// W-11, X-1, A-5: as many go together as a batch of actions has room for, and as fit an eager payload to the
+/// last byte; one place for a copy is enough for all, and no acknowledgment is asked for that nobody waits
+/// for.
+#[test]
+fn as_many_go_together_as_fit() {
+    let config = Config { retained_max: 1, ..gathering() };
+    for (count, len) in [(15, 8), (2, 500 - 32)] {
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+        let copied = lone.endpoint.stats().bytes_copied;
+        for sent in 1..3 {
+            (0..count).for_each(|n| lone.send(n, len));
+            lone.busy = true;
+            let packet = lone.sent_one();
+            assert_eq!(packet.body, Body::Aggregate { count: count as u16 });
+            let bytes = count * (32 + len);
+            assert_eq!((u64::from(packet.common.payload_bytes), packet.common.ack_now), (bytes, true), "A-9");
+            assert_eq!(lone.endpoint.stats().bytes_copied - copied, sent * bytes);
+            assert!(lone.endpoint.operations().all(|operation| operation.is_sent));
+            assert_eq!(lone.completed().len() as u64, count);
+            lone.busy = false;
+            let id = lone.held.remove(0);
+            lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
+            lone.acks[0] += 1;
+            lone.limits = (32 * 3, 64 * 3);
+            lone.feed(Body::Credit, 0);
+            assert_eq!(lone.endpoint.usage().retained.used, 0);
+        }
+    }
+    let config = gathering();
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    (0..3).for_each(|n| lone.send(n, 8));
+    assert!(!lone.sent_one().common.ack_now);
+}
+
+/// C-4: the blocks of an aggregate that is nothing but heads are granted again at once.
+#[test]
+fn heads_alone_cost_no_blocks() {
+    let config = small();
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    let limit = |lone: &mut Lone<'_>| {
+        lone.send(1, 8);
+        lone.sent_one().common.block_limit
+    };
+    let before = limit(&mut lone);
+    let payload = [record(1, 0), record(2, 0), record(3, 0)].concat();
+    let aggregate = feed(&mut lone, 3, &payload);
+    lone.place_bytes(aggregate, &payload);
+    assert_eq!(limit(&mut lone), before + 2, "96 bytes in blocks of 64");
+}
