@@ -3,7 +3,7 @@
 //! a rail that fails takes a connection to each along: nearly all of those have no operation, and nothing is
 //! gone through for them.
 
-use super::Endpoint;
+use super::tables::Tables;
 use crate::store::{NONE, Walk};
 
 /// A way through the operations of one channel, in the order of their slots.
@@ -14,40 +14,40 @@ pub(super) struct OpsOf {
     left: u32,
 }
 
-impl Endpoint<'_> {
+impl Tables<'_> {
     /// An operation that had none has a channel from now on.
     pub(super) fn bind_op(&mut self, op: u32, channel: u32) {
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.ops.at_mut(op);
         debug_assert_eq!(slot.channel, NONE, "operation {op} is bound already");
         slot.channel = channel;
-        self.t.channels.at_mut(channel).ops += 1;
+        self.channels.at_mut(channel).ops += 1;
     }
 
     /// An operation outlives its channel.
     pub(super) fn unbind_op(&mut self, op: u32) {
-        let channel = core::mem::replace(&mut self.t.ops.at_mut(op).channel, NONE);
+        let channel = core::mem::replace(&mut self.ops.at_mut(op).channel, NONE);
         if channel != NONE {
-            self.t.channels.at_mut(channel).ops -= 1;
+            self.channels.at_mut(channel).ops -= 1;
         }
     }
 
     /// Begins to go through the operations of a channel; [`next_of`](Self::next_of) goes on. They may be
     /// freed meanwhile, and none begin.
     pub(super) fn ops_of(&self, channel: u32) -> OpsOf {
-        let left = self.t.channels.at(channel).ops;
+        let left = self.channels.at(channel).ops;
         debug_assert_eq!(
             left as usize,
             self.count_ops(channel),
             "the operations of channel {channel} were counted wrong"
         );
-        OpsOf { channel, walk: self.t.ops.walk(), left }
+        OpsOf { channel, walk: self.ops.walk(), left }
     }
 
     /// The next one.
     pub(super) fn next_of(&self, ops: &mut OpsOf) -> Option<u32> {
         while ops.left > 0 {
-            let op = self.t.ops.step(&mut ops.walk)?;
-            if self.t.ops.at(op).channel == ops.channel {
+            let op = self.ops.step(&mut ops.walk)?;
+            if self.ops.at(op).channel == ops.channel {
                 ops.left -= 1;
                 return Some(op);
             }
@@ -56,6 +56,6 @@ impl Endpoint<'_> {
     }
 
     fn count_ops(&self, channel: u32) -> usize {
-        self.t.ops.indices().filter(|&op| self.t.ops.at(op).channel == channel).count()
+        self.ops.indices().filter(|&op| self.ops.at(op).channel == channel).count()
     }
 }

@@ -2,12 +2,15 @@
 //! probes, Bye.
 
 use super::Endpoint;
-use super::action::{Action, Span};
+use super::action::{Action, Span, SpanOf};
 use super::channel::{Channel, ChannelState};
 use super::op::OpKind;
 use super::packets::Actions;
 use super::pump::{STEP, Step};
+use super::timer::Timer;
 use crate::ids::RailId;
+use crate::mem::{MemRef, RegionId};
+use crate::paths::{Answered, DEFER, Question};
 use crate::rail::rails_of;
 use crate::rel::link::State;
 use crate::time::Time;
@@ -189,8 +192,8 @@ impl Endpoint<'_> {
     /// Whether a message to the peer is not through, or one of the peer's is on its way into a receive. Looks
     /// at every operation: for the end of a channel only.
     fn has_transfers(&self, channel: u32) -> bool {
-        let mut ops = self.ops_of(channel);
-        while let Some(op) = self.next_of(&mut ops) {
+        let mut ops = self.t.ops_of(channel);
+        while let Some(op) = self.t.next_of(&mut ops) {
             let op = self.t.ops.at(op);
             let moves = match op.kind() {
                 OpKind::Send => !op.is_through(),
@@ -202,5 +205,66 @@ impl Endpoint<'_> {
             }
         }
         false
+    }
+
+    /// Sends the probe that is due to a rail that is asked how near and how fast it is (P-12).
+    #[inline]
+    pub(super) fn pump_samples(&mut self, now: Time, channel: u32, out: &mut Actions) {
+        if let Some(question) = self.paths.question(channel) {
+            self.ask_question(now, channel, &question, out);
+        }
+    }
+
+    fn ask_question(&mut self, now: Time, channel: u32, question: &Question, out: &mut Actions) {
+        let &Question { rail, len, nonce, is_first } = question;
+        if is_first {
+            self.t.set_timer(channel, Timer::Sample, now + self.config.sampling_time_max);
+        }
+        let at = MemRef { region: RegionId::POOL, offset: 0 };
+        let payload = if len == 0 { Span::EMPTY } else { Span { of: SpanOf::At(at), offset: 0, len } };
+        if self.send_frame(now, channel, rail, Body::Probe(Probe { nonce, answer: false }), payload, out) {
+            self.paths.asked(now);
+        }
+    }
+
+    /// A probe of the peer has come, which may be in the way of ours.
+    pub(super) fn defer_samples(&mut self, now: Time, channel: u32, nonce: u64) {
+        let is_later = self.config.rank > self.t.channels.at(channel).peer;
+        if self.paths.defer_samples(channel, is_later, nonce) {
+            self.t.set_timer(channel, Timer::Sample, now + DEFER);
+        }
+    }
+
+    /// A probe has been answered.
+    pub(super) fn probe_answered(&mut self, now: Time, channel: u32, nonce: u64) {
+        match self.paths.answered(now, channel, nonce) {
+            Answered::Unmoved => {}
+            Answered::Next => self.activate(channel),
+            Answered::Over(learnt) => self.sample_is_over(channel, learnt),
+        }
+    }
+
+    /// The time of a rail that is asked is over.
+    pub(super) fn sample_timed_out(&mut self, channel: u32) {
+        let learnt = self.paths.sample_timed_out(channel);
+        self.sample_is_over(channel, learnt);
+    }
+
+    fn sample_is_over(&mut self, channel: u32, learnt: Option<RailId>) {
+        if let Some(rail) = learnt {
+            let mut walk = self.t.channels.walk();
+            while let Some(channel) = self.t.channels.step(&mut walk) {
+                self.paths.begin_path(channel, rail);
+            }
+        }
+        self.end_sample(channel);
+    }
+
+    /// A channel's rail is not asked any more: it has answered, the time is over, or the channel is.
+    pub(super) fn end_sample(&mut self, channel: u32) {
+        if self.paths.end_sample(channel) {
+            self.t.cancel_timer(channel, Timer::Sample);
+            self.activate(channel);
+        }
     }
 }

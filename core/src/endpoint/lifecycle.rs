@@ -218,8 +218,8 @@ impl Endpoint<'_> {
     }
 
     fn end_operations(&mut self, channel: u32, error: OpError) {
-        let mut ops = self.ops_of(channel);
-        while let Some(op) = self.next_of(&mut ops) {
+        let mut ops = self.t.ops_of(channel);
+        while let Some(op) = self.t.next_of(&mut ops) {
             let slot = self.t.ops.at_mut(op);
             slot.unacked = 0;
             slot.posts = 0;
@@ -247,7 +247,7 @@ impl Endpoint<'_> {
                 list.unlink(&mut By(&mut self.t.ops, op_rma), op);
             }
             self.complete(op, Some(error));
-            self.unbind_op(op);
+            self.t.unbind_op(op);
             self.release(op);
         }
     }

@@ -38,8 +38,8 @@ impl Endpoint<'_> {
         slot.ack.make_due();
         slot.replaying |= REPLAY_READS;
         if had_packets || place.is_some() {
-            let mut ops = self.ops_of(channel);
-            while let Some(op) = self.next_of(&mut ops) {
+            let mut ops = self.t.ops_of(channel);
+            while let Some(op) = self.t.next_of(&mut ops) {
                 self.settle(op);
             }
         }
@@ -121,8 +121,8 @@ impl Endpoint<'_> {
     /// Messages that were being written over the connection: what no acknowledged FIN stands for is
     /// unconfirmed (F-7).
     fn mark_unconfirmed_writes(&mut self, channel: u32, rail: RailId) {
-        let mut ops = self.ops_of(channel);
-        while let Some(op) = self.next_of(&mut ops) {
+        let mut ops = self.t.ops_of(channel);
+        while let Some(op) = self.t.next_of(&mut ops) {
             let slot = self.t.ops.at(op);
             if slot.kind() != OpKind::Send || slot.phase() != Phase::Writing || slot.fin_seen {
                 continue;
@@ -154,8 +154,8 @@ impl Endpoint<'_> {
     /// Keys that the peer gave for a rail are void with its connection: the next ones may be others (F-7).
     fn forget_keys(&mut self, channel: u32, rail: RailId) {
         let peer_rail = self.t.sub(channel, rail).peer_rail;
-        let mut ops = self.ops_of(channel);
-        while let Some(op) = self.next_of(&mut ops) {
+        let mut ops = self.t.ops_of(channel);
+        while let Some(op) = self.t.next_of(&mut ops) {
             let slot = self.t.ops.at(op);
             if slot.keys != NONE && !slot.keys_are_ours() {
                 self.t.key_sets.at_mut(slot.keys).forget(peer_rail);

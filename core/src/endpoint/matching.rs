@@ -166,7 +166,7 @@ impl Endpoint<'_> {
     /// Gives a receive the facts of its message.
     pub(super) fn address(&mut self, op: u32, message: &Message) {
         let peer = self.t.channels.at(message.channel).peer;
-        self.bind_op(op, message.channel);
+        self.t.bind_op(op, message.channel);
         let slot = self.t.ops.at_mut(op);
         slot.peer = peer;
         slot.tag = message.tag;
@@ -215,7 +215,7 @@ impl Endpoint<'_> {
         slot.moved = slot.granted;
         let channel = slot.channel;
         if self.t.channels.at(channel).is_over() {
-            self.unbind_op(op);
+            self.t.unbind_op(op);
         }
         self.stats.bytes_copied += self.t.ops.at(op).granted;
         self.free_message(message);

@@ -4,8 +4,7 @@
 //! other. Which rail carries what is the affair of `paths`; here one concern a file: `submit` (requests),
 //! `feed` (reports of rails), `arrive` (packets; `arrive_ordered`: messages), `serve` (peers' one-sided
 //! requests), `matching`, `rendezvous`, `pump` (actions; `bulk` for payload, `frames` for what belongs to no
-//! request), `packets` (building and acknowledging), `aggregate` (several messages in one packet), `sample`
-//! (rails are asked at start), `settle` (completion), `lifecycle` (channels come and go; `late_connect`:
+//! request), `packets` (building and acknowledging), `aggregate` (several messages in one packet), `settle` (completion), `lifecycle` (channels come and go; `late_connect`:
 //! peers that call too late), `op` and `stage` (state of an operation), `recover` (subchannels fail and come
 //! back), `deadline` (rails that do nothing), `timer`, `keepalive` (peers that are silent), `addresses`
 //! (rails that move), `rails` (what callers set and ask about rails), `lost`, `replay`, `retry_epoch` (what
@@ -41,7 +40,6 @@ mod rendezvous;
 mod replay;
 pub mod request;
 mod retry_epoch;
-mod sample;
 mod serve;
 mod settle;
 mod stage;
@@ -86,7 +84,6 @@ use crate::time::Time;
 use crate::rail::rails_of;
 use action::{Pieces, SpanOf};
 use channel::{Place, PlaceTo};
-use sample::Sampler;
 use tables::Tables;
 
 /// What a rail reports beside packets and completions.
@@ -333,7 +330,6 @@ pub struct Endpoint<'m> {
     keepalive_at: Time,
     /// Not before then, whatever happens meanwhile: the questions of the last look are paced (F-13).
     keepalive_from: Time,
-    sampler: Sampler,
     /// Rails that have moved since the start: bit per rail (F-12).
     moved: u64,
     /// A rail carries short messages, and the configuration lets them: else no line is ever open.
@@ -408,7 +404,6 @@ impl<'m> Endpoint<'m> {
             may_post_short: has_short_rail,
             own: Own::new(config.block_bytes, quarter(config.unexpected_per_peer), quarter(config.blocks_per_peer)),
             latest: now,
-            sampler: Sampler::new(rails.len(), config.sampling_time_max),
         })
     }
 

@@ -77,8 +77,8 @@ impl Endpoint<'_> {
     /// Asks for new rounds of the messages of a channel whose writes are unconfirmed, as far as their rails
     /// are dead at both ends.
     pub(super) fn resume_unconfirmed(&mut self, channel: u32) {
-        let mut ops = self.ops_of(channel);
-        while let Some(op) = self.next_of(&mut ops) {
+        let mut ops = self.t.ops_of(channel);
+        while let Some(op) = self.t.next_of(&mut ops) {
             let slot = self.t.ops.at(op);
             let waits = slot.resume_due && slot.phase() == Phase::Writing && !slot.fin_seen;
             if waits && !self.are_unconfirmed_fenced_off(op) {

@@ -15,6 +15,7 @@
 //! | `earliest` | the rail that delivers a packet earliest (P-9, P-11) |
 //! | `idle` | what newmadeleine's strategies are told of a rail (P-13) |
 //! | `cut`, `balanced`, `rebalance` | parts of a transfer: cut, planned, moved (P-4, P-8, P-10, P-14) |
+//! | `sample` | rails are asked at start how near and how fast they are (P-12) |
 //! | `registering` | what registering memory costs (P-15) |
 //! | `copying` | read by one processor or copied by two |
 //! | `explain` | the same decisions, asked without consequence |
@@ -32,6 +33,7 @@ mod policy;
 mod rebalance;
 mod registering;
 mod room;
+mod sample;
 
 use crate::config::{Config, RAILS_MAX};
 use crate::ids::RailId;
@@ -54,10 +56,12 @@ pub use policy::{ClassPolicy, MessageClass};
 pub(crate) use rebalance::TakeOver;
 pub use registering::{Registration, RegistrationCost};
 pub(crate) use room::Rooms;
+pub(crate) use sample::{Answered, DEFER, Question};
 
 use copying::Ways;
 use policy::Policies;
 use registering::Registering;
+use sample::Sampler;
 
 /// All paths of an endpoint.
 pub(crate) struct Paths<'m> {
@@ -67,6 +71,7 @@ pub(crate) struct Paths<'m> {
     /// Which rails share what.
     groups: Groups,
     registering: Registering,
+    sampler: Sampler,
     knobs: Knobs,
     /// By channel and rail.
     paths: &'m mut [Path],
@@ -89,6 +94,8 @@ struct Knobs {
     feed_time: Nanos,
     nic_depth: u16,
     packet_cost: Nanos,
+    sampling_time_max: Nanos,
+    pool_bytes: u64,
 }
 
 /// The paths to one peer together.
@@ -128,7 +135,14 @@ impl<'m> Paths<'m> {
             policies: Policies::new(config, rails.len()),
             groups: groups(rails),
             registering: Registering::default(),
-            knobs: Knobs { feed_time: config.feed_time, nic_depth: config.nic_depth, packet_cost: config.packet_cost },
+            sampler: Sampler::new(rails.len(), config.sampling_time_max),
+            knobs: Knobs {
+                feed_time: config.feed_time,
+                nic_depth: config.nic_depth,
+                packet_cost: config.packet_cost,
+                sampling_time_max: config.sampling_time_max,
+                pool_bytes: config.pool_bytes().unwrap_or(0),
+            },
             paths: arena.take(config.subchannels_max() as usize, Path::default())?,
             peers: arena.take(config.channels_max as usize, PeerPaths::default())?,
             figures: arena.take(rails_max, RailStats::default())?,

@@ -1,0 +1,199 @@
+//! Sampling: how near and how fast each rail is, asked once, when it first reaches a peer, by probes of a few
+//! sizes that come back at once (P-12; newmadeleine-2007, 3.3: ratios from "a sampling of each network's
+//! capabilities" at start).
+//!
+//! One exchange at a time over all rails and peers, beside whatever else goes on; what other payload has
+//! crossed says nothing and is dropped. A rail that does not answer in time is left alone. Where there is but
+//! one rail to a peer there is nothing to choose, and nothing is asked.
+
+use super::{Paths, Sampled};
+use crate::ids::RailId;
+use crate::rail::rate::Rate;
+use crate::time::{Nanos, Time};
+
+/// Payloads of the probes, in their order: the first one finds the way, the second tells the latency, the
+/// others the rate. Less where a rail takes less in one packet.
+const SIZES: [u64; 4] = [0, 0, 8 * 1024, 64 * 1024];
+
+/// Set in the nonces of samples; those of other probes are times.
+const NONCE: u64 = 1 << 63;
+
+/// After the peer's last sample so much time must pass before the rails are asked from here.
+pub(crate) const DEFER: Nanos = Nanos::from_micros(500);
+
+/// A rail that is being asked.
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    channel: u32,
+    rail: RailId,
+    /// Index into [`SIZES`].
+    step: usize,
+    /// When the probe went out.
+    sent: Option<Time>,
+    /// Payload bytes that the rail had carried by then.
+    bytes: u64,
+    /// Round trips so far.
+    took: [u64; SIZES.len()],
+}
+
+/// Who is asked, and who still has to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sampler {
+    /// Rails that were not asked yet: bit per rail.
+    wanted: u64,
+    exchange: Option<Exchange>,
+    /// Tells samples apart.
+    count: u64,
+    /// The peer of this channel asks its own rails just now.
+    deferred: Option<u32>,
+}
+
+impl Sampler {
+    /// For so many rails; nobody is asked where it may take no time.
+    pub(super) const fn new(rails: usize, time_max: Nanos) -> Self {
+        let all = if rails == 0 { 0 } else { u64::MAX >> (64 - rails) };
+        let wanted = if time_max.0 == 0 || rails < 2 { 0 } else { all };
+        Sampler { wanted, exchange: None, count: 0, deferred: None }
+    }
+
+    /// Nobody is asked, and nobody has to be: so it is but for the beginning.
+    const fn is_done(&self) -> bool {
+        self.wanted == 0 && self.exchange.is_none()
+    }
+}
+
+/// A probe that is to go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub rail: RailId,
+    /// Bytes of its payload.
+    pub len: u64,
+    pub nonce: u64,
+    /// It is the first to this rail: from now on there is a time for all of them.
+    pub is_first: bool,
+}
+
+/// What becomes of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// It goes on as it was.
+    Unmoved,
+    /// The next probe is due.
+    Next,
+    /// It is over; the rail has told something, if one is given.
+    Over(Option<RailId>),
+}
+
+impl Paths<'_> {
+    /// The probe that is due on a channel, if one is: of the rail that is being asked, or, where nobody is,
+    /// of the next one.
+    #[inline]
+    pub(crate) fn question(&mut self, channel: u32) -> Option<Question> {
+        if self.sampler.is_done() { None } else { self.next_question(channel) }
+    }
+
+    fn next_question(&mut self, channel: u32) -> Option<Question> {
+        let is_first = self.sampler.exchange.is_none() && self.sampler.deferred.is_none();
+        if is_first {
+            let ready = self.ready(channel);
+            let wanted = self.sampler.wanted & ready;
+            if wanted == 0 || ready.is_power_of_two() {
+                return None;
+            }
+            let rail = RailId(wanted.trailing_zeros() as u8);
+            self.sampler.wanted &= !(1 << rail.0);
+            self.sampler.exchange =
+                Some(Exchange { channel, rail, step: 0, sent: None, bytes: 0, took: [0; SIZES.len()] });
+        }
+        match self.sampler.exchange {
+            Some(Exchange { channel: asked, rail, step, sent: None, .. }) if asked == channel => {
+                let nonce = NONCE | self.sampler.count;
+                Some(Question { rail, len: self.sample_bytes(rail, step), nonce, is_first })
+            }
+            _ => None,
+        }
+    }
+
+    /// The probe that was due went out.
+    pub(crate) fn asked(&mut self, now: Time) {
+        if let Some(exchange) = &mut self.sampler.exchange {
+            let bytes = self.figures[usize::from(exchange.rail.0)].bytes;
+            (exchange.sent, exchange.bytes) = (Some(now), bytes);
+        }
+    }
+
+    /// A probe of the peer has come. If it is a sample, two that ask at once are in each other's way: the one
+    /// of the higher rank (`is_later`) waits until the other is through. `true`: from now on, for [`DEFER`].
+    pub(crate) fn defer_samples(&mut self, channel: u32, is_later: bool, nonce: u64) -> bool {
+        if nonce & NONCE == 0 || !is_later || self.sampler.is_done() {
+            return false;
+        }
+        if let Some(exchange) = self.sampler.exchange.take_if(|exchange| exchange.channel == channel) {
+            self.sampler.wanted |= 1 << exchange.rail.0;
+            self.sampler.count += 1;
+        }
+        let waits = self.sampler.exchange.is_none();
+        if waits {
+            self.sampler.deferred = Some(channel);
+        }
+        waits
+    }
+
+    fn sample_bytes(&self, rail: RailId, step: usize) -> u64 {
+        SIZES[step].min(self.facts(rail).segment_bytes_max.into()).min(self.knobs.pool_bytes)
+    }
+
+    /// A probe has been answered.
+    pub(crate) fn answered(&mut self, now: Time, channel: u32, nonce: u64) -> Answered {
+        let Some(exchange) = &mut self.sampler.exchange else { return Answered::Unmoved };
+        let due = NONCE | self.sampler.count;
+        let (Some(sent), true) = (exchange.sent, exchange.channel == channel && nonce == due) else {
+            return Answered::Unmoved;
+        };
+        exchange.took[exchange.step] = (now - sent).0;
+        exchange.sent = None;
+        self.sampler.count += 1;
+        let Exchange { rail, step, bytes, took, .. } = *exchange;
+        if self.figures[usize::from(rail.0)].bytes != bytes {
+            // Something else was under way: it will be measured by that.
+            return Answered::Over(None);
+        }
+        if step + 1 < SIZES.len() {
+            exchange.step += 1;
+            return Answered::Next;
+        }
+        let [_, empty, small, large] = took;
+        let more = self.sample_bytes(rail, 3) - self.sample_bytes(rail, 2);
+        let rate = if large > small && more > 0 { Rate::of(more, large - small) } else { Rate::NONE };
+        self.sampled(rail, empty, rate);
+        Answered::Over(Some(rail))
+    }
+
+    /// The time of a rail that is asked is over. What it has told until then counts; and as fast as it would
+    /// have had to be to answer in time it is not. The rail, if it has told something.
+    pub(crate) fn sample_timed_out(&mut self, channel: u32) -> Option<RailId> {
+        let exchange = self.sampler.exchange.filter(|exchange| exchange.channel == channel && exchange.step > 1);
+        let Exchange { rail, step, took, .. } = exchange?;
+        let rate = Rate::of(self.sample_bytes(rail, step), self.knobs.sampling_time_max.0);
+        self.sampled(rail, took[1], rate);
+        Some(rail)
+    }
+
+    /// A rail has told what it can: the time of an empty packet there and back, and its rate.
+    fn sampled(&mut self, rail: RailId, round_trip: u64, rate: Rate) {
+        let sampled = Sampled { latency: Nanos(round_trip / 2), bytes_per_second: rate.bytes_per_second() };
+        self.figures[usize::from(rail.0)].sampled = Some(sampled);
+    }
+
+    /// A channel's rail is not asked any more: it has answered, the time is over, or the channel is. `true`:
+    /// one was, or waited to be.
+    pub(crate) fn end_sample(&mut self, channel: u32) -> bool {
+        let is_asked = self.sampler.exchange.is_some_and(|exchange| exchange.channel == channel);
+        let was = is_asked || self.sampler.deferred == Some(channel);
+        if was {
+            self.sampler.exchange = self.sampler.exchange.filter(|_| !is_asked);
+            self.sampler.deferred = None;
+        }
+        was
+    }
+}
