@@ -78,7 +78,7 @@ pub use copying::CopyBy;
 pub use error::*;
 pub use event::*;
 pub use explain::{Explanation, Share, Verdict, Way};
-pub use express::ShortArrival;
+pub use express::{ShortArrival, ShortPost};
 pub use health::{RailHealth, RailState};
 pub use inspect::{ChannelInfo, LaneInfo, OperationInfo, SubchannelInfo};
 pub use measure::{Change, RailStats, Why};
@@ -87,7 +87,7 @@ pub use registering::{Registration, RegistrationCost};
 pub use request::*;
 pub use sample::Sampled;
 pub use tables::{Sizes, sizes};
-pub use unexpected::ShortReceived;
+pub use unexpected::{ShortReceived, Waiting};
 pub use usage::{InUse, Usage};
 
 pub use crate::config::Policy;
