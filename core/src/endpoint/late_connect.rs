@@ -198,8 +198,8 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// Makes no more connections to a peer that has received BYE or cannot be reached. Connections that are up
-    /// stand for their usual time.
+    /// Makes no more connections to a peer that has received BYE or cannot be reached. Connections that are
+    /// up stand for their usual time.
     pub(super) fn end_late_calls(&mut self, channel: u32) {
         let slot = self.t.channels.at_mut(channel);
         (slot.dial_pending, slot.redials) = (0, 0);
