@@ -10,6 +10,7 @@
 use super::action::Arrival;
 use super::channel::{ChannelState, ORDERED};
 use super::op::{Op, OpKind};
+use super::unexpected::Waiting;
 use super::{Completion, Done};
 use super::{Endpoint, Event, Level, Notify, ProtocolError, RecvRequest, SendRequest};
 use crate::fast::{ShortCompletion, Terms};
@@ -18,7 +19,7 @@ use crate::mem::{MemRef, Seg};
 use crate::rail::sched::Gathers;
 use crate::rel::link::State;
 use crate::store::NONE;
-use crate::tag::Direct;
+use crate::tag::{Direct, Match};
 use crate::time::Time;
 use crate::wire::{Common, Counts, MessageHead, Short};
 
@@ -41,6 +42,17 @@ pub enum ShortArrival {
     Slow,
 }
 
+/// What becomes of a receive that may go the short way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShortPost {
+    /// It is posted.
+    Posted(OpId),
+    /// The message that it takes waits here: [`Endpoint::take_waiting`]. Nothing has happened.
+    Waits(Waiting),
+    /// There is more to ask: [`Endpoint::recv`]. Nothing has happened.
+    Slow,
+}
+
 impl Endpoint<'_> {
     /// Sends a message of one piece (or none) the short way, where that is open: gives the rail, what to put
     /// in front of the payload there, and the request's id, whose completion is reported already. If the rail
@@ -48,21 +60,34 @@ impl Endpoint<'_> {
     /// ask [`open_short`](Self::open_short), else use [`send`](Self::send).
     #[inline(always)]
     pub fn send_short(&mut self, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+        self.send_by::<false>(send, len)
+    }
+
+    /// As [`send_short`](Self::send_short) for a message that takes one block at most, else `None`: without a
+    /// call.
+    #[inline(always)]
+    pub fn send_next(&mut self, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+        self.send_by::<true>(send, len)
+    }
+
+    #[inline(always)]
+    fn send_by<const PLAIN: bool>(&mut self, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
         if send.level != Level::Reusable {
             return None;
         }
-        let is_reported = match send.notify {
-            Notify::Silent => false,
-            Notify::Event if !self.t.short_done.is_full() => true,
+        match send.notify {
+            Notify::Silent => {}
+            Notify::Event if !self.t.short_done.is_full() => {}
             _ => return None,
-        };
+        }
         let channel = self.t.peers.get(send.peer.0 as usize)?.channel;
         let line = self.t.lines.get_mut(channel as usize)?;
-        let short = line.send(send.tag, send.immediate, len)?;
+        let (tag, immediate) = (send.tag, send.immediate);
+        let short = if PLAIN { line.send_plain(tag, immediate, len) } else { line.send(tag, immediate, len) }?;
         let rail = RailId(line.rail);
         self.stats.short_sent += 1;
         let operation = OpId(Key { index: SENT, generation: self.stats.short_sent as u32 });
-        if is_reported {
+        if send.notify == Notify::Event {
             let SendRequest { peer, cookie, .. } = *send;
             let Short { tag, immediate, flags, .. } = short;
             let bytes = len as u32;
@@ -93,40 +118,59 @@ impl Endpoint<'_> {
 
     /// Posts a receive of one piece that is reported by an event, without an operation. `None`: nothing has
     /// happened, use [`recv`](Self::recv).
-    #[inline(always)]
     pub fn recv_short(&mut self, recv: &RecvRequest<'_>) -> Option<OpId> {
-        if !self.may_post_short {
-            return None;
+        match self.post_short(recv) {
+            ShortPost::Posted(operation) => Some(operation),
+            ShortPost::Waits(_) | ShortPost::Slow => None,
         }
-        let &[to] = recv.segments else { return None };
-        if recv.multi.is_some() || recv.notify != Notify::Event {
-            return None;
+    }
+
+    /// As [`recv_short`](Self::recv_short), without a call, and says whether its message waits here.
+    #[inline(always)]
+    pub fn post_short(&mut self, recv: &RecvRequest<'_>) -> ShortPost {
+        let &[to] = recv.segments else { return ShortPost::Slow };
+        if !self.is_plain(recv) {
+            return ShortPost::Slow;
+        }
+        if self.t.matcher.unexpected_count() != 0
+            && let Some((key, message)) = self.t.matcher.find_unexpected(&recv.from)
+        {
+            return ShortPost::Waits(Waiting { key, message });
         }
         if self.open_requests() >= self.config.operations_max {
-            return None;
+            return ShortPost::Slow;
         }
         if let Some(source) = recv.from.source {
             // Of a peer that is not connected, or gone, there is more to ask.
-            let peer = self.t.peers.get(source.0 as usize)?;
-            if peer.channel == NONE || peer.gone {
-                return None;
+            match self.t.peers.get(source.0 as usize) {
+                Some(peer) if peer.channel != NONE && !peer.gone => {}
+                _ => return ShortPost::Slow,
             }
         }
-        if self.t.matcher.unexpected_count() != 0 && self.t.matcher.find_unexpected(&recv.from).is_some() {
-            return None;
+        match self.t.matcher.post_direct(&recv.from, &Direct { to, cookie: recv.cookie }) {
+            Some(key) => ShortPost::Posted(direct_id(key)),
+            None => ShortPost::Slow,
         }
-        let key = self.t.matcher.post_direct(&recv.from, &Direct { to, cookie: recv.cookie })?;
-        Some(direct_id(key))
+    }
+
+    /// Whether a receive is plain, and plain ones may go the short way: no multi-receive, reported by an
+    /// event.
+    #[inline(always)]
+    pub(super) fn is_plain(&self, recv: &RecvRequest<'_>) -> bool {
+        self.may_post_short && recv.multi.is_none() && recv.notify == Notify::Event
     }
 
     /// A short message has come from `peer` on `rail`: where its payload goes. Completed at once, so the
     /// caller copies before it does anything else.
     #[inline(always)]
     pub fn arrive_short(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
-        match self.arrive_next(peer, rail, short, |at| at) {
+        if short.flags & !Short::FLAGS != 0 {
+            return ShortArrival::Slow;
+        }
+        match self.arrive_next(peer, rail, *short, |at| at) {
             Some(_) if short.len == 0 => ShortArrival::Done,
             Some(at) => ShortArrival::At(at),
-            None => self.arrive_otherwise(peer, rail, short),
+            None => self.arrive_slowly(peer, rail, short),
         }
     }
 
@@ -138,32 +182,47 @@ impl Endpoint<'_> {
         &mut self,
         peer: PeerId,
         rail: RailId,
-        short: &Short,
+        short: Short,
         put: impl FnOnce(MemRef) -> T,
     ) -> Option<T> {
+        debug_assert!(short.flags & !Short::FLAGS == 0, "the rail has checked (L-12): {short:?}");
         let channel = self.t.peers.get(peer.0 as usize)?.channel;
         let line = self.t.lines.get_mut(channel as usize)?;
-        if !line.expects(rail, short.counts) || self.parts_waiting || short.flags & !Short::FLAGS != 0 {
+        if !line.expects(rail, short.counts) || self.t.matcher.direct_count() == 0 {
             return None;
         }
-        let &Short { tag, immediate, len, flags, .. } = short;
+        let Short { tag, immediate, len, flags, .. } = short;
+        // Nobody sees it before it is committed.
         let done = self.t.short_done.next()?;
+        (done.tag, done.immediate, done.peer, done.bytes, done.flags) = (tag, immediate, peer, len.into(), flags);
         let taken = self.t.matcher.take_next(peer, tag, flags & Short::TAGGED != 0, len.into())?;
         (done.cookie, done.operation) = (taken.cookie(), direct_id(taken.key()));
-        (done.tag, done.immediate, done.peer, done.bytes, done.flags) = (tag, immediate, peer, len.into(), flags);
         let result = put(taken.at());
         self.t.short_done.commit();
         self.stats.short_received += 1;
-        if line.receive(short, &self.own) {
-            self.short_received(channel);
+        if line.receive(len, &self.own) {
+            self.received_from(peer);
         }
         Some(result)
     }
 
-    /// As [`arrive_short`](Self::arrive_short), for a message that [`arrive_next`](Self::arrive_next) did not
-    /// take: the line is to be opened, or the matcher has more to do, or it does not go the short way.
+    /// As [`short_received`](Self::short_received), by the peer: so nothing has to be kept for it.
     #[cold]
     #[inline(never)]
+    fn received_from(&mut self, peer: PeerId) {
+        if let Some(channel) = self.t.channel_of(peer) {
+            self.short_received(channel);
+        }
+    }
+
+    #[inline(never)]
+    fn arrive_slowly(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
+        self.arrive_otherwise(peer, rail, short)
+    }
+
+    /// As [`arrive_short`](Self::arrive_short), for a message that [`arrive_next`](Self::arrive_next) did not
+    /// take: the line is to be opened, or the matcher has more to do, or it does not go the short way.
+    #[inline(always)]
     pub fn arrive_otherwise(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
         let Some(slot) = self.t.peers.get(peer.0 as usize) else { return ShortArrival::Slow };
         let channel = slot.channel;
@@ -176,14 +235,16 @@ impl Endpoint<'_> {
         }
         let &Short { tag, immediate, len, flags, .. } = short;
         let is_tagged = flags & Short::TAGGED != 0;
-        let Some(taken) = self.t.matcher.take_direct(peer, tag, is_tagged, len.into()) else {
-            return self.keep_short(channel, rail, peer, short).unwrap_or(ShortArrival::Slow);
+        let taken = match self.t.matcher.take_direct(peer, tag, is_tagged, len.into()) {
+            Match::Direct(taken) => taken,
+            Match::Other => return ShortArrival::Slow,
+            Match::Nobody => return self.keep_short(channel, rail, peer, short).unwrap_or(ShortArrival::Slow),
         };
         let (operation, at, cookie) = (direct_id(taken.key()), taken.at(), taken.cookie());
         let bytes = len.into();
         self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         self.stats.short_received += 1;
-        if self.t.lines[channel as usize].receive(short, &self.own) {
+        if self.t.lines[channel as usize].receive(len, &self.own) {
             self.short_received(channel);
         }
         if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }
@@ -192,7 +253,7 @@ impl Endpoint<'_> {
     /// The peer needs our limits, or its grants let a waiting request go on.
     #[cold]
     #[inline(never)]
-    fn short_received(&mut self, channel: u32) {
+    pub(super) fn short_received(&mut self, channel: u32) {
         if self.t.lines[channel as usize].must_announce() {
             self.fold_line(channel);
             self.t.channels.at_mut(channel).ack.make_due();
@@ -425,7 +486,8 @@ impl Endpoint<'_> {
         if fold.received > 0 {
             slot.received[ORDERED].skip(fold.received);
             slot.reorder.skip(fold.received);
-            slot.grants.passed(fold.received, fold.blocks_received);
+            // Those that wait are among the received ones already.
+            slot.grants.passed(fold.received - fold.kept, fold.blocks_received);
         }
         if fold.is_announced {
             slot.grants.told();
@@ -449,6 +511,7 @@ impl Endpoint<'_> {
     #[cold]
     pub(super) fn set_parts_waiting(&mut self, starved: bool) {
         self.parts_waiting = starved;
+        self.t.matcher.stop_quick(starved);
         self.may_post_short = self.has_short_rail && !starved;
     }
 

@@ -58,12 +58,12 @@ pub use crate::fast::ShortCompletion;
 pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
 pub use error::*;
 pub use event::*;
-pub use express::ShortArrival;
+pub use express::{ShortArrival, ShortPost};
 pub use inspect::{ChannelInfo, LaneInfo, OperationInfo, SubchannelInfo};
 pub use rails::{RailHealth, RailState};
 pub use request::*;
 pub use tables::{Sizes, sizes};
-pub use unexpected::ShortReceived;
+pub use unexpected::{ShortReceived, Waiting};
 pub use usage::{InUse, Usage};
 
 pub use crate::config::Policy;

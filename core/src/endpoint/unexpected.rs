@@ -2,10 +2,9 @@
 //! block and, when the receive is posted, into the buffer, without a placement or an operation. The entry in
 //! the table of messages is the same as of any other unexpected message.
 
-use super::channel::ORDERED;
 use super::express::{ShortArrival, WAITED};
 use super::op::{Message, MessageState};
-use super::{Endpoint, Notify, RecvRequest};
+use super::{Endpoint, RecvRequest};
 use crate::fast::ShortCompletion;
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::mem::{MemRef, RegionId, Seg};
@@ -21,9 +20,17 @@ pub struct ShortReceived {
     pub from: Seg,
 }
 
+/// An unexpected message that a receive takes; good until the next call into the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub(super) key: Key,
+    pub(super) message: u32,
+}
+
 impl Endpoint<'_> {
-    /// Stores the next short message of an open line for which no direct receive is posted, in a block.
-    /// `None`: nothing has happened, as there is no room or a receive of another kind matches.
+    /// Stores the next short message of an open line, for which no receive is posted, in a block. `None`:
+    /// nothing has happened, as there is no room.
+    #[inline(always)]
     pub(super) fn keep_short(
         &mut self,
         channel: u32,
@@ -33,26 +40,18 @@ impl Endpoint<'_> {
     ) -> Option<ShortArrival> {
         let len = u32::from(short.len);
         let blocks = u32::from(len > 0);
-        let is_room = self.t.messages.room() > 0 && self.t.blocks.free_len() >= blocks;
-        if len > self.config.block_bytes || !is_room || self.t.matcher.find_posted(peer, short.tag()).is_some() {
+        let index = self.t.messages.next_index()?;
+        if len > self.config.block_bytes || self.t.blocks.free_len() < blocks {
             return None;
         }
-        self.fold_line(channel);
-        let latest = self.latest;
         let slot = self.t.channels.at_mut(channel);
-        // Beyond the grant: `arrive_message` reports the protocol error (C-3).
+        // Beyond the grant: `arrive_message` reports the protocol error (C-3). What the line counts and the
+        // tables do not know yet has passed, so that it changes nothing here.
         slot.grants.received(1, blocks).ok()?;
-        slot.received[ORDERED].skip(1);
-        slot.reorder.skip(1);
         slot.messages += 1;
-        slot.heard = slot.heard.max(latest);
-        let (messages, blocks_granted) = short.counts.limits();
-        slot.allowance.update_in_order(messages, blocks_granted);
-        let wants_room = slot.wants_room();
-        let sub = self.t.sub(channel, rail);
-        sub.heard = sub.heard.max(latest);
-        self.t.lines[channel as usize].skip();
-        let first = self.t.blocks.take(blocks)?;
+        let first = self.t.blocks.take_one(blocks)?;
+        // As many entries as messages: there is room.
+        let key = self.t.matcher.store(peer, short.tag(), index).ok()?;
         let message = Message {
             channel,
             state: MessageState::Stored,
@@ -65,22 +64,19 @@ impl Endpoint<'_> {
             keys: NONE,
             recv: NONE,
             together: NONE,
+            unexpected: key,
+            matchable: true,
             ..Message::default()
         };
-        let index = self.t.messages.insert(message).ok()?.index;
-        // As many entries as messages: there is room.
-        if let Ok(key) = self.t.matcher.store(peer, short.tag(), index) {
-            let slot = self.t.messages.at_mut(index);
-            (slot.unexpected, slot.matchable) = (key, true);
-        }
+        let inserted = self.t.messages.insert(message);
+        debug_assert_eq!(inserted.ok().map(|key| key.index), Some(index), "another index than was said");
         self.stats.unexpected += 1;
         self.stats.short_received += 1;
         self.stats.bytes_copied += u64::from(len);
-        if wants_room {
-            self.activate(channel);
+        if self.t.lines[channel as usize].keep() {
+            self.short_received(channel);
         }
-        let at = self.block_at(first);
-        Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) })
+        Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(self.block_at(first)) })
     }
 
     fn block_at(&self, block: u32) -> MemRef {
@@ -90,14 +86,25 @@ impl Endpoint<'_> {
     /// Receives an unexpected message that is whole and fits, if the receive is plain: one segment, one
     /// completion event. `None`: nothing has happened, use [`recv`](Self::recv).
     pub fn recv_waiting(&mut self, recv: &RecvRequest<'_>) -> Option<ShortReceived> {
-        let &[to] = recv.segments else { return None };
-        let is_plain = recv.multi.is_none() && recv.notify == Notify::Event && self.has_short_rail;
-        if !is_plain || self.parts_waiting || !self.t.short_done.has_room() {
+        if recv.segments.len() != 1 || !self.is_plain(recv) {
             return None;
         }
-        let (key, index) = self.t.matcher.find_unexpected(&recv.from)?;
-        let &Message { channel, tag, immediate, len, blocks, block_count, offset, .. } = self.t.messages.at(index);
+        let (key, message) = self.t.matcher.find_unexpected(&recv.from)?;
+        self.take_waiting(recv, Waiting { key, message })
+    }
+
+    /// As [`recv_waiting`](Self::recv_waiting), of the message that [`post_short`](Self::post_short) has just
+    /// found for this receive.
+    #[inline]
+    pub fn take_waiting(&mut self, recv: &RecvRequest<'_>, found: Waiting) -> Option<ShortReceived> {
+        let Waiting { key, message: index } = found;
+        debug_assert!(self.is_plain(recv), "post_short finds nothing for others");
+        let &[to] = recv.segments else { return None };
+        if !self.t.short_done.has_room() {
+            return None;
+        }
         let message = self.t.messages.at(index);
+        let &Message { channel, tag, immediate, len, blocks, block_count, offset, .. } = message;
         let is_whole = message.state == MessageState::Stored && !message.rendezvous && !message.want_placed;
         if !is_whole || message.aborted.is_some() || block_count > 1 || offset != 0 || len > to.len {
             return None;
@@ -107,17 +114,40 @@ impl Endpoint<'_> {
         self.waited = self.waited.wrapping_add(1);
         let operation = OpId(Key { index: WAITED, generation: self.waited });
         let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let peer = self.free_whole(index, channel, blocks, block_count);
         self.t.short_done.push(ShortCompletion {
             cookie: recv.cookie,
             operation,
             tag: tag.unwrap_or(0),
             immediate: immediate.unwrap_or(0),
-            peer: self.t.channels.at(channel).peer,
+            peer,
             bytes: len as u32,
             flags: flag(tag.is_some(), Short::TAGGED) | flag(immediate.is_some(), Short::IMMEDIATE),
         });
         let from = if len == 0 { MemRef { region: RegionId::POOL, offset: 0 } } else { self.block_at(blocks) };
-        self.free_message(index);
         Some(ShortReceived { operation, from: Seg { at: from, len } })
+    }
+
+    /// As [`free_message`](Self::free_message), for one that is whole, no rendezvous, and in one block at
+    /// most: no placement is open in it, and it has no keys. Where the channel's line is open this says what
+    /// is granted, and when the peer must hear of it. Gives the peer.
+    #[inline(always)]
+    fn free_whole(&mut self, message: u32, channel: u32, first: u32, blocks: u16) -> PeerId {
+        let peer = self.t.channels.at(channel).peer;
+        let line = &mut self.t.lines[channel as usize];
+        if line.receives_on().is_none() {
+            self.free_message(message);
+            return peer;
+        }
+        let blocks = if self.t.blocks.give_one(first) { blocks } else { 0 };
+        let must_look = line.release(blocks);
+        self.t.messages.remove_at(message);
+        let slot = self.t.channels.at_mut(channel);
+        slot.messages -= 1;
+        slot.grants.released(1, blocks.into());
+        if must_look {
+            self.short_received(channel);
+        }
+        peer
     }
 }

@@ -79,6 +79,8 @@ pub(crate) struct Line {
     /// The next PSNs at the last fold.
     next_folded: u32,
     expected_folded: u32,
+    /// Messages received since then that wait for their receives.
+    kept: u32,
 }
 
 const _: () = assert!(size_of::<Line>() == 64);
@@ -119,8 +121,10 @@ pub(crate) struct Fold {
     /// Messages sent, and the blocks that they use.
     pub sent: u32,
     pub blocks_sent: u32,
-    /// Messages received, and the blocks that they would have used.
+    /// Messages received, and those among them that wait for their receives.
     pub received: u32,
+    pub kept: u32,
+    /// Blocks that the others would have used.
     pub blocks_received: u32,
     /// What the peer grants by the last of them.
     pub peer_limits: (u16, u16),
@@ -168,6 +172,7 @@ impl Line {
         block_bytes: 1,
         next_folded: 0,
         expected_folded: 0,
+        kept: 0,
     };
 
     // ---- sending
@@ -211,9 +216,23 @@ impl Line {
     #[inline(always)]
     pub(crate) fn send(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64) -> Option<Short> {
         let spare = if len > self.plain_max.into() { self.blocks_beyond(len)? } else { 0 };
-        self.credits = self.credits.checked_sub(1)?;
+        self.credits.checked_sub(1)?;
         self.spare -= spare;
-        self.blocks_sent += u32::from(len > 0) + spare;
+        self.blocks_sent += spare;
+        self.number(tag, immediate, len)
+    }
+
+    /// As [`send`](Self::send), where it takes one block at most; else `None`, too.
+    #[inline(always)]
+    pub(crate) fn send_plain(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64) -> Option<Short> {
+        if len > self.plain_max.into() { None } else { self.number(tag, immediate, len) }
+    }
+
+    /// The next number for a message, whose first block is counted here.
+    #[inline(always)]
+    fn number(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64) -> Option<Short> {
+        self.credits = self.credits.checked_sub(1)?;
+        self.blocks_sent += u32::from(len > 0);
         self.look_in = self.look_after.into();
         let counts = Counts::new(self.next, self.message_limit, self.block_limit);
         self.next = self.next.wrapping_add(1);
@@ -289,18 +308,18 @@ impl Line {
         is_next
     }
 
-    /// A message has its buffer. Says whether the tables must be looked at: our limits must be announced to
-    /// the peer, or its may let a waiting request go on.
+    /// A message of `len` bytes has its buffer. Says whether the tables must be looked at: our limits must be
+    /// announced to the peer, or its may let a waiting request go on.
     #[inline(always)]
-    pub(crate) fn receive(&mut self, short: &Short, own: &Own) -> bool {
+    pub(crate) fn receive(&mut self, len: u16, own: &Own) -> bool {
         self.expected = self.expected.wrapping_add(1);
         // Not beside the other limit: the compiler would update both as a vector, which takes more
         // instructions.
         self.message_limit = self.message_limit.wrapping_add(1);
-        if u32::from(short.len) > own.block_bytes {
-            self.receive_beyond(short.len.into(), own);
+        if u32::from(len) > own.block_bytes {
+            self.receive_beyond(len.into(), own);
         }
-        let blocks = u32::from(short.len > 0);
+        let blocks = u32::from(len > 0);
         self.blocks_received += blocks;
         self.block_limit = self.block_limit.wrapping_add(blocks as u16);
         self.look_in -= COST;
@@ -317,10 +336,22 @@ impl Line {
         self.look_in -= ((blocks * own.block_cost) as i32 - COST).max(0);
     }
 
-    /// The message that is expected is counted in the tables.
-    pub(crate) const fn skip(&mut self) {
+    /// The message that is expected waits for its receive: what it needs is counted in the tables. Says
+    /// whether these must be looked at, as [`receive`](Self::receive).
+    #[inline(always)]
+    pub(crate) const fn keep(&mut self) -> bool {
         self.expected = self.expected.wrapping_add(1);
-        self.expected_folded = self.expected_folded.wrapping_add(1);
+        self.kept += 1;
+        self.look_in < 0
+    }
+
+    /// A message that waited has its buffer: it and its blocks need no room any more, which the tables know.
+    /// Says whether these must be looked at, as [`receive`](Self::receive).
+    #[inline(always)]
+    pub(crate) const fn release(&mut self, blocks: u16) -> bool {
+        self.grant(1, blocks);
+        self.look_in -= COST;
+        self.look_in < 0
     }
 
     /// What was received before needs no room any more.
@@ -363,6 +394,7 @@ impl Line {
             sent: self.next.wrapping_sub(self.next_folded),
             blocks_sent: core::mem::take(&mut self.blocks_sent),
             received: self.expected.wrapping_sub(self.expected_folded),
+            kept: core::mem::take(&mut self.kept),
             blocks_received: core::mem::take(&mut self.blocks_received),
             peer_limits: self.peer_limits,
             // The last event was a message sent, whose header carried the limits.

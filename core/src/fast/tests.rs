@@ -32,6 +32,7 @@ const NOTHING: Fold = Fold {
     sent: 0,
     blocks_sent: 0,
     received: 0,
+    kept: 0,
     blocks_received: 0,
     peer_limits: (0, 0),
     is_announced: false,
@@ -152,7 +153,7 @@ fn the_next_number_is_expected_on_the_lines_rail_while_it_is_open() {
 
 fn receive(line: &mut Line, short: &Short) -> bool {
     assert!(line.expects(RailId(1), short.counts));
-    line.receive(short, &own())
+    line.receive(short.len, &own())
 }
 
 /// Limits grow by what was received, and are announced after so many messages, or so many blocks.
@@ -184,6 +185,25 @@ fn what_is_received_is_granted_again() {
     assert!(receive(&mut line, &short(0, 11)) && line.must_announce(), "eight");
 }
 
+/// A message that waits is counted apart, and grants nothing before it is released; then limits grow, and are
+/// announced, as if it had been received.
+#[test]
+fn what_waits_is_granted_again_when_it_is_released() {
+    let mut line = OPEN;
+    assert!(line.expects(RailId(1), Counts::new(u32::MAX, 8, 9)) && !line.keep());
+    assert_eq!(line, Line { expected: 0, kept: 1, peer_limits: (8, 9), ..OPEN });
+    assert_eq!(line.fold(), Fold { received: 1, kept: 1, peer_limits: (8, 9), ..NOTHING });
+    assert_eq!(line.fold(), Fold { peer_limits: (8, 9), ..NOTHING });
+    assert!(!line.release(1));
+    let one = Line { message_limit: 0, block_limit: u16::MAX, look_in: COST - 1, ..OPEN };
+    assert_eq!((line.limits(), line.look_in), (one.limits(), one.look_in));
+    assert!(line.release(0) && line.must_announce(), "four messages");
+    assert_eq!(line.limits(), (1, u16::MAX));
+    // Who waits for room looks after each.
+    let mut line = Line { look_in: -FORCED, ..OPEN };
+    assert!(line.keep() && !Line { look_in: 0, ..OPEN }.keep());
+}
+
 /// While nothing can be sent the tables are looked at after each message, and limits still go out when they
 /// must.
 #[test]
@@ -208,8 +228,7 @@ fn what_the_tables_know_is_counted_once() {
     let mut line = OPEN;
     line.grant(1, 2);
     assert_eq!((line.limits(), line.is_ahead()), ((0, 0), false));
-    line.skip();
-    assert!(line.expects(RailId(1), Counts::new(0, 0, 0)) && !line.is_ahead());
+    assert!(!line.is_ahead());
     for (messages, blocks, after, cost) in [(7, 14, 7, 32), (14, 7, 7, 64), (1, 1, 1, 64), (9, 8, 8, 64), (0, 0, 1, 64)]
     {
         let own = Own::new(10, messages, blocks);
@@ -226,7 +245,7 @@ fn a_quarter_of_the_blocks_is_announced() {
         let own = Own::new(10, 4, blocks);
         let mut line = OPEN;
         line.announce_after(&own);
-        assert!(line.receive(&short(u32::MAX, 10 * blocks), &own), "{blocks} blocks");
+        assert!(line.receive(10 * blocks, &own), "{blocks} blocks");
     }
 }
 
@@ -237,6 +256,6 @@ fn blocks_that_abound_cost_nothing() {
     let mut line = OPEN;
     line.announce_after(&own);
     let received = (0..).map(|n| short(u32::MAX.wrapping_add(n), 20));
-    let count = received.take_while(|short| !line.receive(short, &own)).count();
+    let count = received.take_while(|short| !line.receive(short.len, &own)).count();
     assert_eq!(count, 127);
 }

@@ -29,6 +29,22 @@ impl<'m> Blocks<'m> {
         Ok(Blocks { next, others, free: if count == 0 { NONE } else { 0 }, free_len: count })
     }
 
+    /// As [`take`](Self::take), of one block or none.
+    #[inline(always)]
+    pub fn take_one(&mut self, count: u32) -> Option<u32> {
+        if count == 0 {
+            return Some(NONE);
+        }
+        if self.free_len == 0 {
+            return None;
+        }
+        let first = self.free;
+        let next = self.next.get_mut(first as usize)?;
+        self.free = core::mem::replace(next, NONE);
+        self.free_len -= 1;
+        Some(first)
+    }
+
     /// A chain of `count` blocks, by its first one ([`NONE`] for zero blocks); `None` where fewer are free.
     pub fn take(&mut self, count: u32) -> Option<u32> {
         if count > self.free_len {
@@ -73,6 +89,21 @@ impl<'m> Blocks<'m> {
         }
         self.next[last as usize] = self.free;
         self.free = first;
+        true
+    }
+
+    /// As [`give`](Self::give), of a chain of one block or none.
+    #[inline(always)]
+    pub fn give_one(&mut self, first: u32) -> bool {
+        if first == NONE {
+            return true;
+        }
+        if self.others[first as usize] > 0 {
+            return self.give(first);
+        }
+        debug_assert_eq!(self.next[first as usize], NONE, "a chain of several");
+        self.next[first as usize] = core::mem::replace(&mut self.free, first);
+        self.free_len += 1;
         true
     }
 

@@ -116,7 +116,6 @@ impl<C: Cells> Consumer<C> {
     /// The peer may change the payload while it is copied: what arrives is bytes, no more.
     #[inline(always)]
     pub fn front_short(&mut self, first: u64) -> Option<(Short, *const u8)> {
-        const KIND: u64 = First { turn: 0, len: 0, kind: u8::MAX, flags: !Short::FLAGS }.bits();
         if first & KIND != self.kind {
             return None;
         }
@@ -126,10 +125,14 @@ impl<C: Cells> Consumer<C> {
 
     /// As [`front_short`](Self::front_short), but also `None` where the payload lies in the annex.
     #[inline(always)]
-    pub fn front_inline(&mut self, first: u64) -> Option<(Short, *const u8)> {
+    pub fn front_inline(&self, first: u64) -> Option<(Short, *const u8)> {
         let First { len, flags, .. } = First::of(first);
-        inline_at(len, flags)?;
-        self.front_short(first)
+        let place = self.cells.inline(self.cell, inline_at(len, flags)?);
+        if first & KIND != self.kind {
+            return None;
+        }
+        let short = self.words_of(self.cell, First::of(first)).ok()?;
+        Some((short, self.cells.bytes(place)))
     }
 
     /// Gives the cell of the short message that [`front_short`](Self::front_short) has just found back to the
@@ -152,11 +155,10 @@ impl<C: Cells> Consumer<C> {
         self.release();
     }
 
-    /// What a short message is, and where its payload lies. Every word is
-    /// loaded once, and its value checked before it is used (L-12); from there on only the private copies
-    /// count.
+    /// What a short message is. Every word is loaded once, and its value checked before it is used (L-12);
+    /// from there on only the private copies count.
     #[inline(always)]
-    fn short_of(&mut self, cell: C::Cell, first: First) -> Result<(Short, C::Place), Wrong> {
+    fn words_of(&self, cell: C::Cell, first: First) -> Result<Short, Wrong> {
         let First { len, flags, .. } = first;
         let counts = Counts::of_bits(self.cells.word(cell, 1).load(Relaxed));
         let tag = self.cells.word(cell, 2).load(Relaxed);
@@ -165,11 +167,18 @@ impl<C: Cells> Consumer<C> {
         }
         let has_immediate = flags & Short::IMMEDIATE != 0;
         let immediate = if has_immediate { self.cells.word(cell, 3).load(Relaxed) } else { 0 };
-        let place = match inline_at(len, flags) {
+        Ok(Short { counts, tag, immediate, len, flags })
+    }
+
+    /// As [`words_of`](Self::words_of), and where its payload lies.
+    #[inline(always)]
+    fn short_of(&mut self, cell: C::Cell, first: First) -> Result<(Short, C::Place), Wrong> {
+        let short = self.words_of(cell, first)?;
+        let place = match inline_at(short.len, short.flags) {
             Some(at) => self.cells.inline(cell, at),
-            None => self.short_annex(len)?,
+            None => self.short_annex(short.len)?,
         };
-        Ok((Short { counts, tag, immediate, len, flags }, place))
+        Ok((short, place))
     }
 
     /// The oldest message, if there is one. Looks at one cache line where there is none; then also publishes
@@ -274,8 +283,22 @@ impl<C: Cells> Consumer<C> {
     }
 
     fn kill(&mut self, error: RingError) -> RingError {
-        self.kind = 0;
+        self.kind = NOTHING;
         *self.dead.insert(error)
+    }
+
+    /// Whether there is no message and nothing is wrong: as [`front`](Self::front), for few instructions.
+    /// `false`: that has to find out.
+    #[inline]
+    pub fn is_quiet(&mut self) -> bool {
+        let turn = self.cells.word(self.cell, 0).load(Relaxed) as u32;
+        // As in `front`: what stood there a lap ago, or the 0 of a cell that was never written (L-12).
+        let is_old = turn != self.due && (turn == 0 || turn == self.due.wrapping_sub(self.config.cells));
+        if !is_old || self.blind || self.dead.is_some() {
+            return false;
+        }
+        self.publish();
+        true
     }
 
     /// Whether the producer waits for room and must be woken for what was freed since the last call.
@@ -367,6 +390,11 @@ impl<C: Cells> Consumer<C> {
         }
     }
 }
+
+/// What a short message has beside its length, turn and the flags that there are.
+const KIND: u64 = First { turn: 0, len: 0, kind: u8::MAX, flags: !Short::FLAGS }.bits();
+/// What no message has there.
+const NOTHING: u64 = !KIND;
 
 /// Where in its cell the payload of a short message starts; `None`: it lies in the annex.
 #[inline(always)]

@@ -110,6 +110,13 @@ pub(super) const fn short_extra(flags: u8) -> u32 {
     (flags & Short::IMMEDIATE) as u32 * 4
 }
 
+/// Whether the payload of a short message of `len` bytes lies in its cell, with or without immediate data.
+#[inline(always)]
+pub const fn fits_inline(len: u64, immediate: bool) -> bool {
+    let extra = short_extra(if immediate { Short::IMMEDIATE } else { 0 });
+    len <= (SHORT_INLINE_BYTES - extra) as u64
+}
+
 /// Where the payload of a packet starts behind its header: `Ok` in its cell, `Err` in the annex.
 pub(super) const fn packet_at(header_bytes: u32, payload_bytes: u32) -> Result<u32, u32> {
     let at = header_bytes.next_multiple_of(INLINE_ALIGN);

@@ -50,6 +50,8 @@ mod tests;
 pub use cells::{PushError, RingError};
 pub use consumer::{Consumer, Front};
 pub use copy::copy_short;
-pub use layout::{CELLS_MAX, LINE_BYTES, RingConfig, RingConfigError, SHORT_INLINE_BYTES, SLOTS_MAX, ring_bytes};
+pub use layout::{
+    CELLS_MAX, LINE_BYTES, RingConfig, RingConfigError, SHORT_INLINE_BYTES, SLOTS_MAX, fits_inline, ring_bytes,
+};
 pub use mapped::{AttachError, HeavyFence, Mapped, Populate};
 pub use producer::Producer;

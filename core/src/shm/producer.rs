@@ -5,12 +5,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::cells::{Cells, PushError, RingError, Word, wake};
 use super::layout::{
-    First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, SHORT_INLINE_BYTES, packet_at, short_extra,
+    CELL_BYTES, First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, fits_inline, packet_at, short_extra,
 };
 use crate::wire::{HEADER_BYTES_MAX, Short};
-
-/// For payloads up to here there is room without a call, where a cell is free.
-const SMALL_BYTES: u64 = 32;
 
 /// The side that writes.
 #[derive(Debug)]
@@ -92,9 +89,8 @@ impl<C: Cells> Producer<C> {
         Ok(self.cells_known().min(self.annex_known()))
     }
 
-    /// How many messages fit now that need no annex slot: short ones of up to [`SHORT_INLINE_BYTES`], less 8
-    /// where they have immediate data. Looks at the consumer's indices only where its own knowledge says
-    /// zero.
+    /// How many messages fit now that need no annex slot ([`fits_inline`]). Looks at the consumer's indices
+    /// only where its own knowledge says zero.
     #[inline]
     pub fn short_room(&mut self) -> Result<u32, RingError> {
         if self.cells_known() == 0 {
@@ -206,13 +202,7 @@ impl<C: Cells> Producer<C> {
     fn publish(&mut self, cell: C::Cell, first: First) {
         self.cells.word(cell, 0).store(first.bits(), Release);
         self.tail = first.turn;
-        self.cell = if first.turn & self.mask == 0 { self.lap() } else { self.cells.next(cell) };
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn lap(&self) -> C::Cell {
-        self.cells.cell(0)
+        self.cell = if first.turn & self.mask == 0 { self.cells.cell(0) } else { self.cells.next(cell) };
     }
 
     /// Appends a packet: `header`, then the bytes of all pieces as one payload. Then ask
@@ -271,16 +261,21 @@ impl<C: Cells> Producer<C> {
     /// Whether a short message of `len` bytes can be put in, with or without immediate data.
     #[inline(always)]
     pub fn has_short_room(&mut self, len: u64, immediate: bool) -> bool {
-        // The smallest ones without a call.
-        (len <= SMALL_BYTES && self.cells_known() > 0) || self.claim_short(len, immediate).is_ok()
+        self.claim_short(len, immediate).is_ok()
+    }
+
+    /// Whether a cell is free, as far as that is known without a look at the consumer: then
+    /// [`put_inline`](Self::put_inline) puts in a short message that [fits into it](fits_inline).
+    #[inline(always)]
+    pub const fn has_cell(&self) -> bool {
+        self.end != self.tail
     }
 
     /// There is room for a short message of `len` bytes, or why not.
-    #[inline(never)]
+    #[inline]
     fn claim_short(&mut self, len: u64, immediate: bool) -> Result<(), PushError> {
         self.claim()?;
-        let extra = short_extra(if immediate { Short::IMMEDIATE } else { 0 });
-        if len <= u64::from(SHORT_INLINE_BYTES - extra) {
+        if fits_inline(len, immediate) {
             return Ok(());
         }
         if len > self.config.short_bytes_max().into() {
@@ -296,32 +291,58 @@ impl<C: Cells> Producer<C> {
     /// can be read for as many bytes.
     #[inline(always)]
     pub unsafe fn put_short(&mut self, short: &Short, from: *const u8) -> bool {
+        if fits_inline(short.len.into(), short.flags & Short::IMMEDIATE != 0) {
+            // SAFETY: there is room, so a cell is free.
+            return unsafe { self.put_inline(short, from) };
+        }
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.fill_annex(short.len, from) };
+        self.write_words(short);
+        self.publish(self.cell, self.first_of(short));
+        self.must_ring()
+    }
+
+    /// As [`put_short`](Self::put_short), for a message whose payload lies in its cell.
+    ///
+    /// # Safety
+    /// [`has_cell`](Self::has_cell) was `true` since the last message, the payload
+    /// [fits into it](fits_inline), and `from` can be read for as many bytes.
+    #[inline(always)]
+    pub unsafe fn put_inline(&mut self, short: &Short, from: *const u8) -> bool {
+        let at = SHORT_AT + short_extra(short.flags);
+        debug_assert!(at + u32::from(short.len) <= CELL_BYTES as u32, "{short:?}");
+        self.write_words(short);
+        // Read before: for all that the compiler knows, what is written might be these.
+        let (cell, first) = (self.cell, self.first_of(short));
+        // SAFETY: the caller vouches for `from`, and that the payload ends inside the cell.
+        unsafe { self.cells.copy_in(self.cells.inline(cell, at), 0, from, short.len.into()) };
+        self.publish(cell, first);
+        self.must_ring()
+    }
+
+    /// Writes what is beside the first word and the payload to the due cell.
+    #[inline(always)]
+    fn write_words(&self, short: &Short) {
         debug_assert!(short.flags & !Short::FLAGS == 0, "{short:?}");
         debug_assert!(short.tag == 0 || short.flags & Short::TAGGED != 0, "{short:?}");
-        let extra = short_extra(short.flags);
-        // Read once: for all that the compiler knows, what is written below might be these.
-        let (cell, turn, len) = (self.cell, self.tail.wrapping_add(1), short.len);
-        if u32::from(len) + extra <= SHORT_INLINE_BYTES {
-            // SAFETY: the caller vouches for `from`; they end inside the cell.
-            unsafe { self.cells.copy_in(self.cells.inline(cell, SHORT_AT + extra), 0, from, len.into()) };
-        } else {
-            // SAFETY: the caller's promise is the same.
-            unsafe { self.fill_annex(len, from) };
-        }
-        self.cells.word(cell, 1).store(short.counts.bits(), Relaxed);
-        self.cells.word(cell, 2).store(short.tag, Relaxed);
+        self.cells.word(self.cell, 1).store(short.counts.bits(), Relaxed);
+        self.cells.word(self.cell, 2).store(short.tag, Relaxed);
         if short.flags & Short::IMMEDIATE != 0 {
-            self.cells.word(cell, 3).store(short.immediate, Relaxed);
+            self.cells.word(self.cell, 3).store(short.immediate, Relaxed);
         }
-        self.publish(cell, First { turn, len, kind: SHORT, flags: short.flags });
-        self.must_ring()
+    }
+
+    /// The first word of the next message.
+    #[inline(always)]
+    fn first_of(&self, short: &Short) -> First {
+        First { turn: self.tail.wrapping_add(1), len: short.len, kind: SHORT, flags: short.flags }
     }
 
     /// Writes a short message's payload to the annex, which has room.
     ///
     /// # Safety
     /// As [`put_short`](Self::put_short).
-    #[inline(never)]
+    #[inline]
     unsafe fn fill_annex(&mut self, len: u16, from: *const u8) {
         debug_assert!(len <= self.config.short_bytes_max() && self.annex_known() > 0, "asked before");
         // SAFETY: the caller vouches for `from`, and has asked: a slot is at least `short_bytes_max` long.

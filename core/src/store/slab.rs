@@ -93,8 +93,15 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         Some(&slot.value)
     }
 
+    /// The index that the next value gets.
+    #[inline(always)]
+    pub const fn next_index(&self) -> Option<u32> {
+        if self.free == NONE { None } else { Some(self.free) }
+    }
+
     /// Frees the slot of an index that the core itself keeps, as [`remove`](Self::remove) does. That it is
     /// free already would be our bug: debug builds panic, others change nothing.
+    #[inline(always)]
     pub fn remove_at(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         debug_assert_eq!(slot.next, OCCUPIED, "slot {index} is free");

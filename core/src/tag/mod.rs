@@ -4,7 +4,7 @@
 //!
 //! Both sides are bounded tables in the caller's memory and hold an index of the caller's for each receive
 //! and message. Receives that ask for the same thing, and messages that look the same, stand in one queue (a
-//! *group*, see `fifos`), found by hash; so the cost of a match depends on how many *different* things are
+//! *group*, see `posted`), found by hash; so the cost of a match depends on how many *different* things are
 //! asked for, not on how many receives or messages there are:
 //!
 //! | call | cost |
@@ -13,13 +13,12 @@
 //! | [`find_unexpected`](Matcher::find_unexpected), source named and no bit ignored | one hash chain |
 //! | [`find_unexpected`](Matcher::find_unexpected) with a wildcard | a walk over all unexpected messages, oldest first |
 //! | [`post`](Matcher::post), [`store`](Matcher::store) | one hash chain |
-//! | [`unpost`](Matcher::unpost), [`take_unexpected`](Matcher::take_unexpected) | constant |
+//! | [`unpost`](Matcher::unpost), [`take_unexpected`](Matcher::take_unexpected) | constant; one hash chain for the last of several that are equal |
 //!
 //! To find and to take are two calls, since a buffer that takes message after message stays posted, and a
 //! probe leaves the message where it is. The hash has no secret: a peer that picks its tags to collide slows
 //! its job down to a walk over the table, which is bounded, and changes no result.
 
-mod fifos;
 mod pattern;
 mod posted;
 mod shapes;
@@ -35,7 +34,7 @@ use crate::ids::{Key, PeerId};
 use crate::selector::Selector;
 use crate::store::{Arena, ArenaError, Sizer};
 
-pub use self::posted::{Direct, PostedWalk, Taken};
+pub use self::posted::{Direct, Match, PostedWalk, Taken};
 pub use self::shapes::SHAPES_MAX;
 
 /// Sizes of a [`Matcher`].
@@ -140,15 +139,15 @@ impl<'m> Matcher<'m> {
     }
 
     /// Takes the oldest posted receive that takes a message of `len` bytes out, where that is a direct one
-    /// with room for all of it; `tag` is 0 where it has none. `None`: nothing has happened.
-    pub fn take_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+    /// with room for all of it; `tag` is 0 where it has none. Else nothing has happened.
+    #[inline]
+    pub fn take_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Match<'_> {
         self.posted.take_direct(source, tag, tagged, len)
     }
 
-    /// As [`take_direct`](Self::take_direct), in few instructions or not at all.
-    #[inline(always)]
-    pub fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
-        self.posted.take_next(source, tag, tagged, len)
+    /// While `stopped`, [`take_next`](Self::take_next) takes nothing.
+    pub fn stop_quick(&mut self, stopped: bool) {
+        self.posted.stop(stopped);
     }
 
     /// Takes a direct receive out of matching; its key stands for operation `op` from now on.
@@ -215,16 +214,19 @@ impl<'m> Matcher<'m> {
     }
 
     /// Lets `message` from `source` with `tag` (`None`: untagged) wait, behind all that wait.
+    #[inline]
     pub fn store(&mut self, source: PeerId, tag: Option<u64>, message: u32) -> Result<Key, MatchFull> {
         self.unexpected.store(source, tag, message)
     }
 
     /// The oldest waiting message that `selector` takes. It stays.
+    #[inline(always)]
     pub fn find_unexpected(&self, selector: &Selector) -> Option<(Key, u32)> {
         self.unexpected.find(selector)
     }
 
     /// Takes a waiting message out. `None` where the key names none.
+    #[inline]
     pub fn take_unexpected(&mut self, key: Key) -> Option<u32> {
         self.unexpected.take(key)
     }

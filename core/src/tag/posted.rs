@@ -15,9 +15,9 @@
 //!
 //! Invariant: in a group, entries stand in the order of their numbers.
 
-use super::MatchFull;
 use super::pattern::{Pattern, Shape, hash};
 use super::shapes::{SHAPES_MAX, Shapes};
+use super::{MatchFull, Matcher};
 use crate::ids::{Cookie, Key, PeerId};
 use crate::mem::{MemRef, RegionId, Seg};
 use crate::selector::{Selector, TagMatch};
@@ -191,6 +191,17 @@ impl Taken<'_> {
     }
 }
 
+/// What a message finds among the posted receives.
+#[derive(Debug)]
+pub enum Match<'a> {
+    /// A direct receive with room for all of it, which is taken.
+    Direct(Taken<'a>),
+    /// A receive of another kind, or one that is too short; it stays posted.
+    Other,
+    /// No receive takes it.
+    Nobody,
+}
+
 /// A walk over the posted receives.
 #[derive(Clone, Copy, Debug)]
 pub struct PostedWalk {
@@ -202,7 +213,7 @@ pub struct PostedWalk {
 impl<'m> Posted<'m> {
     pub(super) const fn layout(sizer: Sizer, posted_max: u32, buckets: u32) -> Sizer {
         let sizer = sizer.take::<Entry>(posted_max as usize).take::<u64>(posted_max as usize);
-        sizer.take::<u32>(super::fifos::bucket_count(buckets))
+        sizer.take::<u32>(bucket_count(buckets))
     }
 
     pub(super) fn carve(arena: &mut Arena<'m>, posted_max: u32, buckets: u32) -> Result<Self, ArenaError> {
@@ -211,7 +222,7 @@ impl<'m> Posted<'m> {
             ..Entry::BLANK
         })?;
         let ignores = arena.take(posted_max as usize, 0)?;
-        let buckets = arena.take(super::fifos::bucket_count(buckets), NONE)?;
+        let buckets = arena.take(bucket_count(buckets), NONE)?;
         Ok(Posted {
             entries,
             ignores,
@@ -267,11 +278,12 @@ impl<'m> Posted<'m> {
         let key = entry.name(index);
         let sole = self.shapes.sole(shape.tagged());
         let bucket = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize);
-        match (sole, bucket) {
-            (Some((place, known)), Some(first)) if *first == NONE && *known == shape => {
+        match bucket {
+            // Where there is no such shape, that of nothing that is tagged: the place says so.
+            Some(first) if *first == NONE && sole.shape == shape && sole.is_one() => {
                 *first = index;
-                entry.shape = place;
-                self.shapes.hold(place);
+                entry.shape = sole.place;
+                self.shapes.hold(sole.place);
             }
             _ => self.join(index, shape),
         }
@@ -453,9 +465,10 @@ impl<'m> Posted<'m> {
     /// The oldest receive that takes a message, and the bucket that it stands in, if any.
     #[inline(always)]
     fn find_index(&self, source: PeerId, tag: u64, tagged: bool) -> (u32, usize) {
-        if let Some((place, _)) = self.shapes.sole(tagged) {
+        let sole = self.shapes.sole(tagged);
+        if sole.is_one() {
             // As programs are: one shape of receive at a time.
-            return self.find_in(place, source, tag);
+            return self.find_in(sole.place, source, tag);
         }
         self.find_in_all(source, tag, tagged)
     }
@@ -518,44 +531,60 @@ impl<'m> Posted<'m> {
 
     /// Takes the receive of a whole message of `len` bytes out, where it is a direct one with room for all of
     /// them. The tag is 0 where there is none.
-    pub(super) fn take_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+    #[inline]
+    pub(super) fn take_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Match<'_> {
+        if self.count() == 0 { Match::Nobody } else { self.find_direct(source, tag, tagged, len) }
+    }
+
+    fn find_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Match<'_> {
         let (index, _) = self.find_index(source, tag, tagged);
-        let entry = self.entries.get(index as usize)?;
+        let Some(entry) = self.entries.get(index as usize) else { return Match::Nobody };
         if entry.state != State::Direct || entry.len < len {
-            return None;
+            return Match::Other;
         }
         self.take_out(index);
         self.free_entry(index);
-        Some(Taken { entry: &self.entries[index as usize], index })
+        Match::Direct(Taken { entry: &self.entries[index as usize], index })
     }
 
     /// As [`take_direct`](Self::take_direct), but also `None` where that would have more to do than to look
-    /// at one shape and one bucket: without a call, so that few instructions do it.
-    #[inline(always)]
+    /// at one shape and one bucket: so that few instructions do it. A call of its own, as what the caller
+    /// holds meanwhile would not leave it registers enough.
+    #[inline(never)]
     pub(super) fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
-        let (place, shape) = self.shapes.sole(tagged)?;
-        let (tag, source) = shape.project(source, tag);
+        let sole = self.shapes.sole(tagged);
+        let place = sole.place;
+        let (tag, source) = sole.shape.project(source, tag);
         let first = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize)?;
         let index = *first;
-        let entry = self.entries.get_mut(index as usize)?;
+        let entry = self.entries.get(index as usize)?;
         #[cfg(test)]
         self.steps.set(self.steps.get() + 1);
+        // No entry has the place of no shape.
         let what = u16::from_ne_bytes([entry.shape, entry.state as u8]);
         let is_plain = what == u16::from_ne_bytes([place, State::Direct as u8]);
         let is_it = entry.tag == tag && entry.source == source && is_plain;
         if !is_it || entry.len < len || entry.chain != NONE {
             return None;
         }
-        let (next, tail) = (entry.next, entry.tail);
-        entry.free(&mut self.free, index);
+        *first = entry.next;
         self.directs -= 1;
-        *first = next;
-        if next == NONE {
-            self.shapes.release(place);
-        } else {
-            let head = self.entries.get_mut(next as usize)?;
-            (head.prev, head.tail) = (NONE, tail);
+        if entry.next != NONE {
+            return self.take_head(index);
         }
+        let entry = self.entries.get_mut(index as usize)?;
+        entry.free(&mut self.free, index);
+        self.shapes.release(place);
+        Some(Taken { entry, index })
+    }
+
+    /// Ends [`take_next`](Self::take_next) for the first of a group of several: the next one is its head now.
+    #[inline(never)]
+    fn take_head(&mut self, index: u32) -> Option<Taken<'_>> {
+        let Entry { next, tail, .. } = self.entries[index as usize];
+        let head = self.entries.get_mut(next as usize)?;
+        (head.prev, head.tail) = (NONE, tail);
+        self.free_entry(index);
         Some(Taken { entry: self.entries.get(index as usize)?, index })
     }
 
@@ -573,6 +602,11 @@ impl<'m> Posted<'m> {
             .enumerate()
             .filter(|(_, entry)| entry.state == State::Direct)
             .map(|(index, entry)| (Key { index: index as u32, generation: entry.generation }, entry.direct()))
+    }
+
+    /// See [`Shapes::stop`].
+    pub(super) fn stop(&mut self, stopped: bool) {
+        self.shapes.stop(stopped);
     }
 
     pub(super) const fn walk(&self) -> PostedWalk {
@@ -635,18 +669,25 @@ impl<'m> Posted<'m> {
     }
 }
 
+impl Matcher<'_> {
+    /// As [`take_direct`](Self::take_direct), in few instructions or not at all: `None` then.
+    #[inline(always)]
+    pub fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+        self.posted.take_next(source, tag, tagged, len)
+    }
+}
+
 #[inline]
 const fn is_aside(shape: u8) -> bool {
     shape & 0x3f == ASIDE
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_posted_receive_costs_72_bytes() {
-        let (one, two) = (Posted::layout(Sizer::new(), 8, 1), Posted::layout(Sizer::new(), 16, 1));
-        assert_eq!(two.bytes().unwrap() - one.bytes().unwrap(), 8 * 72);
+/// A power of two, so that bits of a hash find the bucket.
+pub(super) const fn bucket_count(buckets: u32) -> usize {
+    match buckets.checked_next_power_of_two() {
+        // A number of no bits can't be cut out of a hash.
+        Some(..2) => 2,
+        Some(count) => count as usize,
+        None => 1 << 31,
     }
 }

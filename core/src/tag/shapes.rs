@@ -20,16 +20,33 @@ pub(super) struct Shapes {
     users: [u32; SHAPES_MAX],
     /// The places that have a shape, untagged and tagged: bit per place, all with users among them.
     used: [u16; 2],
-    /// The only place of each domain, or [`NOT_ONE`].
-    sole: [u8; 2],
+    /// The only shape of each domain, untagged and tagged.
+    sole: [Sole; 2],
     /// Receives of shapes that have no place are posted.
     others: bool,
+    /// Messages are not to be matched by the only shape.
+    stopped: bool,
 }
 
-/// No place: there are several, or none, or receives elsewhere.
+/// The only shape of a domain, and its place; [`NOT_ONE`] where there is none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sole {
+    pub(super) shape: Shape,
+    pub(super) place: u8,
+}
+
+/// No place, and that of no receive: there are several shapes, or none, or receives elsewhere.
 const NOT_ONE: u8 = u8::MAX;
 
 const _: () = assert!(SHAPES_MAX == u16::BITS as usize);
+
+impl Sole {
+    /// Whether there is one.
+    #[inline(always)]
+    pub(super) const fn is_one(&self) -> bool {
+        self.place != NOT_ONE
+    }
+}
 
 impl Shapes {
     pub(super) const fn new() -> Self {
@@ -37,8 +54,9 @@ impl Shapes {
             shapes: [Shape::BLANK; SHAPES_MAX],
             users: [0; SHAPES_MAX],
             used: [0; 2],
-            sole: [NOT_ONE; 2],
+            sole: [Sole { shape: Shape::BLANK, place: NOT_ONE }; 2],
             others: false,
+            stopped: false,
         }
     }
 
@@ -102,16 +120,24 @@ impl Shapes {
         self.find_sole();
     }
 
-    fn find_sole(&mut self) {
-        let is_one = |used: u16| used.is_power_of_two() && !self.others;
-        self.sole = self.used.map(|used| if is_one(used) { used.trailing_zeros() as u8 } else { NOT_ONE });
+    /// Whether [`sole`](Self::sole) is to have a shape where there is only one.
+    pub(super) fn stop(&mut self, stopped: bool) {
+        self.stopped = stopped;
+        self.find_sole();
     }
 
-    /// The place and the shape of all posted receives of a domain, where that is one shape.
+    fn find_sole(&mut self) {
+        let is_one = |used: u16| used.is_power_of_two() && !self.others && !self.stopped;
+        self.sole = self.used.map(|used| match is_one(used) {
+            true => Sole { shape: *self.at(used.trailing_zeros() as u8), place: used.trailing_zeros() as u8 },
+            false => Sole { shape: Shape::BLANK, place: NOT_ONE },
+        });
+    }
+
+    /// The shape of all posted receives of a domain, where that is one. Else its place is that of no receive.
     #[inline(always)]
-    pub(super) fn sole(&self, tagged: bool) -> Option<(u8, &Shape)> {
-        let place = self.sole[usize::from(tagged)];
-        Some((place, self.shapes.get(usize::from(place))?))
+    pub(super) fn sole(&self, tagged: bool) -> &Sole {
+        &self.sole[usize::from(tagged)]
     }
 
     /// Whether a place has no group.

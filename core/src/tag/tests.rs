@@ -36,6 +36,12 @@ fn steps_in_reverse(matcher: &mut Matcher<'_>, mut find: impl FnMut(&mut Matcher
 }
 
 #[test]
+fn a_posted_receive_costs_72_bytes() {
+    let (one, two) = (Posted::layout(Sizer::new(), 8, 1), Posted::layout(Sizer::new(), 16, 1));
+    assert_eq!(two.bytes().unwrap() - one.bytes().unwrap(), 8 * 72);
+}
+
+#[test]
 fn thousands_of_receives_match_in_few_steps_in_the_worst_order() {
     with_matcher(&LARGE, |mut matcher| {
         for tag in 0..4096 {

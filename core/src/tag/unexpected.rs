@@ -1,140 +1,325 @@
 //! Unexpected messages: each stands in the queue of all that wait, in order of arrival, and in the group of
 //! those that have its source and tag. A receive that names both finds its group by hash; one with a wildcard
 //! walks the queue of all, oldest first, and stops at the first that fits.
+//!
+//! An entry is one cache line. Groups are as those of posted receives (`posted`): the oldest entry is the
+//! group's head and stands in the chain of its bucket, so that a thousand messages of one kind cost a look-up
+//! of another kind one step.
 
 use super::MatchFull;
-use super::fifos::Fifos;
-use super::pattern::Pattern;
+use super::pattern::{HASH_BITS, Pattern, hash};
+use super::posted::bucket_count;
 use crate::ids::{Key, PeerId};
-use crate::selector::Selector;
-use crate::store::list::By;
-use crate::store::{Arena, ArenaError, Link, List, NONE, Sizer, Slab};
+use crate::selector::{Selector, TagMatch};
+use crate::store::{Arena, ArenaError, NONE, Sizer};
 
 /// One waiting message.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 struct Entry {
-    /// Neighbours in order of arrival.
-    arrival: Link,
-    /// Neighbours in the group.
-    link: Link,
-    group: u32,
+    /// The tag, or 0 where there is none.
+    tag: u64,
+    source: u32,
+    tagged: bool,
+    /// A message waits here; else the entry is free.
+    waits: bool,
     message: u32,
+    generation: u32,
+    /// Neighbours in order of arrival.
+    older: u32,
+    newer: u32,
+    /// The next in the group, or in the list of free entries.
+    next: u32,
+    /// Of a head: the group before it in its bucket's chain. Else the one before it in its group.
+    prev: u32,
+    /// Of a head: the next group in the chain.
+    chain: u32,
+    /// Of a head: the last of its group. Else [`NONE`].
+    tail: u32,
+    bucket: u32,
 }
 
+const _: () = assert!(size_of::<Entry>() == 64);
+
 impl Entry {
-    const BLANK: Entry = Entry { arrival: Link::UNLINKED, link: Link::UNLINKED, group: 0, message: 0 };
+    const BLANK: Entry = Entry {
+        tag: 0,
+        source: 0,
+        tagged: false,
+        waits: false,
+        message: 0,
+        generation: 1,
+        older: NONE,
+        newer: NONE,
+        next: NONE,
+        prev: NONE,
+        chain: NONE,
+        tail: NONE,
+        bucket: 0,
+    };
+
+    /// What the message is.
+    #[inline(always)]
+    fn pattern(&self) -> Pattern {
+        let Entry { tag, source, tagged, .. } = *self;
+        Pattern { tag, ignore: 0, source, exact: true, tagged }
+    }
+
+    /// Whether the message has exactly these.
+    #[inline(always)]
+    fn is(&self, pattern: &Pattern) -> bool {
+        self.tag == pattern.tag && self.source == pattern.source && self.tagged == pattern.tagged
+    }
 }
 
 /// All waiting messages.
 pub(super) struct Unexpected<'m> {
-    entries: Slab<'m, Entry>,
-    fifos: Fifos<'m>,
-    arrivals: List,
+    entries: &'m mut [Entry],
+    /// The first group of each bucket.
+    buckets: &'m mut [u32],
+    /// A hash shifted right by this is a bucket.
+    shift: u32,
+    free: u32,
+    len: u32,
+    /// First and last in order of arrival.
+    oldest: u32,
+    newest: u32,
+    /// Groups looked at.
+    #[cfg(test)]
+    steps: core::cell::Cell<u64>,
 }
 
 impl<'m> Unexpected<'m> {
     pub(super) const fn layout(sizer: Sizer, unexpected_max: u32, buckets: u32) -> Sizer {
-        Fifos::layout(Slab::<Entry>::layout(sizer, unexpected_max), unexpected_max, buckets)
+        sizer.take::<Entry>(unexpected_max as usize).take::<u32>(bucket_count(buckets))
     }
 
     pub(super) fn carve(arena: &mut Arena<'m>, unexpected_max: u32, buckets: u32) -> Result<Self, ArenaError> {
+        let entries = arena.take_with(unexpected_max as usize, |i| Entry {
+            next: if i + 1 == unexpected_max { NONE } else { i + 1 },
+            ..Entry::BLANK
+        })?;
+        let buckets = arena.take(bucket_count(buckets), NONE)?;
         Ok(Unexpected {
-            entries: Slab::carve(arena, unexpected_max, Entry::BLANK)?,
-            fifos: Fifos::carve(arena, unexpected_max, buckets)?,
-            arrivals: List::EMPTY,
+            entries,
+            shift: HASH_BITS - buckets.len().trailing_zeros(),
+            buckets,
+            free: if unexpected_max == 0 { NONE } else { 0 },
+            len: 0,
+            oldest: NONE,
+            newest: NONE,
+            #[cfg(test)]
+            steps: core::cell::Cell::new(0),
         })
     }
 
+    #[inline(always)]
     pub(super) fn store(&mut self, source: PeerId, tag: Option<u64>, message: u32) -> Result<Key, MatchFull> {
-        let full = MatchFull::Unexpected { max: self.entries.capacity() };
-        if self.entries.room() == 0 {
-            return Err(full);
+        let (index, last) = (self.free, self.newest);
+        let max = self.entries.len() as u32;
+        let Some(entry) = self.entries.get_mut(index as usize) else { return Err(MatchFull::Unexpected { max }) };
+        self.free = entry.next;
+        (entry.tag, entry.source, entry.tagged) = (tag.unwrap_or(0), source.0, tag.is_some());
+        (entry.waits, entry.message) = (true, message);
+        (entry.older, entry.newer) = (last, NONE);
+        (entry.next, entry.prev, entry.chain, entry.tail) = (NONE, NONE, NONE, index);
+        let bucket = (hash(entry.tag, entry.source) >> self.shift) as usize;
+        entry.bucket = bucket as u32;
+        let key = Key { index, generation: entry.generation };
+        self.len += 1;
+        self.newest = index;
+        match self.entries.get_mut(last as usize) {
+            Some(last) => last.newer = index,
+            None => self.oldest = index,
         }
-        let pattern = Pattern::of_message(source, tag);
-        let bucket = self.fifos.bucket(&pattern);
-        let group = match self.fifos.find(bucket, &pattern) {
-            Some(group) => group,
-            None => self.fifos.open(bucket, &pattern).ok_or(full)?,
-        };
-        let key = self.entries.insert(Entry { group, message, ..Entry::BLANK }).map_err(|_| full)?;
-        self.fifos.append(group, &mut By(&mut self.entries, entry_link), key.index);
-        self.arrivals.push_back(&mut By(&mut self.entries, arrival_link), key.index);
+        if self.buckets[bucket] == NONE {
+            self.buckets[bucket] = index;
+            return Ok(key);
+        }
+        self.join(key, bucket)
+    }
+
+    /// Puts an entry behind its like, or, as a new group, at the beginning of a chain.
+    #[inline(never)]
+    fn join(&mut self, key: Key, bucket: usize) -> Result<Key, MatchFull> {
+        let Key { index, .. } = key;
+        let head = self.find_group(bucket, &self.entries[index as usize].pattern());
+        if head == NONE {
+            let first = core::mem::replace(&mut self.buckets[bucket], index);
+            self.entries[first as usize].prev = index;
+            self.entries[index as usize].chain = first;
+        } else {
+            let last = core::mem::replace(&mut self.entries[head as usize].tail, index);
+            self.entries[last as usize].next = index;
+            let entry = &mut self.entries[index as usize];
+            (entry.prev, entry.tail) = (last, NONE);
+        }
         Ok(key)
     }
 
-    pub(super) fn find(&self, selector: &Selector) -> Option<(Key, u32)> {
-        if self.entries.is_empty() {
-            return None;
-        }
-        let pattern = Pattern::of_selector(selector);
-        let oldest = if pattern.is_exact() {
-            self.fifos.group(self.fifos.find(self.fifos.bucket(&pattern), &pattern)?).oldest()
-        } else {
-            self.by_arrival().find(|&entry| pattern.takes(&self.pattern(entry)))?
-        };
-        Some((self.entries.key_at(oldest)?, self.entries.at(oldest).message))
+    #[inline(always)]
+    fn bucket(&self, tag: u64, source: u32) -> usize {
+        (hash(tag, source) >> self.shift) as usize
     }
 
+    /// The head of the group of a pattern, or [`NONE`].
+    #[inline(always)]
+    fn find_group(&self, bucket: usize, pattern: &Pattern) -> u32 {
+        let mut at = self.buckets[bucket];
+        while let Some(head) = self.entries.get(at as usize) {
+            #[cfg(test)]
+            self.steps.set(self.steps.get() + 1);
+            if head.is(pattern) {
+                break;
+            }
+            at = head.chain;
+        }
+        at
+    }
+
+    #[inline(always)]
+    pub(super) fn find(&self, selector: &Selector) -> Option<(Key, u32)> {
+        if self.len == 0 {
+            return None;
+        }
+        match (selector.source, selector.tag) {
+            // Only messages that look all the same can match.
+            (Some(source), TagMatch::Tagged { tag, ignore: 0 }) => {
+                let pattern = Pattern::of_message(source, Some(tag));
+                self.found(self.find_group(self.bucket(tag, source.0), &pattern))
+            }
+            _ => self.find_oldest(selector),
+        }
+    }
+
+    /// The oldest one that `selector` takes.
+    #[inline(never)]
+    fn find_oldest(&self, selector: &Selector) -> Option<(Key, u32)> {
+        let pattern = Pattern::of_selector(selector);
+        if pattern.is_exact() {
+            return self.found(self.find_group(self.bucket(pattern.tag, pattern.source), &pattern));
+        }
+        let mut index = self.oldest;
+        while let Some(entry) = self.entries.get(index as usize)
+            && !pattern.takes(&entry.pattern())
+        {
+            index = entry.newer;
+        }
+        self.found(index)
+    }
+
+    #[inline(always)]
+    fn found(&self, index: u32) -> Option<(Key, u32)> {
+        let entry = self.entries.get(index as usize)?;
+        Some((Key { index, generation: entry.generation }, entry.message))
+    }
+
+    #[inline(always)]
     pub(super) fn take(&mut self, key: Key) -> Option<u32> {
-        let group = self.entries.get(key)?.group;
-        self.fifos.detach(group, &mut By(&mut self.entries, entry_link), key.index);
-        self.arrivals.unlink(&mut By(&mut self.entries, arrival_link), key.index);
-        self.entries.remove(key).map(|entry| entry.message)
+        let entry = self.entries.get_mut(key.index as usize)?;
+        if !entry.waits || entry.generation != key.generation {
+            return None;
+        }
+        let Entry { older, newer, message, .. } = *entry;
+        match self.entries.get_mut(older as usize) {
+            Some(older) => older.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.entries.get_mut(newer as usize) {
+            Some(newer) => newer.older = older,
+            None => self.newest = older,
+        }
+        let entry = &mut self.entries[key.index as usize];
+        entry.waits = false;
+        // Never 0, as generations are odd: so an all-zero key names nothing.
+        entry.generation = entry.generation.wrapping_add(2);
+        self.len -= 1;
+        if entry.next == NONE && entry.prev == NONE && entry.chain == NONE {
+            // Nothing else is in the bucket.
+            self.buckets[entry.bucket as usize] = NONE;
+        } else {
+            self.detach(key.index);
+        }
+        self.entries[key.index as usize].next = core::mem::replace(&mut self.free, key.index);
+        Some(message)
+    }
+
+    /// Takes an entry out of its group.
+    #[inline(never)]
+    fn detach(&mut self, index: u32) {
+        let entry = self.entries[index as usize];
+        let Entry { next, prev, chain, tail, .. } = entry;
+        let bucket = entry.bucket as usize;
+        if tail == NONE {
+            // Not the oldest of its group.
+            self.entries[prev as usize].next = next;
+            if next == NONE {
+                let head = self.find_group(bucket, &entry.pattern());
+                self.entries[head as usize].tail = prev;
+            } else {
+                self.entries[next as usize].prev = prev;
+            }
+            return;
+        }
+        // The next one takes its place in the chain.
+        let mut stands = chain;
+        if next != NONE {
+            let head = &mut self.entries[next as usize];
+            (head.prev, head.chain, head.tail) = (prev, chain, tail);
+            stands = next;
+        }
+        match prev {
+            NONE => self.buckets[bucket] = stands,
+            prev => self.entries[prev as usize].chain = stands,
+        }
+        if chain != NONE {
+            self.entries[chain as usize].prev = if next == NONE { prev } else { next };
+        }
     }
 
     pub(super) fn waiting(&self) -> impl Iterator<Item = (Key, u32)> {
-        self.by_arrival().filter_map(|entry| Some((self.entries.key_at(entry)?, self.entries.at(entry).message)))
+        self.by_arrival().map(|(key, entry)| (key, entry.message))
     }
 
     pub(super) fn waiting_for(&self, selector: &Selector) -> impl Iterator<Item = (Key, u32)> {
         let pattern = Pattern::of_selector(selector);
-        self.waiting().filter(move |(key, _)| pattern.takes(&self.pattern(key.index)))
+        let taken = self.by_arrival().filter(move |(_, entry)| pattern.takes(&entry.pattern()));
+        taken.map(|(key, entry)| (key, entry.message))
     }
 
     pub(super) const fn count(&self) -> u32 {
-        self.entries.len()
+        self.len
     }
 
     pub(super) const fn room(&self) -> u32 {
-        self.entries.room()
+        self.entries.len() as u32 - self.len
     }
 
     /// Groups looked at so far.
     #[cfg(test)]
     pub(super) fn steps(&self) -> u64 {
-        self.fifos.steps.get()
-    }
-
-    /// What the message of an entry is.
-    fn pattern(&self, entry: u32) -> Pattern {
-        self.fifos.group(self.entries.at(entry).group).pattern()
+        self.steps.get()
     }
 
     /// All that wait, oldest first.
-    fn by_arrival(&self) -> impl Iterator<Item = u32> {
-        let at = self.arrivals.head();
-        let next = |&entry: &u32| Some(self.entries.at(entry).arrival.next()).filter(|&entry| entry != NONE);
-        core::iter::successors(Some(at).filter(|&entry| entry != NONE), next)
+    fn by_arrival(&self) -> impl Iterator<Item = (Key, &Entry)> {
+        let mut index = self.oldest;
+        core::iter::from_fn(move || {
+            let entry = self.entries.get(index as usize)?;
+            let key = Key { index, generation: entry.generation };
+            index = entry.newer;
+            Some((key, entry))
+        })
     }
-}
-
-fn entry_link<'e>(entries: &'e mut Slab<'_, Entry>, index: u32) -> &'e mut Link {
-    &mut entries.at_mut(index).link
-}
-
-fn arrival_link<'e>(entries: &'e mut Slab<'_, Entry>, index: u32) -> &'e mut Link {
-    &mut entries.at_mut(index).arrival
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Slot;
 
     #[test]
-    fn a_waiting_message_costs_96_bytes() {
-        assert_eq!(size_of::<Slot<Entry>>(), 40);
-        let (one, two) = (Unexpected::layout(Sizer::new(), 1, 1), Unexpected::layout(Sizer::new(), 2, 1));
-        assert_eq!(two.bytes().unwrap() - one.bytes().unwrap(), 96);
+    fn a_waiting_message_costs_64_bytes() {
+        let (one, two) = (Unexpected::layout(Sizer::new(), 8, 1), Unexpected::layout(Sizer::new(), 16, 1));
+        assert_eq!(two.bytes().unwrap() - one.bytes().unwrap(), 8 * 64);
     }
 }

@@ -9,7 +9,7 @@ use rerail_core::endpoint::{
     Action, Arrival, AtomicAction, Post, PostKind, PostStatus, RailEvent, RailFault, Registration, ShortArrival, Span,
 };
 use rerail_core::ids::{OpId, PeerId, PlaceId, PostId, RailId};
-use rerail_core::mem::Seg;
+use rerail_core::mem::{MemRef, Seg};
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Address, AddressText, RemoteKey, Short};
 use rustix::io::Errno;
@@ -89,7 +89,7 @@ impl Engine {
         match &self.rails.shm {
             Some(rail) => match rail.first_news() {
                 Some(link) => self.take_news::<false>(now, link),
-                None if rail.has_slow_work() => self.take_rest(now, false),
+                None if rail.has_slow_work() => self.take_rest(now),
                 None => 0,
             },
             None => 0,
@@ -101,53 +101,54 @@ impl Engine {
     #[inline]
     pub fn rest(&mut self, now: Time) -> usize {
         match &self.rails.shm {
-            Some(rail) if rail.has_more() => self.take_rest(now, false),
+            Some(rail) if rail.has_more() => self.take_rest(now),
             _ => 0,
         }
     }
 
     /// Takes the message that is due on a link. That of a channel whose line is open, for a plain receive,
-    /// needs nothing else; for all others there is [`take_rest`](Self::take_rest). What lies in the annex is
-    /// for a copy of this function, with `ANNEX`: the one that knows that there is none takes fewer
-    /// instructions.
+    /// needs nothing else. What lies in the annex is for a copy of this function, with `ANNEX`: the one that
+    /// knows that there is none takes fewer instructions.
     #[inline(never)]
     fn take_news<const ANNEX: bool>(&mut self, now: Time, link: usize) -> usize {
         let Engine { rails, core, memory, .. } = self;
         let id = rails.shm_id;
         let Some(rail) = &mut rails.shm else { return 0 };
+        let memory: &Memory = memory;
         let mut is_tried = false;
         let is_taken = rail.take_one::<ANNEX>(link, |peer, short, payload| {
-            let put = |at| {
-                if let Some(to) = memory.start_of_named(&Seg { at, len: short.len.into() }) {
-                    // SAFETY: the rail vouches for the payload. The place is that of a posted receive, which
-                    // was resolved within its region when it was posted and has room for all of it; nobody
-                    // refers to the bytes of a region while the transport is borrowed mutably.
-                    unsafe { copy_short(payload, to, short.len.into()) };
-                }
-            };
             is_tried = true;
-            core.arrive_next(peer, id, short, put).is_some()
+            let len = short.len;
+            // SAFETY: the rail vouches for the payload.
+            let put = move |at| unsafe { put(memory, at, payload, len) };
+            match core.arrive_next(peer, id, short, put) {
+                Some(()) => true,
+                None => {
+                    // Built here: where its address is needed it would be in memory, and so be written, for
+                    // every message.
+                    let Short { counts, tag, immediate, len, flags } = short;
+                    let short = Short { counts, tag, immediate, len, flags };
+                    // SAFETY: as above.
+                    unsafe { take_otherwise(core, memory, peer, id, &short, payload) }
+                }
+            }
         });
         if is_taken & !core.is_active() {
             return 1;
         }
-        if !ANNEX & !is_tried & !is_taken {
+        if !ANNEX & !is_tried {
             return self.take_news::<true>(now, link);
         }
-        usize::from(is_taken) + self.take_rest(now, is_tried & !is_taken)
+        usize::from(is_taken) + self.take_rest(now)
     }
 
     /// Takes further messages and all that is not a short message, and carries out what the core wants then.
-    /// `is_tried`: the first message is a short one, and more than the usual has to be done for it.
     #[inline(never)]
-    fn take_rest(&mut self, now: Time, mut is_tried: bool) -> usize {
+    fn take_rest(&mut self, now: Time) -> usize {
         let Engine { rails, core, memory, scratch, .. } = self;
         let id = rails.shm_id;
         let Some(rail) = &mut rails.shm else { return 0 };
-        let mut done = rail.take_burst(|peer, short| match std::mem::take(&mut is_tried) {
-            true => place(memory, short, core.arrive_otherwise(peer, id, short)),
-            false => place_short(core, memory, peer, id, short),
-        });
+        let mut done = rail.take_burst(|peer, short| place_short(core, memory, peer, id, short));
         if rail.has_slow_work()
             && let Some((Slot { registrations, .. }, rail)) = rails.get_mut(id)
         {
@@ -457,10 +458,48 @@ unsafe impl Sink for CoreSink<'_> {
 }
 
 /// The address of a block of the pool, where an unexpected message is stored.
-#[cold]
-#[inline(never)]
+#[inline]
 fn start_in_pool(memory: &Memory, seg: &Seg) -> Option<*mut u8> {
     memory.resolve(seg).map(|piece| piece.start).ok()
+}
+
+/// Takes a short message for which more than the usual has to be done; `false`: it needs a packet's way.
+///
+/// # Safety
+/// `payload` can be read for the message's length.
+#[cold]
+#[inline(never)]
+unsafe fn take_otherwise(
+    core: &mut Core,
+    memory: &Memory,
+    peer: PeerId,
+    rail: RailId,
+    short: &Short,
+    payload: *const u8,
+) -> bool {
+    match place(memory, short, core.arrive_otherwise(peer, rail, short)) {
+        // SAFETY: the caller vouches for the payload. The place has room for all of it: that of a posted
+        // receive, or a block of the pool, resolved within its region; nobody refers to the bytes of a region
+        // while the transport is borrowed mutably.
+        ShortPlace::Copy(to) => unsafe { copy_short(payload, to, short.len.into()) },
+        ShortPlace::Done => {}
+        ShortPlace::Packet => return false,
+    }
+    true
+}
+
+/// Copies the payload of a short message to where a posted receive wants it.
+///
+/// # Safety
+/// `payload` can be read for `len` bytes.
+#[inline(always)]
+unsafe fn put(memory: &Memory, at: MemRef, payload: *const u8, len: u16) {
+    if let Some(to) = memory.start_of_named(&Seg { at, len: len.into() }) {
+        // SAFETY: the caller vouches for the payload. The place is that of a posted receive, which was
+        // resolved within its region when it was posted and has room for all of it; nobody refers to the
+        // bytes of a region while the transport is borrowed mutably.
+        unsafe { copy_short(payload, to, len.into()) };
+    }
 }
 
 /// Where a short message goes.

@@ -7,16 +7,18 @@
 
 use rerail_core::endpoint::{
     AtomicRequest, CancelError, DeregisterError, FlushRequest, Found, GetRequest, PeerError, PutRequest, RecvRequest,
-    Selector, SendRequest, ShortReceived, Stats, Window,
+    Selector, SendRequest, ShortPost, ShortReceived, Stats, Waiting, Window,
 };
 use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
+use rerail_core::shm::fits_inline;
 use rerail_core::time::Time;
 
 use super::drive::resolve;
 use super::{Engine, MemoryError, RequestError, WindowError};
 use crate::memory::Memory;
 use crate::rail::Piece;
+use crate::rail::shm::copy_short;
 
 /// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the
 /// window for the type's alignment, and this makes the addresses follow.
@@ -95,6 +97,7 @@ impl Engine {
     /// # Errors
     /// [`RequestError::Memory`] where a segment is not in a region, [`RequestError::Submit`] where the core
     /// refuses; nothing happened then.
+    #[inline(always)]
     pub fn send(&mut self, now: Time, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
         if let Some(operation) = self.send_short(send) {
             return Ok(operation);
@@ -104,7 +107,7 @@ impl Engine {
 
     #[cold]
     #[inline(never)]
-    fn send_whole(&mut self, now: Time, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
+    pub(super) fn send_whole(&mut self, now: Time, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
         self.check(send.segments)?;
         let operation = self.core.send(now, send)?;
         self.met.insert(send.peer);
@@ -115,12 +118,44 @@ impl Engine {
     /// complete. `None`: nothing has happened, and there may be an error to find.
     #[inline(always)]
     pub(super) fn send_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
-        self.try_short(send).or_else(|| self.send_short_slowly(send))
+        self.try_inline(send).or_else(|| self.send_short_slowly(send))
+    }
+
+    /// As [`try_short`](Self::try_short), for a message whose payload lies in its cell and takes one block at
+    /// most: without a call, so that few instructions do it.
+    #[inline(always)]
+    fn try_inline(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
+        // What does not fit into a cell is for others: so it is asked before anything else.
+        if let [seg] = send.segments
+            && !fits_inline(seg.len, send.immediate.is_some())
+        {
+            return None;
+        }
+        // The core opens its short way for this rail only, if there is one.
+        let rail = self.rails.shm.as_mut()?;
+        let (from, len) = sole_piece(&self.memory, send.segments)?;
+        let (link, counters) = rail.inline_link(send.peer)?;
+        let (at, short, operation) = self.core.send_next(send, len)?;
+        debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
+        // SAFETY: as in `try_short`; and the payload fits into a cell, of which the link has just said that
+        // one is free.
+        unsafe { link.post_inline(&short, from, counters) };
+        Some(operation)
+    }
+
+    /// What [`try_inline`](Self::try_inline) does not do: the payload lies in the annex, the short way is
+    /// closed, or its credits are used up. Or its rail is one that is not known by its type.
+    #[cold]
+    #[inline(never)]
+    fn send_short_slowly(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
+        match self.try_short(send) {
+            None => self.send_short_anew(send),
+            sent => sent,
+        }
     }
 
     #[inline(always)]
     fn try_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
-        // The core opens its short way for this rail only, if there is one.
         let rail = self.rails.shm.as_mut()?;
         let (from, len) = sole_piece(&self.memory, send.segments)?;
         let (link, counters) = rail.short_link(send.peer, len, send.immediate.is_some())?;
@@ -133,11 +168,11 @@ impl Engine {
         Some(operation)
     }
 
-    /// The short way is closed, or its credits are used up: opens it if it can be. Or its rail is one that is
-    /// not known by its type: simulated shared memory.
+    /// Opens the short way if it can be. Or its rail is one that is not known by its type: simulated shared
+    /// memory.
     #[cold]
     #[inline(never)]
-    fn send_short_slowly(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
+    fn send_short_anew(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
         if self.quick_rails == 0 {
             return None;
         }
@@ -167,19 +202,23 @@ impl Engine {
     #[inline(always)]
     pub(super) fn recv_short(&mut self, recv: &RecvRequest<'_>) -> Option<OpId> {
         let [seg] = recv.segments else { return None };
-        self.memory.start_of(seg)?;
-        self.core.recv_short(recv).or_else(|| self.recv_waiting(recv, seg))
+        let to = self.memory.start_of(seg)?;
+        match self.core.post_short(recv) {
+            ShortPost::Posted(operation) => Some(operation),
+            ShortPost::Waits(found) => self.take_waiting(recv, to, found),
+            ShortPost::Slow => None,
+        }
     }
 
-    /// Receives a message that arrived before this receive was posted.
+    /// Receives a message that arrived before this receive was posted, whose memory starts at `to`.
     #[inline(never)]
-    fn recv_waiting(&mut self, recv: &RecvRequest<'_>, seg: &Seg) -> Option<OpId> {
-        let to = self.memory.start_of(seg)?;
-        let ShortReceived { operation, from } = self.core.recv_waiting(recv)?;
-        let len = from.len as usize;
-        if let Ok(from) = self.memory.resolve(&from) {
-            let copied = self.memory.copy(&[from], &[Piece { start: to, len }]);
-            debug_assert_eq!(copied, len, "the core named memory that does not exist");
+    fn take_waiting(&mut self, recv: &RecvRequest<'_>, to: *mut u8, found: Waiting) -> Option<OpId> {
+        let ShortReceived { operation, from } = self.core.take_waiting(recv, found)?;
+        if let Ok(Piece { start, len }) = self.memory.resolve(&from) {
+            // SAFETY: the message was resolved within the pool, and is at most as long as the receive's
+            // piece, which the caller resolved within its region; a piece of a region does not overlap the
+            // pool. Nobody refers to the bytes of either while the transport is borrowed mutably.
+            unsafe { copy_short(start, to, len) };
         }
         Some(operation)
     }
@@ -205,6 +244,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`send`](Self::send).
+    #[inline(always)]
     pub fn recv(&mut self, now: Time, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
         if let Some(operation) = self.recv_short(recv) {
             return Ok(operation);
@@ -214,7 +254,7 @@ impl Engine {
 
     #[cold]
     #[inline(never)]
-    fn recv_whole(&mut self, now: Time, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
+    pub(super) fn recv_whole(&mut self, now: Time, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
         self.check(recv.segments)?;
         Ok(self.core.recv(now, recv)?)
     }

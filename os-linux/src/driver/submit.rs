@@ -81,7 +81,7 @@ impl Transport {
             return Ok(operation);
         }
         let now = now();
-        let operation = self.engine.send(now, send)?;
+        let operation = self.engine.send_whole(now, send)?;
         self.submitted(now, send.peer);
         Ok(operation)
     }
@@ -106,7 +106,7 @@ impl Transport {
             return Ok(operation);
         }
         self.pace.force();
-        self.engine.recv(now(), recv)
+        self.engine.recv_whole(now(), recv)
     }
 
     /// The oldest message that has arrived without a receive and matches:

@@ -157,6 +157,8 @@ fn dies(error: RingError, write: impl FnOnce(&Memory)) {
     memory.publish(SMALL, 0, 0, SHORT, Short::TAGGED);
     assert_eq!(consumer.front().unwrap_err(), error, "dead is dead");
     assert_eq!(front_short(&mut consumer), None, "dead is dead");
+    memory.publish(SMALL, 0, 0, 0, 0);
+    assert_eq!(front_short(&mut consumer), None, "dead is dead, for what has no kind as well");
     assert!(!consumer.arm());
 }
 

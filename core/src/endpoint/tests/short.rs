@@ -108,6 +108,8 @@ fn a_short_message_waits_for_its_receive() {
         let ShortArrival::At(other) = lone.endpoint.arrive_short(PeerId(1), RailId(0), &short(1)) else { panic!() };
         assert!(first.region == RegionId::POOL && other.region == RegionId::POOL && first != other);
         assert_eq!(lone.endpoint.probe(&tagged(None, tag)).map(|found| found.bytes), Some(8));
+        // What waits is not granted again, whoever looks.
+        lone.endpoint.fold_line(0);
         assert_eq!((lone.endpoint.stats().unexpected, limits(lone)), (2, before));
         for (cookie, from) in [(1, first), (2, other)] {
             let recv = RecvRequest {
@@ -124,7 +126,29 @@ fn a_short_message_waits_for_its_receive() {
         let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, tag), &[]) };
         assert_eq!(lone.endpoint.recv_waiting(&recv), None);
         assert!(lone.endpoint.t.messages.is_empty());
+        lone.endpoint.fold_line(0);
         assert_eq!(limits(lone), (before.0 + 2, before.1 + 2));
+    });
+}
+
+/// C-4: what comes free when messages that waited are received is announced as if they had come then.
+#[test]
+fn limits_are_announced_when_messages_that_waited_are_received() {
+    lone(|lone| {
+        lone.sent();
+        let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
+        send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
+        let quarter = u32::from(small().unexpected_per_peer.min(small().blocks_per_peer) / 4).max(1);
+        for psn in 0..quarter {
+            assert!(matches!(arrive(lone, &short(psn)), ShortArrival::At(_)));
+        }
+        assert_eq!(told(lone), [], "nothing has come free");
+        let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 7), &[]) };
+        for _ in 0..quarter {
+            assert!(lone.endpoint.recv_waiting(&recv).is_some());
+        }
+        let expected = (small().unexpected_per_peer + quarter as u16, small().blocks_per_peer + quarter as u16);
+        assert_eq!(told(lone), [expected]);
     });
 }
 /// The peer, met over the rails of `mask`.

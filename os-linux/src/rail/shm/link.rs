@@ -95,6 +95,7 @@ impl Link {
 
     /// Whether there is something to do that no doorbell reports and no message: posts that wait for room,
     /// reads, or an end.
+    #[inline]
     pub fn has_slow_work(&self) -> bool {
         self.is_waiting()
             || self.gone.is_some()
@@ -161,9 +162,16 @@ impl Link {
 
     /// Whether a short message of `len` bytes can go now, with or without immediate data: the ring has room,
     /// and nothing waits before it.
-    #[inline(always)]
+    #[inline]
     pub fn has_room(&mut self, len: u64, immediate: bool) -> bool {
         self.outbound.has_short_room(len, immediate) && self.fault.is_none() && self.queue.is_empty()
+    }
+
+    /// As [`has_room`](Self::has_room), for a message whose payload fits into its cell, as far as that is
+    /// known without a call.
+    #[inline(always)]
+    pub fn has_cell(&self) -> bool {
+        self.outbound.has_cell() && self.fault.is_none() && self.queue.is_empty()
     }
 
     /// Puts a short message into the ring, for which [`has_room`](Self::has_room) has just said that it can
@@ -171,12 +179,26 @@ impl Link {
     ///
     /// # Safety
     /// It has, for this message, and `payload` can be read for as many bytes.
-    #[inline(always)]
+    #[inline]
     pub unsafe fn post_short(&mut self, short: &Short, payload: *const u8, counters: &mut RailCounters) {
         // SAFETY: the caller's promise is the same.
         let must_ring = unsafe { self.outbound.put_short(short, payload) };
         count_sent(counters, short.len.into());
         if must_ring {
+            self.ring_bell(counters);
+        }
+    }
+
+    /// As [`post_short`](Self::post_short), where [`has_cell`](Self::has_cell) has just said that it can go.
+    ///
+    /// # Safety
+    /// It has, the payload fits into a cell ([`fits_inline`](rerail_core::shm::fits_inline)), and `payload`
+    /// can be read for as many bytes.
+    #[inline(always)]
+    pub unsafe fn post_inline(&mut self, short: &Short, payload: *const u8, counters: &mut RailCounters) {
+        count_sent(counters, short.len.into());
+        // SAFETY: the caller's promise is the same.
+        if unsafe { self.outbound.put_inline(short, payload) } {
             self.ring_bell(counters);
         }
     }
@@ -278,16 +300,17 @@ impl Link {
     pub fn take_one<const ANNEX: bool>(
         &mut self,
         counters: &mut RailCounters,
-        take: impl FnOnce(PeerId, &Short, *const u8) -> bool,
+        take: impl FnOnce(PeerId, Short, *const u8) -> bool,
     ) -> bool {
         let Some(news) = self.inbound.news() else { return false };
         let front = if ANNEX { self.inbound.front_short(news) } else { self.inbound.front_inline(news) };
         let Some((short, payload)) = front else { return false };
-        if !take(self.peer, &short, payload) {
+        let bytes = u64::from(short.len);
+        if !take(self.peer, short, payload) {
             return false;
         }
         counters.packets_received += 1;
-        counters.bytes_received += u64::from(short.len);
+        counters.bytes_received += bytes;
         if self.inbound.release_short() {
             counters.system_calls += self.answer();
         }
@@ -315,6 +338,17 @@ impl Link {
         if self.inbound.release_short() {
             counters.system_calls += self.answer();
         }
+        true
+    }
+
+    /// Whether nothing has come and nothing waits: then [`receive`](Self::receive) and all else would find
+    /// nothing to do.
+    #[inline]
+    pub fn is_quiet(&mut self, counters: &mut RailCounters) -> bool {
+        if self.has_slow_work() || !self.inbound.is_quiet() {
+            return false;
+        }
+        counters.system_calls += self.answer();
         true
     }
 

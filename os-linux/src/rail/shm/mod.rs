@@ -249,6 +249,9 @@ impl ShmRail {
         for _ in 0..links {
             let link = &mut self.links[next];
             next = if next + 1 < links { next + 1 } else { 0 };
+            if link.is_quiet(&mut self.counters) {
+                continue;
+            }
             if link.fault.is_some() {
                 has_fault = true;
                 continue;
@@ -344,7 +347,7 @@ impl ShmRail {
     pub(crate) fn take_one<const ANNEX: bool>(
         &mut self,
         link: usize,
-        take: impl FnOnce(PeerId, &Short, *const u8) -> bool,
+        take: impl FnOnce(PeerId, Short, *const u8) -> bool,
     ) -> bool {
         match self.links.get_mut(link) {
             Some(link) => link.take_one::<ANNEX>(&mut self.counters, take),
@@ -352,9 +355,17 @@ impl ShmRail {
         }
     }
 
+    /// The link to a peer, if a short message whose payload fits into its cell can go there now, as far as
+    /// that is known without a call.
+    #[inline(always)]
+    pub(crate) fn inline_link(&mut self, peer: PeerId) -> Option<(&mut Link, &mut RailCounters)> {
+        let link = self.links.get_mut(*self.link_of.get(peer.0 as usize)? as usize)?;
+        if link.has_cell() { Some((link, &mut self.counters)) } else { None }
+    }
+
     /// The link to a peer, if a short message of `len` bytes can go there now, with or without immediate
     /// data.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn short_link(
         &mut self,
         peer: PeerId,

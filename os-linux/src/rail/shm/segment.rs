@@ -147,6 +147,12 @@ impl Inbound {
         self.ring.news()
     }
 
+    /// See [`Consumer::is_quiet`].
+    #[inline]
+    pub fn is_quiet(&mut self) -> bool {
+        self.ring.is_quiet()
+    }
+
     /// See [`Consumer::front_short`].
     #[inline(always)]
     pub fn front_short(&mut self, first: u64) -> Option<(Short, *const u8)> {
@@ -155,7 +161,7 @@ impl Inbound {
 
     /// See [`Consumer::front_inline`].
     #[inline(always)]
-    pub fn front_inline(&mut self, first: u64) -> Option<(Short, *const u8)> {
+    pub fn front_inline(&self, first: u64) -> Option<(Short, *const u8)> {
         self.ring.front_inline(first)
     }
 
@@ -304,6 +310,22 @@ impl Outbound {
     /// Both sides use the barrier of the system instead of a fence for each message (L-13).
     pub fn use_barrier(&mut self) {
         self.ring.use_heavy_fence(barrier::heavy_fence);
+    }
+
+    /// See [`Producer::has_cell`].
+    #[inline(always)]
+    pub fn has_cell(&self) -> bool {
+        self.ring.has_cell()
+    }
+
+    /// Appends a short message whose payload lies in its cell; `true`: the peer must be woken.
+    ///
+    /// # Safety
+    /// As [`Producer::put_inline`].
+    #[inline(always)]
+    pub unsafe fn put_inline(&mut self, short: &Short, from: *const u8) -> bool {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.ring.put_inline(short, from) }
     }
 
     /// See [`Producer::has_short_room`].
