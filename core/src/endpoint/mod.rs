@@ -4,11 +4,12 @@
 //! other. Which rail carries what is the affair of `paths`; here one concern a file: `submit` (requests),
 //! `feed` (reports of rails), `arrive` (packets; `arrive_ordered`: messages), `serve` (peers' one-sided
 //! requests), `matching`, `rendezvous`, `pump` (actions; `bulk` for payload, `frames` for what belongs to no
-//! request), `packets` (building and acknowledging), `aggregate` (several messages in one packet), `settle` (completion), `lifecycle` (channels come and go; `late_connect`:
-//! peers that call too late), `op` and `stage` (state of an operation), `recover` (subchannels fail and come
-//! back), `deadline` (rails that do nothing), `timer`, `keepalive` (peers that are silent), `addresses`
-//! (rails that move), `rails` (what callers set and ask about rails), `lost`, `replay`, `retry_epoch` (what
-//! was under way on them), `usage` (how full tables are), `words` (what errors say).
+//! request), `packets` (building and acknowledging), `aggregate` (several messages in one packet), `settle`
+//! (completion), `lifecycle` (channels come and go; `late_connect`: peers that call too late), `op` and
+//! `stage` (state of an operation), `recover` (subchannels fail and come back), `deadline` (rails that do
+//! nothing), `timer`, `keepalive` (peers that are silent), `addresses` (rails that move), `rails` (what
+//! callers set and ask about rails), `lost`, `replay`, `retry_epoch` (what was under way on them), `usage`
+//! (how full tables are), `words` (what errors say).
 
 pub mod action;
 mod addresses;

@@ -85,4 +85,15 @@ mod tests {
         ack.make_due();
         assert!(ack.is_due());
     }
+
+    /// packets after the delay don't begin another one.
+    #[test]
+    fn what_is_due_stays_due_until_it_is_sent() {
+        let mut ack = AckState::default();
+        ack.make_due();
+        assert_eq!(ack.received(&POLICY, Time(10), 0, false), AckVerdict::Now);
+        assert!(ack.is_due() && ack.is_pending());
+        ack.sent();
+        assert_eq!(ack.received(&POLICY, Time(11), 0, false), AckVerdict::By(Time(61)));
+    }
 }

@@ -174,4 +174,15 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_chain_that_is_shared_again_has_the_users_of_both() {
+        let mut region = Region([MaybeUninit::uninit(); 256]);
+        let mut blocks = Blocks::carve(&mut Arena::new(&mut region.0).unwrap(), 5).unwrap();
+        let first = blocks.take(3).unwrap();
+        blocks.share(first, 1);
+        blocks.share(first, 2);
+        assert_eq!([0; 4].map(|_| blocks.give(first)), [false, false, false, true]);
+        assert_eq!(blocks.free_len(), 5);
+    }
 }

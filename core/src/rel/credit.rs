@@ -279,4 +279,68 @@ mod tests {
         allowance.acked(1);
         assert_eq!(allowance.messages_left(), 1);
     }
+
+    /// C-4: the limits are sent without other traffic once a quarter of either grant is free, and then not
+    /// before another quarter is.
+    #[test]
+    fn a_quarter_of_either_grant_is_worth_an_update() {
+        for (max, quarter) in [(4, 1), (5, 2), (8, 2), (15, 4), (16, 4), (40, 10)] {
+            for of_blocks in [false, true] {
+                let (messages_max, blocks_max) = if of_blocks { (40, max) } else { (max, 40) };
+                let mut grants = Grants::new(Seq(u32::MAX), messages_max, blocks_max);
+                let release = |grants: &mut Grants, count| match of_blocks {
+                    true => grants.passed(0, count),
+                    false => grants.passed(count, 0),
+                };
+                for _ in 0..3 {
+                    release(&mut grants, quarter - 1);
+                    assert!(!grants.worth_telling(), "{} of {max}", quarter - 1);
+                    release(&mut grants, 1);
+                    assert!(grants.worth_telling(), "{quarter} of {max}");
+                    grants.told();
+                }
+            }
+        }
+        assert!(!Grants::new(Seq(0), 40, 0).worth_telling(), "no blocks are granted, so none is free");
+    }
+
+    #[test]
+    fn limits_are_known_once_they_have_come() {
+        let mut allowance = Allowance::new(Seq(0xffff));
+        assert!(allowance.is_known(0xffff, 0xffff) && !allowance.is_known(3, 5));
+        assert!(allowance.update(3, 5));
+        assert!(allowance.is_known(3, 5));
+        assert!(!allowance.is_known(4, 5) && !allowance.is_known(3, 4));
+        assert!(!allowance.update(3, 5), "no change");
+    }
+
+    /// C-4: limits never decrease, so one that is less than what is used up is out of date.
+    #[test]
+    fn an_old_limit_is_not_taken_for_one_far_ahead() {
+        for first in [Seq(0), Seq(u32::MAX - 50)] {
+            let mut allowance = Allowance::new(first);
+            let update = |allowance: &mut Allowance, ahead| {
+                let limit = first.add(ahead).low16();
+                allowance.update_in_order(limit, limit)
+            };
+            assert!(update(&mut allowance, 100));
+            allowance.use_messages(100);
+            allowance.use_blocks(100);
+            assert!(!update(&mut allowance, 60));
+            assert_eq!((allowance.messages_left(), allowance.blocks_left()), (0, 0));
+            assert!(update(&mut allowance, 107));
+            assert_eq!((allowance.messages_left(), allowance.blocks_left()), (7, 7));
+        }
+    }
+
+    /// C-1: nothing beyond the limits is allowed.
+    #[test]
+    fn nothing_is_left_beyond_the_limits() {
+        let mut allowance = Allowance::new(Seq(9));
+        allowance.update(11, 11);
+        allowance.use_messages(3);
+        allowance.use_blocks(3);
+        assert!(!allowance.message_allowed() && !allowance.blocks_allowed(0));
+        assert_eq!((allowance.messages_left(), allowance.blocks_left()), (0, 0));
+    }
 }

@@ -347,4 +347,36 @@ mod tests {
         link.up();
         assert!(link.connect(3).safe);
     }
+
+    /// F-1: connections are numbered as they come up; the peer's number is its CONNECT's, and 0 before that.
+    #[test]
+    fn a_connection_that_comes_up_has_no_number_of_the_peer() {
+        let mut link = Link::numbered_from(9);
+        assert_eq!(link.pair(), Pair { mine: 9, yours: 0 });
+        link.up();
+        assert_eq!(link.pair(), Pair { mine: 10, yours: 0 });
+        link.connect(4);
+        assert_eq!(link.pair(), Pair { mine: 10, yours: 4 });
+        link.up();
+        assert_eq!(link.pair(), Pair { mine: 11, yours: 0 });
+    }
+
+    /// A CONNECT belongs to the connection that is up and has had none; others change nothing.
+    #[test]
+    fn a_connect_that_no_connection_waits_for_changes_nothing() {
+        let mut link = Link::default();
+        let unchanged = |link: &mut Link, state| {
+            let before = *link;
+            assert_eq!((link.state(), link.connect(8)), (state, Verdict::default()));
+            assert_eq!(*link, before);
+        };
+        unchanged(&mut link, State::Down);
+        link.dial();
+        unchanged(&mut link, State::Connecting);
+        link.up();
+        link.connect(7);
+        unchanged(&mut link, State::Ready);
+        link.down();
+        unchanged(&mut link, State::Down);
+    }
 }

@@ -228,6 +228,7 @@ mod tests {
         let (mut window, mut slots) = sent(Seq(0), 3);
         assert!(window.rename(&mut slots, Seq(1), 9));
         assert!(!window.rename(&mut slots, Seq(3), 9));
+        assert!(!window.rename(&mut slots, Seq(64), 9), "same place, another number");
         window.ack(Seq(3)).unwrap();
         let popped: Vec<u32> = core::iter::from_fn(|| window.pop_acked(&mut slots)).map(|(_, handle)| handle).collect();
         assert_eq!(popped, [0, 9, 2]);

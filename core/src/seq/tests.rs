@@ -17,3 +17,10 @@ fn windows_are_powers_of_two_within_bounds() {
     let valid: Vec<u32> = (0..=70_000).filter(|&window| window_is_valid(window)).collect();
     assert_eq!(valid, [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768]);
 }
+
+#[test]
+fn numbers_begin_with_0_where_no_other_is_named() {
+    assert_eq!(RecvWindow::new(), RecvWindow::starting_at(Seq(0)));
+    assert_eq!(Reorder::new(), Reorder::starting_at(Seq(0)));
+    assert_eq!(SentWindow::new(), SentWindow::starting_at(Seq(0)));
+}

@@ -154,6 +154,13 @@ mod tests {
         assert!(load <= 18, "ranks and tags: {load} in one bucket");
     }
 
+    #[test]
+    fn every_bit_of_a_tag_counts() {
+        for bit in 0..u64::BITS {
+            assert_ne!(hash(1 << bit, 7), hash(0, 7), "bit {bit}");
+        }
+    }
+
     /// M-2 to M-4
     #[test]
     fn the_projection_takes_the_message_and_keeps_the_shape() {

@@ -161,3 +161,29 @@ impl Shapes {
         self.used[0] | self.used[1]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::pattern::Pattern;
+    use super::*;
+    use crate::selector::{Selector, TagMatch};
+
+    fn shape(number: u32) -> Shape {
+        let tag = TagMatch::Tagged { tag: 0, ignore: 1 << number };
+        Pattern::of_selector(&Selector { source: None, tag }).shape()
+    }
+
+    #[test]
+    fn a_few_shapes_without_receives_are_remembered_and_no_more() {
+        let mut shapes = Shapes::new();
+        for number in 0..WARM {
+            assert_eq!(shapes.place_for(shape(number)), Some(number as u8));
+        }
+        assert_eq!((shapes.used(true), shapes.used(false)), (0b1111, 0));
+        assert_eq!(shapes.find(&shape(2)), Some(2));
+        shapes.hold(1);
+        assert_eq!(shapes.place_for(shape(WARM)), Some(0), "places without receives are free then");
+        assert_eq!(shapes.used(true), 0b11);
+        assert_eq!((shapes.find(&shape(1)), shapes.find(&shape(2))), (Some(1), None));
+    }
+}

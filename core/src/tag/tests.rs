@@ -1,6 +1,8 @@
 //! What matching costs, and where its tables end.
 
 use super::*;
+use crate::ids::Cookie;
+use crate::mem::{MemRef, RegionId, Seg};
 use crate::selector::TagMatch;
 use crate::store::arena::REGION_ALIGN;
 use core::mem::MaybeUninit;
@@ -11,6 +13,29 @@ const LARGE: MatchConfig = MatchConfig { posted_max: 4200, unexpected_max: 4200,
 
 fn tagged(source: Option<u32>, tag: u64, ignore: u64) -> Selector {
     Selector { source: source.map(PeerId), tag: TagMatch::Tagged { tag, ignore } }
+}
+
+fn untagged(source: Option<u32>) -> Selector {
+    Selector { source: source.map(PeerId), tag: TagMatch::Untagged }
+}
+
+/// A plain receive of `len` bytes.
+fn plain(number: u64, len: u64) -> Direct {
+    let at = MemRef { region: RegionId(3), offset: number << 12 };
+    Direct { to: Seg { at, len }, cookie: Cookie(number) }
+}
+
+type Found = (Key, MemRef, Cookie);
+
+fn take_direct(matcher: &mut Matcher<'_>, source: u32, tag: Option<u64>, len: u32) -> Option<Found> {
+    let found = matcher.take_direct(PeerId(source), tag.unwrap_or(0), tag.is_some(), len);
+    let Match::Direct(taken) = found else { return None };
+    Some((taken.key(), taken.at(), taken.cookie()))
+}
+
+fn take_next(matcher: &mut Matcher<'_>, source: u32, tag: Option<u64>, len: u32) -> Option<Found> {
+    let taken = matcher.take_next(PeerId(source), tag.unwrap_or(0), tag.is_some(), len)?;
+    Some((taken.key(), taken.at(), taken.cookie()))
 }
 
 /// Carves a matcher of just the bytes that it asks for, and hands it over.
@@ -44,6 +69,7 @@ fn a_posted_receive_costs_72_bytes() {
 #[test]
 fn thousands_of_receives_match_in_few_steps_in_the_worst_order() {
     with_matcher(&LARGE, |mut matcher| {
+        assert_eq!((matcher.posted.steps(), matcher.unexpected.steps()), (0, 0));
         for tag in 0..4096 {
             matcher.post(&tagged(Some(1), tag, 0), tag as u32).unwrap();
         }
@@ -124,6 +150,11 @@ fn tags_that_all_hash_to_one_bucket_still_match_right() {
         let before = matcher.posted.steps();
         matcher.find_posted(PeerId(1), Some(tags[0])).unwrap();
         assert_eq!(matcher.posted.steps() - before, 256, "they do collide");
+        let before = matcher.unexpected.steps();
+        for &tag in &tags {
+            matcher.find_unexpected(&tagged(Some(1), tag, 0)).unwrap();
+        }
+        assert_eq!(matcher.unexpected.steps() - before, (1..=256).sum::<u64>(), "one is first, one is last");
         for &tag in tags.iter().rev().step_by(2).chain(tags.iter().step_by(2)) {
             let (key, recv) = matcher.find_posted(PeerId(1), Some(tag)).unwrap();
             assert_eq!((matcher.unpost(key), recv), (Some(tag as u32), tag as u32));
@@ -200,5 +231,193 @@ fn untagged_and_tag_zero_are_different_things() {
         assert_eq!(matcher.find_unexpected(&Selector { source, tag: TagMatch::Untagged }), None);
         assert_eq!(matcher.find_unexpected(&Selector::ANY_UNTAGGED), None);
         assert_eq!(matcher.find_unexpected(&tagged(None, 5, u64::MAX)).unwrap().1, 9);
+    });
+}
+
+/// M-1, M-2: one untagged shape is in the table, the other one has no place there.
+#[test]
+fn a_domain_with_receives_aside_is_not_one_of_a_single_shape() {
+    let config = MatchConfig { posted_max: 64, unexpected_max: 1, buckets: 1024 };
+    with_matcher(&config, |mut matcher| {
+        for number in 0..SHAPES_MAX as u32 - 1 {
+            matcher.post(&tagged(None, u64::MAX, 1 << number), number).unwrap();
+        }
+        let first = matcher.post_direct(&untagged(Some(3)), &plain(1, 8)).unwrap();
+        let aside = [50, 51].map(|recv| matcher.post(&untagged(None), recv).unwrap());
+        let last = matcher.post_direct(&untagged(Some(3)), &plain(2, 8)).unwrap();
+        assert_eq!(take_direct(&mut matcher, 3, None, 8).unwrap().0, first);
+        for (key, recv) in aside.into_iter().zip([50, 51]) {
+            assert_eq!(take_next(&mut matcher, 3, None, 8), None, "an older one is aside");
+            assert_eq!(matcher.find_posted(PeerId(3), None), Some((key, recv)));
+            assert_eq!(matcher.find_posted(PeerId(5), None), Some((key, recv)));
+            assert_eq!(matcher.find_posted(PeerId(5), Some(0)), None, "it takes untagged messages only");
+            matcher.unpost(key).unwrap();
+        }
+        assert_eq!(matcher.find_posted(PeerId(5), None), None);
+        assert_eq!(take_next(&mut matcher, 3, None, 8).unwrap().0, last, "a single shape again");
+    });
+}
+
+#[test]
+fn each_receive_aside_is_one_step() {
+    let config = MatchConfig { posted_max: 64, unexpected_max: 1, buckets: 64 };
+    with_matcher(&config, |mut matcher| {
+        for number in 0..SHAPES_MAX as u32 {
+            matcher.post(&tagged(None, u64::MAX, 1 << number), number).unwrap();
+        }
+        let steps = |matcher: &Matcher<'_>, tag| {
+            let before = matcher.posted.steps();
+            let found = matcher.find_posted(PeerId(9), Some(tag));
+            (found.map(|(_, recv)| recv), matcher.posted.steps() - before)
+        };
+        let (none, second) = (steps(&matcher, 7), steps(&matcher, 1));
+        assert_eq!((none.0, second.0), (None, None));
+        for tag in 0..3 {
+            matcher.post(&tagged(Some(9), tag, 0), 100 + tag as u32).unwrap();
+        }
+        assert_eq!(steps(&matcher, 7), (None, none.1 + 3));
+        assert_eq!(steps(&matcher, 1), (Some(101), second.1 + 2));
+    });
+}
+
+#[test]
+fn a_shape_that_no_receive_has_any_more_costs_a_message_nothing() {
+    let config = MatchConfig { posted_max: 64, unexpected_max: 1, buckets: 2 };
+    let steps = |first: Option<Selector>| {
+        with_matcher(&config, |mut matcher| {
+            if let Some(selector) = first {
+                matcher.post_direct(&selector, &plain(0, 8)).unwrap();
+                take_next(&mut matcher, 1, Some(5), 8).unwrap();
+            }
+            for tag in 0..32 {
+                matcher.post(&tagged(Some(1), tag, 0), tag as u32).unwrap();
+            }
+            let before = matcher.posted.steps();
+            for tag in 0..32 {
+                assert_eq!(matcher.find_posted(PeerId(1), Some(tag)).unwrap().1, tag as u32);
+            }
+            matcher.posted.steps() - before
+        })
+    };
+    assert_eq!(steps(Some(tagged(None, 5, 0))), steps(None));
+}
+
+/// M-1, M-3, M-4
+#[test]
+fn the_quick_way_takes_what_fits_and_frees_its_place() {
+    let config = MatchConfig { posted_max: 4, unexpected_max: 1, buckets: 64 };
+    with_matcher(&config, |mut matcher| {
+        for tag in 0..40 {
+            let [first, second] = [0, 1].map(|more| plain(2 * tag + more, 100));
+            let [key, next] =
+                [&first, &second].map(|recv| matcher.post_direct(&tagged(Some(1), tag, 0), recv).unwrap());
+            assert_eq!(take_next(&mut matcher, 1, Some(tag), 101), None, "too long");
+            assert_eq!(take_next(&mut matcher, 2, Some(tag), 100), None, "of another source");
+            assert_eq!(take_next(&mut matcher, 1, Some(tag + 1), 100), None, "of another tag");
+            assert_eq!(take_next(&mut matcher, 1, None, 100), None, "untagged");
+            let before = matcher.posted.steps();
+            let found = take_next(&mut matcher, 1, Some(tag), 100);
+            assert_eq!(matcher.posted.steps() - before, 1);
+            assert_eq!(found, Some((key, first.to.at, first.cookie)), "the older one");
+            assert_eq!((matcher.direct(key), matcher.direct(next)), (None, Some(second)));
+            let found = take_next(&mut matcher, 1, Some(tag), 99);
+            assert_eq!(found, Some((next, second.to.at, second.cookie)));
+            assert_eq!((matcher.posted_count(), matcher.posted_room()), (0, 4));
+        }
+    });
+}
+
+#[test]
+fn a_direct_receive_keeps_its_memory_to_the_last_bit_or_is_refused() {
+    let config = MatchConfig { posted_max: 2, unexpected_max: 1, buckets: 4 };
+    with_matcher(&config, |mut matcher| {
+        let direct = |offset, len| {
+            let at = MemRef { region: RegionId(u32::MAX), offset };
+            Direct { to: Seg { at, len }, cookie: Cookie(u64::MAX) }
+        };
+        for (offset, len) in [(0, 0), (0xfedc_ba98_7654, 1), (1 << 32, 2), ((1 << 48) - 1, u32::MAX.into())] {
+            let recv = direct(offset, len);
+            let key = matcher.post_direct(&untagged(None), &recv).unwrap();
+            assert_eq!(matcher.direct(key), Some(recv));
+            assert_eq!(matcher.directs().collect::<Vec<_>>(), [(key, recv)]);
+            let found = take_direct(&mut matcher, 1, None, len as u32);
+            assert_eq!(found, Some((key, recv.to.at, recv.cookie)));
+        }
+        for (offset, len) in [(1 << 48, 1), (u64::MAX, 1), (0, 1 << 32), (1 << 48, 1 << 32)] {
+            assert_eq!(matcher.post_direct(&untagged(None), &direct(offset, len)), None);
+        }
+        assert_eq!(matcher.posted_count(), 0);
+    });
+}
+
+#[test]
+fn a_direct_receive_says_what_it_takes() {
+    let config = MatchConfig { posted_max: 8, unexpected_max: 1, buckets: 4 };
+    with_matcher(&config, |mut matcher| {
+        for source in [None, Some(4)] {
+            for selector in [untagged(source), tagged(source, 0xab00, 0xff), tagged(source, 0, 0)] {
+                let key = matcher.post_direct(&selector, &plain(1, 8)).unwrap();
+                assert_eq!(matcher.selector(key), Some(selector));
+                matcher.unpost(key).unwrap();
+                assert_eq!(matcher.selector(key), None, "the key is dead");
+                let key = matcher.post(&selector, 5).unwrap();
+                assert_eq!((matcher.selector(key), matcher.direct(key)), (None, None), "an operation's");
+                matcher.unpost(key).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn only_the_key_of_a_posted_direct_receive_is_promoted() {
+    let config = MatchConfig { posted_max: 2, unexpected_max: 1, buckets: 4 };
+    with_matcher(&config, |mut matcher| {
+        let named = matcher.post(&untagged(None), 5).unwrap();
+        assert_eq!((matcher.promote(named, 9), matcher.promoted(named)), (None, None));
+        assert_eq!(matcher.find_posted(PeerId(1), None), Some((named, 5)), "still posted");
+        let mut dead = matcher.post_direct(&untagged(Some(1)), &plain(1, 8)).unwrap();
+        matcher.unpost(dead).unwrap();
+        for _ in 0..4 {
+            assert_eq!(matcher.promote(dead, 9), None, "nothing is posted");
+            let key = matcher.post_direct(&untagged(Some(1)), &plain(2, 8)).unwrap();
+            assert_eq!((key.index, key.generation % 2), (dead.index, 1), "never 0");
+            assert_eq!((matcher.promote(dead, 9), matcher.direct(dead), matcher.unpost(dead)), (None, None, None));
+            assert_eq!((matcher.promote(key, 7), matcher.promote(key, 8)), (Some(plain(2, 8)), None));
+            assert_eq!((matcher.promoted(key), matcher.promoted(dead)), (Some(7), None));
+            matcher.end_promoted(key);
+            dead = key;
+        }
+    });
+}
+
+#[test]
+fn promoted_receives_take_up_room_until_their_operations_end() {
+    let config = MatchConfig { posted_max: 5, unexpected_max: 1, buckets: 4 };
+    with_matcher(&config, |mut matcher| {
+        let posted = matcher.post_direct(&untagged(None), &plain(0, 8)).unwrap();
+        let keys = [1, 2, 3].map(|number| matcher.post_direct(&untagged(None), &plain(number, 8)).unwrap());
+        for (key, op) in keys.into_iter().zip(0..) {
+            matcher.promote(key, op).unwrap();
+        }
+        assert_eq!((matcher.posted_count(), matcher.posted_room()), (1, 1));
+        matcher.end_promoted(posted);
+        assert_eq!((matcher.posted_room(), matcher.direct(posted)), (1, Some(plain(0, 8))), "it is posted");
+        for (key, room) in keys.into_iter().zip(2..) {
+            for _ in 0..2 {
+                matcher.end_promoted(key);
+                assert_eq!((matcher.promoted(key), matcher.posted_room()), (None, room), "once only");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_table_without_room_refuses_every_receive() {
+    let config = MatchConfig { posted_max: 0, unexpected_max: 1, buckets: 4 };
+    with_matcher(&config, |mut matcher| {
+        assert_eq!(matcher.post(&untagged(None), 1), Err(MatchFull::Posted { max: 0 }));
+        assert_eq!(matcher.post_direct(&untagged(None), &plain(1, 8)), None);
+        assert_eq!((matcher.find_posted(PeerId(1), None), matcher.posted_room()), (None, 0));
+        assert_eq!(matcher.directs().count(), 0);
     });
 }
