@@ -96,7 +96,6 @@ impl Endpoint<'_> {
         self.stats.stale_dropped += 1;
         let first = self.config.first_number;
         let shutdowns = self.stats.stale_dropped as u32 & (SHUTDOWNS / 2 - 1);
-        self.paths.forget(channel, rail);
         let sub = self.t.sub(channel, rail);
         sub.reset();
         // The numbers of before are forgotten, and the peer wants a new one (F-1).
@@ -194,7 +193,6 @@ impl Endpoint<'_> {
         let bit = 1u64 << rail.0;
         (slot.callers, slot.connect_pending, slot.close_pending) =
             (slot.callers & !bit, slot.connect_pending & !bit, slot.close_pending & !bit);
-        self.paths.forget(channel, rail);
         self.t.sub(channel, rail).reset();
         self.refresh(channel, rail);
         self.activate(channel);

@@ -67,13 +67,28 @@ fn the_next_message_of_an_open_line_is_taken_at_once() {
     });
 }
 
+/// What the driver tries first sends a message of one block, as the longer way does, and no other.
+#[test]
+fn a_message_of_one_block_is_sent_without_a_call() {
+    lone(|lone| {
+        assert!(lone.endpoint.open_short(PeerId(1)));
+        let with_both = SendRequest { tag: Some(7), immediate: Some(9), ..send(1) };
+        let (_, sent, _) = lone.endpoint.send_next(&with_both, 64).expect("the way is open");
+        assert_eq!((sent.tag(), sent.immediate(), sent.len), (Some(7), Some(9), 64));
+        assert_eq!(lone.endpoint.send_next(&send(2), 65), None);
+        assert!(lone.endpoint.send_short(&send(2), 65).is_some());
+    });
+}
+
 /// An empty message has nothing to copy, the first of a line as well.
 #[test]
-fn the_first_message_of_a_line_may_be_empty() {
+fn messages_of_a_line_may_be_empty() {
     lone(|lone| {
-        post(lone, 1);
-        assert_eq!(arrive(lone, &Short { len: 0, ..short(0) }), ShortArrival::Done);
-        assert_eq!(lone.endpoint.poll_short().map(|done| done.bytes), Some(0));
+        (0..2).for_each(|n| post(lone, n));
+        for psn in 0..2 {
+            assert_eq!(arrive(lone, &Short { len: 0, ..short(psn) }), ShortArrival::Done);
+            assert_eq!(lone.endpoint.poll_short().map(|done| done.bytes), Some(0));
+        }
     });
 }
 
