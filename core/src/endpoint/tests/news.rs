@@ -1,6 +1,7 @@
 //! What a packet brings beside its body: acknowledgments and limits that are new, old, or wrong; and packets
 //! that belong nowhere.
 
+use super::super::timer::Timer;
 use super::aggregates::{gathering, record};
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::{connect, down, region, up};
@@ -346,4 +347,40 @@ fn the_higher_rank_samples_later() {
     lone.endpoint.handle_timeout(Time(lone.now));
     let [again] = asked(&mut lone)[..] else { panic!("it begins anew") };
     assert_ne!(again, first);
+}
+
+/// P-12: there is one time for all questions to a rail, which ends with the last answer.
+#[test]
+fn a_rail_has_one_time_for_all_questions() {
+    let config = Config { sampling_time_max: Nanos(10_000_000), ..small() };
+    for answered in [1, 4] {
+        let mut own = Region::of(&config);
+        let mut lone = Lone::up(&mut own, &config, &[TCP, TCP]);
+        (0..2).for_each(|rail| assert_eq!(lone.feed_on(rail, connect(rail, 1), 0, |_| {}), Arrival::Done));
+        let is_timed = |lone: &Lone<'_>| lone.endpoint.t.has_timer(0, Timer::Sample);
+        let question = |lone: &mut Lone<'_>| {
+            let nonce = |packet: &Repr| match packet.body {
+                Body::Probe(Probe { nonce, answer: false }) => Some(nonce),
+                _ => None,
+            };
+            lone.sent().iter().find_map(nonce)
+        };
+        let mut nonce = question(&mut lone).expect("the first rail is asked");
+        assert!(is_timed(&lone));
+        lone.now += 6_000_000;
+        for _ in 1..answered {
+            lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
+            nonce = question(&mut lone).expect("it is asked again");
+            assert!(is_timed(&lone));
+        }
+        lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
+        if answered == 4 {
+            assert!(!is_timed(&lone), "it has told all");
+            continue;
+        }
+        question(&mut lone).expect("it is asked again");
+        lone.now += 4_000_000;
+        lone.endpoint.handle_timeout(Time(lone.now));
+        assert!(!is_timed(&lone), "its time is over, however often it was asked");
+    }
 }
