@@ -93,8 +93,6 @@ impl Endpoint<'_> {
             return;
         }
         let ready = self.paths.ready(channel);
-        // The answer goes back the way that the probe came (G-6); if that is gone, so is the question.
-        self.t.channels.at_mut(channel).probe_answers &= ready;
         for rail in rails_of(ready) {
             if out.len() + STEP > out.capacity() {
                 self.activate(channel);
@@ -102,8 +100,9 @@ impl Endpoint<'_> {
             }
             let slot = self.t.channels.at(channel);
             let body = if slot.probe_answers >> rail.0 & 1 == 1 {
+                // The answer goes back the way that the probe came (G-6).
                 let nonce = self.t.subs[self.t.sub_index(channel, rail)].probe_nonce;
-                Body::Probe(Probe { nonce, answer: true }) // G-6
+                Body::Probe(Probe { nonce, answer: true })
             } else if slot.probe_due {
                 Body::Probe(Probe { nonce: slot.heard.0, answer: false }) // G-9
             } else if !slot.ack.is_due() {

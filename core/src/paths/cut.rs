@@ -63,7 +63,7 @@ impl Paths<'_> {
         for (rail, part) in (0..).zip(self.parts_of_mut(set)) {
             *part = Part::of(RailId(rail), 0, 0);
         }
-        let mut used = 0;
+        let mut used: u64 = 0;
         for (rail, stripe) in stripes.iter().enumerate() {
             let bytes = stripe.end - stripe.next;
             if bytes > 0 {

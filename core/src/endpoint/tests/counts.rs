@@ -164,7 +164,7 @@ fn what_names_nothing_is_counted_as_stale() {
             brings(lone, "a receive that nothing was matched to", |lone| lone.feed(body, 0), STALE);
         }
     });
-    // FIN of what only its data ends, and of what is over and not told.
+    // FIN of what only its data ends, and of what has ended and was not reported yet.
     lone(&[TCP], |lone| {
         let at = Remote { peer: PeerId(1), window: 3, offset: 8 };
         let get = GetRequest { cookie: Cookie(1), segments: &seg(0, 100), ..GetRequest::new(at, &[]) };

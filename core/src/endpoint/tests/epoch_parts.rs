@@ -3,6 +3,7 @@
 
 use super::lone::Lone;
 use super::recovery::{connect, down, fence, fins, put_over_both, region, up};
+use super::replay::{deny, drain};
 use super::single_puts::{asks_for, cts, put_over_one};
 use super::*;
 use crate::wire::{Body, Cts, Fence, Fin};
@@ -17,19 +18,6 @@ const NARROW: RailFacts = RailFacts { posts_max: 2, transfer_bytes_max: 5000, ..
 
 fn wide() -> Config {
     Config { rails_max: 5, ..small() }
-}
-
-fn deny(lone: &mut Lone<'_>, rail: u8) {
-    let event = RailEvent::NoRemoteAccess { peer: PeerId(1), rail: RailId(rail) };
-    lone.endpoint.handle_rail_event(Time(lone.now), event);
-}
-
-/// Rails complete what they hold.
-fn drain(lone: &mut Lone<'_>) {
-    (lone.busy, lone.stuck) = (false, 0);
-    for id in core::mem::take(&mut lone.held) {
-        lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::Done);
-    }
 }
 
 /// Of these rails alone; bit per rail.

@@ -58,16 +58,16 @@ fn nothing_overtakes_a_message_that_waits_for_an_operation() {
         arrive(&mut lone, 7, 30);
         // All operations are taken until the completion of the first one is read.
         arrive(&mut lone, 8, 20);
-        let mut told = if is_freed { received(&mut lone) } else { vec![] };
+        let mut done = if is_freed { received(&mut lone) } else { vec![] };
         arrive(&mut lone, 9, last);
-        while told.len() < 3 {
-            let before = told.len();
-            told.extend(received(&mut lone));
+        while done.len() < 3 {
+            let before = done.len();
+            done.extend(received(&mut lone));
             lone.sent();
-            told.extend(received(&mut lone));
-            assert!(told.len() > before, "{last}: {told:?}");
+            done.extend(received(&mut lone));
+            assert!(done.len() > before, "{last}: {done:?}");
         }
-        assert_eq!((told[0], &told[1..]), ((1, 0, 30), &expected[..]), "{last}, {is_freed}");
+        assert_eq!((done[0], &done[1..]), ((1, 0, 30), &expected[..]), "{last}, {is_freed}");
     }
 }
 

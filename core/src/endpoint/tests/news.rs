@@ -375,7 +375,7 @@ fn a_rail_has_one_time_for_all_questions() {
         }
         lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
         if answered == 4 {
-            assert!(!is_timed(&lone), "it has told all");
+            assert!(!is_timed(&lone), "all was answered");
             continue;
         }
         question(&mut lone).expect("it is asked again");

@@ -8,12 +8,13 @@ use super::single_puts::{asks_for, cts, put_over_one, written};
 use super::*;
 use crate::wire::{Body, Fin, MessageHead, RemoteKey, Repr, Rts};
 
-fn deny(lone: &mut Lone<'_>, rail: u8) {
+pub(super) fn deny(lone: &mut Lone<'_>, rail: u8) {
     let event = RailEvent::NoRemoteAccess { peer: PeerId(1), rail: RailId(rail) };
     lone.endpoint.handle_rail_event(Time(lone.now), event);
 }
 
-fn drain(lone: &mut Lone<'_>) {
+/// Rails complete what they hold, and all that follows.
+pub(super) fn drain(lone: &mut Lone<'_>) {
     (lone.busy, lone.stuck) = (false, 0);
     for id in core::mem::take(&mut lone.held) {
         lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::Done);

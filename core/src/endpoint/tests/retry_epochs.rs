@@ -3,6 +3,7 @@
 
 use super::lone::Lone;
 use super::recovery::{connect, down, fence, fins, put_over_both, region, up};
+use super::replay::{deny, drain};
 use super::single_puts::{asks_for, cts, put_over_one, written};
 use super::*;
 use crate::wire::{Body, Cts, Fence, Fin, MessageHead, Repr, Resume, Rts};
@@ -11,19 +12,6 @@ const BYTES: u64 = 40_000;
 
 /// Rails that write two segments at a time: one post is kept for frames.
 const NARROW: RailFacts = RailFacts { posts_max: 3, transfer_bytes_max: 5000, ..PUT };
-
-fn deny(lone: &mut Lone<'_>, rail: u8) {
-    let event = RailEvent::NoRemoteAccess { peer: PeerId(1), rail: RailId(rail) };
-    lone.endpoint.handle_rail_event(Time(lone.now), event);
-}
-
-/// Rails complete what they hold, and all that follows.
-fn drain(lone: &mut Lone<'_>) {
-    (lone.busy, lone.stuck) = (false, 0);
-    for id in core::mem::take(&mut lone.held) {
-        lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::Done);
-    }
-}
 
 fn resumes(packets: &[Repr]) -> Vec<(u32, u16)> {
     let resume = |packet: &Repr| match packet.body {
