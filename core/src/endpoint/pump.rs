@@ -478,18 +478,16 @@ impl Endpoint<'_> {
         self.config.eager_bytes_max.min(facts.eager_bytes_max).min(others)
     }
 
-    /// Answers under way pin their slots; with as many as the peer may have open, the next one waits (C-5).
+    /// Answers under way pin their slots, and a rail may keep them when they are acknowledged; with as many as
+    /// the peer may have requests open, the next one waits (C-5, R-5).
     pub(super) fn must_wait_to_serve(&self, channel: u32, slot: &Op) -> bool {
         let serving = self.t.channels.at(channel).serving;
-        slot.serves()
-            && slot.kind() != OpKind::RefusePut
-            && !slot.counted_serving
-            && serving >= self.config.requests_per_peer
+        slot.serves() && !slot.counted_serving && serving >= self.config.requests_per_peer
     }
 
     pub(super) fn begin_serving(&mut self, channel: u32, op: u32) {
         let slot = self.t.ops.at_mut(op);
-        if slot.serves() && slot.kind() != OpKind::RefusePut && !slot.counted_serving {
+        if slot.serves() && !slot.counted_serving {
             slot.counted_serving = true;
             self.t.channels.at_mut(channel).serving += 1;
         }

@@ -129,6 +129,8 @@ impl Endpoint<'_> {
         if slot.kind() == OpKind::RefusePut && slot.all_sent && slot.unacked == 0 && !slot.fin_seen {
             // The peer knows: from now on its puts may count as done again, and it is told so at once.
             slot.fin_seen = true;
+            // A rail may keep it, but what is left of it counts among the answers.
+            self.refusals -= 1;
             let slot = self.t.channels.at_mut(channel);
             slot.refusing -= 1;
             slot.ack.make_due();
@@ -215,7 +217,7 @@ impl Endpoint<'_> {
     fn free_op(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
         let kind = slot.kind();
-        let &Op { channel, retained, stripes, keys, counted_serving, alias, .. } = slot;
+        let &Op { channel, retained, stripes, keys, counted_serving, alias, fin_seen, .. } = slot;
         let serves = slot.serves();
         if retained != NONE {
             self.t.retention.give(retained);
@@ -227,7 +229,7 @@ impl Endpoint<'_> {
             self.drop_keys(op);
         }
         if kind == OpKind::RefusePut {
-            self.refusals -= 1;
+            self.refusals -= u32::from(!fin_seen);
             if channel != NONE {
                 let list = &mut self.t.channels.at_mut(channel).refusals;
                 list.unlink(&mut By(&mut self.t.ops, op_rma), op);

@@ -390,13 +390,14 @@ fn the_last_slot_is_for_a_request() {
     let from = Remote { peer: PeerId(1), window: 3, offset: 8 };
     let get = GetRequest { segments: &seg(0, 100), ..GetRequest::new(from, &[]) };
     lone.endpoint.get(Time(0), &get).unwrap();
-    assert_eq!(lone.feed(Body::Put(WirePut { window: 9, offset: 0, operation: 1 }), 8), Arrival::Discard);
     let get = |operation| Body::Get(WireGet { window: KEY, offset: 0, bytes: 8, operation });
     assert_eq!(lone.feed(get(2), 0), Arrival::Done);
-    assert_eq!(lone.sent().len(), 3);
-    // The peer has the answer, and its rail has not done with it.
-    lone.acks[1] = 3;
+    assert_eq!(lone.sent().len(), 2);
+    // The peer has the answer, and its rail has not done with it: so a refusal waits.
+    lone.acks[1] = 2;
     lone.feed(Body::Credit, 0);
+    assert_eq!(lone.feed(Body::Put(WirePut { window: 9, offset: 0, operation: 1 }), 8), Arrival::Discard);
+    assert_eq!(lone.sent(), []);
     assert_eq!(lone.endpoint.t.ops.room(), 1);
     assert_eq!(lone.feed(get(3), 0), Arrival::Done);
     assert_eq!(lone.endpoint.t.ops.room(), 0);

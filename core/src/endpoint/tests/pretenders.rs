@@ -350,6 +350,42 @@ fn refusals_are_bounded() {
     });
 }
 
+/// refusals that the peer has acknowledged count no more, even where their rail, whose posts don't
+/// complete, keeps them; as many as the peer may have requests open go out, and the next ones wait.
+#[test]
+fn refusals_that_a_rail_keeps_are_not_under_way() {
+    let (most, open) = (small().refusals_max(), u32::from(small().requests_per_peer));
+    let put = |operation| Body::Put(WirePut { window: 9, offset: 0, operation });
+    let fins =
+        |lone: &mut Lone<'_>| lone.sent().iter().filter(|packet| matches!(packet.body, Body::Fin(_))).count() as u32;
+    lone(&[RailFacts { posts_max: 64, ..TCP }], |lone| {
+        lone.busy = true;
+        for n in 0..open {
+            assert_eq!(lone.feed(put(n.into()), 0), Arrival::Discard, "{n}");
+            assert_eq!(fins(lone), 1, "{n}");
+            lone.acks[1] += 1;
+            lone.feed(Body::Credit, 0);
+        }
+        for n in 0..most {
+            assert_eq!(
+                lone.feed(put((open + n).into()), 0),
+                Arrival::Discard,
+                "{n} of {most}, beside those acknowledged"
+            );
+            assert_eq!(fins(lone), 0, "{n}");
+        }
+        assert_eq!(lone.endpoint.usage().refusals.used, most);
+        lone.busy = false;
+        for id in core::mem::take(&mut lone.held) {
+            lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::Done);
+        }
+        assert_eq!(fins(lone), open);
+        lone.acks[1] += open;
+        lone.feed(Body::Credit, 0);
+        assert_eq!(lone.endpoint.usage().refusals.used, most - open);
+    });
+}
+
 /// W-11: records lie in the payload, one behind the other, and fill it; none is longer than an eager message
 /// may be.
 #[test]
