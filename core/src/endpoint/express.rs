@@ -13,13 +13,12 @@ use super::op::{Op, OpKind};
 use super::unexpected::Waiting;
 use super::{Completion, Done};
 use super::{Endpoint, Event, Level, Notify, ProtocolError, RecvRequest, SendRequest};
-use crate::fast::{ShortCompletion, Terms};
+use crate::fast::{Line, LineId, ShortCompletion, Terms};
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::mem::{MemRef, Seg};
 use crate::rail::sched::Gathers;
 use crate::rel::link::State;
-use crate::store::NONE;
-use crate::tag::{Direct, Match};
+use crate::tag::{Direct, Match, Taken};
 use crate::time::Time;
 use crate::wire::{Common, Counts, MessageHead, Short};
 
@@ -60,18 +59,29 @@ impl Endpoint<'_> {
     /// ask [`open_short`](Self::open_short), else use [`send`](Self::send).
     #[inline(always)]
     pub fn send_short(&mut self, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
-        self.send_by::<false>(send, len)
+        self.send_by::<false>(self.line_of(send.peer), send, len)
     }
 
-    /// As [`send_short`](Self::send_short) for a message that takes one block at most, else `None`: without a
-    /// call.
+    /// As [`send_short`](Self::send_short) for a message that takes one block at most, else `None`; and
+    /// `None` where the line is not the peer's: without a call.
     #[inline(always)]
-    pub fn send_next(&mut self, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
-        self.send_by::<true>(send, len)
+    pub fn send_next(&mut self, line: LineId, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+        self.send_by::<true>(line, send, len)
+    }
+
+    /// The line of a peer for [`send_next`](Self::send_next) and [`arrive_next`](Self::arrive_next), as long
+    /// as its channel stands.
+    pub fn line_of(&self, peer: PeerId) -> LineId {
+        self.t.channel_of(peer).map_or(LineId::NONE, LineId)
     }
 
     #[inline(always)]
-    fn send_by<const PLAIN: bool>(&mut self, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+    fn send_by<const PLAIN: bool>(
+        &mut self,
+        line: LineId,
+        send: &SendRequest<'_>,
+        len: u64,
+    ) -> Option<(RailId, Short, OpId)> {
         if send.level != Level::Reusable {
             return None;
         }
@@ -80,20 +90,23 @@ impl Endpoint<'_> {
             Notify::Event if !self.t.short_done.is_full() => {}
             _ => return None,
         }
-        let channel = self.t.peers.get(send.peer.0 as usize)?.channel;
-        let line = self.t.lines.get_mut(channel as usize)?;
-        let (tag, immediate) = (send.tag, send.immediate);
-        let short = if PLAIN { line.send_plain(tag, immediate, len) } else { line.send(tag, immediate, len) }?;
+        let line = self.t.lines.get_mut(line.0 as usize).filter(|line| line.is_of(send.peer))?;
+        let (tag, immediate, own) = (send.tag, send.immediate, &self.own);
+        let sent = if PLAIN { line.send_plain(tag, immediate, len, own) } else { line.send(tag, immediate, len, own) };
+        let short = sent?;
         let rail = RailId(line.rail);
-        self.stats.short_sent += 1;
-        let operation = OpId(Key { index: SENT, generation: self.stats.short_sent as u32 });
+        // Nothing is ever reported by the id of one that is silent.
+        let mut generation = short.counts.psn();
         if send.notify == Notify::Event {
+            self.sent = self.sent.wrapping_add(1);
+            generation = self.sent;
+            let operation = OpId(Key { index: SENT, generation });
             let SendRequest { peer, cookie, .. } = *send;
             let Short { tag, immediate, flags, .. } = short;
             let bytes = len as u32;
             self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         }
-        Some((rail, short, operation))
+        Some((rail, short, OpId(Key { index: SENT, generation })))
     }
 
     /// Opens the short way to a peer, if nothing stands against it: says whether
@@ -110,7 +123,6 @@ impl Endpoint<'_> {
     pub fn unsend_short(&mut self, send: &SendRequest<'_>, short: Short) {
         let Some(channel) = self.t.channel_of(send.peer) else { return };
         self.t.lines[channel as usize].unsend(&short);
-        self.stats.short_sent -= 1;
         if send.notify == Notify::Event {
             self.t.short_done.unpush();
         }
@@ -119,16 +131,18 @@ impl Endpoint<'_> {
     /// Posts a receive of one piece that is reported by an event, without an operation. `None`: nothing has
     /// happened, use [`recv`](Self::recv).
     pub fn recv_short(&mut self, recv: &RecvRequest<'_>) -> Option<OpId> {
-        match self.post_short(recv) {
+        let &[Seg { at, .. }] = recv.segments else { return None };
+        match self.post_short(recv, at) {
             ShortPost::Posted(operation) => Some(operation),
             ShortPost::Waits(_) | ShortPost::Slow => None,
         }
     }
 
-    /// As [`recv_short`](Self::recv_short), without a call, and says whether its message waits here.
+    /// As [`recv_short`](Self::recv_short), without a call, and says whether its message waits here. `at` is
+    /// another name of the same memory, by which the caller finds it sooner.
     #[inline(always)]
-    pub fn post_short(&mut self, recv: &RecvRequest<'_>) -> ShortPost {
-        let &[to] = recv.segments else { return ShortPost::Slow };
+    pub fn post_short(&mut self, recv: &RecvRequest<'_>, at: MemRef) -> ShortPost {
+        let &[Seg { len, .. }] = recv.segments else { return ShortPost::Slow };
         if !self.is_plain(recv) {
             return ShortPost::Slow;
         }
@@ -143,11 +157,11 @@ impl Endpoint<'_> {
         if let Some(source) = recv.from.source {
             // Of a peer that is not connected, or gone, there is more to ask.
             match self.t.peers.get(source.0 as usize) {
-                Some(peer) if peer.channel != NONE && !peer.gone => {}
+                Some(peer) if peer.is_met => {}
                 _ => return ShortPost::Slow,
             }
         }
-        match self.t.matcher.post_direct(&recv.from, &Direct { to, cookie: recv.cookie }) {
+        match self.t.matcher.post_direct(&recv.from, &Direct { to: Seg { at, len }, cookie: recv.cookie }) {
             Some(key) => ShortPost::Posted(direct_id(key)),
             None => ShortPost::Slow,
         }
@@ -167,7 +181,7 @@ impl Endpoint<'_> {
         if short.flags & !Short::FLAGS != 0 {
             return ShortArrival::Slow;
         }
-        match self.arrive_next(peer, rail, *short, |at| at) {
+        match self.arrive_next(self.line_of(peer), peer, rail, *short, |taken| taken.at()) {
             Some(_) if short.len == 0 => ShortArrival::Done,
             Some(at) => ShortArrival::At(at),
             None => self.arrive_slowly(peer, rail, short),
@@ -175,20 +189,20 @@ impl Endpoint<'_> {
     }
 
     /// The way of nearly all of them, without a call: the next message of an open line, for the oldest
-    /// receive of the only shape. `put` copies all of its payload to where it is given. `None`: nothing has
-    /// happened.
+    /// receive of the only shape. that was posted by its address: `put` copies all of its payload there.
+    /// `None`: nothing has happened.
     #[inline(always)]
     pub fn arrive_next<T>(
         &mut self,
+        line: LineId,
         peer: PeerId,
         rail: RailId,
         short: Short,
-        put: impl FnOnce(MemRef) -> T,
+        put: impl FnOnce(&Taken<'_>) -> T,
     ) -> Option<T> {
         debug_assert!(short.flags & !Short::FLAGS == 0, "the rail has checked (L-12): {short:?}");
-        let channel = self.t.peers.get(peer.0 as usize)?.channel;
-        let line = self.t.lines.get_mut(channel as usize)?;
-        if !line.expects(rail, short.counts) || self.t.matcher.direct_count() == 0 {
+        let line = self.t.lines.get_mut(line.0 as usize)?;
+        if !line.is_of(peer) || !line.expects(rail, short.counts) || self.t.matcher.direct_count() == 0 {
             return None;
         }
         let Short { tag, immediate, len, flags, .. } = short;
@@ -197,9 +211,8 @@ impl Endpoint<'_> {
         (done.tag, done.immediate, done.peer, done.bytes, done.flags) = (tag, immediate, peer, len.into(), flags);
         let taken = self.t.matcher.take_next(peer, tag, flags & Short::TAGGED != 0, len.into())?;
         (done.cookie, done.operation) = (taken.cookie(), direct_id(taken.key()));
-        let result = put(taken.at());
+        let result = put(&taken);
         self.t.short_done.commit();
-        self.stats.short_received += 1;
         if line.receive(len, &self.own) {
             self.received_from(peer);
         }
@@ -243,7 +256,6 @@ impl Endpoint<'_> {
         let (operation, at, cookie) = (direct_id(taken.key()), taken.at(), taken.cookie());
         let bytes = len.into();
         self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
-        self.stats.short_received += 1;
         if self.t.lines[channel as usize].receive(len, &self.own) {
             self.short_received(channel);
         }
@@ -259,7 +271,7 @@ impl Endpoint<'_> {
             self.t.channels.at_mut(channel).ack.make_due();
             self.activate(channel);
             // They go with that acknowledgment.
-            self.t.lines[channel as usize].announced();
+            self.t.lines[channel as usize].announced(&self.own);
         } else if self.t.channels.at(channel).wants_room() {
             self.fold_line(channel);
             self.activate(channel);
@@ -406,7 +418,7 @@ impl Endpoint<'_> {
         let line = &mut self.t.lines[channel as usize];
         let expected = slot.received[ORDERED].expected().0;
         line.open_receiving(rail, expected, slot.grants.limits());
-        line.announce_after(&self.own);
+        line.announced(&self.own);
         line.expects(rail, counts)
     }
 
@@ -474,8 +486,10 @@ impl Endpoint<'_> {
     }
 
     fn fold_counts(&mut self, channel: u32) {
-        let fold = self.t.lines[channel as usize].fold();
+        let fold = self.t.lines[channel as usize].fold(&self.own);
         let latest = self.latest;
+        self.stats.short_sent += u64::from(fold.sent);
+        self.stats.short_received += u64::from(fold.received);
         let slot = self.t.channels.at_mut(channel);
         if fold.sent > 0 {
             slot.sent[ORDERED].skip(fold.sent);
@@ -503,6 +517,13 @@ impl Endpoint<'_> {
     /// What the peer grants, on a rail that keeps the order (C-6); says whether that is more than before.
     fn take_limits(&mut self, channel: u32, (messages, blocks): (u16, u16)) -> bool {
         self.t.channels.at_mut(channel).allowance.update_in_order(messages, blocks)
+    }
+
+    /// Messages that went and came the short way.
+    pub(super) fn shorts(&self) -> (u64, u64) {
+        let folded = (self.stats.short_sent, self.stats.short_received);
+        let add = |sum: (u64, u64), more: (u64, u64)| (sum.0 + more.0, sum.1 + more.1);
+        self.t.lines.iter().map(Line::unfolded).fold(folded, add)
     }
 
     // ---- receives without an operation

@@ -55,7 +55,7 @@ mod words;
 
 use core::mem::MaybeUninit;
 
-pub use crate::fast::ShortCompletion;
+pub use crate::fast::{LineId, ShortCompletion};
 pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
 pub use error::*;
 pub use event::*;
@@ -321,6 +321,8 @@ pub struct Endpoint<'m> {
     own: Own,
     /// Receives that found their message here and were over at once: it names them.
     waited: u32,
+    /// Sends that were complete when they were submitted and are reported; wraps.
+    sent: u32,
     /// Operations of the caller; the others serve peers.
     caller_ops: u32,
     /// Refusals of puts that have slots.
@@ -395,6 +397,7 @@ impl<'m> Endpoint<'m> {
             refused: heapless::Deque::new(),
             parts_waiting: false,
             waited: 0,
+            sent: 0,
             caller_ops: 0,
             refusals: 0,
             stats: Stats::default(),
@@ -420,8 +423,10 @@ impl<'m> Endpoint<'m> {
 
     /// What was counted.
     pub fn stats(&self) -> Stats {
-        let Stats { short_sent, short_received, .. } = self.stats;
+        let (short_sent, short_received) = self.shorts();
         Stats {
+            short_sent,
+            short_received,
             packets_sent: self.stats.packets_sent + short_sent,
             packets_received: self.stats.packets_received + short_received,
             sequenced_received: self.stats.sequenced_received + short_received,

@@ -65,17 +65,18 @@ pub(crate) struct Line {
     look_in: i32,
     /// What the peer grants, as last received.
     peer_limits: (u16, u16),
-    /// What `look_in` is when our limits went to the peer last.
-    look_after: u16,
+    /// The longest message in bytes.
+    bytes_max: u16,
     /// The rail to send on.
     pub rail: u8,
     /// The rail on which messages may be received, or [`CLOSED`].
     receives_on: u8,
     /// Blocks that the peer grants beyond one for each credit.
     spare: u32,
-    /// The longest message in bytes, and the bytes of one block at the peer.
-    bytes_max: u32,
+    /// Bytes of one block at the peer.
     block_bytes: u32,
+    /// Whose it is: who names a line is not believed.
+    peer: PeerId,
     /// The next PSNs at the last fold.
     next_folded: u32,
     expected_folded: u32,
@@ -84,6 +85,16 @@ pub(crate) struct Line {
 }
 
 const _: () = assert!(size_of::<Line>() == 64);
+
+/// Which line is a peer's, as far as the caller was told last: so that no table has to be asked. It may be out
+/// of date, which is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineId(pub(crate) u32);
+
+impl LineId {
+    /// No line.
+    pub const NONE: LineId = LineId(u32::MAX);
+}
 
 /// No rail: rails are fewer than 64.
 const CLOSED: u8 = u8::MAX;
@@ -164,16 +175,27 @@ impl Line {
         blocks_received: 0,
         look_in: -FORCED,
         peer_limits: (0, 0),
-        look_after: 0,
+        bytes_max: 0,
         rail: 0,
         receives_on: CLOSED,
         spare: 0,
-        bytes_max: 0,
         block_bytes: 1,
+        peer: PeerId(u32::MAX),
         next_folded: 0,
         expected_folded: 0,
         kept: 0,
     };
+
+    /// Closed, of this peer.
+    pub(crate) const fn of(peer: PeerId) -> Line {
+        Line { peer, ..Line::CLOSED }
+    }
+
+    /// Whether it is this peer's.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, peer: PeerId) -> bool {
+        self.peer == peer
+    }
 
     // ---- sending
 
@@ -184,9 +206,9 @@ impl Line {
         (self.message_limit, self.block_limit) = terms.limits;
         self.credits = terms.messages_left.min(terms.blocks_left).min(TURN);
         self.spare = terms.blocks_left - self.credits;
-        self.bytes_max = terms.bytes_max.min(u16::MAX.into());
+        self.bytes_max = terms.bytes_max.min(u16::MAX.into()) as u16;
         self.block_bytes = terms.block_bytes;
-        self.plain_max = self.bytes_max.min(terms.block_bytes);
+        self.plain_max = terms.block_bytes.min(self.bytes_max.into());
         self.rail = terms.rail.0;
         if self.credits > 0 {
             self.look_in += FORCED;
@@ -214,26 +236,32 @@ impl Line {
 
     /// The header of a message that may go now. `None`: nothing has happened.
     #[inline(always)]
-    pub(crate) fn send(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64) -> Option<Short> {
+    pub(crate) fn send(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64, own: &Own) -> Option<Short> {
         let spare = if len > self.plain_max.into() { self.blocks_beyond(len)? } else { 0 };
         self.credits.checked_sub(1)?;
         self.spare -= spare;
         self.blocks_sent += spare;
-        self.number(tag, immediate, len)
+        self.number(tag, immediate, len, own)
     }
 
     /// As [`send`](Self::send), where it takes one block at most; else `None`, too.
     #[inline(always)]
-    pub(crate) fn send_plain(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64) -> Option<Short> {
-        if len > self.plain_max.into() { None } else { self.number(tag, immediate, len) }
+    pub(crate) fn send_plain(
+        &mut self,
+        tag: Option<u64>,
+        immediate: Option<u64>,
+        len: u64,
+        own: &Own,
+    ) -> Option<Short> {
+        if len > self.plain_max.into() { None } else { self.number(tag, immediate, len, own) }
     }
 
     /// The next number for a message, whose first block is counted here.
     #[inline(always)]
-    fn number(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64) -> Option<Short> {
+    fn number(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64, own: &Own) -> Option<Short> {
         self.credits = self.credits.checked_sub(1)?;
         self.blocks_sent += u32::from(len > 0);
-        self.look_in = self.look_after.into();
+        self.look_in = own.announce_after.into();
         let counts = Counts::new(self.next, self.message_limit, self.block_limit);
         self.next = self.next.wrapping_add(1);
         let (tag, tagged) = match tag {
@@ -280,12 +308,6 @@ impl Line {
         (self.expected, self.expected_folded) = (expected, expected);
         self.receives_on = rail.0;
         (self.message_limit, self.block_limit) = limits;
-    }
-
-    /// When limits must go to the peer, from now on.
-    pub(crate) fn announce_after(&mut self, own: &Own) {
-        self.look_after = own.announce_after;
-        self.announced();
     }
 
     /// The rail on which messages may be received.
@@ -376,8 +398,8 @@ impl Line {
     }
 
     /// They go to the peer.
-    pub(crate) const fn announced(&mut self) {
-        self.look_in = self.look_after as i32 - if self.is_forced() { FORCED } else { 0 };
+    pub(crate) const fn announced(&mut self, own: &Own) {
+        self.look_in = own.announce_after as i32 - if self.is_forced() { FORCED } else { 0 };
     }
 
     // ---- both
@@ -388,8 +410,14 @@ impl Line {
         (self.next != self.next_folded) | (self.expected != self.expected_folded)
     }
 
+    /// Messages sent and received since the last fold.
+    pub(crate) fn unfolded(&self) -> (u64, u64) {
+        let since = |next: u32, folded| u64::from(next.wrapping_sub(folded));
+        (since(self.next, self.next_folded), since(self.expected, self.expected_folded))
+    }
+
     /// What was counted since the last time.
-    pub(crate) fn fold(&mut self) -> Fold {
+    pub(crate) fn fold(&mut self, own: &Own) -> Fold {
         let fold = Fold {
             sent: self.next.wrapping_sub(self.next_folded),
             blocks_sent: core::mem::take(&mut self.blocks_sent),
@@ -398,7 +426,7 @@ impl Line {
             blocks_received: core::mem::take(&mut self.blocks_received),
             peer_limits: self.peer_limits,
             // The last event was a message sent, whose header carried the limits.
-            is_announced: self.next != self.next_folded && self.announce_in() == self.look_after.into(),
+            is_announced: self.next != self.next_folded && self.announce_in() == own.announce_after.into(),
             rail: RailId(self.receives_on),
         };
         (self.next_folded, self.expected_folded) = (self.next, self.expected);

@@ -27,6 +27,11 @@ use crate::store::{Arena, ArenaError, NONE, Sizer};
 const ASIDE: u8 = SHAPES_MAX as u8;
 /// Offsets of a direct receive are below this: they share a word with shape and state.
 const OFFSET_END: u64 = 1 << 48;
+/// Where the place of the shape stands in [`Entry::what`], and the state.
+const SHAPE_AT: u32 = 48;
+const STATE_AT: u32 = 56;
+/// Beside the shape: the offset is an address ([`MemRef::BY_ADDRESS`]).
+const ADDRESS: u64 = 1 << 5;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +64,9 @@ struct Entry {
     /// How many were posted before; 2^64 posts take longer than any machine stands.
     order: u64,
     cookie: Cookie,
-    /// 48 bits of offset.
-    offset_low: u32,
-    offset_high: u16,
-    shape: u8,
-    state: State,
+    /// 48 bits of offset, 8 of the shape's place and [`ADDRESS`], 8 of the [`State`]: a word, as it is read and written at
+    /// once for nearly every message.
+    what: u64,
     /// The source, where it is named.
     source: u32,
     /// Bytes of a direct receive; else the caller's number.
@@ -87,10 +90,7 @@ impl Entry {
         tag: 0,
         order: 0,
         cookie: Cookie(0),
-        offset_low: 0,
-        offset_high: 0,
-        shape: 0,
-        state: State::Free,
+        what: 0,
         source: 0,
         len: 0,
         region: RegionId(0),
@@ -102,25 +102,56 @@ impl Entry {
     };
 
     #[inline(always)]
-    fn offset(&self) -> u64 {
-        u64::from(self.offset_low) | u64::from(self.offset_high) << 32
+    const fn what(offset: u64, shape: u8, state: State) -> u64 {
+        offset | (shape as u64) << SHAPE_AT | (state as u64) << STATE_AT
+    }
+
+    /// Below the bit that says how it is meant.
+    #[inline(always)]
+    const fn low(&self) -> u64 {
+        self.what & (OFFSET_END - 1)
+    }
+
+    #[inline(always)]
+    const fn at(&self) -> MemRef {
+        let is_address = self.what >> SHAPE_AT & ADDRESS != 0;
+        let offset = self.low() | if is_address { MemRef::BY_ADDRESS } else { 0 };
+        MemRef { region: self.region, offset }
+    }
+
+    #[inline(always)]
+    const fn shape(&self) -> u8 {
+        (self.what >> SHAPE_AT & !ADDRESS) as u8
+    }
+
+    fn set_shape(&mut self, shape: u8) {
+        self.what = self.what & !((0xff & !ADDRESS) << SHAPE_AT) | u64::from(shape) << SHAPE_AT;
+    }
+
+    #[inline(always)]
+    fn is(&self, state: State) -> bool {
+        self.what >> STATE_AT == state as u64
+    }
+
+    fn set_state(&mut self, state: State) {
+        self.what = self.what & !(0xff << STATE_AT) | (state as u64) << STATE_AT;
     }
 
     #[inline]
     fn is_posted(&self) -> bool {
-        matches!(self.state, State::Named | State::Direct)
+        self.is(State::Named) || self.is(State::Direct)
     }
 
     #[inline(always)]
     fn direct(&self) -> Direct {
-        let at = MemRef { region: self.region, offset: self.offset() };
-        Direct { to: Seg { at, len: self.len.into() }, cookie: self.cookie }
+        Direct { to: Seg { at: self.at(), len: self.len.into() }, cookie: self.cookie }
     }
 
-    /// Puts it at the beginning of the list of free entries. What it was stands there until it is used again.
+    /// Puts it at the beginning of the list of free entries. What it was stands there until it is used again;
+    /// it is the only one of its group, as an entry begins.
     #[inline(always)]
     fn free(&mut self, first: &mut u32, index: u32) {
-        self.state = State::Free;
+        self.set_state(State::Free);
         self.next = core::mem::replace(first, index);
     }
 
@@ -135,7 +166,7 @@ impl Entry {
     /// What stands for a posted receive outside.
     #[inline]
     fn recv(&self) -> u32 {
-        if self.state == State::Direct { NONE } else { self.len }
+        if self.is(State::Direct) { NONE } else { self.len }
     }
 }
 
@@ -181,7 +212,13 @@ impl Taken<'_> {
     /// Where the payload goes.
     #[inline(always)]
     pub fn at(&self) -> MemRef {
-        MemRef { region: self.entry.region, offset: self.entry.offset() }
+        self.entry.at()
+    }
+
+    /// That, of a receive that was posted by its address.
+    #[inline(always)]
+    pub fn address(&self) -> u64 {
+        self.entry.low()
     }
 
     /// What comes back in the completion.
@@ -219,6 +256,7 @@ impl<'m> Posted<'m> {
     pub(super) fn carve(arena: &mut Arena<'m>, posted_max: u32, buckets: u32) -> Result<Self, ArenaError> {
         let entries = arena.take_with(posted_max as usize, |i| Entry {
             next: if i + 1 == posted_max { NONE } else { i + 1 },
+            tail: i,
             ..Entry::BLANK
         })?;
         let ignores = arena.take(posted_max as usize, 0)?;
@@ -243,7 +281,8 @@ impl<'m> Posted<'m> {
     /// Posts receive `recv` of the caller.
     pub(super) fn post(&mut self, selector: &Selector, recv: u32) -> Result<Key, MatchFull> {
         let max = self.entries.len() as u32;
-        let key = self.insert(selector, State::Named, |entry| entry.len = recv).ok_or(MatchFull::Posted { max })?;
+        let named = Entry { len: recv, what: Entry::what(0, 0, State::Named), ..Entry::BLANK };
+        let key = self.insert(selector, &named).ok_or(MatchFull::Posted { max })?;
         self.named += 1;
         Ok(key)
     }
@@ -252,37 +291,38 @@ impl<'m> Posted<'m> {
     #[inline(always)]
     pub(super) fn post_direct(&mut self, selector: &Selector, recv: &Direct) -> Option<Key> {
         let Seg { at: MemRef { region, offset }, len } = recv.to;
-        if offset >= OFFSET_END || len > u32::MAX.into() {
+        let low = offset & !MemRef::BY_ADDRESS;
+        if low >= OFFSET_END || len > u32::MAX.into() {
             return None;
         }
-        let key = self.insert(selector, State::Direct, |entry| {
-            (entry.offset_low, entry.offset_high) = (offset as u32, (offset >> 32) as u16);
-            (entry.region, entry.len, entry.cookie) = (region, len as u32, recv.cookie);
-        })?;
+        // The one bit becomes the other.
+        const { assert!(MemRef::BY_ADDRESS >> 10 == ADDRESS << SHAPE_AT) };
+        let is_address = (offset & MemRef::BY_ADDRESS) >> 10;
+        let what = Entry::what(low | is_address, 0, State::Direct);
+        let direct = Entry { what, region, len: len as u32, cookie: recv.cookie, ..Entry::BLANK };
+        let key = self.insert(selector, &direct)?;
         self.directs += 1;
         Some(key)
     }
 
-    /// A new entry behind those of its pattern; `fill` says what it stands for. `None`: all are taken.
+    /// A new entry behind those of its pattern, which stands for what `new` does. `None`: all are taken.
     #[inline(always)]
-    fn insert(&mut self, selector: &Selector, state: State, fill: impl FnOnce(&mut Entry)) -> Option<Key> {
+    fn insert(&mut self, selector: &Selector, new: &Entry) -> Option<Key> {
         let index = self.free;
         let entry = self.entries.get_mut(index as usize)?;
         let (tag, source, shape) = Shape::split(selector);
-        fill(entry);
-        self.free = entry.next;
-        entry.state = state;
+        let sole = self.shapes.sole(shape.tagged());
+        self.free = core::mem::replace(&mut entry.next, NONE);
+        (entry.region, entry.len, entry.cookie) = (new.region, new.len, new.cookie);
         (entry.tag, entry.source, entry.order) = (tag, source, self.posts);
-        (entry.next, entry.prev, entry.chain, entry.tail) = (NONE, NONE, NONE, index);
+        entry.what = new.what | u64::from(sole.place) << SHAPE_AT;
         self.posts += 1;
         let key = entry.name(index);
-        let sole = self.shapes.sole(shape.tagged());
         let bucket = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize);
         match bucket {
             // Where there is no such shape, that of nothing that is tagged: the place says so.
             Some(first) if *first == NONE && sole.shape == shape && sole.is_one() => {
                 *first = index;
-                entry.shape = sole.place;
                 self.shapes.hold(sole.place);
             }
             _ => self.join(index, shape),
@@ -297,7 +337,7 @@ impl<'m> Posted<'m> {
         let Some(place) = self.shapes.place_for(shape) else { return self.put_aside(index, shape) };
         let Entry { tag, source, .. } = self.entries[index as usize];
         let bucket = self.bucket(tag, source);
-        self.entries[index as usize].shape = place;
+        self.entries[index as usize].set_shape(place);
         let head = self.find_group(bucket, tag, source, place);
         if head == NONE {
             self.shapes.hold(place);
@@ -319,7 +359,7 @@ impl<'m> Posted<'m> {
         let pattern = shape.pattern(0, 0);
         let slot = &mut self.entries[index as usize];
         // The shape's other facts: whether the source is named, and the domain.
-        slot.shape = ASIDE | u8::from(pattern.exact) << 6 | u8::from(pattern.tagged) << 7;
+        slot.set_shape(ASIDE | u8::from(pattern.exact) << 6 | u8::from(pattern.tagged) << 7);
         (slot.prev, slot.tail, slot.chain) = (self.aside.1, NONE, NONE);
         self.ignores[index as usize] = pattern.ignore;
         match self.aside.1 {
@@ -334,7 +374,8 @@ impl<'m> Posted<'m> {
 
     /// The pattern of an entry.
     fn pattern(&self, index: u32) -> Pattern {
-        let Entry { tag, source, shape, .. } = self.entries[index as usize];
+        let entry = self.entries[index as usize];
+        let (Entry { tag, source, .. }, shape) = (entry, entry.shape());
         if is_aside(shape) {
             let ignore = self.ignores[index as usize];
             return Pattern { tag, ignore, source, exact: shape & 1 << 6 != 0, tagged: shape & 1 << 7 != 0 };
@@ -354,7 +395,7 @@ impl<'m> Posted<'m> {
         while let Some(head) = self.entries.get(at as usize) {
             #[cfg(test)]
             self.steps.set(self.steps.get() + 1);
-            if head.tag == tag && head.source == source && head.shape == shape {
+            if head.tag == tag && head.source == source && head.shape() == shape {
                 break;
             }
             at = head.chain;
@@ -377,12 +418,13 @@ impl<'m> Posted<'m> {
     /// Takes a direct receive out of matching and lets it live on as operation `op`, by the same key.
     pub(super) fn promote(&mut self, key: Key, op: u32) -> Option<Direct> {
         let entry = *self.entries.get(key.index as usize)?;
-        if entry.state != State::Direct || entry.generation != key.generation {
+        if !entry.is(State::Direct) || entry.generation != key.generation {
             return None;
         }
         self.take_out(key.index);
         let slot = &mut self.entries[key.index as usize];
-        (slot.state, slot.len) = (State::Promoted, op);
+        slot.set_state(State::Promoted);
+        slot.len = op;
         self.promoted += 1;
         Some(entry.direct())
     }
@@ -390,7 +432,7 @@ impl<'m> Posted<'m> {
     /// Whether a key names a direct receive that lives on as an operation.
     pub(super) fn promoted(&self, key: Key) -> Option<u32> {
         let entry = self.entries.get(key.index as usize)?;
-        (entry.state == State::Promoted && entry.generation == key.generation).then_some(entry.len)
+        (entry.is(State::Promoted) && entry.generation == key.generation).then_some(entry.len)
     }
 
     /// The operation that a direct receive became is over: its key names nothing from now on.
@@ -403,15 +445,18 @@ impl<'m> Posted<'m> {
 
     #[inline(always)]
     fn free_entry(&mut self, index: u32) {
-        self.entries[index as usize].free(&mut self.free, index);
+        let entry = &mut self.entries[index as usize];
+        (entry.prev, entry.chain, entry.tail) = (NONE, NONE, index);
+        entry.free(&mut self.free, index);
     }
 
     /// Takes an entry out of its group.
     fn take_out(&mut self, index: u32) {
-        let Entry { next, prev, chain, tail, shape, tag, source, state, .. } = self.entries[index as usize];
-        match state {
-            State::Direct => self.directs -= 1,
-            _ => self.named -= 1,
+        let entry = self.entries[index as usize];
+        let (Entry { next, prev, chain, tail, tag, source, .. }, shape) = (entry, entry.shape());
+        match entry.is(State::Direct) {
+            true => self.directs -= 1,
+            false => self.named -= 1,
         }
         if is_aside(shape) {
             self.take_out_aside(prev, next);
@@ -539,7 +584,7 @@ impl<'m> Posted<'m> {
     fn find_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Match<'_> {
         let (index, _) = self.find_index(source, tag, tagged);
         let Some(entry) = self.entries.get(index as usize) else { return Match::Nobody };
-        if entry.state != State::Direct || entry.len < len {
+        if !entry.is(State::Direct) || entry.len < len {
             return Match::Other;
         }
         self.take_out(index);
@@ -548,9 +593,9 @@ impl<'m> Posted<'m> {
     }
 
     /// As [`take_direct`](Self::take_direct), but also `None` where that would have more to do than to look
-    /// at one shape and one bucket: so that few instructions do it. A call of its own, as what the caller
-    /// holds meanwhile would not leave it registers enough.
-    #[inline(never)]
+    /// at one shape and one bucket, or where the receive was not posted by its address: so that few
+    /// instructions do it.
+    #[inline(always)]
     pub(super) fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
         let sole = self.shapes.sole(tagged);
         let place = sole.place;
@@ -561,8 +606,8 @@ impl<'m> Posted<'m> {
         #[cfg(test)]
         self.steps.set(self.steps.get() + 1);
         // No entry has the place of no shape.
-        let what = u16::from_ne_bytes([entry.shape, entry.state as u8]);
-        let is_plain = what == u16::from_ne_bytes([place, State::Direct as u8]);
+        let plain = Entry::what(0, place, State::Direct) >> SHAPE_AT | ADDRESS;
+        let is_plain = entry.what >> SHAPE_AT == plain;
         let is_it = entry.tag == tag && entry.source == source && is_plain;
         if !is_it || entry.len < len || entry.chain != NONE {
             return None;
@@ -591,7 +636,7 @@ impl<'m> Posted<'m> {
     /// The direct receive that a key names, if it is posted.
     pub(super) fn direct(&self, key: Key) -> Option<Direct> {
         let entry = self.entries.get(key.index as usize)?;
-        (entry.state == State::Direct && entry.generation == key.generation).then(|| entry.direct())
+        (entry.is(State::Direct) && entry.generation == key.generation).then(|| entry.direct())
     }
 
     /// All direct receives that are posted.
@@ -600,7 +645,7 @@ impl<'m> Posted<'m> {
         self.entries[..used]
             .iter()
             .enumerate()
-            .filter(|(_, entry)| entry.state == State::Direct)
+            .filter(|(_, entry)| entry.is(State::Direct))
             .map(|(index, entry)| (Key { index: index as u32, generation: entry.generation }, entry.direct()))
     }
 

@@ -6,17 +6,20 @@
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
-    Action, Arrival, AtomicAction, Post, PostKind, PostStatus, RailEvent, RailFault, Registration, ShortArrival, Span,
+    Action, Arrival, AtomicAction, LineId, Post, PostKind, PostStatus, RailEvent, RailFault, Registration,
+    ShortArrival, Span,
 };
 use rerail_core::ids::{OpId, PeerId, PlaceId, PostId, RailId};
-use rerail_core::mem::{MemRef, Seg};
+use rerail_core::mem::Seg;
+use rerail_core::shm::fits_inline;
+use rerail_core::tag::Taken;
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Address, AddressText, RemoteKey, Short};
 use rustix::io::Errno;
 
 use super::Engine;
 use super::slots::{Rails, Slot};
-use crate::memory::{Core, Memory};
+use crate::memory::{Core, Memory, at_address};
 use crate::rail::shm::copy_short;
 use crate::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 
@@ -88,7 +91,7 @@ impl Engine {
     pub fn news(&mut self, now: Time) -> usize {
         match &self.rails.shm {
             Some(rail) => match rail.first_news() {
-                Some(link) => self.take_news::<false>(now, link),
+                Some(link) => self.take_news(now, link),
                 None if rail.has_slow_work() => self.take_rest(now),
                 None => 0,
             },
@@ -106,40 +109,41 @@ impl Engine {
         }
     }
 
-    /// Takes the message that is due on a link. That of a channel whose line is open, for a plain receive,
-    /// needs nothing else. What lies in the annex is for a copy of this function, with `ANNEX`: the one that
-    /// knows that there is none takes fewer instructions.
+    /// Takes the message that is due on a link. Here that of a channel whose line is open, for a plain
+    /// receive, whose payload lies in its cell: it needs nothing else, and all others are for a function of
+    /// their own, so that this one keeps nothing for them.
     #[inline(never)]
-    fn take_news<const ANNEX: bool>(&mut self, now: Time, link: usize) -> usize {
-        let Engine { rails, core, memory, .. } = self;
+    fn take_news(&mut self, now: Time, link: usize) -> usize {
+        let Engine { rails, core, .. } = self;
         let id = rails.shm_id;
         let Some(rail) = &mut rails.shm else { return 0 };
-        let memory: &Memory = memory;
-        let mut is_tried = false;
-        let is_taken = rail.take_one::<ANNEX>(link, |peer, short, payload| {
-            is_tried = true;
-            let len = short.len;
+        let is_taken = rail.take_one::<false>(link, |peer, line, short, payload| {
             // SAFETY: the rail vouches for the payload.
-            let put = move |at| unsafe { put(memory, at, payload, len) };
-            match core.arrive_next(peer, id, short, put) {
-                Some(()) => true,
-                None => {
-                    // Built here: where its address is needed it would be in memory, and so be written, for
-                    // every message.
-                    let Short { counts, tag, immediate, len, flags } = short;
-                    let short = Short { counts, tag, immediate, len, flags };
-                    // SAFETY: as above.
-                    unsafe { take_otherwise(core, memory, peer, id, &short, payload) }
-                }
-            }
+            unsafe { take_plain(core, line, peer, id, short, payload) }
         });
         if is_taken & !core.is_active() {
             return 1;
         }
-        if !ANNEX & !is_tried {
-            return self.take_news::<true>(now, link);
-        }
-        usize::from(is_taken) + self.take_rest(now)
+        if is_taken { 1 + self.take_rest(now) } else { self.take_others(now, link) }
+    }
+
+    /// Takes the message that is due on a link, if it is a short one, and what else there is.
+    #[inline(never)]
+    fn take_others(&mut self, now: Time, link: usize) -> usize {
+        let Engine { rails, core, memory, .. } = self;
+        let id = rails.shm_id;
+        let Some(rail) = &mut rails.shm else { return 0 };
+        let is_taken = rail.take_one::<true>(link, |peer, line, short, payload| {
+            // One that lies in the annex was not tried yet.
+            let is_inline = fits_inline(short.len.into(), short.flags & Short::IMMEDIATE != 0);
+            // SAFETY: the rail vouches for the payload.
+            unsafe {
+                (!is_inline && take_plain(core, line, peer, id, short, payload))
+                    || take_otherwise(core, memory, peer, id, &short, payload)
+            }
+        });
+        rail.set_line(link, |peer| core.line_of(peer));
+        if is_taken & !core.is_active() { 1 } else { usize::from(is_taken) + self.take_rest(now) }
     }
 
     /// Takes further messages and all that is not a short message, and carries out what the core wants then.
@@ -463,6 +467,29 @@ fn start_in_pool(memory: &Memory, seg: &Seg) -> Option<*mut u8> {
     memory.resolve(seg).map(|piece| piece.start).ok()
 }
 
+/// Takes a short message that nothing is special about.
+///
+/// # Safety
+/// `payload` can be read for the message's length.
+#[inline(always)]
+unsafe fn take_plain(
+    core: &mut Core,
+    line: LineId,
+    peer: PeerId,
+    rail: RailId,
+    short: Short,
+    payload: *const u8,
+) -> bool {
+    let len = short.len;
+    let put = |taken: &Taken<'_>| {
+        // SAFETY: the caller vouches for the payload. The place is that of a posted receive, which was
+        // resolved within its region when it was posted by its address, and has room for all of it; nobody
+        // refers to the bytes of a region while the transport is borrowed mutably.
+        unsafe { copy_short(payload, at_address(taken.address()), len.into()) };
+    };
+    core.arrive_next(line, peer, rail, short, put).is_some()
+}
+
 /// Takes a short message for which more than the usual has to be done; `false`: it needs a packet's way.
 ///
 /// # Safety
@@ -486,20 +513,6 @@ unsafe fn take_otherwise(
         ShortPlace::Packet => return false,
     }
     true
-}
-
-/// Copies the payload of a short message to where a posted receive wants it.
-///
-/// # Safety
-/// `payload` can be read for `len` bytes.
-#[inline(always)]
-unsafe fn put(memory: &Memory, at: MemRef, payload: *const u8, len: u16) {
-    if let Some(to) = memory.start_of_named(&Seg { at, len: len.into() }) {
-        // SAFETY: the caller vouches for the payload. The place is that of a posted receive, which was
-        // resolved within its region when it was posted and has room for all of it; nobody refers to the
-        // bytes of a region while the transport is borrowed mutably.
-        unsafe { copy_short(payload, to, len.into()) };
-    }
 }
 
 /// Where a short message goes.

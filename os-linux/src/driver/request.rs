@@ -134,12 +134,12 @@ impl Engine {
         // The core opens its short way for this rail only, if there is one.
         let rail = self.rails.shm.as_mut()?;
         let (from, len) = sole_piece(&self.memory, send.segments)?;
-        let (link, counters) = rail.inline_link(send.peer)?;
-        let (at, short, operation) = self.core.send_next(send, len)?;
+        let link = rail.inline_link(send.peer)?;
+        let (at, short, operation) = self.core.send_next(link.line, send, len)?;
         debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
         // SAFETY: as in `try_short`; and the payload fits into a cell, of which the link has just said that
         // one is free.
-        unsafe { link.post_inline(&short, from, counters) };
+        unsafe { link.post_inline(&short, from) };
         Some(operation)
     }
 
@@ -158,13 +158,14 @@ impl Engine {
     fn try_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
         let rail = self.rails.shm.as_mut()?;
         let (from, len) = sole_piece(&self.memory, send.segments)?;
-        let (link, counters) = rail.short_link(send.peer, len, send.immediate.is_some())?;
+        let link = rail.short_link(send.peer, len, send.immediate.is_some())?;
         let (at, short, operation) = self.core.send_short(send, len)?;
+        link.line = self.core.line_of(send.peer);
         debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
         // SAFETY: the link has just said that there is room, the core's message is as long as the piece, and
         // that was resolved within its region, or is empty; nobody refers to the bytes of a region while the
         // transport is borrowed mutably.
-        unsafe { link.post_short(&short, from, counters) };
+        unsafe { link.post_short(&short, from) };
         Some(operation)
     }
 
@@ -203,7 +204,7 @@ impl Engine {
     pub(super) fn recv_short(&mut self, recv: &RecvRequest<'_>) -> Option<OpId> {
         let [seg] = recv.segments else { return None };
         let to = self.memory.start_of(seg)?;
-        match self.core.post_short(recv) {
+        match self.core.post_short(recv, Memory::by_address(seg.at.region, to)) {
             ShortPost::Posted(operation) => Some(operation),
             ShortPost::Waits(found) => self.take_waiting(recv, to, found),
             ShortPost::Slow => None,

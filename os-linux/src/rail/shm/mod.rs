@@ -34,7 +34,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
-use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
+use rerail_core::endpoint::{LineId, PostKind, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::Time;
@@ -180,7 +180,8 @@ impl ShmRail {
     }
 
     fn remove_link(&mut self, index: usize) -> Link {
-        let link = self.links.swap_remove(index);
+        let mut link = self.links.swap_remove(index);
+        core::mem::take(&mut link.counted).add_to(&mut self.counters);
         self.link_of[link.peer.0 as usize] = NONE;
         if let Some(moved) = self.links.get(index) {
             self.link_of[moved.peer.0 as usize] = index as u32;
@@ -231,7 +232,7 @@ impl ShmRail {
                     if let Some(link) = links.into_iter().find(|link| link.token == token)
                         && let Err(fault) = link.look(self.options.cells, &mut self.counters)
                     {
-                        link.fault = Some(fault);
+                        link.fail(fault);
                     }
                 }
             }
@@ -252,7 +253,7 @@ impl ShmRail {
             if link.is_quiet(&mut self.counters) {
                 continue;
             }
-            if link.fault.is_some() {
+            if link.fault().is_some() {
                 has_fault = true;
                 continue;
             }
@@ -271,7 +272,7 @@ impl ShmRail {
             match moved {
                 Ok(moved) => count += moved,
                 Err(fault) => {
-                    link.fault = Some(fault);
+                    link.fail(fault);
                     has_fault = true;
                 }
             }
@@ -281,7 +282,7 @@ impl ShmRail {
         }
         let mut index = 0;
         while let Some(link) = self.links.get(index) {
-            match link.fault {
+            match link.fault() {
                 // What came last is in its place.
                 Some(fault) => {
                     self.down(index, fault, sink);
@@ -347,44 +348,46 @@ impl ShmRail {
     pub(crate) fn take_one<const ANNEX: bool>(
         &mut self,
         link: usize,
-        take: impl FnOnce(PeerId, Short, *const u8) -> bool,
+        take: impl FnOnce(PeerId, LineId, Short, *const u8) -> bool,
     ) -> bool {
         match self.links.get_mut(link) {
-            Some(link) => link.take_one::<ANNEX>(&mut self.counters, take),
+            Some(link) => link.take_one::<ANNEX>(take),
             None => false,
+        }
+    }
+
+    /// The core tells which line is a link's peer's.
+    pub(crate) fn set_line(&mut self, link: usize, line_of: impl FnOnce(PeerId) -> LineId) {
+        if let Some(link) = self.links.get_mut(link) {
+            link.line = line_of(link.peer);
         }
     }
 
     /// The link to a peer, if a short message whose payload fits into its cell can go there now, as far as
     /// that is known without a call.
     #[inline(always)]
-    pub(crate) fn inline_link(&mut self, peer: PeerId) -> Option<(&mut Link, &mut RailCounters)> {
+    pub(crate) fn inline_link(&mut self, peer: PeerId) -> Option<&mut Link> {
         let link = self.links.get_mut(*self.link_of.get(peer.0 as usize)? as usize)?;
-        if link.has_cell() { Some((link, &mut self.counters)) } else { None }
+        if link.has_cell() { Some(link) } else { None }
     }
 
     /// The link to a peer, if a short message of `len` bytes can go there now, with or without immediate
     /// data.
     #[inline]
-    pub(crate) fn short_link(
-        &mut self,
-        peer: PeerId,
-        len: u64,
-        immediate: bool,
-    ) -> Option<(&mut Link, &mut RailCounters)> {
+    pub(crate) fn short_link(&mut self, peer: PeerId, len: u64, immediate: bool) -> Option<&mut Link> {
         let link = self.links.get_mut(*self.link_of.get(peer.0 as usize)? as usize)?;
-        if link.has_room(len, immediate) { Some((link, &mut self.counters)) } else { None }
+        if link.has_room(len, immediate) { Some(link) } else { None }
     }
 
     /// Takes short messages out of each ring, as many as a burst has, as long as `place` has a place for them
     /// at once; returns how many. Where it has none there is slow-path work.
     pub(crate) fn take_burst(&mut self, mut place: impl FnMut(PeerId, &Short) -> ShortPlace) -> usize {
-        let Self { links, options, counters, has_slow_work, .. } = self;
+        let Self { links, options, has_slow_work, .. } = self;
         let mut count = 0;
         for link in links.iter_mut() {
             let mut left = options.burst;
             while let Some(news) = link.news() {
-                if !link.take_quick(news, counters, &mut place) {
+                if !link.take_quick(news, &mut place) {
                     *has_slow_work = true;
                     break;
                 }
@@ -476,7 +479,7 @@ impl Rail for ShmRail {
         let mut link = self.remove_link(index);
         // Into the ring, as far as there is room; a copy of the rest, for its memory goes back to the caller.
         let pumped = link.pump(&mut self.counters, |_| ());
-        if pumped.is_ok() && link.is_waiting() && !link.is_gone() && link.fault.is_none() {
+        if pumped.is_ok() && link.is_waiting() && !link.is_gone() && link.fault().is_none() {
             link.own_queue();
             self.closing.push((link, None));
         }
@@ -506,7 +509,7 @@ impl Rail for ShmRail {
             let memory = self.links[index].memory.as_mut();
             if !memory.is_some_and(|(_, reads)| reads.post(&outgoing)) {
                 debug_assert!(false, "the rail has no write");
-                self.links[index].fault = Some(RailFault::Device { code: Errno::OPNOTSUPP.raw_os_error() });
+                self.links[index].fail(RailFault::Device { code: Errno::OPNOTSUPP.raw_os_error() });
                 self.done.push_back((outgoing.peer, outgoing.id, PostStatus::Failed));
             }
             return;
@@ -518,9 +521,9 @@ impl Rail for ShmRail {
 
     unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
         let immediate = short.flags & Short::IMMEDIATE != 0;
-        let Some((link, counters)) = self.short_link(peer, short.len.into(), immediate) else { return false };
+        let Some(link) = self.short_link(peer, short.len.into(), immediate) else { return false };
         // SAFETY: the caller's promise is the same, and there is room.
-        unsafe { link.post_short(short, payload, counters) };
+        unsafe { link.post_short(short, payload) };
         true
     }
 
@@ -578,7 +581,9 @@ impl Rail for ShmRail {
     }
 
     fn counters(&self) -> RailCounters {
-        self.counters
+        let mut counters = self.counters;
+        self.links.iter().for_each(|link| link.counted.add_to(&mut counters));
+        counters
     }
 
     fn usage(&self) -> RailUsage {
