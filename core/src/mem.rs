@@ -23,7 +23,7 @@ pub struct MemRef {
 impl MemRef {
     /// In an offset: what is below this bit is an address. So the shim finds the memory of a posted receive
     /// without a table; it makes these names, and must understand them wherever the core names memory.
-    pub const BY_ADDRESS: u64 = 1 << 63;
+    pub const BY_ADDRESS: u64 = 1 << 53;
 
     /// The name of an address in `region`.
     pub const fn by_address(region: RegionId, address: u64) -> MemRef {

@@ -293,6 +293,14 @@ impl Memory {
         Some(region.start.wrapping_add(seg.at.offset as usize))
     }
 
+    /// Where a piece of the pool starts.
+    #[inline(always)]
+    pub(crate) fn start_in_pool(&self, seg: &Seg) -> Option<*mut u8> {
+        debug_assert_eq!(seg.at.region, RegionId::POOL);
+        let end = seg.at.offset.checked_add(seg.len)?;
+        if end > self.pool.len as u64 { None } else { Some(self.pool.start.wrapping_add(seg.at.offset as usize)) }
+    }
+
     /// The address range of a piece.
     #[inline]
     pub(crate) fn resolve(&self, seg: &Seg) -> Result<Piece, MemoryError> {

@@ -20,7 +20,7 @@ use crate::rail::sched::Gathers;
 use crate::rel::link::State;
 use crate::tag::{Direct, Match, Taken};
 use crate::time::Time;
-use crate::wire::{Common, Counts, MessageHead, Short};
+use crate::wire::{Common, Counts, MessageHead, Short, ShortSource};
 
 /// Indices in ids of requests without an operation, above those of all operations: a receive that is an entry
 /// of the matcher has this bit and its index there.
@@ -39,6 +39,15 @@ pub enum ShortArrival {
     Done,
     /// It can't go the short way: [`Endpoint::handle_short`].
     Slow,
+}
+
+/// Where the payload of a message goes that needs nothing else, or little.
+#[derive(Debug)]
+pub struct NextPlace<'a> {
+    /// The receive that it has found.
+    pub receive: Taken<'a>,
+    /// Something is to be done beside: [`Endpoint::after_next`], then [`Endpoint::poll_actions`].
+    pub has_more: bool,
 }
 
 /// What becomes of a receive that may go the short way.
@@ -62,8 +71,15 @@ impl Endpoint<'_> {
         self.send_by::<false>(self.line_of(send.peer), send, len)
     }
 
-    /// As [`send_short`](Self::send_short) for a message that takes one block at most, else `None`; and
-    /// `None` where the line is not the peer's: without a call.
+    /// As [`send_short`](Self::send_short) by a line that the caller knows. `None` also where it is not the
+    /// peer's.
+    #[inline(always)]
+    pub fn send_short_on(&mut self, line: LineId, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+        self.send_by::<false>(line, send, len)
+    }
+
+    /// As [`send_short_on`](Self::send_short_on) for a message that takes one block at most, else `None`:
+    /// without a call.
     #[inline(always)]
     pub fn send_next(&mut self, line: LineId, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
         self.send_by::<true>(line, send, len)
@@ -71,6 +87,7 @@ impl Endpoint<'_> {
 
     /// The line of a peer for [`send_next`](Self::send_next) and [`arrive_next`](Self::arrive_next), as long
     /// as its channel stands.
+    #[inline(always)]
     pub fn line_of(&self, peer: PeerId) -> LineId {
         self.t.channel_of(peer).map_or(LineId::NONE, LineId)
     }
@@ -181,64 +198,63 @@ impl Endpoint<'_> {
         if short.flags & !Short::FLAGS != 0 {
             return ShortArrival::Slow;
         }
-        match self.arrive_next(self.line_of(peer), peer, rail, *short, |taken| taken.at()) {
-            Some(_) if short.len == 0 => ShortArrival::Done,
-            Some(at) => ShortArrival::At(at),
-            None => self.arrive_slowly(peer, rail, short),
+        let Some(place) = self.arrive_next(self.line_of(peer), peer, short) else {
+            return self.arrive_slowly(peer, rail, short);
+        };
+        let (at, has_more) = (place.receive.at(), place.has_more);
+        if has_more {
+            self.after_next(peer, short.len);
         }
+        if short.len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }
     }
 
     /// The way of nearly all of them, without a call: the next message of an open line, for the oldest
-    /// receive of the only shape. that was posted by its address: `put` copies all of its payload there.
-    /// `None`: nothing has happened.
+    /// receive of the only shape that was posted by its address. The completion is reported already, so the
+    /// caller copies before it does anything else. `None`: nothing has happened.
     #[inline(always)]
-    pub fn arrive_next<T>(
-        &mut self,
-        line: LineId,
-        peer: PeerId,
-        rail: RailId,
-        short: Short,
-        put: impl FnOnce(&Taken<'_>) -> T,
-    ) -> Option<T> {
-        debug_assert!(short.flags & !Short::FLAGS == 0, "the rail has checked (L-12): {short:?}");
+    pub fn arrive_next(&mut self, line: LineId, peer: PeerId, short: &impl ShortSource) -> Option<NextPlace<'_>> {
+        debug_assert!(short.flags() & !Short::FLAGS == 0, "the rail has checked (L-12)");
         let line = self.t.lines.get_mut(line.0 as usize)?;
-        if !line.is_of(peer) || !line.expects(rail, short.counts) || self.t.matcher.direct_count() == 0 {
+        if !line.expects_from(peer, short.counts()) || self.t.matcher.direct_count() == 0 {
             return None;
         }
-        let Short { tag, immediate, len, flags, .. } = short;
         // Nobody sees it before it is committed.
         let done = self.t.short_done.next()?;
-        (done.tag, done.immediate, done.peer, done.bytes, done.flags) = (tag, immediate, peer, len.into(), flags);
-        let taken = self.t.matcher.take_next(peer, tag, flags & Short::TAGGED != 0, len.into())?;
-        (done.cookie, done.operation) = (taken.cookie(), direct_id(taken.key()));
-        let result = put(&taken);
+        let (len, flags, tag) = (short.len(), short.flags(), short.tag()?);
+        (done.tag, done.peer, done.bytes, done.flags) = (tag, peer, len.into(), flags);
+        done.immediate = short.immediate();
+        let receive = self.t.matcher.take_next(peer, tag, flags & Short::TAGGED != 0, len.into())?;
+        (done.cookie, done.operation) = (receive.cookie(), direct_id(receive.key()));
         self.t.short_done.commit();
-        if line.receive(len, &self.own) {
-            self.received_from(peer);
-        }
-        Some(result)
+        let has_more = line.receive(len, &self.own) | !self.active.is_empty();
+        Some(NextPlace { receive, has_more })
     }
 
-    /// As [`short_received`](Self::short_received), by the peer: so nothing has to be kept for it.
+    /// There is more to do for a message of `len` bytes that [`arrive_next`](Self::arrive_next) has taken, and
+    /// that was copied.
     #[cold]
-    #[inline(never)]
-    fn received_from(&mut self, peer: PeerId) {
-        if let Some(channel) = self.t.channel_of(peer) {
+    pub fn after_next(&mut self, peer: PeerId, len: u16) {
+        if let Some(channel) = self.t.channel_of(peer)
+            && self.t.lines[channel as usize].look(len, &self.own)
+        {
             self.short_received(channel);
         }
     }
 
     #[inline(never)]
     fn arrive_slowly(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
-        self.arrive_otherwise(peer, rail, short)
+        let mut line = self.line_of(peer);
+        self.arrive_otherwise(&mut line, peer, rail, short)
     }
 
     /// As [`arrive_short`](Self::arrive_short), for a message that [`arrive_next`](Self::arrive_next) did not
     /// take: the line is to be opened, or the matcher has more to do, or it does not go the short way.
+    /// `line` is the peer's from then on.
     #[inline(always)]
-    pub fn arrive_otherwise(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
+    pub fn arrive_otherwise(&mut self, line: &mut LineId, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
         let Some(slot) = self.t.peers.get(peer.0 as usize) else { return ShortArrival::Slow };
         let channel = slot.channel;
+        *line = LineId(channel);
         let Some(line) = self.t.lines.get_mut(channel as usize) else { return ShortArrival::Slow };
         if !line.expects(rail, short.counts) && !self.open_receiving(channel, rail, short.counts) {
             return ShortArrival::Slow;
@@ -256,7 +272,8 @@ impl Endpoint<'_> {
         let (operation, at, cookie) = (direct_id(taken.key()), taken.at(), taken.cookie());
         let bytes = len.into();
         self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
-        if self.t.lines[channel as usize].receive(len, &self.own) {
+        let line = &mut self.t.lines[channel as usize];
+        if line.receive(len, &self.own) && line.look(len, &self.own) {
             self.short_received(channel);
         }
         if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }

@@ -59,7 +59,7 @@ pub use crate::fast::{LineId, ShortCompletion};
 pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
 pub use error::*;
 pub use event::*;
-pub use express::{ShortArrival, ShortPost};
+pub use express::{NextPlace, ShortArrival, ShortPost};
 pub use inspect::{ChannelInfo, LaneInfo, OperationInfo, SubchannelInfo};
 pub use rails::{RailHealth, RailState};
 pub use request::*;

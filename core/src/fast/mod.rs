@@ -48,7 +48,9 @@ pub(crate) struct Line {
     /// Messages that may go at once, of one block each.
     pub credits: u32,
     /// The longest of them in bytes; longer ones need blocks of `spare`, or don't go.
-    plain_max: u32,
+    plain_max: u16,
+    /// The longest message in bytes.
+    bytes_max: u16,
     /// The next PSN; what messages grant stands behind it, as in their header.
     pub next: u32,
     message_limit: u16,
@@ -57,16 +59,16 @@ pub(crate) struct Line {
     blocks_sent: u32,
     /// The next PSN of the peer.
     pub expected: u32,
-    /// Blocks that would have been used by what was received since the last fold.
-    blocks_received: u32,
+    /// Blocks that would have been used by what was received since the last fold, beyond one for each.
+    blocks_beyond: i32,
     /// What may come before the tables are looked at, in units of which a message costs
     /// [`COST`] or more: below zero they must be.
     /// [`FORCED`] less while they must be after each message.
     look_in: i32,
     /// What the peer grants, as last received.
     peer_limits: (u16, u16),
-    /// The longest message in bytes.
-    bytes_max: u16,
+    /// Messages received since the last fold that wait for their receives.
+    kept: u16,
     /// The rail to send on.
     pub rail: u8,
     /// The rail on which messages may be received, or [`CLOSED`].
@@ -77,11 +79,11 @@ pub(crate) struct Line {
     block_bytes: u32,
     /// Whose it is: who names a line is not believed.
     peer: PeerId,
+    /// Whose messages may be received: the same, or [`NOBODY`].
+    receives_from: PeerId,
     /// The next PSNs at the last fold.
     next_folded: u32,
     expected_folded: u32,
-    /// Messages received since then that wait for their receives.
-    kept: u32,
 }
 
 const _: () = assert!(size_of::<Line>() == 64);
@@ -98,6 +100,9 @@ impl LineId {
 
 /// No rail: rails are fewer than 64.
 const CLOSED: u8 = u8::MAX;
+
+/// Whom no link leads to.
+const NOBODY: PeerId = PeerId(u32::MAX);
 
 /// More than twice what a message costs at most.
 const FORCED: i32 = 1 << 24;
@@ -123,6 +128,12 @@ impl Own {
         let least = u32::from(messages.min(blocks)).max(1) * COST as u32;
         let announce_after = u16::try_from(least - 1).unwrap_or(u16::MAX);
         Own { block_bytes, block_cost: least.div_ceil(blocks.max(1).into()), announce_after }
+    }
+
+    /// Whether a message of `len` bytes takes no block, or several.
+    #[inline(always)]
+    fn is_odd(&self, len: u16) -> bool {
+        u32::from(len).wrapping_sub(1) >= self.block_bytes
     }
 }
 
@@ -167,23 +178,24 @@ impl Line {
     pub(crate) const CLOSED: Line = Line {
         credits: 0,
         plain_max: 0,
+        bytes_max: 0,
         next: 0,
         message_limit: 0,
         block_limit: 0,
         blocks_sent: 0,
         expected: 0,
-        blocks_received: 0,
+        blocks_beyond: 0,
         look_in: -FORCED,
         peer_limits: (0, 0),
-        bytes_max: 0,
+        kept: 0,
         rail: 0,
         receives_on: CLOSED,
         spare: 0,
         block_bytes: 1,
-        peer: PeerId(u32::MAX),
+        peer: NOBODY,
+        receives_from: NOBODY,
         next_folded: 0,
         expected_folded: 0,
-        kept: 0,
     };
 
     /// Closed, of this peer.
@@ -208,7 +220,7 @@ impl Line {
         self.spare = terms.blocks_left - self.credits;
         self.bytes_max = terms.bytes_max.min(u16::MAX.into()) as u16;
         self.block_bytes = terms.block_bytes;
-        self.plain_max = terms.block_bytes.min(self.bytes_max.into());
+        self.plain_max = terms.block_bytes.min(self.bytes_max.into()) as u16;
         self.rail = terms.rail.0;
         if self.credits > 0 {
             self.look_in += FORCED;
@@ -306,7 +318,7 @@ impl Line {
     /// Opens it for messages from PSN `expected` on.
     pub(crate) fn open_receiving(&mut self, rail: RailId, expected: u32, limits: (u16, u16)) {
         (self.expected, self.expected_folded) = (expected, expected);
-        self.receives_on = rail.0;
+        (self.receives_on, self.receives_from) = (rail.0, self.peer);
         (self.message_limit, self.block_limit) = limits;
     }
 
@@ -316,7 +328,7 @@ impl Line {
     }
 
     pub(crate) const fn close_receiving(&mut self) {
-        self.receives_on = CLOSED;
+        (self.receives_on, self.receives_from) = (CLOSED, NOBODY);
     }
 
     /// Whether a message is the one that is expected, by a line that is open. Then what its sender grants
@@ -330,32 +342,40 @@ impl Line {
         is_next
     }
 
-    /// A message of `len` bytes has its buffer. Says whether the tables must be looked at: our limits must be
-    /// announced to the peer, or its may let a waiting request go on.
+    /// As [`expects`](Self::expects), of a message that `peer` has sent: it leads over one rail.
+    #[inline(always)]
+    pub(crate) fn expects_from(&mut self, peer: PeerId, counts: Counts) -> bool {
+        if self.receives_from != peer || self.expected != counts.psn() {
+            return false;
+        }
+        self.peer_limits = counts.limits();
+        true
+    }
+
+    /// A message of `len` bytes has its buffer. Says whether [`look`](Self::look) has more to do.
     #[inline(always)]
     pub(crate) fn receive(&mut self, len: u16, own: &Own) -> bool {
         self.expected = self.expected.wrapping_add(1);
+        self.message_limit = self.message_limit.wrapping_add(1);
+        self.look_in -= COST;
+        if self.look_in < 0 || own.is_odd(len) {
+            return true;
+        }
         // Not beside the other limit: the compiler would update both as a vector, which takes more
         // instructions.
-        self.message_limit = self.message_limit.wrapping_add(1);
-        if u32::from(len) > own.block_bytes {
-            self.receive_beyond(len.into(), own);
-        }
-        let blocks = u32::from(len > 0);
-        self.blocks_received += blocks;
-        self.block_limit = self.block_limit.wrapping_add(blocks as u16);
-        self.look_in -= COST;
-        self.look_in < 0
+        self.block_limit = self.block_limit.wrapping_add(1);
+        false
     }
 
-    /// A message takes more than one block: counts what is beyond it.
-    #[inline(never)]
-    fn receive_beyond(&mut self, len: u32, own: &Own) {
-        let blocks = len.div_ceil(own.block_bytes);
-        self.blocks_received += blocks - 1;
-        self.block_limit = self.block_limit.wrapping_add(blocks as u16 - 1);
+    /// Ends [`receive`](Self::receive). Says whether the tables must be looked at: our limits must be
+    /// announced to the peer, or its may let a waiting request go on.
+    pub(crate) fn look(&mut self, len: u16, own: &Own) -> bool {
+        let blocks = u32::from(len).div_ceil(own.block_bytes);
+        self.blocks_beyond += blocks as i32 - 1;
+        self.block_limit = self.block_limit.wrapping_add(blocks as u16);
         // Lengths have 16 bits, and a block costs at most `COST`.
         self.look_in -= ((blocks * own.block_cost) as i32 - COST).max(0);
+        self.look_in < 0
     }
 
     /// The message that is expected waits for its receive: what it needs is counted in the tables. Says
@@ -418,12 +438,14 @@ impl Line {
 
     /// What was counted since the last time.
     pub(crate) fn fold(&mut self, own: &Own) -> Fold {
+        let received = self.expected.wrapping_sub(self.expected_folded);
+        let kept = u32::from(core::mem::take(&mut self.kept));
         let fold = Fold {
             sent: self.next.wrapping_sub(self.next_folded),
             blocks_sent: core::mem::take(&mut self.blocks_sent),
-            received: self.expected.wrapping_sub(self.expected_folded),
-            kept: core::mem::take(&mut self.kept),
-            blocks_received: core::mem::take(&mut self.blocks_received),
+            received,
+            kept,
+            blocks_received: (received - kept).wrapping_add_signed(core::mem::take(&mut self.blocks_beyond)),
             peer_limits: self.peer_limits,
             // The last event was a message sent, whose header carried the limits.
             is_announced: self.next != self.next_folded && self.announce_in() == own.announce_after.into(),

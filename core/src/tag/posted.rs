@@ -32,6 +32,10 @@ const SHAPE_AT: u32 = 48;
 const STATE_AT: u32 = 56;
 /// Beside the shape: the offset is an address ([`MemRef::BY_ADDRESS`]).
 const ADDRESS: u64 = 1 << 5;
+/// The places of shapes.
+const PLACES: u64 = SHAPES_MAX as u64 - 1;
+/// What stands above the offset of a direct receive that was posted by its address, beside the place.
+const PLAIN: u64 = Entry::what(0, 0, State::Direct) >> SHAPE_AT | ADDRESS;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,9 +118,7 @@ impl Entry {
 
     #[inline(always)]
     const fn at(&self) -> MemRef {
-        let is_address = self.what >> SHAPE_AT & ADDRESS != 0;
-        let offset = self.low() | if is_address { MemRef::BY_ADDRESS } else { 0 };
-        MemRef { region: self.region, offset }
+        MemRef { region: self.region, offset: self.what & (OFFSET_END - 1 | MemRef::BY_ADDRESS) }
     }
 
     #[inline(always)]
@@ -291,14 +293,12 @@ impl<'m> Posted<'m> {
     #[inline(always)]
     pub(super) fn post_direct(&mut self, selector: &Selector, recv: &Direct) -> Option<Key> {
         let Seg { at: MemRef { region, offset }, len } = recv.to;
-        let low = offset & !MemRef::BY_ADDRESS;
-        if low >= OFFSET_END || len > u32::MAX.into() {
+        // The bit stands where it is, beside the shape.
+        const { assert!(MemRef::BY_ADDRESS == ADDRESS << SHAPE_AT) };
+        if offset & !(OFFSET_END - 1 | MemRef::BY_ADDRESS) != 0 || len > u32::MAX.into() {
             return None;
         }
-        // The one bit becomes the other.
-        const { assert!(MemRef::BY_ADDRESS >> 10 == ADDRESS << SHAPE_AT) };
-        let is_address = (offset & MemRef::BY_ADDRESS) >> 10;
-        let what = Entry::what(low | is_address, 0, State::Direct);
+        let what = Entry::what(offset, 0, State::Direct);
         let direct = Entry { what, region, len: len as u32, cookie: recv.cookie, ..Entry::BLANK };
         let key = self.insert(selector, &direct)?;
         self.directs += 1;
@@ -315,15 +315,15 @@ impl<'m> Posted<'m> {
         self.free = core::mem::replace(&mut entry.next, NONE);
         (entry.region, entry.len, entry.cookie) = (new.region, new.len, new.cookie);
         (entry.tag, entry.source, entry.order) = (tag, source, self.posts);
-        entry.what = new.what | u64::from(sole.place) << SHAPE_AT;
+        // Where there is no such shape, `join` sets the place.
+        entry.what = new.what | (sole.at() & PLACES) << SHAPE_AT;
         self.posts += 1;
         let key = entry.name(index);
         let bucket = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize);
         match bucket {
-            // Where there is no such shape, that of nothing that is tagged: the place says so.
-            Some(first) if *first == NONE && sole.shape == shape && sole.is_one() => {
+            Some(first) if *first == NONE && sole.shape == shape => {
                 *first = index;
-                self.shapes.hold(sole.place);
+                self.shapes.hold(sole.at() as u8);
             }
             _ => self.join(index, shape),
         }
@@ -511,9 +511,9 @@ impl<'m> Posted<'m> {
     #[inline(always)]
     fn find_index(&self, source: PeerId, tag: u64, tagged: bool) -> (u32, usize) {
         let sole = self.shapes.sole(tagged);
-        if sole.is_one() {
+        if let Some(place) = sole.place() {
             // As programs are: one shape of receive at a time.
-            return self.find_in(sole.place, source, tag);
+            return self.find_in(place, source, tag);
         }
         self.find_in_all(source, tag, tagged)
     }
@@ -598,39 +598,35 @@ impl<'m> Posted<'m> {
     #[inline(always)]
     pub(super) fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
         let sole = self.shapes.sole(tagged);
-        let place = sole.place;
         let (tag, source) = sole.shape.project(source, tag);
         let first = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize)?;
         let index = *first;
         let entry = self.entries.get(index as usize)?;
         #[cfg(test)]
         self.steps.set(self.steps.get() + 1);
-        // No entry has the place of no shape.
-        let plain = Entry::what(0, place, State::Direct) >> SHAPE_AT | ADDRESS;
-        let is_plain = entry.what >> SHAPE_AT == plain;
+        let is_plain = entry.what >> SHAPE_AT == sole.at() | PLAIN;
         let is_it = entry.tag == tag && entry.source == source && is_plain;
-        if !is_it || entry.len < len || entry.chain != NONE {
+        if !is_it || entry.len < len {
             return None;
         }
-        *first = entry.next;
-        self.directs -= 1;
-        if entry.next != NONE {
-            return self.take_head(index);
+        if entry.chain != NONE {
+            return None;
         }
+        let next = entry.next;
+        if next == NONE {
+            self.shapes.release(sole.at() as u8);
+        } else {
+            // The next one of its group takes its place.
+            let tail = entry.tail;
+            let head = self.entries.get_mut(next as usize)?;
+            (head.prev, head.tail) = (NONE, tail);
+        }
+        *first = next;
+        self.directs -= 1;
         let entry = self.entries.get_mut(index as usize)?;
+        entry.tail = index;
         entry.free(&mut self.free, index);
-        self.shapes.release(place);
         Some(Taken { entry, index })
-    }
-
-    /// Ends [`take_next`](Self::take_next) for the first of a group of several: the next one is its head now.
-    #[inline(never)]
-    fn take_head(&mut self, index: u32) -> Option<Taken<'_>> {
-        let Entry { next, tail, .. } = self.entries[index as usize];
-        let head = self.entries.get_mut(next as usize)?;
-        (head.prev, head.tail) = (NONE, tail);
-        self.free_entry(index);
-        Some(Taken { entry: self.entries.get(index as usize)?, index })
     }
 
     /// The direct receive that a key names, if it is posted.

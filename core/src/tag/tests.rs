@@ -21,7 +21,7 @@ fn untagged(source: Option<u32>) -> Selector {
 
 /// A plain receive of `len` bytes.
 fn plain(number: u64, len: u64) -> Direct {
-    let at = MemRef { region: RegionId(3), offset: number << 12 };
+    let at = MemRef::by_address(RegionId(3), number << 12);
     Direct { to: Seg { at, len }, cookie: Cookie(number) }
 }
 
@@ -324,6 +324,25 @@ fn the_quick_way_takes_what_fits_and_frees_its_place() {
             assert_eq!(found, Some((next, second.to.at, second.cookie)));
             assert_eq!((matcher.posted_count(), matcher.posted_room()), (0, 4));
         }
+        // Posted by its offset, and behind one of another pattern in the only bucket there is.
+        let to = Seg::new(RegionId(3), 7, 100);
+        let key = matcher.post_direct(&tagged(Some(1), 5, 0), &Direct { to, cookie: Cookie(8) }).unwrap();
+        assert_eq!(take_next(&mut matcher, 1, Some(5), 8), None, "a table is to be asked");
+        assert_eq!(take_direct(&mut matcher, 1, Some(5), 8), Some((key, to.at, Cookie(8))));
+    });
+}
+
+/// M-1: groups behind each other in one bucket.
+#[test]
+fn the_quick_way_leaves_chains_alone() {
+    let config = MatchConfig { posted_max: 8, unexpected_max: 1, buckets: 2 };
+    with_matcher(&config, |mut matcher| {
+        let keys = [0, 1, 2, 3, 4, 5].map(|tag| matcher.post_direct(&tagged(Some(1), tag, 0), &plain(tag, 8)).unwrap());
+        for (tag, key) in (0..).zip(keys) {
+            let taken = take_next(&mut matcher, 1, Some(tag), 8).or_else(|| take_direct(&mut matcher, 1, Some(tag), 8));
+            assert_eq!(taken.map(|(key, ..)| key), Some(key), "{tag}");
+        }
+        assert_eq!((matcher.posted_count(), matcher.posted_room()), (0, 8));
     });
 }
 
@@ -335,7 +354,9 @@ fn a_direct_receive_keeps_its_memory_to_the_last_bit_or_is_refused() {
             let at = MemRef { region: RegionId(u32::MAX), offset };
             Direct { to: Seg { at, len }, cookie: Cookie(u64::MAX) }
         };
-        for (offset, len) in [(0, 0), (0xfedc_ba98_7654, 1), (1 << 32, 2), ((1 << 48) - 1, u32::MAX.into())] {
+        let offsets = [(0, 0), (0xfedc_ba98_7654, 1), (1 << 32, 2), ((1 << 48) - 1, u32::MAX.into())];
+        let by_address = offsets.map(|(offset, len)| (offset | MemRef::BY_ADDRESS, len));
+        for (offset, len) in [offsets, by_address].concat() {
             let recv = direct(offset, len);
             let key = matcher.post_direct(&untagged(None), &recv).unwrap();
             assert_eq!(matcher.direct(key), Some(recv));

@@ -10,11 +10,9 @@ use rerail_core::endpoint::{
     ShortArrival, Span,
 };
 use rerail_core::ids::{OpId, PeerId, PlaceId, PostId, RailId};
-use rerail_core::mem::Seg;
-use rerail_core::shm::fits_inline;
-use rerail_core::tag::Taken;
+use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::{Nanos, Time};
-use rerail_core::wire::{Address, AddressText, RemoteKey, Short};
+use rerail_core::wire::{Address, AddressText, RemoteKey, Short, ShortSource};
 use rustix::io::Errno;
 
 use super::Engine;
@@ -110,39 +108,76 @@ impl Engine {
     }
 
     /// Takes the message that is due on a link. Here that of a channel whose line is open, for a plain
-    /// receive, whose payload lies in its cell: it needs nothing else, and all others are for a function of
-    /// their own, so that this one keeps nothing for them.
+    /// receive, with its payload in its cell. All that is seldom is for other functions, and the copy comes
+    /// last: so nothing has to be kept meanwhile.
     #[inline(never)]
-    fn take_news(&mut self, now: Time, link: usize) -> usize {
+    fn take_news(&mut self, now: Time, index: usize) -> usize {
         let Engine { rails, core, .. } = self;
-        let id = rails.shm_id;
-        let Some(rail) = &mut rails.shm else { return 0 };
-        let is_taken = rail.take_one::<false>(link, |peer, line, short, payload| {
-            // SAFETY: the rail vouches for the payload.
-            unsafe { take_plain(core, line, peer, id, short, payload) }
-        });
-        if is_taken & !core.is_active() {
-            return 1;
+        let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
+        let (line, peer) = (link.line, link.peer);
+        let Some(short) = link.front_inline() else { return self.take_annex(now, index) };
+        let (len, payload) = (short.len(), short.payload());
+        let Some(place) = core.arrive_next(line, peer, &short) else { return self.take_others(now, index) };
+        let to = at_address(place.receive.address());
+        if place.has_more || !link.pass_short(len) {
+            // SAFETY: as below.
+            unsafe { copy_short(payload, to, len.into()) };
+            return self.after_news(now, index, len);
         }
-        if is_taken { 1 + self.take_rest(now) } else { self.take_others(now, link) }
+        // SAFETY: the ring vouches for the payload, which nobody overwrites before more is released. The
+        // place is that of a posted receive, which was resolved within its region when it was posted by its
+        // address, and has room for all of it; nobody refers to the bytes of a region while the transport is
+        // borrowed mutably.
+        unsafe { copy_short(payload, to, len.into()) };
+        1
+    }
+
+    /// What is seldom to be done for a message that was taken and copied.
+    #[cold]
+    #[inline(never)]
+    fn after_news(&mut self, now: Time, index: usize, len: u16) -> usize {
+        let Engine { rails, core, .. } = self;
+        if let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) {
+            link.release_short(len);
+            core.after_next(link.peer, len);
+        }
+        if core.is_active() { 1 + self.take_rest(now) } else { 1 }
+    }
+
+    /// As [`take_news`](Self::take_news), for a payload in the annex.
+    #[inline(never)]
+    fn take_annex(&mut self, now: Time, index: usize) -> usize {
+        let Engine { rails, core, .. } = self;
+        let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
+        let (line, mut len, mut has_more) = (link.line, 0, false);
+        let is_taken = link.take_front(|peer, short, payload| {
+            let Some(place) = core.arrive_next(line, peer, &short) else { return false };
+            (len, has_more) = (short.len, place.has_more);
+            // SAFETY: as in `take_news`.
+            unsafe { copy_short(payload, at_address(place.receive.address()), len.into()) };
+            true
+        });
+        if !is_taken {
+            return self.take_others(now, index);
+        }
+        if has_more {
+            core.after_next(link.peer, len);
+        }
+        if core.is_active() { 1 + self.take_rest(now) } else { 1 }
     }
 
     /// Takes the message that is due on a link, if it is a short one, and what else there is.
     #[inline(never)]
-    fn take_others(&mut self, now: Time, link: usize) -> usize {
+    fn take_others(&mut self, now: Time, index: usize) -> usize {
         let Engine { rails, core, memory, .. } = self;
         let id = rails.shm_id;
-        let Some(rail) = &mut rails.shm else { return 0 };
-        let is_taken = rail.take_one::<true>(link, |peer, line, short, payload| {
-            // One that lies in the annex was not tried yet.
-            let is_inline = fits_inline(short.len.into(), short.flags & Short::IMMEDIATE != 0);
-            // SAFETY: the rail vouches for the payload.
-            unsafe {
-                (!is_inline && take_plain(core, line, peer, id, short, payload))
-                    || take_otherwise(core, memory, peer, id, &short, payload)
-            }
+        let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
+        let mut line = link.line;
+        let is_taken = link.take_front(|peer, short, payload| {
+            // SAFETY: the ring vouches for the payload.
+            unsafe { take_otherwise(core, memory, &mut line, peer, id, &short, payload) }
         });
-        rail.set_line(link, |peer| core.line_of(peer));
+        link.line = line;
         if is_taken & !core.is_active() { 1 } else { usize::from(is_taken) + self.take_rest(now) }
     }
 
@@ -161,15 +196,11 @@ impl Engine {
             done += rail.poll(now, &mut sink);
             debug_assert!(!sink.moved, "a rail that loses nothing has moved");
         }
-        if self.core.is_active() || !self.scratch.peer_addresses.is_empty() {
-            done + self.after_news(now)
-        } else {
-            done
-        }
+        if self.core.is_active() || !self.scratch.peer_addresses.is_empty() { done + self.carry_on(now) } else { done }
     }
 
     /// What follows from news, and seldom anything does.
-    fn after_news(&mut self, now: Time) -> usize {
+    fn carry_on(&mut self, now: Time) -> usize {
         if self.scratch.peer_addresses.is_empty() { self.carry_out(now) } else { self.round(now) }
     }
 
@@ -461,50 +492,21 @@ unsafe impl Sink for CoreSink<'_> {
     }
 }
 
-/// The address of a block of the pool, where an unexpected message is stored.
-#[inline]
-fn start_in_pool(memory: &Memory, seg: &Seg) -> Option<*mut u8> {
-    memory.resolve(seg).map(|piece| piece.start).ok()
-}
-
-/// Takes a short message that nothing is special about.
-///
-/// # Safety
-/// `payload` can be read for the message's length.
-#[inline(always)]
-unsafe fn take_plain(
-    core: &mut Core,
-    line: LineId,
-    peer: PeerId,
-    rail: RailId,
-    short: Short,
-    payload: *const u8,
-) -> bool {
-    let len = short.len;
-    let put = |taken: &Taken<'_>| {
-        // SAFETY: the caller vouches for the payload. The place is that of a posted receive, which was
-        // resolved within its region when it was posted by its address, and has room for all of it; nobody
-        // refers to the bytes of a region while the transport is borrowed mutably.
-        unsafe { copy_short(payload, at_address(taken.address()), len.into()) };
-    };
-    core.arrive_next(line, peer, rail, short, put).is_some()
-}
-
 /// Takes a short message for which more than the usual has to be done; `false`: it needs a packet's way.
 ///
 /// # Safety
 /// `payload` can be read for the message's length.
-#[cold]
-#[inline(never)]
+#[inline(always)]
 unsafe fn take_otherwise(
     core: &mut Core,
     memory: &Memory,
+    line: &mut LineId,
     peer: PeerId,
     rail: RailId,
     short: &Short,
     payload: *const u8,
 ) -> bool {
-    match place(memory, short, core.arrive_otherwise(peer, rail, short)) {
+    match place(memory, short, core.arrive_otherwise(line, peer, rail, short)) {
         // SAFETY: the caller vouches for the payload. The place has room for all of it: that of a posted
         // receive, or a block of the pool, resolved within its region; nobody refers to the bytes of a region
         // while the transport is borrowed mutably.
@@ -527,10 +529,12 @@ fn place(memory: &Memory, short: &Short, arrival: ShortArrival) -> ShortPlace {
     match arrival {
         ShortArrival::At(at) => {
             let seg = Seg { at, len: short.len.into() };
-            memory
-                .start_of_named(&seg)
-                .or_else(|| start_in_pool(memory, &seg))
-                .map_or(ShortPlace::Done, ShortPlace::Copy)
+            let start = match at.region {
+                // An unexpected message is stored there.
+                RegionId::POOL => memory.start_in_pool(&seg),
+                _ => memory.start_of_named(&seg),
+            };
+            start.map_or(ShortPlace::Done, ShortPlace::Copy)
         }
         ShortArrival::Done => ShortPlace::Done,
         ShortArrival::Slow => ShortPlace::Packet,

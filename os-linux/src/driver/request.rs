@@ -17,7 +17,6 @@ use rerail_core::time::Time;
 use super::drive::resolve;
 use super::{Engine, MemoryError, RequestError, WindowError};
 use crate::memory::Memory;
-use crate::rail::Piece;
 use crate::rail::shm::copy_short;
 
 /// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the
@@ -159,8 +158,7 @@ impl Engine {
         let rail = self.rails.shm.as_mut()?;
         let (from, len) = sole_piece(&self.memory, send.segments)?;
         let link = rail.short_link(send.peer, len, send.immediate.is_some())?;
-        let (at, short, operation) = self.core.send_short(send, len)?;
-        link.line = self.core.line_of(send.peer);
+        let (at, short, operation) = self.core.send_short_on(link.line, send, len)?;
         debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
         // SAFETY: the link has just said that there is room, the core's message is as long as the piece, and
         // that was resolved within its region, or is empty; nobody refers to the bytes of a region while the
@@ -178,7 +176,12 @@ impl Engine {
             return None;
         }
         if self.rails.shm.is_some() {
-            return if self.core.open_short(send.peer) { self.try_short(send) } else { None };
+            if !self.core.open_short(send.peer) {
+                return None;
+            }
+            let line = self.core.line_of(send.peer);
+            self.rails.shm.as_mut()?.set_line(send.peer, line);
+            return self.try_short(send);
         }
         let (from, len) = sole_piece(&self.memory, send.segments)?;
         let (rail, short, operation) = match self.core.send_short(send, len) {
@@ -215,11 +218,11 @@ impl Engine {
     #[inline(never)]
     fn take_waiting(&mut self, recv: &RecvRequest<'_>, to: *mut u8, found: Waiting) -> Option<OpId> {
         let ShortReceived { operation, from } = self.core.take_waiting(recv, found)?;
-        if let Ok(Piece { start, len }) = self.memory.resolve(&from) {
+        if let Some(start) = self.memory.start_in_pool(&from) {
             // SAFETY: the message was resolved within the pool, and is at most as long as the receive's
             // piece, which the caller resolved within its region; a piece of a region does not overlap the
             // pool. Nobody refers to the bytes of either while the transport is borrowed mutably.
-            unsafe { copy_short(start, to, len) };
+            unsafe { copy_short(start, to, from.len as usize) };
         }
         Some(operation)
     }

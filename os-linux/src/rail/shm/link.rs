@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 
 use rerail_core::endpoint::{Arrival, LineId, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
-use rerail_core::shm::PushError;
+use rerail_core::shm::{Inline, Mapped, PushError};
 use rerail_core::wire::{HEADER_BYTES_MAX, Short};
 
 use super::connect::Rings;
@@ -349,15 +349,32 @@ impl Link {
         self.inbound.news()
     }
 
-    /// Takes the message that is due, if it is a short one and `take` takes it, which gets the payload; and
-    /// if it is not in the annex, where `ANNEX` is not set. `false`: there is none, or it is for others.
+    /// The message that is due, if it is a short one whose payload lies in its cell.
     #[inline(always)]
-    pub fn take_one<const ANNEX: bool>(&mut self, take: impl FnOnce(PeerId, LineId, Short, *const u8) -> bool) -> bool {
+    pub fn front_inline(&self) -> Option<Inline<'_, Mapped>> {
+        self.inbound.front_inline(self.inbound.news()?)
+    }
+
+    /// Takes the message that [`front_inline`](Self::front_inline) has given, with `bytes` of payload; these
+    /// may be copied yet until anything else is taken. `false`: nothing has happened, and
+    /// [`release_short`](Self::release_short) has more to do, once they are copied.
+    #[inline(always)]
+    pub fn pass_short(&mut self, bytes: u16) -> bool {
+        let is_passed = self.inbound.pass_short();
+        if is_passed {
+            self.count_received(bytes);
+        }
+        is_passed
+    }
+
+    /// Takes the message that is due, if it is a short one and `take` takes it, which gets the payload.
+    /// `false`: there is none, or it is for others.
+    #[inline(always)]
+    pub fn take_front(&mut self, take: impl FnOnce(PeerId, Short, *const u8) -> bool) -> bool {
         let Some(news) = self.inbound.news() else { return false };
-        let front = if ANNEX { self.inbound.front_short(news) } else { self.inbound.front_inline(news) };
-        let Some((short, payload)) = front else { return false };
+        let Some((short, payload)) = self.inbound.front_short(news) else { return false };
         let bytes = short.len;
-        if !take(self.peer, self.line, short, payload) {
+        if !take(self.peer, short, payload) {
             return false;
         }
         self.release_short(bytes);
@@ -365,9 +382,15 @@ impl Link {
     }
 
     #[inline(always)]
-    fn release_short(&mut self, bytes: u16) {
+    fn count_received(&mut self, bytes: u16) {
         self.counted.received += 1;
         self.counted.bytes_received += u64::from(bytes);
+    }
+
+    /// Gives the cell of a short message with so many bytes back to the peer.
+    #[inline(always)]
+    pub fn release_short(&mut self, bytes: u16) {
+        self.count_received(bytes);
         if self.inbound.release_short() {
             self.answer_short();
         }

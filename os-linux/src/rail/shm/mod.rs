@@ -342,25 +342,17 @@ impl ShmRail {
         self.links.iter().position(Link::has_news)
     }
 
-    /// Takes one message out of a ring, if it is a short one that `take` takes; and if it is not in the
-    /// annex, where `ANNEX` is not set. `take` gets the payload, which can be read until it returns.
-    #[inline(always)]
-    pub(crate) fn take_one<const ANNEX: bool>(
-        &mut self,
-        link: usize,
-        take: impl FnOnce(PeerId, LineId, Short, *const u8) -> bool,
-    ) -> bool {
-        match self.links.get_mut(link) {
-            Some(link) => link.take_one::<ANNEX>(take),
-            None => false,
+    /// The core tells which line is a peer's.
+    pub(crate) fn set_line(&mut self, peer: PeerId, line: LineId) {
+        if let Some(index) = self.link_index(peer) {
+            self.links[index].line = line;
         }
     }
 
-    /// The core tells which line is a link's peer's.
-    pub(crate) fn set_line(&mut self, link: usize, line_of: impl FnOnce(PeerId) -> LineId) {
-        if let Some(link) = self.links.get_mut(link) {
-            link.line = line_of(link.peer);
-        }
+    /// A link.
+    #[inline(always)]
+    pub(crate) fn link_mut(&mut self, link: usize) -> Option<&mut Link> {
+        self.links.get_mut(link)
     }
 
     /// The link to a peer, if a short message whose payload fits into its cell can go there now, as far as
