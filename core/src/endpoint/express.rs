@@ -220,7 +220,7 @@ impl Endpoint<'_> {
         }
         // Nobody sees it before it is committed.
         let done = self.t.short_done.next()?;
-        let (len, flags, tag) = (short.len(), short.flags(), short.tag()?);
+        let (len, flags, tag) = (short.bytes(), short.flags(), short.tag()?);
         (done.tag, done.peer, done.bytes, done.flags) = (tag, peer, len.into(), flags);
         done.immediate = short.immediate();
         let receive = self.t.matcher.take_next(peer, tag, flags & Short::TAGGED != 0, len.into())?;
@@ -230,7 +230,7 @@ impl Endpoint<'_> {
         Some(NextPlace { receive, has_more })
     }
 
-    /// There is more to do for a message of `len` bytes that [`arrive_next`](Self::arrive_next) has taken, and
+    /// There is more to do for a message of `len` bytes that [`arrive_next`](Self::arrive_next) has taken and
     /// that was copied.
     #[cold]
     pub fn after_next(&mut self, peer: PeerId, len: u16) {

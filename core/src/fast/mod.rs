@@ -88,8 +88,8 @@ pub(crate) struct Line {
 
 const _: () = assert!(size_of::<Line>() == 64);
 
-/// Which line is a peer's, as far as the caller was told last: so that no table has to be asked. It may be out
-/// of date, which is noticed.
+/// Which line is a peer's, as far as the caller was told last: so that no table has to be asked. It may be
+/// out of date, which is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineId(pub(crate) u32);
 

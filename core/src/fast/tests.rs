@@ -179,14 +179,8 @@ fn takes(line: &mut Line, len: u16, own: &Own) -> bool {
 fn what_is_received_is_granted_again() {
     let mut line = OPEN;
     assert!(!receive(&mut line, &short(u32::MAX, 10)));
-    let one = Line {
-        expected: 0,
-        message_limit: 0,
-        block_limit: u16::MAX,
-        peer_limits: (8, 9),
-        look_in: COST - 1,
-        ..OPEN
-    };
+    let one =
+        Line { expected: 0, message_limit: 0, block_limit: u16::MAX, peer_limits: (8, 9), look_in: COST - 1, ..OPEN };
     assert_eq!((line, line.is_ahead(), line.must_announce()), (one, true, false));
     assert!(receive(&mut line, &short(0, 0)) && line.must_announce(), "four messages");
     assert_eq!((line.block_limit, line.blocks_beyond), (u16::MAX, -1));

@@ -431,7 +431,7 @@ impl<C: Cells> Inline<'_, C> {
 /// Every word is loaded once (L-12).
 impl<C: Cells> ShortSource for Inline<'_, C> {
     #[inline(always)]
-    fn len(&self) -> u16 {
+    fn bytes(&self) -> u16 {
         self.len
     }
 

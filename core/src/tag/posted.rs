@@ -15,162 +15,14 @@
 //!
 //! Invariant: in a group, entries stand in the order of their numbers.
 
+use super::entry::{ADDRESS, ASIDE, Direct, Entry, OFFSET_END, PLACES, PLAIN, SHAPE_AT, State, Taken, is_aside};
 use super::pattern::{Pattern, Shape, hash};
-use super::shapes::{SHAPES_MAX, Shapes};
+use super::shapes::Shapes;
 use super::{MatchFull, Matcher};
-use crate::ids::{Cookie, Key, PeerId};
-use crate::mem::{MemRef, RegionId, Seg};
+use crate::ids::{Key, PeerId};
+use crate::mem::{MemRef, Seg};
 use crate::selector::{Selector, TagMatch};
 use crate::store::{Arena, ArenaError, NONE, Sizer};
-
-/// The shape number of entries that stand aside.
-const ASIDE: u8 = SHAPES_MAX as u8;
-/// Offsets of a direct receive are below this: they share a word with shape and state.
-const OFFSET_END: u64 = 1 << 48;
-/// Where the place of the shape stands in [`Entry::what`], and the state.
-const SHAPE_AT: u32 = 48;
-const STATE_AT: u32 = 56;
-/// Beside the shape: the offset is an address ([`MemRef::BY_ADDRESS`]).
-const ADDRESS: u64 = 1 << 5;
-/// The places of shapes.
-const PLACES: u64 = SHAPES_MAX as u64 - 1;
-/// What stands above the offset of a direct receive that was posted by its address, beside the place.
-const PLAIN: u64 = Entry::what(0, 0, State::Direct) >> SHAPE_AT | ADDRESS;
-
-/// What an entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum State {
-    Free,
-    /// Posted; `recv` is the caller's.
-    Named,
-    /// Posted; everything is in the entry.
-    Direct,
-    /// A direct receive that has matched and lives on as operation `recv`, by the id of this entry.
-    Promoted,
-}
-
-/// A plain receive: one piece, completion by event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Direct {
-    /// Where the payload goes.
-    pub to: Seg,
-    /// Comes back in the completion.
-    pub cookie: Cookie,
-}
-
-/// One posted receive: one line.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-struct Entry {
-    /// The bits of the tag that matter.
-    tag: u64,
-    /// How many were posted before; 2^64 posts take longer than any machine stands.
-    order: u64,
-    cookie: Cookie,
-    /// 48 bits of offset, 8 of the shape's place and [`ADDRESS`], 8 of the [`State`]: a word, as it is read and written at
-    /// once for nearly every message.
-    what: u64,
-    /// The source, where it is named.
-    source: u32,
-    /// Bytes of a direct receive; else the caller's number.
-    len: u32,
-    region: RegionId,
-    generation: u32,
-    /// The next in the group, or in the list of free entries.
-    next: u32,
-    /// Of a head: the group before it in its bucket's chain. Else the one before it in its group.
-    prev: u32,
-    /// Of a head: the next group in the chain.
-    chain: u32,
-    /// Of a head: the last of its group.
-    tail: u32,
-}
-
-const _: () = assert!(size_of::<Entry>() == 64);
-
-impl Entry {
-    const BLANK: Entry = Entry {
-        tag: 0,
-        order: 0,
-        cookie: Cookie(0),
-        what: 0,
-        source: 0,
-        len: 0,
-        region: RegionId(0),
-        generation: 1,
-        next: NONE,
-        prev: NONE,
-        chain: NONE,
-        tail: NONE,
-    };
-
-    #[inline(always)]
-    const fn what(offset: u64, shape: u8, state: State) -> u64 {
-        offset | (shape as u64) << SHAPE_AT | (state as u64) << STATE_AT
-    }
-
-    /// Below the bit that says how it is meant.
-    #[inline(always)]
-    const fn low(&self) -> u64 {
-        self.what & (OFFSET_END - 1)
-    }
-
-    #[inline(always)]
-    const fn at(&self) -> MemRef {
-        MemRef { region: self.region, offset: self.what & (OFFSET_END - 1 | MemRef::BY_ADDRESS) }
-    }
-
-    #[inline(always)]
-    const fn shape(&self) -> u8 {
-        (self.what >> SHAPE_AT & !ADDRESS) as u8
-    }
-
-    fn set_shape(&mut self, shape: u8) {
-        self.what = self.what & !((0xff & !ADDRESS) << SHAPE_AT) | u64::from(shape) << SHAPE_AT;
-    }
-
-    #[inline(always)]
-    fn is(&self, state: State) -> bool {
-        self.what >> STATE_AT == state as u64
-    }
-
-    fn set_state(&mut self, state: State) {
-        self.what = self.what & !(0xff << STATE_AT) | (state as u64) << STATE_AT;
-    }
-
-    #[inline]
-    fn is_posted(&self) -> bool {
-        self.is(State::Named) || self.is(State::Direct)
-    }
-
-    #[inline(always)]
-    fn direct(&self) -> Direct {
-        Direct { to: Seg { at: self.at(), len: self.len.into() }, cookie: self.cookie }
-    }
-
-    /// Puts it at the beginning of the list of free entries. What it was stands there until it is used again;
-    /// it is the only one of its group, as an entry begins.
-    #[inline(always)]
-    fn free(&mut self, first: &mut u32, index: u32) {
-        self.set_state(State::Free);
-        self.next = core::mem::replace(first, index);
-    }
-
-    /// Names it from now on: not as before, and never 0 as generations are odd, so that an all-zero id from
-    /// outside names nothing.
-    #[inline(always)]
-    fn name(&mut self, index: u32) -> Key {
-        self.generation = self.generation.wrapping_add(2);
-        Key { index, generation: self.generation }
-    }
-
-    /// What stands for a posted receive outside.
-    #[inline]
-    fn recv(&self) -> u32 {
-        if self.is(State::Direct) { NONE } else { self.len }
-    }
-}
 
 /// All posted receives.
 pub(super) struct Posted<'m> {
@@ -195,39 +47,6 @@ pub(super) struct Posted<'m> {
     /// Entries looked at.
     #[cfg(test)]
     steps: core::cell::Cell<u64>,
-}
-
-/// A direct receive that was taken, and is posted no more.
-#[derive(Debug)]
-pub struct Taken<'a> {
-    entry: &'a Entry,
-    index: u32,
-}
-
-impl Taken<'_> {
-    /// What named it.
-    #[inline(always)]
-    pub fn key(&self) -> Key {
-        Key { index: self.index, generation: self.entry.generation }
-    }
-
-    /// Where the payload goes.
-    #[inline(always)]
-    pub fn at(&self) -> MemRef {
-        self.entry.at()
-    }
-
-    /// That, of a receive that was posted by its address.
-    #[inline(always)]
-    pub fn address(&self) -> u64 {
-        self.entry.low()
-    }
-
-    /// What comes back in the completion.
-    #[inline(always)]
-    pub fn cookie(&self) -> Cookie {
-        self.entry.cookie
-    }
 }
 
 /// What a message finds among the posted receives.
@@ -295,7 +114,7 @@ impl<'m> Posted<'m> {
         let Seg { at: MemRef { region, offset }, len } = recv.to;
         // The bit stands where it is, beside the shape.
         const { assert!(MemRef::BY_ADDRESS == ADDRESS << SHAPE_AT) };
-        if offset & !(OFFSET_END - 1 | MemRef::BY_ADDRESS) != 0 || len > u32::MAX.into() {
+        if offset & !((OFFSET_END - 1) | MemRef::BY_ADDRESS) != 0 || len > u32::MAX.into() {
             return None;
         }
         let what = Entry::what(offset, 0, State::Direct);
@@ -716,11 +535,6 @@ impl Matcher<'_> {
     pub fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
         self.posted.take_next(source, tag, tagged, len)
     }
-}
-
-#[inline]
-const fn is_aside(shape: u8) -> bool {
-    shape & 0x3f == ASIDE
 }
 
 /// A power of two, so that bits of a hash find the bucket.

@@ -88,7 +88,7 @@ impl Short {
 /// which leaves registers for others.
 pub trait ShortSource {
     /// Payload bytes.
-    fn len(&self) -> u16;
+    fn bytes(&self) -> u16;
     /// [`Short::TAGGED`] and [`Short::IMMEDIATE`], no other bits.
     fn flags(&self) -> u8;
     /// Its number, and what the sender grants.
@@ -100,7 +100,7 @@ pub trait ShortSource {
 }
 
 impl ShortSource for Short {
-    fn len(&self) -> u16 {
+    fn bytes(&self) -> u16 {
         self.len
     }
 

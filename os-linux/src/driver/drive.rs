@@ -116,7 +116,7 @@ impl Engine {
         let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
         let (line, peer) = (link.line, link.peer);
         let Some(short) = link.front_inline() else { return self.take_annex(now, index) };
-        let (len, payload) = (short.len(), short.payload());
+        let (len, payload) = (short.bytes(), short.payload());
         let Some(place) = core.arrive_next(line, peer, &short) else { return self.take_others(now, index) };
         let to = at_address(place.receive.address());
         if place.has_more || !link.pass_short(len) {
