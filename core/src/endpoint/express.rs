@@ -46,8 +46,8 @@ pub enum ShortArrival {
 pub struct NextPlace<'a> {
     /// The receive that it has found.
     pub receive: Taken<'a>,
-    /// Something is to be done beside: [`Endpoint::after_next`], then [`Endpoint::poll_actions`].
-    pub has_more: bool,
+    /// [`Endpoint::after_next`] is to be called.
+    pub must_look: bool,
 }
 
 /// What becomes of a receive that may go the short way.
@@ -201,8 +201,8 @@ impl Endpoint<'_> {
         let Some(place) = self.arrive_next(self.line_of(peer), peer, short) else {
             return self.arrive_slowly(peer, rail, short);
         };
-        let (at, has_more) = (place.receive.at(), place.has_more);
-        if has_more {
+        let (at, must_look) = (place.receive.at(), place.must_look);
+        if must_look {
             self.after_next(peer, short.len);
         }
         if short.len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }
@@ -226,8 +226,8 @@ impl Endpoint<'_> {
         let receive = self.t.matcher.take_next(peer, tag, flags & Short::TAGGED != 0, len.into())?;
         (done.cookie, done.operation) = (receive.cookie(), direct_id(receive.key()));
         self.t.short_done.commit();
-        let has_more = line.receive(len, &self.own) | !self.active.is_empty();
-        Some(NextPlace { receive, has_more })
+        let must_look = line.receive(len, &self.own);
+        Some(NextPlace { receive, must_look })
     }
 
     /// There is more to do for a message of `len` bytes that [`arrive_next`](Self::arrive_next) has taken and

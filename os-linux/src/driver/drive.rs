@@ -118,11 +118,11 @@ impl Engine {
         let Some(short) = link.front_inline() else { return self.take_annex(now, index) };
         let (len, payload) = (short.bytes(), short.payload());
         let Some(place) = core.arrive_next(line, peer, &short) else { return self.take_others(now, index) };
-        let to = at_address(place.receive.address());
-        if place.has_more || !link.pass_short(len) {
+        let (to, must_look) = (at_address(place.receive.address()), place.must_look);
+        if must_look || core.is_active() || !link.pass_short(len) {
             // SAFETY: as below.
             unsafe { copy_short(payload, to, len.into()) };
-            return self.after_news(now, index, len);
+            return self.after_news(now, index, len, must_look);
         }
         // SAFETY: the ring vouches for the payload, which nobody overwrites before more is released. The
         // place is that of a posted receive, which was resolved within its region when it was posted by its
@@ -135,11 +135,13 @@ impl Engine {
     /// What is seldom to be done for a message that was taken and copied.
     #[cold]
     #[inline(never)]
-    fn after_news(&mut self, now: Time, index: usize, len: u16) -> usize {
+    fn after_news(&mut self, now: Time, index: usize, len: u16, must_look: bool) -> usize {
         let Engine { rails, core, .. } = self;
         if let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) {
             link.release_short(len);
-            core.after_next(link.peer, len);
+            if must_look {
+                core.after_next(link.peer, len);
+            }
         }
         if core.is_active() { 1 + self.take_rest(now) } else { 1 }
     }
@@ -149,10 +151,10 @@ impl Engine {
     fn take_annex(&mut self, now: Time, index: usize) -> usize {
         let Engine { rails, core, .. } = self;
         let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
-        let (line, mut len, mut has_more) = (link.line, 0, false);
+        let (line, mut len, mut must_look) = (link.line, 0, false);
         let is_taken = link.take_front(|peer, short, payload| {
             let Some(place) = core.arrive_next(line, peer, &short) else { return false };
-            (len, has_more) = (short.len, place.has_more);
+            (len, must_look) = (short.len, place.must_look);
             // SAFETY: as in `take_news`.
             unsafe { copy_short(payload, at_address(place.receive.address()), len.into()) };
             true
@@ -160,7 +162,7 @@ impl Engine {
         if !is_taken {
             return self.take_others(now, index);
         }
-        if has_more {
+        if must_look {
             core.after_next(link.peer, len);
         }
         if core.is_active() { 1 + self.take_rest(now) } else { 1 }

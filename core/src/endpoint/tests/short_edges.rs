@@ -46,6 +46,7 @@ fn the_next_message_of_an_open_line_is_taken_at_once() {
     lone(|lone| {
         let taken = |lone: &mut Lone<'_>, short: &Short| {
             let place = lone.endpoint.arrive_next(lone.endpoint.line_of(PeerId(1)), PeerId(1), short)?;
+            assert!(!place.must_look);
             Some(place.receive.address())
         };
         let post_at = |lone: &mut Lone<'_>, cookie, from, address| {
@@ -58,6 +59,10 @@ fn the_next_message_of_an_open_line_is_taken_at_once() {
         (1..3).for_each(|n| post_at(lone, n, tagged, 100 * n));
         assert_eq!(taken(lone, &short(0)), None, "the line is not open");
         assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)));
+        // Nothing waits for the peer's limits, and something else waits to be sent.
+        assert!(lone.endpoint.open_short(PeerId(1)));
+        lone.endpoint.activate(0);
+        assert!(lone.endpoint.is_active());
         assert_eq!(taken(lone, &short(0)), None, "it has come");
         assert_eq!(taken(lone, &short(2)), None, "it is not its turn");
         assert_eq!(taken(lone, &Short { flags: 0, ..short(1) }), None, "no receive takes it");
