@@ -478,8 +478,8 @@ impl Endpoint<'_> {
         self.config.eager_bytes_max.min(facts.eager_bytes_max).min(others)
     }
 
-    /// Answers under way pin their slots, and a rail may keep them when they are acknowledged; with as many as
-    /// the peer may have requests open, the next one waits (C-5, R-5).
+    /// Answers under way pin their slots, and a rail may keep them when they are acknowledged; with as many
+    /// as the peer may have requests open, the next one waits (C-5, R-5).
     pub(super) fn must_wait_to_serve(&self, channel: u32, slot: &Op) -> bool {
         let serving = self.t.channels.at(channel).serving;
         slot.serves() && !slot.counted_serving && serving >= self.config.requests_per_peer
