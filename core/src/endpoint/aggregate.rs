@@ -48,7 +48,7 @@ impl Endpoint<'_> {
 
     /// The rail for a packet of several messages: by path estimates the one that delivers all of it earliest,
     /// which need not be `rail`, the one that the first of them was for (P-9).
-    fn earliest_together(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> RailId {
+    pub(super) fn earliest_together(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> RailId {
         if !self.paths.policies.of_small().estimates {
             return rail;
         }

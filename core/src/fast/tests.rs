@@ -213,6 +213,7 @@ fn what_waits_is_granted_again_when_it_is_released() {
     // Who waits for room looks after each.
     let mut line = Line { look_in: -FORCED, ..OPEN };
     assert!(line.keep() && !Line { look_in: 0, ..OPEN }.keep());
+    assert!(!Line { look_in: COST, ..OPEN }.release(0) && Line { look_in: COST - 1, ..OPEN }.release(0));
 }
 
 /// While nothing can be sent the tables are looked at after each message, and limits still go out when they

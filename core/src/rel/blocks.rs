@@ -175,6 +175,23 @@ mod tests {
         }
     }
 
+    /// One block at a time is as chains of one are, and knows of other users.
+    #[test]
+    fn single_blocks_are_chains_of_one() {
+        let mut region = Region([MaybeUninit::uninit(); 256]);
+        let mut blocks = Blocks::carve(&mut Arena::new(&mut region.0).unwrap(), 3).unwrap();
+        assert_eq!((blocks.take_one(0), blocks.give_one(NONE)), (Some(NONE), true));
+        let taken = [0; 3].map(|_| blocks.take_one(1).unwrap());
+        assert_eq!((taken.iter().collect::<BTreeSet<_>>().len(), blocks.take_one(1), blocks.free_len()), (3, None, 0));
+        blocks.share(taken[1], 1);
+        assert_eq!((blocks.give_one(taken[1]), blocks.free_len()), (false, 0));
+        assert_eq!((blocks.give_one(taken[1]), blocks.free_len()), (true, 1));
+        assert_eq!((blocks.take_one(1), blocks.take_one(1)), (Some(taken[1]), None));
+        assert!(taken.iter().all(|block| blocks.give_one(*block)));
+        let all = blocks.take(3).unwrap();
+        assert_eq!((blocks.free_len(), blocks.give(all), blocks.free_len()), (0, true, 3));
+    }
+
     #[test]
     fn a_chain_that_is_shared_again_has_the_users_of_both() {
         let mut region = Region([MaybeUninit::uninit(); 256]);

@@ -13,7 +13,7 @@
 //! | [`find_unexpected`](Matcher::find_unexpected), source named and no bit ignored | one hash chain |
 //! | [`find_unexpected`](Matcher::find_unexpected) with a wildcard | a walk over all unexpected messages, oldest first |
 //! | [`post`](Matcher::post), [`store`](Matcher::store) | one hash chain |
-//! | [`unpost`](Matcher::unpost), [`take_unexpected`](Matcher::take_unexpected) | constant; last of equals: a hash chain |
+//! | [`unpost`](Matcher::unpost), [`take_unexpected`](Matcher::take_unexpected) | constant, or one hash chain |
 //!
 //! To find and to take are two calls, since a buffer that takes message after message stays posted, and a
 //! probe leaves the message where it is. The hash has no secret: a peer that picks its tags to collide slows

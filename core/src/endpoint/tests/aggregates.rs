@@ -132,6 +132,29 @@ fn each_is_a_message() {
     assert_eq!((usage.unexpected.used, usage.blocks.used), (2, 0));
 }
 
+/// P-9: by path estimates a packet of several messages takes the rail that delivers all of it earliest, if it
+/// may be as long there; other policies leave it on the rail of its first message.
+#[test]
+fn an_aggregate_takes_the_rail_that_delivers_it_earliest() {
+    let rails = [TCP, RailFacts { eager_bytes_max: 600, ..TCP }];
+    for (policy, bytes, want) in [
+        (Policy::Balanced, 599, 1),
+        (Policy::Balanced, 600, 1),
+        (Policy::Balanced, 601, 0),
+        (Policy::Aggregate, 599, 0),
+    ] {
+        let config = Config { multiplex: policy, ..small() };
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &rails);
+        for (rail, way) in [(0, 1_000_000), (1, 1)] {
+            lone.endpoint.paths.path_mut(0, RailId(rail)).way = way;
+        }
+        lone.endpoint.paths.find_nearest(0);
+        let rail = lone.endpoint.earliest_together(Time(0), 0, RailId(0), bytes);
+        assert_eq!(rail, RailId(want), "{bytes} bytes by {}", policy.name());
+    }
+}
+
 /// S-8, M-7: an aggregate that comes early waits as a whole, one that is not here whole keeps those behind it
 /// waiting.
 #[test]

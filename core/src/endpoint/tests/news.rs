@@ -6,6 +6,7 @@ use super::aggregates::{gathering, record};
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::{connect, down, region, up};
 use super::*;
+use crate::config::Policy;
 use crate::wire::{AtomicReply, Body, Common, Connect, Counts, Data, Fin, MessageHead, Probe, Repr, Rts, Short};
 
 fn eager() -> Body {
@@ -149,6 +150,21 @@ fn a_fin_is_owed_for_bytes_that_come_as_packets() {
     lone.place(arrival);
     assert!(matches!(lone.sent_one().body, Body::Fin(Fin { operation: 77, .. })));
     assert_eq!(owing(&lone), 0);
+}
+
+/// P-3: where large messages are cut without path estimates, nobody is fed by what is owed.
+#[test]
+fn only_estimates_go_by_fins_that_are_owed() {
+    for (striping, want) in [(Policy::Balanced, 1), (Policy::Even, 0)] {
+        let config = Config { recovery: false, striping, ..small() };
+        let mut own = Region::of(&config);
+        let mut lone = Lone::connected(&mut own, &config, &[TCP]);
+        lone.recv(1, 3000);
+        let head = MessageHead { operation: 77, ..MessageHead::default() };
+        lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
+        lone.sent_one();
+        assert_eq!(lone.endpoint.paths.peer(0).fins_pending, want, "{}", striping.name());
+    }
 }
 
 /// F-6: the copy of a packet whose payload was on its way is as long as the packet was: for a message in

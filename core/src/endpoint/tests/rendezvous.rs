@@ -4,6 +4,8 @@ use super::lone::Lone;
 use super::recovery::{fins, region};
 use super::single_puts::{cts, put_over_one};
 use super::*;
+use crate::config::Policy;
+use crate::store::NONE;
 use crate::wire::{Body, Connect, Cts, Data, Fin, MessageHead, Refusal, Repr, Rts};
 
 fn fin(operation: u64) -> Fin {
@@ -132,4 +134,31 @@ fn what_fin_ends_counts_as_sent() {
     assert_eq!(is_sent(&lone), [(false, 3)]);
     lone.feed(Body::Fin(Fin { placed_bytes: 5000, ..fin(operation) }), 0);
     assert_eq!(is_sent(&lone), [(true, 3)]);
+}
+
+/// P-2, P-7: what the times of a message's stripes tell is learnt when the last of its posts is through, and
+/// not before.
+#[test]
+fn stripes_are_concluded_with_the_last_post() {
+    let config = Config { striping: Policy::Even, recovery: false, ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
+    lone.send(1, 40_000);
+    let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
+    let op = rts.head.operation as u32;
+    let cts = Cts { operation: rts.head.operation, target: 88, granted_bytes: 40_000, ..Cts::default() };
+    lone.feed(Body::Cts(cts), 0);
+    lone.busy = true;
+    lone.sent();
+    while let Some(post) = (!lone.held.is_empty()).then(|| lone.held.remove(0)) {
+        let set = lone.endpoint.t.ops.at(op).stripes;
+        assert!(
+            set != NONE && !lone.endpoint.paths.stripe_sets.at(set).is_concluded,
+            "{} posts are left",
+            lone.held.len()
+        );
+        lone.endpoint.handle_completion(Time(100), post, PostStatus::Done);
+        lone.sent();
+    }
+    assert_eq!(lone.endpoint.t.ops.at(op).stripes, NONE);
 }

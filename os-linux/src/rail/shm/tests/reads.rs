@@ -222,7 +222,11 @@ fn child() {
     // SAFETY: there is no payload.
     unsafe { me.rail.post(outgoing) };
     kill_process(getpid(), Signal::STOP).unwrap();
-    unreachable!("stopped until it is killed");
+    // The kernel stops the whole process, by way of whichever thread it likes: this one may run on for
+    // milliseconds, and must not unwind, which would free what the other process is to read.
+    loop {
+        std::thread::park();
+    }
 }
 
 /// A process that is stopped, and where its memory lies.
