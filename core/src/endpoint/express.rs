@@ -213,17 +213,42 @@ impl Endpoint<'_> {
     /// caller copies before it does anything else. `None`: nothing has happened.
     #[inline(always)]
     pub fn arrive_next(&mut self, line: LineId, peer: PeerId, short: &impl ShortSource) -> Option<NextPlace<'_>> {
+        match self.one_waits() {
+            true => self.arrive_at::<true>(line, peer, short),
+            false => self.arrive_at::<false>(line, peer, short),
+        }
+    }
+
+    /// Whether a plain receive without an older one beside it is posted.
+    #[inline(always)]
+    pub const fn one_waits(&self) -> bool {
+        self.t.matcher.has_alone()
+    }
+
+    /// As [`arrive_next`](Self::arrive_next), for who has asked [`one_waits`](Self::one_waits): `ONE` is the
+    /// answer. A function of its own for each, as neither has registers to spare.
+    #[inline(always)]
+    pub fn arrive_at<const ONE: bool>(
+        &mut self,
+        line: LineId,
+        peer: PeerId,
+        short: &impl ShortSource,
+    ) -> Option<NextPlace<'_>> {
         debug_assert!(short.flags() & !Short::FLAGS == 0, "the rail has checked (L-12)");
         let line = self.t.lines.get_mut(line.0 as usize)?;
-        if !line.expects_from(peer, short.counts()) || self.t.matcher.direct_count() == 0 {
+        if !line.expects_from(peer, short.counts()) || (!ONE && self.t.matcher.direct_count() == 0) {
             return None;
         }
         // Nobody sees it before it is committed.
         let done = self.t.short_done.next()?;
         let (len, flags, tag) = (short.bytes(), short.flags(), short.tag()?);
+        let is_tagged = flags & Short::TAGGED != 0;
         (done.tag, done.peer, done.bytes, done.flags) = (tag, peer, len.into(), flags);
         done.immediate = short.immediate();
-        let receive = self.t.matcher.take_next(peer, tag, flags & Short::TAGGED != 0, len.into())?;
+        let receive = match ONE {
+            true => self.t.matcher.take_alone(peer, tag, is_tagged, len.into())?,
+            false => self.t.matcher.take_next(peer, tag, is_tagged, len.into())?,
+        };
         (done.cookie, done.operation) = (receive.cookie(), direct_id(receive.key()));
         self.t.short_done.commit();
         let must_look = line.receive(len, &self.own);

@@ -15,7 +15,7 @@ use crate::ids::{Cookie, OpId, PeerId, RailId};
 use crate::wire::{Counts, Short};
 
 /// Messages for which a line is opened at once: then the tables are looked at again.
-pub(crate) const TURN: u32 = 64;
+pub(crate) const TURN: u32 = 128;
 
 /// A completion of the short way: a message that was sent, or received whole into its buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -103,7 +103,7 @@ fn what_does_not_fit_changes_nothing() {
 #[test]
 fn what_the_peer_grants_is_shared_out() {
     for (messages_left, blocks_left, credits, spare) in
-        [(3, 10, 3, 7), (10, 3, 3, 0), (1, 10, 1, 9), (100, 100, TURN, 36)]
+        [(3, 10, 3, 7), (10, 3, 3, 0), (1, 10, 1, 9), (TURN + 36, TURN + 36, TURN, 36)]
     {
         let mut line = Line { look_in: 2, ..Line::CLOSED };
         assert!(line.open_sending(&Terms { messages_left, blocks_left, ..TERMS }));

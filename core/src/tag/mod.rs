@@ -19,6 +19,7 @@
 //! probe leaves the message where it is. The hash has no secret: a peer that picks its tags to collide slows
 //! its job down to a walk over the table, which is bounded, and changes no result.
 
+mod alone;
 mod entry;
 mod pattern;
 mod posted;

@@ -84,7 +84,7 @@ impl Shape {
 
     /// Of receives that ignore these bits of a tag (`None`: untagged).
     #[inline(always)]
-    const fn of(ignore: Option<u64>, exact: bool) -> Shape {
+    pub(super) const fn of(ignore: Option<u64>, exact: bool) -> Shape {
         let sources = if exact { u32::MAX as u64 } else { 0 };
         match ignore {
             Some(ignore) => Shape { keep: !ignore, kind: sources | TAGGED },

@@ -10,11 +10,15 @@
 //! the chain of its bucket. So a lookup looks at one entry of each group on the chain, however many equal
 //! receives are posted.
 //!
+//! A plain tagged receive without an older tagged one stands beside the table (`alone`) until another one is
+//! posted.
+//!
 //! An entry names an operation of the caller, or carries all that a plain receive needs ([`Direct`]): then no
 //! operation exists until something unusual happens to it.
 //!
 //! Invariant: in a group, entries stand in the order of their numbers.
 
+use super::alone::Alone;
 use super::entry::{ADDRESS, ASIDE, Direct, Entry, OFFSET_END, PLACES, PLAIN, SHAPE_AT, State, Taken, is_aside};
 use super::pattern::{Pattern, Shape, hash};
 use super::shapes::Shapes;
@@ -42,6 +46,10 @@ pub(super) struct Posted<'m> {
     /// Entries aside, in the order of posting: first and last.
     aside: (u32, u32),
     shapes: Shapes,
+    /// The one beside the table.
+    alone: Alone,
+    /// Tagged receives that are posted; one more while messages are not to be matched quickly.
+    tagged: u32,
     /// Posts so far.
     posts: u64,
     /// Entries looked at.
@@ -93,6 +101,8 @@ impl<'m> Posted<'m> {
             promoted: 0,
             aside: (NONE, NONE),
             shapes: Shapes::new(),
+            alone: Alone::NOBODY,
+            tagged: 0,
             posts: 0,
             #[cfg(test)]
             steps: core::cell::Cell::new(0),
@@ -119,14 +129,48 @@ impl<'m> Posted<'m> {
         }
         let what = Entry::what(offset, 0, State::Direct);
         let direct = Entry { what, region, len: len as u32, cookie: recv.cookie, ..Entry::BLANK };
-        let key = self.insert(selector, &direct)?;
+        let key = match selector.tag {
+            TagMatch::Tagged { tag, ignore } if self.tagged == 0 => {
+                let (source, sources) = selector.source.map_or((0, 0), |PeerId(source)| (source, u32::MAX));
+                let alone = Alone { tag: tag & !ignore, keep: !ignore, source, sources, index: self.free };
+                self.stand_alone(&direct, alone)?
+            }
+            _ => self.insert(selector, &direct)?,
+        };
         self.directs += 1;
         Some(key)
+    }
+
+    /// A new entry beside the table, as [`insert`](Self::insert).
+    #[inline(always)]
+    fn stand_alone(&mut self, new: &Entry, alone: Alone) -> Option<Key> {
+        let entry = self.entries.get_mut(alone.index as usize)?;
+        self.free = entry.next;
+        (entry.region, entry.len, entry.cookie, entry.what) = (new.region, new.len, new.cookie, new.what);
+        self.alone = alone;
+        self.tagged = 1;
+        Some(entry.name(alone.index))
+    }
+
+    /// The one beside the table goes into it.
+    #[cold]
+    fn link_alone(&mut self) {
+        let index = self.alone.index;
+        let Some(entry) = self.entries.get_mut(index as usize) else { return };
+        (entry.tag, entry.source, entry.order) = (self.alone.tag, self.alone.source, self.posts);
+        entry.next = NONE;
+        self.posts += 1;
+        let shape = self.alone.shape();
+        self.alone = Alone::NOBODY;
+        self.join(index, shape);
     }
 
     /// A new entry behind those of its pattern, which stands for what `new` does. `None`: all are taken.
     #[inline(always)]
     fn insert(&mut self, selector: &Selector, new: &Entry) -> Option<Key> {
+        if self.alone.index != NONE {
+            self.link_alone();
+        }
         let index = self.free;
         let entry = self.entries.get_mut(index as usize)?;
         let (tag, source, shape) = Shape::split(selector);
@@ -137,6 +181,7 @@ impl<'m> Posted<'m> {
         // Where there is no such shape, `join` sets the place.
         entry.what = new.what | (sole.at() & PLACES) << SHAPE_AT;
         self.posts += 1;
+        self.tagged += u32::from(shape.tagged());
         let key = entry.name(index);
         let bucket = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize);
         match bucket {
@@ -193,6 +238,9 @@ impl<'m> Posted<'m> {
 
     /// The pattern of an entry.
     fn pattern(&self, index: u32) -> Pattern {
+        if index == self.alone.index {
+            return self.alone.pattern();
+        }
         let entry = self.entries[index as usize];
         let (Entry { tag, source, .. }, shape) = (entry, entry.shape());
         if is_aside(shape) {
@@ -277,6 +325,11 @@ impl<'m> Posted<'m> {
             true => self.directs -= 1,
             false => self.named -= 1,
         }
+        self.tagged -= u32::from(self.pattern(index).tagged);
+        if index == self.alone.index {
+            self.alone.index = NONE;
+            return;
+        }
         if is_aside(shape) {
             self.take_out_aside(prev, next);
             return;
@@ -326,29 +379,30 @@ impl<'m> Posted<'m> {
         }
     }
 
-    /// The oldest receive that takes a message, and the bucket that it stands in, if any.
+    /// The oldest receive that takes a message, or [`NONE`].
     #[inline(always)]
-    fn find_index(&self, source: PeerId, tag: u64, tagged: bool) -> (u32, usize) {
-        let sole = self.shapes.sole(tagged);
-        if let Some(place) = sole.place() {
-            // As programs are: one shape of receive at a time.
-            return self.find_in(place, source, tag);
+    fn find_index(&self, source: PeerId, tag: u64, tagged: bool) -> u32 {
+        if self.alone.index != NONE && tagged && self.alone.takes(source, tag) {
+            // It has no older one beside it.
+            return self.alone.index;
         }
-        self.find_in_all(source, tag, tagged)
+        match self.shapes.sole(tagged).place() {
+            // As programs are: one shape of receive at a time.
+            Some(place) => self.find_in(place, source, tag),
+            None => self.find_in_all(source, tag, tagged),
+        }
     }
 
     /// The oldest receive of one shape that takes a message.
     #[inline(always)]
-    fn find_in(&self, place: u8, source: PeerId, tag: u64) -> (u32, usize) {
-        let shape = self.shapes.at(place);
-        let (tag, source) = shape.project(source, tag);
-        let bucket = self.bucket(tag, source);
-        (self.find_group(bucket, tag, source, place), bucket)
+    fn find_in(&self, place: u8, source: PeerId, tag: u64) -> u32 {
+        let (tag, source) = self.shapes.at(place).project(source, tag);
+        self.find_group(self.bucket(tag, source), tag, source, place)
     }
 
     #[inline(never)]
-    fn find_in_all(&self, source: PeerId, tag: u64, tagged: bool) -> (u32, usize) {
-        let (mut first, mut oldest) = (u64::MAX, (NONE, 0));
+    fn find_in_all(&self, source: PeerId, tag: u64, tagged: bool) -> u32 {
+        let (mut first, mut oldest) = (u64::MAX, NONE);
         let mut used = self.shapes.used(tagged);
         while used != 0 {
             let place = used.trailing_zeros() as u8;
@@ -357,7 +411,7 @@ impl<'m> Posted<'m> {
                 continue;
             }
             let found = self.find_in(place, source, tag);
-            if let Some(entry) = self.entries.get(found.0 as usize)
+            if let Some(entry) = self.entries.get(found as usize)
                 && entry.order < first
             {
                 (first, oldest) = (entry.order, found);
@@ -367,7 +421,7 @@ impl<'m> Posted<'m> {
             return oldest;
         }
         let message = Pattern::of_message(source, tagged.then_some(tag));
-        (self.find_aside(&message, first, oldest.0), oldest.1)
+        self.find_aside(&message, first, oldest)
     }
 
     #[cold]
@@ -388,7 +442,7 @@ impl<'m> Posted<'m> {
         if self.count() == 0 {
             return None;
         }
-        let (index, _) = self.find_index(source, tag.unwrap_or(0), tag.is_some());
+        let index = self.find_index(source, tag.unwrap_or(0), tag.is_some());
         let entry = self.entries.get(index as usize)?;
         Some((Key { index, generation: entry.generation }, entry.recv()))
     }
@@ -401,7 +455,7 @@ impl<'m> Posted<'m> {
     }
 
     fn find_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Match<'_> {
-        let (index, _) = self.find_index(source, tag, tagged);
+        let index = self.find_index(source, tag, tagged);
         let Some(entry) = self.entries.get(index as usize) else { return Match::Nobody };
         if !entry.is(State::Direct) || entry.len < len {
             return Match::Other;
@@ -409,6 +463,21 @@ impl<'m> Posted<'m> {
         self.take_out(index);
         self.free_entry(index);
         Match::Direct(Taken { entry: &self.entries[index as usize], index })
+    }
+
+    /// As [`take_next`](Self::take_next), of the one beside the table.
+    #[inline(always)]
+    pub(super) fn take_alone(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+        let index = self.alone.index;
+        let entry = self.entries.get_mut(index as usize)?;
+        let is_taken = tagged && self.alone.takes(source, tag) && entry.what >> SHAPE_AT == PLAIN;
+        if !is_taken || entry.len < len {
+            return None;
+        }
+        self.alone.index = NONE;
+        (self.directs, self.tagged) = (self.directs - 1, 0);
+        entry.free(&mut self.free, index);
+        Some(Taken { entry, index })
     }
 
     /// As [`take_direct`](Self::take_direct), but also `None` where that would have more to do than to look
@@ -442,6 +511,7 @@ impl<'m> Posted<'m> {
         }
         *first = next;
         self.directs -= 1;
+        self.tagged -= u32::from(tagged);
         let entry = self.entries.get_mut(index as usize)?;
         entry.tail = index;
         entry.free(&mut self.free, index);
@@ -466,6 +536,11 @@ impl<'m> Posted<'m> {
 
     /// See [`Shapes::stop`].
     pub(super) fn stop(&mut self, stopped: bool) {
+        if self.shapes.is_stopped() == stopped {
+            return;
+        }
+        self.link_alone();
+        self.tagged = if stopped { self.tagged + 1 } else { self.tagged - 1 };
         self.shapes.stop(stopped);
     }
 
@@ -518,6 +593,11 @@ impl<'m> Posted<'m> {
         self.directs
     }
 
+    #[inline(always)]
+    pub(super) const fn has_alone(&self) -> bool {
+        self.alone.index != NONE
+    }
+
     pub(super) const fn room(&self) -> u32 {
         self.entries.len() as u32 - self.count() - self.promoted
     }
@@ -534,6 +614,19 @@ impl Matcher<'_> {
     #[inline(always)]
     pub fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
         self.posted.take_next(source, tag, tagged, len)
+    }
+
+    /// As [`take_next`](Self::take_next), where [`has_alone`](Self::has_alone).
+    #[inline(always)]
+    pub fn take_alone(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+        self.posted.take_alone(source, tag, tagged, len)
+    }
+
+    /// Whether a plain receive is posted that has no older one of its domain before it, and the last one
+    /// that was posted.
+    #[inline(always)]
+    pub const fn has_alone(&self) -> bool {
+        self.posted.has_alone()
     }
 }
 

@@ -136,6 +136,10 @@ impl Shapes {
         self.find_sole();
     }
 
+    pub(super) const fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
     fn find_sole(&mut self) {
         let is_one = |used: u16| used.is_power_of_two() && !self.others && !self.stopped;
         self.sole = self.used.map(|used| match is_one(used) {

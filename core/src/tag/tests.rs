@@ -4,6 +4,7 @@ use super::*;
 use crate::ids::Cookie;
 use crate::mem::{MemRef, RegionId, Seg};
 use crate::selector::TagMatch;
+use crate::store::NONE;
 use crate::store::arena::REGION_ALIGN;
 use core::mem::MaybeUninit;
 use std::vec;
@@ -34,7 +35,11 @@ fn take_direct(matcher: &mut Matcher<'_>, source: u32, tag: Option<u64>, len: u3
 }
 
 fn take_next(matcher: &mut Matcher<'_>, source: u32, tag: Option<u64>, len: u32) -> Option<Found> {
-    let taken = matcher.take_next(PeerId(source), tag.unwrap_or(0), tag.is_some(), len)?;
+    let (source, bits, is_tagged) = (PeerId(source), tag.unwrap_or(0), tag.is_some());
+    let taken = match matcher.has_alone() {
+        true => matcher.take_alone(source, bits, is_tagged, len)?,
+        false => matcher.take_next(source, bits, is_tagged, len)?,
+    };
     Some((taken.key(), taken.at(), taken.cookie()))
 }
 
@@ -459,5 +464,62 @@ fn a_table_without_room_refuses_every_receive() {
         assert_eq!(matcher.post_direct(&untagged(None), &plain(1, 8)), None);
         assert_eq!((matcher.find_posted(PeerId(1), None), matcher.posted_room()), (None, 0));
         assert_eq!(matcher.directs().count(), 0);
+    });
+}
+
+/// A plain tagged receive stands beside the table as long as it is the only tagged one, whatever became of
+/// those before it.
+#[test]
+fn one_tagged_receive_at_a_time_stands_alone() {
+    let config = MatchConfig { posted_max: 4, unexpected_max: 1, buckets: 4 };
+    with_matcher(&config, |mut matcher| {
+        let one = tagged(Some(1), 5, 0);
+        let at = |number| MemRef { offset: number << 12 | MemRef::BY_ADDRESS, ..plain(0, 0).to.at };
+        let direct = |number, len| Direct { to: Seg { at: at(number), len }, ..plain(number, len) };
+        // Multi-receives of the other domain are no matter.
+        matcher.post(&untagged(None), 9).unwrap();
+        for number in 0..8 {
+            let key = matcher.post_direct(&one, &direct(number, 8)).unwrap();
+            assert!(matcher.has_alone(), "{number}");
+            match number % 4 {
+                0 => assert_eq!(take_next(&mut matcher, 1, Some(5), 8), Some((key, at(number), Cookie(number)))),
+                1 => assert_eq!(take_direct(&mut matcher, 1, Some(5), 8).map(|found| found.0), Some(key)),
+                2 => assert_eq!(matcher.unpost(key), Some(NONE)),
+                _ => {
+                    matcher.promote(key, 7).unwrap();
+                    matcher.end_promoted(key);
+                }
+            }
+            assert!(!matcher.has_alone());
+        }
+        // Neither is one that stands alone when another is posted, nor the other.
+        let first = matcher.post_direct(&one, &direct(1, 8)).unwrap();
+        assert_eq!(take_next(&mut matcher, 1, Some(5), 9), None, "too long");
+        assert_eq!(take_next(&mut matcher, 1, Some(4), 8), None, "of another tag");
+        assert_eq!(take_next(&mut matcher, 2, Some(5), 8), None, "of another source");
+        assert_eq!(take_next(&mut matcher, 1, None, 8), None, "untagged");
+        let second = matcher.post_direct(&one, &direct(2, 8)).unwrap();
+        assert!(!matcher.has_alone());
+        assert_eq!([0; 2].map(|_| take_next(&mut matcher, 1, Some(5), 8).unwrap().0), [first, second]);
+        // One with an operation does not.
+        let named = matcher.post(&one, 3).unwrap();
+        assert!(!matcher.has_alone());
+        matcher.unpost(named).unwrap();
+        // While nothing is to be matched quickly none does, and afterwards the next one.
+        matcher.post_direct(&one, &direct(1, 8)).unwrap();
+        matcher.stop_quick(true);
+        assert!(!matcher.has_alone());
+        take_direct(&mut matcher, 1, Some(5), 8).unwrap();
+        let held = matcher.post_direct(&one, &direct(2, 8)).unwrap();
+        assert_eq!((matcher.has_alone(), take_next(&mut matcher, 1, Some(5), 8)), (false, None));
+        matcher.stop_quick(false);
+        matcher.unpost(held).unwrap();
+        matcher.post_direct(&one, &direct(3, 8)).unwrap();
+        assert!(matcher.has_alone());
+        // Of one that was not posted by its address, it is not for the quick way to say where it lies.
+        take_next(&mut matcher, 1, Some(5), 8).unwrap();
+        let elsewhere = MemRef { offset: 4 << 12, ..at(4) };
+        matcher.post_direct(&one, &Direct { to: Seg { at: elsewhere, len: 8 }, ..plain(4, 8) }).unwrap();
+        assert_eq!((matcher.has_alone(), take_next(&mut matcher, 1, Some(5), 8)), (true, None));
     });
 }

@@ -89,7 +89,8 @@ impl Engine {
     pub fn news(&mut self, now: Time) -> usize {
         match &self.rails.shm {
             Some(rail) => match rail.first_news() {
-                Some(link) => self.take_news(now, link),
+                Some(link) if self.core.one_waits() => self.take_news::<true>(now, link),
+                Some(link) => self.take_news::<false>(now, link),
                 None if rail.has_slow_work() => self.take_rest(now),
                 None => 0,
             },
@@ -109,15 +110,15 @@ impl Engine {
 
     /// Takes the message that is due on a link. Here that of a channel whose line is open, for a plain
     /// receive, with its payload in its cell. All that is seldom is for other functions, and the copy comes
-    /// last: so nothing has to be kept meanwhile.
+    /// last: so nothing has to be kept meanwhile. `ONE`: see [`one_waits`](Core::one_waits).
     #[inline(never)]
-    fn take_news(&mut self, now: Time, index: usize) -> usize {
+    fn take_news<const ONE: bool>(&mut self, now: Time, index: usize) -> usize {
         let Engine { rails, core, .. } = self;
         let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
         let (line, peer) = (link.line, link.peer);
         let Some(short) = link.front_inline() else { return self.take_annex(now, index) };
         let (len, payload) = (short.bytes(), short.payload());
-        let Some(place) = core.arrive_next(line, peer, &short) else { return self.take_others(now, index) };
+        let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return self.take_others(now, index) };
         let (to, must_look) = (at_address(place.receive.address()), place.must_look);
         if must_look || core.is_active() || !link.pass_short(len) {
             // SAFETY: as below.

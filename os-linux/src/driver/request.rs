@@ -124,15 +124,15 @@ impl Engine {
     /// most: without a call, so that few instructions do it.
     #[inline(always)]
     fn try_inline(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
-        // What does not fit into a cell is for others: so it is asked before anything else.
-        if let [seg] = send.segments
-            && !fits_inline(seg.len, send.immediate.is_some())
-        {
-            return None;
-        }
+        let (from, len) = match send.segments {
+            // What does not fit into a cell is for others: so it is asked before anything else.
+            [seg] if !fits_inline(seg.len, send.immediate.is_some()) => return None,
+            [seg] => (self.memory.start_of(seg)?.cast_const(), seg.len),
+            [] => (std::ptr::null(), 0),
+            _ => return None,
+        };
         // The core opens its short way for this rail only, if there is one.
         let rail = self.rails.shm.as_mut()?;
-        let (from, len) = sole_piece(&self.memory, send.segments)?;
         let link = rail.inline_link(send.peer)?;
         let (at, short, operation) = self.core.send_next(link.line, send, len)?;
         debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");

@@ -95,7 +95,8 @@ pub struct ShmRail {
     failed: VecDeque<(PeerId, RailFault)>,
     /// The link that is looked at first in the next poll.
     first: usize,
-    polls: u32,
+    /// Polls until the sockets are looked at.
+    until_check: u32,
     /// The next poll has more to do than to look at the rings.
     has_slow_work: bool,
     /// Look at the sockets in the next poll whatever its number.
@@ -150,7 +151,7 @@ impl ShmRail {
             done: VecDeque::new(),
             failed: VecDeque::new(),
             first: 0,
-            polls: 0,
+            until_check: 0,
             has_slow_work: true,
             look: true,
             pieces: Vec::new(),
@@ -213,6 +214,43 @@ impl ShmRail {
             sink.down(peer, fault);
             count += 1;
         }
+        count
+    }
+
+    /// Whether a poll would find nothing to do but a look at the sockets.
+    #[inline(always)]
+    fn is_quiet(&mut self) -> bool {
+        let Self { done, failed, openings, closing, links, counters, has_slow_work, .. } = self;
+        let is_quiet = !self.look
+            && done.is_empty()
+            && failed.is_empty()
+            && openings.is_empty()
+            && closing.is_empty()
+            && links.iter_mut().all(|link| link.is_quiet(counters));
+        *has_slow_work &= !is_quiet;
+        is_quiet
+    }
+
+    #[inline(never)]
+    fn poll_all(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        self.has_slow_work = false;
+        let mut count = self.report(sink);
+        let due = self.until_check == 0;
+        if due {
+            self.until_check = self.options.polls_per_check;
+        }
+        if std::mem::take(&mut self.look) || due || !self.openings.is_empty() || !self.closing.is_empty() {
+            count += self.look_at_sockets(now, sink);
+            count += self.retry_dials(now);
+            count += self.expire(now);
+        }
+        count += self.serve_links(sink);
+        if !self.closing.is_empty() {
+            count += self.serve_closing(now);
+        }
+        count += self.report(sink);
+        self.has_slow_work |= self.look || !self.openings.is_empty() || !self.closing.is_empty();
+        self.has_slow_work |= self.links.iter().any(Link::has_slow_work);
         count
     }
 
@@ -520,23 +558,9 @@ impl Rail for ShmRail {
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
-        self.has_slow_work = false;
-        let mut count = self.report(sink);
-        self.polls = self.polls.wrapping_add(1);
-        let due = self.polls.is_multiple_of(self.options.polls_per_check);
-        if std::mem::take(&mut self.look) || due || !self.openings.is_empty() || !self.closing.is_empty() {
-            count += self.look_at_sockets(now, sink);
-            count += self.retry_dials(now);
-            count += self.expire(now);
-        }
-        count += self.serve_links(sink);
-        if !self.closing.is_empty() {
-            count += self.serve_closing(now);
-        }
-        count += self.report(sink);
-        self.has_slow_work |= self.look || !self.openings.is_empty() || !self.closing.is_empty();
-        self.has_slow_work |= self.links.iter().any(Link::has_slow_work);
-        count
+        self.until_check = self.until_check.wrapping_sub(1);
+        // Most polls find nothing.
+        if self.until_check != 0 && self.is_quiet() { 0 } else { self.poll_all(now, sink) }
     }
 
     fn next_timeout(&self) -> Option<Time> {
