@@ -108,7 +108,7 @@ impl Endpoint<'_> {
             _ => return None,
         }
         let line = self.t.lines.get_mut(line.0 as usize).filter(|line| line.is_of(send.peer))?;
-        let (tag, immediate, own) = (send.tag, send.immediate, &self.own);
+        let (tag, immediate, own) = (send.tag, send.immediate, &self.hot.own);
         let sent = if PLAIN { line.send_plain(tag, immediate, len, own) } else { line.send(tag, immediate, len, own) };
         let short = sent?;
         let rail = RailId(line.rail);
@@ -168,7 +168,7 @@ impl Endpoint<'_> {
         {
             return ShortPost::Waits(Waiting { key, message });
         }
-        if self.open_requests() >= self.config.operations_max {
+        if self.open_requests() >= self.hot.operations_max {
             return ShortPost::Slow;
         }
         if let Some(source) = recv.from.source {
@@ -188,7 +188,7 @@ impl Endpoint<'_> {
     /// event.
     #[inline(always)]
     pub(super) fn is_plain(&self, recv: &RecvRequest<'_>) -> bool {
-        self.may_post_short && recv.multi.is_none() && recv.notify == Notify::Event
+        self.hot.may_post_short && recv.multi.is_none() && recv.notify == Notify::Event
     }
 
     /// A short message has come from `peer` on `rail`: where its payload goes. Completed at once, so the
@@ -251,7 +251,7 @@ impl Endpoint<'_> {
         };
         (done.cookie, done.operation) = (receive.cookie(), direct_id(receive.key()));
         self.t.short_done.commit();
-        let must_look = line.receive(len, &self.own);
+        let must_look = line.receive(len, &self.hot.own);
         Some(NextPlace { receive, must_look })
     }
 
@@ -260,7 +260,7 @@ impl Endpoint<'_> {
     #[cold]
     pub fn after_next(&mut self, peer: PeerId, len: u16) {
         if let Some(channel) = self.t.channel_of(peer)
-            && self.t.lines[channel as usize].look(len, &self.own)
+            && self.t.lines[channel as usize].look(len, &self.hot.own)
         {
             self.short_received(channel);
         }
@@ -298,7 +298,7 @@ impl Endpoint<'_> {
         let bytes = len.into();
         self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         let line = &mut self.t.lines[channel as usize];
-        if line.receive(len, &self.own) && line.look(len, &self.own) {
+        if line.receive(len, &self.hot.own) && line.look(len, &self.hot.own) {
             self.short_received(channel);
         }
         if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }
@@ -313,7 +313,7 @@ impl Endpoint<'_> {
             self.t.channels.at_mut(channel).ack.make_due();
             self.activate(channel);
             // They go with that acknowledgment.
-            self.t.lines[channel as usize].announced(&self.own);
+            self.t.lines[channel as usize].announced(&self.hot.own);
         } else if self.t.channels.at(channel).wants_room() {
             self.fold_line(channel);
             self.activate(channel);
@@ -460,7 +460,7 @@ impl Endpoint<'_> {
         let line = &mut self.t.lines[channel as usize];
         let expected = slot.received[ORDERED].expected().0;
         line.open_receiving(rail, expected, slot.grants.limits());
-        line.announced(&self.own);
+        line.announced(&self.hot.own);
         line.expects(rail, counts)
     }
 
@@ -528,7 +528,7 @@ impl Endpoint<'_> {
     }
 
     fn fold_counts(&mut self, channel: u32) {
-        let fold = self.t.lines[channel as usize].fold(&self.own);
+        let fold = self.t.lines[channel as usize].fold(&self.hot.own);
         let latest = self.latest;
         self.stats.short_sent += u64::from(fold.sent);
         self.stats.short_received += u64::from(fold.received);
@@ -575,13 +575,13 @@ impl Endpoint<'_> {
     pub(super) fn set_parts_waiting(&mut self, starved: bool) {
         self.parts_waiting = starved;
         self.t.matcher.stop_quick(starved);
-        self.may_post_short = self.has_short_rail && !starved;
+        self.hot.may_post_short = self.has_short_rail && !starved;
     }
 
     /// Requests of the caller that are not over, or not reported.
     #[inline(always)]
     pub(super) fn open_requests(&self) -> u32 {
-        self.caller_ops + self.t.matcher.direct_count()
+        self.hot.caller_ops + self.t.matcher.direct_count()
     }
 
     /// A receive that stands for itself gets an operation, out of the matcher: its message is not of the

@@ -57,7 +57,7 @@ impl Endpoint<'_> {
     pub(super) fn activate(&mut self, channel: u32) {
         let mut links = By(&mut self.t.channels, channel_active);
         if !crate::store::Links::link(&mut links, channel).is_linked() {
-            self.active.push_back(&mut links, channel);
+            self.hot.active.push_back(&mut links, channel);
         }
     }
 
@@ -300,7 +300,7 @@ impl Endpoint<'_> {
             self.t.cancel_timer(channel, timer);
         }
         let mut links = By(&mut self.t.channels, channel_active);
-        self.active.unlink(&mut links, channel);
+        self.hot.active.unlink(&mut links, channel);
         self.t.channels.remove(key);
         let slot = &mut self.t.peers[peer.0 as usize];
         (slot.channel, slot.is_met) = (NONE, false);

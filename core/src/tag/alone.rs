@@ -10,6 +10,7 @@ use crate::store::NONE;
 
 /// What the one receive takes.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Alone {
     /// The bits of the tag that matter, and which these are.
     pub(super) tag: u64,

@@ -28,34 +28,37 @@ use crate::mem::{MemRef, Seg};
 use crate::selector::{Selector, TagMatch};
 use crate::store::{Arena, ArenaError, NONE, Sizer};
 
-/// All posted receives.
+/// All posted receives. What most messages read comes first, in one line of the cache.
+#[repr(C, align(64))]
 pub(super) struct Posted<'m> {
     entries: &'m mut [Entry],
-    /// The bits that entries aside ignore.
-    ignores: &'m mut [u64],
+    /// The one beside the table.
+    alone: Alone,
+    free: u32,
+    /// Posted receives that have no operation, and those that name one.
+    directs: u32,
+    named: u32,
+    /// Tagged receives that are posted; one more while messages are not to be matched quickly.
+    tagged: u32,
     /// The first group of each bucket.
     buckets: &'m mut [u32],
+    /// Posts so far.
+    posts: u64,
     /// A hash shifted right by this is a bucket.
     shift: u32,
-    free: u32,
-    /// Posted receives that name an operation, and direct ones.
-    named: u32,
-    directs: u32,
+    shapes: Shapes,
+    /// The bits that entries aside ignore.
+    ignores: &'m mut [u64],
     /// Entries that live on for operations.
     promoted: u32,
     /// Entries aside, in the order of posting: first and last.
     aside: (u32, u32),
-    shapes: Shapes,
-    /// The one beside the table.
-    alone: Alone,
-    /// Tagged receives that are posted; one more while messages are not to be matched quickly.
-    tagged: u32,
-    /// Posts so far.
-    posts: u64,
     /// Entries looked at.
     #[cfg(test)]
     steps: core::cell::Cell<u64>,
 }
+
+const _: () = assert!(core::mem::offset_of!(Posted<'static>, buckets) == 64);
 
 /// What a message finds among the posted receives.
 #[derive(Debug)]
