@@ -132,6 +132,7 @@ impl ShmRail {
             .map_err(failed("watch the listener"))?;
         Ok(ShmRail {
             name: if options.index == 0 { "shm".into() } else { format!("shm{}", options.index) },
+            until_check: options.polls_per_check,
             options,
             key,
             job,
@@ -151,7 +152,6 @@ impl ShmRail {
             done: VecDeque::new(),
             failed: VecDeque::new(),
             first: 0,
-            until_check: 0,
             has_slow_work: true,
             look: true,
             pieces: Vec::new(),
