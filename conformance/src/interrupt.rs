@@ -39,7 +39,8 @@ pub fn watch() {
     drop(waiting);
 }
 
-/// Makes a file that is removed if a signal ends this process before [`done_with`]. None comes in between.
+/// Makes a file that is removed if a signal ends this process before [`done_with`]. No signal ends it
+/// while `make` runs.
 ///
 /// # Errors
 /// Those of `make`.

@@ -350,10 +350,10 @@ fn refusals_are_bounded() {
     });
 }
 
-/// a peer that has acknowledged a refusal is told at once that its puts count as done again, though the
-/// rail keeps the refusal.
+/// when a peer acknowledges a refusal, it is notified at once that its puts count as done again, even if
+/// the rail still holds the refusal's post.
 #[test]
-fn the_end_of_a_refusal_is_told_at_once() {
+fn the_end_of_a_refusal_is_reported_at_once() {
     lone(&[TCP], |lone| {
         lone.busy = true;
         assert_eq!(lone.feed(Body::Put(WirePut { window: 9, offset: 0, operation: 1 }), 0), Arrival::Discard);
