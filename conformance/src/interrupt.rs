@@ -39,9 +39,16 @@ pub fn watch() {
     drop(waiting);
 }
 
-/// A file that is removed if a signal ends this process before [`done_with`].
-pub fn remove_at_end(file: &Path) {
-    temporary().push(file.to_owned());
+/// Makes a file that is removed if a signal ends this process before [`done_with`]. No signal ends it
+/// while `make` runs.
+///
+/// # Errors
+/// Those of `make`.
+pub fn make<T, E>(file: &Path, make: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let mut files = temporary();
+    let made = make()?;
+    files.push(file.to_owned());
+    Ok(made)
 }
 
 /// The file is removed or has its name.

@@ -98,13 +98,9 @@ impl Target {
             Some(file) => Target { file, place, temporary: None, force },
             None => {
                 let temporary = hidden(&place);
-                // Before it is there: a signal in between finds nothing, which is no harm.
-                interrupt::remove_at_end(&temporary);
-                let made = OpenOptions::new().write(true).create_new(true).mode(0o666).open(&temporary);
-                let file = made.map_err(|error| {
-                    interrupt::done_with(&temporary);
-                    format!("creating {}: {error}", temporary.display())
-                })?;
+                let open = || OpenOptions::new().write(true).create_new(true).mode(0o666).open(&temporary);
+                let file = interrupt::make(&temporary, open)
+                    .map_err(|error| format!("creating {}: {error}", temporary.display()))?;
                 Target { file, place, temporary: Some(temporary), force }
             }
         };
@@ -143,8 +139,7 @@ impl Target {
             }
             // A link replaces nothing: it needs a name to be moved from.
             let temporary = hidden(place);
-            interrupt::remove_at_end(&temporary);
-            link(&temporary)?;
+            interrupt::make(&temporary, || link(&temporary))?;
             self.temporary = Some(temporary);
         }
         let Some(temporary) = &self.temporary else { return Ok(()) };

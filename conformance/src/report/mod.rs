@@ -8,6 +8,8 @@ pub mod plot;
 mod timeline;
 mod words;
 
+use std::fs::File;
+use std::io::Write as _;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
@@ -91,8 +93,9 @@ fn make(folder: &Path) -> Result<PathBuf, Failure> {
     let file = folder.join("index.html");
     std::fs::create_dir_all(folder).map_err(|error| refused(folder, &error))?;
     let temporary = beside(&file);
-    std::fs::write(&temporary, "").map_err(|error| refused(&file, &error))?;
-    let _ = std::fs::remove_file(temporary);
+    interrupt::make(&temporary, || File::create(&temporary)).map_err(|error| refused(&file, &error))?;
+    let _ = std::fs::remove_file(&temporary);
+    interrupt::done_with(&temporary);
     if file.is_dir() {
         return Err(refused(&file, &std::io::ErrorKind::IsADirectory.into()));
     }
@@ -102,8 +105,9 @@ fn make(folder: &Path) -> Result<PathBuf, Failure> {
 /// Writes the page as a whole: one that is there stays until the new one is complete.
 fn write(file: &Path, page: &str) -> Result<(), Failure> {
     let temporary = beside(file);
-    interrupt::remove_at_end(&temporary);
-    let written = std::fs::write(&temporary, page).and_then(|()| std::fs::rename(&temporary, file));
+    let made = interrupt::make(&temporary, || File::create(&temporary));
+    let written = made.and_then(|mut made| made.write_all(page.as_bytes()));
+    let written = written.and_then(|()| std::fs::rename(&temporary, file));
     let written = written.map_err(|error| refused(file, &error));
     if written.is_err() {
         let _ = std::fs::remove_file(&temporary);

@@ -250,7 +250,6 @@ impl Line {
     #[inline(always)]
     pub(crate) fn send(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64, own: &Own) -> Option<Short> {
         let spare = if len > self.plain_max.into() { self.blocks_beyond(len)? } else { 0 };
-        self.credits.checked_sub(1)?;
         self.spare -= spare;
         self.blocks_sent += spare;
         self.number(tag, immediate, len, own)

@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// One block at a time is as chains of one are, and knows of other users.
+    /// `take_one` and `give_one` treat a block as a chain of one, its other users included.
     #[test]
     fn single_blocks_are_chains_of_one() {
         let mut region = Region([MaybeUninit::uninit(); 256]);

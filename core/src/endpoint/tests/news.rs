@@ -152,9 +152,9 @@ fn a_fin_is_owed_for_bytes_that_come_as_packets() {
     assert_eq!(owing(&lone), 0);
 }
 
-/// P-3: where large messages are cut without path estimates, nobody is fed by what is owed.
+/// P-3: pending FINs are counted only where large messages are cut by path estimates.
 #[test]
-fn only_estimates_go_by_fins_that_are_owed() {
+fn pending_fins_count_for_path_estimates_only() {
     for (striping, want) in [(Policy::Balanced, 1), (Policy::Even, 0)] {
         let config = Config { recovery: false, striping, ..small() };
         let mut own = Region::of(&config);

@@ -350,6 +350,27 @@ fn refusals_are_bounded() {
     });
 }
 
+/// when a peer acknowledges a refusal, it is notified at once that its puts count as done again, even if
+/// the rail still holds the refusal's post.
+#[test]
+fn the_end_of_a_refusal_is_reported_at_once() {
+    lone(&[TCP], |lone| {
+        lone.busy = true;
+        assert_eq!(lone.feed(Body::Put(WirePut { window: 9, offset: 0, operation: 1 }), 0), Arrival::Discard);
+        let sent = lone.sent();
+        assert!(sent.iter().all(|packet| packet.common.refusing));
+        for (packet, id) in sent.iter().zip(core::mem::take(&mut lone.held)) {
+            if !matches!(packet.body, Body::Fin(_)) {
+                lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::Done);
+            }
+        }
+        assert_eq!(lone.sent(), []);
+        lone.acks[1] = 1;
+        lone.feed(Body::Credit, 0);
+        assert!(!lone.sent_one().common.refusing);
+    });
+}
+
 /// refusals that the peer has acknowledged count no more, even where their rail, whose posts don't
 /// complete, keeps them; as many as the peer may have requests open go out, and the next ones wait.
 #[test]

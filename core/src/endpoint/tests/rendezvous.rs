@@ -136,8 +136,7 @@ fn what_fin_ends_counts_as_sent() {
     assert_eq!(is_sent(&lone), [(true, 3)]);
 }
 
-/// P-2, P-7: what the times of a message's stripes tell is learnt when the last of its posts is through, and
-/// not before.
+/// P-2, P-7: a message's stripe times are evaluated when its last post completes, and not before.
 #[test]
 fn stripes_are_concluded_with_the_last_post() {
     let config = Config { striping: Policy::Even, recovery: false, ..small() };
@@ -150,7 +149,8 @@ fn stripes_are_concluded_with_the_last_post() {
     lone.feed(Body::Cts(cts), 0);
     lone.busy = true;
     lone.sent();
-    while let Some(post) = (!lone.held.is_empty()).then(|| lone.held.remove(0)) {
+    while !lone.held.is_empty() {
+        let post = lone.held.remove(0);
         let set = lone.endpoint.t.ops.at(op).stripes;
         assert!(
             set != NONE && !lone.endpoint.paths.stripe_sets.at(set).is_concluded,

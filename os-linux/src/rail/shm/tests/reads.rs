@@ -222,8 +222,8 @@ fn child() {
     // SAFETY: there is no payload.
     unsafe { me.rail.post(outgoing) };
     kill_process(getpid(), Signal::STOP).unwrap();
-    // The kernel stops the whole process, by way of whichever thread it likes: this one may run on for
-    // milliseconds, and must not unwind, which would free what the other process is to read.
+    // The kernel may deliver the signal to another thread, and this one then runs for milliseconds more. It
+    // must not unwind: that would free the memory that the other process reads.
     loop {
         std::thread::park();
     }
