@@ -18,7 +18,7 @@ use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::mem::{MemRef, Seg};
 use crate::rail::sched::Gathers;
 use crate::rel::link::State;
-use crate::tag::{Direct, Match, Taken};
+use crate::tag::{Direct, Match, Plain};
 use crate::time::Time;
 use crate::wire::{Common, Counts, MessageHead, Short, ShortSource};
 
@@ -45,7 +45,7 @@ pub enum ShortArrival {
 #[derive(Debug)]
 pub struct NextPlace<'a> {
     /// The receive that it has found.
-    pub receive: Taken<'a>,
+    pub receive: Plain<'a>,
     /// [`Endpoint::after_next`] is to be called.
     pub must_look: bool,
 }

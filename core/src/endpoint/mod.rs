@@ -390,7 +390,7 @@ impl<'m> Endpoint<'m> {
         let t = Tables::carve(&mut arena, &config, now).map_err(StartError::Region)?;
         let paths = Paths::carve(&mut arena, &config, rails).map_err(StartError::Region)?;
         let has_short_rail = config.express && rails.iter().any(|facts| facts.short_bytes_max > 0);
-        let quarter = |max: u16| (max / 4).max(1);
+        let half = |max: u16| (max / 2).max(1);
         Ok(Endpoint {
             ack_policy: AckPolicy { packets: config.ack_packets, bytes: config.ack_bytes, delay: config.ack_delay },
             config,
@@ -398,7 +398,7 @@ impl<'m> Endpoint<'m> {
             paths,
             hot: Hot {
                 active: List::EMPTY,
-                own: Own::new(config.block_bytes, quarter(config.unexpected_per_peer), quarter(config.blocks_per_peer)),
+                own: Own::new(config.block_bytes, half(config.unexpected_per_peer), half(config.blocks_per_peer)),
                 caller_ops: 0,
                 operations_max: config.operations_max,
                 may_post_short: has_short_rail,

@@ -1,14 +1,14 @@
-//! A plain tagged receive that no older tagged one stands before: what it takes, beside the table, so that
-//! most messages of programs that wait for one at a time are compared and not looked up.
+//! Plain tagged receives of one pattern, as long as no other tagged one is posted: what they take, beside the
+//! table, so that most messages of programs that wait for one kind at a time are compared and not looked up.
 //!
-//! Its entry is in no group until another receive is posted ([`Posted`](super::posted::Posted) links it
-//! then): nobody finds it but by what stands here.
+//! Their entries are a list in the order of posting, and in no group until another receive is posted
+//! ([`Posted`](super::posted::Posted) links them then): nobody finds them but by what stands here.
 
 use super::pattern::{Pattern, Shape};
 use crate::ids::PeerId;
 use crate::store::NONE;
 
-/// What the one receive takes.
+/// What the receives take, and which they are.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Alone {
@@ -18,15 +18,32 @@ pub(super) struct Alone {
     /// The same of the source: all bits, or none.
     pub(super) source: u32,
     pub(super) sources: u32,
-    /// Its entry; [`NONE`]: there is no such receive.
-    pub(super) index: u32,
+    /// The entry of the oldest; [`NONE`]: there is no such receive.
+    pub(super) first: u32,
+    /// That of the newest, where there are several.
+    pub(super) last: u32,
 }
 
 impl Alone {
     /// No receive.
-    pub(super) const NOBODY: Alone = Alone { tag: 0, keep: 0, source: 0, sources: 0, index: NONE };
+    pub(super) const NOBODY: Alone = Alone { tag: 0, keep: 0, source: 0, sources: 0, first: NONE, last: NONE };
 
-    /// Whether it takes a tagged message. Only of use where there is a receive.
+    /// The first one, whose entry is `index`.
+    #[inline(always)]
+    pub(super) fn of(source: Option<PeerId>, tag: u64, ignore: u64, index: u32) -> Alone {
+        let (source, sources) = source.map_or((0, 0), |PeerId(source)| (source, u32::MAX));
+        Alone { tag: tag & !ignore, keep: !ignore, source, sources, first: index, last: NONE }
+    }
+
+    /// Whether there are receives, and they take what another one would.
+    #[inline(always)]
+    pub(super) fn takes_like(&self, source: Option<PeerId>, tag: u64, ignore: u64) -> bool {
+        let other = Alone::of(source, tag, ignore, NONE);
+        let is_like = self.tag == other.tag && self.keep == other.keep;
+        self.first != NONE && is_like && self.source == other.source && self.sources == other.sources
+    }
+
+    /// Whether they take a tagged message. Only of use where there is a receive.
     #[inline(always)]
     pub(super) const fn takes(&self, source: PeerId, tag: u64) -> bool {
         (tag ^ self.tag) & self.keep == 0 && (source.0 ^ self.source) & self.sources == 0

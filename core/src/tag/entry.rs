@@ -12,6 +12,8 @@ pub(super) const OFFSET_END: u64 = 1 << 48;
 /// Where the place of the shape stands in [`Entry::what`], and the state.
 pub(super) const SHAPE_AT: u32 = 48;
 pub(super) const STATE_AT: u32 = 56;
+/// The shape of entries that stand beside the table: it is the same for all of them, and kept there.
+pub(super) const BESIDE: u8 = 1 << 6;
 /// Beside the shape: the offset is an address ([`MemRef::BY_ADDRESS`]).
 pub(super) const ADDRESS: u64 = 1 << 5;
 /// The places of shapes.
@@ -92,12 +94,6 @@ impl Entry {
         offset | (shape as u64) << SHAPE_AT | (state as u64) << STATE_AT
     }
 
-    /// Below the bit that says how it is meant.
-    #[inline(always)]
-    pub(super) const fn low(&self) -> u64 {
-        self.what & (OFFSET_END - 1)
-    }
-
     #[inline(always)]
     pub(super) const fn at(&self) -> MemRef {
         MemRef { region: self.region, offset: self.what & ((OFFSET_END - 1) | MemRef::BY_ADDRESS) }
@@ -139,6 +135,14 @@ impl Entry {
         self.next = core::mem::replace(first, index);
     }
 
+    /// As [`free`](Self::free), of a direct receive that was posted by its address, which stays.
+    #[inline(always)]
+    pub(super) fn free_plain(&mut self, first: &mut u32, index: u32, address: u64) {
+        const { assert!(State::Free as u64 == 0) };
+        self.what = address;
+        self.next = core::mem::replace(first, index);
+    }
+
     /// Names it from now on: not as before, and never 0 as generations are odd, so that an all-zero id from
     /// outside names nothing.
     #[inline(always)]
@@ -174,16 +178,40 @@ impl Taken<'_> {
         self.entry.at()
     }
 
-    /// That, of a receive that was posted by its address.
+    /// What comes back in the completion.
+    #[inline(always)]
+    pub fn cookie(&self) -> Cookie {
+        self.entry.cookie
+    }
+}
+
+/// The same of one that was posted by its address.
+#[derive(Debug)]
+pub struct Plain<'a>(pub(super) Taken<'a>);
+
+impl Plain<'_> {
+    /// What named it.
+    #[inline(always)]
+    pub fn key(&self) -> Key {
+        self.0.key()
+    }
+
+    /// Where the payload goes.
     #[inline(always)]
     pub fn address(&self) -> u64 {
-        self.entry.low()
+        self.0.entry.what
+    }
+
+    /// The same as it was posted.
+    #[inline(always)]
+    pub fn at(&self) -> MemRef {
+        MemRef::by_address(self.0.entry.region, self.address())
     }
 
     /// What comes back in the completion.
     #[inline(always)]
     pub fn cookie(&self) -> Cookie {
-        self.entry.cookie
+        self.0.cookie()
     }
 }
 

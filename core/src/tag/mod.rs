@@ -36,7 +36,7 @@ use crate::ids::{Key, PeerId};
 use crate::selector::Selector;
 use crate::store::{Arena, ArenaError, Sizer};
 
-pub use self::entry::{Direct, Taken};
+pub use self::entry::{Direct, Plain, Taken};
 pub use self::posted::{Match, PostedWalk};
 pub use self::shapes::SHAPES_MAX;
 

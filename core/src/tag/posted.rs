@@ -10,8 +10,8 @@
 //! the chain of its bucket. So a lookup looks at one entry of each group on the chain, however many equal
 //! receives are posted.
 //!
-//! A plain tagged receive without an older tagged one stands beside the table (`alone`) until another one is
-//! posted.
+//! Plain tagged receives of one pattern stand beside the table (`alone`) as long as no tagged one of another
+//! kind or pattern is posted.
 //!
 //! An entry names an operation of the caller, or carries all that a plain receive needs ([`Direct`]): then no
 //! operation exists until something unusual happens to it.
@@ -19,7 +19,9 @@
 //! Invariant: in a group, entries stand in the order of their numbers.
 
 use super::alone::Alone;
-use super::entry::{ADDRESS, ASIDE, Direct, Entry, OFFSET_END, PLACES, PLAIN, SHAPE_AT, State, Taken, is_aside};
+use super::entry::{
+    ADDRESS, ASIDE, BESIDE, Direct, Entry, OFFSET_END, PLACES, PLAIN, Plain, SHAPE_AT, State, Taken, is_aside,
+};
 use super::pattern::{Pattern, Shape, hash};
 use super::shapes::Shapes;
 use super::{MatchFull, Matcher};
@@ -32,7 +34,7 @@ use crate::store::{Arena, ArenaError, NONE, Sizer};
 #[repr(C, align(64))]
 pub(super) struct Posted<'m> {
     entries: &'m mut [Entry],
-    /// The one beside the table.
+    /// Those beside the table.
     alone: Alone,
     free: u32,
     /// Posted receives that have no operation, and those that name one.
@@ -134,9 +136,11 @@ impl<'m> Posted<'m> {
         let direct = Entry { what, region, len: len as u32, cookie: recv.cookie, ..Entry::BLANK };
         let key = match selector.tag {
             TagMatch::Tagged { tag, ignore } if self.tagged == 0 => {
-                let (source, sources) = selector.source.map_or((0, 0), |PeerId(source)| (source, u32::MAX));
-                let alone = Alone { tag: tag & !ignore, keep: !ignore, source, sources, index: self.free };
-                self.stand_alone(&direct, alone)?
+                self.alone = Alone { last: self.alone.last, ..Alone::of(selector.source, tag, ignore, self.free) };
+                self.stand_alone(&direct)?
+            }
+            TagMatch::Tagged { tag, ignore } if self.alone.takes_like(selector.source, tag, ignore) => {
+                self.stand_behind(&direct)?
             }
             _ => self.insert(selector, &direct)?,
         };
@@ -146,32 +150,52 @@ impl<'m> Posted<'m> {
 
     /// A new entry beside the table, as [`insert`](Self::insert).
     #[inline(always)]
-    fn stand_alone(&mut self, new: &Entry, alone: Alone) -> Option<Key> {
-        let entry = self.entries.get_mut(alone.index as usize)?;
+    fn stand_alone(&mut self, new: &Entry) -> Option<Key> {
+        let index = self.free;
+        let entry = self.entries.get_mut(index as usize)?;
         self.free = entry.next;
-        (entry.region, entry.len, entry.cookie, entry.what) = (new.region, new.len, new.cookie, new.what);
-        self.alone = alone;
+        (entry.region, entry.len, entry.cookie) = (new.region, new.len, new.cookie);
+        (entry.what, entry.next) = (new.what | u64::from(BESIDE) << SHAPE_AT, NONE);
         self.tagged = 1;
-        Some(entry.name(alone.index))
+        Some(entry.name(index))
     }
 
-    /// The one beside the table goes into it.
+    /// The same behind those that are there.
+    #[inline(always)]
+    fn stand_behind(&mut self, new: &Entry) -> Option<Key> {
+        let index = self.free;
+        let entry = self.entries.get_mut(index as usize)?;
+        self.free = entry.next;
+        (entry.region, entry.len, entry.cookie) = (new.region, new.len, new.cookie);
+        (entry.what, entry.next) = (new.what | u64::from(BESIDE) << SHAPE_AT, NONE);
+        let key = entry.name(index);
+        let last = if self.tagged == 1 { self.alone.first } else { self.alone.last };
+        self.entries.get_mut(last as usize)?.next = index;
+        self.alone.last = index;
+        self.tagged += 1;
+        Some(key)
+    }
+
+    /// Those beside the table go into it.
     #[cold]
     fn link_alone(&mut self) {
-        let index = self.alone.index;
-        let Some(entry) = self.entries.get_mut(index as usize) else { return };
-        (entry.tag, entry.source, entry.order) = (self.alone.tag, self.alone.source, self.posts);
-        entry.next = NONE;
-        self.posts += 1;
+        let Alone { tag, source, first, .. } = self.alone;
         let shape = self.alone.shape();
         self.alone = Alone::NOBODY;
-        self.join(index, shape);
+        let mut index = first;
+        while let Some(entry) = self.entries.get_mut(index as usize) {
+            let next = core::mem::replace(&mut entry.next, NONE);
+            (entry.tag, entry.source, entry.order) = (tag, source, self.posts);
+            self.posts += 1;
+            self.join(index, shape);
+            index = next;
+        }
     }
 
     /// A new entry behind those of its pattern, which stands for what `new` does. `None`: all are taken.
     #[inline(always)]
     fn insert(&mut self, selector: &Selector, new: &Entry) -> Option<Key> {
-        if self.alone.index != NONE {
+        if self.alone.first != NONE {
             self.link_alone();
         }
         let index = self.free;
@@ -241,11 +265,11 @@ impl<'m> Posted<'m> {
 
     /// The pattern of an entry.
     fn pattern(&self, index: u32) -> Pattern {
-        if index == self.alone.index {
-            return self.alone.pattern();
-        }
         let entry = self.entries[index as usize];
         let (Entry { tag, source, .. }, shape) = (entry, entry.shape());
+        if shape == BESIDE {
+            return self.alone.pattern();
+        }
         if is_aside(shape) {
             let ignore = self.ignores[index as usize];
             return Pattern { tag, ignore, source, exact: shape & 1 << 6 != 0, tagged: shape & 1 << 7 != 0 };
@@ -322,6 +346,10 @@ impl<'m> Posted<'m> {
 
     /// Takes an entry out of its group.
     fn take_out(&mut self, index: u32) {
+        if index != self.alone.first && self.entries[index as usize].shape() == BESIDE {
+            // Nothing says which one is before it there.
+            self.link_alone();
+        }
         let entry = self.entries[index as usize];
         let (Entry { next, prev, chain, tail, tag, source, .. }, shape) = (entry, entry.shape());
         match entry.is(State::Direct) {
@@ -329,8 +357,8 @@ impl<'m> Posted<'m> {
             false => self.named -= 1,
         }
         self.tagged -= u32::from(self.pattern(index).tagged);
-        if index == self.alone.index {
-            self.alone.index = NONE;
+        if index == self.alone.first {
+            self.alone.first = next;
             return;
         }
         if is_aside(shape) {
@@ -385,9 +413,9 @@ impl<'m> Posted<'m> {
     /// The oldest receive that takes a message, or [`NONE`].
     #[inline(always)]
     fn find_index(&self, source: PeerId, tag: u64, tagged: bool) -> u32 {
-        if self.alone.index != NONE && tagged && self.alone.takes(source, tag) {
-            // It has no older one beside it.
-            return self.alone.index;
+        if self.alone.first != NONE && tagged && self.alone.takes(source, tag) {
+            // Nothing that takes the message is older.
+            return self.alone.first;
         }
         match self.shapes.sole(tagged).place() {
             // As programs are: one shape of receive at a time.
@@ -468,26 +496,29 @@ impl<'m> Posted<'m> {
         Match::Direct(Taken { entry: &self.entries[index as usize], index })
     }
 
-    /// As [`take_next`](Self::take_next), of the one beside the table.
+    /// As [`take_next`](Self::take_next), of those beside the table.
     #[inline(always)]
-    pub(super) fn take_alone(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
-        let index = self.alone.index;
-        let entry = self.entries.get_mut(index as usize)?;
-        let is_taken = tagged && self.alone.takes(source, tag) && entry.what >> SHAPE_AT == PLAIN;
-        if !is_taken || entry.len < len {
+    pub(super) fn take_alone(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
+        if !tagged || !self.alone.takes(source, tag) {
             return None;
         }
-        self.alone.index = NONE;
-        (self.directs, self.tagged) = (self.directs - 1, 0);
-        entry.free(&mut self.free, index);
-        Some(Taken { entry, index })
+        let index = self.alone.first;
+        let entry = self.entries.get_mut(index as usize)?;
+        let address = entry.what ^ (PLAIN | BESIDE as u64) << SHAPE_AT;
+        if address >= OFFSET_END || entry.len < len {
+            return None;
+        }
+        (self.directs, self.tagged) = (self.directs - 1, self.tagged - 1);
+        self.alone.first = entry.next;
+        entry.free_plain(&mut self.free, index, address);
+        Some(Plain(Taken { entry, index }))
     }
 
     /// As [`take_direct`](Self::take_direct), but also `None` where that would have more to do than to look
     /// at one shape and one bucket, or where the receive was not posted by its address: so that few
     /// instructions do it.
     #[inline(always)]
-    pub(super) fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+    pub(super) fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
         let sole = self.shapes.sole(tagged);
         let (tag, source) = sole.shape.project(source, tag);
         let first = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize)?;
@@ -495,8 +526,8 @@ impl<'m> Posted<'m> {
         let entry = self.entries.get(index as usize)?;
         #[cfg(test)]
         self.steps.set(self.steps.get() + 1);
-        let is_plain = entry.what >> SHAPE_AT == sole.at() | PLAIN;
-        let is_it = entry.tag == tag && entry.source == source && is_plain;
+        let address = entry.what ^ (sole.at() | PLAIN) << SHAPE_AT;
+        let is_it = entry.tag == tag && entry.source == source && address < OFFSET_END;
         if !is_it || entry.len < len {
             return None;
         }
@@ -517,8 +548,8 @@ impl<'m> Posted<'m> {
         self.tagged -= u32::from(tagged);
         let entry = self.entries.get_mut(index as usize)?;
         entry.tail = index;
-        entry.free(&mut self.free, index);
-        Some(Taken { entry, index })
+        entry.free_plain(&mut self.free, index, address);
+        Some(Plain(Taken { entry, index }))
     }
 
     /// The direct receive that a key names, if it is posted.
@@ -598,7 +629,7 @@ impl<'m> Posted<'m> {
 
     #[inline(always)]
     pub(super) const fn has_alone(&self) -> bool {
-        self.alone.index != NONE
+        self.alone.first != NONE
     }
 
     pub(super) const fn room(&self) -> u32 {
@@ -615,13 +646,13 @@ impl<'m> Posted<'m> {
 impl Matcher<'_> {
     /// As [`take_direct`](Self::take_direct), in few instructions or not at all: `None` then.
     #[inline(always)]
-    pub fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+    pub fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
         self.posted.take_next(source, tag, tagged, len)
     }
 
     /// As [`take_next`](Self::take_next), where [`has_alone`](Self::has_alone).
     #[inline(always)]
-    pub fn take_alone(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+    pub fn take_alone(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
         self.posted.take_alone(source, tag, tagged, len)
     }
 

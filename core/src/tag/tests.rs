@@ -332,8 +332,11 @@ fn the_quick_way_takes_what_fits_and_frees_its_place() {
     with_matcher(&config, |mut matcher| {
         for tag in 0..40 {
             let [first, second] = [0, 1].map(|more| plain(2 * tag + more, 100));
+            // Beside one of another pattern, so that they are looked up.
+            let other = matcher.post(&tagged(Some(3), tag, 0), 1).unwrap();
             let [key, next] =
                 [&first, &second].map(|recv| matcher.post_direct(&tagged(Some(1), tag, 0), recv).unwrap());
+            matcher.unpost(other).unwrap();
             assert_eq!(take_next(&mut matcher, 1, Some(tag), 101), None, "too long");
             assert_eq!(take_next(&mut matcher, 2, Some(tag), 100), None, "of another source");
             assert_eq!(take_next(&mut matcher, 1, Some(tag + 1), 100), None, "of another tag");
@@ -469,7 +472,7 @@ fn a_table_without_room_refuses_every_receive() {
 /// A plain tagged receive stands beside the table as long as it is the only tagged one, whatever became of
 /// those before it.
 #[test]
-fn one_tagged_receive_at_a_time_stands_alone() {
+fn tagged_receives_of_one_pattern_stand_alone() {
     let config = MatchConfig { posted_max: 4, unexpected_max: 1, buckets: 4 };
     with_matcher(&config, |mut matcher| {
         let one = tagged(Some(1), 5, 0);
@@ -491,15 +494,26 @@ fn one_tagged_receive_at_a_time_stands_alone() {
             }
             assert!(!matcher.has_alone());
         }
-        // Neither is one that stands alone when another is posted, nor the other.
+        // Those of one pattern stand together, in their order; one in their midst can be taken back.
         let first = matcher.post_direct(&one, &direct(1, 8)).unwrap();
         assert_eq!(take_next(&mut matcher, 1, Some(5), 9), None, "too long");
         assert_eq!(take_next(&mut matcher, 1, Some(4), 8), None, "of another tag");
         assert_eq!(take_next(&mut matcher, 2, Some(5), 8), None, "of another source");
         assert_eq!(take_next(&mut matcher, 1, None, 8), None, "untagged");
         let second = matcher.post_direct(&one, &direct(2, 8)).unwrap();
-        assert!(!matcher.has_alone());
+        assert!(matcher.has_alone());
         assert_eq!([0; 2].map(|_| take_next(&mut matcher, 1, Some(5), 8).unwrap().0), [first, second]);
+        let keys = [1, 2, 3].map(|number| matcher.post_direct(&one, &direct(number, 8)).unwrap());
+        assert_eq!((matcher.has_alone(), matcher.unpost(keys[1])), (true, Some(NONE)));
+        assert_eq!([0; 2].map(|_| take_direct(&mut matcher, 1, Some(5), 8).unwrap().0), [keys[0], keys[2]]);
+        // One of another pattern, or kind, ends that, and the order stays: tag, mask, source.
+        for other in [tagged(Some(1), 4, 0), tagged(Some(1), 5, 4), tagged(Some(2), 5, 0), tagged(None, 5, 0)] {
+            let keys = [1, 2].map(|number| matcher.post_direct(&one, &direct(number, 8)).unwrap());
+            let last = matcher.post_direct(&other, &direct(3, 8)).unwrap();
+            assert!(!matcher.has_alone());
+            assert_eq!([0; 2].map(|_| take_direct(&mut matcher, 1, Some(5), 8).unwrap().0), keys);
+            assert_eq!(matcher.unpost(last), Some(NONE));
+        }
         // One with an operation does not.
         let named = matcher.post(&one, 3).unwrap();
         assert!(!matcher.has_alone());

@@ -24,6 +24,9 @@ use crate::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 /// Actions taken from the core at once.
 const BATCH: usize = 16;
 
+/// Messages that are taken at once where many have come.
+const SEVERAL: usize = 16;
+
 /// Lists that are reused from batch to batch.
 #[derive(Default)]
 pub(super) struct Scratch {
@@ -98,6 +101,20 @@ impl Engine {
         }
     }
 
+    /// As [`news`](Self::news), for several messages: where one was found in the round before, too, more may
+    /// wait.
+    #[inline]
+    pub fn more(&mut self, now: Time) -> usize {
+        match &self.rails.shm {
+            Some(rail) => match rail.first_news() {
+                Some(link) if self.core.one_waits() => self.take_several::<true>(now, link),
+                Some(link) => self.take_several::<false>(now, link),
+                None => 0,
+            },
+            None => 0,
+        }
+    }
+
     /// Takes what has come over the other rings, and sees to all else that a ring which is never empty may
     /// keep from being done: to be called after a few rounds of [`news`](Self::news) that found messages.
     #[inline]
@@ -133,6 +150,27 @@ impl Engine {
         1
     }
 
+    /// As [`take_news`](Self::take_news), for the messages of a link that are here, as long as each is like the
+    /// one before, but a few at most: their completions are to be taken while they are in the cache.
+    #[inline(never)]
+    fn take_several<const ONE: bool>(&mut self, now: Time, index: usize) -> usize {
+        let Engine { rails, core, .. } = self;
+        let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
+        let (line, peer) = (link.line, link.peer);
+        for done in 0..SEVERAL {
+            let Some(short) = link.front_inline() else { return done };
+            let (len, payload) = (short.bytes(), short.payload());
+            let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return done };
+            let (to, must_look) = (at_address(place.receive.address()), place.must_look);
+            // SAFETY: as in `take_news`.
+            unsafe { copy_short(payload, to, len.into()) };
+            if must_look || core.is_active() || !link.pass_short(len) {
+                return done + self.after_news(now, index, len, must_look);
+            }
+        }
+        SEVERAL
+    }
+
     /// What is seldom to be done for a message that was taken and copied.
     #[cold]
     #[inline(never)]
@@ -144,7 +182,7 @@ impl Engine {
                 core.after_next(link.peer, len);
             }
         }
-        if core.is_active() { 1 + self.take_rest(now) } else { 1 }
+        if core.is_active() { 1 + self.carry_out(now) } else { 1 }
     }
 
     /// As [`take_news`](Self::take_news), for a payload in the annex.
