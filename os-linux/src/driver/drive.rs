@@ -150,8 +150,8 @@ impl Engine {
         1
     }
 
-    /// As [`take_news`](Self::take_news), for the messages of a link that are here, as long as each is like the
-    /// one before, but a few at most: their completions are to be taken while they are in the cache.
+    /// As [`take_news`](Self::take_news), for the messages of a link that are here, as long as each is like
+    /// the one before, but a few at most: their completions are to be taken while they are in the cache.
     #[inline(never)]
     fn take_several<const ONE: bool>(&mut self, now: Time, index: usize) -> usize {
         let Engine { rails, core, .. } = self;

@@ -148,7 +148,7 @@ impl Pair<'_> {
             true => self.matcher.take_alone(source, bits, is_tagged, len),
             false => self.matcher.take_next(source, bits, is_tagged, len),
         };
-        let quickly = quickly.map(parts);
+        let quickly = quickly.map(|taken| (taken.key(), taken.at(), taken.cookie()));
         assert!(quickly.is_none_or(|(_, at, _)| at.offset & MemRef::BY_ADDRESS != 0 && !self.is_stopped));
         let found = match quickly {
             Some(found) => found,
