@@ -415,8 +415,8 @@ fn every_reason_closes_the_way_in() {
     });
 }
 
-/// C-4: limits are announced once half of the messages, or of the blocks, is received, and then again after as
-/// many.
+/// C-4: limits are announced once half of the messages, or of the blocks, is received, and then again after
+/// as many.
 #[test]
 fn limits_are_announced_by_halves() {
     // 32 messages and 64 blocks of 64 bytes are granted.

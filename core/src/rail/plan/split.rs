@@ -274,8 +274,8 @@ fn enter(lines: &mut Lines, bytes: u64) -> u64 {
     u64::MAX
 }
 
-/// The rails that together move most by `at_ns`, no more than the message has smallest chunks for. Of many, as
-/// nearly as taking those that move most each, or for their smallest chunk, gets.
+/// The rails that together move most by `at_ns`, no more than the message has smallest chunks for. Of many,
+/// as nearly as taking those that move most each, or for their smallest chunk, gets.
 fn choose(all: &Lines, bytes: u64, at_ns: u64) -> Lines {
     let mut lines = all.clone();
     lines.iter_mut().for_each(|line| line.bytes = line.moved(at_ns));
