@@ -30,6 +30,9 @@ use crate::mem::{MemRef, Seg};
 use crate::selector::{Selector, TagMatch};
 use crate::store::{Arena, ArenaError, NONE, Sizer};
 
+/// Of the shape of an entry aside: it is tagged.
+const ASIDE_TAGGED: u8 = 1 << 7;
+
 /// All posted receives. What most messages read comes first, in one line of the cache.
 #[repr(C, align(64))]
 pub(super) struct Posted<'m> {
@@ -250,7 +253,8 @@ impl<'m> Posted<'m> {
         let pattern = shape.pattern(0, 0);
         let slot = &mut self.entries[index as usize];
         // The shape's other facts: whether the source is named, and the domain.
-        slot.set_shape(ASIDE | u8::from(pattern.exact) << 6 | u8::from(pattern.tagged) << 7);
+        let tagged = if pattern.tagged { ASIDE_TAGGED } else { 0 };
+        slot.set_shape(ASIDE | u8::from(pattern.exact) << 6 | tagged);
         (slot.prev, slot.tail, slot.chain) = (self.aside.1, NONE, NONE);
         self.ignores[index as usize] = pattern.ignore;
         match self.aside.1 {
@@ -272,7 +276,7 @@ impl<'m> Posted<'m> {
         }
         if is_aside(shape) {
             let ignore = self.ignores[index as usize];
-            return Pattern { tag, ignore, source, exact: shape & 1 << 6 != 0, tagged: shape & 1 << 7 != 0 };
+            return Pattern { tag, ignore, source, exact: shape & 1 << 6 != 0, tagged: shape & ASIDE_TAGGED != 0 };
         }
         self.shapes.at(shape).pattern(tag, source)
     }
@@ -346,25 +350,22 @@ impl<'m> Posted<'m> {
 
     /// Takes an entry out of its group.
     fn take_out(&mut self, index: u32) {
-        if index != self.alone.first && self.entries[index as usize].shape() == BESIDE {
-            // Nothing says which one is before it there.
-            self.link_alone();
-        }
         let entry = self.entries[index as usize];
         let (Entry { next, prev, chain, tail, tag, source, .. }, shape) = (entry, entry.shape());
+        if shape == BESIDE {
+            self.take_out_beside(index, next);
+            return;
+        }
         match entry.is(State::Direct) {
             true => self.directs -= 1,
             false => self.named -= 1,
         }
-        self.tagged -= u32::from(self.pattern(index).tagged);
-        if index == self.alone.first {
-            self.alone.first = next;
-            return;
-        }
         if is_aside(shape) {
+            self.tagged -= u32::from(shape & ASIDE_TAGGED != 0);
             self.take_out_aside(prev, next);
             return;
         }
+        self.tagged -= u32::from(self.shapes.at(shape).tagged());
         let bucket = self.bucket(tag, source);
         if tail == NONE {
             // Not the oldest of its group.
@@ -392,6 +393,17 @@ impl<'m> Posted<'m> {
         }
         if chain != NONE {
             self.entries[chain as usize].prev = if next == NONE { prev } else { next };
+        }
+    }
+
+    fn take_out_beside(&mut self, index: u32, next: u32) {
+        if index == self.alone.first {
+            (self.directs, self.tagged) = (self.directs - 1, self.tagged - 1);
+            self.alone.first = next;
+        } else {
+            // Nothing says which one is before it there.
+            self.link_alone();
+            self.take_out(index);
         }
     }
 
