@@ -10,13 +10,31 @@ impl RegionId {
     pub const POOL: RegionId = RegionId(u32::MAX);
 }
 
-/// A place in memory: `offset` bytes into `region`.
+/// A place in memory: `offset` bytes into `region`, or, with [`BY_ADDRESS`](Self::BY_ADDRESS), at an address
+/// that lies in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct MemRef {
     /// The region.
     pub region: RegionId,
-    /// Bytes from the region's start.
+    /// Bytes from the region's start, or an address.
     pub offset: u64,
+}
+
+impl MemRef {
+    /// In an offset: what is below this bit is an address. So the shim finds the memory of a posted receive
+    /// without a table; it makes these names, and must understand them wherever the core names memory.
+    pub const BY_ADDRESS: u64 = 1 << 53;
+
+    /// The name of an address in `region`.
+    pub const fn by_address(region: RegionId, address: u64) -> MemRef {
+        MemRef { region, offset: address | MemRef::BY_ADDRESS }
+    }
+
+    /// The address, if that names it.
+    #[inline(always)]
+    pub const fn address(&self) -> Option<u64> {
+        if self.offset & MemRef::BY_ADDRESS == 0 { None } else { Some(self.offset & !MemRef::BY_ADDRESS) }
+    }
 }
 
 /// One contiguous piece of memory.

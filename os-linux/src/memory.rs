@@ -16,7 +16,7 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
-use rerail_core::mem::{RegionId, Seg};
+use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -249,8 +249,14 @@ impl Memory {
 
     /// Whether a caller may name this piece: it lies in a region that is not the pool.
     pub(crate) fn check(&self, seg: &Seg) -> Result<(), MemoryError> {
-        if seg.at.region == RegionId::POOL {
-            return Err(MemoryError::Unknown(seg.at.region));
+        let Seg { at: MemRef { region, offset }, len } = *seg;
+        if region == RegionId::POOL {
+            return Err(MemoryError::Unknown(region));
+        }
+        if offset & MemRef::BY_ADDRESS != 0 {
+            // What only this side may say.
+            let region_bytes = self.region(region)?.len as u64;
+            return Err(MemoryError::OutOfBounds { region, offset, len, region_bytes });
         }
         self.resolve(seg).map(drop)
     }
@@ -267,31 +273,54 @@ impl Memory {
         Some(region.start.wrapping_add(seg.at.offset as usize))
     }
 
+    /// Another name for what `start`, which [`start_of`](Self::start_of) has found, is the first byte of: by
+    /// it [`start_of_named`](Self::start_of_named) finds that in no table.
+    #[inline(always)]
+    pub(crate) fn by_address(region: RegionId, start: *mut u8) -> MemRef {
+        MemRef::by_address(region, start.expose_provenance() as u64)
+    }
+
     /// As [`start_of`](Self::start_of), of a piece that the core names in a posted receive: it was checked
     /// when that was posted, and [`remove`](Self::remove) is not called for a region that is named. `None`:
     /// it lies in the pool.
     #[inline(always)]
     pub(crate) fn start_of_named(&self, seg: &Seg) -> Option<*mut u8> {
         debug_assert!(self.resolve(seg).is_ok(), "the core named memory that does not exist: {seg:?}");
+        if let Some(address) = seg.at.address() {
+            return Some(at_address(address));
+        }
         let region = self.slots.get((seg.at.region.0 & REGIONS_MAX as u32) as usize)?;
         Some(region.start.wrapping_add(seg.at.offset as usize))
+    }
+
+    /// Where a piece of the pool starts.
+    #[inline(always)]
+    pub(crate) fn start_in_pool(&self, seg: &Seg) -> Option<*mut u8> {
+        debug_assert_eq!(seg.at.region, RegionId::POOL);
+        let end = seg.at.offset.checked_add(seg.len)?;
+        if end > self.pool.len as u64 { None } else { Some(self.pool.start.wrapping_add(seg.at.offset as usize)) }
     }
 
     /// The address range of a piece.
     #[inline]
     pub(crate) fn resolve(&self, seg: &Seg) -> Result<Piece, MemoryError> {
         let region = self.region(seg.at.region)?;
-        let end = seg.at.offset.checked_add(seg.len);
+        let mut offset = seg.at.offset;
+        if let Some(address) = seg.at.address() {
+            // Below its start is far beyond its end.
+            offset = address.wrapping_sub(region.start.addr() as u64);
+        }
+        let end = offset.checked_add(seg.len);
         if end.is_none_or(|end| end > region.len as u64) {
             return Err(MemoryError::OutOfBounds {
                 region: seg.at.region,
-                offset: seg.at.offset,
+                offset,
                 len: seg.len,
                 region_bytes: region.len as u64,
             });
         }
         // In bounds, so both fit a usize. Wrapping: an adopted region need not be one allocation.
-        Ok(Piece { start: region.start.wrapping_add(seg.at.offset as usize), len: seg.len as usize })
+        Ok(Piece { start: region.start.wrapping_add(offset as usize), len: seg.len as usize })
     }
 
     /// Appends the address range of a piece that the core names. `false`: it lies in no region. Requests and
@@ -346,7 +375,7 @@ impl Memory {
     }
 
     /// Copies bytes of this memory out; `false` where they lie in no region.
-    pub(crate) fn peek(&self, at: rerail_core::mem::MemRef, into: &mut [u8]) -> bool {
+    pub(crate) fn peek(&self, at: MemRef, into: &mut [u8]) -> bool {
         let Ok(from) = self.resolve(&Seg { at, len: into.len() as u64 }) else { return false };
         let to = Piece { start: into.as_mut_ptr(), len: into.len() };
         // SAFETY: as in `copy`; the destination is borrowed by the caller for the call.
@@ -357,7 +386,7 @@ impl Memory {
     /// outside its region or misaligned, or where kind and type don't go together.
     pub(crate) fn atomic(
         &self,
-        at: rerail_core::mem::MemRef,
+        at: MemRef,
         kind: AtomicKind,
         data_type: AtomicType,
         operand: u64,
@@ -425,6 +454,12 @@ unsafe fn copy_lists(from: &[Piece], to: &[Piece]) -> usize {
         target = Piece { start: target.start.wrapping_add(len), len: target.len - len };
         copied += len;
     }
+}
+
+/// What [`Memory::by_address`] has named.
+#[inline(always)]
+pub(crate) fn at_address(address: u64) -> *mut u8 {
+    ptr::with_exposed_provenance_mut(address as usize)
 }
 
 /// A mapping as the core wants its region.

@@ -81,6 +81,10 @@ struct End<'s> {
     peer: PeerId,
     buffers: Buffers,
     bytes: u64,
+    /// Bytes from one message's place to the next, and how many places there are, less 1: a power of two, so
+    /// that no division is measured.
+    stride: u64,
+    places: u64,
     sent: u64,
     received: u64,
 }
@@ -168,14 +172,15 @@ fn measure(
 impl<'s> End<'s> {
     fn new(session: &'s mut Session, pair: Pair, buffers: Buffers, bytes: u64) -> End<'s> {
         let other = pair.other(session.rank());
-        End { transport: session.transport_mut(), peer: PeerId(other), buffers, bytes, sent: 0, received: 0 }
+        let stride = bytes.next_multiple_of(64).max(64);
+        let places = 1 << (buffers.bytes / stride).max(1).ilog2();
+        let (transport, peer) = (session.transport_mut(), PeerId(other));
+        End { transport, peer, buffers, bytes, stride, places: places - 1, sent: 0, received: 0 }
     }
 
     /// Messages lie one behind the other, as far as there is room.
     fn place(&self, region: RegionId, bytes: u64, number: u64) -> Seg {
-        let stride = bytes.next_multiple_of(64).max(64);
-        let places = (self.buffers.bytes / stride).max(1);
-        Seg::new(region, number % places * stride, bytes)
+        Seg::new(region, (number & self.places) * self.stride, bytes)
     }
 
     fn send(&mut self, tag: u64, bytes: u64, number: u64) -> Result<(), KernelError> {

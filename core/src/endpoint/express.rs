@@ -13,15 +13,14 @@ use super::op::{Op, OpKind};
 use super::unexpected::Waiting;
 use super::{Completion, Done};
 use super::{Endpoint, Event, Level, Notify, ProtocolError, RecvRequest, SendRequest};
-use crate::fast::{ShortCompletion, Terms};
+use crate::fast::{Line, LineId, ShortCompletion, Terms};
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::mem::{MemRef, Seg};
 use crate::rail::sched::Gathers;
 use crate::rel::link::State;
-use crate::store::NONE;
-use crate::tag::{Direct, Match};
+use crate::tag::{Direct, Match, Plain};
 use crate::time::Time;
-use crate::wire::{Common, Counts, MessageHead, Short};
+use crate::wire::{Common, Counts, MessageHead, Short, ShortSource};
 
 /// Indices in ids of requests without an operation, above those of all operations: a receive that is an entry
 /// of the matcher has this bit and its index there.
@@ -42,6 +41,15 @@ pub enum ShortArrival {
     Slow,
 }
 
+/// Where the payload of a message goes that needs nothing else, or little.
+#[derive(Debug)]
+pub struct NextPlace<'a> {
+    /// The receive that it has found.
+    pub receive: Plain<'a>,
+    /// [`Endpoint::after_next`] is to be called.
+    pub must_look: bool,
+}
+
 /// What becomes of a receive that may go the short way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShortPost {
@@ -60,18 +68,37 @@ impl Endpoint<'_> {
     /// ask [`open_short`](Self::open_short), else use [`send`](Self::send).
     #[inline(always)]
     pub fn send_short(&mut self, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
-        self.send_by::<false>(send, len)
+        self.send_by::<false>(self.line_of(send.peer), send, len)
     }
 
-    /// As [`send_short`](Self::send_short) for a message that takes one block at most, else `None`: without a
-    /// call.
+    /// As [`send_short`](Self::send_short) by a line that the caller knows. `None` also where it is not the
+    /// peer's.
     #[inline(always)]
-    pub fn send_next(&mut self, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
-        self.send_by::<true>(send, len)
+    pub fn send_short_on(&mut self, line: LineId, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+        self.send_by::<false>(line, send, len)
+    }
+
+    /// As [`send_short_on`](Self::send_short_on) for a message that takes one block at most, else `None`:
+    /// without a call.
+    #[inline(always)]
+    pub fn send_next(&mut self, line: LineId, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+        self.send_by::<true>(line, send, len)
+    }
+
+    /// The line of a peer for [`send_next`](Self::send_next) and [`arrive_next`](Self::arrive_next), as long
+    /// as its channel stands.
+    #[inline(always)]
+    pub fn line_of(&self, peer: PeerId) -> LineId {
+        self.t.channel_of(peer).map_or(LineId::NONE, LineId)
     }
 
     #[inline(always)]
-    fn send_by<const PLAIN: bool>(&mut self, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+    fn send_by<const PLAIN: bool>(
+        &mut self,
+        line: LineId,
+        send: &SendRequest<'_>,
+        len: u64,
+    ) -> Option<(RailId, Short, OpId)> {
         if send.level != Level::Reusable {
             return None;
         }
@@ -80,20 +107,23 @@ impl Endpoint<'_> {
             Notify::Event if !self.t.short_done.is_full() => {}
             _ => return None,
         }
-        let channel = self.t.peers.get(send.peer.0 as usize)?.channel;
-        let line = self.t.lines.get_mut(channel as usize)?;
-        let (tag, immediate) = (send.tag, send.immediate);
-        let short = if PLAIN { line.send_plain(tag, immediate, len) } else { line.send(tag, immediate, len) }?;
+        let line = self.t.lines.get_mut(line.0 as usize).filter(|line| line.is_of(send.peer))?;
+        let (tag, immediate, own) = (send.tag, send.immediate, &self.hot.own);
+        let sent = if PLAIN { line.send_plain(tag, immediate, len, own) } else { line.send(tag, immediate, len, own) };
+        let short = sent?;
         let rail = RailId(line.rail);
-        self.stats.short_sent += 1;
-        let operation = OpId(Key { index: SENT, generation: self.stats.short_sent as u32 });
+        // Nothing is ever reported by the id of one that is silent.
+        let mut generation = short.counts.psn();
         if send.notify == Notify::Event {
+            self.sent = self.sent.wrapping_add(1);
+            generation = self.sent;
+            let operation = OpId(Key { index: SENT, generation });
             let SendRequest { peer, cookie, .. } = *send;
             let Short { tag, immediate, flags, .. } = short;
             let bytes = len as u32;
             self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         }
-        Some((rail, short, operation))
+        Some((rail, short, OpId(Key { index: SENT, generation })))
     }
 
     /// Opens the short way to a peer, if nothing stands against it: says whether
@@ -110,7 +140,6 @@ impl Endpoint<'_> {
     pub fn unsend_short(&mut self, send: &SendRequest<'_>, short: Short) {
         let Some(channel) = self.t.channel_of(send.peer) else { return };
         self.t.lines[channel as usize].unsend(&short);
-        self.stats.short_sent -= 1;
         if send.notify == Notify::Event {
             self.t.short_done.unpush();
         }
@@ -119,16 +148,18 @@ impl Endpoint<'_> {
     /// Posts a receive of one piece that is reported by an event, without an operation. `None`: nothing has
     /// happened, use [`recv`](Self::recv).
     pub fn recv_short(&mut self, recv: &RecvRequest<'_>) -> Option<OpId> {
-        match self.post_short(recv) {
+        let &[Seg { at, .. }] = recv.segments else { return None };
+        match self.post_short(recv, at) {
             ShortPost::Posted(operation) => Some(operation),
             ShortPost::Waits(_) | ShortPost::Slow => None,
         }
     }
 
-    /// As [`recv_short`](Self::recv_short), without a call, and says whether its message waits here.
+    /// As [`recv_short`](Self::recv_short), without a call, and says whether its message waits here. `at` is
+    /// another name of the same memory, by which the caller finds it sooner.
     #[inline(always)]
-    pub fn post_short(&mut self, recv: &RecvRequest<'_>) -> ShortPost {
-        let &[to] = recv.segments else { return ShortPost::Slow };
+    pub fn post_short(&mut self, recv: &RecvRequest<'_>, at: MemRef) -> ShortPost {
+        let &[Seg { len, .. }] = recv.segments else { return ShortPost::Slow };
         if !self.is_plain(recv) {
             return ShortPost::Slow;
         }
@@ -137,17 +168,17 @@ impl Endpoint<'_> {
         {
             return ShortPost::Waits(Waiting { key, message });
         }
-        if self.open_requests() >= self.config.operations_max {
+        if self.open_requests() >= self.hot.operations_max {
             return ShortPost::Slow;
         }
         if let Some(source) = recv.from.source {
             // Of a peer that is not connected, or gone, there is more to ask.
             match self.t.peers.get(source.0 as usize) {
-                Some(peer) if peer.channel != NONE && !peer.gone => {}
+                Some(peer) if peer.is_met => {}
                 _ => return ShortPost::Slow,
             }
         }
-        match self.t.matcher.post_direct(&recv.from, &Direct { to, cookie: recv.cookie }) {
+        match self.t.matcher.post_direct(&recv.from, &Direct { to: Seg { at, len }, cookie: recv.cookie }) {
             Some(key) => ShortPost::Posted(direct_id(key)),
             None => ShortPost::Slow,
         }
@@ -157,7 +188,7 @@ impl Endpoint<'_> {
     /// event.
     #[inline(always)]
     pub(super) fn is_plain(&self, recv: &RecvRequest<'_>) -> bool {
-        self.may_post_short && recv.multi.is_none() && recv.notify == Notify::Event
+        self.hot.may_post_short && recv.multi.is_none() && recv.notify == Notify::Event
     }
 
     /// A short message has come from `peer` on `rail`: where its payload goes. Completed at once, so the
@@ -167,65 +198,88 @@ impl Endpoint<'_> {
         if short.flags & !Short::FLAGS != 0 {
             return ShortArrival::Slow;
         }
-        match self.arrive_next(peer, rail, *short, |at| at) {
-            Some(_) if short.len == 0 => ShortArrival::Done,
-            Some(at) => ShortArrival::At(at),
-            None => self.arrive_slowly(peer, rail, short),
+        let Some(place) = self.arrive_next(self.line_of(peer), peer, short) else {
+            return self.arrive_slowly(peer, rail, short);
+        };
+        let (at, must_look) = (place.receive.at(), place.must_look);
+        if must_look {
+            self.after_next(peer, short.len);
         }
+        if short.len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }
     }
 
     /// The way of nearly all of them, without a call: the next message of an open line, for the oldest
-    /// receive of the only shape. `put` copies all of its payload to where it is given. `None`: nothing has
-    /// happened.
+    /// receive of the only shape that was posted by its address. The completion is reported already, so the
+    /// caller copies before it does anything else. `None`: nothing has happened.
     #[inline(always)]
-    pub fn arrive_next<T>(
-        &mut self,
-        peer: PeerId,
-        rail: RailId,
-        short: Short,
-        put: impl FnOnce(MemRef) -> T,
-    ) -> Option<T> {
-        debug_assert!(short.flags & !Short::FLAGS == 0, "the rail has checked (L-12): {short:?}");
-        let channel = self.t.peers.get(peer.0 as usize)?.channel;
-        let line = self.t.lines.get_mut(channel as usize)?;
-        if !line.expects(rail, short.counts) || self.t.matcher.direct_count() == 0 {
-            return None;
+    pub fn arrive_next(&mut self, line: LineId, peer: PeerId, short: &impl ShortSource) -> Option<NextPlace<'_>> {
+        match self.one_waits() {
+            true => self.arrive_at::<true>(line, peer, short),
+            false => self.arrive_at::<false>(line, peer, short),
         }
-        let Short { tag, immediate, len, flags, .. } = short;
-        // Nobody sees it before it is committed.
-        let done = self.t.short_done.next()?;
-        (done.tag, done.immediate, done.peer, done.bytes, done.flags) = (tag, immediate, peer, len.into(), flags);
-        let taken = self.t.matcher.take_next(peer, tag, flags & Short::TAGGED != 0, len.into())?;
-        (done.cookie, done.operation) = (taken.cookie(), direct_id(taken.key()));
-        let result = put(taken.at());
-        self.t.short_done.commit();
-        self.stats.short_received += 1;
-        if line.receive(len, &self.own) {
-            self.received_from(peer);
-        }
-        Some(result)
     }
 
-    /// As [`short_received`](Self::short_received), by the peer: so nothing has to be kept for it.
+    /// Whether a plain receive without an older one beside it is posted.
+    #[inline(always)]
+    pub const fn one_waits(&self) -> bool {
+        self.t.matcher.has_alone()
+    }
+
+    /// As [`arrive_next`](Self::arrive_next), for who has asked [`one_waits`](Self::one_waits): `ONE` is the
+    /// answer. A function of its own for each, as neither has registers to spare.
+    #[inline(always)]
+    pub fn arrive_at<const ONE: bool>(
+        &mut self,
+        line: LineId,
+        peer: PeerId,
+        short: &impl ShortSource,
+    ) -> Option<NextPlace<'_>> {
+        debug_assert!(short.flags() & !Short::FLAGS == 0, "the rail has checked (L-12)");
+        let line = self.t.lines.get_mut(line.0 as usize)?;
+        if !line.expects_from(peer, short.counts()) || (!ONE && self.t.matcher.direct_count() == 0) {
+            return None;
+        }
+        // Nobody sees it before it is committed.
+        let done = self.t.short_done.next()?;
+        let (len, flags, tag) = (short.bytes(), short.flags(), short.tag()?);
+        let is_tagged = flags & Short::TAGGED != 0;
+        (done.tag, done.peer, done.bytes, done.flags) = (tag, peer, len.into(), flags);
+        done.immediate = short.immediate();
+        let receive = match ONE {
+            true => self.t.matcher.take_alone(peer, tag, is_tagged, len.into())?,
+            false => self.t.matcher.take_next(peer, tag, is_tagged, len.into())?,
+        };
+        (done.cookie, done.operation) = (receive.cookie(), direct_id(receive.key()));
+        self.t.short_done.commit();
+        let must_look = line.receive(len, &self.hot.own);
+        Some(NextPlace { receive, must_look })
+    }
+
+    /// There is more to do for a message of `len` bytes that [`arrive_next`](Self::arrive_next) has taken and
+    /// that was copied.
     #[cold]
-    #[inline(never)]
-    fn received_from(&mut self, peer: PeerId) {
-        if let Some(channel) = self.t.channel_of(peer) {
+    pub fn after_next(&mut self, peer: PeerId, len: u16) {
+        if let Some(channel) = self.t.channel_of(peer)
+            && self.t.lines[channel as usize].look(len, &self.hot.own)
+        {
             self.short_received(channel);
         }
     }
 
     #[inline(never)]
     fn arrive_slowly(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
-        self.arrive_otherwise(peer, rail, short)
+        let mut line = self.line_of(peer);
+        self.arrive_otherwise(&mut line, peer, rail, short)
     }
 
     /// As [`arrive_short`](Self::arrive_short), for a message that [`arrive_next`](Self::arrive_next) did not
     /// take: the line is to be opened, or the matcher has more to do, or it does not go the short way.
+    /// `line` is the peer's from then on.
     #[inline(always)]
-    pub fn arrive_otherwise(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
+    pub fn arrive_otherwise(&mut self, line: &mut LineId, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
         let Some(slot) = self.t.peers.get(peer.0 as usize) else { return ShortArrival::Slow };
         let channel = slot.channel;
+        *line = LineId(channel);
         let Some(line) = self.t.lines.get_mut(channel as usize) else { return ShortArrival::Slow };
         if !line.expects(rail, short.counts) && !self.open_receiving(channel, rail, short.counts) {
             return ShortArrival::Slow;
@@ -243,8 +297,8 @@ impl Endpoint<'_> {
         let (operation, at, cookie) = (direct_id(taken.key()), taken.at(), taken.cookie());
         let bytes = len.into();
         self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
-        self.stats.short_received += 1;
-        if self.t.lines[channel as usize].receive(len, &self.own) {
+        let line = &mut self.t.lines[channel as usize];
+        if line.receive(len, &self.hot.own) && line.look(len, &self.hot.own) {
             self.short_received(channel);
         }
         if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }
@@ -259,7 +313,7 @@ impl Endpoint<'_> {
             self.t.channels.at_mut(channel).ack.make_due();
             self.activate(channel);
             // They go with that acknowledgment.
-            self.t.lines[channel as usize].announced();
+            self.t.lines[channel as usize].announced(&self.hot.own);
         } else if self.t.channels.at(channel).wants_room() {
             self.fold_line(channel);
             self.activate(channel);
@@ -406,7 +460,7 @@ impl Endpoint<'_> {
         let line = &mut self.t.lines[channel as usize];
         let expected = slot.received[ORDERED].expected().0;
         line.open_receiving(rail, expected, slot.grants.limits());
-        line.announce_after(&self.own);
+        line.announced(&self.hot.own);
         line.expects(rail, counts)
     }
 
@@ -474,8 +528,10 @@ impl Endpoint<'_> {
     }
 
     fn fold_counts(&mut self, channel: u32) {
-        let fold = self.t.lines[channel as usize].fold();
+        let fold = self.t.lines[channel as usize].fold(&self.hot.own);
         let latest = self.latest;
+        self.stats.short_sent += u64::from(fold.sent);
+        self.stats.short_received += u64::from(fold.received);
         let slot = self.t.channels.at_mut(channel);
         if fold.sent > 0 {
             slot.sent[ORDERED].skip(fold.sent);
@@ -505,6 +561,13 @@ impl Endpoint<'_> {
         self.t.channels.at_mut(channel).allowance.update_in_order(messages, blocks)
     }
 
+    /// Messages that went and came the short way.
+    pub(super) fn shorts(&self) -> (u64, u64) {
+        let folded = (self.stats.short_sent, self.stats.short_received);
+        let add = |sum: (u64, u64), more: (u64, u64)| (sum.0 + more.0, sum.1 + more.1);
+        self.t.lines.iter().map(Line::unfolded).fold(folded, add)
+    }
+
     // ---- receives without an operation
 
     /// There is no operation for a part of a multi-receive, so no receive may pass it; or there is again.
@@ -512,13 +575,13 @@ impl Endpoint<'_> {
     pub(super) fn set_parts_waiting(&mut self, starved: bool) {
         self.parts_waiting = starved;
         self.t.matcher.stop_quick(starved);
-        self.may_post_short = self.has_short_rail && !starved;
+        self.hot.may_post_short = self.has_short_rail && !starved;
     }
 
     /// Requests of the caller that are not over, or not reported.
     #[inline(always)]
     pub(super) fn open_requests(&self) -> u32 {
-        self.caller_ops + self.t.matcher.direct_count()
+        self.hot.caller_ops + self.t.matcher.direct_count()
     }
 
     /// A receive that stands for itself gets an operation, out of the matcher: its message is not of the

@@ -34,13 +34,14 @@ impl Endpoint<'_> {
             }
         }
         let index = self.t.channels.insert(channel).ok()?.index;
-        self.t.peers[peer.0 as usize].channel = index;
+        let slot = &mut self.t.peers[peer.0 as usize];
+        (slot.channel, slot.is_met) = (index, !slot.gone);
         for lane in [ORDERED, UNORDERED] {
             self.t.sent(index, lane).1.fill(NONE);
             self.t.received(index, lane).1.fill(0);
         }
         self.t.reorder(index).1.fill(NONE);
-        self.t.lines[index as usize] = Line::CLOSED;
+        self.t.lines[index as usize] = Line::of(peer);
         self.paths.begin_peer(index);
         for sub in self.t.subs_of(index) {
             sub.reset();
@@ -56,7 +57,7 @@ impl Endpoint<'_> {
     pub(super) fn activate(&mut self, channel: u32) {
         let mut links = By(&mut self.t.channels, channel_active);
         if !crate::store::Links::link(&mut links, channel).is_linked() {
-            self.active.push_back(&mut links, channel);
+            self.hot.active.push_back(&mut links, channel);
         }
     }
 
@@ -141,7 +142,8 @@ impl Endpoint<'_> {
             Ending::Closed => OpError::PeerClosed { peer },
             Ending::Lost(why) => OpError::PeerLost { peer, why },
         };
-        self.t.peers[peer.0 as usize].gone = true;
+        let slot = &mut self.t.peers[peer.0 as usize];
+        (slot.gone, slot.is_met) = (true, false);
         self.end_sample(channel);
         for timer in [Timer::Ack, Timer::Connect, Timer::Silence, Timer::Redial, Timer::Watch] {
             self.t.cancel_timer(channel, timer);
@@ -298,8 +300,9 @@ impl Endpoint<'_> {
             self.t.cancel_timer(channel, timer);
         }
         let mut links = By(&mut self.t.channels, channel_active);
-        self.active.unlink(&mut links, channel);
+        self.hot.active.unlink(&mut links, channel);
         self.t.channels.remove(key);
-        self.t.peers[peer.0 as usize].channel = NONE;
+        let slot = &mut self.t.peers[peer.0 as usize];
+        (slot.channel, slot.is_met) = (NONE, false);
     }
 }

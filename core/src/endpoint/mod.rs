@@ -55,11 +55,11 @@ mod words;
 
 use core::mem::MaybeUninit;
 
-pub use crate::fast::ShortCompletion;
+pub use crate::fast::{LineId, ShortCompletion};
 pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
 pub use error::*;
 pub use event::*;
-pub use express::{ShortArrival, ShortPost};
+pub use express::{NextPlace, ShortArrival, ShortPost};
 pub use inspect::{ChannelInfo, LaneInfo, OperationInfo, SubchannelInfo};
 pub use rails::{RailHealth, RailState};
 pub use request::*;
@@ -295,8 +295,7 @@ pub struct Endpoint<'m> {
     t: Tables<'m>,
     /// The rails, as far as it is to be decided which of them carry what.
     paths: Paths<'m>,
-    /// Channels with something to send.
-    active: List,
+    hot: Hot,
     /// Channels that wait for something shared, by `Shortage`.
     waiting: [List; 2],
     /// Channels with something to tell.
@@ -315,14 +314,10 @@ pub struct Endpoint<'m> {
     refused: heapless::Deque<(crate::ids::PeerId, RailId), 64>,
     /// A multi-receive had no slot for a part: look again when one comes free.
     parts_waiting: bool,
-    /// Not so, and a rail takes short messages: plain receives need no operation.
-    may_post_short: bool,
-    /// Of the short way.
-    own: Own,
     /// Receives that found their message here and were over at once: it names them.
     waited: u32,
-    /// Operations of the caller; the others serve peers.
-    caller_ops: u32,
+    /// Sends that were complete when they were submitted and are reported; wraps.
+    sent: u32,
     /// Refusals of puts that have slots.
     refusals: u32,
     stats: Stats,
@@ -338,6 +333,23 @@ pub struct Endpoint<'m> {
     /// The latest time that was given with anything but a short message.
     latest: Time,
 }
+
+/// What nearly every message reads, in one line of the cache.
+#[repr(C, align(64))]
+struct Hot {
+    /// Channels with something to send.
+    active: List,
+    /// Of the short way.
+    own: Own,
+    /// Operations of the caller; the others serve peers.
+    caller_ops: u32,
+    /// [`Config::operations_max`].
+    operations_max: u32,
+    /// A rail takes short messages, and no part of a multi-receive waits: plain receives need no operation.
+    may_post_short: bool,
+}
+
+const _: () = assert!(size_of::<Hot>() == 64);
 
 impl Config {
     /// Bytes of state that [`Endpoint::new`] needs; exact.
@@ -378,13 +390,19 @@ impl<'m> Endpoint<'m> {
         let t = Tables::carve(&mut arena, &config, now).map_err(StartError::Region)?;
         let paths = Paths::carve(&mut arena, &config, rails).map_err(StartError::Region)?;
         let has_short_rail = config.express && rails.iter().any(|facts| facts.short_bytes_max > 0);
-        let quarter = |max: u16| (max / 4).max(1);
+        let half = |max: u16| (max / 2).max(1);
         Ok(Endpoint {
             ack_policy: AckPolicy { packets: config.ack_packets, bytes: config.ack_bytes, delay: config.ack_delay },
             config,
             t,
             paths,
-            active: List::EMPTY,
+            hot: Hot {
+                active: List::EMPTY,
+                own: Own::new(config.block_bytes, half(config.unexpected_per_peer), half(config.blocks_per_peer)),
+                caller_ops: 0,
+                operations_max: config.operations_max,
+                may_post_short: has_short_rail,
+            },
             waiting: [List::EMPTY; 2],
             channel_events: List::EMPTY,
             op_events: List::EMPTY,
@@ -395,15 +413,13 @@ impl<'m> Endpoint<'m> {
             refused: heapless::Deque::new(),
             parts_waiting: false,
             waited: 0,
-            caller_ops: 0,
+            sent: 0,
             refusals: 0,
             stats: Stats::default(),
             keepalive_at: keepalive::NEVER,
             keepalive_from: Time(0),
             moved: 0,
             has_short_rail,
-            may_post_short: has_short_rail,
-            own: Own::new(config.block_bytes, quarter(config.unexpected_per_peer), quarter(config.blocks_per_peer)),
             latest: now,
         })
     }
@@ -420,8 +436,10 @@ impl<'m> Endpoint<'m> {
 
     /// What was counted.
     pub fn stats(&self) -> Stats {
-        let Stats { short_sent, short_received, .. } = self.stats;
+        let (short_sent, short_received) = self.shorts();
         Stats {
+            short_sent,
+            short_received,
             packets_sent: self.stats.packets_sent + short_sent,
             packets_received: self.stats.packets_received + short_received,
             sequenced_received: self.stats.sequenced_received + short_received,

@@ -39,7 +39,7 @@ impl Endpoint<'_> {
         self.latest = now;
         // The batch before has been carried out: slots that it named may be used again.
         self.feed_waiting(now);
-        if self.active.is_empty() && !self.has_loose_actions() {
+        if self.hot.active.is_empty() && !self.has_loose_actions() {
             return 0;
         }
         self.next_actions(now, actions);
@@ -49,7 +49,7 @@ impl Endpoint<'_> {
     /// Whether a channel has something to send.
     #[inline(always)]
     pub const fn is_active(&self) -> bool {
-        !self.active.is_empty()
+        !self.hot.active.is_empty()
     }
 
     /// Whether there are actions that belong to no channel's order.
@@ -72,12 +72,12 @@ impl Endpoint<'_> {
             }
         }
         loop {
-            let channel = self.active.head();
+            let channel = self.hot.active.head();
             if channel == NONE || actions.len() + STEP > actions.capacity() {
                 return;
             }
             // Off the list first: what it sets in motion may put it back.
-            self.active.unlink(&mut By(&mut self.t.channels, channel_active), channel);
+            self.hot.active.unlink(&mut By(&mut self.t.channels, channel_active), channel);
             self.pump(now, channel, actions);
         }
     }

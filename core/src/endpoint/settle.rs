@@ -20,7 +20,7 @@ impl Endpoint<'_> {
         }
         match self.t.ops.insert(op) {
             Ok(key) => {
-                self.caller_ops += u32::from(caller);
+                self.hot.caller_ops += u32::from(caller);
                 key.index
             }
             // Capacity is the sum of both limits, and each is checked before: our bug.
@@ -239,7 +239,7 @@ impl Endpoint<'_> {
             self.t.matcher.end_promoted(alias);
         }
         self.t.ops.remove_at(op);
-        self.caller_ops -= u32::from(!serves);
+        self.hot.caller_ops -= u32::from(!serves);
         if channel != NONE {
             self.t.channels.at_mut(channel).ops -= 1;
             if counted_serving {

@@ -40,7 +40,7 @@ impl Endpoint<'_> {
         if slot.rails == 0 {
             return Err(PeerError::Unknown(peer));
         }
-        slot.gone = true;
+        (slot.gone, slot.is_met) = (true, false);
         if let Some(channel) = self.t.channel_of(peer) {
             self.close_line(channel);
             let slot = self.t.channels.at_mut(channel);

@@ -31,6 +31,8 @@ pub(crate) struct Peer {
     /// Its channel, or [`NONE`].
     pub channel: u32,
     pub gone: bool,
+    /// It has a channel, and is not gone: who posts a receive for it has nothing more to ask.
+    pub is_met: bool,
     /// BYE may have been lost with its connection. If a rail moves then, this process connects to the peer
     /// (G-10).
     pub unheard: bool,

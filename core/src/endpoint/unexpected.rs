@@ -71,7 +71,6 @@ impl Endpoint<'_> {
         let inserted = self.t.messages.insert(message);
         debug_assert_eq!(inserted.ok().map(|key| key.index), Some(index), "another index than was said");
         self.stats.unexpected += 1;
-        self.stats.short_received += 1;
         self.stats.bytes_copied += u64::from(len);
         if self.t.lines[channel as usize].keep() {
             self.short_received(channel);
@@ -113,16 +112,17 @@ impl Endpoint<'_> {
         self.stats.bytes_copied += len;
         self.waited = self.waited.wrapping_add(1);
         let operation = OpId(Key { index: WAITED, generation: self.waited });
-        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let (tag, is_tagged) = tag.map_or((0, 0), |tag| (tag, Short::TAGGED));
+        let (immediate, has_immediate) = immediate.map_or((0, 0), |immediate| (immediate, Short::IMMEDIATE));
         let peer = self.free_whole(index, channel, blocks, block_count);
         self.t.short_done.push(ShortCompletion {
             cookie: recv.cookie,
             operation,
-            tag: tag.unwrap_or(0),
-            immediate: immediate.unwrap_or(0),
+            tag,
+            immediate,
             peer,
             bytes: len as u32,
-            flags: flag(tag.is_some(), Short::TAGGED) | flag(immediate.is_some(), Short::IMMEDIATE),
+            flags: is_tagged | has_immediate,
         });
         let from = if len == 0 { MemRef { region: RegionId::POOL, offset: 0 } } else { self.block_at(blocks) };
         Some(ShortReceived { operation, from: Seg { at: from, len } })

@@ -121,8 +121,8 @@ impl Endpoint<'_> {
             ]
         };
         let of_all = [
-            (!t.ops.is_empty() || self.caller_ops > 0, "operations are open"),
-            (!self.active.is_empty(), "a channel has something to do"),
+            (!t.ops.is_empty() || self.hot.caller_ops > 0, "operations are open"),
+            (!self.hot.active.is_empty(), "a channel has something to do"),
             (self.waiting.iter().any(|list| !list.is_empty()), "a channel waits for a slot"),
             (self.parts_waiting, "a multi-receive waits for a slot"),
             (self.paths.has_posts(), "a rail has posts"),
@@ -153,7 +153,7 @@ impl Endpoint<'_> {
             channels: table(t.channels.len(), t.channels.capacity()),
             operations: table(self.open_requests(), config.operations_max),
             serving: table(
-                t.ops.len() - self.caller_ops - self.refusals,
+                t.ops.len() - self.hot.caller_ops - self.refusals,
                 t.ops.capacity() - config.operations_max - config.refusals_max(),
             ),
             refusals: table(self.refusals, config.refusals_max()),

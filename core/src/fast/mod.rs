@@ -15,7 +15,7 @@ use crate::ids::{Cookie, OpId, PeerId, RailId};
 use crate::wire::{Counts, Short};
 
 /// Messages for which a line is opened at once: then the tables are looked at again.
-pub(crate) const TURN: u32 = 64;
+pub(crate) const TURN: u32 = 128;
 
 /// A completion of the short way: a message that was sent, or received whole into its buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,9 @@ pub(crate) struct Line {
     /// Messages that may go at once, of one block each.
     pub credits: u32,
     /// The longest of them in bytes; longer ones need blocks of `spare`, or don't go.
-    plain_max: u32,
+    plain_max: u16,
+    /// The longest message in bytes.
+    bytes_max: u16,
     /// The next PSN; what messages grant stands behind it, as in their header.
     pub next: u32,
     message_limit: u16,
@@ -57,36 +59,50 @@ pub(crate) struct Line {
     blocks_sent: u32,
     /// The next PSN of the peer.
     pub expected: u32,
-    /// Blocks that would have been used by what was received since the last fold.
-    blocks_received: u32,
+    /// Blocks that would have been used by what was received since the last fold, beyond one for each.
+    blocks_beyond: i32,
     /// What may come before the tables are looked at, in units of which a message costs
     /// [`COST`] or more: below zero they must be.
     /// [`FORCED`] less while they must be after each message.
     look_in: i32,
     /// What the peer grants, as last received.
     peer_limits: (u16, u16),
-    /// What `look_in` is when our limits went to the peer last.
-    look_after: u16,
+    /// Messages received since the last fold that wait for their receives.
+    kept: u16,
     /// The rail to send on.
     pub rail: u8,
     /// The rail on which messages may be received, or [`CLOSED`].
     receives_on: u8,
     /// Blocks that the peer grants beyond one for each credit.
     spare: u32,
-    /// The longest message in bytes, and the bytes of one block at the peer.
-    bytes_max: u32,
+    /// Bytes of one block at the peer.
     block_bytes: u32,
+    /// Whose it is: who names a line is not believed.
+    peer: PeerId,
+    /// Whose messages may be received: the same, or [`NOBODY`].
+    receives_from: PeerId,
     /// The next PSNs at the last fold.
     next_folded: u32,
     expected_folded: u32,
-    /// Messages received since then that wait for their receives.
-    kept: u32,
 }
 
 const _: () = assert!(size_of::<Line>() == 64);
 
+/// Which line is a peer's, as far as the caller was told last: so that no table has to be asked. It may be
+/// out of date, which is noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineId(pub(crate) u32);
+
+impl LineId {
+    /// No line.
+    pub const NONE: LineId = LineId(u32::MAX);
+}
+
 /// No rail: rails are fewer than 64.
 const CLOSED: u8 = u8::MAX;
+
+/// Whom no link leads to.
+const NOBODY: PeerId = PeerId(u32::MAX);
 
 /// More than twice what a message costs at most.
 const FORCED: i32 = 1 << 24;
@@ -112,6 +128,12 @@ impl Own {
         let least = u32::from(messages.min(blocks)).max(1) * COST as u32;
         let announce_after = u16::try_from(least - 1).unwrap_or(u16::MAX);
         Own { block_bytes, block_cost: least.div_ceil(blocks.max(1).into()), announce_after }
+    }
+
+    /// Whether a message of `len` bytes takes no block, or several.
+    #[inline(always)]
+    fn is_odd(&self, len: u16) -> bool {
+        u32::from(len).wrapping_sub(1) >= self.block_bytes
     }
 }
 
@@ -156,24 +178,36 @@ impl Line {
     pub(crate) const CLOSED: Line = Line {
         credits: 0,
         plain_max: 0,
+        bytes_max: 0,
         next: 0,
         message_limit: 0,
         block_limit: 0,
         blocks_sent: 0,
         expected: 0,
-        blocks_received: 0,
+        blocks_beyond: 0,
         look_in: -FORCED,
         peer_limits: (0, 0),
-        look_after: 0,
+        kept: 0,
         rail: 0,
         receives_on: CLOSED,
         spare: 0,
-        bytes_max: 0,
         block_bytes: 1,
+        peer: NOBODY,
+        receives_from: NOBODY,
         next_folded: 0,
         expected_folded: 0,
-        kept: 0,
     };
+
+    /// Closed, of this peer.
+    pub(crate) const fn of(peer: PeerId) -> Line {
+        Line { peer, ..Line::CLOSED }
+    }
+
+    /// Whether it is this peer's.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, peer: PeerId) -> bool {
+        self.peer == peer
+    }
 
     // ---- sending
 
@@ -184,9 +218,9 @@ impl Line {
         (self.message_limit, self.block_limit) = terms.limits;
         self.credits = terms.messages_left.min(terms.blocks_left).min(TURN);
         self.spare = terms.blocks_left - self.credits;
-        self.bytes_max = terms.bytes_max.min(u16::MAX.into());
+        self.bytes_max = terms.bytes_max.min(u16::MAX.into()) as u16;
         self.block_bytes = terms.block_bytes;
-        self.plain_max = self.bytes_max.min(terms.block_bytes);
+        self.plain_max = terms.block_bytes.min(self.bytes_max.into()) as u16;
         self.rail = terms.rail.0;
         if self.credits > 0 {
             self.look_in += FORCED;
@@ -214,26 +248,31 @@ impl Line {
 
     /// The header of a message that may go now. `None`: nothing has happened.
     #[inline(always)]
-    pub(crate) fn send(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64) -> Option<Short> {
+    pub(crate) fn send(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64, own: &Own) -> Option<Short> {
         let spare = if len > self.plain_max.into() { self.blocks_beyond(len)? } else { 0 };
-        self.credits.checked_sub(1)?;
         self.spare -= spare;
         self.blocks_sent += spare;
-        self.number(tag, immediate, len)
+        self.number(tag, immediate, len, own)
     }
 
     /// As [`send`](Self::send), where it takes one block at most; else `None`, too.
     #[inline(always)]
-    pub(crate) fn send_plain(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64) -> Option<Short> {
-        if len > self.plain_max.into() { None } else { self.number(tag, immediate, len) }
+    pub(crate) fn send_plain(
+        &mut self,
+        tag: Option<u64>,
+        immediate: Option<u64>,
+        len: u64,
+        own: &Own,
+    ) -> Option<Short> {
+        if len > self.plain_max.into() { None } else { self.number(tag, immediate, len, own) }
     }
 
     /// The next number for a message, whose first block is counted here.
     #[inline(always)]
-    fn number(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64) -> Option<Short> {
+    fn number(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64, own: &Own) -> Option<Short> {
         self.credits = self.credits.checked_sub(1)?;
         self.blocks_sent += u32::from(len > 0);
-        self.look_in = self.look_after.into();
+        self.look_in = own.announce_after.into();
         let counts = Counts::new(self.next, self.message_limit, self.block_limit);
         self.next = self.next.wrapping_add(1);
         let (tag, tagged) = match tag {
@@ -278,14 +317,8 @@ impl Line {
     /// Opens it for messages from PSN `expected` on.
     pub(crate) fn open_receiving(&mut self, rail: RailId, expected: u32, limits: (u16, u16)) {
         (self.expected, self.expected_folded) = (expected, expected);
-        self.receives_on = rail.0;
+        (self.receives_on, self.receives_from) = (rail.0, self.peer);
         (self.message_limit, self.block_limit) = limits;
-    }
-
-    /// When limits must go to the peer, from now on.
-    pub(crate) fn announce_after(&mut self, own: &Own) {
-        self.look_after = own.announce_after;
-        self.announced();
     }
 
     /// The rail on which messages may be received.
@@ -294,7 +327,7 @@ impl Line {
     }
 
     pub(crate) const fn close_receiving(&mut self) {
-        self.receives_on = CLOSED;
+        (self.receives_on, self.receives_from) = (CLOSED, NOBODY);
     }
 
     /// Whether a message is the one that is expected, by a line that is open. Then what its sender grants
@@ -308,32 +341,40 @@ impl Line {
         is_next
     }
 
-    /// A message of `len` bytes has its buffer. Says whether the tables must be looked at: our limits must be
-    /// announced to the peer, or its may let a waiting request go on.
+    /// As [`expects`](Self::expects), of a message that `peer` has sent: it leads over one rail.
+    #[inline(always)]
+    pub(crate) fn expects_from(&mut self, peer: PeerId, counts: Counts) -> bool {
+        if self.receives_from != peer || self.expected != counts.psn() {
+            return false;
+        }
+        self.peer_limits = counts.limits();
+        true
+    }
+
+    /// A message of `len` bytes has its buffer. Says whether [`look`](Self::look) has more to do.
     #[inline(always)]
     pub(crate) fn receive(&mut self, len: u16, own: &Own) -> bool {
         self.expected = self.expected.wrapping_add(1);
+        self.message_limit = self.message_limit.wrapping_add(1);
+        self.look_in -= COST;
+        if self.look_in < 0 || own.is_odd(len) {
+            return true;
+        }
         // Not beside the other limit: the compiler would update both as a vector, which takes more
         // instructions.
-        self.message_limit = self.message_limit.wrapping_add(1);
-        if u32::from(len) > own.block_bytes {
-            self.receive_beyond(len.into(), own);
-        }
-        let blocks = u32::from(len > 0);
-        self.blocks_received += blocks;
-        self.block_limit = self.block_limit.wrapping_add(blocks as u16);
-        self.look_in -= COST;
-        self.look_in < 0
+        self.block_limit = self.block_limit.wrapping_add(1);
+        false
     }
 
-    /// A message takes more than one block: counts what is beyond it.
-    #[inline(never)]
-    fn receive_beyond(&mut self, len: u32, own: &Own) {
-        let blocks = len.div_ceil(own.block_bytes);
-        self.blocks_received += blocks - 1;
-        self.block_limit = self.block_limit.wrapping_add(blocks as u16 - 1);
+    /// Ends [`receive`](Self::receive). Says whether the tables must be looked at: our limits must be
+    /// announced to the peer, or its may let a waiting request go on.
+    pub(crate) fn look(&mut self, len: u16, own: &Own) -> bool {
+        let blocks = u32::from(len).div_ceil(own.block_bytes);
+        self.blocks_beyond += blocks as i32 - 1;
+        self.block_limit = self.block_limit.wrapping_add(blocks as u16);
         // Lengths have 16 bits, and a block costs at most `COST`.
         self.look_in -= ((blocks * own.block_cost) as i32 - COST).max(0);
+        self.look_in < 0
     }
 
     /// The message that is expected waits for its receive: what it needs is counted in the tables. Says
@@ -376,8 +417,8 @@ impl Line {
     }
 
     /// They go to the peer.
-    pub(crate) const fn announced(&mut self) {
-        self.look_in = self.look_after as i32 - if self.is_forced() { FORCED } else { 0 };
+    pub(crate) const fn announced(&mut self, own: &Own) {
+        self.look_in = own.announce_after as i32 - if self.is_forced() { FORCED } else { 0 };
     }
 
     // ---- both
@@ -388,17 +429,25 @@ impl Line {
         (self.next != self.next_folded) | (self.expected != self.expected_folded)
     }
 
+    /// Messages sent and received since the last fold.
+    pub(crate) fn unfolded(&self) -> (u64, u64) {
+        let since = |next: u32, folded| u64::from(next.wrapping_sub(folded));
+        (since(self.next, self.next_folded), since(self.expected, self.expected_folded))
+    }
+
     /// What was counted since the last time.
-    pub(crate) fn fold(&mut self) -> Fold {
+    pub(crate) fn fold(&mut self, own: &Own) -> Fold {
+        let received = self.expected.wrapping_sub(self.expected_folded);
+        let kept = u32::from(core::mem::take(&mut self.kept));
         let fold = Fold {
             sent: self.next.wrapping_sub(self.next_folded),
             blocks_sent: core::mem::take(&mut self.blocks_sent),
-            received: self.expected.wrapping_sub(self.expected_folded),
-            kept: core::mem::take(&mut self.kept),
-            blocks_received: core::mem::take(&mut self.blocks_received),
+            received,
+            kept,
+            blocks_received: (received - kept).wrapping_add_signed(core::mem::take(&mut self.blocks_beyond)),
             peer_limits: self.peer_limits,
             // The last event was a message sent, whose header carried the limits.
-            is_announced: self.next != self.next_folded && self.announce_in() == self.look_after.into(),
+            is_announced: self.next != self.next_folded && self.announce_in() == own.announce_after.into(),
             rail: RailId(self.receives_on),
         };
         (self.next_folded, self.expected_folded) = (self.next, self.expected);

@@ -4,7 +4,8 @@
 use super::ShortCompletion;
 use crate::store::{Arena, ArenaError, Sizer};
 
-/// A bounded queue; full is a value.
+/// A bounded queue; full is a value. Aligned so that it lies in one line of the cache.
+#[repr(align(32))]
 pub(crate) struct Completions<'m> {
     places: &'m mut [ShortCompletion],
     /// The first that was not taken, and the first free place: both 0 where there is none.

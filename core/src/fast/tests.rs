@@ -2,6 +2,8 @@
 
 use super::*;
 
+const PEER: PeerId = PeerId(3);
+
 /// Numbers about to wrap, and room for two messages; two messages may come before limits must go out.
 const OPEN: Line = Line {
     credits: 2,
@@ -16,9 +18,10 @@ const OPEN: Line = Line {
     message_limit: u16::MAX,
     block_limit: u16::MAX - 1,
     look_in: 2 * COST - 1,
-    look_after: 4 * COST as u16 - 1,
     rail: 1,
     receives_on: 1,
+    peer: PEER,
+    receives_from: PEER,
     ..Line::CLOSED
 };
 
@@ -58,22 +61,22 @@ const TERMS: Terms = Terms {
 fn a_message_takes_a_number_a_credit_and_its_blocks() {
     let mut line = OPEN;
     assert!(!line.is_ahead());
-    let sent = line.send(Some(4), None, 11).unwrap();
+    let sent = line.send(Some(4), None, 11, &own()).unwrap();
     let counts = Counts::new(u32::MAX, u16::MAX, u16::MAX - 1);
     assert_eq!(sent, Short { counts, tag: 4, len: 11, flags: Short::TAGGED, ..Short::default() });
     let one = Line { credits: 1, spare: 0, next: 0, blocks_sent: 2, look_in: 4 * COST - 1, ..OPEN };
     assert_eq!((line, line.is_ahead()), (one, true));
     // What it says of our limits counts as an announcement.
     (line.block_limit, line.look_in) = (3, 1);
-    let sent = line.send(None, Some(6), 0).unwrap();
+    let sent = line.send(None, Some(6), 0, &own()).unwrap();
     let counts = Counts::new(0, u16::MAX, 3);
     assert_eq!(sent, Short { counts, immediate: 6, flags: Short::IMMEDIATE, ..Short::default() });
     let two = Line { credits: 0, next: 1, block_limit: 3, ..one };
     assert_eq!(line, two);
-    assert_eq!((line.send(None, None, 0), line), (None, two), "out of credits");
-    assert_eq!(line.fold(), Fold { sent: 2, blocks_sent: 2, is_announced: true, ..NOTHING });
-    assert_eq!((line.fold(), line.is_ahead()), (NOTHING, false));
-    let both = { OPEN }.send(Some(4), Some(6), 1).unwrap();
+    assert_eq!((line.send(None, None, 0, &own()), line), (None, two), "out of credits");
+    assert_eq!(line.fold(&own()), Fold { sent: 2, blocks_sent: 2, is_announced: true, ..NOTHING });
+    assert_eq!((line.fold(&own()), line.is_ahead()), (NOTHING, false));
+    let both = { OPEN }.send(Some(4), Some(6), 1, &own()).unwrap();
     assert_eq!((both.tag, both.immediate, both.flags), (4, 6, Short::TAGGED | Short::IMMEDIATE));
 }
 
@@ -87,22 +90,22 @@ fn what_does_not_fit_changes_nothing() {
         (Line { credits: 0, spare: 9, ..OPEN }, 11),
     ] {
         let mut after = line;
-        assert_eq!((after.send(None, None, len), after), (None, line));
+        assert_eq!((after.send(None, None, len, &own()), after), (None, line));
     }
     // The block of the other credit is used, too.
     let mut line = OPEN;
-    assert!(line.send(None, None, 30).is_some());
+    assert!(line.send(None, None, 30, &own()).is_some());
     assert_eq!((line.credits, line.spare, line.blocks_sent), (0, 0, 3));
-    assert!(Line { spare: 9, ..OPEN }.send(None, None, 100).is_some());
+    assert!(Line { spare: 9, ..OPEN }.send(None, None, 100, &own()).is_some());
 }
 
 /// Every credit stands for a block too, and what is beyond them is for longer messages.
 #[test]
 fn what_the_peer_grants_is_shared_out() {
     for (messages_left, blocks_left, credits, spare) in
-        [(3, 10, 3, 7), (10, 3, 3, 0), (1, 10, 1, 9), (100, 100, TURN, 36)]
+        [(3, 10, 3, 7), (10, 3, 3, 0), (1, 10, 1, 9), (TURN + 36, TURN + 36, TURN, 36)]
     {
-        let mut line = Line { look_after: 3, look_in: 2, ..Line::CLOSED };
+        let mut line = Line { look_in: 2, ..Line::CLOSED };
         assert!(line.open_sending(&Terms { messages_left, blocks_left, ..TERMS }));
         assert_eq!((line.credits, line.spare, line.blocks_left()), (credits, spare, credits + spare));
         assert_eq!((line.next, line.next_folded, line.limits(), line.rail), (7, 7, (5, 6), 2));
@@ -114,7 +117,7 @@ fn what_the_peer_grants_is_shared_out() {
     assert_eq!(line.plain_max, 4);
     for terms in [Terms { messages_left: 0, ..TERMS }, Terms { blocks_left: 0, ..TERMS }] {
         let mut line = OPEN;
-        assert!(!line.open_sending(&terms) && line.send(None, None, 0).is_none());
+        assert!(!line.open_sending(&terms) && line.send(None, None, 0, &own()).is_none());
         assert_eq!(line.look_in, OPEN.look_in - FORCED);
     }
 }
@@ -122,15 +125,15 @@ fn what_the_peer_grants_is_shared_out() {
 #[test]
 fn what_the_rail_refuses_is_not_counted() {
     let mut line = OPEN;
-    line.send(None, None, 10).unwrap();
-    let refused = line.send(None, None, 20).unwrap();
+    line.send(None, None, 10, &own()).unwrap();
+    let refused = line.send(None, None, 20, &own()).unwrap();
     line.credits = 5;
     line.unsend(&refused);
-    let Fold { sent, blocks_sent, .. } = line.fold();
+    let Fold { sent, blocks_sent, .. } = line.fold(&own());
     assert_eq!((line.credits, line.next, sent, blocks_sent), (0, 0, 1, 1));
-    let empty = { OPEN }.send(None, None, 0).unwrap();
+    let empty = { OPEN }.send(None, None, 0, &own()).unwrap();
     line.unsend(&empty);
-    assert_eq!(line.fold().blocks_sent, 0);
+    assert_eq!(line.fold(&own()).blocks_sent, 0);
 }
 
 #[test]
@@ -149,11 +152,26 @@ fn the_next_number_is_expected_on_the_lines_rail_while_it_is_open() {
     assert!(!line.expects(RailId(1), Counts::new(0, 8, 9)) && line == OPEN);
     assert!(line.expects(RailId(1), Counts::new(u32::MAX, 8, 9)));
     assert_eq!(line, Line { peer_limits: (8, 9), ..OPEN });
+    // The same, by whom it comes from.
+    let mut line = OPEN;
+    for (peer, psn) in [(PEER, 0), (PeerId(4), u32::MAX), (NOBODY, u32::MAX)] {
+        assert!(!line.expects_from(peer, Counts::new(psn, 8, 9)) && line == OPEN);
+    }
+    assert!(line.expects_from(PEER, Counts::new(u32::MAX, 8, 9)));
+    assert_eq!(line, Line { peer_limits: (8, 9), ..OPEN });
+    line.close_receiving();
+    assert!(!line.expects_from(PEER, Counts::new(u32::MAX, 8, 9)) && line.is_of(PEER) && !line.is_of(NOBODY));
+    line.open_receiving(RailId(2), 7, (5, 6));
+    assert!(line.expects_from(PEER, Counts::new(7, 8, 9)) && Line::of(PEER).is_of(PEER));
 }
 
 fn receive(line: &mut Line, short: &Short) -> bool {
     assert!(line.expects(RailId(1), short.counts));
-    line.receive(short.len, &own())
+    takes(line, short.len, &own())
+}
+
+fn takes(line: &mut Line, len: u16, own: &Own) -> bool {
+    line.receive(len, own) && line.look(len, own)
 }
 
 /// Limits grow by what was received, and are announced after so many messages, or so many blocks.
@@ -161,27 +179,20 @@ fn receive(line: &mut Line, short: &Short) -> bool {
 fn what_is_received_is_granted_again() {
     let mut line = OPEN;
     assert!(!receive(&mut line, &short(u32::MAX, 10)));
-    let one = Line {
-        expected: 0,
-        blocks_received: 1,
-        message_limit: 0,
-        block_limit: u16::MAX,
-        peer_limits: (8, 9),
-        look_in: COST - 1,
-        ..OPEN
-    };
+    let one =
+        Line { expected: 0, message_limit: 0, block_limit: u16::MAX, peer_limits: (8, 9), look_in: COST - 1, ..OPEN };
     assert_eq!((line, line.is_ahead(), line.must_announce()), (one, true, false));
     assert!(receive(&mut line, &short(0, 0)) && line.must_announce(), "four messages");
-    assert_eq!((line.block_limit, line.blocks_received), (u16::MAX, 1));
-    line.announced();
-    assert!(!line.must_announce() && line.look_in == i32::from(OPEN.look_after));
+    assert_eq!((line.block_limit, line.blocks_beyond), (u16::MAX, -1));
+    line.announced(&own());
+    assert!(!line.must_announce() && line.look_in == i32::from(own().announce_after));
     let both = Fold { received: 2, blocks_received: 1, peer_limits: (8, 9), ..NOTHING };
     // What was received is told by no message of ours.
-    assert_eq!(line.fold(), both);
-    assert_eq!(line.fold(), Fold { peer_limits: (8, 9), ..NOTHING });
+    assert_eq!(line.fold(&own()), both);
+    assert_eq!(line.fold(&own()), Fold { peer_limits: (8, 9), ..NOTHING });
     let mut line = Line { look_in: 4 * COST - 1, ..OPEN };
     assert!(!receive(&mut line, &short(u32::MAX, 51)), "six blocks");
-    assert_eq!((line.blocks_received, line.block_limit, line.look_in), (6, 4, COST - 1));
+    assert_eq!((line.blocks_beyond, line.block_limit, line.look_in), (5, 4, COST - 1));
     assert!(receive(&mut line, &short(0, 11)) && line.must_announce(), "eight");
 }
 
@@ -192,8 +203,8 @@ fn what_waits_is_granted_again_when_it_is_released() {
     let mut line = OPEN;
     assert!(line.expects(RailId(1), Counts::new(u32::MAX, 8, 9)) && !line.keep());
     assert_eq!(line, Line { expected: 0, kept: 1, peer_limits: (8, 9), ..OPEN });
-    assert_eq!(line.fold(), Fold { received: 1, kept: 1, peer_limits: (8, 9), ..NOTHING });
-    assert_eq!(line.fold(), Fold { peer_limits: (8, 9), ..NOTHING });
+    assert_eq!(line.fold(&own()), Fold { received: 1, kept: 1, peer_limits: (8, 9), ..NOTHING });
+    assert_eq!(line.fold(&own()), Fold { peer_limits: (8, 9), ..NOTHING });
     assert!(!line.release(1));
     let one = Line { message_limit: 0, block_limit: u16::MAX, look_in: COST - 1, ..OPEN };
     assert_eq!((line.limits(), line.look_in), (one.limits(), one.look_in));
@@ -215,7 +226,7 @@ fn who_waits_for_room_hears_of_every_message() {
     assert_eq!(line, Line { credits: 0, look_in: OPEN.look_in - FORCED, ..OPEN });
     assert!(receive(&mut line, &short(u32::MAX, 0)) && !line.must_announce());
     assert!(receive(&mut line, &short(0, 0)) && line.must_announce());
-    line.announced();
+    line.announced(&own());
     assert!(!line.must_announce() && line.look_in == 4 * COST - 1 - FORCED);
     assert!(receive(&mut line, &short(1, 0)) && !line.must_announce());
     assert!(line.open_sending(&TERMS));
@@ -233,7 +244,7 @@ fn what_the_tables_know_is_counted_once() {
     for (messages, blocks, after, cost) in [(7, 14, 7, 32), (14, 7, 7, 64), (1, 1, 1, 64), (9, 8, 8, 64), (0, 0, 1, 64)]
     {
         let own = Own::new(10, messages, blocks);
-        line.announce_after(&own);
+        line.announced(&own);
         assert_eq!((line.look_in, own.block_cost), (after * COST - 1, cost));
     }
     assert_eq!(Own::new(10, u16::MAX, u16::MAX).announce_after, u16::MAX, "then earlier than it must be");
@@ -245,8 +256,8 @@ fn a_quarter_of_the_blocks_is_announced() {
     for blocks in 1..200u16 {
         let own = Own::new(10, 4, blocks);
         let mut line = OPEN;
-        line.announce_after(&own);
-        assert!(line.receive(10 * blocks, &own), "{blocks} blocks");
+        line.announced(&own);
+        assert!(takes(&mut line, 10 * blocks, &own), "{blocks} blocks");
     }
 }
 
@@ -255,8 +266,8 @@ fn a_quarter_of_the_blocks_is_announced() {
 fn blocks_that_abound_cost_nothing() {
     let own = Own::new(10, 128, 256);
     let mut line = OPEN;
-    line.announce_after(&own);
+    line.announced(&own);
     let received = (0..).map(|n| short(u32::MAX.wrapping_add(n), 20));
-    let count = received.take_while(|short| !line.receive(short.len, &own)).count();
+    let count = received.take_while(|short| !takes(&mut line, short.len, &own)).count();
     assert_eq!(count, 127);
 }

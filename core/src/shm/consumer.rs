@@ -7,7 +7,7 @@ use super::cells::{Cells, RingError, Word, wake};
 use super::layout::{
     First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, SHORT_INLINE_BYTES, packet_at, short_extra,
 };
-use crate::wire::{Counts, HEADER_BYTES_MAX, Short};
+use crate::wire::{Counts, HEADER_BYTES_MAX, Short, ShortSource};
 
 /// The side that reads.
 #[derive(Debug)]
@@ -125,14 +125,12 @@ impl<C: Cells> Consumer<C> {
 
     /// As [`front_short`](Self::front_short), but also `None` where the payload lies in the annex.
     #[inline(always)]
-    pub fn front_inline(&self, first: u64) -> Option<(Short, *const u8)> {
+    pub fn front_inline(&self, first: u64) -> Option<Inline<'_, C>> {
         let First { len, flags, .. } = First::of(first);
-        let place = self.cells.inline(self.cell, inline_at(len, flags)?);
-        if first & KIND != self.kind {
+        if first & KIND != self.kind || inline_at(len, flags).is_none() {
             return None;
         }
-        let short = self.words_of(self.cell, First::of(first)).ok()?;
-        Some((short, self.cells.bytes(place)))
+        Some(Inline { cells: &self.cells, cell: self.cell, len, flags })
     }
 
     /// Gives the cell of the short message that [`front_short`](Self::front_short) has just found back to the
@@ -140,14 +138,24 @@ impl<C: Cells> Consumer<C> {
     /// [`must_ring`](Self::must_ring).
     #[inline(always)]
     pub fn release_short(&mut self) -> bool {
+        if self.pass_short() {
+            return false;
+        }
+        self.release_slowly();
+        true
+    }
+
+    /// As [`release_short`](Self::release_short), where nothing is published: so what the cell holds may be
+    /// read until something else is released. `false`: nothing has happened, there is something to publish.
+    #[inline(always)]
+    pub fn pass_short(&mut self) -> bool {
         let head = self.due;
         if head & self.edge_mask == 0 {
-            self.release_slowly();
-            return true;
+            return false;
         }
         self.due = head.wrapping_add(1);
         self.cell = self.cells.next(self.cell);
-        false
+        true
     }
 
     #[inline(never)]
@@ -401,6 +409,52 @@ const NOTHING: u64 = !KIND;
 const fn inline_at(len: u16, flags: u8) -> Option<u32> {
     let extra = short_extra(flags);
     if len as u32 + extra <= SHORT_INLINE_BYTES { Some(SHORT_AT + extra) } else { None }
+}
+
+/// A short message whose payload lies in its cell, not looked at yet.
+#[derive(Debug)]
+pub struct Inline<'c, C: Cells> {
+    cells: &'c C,
+    cell: C::Cell,
+    len: u16,
+    flags: u8,
+}
+
+impl<C: Cells> Inline<'_, C> {
+    /// Where the payload is until the message is released.
+    #[inline(always)]
+    pub fn payload(&self) -> *const u8 {
+        self.cells.bytes(self.cells.inline(self.cell, SHORT_AT + short_extra(self.flags)))
+    }
+}
+
+/// Every word is loaded once (L-12).
+impl<C: Cells> ShortSource for Inline<'_, C> {
+    #[inline(always)]
+    fn bytes(&self) -> u16 {
+        self.len
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        self.flags
+    }
+
+    #[inline(always)]
+    fn counts(&self) -> Counts {
+        Counts::of_bits(self.cells.word(self.cell, 1).load(Relaxed))
+    }
+
+    #[inline(always)]
+    fn tag(&self) -> Option<u64> {
+        let tag = self.cells.word(self.cell, 2).load(Relaxed);
+        if self.flags & Short::TAGGED == 0 && tag != 0 { None } else { Some(tag) }
+    }
+
+    #[inline(always)]
+    fn immediate(&self) -> u64 {
+        if self.flags & Short::IMMEDIATE != 0 { self.cells.word(self.cell, 3).load(Relaxed) } else { 0 }
+    }
 }
 
 /// Why a message can't be taken.

@@ -113,8 +113,9 @@ pub(super) const fn short_extra(flags: u8) -> u32 {
 /// Whether the payload of a short message of `len` bytes lies in its cell, with or without immediate data.
 #[inline(always)]
 pub const fn fits_inline(len: u64, immediate: bool) -> bool {
-    let extra = short_extra(if immediate { Short::IMMEDIATE } else { 0 });
-    len <= (SHORT_INLINE_BYTES - extra) as u64
+    // Nearly all are short enough either way: what else counts is asked second.
+    let least = (SHORT_INLINE_BYTES - short_extra(Short::IMMEDIATE)) as u64;
+    len <= least || (!immediate && len <= SHORT_INLINE_BYTES as u64)
 }
 
 /// Where the payload of a packet starts behind its header: `Ok` in its cell, `Err` in the annex.

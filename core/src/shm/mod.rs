@@ -48,7 +48,7 @@ mod producer;
 mod tests;
 
 pub use cells::{PushError, RingError};
-pub use consumer::{Consumer, Front};
+pub use consumer::{Consumer, Front, Inline};
 pub use copy::copy_short;
 pub use layout::{
     CELLS_MAX, LINE_BYTES, RingConfig, RingConfigError, SHORT_INLINE_BYTES, SLOTS_MAX, fits_inline, ring_bytes,

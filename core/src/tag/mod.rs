@@ -19,6 +19,8 @@
 //! probe leaves the message where it is. The hash has no secret: a peer that picks its tags to collide slows
 //! its job down to a walk over the table, which is bounded, and changes no result.
 
+mod alone;
+mod entry;
 mod pattern;
 mod posted;
 mod shapes;
@@ -34,7 +36,8 @@ use crate::ids::{Key, PeerId};
 use crate::selector::Selector;
 use crate::store::{Arena, ArenaError, Sizer};
 
-pub use self::posted::{Direct, Match, PostedWalk, Taken};
+pub use self::entry::{Direct, Plain, Taken};
+pub use self::posted::{Match, PostedWalk};
 pub use self::shapes::SHAPES_MAX;
 
 /// Sizes of a [`Matcher`].

@@ -79,10 +79,12 @@ pub(super) const fn hash(tag: u64, source: u32) -> u64 {
 impl Shape {
     /// No shape in use; fills places of the table.
     pub(super) const BLANK: Shape = Shape { keep: 0, kind: 0 };
+    /// What no receive has.
+    pub(super) const NONE: Shape = Shape { keep: 0, kind: u64::MAX };
 
     /// Of receives that ignore these bits of a tag (`None`: untagged).
     #[inline(always)]
-    const fn of(ignore: Option<u64>, exact: bool) -> Shape {
+    pub(super) const fn of(ignore: Option<u64>, exact: bool) -> Shape {
         let sources = if exact { u32::MAX as u64 } else { 0 };
         match ignore {
             Some(ignore) => Shape { keep: !ignore, kind: sources | TAGGED },

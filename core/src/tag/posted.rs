@@ -10,186 +10,60 @@
 //! the chain of its bucket. So a lookup looks at one entry of each group on the chain, however many equal
 //! receives are posted.
 //!
+//! Plain tagged receives of one pattern stand beside the table (`alone`) as long as no tagged one of another
+//! kind or pattern is posted.
+//!
 //! An entry names an operation of the caller, or carries all that a plain receive needs ([`Direct`]): then no
 //! operation exists until something unusual happens to it.
 //!
 //! Invariant: in a group, entries stand in the order of their numbers.
 
+use super::alone::Alone;
+use super::entry::{
+    ADDRESS, ASIDE, BESIDE, Direct, Entry, OFFSET_END, PLACES, PLAIN, Plain, SHAPE_AT, State, Taken, is_aside,
+};
 use super::pattern::{Pattern, Shape, hash};
-use super::shapes::{SHAPES_MAX, Shapes};
+use super::shapes::Shapes;
 use super::{MatchFull, Matcher};
-use crate::ids::{Cookie, Key, PeerId};
-use crate::mem::{MemRef, RegionId, Seg};
+use crate::ids::{Key, PeerId};
+use crate::mem::{MemRef, Seg};
 use crate::selector::{Selector, TagMatch};
 use crate::store::{Arena, ArenaError, NONE, Sizer};
 
-/// The shape number of entries that stand aside.
-const ASIDE: u8 = SHAPES_MAX as u8;
-/// Offsets of a direct receive are below this: they share a word with shape and state.
-const OFFSET_END: u64 = 1 << 48;
+/// Of the shape of an entry aside: it is tagged.
+const ASIDE_TAGGED: u8 = 1 << 7;
 
-/// What an entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum State {
-    Free,
-    /// Posted; `recv` is the caller's.
-    Named,
-    /// Posted; everything is in the entry.
-    Direct,
-    /// A direct receive that has matched and lives on as operation `recv`, by the id of this entry.
-    Promoted,
-}
-
-/// A plain receive: one piece, completion by event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Direct {
-    /// Where the payload goes.
-    pub to: Seg,
-    /// Comes back in the completion.
-    pub cookie: Cookie,
-}
-
-/// One posted receive: one line.
-#[derive(Clone, Copy, Debug)]
+/// All posted receives. What most messages read comes first, in one line of the cache.
 #[repr(C, align(64))]
-struct Entry {
-    /// The bits of the tag that matter.
-    tag: u64,
-    /// How many were posted before; 2^64 posts take longer than any machine stands.
-    order: u64,
-    cookie: Cookie,
-    /// 48 bits of offset.
-    offset_low: u32,
-    offset_high: u16,
-    shape: u8,
-    state: State,
-    /// The source, where it is named.
-    source: u32,
-    /// Bytes of a direct receive; else the caller's number.
-    len: u32,
-    region: RegionId,
-    generation: u32,
-    /// The next in the group, or in the list of free entries.
-    next: u32,
-    /// Of a head: the group before it in its bucket's chain. Else the one before it in its group.
-    prev: u32,
-    /// Of a head: the next group in the chain.
-    chain: u32,
-    /// Of a head: the last of its group.
-    tail: u32,
-}
-
-const _: () = assert!(size_of::<Entry>() == 64);
-
-impl Entry {
-    const BLANK: Entry = Entry {
-        tag: 0,
-        order: 0,
-        cookie: Cookie(0),
-        offset_low: 0,
-        offset_high: 0,
-        shape: 0,
-        state: State::Free,
-        source: 0,
-        len: 0,
-        region: RegionId(0),
-        generation: 1,
-        next: NONE,
-        prev: NONE,
-        chain: NONE,
-        tail: NONE,
-    };
-
-    #[inline(always)]
-    fn offset(&self) -> u64 {
-        u64::from(self.offset_low) | u64::from(self.offset_high) << 32
-    }
-
-    #[inline]
-    fn is_posted(&self) -> bool {
-        matches!(self.state, State::Named | State::Direct)
-    }
-
-    #[inline(always)]
-    fn direct(&self) -> Direct {
-        let at = MemRef { region: self.region, offset: self.offset() };
-        Direct { to: Seg { at, len: self.len.into() }, cookie: self.cookie }
-    }
-
-    /// Puts it at the beginning of the list of free entries. What it was stands there until it is used again.
-    #[inline(always)]
-    fn free(&mut self, first: &mut u32, index: u32) {
-        self.state = State::Free;
-        self.next = core::mem::replace(first, index);
-    }
-
-    /// Names it from now on: not as before, and never 0 as generations are odd, so that an all-zero id from
-    /// outside names nothing.
-    #[inline(always)]
-    fn name(&mut self, index: u32) -> Key {
-        self.generation = self.generation.wrapping_add(2);
-        Key { index, generation: self.generation }
-    }
-
-    /// What stands for a posted receive outside.
-    #[inline]
-    fn recv(&self) -> u32 {
-        if self.state == State::Direct { NONE } else { self.len }
-    }
-}
-
-/// All posted receives.
 pub(super) struct Posted<'m> {
     entries: &'m mut [Entry],
-    /// The bits that entries aside ignore.
-    ignores: &'m mut [u64],
+    /// Those beside the table.
+    alone: Alone,
+    free: u32,
+    /// Posted receives that have no operation, and those that name one.
+    directs: u32,
+    named: u32,
+    /// Tagged receives that are posted; one more while messages are not to be matched quickly.
+    tagged: u32,
     /// The first group of each bucket.
     buckets: &'m mut [u32],
+    /// Posts so far.
+    posts: u64,
     /// A hash shifted right by this is a bucket.
     shift: u32,
-    free: u32,
-    /// Posted receives that name an operation, and direct ones.
-    named: u32,
-    directs: u32,
+    shapes: Shapes,
+    /// The bits that entries aside ignore.
+    ignores: &'m mut [u64],
     /// Entries that live on for operations.
     promoted: u32,
     /// Entries aside, in the order of posting: first and last.
     aside: (u32, u32),
-    shapes: Shapes,
-    /// Posts so far.
-    posts: u64,
     /// Entries looked at.
     #[cfg(test)]
     steps: core::cell::Cell<u64>,
 }
 
-/// A direct receive that was taken, and is posted no more.
-#[derive(Debug)]
-pub struct Taken<'a> {
-    entry: &'a Entry,
-    index: u32,
-}
-
-impl Taken<'_> {
-    /// What named it.
-    #[inline(always)]
-    pub fn key(&self) -> Key {
-        Key { index: self.index, generation: self.entry.generation }
-    }
-
-    /// Where the payload goes.
-    #[inline(always)]
-    pub fn at(&self) -> MemRef {
-        MemRef { region: self.entry.region, offset: self.entry.offset() }
-    }
-
-    /// What comes back in the completion.
-    #[inline(always)]
-    pub fn cookie(&self) -> Cookie {
-        self.entry.cookie
-    }
-}
+const _: () = assert!(core::mem::offset_of!(Posted<'static>, buckets) == 64);
 
 /// What a message finds among the posted receives.
 #[derive(Debug)]
@@ -219,6 +93,7 @@ impl<'m> Posted<'m> {
     pub(super) fn carve(arena: &mut Arena<'m>, posted_max: u32, buckets: u32) -> Result<Self, ArenaError> {
         let entries = arena.take_with(posted_max as usize, |i| Entry {
             next: if i + 1 == posted_max { NONE } else { i + 1 },
+            tail: i,
             ..Entry::BLANK
         })?;
         let ignores = arena.take(posted_max as usize, 0)?;
@@ -234,6 +109,8 @@ impl<'m> Posted<'m> {
             promoted: 0,
             aside: (NONE, NONE),
             shapes: Shapes::new(),
+            alone: Alone::NOBODY,
+            tagged: 0,
             posts: 0,
             #[cfg(test)]
             steps: core::cell::Cell::new(0),
@@ -243,7 +120,8 @@ impl<'m> Posted<'m> {
     /// Posts receive `recv` of the caller.
     pub(super) fn post(&mut self, selector: &Selector, recv: u32) -> Result<Key, MatchFull> {
         let max = self.entries.len() as u32;
-        let key = self.insert(selector, State::Named, |entry| entry.len = recv).ok_or(MatchFull::Posted { max })?;
+        let named = Entry { len: recv, what: Entry::what(0, 0, State::Named), ..Entry::BLANK };
+        let key = self.insert(selector, &named).ok_or(MatchFull::Posted { max })?;
         self.named += 1;
         Ok(key)
     }
@@ -252,38 +130,94 @@ impl<'m> Posted<'m> {
     #[inline(always)]
     pub(super) fn post_direct(&mut self, selector: &Selector, recv: &Direct) -> Option<Key> {
         let Seg { at: MemRef { region, offset }, len } = recv.to;
-        if offset >= OFFSET_END || len > u32::MAX.into() {
+        // The bit stands where it is, beside the shape.
+        const { assert!(MemRef::BY_ADDRESS == ADDRESS << SHAPE_AT) };
+        if offset & !((OFFSET_END - 1) | MemRef::BY_ADDRESS) != 0 || len > u32::MAX.into() {
             return None;
         }
-        let key = self.insert(selector, State::Direct, |entry| {
-            (entry.offset_low, entry.offset_high) = (offset as u32, (offset >> 32) as u16);
-            (entry.region, entry.len, entry.cookie) = (region, len as u32, recv.cookie);
-        })?;
+        let what = Entry::what(offset, 0, State::Direct);
+        let direct = Entry { what, region, len: len as u32, cookie: recv.cookie, ..Entry::BLANK };
+        let key = match selector.tag {
+            TagMatch::Tagged { tag, ignore } if self.tagged == 0 => {
+                self.alone = Alone { last: self.alone.last, ..Alone::of(selector.source, tag, ignore, self.free) };
+                self.stand_alone(&direct)?
+            }
+            TagMatch::Tagged { tag, ignore } if self.alone.takes_like(selector.source, tag, ignore) => {
+                self.stand_behind(&direct)?
+            }
+            _ => self.insert(selector, &direct)?,
+        };
         self.directs += 1;
         Some(key)
     }
 
-    /// A new entry behind those of its pattern; `fill` says what it stands for. `None`: all are taken.
+    /// A new entry beside the table, as [`insert`](Self::insert).
     #[inline(always)]
-    fn insert(&mut self, selector: &Selector, state: State, fill: impl FnOnce(&mut Entry)) -> Option<Key> {
+    fn stand_alone(&mut self, new: &Entry) -> Option<Key> {
+        let index = self.free;
+        let entry = self.entries.get_mut(index as usize)?;
+        self.free = entry.next;
+        (entry.region, entry.len, entry.cookie) = (new.region, new.len, new.cookie);
+        (entry.what, entry.next) = (new.what | u64::from(BESIDE) << SHAPE_AT, NONE);
+        self.tagged = 1;
+        Some(entry.name(index))
+    }
+
+    /// The same behind those that are there.
+    #[inline(always)]
+    fn stand_behind(&mut self, new: &Entry) -> Option<Key> {
+        let index = self.free;
+        let entry = self.entries.get_mut(index as usize)?;
+        self.free = entry.next;
+        (entry.region, entry.len, entry.cookie) = (new.region, new.len, new.cookie);
+        (entry.what, entry.next) = (new.what | u64::from(BESIDE) << SHAPE_AT, NONE);
+        let key = entry.name(index);
+        let last = if self.tagged == 1 { self.alone.first } else { self.alone.last };
+        self.entries.get_mut(last as usize)?.next = index;
+        self.alone.last = index;
+        self.tagged += 1;
+        Some(key)
+    }
+
+    /// Those beside the table go into it.
+    #[cold]
+    fn link_alone(&mut self) {
+        let Alone { tag, source, first, .. } = self.alone;
+        let shape = self.alone.shape();
+        self.alone = Alone::NOBODY;
+        let mut index = first;
+        while let Some(entry) = self.entries.get_mut(index as usize) {
+            let next = core::mem::replace(&mut entry.next, NONE);
+            (entry.tag, entry.source, entry.order) = (tag, source, self.posts);
+            self.posts += 1;
+            self.join(index, shape);
+            index = next;
+        }
+    }
+
+    /// A new entry behind those of its pattern, which stands for what `new` does. `None`: all are taken.
+    #[inline(always)]
+    fn insert(&mut self, selector: &Selector, new: &Entry) -> Option<Key> {
+        if self.alone.first != NONE {
+            self.link_alone();
+        }
         let index = self.free;
         let entry = self.entries.get_mut(index as usize)?;
         let (tag, source, shape) = Shape::split(selector);
-        fill(entry);
-        self.free = entry.next;
-        entry.state = state;
-        (entry.tag, entry.source, entry.order) = (tag, source, self.posts);
-        (entry.next, entry.prev, entry.chain, entry.tail) = (NONE, NONE, NONE, index);
-        self.posts += 1;
-        let key = entry.name(index);
         let sole = self.shapes.sole(shape.tagged());
+        self.free = core::mem::replace(&mut entry.next, NONE);
+        (entry.region, entry.len, entry.cookie) = (new.region, new.len, new.cookie);
+        (entry.tag, entry.source, entry.order) = (tag, source, self.posts);
+        // Where there is no such shape, `join` sets the place.
+        entry.what = new.what | (sole.at() & PLACES) << SHAPE_AT;
+        self.posts += 1;
+        self.tagged += u32::from(shape.tagged());
+        let key = entry.name(index);
         let bucket = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize);
         match bucket {
-            // Where there is no such shape, that of nothing that is tagged: the place says so.
-            Some(first) if *first == NONE && sole.shape == shape && sole.is_one() => {
+            Some(first) if *first == NONE && sole.shape == shape => {
                 *first = index;
-                entry.shape = sole.place;
-                self.shapes.hold(sole.place);
+                self.shapes.hold(sole.at() as u8);
             }
             _ => self.join(index, shape),
         }
@@ -297,7 +231,7 @@ impl<'m> Posted<'m> {
         let Some(place) = self.shapes.place_for(shape) else { return self.put_aside(index, shape) };
         let Entry { tag, source, .. } = self.entries[index as usize];
         let bucket = self.bucket(tag, source);
-        self.entries[index as usize].shape = place;
+        self.entries[index as usize].set_shape(place);
         let head = self.find_group(bucket, tag, source, place);
         if head == NONE {
             self.shapes.hold(place);
@@ -319,7 +253,8 @@ impl<'m> Posted<'m> {
         let pattern = shape.pattern(0, 0);
         let slot = &mut self.entries[index as usize];
         // The shape's other facts: whether the source is named, and the domain.
-        slot.shape = ASIDE | u8::from(pattern.exact) << 6 | u8::from(pattern.tagged) << 7;
+        let tagged = if pattern.tagged { ASIDE_TAGGED } else { 0 };
+        slot.set_shape(ASIDE | u8::from(pattern.exact) << 6 | tagged);
         (slot.prev, slot.tail, slot.chain) = (self.aside.1, NONE, NONE);
         self.ignores[index as usize] = pattern.ignore;
         match self.aside.1 {
@@ -334,10 +269,14 @@ impl<'m> Posted<'m> {
 
     /// The pattern of an entry.
     fn pattern(&self, index: u32) -> Pattern {
-        let Entry { tag, source, shape, .. } = self.entries[index as usize];
+        let entry = self.entries[index as usize];
+        let (Entry { tag, source, .. }, shape) = (entry, entry.shape());
+        if shape == BESIDE {
+            return self.alone.pattern();
+        }
         if is_aside(shape) {
             let ignore = self.ignores[index as usize];
-            return Pattern { tag, ignore, source, exact: shape & 1 << 6 != 0, tagged: shape & 1 << 7 != 0 };
+            return Pattern { tag, ignore, source, exact: shape & 1 << 6 != 0, tagged: shape & ASIDE_TAGGED != 0 };
         }
         self.shapes.at(shape).pattern(tag, source)
     }
@@ -354,7 +293,7 @@ impl<'m> Posted<'m> {
         while let Some(head) = self.entries.get(at as usize) {
             #[cfg(test)]
             self.steps.set(self.steps.get() + 1);
-            if head.tag == tag && head.source == source && head.shape == shape {
+            if head.tag == tag && head.source == source && head.shape() == shape {
                 break;
             }
             at = head.chain;
@@ -377,12 +316,13 @@ impl<'m> Posted<'m> {
     /// Takes a direct receive out of matching and lets it live on as operation `op`, by the same key.
     pub(super) fn promote(&mut self, key: Key, op: u32) -> Option<Direct> {
         let entry = *self.entries.get(key.index as usize)?;
-        if entry.state != State::Direct || entry.generation != key.generation {
+        if !entry.is(State::Direct) || entry.generation != key.generation {
             return None;
         }
         self.take_out(key.index);
         let slot = &mut self.entries[key.index as usize];
-        (slot.state, slot.len) = (State::Promoted, op);
+        slot.set_state(State::Promoted);
+        slot.len = op;
         self.promoted += 1;
         Some(entry.direct())
     }
@@ -390,7 +330,7 @@ impl<'m> Posted<'m> {
     /// Whether a key names a direct receive that lives on as an operation.
     pub(super) fn promoted(&self, key: Key) -> Option<u32> {
         let entry = self.entries.get(key.index as usize)?;
-        (entry.state == State::Promoted && entry.generation == key.generation).then_some(entry.len)
+        (entry.is(State::Promoted) && entry.generation == key.generation).then_some(entry.len)
     }
 
     /// The operation that a direct receive became is over: its key names nothing from now on.
@@ -403,20 +343,29 @@ impl<'m> Posted<'m> {
 
     #[inline(always)]
     fn free_entry(&mut self, index: u32) {
-        self.entries[index as usize].free(&mut self.free, index);
+        let entry = &mut self.entries[index as usize];
+        (entry.prev, entry.chain, entry.tail) = (NONE, NONE, index);
+        entry.free(&mut self.free, index);
     }
 
     /// Takes an entry out of its group.
     fn take_out(&mut self, index: u32) {
-        let Entry { next, prev, chain, tail, shape, tag, source, state, .. } = self.entries[index as usize];
-        match state {
-            State::Direct => self.directs -= 1,
-            _ => self.named -= 1,
+        let entry = self.entries[index as usize];
+        let (Entry { next, prev, chain, tail, tag, source, .. }, shape) = (entry, entry.shape());
+        if shape == BESIDE {
+            self.take_out_beside(index, next);
+            return;
+        }
+        match entry.is(State::Direct) {
+            true => self.directs -= 1,
+            false => self.named -= 1,
         }
         if is_aside(shape) {
+            self.tagged -= u32::from(shape & ASIDE_TAGGED != 0);
             self.take_out_aside(prev, next);
             return;
         }
+        self.tagged -= u32::from(self.shapes.at(shape).tagged());
         let bucket = self.bucket(tag, source);
         if tail == NONE {
             // Not the oldest of its group.
@@ -447,6 +396,17 @@ impl<'m> Posted<'m> {
         }
     }
 
+    fn take_out_beside(&mut self, index: u32, next: u32) {
+        if index == self.alone.first {
+            (self.directs, self.tagged) = (self.directs - 1, self.tagged - 1);
+            self.alone.first = next;
+        } else {
+            // Nothing says which one is before it there.
+            self.link_alone();
+            self.take_out(index);
+        }
+    }
+
     #[cold]
     fn take_out_aside(&mut self, prev: u32, next: u32) {
         match prev {
@@ -462,29 +422,30 @@ impl<'m> Posted<'m> {
         }
     }
 
-    /// The oldest receive that takes a message, and the bucket that it stands in, if any.
+    /// The oldest receive that takes a message, or [`NONE`].
     #[inline(always)]
-    fn find_index(&self, source: PeerId, tag: u64, tagged: bool) -> (u32, usize) {
-        let sole = self.shapes.sole(tagged);
-        if sole.is_one() {
-            // As programs are: one shape of receive at a time.
-            return self.find_in(sole.place, source, tag);
+    fn find_index(&self, source: PeerId, tag: u64, tagged: bool) -> u32 {
+        if self.alone.first != NONE && tagged && self.alone.takes(source, tag) {
+            // Nothing that takes the message is older.
+            return self.alone.first;
         }
-        self.find_in_all(source, tag, tagged)
+        match self.shapes.sole(tagged).place() {
+            // As programs are: one shape of receive at a time.
+            Some(place) => self.find_in(place, source, tag),
+            None => self.find_in_all(source, tag, tagged),
+        }
     }
 
     /// The oldest receive of one shape that takes a message.
     #[inline(always)]
-    fn find_in(&self, place: u8, source: PeerId, tag: u64) -> (u32, usize) {
-        let shape = self.shapes.at(place);
-        let (tag, source) = shape.project(source, tag);
-        let bucket = self.bucket(tag, source);
-        (self.find_group(bucket, tag, source, place), bucket)
+    fn find_in(&self, place: u8, source: PeerId, tag: u64) -> u32 {
+        let (tag, source) = self.shapes.at(place).project(source, tag);
+        self.find_group(self.bucket(tag, source), tag, source, place)
     }
 
     #[inline(never)]
-    fn find_in_all(&self, source: PeerId, tag: u64, tagged: bool) -> (u32, usize) {
-        let (mut first, mut oldest) = (u64::MAX, (NONE, 0));
+    fn find_in_all(&self, source: PeerId, tag: u64, tagged: bool) -> u32 {
+        let (mut first, mut oldest) = (u64::MAX, NONE);
         let mut used = self.shapes.used(tagged);
         while used != 0 {
             let place = used.trailing_zeros() as u8;
@@ -493,7 +454,7 @@ impl<'m> Posted<'m> {
                 continue;
             }
             let found = self.find_in(place, source, tag);
-            if let Some(entry) = self.entries.get(found.0 as usize)
+            if let Some(entry) = self.entries.get(found as usize)
                 && entry.order < first
             {
                 (first, oldest) = (entry.order, found);
@@ -503,7 +464,7 @@ impl<'m> Posted<'m> {
             return oldest;
         }
         let message = Pattern::of_message(source, tagged.then_some(tag));
-        (self.find_aside(&message, first, oldest.0), oldest.1)
+        self.find_aside(&message, first, oldest)
     }
 
     #[cold]
@@ -524,7 +485,7 @@ impl<'m> Posted<'m> {
         if self.count() == 0 {
             return None;
         }
-        let (index, _) = self.find_index(source, tag.unwrap_or(0), tag.is_some());
+        let index = self.find_index(source, tag.unwrap_or(0), tag.is_some());
         let entry = self.entries.get(index as usize)?;
         Some((Key { index, generation: entry.generation }, entry.recv()))
     }
@@ -537,9 +498,9 @@ impl<'m> Posted<'m> {
     }
 
     fn find_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Match<'_> {
-        let (index, _) = self.find_index(source, tag, tagged);
+        let index = self.find_index(source, tag, tagged);
         let Some(entry) = self.entries.get(index as usize) else { return Match::Nobody };
-        if entry.state != State::Direct || entry.len < len {
+        if !entry.is(State::Direct) || entry.len < len {
             return Match::Other;
         }
         self.take_out(index);
@@ -547,51 +508,66 @@ impl<'m> Posted<'m> {
         Match::Direct(Taken { entry: &self.entries[index as usize], index })
     }
 
+    /// As [`take_next`](Self::take_next), of those beside the table.
+    #[inline(always)]
+    pub(super) fn take_alone(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
+        if !tagged || !self.alone.takes(source, tag) {
+            return None;
+        }
+        let index = self.alone.first;
+        let entry = self.entries.get_mut(index as usize)?;
+        let address = entry.what ^ (PLAIN | BESIDE as u64) << SHAPE_AT;
+        if address >= OFFSET_END || entry.len < len {
+            return None;
+        }
+        (self.directs, self.tagged) = (self.directs - 1, self.tagged - 1);
+        self.alone.first = entry.next;
+        entry.free_plain(&mut self.free, index, address);
+        Some(Plain(Taken { entry, index }))
+    }
+
     /// As [`take_direct`](Self::take_direct), but also `None` where that would have more to do than to look
-    /// at one shape and one bucket: so that few instructions do it. A call of its own, as what the caller
-    /// holds meanwhile would not leave it registers enough.
-    #[inline(never)]
-    pub(super) fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+    /// at one shape and one bucket, or where the receive was not posted by its address: so that few
+    /// instructions do it.
+    #[inline(always)]
+    pub(super) fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
         let sole = self.shapes.sole(tagged);
-        let place = sole.place;
         let (tag, source) = sole.shape.project(source, tag);
         let first = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize)?;
         let index = *first;
         let entry = self.entries.get(index as usize)?;
         #[cfg(test)]
         self.steps.set(self.steps.get() + 1);
-        // No entry has the place of no shape.
-        let what = u16::from_ne_bytes([entry.shape, entry.state as u8]);
-        let is_plain = what == u16::from_ne_bytes([place, State::Direct as u8]);
-        let is_it = entry.tag == tag && entry.source == source && is_plain;
-        if !is_it || entry.len < len || entry.chain != NONE {
+        let address = entry.what ^ (sole.at() | PLAIN) << SHAPE_AT;
+        let is_it = entry.tag == tag && entry.source == source && address < OFFSET_END;
+        if !is_it || entry.len < len {
             return None;
         }
-        *first = entry.next;
-        self.directs -= 1;
-        if entry.next != NONE {
-            return self.take_head(index);
+        if entry.chain != NONE {
+            return None;
         }
+        let next = entry.next;
+        if next == NONE {
+            self.shapes.release(sole.at() as u8);
+        } else {
+            // The next one of its group takes its place.
+            let tail = entry.tail;
+            let head = self.entries.get_mut(next as usize)?;
+            (head.prev, head.tail) = (NONE, tail);
+        }
+        *first = next;
+        self.directs -= 1;
+        self.tagged -= u32::from(tagged);
         let entry = self.entries.get_mut(index as usize)?;
-        entry.free(&mut self.free, index);
-        self.shapes.release(place);
-        Some(Taken { entry, index })
-    }
-
-    /// Ends [`take_next`](Self::take_next) for the first of a group of several: the next one is its head now.
-    #[inline(never)]
-    fn take_head(&mut self, index: u32) -> Option<Taken<'_>> {
-        let Entry { next, tail, .. } = self.entries[index as usize];
-        let head = self.entries.get_mut(next as usize)?;
-        (head.prev, head.tail) = (NONE, tail);
-        self.free_entry(index);
-        Some(Taken { entry: self.entries.get(index as usize)?, index })
+        entry.tail = index;
+        entry.free_plain(&mut self.free, index, address);
+        Some(Plain(Taken { entry, index }))
     }
 
     /// The direct receive that a key names, if it is posted.
     pub(super) fn direct(&self, key: Key) -> Option<Direct> {
         let entry = self.entries.get(key.index as usize)?;
-        (entry.state == State::Direct && entry.generation == key.generation).then(|| entry.direct())
+        (entry.is(State::Direct) && entry.generation == key.generation).then(|| entry.direct())
     }
 
     /// All direct receives that are posted.
@@ -600,12 +576,17 @@ impl<'m> Posted<'m> {
         self.entries[..used]
             .iter()
             .enumerate()
-            .filter(|(_, entry)| entry.state == State::Direct)
+            .filter(|(_, entry)| entry.is(State::Direct))
             .map(|(index, entry)| (Key { index: index as u32, generation: entry.generation }, entry.direct()))
     }
 
     /// See [`Shapes::stop`].
     pub(super) fn stop(&mut self, stopped: bool) {
+        if self.shapes.is_stopped() == stopped {
+            return;
+        }
+        self.link_alone();
+        self.tagged = if stopped { self.tagged + 1 } else { self.tagged - 1 };
         self.shapes.stop(stopped);
     }
 
@@ -658,6 +639,11 @@ impl<'m> Posted<'m> {
         self.directs
     }
 
+    #[inline(always)]
+    pub(super) const fn has_alone(&self) -> bool {
+        self.alone.first != NONE
+    }
+
     pub(super) const fn room(&self) -> u32 {
         self.entries.len() as u32 - self.count() - self.promoted
     }
@@ -672,14 +658,22 @@ impl<'m> Posted<'m> {
 impl Matcher<'_> {
     /// As [`take_direct`](Self::take_direct), in few instructions or not at all: `None` then.
     #[inline(always)]
-    pub fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+    pub fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
         self.posted.take_next(source, tag, tagged, len)
     }
-}
 
-#[inline]
-const fn is_aside(shape: u8) -> bool {
-    shape & 0x3f == ASIDE
+    /// As [`take_next`](Self::take_next), where [`has_alone`](Self::has_alone).
+    #[inline(always)]
+    pub fn take_alone(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
+        self.posted.take_alone(source, tag, tagged, len)
+    }
+
+    /// Whether a plain receive is posted that has no older one of its domain before it, and the last one
+    /// that was posted.
+    #[inline(always)]
+    pub const fn has_alone(&self) -> bool {
+        self.posted.has_alone()
+    }
 }
 
 /// A power of two, so that bits of a hash find the bucket.

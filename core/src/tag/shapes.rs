@@ -28,23 +28,33 @@ pub(super) struct Shapes {
     stopped: bool,
 }
 
-/// The only shape of a domain, and its place; [`NOT_ONE`] where there is none.
+/// The only shape of a domain and its place; a shape that no receive has, and a place that none stands at,
+/// where there are several, or none, or receives elsewhere.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 pub(super) struct Sole {
     pub(super) shape: Shape,
-    pub(super) place: u8,
+    place: u64,
 }
 
-/// No place, and that of no receive: there are several shapes, or none, or receives elsewhere.
-const NOT_ONE: u8 = u8::MAX;
+/// The place of no receive.
+const NOT_ONE: u64 = u8::MAX as u64;
 
 const _: () = assert!(SHAPES_MAX == u16::BITS as usize);
 
 impl Sole {
-    /// Whether there is one.
+    const NONE: Sole = Sole { shape: Shape::NONE, place: NOT_ONE };
+
+    /// The place, if there is one.
     #[inline(always)]
-    pub(super) const fn is_one(&self) -> bool {
-        self.place != NOT_ONE
+    pub(super) fn place(&self) -> Option<u8> {
+        if self.place == NOT_ONE { None } else { Some(self.place as u8) }
+    }
+
+    /// The place, or that of no receive.
+    #[inline(always)]
+    pub(super) const fn at(&self) -> u64 {
+        self.place
     }
 }
 
@@ -54,7 +64,7 @@ impl Shapes {
             shapes: [Shape::BLANK; SHAPES_MAX],
             users: [0; SHAPES_MAX],
             used: [0; 2],
-            sole: [Sole { shape: Shape::BLANK, place: NOT_ONE }; 2],
+            sole: [Sole::NONE; 2],
             others: false,
             stopped: false,
         }
@@ -126,11 +136,15 @@ impl Shapes {
         self.find_sole();
     }
 
+    pub(super) const fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
     fn find_sole(&mut self) {
         let is_one = |used: u16| used.is_power_of_two() && !self.others && !self.stopped;
         self.sole = self.used.map(|used| match is_one(used) {
-            true => Sole { shape: *self.at(used.trailing_zeros() as u8), place: used.trailing_zeros() as u8 },
-            false => Sole { shape: Shape::BLANK, place: NOT_ONE },
+            true => Sole { shape: *self.at(used.trailing_zeros() as u8), place: used.trailing_zeros().into() },
+            false => Sole::NONE,
         });
     }
 

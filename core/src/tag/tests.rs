@@ -4,6 +4,7 @@ use super::*;
 use crate::ids::Cookie;
 use crate::mem::{MemRef, RegionId, Seg};
 use crate::selector::TagMatch;
+use crate::store::NONE;
 use crate::store::arena::REGION_ALIGN;
 use core::mem::MaybeUninit;
 use std::vec;
@@ -21,7 +22,7 @@ fn untagged(source: Option<u32>) -> Selector {
 
 /// A plain receive of `len` bytes.
 fn plain(number: u64, len: u64) -> Direct {
-    let at = MemRef { region: RegionId(3), offset: number << 12 };
+    let at = MemRef::by_address(RegionId(3), number << 12);
     Direct { to: Seg { at, len }, cookie: Cookie(number) }
 }
 
@@ -34,7 +35,11 @@ fn take_direct(matcher: &mut Matcher<'_>, source: u32, tag: Option<u64>, len: u3
 }
 
 fn take_next(matcher: &mut Matcher<'_>, source: u32, tag: Option<u64>, len: u32) -> Option<Found> {
-    let taken = matcher.take_next(PeerId(source), tag.unwrap_or(0), tag.is_some(), len)?;
+    let (source, bits, is_tagged) = (PeerId(source), tag.unwrap_or(0), tag.is_some());
+    let taken = match matcher.has_alone() {
+        true => matcher.take_alone(source, bits, is_tagged, len)?,
+        false => matcher.take_next(source, bits, is_tagged, len)?,
+    };
     Some((taken.key(), taken.at(), taken.cookie()))
 }
 
@@ -327,8 +332,11 @@ fn the_quick_way_takes_what_fits_and_frees_its_place() {
     with_matcher(&config, |mut matcher| {
         for tag in 0..40 {
             let [first, second] = [0, 1].map(|more| plain(2 * tag + more, 100));
+            // Beside one of another pattern, so that they are looked up.
+            let other = matcher.post(&tagged(Some(3), tag, 0), 1).unwrap();
             let [key, next] =
                 [&first, &second].map(|recv| matcher.post_direct(&tagged(Some(1), tag, 0), recv).unwrap());
+            matcher.unpost(other).unwrap();
             assert_eq!(take_next(&mut matcher, 1, Some(tag), 101), None, "too long");
             assert_eq!(take_next(&mut matcher, 2, Some(tag), 100), None, "of another source");
             assert_eq!(take_next(&mut matcher, 1, Some(tag + 1), 100), None, "of another tag");
@@ -342,6 +350,25 @@ fn the_quick_way_takes_what_fits_and_frees_its_place() {
             assert_eq!(found, Some((next, second.to.at, second.cookie)));
             assert_eq!((matcher.posted_count(), matcher.posted_room()), (0, 4));
         }
+        // Posted by its offset, and behind one of another pattern in the only bucket there is.
+        let to = Seg::new(RegionId(3), 7, 100);
+        let key = matcher.post_direct(&tagged(Some(1), 5, 0), &Direct { to, cookie: Cookie(8) }).unwrap();
+        assert_eq!(take_next(&mut matcher, 1, Some(5), 8), None, "a table is to be asked");
+        assert_eq!(take_direct(&mut matcher, 1, Some(5), 8), Some((key, to.at, Cookie(8))));
+    });
+}
+
+/// M-1: groups behind each other in one bucket.
+#[test]
+fn the_quick_way_leaves_chains_alone() {
+    let config = MatchConfig { posted_max: 8, unexpected_max: 1, buckets: 2 };
+    with_matcher(&config, |mut matcher| {
+        let keys = [0, 1, 2, 3, 4, 5].map(|tag| matcher.post_direct(&tagged(Some(1), tag, 0), &plain(tag, 8)).unwrap());
+        for (tag, key) in (0..).zip(keys) {
+            let taken = take_next(&mut matcher, 1, Some(tag), 8).or_else(|| take_direct(&mut matcher, 1, Some(tag), 8));
+            assert_eq!(taken.map(|(key, ..)| key), Some(key), "{tag}");
+        }
+        assert_eq!((matcher.posted_count(), matcher.posted_room()), (0, 8));
     });
 }
 
@@ -353,7 +380,9 @@ fn a_direct_receive_keeps_its_memory_to_the_last_bit_or_is_refused() {
             let at = MemRef { region: RegionId(u32::MAX), offset };
             Direct { to: Seg { at, len }, cookie: Cookie(u64::MAX) }
         };
-        for (offset, len) in [(0, 0), (0xfedc_ba98_7654, 1), (1 << 32, 2), ((1 << 48) - 1, u32::MAX.into())] {
+        let offsets = [(0, 0), (0xfedc_ba98_7654, 1), (1 << 32, 2), ((1 << 48) - 1, u32::MAX.into())];
+        let by_address = offsets.map(|(offset, len)| (offset | MemRef::BY_ADDRESS, len));
+        for (offset, len) in [offsets, by_address].concat() {
             let recv = direct(offset, len);
             let key = matcher.post_direct(&untagged(None), &recv).unwrap();
             assert_eq!(matcher.direct(key), Some(recv));
@@ -437,5 +466,73 @@ fn a_table_without_room_refuses_every_receive() {
         assert_eq!(matcher.post_direct(&untagged(None), &plain(1, 8)), None);
         assert_eq!((matcher.find_posted(PeerId(1), None), matcher.posted_room()), (None, 0));
         assert_eq!(matcher.directs().count(), 0);
+    });
+}
+
+/// A plain tagged receive stands beside the table as long as it is the only tagged one, whatever became of
+/// those before it.
+#[test]
+fn tagged_receives_of_one_pattern_stand_alone() {
+    let config = MatchConfig { posted_max: 4, unexpected_max: 1, buckets: 4 };
+    with_matcher(&config, |mut matcher| {
+        let one = tagged(Some(1), 5, 0);
+        let at = |number| MemRef { offset: number << 12 | MemRef::BY_ADDRESS, ..plain(0, 0).to.at };
+        let direct = |number, len| Direct { to: Seg { at: at(number), len }, ..plain(number, len) };
+        // Multi-receives of the other domain are no matter.
+        matcher.post(&untagged(None), 9).unwrap();
+        for number in 0..8 {
+            let key = matcher.post_direct(&one, &direct(number, 8)).unwrap();
+            assert!(matcher.has_alone(), "{number}");
+            match number % 4 {
+                0 => assert_eq!(take_next(&mut matcher, 1, Some(5), 8), Some((key, at(number), Cookie(number)))),
+                1 => assert_eq!(take_direct(&mut matcher, 1, Some(5), 8).map(|found| found.0), Some(key)),
+                2 => assert_eq!(matcher.unpost(key), Some(NONE)),
+                _ => {
+                    matcher.promote(key, 7).unwrap();
+                    matcher.end_promoted(key);
+                }
+            }
+            assert!(!matcher.has_alone());
+        }
+        // Those of one pattern stand together, in their order; one in their midst can be taken back.
+        let first = matcher.post_direct(&one, &direct(1, 8)).unwrap();
+        assert_eq!(take_next(&mut matcher, 1, Some(5), 9), None, "too long");
+        assert_eq!(take_next(&mut matcher, 1, Some(4), 8), None, "of another tag");
+        assert_eq!(take_next(&mut matcher, 2, Some(5), 8), None, "of another source");
+        assert_eq!(take_next(&mut matcher, 1, None, 8), None, "untagged");
+        let second = matcher.post_direct(&one, &direct(2, 8)).unwrap();
+        assert!(matcher.has_alone());
+        assert_eq!([0; 2].map(|_| take_next(&mut matcher, 1, Some(5), 8).unwrap().0), [first, second]);
+        let keys = [1, 2, 3].map(|number| matcher.post_direct(&one, &direct(number, 8)).unwrap());
+        assert_eq!((matcher.has_alone(), matcher.unpost(keys[1])), (true, Some(NONE)));
+        assert_eq!([0; 2].map(|_| take_direct(&mut matcher, 1, Some(5), 8).unwrap().0), [keys[0], keys[2]]);
+        // One of another pattern, or kind, ends that, and the order stays: tag, mask, source.
+        for other in [tagged(Some(1), 4, 0), tagged(Some(1), 5, 4), tagged(Some(2), 5, 0), tagged(None, 5, 0)] {
+            let keys = [1, 2].map(|number| matcher.post_direct(&one, &direct(number, 8)).unwrap());
+            let last = matcher.post_direct(&other, &direct(3, 8)).unwrap();
+            assert!(!matcher.has_alone());
+            assert_eq!([0; 2].map(|_| take_direct(&mut matcher, 1, Some(5), 8).unwrap().0), keys);
+            assert_eq!(matcher.unpost(last), Some(NONE));
+        }
+        // One with an operation does not.
+        let named = matcher.post(&one, 3).unwrap();
+        assert!(!matcher.has_alone());
+        matcher.unpost(named).unwrap();
+        // While nothing is to be matched quickly none does, and afterwards the next one.
+        matcher.post_direct(&one, &direct(1, 8)).unwrap();
+        matcher.stop_quick(true);
+        assert!(!matcher.has_alone());
+        take_direct(&mut matcher, 1, Some(5), 8).unwrap();
+        let held = matcher.post_direct(&one, &direct(2, 8)).unwrap();
+        assert_eq!((matcher.has_alone(), take_next(&mut matcher, 1, Some(5), 8)), (false, None));
+        matcher.stop_quick(false);
+        matcher.unpost(held).unwrap();
+        matcher.post_direct(&one, &direct(3, 8)).unwrap();
+        assert!(matcher.has_alone());
+        // Of one that was not posted by its address, it is not for the quick way to say where it lies.
+        take_next(&mut matcher, 1, Some(5), 8).unwrap();
+        let elsewhere = MemRef { offset: 4 << 12, ..at(4) };
+        matcher.post_direct(&one, &Direct { to: Seg { at: elsewhere, len: 8 }, ..plain(4, 8) }).unwrap();
+        assert_eq!((matcher.has_alone(), take_next(&mut matcher, 1, Some(5), 8)), (true, None));
     });
 }

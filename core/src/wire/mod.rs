@@ -48,4 +48,4 @@ pub(crate) use codec::emit_into;
 pub use address::{ADDRESS_BYTES_MAX, AddressError, AddressText};
 pub use common::{Kind, Packet};
 pub use repr::*;
-pub use short::{Counts, Short};
+pub use short::{Counts, Short, ShortSource};

@@ -84,3 +84,39 @@ impl Short {
         if self.flags & Self::IMMEDIATE != 0 { Some(self.immediate) } else { None }
     }
 }
+/// A short message where its sender may still write: so each word is asked for once, and as late as possible,
+/// which leaves registers for others.
+pub trait ShortSource {
+    /// Payload bytes.
+    fn bytes(&self) -> u16;
+    /// [`Short::TAGGED`] and [`Short::IMMEDIATE`], no other bits.
+    fn flags(&self) -> u8;
+    /// Its number, and what the sender grants.
+    fn counts(&self) -> Counts;
+    /// The tag; 0 where there is none. `None`: there is one where there must be none.
+    fn tag(&self) -> Option<u64>;
+    /// Immediate data; 0 where there is none.
+    fn immediate(&self) -> u64;
+}
+
+impl ShortSource for Short {
+    fn bytes(&self) -> u16 {
+        self.len
+    }
+
+    fn flags(&self) -> u8 {
+        self.flags
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    fn tag(&self) -> Option<u64> {
+        Some(self.tag)
+    }
+
+    fn immediate(&self) -> u64 {
+        self.immediate
+    }
+}

@@ -6,22 +6,26 @@
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
-    Action, Arrival, AtomicAction, Post, PostKind, PostStatus, RailEvent, RailFault, Registration, ShortArrival, Span,
+    Action, Arrival, AtomicAction, LineId, Post, PostKind, PostStatus, RailEvent, RailFault, Registration,
+    ShortArrival, Span,
 };
 use rerail_core::ids::{OpId, PeerId, PlaceId, PostId, RailId};
-use rerail_core::mem::{MemRef, Seg};
+use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::{Nanos, Time};
-use rerail_core::wire::{Address, AddressText, RemoteKey, Short};
+use rerail_core::wire::{Address, AddressText, RemoteKey, Short, ShortSource};
 use rustix::io::Errno;
 
 use super::Engine;
 use super::slots::{Rails, Slot};
-use crate::memory::{Core, Memory};
+use crate::memory::{Core, Memory, at_address};
 use crate::rail::shm::copy_short;
 use crate::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 
 /// Actions taken from the core at once.
 const BATCH: usize = 16;
+
+/// Messages that are taken at once where many have come.
+const SEVERAL: usize = 16;
 
 /// Lists that are reused from batch to batch.
 #[derive(Default)]
@@ -88,8 +92,23 @@ impl Engine {
     pub fn news(&mut self, now: Time) -> usize {
         match &self.rails.shm {
             Some(rail) => match rail.first_news() {
+                Some(link) if self.core.one_waits() => self.take_news::<true>(now, link),
                 Some(link) => self.take_news::<false>(now, link),
                 None if rail.has_slow_work() => self.take_rest(now),
+                None => 0,
+            },
+            None => 0,
+        }
+    }
+
+    /// As [`news`](Self::news), for several messages: where one was found in the round before, too, more may
+    /// wait.
+    #[inline]
+    pub fn more(&mut self, now: Time) -> usize {
+        match &self.rails.shm {
+            Some(rail) => match rail.first_news() {
+                Some(link) if self.core.one_waits() => self.take_several::<true>(now, link),
+                Some(link) => self.take_several::<false>(now, link),
                 None => 0,
             },
             None => 0,
@@ -106,40 +125,101 @@ impl Engine {
         }
     }
 
-    /// Takes the message that is due on a link. That of a channel whose line is open, for a plain receive,
-    /// needs nothing else. What lies in the annex is for a copy of this function, with `ANNEX`: the one that
-    /// knows that there is none takes fewer instructions.
+    /// Takes the message that is due on a link. Here that of a channel whose line is open, for a plain
+    /// receive, with its payload in its cell. All that is seldom is for other functions, and the copy comes
+    /// last: so nothing has to be kept meanwhile. `ONE`: see [`one_waits`](Core::one_waits).
     #[inline(never)]
-    fn take_news<const ANNEX: bool>(&mut self, now: Time, link: usize) -> usize {
+    fn take_news<const ONE: bool>(&mut self, now: Time, index: usize) -> usize {
+        let Engine { rails, core, .. } = self;
+        let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
+        let (line, peer) = (link.line, link.peer);
+        let Some(short) = link.front_inline() else { return self.take_annex(now, index) };
+        let (len, payload) = (short.bytes(), short.payload());
+        let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return self.take_others(now, index) };
+        let (to, must_look) = (at_address(place.receive.address()), place.must_look);
+        if must_look || core.is_active() || !link.pass_short(len) {
+            // SAFETY: as below.
+            unsafe { copy_short(payload, to, len.into()) };
+            return self.after_news(now, index, len, must_look);
+        }
+        // SAFETY: the ring vouches for the payload, which nobody overwrites before more is released. The
+        // place is that of a posted receive, which was resolved within its region when it was posted by its
+        // address, and has room for all of it; nobody refers to the bytes of a region while the transport is
+        // borrowed mutably.
+        unsafe { copy_short(payload, to, len.into()) };
+        1
+    }
+
+    /// As [`take_news`](Self::take_news), for the messages of a link that are here, as long as each is like
+    /// the one before, but a few at most: their completions are to be taken while they are in the cache.
+    #[inline(never)]
+    fn take_several<const ONE: bool>(&mut self, now: Time, index: usize) -> usize {
+        let Engine { rails, core, .. } = self;
+        let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
+        let (line, peer) = (link.line, link.peer);
+        for done in 0..SEVERAL {
+            let Some(short) = link.front_inline() else { return done };
+            let (len, payload) = (short.bytes(), short.payload());
+            let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return done };
+            let (to, must_look) = (at_address(place.receive.address()), place.must_look);
+            // SAFETY: as in `take_news`.
+            unsafe { copy_short(payload, to, len.into()) };
+            if must_look || core.is_active() || !link.pass_short(len) {
+                return done + self.after_news(now, index, len, must_look);
+            }
+        }
+        SEVERAL
+    }
+
+    /// What is seldom to be done for a message that was taken and copied.
+    #[cold]
+    #[inline(never)]
+    fn after_news(&mut self, now: Time, index: usize, len: u16, must_look: bool) -> usize {
+        let Engine { rails, core, .. } = self;
+        if let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) {
+            link.release_short(len);
+            if must_look {
+                core.after_next(link.peer, len);
+            }
+        }
+        if core.is_active() { 1 + self.carry_out(now) } else { 1 }
+    }
+
+    /// As [`take_news`](Self::take_news), for a payload in the annex.
+    #[inline(never)]
+    fn take_annex(&mut self, now: Time, index: usize) -> usize {
+        let Engine { rails, core, .. } = self;
+        let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
+        let (line, mut len, mut must_look) = (link.line, 0, false);
+        let is_taken = link.take_front(|peer, short, payload| {
+            let Some(place) = core.arrive_next(line, peer, &short) else { return false };
+            (len, must_look) = (short.len, place.must_look);
+            // SAFETY: as in `take_news`.
+            unsafe { copy_short(payload, at_address(place.receive.address()), len.into()) };
+            true
+        });
+        if !is_taken {
+            return self.take_others(now, index);
+        }
+        if must_look {
+            core.after_next(link.peer, len);
+        }
+        if core.is_active() { 1 + self.take_rest(now) } else { 1 }
+    }
+
+    /// Takes the message that is due on a link, if it is a short one, and what else there is.
+    #[inline(never)]
+    fn take_others(&mut self, now: Time, index: usize) -> usize {
         let Engine { rails, core, memory, .. } = self;
         let id = rails.shm_id;
-        let Some(rail) = &mut rails.shm else { return 0 };
-        let memory: &Memory = memory;
-        let mut is_tried = false;
-        let is_taken = rail.take_one::<ANNEX>(link, |peer, short, payload| {
-            is_tried = true;
-            let len = short.len;
-            // SAFETY: the rail vouches for the payload.
-            let put = move |at| unsafe { put(memory, at, payload, len) };
-            match core.arrive_next(peer, id, short, put) {
-                Some(()) => true,
-                None => {
-                    // Built here: where its address is needed it would be in memory, and so be written, for
-                    // every message.
-                    let Short { counts, tag, immediate, len, flags } = short;
-                    let short = Short { counts, tag, immediate, len, flags };
-                    // SAFETY: as above.
-                    unsafe { take_otherwise(core, memory, peer, id, &short, payload) }
-                }
-            }
+        let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
+        let mut line = link.line;
+        let is_taken = link.take_front(|peer, short, payload| {
+            // SAFETY: the ring vouches for the payload.
+            unsafe { take_otherwise(core, memory, &mut line, peer, id, &short, payload) }
         });
-        if is_taken & !core.is_active() {
-            return 1;
-        }
-        if !ANNEX & !is_tried {
-            return self.take_news::<true>(now, link);
-        }
-        usize::from(is_taken) + self.take_rest(now)
+        link.line = line;
+        if is_taken & !core.is_active() { 1 } else { usize::from(is_taken) + self.take_rest(now) }
     }
 
     /// Takes further messages and all that is not a short message, and carries out what the core wants then.
@@ -157,15 +237,11 @@ impl Engine {
             done += rail.poll(now, &mut sink);
             debug_assert!(!sink.moved, "a rail that loses nothing has moved");
         }
-        if self.core.is_active() || !self.scratch.peer_addresses.is_empty() {
-            done + self.after_news(now)
-        } else {
-            done
-        }
+        if self.core.is_active() || !self.scratch.peer_addresses.is_empty() { done + self.carry_on(now) } else { done }
     }
 
     /// What follows from news, and seldom anything does.
-    fn after_news(&mut self, now: Time) -> usize {
+    fn carry_on(&mut self, now: Time) -> usize {
         if self.scratch.peer_addresses.is_empty() { self.carry_out(now) } else { self.round(now) }
     }
 
@@ -457,27 +533,21 @@ unsafe impl Sink for CoreSink<'_> {
     }
 }
 
-/// The address of a block of the pool, where an unexpected message is stored.
-#[inline]
-fn start_in_pool(memory: &Memory, seg: &Seg) -> Option<*mut u8> {
-    memory.resolve(seg).map(|piece| piece.start).ok()
-}
-
 /// Takes a short message for which more than the usual has to be done; `false`: it needs a packet's way.
 ///
 /// # Safety
 /// `payload` can be read for the message's length.
-#[cold]
-#[inline(never)]
+#[inline(always)]
 unsafe fn take_otherwise(
     core: &mut Core,
     memory: &Memory,
+    line: &mut LineId,
     peer: PeerId,
     rail: RailId,
     short: &Short,
     payload: *const u8,
 ) -> bool {
-    match place(memory, short, core.arrive_otherwise(peer, rail, short)) {
+    match place(memory, short, core.arrive_otherwise(line, peer, rail, short)) {
         // SAFETY: the caller vouches for the payload. The place has room for all of it: that of a posted
         // receive, or a block of the pool, resolved within its region; nobody refers to the bytes of a region
         // while the transport is borrowed mutably.
@@ -486,20 +556,6 @@ unsafe fn take_otherwise(
         ShortPlace::Packet => return false,
     }
     true
-}
-
-/// Copies the payload of a short message to where a posted receive wants it.
-///
-/// # Safety
-/// `payload` can be read for `len` bytes.
-#[inline(always)]
-unsafe fn put(memory: &Memory, at: MemRef, payload: *const u8, len: u16) {
-    if let Some(to) = memory.start_of_named(&Seg { at, len: len.into() }) {
-        // SAFETY: the caller vouches for the payload. The place is that of a posted receive, which was
-        // resolved within its region when it was posted and has room for all of it; nobody refers to the
-        // bytes of a region while the transport is borrowed mutably.
-        unsafe { copy_short(payload, to, len.into()) };
-    }
 }
 
 /// Where a short message goes.
@@ -514,10 +570,12 @@ fn place(memory: &Memory, short: &Short, arrival: ShortArrival) -> ShortPlace {
     match arrival {
         ShortArrival::At(at) => {
             let seg = Seg { at, len: short.len.into() };
-            memory
-                .start_of_named(&seg)
-                .or_else(|| start_in_pool(memory, &seg))
-                .map_or(ShortPlace::Done, ShortPlace::Copy)
+            let start = match at.region {
+                // An unexpected message is stored there.
+                RegionId::POOL => memory.start_in_pool(&seg),
+                _ => memory.start_of_named(&seg),
+            };
+            start.map_or(ShortPlace::Done, ShortPlace::Copy)
         }
         ShortArrival::Done => ShortPlace::Done,
         ShortArrival::Slow => ShortPlace::Packet,

@@ -205,6 +205,9 @@ impl Transport {
         if !self.pace.is_forced() {
             done = self.engine.news(self.pace.last);
             if done > 0 {
+                if self.spin.idle_rounds == 0 {
+                    done += self.engine.more(self.pace.last);
+                }
                 if self.pace.may_go_on() {
                     self.spin.idle_rounds = 0;
                     return done;

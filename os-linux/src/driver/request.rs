@@ -17,7 +17,6 @@ use rerail_core::time::Time;
 use super::drive::resolve;
 use super::{Engine, MemoryError, RequestError, WindowError};
 use crate::memory::Memory;
-use crate::rail::Piece;
 use crate::rail::shm::copy_short;
 
 /// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the
@@ -125,21 +124,21 @@ impl Engine {
     /// most: without a call, so that few instructions do it.
     #[inline(always)]
     fn try_inline(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
-        // What does not fit into a cell is for others: so it is asked before anything else.
-        if let [seg] = send.segments
-            && !fits_inline(seg.len, send.immediate.is_some())
-        {
-            return None;
-        }
+        let (from, len) = match send.segments {
+            // What does not fit into a cell is for others: so it is asked before anything else.
+            [seg] if !fits_inline(seg.len, send.immediate.is_some()) => return None,
+            [seg] => (self.memory.start_of(seg)?.cast_const(), seg.len),
+            [] => (std::ptr::null(), 0),
+            _ => return None,
+        };
         // The core opens its short way for this rail only, if there is one.
         let rail = self.rails.shm.as_mut()?;
-        let (from, len) = sole_piece(&self.memory, send.segments)?;
-        let (link, counters) = rail.inline_link(send.peer)?;
-        let (at, short, operation) = self.core.send_next(send, len)?;
+        let link = rail.inline_link(send.peer)?;
+        let (at, short, operation) = self.core.send_next(link.line, send, len)?;
         debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
         // SAFETY: as in `try_short`; and the payload fits into a cell, of which the link has just said that
         // one is free.
-        unsafe { link.post_inline(&short, from, counters) };
+        unsafe { link.post_inline(&short, from) };
         Some(operation)
     }
 
@@ -158,13 +157,13 @@ impl Engine {
     fn try_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
         let rail = self.rails.shm.as_mut()?;
         let (from, len) = sole_piece(&self.memory, send.segments)?;
-        let (link, counters) = rail.short_link(send.peer, len, send.immediate.is_some())?;
-        let (at, short, operation) = self.core.send_short(send, len)?;
+        let link = rail.short_link(send.peer, len, send.immediate.is_some())?;
+        let (at, short, operation) = self.core.send_short_on(link.line, send, len)?;
         debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
         // SAFETY: the link has just said that there is room, the core's message is as long as the piece, and
         // that was resolved within its region, or is empty; nobody refers to the bytes of a region while the
         // transport is borrowed mutably.
-        unsafe { link.post_short(&short, from, counters) };
+        unsafe { link.post_short(&short, from) };
         Some(operation)
     }
 
@@ -177,7 +176,12 @@ impl Engine {
             return None;
         }
         if self.rails.shm.is_some() {
-            return if self.core.open_short(send.peer) { self.try_short(send) } else { None };
+            if !self.core.open_short(send.peer) {
+                return None;
+            }
+            let line = self.core.line_of(send.peer);
+            self.rails.shm.as_mut()?.set_line(send.peer, line);
+            return self.try_short(send);
         }
         let (from, len) = sole_piece(&self.memory, send.segments)?;
         let (rail, short, operation) = match self.core.send_short(send, len) {
@@ -203,7 +207,7 @@ impl Engine {
     pub(super) fn recv_short(&mut self, recv: &RecvRequest<'_>) -> Option<OpId> {
         let [seg] = recv.segments else { return None };
         let to = self.memory.start_of(seg)?;
-        match self.core.post_short(recv) {
+        match self.core.post_short(recv, Memory::by_address(seg.at.region, to)) {
             ShortPost::Posted(operation) => Some(operation),
             ShortPost::Waits(found) => self.take_waiting(recv, to, found),
             ShortPost::Slow => None,
@@ -214,11 +218,11 @@ impl Engine {
     #[inline(never)]
     fn take_waiting(&mut self, recv: &RecvRequest<'_>, to: *mut u8, found: Waiting) -> Option<OpId> {
         let ShortReceived { operation, from } = self.core.take_waiting(recv, found)?;
-        if let Ok(Piece { start, len }) = self.memory.resolve(&from) {
+        if let Some(start) = self.memory.start_in_pool(&from) {
             // SAFETY: the message was resolved within the pool, and is at most as long as the receive's
             // piece, which the caller resolved within its region; a piece of a region does not overlap the
             // pool. Nobody refers to the bytes of either while the transport is borrowed mutably.
-            unsafe { copy_short(start, to, len) };
+            unsafe { copy_short(start, to, from.len as usize) };
         }
         Some(operation)
     }

@@ -6,14 +6,16 @@
 
 mod oracle;
 
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
 
 use oracle::{Envelope, Oracle};
 use rerail_core::endpoint::{Selector, TagMatch};
-use rerail_core::ids::{Key, PeerId};
+use rerail_core::ids::{Cookie, Key, PeerId};
+use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::store::arena::REGION_ALIGN;
-use rerail_core::store::{Arena, Sizer};
-use rerail_core::tag::{MatchConfig, MatchFull, Matcher};
+use rerail_core::store::{Arena, NONE, Sizer};
+use rerail_core::tag::{Direct, Match, MatchConfig, MatchFull, Matcher, Taken};
 
 const HIGH: u64 = 1 << 63;
 const SOURCES: u32 = 3;
@@ -28,7 +30,16 @@ pub fn run(data: &[u8]) {
     let max = if sizes & 1 == 0 { 48 } else { 6 };
     let config = MatchConfig { posted_max: max, unexpected_max: max, buckets: 1 << (sizes >> 1 & 3) };
     with_matcher(&config, |matcher| {
-        let mut pair = Pair { matcher, config, oracle: Oracle::default(), keys: vec![], values: 0 };
+        let mut pair = Pair {
+            matcher,
+            config,
+            oracle: Oracle::default(),
+            keys: vec![],
+            values: 0,
+            directs: HashMap::new(),
+            promoted: vec![],
+            is_stopped: false,
+        };
         while let Some(step) = input.next() {
             let mut byte = || input.next().unwrap_or(0);
             pair.step(step, byte(), byte());
@@ -54,11 +65,17 @@ struct Pair<'m> {
     /// Every key that was ever given, dead ones too, with whether it is a receive's.
     keys: Vec<(bool, Key)>,
     values: u32,
+    /// The direct receives that are posted.
+    directs: HashMap<(u32, u32), Direct>,
+    /// Those that live on as operations, and these.
+    promoted: Vec<(Key, u32)>,
+    /// Nothing is to be matched quickly.
+    is_stopped: bool,
 }
 
 impl Pair<'_> {
     fn step(&mut self, step: u8, a: u8, b: u8) {
-        match step % 16 {
+        match step % 24 {
             // A receive comes: takes a message that waits, else is posted.
             0..=2 => match self.find_unexpected(&selector(a, b)) {
                 Some(key) => self.take(key),
@@ -82,6 +99,16 @@ impl Pair<'_> {
             14 => {
                 self.find_unexpected(&selector(a, b));
             }
+            16..=18 => self.post_direct(&selector(a, b), b),
+            19..=21 => self.arrive(envelope(a), u32::from(b % 4)),
+            22 => match b {
+                0..16 => {
+                    self.is_stopped = !self.is_stopped;
+                    self.matcher.stop_quick(self.is_stopped);
+                }
+                16..64 => self.end_promoted(),
+                _ => self.promote(usize::from(a)),
+            },
             _ => {
                 if b < 64 {
                     self.lose(PeerId(u32::from(a) % SOURCES));
@@ -90,9 +117,82 @@ impl Pair<'_> {
         }
     }
 
+    fn is_full(&self) -> bool {
+        self.oracle.posted.len() + self.promoted.len() == self.config.posted_max as usize
+    }
+
+    /// A plain receive of up to 3 bytes, posted by its address or not.
+    fn post_direct(&mut self, selector: &Selector, b: u8) {
+        self.values += 1;
+        let by = if b & 4 == 0 { MemRef::BY_ADDRESS } else { 0 };
+        let at = MemRef { region: RegionId(3), offset: u64::from(self.values) << 12 | by };
+        let direct = Direct { to: Seg { at, len: (b % 4).into() }, cookie: Cookie(self.values.into()) };
+        match self.matcher.post_direct(selector, &direct) {
+            Some(key) => {
+                assert!(!self.is_full() && !self.keys.contains(&(true, key)));
+                self.keys.push((true, key));
+                self.oracle.posted.push((key, *selector, NONE));
+                self.directs.insert((key.index, key.generation), direct);
+            }
+            None => assert!(self.is_full()),
+        }
+    }
+
+    /// A message comes as a short one does: the quick way, or else the other one.
+    fn arrive(&mut self, (source, tag): Envelope, len: u32) {
+        let parts = |taken: Taken<'_>| (taken.key(), taken.at(), taken.cookie());
+        let expected = self.oracle.find_posted((source, tag));
+        let direct = expected.and_then(|(key, _)| self.directs.get(&(key.index, key.generation)).copied());
+        let (bits, is_tagged) = (tag.unwrap_or(0), tag.is_some());
+        let quickly = match self.matcher.has_alone() {
+            true => self.matcher.take_alone(source, bits, is_tagged, len),
+            false => self.matcher.take_next(source, bits, is_tagged, len),
+        };
+        let quickly = quickly.map(|taken| (taken.key(), taken.at(), taken.cookie()));
+        assert!(quickly.is_none_or(|(_, at, _)| at.offset & MemRef::BY_ADDRESS != 0 && !self.is_stopped));
+        let found = match quickly {
+            Some(found) => found,
+            None => match self.matcher.take_direct(source, bits, is_tagged, len) {
+                Match::Direct(taken) => parts(taken),
+                Match::Other => {
+                    assert!(expected.is_some() && direct.is_none_or(|direct| direct.to.len < len.into()));
+                    return;
+                }
+                Match::Nobody => return assert_eq!(expected, None),
+            },
+        };
+        let direct = direct.expect("the oldest is a direct one");
+        assert_eq!((Some((found.0, NONE)), found.1, found.2), (expected, direct.to.at, direct.cookie));
+        assert!(direct.to.len >= len.into());
+        self.directs.remove(&(found.0.index, found.0.generation));
+        self.oracle.unpost(found.0);
+    }
+
+    fn promote(&mut self, at: usize) {
+        let Some(&(_, key)) = self.keys.get(at % self.keys.len().max(1)) else { return };
+        self.values += 1;
+        let is_recv = self.keys[at % self.keys.len()].0;
+        let direct = if is_recv { self.directs.remove(&(key.index, key.generation)) } else { None };
+        if is_recv {
+            assert_eq!(self.matcher.promote(key, self.values), direct);
+        }
+        if direct.is_some() {
+            self.oracle.unpost(key);
+            self.promoted.push((key, self.values));
+        }
+    }
+
+    fn end_promoted(&mut self) {
+        if let Some((key, op)) = self.promoted.pop() {
+            assert_eq!(self.matcher.promoted(key), Some(op));
+            self.matcher.end_promoted(key);
+            assert_eq!(self.matcher.promoted(key), None);
+        }
+    }
+
     fn post(&mut self, selector: &Selector) {
         self.values += 1;
-        let full = self.oracle.posted.len() == self.config.posted_max as usize;
+        let full = self.is_full();
         match self.matcher.post(selector, self.values) {
             Ok(key) => {
                 assert!(!full && !self.keys.contains(&(true, key)));
@@ -117,6 +217,7 @@ impl Pair<'_> {
     }
 
     fn unpost(&mut self, key: Key) {
+        self.directs.remove(&(key.index, key.generation));
         assert_eq!(self.matcher.unpost(key), self.oracle.unpost(key));
     }
 
@@ -146,7 +247,18 @@ impl Pair<'_> {
     fn check(&self) {
         let (posted, unexpected) = (self.oracle.posted.len() as u32, self.oracle.unexpected.len() as u32);
         assert_eq!((self.matcher.posted_count(), self.matcher.unexpected_count()), (posted, unexpected));
-        assert_eq!(self.matcher.posted_room(), self.config.posted_max - posted);
+        assert_eq!(self.matcher.posted_room(), self.config.posted_max - posted - self.promoted.len() as u32);
+        let directs = self.matcher.directs().map(|(key, direct)| ((key.index, key.generation), direct));
+        assert_eq!(
+            (directs.collect::<HashMap<_, _>>(), self.matcher.direct_count()),
+            (self.directs.clone(), self.directs.len() as u32)
+        );
+        for (key, selector, recv) in &self.oracle.posted {
+            if *recv == NONE {
+                let takes = |selector: Option<Selector>| selector.map(|selector| normal(&selector));
+                assert_eq!(takes(self.matcher.selector(*key)), takes(Some(*selector)));
+            }
+        }
         assert_eq!(self.matcher.unexpected_room(), self.config.unexpected_max - unexpected);
         for tag in TAGS.map(Some).into_iter().chain([None]) {
             let wanted = tag.map_or(TagMatch::Untagged, |tag| TagMatch::Tagged { tag, ignore: 0 });
@@ -161,6 +273,10 @@ impl Pair<'_> {
 
     /// All out again: nothing is left behind that a full load would stumble over.
     fn empty(&mut self) {
+        self.matcher.stop_quick(false);
+        while !self.promoted.is_empty() {
+            self.end_promoted();
+        }
         for (is_recv, key) in std::mem::take(&mut self.keys) {
             if is_recv { self.unpost(key) } else { self.take(key) }
         }
@@ -172,6 +288,15 @@ impl Pair<'_> {
         self.check();
         assert_eq!((self.matcher.posted_room(), self.matcher.unexpected_room()), (0, 0));
     }
+}
+
+/// A selector without the bits of its tag that don't matter.
+fn normal(selector: &Selector) -> Selector {
+    let tag = match selector.tag {
+        TagMatch::Tagged { tag, ignore } => TagMatch::Tagged { tag: tag & !ignore, ignore },
+        TagMatch::Untagged => TagMatch::Untagged,
+    };
+    Selector { tag, ..*selector }
 }
 
 /// The selector that two bytes name.

@@ -242,20 +242,20 @@ fn unordered_packets_leave_the_short_way_open() {
     let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
     send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
     lone.sent();
-    for psn in 0..8 {
+    for psn in 0..16 {
         let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 7), &[]) };
         lone.endpoint.recv_short(&recv).expect("nothing is special about it");
         let (counts, flags) = (Counts::new(psn, 32, 64), Short::TAGGED);
         let short = Short { counts, tag: 7, len: 8, flags, ..Short::default() };
         assert!(matches!(lone.endpoint.arrive_short(PeerId(1), RailId(0), &short), ShortArrival::At(_)));
-        if psn == 3 {
+        if psn == 7 {
             lone.feed_on(0, Body::Fin(Fin { operation: 99, count: 1, ..Fin::default() }), 0, |common| {
                 common.ack_ordered = 1;
             });
             lone.sent();
         }
     }
-    assert_eq!(lone.sent_one().common.message_limit, 40);
+    assert_eq!(lone.sent_one().common.message_limit, 48);
 }
 
 /// what has no payload brings no bytes nearer to an acknowledgment.

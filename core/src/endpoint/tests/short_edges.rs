@@ -45,13 +45,24 @@ fn there_is_no_short_way_to_strangers() {
 fn the_next_message_of_an_open_line_is_taken_at_once() {
     lone(|lone| {
         let taken = |lone: &mut Lone<'_>, short: &Short| {
-            lone.endpoint.arrive_next(PeerId(1), RailId(0), *short, |at| at.offset)
+            let place = lone.endpoint.arrive_next(lone.endpoint.line_of(PeerId(1)), PeerId(1), short)?;
+            assert!(!place.must_look);
+            Some(place.receive.address())
         };
-        let empty = RecvRequest { cookie: Cookie(3), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
-        let untagged = RecvRequest { segments: &seg(70, 8), ..empty };
-        (1..3).for_each(|n| post(lone, n));
+        let post_at = |lone: &mut Lone<'_>, cookie, from, address| {
+            let to = seg(0, 64);
+            let recv = RecvRequest { cookie: Cookie(cookie), ..RecvRequest::new(from, &to) };
+            let posted = lone.endpoint.post_short(&recv, MemRef::by_address(RegionId(0), address));
+            assert!(matches!(posted, ShortPost::Posted(_)), "{posted:?}");
+        };
+        let tagged = Selector { source: Some(PeerId(1)), tag: TagMatch::Tagged { tag: 7, ignore: 0 } };
+        (1..3).for_each(|n| post_at(lone, n, tagged, 100 * n));
         assert_eq!(taken(lone, &short(0)), None, "the line is not open");
         assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)));
+        // Nothing waits for the peer's limits, and something else waits to be sent.
+        assert!(lone.endpoint.open_short(PeerId(1)));
+        lone.endpoint.activate(0);
+        assert!(lone.endpoint.is_active());
         assert_eq!(taken(lone, &short(0)), None, "it has come");
         assert_eq!(taken(lone, &short(2)), None, "it is not its turn");
         assert_eq!(taken(lone, &Short { flags: 0, ..short(1) }), None, "no receive takes it");
@@ -59,11 +70,17 @@ fn the_next_message_of_an_open_line_is_taken_at_once() {
         assert_eq!(taken(lone, &short(1)), None, "it would overtake one that waits");
         lone.endpoint.set_parts_waiting(false);
         assert_eq!(lone.endpoint.stats().short_received, 1);
-        assert_eq!(taken(lone, &Short { immediate: 9, flags: 3, ..short(1) }), Some(0));
-        lone.endpoint.recv_short(&untagged).expect("nothing is special about it");
-        assert_eq!(taken(lone, &Short { flags: 0, tag: 0, ..short(2) }), Some(70));
+        assert_eq!(taken(lone, &Short { immediate: 9, flags: 3, ..short(1) }), Some(200));
+        post_at(lone, 3, Selector::ANY_UNTAGGED, 300);
+        assert_eq!(taken(lone, &Short { flags: 0, tag: 0, ..short(2) }), Some(300));
+        // Of another peer's line, or none.
+        post_at(lone, 4, tagged, 400);
+        for (line, peer) in [(LineId::NONE, PeerId(1)), (lone.endpoint.line_of(PeerId(1)), PeerId(2))] {
+            assert!(lone.endpoint.arrive_next(line, peer, &short(3)).is_none());
+        }
+        assert_eq!(taken(lone, &short(3)), Some(400));
         let done = core::iter::from_fn(|| lone.endpoint.poll_short().map(|done| (done.cookie.0, done.flags)));
-        assert_eq!(done.collect::<Vec<_>>(), [(1, 1), (2, 3), (3, 0)]);
+        assert_eq!(done.collect::<Vec<_>>(), [(1, 1), (2, 3), (3, 0), (4, 1)]);
     });
 }
 
@@ -72,10 +89,12 @@ fn the_next_message_of_an_open_line_is_taken_at_once() {
 fn a_message_of_one_block_is_sent_without_a_call() {
     lone(|lone| {
         assert!(lone.endpoint.open_short(PeerId(1)));
+        let line = lone.endpoint.line_of(PeerId(1));
+        assert_eq!(lone.endpoint.send_next(LineId::NONE, &send(1), 8), None);
         let with_both = SendRequest { tag: Some(7), immediate: Some(9), ..send(1) };
-        let (_, sent, _) = lone.endpoint.send_next(&with_both, 64).expect("the way is open");
+        let (_, sent, _) = lone.endpoint.send_next(line, &with_both, 64).expect("the way is open");
         assert_eq!((sent.tag(), sent.immediate(), sent.len), (Some(7), Some(9), 64));
-        assert_eq!(lone.endpoint.send_next(&send(2), 65), None);
+        assert_eq!(lone.endpoint.send_next(line, &send(2), 65), None);
         assert!(lone.endpoint.send_short(&send(2), 65).is_some());
     });
 }

@@ -274,19 +274,46 @@ fn enter(lines: &mut Lines, bytes: u64) -> u64 {
     u64::MAX
 }
 
-/// The rails that move most by `at_ns`, as many as the message has smallest chunks for.
+/// The rails that together move most by `at_ns`, no more than the message has smallest chunks for. Of many,
+/// as nearly as taking those that move most each, or for their smallest chunk, gets.
 fn choose(all: &Lines, bytes: u64, at_ns: u64) -> Lines {
-    let mut by_bytes = all.clone();
-    by_bytes.iter_mut().for_each(|line| line.bytes = line.moved(at_ns));
-    by_bytes.sort_unstable_by_key(|line| (core::cmp::Reverse(line.bytes), line.rail));
-    let (mut set, mut least) = (Lines::new(), 0u64);
-    for line in by_bytes.iter().filter(|line| line.bytes > 0) {
-        if least.saturating_add(line.min) <= bytes {
-            least += line.min;
-            let _ = set.push(*line);
+    let mut lines = all.clone();
+    lines.iter_mut().for_each(|line| line.bytes = line.moved(at_ns));
+    lines.retain(|line| line.bytes > 0);
+    lines.sort_unstable_by_key(|line| (core::cmp::Reverse(line.bytes), line.rail));
+    let mut best = fill(&lines, bytes, u64::MAX);
+    if lines.len() <= EXACT_MAX {
+        for of in 1..1 << lines.len() {
+            best = best.max(fill(&lines, bytes, of));
+        }
+    } else {
+        let by_bytes = lines.clone();
+        lines.sort_unstable_by_key(|line| (core::cmp::Reverse(line.bytes / line.min), line.rail));
+        let by_density = fill(&lines, bytes, u64::MAX);
+        if by_density.0 > best.0 {
+            best = by_density;
+        } else {
+            lines = by_bytes;
         }
     }
-    set
+    lines.iter().enumerate().filter(|(index, _)| best.1 >> index & 1 == 1).map(|(_, line)| *line).collect()
+}
+
+/// So many rails are tried in all sets.
+const EXACT_MAX: usize = 8;
+
+/// What lines of the set `of` move, the first for whose smallest chunks the message has room, and which these
+/// are: bit per line.
+fn fill(lines: &Lines, bytes: u64, of: u64) -> (u64, u64) {
+    let (mut moved, mut set, mut least) = (0u64, 0u64, 0u64);
+    for (index, line) in lines.iter().enumerate() {
+        if of >> index & 1 == 1 && least.saturating_add(line.min) <= bytes {
+            least += line.min;
+            moved = moved.saturating_add(line.bytes);
+            set |= 1 << index;
+        }
+    }
+    (moved, set)
 }
 
 /// Turns what lines could move into chunks: no less than the smallest, no more than the message, cuts

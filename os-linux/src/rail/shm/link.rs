@@ -8,9 +8,9 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-use rerail_core::endpoint::{Arrival, PostStatus, RailFault};
+use rerail_core::endpoint::{Arrival, LineId, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
-use rerail_core::shm::PushError;
+use rerail_core::shm::{Inline, Mapped, PushError};
 use rerail_core::wire::{HEADER_BYTES_MAX, Short};
 
 use super::connect::Rings;
@@ -60,7 +60,34 @@ pub struct Link {
     /// The other side is gone; so many messages may still lie in the ring, and no honest peer left more.
     gone: Option<u32>,
     /// What ends the link at the next poll.
-    pub fault: Option<RailFault>,
+    fault: Option<RailFault>,
+    /// Posts wait, or there is a fault: nothing may pass.
+    is_blocked: bool,
+    /// The peer's line, as far as it is known.
+    pub line: LineId,
+    /// What went the short way; here, as the rail's own counters are elsewhere in memory.
+    pub counted: Counted,
+}
+
+/// What a link counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    sent: u64,
+    received: u64,
+    bytes_sent: u64,
+    bytes_received: u64,
+    system_calls: u64,
+}
+
+impl Counted {
+    /// Adds it to the rail's.
+    pub fn add_to(&self, counters: &mut RailCounters) {
+        counters.packets_sent += self.sent;
+        counters.packets_received += self.received;
+        counters.bytes_sent += self.bytes_sent;
+        counters.bytes_received += self.bytes_received;
+        counters.system_calls += self.system_calls;
+    }
 }
 
 impl Link {
@@ -80,6 +107,9 @@ impl Link {
             spare: (0..posts_max).map(|_| Vec::with_capacity(PIECES)).collect(),
             gone: None,
             fault: None,
+            is_blocked: false,
+            line: LineId::NONE,
+            counted: Counted::default(),
         }
     }
 
@@ -144,19 +174,20 @@ impl Link {
                 }
                 Err(PushError::Full) => {}
                 Err(error) => {
-                    self.fault = Some(fault_of(error));
+                    self.fail(fault_of(error));
                     return false;
                 }
             }
         }
         let Ok(header) = heapless::Vec::from_slice(outgoing.header) else {
             debug_assert!(false, "a header of {} bytes", outgoing.header.len());
-            self.fault = Some(RailFault::Corrupt);
+            self.fail(RailFault::Corrupt);
             return false;
         };
         let mut pieces = self.spare.pop().unwrap_or_default();
         pieces.extend_from_slice(outgoing.payload);
         self.queue.push_back(Queued { id: outgoing.id, header, payload: Payload::Pieces(pieces) });
+        self.is_blocked = true;
         false
     }
 
@@ -164,14 +195,14 @@ impl Link {
     /// and nothing waits before it.
     #[inline]
     pub fn has_room(&mut self, len: u64, immediate: bool) -> bool {
-        self.outbound.has_short_room(len, immediate) && self.fault.is_none() && self.queue.is_empty()
+        self.outbound.has_short_room(len, immediate) && !self.is_blocked
     }
 
     /// As [`has_room`](Self::has_room), for a message whose payload fits into its cell, as far as that is
     /// known without a call.
     #[inline(always)]
     pub fn has_cell(&self) -> bool {
-        self.outbound.has_cell() && self.fault.is_none() && self.queue.is_empty()
+        self.outbound.has_cell() && !self.is_blocked
     }
 
     /// Puts a short message into the ring, for which [`has_room`](Self::has_room) has just said that it can
@@ -180,12 +211,12 @@ impl Link {
     /// # Safety
     /// It has, for this message, and `payload` can be read for as many bytes.
     #[inline]
-    pub unsafe fn post_short(&mut self, short: &Short, payload: *const u8, counters: &mut RailCounters) {
+    pub unsafe fn post_short(&mut self, short: &Short, payload: *const u8) {
         // SAFETY: the caller's promise is the same.
         let must_ring = unsafe { self.outbound.put_short(short, payload) };
-        count_sent(counters, short.len.into());
+        self.count_short(short.len);
         if must_ring {
-            self.ring_bell(counters);
+            self.wake();
         }
     }
 
@@ -195,12 +226,35 @@ impl Link {
     /// It has, the payload fits into a cell ([`fits_inline`](rerail_core::shm::fits_inline)), and `payload`
     /// can be read for as many bytes.
     #[inline(always)]
-    pub unsafe fn post_inline(&mut self, short: &Short, payload: *const u8, counters: &mut RailCounters) {
-        count_sent(counters, short.len.into());
+    pub unsafe fn post_inline(&mut self, short: &Short, payload: *const u8) {
+        self.count_short(short.len);
         // SAFETY: the caller's promise is the same.
         if unsafe { self.outbound.put_inline(short, payload) } {
-            self.ring_bell(counters);
+            self.wake();
         }
+    }
+
+    #[inline(always)]
+    fn count_short(&mut self, bytes: u16) {
+        self.counted.sent += 1;
+        self.counted.bytes_sent += u64::from(bytes);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&mut self) {
+        self.counted.system_calls += 1;
+        socket::ring(&self.socket);
+    }
+
+    /// What ends it at the next poll, if anything does.
+    pub fn fault(&self) -> Option<RailFault> {
+        self.fault
+    }
+
+    /// It ends at the next poll.
+    pub fn fail(&mut self, fault: RailFault) {
+        (self.fault, self.is_blocked) = (Some(fault), true);
     }
 
     #[cold]
@@ -243,6 +297,7 @@ impl Link {
                 Err(error) => return Err(fault_of(error)),
             }
         }
+        self.is_blocked = self.fault.is_some() || !self.queue.is_empty();
         if moved > 0 {
             self.ring(counters);
         }
@@ -294,38 +349,63 @@ impl Link {
         self.inbound.news()
     }
 
-    /// Takes the message that is due, if it is a short one and `take` takes it, which gets the payload; and
-    /// if it is not in the annex, where `ANNEX` is not set. `false`: there is none, or it is for others.
+    /// The message that is due, if it is a short one whose payload lies in its cell.
     #[inline(always)]
-    pub fn take_one<const ANNEX: bool>(
-        &mut self,
-        counters: &mut RailCounters,
-        take: impl FnOnce(PeerId, Short, *const u8) -> bool,
-    ) -> bool {
+    pub fn front_inline(&self) -> Option<Inline<'_, Mapped>> {
+        self.inbound.front_inline(self.inbound.news()?)
+    }
+
+    /// Takes the message that [`front_inline`](Self::front_inline) has given, with `bytes` of payload; these
+    /// may be copied yet until anything else is taken. `false`: nothing has happened, and
+    /// [`release_short`](Self::release_short) has more to do, once they are copied.
+    #[inline(always)]
+    pub fn pass_short(&mut self, bytes: u16) -> bool {
+        let is_passed = self.inbound.pass_short();
+        if is_passed {
+            self.count_received(bytes);
+        }
+        is_passed
+    }
+
+    /// Takes the message that is due, if it is a short one and `take` takes it, which gets the payload.
+    /// `false`: there is none, or it is for others.
+    #[inline(always)]
+    pub fn take_front(&mut self, take: impl FnOnce(PeerId, Short, *const u8) -> bool) -> bool {
         let Some(news) = self.inbound.news() else { return false };
-        let front = if ANNEX { self.inbound.front_short(news) } else { self.inbound.front_inline(news) };
-        let Some((short, payload)) = front else { return false };
-        let bytes = u64::from(short.len);
+        let Some((short, payload)) = self.inbound.front_short(news) else { return false };
+        let bytes = short.len;
         if !take(self.peer, short, payload) {
             return false;
         }
-        counters.packets_received += 1;
-        counters.bytes_received += bytes;
-        if self.inbound.release_short() {
-            counters.system_calls += self.answer();
-        }
+        self.release_short(bytes);
         true
+    }
+
+    #[inline(always)]
+    fn count_received(&mut self, bytes: u16) {
+        self.counted.received += 1;
+        self.counted.bytes_received += u64::from(bytes);
+    }
+
+    /// Gives the cell of a short message with so many bytes back to the peer.
+    #[inline(always)]
+    pub fn release_short(&mut self, bytes: u16) {
+        self.count_received(bytes);
+        if self.inbound.release_short() {
+            self.answer_short();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn answer_short(&mut self) {
+        self.counted.system_calls += self.answer();
     }
 
     /// Takes the message that is due, if it is a short one for which `place` has a place at once. `false`: it
     /// is not, or something has gone wrong: for [`receive`](Self::receive).
     #[inline(always)]
-    pub fn take_quick(
-        &mut self,
-        news: u64,
-        counters: &mut RailCounters,
-        place: &mut impl FnMut(PeerId, &Short) -> ShortPlace,
-    ) -> bool {
+    pub fn take_quick(&mut self, news: u64, place: &mut impl FnMut(PeerId, &Short) -> ShortPlace) -> bool {
         let Some((short, payload)) = self.inbound.front_short(news) else { return false };
         match place(self.peer, &short) {
             // SAFETY: the payload lies in the ring until the message is released; the place takes all of it.
@@ -333,11 +413,7 @@ impl Link {
             ShortPlace::Done => {}
             ShortPlace::Packet => return false,
         }
-        counters.packets_received += 1;
-        counters.bytes_received += u64::from(short.len);
-        if self.inbound.release_short() {
-            counters.system_calls += self.answer();
-        }
+        self.release_short(short.len);
         true
     }
 

@@ -34,7 +34,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
-use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
+use rerail_core::endpoint::{LineId, PostKind, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::Time;
@@ -95,7 +95,8 @@ pub struct ShmRail {
     failed: VecDeque<(PeerId, RailFault)>,
     /// The link that is looked at first in the next poll.
     first: usize,
-    polls: u32,
+    /// Polls until the sockets are looked at.
+    until_check: u32,
     /// The next poll has more to do than to look at the rings.
     has_slow_work: bool,
     /// Look at the sockets in the next poll whatever its number.
@@ -131,6 +132,7 @@ impl ShmRail {
             .map_err(failed("watch the listener"))?;
         Ok(ShmRail {
             name: if options.index == 0 { "shm".into() } else { format!("shm{}", options.index) },
+            until_check: options.polls_per_check,
             options,
             key,
             job,
@@ -150,7 +152,6 @@ impl ShmRail {
             done: VecDeque::new(),
             failed: VecDeque::new(),
             first: 0,
-            polls: 0,
             has_slow_work: true,
             look: true,
             pieces: Vec::new(),
@@ -180,7 +181,8 @@ impl ShmRail {
     }
 
     fn remove_link(&mut self, index: usize) -> Link {
-        let link = self.links.swap_remove(index);
+        let mut link = self.links.swap_remove(index);
+        core::mem::take(&mut link.counted).add_to(&mut self.counters);
         self.link_of[link.peer.0 as usize] = NONE;
         if let Some(moved) = self.links.get(index) {
             self.link_of[moved.peer.0 as usize] = index as u32;
@@ -215,6 +217,43 @@ impl ShmRail {
         count
     }
 
+    /// Whether a poll would find nothing to do but a look at the sockets.
+    #[inline(always)]
+    fn is_quiet(&mut self) -> bool {
+        let Self { done, failed, openings, closing, links, counters, has_slow_work, .. } = self;
+        let is_quiet = !self.look
+            && done.is_empty()
+            && failed.is_empty()
+            && openings.is_empty()
+            && closing.is_empty()
+            && links.iter_mut().all(|link| link.is_quiet(counters));
+        *has_slow_work &= !is_quiet;
+        is_quiet
+    }
+
+    #[inline(never)]
+    fn poll_all(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        self.has_slow_work = false;
+        let mut count = self.report(sink);
+        let due = self.until_check == 0;
+        if due {
+            self.until_check = self.options.polls_per_check;
+        }
+        if std::mem::take(&mut self.look) || due || !self.openings.is_empty() || !self.closing.is_empty() {
+            count += self.look_at_sockets(now, sink);
+            count += self.retry_dials(now);
+            count += self.expire(now);
+        }
+        count += self.serve_links(sink);
+        if !self.closing.is_empty() {
+            count += self.serve_closing(now);
+        }
+        count += self.report(sink);
+        self.has_slow_work |= self.look || !self.openings.is_empty() || !self.closing.is_empty();
+        self.has_slow_work |= self.links.iter().any(Link::has_slow_work);
+        count
+    }
+
     /// Asks the kernel which sockets have something, and sees to it.
     fn look_at_sockets(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         let mut room = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
@@ -231,7 +270,7 @@ impl ShmRail {
                     if let Some(link) = links.into_iter().find(|link| link.token == token)
                         && let Err(fault) = link.look(self.options.cells, &mut self.counters)
                     {
-                        link.fault = Some(fault);
+                        link.fail(fault);
                     }
                 }
             }
@@ -252,7 +291,7 @@ impl ShmRail {
             if link.is_quiet(&mut self.counters) {
                 continue;
             }
-            if link.fault.is_some() {
+            if link.fault().is_some() {
                 has_fault = true;
                 continue;
             }
@@ -271,7 +310,7 @@ impl ShmRail {
             match moved {
                 Ok(moved) => count += moved,
                 Err(fault) => {
-                    link.fault = Some(fault);
+                    link.fail(fault);
                     has_fault = true;
                 }
             }
@@ -281,7 +320,7 @@ impl ShmRail {
         }
         let mut index = 0;
         while let Some(link) = self.links.get(index) {
-            match link.fault {
+            match link.fault() {
                 // What came last is in its place.
                 Some(fault) => {
                     self.down(index, fault, sink);
@@ -341,50 +380,44 @@ impl ShmRail {
         self.links.iter().position(Link::has_news)
     }
 
-    /// Takes one message out of a ring, if it is a short one that `take` takes; and if it is not in the
-    /// annex, where `ANNEX` is not set. `take` gets the payload, which can be read until it returns.
-    #[inline(always)]
-    pub(crate) fn take_one<const ANNEX: bool>(
-        &mut self,
-        link: usize,
-        take: impl FnOnce(PeerId, Short, *const u8) -> bool,
-    ) -> bool {
-        match self.links.get_mut(link) {
-            Some(link) => link.take_one::<ANNEX>(&mut self.counters, take),
-            None => false,
+    /// The core tells which line is a peer's.
+    pub(crate) fn set_line(&mut self, peer: PeerId, line: LineId) {
+        if let Some(index) = self.link_index(peer) {
+            self.links[index].line = line;
         }
+    }
+
+    /// A link.
+    #[inline(always)]
+    pub(crate) fn link_mut(&mut self, link: usize) -> Option<&mut Link> {
+        self.links.get_mut(link)
     }
 
     /// The link to a peer, if a short message whose payload fits into its cell can go there now, as far as
     /// that is known without a call.
     #[inline(always)]
-    pub(crate) fn inline_link(&mut self, peer: PeerId) -> Option<(&mut Link, &mut RailCounters)> {
+    pub(crate) fn inline_link(&mut self, peer: PeerId) -> Option<&mut Link> {
         let link = self.links.get_mut(*self.link_of.get(peer.0 as usize)? as usize)?;
-        if link.has_cell() { Some((link, &mut self.counters)) } else { None }
+        if link.has_cell() { Some(link) } else { None }
     }
 
     /// The link to a peer, if a short message of `len` bytes can go there now, with or without immediate
     /// data.
     #[inline]
-    pub(crate) fn short_link(
-        &mut self,
-        peer: PeerId,
-        len: u64,
-        immediate: bool,
-    ) -> Option<(&mut Link, &mut RailCounters)> {
+    pub(crate) fn short_link(&mut self, peer: PeerId, len: u64, immediate: bool) -> Option<&mut Link> {
         let link = self.links.get_mut(*self.link_of.get(peer.0 as usize)? as usize)?;
-        if link.has_room(len, immediate) { Some((link, &mut self.counters)) } else { None }
+        if link.has_room(len, immediate) { Some(link) } else { None }
     }
 
     /// Takes short messages out of each ring, as many as a burst has, as long as `place` has a place for them
     /// at once; returns how many. Where it has none there is slow-path work.
     pub(crate) fn take_burst(&mut self, mut place: impl FnMut(PeerId, &Short) -> ShortPlace) -> usize {
-        let Self { links, options, counters, has_slow_work, .. } = self;
+        let Self { links, options, has_slow_work, .. } = self;
         let mut count = 0;
         for link in links.iter_mut() {
             let mut left = options.burst;
             while let Some(news) = link.news() {
-                if !link.take_quick(news, counters, &mut place) {
+                if !link.take_quick(news, &mut place) {
                     *has_slow_work = true;
                     break;
                 }
@@ -476,7 +509,7 @@ impl Rail for ShmRail {
         let mut link = self.remove_link(index);
         // Into the ring, as far as there is room; a copy of the rest, for its memory goes back to the caller.
         let pumped = link.pump(&mut self.counters, |_| ());
-        if pumped.is_ok() && link.is_waiting() && !link.is_gone() && link.fault.is_none() {
+        if pumped.is_ok() && link.is_waiting() && !link.is_gone() && link.fault().is_none() {
             link.own_queue();
             self.closing.push((link, None));
         }
@@ -506,7 +539,7 @@ impl Rail for ShmRail {
             let memory = self.links[index].memory.as_mut();
             if !memory.is_some_and(|(_, reads)| reads.post(&outgoing)) {
                 debug_assert!(false, "the rail has no write");
-                self.links[index].fault = Some(RailFault::Device { code: Errno::OPNOTSUPP.raw_os_error() });
+                self.links[index].fail(RailFault::Device { code: Errno::OPNOTSUPP.raw_os_error() });
                 self.done.push_back((outgoing.peer, outgoing.id, PostStatus::Failed));
             }
             return;
@@ -518,30 +551,16 @@ impl Rail for ShmRail {
 
     unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
         let immediate = short.flags & Short::IMMEDIATE != 0;
-        let Some((link, counters)) = self.short_link(peer, short.len.into(), immediate) else { return false };
+        let Some(link) = self.short_link(peer, short.len.into(), immediate) else { return false };
         // SAFETY: the caller's promise is the same, and there is room.
-        unsafe { link.post_short(short, payload, counters) };
+        unsafe { link.post_short(short, payload) };
         true
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
-        self.has_slow_work = false;
-        let mut count = self.report(sink);
-        self.polls = self.polls.wrapping_add(1);
-        let due = self.polls.is_multiple_of(self.options.polls_per_check);
-        if std::mem::take(&mut self.look) || due || !self.openings.is_empty() || !self.closing.is_empty() {
-            count += self.look_at_sockets(now, sink);
-            count += self.retry_dials(now);
-            count += self.expire(now);
-        }
-        count += self.serve_links(sink);
-        if !self.closing.is_empty() {
-            count += self.serve_closing(now);
-        }
-        count += self.report(sink);
-        self.has_slow_work |= self.look || !self.openings.is_empty() || !self.closing.is_empty();
-        self.has_slow_work |= self.links.iter().any(Link::has_slow_work);
-        count
+        self.until_check = self.until_check.wrapping_sub(1);
+        // Most polls find nothing.
+        if self.until_check != 0 && self.is_quiet() { 0 } else { self.poll_all(now, sink) }
     }
 
     fn next_timeout(&self) -> Option<Time> {
@@ -578,7 +597,9 @@ impl Rail for ShmRail {
     }
 
     fn counters(&self) -> RailCounters {
-        self.counters
+        let mut counters = self.counters;
+        self.links.iter().for_each(|link| link.counted.add_to(&mut counters));
+        counters
     }
 
     fn usage(&self) -> RailUsage {

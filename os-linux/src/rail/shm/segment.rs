@@ -14,7 +14,9 @@ use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rerail_core::shm::{AttachError, Consumer, Front, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes};
+use rerail_core::shm::{
+    AttachError, Consumer, Front, Inline, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes,
+};
 use rerail_core::wire::Short;
 use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -161,8 +163,14 @@ impl Inbound {
 
     /// See [`Consumer::front_inline`].
     #[inline(always)]
-    pub fn front_inline(&self, first: u64) -> Option<(Short, *const u8)> {
+    pub fn front_inline(&self, first: u64) -> Option<Inline<'_, Mapped>> {
         self.ring.front_inline(first)
+    }
+
+    /// See [`Consumer::pass_short`].
+    #[inline(always)]
+    pub fn pass_short(&mut self) -> bool {
+        self.ring.pass_short()
     }
 
     /// See [`Consumer::release_short`].
