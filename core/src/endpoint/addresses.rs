@@ -34,7 +34,7 @@ impl Endpoint<'_> {
         *known = text;
         self.moved |= 1 << rail.0;
         for peer in 0..self.t.peers.len() as u32 {
-            self.call_unheard(self.latest, PeerId(peer), 1 << rail.0);
+            self.call_unnotified(self.latest, PeerId(peer), 1 << rail.0);
         }
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
@@ -62,8 +62,8 @@ impl Endpoint<'_> {
     fn owe_addresses(&mut self, channel: u32, by: RailId, moved: u64) {
         let reached = self.t.peers[self.t.channels.at(channel).peer.0 as usize].rails;
         let sub = self.t.sub(channel, by);
-        sub.untold |= moved & reached & !(1 << by.0);
-        if sub.untold != 0 {
+        sub.unannounced |= moved & reached & !(1 << by.0);
+        if sub.unannounced != 0 {
             self.t.channels.at_mut(channel).tellers |= 1 << by.0;
             self.activate(channel);
         }
@@ -77,7 +77,7 @@ impl Endpoint<'_> {
         }
         for by in rails_of(self.t.channels.at(channel).tellers) {
             let sub = self.t.sub(channel, by);
-            let (untold, is_ready) = (sub.untold, sub.is_ready());
+            let (untold, is_ready) = (sub.unannounced, sub.is_ready());
             let Some(rail) = rails_of(untold).next() else {
                 // The connection went before everything was told.
                 self.t.channels.at_mut(channel).tellers &= !(1 << by.0);
@@ -89,7 +89,7 @@ impl Endpoint<'_> {
             let text = self.t.addresses[usize::from(rail.0)];
             let body = Body::Address(Address { rail: rail.0, text });
             if is_ready && self.send_frame(now, channel, by, body, Span::EMPTY, out) {
-                self.t.sub(channel, by).untold &= !(1 << rail.0);
+                self.t.sub(channel, by).unannounced &= !(1 << rail.0);
                 self.t.channels.at_mut(channel).tellers &= !(u64::from(untold.is_power_of_two()) << by.0);
             }
             // Else, when the frame is through or the connection stands, it is looked at again.

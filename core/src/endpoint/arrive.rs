@@ -172,9 +172,9 @@ impl Endpoint<'_> {
         if common.source != slot.peer.0 {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
-        slot.heard = now;
+        slot.last_received = now;
         let sub = &mut self.t.subs[sub];
-        sub.heard = now;
+        sub.last_received = now;
         let state = sub.link.state();
         // G-5
         if matches!(state, State::Down | State::Connecting) {

@@ -103,7 +103,7 @@ pub(crate) struct Channel {
     /// The peer has acknowledged puts while it was refusing: none of them counts as done.
     pub in_doubt: bool,
     /// Leaving: a subchannel that the goodbye went out on is down, as the peer has heard it (G-7).
-    pub bye_heard: bool,
+    pub bye_received: bool,
     /// Answers that are with a rail or not acknowledged.
     pub serving: u16,
     /// Rails to connect: bit per rail.
@@ -137,7 +137,7 @@ pub(crate) struct Channel {
     pub eager_bytes_max: u32,
     pub segment_bytes_max: u32,
     pub transfer_bytes_max: u32,
-    pub heard: Time,
+    pub last_received: Time,
     /// When its peer was last asked for a sign of life (F-13).
     pub kept: Time,
     /// A probe is to go out.
@@ -186,7 +186,7 @@ impl Channel {
             refusals: List::EMPTY,
             refusing: 0,
             in_doubt: false,
-            bye_heard: false,
+            bye_received: false,
             serving: 0,
             dial_pending: 0,
             connect_pending: 0,
@@ -204,7 +204,7 @@ impl Channel {
             eager_bytes_max: u32::MAX,
             segment_bytes_max: u32::MAX,
             transfer_bytes_max: u32::MAX,
-            heard: now,
+            last_received: now,
             kept: Time(0),
             probe_due: false,
             probe_answers: 0,
@@ -346,7 +346,7 @@ pub(crate) struct Sub {
     /// The nonce of a probe that came on it and wants an answer.
     pub probe_nonce: u64,
     /// When anything came on it last.
-    pub heard: Time,
+    pub last_received: Time,
     /// The unsequenced frame that the rail had when it was looked at, by its generation, and since when it
     /// has it.
     pub frame_seen: (u32, Time),
@@ -355,7 +355,7 @@ pub(crate) struct Sub {
     /// The connection of which the peer wants to hear that it is dead here too.
     pub answer: Option<Pair>,
     /// Rails of ours that have moved, and of which this connection has not told yet: bit per rail (F-12).
-    pub untold: u64,
+    pub unannounced: u64,
     /// What became of its connections so far, for people.
     pub history: History,
 }

@@ -139,7 +139,7 @@ impl Endpoint<'_> {
             if sub.link.state() != State::Up || set_up_max.0 == 0 {
                 continue;
             }
-            if now - sub.heard < set_up_max {
+            if now - sub.last_received < set_up_max {
                 next = Some(self.config.stall_min);
                 continue;
             }
@@ -171,7 +171,7 @@ impl Endpoint<'_> {
             self.abort(now, channel, rail, RailFault::TimedOut);
             return Some(look);
         }
-        let seen = sub.heard.max(last);
+        let seen = sub.last_received.max(last);
         match sub.asked {
             None if now - seen.max(sub.ready_at) >= deadline || is_overdue => {
                 self.ask_first(now, channel, rail, seen.max(sub.ready_at));
@@ -189,7 +189,7 @@ impl Endpoint<'_> {
             // It does something, if not this: asked again where it stops.
             Some(asked) if !is_overdue && seen > asked.at => self.t.sub(channel, rail).asked = None,
             Some(asked) => {
-                let talks = sub.heard > asked.at;
+                let talks = sub.last_received > asked.at;
                 if now - asked.at >= if talks { transit } else { deadline } {
                     self.judge_silence(now, channel, rail, asked, talks);
                 }
@@ -211,14 +211,14 @@ impl Endpoint<'_> {
             sub.frame_seen = (sub.frame_generation, now);
             return false;
         }
-        now - since >= deadline && sub.heard > since
+        now - since >= deadline && sub.last_received > since
     }
 
     /// Asks a rail that has done nothing since `seen`; and the others beside it where they have been silent
     /// for longer, for everything may be waiting for this one: then they have nothing to say of themselves.
     fn ask_first(&mut self, now: Time, channel: u32, rail: RailId, seen: Time) {
         let others = rails_of(self.paths.peer(channel).rooms.ready & !(1 << rail.0));
-        let are_silent = others.map(|other| self.t.sub(channel, other).heard).max() < Some(seen);
+        let are_silent = others.map(|other| self.t.sub(channel, other).last_received).max() < Some(seen);
         let asked = Asked { keeps_alive: are_silent, is_common: are_silent, ..Asked::first(now) };
         self.ask_rail(channel, rail, asked);
         if are_silent {
@@ -229,7 +229,7 @@ impl Endpoint<'_> {
     /// A rail has had its time to answer. `talks`: it has brought something else.
     fn judge_silence(&mut self, now: Time, channel: u32, rail: RailId, asked: Asked, talks: bool) {
         let mut others = rails_of(self.paths.peer(channel).rooms.ready & !(1 << rail.0));
-        let lives = talks || others.any(|other| self.t.sub(channel, other).heard > asked.at);
+        let lives = talks || others.any(|other| self.t.sub(channel, other).last_received > asked.at);
         let repeats_max = if talks { REPEATS_MAX } else { 1 };
         let lone_max = self.config.stall_lone;
         let is_lone = lone_max.0 > 0 && now - asked.since >= lone_max && !talks;

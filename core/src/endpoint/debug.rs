@@ -81,7 +81,7 @@ impl fmt::Debug for Endpoint<'_> {
                 op.fin_seen,
                 op.fin_wanted,
                 op.completed,
-                op.is_told(),
+                op.is_reported(),
                 op.round,
                 op.unconfirmed,
                 op.resume_due,

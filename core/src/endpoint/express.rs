@@ -13,7 +13,7 @@ use super::op::{Op, OpKind};
 use super::unexpected::Waiting;
 use super::{Completion, Done};
 use super::{Endpoint, Event, Level, Notify, ProtocolError, RecvRequest, SendRequest};
-use crate::fast::{Line, LineId, ShortCompletion, Terms};
+use crate::fast::{Line, LineId, Sending, ShortCompletion};
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::mem::{MemRef, Seg};
 use crate::rail::sched::Gathers;
@@ -424,7 +424,7 @@ impl Endpoint<'_> {
         let facts = &self.paths.rails[usize::from(rail.0)];
         let bytes_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max).min(facts.short_bytes_max);
         let slot = self.t.channels.at(channel);
-        let terms = Terms {
+        let sending = Sending {
             next: slot.sent[ORDERED].next().0,
             limits: slot.grants.limits(),
             messages_left: slot.allowance.messages_left(),
@@ -433,7 +433,7 @@ impl Endpoint<'_> {
             block_bytes: terms.block_bytes,
             rail,
         };
-        self.t.lines[channel as usize].open_sending(&terms)
+        self.t.lines[channel as usize].open_sending(&sending)
     }
 
     /// Opens a channel's line to receive on, if nothing stands against it, and says whether it expects a
@@ -546,12 +546,12 @@ impl Endpoint<'_> {
             slot.grants.passed(fold.received - fold.kept, fold.blocks_received);
         }
         if fold.is_announced {
-            slot.grants.told();
+            slot.grants.announced();
         }
         if fold.received > 0 {
-            slot.heard = slot.heard.max(latest);
+            slot.last_received = slot.last_received.max(latest);
             let sub = self.t.sub(channel, fold.rail);
-            sub.heard = sub.heard.max(latest);
+            sub.last_received = sub.last_received.max(latest);
             self.take_limits(channel, fold.peer_limits);
         }
     }

@@ -61,7 +61,7 @@ impl Endpoint<'_> {
         slot.redials &= !(1 << rail.0);
         slot.abort_pending &= !(1 << rail.0);
         slot.connect_pending |= u64::from(connect_pending) << rail.0;
-        self.t.sub(channel, rail).heard = now;
+        self.t.sub(channel, rail).last_received = now;
         self.paths.begin_path(channel, rail);
         self.take_in(channel, rail);
         self.refresh(channel, rail);
@@ -82,19 +82,19 @@ impl Endpoint<'_> {
             return;
         }
         let (probe, max) = (self.config.probe_after, self.config.silence_max);
-        let lost_at = slot.heard + max;
+        let lost_at = slot.last_received + max;
         if max.0 > 0 && now >= lost_at {
             self.give_up(now, channel, LossReason::Silent);
             return;
         }
         let mut next = if max.0 > 0 { lost_at } else { Time(u64::MAX) };
         if probe.0 > 0 {
-            if now >= slot.heard + probe {
+            if now >= slot.last_received + probe {
                 self.t.channels.at_mut(channel).probe_due = true;
                 self.activate(channel);
                 next = next.min(now + probe);
             } else {
-                next = next.min(slot.heard + probe);
+                next = next.min(slot.last_received + probe);
             }
         }
         self.t.set_timer(channel, Timer::Silence, next);

@@ -104,7 +104,7 @@ impl Endpoint<'_> {
                 let nonce = self.t.subs[self.t.sub_index(channel, rail)].probe_nonce;
                 Body::Probe(Probe { nonce, answer: true })
             } else if slot.probe_due {
-                Body::Probe(Probe { nonce: slot.heard.0, answer: false }) // G-9
+                Body::Probe(Probe { nonce: slot.last_received.0, answer: false }) // G-9
             } else if !slot.ack.is_due() {
                 if slot.probe_answers == 0 {
                     return;

@@ -129,7 +129,11 @@ impl Endpoint<'_> {
     /// When the peer is to be asked, unless something is heard before.
     fn sign_due(&self, channel: u32) -> Time {
         let (slot, keepalive) = (self.t.channels.at(channel), self.config.keepalive);
-        if slot.kept > slot.heard { slot.kept + keepalive.max(slot.kept - slot.heard) } else { slot.heard + keepalive }
+        if slot.kept > slot.last_received {
+            slot.kept + keepalive.max(slot.kept - slot.last_received)
+        } else {
+            slot.last_received + keepalive
+        }
     }
 
     /// Asks on every rail that is not being judged by a question already, and returns on how many.
@@ -154,6 +158,6 @@ impl Endpoint<'_> {
 impl Sub {
     /// Whether it is asked for a sign of life and has given none.
     pub(super) fn owes_sign(&self) -> bool {
-        self.asked.is_some_and(|asked| asked.keeps_alive && asked.answered.is_none() && self.heard <= asked.at)
+        self.asked.is_some_and(|asked| asked.keeps_alive && asked.answered.is_none() && self.last_received <= asked.at)
     }
 }

@@ -38,7 +38,7 @@ impl Endpoint<'_> {
             let sub = &self.t.subs[self.t.sub_index(channel, rail)];
             sub.bye_sent && !sub.frame_posted
         });
-        let is_said = is_out || self.t.channels.at(channel).bye_heard;
+        let is_said = is_out || self.t.channels.at(channel).bye_received;
         let lone_max = self.config.stall_lone;
         for rail in rails_of(ready) {
             let sub = *self.t.sub(channel, rail);
@@ -69,19 +69,19 @@ impl Endpoint<'_> {
         Some(channel)
     }
 
-    /// Ends a channel that is left. `unheard`: the peer may not have received BYE.
-    pub(super) fn end_left(&mut self, now: Time, channel: u32, unheard: bool) {
+    /// Ends a channel that is left. `unnotified`: the peer may not have received BYE.
+    pub(super) fn end_left(&mut self, now: Time, channel: u32, unnotified: bool) {
         let peer = self.t.channels.at(channel).peer;
         self.end_channel(channel, Ending::Closed);
-        self.t.peers[peer.0 as usize].unheard = unheard;
-        self.call_unheard(now, peer, self.moved);
+        self.t.peers[peer.0 as usize].unnotified = unnotified;
+        self.call_unnotified(now, peer, self.moved);
     }
 
     /// Connects to a peer that may not have received BYE, from the new address of a rail of this process: the
     /// peer would connect to the old one without end (G-10).
-    pub(super) fn call_unheard(&mut self, now: Time, peer: PeerId, moved: u64) {
-        let Peer { rails, gone, unheard, .. } = self.t.peers[peer.0 as usize];
-        if !gone || !unheard || rails & moved == 0 {
+    pub(super) fn call_unnotified(&mut self, now: Time, peer: PeerId, moved: u64) {
+        let Peer { rails, gone, unnotified, .. } = self.t.peers[peer.0 as usize];
+        if !gone || !unnotified || rails & moved == 0 {
             return;
         }
         let Some(channel) = self.t.channel_of(peer).or_else(|| self.open_over(now, peer)) else { return };
@@ -107,7 +107,7 @@ impl Endpoint<'_> {
         (slot.close_pending, slot.abort_pending) = (slot.close_pending & !bit, slot.abort_pending & !bit);
         // It need not be made from here: CONNECT goes out on this one.
         (slot.dial_pending, slot.redials) = (slot.dial_pending & !bit, slot.redials & !bit);
-        self.t.sub(channel, rail).heard = now;
+        self.t.sub(channel, rail).last_received = now;
         self.refresh(channel, rail);
         if !self.t.has_timer(channel, Timer::Watch) {
             self.t.set_timer(channel, Timer::Watch, now + self.late_timeout());
@@ -126,7 +126,7 @@ impl Endpoint<'_> {
         let mut next = None;
         for rail in rails_of(self.t.channels.at(channel).callers) {
             let sub = self.t.sub(channel, rail);
-            let due = sub.heard + timeout;
+            let due = sub.last_received + timeout;
             if !sub.is_up() {
                 // The rail ends what it could not open.
                 continue;
@@ -179,7 +179,7 @@ impl Endpoint<'_> {
     /// Whether the peer may not have received BYE, and would connect to where the rail was before.
     fn is_bye_owed(&self, channel: u32, rail: RailId) -> bool {
         let peer = self.t.channels.at(channel).peer;
-        self.t.peers[peer.0 as usize].unheard && self.moved >> rail.0 & 1 == 1
+        self.t.peers[peer.0 as usize].unnotified && self.moved >> rail.0 & 1 == 1
     }
 
     fn call_later(&mut self, now: Time, channel: u32, rail: RailId) {
@@ -204,7 +204,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         (slot.dial_pending, slot.redials) = (0, 0);
         let &Channel { peer, callers, .. } = self.t.channels.at(channel);
-        self.t.peers[peer.0 as usize].unheard = false;
+        self.t.peers[peer.0 as usize].unnotified = false;
         for rail in rails_of(callers) {
             if !self.t.sub(channel, rail).is_up() {
                 self.dismiss(channel, rail);

@@ -116,7 +116,7 @@ impl Endpoint<'_> {
         }
         let time = match slot.no_path {
             // No CONNECT of it ever came: since its channel was opened.
-            _ if slot.terms.is_none() => now - slot.heard,
+            _ if slot.terms.is_none() => now - slot.last_received,
             Some(no_path) => now - no_path.since,
             None => Nanos(0),
         };

@@ -242,7 +242,7 @@ impl Endpoint<'_> {
         self.grant_on_line(channel, messages, blocks);
         let slot = self.t.channels.at_mut(channel);
         slot.grants.released(messages, blocks);
-        if slot.grants.worth_telling() && !slot.is_over() {
+        if slot.grants.worth_announcing() && !slot.is_over() {
             slot.ack.make_due();
             self.activate(channel);
         }

@@ -206,7 +206,7 @@ impl Op {
     }
 
     /// Whether it is completed and no event of it is to be polled.
-    pub(crate) const fn is_told(&self) -> bool {
+    pub(crate) const fn is_reported(&self) -> bool {
         self.completed && !self.event.is_linked()
     }
 

@@ -20,7 +20,7 @@ impl Endpoint<'_> {
         let rank = self.config.rank.0;
         let slot = self.t.channels.at_mut(channel);
         let (message_limit, block_limit) = slot.grants.limits();
-        slot.grants.told();
+        slot.grants.announced();
         slot.ack.sent();
         self.t.cancel_timer(channel, Timer::Ack);
         let slot = self.t.channels.at(channel);
@@ -301,7 +301,7 @@ impl Endpoint<'_> {
         if is_wanted && status == PostStatus::NoAccess {
             self.key_is_invalid(&packet);
         }
-        self.conclude(packet.op);
+        self.finish_stripes(packet.op);
         // A failed post's subchannel is reported down; what follows is decided there.
         let others = self.t.ops.at(packet.op).together;
         self.settle(packet.op);
@@ -341,7 +341,7 @@ impl Endpoint<'_> {
         if (probe.0 == 0 && max.0 == 0) || self.t.has_timer(channel, Timer::Silence) {
             return;
         }
-        self.t.channels.at_mut(channel).heard = now;
+        self.t.channels.at_mut(channel).last_received = now;
         let first = if probe.0 == 0 { max } else { probe };
         self.t.set_timer(channel, Timer::Silence, now + first);
     }

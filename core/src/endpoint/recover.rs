@@ -41,7 +41,7 @@ impl Endpoint<'_> {
             self.abort_placement(channel, rail);
             self.paths.forget(channel, rail);
             let Sub { bye_sent, frame_posted, .. } = *self.t.sub(channel, rail);
-            self.t.channels.at_mut(channel).bye_heard |= bye_sent;
+            self.t.channels.at_mut(channel).bye_received |= bye_sent;
             self.t.sub(channel, rail).clear();
             self.refresh(channel, rail);
             if self.t.subs_of(channel).iter().all(|sub| !sub.is_up()) {

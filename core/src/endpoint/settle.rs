@@ -209,7 +209,7 @@ impl Endpoint<'_> {
     #[inline]
     pub(super) fn release(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
-        if slot.is_told() && slot.is_idle() && slot.is_through() && slot.children == 0 {
+        if slot.is_reported() && slot.is_idle() && slot.is_through() && slot.children == 0 {
             self.free_op(op);
         }
     }
@@ -252,15 +252,15 @@ impl Endpoint<'_> {
 
     /// Where an operation's stripes are all through, what their times tell is learnt, and the set is given
     /// back.
-    pub(super) fn conclude(&mut self, op: u32) {
+    pub(super) fn finish_stripes(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
         let set = slot.stripes;
-        if set == NONE || !slot.all_sent || slot.posts > 0 || self.paths.stripe_sets.at(set).is_concluded {
+        if set == NONE || !slot.all_sent || slot.posts > 0 || self.paths.stripe_sets.at(set).is_finished {
             return;
         }
         // What was written by whom is wanted until the peer has all of it (F-7).
         let keeps = slot.phase() == Phase::Writing;
-        self.paths.conclude(slot.channel, set);
+        self.paths.finish_stripes(slot.channel, set);
         if !keeps {
             self.drop_stripes(op);
         }

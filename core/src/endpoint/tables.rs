@@ -35,7 +35,7 @@ pub(crate) struct Peer {
     pub is_met: bool,
     /// BYE may have been lost with its connection. If a rail moves then, this process connects to the peer
     /// (G-10).
-    pub unheard: bool,
+    pub unnotified: bool,
 }
 
 const _: () = assert!(size_of::<Peer>() == 16);

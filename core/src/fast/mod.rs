@@ -158,7 +158,7 @@ pub(crate) struct Fold {
 
 /// What the tables say of sending on a channel: a line is opened with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
+pub(crate) struct Sending {
     /// The next PSN.
     pub next: u32,
     /// What we grant.
@@ -212,16 +212,16 @@ impl Line {
     // ---- sending
 
     /// Opens it for sending, where the peer grants anything: says whether.
-    pub(crate) fn open_sending(&mut self, terms: &Terms) -> bool {
+    pub(crate) fn open_sending(&mut self, sending: &Sending) -> bool {
         self.stop_sending();
-        (self.next, self.next_folded) = (terms.next, terms.next);
-        (self.message_limit, self.block_limit) = terms.limits;
-        self.credits = terms.messages_left.min(terms.blocks_left).min(TURN);
-        self.spare = terms.blocks_left - self.credits;
-        self.bytes_max = terms.bytes_max.min(u16::MAX.into()) as u16;
-        self.block_bytes = terms.block_bytes;
-        self.plain_max = terms.block_bytes.min(self.bytes_max.into()) as u16;
-        self.rail = terms.rail.0;
+        (self.next, self.next_folded) = (sending.next, sending.next);
+        (self.message_limit, self.block_limit) = sending.limits;
+        self.credits = sending.messages_left.min(sending.blocks_left).min(TURN);
+        self.spare = sending.blocks_left - self.credits;
+        self.bytes_max = sending.bytes_max.min(u16::MAX.into()) as u16;
+        self.block_bytes = sending.block_bytes;
+        self.plain_max = sending.block_bytes.min(self.bytes_max.into()) as u16;
+        self.rail = sending.rail.0;
         if self.credits > 0 {
             self.look_in += FORCED;
         }

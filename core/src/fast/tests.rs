@@ -46,7 +46,7 @@ fn short(psn: u32, len: u16) -> Short {
     Short { counts: Counts::new(psn, 8, 9), len, ..Short::default() }
 }
 
-const TERMS: Terms = Terms {
+const SENDING: Sending = Sending {
     next: 7,
     limits: (5, 6),
     messages_left: 3,
@@ -106,18 +106,18 @@ fn what_the_peer_grants_is_shared_out() {
         [(3, 10, 3, 7), (10, 3, 3, 0), (1, 10, 1, 9), (TURN + 36, TURN + 36, TURN, 36)]
     {
         let mut line = Line { look_in: 2, ..Line::CLOSED };
-        assert!(line.open_sending(&Terms { messages_left, blocks_left, ..TERMS }));
+        assert!(line.open_sending(&Sending { messages_left, blocks_left, ..SENDING }));
         assert_eq!((line.credits, line.spare, line.blocks_left()), (credits, spare, credits + spare));
         assert_eq!((line.next, line.next_folded, line.limits(), line.rail), (7, 7, (5, 6), 2));
         assert_eq!((line.bytes_max, line.block_bytes, line.plain_max), (65_535, 10, 10));
         assert_eq!((line.look_in, line.is_ahead()), (2, false));
     }
     let mut line = OPEN;
-    assert!(line.open_sending(&Terms { bytes_max: 4, ..TERMS }));
+    assert!(line.open_sending(&Sending { bytes_max: 4, ..SENDING }));
     assert_eq!(line.plain_max, 4);
-    for terms in [Terms { messages_left: 0, ..TERMS }, Terms { blocks_left: 0, ..TERMS }] {
+    for sending in [Sending { messages_left: 0, ..SENDING }, Sending { blocks_left: 0, ..SENDING }] {
         let mut line = OPEN;
-        assert!(!line.open_sending(&terms) && line.send(None, None, 0, &own()).is_none());
+        assert!(!line.open_sending(&sending) && line.send(None, None, 0, &own()).is_none());
         assert_eq!(line.look_in, OPEN.look_in - FORCED);
     }
 }
@@ -229,7 +229,7 @@ fn who_waits_for_room_hears_of_every_message() {
     line.announced(&own());
     assert!(!line.must_announce() && line.look_in == 4 * COST - 1 - FORCED);
     assert!(receive(&mut line, &short(1, 0)) && !line.must_announce());
-    assert!(line.open_sending(&TERMS));
+    assert!(line.open_sending(&SENDING));
     assert_eq!(line.look_in, 3 * COST - 1);
     assert!(!receive(&mut line, &short(2, 0)));
 }

@@ -157,7 +157,7 @@ impl Paths<'_> {
         if left_out == 0 {
             return;
         }
-        let Some(rail) = self.longest_unheard(now, channel, left_out) else { return };
+        let Some(rail) = self.longest_silence(now, channel, left_out) else { return };
         let facts = &self.rails[usize::from(rail.0)];
         let bytes = explore::part_bytes(!has_bounds(facts), facts.pio_bytes_max);
         let registering = self.registering_ns(rail, Registration::Own, bytes);

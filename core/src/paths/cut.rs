@@ -25,7 +25,7 @@ pub(crate) struct StripeSet {
     /// Parts that another rail carries than the one that they were cut for: bit per part.
     pub moved: u64,
     /// What the times of the parts tell has been told.
-    pub is_concluded: bool,
+    pub is_finished: bool,
 }
 
 impl Paths<'_> {

@@ -67,7 +67,7 @@ impl Paths<'_> {
         let mut ahead = 0;
         if path.under_way > 0 {
             // It has worked on this since it was last heard of.
-            ahead = path.pace_ns(path.backlog).saturating_sub((now - path.heard()).0);
+            ahead = path.pace_ns(path.backlog).saturating_sub((now - path.last_received()).0);
             if ahead > 0 {
                 ahead += u64::from(path.under_way) * u64::from(path.post_ns);
             }
@@ -92,7 +92,7 @@ impl Paths<'_> {
         let ends = self.delivers_at(choice, rail);
         let credit = self.save_for_tries(channel, ends.saturating_mul(explore::TRY_EVERY.into()));
         let others = rails.up & rails.room & !(1 << rail.0);
-        let Some(other) = self.longest_unheard(now, channel, others) else { return rail };
+        let Some(other) = self.longest_silence(now, channel, others) else { return rail };
         let cost = self.delivers_at(choice, other).saturating_sub(ends);
         if cost > credit {
             return rail;
@@ -110,7 +110,7 @@ impl Paths<'_> {
 
     /// Of the rails of a mask that are idle and were not heard of for a while, the one of which this is
     /// longest ago.
-    pub(crate) fn longest_unheard(&self, now: Time, channel: u32, mask: u64) -> Option<RailId> {
+    pub(crate) fn longest_silence(&self, now: Time, channel: u32, mask: u64) -> Option<RailId> {
         let path = |rail: RailId| self.path(channel, rail);
         let is_stale = |rail: &RailId| {
             let path = path(*rail);

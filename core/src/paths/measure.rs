@@ -267,8 +267,8 @@ impl Paths<'_> {
     }
 
     /// The stripes of a set are all through: their times are known, and what follows from them is learnt.
-    pub(crate) fn conclude(&mut self, channel: u32, set: u32) {
-        self.stripe_sets.at_mut(set).is_concluded = true;
+    pub(crate) fn finish_stripes(&mut self, channel: u32, set: u32) {
+        self.stripe_sets.at_mut(set).is_finished = true;
         self.reweigh(channel, set);
         if self.stripe_sets.at(set).is_estimated {
             self.learn_together(channel, set);

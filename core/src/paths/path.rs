@@ -182,7 +182,7 @@ impl Path {
     }
 
     /// When it was last heard of, or given something after it had nothing.
-    pub(crate) fn heard(&self) -> Time {
+    pub(crate) fn last_received(&self) -> Time {
         self.last.max(self.busy_since)
     }
 
@@ -202,7 +202,7 @@ impl Path {
         if self.backlog == 0 {
             return 0;
         }
-        self.backlog.saturating_sub(rate.bytes_in((now - self.heard()).0))
+        self.backlog.saturating_sub(rate.bytes_in((now - self.last_received()).0))
     }
 
     /// Whether it will be through with what it has in less than `time`; where its rate is not known, whether

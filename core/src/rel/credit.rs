@@ -15,8 +15,8 @@ pub struct Grants {
     messages_released: u32,
     blocks_received: u32,
     blocks_released: u32,
-    messages_told: u32,
-    blocks_told: u32,
+    messages_announced: u32,
+    blocks_announced: u32,
     messages_max: u32,
     blocks_max: u32,
 }
@@ -41,8 +41,8 @@ impl Grants {
             messages_released: first.0,
             blocks_received: first.0,
             blocks_released: first.0,
-            messages_told: first.0,
-            blocks_told: first.0,
+            messages_announced: first.0,
+            blocks_announced: first.0,
             messages_max: messages_max as u32,
             blocks_max: blocks_max as u32,
         }
@@ -93,16 +93,16 @@ impl Grants {
     }
 
     /// The limits went out.
-    pub fn told(&mut self) {
-        self.messages_told = self.messages_released;
-        self.blocks_told = self.blocks_released;
+    pub fn announced(&mut self) {
+        self.messages_announced = self.messages_released;
+        self.blocks_announced = self.blocks_released;
     }
 
     /// Whether the peer should hear of the limits without waiting for other traffic (C-4): a quarter of a
     /// grant came free.
-    pub const fn worth_telling(&self) -> bool {
-        let messages = self.messages_released.wrapping_sub(self.messages_told);
-        let blocks = self.blocks_released.wrapping_sub(self.blocks_told);
+    pub const fn worth_announcing(&self) -> bool {
+        let messages = self.messages_released.wrapping_sub(self.messages_announced);
+        let blocks = self.blocks_released.wrapping_sub(self.blocks_announced);
         messages * 4 >= self.messages_max || (blocks > 0 && blocks * 4 >= self.blocks_max)
     }
 }
@@ -238,7 +238,7 @@ mod tests {
                         unacked.push_back(messages);
                     }
                     1 => if let Some((messages, blocks)) = held.pop_front() { grants.released(messages, blocks) },
-                    2 => { let (m, b) = grants.limits(); allowance.update(m, b); grants.told(); }
+                    2 => { let (m, b) = grants.limits(); allowance.update(m, b); grants.announced(); }
                     3 => if let Some(messages) = unacked.pop_front() { allowance.acked(messages) },
                     _ => {}
                 }
@@ -294,14 +294,14 @@ mod tests {
                 };
                 for _ in 0..3 {
                     release(&mut grants, quarter - 1);
-                    assert!(!grants.worth_telling(), "{} of {max}", quarter - 1);
+                    assert!(!grants.worth_announcing(), "{} of {max}", quarter - 1);
                     release(&mut grants, 1);
-                    assert!(grants.worth_telling(), "{quarter} of {max}");
-                    grants.told();
+                    assert!(grants.worth_announcing(), "{quarter} of {max}");
+                    grants.announced();
                 }
             }
         }
-        assert!(!Grants::new(Seq(0), 40, 0).worth_telling(), "no blocks are granted, so none is free");
+        assert!(!Grants::new(Seq(0), 40, 0).worth_announcing(), "no blocks are granted, so none is free");
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub struct Link {
     /// The newest connection.
     pair: Pair,
     /// The newest connection by the peer's numbers; 0: no CONNECT has come yet.
-    heard: u32,
+    newest_theirs: u32,
     /// The connection whose leftovers wait for the peer's word.
     lost: Option<Pair>,
 }
@@ -145,7 +145,7 @@ impl Link {
 
     /// Whether the peer's CONNECT has come on any connection yet.
     pub const fn was_met(&self) -> bool {
-        self.heard != 0
+        self.newest_theirs != 0
     }
 
     /// The connection of which the peer must say that its end is dead, before what was on its way goes out
@@ -182,11 +182,11 @@ impl Link {
         if !matches!(self.state, State::Up) {
             return self.on(Event::Connect);
         }
-        let is_newer = !self.was_met() || matches!(yours.wrapping_sub(self.heard), 1..=0x7FFF_FFFF);
+        let is_newer = !self.was_met() || matches!(yours.wrapping_sub(self.newest_theirs), 1..=0x7FFF_FFFF);
         if yours == 0 || !is_newer {
             return self.on(Event::ConnectOfOld);
         }
-        (self.pair.yours, self.heard) = (yours, yours);
+        (self.pair.yours, self.newest_theirs) = (yours, yours);
         self.on(Event::Connect)
     }
 

@@ -101,9 +101,9 @@ fn a_rail_that_moves_calls_and_no_other() {
     moves(&mut lone, 1, "b:1");
     assert_eq!(dialled(&mut lone), [], "it does not lead there");
     // The first of all peers is a peer like others.
-    lone.endpoint.t.peers[1].unheard = false;
+    lone.endpoint.t.peers[1].unnotified = false;
     lone.endpoint.add_peer(PeerId(0), 0b11).unwrap();
-    (lone.endpoint.t.peers[0].gone, lone.endpoint.t.peers[0].unheard) = (true, true);
+    (lone.endpoint.t.peers[0].gone, lone.endpoint.t.peers[0].unnotified) = (true, true);
     moves(&mut lone, 1, "b:2");
     assert_eq!(dialled(&mut lone), [(0, 1)]);
 }

@@ -153,7 +153,7 @@ fn stripes_are_concluded_with_the_last_post() {
         let post = lone.held.remove(0);
         let set = lone.endpoint.t.ops.at(op).stripes;
         assert!(
-            set != NONE && !lone.endpoint.paths.stripe_sets.at(set).is_concluded,
+            set != NONE && !lone.endpoint.paths.stripe_sets.at(set).is_finished,
             "{} posts are left",
             lone.held.len()
         );

@@ -559,7 +559,7 @@ fn the_tables_learn_what_went_the_short_way() {
         lone.sent();
         lone.endpoint.latest = Time(77);
         let before = lone.endpoint.t.channels.at(0).allowance;
-        let heard = lone.endpoint.t.channels.at(0).heard;
+        let heard = lone.endpoint.t.channels.at(0).last_received;
         (0..2).for_each(|_| assert!(send_short(&mut lone.endpoint, &send, 100).is_some()));
         lone.endpoint.fold_line(0);
         let slot = lone.endpoint.t.channels.at(0);
@@ -568,24 +568,24 @@ fn the_tables_learn_what_went_the_short_way() {
         expected.use_blocks(4);
         expected.acked(2);
         assert_eq!(std::format!("{:?}", slot.allowance), std::format!("{expected:?}"));
-        assert_eq!((slot.sent[0].next().0, slot.sent[0].is_empty(), slot.heard), (2, true, heard));
+        assert_eq!((slot.sent[0].next().0, slot.sent[0].is_empty(), slot.last_received), (2, true, heard));
         assert!(heard < Time(77));
         post(lone, 1);
         assert!(matches!(arrive(lone, &Short { counts: Counts::new(0, 40, 90), ..short(0) }), ShortArrival::At(_)));
         lone.endpoint.fold_line(0);
         let slot = lone.endpoint.t.channels.at(0);
-        assert_eq!((slot.received[0].expected().0, slot.reorder.esn().0, slot.heard), (1, 1, Time(77)));
+        assert_eq!((slot.received[0].expected().0, slot.reorder.esn().0, slot.last_received), (1, 1, Time(77)));
         assert_eq!((slot.allowance.messages_left(), slot.allowance.blocks_left()), (38, 86));
         assert_eq!(slot.grants.limits(), (33, 65));
-        assert_eq!(lone.endpoint.t.sub(0, RailId(0)).heard, Time(77));
+        assert_eq!(lone.endpoint.t.sub(0, RailId(0)).last_received, Time(77));
         // The clock of the last batch is behind that of the last arrival.
-        lone.endpoint.t.channels.at_mut(0).heard = Time(100);
-        lone.endpoint.t.sub(0, RailId(0)).heard = Time(100);
+        lone.endpoint.t.channels.at_mut(0).last_received = Time(100);
+        lone.endpoint.t.sub(0, RailId(0)).last_received = Time(100);
         post(lone, 2);
         assert!(matches!(arrive(lone, &short(1)), ShortArrival::At(_)));
         lone.endpoint.fold_line(0);
-        assert_eq!(lone.endpoint.t.channels.at(0).heard, Time(100));
-        assert_eq!(lone.endpoint.t.sub(0, RailId(0)).heard, Time(100));
+        assert_eq!(lone.endpoint.t.channels.at(0).last_received, Time(100));
+        assert_eq!(lone.endpoint.t.sub(0, RailId(0)).last_received, Time(100));
     });
     // Limits that a short message has told need no packet: of those received before it, not behind.
     for tells in [false, true] {
@@ -599,7 +599,7 @@ fn the_tables_learn_what_went_the_short_way() {
             }
             lone.endpoint.fold_line(0);
             lone.endpoint.t.channels.at_mut(0).grants.passed(1, 1);
-            assert_eq!(lone.endpoint.t.channels.at(0).grants.worth_telling(), !tells);
+            assert_eq!(lone.endpoint.t.channels.at(0).grants.worth_announcing(), !tells);
         });
     }
 }
@@ -653,5 +653,5 @@ fn a_change_of_rails_announces_nothing() {
     lone.endpoint
         .handle_rail_event(Time(0), RailEvent::Down { peer: PeerId(1), rail: RailId(1), fault: RailFault::TimedOut });
     lone.endpoint.t.channels.at_mut(0).grants.passed(1, 1);
-    assert!(lone.endpoint.t.channels.at(0).grants.worth_telling());
+    assert!(lone.endpoint.t.channels.at(0).grants.worth_announcing());
 }
