@@ -42,21 +42,21 @@ pub enum Command {
     /// What this machine offers: rails, devices, limits; and what is in the way of the rest.
     #[command(after_help = help("info"))]
     Info(OutputArgs),
-    /// Every knob: value, default, unit, range, and where the value comes from.
+    /// Every setting: value, default, unit, range, and where the value comes from.
     #[command(after_help = help("config"))]
     Config(OutputArgs),
     /// Measure latency, bandwidth or message rate between two ranks, or prove that messages survive what
     /// happens to rails.
     ///
-    /// What is done about connections that fail is said by settings: `rerail info` shows these,
+    /// Settings control the recovery of failed connections: `rerail info` shows these,
     /// RERAIL_RECOVERY_TIMEOUT and the like set them.
     ///
     /// Started by itself it launches both; with --listen and --connect they are two processes, on one host or
     /// on two.
     #[command(after_help = help("perf"))]
     Perf(PerfArgs),
-    /// Which rails would carry a message of some size, and why: asked of the transport itself, once it knows
-    /// its rails.
+    /// Which rails would carry a message of some size, and why: from the transport itself, once it has
+    /// measured its rails.
     #[command(after_help = help("explain"))]
     Explain(ExplainArgs),
     /// Judge and plot bandwidth over time, as `rerail perf --seconds ... --json` has measured it.
@@ -64,7 +64,7 @@ pub enum Command {
     Series(SeriesArgs),
     /// Run one simulated cluster in virtual time: drawn from a seed, or described by a scenario file.
     ///
-    /// Everything is decided by the seed: the same command gives the same world to the byte.
+    /// Everything is decided by the seed: the same command gives the same simulation to the byte.
     #[command(after_help = help("sim"))]
     Sim(SimArgs),
     /// Run simulated clusters, seed after seed, on all processors; shrink those that fail.
@@ -131,8 +131,8 @@ pub struct ExchangeArgs {
     /// With --kill-rank: the others must report the loss within so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub detect_seconds: u64,
-    /// Give up when no request was over and no payload has moved for so long; half of it is enough where this
-    /// process lacks descriptors or memory for a connection.
+    /// Give up when no request has completed and no payload has moved for so long; half of it is enough where
+    /// this process lacks descriptors or memory for a connection.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
 }
@@ -181,10 +181,10 @@ pub enum RailWord {
 /// Of `sim`.
 #[derive(Clone, Debug, Args)]
 pub struct SimArgs {
-    /// Decides everything that the scenario leaves open; without a scenario, the whole world.
+    /// Decides everything that the scenario leaves open; without a scenario, the whole simulation.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The world, as a file (conformance/scenarios).
+    /// The simulation, as a file (conformance/scenarios).
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
     /// Ranks.
@@ -194,7 +194,7 @@ pub struct SimArgs {
     #[arg(long, value_enum, value_delimiter = ',')]
     pub rails: Vec<RailWord>,
     /// Faults that the seed draws: none, lossless, all, or kinds separated by commas. A scenario file keeps
-    /// its own unless this is given; a drawn world has the lossless ones.
+    /// its own unless this is given; a drawn simulation has the lossless ones.
     #[arg(long, value_name = "MENU")]
     pub faults: Option<Menu>,
     /// How long faults happen, in minutes of virtual time; the workload's messages are no more for it.
@@ -204,13 +204,13 @@ pub struct SimArgs {
     /// and again.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_assignment)]
     pub set: Vec<(String, String)>,
-    /// Tell everything that happened, line by line.
+    /// Print everything that happened, line by line.
     #[arg(long)]
     pub trace: bool,
-    /// Tell the story of one message (its name as in the trace: `msg ID`).
+    /// Print the history of one message (its name as in the trace: `msg ID`).
     #[arg(long, value_name = "ID", value_parser = parse_hex)]
     pub message: Option<u64>,
-    /// Print the world as a scenario file instead of running it.
+    /// Print the simulation as a scenario file instead of running it.
     #[arg(long, conflicts_with_all = ["trace", "message"])]
     pub print: bool,
     /// Print the result as JSON.
@@ -221,7 +221,7 @@ pub struct SimArgs {
 /// Of `soak`.
 #[derive(Clone, Debug, Args)]
 pub struct SoakArgs {
-    /// Worlds.
+    /// Simulations.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
     /// The first seed.
@@ -230,10 +230,10 @@ pub struct SoakArgs {
     /// Faults: none, lossless, all, or kinds separated by commas.
     #[arg(long, value_name = "MENU", default_value = "lossless")]
     pub faults: Menu,
-    /// A world from a file, instead of one drawn by each seed.
+    /// A simulation from a file, instead of one drawn by each seed.
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
-    /// Stop after so many minutes of real time; exit code 27 where worlds are left by then.
+    /// Stop after so many minutes of real time; exit code 27 where simulations are left by then.
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub minutes: Option<u64>,
     /// Threads; without it one per processor.
@@ -245,14 +245,14 @@ pub struct SoakArgs {
     /// Fail with exit code 28 where no simulation took one of the rare paths.
     #[arg(long)]
     pub demand_coverage: bool,
-    /// Run each world twice, with the short way of small messages and without: receives must get the same
-    /// messages, those of a sender in the same order.
+    /// Run each simulation twice, with the express path of small messages and without: receives must get the
+    /// same messages, those of a sender in the same order.
     #[arg(long)]
     pub differential: bool,
-    /// Do not make failing worlds smaller.
+    /// Do not make failing simulations smaller.
     #[arg(long)]
     pub no_shrink: bool,
-    /// Write failing worlds, made smaller, as scenario files into this folder.
+    /// Write failing simulations, made smaller, as scenario files into this folder.
     #[arg(long, value_name = "FOLDER", conflicts_with = "no_shrink")]
     pub keep: Option<PathBuf>,
     /// Print the result as JSON.
@@ -269,13 +269,13 @@ pub struct LabArgs {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     pub from: u64,
-    /// Tell of the cases of one seed, in full.
+    /// Print the cases of one seed, in full.
     #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
     pub case: Option<u64>,
     /// Of them only the one of this size, in bytes.
     #[arg(long, requires = "case")]
     pub bytes: Option<u64>,
-    /// Tell of each post of the last message by `balanced`, where they go one by one.
+    /// Print each post of the last message by `balanced`, where they are posted one by one.
     #[arg(long, requires = "case")]
     pub posts: bool,
     /// Cases to list that are furthest from what is demanded.
@@ -317,9 +317,9 @@ pub struct CheckArgs {
     /// Run nothing: print reports of `--json` side by side.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["device", "all_devices", "known", "cases"])]
     pub compare: Vec<PathBuf>,
-    /// Only cases whose name contains one of these.
+    /// Only cases with a name that contains one of these.
     pub cases: Vec<String>,
-    /// Tell of every case, not only of those that did not pass.
+    /// Report every case, not only those that did not pass.
     #[arg(long)]
     pub list: bool,
     /// Print the result as JSON.
@@ -348,7 +348,7 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Whether a set of figures was asked for.
+    /// Whether a set of figures was requested.
     pub fn wants(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
     }
@@ -409,13 +409,13 @@ pub struct TransferArgs {
     /// Print the result as one line of JSON.
     #[arg(long)]
     pub json: bool,
-    /// Give up when no request was over and no payload has moved for so long; half of it is enough where this
-    /// process lacks descriptors or memory for a connection.
+    /// Give up when no request has completed and no payload has moved for so long; half of it is enough where
+    /// this process lacks descriptors or memory for a connection.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
 }
 
-/// `HOST:PORT`; whether there is such a host, the system says later.
+/// `HOST:PORT`; the system resolves the host later.
 fn parse_endpoint(text: &str) -> Result<String, String> {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.to_owned()),

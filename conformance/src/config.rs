@@ -1,4 +1,4 @@
-//! `rerail config`: every knob with its value, and where the value comes from.
+//! `rerail config`: every setting with its value, and where the value comes from.
 
 use rerail_linux::settings::{KnobDescription, Settings, Source};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::output::{Align, Table, bold, dim, json, write_stdout};
 /// Columns of a terminal that is not wide.
 const COLUMNS_MAX: usize = 100;
 
-/// A knob, for programs.
+/// A setting, for programs.
 #[derive(Clone, Debug, Serialize)]
 struct Line {
     name: &'static str,

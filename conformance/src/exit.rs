@@ -131,7 +131,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Says that a signal ended this command.
+/// Reports that a signal ended this command.
 pub fn interrupted(signal: i32) -> String {
     match signal_name(signal) {
         Some(name) => format!("interrupted by {name}"),
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// One table: what a command's help says is what the table says, for every command.
+    /// One table: every command's help lists the codes of the table.
     #[test]
     fn every_command_prints_its_rows_of_the_table() {
         let mut cli = Cli::command();

@@ -1,5 +1,5 @@
-//! The end by SIGINT, SIGTERM or SIGHUP: says so, leaves no temporary file behind, and ends with 128 and the
-//! signal's number.
+//! The end by SIGINT, SIGTERM or SIGHUP: reports it, leaves no temporary file behind, and ends with 128 and
+//! the signal's number.
 //!
 //! Commands that launch ranks don't come here: their launcher takes the signals, and ends the ranks first.
 

@@ -28,8 +28,8 @@ pub fn self_again() -> Result<Launcher, Failure> {
 }
 
 /// Spreads ranks over logical hosts, in blocks. Ranks of different hosts reach each other by two TCP rails
-/// over loopback addresses, those of one host by shared memory. One host: the machine as it is. What the
-/// environment says already is left alone.
+/// over loopback addresses, those of one host by shared memory. One host: the machine as it is. Settings of
+/// the environment are kept.
 ///
 /// # Errors
 /// More hosts than ranks.
@@ -58,11 +58,11 @@ pub fn host_of(rank: u32, ranks: u32, hosts: u32) -> u32 {
     (u64::from(rank) * u64::from(hosts.min(ranks)) / u64::from(ranks.max(1))) as u32
 }
 
-/// What ranks write to standard error, and how they end, put together for one reader: a rank's messages in
-/// one piece, each message once, whichever ranks write it, and no end of which the rank has given the reason.
+/// Merges the ranks' standard error and exits for one reader: a rank's messages in one piece, each message
+/// once, whichever ranks write it, and no exit for which the rank has given the reason.
 #[derive(Debug, Default)]
 pub struct Errors {
-    /// Logs are wanted: lines are shown as they come.
+    /// Logs are requested: lines are shown as they come.
     live: bool,
     lines: BTreeMap<u32, Vec<String>>,
     shown: BTreeSet<String>,
@@ -85,7 +85,7 @@ impl Errors {
         }
     }
 
-    /// A rank has ended. `explained`: its code says something that is reported in another way.
+    /// A rank has ended. `explained`: its code is reported in another way.
     pub fn ended(&mut self, end: &RankEnd, explained: bool) {
         let told = self.messages(end);
         if let Some(text) = &told {
@@ -132,13 +132,13 @@ fn is_ours(exit: RankExit) -> bool {
     matches!(exit, RankExit::Code(code) if Exit::of_code(code).is_some_and(|exit| exit != Exit::Panic))
 }
 
-/// Runs this program's ranks to their end: what they print is printed, and their messages are put together.
+/// Runs this program's ranks to their end: prints their output, and merges their messages.
 pub fn supervise(launcher: Launcher) -> Result<Exit, Failure> {
     let launch = launcher.output(Output::Lines).catch_signals(true).spawn().map_err(Failure::usage)?;
     let mut errors = Errors::new();
     let mut written = Ok(());
     let report = launch.wait_with(|event| match event {
-        // The first failure says it all: what is not written is not all well.
+        // The first failure is enough: an incomplete output is a failure.
         LaunchEvent::Line { stream: Stream::Out, text, .. } if written.is_ok() => written = write_stdout(&text),
         LaunchEvent::Line { rank, stream: Stream::Err, text } => errors.line(rank, &text),
         LaunchEvent::Exited(end) => errors.ended(&end, false),
@@ -149,8 +149,8 @@ pub fn supervise(launcher: Launcher) -> Result<Exit, Failure> {
     written.map(|()| exit)
 }
 
-/// How a job of this program's ranks ended: the gravest of their codes, of which a lost peer may follow from
-/// any other.
+/// The exit of a job of this program's ranks: the gravest of their codes. A lost peer may follow from any
+/// other code.
 pub fn judge(report: &Report) -> Exit {
     if report.success() {
         return Exit::Ok;

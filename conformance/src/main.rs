@@ -79,7 +79,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Whether the command starts ranks, whose launcher takes the signals.
+/// Whether the command starts ranks through a launcher that takes the signals.
 fn launches(command: &Command) -> bool {
     match command {
         Command::Exchange(_) | Command::Launch(_) => true,
@@ -89,7 +89,7 @@ fn launches(command: &Command) -> bool {
     }
 }
 
-/// Logs to standard error what `RERAIL_LOG` asks for (`debug`, `rerail_linux=trace`); without it nothing.
+/// Logs to standard error at the level of `RERAIL_LOG` (`debug`, `rerail_linux=trace`); without it nothing.
 fn start_log() -> Result<(), String> {
     let Ok(filter) = std::env::var("RERAIL_LOG") else { return Ok(()) };
     let filter =

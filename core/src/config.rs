@@ -1,4 +1,4 @@
-//! Every size and knob of an endpoint, and the exact memory that follows from them.
+//! Every size and setting of an endpoint, and the exact memory that follows from them.
 
 mod policy;
 
@@ -15,16 +15,16 @@ pub const RAILS_MAX: usize = 64;
 /// `alpha` of equation 4 that follows the last message alone.
 pub const ALPHA_ONE: u16 = 256;
 
-/// Sizes and knobs. All memory follows from it before anything starts:
+/// Sizes and settings. All memory follows from it before anything starts:
 /// [`memory_bytes`](Self::memory_bytes) for the core's state, [`pool_bytes`](Self::pool_bytes) for payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// This process's rank.
     pub rank: PeerId,
     /// The numbers that this endpoint gives to packets and connections begin here, towards each peer (S-1,
-    /// F-1); any value. A host draws it at random for each process, so that nothing which an earlier process
-    /// of the same rank left on the way is taken for something of this one, as with initial sequence numbers
-    /// of TCP (RFC 9293, 3.4.1).
+    /// F-1); any value. A host draws it at random for each process, so that no packet of an earlier process
+    /// of the same rank is taken for one of this process, as with initial sequence numbers of TCP (RFC 9293,
+    /// 3.4.1).
     pub first_number: u32,
     /// Processes in the job, this one included.
     pub peers_max: u32,
@@ -33,7 +33,7 @@ pub struct Config {
     pub channels_max: u32,
     /// Rails of this endpoint; 1 to 64.
     pub rails_max: u8,
-    /// Operations that may be under way at once, those not yet acknowledged included.
+    /// Operations that may be pending at once, those not yet acknowledged included.
     pub operations_max: u32,
     /// Pieces that one operation's memory may have; 1 to 255.
     pub segments_max: u8,
@@ -57,10 +57,10 @@ pub struct Config {
     /// Gets and atomics of one peer that are served at once.
     pub requests_per_peer: u16,
     /// Large transfers that may be cut at once. Also sets of keys: each large message that was announced with
-    /// keys has one at both ends, each that is written too. One that finds no set goes another way,
-    /// and where some are read and some can't be, one side may come to move both directions, at half the
-    /// rate: windows of n messages that are read, both ways at once, take 2n, over all peers. One more costs
-    /// about 900 bytes with 8 rails.
+    /// keys has one at both ends, each that is written too. A message without a free set uses another
+    /// protocol. Where only some of them are read, one side may move the bytes of both directions, at
+    /// half the rate: windows of n messages that are read, both ways at once, take 2n, over all peers. One
+    /// more costs about 900 bytes with 8 rails.
     pub bulk_max: u32,
     /// Windows that may be exposed.
     pub windows_max: u32,
@@ -74,81 +74,83 @@ pub struct Config {
     pub ack_bytes: u32,
     /// An explicit acknowledgment is sent after this time without one.
     pub ack_delay: Nanos,
-    /// A peer that is not connected by then is lost; above 0. Long, since who computes before its first call
-    /// answers nobody; a process that is gone is lost at once where its rails tell (F-9).
+    /// A peer that is not connected by then is lost; above 0. The default is long: a process makes no
+    /// progress until its first call. A process that is gone is lost at once where its rails report that
+    /// (F-9).
     pub connect_timeout: Nanos,
-    /// A probe goes out when a peer that owes an acknowledgment is silent for this long. `Nanos(0)`: never.
+    /// A probe is sent when a peer that owes an acknowledgment is silent for this long. `Nanos(0)`: never.
     pub probe_after: Nanos,
     /// A peer that owes an acknowledgment or an answer to a probe and is silent for this long is lost.
     /// `Nanos(0)`: never (the rails' own detection of dead processes and hosts remains).
     pub silence_max: Nanos,
-    /// Whether a connection that fails is made anew and what was under way on it goes out again (section F of
-    /// the protocol). Without, the first that fails ends the peer.
+    /// Whether a failed connection is reopened and its unacknowledged packets are sent again (section F of
+    /// the protocol). Without recovery the first failure ends the peer.
     pub recovery: bool,
-    /// Whether small messages over shared memory take the short way (`core/src/fast`). Off to find faults.
+    /// Whether small messages over shared memory take the express path (`core/src/fast`). Off to find faults.
     pub express: bool,
-    /// A peer to which no rail leads for so long is lost. `Nanos(0)`: never (a process that is known to be
+    /// A peer with no usable path for this long is lost. `Nanos(0)`: never (a process that is known to be
     /// gone is lost at once).
     pub recovery_timeout: Nanos,
-    /// A connection that fails is opened again: at once where it had stood for `redial_max`, else after a
-    /// pause that begins with this and doubles; above 0.
+    /// A failed connection is opened again: at once where it had been up for `redial_max`, else after a pause
+    /// that starts at this value and doubles; above 0.
     pub redial_min: Nanos,
     /// The longest such pause; above 0.
     pub redial_max: Nanos,
-    /// A rail that has something to do and of which nothing was heard for so long at least is asked by a
-    /// probe, and given up where the answer, or none while others answer, says that it has lost something.
+    /// A rail with work pending from which nothing was received for at least this long is probed. It is given
+    /// up where the answer shows that it lost packets, or where it gives no answer while other rails do.
     /// `Nanos(0)`: never.
     pub stall_min: Nanos,
-    /// Where it has much to move, it has more time: so much at most.
+    /// Upper limit of that time for a rail that has many bytes to move.
     pub stall_max: Nanos,
-    /// After so long a rail is given up that has not answered, though no other one brings anything either,
-    /// and opened anew. A peer that only computes, and owes an acknowledgment meanwhile, has so long and
-    /// `recovery_timeout` for it. `Nanos(0)`: never.
+    /// After this time a rail that has not answered is given up and reopened, even if no other rail delivers
+    /// anything. A peer that computes and owes an acknowledgment has this time plus `recovery_timeout` for
+    /// it. `Nanos(0)`: never.
     pub stall_lone: Nanos,
-    /// A peer of which nothing was heard for so long is asked for a sign of life on every rail that leads to
-    /// it, though nothing is owed by either side (F-13): so who only waits for it hears that it is gone. As
+    /// A peer from which nothing was received for this long is probed on each of its rails, even if no
+    /// acknowledgment is pending on either side (F-13). This detects dead peers when nothing is in flight. As
     /// with keep-alive of TCP (RFC 9293, 3.8.4) or UCX (`UCX_KEEPALIVE_INTERVAL`, 20 s), the rail answers for
-    /// the peer's host and process: one that can't get the question through fails, or is judged as
-    /// `stall_lone` says; a process that gets it and computes is not lost. Not asked are peers to which a
-    /// rail leads that loses nothing while they live. `Nanos(0)`: never. However short it is, a process asks
-    /// no more than 10,000 questions a second on average, one for each rail of each peer: with 1,000 silent
-    /// peers on two rails, each is asked every 200 ms at best.
+    /// the peer's host and process: a rail that can't deliver the probe fails, or `stall_lone` applies to it;
+    /// a process that receives the probe and computes is not lost. A peer with a rail that is lossless while
+    /// the peer lives is not probed. `Nanos(0)`: never. However short the interval, a process sends at most
+    /// 10,000 probes a second on average, one for each rail of each peer: with 1,000 silent peers on two
+    /// rails, each is probed every 200 ms at best.
     pub keepalive: Nanos,
     /// A rail is given payload of large transfers for about so long, by the rate that it was measured at;
     /// what lies further ahead is decided later. Two posts it may always have.
     pub feed_time: Nanos,
-    /// Where several rails lead to a peer, each rail is asked once how near and how fast it is, which may
-    /// take so long. `Nanos(0)`: nobody is asked, rates come from what is sent.
+    /// Where several rails lead to a peer, the endpoint measures latency and rate of each rail once, which
+    /// may take this long. `Nanos(0)`: no sampling; rates come from what is sent.
     pub sampling_time_max: Nanos,
     /// Rail choice for what is not cut: messages, requests, announcements (multirail-2004, 4.4); of all
-    /// classes, until [`set_policy`](crate::endpoint::Endpoint::set_policy) says otherwise. One of
-    /// [`Policy::RAIL_CHOICES`]; all but binding pass over a rail that takes nothing at the moment.
+    /// classes, until [`set_policy`](crate::endpoint::Endpoint::set_policy) changes it. One of
+    /// [`Policy::RAIL_CHOICES`]; all but binding skip a rail that has no room.
     pub multiplex: Policy,
     /// Cutting of large messages (multirail-2004, 4.4); of all classes, until
-    /// [`set_policy`](crate::endpoint::Endpoint::set_policy) says otherwise. One of [`Policy::STRIPINGS`].
+    /// [`set_policy`](crate::endpoint::Endpoint::set_policy) changes it. One of [`Policy::STRIPINGS`].
     pub striping: Policy,
-    /// Rails that may carry messages, bit per rail; where none of them stands, all may (P-6).
+    /// Rails that may carry messages, bit per rail; where none of them is up, all may (P-6).
     pub rails_eligible: u64,
     /// How many of these carry messages at most; 1 to 64 (P-6).
     pub rails_used: u8,
     /// Where binding binds: to the first rail from this one on that may carry the message, in a circle.
     pub bind: u8,
-    /// Weight by rail, relative to each other; a rail of weight 0 gets nothing while another has one.
+    /// Weight by rail, relative to each other; a rail of weight 0 carries nothing while another rail has a
+    /// weight.
     pub weights: [u16; RAILS_MAX],
     /// Equation 4's alpha in parts of [`ALPHA_ONE`]: what the newest message's times count against the
     /// weights before.
     pub alpha: u16,
     /// Messages that a rail gets before the next one has its turn, by window round robin.
     pub window_messages: u16,
-    /// To strategies a rail is idle while fewer posts to the peer are with it, 1 or more. With 1 it has
-    /// nothing to do when they are asked, as in newmadeleine-2007; with 2 it goes on meanwhile.
+    /// The strategies regard a rail as idle while it has fewer posts to the peer than this, 1 or more. With 1
+    /// an idle rail has no work, as in newmadeleine-2007; with 2 it stays busy while the strategy decides.
     pub nic_depth: u16,
     /// Payload of a packet of several messages at most, the 32 bytes in front of each included; never more
     /// than `eager_bytes_max`. newmadeleine-2007, 3.1: 16 KiB.
     pub aggregate_bytes_max: u32,
-    /// What a packet more costs both sides, to be weighed against copies by those who put messages together.
+    /// The cost of one more packet on both sides. Aggregation weighs it against copies.
     pub packet_cost: Nanos,
-    /// How fast a processor copies, to be weighed against packets; 0: copies cost nothing.
+    /// The copy rate of a processor. Aggregation weighs it against packets; 0: copies cost nothing.
     pub copy_bytes_per_second: u64,
 }
 
@@ -219,7 +221,7 @@ pub struct ConfigError {
     pub min: u64,
     /// The greatest value allowed.
     pub max: u64,
-    /// What else is demanded ("a power of two"); empty: nothing.
+    /// A further requirement ("a power of two"); empty: none.
     pub also: &'static str,
     /// The fields that `field` is made of where it is made of several ("channels_max * rails_max"); else
     /// none.
@@ -309,7 +311,7 @@ impl Config {
         macro_rules! check {
             ($($check:expr),* $(,)?) => { $( if let Err(error) = $check { return Err(error); } )* };
         }
-        // Table indices are 32 bits with a few values reserved; nothing sensible comes near this.
+        // Table indices are 32 bits with a few values reserved, and no sensible size comes near this.
         const TABLE_MAX: u64 = 1 << 28;
         const CHANNELS_MAX: u64 = 1 << 20;
         let peers = self.peers_max as u64;
@@ -320,8 +322,8 @@ impl Config {
             within(
                 "channels_max",
                 self.channels_max as u64,
-                // One for itself, and one for whoever it talks to: with a single one the first of the two
-                // would keep the other out for ever.
+                // One for the endpoint itself, and one for its peer: with a single one the first of the two
+                // would block the other for ever.
                 if peers > 1 { 2 } else { 1 },
                 if peers < CHANNELS_MAX { peers } else { CHANNELS_MAX }
             ),
@@ -382,7 +384,7 @@ impl Config {
         Ok(self.retained_base() + u64::from(self.retained_max) * self.retained_stride())
     }
 
-    /// Sets what a policy decides: rail choice, striping, or both. What it says nothing about stays.
+    /// Sets what a policy decides: rail choice, striping, or both. What it does not decide stays.
     pub const fn set_policy(&mut self, policy: Policy) {
         if policy.chooses_rails() {
             self.multiplex = policy;
@@ -400,14 +402,14 @@ impl Config {
         self.channels_max * self.unexpected_per_peer as u32
     }
 
-    /// Slots for operations: the caller's, and those that serve peers: as many as a peer may have open, and
-    /// as many whose answers a rail still has, so that a peer's request always finds one (C-5); and refusals
-    /// of puts.
+    /// Slots for operations: the caller's; as many for peers as a peer may have open; as many for answers
+    /// that are still with a rail, so that a peer's request always finds one (C-5); and those for refusals of
+    /// puts.
     pub(crate) const fn operation_slots(&self) -> u32 {
         self.operations_max + 2 * self.channels_max * self.requests_per_peer as u32 + self.refusals_max()
     }
 
-    /// Refusals of puts under way at once, over all peers.
+    /// Refusals of puts pending at once, over all peers.
     pub(crate) const fn refusals_max(&self) -> u32 {
         self.channels_max * self.requests_per_peer as u32
     }

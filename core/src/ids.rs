@@ -19,7 +19,7 @@ plain_id!(
     RailId(u8)
 );
 plain_id!(
-    /// What the caller gave a request to find it again; the core never looks into it.
+    /// What the caller gave a request to find it again; the core does not interpret it.
     Cookie(u64)
 );
 plain_id!(
@@ -33,7 +33,7 @@ plain_id!(
 pub struct Key {
     /// The slot.
     pub index: u32,
-    /// How often the slot has been used; an older generation names nothing.
+    /// How often the slot has been used; an older generation is invalid.
     pub generation: u32,
 }
 
@@ -43,8 +43,7 @@ impl Key {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// From [`to_bits`](Self::to_bits). Any number is a key; whether it names something is for the table to
-    /// say.
+    /// From [`to_bits`](Self::to_bits). Any number is a key; the table decides whether it is valid.
     pub const fn from_bits(bits: u64) -> Self {
         Key { index: bits as u32, generation: (bits >> 32) as u32 }
     }

@@ -4,8 +4,8 @@
 //!
 //! The core does nothing by itself. It has no clock, no thread, no allocator, no I/O and no global: the same
 //! calls with the same arguments give the same answers, on a cluster, in a test, in a simulator. All its
-//! memory is one region that the caller hands in, of a size that [`config::Config`] tells before anything
-//! starts. It names payload memory and never touches a byte of it.
+//! memory is one region that the caller hands in, and [`config::Config`] computes its size beforehand. The
+//! core refers to payload memory and never accesses it.
 //!
 //! # The loop
 //!
@@ -20,8 +20,9 @@
 //!
 //! # Panics
 //!
-//! Input never panics, be it bytes of a peer, reports of a rail or arguments of a caller: it is refused,
-//! counted, or ends the peer's channel with an event that says why. A panic is a bug of this crate.
+//! No input causes a panic: neither a peer's bytes, a rail's reports nor a caller's arguments. Invalid input
+//! is refused, counted, or ends the peer's channel with an event that gives the reason. A panic is a bug of
+//! this crate.
 //!
 //! # Features
 //!

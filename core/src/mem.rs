@@ -1,6 +1,6 @@
 //! How the core names memory: by region, offset and length. It never touches a payload byte.
 
-/// A region of memory that the caller knows under this number (registered, mapped or owned by the shim).
+/// A region of memory that the caller identifies by this number (registered, mapped or owned by the shim).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RegionId(pub u32);
 
@@ -21,8 +21,8 @@ pub struct MemRef {
 }
 
 impl MemRef {
-    /// In an offset: what is below this bit is an address. So the shim finds the memory of a posted receive
-    /// without a table; it makes these names, and must understand them wherever the core names memory.
+    /// Bit of an offset: the bits below it are an address. The shim finds the memory of a posted receive
+    /// without a table; it makes these names, and must accept them wherever the core names memory.
     pub const BY_ADDRESS: u64 = 1 << 53;
 
     /// The name of an address in `region`.

@@ -31,7 +31,7 @@ impl Selector {
 pub enum TagMatch {
     /// Untagged messages.
     Untagged,
-    /// Tagged messages whose tag equals `tag` in every bit that is 0 in `ignore`.
+    /// Tagged messages with a tag equal to `tag` in every bit that is 0 in `ignore`.
     Tagged {
         /// The tag wanted.
         tag: u64,

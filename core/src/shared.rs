@@ -1,4 +1,4 @@
-//! An endpoint that the threads of a process share, where there is no operating system's lock to be had.
+//! An endpoint that the threads of a process share, where no operating system provides a lock.
 
 use spin::mutex::SpinMutex;
 
@@ -6,8 +6,8 @@ use crate::endpoint::Endpoint;
 
 /// An endpoint behind a spin lock.
 ///
-/// Any thread may submit. For whoever drives, the endpoint's contract holds across the lock: the actions of a
-/// batch are carried out before any other call, so keep the lock from `poll_actions` until the batch is done.
+/// Any thread may submit. For the driver the endpoint's contract holds across the lock: it carries out the
+/// actions of a batch before any other call, so keep the lock from `poll_actions` until the batch is done.
 /// Critical sections are short and never block; a host that has a better lock puts the endpoint behind that
 /// one.
 pub struct Shared<'m> {
@@ -15,7 +15,7 @@ pub struct Shared<'m> {
 }
 
 impl<'m> Shared<'m> {
-    /// Behind a lock that nobody holds.
+    /// Behind a lock that is free.
     pub const fn new(endpoint: Endpoint<'m>) -> Self {
         Shared { endpoint: SpinMutex::new(endpoint) }
     }

@@ -1,4 +1,4 @@
-//! Proof that a connecting process belongs to the job, before anything else that it says is looked at.
+//! Proof that a connecting process belongs to the job, before its other data is read.
 //!
 //! Both sides hold the [`JobKey`] from the launcher and prove it to each other without sending it (design,
 //! 5):
@@ -11,11 +11,10 @@
 //!                                            <-  Verdict { accepted, crossing, ... }
 //! ```
 //!
-//! Invariants: the nonces of both sides enter both MACs, so nothing recorded earlier is worth anything later;
-//! each role has its own label, so a MAC sent back to its maker proves nothing; the whole Hello enters them,
-//! so no byte of it can be changed on the way. MACs are compared in constant time. Nothing here does I/O,
-//! draws random numbers or knows the time: the caller moves the bytes, gives fresh nonces and sets the
-//! deadline.
+//! Invariants: the nonces of both sides enter both MACs, so recorded messages are worthless later; each role
+//! has its own label, so a MAC sent back to its maker proves nothing; the whole Hello enters them, so no byte
+//! of it can be changed on the way. MACs are compared in constant time. Nothing here does I/O, draws random
+//! numbers or reads a clock: the caller moves the bytes, gives fresh nonces and sets the deadline.
 
 use std::fmt;
 
@@ -71,7 +70,7 @@ impl fmt::Debug for JobKey {
     }
 }
 
-/// Who dials whom, over what.
+/// The two ends of a dial and its transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The sort of rail.
@@ -88,7 +87,7 @@ pub struct Call {
     pub attempts: Attempts,
 }
 
-/// Where a dial stands among those of its pair of rails (H-10).
+/// The numbers of a dial among those of its pair of rails (H-10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts {
     /// The dialler's number of it; not 0.
@@ -101,7 +100,7 @@ pub struct Attempts {
 /// belongs to the job; that one is its word, which no MAC protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthError {
-    /// Not as many bytes as [`Dialler::expects`] or [`Acceptor::expects`] said.
+    /// The length differs from [`Dialler::expects`] or [`Acceptor::expects`].
     Length {
         /// Bytes given.
         given: usize,
@@ -112,7 +111,7 @@ pub enum AuthError {
     Wire(WireError),
     /// Another sort of rail.
     Transport {
-        /// What the dialler named.
+        /// The dialler's transport.
         theirs: Transport,
     },
     /// Another job.
@@ -120,23 +119,23 @@ pub enum AuthError {
         /// The number that the dialler named.
         theirs: u64,
     },
-    /// The dialler wants another rank than this process's.
+    /// The dialler addresses another rank than this process's.
     WrongRank {
         /// The rank that it named.
         wanted: PeerId,
     },
     /// The dialler claims to be this process.
     Own,
-    /// The dialler wants another rail of this sort.
+    /// The dialler addresses another rail of this sort.
     WrongRail {
         /// The rail that it named.
         wanted: u8,
     },
-    /// The MAC is wrong: the other side does not know the key, or messages were changed, or recorded earlier.
+    /// The MAC is wrong: the other side does not have the key, or messages were changed, or recorded earlier.
     Mac,
     /// A message after the end of the handshake.
     Over,
-    /// The acceptor says no.
+    /// The acceptor refuses.
     Refused(RefusedBecause),
 }
 
@@ -191,15 +190,15 @@ impl Message {
     }
 }
 
-/// What a message led to.
+/// The result of a message.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// Send this; `expects` says how long the answer is.
+    /// Send this; `expects` gives the answer's length.
     Send(Message),
     /// The other side has proved that it belongs to the job. An acceptor now decides and sends a
-    /// [`verdict`](Message::verdict); a dialler has read one: the connection stands.
+    /// [`verdict`](Message::verdict); a dialler has read one: the connection is established.
     Authenticated {
-        /// Who it is.
+        /// Its rank.
         peer: PeerId,
         /// Which rail of this sort.
         rail: u8,
@@ -275,7 +274,7 @@ impl Dialler {
     }
 }
 
-/// What an acceptor answers to.
+/// The dials that an acceptor accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Station {
     /// The sort of rail.
@@ -345,7 +344,7 @@ impl Acceptor {
 }
 
 impl Station {
-    /// Before anything is signed: a challenge for somebody else's ears would let a relay pass us off as that
+    /// Before anything is signed: a challenge signed for another acceptor would let a relay impersonate that
     /// one.
     fn check(&self, hello: &Hello) -> Result<(), AuthError> {
         if hello.transport != self.transport {

@@ -26,7 +26,7 @@ pub(crate) use state::{Core, CoreError};
 
 /// Bits of a region's id that count how often its slot has been used.
 const GENERATION_BITS: u32 = 12;
-/// Bits of a region's id that say which slot it is.
+/// Bits of a region's id that hold its slot.
 const INDEX_BITS: u32 = 32 - GENERATION_BITS;
 /// Most regions at once. The last index stays free, so that no id equals `RegionId::POOL`.
 const REGIONS_MAX: usize = (1 << INDEX_BITS) - 1;
@@ -51,7 +51,7 @@ pub enum MemoryError {
     InUse(RegionId),
     /// A region of no bytes, or one that wraps around the end of the address space.
     BadLength {
-        /// Bytes asked for.
+        /// The requested bytes.
         bytes: usize,
     },
     /// As many regions as can be named exist already.
@@ -61,7 +61,7 @@ pub enum MemoryError {
     },
     /// The system has no memory for it.
     System {
-        /// Bytes asked for.
+        /// The requested bytes.
         bytes: usize,
         /// The system's reason.
         errno: Errno,
@@ -109,14 +109,14 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// So many bytes, at least one. What nobody writes to takes no memory.
+    /// So many bytes, at least one. Pages never written take no memory.
     pub(crate) fn new(bytes: usize) -> Result<Self, MemoryError> {
         // A mapping can't be empty; an empty pool or state takes one page.
         let len = bytes.max(1);
         if isize::try_from(len).is_err() {
             return Err(MemoryError::BadLength { bytes });
         }
-        // SAFETY: no address is asked for, so no existing mapping is touched.
+        // SAFETY: no address is requested, so no existing mapping is touched.
         let mapped =
             unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
         let start = mapped.map_err(|errno| MemoryError::System { bytes, errno })?;
@@ -134,8 +134,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped exactly this range, nothing else unmaps it, and whoever holds the mapping sees
-        // to it that no pointer into it is used any more (see the file's invariants).
+        // SAFETY: `new` mapped exactly this range, nothing else unmaps it, and the mapping's holder ensures
+        // that no pointer into it is used any more (see the file's invariants).
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping failed: {unmapped:?}");
     }
@@ -145,7 +145,7 @@ impl Drop for Mapping {
 enum Origin {
     /// Allocated here: dropped with the region.
     Owned(#[expect(dead_code, reason = "held for its Drop")] Mapping),
-    /// The caller's, by the promise of `adopt`.
+    /// The caller's, as `adopt` demands.
     Adopted,
 }
 
@@ -159,7 +159,7 @@ struct Region {
     origin: Option<Origin>,
 }
 
-// SAFETY: memory belongs to the process, not to a thread, and what is adopted is under `adopt`'s promise.
+// SAFETY: memory belongs to the process, not to a thread, and `adopt`'s contract covers adopted memory.
 unsafe impl Send for Region {}
 
 /// No id has this bit.
@@ -193,9 +193,8 @@ impl Memory {
     /// Takes the caller's memory as a region.
     ///
     /// # Safety
-    /// Whatever range of it is named in a request or window must stay mapped, writable where it is written,
-    /// and referenced by nobody else in this process, until the request is over or the window is
-    /// deregistered.
+    /// Every range of it named in a request or window must stay mapped, writable where it is written, and
+    /// without other references in this process, until the request is over or the window is deregistered.
     pub(crate) unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
         if len == 0 || start.addr().checked_add(len).is_none() {
             return Err(MemoryError::BadLength { bytes: len });
@@ -254,7 +253,7 @@ impl Memory {
             return Err(MemoryError::Unknown(region));
         }
         if offset & MemRef::BY_ADDRESS != 0 {
-            // What only this side may say.
+            // Only the driver itself sets this bit.
             let region_bytes = self.region(region)?.len as u64;
             return Err(MemoryError::OutOfBounds { region, offset, len, region_bytes });
         }
@@ -362,8 +361,8 @@ impl Memory {
 
     /// Copies between two lists of pieces of this memory, as many bytes as both have. Returns how many.
     pub(crate) fn copy(&self, from: &[Piece], to: &[Piece]) -> usize {
-        // SAFETY: the driver passes pieces that `resolve` has made, so they lie in mapped regions; nobody
-        // holds a reference to their bytes, because the driver runs with the transport borrowed mutably.
+        // SAFETY: the driver passes pieces that `resolve` has made, so they lie in mapped regions; no
+        // references to their bytes exist, because the driver runs with the transport borrowed mutably.
         unsafe { copy_pieces(from, to) }
     }
 
@@ -413,7 +412,7 @@ impl Memory {
 #[inline]
 pub(crate) unsafe fn copy_pieces(from: &[Piece], to: &[Piece]) -> usize {
     if let ([source], [target]) = (from, to) {
-        // What most copies are.
+        // The usual case.
         let len = source.len.min(target.len);
         // SAFETY: both pieces are valid for at least `len` bytes by this function's contract; `copy` allows
         // overlap.
@@ -456,13 +455,13 @@ unsafe fn copy_lists(from: &[Piece], to: &[Piece]) -> usize {
     }
 }
 
-/// What [`Memory::by_address`] has named.
+/// The address named by [`Memory::by_address`].
 #[inline(always)]
 pub(crate) fn at_address(address: u64) -> *mut u8 {
     ptr::with_exposed_provenance_mut(address as usize)
 }
 
-/// A mapping as the core wants its region.
+/// A mapping in the core's form of its region.
 fn region_of(mapping: &Mapping, bytes: usize) -> *mut [MaybeUninit<u8>] {
     ptr::slice_from_raw_parts_mut(mapping.start.as_ptr().cast(), bytes)
 }

@@ -1,19 +1,19 @@
-//! Where devices sit, as sysfs tells it: what they share with each other, and how far they are from this
+//! The location of devices, from sysfs: the hardware they share with each other, and their distance from this
 //! process.
 //!
-//! A device's directory is the way to it: `/sys/devices/pci0000:ae/0000:ae:00.0/0000:af:00.1/...` is function
-//! 1 of the card `0000:af:00` behind the root port `0000:ae:00.0` (Linux, Documentation/PCI/sysfs-pci.rst,
-//! and Documentation/ABI/testing/sysfs-class-net for `dev_port`). A virtual function counts as its physical
-//! one: it shares card and port with it. NUMA distances are those of the firmware's table
-//! (Documentation/ABI/stable/sysfs-devices-node). What the kernel does not say is not guessed: 0 stands for
-//! unknown.
+//! A device's directory is the path to it: `/sys/devices/pci0000:ae/0000:ae:00.0/0000:af:00.1/...` is
+//! function 1 of the card `0000:af:00` behind the root port `0000:ae:00.0` (Linux,
+//! Documentation/PCI/sysfs-pci.rst, and Documentation/ABI/testing/sysfs-class-net for `dev_port`). A virtual
+//! function counts as its physical one: it shares card and port with it. NUMA distances are those of the
+//! firmware's table (Documentation/ABI/stable/sysfs-devices-node). Missing values are not guessed: 0 stands
+//! for unknown.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rerail_core::rail::Place;
 
-/// What every node's distance to itself is, by definition.
+/// Every node's distance to itself, by definition.
 pub(crate) const NUMA_LOCAL: u8 = 10;
 
 /// A device among others: see [`Device::of_interface`].
@@ -33,12 +33,12 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device of a network interface; nothing is known of virtual ones.
+    /// The device of a network interface; unknown for virtual ones.
     pub fn of_interface(name: &str) -> Self {
         Machine::this().interface(name)
     }
 
-    /// The device of a port of a verbs device; nothing is known of software ones.
+    /// The device of a port of a verbs device; unknown for software ones.
     pub fn of_verbs(name: &str, port: u8) -> Self {
         Machine::this().verbs(name, port)
     }
@@ -50,7 +50,7 @@ impl Device {
     }
 }
 
-/// Numbers for what devices share, as the core wants them: equal for the same one, from 1.
+/// The core's numbers for hardware that devices share: equal for the same one, from 1.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     ports: Vec<String>,
@@ -59,7 +59,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// A device's place among those that were asked for before.
+    /// A device's place among those of earlier calls.
     pub fn place(&mut self, device: &Device) -> Place {
         Place {
             port: number(&mut self.ports, device.port.as_ref()),
@@ -78,7 +78,7 @@ fn number(known: &mut Vec<String>, name: Option<&String>) -> u16 {
     u16::try_from(place + 1).unwrap_or(0)
 }
 
-/// Where the kernel tells it.
+/// The kernel's directories.
 struct Machine {
     sys: PathBuf,
     /// `/proc/self/status`.
@@ -113,14 +113,14 @@ impl Machine {
         let physical = fs::canonicalize(function.join("physfn")).unwrap_or_else(|_| function.clone());
         let Some(address) = file_name(&physical) else { return Device::default() };
         let hca = address.split_once('.').map(|(card, _)| card.to_owned());
-        // Where nothing stands before the card, it has its way for itself.
+        // Without a root port before the card, it shares its path with no other.
         let bus = way.first().filter(|_| way.len() > 1).and_then(|root| file_name(root));
         Device { port: Some(format!("{address}/{port}")), hca, bus, numa_node, numa_distance }
     }
 
     fn node_of(&self, function: &Path) -> Option<u32> {
         let told = text(&function.join("numa_node")).and_then(|node| node.parse().ok());
-        // -1 says that the firmware does not say; where there is one node only, it is that.
+        // -1 means that the firmware gives no node; where there is one node only, it is that.
         told.or_else(|| <[u32; 1]>::try_from(self.nodes()).ok().map(|[only]| only))
     }
 
@@ -172,7 +172,7 @@ fn text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The kernel's lists of numbers: `0-3,8,10-11`. What is no number is left out.
+/// The kernel's lists of numbers: `0-3,8,10-11`. Other text is left out.
 fn list(text: &str) -> Vec<u32> {
     let range = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

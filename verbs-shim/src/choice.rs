@@ -1,5 +1,5 @@
-//! Which port of a device and which of its GIDs to use: what was asked for where it can be used, else the
-//! first that can.
+//! Which port of a device and which of its GIDs to use: the requested one if it can be used, else the first
+//! that can.
 
 use std::{error, fmt};
 
@@ -13,7 +13,7 @@ use crate::port::{LinkLayer, Port, PortState};
 pub struct Choice {
     /// The port.
     pub port: Port,
-    /// Index of the GID in the port's table; 0 on InfiniBand unless another was asked for.
+    /// Index of the GID in the port's table; 0 on InfiniBand unless another was requested.
     pub gid_index: u8,
 }
 
@@ -37,7 +37,7 @@ pub enum ChoiceError {
         port: u8,
         /// Its state.
         state: PortState,
-        /// What its link is.
+        /// The type of its link.
         link_layer: LinkLayer,
     },
     /// None of its ports is active.
@@ -47,30 +47,30 @@ pub enum ChoiceError {
         /// Number and state of each.
         ports: Vec<(u8, PortState)>,
     },
-    /// The GID asked for is not in use, or the port has none.
+    /// The requested GID is not in use, or the port has none.
     NoGid {
         /// The device.
         device: String,
         /// The port.
         port: u8,
-        /// What its link is.
+        /// The type of its link.
         link_layer: LinkLayer,
-        /// The index asked for; `None`: any would have done.
+        /// The requested index; `None`: any.
         index: Option<u8>,
         /// Those that are in use.
         used: Vec<GidEntry>,
     },
-    /// The device can't be asked.
+    /// The query failed.
     Query(QueryError),
 }
 
 impl Context {
-    /// Chooses a port and a GID: those asked for, which must then be there, or the first active port and the
-    /// GID that reaches furthest (on Ethernet: RoCE v2 before v1, an IPv4 address before others, a link-local
-    /// one last).
+    /// Chooses a port and a GID: the requested ones, which must then be there, or the first active port and
+    /// the GID that reaches furthest (on Ethernet: RoCE v2 before v1, an IPv4 address before others, a
+    /// link-local one last).
     ///
     /// # Errors
-    /// [`ChoiceError`] says what there is instead.
+    /// [`ChoiceError`] lists the alternatives.
     pub fn choose(&self, port: Option<u8>, gid_index: Option<u8>) -> Result<Choice, ChoiceError> {
         let port = match port {
             Some(number) => self.active_port(number)?,
@@ -124,7 +124,7 @@ impl Context {
 }
 
 impl ChoiceError {
-    /// What a person can do about it.
+    /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
             ChoiceError::NoPort { ports: 1, .. } => "ask for port 1".to_owned(),

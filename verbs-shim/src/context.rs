@@ -27,7 +27,7 @@ impl Context {
         Context { name, node, handle }
     }
 
-    /// What it is made of: name, path of the character device, and itself.
+    /// Its parts: name, path of the character device, and handle.
     pub(crate) fn into_parts(self) -> (String, String, Handle) {
         (self.name, self.node, self.handle)
     }
@@ -37,7 +37,7 @@ impl Context {
         &self.name
     }
 
-    /// What the device can do.
+    /// The device's attributes.
     pub fn attributes(&self) -> Result<DeviceAttributes, QueryError> {
         match self.handle.query_device() {
             Ok(attr) => Ok(DeviceAttributes::from(&attr)),
@@ -45,7 +45,7 @@ impl Context {
         }
     }
 
-    /// What it offers beside what all devices have.
+    /// Its optional features.
     pub fn offers(&self) -> Offers {
         self.handle.query_offers().map(|attr| Offers::of(&attr)).unwrap_or_default()
     }
@@ -63,10 +63,10 @@ impl Context {
         self.each_port()?.collect()
     }
 
-    /// All ports, each by itself: one that can't be queried says nothing of the others.
+    /// All ports, each by itself: a failed query of one does not affect the others.
     ///
     /// # Errors
-    /// The device does not say how many it has.
+    /// The device does not report how many it has.
     pub fn each_port(&self) -> Result<impl Iterator<Item = Result<Port, QueryError>>, QueryError> {
         Ok((1..=self.attributes()?.ports).map(|number| self.port(number)))
     }
@@ -89,7 +89,7 @@ impl fmt::Debug for Context {
 }
 
 /// The entries of a port's GID table that are in use, in ascending order; an error with the index of the
-/// entry that can't be asked for.
+/// entry whose query failed.
 pub(crate) fn gids(handle: &Handle, device: &str, port: &Port) -> Result<Vec<GidEntry>, (u32, std::io::Error)> {
     if let Some(entries) = gid_table(handle, port) {
         return Ok(entries);
@@ -111,11 +111,11 @@ pub(crate) fn gids(handle: &Handle, device: &str, port: &Port) -> Result<Vec<Gid
     Ok(entries)
 }
 
-/// The same for the whole device at once, where library, kernel and device go along; a table has a thousand
-/// entries, and asking for each is a system call. What does not work here is told by asking for each.
+/// The same for the whole device at once, where library, kernel and device support it; a table has a thousand
+/// entries, and a query for each is a system call. Errors here are found by the query for each.
 fn gid_table(handle: &Handle, port: &Port) -> Option<Vec<GidEntry>> {
     let ports = handle.query_device().ok()?.phys_port_cnt;
-    // Of a port that does not answer nothing is known; if it has entries in use, there is no room for them.
+    // The size of a port without an answer is unknown; if it has entries in use, there is no room for them.
     let answers = (1..=ports).filter(|number| *number != port.number).map(|number| handle.query_port(number));
     let others = answers.filter_map(|attr| u32::try_from(attr.ok()?.gid_tbl_len).ok());
     let room = others.fold(u64::from(port.gid_table_len), |room, entries| room + u64::from(entries));
@@ -128,7 +128,7 @@ fn gid_table(handle: &Handle, port: &Port) -> Option<Vec<GidEntry>> {
     Some(entries)
 }
 
-/// What a device is and can do (`ibv_query_device`): the part that decides how it is used.
+/// The attributes of a device that decide how it is used (`ibv_query_device`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttributes {
     /// Version of its firmware.
@@ -163,10 +163,10 @@ pub struct DeviceAttributes {
     pub shared_requests_max: u32,
     /// RDMA reads and atomics that one queue pair serves at once.
     pub reads_served_max: u32,
-    /// RDMA reads and atomics that one queue pair may have under way.
+    /// RDMA reads and atomics that one queue pair may have open.
     pub reads_asked_max: u32,
     /// How long it may take to acknowledge, as a code of 5 bits: 4.096 us times 2 to the power of this (its
-    /// local CA ACK delay); 0: it doesn't say.
+    /// local CA ACK delay); 0: unknown.
     pub ack_delay: u8,
     /// How far its atomics reach.
     pub atomics: AtomicReach,
@@ -174,7 +174,7 @@ pub struct DeviceAttributes {
     pub xrc: bool,
 }
 
-/// Against what a device's atomics are atomic.
+/// The accesses against which a device's atomics are atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicReach {
     /// It has none.
@@ -189,8 +189,7 @@ pub enum AtomicReach {
 
 impl From<&ibv_device_attr> for DeviceAttributes {
     fn from(attr: &ibv_device_attr) -> Self {
-        // Limits are signed in C. No device has a negative one; should a driver say so, it means "none of
-        // these".
+        // Limits are signed in C. No device has a negative one; from a driver it would mean "none of these".
         let limit = |value: i32| u32::try_from(value).unwrap_or(0);
         DeviceAttributes {
             firmware: ffi::text(&attr.fw_ver),

@@ -26,14 +26,14 @@ impl Verbs {
 
     /// Lets this process fork while memory is registered (`ibv_fork_init(3)`): without it, on kernels that
     /// don't copy pinned pages at a fork (before 5.12), the next write of this process to such a page, or of
-    /// a child, leaves the device with the other copy. A switch of the library for the whole process and for
-    /// good, to be thrown before anything is registered; it asks the kernel, and does nothing where nothing
-    /// is needed (rdma-core 35 and later). Where it does something, children don't have registered pages, and
+    /// a child, leaves the device with the other copy. A permanent switch of the library for the whole
+    /// process, to be set before any registration; it queries the kernel, and does nothing where that is not
+    /// needed (rdma-core 35 and later). Where it has an effect, children don't have registered pages, and
     /// huge pages can be registered only with `RDMAV_HUGEPAGES_SAFE` in the environment.
     ///
     /// # Errors
-    /// The library's: `EINVAL` where somebody in this process has registered memory before, `ENOSYS` where
-    /// the library or the kernel has no such thing.
+    /// The library's: `EINVAL` where memory was registered in this process before, `ENOSYS` where the library
+    /// or the kernel does not support it.
     pub fn make_forks_safe(&self) -> io::Result<()> {
         ffi::fork_init(&self.functions)
     }
@@ -107,12 +107,12 @@ impl Device<'_> {
         format!("/dev/infiniband/{}", self.list.node_name(self.index))
     }
 
-    /// Its node GUID; all zero where the library doesn't know it.
+    /// Its node GUID; all zero where the library has none.
     pub fn guid(&self) -> Guid {
         Guid(self.list.guid(self.index))
     }
 
-    /// What sort of node it is.
+    /// The type of its node.
     pub fn node_kind(&self) -> NodeKind {
         match self.list.kinds(self.index).0 {
             sys::IBV_NODE_CA => NodeKind::ChannelAdapter,
@@ -124,7 +124,7 @@ impl Device<'_> {
         }
     }
 
-    /// What it speaks.
+    /// Its transport protocol.
     pub fn transport(&self) -> Transport {
         match self.list.kinds(self.index).1 {
             sys::IBV_TRANSPORT_IB => Transport::InfiniBand,
@@ -133,7 +133,7 @@ impl Device<'_> {
         }
     }
 
-    /// What it is where it speaks neither InfiniBand nor RoCE; `None`: it does.
+    /// The type of a device without InfiniBand or RoCE; `None`: it supports one of them.
     pub fn foreign(&self) -> Option<Foreign> {
         Foreign::of(self.node_kind(), self.transport())
     }
@@ -181,7 +181,7 @@ pub enum Transport {
     Other(i32),
 }
 
-/// What a device is that speaks neither InfiniBand nor RoCE: it can carry no rail, whatever is asked of it.
+/// Types of devices without InfiniBand or RoCE: they can carry no rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
     /// iWARP.
@@ -191,7 +191,7 @@ pub enum Foreign {
 }
 
 impl Foreign {
-    /// `None`: it speaks InfiniBand or RoCE.
+    /// `None`: it supports InfiniBand or RoCE.
     pub(crate) fn of(node: NodeKind, transport: Transport) -> Option<Foreign> {
         match (node, transport) {
             (NodeKind::Rnic, _) | (_, Transport::Iwarp) => Some(Foreign::Iwarp),

@@ -1,4 +1,4 @@
-//! One error type per verb, with what a person needs to act.
+//! One error type per verb, with the information that a person needs to act.
 
 use std::{error, fmt, io};
 
@@ -15,7 +15,7 @@ pub enum OpenError {
     /// It is installed and can't be used: another architecture, a missing dependency, or older than the first
     /// version with the functions needed.
     Unusable {
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
 }
@@ -105,7 +105,7 @@ pub enum DeviceError {
 
 impl DeviceError {
     pub(crate) fn new(device: String, path: String, error: io::Error) -> Self {
-        // libibverbs looks for a file that it may not open in other places, and then tells that it is not
+        // libibverbs looks for a file that it may not open in other places, and then reports that it is not
         // there.
         let usable = rustix::fs::access(path.as_str(), rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK);
         match error.raw_os_error().unwrap_or(0) {
@@ -146,7 +146,7 @@ pub struct QueryError {
     pub(crate) error: io::Error,
 }
 
-/// What was asked.
+/// The query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Query {
     Device,
@@ -164,7 +164,7 @@ impl QueryError {
         &self.device
     }
 
-    /// The port, where a port was asked for.
+    /// The port, if the query was for one.
     pub fn port(&self) -> Option<u8> {
         match self.what {
             Query::Device => None,

@@ -8,7 +8,7 @@ use rdma_core_sys::{self as sys, ibv_gid_entry};
 
 use crate::port::LinkLayer;
 
-/// Where the kernel tells of devices.
+/// The kernel's folder of devices.
 pub(crate) const SYSFS: &str = "/sys/class/infiniband";
 
 /// A globally unique identifier of a node, in network order.
@@ -28,7 +28,7 @@ impl fmt::Display for Guid {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The IPv4 address that a RoCE GID stands for, where it stands for one.
+    /// The IPv4 address of an IPv4-mapped RoCE GID; else `None`.
     pub fn ipv4(&self) -> Option<std::net::Ipv4Addr> {
         Ipv6Addr::from(self.0).to_ipv4_mapped()
     }
@@ -43,19 +43,19 @@ impl fmt::Display for Gid {
 /// One entry of a port's GID table that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GidEntry {
-    /// Where in the table it stands: what an address handle names.
+    /// Its index in the table: address handles name it.
     pub index: u32,
     /// The identifier.
     pub gid: Gid,
     /// The protocol it belongs to; `None`: neither the library (before rdma-core 33, on Ethernet) nor the
-    /// kernel tells.
+    /// kernel reports it.
     pub kind: Option<GidKind>,
     /// Index of the network interface that it comes from, on RoCE.
     pub interface: Option<u32>,
 }
 
 impl GidEntry {
-    /// `typed`: the entry's type was told, or can only be InfiniBand.
+    /// `typed`: the entry's type was reported, or can only be InfiniBand.
     pub(crate) fn new(index: u32, entry: &ibv_gid_entry, typed: bool) -> Self {
         let kind = match entry.gid_type {
             sys::IBV_GID_TYPE_IB => GidKind::InfiniBand,
@@ -156,7 +156,7 @@ mod tests {
         let ethernet = LinkLayer::Ethernet;
         assert_eq!(best(&[(0, local, v1), (1, local, v2), (2, v4, v1), (3, v4, v2)], ethernet), Some(3));
         assert_eq!(best(&[(0, local, v2), (1, global, v2), (2, global, v2), (3, v4, v1)], ethernet), Some(1));
-        // Where nobody tells the kind, the first of a pair, which is v1 with most drivers.
+        // Where the kind is unknown, the first of a pair, which is v1 with most drivers.
         assert_eq!(best(&[(2, v4, None), (3, v4, None)], ethernet), Some(2));
         assert_eq!(best(&[(1, local, None), (3, v4, None)], LinkLayer::InfiniBand), Some(1));
         assert_eq!(best(&[(256, v4, v2)], ethernet), None);

@@ -1,7 +1,7 @@
 //! InfiniBand and RoCE devices as safe types, over libibverbs opened at run time.
 //!
-//! A program that contains this crate starts where libibverbs is not installed: [`Verbs::open`] then says
-//! which packages would bring it. Where the library is there and the kernel has no RDMA, there are no
+//! A program that contains this crate starts where libibverbs is not installed: the error of [`Verbs::open`]
+//! then names the packages to install. Where the library is there and the kernel has no RDMA, there are no
 //! devices.
 //!
 //! ```no_run
@@ -29,10 +29,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Layers: [`rdma_core_sys`] declares the C side; `ffi` alone calls it; the others turn what it brings into
+//! Layers: [`rdma_core_sys`] declares the C side; `ffi` alone calls it; the others turn its results into
 //! types. [`contract`] is the seam to everything above: the device as a trait, which the simulator's software
-//! HCA implements too; [`IbDevice`] is a device of libibverbs behind it. Nothing here panics on what a device
-//! says: a number that the crate doesn't know is kept as a number.
+//! HCA implements too; [`IbDevice`] is a device of libibverbs behind it. Nothing here panics on a device's
+//! data: an unknown number is kept as a number.
 #![deny(unsafe_code)]
 
 pub mod contract;

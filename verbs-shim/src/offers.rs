@@ -1,10 +1,10 @@
-//! What a device offers beside what all have (`ibv_query_device_ex(3)`).
+//! Optional features of a device (`ibv_query_device_ex(3)`).
 
 use rdma_core_sys as sys;
 
 use crate::contract::ModifyError;
 
-/// What a device offers beside what all have. A device that can't be asked offers nothing.
+/// Optional features of a device. If the query fails, there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     /// Requests of reliable connections (RC) that can use memory which is registered on demand.
@@ -15,8 +15,8 @@ pub struct Offers {
     pub moderation: Option<Moderation>,
 }
 
-/// What memory registered on demand can be used for: its pages are brought in when the device needs them, and
-/// pinned by nobody (`ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`).
+/// Operations possible on memory registered on demand: its pages are brought in when the device needs them,
+/// and are not pinned (`ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnDemand {
     /// Sends from there.
@@ -35,7 +35,7 @@ impl OnDemand {
     /// For everything that all registered memory can be used for.
     pub const WHOLE: OnDemand = OnDemand { send: true, receive: true, shared_receive: true, write: true, read: true };
 
-    /// What of `wanted` is not there, by name.
+    /// The missing parts of `wanted`, by name.
     pub fn lacks(&self, wanted: &OnDemand) -> impl Iterator<Item = &'static str> {
         [
             ("sends", self.send, wanted.send),
@@ -60,8 +60,8 @@ impl OnDemand {
     }
 }
 
-/// When a completion queue tells of what is in it: after so many completions, or so long after the first,
-/// whichever is sooner (`ibv_modify_cq(3)`). Both 0: at once.
+/// When a completion queue reports its completions: after so many, or so long after the first, whichever is
+/// sooner (`ibv_modify_cq(3)`). Both 0: at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation {
     /// Completions.

@@ -1,11 +1,11 @@
-//! A port: where it is in the fabric and what its link can carry (InfiniBand specification, 14.2.5.6,
+//! A port: its address in the fabric and the speed of its link (InfiniBand specification, 14.2.5.6,
 //! PortInfo).
 
 use std::fmt;
 
 use rdma_core_sys::{self as sys, ibv_port_attr};
 
-/// A port of a device, as it was when asked.
+/// A port of a device, as it was when queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Its number; ports count from 1.
@@ -16,25 +16,25 @@ pub struct Port {
     pub link_layer: LinkLayer,
     /// Base local identifier; 0 on Ethernet.
     pub lid: u16,
-    /// LID mask control: the port answers to `2^lmc` consecutive LIDs, each of which may be another path; 0
+    /// LID mask control: the port uses `2^lmc` consecutive LIDs, each of which may be another path; 0
     /// on Ethernet.
     pub lmc: u8,
-    /// InfiniBand: the port shares its LID with others (as virtual functions do), and what goes to it or
-    /// comes from it needs a global route.
+    /// InfiniBand: the port shares its LID with others (as virtual functions do); packets to it or from it
+    /// need a global route.
     pub needs_global: bool,
     /// The subnet manager's local identifier.
     pub manager_lid: u16,
     /// Entries of the GID table, those in use and those not.
     pub gid_table_len: u32,
-    /// MTU in use, in bytes; `None`: the port doesn't say.
+    /// MTU in use, in bytes; `None`: not reported.
     pub mtu_bytes: Option<u16>,
-    /// Largest MTU possible, in bytes; `None`: the port doesn't say.
+    /// Largest MTU possible, in bytes; `None`: not reported.
     pub mtu_bytes_max: Option<u16>,
     /// Longest message in bytes.
     pub message_bytes_max: u32,
-    /// Lanes in use; `None`: a code that this crate doesn't know.
+    /// Lanes in use; `None`: an unknown code.
     pub lanes: Option<u8>,
-    /// Signalling rate of one lane in Mbit/s; `None`: a code that this crate doesn't know.
+    /// Signalling rate of one lane in Mbit/s; `None`: an unknown code.
     pub lane_mbit_per_second: Option<u32>,
 }
 
@@ -46,7 +46,7 @@ impl Port {
             sys::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
             other => LinkLayer::Other(other),
         };
-        // Some drivers tell one on Ethernet all the same (irdma: 1).
+        // Some drivers report one on Ethernet all the same (irdma: 1).
         let (lid, lmc) = if link_layer == LinkLayer::Ethernet { (0, 0) } else { (attr.lid, attr.lmc) };
         Port {
             number,
@@ -65,8 +65,8 @@ impl Port {
         }
     }
 
-    /// Signalling rate of the link in Mbit/s: that of a lane times the lanes. What is left for data is less
-    /// by the line code: 8/10 up to QDR, 64/66 and better from FDR on.
+    /// Signalling rate of the link in Mbit/s: that of a lane times the lanes. The line code reduces the data
+    /// rate: 8/10 up to QDR, 64/66 and better from FDR on.
     pub fn mbit_per_second(&self) -> Option<u32> {
         Some(self.lane_mbit_per_second? * u32::from(self.lanes?))
     }
@@ -77,7 +77,7 @@ impl Port {
 pub enum PortState {
     /// No link.
     Down,
-    /// The link stands; the subnet manager has not configured it.
+    /// The link is up; the subnet manager has not configured it.
     Initialising,
     /// Configured, not yet active.
     Armed,
@@ -115,7 +115,7 @@ impl fmt::Display for PortState {
     }
 }
 
-/// What a port's link is.
+/// The type of a port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkLayer {
     /// InfiniBand: addressed by LID.
@@ -161,7 +161,7 @@ fn lanes(code: u8) -> Option<u8> {
 }
 
 /// PortInfo's LinkSpeedActive and LinkSpeedExtActive, which verbs merges into one code: SDR, DDR, QDR, FDR10,
-/// FDR, EDR, HDR, NDR. Rates are those of the names, rounded to what the specification's tables give.
+/// FDR, EDR, HDR, NDR. Rates are those of the names, rounded to the specification's tables.
 fn lane_mbit_per_second(code: u8) -> Option<u32> {
     match code {
         1 => Some(2_500),

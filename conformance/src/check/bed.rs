@@ -24,7 +24,7 @@ pub struct Terms {
     pub gid_index: Option<u8>,
     /// Waiting for something is given up after so long.
     pub timeout: Duration,
-    /// What is under way is through after so long.
+    /// After this time pending work is complete.
     pub settle: Duration,
 }
 
@@ -63,7 +63,7 @@ impl Testbed for DeviceBed {
     fn address(&mut self, _from: End, to: End) -> Result<AddressVector, String> {
         let number = self.choice.port.number;
         let device = &self.devices[to as usize];
-        // Asked each time: both may change.
+        // Read each time: both may change.
         let port = device.port(number).map_err(|error| error.to_string())?;
         let plain = AddressVector { port: number, dlid: port.lid, ..AddressVector::default() };
         if port.link_layer != LinkLayer::Ethernet {

@@ -41,7 +41,7 @@ fn document(reports: &[CheckReport]) -> String {
             let why = match outcome(alike[0], case.name) {
                 ("passed", _) => continue,
                 ("unsupported", Some(need)) => format!("needs {need}"),
-                // Their reasons stand in the list of known failures.
+                // Their reasons are in the list of known failures.
                 ("known failure", _) => "known failures".to_owned(),
                 (outcome, why) => {
                     unexpected.push(format!("* `{}`: {outcome}: {}\n", case.name, why.unwrap_or("no reason given")));
@@ -83,7 +83,7 @@ fn columns(reports: &[CheckReport]) -> Vec<Vec<&CheckReport>> {
     columns
 }
 
-/// A case's outcome, and why, unless that is what was observed of a known failure.
+/// A case's outcome, and why, unless that is the observation of a known failure.
 fn comparable<'r>(report: &'r CheckReport, case: &str) -> (&'r str, Option<&'r str>) {
     let (outcome, why) = outcome(report, case);
     (outcome, why.filter(|_| outcome != "known failure"))

@@ -1,4 +1,4 @@
-//! What is known of a device: cases that it fails, with the reason, as a file (`conformance/devices`).
+//! Known failures of a device: cases with their reasons, as a file (`conformance/devices`).
 //!
 //! A line is `case: reason`; `#` begins a comment, a line that begins with a blank continues the one before.
 
@@ -12,7 +12,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Reads such a file. The error says where it is wrong.
+    /// Reads such a file. The error names the line that is wrong.
     pub fn read(path: &Path) -> Result<Known, String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         Known::parse(&text).map_err(|(line, why)| format!("{}:{line}: {why}", path.display()))

@@ -21,7 +21,7 @@ use crate::output::{Progress, json, write_stdout};
 /// The device that is always there.
 const SOFTWARE: &str = "sim";
 
-/// The outcome of a case that passes and stands in the list of known failures: the list is not true any more.
+/// The outcome of a case that passes and is in the list of known failures: the list is out of date.
 const FIXED: &str = "passed though known to fail";
 
 /// A case, for programs.
@@ -50,7 +50,7 @@ struct CheckReport {
     cases: Vec<CaseLine>,
 }
 
-/// Runs the cases and tells of each that did not pass.
+/// Runs the cases and reports each that did not pass.
 pub fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     if !args.compare.is_empty() {
         return compare::run(&args.compare);
@@ -169,7 +169,7 @@ fn line(result: &CaseResult, known: &Known) -> CaseLine {
 }
 
 impl CheckReport {
-    /// Nothing failed but what was known to, and all of that did.
+    /// All failures are known ones, and all known failures occurred.
     fn is_as_expected(&self) -> bool {
         self.failed + self.fixed == 0
     }
@@ -230,8 +230,7 @@ mod tests {
         }
     }
 
-    /// A list of known failures is held to: what it names must fail, or be something that the device hasn't
-    /// got.
+    /// A list of known failures is enforced: its cases must fail, or be unsupported by the device.
     #[test]
     fn what_is_known_to_fail_must_fail() {
         let name = rerail_contract::cases().next().unwrap().name;

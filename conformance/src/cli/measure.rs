@@ -95,12 +95,12 @@ pub struct PerfArgs {
     /// puts and for latencies of gets.
     #[arg(long)]
     pub verify: bool,
-    /// Measure bare TCP sockets instead of the transport: what there is to be had (latency, bandwidth and
+    /// Measure bare TCP sockets instead of the transport: the limit of the network (latency, bandwidth and
     /// rate).
     #[arg(long, conflicts_with_all = ["op", "verify"])]
     pub baseline: bool,
-    /// Send messages of one size for so long, and tell the bandwidth over time (bandwidth and bidirectional);
-    /// of mixed: for how long, 10 without it.
+    /// Send messages of one size for so long, and report the bandwidth over time (bandwidth and
+    /// bidirectional); of mixed: for how long, 10 without it.
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["iterations", "warmup", "baseline"],
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: Option<u64>,
@@ -112,7 +112,7 @@ pub struct PerfArgs {
     pub run: RunArgs,
 }
 
-/// Where and how something runs that is measured or explained, and is told.
+/// How a measurement or explanation runs, and its output.
 #[derive(Clone, Debug, Args)]
 pub struct RunArgs {
     /// How messages find their rails.
@@ -124,8 +124,8 @@ pub struct RunArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Give up when no request was over and no payload has moved for so long; half of it is enough where this
-    /// process lacks descriptors or memory for a connection.
+    /// Give up when no request has completed and no payload has moved for so long; half of it is enough where
+    /// this process lacks descriptors or memory for a connection.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
 }
@@ -167,7 +167,7 @@ pub struct WaysArgs {
 /// The two ends of a measurement, where `perf` does not launch both.
 #[derive(Clone, Debug, Default, Args)]
 pub struct EndsArgs {
-    /// Wait for the other process here; it says what is measured.
+    /// Wait for the other process here; it chooses what is measured.
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "connect", value_parser = parse_endpoint)]
     pub listen: Option<String>,
     /// Measure with the process that listens there; this side sends, where data goes one way, and prints.
@@ -201,13 +201,14 @@ pub struct ExplainArgs {
     /// Messages or one-sided operations.
     #[arg(long, value_enum, default_value_t = ClassChoice::Message)]
     pub class: ClassChoice,
-    /// So many messages of each size go before, by which the rails get known.
+    /// So many messages of each size are sent before, to measure the rails.
     #[arg(long, value_name = "MESSAGES", default_value_t = 32, value_parser = clap::value_parser!(u64).range(..=COUNT_MAX))]
     pub after: u64,
     /// The path, when not under a launcher.
     #[arg(long, value_enum, default_value_t = PathChoice::Tcp)]
     pub path: PathChoice,
-    /// A simulated world instead, from a file: rank 0 is asked about rank 1 when the workload is over.
+    /// A simulation instead, from a file: explains the path from rank 0 to rank 1 when the workload is
+    /// complete.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "connect", "path", "after", "interfaces"])]
     pub scenario: Option<PathBuf>,
     /// With --scenario: the seed.
@@ -241,7 +242,7 @@ pub struct SeriesArgs {
     /// Only these files, by the curve's name, must keep to that; without it: all.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub judge: Vec<String>,
-    /// Tell, and never fail.
+    /// Report, and never fail.
     #[arg(long)]
     pub lenient: bool,
     /// Draw all curves into this file.

@@ -1,5 +1,5 @@
-//! Settings with which an exchange can't end: values that are good for other programs, told before anything
-//! starts.
+//! Settings with which an exchange can't end: values that are valid for other programs, reported before
+//! anything starts.
 //!
 //! The rounds submit all that belongs to them before they wait for any of it, so tables must hold that much.
 //! A program that waits in between needs less.
@@ -54,7 +54,7 @@ fn fits(ranks: u32, bytes_max: u64, quick: bool, available: u64) -> Result<(), F
     )))
 }
 
-/// Refuses settings with which `ranks` ranks on `hosts` logical hosts can't come to the end of the rounds.
+/// Refuses settings with which `ranks` ranks on `hosts` logical hosts can't complete the rounds.
 pub fn check(settings: &Settings, config: &Config, rounds: &[Round], hosts: u32) -> Result<(), Failure> {
     let ranks = config.peers_max;
     let mut problems: Vec<String> = low(config, rounds).iter().map(Low::to_string).collect();

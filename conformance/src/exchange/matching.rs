@@ -228,7 +228,7 @@ impl Worker {
         self.settle(sends)
     }
 
-    /// Receives that nothing matches are cancelled; what is sent afterwards goes to the next receives.
+    /// Receives without a match are cancelled; later messages go to the next receives.
     pub(super) fn cancel(&mut self) -> Result<(), SessionError> {
         let (outbound, inbound) = (self.outbound(), self.inbound());
         let mut receives = Vec::new();

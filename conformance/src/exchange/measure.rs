@@ -14,7 +14,7 @@ use crate::session::{Path, SessionError};
 /// Bytes of a message in the latency measurement.
 pub const LATENCY_BYTES: u64 = 8;
 
-/// What was measured of a path.
+/// The measurements of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The path.

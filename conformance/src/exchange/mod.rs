@@ -9,7 +9,7 @@
 //! | `two_sided`, `matching`, `one_sided` | what rounds do |
 //! | `measure` | latency and bandwidth per path |
 //! | `verify`, `report` | counts, problems, tables, JSON |
-//! | `word` | what ranks tell the launcher on the way |
+//! | `word` | the ranks' messages to the launcher while they run |
 //! | `supervise` | the launcher's side |
 
 mod limits;
@@ -44,7 +44,7 @@ use word::Word;
 
 pub use verify::describe;
 
-/// How long a rank waits at most for its peers' goodbyes.
+/// How long a rank waits at most for its peers' BYEs.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 
 /// Launches the ranks, or is one of them.
@@ -56,7 +56,7 @@ fn run_rank(args: &ExchangeArgs) -> Result<Exit, Failure> {
     let settings = Settings::from_env().map_err(Failure::usage)?;
     let boot = bootstrap::from_env().map_err(Failure::usage)?;
     let rounds = plan(&Scope { ranks: boot.size(), bytes_max: args.bytes_max(), quick: args.quick });
-    // Which ranks are of one host, a launcher that is not this program knows alone.
+    // Only the launcher has the ranks' hosts, if it is not this program.
     limits::check(&settings, &settings.to_core_config(PeerId(boot.rank()), boot.size()), &rounds, 1)?;
     let mut session = session::start(settings, boot, Duration::from_secs(args.stall_seconds))?;
     if let Some(rank) = args.kill_rank.filter(|&rank| rank >= session.size()) {
@@ -72,7 +72,7 @@ fn run_rank(args: &ExchangeArgs) -> Result<Exit, Failure> {
     let suicide = suicide.map(|(rank, round)| Suicide { rank, after_round: u64::from(round) });
     check_suicide(args.after_round.filter(|_| args.kill_rank.is_some()), rounds.len())?;
     let (exit, session) = exchange(args, session, &rounds, suicide, listening)?;
-    // Peers that are gone by now were reported, or have said goodbye.
+    // Peers that are gone by now were reported, or have shut down.
     session.into_transport().finish(Some(SHUTDOWN_MAX)).map_err(Failure::usage)?;
     Ok(exit)
 }
@@ -112,7 +112,7 @@ fn exchange(
     let (mut session, tally) = (worker.session, worker.tally);
     let rank = session.rank();
     let own = RankReport { rank, tally, measured, rails: report::rails(&session), lost: losses(&session) };
-    // The lowest rank alive reports; the last barrier has told everybody the same about who that is.
+    // The lowest rank alive reports; the last barrier gave all ranks the same list of the living.
     let reporter = session.living().first().copied().unwrap_or(rank);
     let text = serde_json::to_vec(&own).unwrap_or_default();
     let texts = session.collect(reporter, &text)?;
@@ -124,7 +124,7 @@ fn exchange(
         let frame = Frame { ranks: session.size(), hosts, seed: args.seed, rounds: total, seconds };
         let report = Report::merge(frame, &reports);
         exit = report.exit();
-        // A reader that is gone does not change what was found.
+        // A reader that is gone does not change the result.
         let _ = if args.json { output::json(&report) } else { output::write_stdout(&report.render()) };
     }
     Ok((exit, session))

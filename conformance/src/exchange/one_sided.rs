@@ -14,7 +14,7 @@ use super::plan::Transfer;
 use super::rank::{Slot, Worker, describe_outcome};
 use crate::session::{Outcome, SessionError};
 
-/// Bytes of the window in which a number stands.
+/// Bytes of the window that hold a number.
 const CELL_BYTES: u64 = 64;
 
 impl Worker {
@@ -70,7 +70,7 @@ impl Worker {
             let transfer = Transfer { source: self.me(), target, number: 0, bytes: self.round.bytes };
             self.settle(vec![(transfer, flush)])?;
         }
-        // Each source tells by its barrier whether its puts are done; without it, its bytes mean nothing.
+        // Each source reports by its barrier whether its puts are done; without it, its bytes mean nothing.
         self.barrier()?;
         for slot in &inbound {
             if self.session.is_here(slot.transfer.source) {
@@ -85,7 +85,7 @@ impl Worker {
 
     /// Gets from every source's window.
     pub(super) fn get(&mut self) -> Result<(), SessionError> {
-        // What others read from this rank, and where what it reads itself goes.
+        // The memory that others read from this rank, and the target of its own reads.
         let (exposed, wanted) = (self.outbound(), self.inbound());
         exposed.iter().for_each(|slot| self.fill(slot));
         let access = Access { read: true, ..Access::default() };
@@ -131,7 +131,7 @@ impl Worker {
             let ticket = self.session.get(get(beyond))?;
             let outcome = self.session.wait(ticket)?;
             self.must_refuse(&transfers[1], &outcome, Refusal::OutOfRange);
-            // Placed: a refusal of a put comes back only to someone who still waits for it.
+            // Placed: a refusal of a put is reported only while its request is pending.
             let put = PutRequest { level: Level::Placed, segments: &[into], ..PutRequest::new(right, &[]) };
             let ticket = self.session.put(put)?;
             let outcome = self.session.wait(ticket)?;
@@ -234,7 +234,7 @@ impl Worker {
         AtomicRequest { compare, ..AtomicRequest::new(at, kind, AtomicType::U64, operand) }
     }
 
-    /// What the number comes to if everybody did everything.
+    /// The number if every rank completed all its adds.
     fn most_adds(&self) -> u64 {
         u64::from(self.session.size()) * self.round.count
     }

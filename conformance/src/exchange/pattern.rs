@@ -1,4 +1,4 @@
-//! The payload of every message: a cheap generator keyed by who sends what to whom.
+//! The payload of every message: a cheap generator keyed by source, target and message.
 //!
 //! Word `i` is a mix of the key and `i` alone, so sender and receiver make the same bytes without talking,
 //! any part can be made by itself, and a message that arrives in place of another one differs from its first
@@ -81,9 +81,9 @@ pub fn compare(key: &Key, offset: u64, bytes: &[u8]) -> Option<Difference> {
 pub struct Difference {
     /// Where in the payload the first wrong byte is.
     pub offset: u64,
-    /// What was sent there.
+    /// The byte sent.
     pub wanted: u8,
-    /// What is there.
+    /// The byte found.
     pub found: u8,
     /// How many bytes are wrong in all.
     pub bytes: u64,

@@ -94,7 +94,7 @@ impl Kind {
         }
     }
 
-    /// What is checked, for the report.
+    /// The property that is checked, for the report.
     pub const fn claim(self) -> &'static str {
         match self {
             Kind::Posted => "every byte, in order, receives posted first",
@@ -120,9 +120,9 @@ impl Kind {
 /// One message or one-sided transfer of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Who sends (or puts, or owns the memory of a get).
+    /// The rank that sends (or puts, or owns the memory of a get).
     pub source: u32,
-    /// Who receives (or owns the memory of a put, or reads).
+    /// The rank that receives (or owns the memory of a put, or reads).
     pub target: u32,
     /// Its number among those of the pair in this round.
     pub number: u64,
@@ -130,7 +130,7 @@ pub struct Transfer {
     pub bytes: u64,
 }
 
-/// A round: what it is about, and between whom.
+/// A round: its kind, and its ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
     /// What it is about.
@@ -148,7 +148,7 @@ impl Round {
     pub fn targets(&self, rank: u32, ranks: u32) -> Vec<u32> {
         match self.shift {
             Some(shift) => vec![(rank + shift) % ranks],
-            // Each rank starts with itself, so that not everybody begins with rank 0.
+            // Each rank starts with itself, so that rank 0 is not the first of all.
             None => (0..ranks).map(|step| (rank + step) % ranks).collect(),
         }
     }
@@ -317,7 +317,7 @@ mod tests {
             let atomics = [Kind::FetchAdd, Kind::CompareSwap];
             let others = rounds.iter().filter(|round| !atomics.contains(&round.kind));
             assert_eq!(others.clone().map(|round| round.bytes).max(), Some(bytes_max));
-            // No message is larger than its round says, as memory is allocated by that.
+            // No message is larger than its round's size, as that determines the memory allocated.
             for round in others {
                 assert!(round.transfers(0, 1).all(|transfer| transfer.bytes <= round.bytes), "{round:?}");
             }

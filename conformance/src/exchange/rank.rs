@@ -1,6 +1,6 @@
 //! One rank of an exchange: memory, the loop over rounds, and how outcomes are judged.
 //!
-//! What a round does stands in `two_sided`, `matching` and `one_sided`. Invariants: every rank passes the
+//! The rounds are implemented in `two_sided`, `matching` and `one_sided`. Invariants: every rank passes the
 //! same barriers in the same order, whatever was lost or wrong; a message counts as verified only after its
 //! envelope, every byte of its payload and the guard behind it were compared.
 
@@ -15,7 +15,7 @@ use crate::session::{Outcome, Session, SessionError, Ticket};
 
 /// Bytes behind every buffer that nothing may write to.
 const GUARD_BYTES: u64 = 64;
-/// What stands there.
+/// Its value.
 const GUARD: u8 = 0xa5;
 /// Alignment of buffers, so that no two share a cache line.
 const ALIGN: u64 = 64;
@@ -68,7 +68,7 @@ impl Worker {
         Ok(Worker { session, tally: Tally::default(), seed, outgoing, incoming, round, index: 0, suicide })
     }
 
-    /// Runs the rounds; `before` is told which one comes.
+    /// Runs the rounds; calls `before` with each round before it starts.
     pub fn run(&mut self, plan: &[Round], mut before: impl FnMut(u64, &Round)) -> Result<(), SessionError> {
         for (index, round) in (0..).zip(plan) {
             before(index, round);
@@ -94,7 +94,7 @@ impl Worker {
                 Kind::CompareSwap => self.compare_swap()?,
             }
         }
-        // The last round's sends are known to be received by everybody.
+        // All sends of the last round have been received.
         self.barrier()?;
         let repeated = self.session.repeated();
         if repeated > 0 {
@@ -125,7 +125,7 @@ impl Worker {
         Key { seed: self.seed, source, target, tag: self.tag(), number }
     }
 
-    /// What travels as immediate data: enough to say which message it is, if it is not the right one.
+    /// The immediate data: enough to identify the message if it is the wrong one.
     pub(super) fn immediate(transfer: &Transfer) -> u64 {
         u64::from(transfer.source) << 48 | u64::from(transfer.target) << 32 | transfer.number
     }
@@ -144,7 +144,7 @@ impl Worker {
         self.session.barrier(verified).map(drop)
     }
 
-    /// Ends this process if that was asked for: called in the middle of each round.
+    /// Ends this process if that was requested: called in the middle of each round.
     pub(super) fn may_die(&self) {
         if self.suicide == Some(Suicide { rank: self.me(), after_round: self.index }) {
             // Comes back only if the signal can't be sent, which the launcher then reports as a rank that
@@ -238,7 +238,7 @@ impl Worker {
         self.tally.verified(self.round.kind, path, transfer.bytes);
     }
 
-    /// Judges an error: the loss of a peer that is known to be lost is none of this check's business.
+    /// Judges an error: the known loss of a peer is not counted against this check.
     pub(super) fn judge_error(&mut self, transfer: &Transfer, error: &OpError) {
         match error {
             OpError::PeerLost { peer, .. } | OpError::PeerClosed { peer } if !self.session.is_here(peer.0) => {
@@ -316,7 +316,7 @@ pub fn describe_outcome(outcome: &Outcome) -> String {
     }
 }
 
-/// What is said of a guard that is not whole.
+/// The message about a damaged guard.
 pub fn beyond() -> String {
     format!("bytes were written beyond the end of the buffer (into the {GUARD_BYTES} behind it)")
 }

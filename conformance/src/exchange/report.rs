@@ -50,7 +50,7 @@ pub struct RailReport {
 /// A lost peer, as one rank saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Who lost it.
+    /// The rank that lost it.
     pub seen_by: u32,
     /// The lost rank.
     pub rank: u32,
@@ -60,7 +60,7 @@ pub struct Loss {
     pub pid: u32,
     /// The way to it.
     pub path: Path,
-    /// What was reported, in words.
+    /// The reported reason, as text.
     pub why: String,
     /// How long no rail to it had been ready before it was given up; 0: one was until then.
     pub unready_ns: u64,
@@ -69,7 +69,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Who, where, why.
+    /// Rank, place, reason.
     pub fn describe(&self) -> String {
         let Loss { rank, host, pid, path, why, .. } = self;
         format!("rank {rank} ({host}, pid {pid}, over {path}) is lost: {why}")
@@ -80,7 +80,7 @@ impl Loss {
 pub fn rails(session: &Session) -> Vec<RailReport> {
     let rails = session.transport().rails().map(|rail| {
         let counters = rail.counters;
-        // A real device's name says more than its sort; addresses tell loopback rails apart.
+        // A real device's name is more specific than its kind; addresses distinguish loopback rails.
         let name = if rail.kind == RailKind::Tcp && !rail.name.contains(':') {
             format!("tcp:{}", rail.name)
         } else {
@@ -102,7 +102,7 @@ pub fn rails(session: &Session) -> Vec<RailReport> {
 /// All ranks' reports together.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Whether all is well: nothing wrong and nobody lost.
+    /// Whether the run passed: nothing wrong and no rank lost.
     pub ok: bool,
     /// The exit code.
     pub exit: u8,
@@ -134,7 +134,7 @@ pub struct Report {
     pub cut_short: u64,
     /// Lost peers, as each survivor saw them.
     pub lost: Vec<Loss>,
-    /// Ranks whose report did not arrive, though they are not lost.
+    /// Ranks without a report that are not lost.
     pub silent: Vec<u32>,
 }
 
@@ -164,7 +164,7 @@ pub struct PathLine {
     pub bytes_per_second: Option<f64>,
 }
 
-/// The frame of a report: what is known without the ranks.
+/// The frame of a report: the facts that don't come from the ranks.
 #[derive(Clone, Debug)]
 pub struct Frame {
     /// Processes.
@@ -180,7 +180,7 @@ pub struct Frame {
 }
 
 impl Report {
-    /// Puts the ranks' reports together; `None`: that rank's did not come.
+    /// Merges the ranks' reports; `None`: that rank's did not come.
     pub fn merge(frame: Frame, reports: &[Option<RankReport>]) -> Report {
         let Frame { ranks, hosts, seed, rounds, seconds } = frame;
         let mut tally = Tally::default();

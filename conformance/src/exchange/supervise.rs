@@ -67,13 +67,13 @@ pub fn run(args: &ExchangeArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// What is seen while the ranks run.
+/// Observations while the ranks run.
 struct Watch {
     progress: Option<Progress>,
     json: bool,
     /// When a rank's process ended.
     deaths: BTreeMap<u32, Instant>,
-    /// Who reported whose loss, when.
+    /// The reports of losses: reporter, lost rank, time.
     notices: Vec<Notice>,
     errors: Errors,
     /// Whether the report could be written.
@@ -163,7 +163,7 @@ fn judge_notice(args: &ExchangeArgs, watch: &Watch, by: u32, killed: u32) -> Opt
     (delay > limit).then(|| format!("rank {by} reported the loss {} ms late", (delay - limit).as_millis()))
 }
 
-/// From the death to the report; zero where the launcher heard of the death later.
+/// From the death to the report; zero where the launcher was notified of the death later.
 fn delay(watch: &Watch, notice: &Notice) -> Option<std::time::Duration> {
     watch.deaths.get(&notice.rank).map(|&death| notice.at.saturating_duration_since(death))
 }

@@ -169,7 +169,7 @@ impl Worker {
     }
 
     /// Receives match in the order in which they were posted, so each rank's messages must appear in its
-    /// order; of one that was lost, the numbers of those whose receives ended with its loss are left out.
+    /// order; for a lost rank, the numbers of messages that lost their receives with it are left out.
     fn judge_any(&mut self, inbound: &[Slot], outcomes: &[Option<Outcome>]) {
         let mut next = vec![0; self.session.size() as usize];
         for (slot, outcome) in inbound.iter().zip(outcomes) {
@@ -188,8 +188,8 @@ impl Worker {
                     self.tally.cut_short += 1;
                 }
                 Some(Err(error)) => {
-                    // It had met a message of the lost rank, whose payload did not all come. Those behind it
-                    // may have been complete: announced messages meet their receives in order, their payloads
+                    // It had matched a message of the lost rank with an incomplete payload. Later ones may
+                    // have been complete: announced messages match their receives in order, their payloads
                     // come in any.
                     if let rerail_core::endpoint::OpError::PeerLost { peer, .. } = error
                         && let Some(number) = next.get_mut(peer.0 as usize)

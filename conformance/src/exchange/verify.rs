@@ -1,5 +1,4 @@
-//! What was checked, and what was wrong: counts by kind and path, and each problem with the facts to find its
-//! cause.
+//! Checks and problems: counts by kind and path, and each problem with the facts to find its cause.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,7 +38,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Says how bytes differ.
+/// Describes how bytes differ.
 pub fn describe(difference: &Difference) -> String {
     let Difference { offset, wanted, found, bytes } = difference;
     format!("byte {offset} is {found:#04x}, was sent as {wanted:#04x}; {bytes} bytes differ")

@@ -1,4 +1,4 @@
-//! What a rank tells the launcher while it runs: one line of JSON behind a mark on its standard output. All
+//! A rank's message to the launcher while it runs: one line of JSON behind a mark on its standard output. All
 //! other lines are the report, for people or programs.
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ const MARK: &str = "@rerail ";
 /// Set by the launcher for its ranks.
 pub const LISTENING: &str = "RERAIL_LAUNCHER_LISTENS";
 
-/// Something told.
+/// A message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Word {
@@ -25,7 +25,7 @@ pub enum Word {
     Lost {
         /// Its rank.
         rank: u32,
-        /// Who it is, and why, in words.
+        /// The rank and the reason, as text.
         text: String,
     },
 }

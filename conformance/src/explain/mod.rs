@@ -1,9 +1,8 @@
 //! `rerail explain`: for messages of some sizes, which rails would carry what, and why.
 //!
-//! The planner that decides is asked itself
-//! ([`Endpoint::explain`](rerail_core::endpoint::Endpoint::explain)), once some messages have gone and the
-//! rails are known: between two processes of this machine, between hosts, or in a simulated world when its
-//! workload is over.
+//! The planner itself explains ([`Endpoint::explain`](rerail_core::endpoint::Endpoint::explain)), after some
+//! messages have measured the rails: between two processes of this machine, between hosts, or in a simulation
+//! when its workload is complete.
 
 pub mod table;
 
@@ -31,19 +30,19 @@ use crate::simulate;
 
 use table::{Explained, Known, render};
 
-/// Messages under way while rails get known.
+/// Messages in flight while the rails are measured.
 const WINDOW: u64 = 4;
-/// How long to wait at most for the peer's goodbye.
+/// How long to wait at most for the peer's BYE.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 
-/// What goes before the question, as the one process of a pair tells the other.
+/// The parameters of the run, which one process of a pair sends to the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Plan {
     sizes: Vec<u64>,
     after: u64,
 }
 
-/// Asks and prints.
+/// Runs the explanation and prints it.
 pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     if let Some(file) = &args.scenario {
         print(args, &simulated(args, file)?)?;
@@ -75,11 +74,11 @@ fn print(args: &ExplainArgs, explained: &[Explained]) -> Result<(), Failure> {
     if args.run.json { json(&explained) } else { write_stdout(&render(explained)) }
 }
 
-/// Sends messages of each size, so that the transport knows its rails.
+/// Sends messages of each size, so that the transport measures its rails.
 fn warm_up(plan: &Plan, session: &mut Session, pair: Pair) -> Result<(), Failure> {
     let largest = plan.sizes.iter().copied().max().unwrap_or(0);
     let buffers = Buffers::allocate(session, largest.next_multiple_of(64).max(64) * WINDOW, false)?;
-    // A channel stands in any case.
+    // A channel is up in any case.
     session.barrier(0)?;
     for &bytes in &plan.sizes {
         let load = Load { bytes, window: WINDOW, warmup: 0, windows: plan.after.div_ceil(WINDOW) };
@@ -107,7 +106,7 @@ fn asked(args: &ExplainArgs, session: &Session, peer: u32) -> Result<Vec<Explain
     explained(args, &rails, health, |class, bytes| transport.explain(PeerId(peer), class, bytes))
 }
 
-/// Rank 0's answers about rank 1, at the end of a simulated world.
+/// Rank 0's answers about rank 1, at the end of a simulation.
 fn simulated(args: &ExplainArgs, file: &Path) -> Result<Vec<Explained>, Failure> {
     let scenario = scenario(args, file)?;
     if scenario.size() < 2 {
@@ -128,7 +127,7 @@ fn simulated(args: &ExplainArgs, file: &Path) -> Result<Vec<Explained>, Failure>
     explained(args, &rails, health, |class, bytes| engine.endpoint().explain(now, PeerId(1), class, bytes))
 }
 
-/// The scenario, with what the command line says of policies.
+/// The scenario, with the policies of the command line.
 fn scenario(args: &ExplainArgs, file: &Path) -> Result<Scenario, Failure> {
     let mut scenario = simulate::read(file)?;
     let ways = &args.run.ways;

@@ -23,18 +23,18 @@ pub struct Known {
 }
 
 impl Known {
-    /// A rail of which nothing is known but its name.
+    /// A rail without facts but its name.
     pub fn named(name: String) -> Known {
         Known { name, is_loop: false, memory: None, remark: None }
     }
 
-    /// As the transport tells it.
+    /// From the transport's report.
     pub fn of(rail: &RailInfo<'_>) -> Known {
         let memory = RegisteredMemory::since(&RailCounters::default(), rail);
         Known { name: rail.name.to_owned(), is_loop: rail.kind == RailKind::Loop, memory, remark: None }
     }
 
-    /// With what the rail has to say of the peer.
+    /// With the rail's remark about the peer.
     pub fn remarked(self, remark: Option<String>) -> Known {
         Known { remark, ..self }
     }
@@ -49,7 +49,7 @@ pub struct Explained {
     /// The rules that decide: for one rail, and for a cut.
     multiplex: &'static str,
     striping: &'static str,
-    /// What is asked of the latter.
+    /// The question for the latter.
     #[serde(skip)]
     cut: Properties,
     /// Predictions in nanoseconds from now: as it would go, on the best rail alone, by the best cut.
@@ -86,9 +86,9 @@ struct Part {
     why: &'static str,
     /// How it fares on the way to the peer.
     health: Option<Health>,
-    /// What it did with registered memory since the start; absent: it registers none.
+    /// Its use of registered memory since the start; absent: it registers none.
     memory: Option<RegisteredMemory>,
-    /// What it does to this peer that its facts don't say.
+    /// A property towards this peer that its facts don't contain.
     remark: Option<String>,
 }
 

@@ -1,9 +1,10 @@
 //! `rerail send` and `rerail recv`: a file from one terminal or host to another, over all rails at once.
 //!
-//! Rank 0 receives, rank 1 sends. The sender makes an [`offer`]; the receiver accepts or says why not. Then
-//! the file goes as large messages, several under way, each striped over all rails; both sides compute its
-//! SHA-256 on the way. The sender's digest comes last; the receiver compares, names the file, and gives its
-//! verdict. A verdict may come at any time before: that ends the transfer (the disk is full).
+//! Rank 0 receives, rank 1 sends. The sender makes an [`offer`]; the receiver accepts or refuses with a
+//! reason. Then the file is sent as large messages, several in flight, each striped over all rails; both
+//! sides compute its SHA-256 on the way. The sender's digest comes last; the receiver compares, names the
+//! file, and gives its verdict. A verdict may come at any time before: that ends the transfer (the disk is
+//! full).
 //!
 //! Trust: the two share a key, but a sender must still not be able to write anywhere but to a new file in the
 //! receiver's folder, nor to make it hold more memory than the receiver's own limits.
@@ -32,9 +33,9 @@ pub use send::run as send;
 
 /// Tag of the file's messages.
 const DATA: u64 = 1;
-/// Bytes hashed between two looks at the rails, so that they never run dry meanwhile.
+/// Bytes hashed between two polls of the rails, so that they never run dry meanwhile.
 const PIECE_BYTES: usize = 128 << 10;
-/// How long to wait at most for the peer's goodbye.
+/// How long to wait at most for the peer's BYE.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 
 /// What a transfer came to.
@@ -128,7 +129,7 @@ fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The peer is gone: who, and why.
+/// The peer is gone: its name, and the reason.
 fn gone(session: &Session, peer: u32, when: &str) -> Failure {
     Failure::peer_lost(match session.lost().get(&peer) {
         Some(&why) => format!("{when}: {}", session.describe_lost(peer, why)),

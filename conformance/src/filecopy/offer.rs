@@ -1,4 +1,4 @@
-//! What the two sides say to each other about a file, and what the receiver takes from it.
+//! The messages of the two sides about a file, and the receiver's checks of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ pub enum Answer {
 /// The sender's last word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
-    /// Digest of what was sent, or why the sender can't go on.
+    /// Digest of the sent file, or the reason why the sender can't go on.
     pub sha256: Result<String, String>,
 }
 

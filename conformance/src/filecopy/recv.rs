@@ -21,8 +21,8 @@ use crate::session::{Hearing, Session, Ticket, host_name};
 
 /// The sender's rank.
 const PEER: u32 = 1;
-/// The listener tells that often of attempts without the key. A sender that has proved it has as long for
-/// each step of joining.
+/// The listener reports attempts without the key that often. A sender with a valid key has as long for each
+/// step of joining.
 const ACCEPT: Duration = Duration::from_secs(60);
 
 /// `rerail recv`.

@@ -82,7 +82,7 @@ fn text(value: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// What the receiver answered.
+/// The receiver's answer.
 fn answer(session: &Session, heard: Option<Vec<u8>>) -> Result<(), Failure> {
     let Some(heard) = heard else { return Err(gone(session, PEER, "waiting for the receiver")) };
     match serde_json::from_slice(&heard) {

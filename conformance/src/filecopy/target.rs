@@ -1,9 +1,9 @@
 //! The file being received: written without a name, named only when it is whole.
 //!
-//! Invariants: nothing that exists is replaced unless that was asked for; a transfer that fails leaves
-//! nothing, however its process ends. The file has no name while it is written (`O_TMPFILE`), so the kernel
-//! removes it with its process. Where the file system can't do that, it has a hidden name beside its place,
-//! which is removed on errors and on signals.
+//! Invariants: no existing file is replaced unless that was requested; a transfer that fails leaves nothing,
+//! however its process ends. The file has no name while it is written (`O_TMPFILE`), so the kernel removes it
+//! with its process. Where the file system can't do that, it has a hidden name beside its place, which is
+//! removed on errors and on signals.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -31,7 +31,7 @@ pub fn place(out: &Path, name: &str) -> PathBuf {
     if out.is_dir() { out.join(name) } else { out.to_owned() }
 }
 
-/// Looks whether a file can be written to `out`, before anybody sends one.
+/// Checks that a file can be written to `out`, before a sender connects.
 pub fn check(out: &Path, force: bool) -> Result<(), String> {
     let shown = out.display();
     let folder = match std::fs::symlink_metadata(out) {
@@ -54,7 +54,7 @@ pub fn check(out: &Path, force: bool) -> Result<(), String> {
     if !folder.is_dir() {
         return Err(format!("--out {shown}: there is no folder {}", folder.display()));
     }
-    // As the file would be made: rights alone don't say that a file system takes files.
+    // In the way the file would be made: permissions alone don't show that a file system takes files.
     let trial = folder.join("rerail");
     if nameless(&trial).is_some() {
         return Ok(());
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(folder.names(), ["a"]);
     }
 
-    /// Whatever ends the process, even SIGKILL.
+    /// However the process ends, even by SIGKILL.
     #[test]
     fn a_file_that_is_not_whole_has_no_name() {
         let folder = Folder::new("nameless");

@@ -22,7 +22,7 @@ pub struct Machine {
     pub cpus_usable: u64,
     /// Memory in all.
     pub memory_bytes: u64,
-    /// Memory that can be had without swapping.
+    /// Memory available without swapping.
     pub memory_available_bytes: u64,
     /// Memory that may be locked (registered with a device); `None`: unlimited.
     pub locked_bytes: Option<u64>,
@@ -61,7 +61,7 @@ pub fn look() -> Machine {
     }
 }
 
-/// Memory that can be had without swapping, in bytes; `None`: the kernel does not say.
+/// Memory available without swapping, in bytes; `None`: the kernel does not report it.
 pub fn memory_available() -> Option<u64> {
     Some(memory("MemAvailable:")).filter(|&bytes| bytes > 0)
 }

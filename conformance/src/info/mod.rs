@@ -1,4 +1,4 @@
-//! `rerail info`: what this machine offers a transport, and what is in the way of the rest.
+//! `rerail info`: what this machine offers a transport, and the obstacles to the rest.
 
 pub mod machine;
 mod recovery;
@@ -15,7 +15,7 @@ use crate::output::{Align, Table, bad, bold, bytes, dim, good, json, rate, write
 /// Why something can't be used, and what would help.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
-    /// What is in the way.
+    /// The obstacle.
     pub why: String,
     /// What removes it.
     pub remedy: String,
@@ -35,7 +35,7 @@ struct Info {
     shm: shm::Shm,
     tcp: Vec<tcp::Port>,
     verbs: verbs::Verbs,
-    /// Or what is wrong with the environment's settings.
+    /// Or the error in the environment's settings.
     recovery: Result<Vec<recovery::Knob>, String>,
 }
 

@@ -24,7 +24,7 @@ pub struct Knob {
     pub doc: &'static str,
 }
 
-/// Those of this environment; where it has a setting that is wrong, what is said of it.
+/// Those of this environment; the error message where it has an invalid setting.
 pub fn look() -> Result<Vec<Knob>, String> {
     let knobs = Settings::from_env().map_err(|error| error.to_string())?.describe();
     let named = |name| knobs.iter().find(|knob| knob.name == name);

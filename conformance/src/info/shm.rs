@@ -1,5 +1,5 @@
 //! Whether processes of this machine can share memory the way the shared-memory rail does: anonymous files
-//! passed over Unix sockets, and a descriptor per process that tells of its death.
+//! passed over Unix sockets, and a descriptor per process that reports its death.
 
 use rerail_linux::rail::shm::single_copy;
 use rustix::fs::{MemfdFlags, memfd_create};

@@ -24,7 +24,7 @@ pub struct Port {
     pub state: String,
     /// The largest packet.
     pub mtu_bytes: Option<u64>,
-    /// What the driver says of its speed.
+    /// The driver's report of its speed.
     pub bytes_per_second: Option<u64>,
     /// Where its device sits; nothing of a virtual interface.
     pub device: Device,

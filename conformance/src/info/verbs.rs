@@ -36,7 +36,7 @@ pub struct Device {
     pub ports: Vec<Port>,
     /// The port and the index of the GID that would be used.
     pub used: Option<(u8, u8)>,
-    /// Why nothing more is known.
+    /// Why there are no further details.
     pub obstacle: Option<Obstacle>,
 }
 
@@ -55,7 +55,7 @@ pub struct Port {
     pub gids: Vec<(u32, String)>,
 }
 
-/// Asks the library.
+/// Queries the library.
 pub fn look() -> Verbs {
     let none = |obstacle| Verbs { devices: Vec::new(), obstacle: Some(obstacle) };
     let library = match rerail_verbs::Verbs::open() {
@@ -133,7 +133,7 @@ fn look_at(device: &rerail_verbs::Device<'_>) -> Device {
         }
         Err(error) => seen.obstacle = Some(Obstacle::new(error, "check the device with ibv_devinfo")),
     }
-    // One port that can't be asked is in nobody's way: it is told, and the others are used.
+    // A port that can't be queried is reported, and the others are used.
     for port in context.each_port().into_iter().flatten() {
         match port {
             Ok(port) => seen.ports.push(Port {
@@ -157,7 +157,8 @@ fn look_at(device: &rerail_verbs::Device<'_>) -> Device {
     seen
 }
 
-/// Whether so much memory may be locked as a rail's buffers take by default. Root is not asked.
+/// Whether so much memory may be locked as a rail's buffers take by default. The limit does not apply to
+/// root.
 fn locked_memory() -> Option<Obstacle> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current?;
     let wanted = VerbsOptions { segment_bytes: Settings::default().verbs_segment, ..VerbsOptions::new(1, 0) };
@@ -171,7 +172,7 @@ fn locked_memory() -> Option<Obstacle> {
     ))
 }
 
-/// Devices that the kernel has, whatever the library says.
+/// Devices in the kernel's list, whatever the library reports.
 fn known_to_the_kernel() -> Vec<String> {
     let entries = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

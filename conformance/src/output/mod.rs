@@ -25,7 +25,7 @@ pub fn json_line(value: &impl serde::Serialize) -> Result<(), Failure> {
     write_stdout(&text)
 }
 
-/// What is wrong with a text that should be JSON of a known kind, for people.
+/// Describes for people why a text is not JSON of a known kind.
 pub fn json_fault(error: &serde_json::Error) -> String {
     use serde_json::error::Category;
     let (line, column) = (error.line(), error.column());

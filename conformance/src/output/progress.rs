@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar, or nothing where nobody would see it.
+/// A bar, or nothing where it would not be visible.
 pub struct Progress {
     bar: Option<ProgressBar>,
 }
@@ -16,7 +16,7 @@ impl Progress {
         Progress::new(wanted, total, what, template)
     }
 
-    /// A bar over steps whose name changes.
+    /// A bar over named steps.
     pub fn steps(wanted: bool, total: u64, what: &str) -> Progress {
         Progress::new(wanted, total, what, "[{bar:32}] {pos}/{len} {msg}")
     }
@@ -33,7 +33,7 @@ impl Progress {
         Progress { bar: Some(bar) }
     }
 
-    /// There is more to be done than was known.
+    /// There is more to be done than expected.
     pub fn set_total(&self, total: u64) {
         if let Some(bar) = &self.bar {
             bar.set_length(total);
@@ -47,7 +47,7 @@ impl Progress {
         }
     }
 
-    /// What is being done.
+    /// The current step.
     pub fn say(&self, what: impl FnOnce() -> String) {
         if let Some(bar) = &self.bar {
             bar.set_message(what());

@@ -1,4 +1,4 @@
-//! Latency samples and what is said about them.
+//! Latency samples and their summary.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Summarises `samples_ns`, whose order is changed; `None` where there are none.
+    /// Summarises `samples_ns` and changes their order; `None` where there are none.
     pub fn of(samples_ns: &mut [u64]) -> Option<Latency> {
         samples_ns.sort_unstable();
         let count = samples_ns.len() as u64;

@@ -1,5 +1,5 @@
-//! Colour, on a terminal and without `NO_COLOR` only; ranks are told by their launcher, whose standard output
-//! theirs becomes.
+//! Colour, on a terminal and without `NO_COLOR` only; ranks get the setting from their launcher, as their
+//! output goes to its standard output.
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;

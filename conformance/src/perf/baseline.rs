@@ -1,8 +1,8 @@
-//! The same loops over two bare TCP sockets between two threads: what the machine has to give. No header, no
+//! The same loops over two bare TCP sockets between two threads: the limit of the machine. No header, no
 //! matching, no acknowledgment; sockets don't block and are polled, as the rail does it, each side pinned to
 //! its processor.
 //!
-//! With --listen and --connect the two sides are two processes, which must be told the same.
+//! With --listen and --connect the two sides are two processes, which must get the same arguments.
 //!
 //! A message of no bytes is one of one byte here, for a stream has no empty messages.
 

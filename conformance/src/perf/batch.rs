@@ -3,8 +3,8 @@
 //! it.
 //!
 //! `conformance/peers/mpi_bench.c` holds the same loops in MPI, line by line; `conformance/scripts/peers.sh`
-//! compares the two. They call the transport directly: what the tool's session keeps for each request would
-//! be measured too.
+//! compares the two. They call the transport directly, so that the bookkeeping of the tool's session is not
+//! measured.
 
 use std::time::Instant;
 
@@ -38,7 +38,8 @@ pub struct Batches {
     pub warmup: u64,
 }
 
-/// What the batches came to, in nanoseconds for each message (half a round trip, or one message of a window).
+/// The result of the batches, in nanoseconds for each message (half a round trip, or one message of a
+/// window).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Batches that were measured.

@@ -1,7 +1,7 @@
 //! The two processes of a measurement: launched as a job, or a pair that meets at an address.
 //!
-//! Of a pair, the process that connects measures; it tells the other what is to be measured, so that nobody
-//! has to say it twice. How messages find their rails is each side's own affair: that of what it sends.
+//! The process of a pair that connects measures; it sends the parameters to the other, so that they are given
+//! once. The policies are each side's own: they apply to its own sends.
 
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::session::{self, Session};
 /// How long the listening process waits for the other.
 const ACCEPT: Duration = Duration::from_secs(3600);
 
-/// What is to be measured, as the one process tells the other.
+/// The parameters of the measurement, which one process sends to the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     measure: Measure,
@@ -35,7 +35,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What the command line says.
+    /// From the command line.
     pub fn of(args: &PerfArgs) -> Plan {
         Plan {
             measure: args.measure,
@@ -109,7 +109,7 @@ pub fn open(run: &RunArgs) -> Result<(Session, u32), Failure> {
     Ok((session::start(settings, boot, run.stall())?, 1))
 }
 
-/// Of a pair, rank 1 says what is to be done, and rank 0 has it in `plan` afterwards.
+/// Rank 1 of a pair sends `plan`, and rank 0 receives it.
 pub fn agree<T: Serialize + DeserializeOwned>(session: &mut Session, plan: &mut T) -> Result<(), Failure> {
     if session.rank() == 1 {
         // Plain data of this crate's own: serialisation can't fail.
@@ -128,7 +128,7 @@ pub fn check(ways: &WaysArgs) -> Result<(), Failure> {
     settings(ways).map(drop)
 }
 
-/// The settings of the environment with what the command line says of rails.
+/// The settings of the environment, with the rail options of the command line.
 fn settings(ways: &WaysArgs) -> Result<Settings, Failure> {
     let mut settings = Settings::from_env().map_err(Failure::usage)?;
     let policies = [

@@ -1,8 +1,8 @@
 //! The measuring loops, between two ranks that call them at the same time with the same arguments.
 //!
 //! Only the first of the pair measures; what it returns is the result. Receives are posted before the other
-//! side may send, so nothing is measured that an application that knows its communication would not see. A
-//! peer that is lost ends a loop with `PeerGone`.
+//! side may send, as in an application with a known communication pattern. A peer that is lost ends a loop
+//! with `PeerGone`.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -68,7 +68,7 @@ impl Buffers {
 pub enum KernelError {
     /// The peer is lost.
     PeerGone,
-    /// A message is not what was sent.
+    /// A message differs from what was sent.
     Different(Difference),
     /// The session failed.
     Session(SessionError),
@@ -141,7 +141,7 @@ impl<'s> Kernel<'s> {
         self.check_at(bytes, number, number)
     }
 
-    /// Compares message `number` in memory `slot` with what was sent, where that was asked for.
+    /// Compares message `number` in memory `slot` with what was sent, where verification is on.
     pub(super) fn check_at(&self, bytes: u64, slot: u64, number: u64) -> Result<(), KernelError> {
         if self.buffers.verify {
             let key = self.key(self.peer(), self.session.rank(), number);
@@ -165,7 +165,7 @@ impl<'s> Kernel<'s> {
         tickets.into_iter().try_for_each(|ticket| self.wait(ticket))
     }
 
-    /// Says a word to the other side.
+    /// Sends an empty message to the other side.
     fn say(&mut self) -> Result<(), KernelError> {
         let word = SendRequest { tag: Some(STEP), ..SendRequest::new(PeerId(self.peer()), &[]) };
         let ticket = self.session.inject(word, &[])?;

@@ -40,12 +40,12 @@ const SIZES_BANDWIDTH: [u64; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 
 const SIZES_RATE: [u64; 4] = [0, 8, 64, 512];
 /// Polls for so long before it sleeps: here latency counts, not the other processes.
 const SPIN: Duration = Duration::from_millis(20);
-/// The same for streams over verbs, of the side whose memory is read or written: the devices move the
+/// The same for streams over verbs, of the side with the memory that is read or written: the devices move the
 /// payload, so it has nothing to do for long. Where the device is software, as Soft-RoCE is, polling would
 /// take the processor that the payload needs. perftest's other side sleeps, too, where it is written to or
 /// read from.
 const SPIN_STREAM: Duration = Duration::from_micros(200);
-/// How long to wait at most for the peer's goodbye.
+/// How long to wait at most for the peer's BYE.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 /// The key of each rank's window, the rank added.
 const WINDOW: u64 = 0x7065_7266_0000_0000;
@@ -142,7 +142,7 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     Ok(verdict)
 }
 
-/// Launches this program again as pairs of ranks that are apart as `path` says.
+/// Launches this program again as pairs of ranks on the path `path`.
 pub fn supervise(path: PathChoice, pairs: u32) -> Result<Exit, Failure> {
     let hosts = match path {
         PathChoice::Shm => 1,
@@ -228,8 +228,8 @@ fn expose(session: &mut Session, args: &PerfArgs, buffers: &Buffers) -> Result<(
     Ok(())
 }
 
-/// After all puts: the target looks at what was put (from the start of its window, as far as the largest
-/// message went). Says whether bytes were verified.
+/// After all puts: the target checks the written bytes (from the start of its window, as far as the largest
+/// message). Returns whether bytes were verified.
 fn judge_window(args: &PerfArgs, session: &mut Session, pair: Pair, buffers: &Buffers) -> Result<bool, Failure> {
     session.barrier(0)?;
     if args.verify && args.op == Operation::Put && session.rank() == pair.second {

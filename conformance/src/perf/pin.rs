@@ -36,7 +36,7 @@ fn nth(set: &CpuSet, index: usize) -> Option<usize> {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // What was allowed before is allowed again; if not, this thread stays where it is.
+        // Restores the previous processors; if that fails, this thread stays where it is.
         let _ = sched_setaffinity(None, &self.before);
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::output::{Align, Table, bytes, microseconds, rate};
 use crate::session::Session;
 
-/// A rail's figures: what it carried since they were last taken, and what is known of it now.
+/// A rail's figures: what it carried since the last figures, and its present estimates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RailLine {
     /// Its number.
@@ -19,7 +19,7 @@ pub struct RailLine {
     pub name: String,
     /// Payload that it was given here.
     pub bytes: u64,
-    /// Messages of which it was given a part.
+    /// Messages with a part on this rail.
     pub messages: u64,
     /// Packets, those without payload included.
     pub packets: u64,
@@ -33,10 +33,10 @@ pub struct RailLine {
     pub changed: String,
     /// How long ago that was, in seconds.
     pub changed_ago: Option<f64>,
-    /// How it fares on the way to the other rank; absent: no connection to it stands.
+    /// Its health towards the other rank; absent: it has no connection.
     #[serde(default)]
     pub health: Option<Health>,
-    /// What it did with registered memory; absent: it registers none.
+    /// Its use of registered memory; absent: it registers none.
     #[serde(default)]
     pub memory: Option<RegisteredMemory>,
 }
@@ -44,9 +44,9 @@ pub struct RailLine {
 /// Payload memory that a rail pins and maps for its device, and keeps for the next message from there.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegisteredMemory {
-    /// Posts and requests whose memory was registered already.
+    /// Posts and requests with memory that was registered already.
     pub hits: u64,
-    /// Those whose memory had to be registered.
+    /// Those with memory that had to be registered.
     pub misses: u64,
     /// The part of them all that were hits, from 0 to 1; absent: there were none.
     pub hit_rate: Option<f64>,
@@ -117,14 +117,14 @@ pub struct Health {
     pub failures: u32,
     /// How often it came back.
     pub returns: u32,
-    /// Connections that could not be had.
+    /// Connections that could not be opened.
     pub refusals: u32,
-    /// What the last of these was told as; empty: nothing ever failed.
+    /// The last fault as reported; empty: nothing ever failed.
     pub fault: String,
 }
 
 impl Health {
-    /// As the transport tells it; `now_ns`: by the clock of its times.
+    /// From the transport's report; `now_ns`: by the clock of its times.
     pub fn of(health: &RailHealth, now_ns: u64) -> Health {
         let state = match health.state {
             RailState::Idle => "idle",
@@ -176,7 +176,7 @@ impl Rails {
     /// What they did since then: of all rails that ever carried a packet to another process.
     pub fn lines(&self, session: &Session) -> Vec<RailLine> {
         let now = monotonic_ns();
-        // Figures are told between two ranks; with more of them there is no one peer to tell of.
+        // The figures are those between two ranks; with more ranks there is no single peer.
         let peer = (session.size() == 2).then(|| PeerId(1 - session.rank()));
         let health = |rail| peer.and_then(|peer| session.transport().rail_health(peer, rail));
         let used = |rail: &RailInfo<'_>| rail.kind != RailKind::Loop && rail.stats.packets > 0;

@@ -1,8 +1,8 @@
 //! Bandwidth over time: messages of one size, so many always under way, for so many seconds.
 //!
-//! What counts is what is through: sends whose completion is told (of large messages: the other side has
+//! Only complete requests count: sends with a reported completion (of large messages: the other side has
 //! every byte) and receives. Samples are taken where the clock has passed the next interval; their rates are
-//! over the time that has really passed. So the sum over all samples is what was moved.
+//! over the time that has really passed. So the sum over all samples is the total moved.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -172,7 +172,7 @@ impl Kernel<'_> {
                 self.begin_send(&mut out, plan.bytes, slot)?;
             }
         }
-        // Without anything to send there is nothing to say at the end either.
+        // A side that sends nothing has nothing to announce at the end.
         let mut said = !plan.sends;
         let mut expected = (!plan.receives).then_some(0);
         while !said || expected.is_none_or(|expected| into.done < expected) {
@@ -200,7 +200,7 @@ impl Kernel<'_> {
         }
         let seconds = start.elapsed().as_secs_f64();
         for flight in into.flights.drain(..) {
-            // Nothing comes for it any more, so nothing can be too late to be taken back.
+            // The rail delivers nothing for it any more, so the cancel can't be too late.
             let _ = self.session.cancel(&flight.ticket);
             let _ = self.session.wait(flight.ticket)?;
         }
@@ -226,7 +226,7 @@ impl Kernel<'_> {
         self.check_at(bytes, flight.slot, flight.number)
     }
 
-    /// Messages that are through, taken from those under way.
+    /// Complete messages, taken from those in flight.
     fn landed(&mut self, direction: &mut Direction) -> Result<Vec<Flight>, KernelError> {
         let over: Vec<Flight> =
             direction.flights.extract_if(.., |flight| self.session.is_over(&flight.ticket)).collect();

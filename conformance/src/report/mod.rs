@@ -1,7 +1,7 @@
 //! `rerail report`: the papers' figures, run again in simulated clusters, as one page and as tables.
 //!
 //! The figures are data (`rerail_sim::figures`), the same that tests take; here they are drawn (`plot`,
-//! `timeline`), set (`page`) and told in the terminal.
+//! `timeline`), set (`page`) and printed in the terminal.
 
 mod page;
 pub mod plot;
@@ -42,10 +42,11 @@ struct Report<'a> {
     sets: &'a [Chapter],
 }
 
-/// Runs the sets that are named, or all; writes the page, tells the claims.
+/// Runs the named sets, or all; writes the page, prints the claims.
 ///
 /// # Errors
-/// [`Exit::Verification`] where a world did not end clean, [`Exit::Usage`] where the page can't be written.
+/// [`Exit::Verification`] where a simulation did not end clean, [`Exit::Usage`] where the page can't be
+/// written.
 pub fn run(args: &ReportArgs) -> Result<Exit, Failure> {
     run_of(args, SETS)
 }
@@ -81,7 +82,7 @@ fn run_of(args: &ReportArgs, sets: &[Set]) -> Result<Exit, Failure> {
     Ok(if failed == 0 { Exit::Ok } else { Exit::Verification })
 }
 
-/// As many as were asked for, else one per processor.
+/// As many as requested, else one per processor.
 fn threads(args: &ReportArgs) -> NonZero<usize> {
     let asked = args.threads.and_then(|threads| NonZero::new(threads as usize));
     asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN)

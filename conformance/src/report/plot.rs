@@ -34,7 +34,7 @@ pub(super) const INK: Shade = (RGBColor(0x22, 0x22, 0x26), "#e4e4e8");
 /// Lines behind the curves.
 pub(super) const GRID: Shade = (RGBColor(0xd8, 0xd8, 0xde), "#3c3c44");
 
-/// The curves', in turn: colours that people with colour blindness tell apart (Okabe and Ito, 2008).
+/// The curves', in turn: colours that people with colour blindness can distinguish (Okabe and Ito, 2008).
 pub(super) const PALETTE: &[Shade] = &[
     (RGBColor(0x00, 0x72, 0xb2), "#56b4e9"),
     (RGBColor(0xd5, 0x5e, 0x00), "#ff9d4d"),

@@ -105,7 +105,7 @@ fn word(text: &mut String, (x, y): (f64, f64), size: u32, anchor: &str, words: &
     );
 }
 
-/// The history as an `svg` element with a name for who does not see it.
+/// The history as an `svg` element with a text alternative.
 pub fn svg(timeline: &Timeline, name: &str) -> String {
     let height = TOP + timeline.lanes.len() as f64 * LANE + BOTTOM;
     let layout = Layout { timeline, height };
@@ -163,7 +163,7 @@ fn part(text: &mut String, layout: &Layout<'_>, index: usize) {
         let at_us = from + (to - from) * f64::from(tick) / f64::from(ticks);
         let x = layout.x(index, at_us);
         line(text, (x, layout.bottom()), (x, layout.bottom() + 5.0), &ink, 1.0, "");
-        // From the fault on, whose moment is the first mark's.
+        // From the fault on: its moment is the first mark's.
         let zero = layout.timeline.marks.first().map_or(0.0, |mark| mark.at_us);
         word(text, (x, layout.bottom() + 20.0), 12, "middle", &number(at_us - zero));
     }

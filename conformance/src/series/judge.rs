@@ -9,7 +9,7 @@ use serde::Serialize;
 /// So long a mean must be high enough, in seconds; a phase that is shorter counts as a whole.
 const LASTING: f64 = 0.5;
 
-/// What is demanded, as parts of the sum and in seconds.
+/// The targets, as parts of the sum and in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Targets {
     /// Of each phase, once the change is over: of the later half of a phase that is short.
@@ -27,7 +27,7 @@ pub struct Phase {
     pub from: f64,
     /// What the rails could carry.
     pub sum: f64,
-    /// What was carried.
+    /// The carried bandwidth.
     pub carried: f64,
     /// How long after the change that was enough; `None`: never.
     pub recovered_after: Option<f64>,

@@ -13,7 +13,7 @@ const CONTROL: u64 = 1 << 63;
 const BARRIER: u64 = CONTROL | 1 << 56;
 /// Of a text.
 const TEXT: u64 = CONTROL | 2 << 56;
-/// Longest text that is heard, in bytes.
+/// Longest text that is received, in bytes.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 fn from(rank: u32, tag: u64) -> Selector {
@@ -22,10 +22,10 @@ fn from(rank: u32, tag: u64) -> Selector {
 
 impl Session {
     /// Waits until every living rank is here. Messages that a rank sent before are there after it, received
-    /// or not, because a token travels behind them. Each rank tells the others a number; what came is
-    /// returned by rank.
+    /// or not, because a token travels behind them. Each rank sends the others a number; the numbers received
+    /// are returned by rank.
     ///
-    /// Tokens go between all pairs: that needs no agreement about who is alive, as a tree would.
+    /// Tokens go between all pairs: that needs no agreement on the living ranks, as a tree would.
     pub fn barrier(&mut self, telling: u64) -> Result<Vec<Option<u64>>, SessionError> {
         let tag = BARRIER | self.barriers;
         self.barriers += 1;
@@ -53,8 +53,8 @@ impl Session {
         Ok(told)
     }
 
-    /// Brings every living rank's text to `root`, which gets them by rank; the others get nothing. Nobody
-    /// leaves before all is told.
+    /// Brings every living rank's text to `root`, which gets them by rank; the others get nothing. All ranks
+    /// stay until it is complete.
     pub fn collect(&mut self, root: u32, text: &[u8]) -> Result<Vec<Option<Vec<u8>>>, SessionError> {
         let me = self.rank();
         let mut texts = vec![None; self.size() as usize];
@@ -69,7 +69,7 @@ impl Session {
         Ok(texts)
     }
 
-    /// Brings a text to one rank, which must [`hear`](Self::hear) it.
+    /// Sends a text to one rank, which must [`hear`](Self::hear) it.
     pub fn tell(&mut self, rank: u32, text: &[u8]) -> Result<(), SessionError> {
         let region = self.alloc(text.len() as u64)?;
         let seg = Seg::new(region, 0, text.len() as u64);
@@ -78,21 +78,19 @@ impl Session {
         let ticket = self.send(send)?;
         match self.wait(ticket)? {
             Ok(_) => self.free(region),
-            // What did not go out may still be named by what is left of the connection: it goes with the
-            // process.
+            // Leftovers of the connection may still name the region: only the end of the process frees it.
             Err(_) => Ok(()),
         }
     }
 
-    /// The next text from a rank, waited for; `None`: the rank is gone, or the text is longer than any that
-    /// is told here.
+    /// Waits for the next text from a rank; `None`: the rank is gone, or the text is too long.
     pub fn hear(&mut self, rank: u32) -> Result<Option<Vec<u8>>, SessionError> {
         let hearing = self.listen(rank)?;
         self.hear_now(hearing)
     }
 
-    /// Starts to listen for a text, without waiting. The room for it stands before the text can come, so that
-    /// a rank may tell and leave at once.
+    /// Starts to listen for a text, without waiting. The buffer exists before the text can come, so that a
+    /// rank may send and leave at once.
     pub fn listen(&mut self, rank: u32) -> Result<Hearing, SessionError> {
         let region = self.alloc(TEXT_BYTES_MAX)?;
         let seg = Seg::new(region, 0, TEXT_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Joining a job: who is who over the bootstrap's board, then the transport.
+//! Joining a job: ranks exchange their information over the bootstrap's board, then the transport starts.
 
 use std::io::ErrorKind;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -13,21 +13,21 @@ use rerail_linux::settings::Settings;
 use super::{Person, Session, host_name};
 use crate::exit::Failure;
 
-/// The key under which each rank tells who it is.
+/// The key under which each rank publishes its information.
 const PERSON_KEY: &str = "person";
 
 /// How long a process is waited for that does not listen yet.
 const DIAL: Duration = Duration::from_secs(5);
-/// Somebody who waits is told so that often.
+/// Interval of the progress messages while this rank waits.
 const SIGN: Duration = Duration::from_secs(3);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long each step of joining may take.
 const STEP_MAX: Duration = Duration::from_secs(60);
 
-/// Joins a job whose bootstrap stands. Collective.
+/// Joins a job with a bootstrap. Collective.
 pub fn start(settings: Settings, mut boot: Box<dyn Bootstrap>, stall: Duration) -> Result<Session, Failure> {
-    // Before the transport starts, so that even a rank that is lost at its first word has a name.
+    // Before the transport starts, so that even a rank that is lost at its first message has a name.
     let people = introduce(&mut *boot, settings.host_id.clone())
         .map_err(|error| Failure::usage(format!("the job could not be joined: {error}")))?;
     let transport = Transport::start(Options { settings }, boot)?;
@@ -44,7 +44,7 @@ pub fn dial(to: &str, key: &PairKey) -> Result<Pair, Failure> {
     dialled.map_err(|error| Failure::usage(format!("{to}: {error}")))
 }
 
-/// Does what may take long, and says so on standard error where it does.
+/// Calls `wait`, which may take long, and reports that on standard error where it does.
 fn while_telling<T>(to: &str, wait: impl FnOnce() -> T) -> T {
     let (over, is_over) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -74,7 +74,7 @@ pub fn patiently<T, E>(connect: impl Fn() -> Result<T, E>, kind: impl Fn(&E) -> 
 }
 
 fn introduce(boot: &mut dyn Bootstrap, host_id: Option<String>) -> Result<Vec<Person>, BootError> {
-    // A logical host is known by its id alone.
+    // A logical host is identified by its id alone.
     let host = host_id.unwrap_or_else(host_name);
     let person = Person { host, pid: std::process::id() };
     boot.put(PERSON_KEY, &serde_json::to_string(&person).unwrap_or_default())?;

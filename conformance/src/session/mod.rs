@@ -1,10 +1,10 @@
-//! A rank at work: the transport, driven to completion of what is asked, with peers' names and losses kept.
+//! A running rank: drives the transport until requests complete, and keeps peers' names and losses.
 //!
 //! The transport itself never blocks. The tool's subcommands are straight-line programs, so this wrapper
 //! waits for them: it polls for a short while, then sleeps on the transport's descriptor. Invariants: a
-//! request always comes to exactly one outcome (a request to a peer that is gone already is given the outcome
-//! that it would have had); if nothing gets through for the configured time, waiting ends in
-//! [`SessionError::Stalled`] and never hangs.
+//! request always has exactly one outcome (a request to a peer that is gone already gets the outcome that it
+//! would have had); without progress for the configured time, waiting ends in [`SessionError::Stalled`] and
+//! never hangs.
 
 mod collective;
 mod join;
@@ -46,7 +46,8 @@ const POLITE_CROWDED: Duration = Duration::from_micros(5);
 /// message.
 const POLITE: Duration = Duration::from_micros(100);
 
-/// Looks in a row that brought no event, after which the watchdog looks too, though nobody sleeps.
+/// Consecutive polls without an event, after which the watchdog checks too, though the process does not
+/// sleep.
 const LOOKS: u32 = 4096;
 
 /// A request that was submitted.
@@ -57,7 +58,7 @@ pub struct Ticket {
 }
 
 /// Cookies are this session's own running numbers: they need spreading, not a hash that withstands an
-/// attacker, and what the tool does for each request stands in every latency that it measures.
+/// attacker, and the tool's work for each request is part of every latency that it measures.
 #[derive(Default)]
 struct CookieHasher(u64);
 
@@ -73,7 +74,7 @@ impl Hasher for CookieHasher {
     }
 
     fn write_u64(&mut self, cookie: u64) {
-        // Odd: neighbours differ in the high bits, too, by which the tables tell their entries apart.
+        // Odd: neighbours differ in the high bits, too, which the tables use to distinguish entries.
         self.0 = cookie.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
@@ -103,7 +104,7 @@ impl Outcomes {
     }
 }
 
-/// A transport and what the tool keeps beside it.
+/// A transport and the tool's state of it.
 pub struct Session {
     transport: Transport,
     people: Vec<Person>,
@@ -118,7 +119,7 @@ pub struct Session {
     spin_moving: Duration,
     polite: Duration,
     watchdog: Watchdog,
-    /// When a look first found nothing, since something happened or was asked for.
+    /// When a poll first found nothing, since an event or a request.
     idle_since: Option<Instant>,
     /// Looks that brought no event, since the watchdog has looked.
     looks: u32,
@@ -142,7 +143,7 @@ pub enum SessionError {
         silence: Duration,
         /// Requests that are not over.
         open: usize,
-        /// A reason of this process's own, where it knows one.
+        /// A reason within this process, if there is one.
         shortage: Option<Shortage>,
     },
     /// A request was refused for a reason that waiting does not cure.
@@ -225,7 +226,7 @@ impl Session {
         (self.spin, self.spin_moving) = (spin, moving);
     }
 
-    /// Calls `tell` with the rank and a sentence for people as soon as a peer is lost.
+    /// Calls `tell` with the rank and a message for people as soon as a peer is lost.
     pub fn on_loss(&mut self, tell: fn(u32, &str)) {
         self.on_loss = Some(tell);
     }
@@ -256,7 +257,7 @@ impl Session {
         self.transport
     }
 
-    /// Who a rank is.
+    /// The information of a rank.
     pub fn person(&self, rank: u32) -> &Person {
         &self.people[rank as usize]
     }
@@ -271,14 +272,14 @@ impl Session {
         self.path_between(self.rank(), rank)
     }
 
-    /// The way between two ranks, as far as this rank can tell.
+    /// The path between two ranks, as far as this rank can determine it.
     pub fn path_between(&self, one: u32, other: u32) -> Path {
         let shm = self.transport.rails().any(|rail| rail.kind == RailKind::Shm);
         let verbs = self.transport.rails().any(|rail| rail.kind == RailKind::Verbs);
         people::path(&self.people, one, other, shm, if verbs { Path::Verbs } else { Path::Tcp })
     }
 
-    /// Who a lost peer is, and why it counts as lost.
+    /// Describes a lost peer, and why it counts as lost.
     pub fn describe_lost(&self, rank: u32, why: Loss) -> String {
         let Person { host, pid } = self.person(rank);
         let why = self.transport.describe_loss(why);
@@ -343,7 +344,7 @@ impl Session {
         self.submit(Some(send.peer), |transport, cookie| transport.send(&SendRequest { cookie, ..send }))
     }
 
-    /// Sends a message whose payload is copied at once.
+    /// Sends a message and copies its payload at once.
     pub fn inject(&mut self, send: SendRequest<'_>, payload: &[u8]) -> Result<Ticket, SessionError> {
         self.submit(Some(send.peer), |transport, cookie| transport.inject(&SendRequest { cookie, ..send }, payload))
     }
@@ -410,7 +411,7 @@ impl Session {
         self.transport.expose(window).map_err(SessionError::Window)
     }
 
-    /// Ends an exposure, once nobody is being served from it.
+    /// Ends an exposure, once no request is served from it.
     pub fn deregister(&mut self, window: WindowId) -> Result<(), SessionError> {
         self.touch();
         // Unknown: deregistered already. Busy: a peer's get is being answered.
@@ -518,8 +519,7 @@ impl Session {
             self.watch()?;
         }
         if done > 0 {
-            // Rails have something to do: no reason to sleep, but none either to believe that anything gets
-            // through.
+            // Rails have work: no reason to sleep, but no evidence of progress either.
             self.idle_since = None;
             return Ok(());
         }
@@ -546,8 +546,8 @@ impl Session {
         }
     }
 
-    /// Tells what is under way, of a job in which nothing has been through for `silence`; `is_short`: this
-    /// process had a shortage meanwhile.
+    /// Describes pending work of a job in which nothing has completed for `silence`; `is_short`: this process
+    /// had a shortage meanwhile.
     pub fn stalled(&self, silence: Duration, is_short: bool) -> SessionError {
         tracing::error!("what was under way:\n{:#?}", self.transport);
         let shortage = self.transport.shortage().filter(|_| is_short);

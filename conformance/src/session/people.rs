@@ -1,4 +1,4 @@
-//! Who the ranks are: what a report calls them by, and which way leads from one to another.
+//! The ranks' information: their names in a report, and the path from one to another.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use rerail_core::endpoint::Loss;
 use rerail_linux::driver::Transport;
 use serde::{Deserialize, Serialize};
 
-/// What every rank tells the others about itself before it starts.
+/// The information that every rank publishes before it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Person {
     /// Its host, logical or real.
@@ -70,7 +70,7 @@ pub fn host_name() -> String {
 /// Connections that failed before a peer was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempts {
-    /// The rail by its name; where a loss does not tell them apart, several.
+    /// The rail by its name; where a loss does not distinguish them, several.
     pub rails: Vec<String>,
     /// Connections over it that failed since it carried packets last; [`Loss::attempts_max`]: so many or
     /// more.

@@ -1,8 +1,8 @@
-//! Whether anything gets through: what tells a job that is slow from one that hangs.
+//! Progress detection: distinguishes a slow job from one that hangs.
 //!
-//! Rails are never silent for long: they ask peers for signs of life, answer such questions, dial again. None
-//! of that brings a request nearer to its end, so none of it counts. Events count (the session says so),
-//! packets that a peer had to do work for, and payload that a rail was through with.
+//! Rails are never silent for long: they probe peers, answer probes, dial again. None of that completes a
+//! request, so none of it counts. Events count (the session reports them), packets that a peer had to do work
+//! for, and payload that a rail completed.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use rerail_linux::driver::Transport;
 pub struct Through {
     /// Packets with a sequence number that came and were new.
     packets: u64,
-    /// Bytes of payload that rails were given and are through with.
+    /// Bytes of payload that rails were given and have completed.
     bytes: u64,
 }
 
@@ -28,10 +28,10 @@ impl Through {
     }
 }
 
-/// Barks when nothing has got through for too long.
+/// Reports a stall when there was no progress for too long.
 ///
-/// A process that has itself no descriptor or memory for a connection barks after half of the time. Its peers
-/// know of no reason and wait for the whole of it, so the reason is what the job ends with.
+/// A process that itself lacks a descriptor or memory for a connection reports after half of the time. Its
+/// peers have no reason to give and wait for the whole of it, so the job ends with the reason.
 #[derive(Debug)]
 pub struct Watchdog {
     limit: Duration,
@@ -40,7 +40,7 @@ pub struct Watchdog {
     seen: Option<(Through, u64, Instant)>,
 }
 
-/// Nothing has got through for too long.
+/// There was no progress for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// How long.
@@ -55,7 +55,7 @@ impl Watchdog {
         Watchdog { limit, seen: None }
     }
 
-    /// Something has happened that only the caller knows of, or was asked for just now.
+    /// The caller has made progress that only it can see, or has just submitted a request.
     pub fn start_anew(&mut self) {
         self.seen = None;
     }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(dog.look(at(19), none, 4), Some(Stall { silence: Duration::from_secs(11), is_short: false }));
     }
 
-    /// Rails between two processes that owe each other nothing ask for signs of life all the time.
+    /// Rails between two processes without pending work probe each other all the time.
     fn settings(host: &str) -> Settings {
         let pairs =
             [("rails", "tcp"), ("tcp_interfaces", "127.0.0.1"), ("host_id", host), ("keepalive", "10ms")].into_iter();

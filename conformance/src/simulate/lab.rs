@@ -22,7 +22,7 @@ struct LabReport<'a> {
     report: &'a Report,
 }
 
-/// Runs sets, or tells of one; the exit code says whether what is demanded holds.
+/// Runs sets, or reports one; the exit code is the verdict on the targets.
 ///
 /// # Errors
 /// [`Exit::Verification`] where a message never came or a request failed.
@@ -50,7 +50,7 @@ pub fn run(args: &LabArgs) -> Result<ExitCode, Failure> {
     Ok(if report.holds() { Exit::Ok } else { Exit::Verification }.into())
 }
 
-/// As many as were asked for, else one per processor.
+/// As many as requested, else one per processor.
 fn threads(args: &LabArgs) -> NonZero<usize> {
     let asked = args.jobs.and_then(|jobs| NonZero::new(jobs as usize));
     asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN)
@@ -59,7 +59,7 @@ fn threads(args: &LabArgs) -> NonZero<usize> {
 /// Some cases, by name.
 type Family = (String, Box<dyn Fn(&Outcome) -> bool>);
 
-/// The families that a summary tells apart.
+/// The families that a summary distinguishes.
 fn families() -> Vec<Family> {
     let mut families: Vec<Family> = vec![("all".to_owned(), Box::new(|_| true))];
     for size in [Size::Eager, Size::Whole, Size::Middle, Size::Large] {
@@ -239,7 +239,7 @@ fn posts(played: &lab::Played) -> String {
     played.posts.iter().map(line).collect()
 }
 
-/// What the core has seen of the rails, and how the messages came.
+/// The core's measurements of the rails, and how the messages came.
 fn measured(bytes: u64, played: &lab::Played) -> String {
     let mut table = Table::new(&[
         ("  seen of rail", Align::Right),

@@ -1,7 +1,7 @@
 //! What this process had in memory, as the kernel counts it.
 
 /// Most bytes of this process that were in memory at once (`VmHWM`, proc_pid_status(5)); `None` where the
-/// kernel does not say.
+/// kernel does not report it.
 pub fn peak_resident_bytes() -> Option<u64> {
     peak_of(&std::fs::read_to_string("/proc/self/status").ok()?)
 }

@@ -1,4 +1,4 @@
-//! `rerail sim`: one world, from a seed or a file.
+//! `rerail sim`: one simulation, from a seed or a file.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use crate::cli::{RailWord, SimArgs};
 use crate::exit::Failure;
 use crate::output::{Align, Table, bad, bold, bytes, dim, good, json, write_stdout};
 
-/// Runs one world and says what it came to; the exit code tells verdicts apart.
+/// Runs one simulation and reports the result; the exit code is the verdict.
 pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
     let scenario = scenario(args)?;
     if args.print {
@@ -47,7 +47,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(verdict.exit_code()))
 }
 
-/// The trace, or one message's story.
+/// The trace, or the lines of one message.
 fn tell(lines: &[Line], message: Option<u64>) -> Result<(), Failure> {
     let told: Vec<String> = match message {
         None => lines.iter().map(Line::to_string).collect(),
@@ -66,7 +66,7 @@ fn tell(lines: &[Line], message: Option<u64>) -> Result<(), Failure> {
     write_stdout(&told.join("\n"))
 }
 
-/// The world that the arguments ask for.
+/// The scenario of the arguments.
 fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
     let mut scenario = match &args.scenario {
         Some(file) => read(file)?,
@@ -103,7 +103,7 @@ fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
     if let Some(minutes) = args.minutes {
         scenario.limits.safety = Span::from_millis(minutes.saturating_mul(60_000));
     }
-    // What was put together is checked as a file would be.
+    // The composed scenario is checked as a file would be.
     let text = scenario.to_toml().map_err(Failure::usage)?;
     Scenario::parse("command line", &text).map_err(Failure::usage)
 }
@@ -177,7 +177,7 @@ fn measurements(measured: &[Measured]) -> String {
     table.render()
 }
 
-/// How to see this world again, for messages.
+/// How to see this simulation again, for messages.
 pub fn how_to_replay(seed: u64, faults: &Menu) -> String {
     replay(seed, &faults.to_string())
 }

@@ -33,7 +33,7 @@ pub struct RunReport {
     pub seed: u64,
     /// One word.
     pub verdict: &'static str,
-    /// All that is known.
+    /// All facts.
     pub facts: String,
     /// Ranks.
     pub ranks: u32,
@@ -98,7 +98,7 @@ impl RunReport {
     }
 }
 
-/// The command that replays a drawn world.
+/// The command that replays a drawn simulation.
 pub fn replay(seed: u64, faults: &str) -> String {
     format!("rerail sim --seed {seed} --faults {faults}")
 }

@@ -1,4 +1,4 @@
-//! `rerail soak`: worlds, seed after seed, on all processors.
+//! `rerail soak`: simulations, seed after seed, on all processors.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::cli::SoakArgs;
 use crate::exit::Failure;
 use crate::output::{Progress, bad, dim, good, json, write_stdout};
 
-/// Runs that a failing world may be shrunk by.
+/// Runs that a failing simulation may be shrunk by.
 const SHRINK_TRIES: u32 = 300;
 
-/// Failing worlds that are looked into; a broken transport fails in most of them.
+/// Failing simulations that are looked into; a broken transport fails in most of them.
 const FINDINGS_MAX: usize = 10;
 
-/// The exit code where time was over before all worlds were run, and those that were are clean.
+/// The exit code where time was over before all simulations were run, and those that were are clean.
 const TIME_WAS_OVER: u8 = 27;
 
 /// The exit code where all simulations are clean, and some path was never taken that all had to be.
@@ -35,9 +35,9 @@ const PATH_MISSING: u8 = 28;
 /// What a soak came to, for programs.
 #[derive(Clone, Debug, Default, Serialize)]
 struct SoakReport {
-    /// Worlds that were run.
+    /// Simulations that were run.
     seeds: u64,
-    /// Worlds that were to be run.
+    /// Simulations that were to be run.
     asked: u64,
     /// The time was over before all were run.
     time_was_over: bool,
@@ -52,18 +52,18 @@ struct SoakReport {
     seconds: f64,
     events_per_second: f64,
     findings: Vec<Finding>,
-    /// Seeds of worlds that failed too and were not looked into.
+    /// Seeds of simulations that failed too and were not looked into.
     more: Vec<u64>,
 }
 
-/// A world that failed.
+/// A simulation that failed.
 #[derive(Clone, Debug, Serialize)]
 struct Finding {
     seed: u64,
     verdict: &'static str,
     facts: String,
     replay: String,
-    /// The smallest world that fails so, as a scenario file.
+    /// The smallest simulation that fails so, as a scenario file.
     shrunk: Option<String>,
     exit_code: u8,
     #[serde(skip)]
@@ -77,14 +77,14 @@ struct Tally {
     coverage: Coverage,
 }
 
-/// Runs worlds; the exit code is 0 where all are well, else that of the gravest verdict.
+/// Runs simulations; the exit code is 0 where all are well, else that of the gravest verdict.
 pub fn run(args: &SoakArgs) -> Result<ExitCode, Failure> {
     if args.from.checked_add(args.seeds - 1).is_none() {
         let (from, seeds) = (args.from, args.seeds);
         return Err(Failure::usage(format!("--from {from} --seeds {seeds}: the last seed there is is {}", u64::MAX)));
     }
     let file = args.scenario.as_deref().map(read).transpose()?;
-    // Panics in worlds are verdicts; the process's own stay loud.
+    // Panics in simulations are verdicts; the process's own stay loud.
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let budget = args.minutes.map(|minutes| Duration::from_secs(minutes * 60));
@@ -101,7 +101,7 @@ pub fn run(args: &SoakArgs) -> Result<ExitCode, Failure> {
 }
 
 impl SoakReport {
-    /// That of the gravest verdict; without any, fewer worlds than were asked for are no success either.
+    /// That of the gravest verdict; without any, fewer simulations than requested are no success either.
     fn exit_code(&self) -> u8 {
         let gravest = self.findings.iter().min_by_key(|finding| finding.gravity);
         match gravest {
@@ -198,7 +198,7 @@ fn run_one(args: &SoakArgs, world: &Scenario, seed: u64, trace: Trace) -> (Verdi
     (verdict, report)
 }
 
-/// Looks into a world that failed.
+/// Looks into a simulation that failed.
 fn finding(args: &SoakArgs, world: &Scenario, seed: u64, verdict: &Verdict) -> Finding {
     let shrunk = (!args.no_shrink).then(|| {
         let (mut least, tries) = soak::shrink(world, seed, SHRINK_TRIES, |candidate: &Scenario| {
@@ -228,7 +228,7 @@ fn finding(args: &SoakArgs, world: &Scenario, seed: u64, verdict: &Verdict) -> F
     }
 }
 
-/// Writes the shrunk worlds into a folder.
+/// Writes the shrunk simulations into a folder.
 fn keep(folder: &Path, findings: &[Finding]) -> Result<(), Failure> {
     let failed = |error| Failure::usage(format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(folder).map_err(failed)?;
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// Fewer worlds than were asked for are told as what they are, and are no success.
+    /// Fewer simulations than requested are reported, and are no success.
     #[test]
     fn time_that_was_over_is_told_and_has_a_code_of_its_own() {
         let args = args(&["--seeds", "7", "--json"]);

@@ -15,8 +15,8 @@ use rerail_core::tag::{MatchConfig, Matcher};
 use rerail_core::wire::{Body, Common, MessageHead, Repr};
 use rerail_testkit::shm::Both;
 
-/// A message finds its receive among so many with other tags, and the receive is posted again. The last row
-/// is the worst order for a list: the newest receive is the one wanted.
+/// A message matches one of so many receives with other tags, and the receive is posted again. The last row
+/// is the worst order for a list: the newest receive matches.
 fn matching(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("tag/match_and_repost");
     let source = PeerId(3);

@@ -1,10 +1,10 @@
-//! What it costs an endpoint that a rail fails with all its connections, and what else happens to all peers
-//! at once: one endpoint and peers that are told packet by packet, no rail, no system call. Prints a line per
-//! case; times differ from machine to machine, and should not from one size of job to another, by connection.
+//! The cost of a rail failure with all its connections, and of other events for all peers at once: one
+//! endpoint and peers that get packets one by one, no rail, no system call. Prints a line per case; times
+//! differ between machines, and, by connection, should not differ between job sizes.
 //!
 //! `failure_cost [PEERS [OPERATIONS [BUSY]]]`: PEERS peers (1024), each over two rails; room for OPERATIONS
-//! operations (16384); to BUSY of the peers (16) eight small messages are under way that nobody has
-//! acknowledged, and as many receives wait that nobody sends to.
+//! operations (16384); BUSY of the peers (16) have eight small messages in flight without acknowledgment, and
+//! as many receives pending without a sender.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -142,7 +142,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Does what the endpoint wants; rails are through with all of it at once.
+    /// Carries out the endpoint's actions; rails complete all posts at once.
     fn drive(&mut self) {
         while self.endpoint.poll_actions(self.now, &mut self.actions) > 0 {
             for action in self.actions.drain(..) {

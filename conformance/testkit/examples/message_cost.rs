@@ -1,15 +1,14 @@
-//! Moves messages between two endpoints in memory, and nothing else: for counting instructions under a
-//! profiler.
+//! Moves messages between two endpoints in memory only, to count instructions under a profiler.
 //!
 //! `message_cost CASE RAILS POLICY COUNT`: COUNT messages by each of the CASE's sides, over RAILS rails (1 to
 //! 8), with a policy by its name for all classes (`default`: as an endpoint begins). Cases: `round-trip` (8
-//! bytes there and back, a rail that loses nothing), `round-trip-retained` (a rail that may lose something),
-//! `one-way` (8 bytes there, such rails), `one-way-1M` (1 MiB), `one-way-unreliable` and
-//! `one-way-1M-unreliable` (the same without recovery).
+//! bytes there and back, a lossless rail), `round-trip-retained` (a lossy rail), `one-way` (8 bytes there,
+//! such rails), `one-way-1M` (1 MiB), `one-way-unreliable` and `one-way-1M-unreliable` (the same without
+//! recovery).
 //!
-//! What the sender's and the receiver's endpoints are asked for the COUNT messages goes through functions of
-//! their own, `at_first` and `at_second`; connecting and the messages before that, by which policies get to
-//! know the rails, do not. `conformance/scripts/instructions.sh` runs it.
+//! The calls to the sender's and the receiver's endpoints for the COUNT messages go through functions of
+//! their own, `at_first` and `at_second`; connecting and the first messages, which measure the rails for
+//! policies, do not. `conformance/scripts/instructions.sh` runs it.
 
 #[path = "../benches/support/mod.rs"]
 mod support;

@@ -1,9 +1,8 @@
-//! Moves short messages through a ring in memory, and nothing else: for counting instructions under a
-//! profiler.
+//! Moves short messages through a ring in memory only, to count instructions under a profiler.
 //!
-//! `ring_cost BYTES COUNT [tagged] [immediate]`: COUNT messages of BYTES bytes each. What is done for each of
-//! them goes through functions of their own, `at_push`, `at_idle` (a look at a ring without news) and
-//! `at_pop`, so that a profiler tells them apart: `valgrind --tool=callgrind --toggle-collect='*at_push*'`.
+//! `ring_cost BYTES COUNT [tagged] [immediate]`: COUNT messages of BYTES bytes each. The work for each of
+//! them goes through functions of its own, `at_push`, `at_idle` (a poll of an empty ring) and `at_pop`, so
+//! that a profiler separates them: `valgrind --tool=callgrind --toggle-collect='*at_push*'`.
 
 use std::hint::black_box;
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! Harnesses and oracles of the core, each the body of a property test and of a fuzz target: bytes in, a
-//! panic where a promise is broken. They use what the core offers to any embedder, and nothing else.
+//! panic where a guarantee is broken. They use only the core's public API.
 //!
-//! | module | beside what |
+//! | module | what it compares |
 //! |---|---|
 //! | [`endpoint`] | endpoints in one process, over rails that delay, split and reorder; garbage |
 //! | [`seq`] | sequence numbers, windows and queues beside sets and maps that never wrap |

@@ -1,4 +1,4 @@
-//! The sequencing structures beside slow, obvious oracles: one body for the property test and for the fuzz
+//! The sequencing structures against slow, obvious oracles: one body for the property test and for the fuzz
 //! target `reorder`.
 //!
 //! The oracles count in `u64` and never wrap; a number becomes a [`Seq`] only where it is handed to the code
@@ -70,7 +70,7 @@ fn is_before(number: u64, base: u64) -> bool {
     number < base && base - number < 1 << 31
 }
 
-/// The receive window beside a set of claimed and a set of received numbers.
+/// The receive window against a set of claimed and a set of received numbers.
 struct Receiving {
     window: u32,
     bits: Vec<u64>,
@@ -158,7 +158,7 @@ impl Receiving {
     }
 }
 
-/// The out-of-order queue beside a sorted map.
+/// The out-of-order queue against a sorted map.
 struct Queueing {
     window: u32,
     slots: Vec<u32>,
@@ -247,7 +247,7 @@ impl Queueing {
     }
 }
 
-/// The sent window beside a queue of numbers with the handle, or `None` once it came back.
+/// The sent window against a queue of numbers with the handle, or `None` once it came back.
 struct Sending {
     window: u32,
     slots: Vec<u32>,

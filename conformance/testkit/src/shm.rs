@@ -2,8 +2,8 @@
 //! broken.
 //!
 //! The first byte chooses: honest sides against a queue that is obviously right, or a consumer and a producer
-//! whose memory the input writes to between any two steps. Every step consumes input, so a run ends with it;
-//! a step that did not return would show as a hang.
+//! with memory that the input writes to between any two steps. Every step consumes input, so a run ends with
+//! it; a step that did not return would show as a hang.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rerail_core::shm::{Consumer, Front, LINE_BYTES, Mapped, Producer, PushError, RingConfig, copy_short, ring_bytes};
 use rerail_core::wire::{Counts, HEADER_BYTES_MAX, Short};
 
-// Where things lie in a ring, as L-11 says: not what the code under test makes of it.
+// The layout of a ring by L-11, independent of the code under test.
 
 /// Where the consumer's heads lie.
 pub const HEAD_AT: usize = 0;
@@ -71,13 +71,13 @@ impl Input<'_> {
 #[derive(Clone, Copy)]
 struct Line([u8; LINE_BYTES]);
 
-/// Lines that nobody but rings and this module touches.
+/// Lines that only rings and this module access.
 struct Lines {
     base: NonNull<Line>,
     count: usize,
 }
 
-// SAFETY: a pointer to memory that it owns, and that is touched as rings say.
+// SAFETY: a pointer to memory that it owns, accessed by the rules of rings.
 unsafe impl Send for Lines {}
 // SAFETY: as above; what two threads touch at once is touched atomically.
 unsafe impl Sync for Lines {}
@@ -90,7 +90,7 @@ impl Drop for Lines {
     }
 }
 
-/// Zeroed ring memory, with a line behind it that nobody may touch.
+/// Zeroed ring memory, with a line behind it that no access may reach.
 pub struct Memory {
     lines: Arc<Lines>,
     /// Bytes of the ring.
@@ -199,14 +199,16 @@ impl Both {
         Both { producer: memory.producer(config), consumer }
     }
 
-    /// Pushes a packet, and asks whether it must be told; `false`: it does not fit, now or ever.
+    /// Pushes a packet, and checks whether the consumer needs a doorbell; `false`: it does not fit, now or
+    /// ever.
     pub fn push(&mut self, header: &[u8], payload: &[u8]) -> bool {
         // SAFETY: the piece is a slice that lives through the call.
         let pushed = unsafe { self.producer.push(header, [(payload.as_ptr(), payload.len())]) };
         pushed.is_ok() && !self.producer.must_ring()
     }
 
-    /// Pushes a short message, and asks whether it must be told; `false`: it does not fit, now or ever.
+    /// Pushes a short message, and checks whether the consumer needs a doorbell; `false`: it does not fit,
+    /// now or ever.
     #[inline]
     pub fn push_short(&mut self, short: &Short, payload: &[u8]) -> bool {
         assert!(payload.len() >= usize::from(short.len));
@@ -289,7 +291,7 @@ fn short_payload(short: &Short, from: *const u8) -> Vec<u8> {
     payload
 }
 
-/// A message as it should come out: header, or what stands for one, and payload.
+/// A message as it should come out: header, or the words of a short one, and payload.
 #[derive(Debug, PartialEq)]
 enum Said {
     Packet(Vec<u8>, Vec<u8>),
@@ -330,7 +332,7 @@ impl Said {
         }
     }
 
-    /// Said again, in other words than the ring's.
+    /// The rule again, independent of the ring's code.
     fn needs_annex(&self) -> bool {
         match self {
             Said::Packet(header, payload) => header.len().div_ceil(8) * 8 + payload.len() > 192 - 16,
@@ -368,7 +370,7 @@ impl Oracle {
     }
 }
 
-/// Both sides honest: the ring is a bounded queue, in whatever order pushes, looks and releases come.
+/// Both sides honest: the ring is a bounded queue, in any order of pushes, polls and releases.
 fn honest(input: &mut Input<'_>) -> Option<()> {
     let config = input.config()?;
     let memory = Memory::new(config);
@@ -484,7 +486,7 @@ fn answer(consumer: &mut Consumer<Mapped>, producer: &mut Producer<Mapped>, star
 }
 
 std::thread_local! {
-    /// How often memory was asked for; from [`u32::MAX`] on it is always there.
+    /// Number of requests for memory; from [`u32::MAX`] on it is always there.
     static CALLS: Cell<u32> = const { Cell::new(0) };
 }
 

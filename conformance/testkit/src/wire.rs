@@ -90,7 +90,8 @@ pub fn check_packet(data: &[u8]) {
     }
 }
 
-/// `data` as a stream of packets: each step moves on, and a prefix says nothing that more bytes take back.
+/// `data` as a stream of packets: each step makes progress, and more bytes never change the result for a
+/// prefix.
 fn check_stream(data: &[u8]) {
     let mut rest = data;
     loop {

@@ -1,5 +1,5 @@
-//! Replays the committed fuzz corpora through the bodies of the fuzz targets, so that what a fuzzer once
-//! found is checked on every run, without a fuzzer.
+//! Replays the committed fuzz corpora through the bodies of the fuzz targets, so that each run checks a
+//! fuzzer's findings without a fuzzer.
 
 use rerail_testkit::{corpus, endpoint, seq, shm, tag, wire};
 

@@ -1,4 +1,4 @@
-//! The sequencing structures beside their oracles.
+//! The sequencing structures against their oracles.
 
 mod support;
 

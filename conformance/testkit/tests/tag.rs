@@ -1,4 +1,4 @@
-//! The matcher beside its oracle.
+//! The matcher against its oracle.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! The names of all policies, in one table: what settings, scenario files and command lines call them, and
-//! what each decides. What it does is in `rail/sched`.
+//! The names of all policies, in one table: their names in settings, scenario files and command lines, and
+//! what each decides. The implementations are in `rail/sched`.
 
 /// A policy: it chooses the rails of packets, or cuts large messages, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub enum Policy {
     Binding,
     /// Packets take one rail after the other.
     RoundRobin,
-    /// Of each round, every rail gets as many packets as its weight says
+    /// In each round, every rail gets as many packets as its weight
     /// ([`Config::weights`](super::Config::weights)).
     WeightedRoundRobin,
     /// A rail gets [`Config::window_messages`](super::Config::window_messages) packets before the next one
@@ -24,9 +24,9 @@ pub enum Policy {
     /// By path estimates (rate, latency, queued work): a packet takes the rail that is predicted to deliver
     /// it first; messages are cut so that all parts end together, or not at all where cutting does not pay.
     Balanced,
-    /// A strategy of NewMadeleine's engine, asked when a rail is idle
-    /// ([`Config::nic_depth`](super::Config::nic_depth)): each idle rail takes the first that waits, whole
-    /// (newmadeleine-2007, 3.2).
+    /// A strategy of NewMadeleine's engine, called when a rail is idle
+    /// ([`Config::nic_depth`](super::Config::nic_depth)): each idle rail takes the first pending message,
+    /// whole (newmadeleine-2007, 3.2).
     Greedy,
     /// A strategy: small messages, whatever their tags, go together in one packet over the rail of the lowest
     /// latency; large ones greedily (3.3).
@@ -38,7 +38,7 @@ pub enum Policy {
     NewMadeleine,
 }
 
-/// What the table says of a policy.
+/// A policy's row in the table.
 struct Row {
     policy: Policy,
     name: &'static str,
@@ -106,7 +106,7 @@ impl Policy {
         TABLE[self as usize].cuts
     }
 
-    /// The policy of a name; `None`: there is no such.
+    /// The policy with a name; `None`: no policy has it.
     pub fn named(name: &str) -> Option<Policy> {
         Policy::ALL.into_iter().find(|policy| policy.name() == name)
     }

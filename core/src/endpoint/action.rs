@@ -1,4 +1,4 @@
-//! What the endpoint asks its shim to do, and how payload memory is named in it.
+//! Actions that the endpoint requests from its shim, and the names of payload memory in them.
 
 use crate::ids::{OpId, PeerId, PlaceId, PostId, RailId};
 use crate::mem::{MemRef, Seg};
@@ -18,7 +18,7 @@ impl Span {
     /// No bytes.
     pub const EMPTY: Span = Span { of: SpanOf::Nothing, offset: 0, len: 0 };
 
-    /// Bytes in all.
+    /// Total length in bytes.
     pub const fn len(&self) -> u64 {
         self.len
     }
@@ -28,7 +28,7 @@ impl Span {
         self.len == 0
     }
 
-    /// What is left of it behind its first `bytes` bytes: where a rail that has moved so many goes on.
+    /// The rest after the first `bytes` bytes, for a rail that continues there.
     pub const fn behind(self, bytes: u64) -> Span {
         let bytes = if bytes < self.len { bytes } else { self.len };
         Span { of: self.of, offset: self.offset + bytes, len: self.len - bytes }
@@ -47,8 +47,8 @@ pub(crate) enum SpanOf {
     At(MemRef),
 }
 
-/// Something for the shim to do. Actions of one batch are carried out in order, and before the next call that
-/// feeds, submits or polls.
+/// An action for the shim. The shim carries out the actions of a batch in order, and before the next call
+/// that feeds, submits or polls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "nearly every action is a post, and a box would need an allocator")]
 pub enum Action {
@@ -60,16 +60,16 @@ pub enum Action {
         /// The rail.
         rail: RailId,
     },
-    /// Close the subchannel; what was handed over before may be sent first. No answer is expected.
+    /// Close the subchannel; the rail may first send what it was given before. No answer is expected.
     Disconnect {
         /// The peer.
         peer: PeerId,
         /// The rail.
         rail: RailId,
     },
-    /// End the subchannel at once, whatever is under way on it: when this is done, nothing of it is sent or
-    /// placed any more, and no peer writes to or reads from memory here over it. No answer is expected, and
-    /// nothing more is told of it. The connection may be opened anew (rule F-2).
+    /// Abort the subchannel at once, with everything in progress on it. Afterwards the rail sends and places
+    /// nothing of it, and no peer writes or reads memory here over it. No answer is expected, and nothing
+    /// more is reported of it. The connection may be opened anew (rule F-2).
     Abort {
         /// The peer.
         peer: PeerId,
@@ -83,10 +83,10 @@ pub enum Action {
         /// Destination.
         to: Span,
     },
-    /// Write `head` to the start of `to` and copy `from` behind it (`to` is that much longer), now: one
+    /// Write `head` to the start of `to` and copy `from` behind it (`to` has the length of both), now: one
     /// message of an aggregate.
     Pack {
-        /// What stands in front of the message.
+        /// The record head in front of the message.
         head: [u8; RECORD_BYTES],
         /// The message; may be empty.
         from: Span,
@@ -108,11 +108,11 @@ pub enum Action {
         /// Peers will write to it (else: read from it).
         write: bool,
     },
-    /// The registration is not needed any more (a cache may keep it).
+    /// The registration is no longer needed (a cache may keep it).
     Deregister {
         /// The rail.
         rail: RailId,
-        /// What `handle_registered` brought.
+        /// The key from `handle_registered`.
         key: RemoteKey,
     },
 }
@@ -120,7 +120,7 @@ pub enum Action {
 /// Something to hand to a rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Post {
-    /// Comes back in `handle_completion`.
+    /// The id that `handle_completion` returns.
     pub id: PostId,
     /// The subchannel's peer.
     pub peer: PeerId,
@@ -138,9 +138,9 @@ pub struct Post {
 }
 
 impl Post {
-    /// The payload and what follows it in the part of the message that this rail is to carry, as planned now:
-    /// posts to come name it, so a rail that registers memory may register it at once. Only the payload may
-    /// be touched.
+    /// The payload and the bytes after it in the part of the message planned for this rail. Later posts name
+    /// them, so a rail that registers memory may register all of it at once. The rail may access only the
+    /// payload.
     pub const fn extent(&self) -> Span {
         Span { len: self.extent_bytes, ..self.payload }
     }
@@ -163,7 +163,7 @@ pub enum PostKind {
     },
 }
 
-/// An atomic on local memory, asked for by a peer.
+/// An atomic on local memory, requested by a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicAction {
     /// For the answer.
@@ -180,10 +180,10 @@ pub struct AtomicAction {
     pub compare: u64,
 }
 
-/// Reads payload memory: fills the bytes with what stands there.
+/// Reads payload memory: fills the bytes with its content.
 pub type Peek<'a> = &'a dyn Fn(MemRef, &mut [u8]);
 
-/// Where the payload of an arriving packet goes: the answer of `handle_arrival`.
+/// The destination of an arriving packet's payload: the answer of `handle_arrival`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// Nothing more to do; the packet had no payload.
@@ -199,14 +199,14 @@ pub enum Arrival {
         /// The destination.
         memory: Span,
     },
-    /// It told where the peer is on one of our rails from now on: give the rail the address
-    /// ([`wire::Address::in_header`](crate::wire::Address::in_header)) before the next action is carried out
+    /// The packet carried a new peer address for one of our rails: give the rail the address
+    /// ([`wire::Address::in_header`](crate::wire::Address::in_header)) before carrying out the next action
     /// (F-12).
     Address {
-        /// Our rail that meets the one that has moved.
+        /// Our rail that connects to the moved one.
         rail: RailId,
     },
-    /// The peer broke the protocol: close the subchannel. (The endpoint knows; the peer is given up.)
+    /// The peer violated the protocol: close the subchannel. (The endpoint has given the peer up already.)
     Close,
 }
 

@@ -1,9 +1,9 @@
-//! Rails that move: a device that was opened again, a port with another LID or GID. Rule F-12.
+//! Rails that move: a device that was reopened, a port with another LID or GID. Rule F-12.
 //!
-//! Where only one end has moved, it calls, and its call says where it is. Where both have, neither finds the
-//! other: so the new address goes over every other subchannel that stands, and over each that comes to stand
-//! from then on, since what it replaces was published once, before the start. What an address means only
-//! rails know; here it is kept and told.
+//! If only one end has moved, it dials, and its connection carries the new address. If both have moved,
+//! neither can reach the other: so the new address is sent over every other subchannel that is up, and over
+//! each that comes up later, since the original address was published once, before the start. Only rails
+//! interpret addresses; this module stores and sends them.
 
 use super::action::{Arrival, Span};
 use super::channel::ChannelState;
@@ -17,8 +17,8 @@ use crate::time::Time;
 use crate::wire::{Address, AddressText, Body};
 
 impl Endpoint<'_> {
-    /// A rail of this process is at another address than before: every peer that it reaches is told, now and
-    /// whenever a subchannel to it comes to stand. The address that was set before is not told again.
+    /// Sets the new address of a rail of this process: every peer that it reaches is notified, now and
+    /// whenever a subchannel to it comes up. Setting the same address again has no effect.
     ///
     /// # Errors
     /// [`SetAddressError`]; nothing has happened then.
@@ -42,7 +42,7 @@ impl Endpoint<'_> {
                 continue;
             }
             for by in (0..self.paths.rails.len() as u8).map(RailId) {
-                // Where the peer's CONNECT is still to come, all is told then.
+                // If the peer's CONNECT is pending, its arrival triggers the updates.
                 if self.t.sub(channel, by).link.state() == State::Ready {
                     self.owe_addresses(channel, by, 1 << rail.0);
                 }
@@ -51,14 +51,15 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// A subchannel stands anew: what has moved since the start is told over it.
+    /// A subchannel is up again: announces the moves since the start over it.
     pub(super) fn tell_addresses(&mut self, channel: u32, by: RailId) {
         if self.moved != 0 {
             self.owe_addresses(channel, by, self.moved);
         }
     }
 
-    /// Notes rails to be told of. A rail that stands tells nothing of itself: it was found.
+    /// Marks address updates as pending. A rail that is up does not announce itself: the peer has its
+    /// address.
     fn owe_addresses(&mut self, channel: u32, by: RailId, moved: u64) {
         let reached = self.t.peers[self.t.channels.at(channel).peer.0 as usize].rails;
         let sub = self.t.sub(channel, by);
@@ -69,17 +70,17 @@ impl Endpoint<'_> {
         }
     }
 
-    /// One address after the other over each subchannel, behind whatever unsequenced frame it has (L-3).
+    /// Sends one address after the other over each subchannel, behind its current unsequenced frame (L-3).
     pub(super) fn pump_addresses(&mut self, now: Time, channel: u32, out: &mut Actions) {
         if self.t.channels.at(channel).state() == ChannelState::Leaving {
-            // Nothing follows the goodbye (G-7).
+            // Nothing follows BYE (G-7).
             return;
         }
         for by in rails_of(self.t.channels.at(channel).tellers) {
             let sub = self.t.sub(channel, by);
             let (untold, is_ready) = (sub.unannounced, sub.is_ready());
             let Some(rail) = rails_of(untold).next() else {
-                // The connection went before everything was told.
+                // The connection ended before everything was announced.
                 self.t.channels.at_mut(channel).tellers &= !(1 << by.0);
                 continue;
             };
@@ -92,11 +93,11 @@ impl Endpoint<'_> {
                 self.t.sub(channel, by).unannounced &= !(1 << rail.0);
                 self.t.channels.at_mut(channel).tellers &= !(u64::from(untold.is_power_of_two()) << by.0);
             }
-            // Else, when the frame is through or the connection stands, it is looked at again.
+            // Otherwise it is checked again when the frame is complete or the connection is up.
         }
     }
 
-    /// The peer tells where one of its rails is.
+    /// The peer announces the address of one of its rails.
     pub(super) fn arrive_address(&mut self, now: Time, channel: u32, address: &Address) -> Arrival {
         let meets = |(_, sub): &(u8, &super::channel::Sub)| sub.link.was_met() && sub.peer_rail == address.rail;
         let found = (0..self.paths.rails.len() as u8).zip(self.t.subs_of(channel).iter()).find(meets);

@@ -1,14 +1,14 @@
 //! Several small messages in one packet (newmadeleine-2007, 3.3; rule W-11).
 //!
-//! The sender packs messages from the front of a channel's queue, in order and whatever their tags, into one
-//! retained place: their buffers are free at once, and one packet, one acknowledgment and one place stand for
-//! all. The operations hang together by [`Op::together`](super::op::Op); each counts the packet as its own,
-//! so none is freed before the packet is over.
+//! The sender packs messages from the front of a channel's queue, in order and with any tags, into one
+//! retained place. Their buffers are free at once; one packet, one acknowledgment and one place serve all.
+//! [`Op::together`](super::op::Op) links the operations; each counts the packet as its own, so none is freed
+//! before the packet is complete.
 //!
-//! The receiver puts the payload into blocks, whether receives wait or not, and looks at what stands in front
-//! of each message when all of it is here: so a bad aggregate has no effect at all. From then on each is a
-//! message that came early or unexpected; they share the chain of blocks, which is free with the last of
-//! them. Until its payload is here an aggregate has not had its turn, and what follows it waits.
+//! The receiver puts the payload into blocks, whether receives wait or not, and checks the record heads once
+//! all of it has arrived: so a bad aggregate has no effect at all. From then on each is an early or
+//! unexpected message. They share the chain of blocks, which the last of them frees. Until its payload has
+//! arrived an aggregate has not had its turn, and later packets wait.
 
 use super::action::{Action, Arrival, Peek, Span, SpanOf};
 use super::channel::{ORDERED, Place, PlaceTo};
@@ -25,15 +25,15 @@ use crate::time::Time;
 use crate::wire::aggregate::{RECORD_BYTES, RecordHead};
 use crate::wire::{Body, Common, MessageHead, WireError};
 
-/// Messages of one packet at most: a batch of actions holds as many, and the post.
+/// Maximum messages per packet: a batch of actions holds as many, and the post.
 pub(super) const AGGREGATE_MAX: usize = 15;
 
 /// The lengths of messages, from the front of a queue.
 pub(super) type Lens = heapless::Vec<u32, AGGREGATE_MAX>;
 
 impl Endpoint<'_> {
-    /// Sends the messages at the front of a channel's queue in one packet over `rail`, where the policy
-    /// wants more than one in it. The caller has asked `may_send`.
+    /// Sends the messages at the front of a channel's queue in one packet over `rail`, if the policy wants to
+    /// aggregate. The caller has checked `may_send`.
     pub(super) fn gather(&mut self, now: Time, channel: u32, rail: RailId, out: &mut Actions) -> Step {
         let lens = self.front(channel, rail, self.config.aggregate_bytes_max, out);
         let count = of(self.paths.policies.small()).together(&self.paths.costs(rail), &lens);
@@ -46,8 +46,8 @@ impl Endpoint<'_> {
         Step::Sent
     }
 
-    /// The rail for a packet of several messages: by path estimates the one that delivers all of it earliest,
-    /// which need not be `rail`, the one that the first of them was for (P-9).
+    /// The rail for an aggregate: by path estimates the one that delivers all of it earliest. It may differ
+    /// from `rail`, the choice for the first message (P-9).
     pub(super) fn earliest_together(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> RailId {
         if !self.paths.policies.of_small().estimates {
             return rail;
@@ -59,9 +59,9 @@ impl Endpoint<'_> {
         earliest.filter(|other| bytes <= self.eager_bytes_max(channel, *other).into()).unwrap_or(rail)
     }
 
-    /// The lengths of the messages at the front of a channel's queue that may go in one packet over `rail`
-    /// now: as many as credits, blocks and the actions left in the batch allow, with no more than `bytes_max`
-    /// of payload, heads included. Fewer than two: there is nothing to put together.
+    /// The lengths of the messages at the front of a channel's queue that may share one packet over `rail`
+    /// now: limited by credits, blocks and the actions left in the batch, with at most `bytes_max` of payload
+    /// including heads. Fewer than two: nothing to aggregate.
     pub(super) fn front(&mut self, channel: u32, rail: RailId, bytes_max: u32, out: &Actions) -> Lens {
         let mut lens = Lens::new();
         let slot = self.t.channels.at(channel);
@@ -74,7 +74,7 @@ impl Endpoint<'_> {
         while op != NONE && lens.len() < count_max {
             let send = self.t.ops.at(op);
             bytes += RECORD_BYTES as u64 + send.len;
-            // One that is being registered goes by rendezvous.
+            // A message whose memory is being registered uses rendezvous.
             if bytes > bytes_max || send.phase() != Phase::Queued || lens.push(send.len as u32).is_err() {
                 break;
             }
@@ -84,7 +84,7 @@ impl Endpoint<'_> {
     }
 
     /// Sends the first `count` messages of a channel's queue, at least one, in one packet. The caller has
-    /// asked `may_send` and [`front`](Self::front), and `out` has room.
+    /// checked `may_send` and [`front`](Self::front), and `out` has room.
     pub(super) fn send_aggregate(&mut self, now: Time, channel: u32, rail: RailId, count: usize, out: &mut Actions) {
         let Some(place) = self.t.retention.take() else {
             debug_assert!(false, "asked before");
@@ -137,7 +137,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Does something to an operation and those behind it in its packet.
+    /// Applies a change to an operation and those behind it in its packet.
     pub(super) fn each_in_packet(&mut self, first: u32, change: impl Fn(&mut Op)) {
         let mut op = first;
         while op != NONE {
@@ -147,8 +147,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Does something to an operation and those behind it in its packet, and looks whether they are done.
-    /// Says how many they are.
+    /// Applies a change to an operation and those behind it in its packet, and checks whether they are
+    /// complete. Returns their number.
     pub(super) fn each_other(&mut self, first: u32, change: impl Fn(&mut Op)) -> u32 {
         let (mut op, mut count) = (first, 0);
         while op != NONE {
@@ -162,8 +162,8 @@ impl Endpoint<'_> {
         count
     }
 
-    /// An aggregate's header is here: its payload goes into blocks, its messages are counted (C-3), and what
-    /// follows it waits.
+    /// The header of an aggregate has arrived: allocates blocks for its payload, counts its messages (C-3),
+    /// and makes later packets wait.
     pub(super) fn arrive_aggregate(
         &mut self,
         now: Time,
@@ -186,7 +186,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         slot.grants.received(count, block_count).map_err(|_| ProtocolError::Credit)?; // C-3
         let is_early = psn != slot.reorder.esn();
-        // What was granted has room: the tables are sized for it.
+        // Granted messages have room: the tables are sized for them.
         let blocks = self.t.blocks.take(block_count).ok_or(ProtocolError::Credit)?;
         let aggregate = Message {
             channel,
@@ -208,7 +208,7 @@ impl Endpoint<'_> {
         Ok(self.open_place(channel, rail, place))
     }
 
-    /// The payload of an aggregate is here: opens it, and lets what has its turn have it.
+    /// The payload of an aggregate has arrived: opens it, and delivers what is due.
     pub(super) fn aggregate_placed(&mut self, now: Time, channel: u32, aggregate: u32, place: &Place, peek: Peek<'_>) {
         if let Err(error) = self.inspect(aggregate, place.payload_bytes, peek) {
             self.offend(now, channel, ProtocolError::Wire(error)); // W-11, G-8
@@ -219,7 +219,7 @@ impl Endpoint<'_> {
         self.deliver_due(now, channel);
     }
 
-    /// What stands in front of the message at `offset` of a chain.
+    /// The record head at `offset` of a chain.
     fn record(&self, blocks: u32, offset: u32, peek: Peek<'_>) -> Result<RecordHead, WireError> {
         let (mut head, mut at) = ([0; RECORD_BYTES], 0);
         let span = Span { of: SpanOf::Blocks(blocks), offset: offset.into(), len: RECORD_BYTES as u64 };
@@ -231,7 +231,7 @@ impl Endpoint<'_> {
         RecordHead::parse(&head)
     }
 
-    /// Whether an aggregate is good as a whole: before any of it takes effect (W-11). Errors: those of
+    /// Checks a whole aggregate before any of it takes effect (W-11). Errors: those of
     /// [`Records`](crate::wire::aggregate::Records).
     fn inspect(&self, aggregate: u32, payload_bytes: u32, peek: Peek<'_>) -> Result<(), WireError> {
         let &Message { len: count, blocks, .. } = self.t.messages.at(aggregate);
@@ -249,8 +249,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Makes an aggregate the messages that it brings; the first takes its place in the out-of-order queue.
-    /// They fit, because they were granted.
+    /// Splits an aggregate into its messages; the first takes its place in the out-of-order queue. They fit,
+    /// because they were granted.
     fn open_aggregate(&mut self, channel: u32, aggregate: u32, peek: Peek<'_>) {
         let sealed = *self.t.messages.at(aggregate);
         let Message { blocks, block_count, .. } = sealed;

@@ -1,5 +1,5 @@
-//! Packets arrive: checked, acknowledged, put where they belong. Whatever a peer sends, the worst that
-//! follows is the end of its channel.
+//! Arrival of packets: checked, acknowledged, delivered. Whatever a peer sends, the worst effect is the end
+//! of its channel.
 
 use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, UNORDERED};
@@ -16,8 +16,8 @@ use crate::time::Time;
 use crate::wire::{Body, Common, Connect, Data, Kind, MessageHead, Packet, Probe};
 
 impl Endpoint<'_> {
-    /// A packet's header has come from `peer` on `rail`: `header` is exactly the header
-    /// ([`wire::stream`](crate::wire::stream) says how long it is). The answer says what to do with the
+    /// A packet's header has arrived from `peer` on `rail`: `header` is exactly the header
+    /// ([`wire::stream`](crate::wire::stream) returns its length). The answer is the destination of the
     /// payload.
     pub fn handle_arrival(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> Arrival {
         let (channel, sub) = match self.enter(now, peer, rail, Some(header)) {
@@ -33,8 +33,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A packet, or a short message, has come: its channel, and the place of its subchannel, or what becomes
-    /// of it without these. `header` is a packet's.
+    /// Finds the channel of an arrived packet or short message, and the place of its subchannel; without
+    /// these returns the verdict on it. `header` is a packet's.
     #[inline]
     pub(super) fn enter(
         &mut self,
@@ -50,14 +50,12 @@ impl Endpoint<'_> {
         }
         let Some(channel) = self.t.channel_of(peer) else {
             self.stats.stale_dropped += 1;
-            // What an honest peer sent before it heard of the end; the subchannel is about to be closed
-            // (G-10).
+            // An honest peer sent it before it received the end; the subchannel is about to be closed (G-10).
             let closing = self.refused.iter().any(|sub| *sub == (peer, rail));
             return Err(if closing { Arrival::Discard } else { Arrival::Close });
         };
         if self.t.channels.at(channel).is_over() {
-            // Its subchannels are being closed already; the goodbye on the second rail is no offence (G-7,
-            // G-10).
+            // Its subchannels are being closed already; BYE on the second rail is no violation (G-7, G-10).
             if let Some(header) = header {
                 self.arrive_late(now, channel, rail, header);
             }
@@ -67,8 +65,8 @@ impl Endpoint<'_> {
         self.fold_line(channel);
         let sub = self.t.sub_index(channel, rail);
         if self.t.subs[sub].place.is_some() {
-            // A rail brings one packet of a subchannel at a time: this one is at fault, and what it was
-            // placing is lost.
+            // A rail delivers one packet of a subchannel at a time: this one is at fault, and the current
+            // placement is lost.
             let fault = RailFault::Corrupt;
             self.t.sub(channel, rail).history.down(now, fault, true);
             self.give_up(now, channel, LossReason::RailFailed { rail, fault });
@@ -89,7 +87,7 @@ impl Endpoint<'_> {
     ) -> Result<Arrival, ProtocolError> {
         let packet = Packet::new_checked(header).map_err(ProtocolError::Wire)?;
         if packet.kind() == Kind::Eager {
-            // What most packets are, without what other kinds have room for.
+            // Handle the most frequent packet without the space of other kinds.
             let head = MessageHead::parse(&packet).map_err(ProtocolError::Wire)?;
             let common = packet.common();
             return match self.let_in(now, channel, sub, &common)? {
@@ -158,7 +156,7 @@ impl Endpoint<'_> {
         Ok(arrival)
     }
 
-    /// Whether a packet comes from whom it should, over a connection that stands; the state of this end.
+    /// Checks that a packet comes from its peer over a connection that is up; returns the state of this end.
     /// `None`: this end has ended the connection.
     #[inline]
     pub(super) fn let_in(
@@ -228,12 +226,12 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// Acknowledgments and limits that ride on every packet (A-1, C-1).
+    /// Acknowledgments and limits that every packet carries (A-1, C-1).
     #[inline]
     fn arrive_acks_of(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
         let slot = self.t.channels.at_mut(channel);
         let known = [ORDERED, UNORDERED].map(|lane| slot.sent[lane].acked());
-        // Nothing is acknowledged that was not before, and no limit has moved: so it is in streams one way.
+        // No new acknowledgment and no new limit: the usual case in one-way streams.
         if known == [Seq(common.ack_ordered), Seq(common.ack_unordered)]
             && !slot.in_doubt
             && slot.allowance.is_known(common.message_limit, common.block_limit)
@@ -244,7 +242,7 @@ impl Endpoint<'_> {
     }
 
     fn arrive_news(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
-        // Who only says goodbye has forgotten what it had (G-10).
+        // A peer that connects only to send BYE has dropped its earlier state (G-10).
         let connection = self.t.subs[sub].link.pair().yours;
         if self.t.channels.at(channel).terms.is_some_and(|terms| is_shutdown(terms.first_number, connection)) {
             return Ok(());
@@ -258,8 +256,8 @@ impl Endpoint<'_> {
             let fresh =
                 slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
             news += fresh;
-            // Only what this packet is the first to acknowledge is unconfirmed; an older packet that comes
-            // late says nothing.
+            // Only packets that this one is the first to acknowledge are unconfirmed; an older packet that
+            // arrives late proves nothing.
             slot.in_doubt |= common.refusing && fresh > 0 && lane == UNORDERED;
             let mut messages = 0;
             loop {
@@ -289,7 +287,7 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// A sequenced packet is here whole: count it for acknowledgment (S-7, A-3).
+    /// A sequenced packet has arrived completely: count it for acknowledgment (S-7, A-3).
     pub(super) fn received(&mut self, now: Time, channel: u32, lane: usize, psn: Seq, bytes: u32, ack_now: bool) {
         let window = self.config.window;
         let policy = self.ack_policy;
@@ -304,13 +302,13 @@ impl Endpoint<'_> {
     fn owe_ack(&mut self, now: Time, channel: u32, bytes: u32, ack_now: bool, policy: &crate::rel::ack::AckPolicy) {
         match self.t.channels.at_mut(channel).ack.received(policy, now, bytes, ack_now) {
             AckVerdict::Now => self.activate(channel),
-            // The first packet's delay counts; later ones don't push it back.
+            // The first packet's delay counts; later ones don't postpone it.
             AckVerdict::By(at) if !self.t.has_timer(channel, Timer::Ack) => self.t.set_timer(channel, Timer::Ack, at),
             AckVerdict::By(_) => {}
         }
     }
 
-    /// Claims a PSN; `false`: the packet has come before and is to be dropped (S-4, S-5).
+    /// Claims a PSN; `false`: the packet is a duplicate and is dropped (S-4, S-5).
     pub(super) fn claim_psn(&mut self, now: Time, channel: u32, lane: usize, psn: Seq) -> Result<bool, ProtocolError> {
         let window = self.config.window;
         if lane == ORDERED {
@@ -385,7 +383,7 @@ impl Endpoint<'_> {
         let op = self.t.find_op(data.operation).filter(|&op| {
             let slot = self.t.ops.at(op);
             let into = match slot.kind() {
-                // Before it has its CTS, the peer can't know the operation: it has guessed.
+                // Before it has its CTS, the peer can't know the operation: it has guessed the number.
                 OpKind::Recv | OpKind::Part => {
                     matches!(slot.phase(), Phase::Data | Phase::Written) && slot.control == Control::None
                 }
@@ -424,10 +422,10 @@ impl Endpoint<'_> {
         Ok(self.open_place(channel, rail, Place { offset: data.offset, ..place }))
     }
 
-    /// The payload of a placement is where it was to go. A stale id is counted and dropped.
+    /// The payload of a placement is in place. A stale id is counted and dropped.
     ///
-    /// `peek` reads payload memory: it fills the bytes from where it is told. It is asked only for what
-    /// stands in front of messages in an aggregate (W-11), in the payload pool.
+    /// `peek` reads payload memory: it fills the bytes from the given place. The core calls it only for the
+    /// record heads of an aggregate (W-11), in the payload pool.
     pub fn handle_placed(&mut self, now: Time, id: PlaceId, peek: Peek<'_>) {
         let Some(place) = self.t.place(id).copied() else {
             self.stats.stale_dropped += 1;

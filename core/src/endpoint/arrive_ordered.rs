@@ -1,5 +1,5 @@
-//! Packets of the ordered lane arrive: messages meet their receives in the order of their numbers, whatever
-//! the order in which they come; what has no receive yet, or not its turn, waits in blocks.
+//! Arrival of ordered packets: messages meet their receives in the order of their numbers, in whatever order
+//! they arrive. A message without a receive or before its turn waits in blocks.
 
 use super::action::Arrival;
 use super::channel::{ORDERED, Place, PlaceTo};
@@ -13,8 +13,8 @@ use crate::time::Time;
 use crate::wire::{Common, MessageHead, Rts};
 
 impl Endpoint<'_> {
-    /// An eager message or an RTS: in order it meets its receive at once (M-7); else it waits in blocks for
-    /// its turn (S-8).
+    /// An eager message or an RTS: in order it meets its receive at once (M-7); otherwise it waits in blocks
+    /// for its turn (S-8).
     pub(super) fn arrive_message(
         &mut self,
         now: Time,
@@ -63,7 +63,7 @@ impl Endpoint<'_> {
             if !rts.keys.is_empty()
                 && let Ok(set) = self.t.key_sets.insert(KeySet::of(&rts.keys))
             {
-                // Without room for its keys the message goes by put or data segments.
+                // Without room for its keys the message uses put or data segments.
                 message.keys = set.index;
             }
             message.state = MessageState::Stored;
@@ -79,7 +79,7 @@ impl Endpoint<'_> {
             self.stats.out_of_order += 1;
         }
         let arrival = if let Some(op) = matched {
-            // Straight into the buffer: nothing is held here (C-4).
+            // Directly into the buffer: nothing is held here (C-4).
             self.address(op, &message);
             self.grant(channel, 1, blocks);
             if message.rendezvous {
@@ -100,7 +100,7 @@ impl Endpoint<'_> {
                 }
             }
         } else {
-            // What was granted has room: the tables are sized for it.
+            // Granted messages have room: the tables are sized for them.
             message.blocks = self.t.blocks.take(blocks).ok_or(ProtocolError::Credit)?;
             let index = self.t.messages.insert(message).map_err(|_| ProtocolError::Credit)?.index;
             self.t.channels.at_mut(channel).messages += 1;
@@ -130,8 +130,8 @@ impl Endpoint<'_> {
         Ok(arrival)
     }
 
-    /// The copy of an ordered packet whose payload was on its way here when its rail died: its header has had
-    /// its effect, the payload goes where that one was to go (F-6).
+    /// The copy of an ordered packet whose rail died during its placement: its header has taken effect, and
+    /// the payload goes to the original destination (F-6).
     #[cold]
     pub(super) fn arrive_again(
         &mut self,
@@ -157,8 +157,7 @@ impl Endpoint<'_> {
         Ok(Some(self.open_place(channel, rail, Place::new(to, len, ORDERED, common))))
     }
 
-    /// What waited for its turn and has it now (S-8). An aggregate that is not opened keeps those behind it
-    /// waiting.
+    /// Delivers messages whose turn has come (S-8). An unopened aggregate delays those behind it.
     pub(super) fn deliver_due(&mut self, now: Time, channel: u32) {
         while !self.t.channels.at(channel).reorder.is_empty() {
             let (slot, slots) = self.t.reorder(channel);

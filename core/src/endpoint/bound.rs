@@ -1,12 +1,11 @@
-//! The operations of a channel. There is no list of them, which every message would pay for: they are
-//! counted, and found by going through the table, for what happens seldom. A job has thousands of peers, and
-//! a rail that fails takes a connection to each along: nearly all of those have no operation, and nothing is
-//! gone through for them.
+//! The operations of a channel. A list of them would cost every message, so they are only counted; rare
+//! events find them by a scan of the table. A job has thousands of peers, and a failed rail ends a connection
+//! to each: nearly all of those have no operation, and need no scan.
 
 use super::tables::Tables;
 use crate::store::{NONE, Walk};
 
-/// A way through the operations of one channel, in the order of their slots.
+/// An iterator over the operations of one channel, in the order of their slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpsOf {
     channel: u32,
@@ -15,7 +14,7 @@ pub(super) struct OpsOf {
 }
 
 impl Tables<'_> {
-    /// An operation that had none has a channel from now on.
+    /// Binds an operation to a channel; it had none.
     pub(super) fn bind_op(&mut self, op: u32, channel: u32) {
         let slot = self.ops.at_mut(op);
         debug_assert_eq!(slot.channel, NONE, "operation {op} is bound already");
@@ -31,8 +30,8 @@ impl Tables<'_> {
         }
     }
 
-    /// Begins to go through the operations of a channel; [`next_of`](Self::next_of) goes on. They may be
-    /// freed meanwhile, and none begin.
+    /// Starts a scan of a channel's operations; [`next_of`](Self::next_of) continues it. They may be freed
+    /// meanwhile, but no new ones may start.
     pub(super) fn ops_of(&self, channel: u32) -> OpsOf {
         let left = self.channels.at(channel).ops;
         debug_assert_eq!(

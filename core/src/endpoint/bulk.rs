@@ -1,5 +1,5 @@
-//! Payload on its way. A transfer is cut over rails once, when a rail that is to carry it has nothing else to
-//! do (P-4), then moved segment by segment, on all its rails in turn (P-3).
+//! Payload transfers. A transfer is cut over rails once, when an eligible rail is idle (P-4), then moved
+//! segment by segment, on all its rails in turn (P-3).
 
 use super::action::PostKind;
 use super::channel::Shortage;
@@ -18,7 +18,7 @@ use crate::store::list::By;
 use crate::time::Time;
 use crate::wire::{self, Body, Data, Lane};
 
-/// A segment of a part that may still move, on a rail of which nothing is known.
+/// First segment size of a part that may still move, on a rail without an estimate.
 const SEGMENT_BYTES_FIRST: u64 = 32 * 1024;
 
 impl Endpoint<'_> {
@@ -91,7 +91,7 @@ impl Endpoint<'_> {
         Step::Idle
     }
 
-    /// As [`advance`](Self::advance), where parts go over other rails than they were cut for.
+    /// As [`advance`](Self::advance), for parts that other rails have taken over.
     fn advance_moved(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
         let set = self.t.ops.at(op).stripes;
         for part in rails_of(self.paths.stripe_sets.at(set).pending) {
@@ -104,7 +104,7 @@ impl Endpoint<'_> {
         Step::Idle
     }
 
-    /// A segment of a part, or its FIN, is with a rail.
+    /// A rail has taken a segment of a part, or its FIN.
     fn part_moved(&mut self, op: u32, part: RailId, stripe: Stripe) {
         let &Op { stripes: set, fins_due, .. } = self.t.ops.at(op);
         self.paths.stripes_of_mut(set)[usize::from(part.0)] = stripe;
@@ -114,7 +114,7 @@ impl Endpoint<'_> {
         self.t.ops.at_mut(op).all_sent = slot.pending == 0;
     }
 
-    /// Decides which rails carry a transfer, once; `false`: not possible at the moment, or too early.
+    /// Decides once which rails carry a transfer; `false`: not possible now, or too early.
     fn plan(&mut self, now: Time, channel: u32, op: u32) -> bool {
         let &Op { stage, single, stripes, keys, granted, .. } = self.t.ops.at(op);
         if single.is_some() || stripes != NONE {
@@ -140,7 +140,7 @@ impl Endpoint<'_> {
         }
         let class = self.t.ops.at(op).class();
         if granted > 0 && self.paths.policies.cut(class).waits_for_idle {
-            // Whether it is cut or not: so that it is known which rails it keeps from being idle.
+            // Cut or not: the idle rails that it keeps busy are recorded.
             let idle = self.paths.striped(channel, class, mask & feed);
             return idle != 0 && self.cut(now, channel, op, class, idle) && self.planned(channel, op);
         }
@@ -150,7 +150,7 @@ impl Endpoint<'_> {
             self.paths.striped(channel, class, mask)
         };
         if striped.count_ones() < 2 {
-            // On the rail that striping is bound to, or on the one whose turn it is.
+            // On the rail that striping binds to, or on the one whose turn it is.
             let up = if striped == 0 { mask } else { striped };
             let rails = Candidates { up, room: feed };
             let choice = Choice { now, channel, class, bytes: granted, rails };
@@ -164,11 +164,10 @@ impl Endpoint<'_> {
         self.planned(channel, op)
     }
 
-    /// No rail that stands has a key of a transfer: the message is asked for in another way.
+    /// No rail that is up has a key of a transfer: requests the message in another way.
     pub(super) fn ask_for_keys(&mut self, channel: u32, op: u32) {
         let slot = self.t.ops.at(op);
-        // Where writes are unconfirmed, the round that is asked for anyhow brings keys, unless the peer had
-        // the FIN.
+        // For unconfirmed writes, the new epoch brings keys anyway, unless the peer had the FIN.
         let is_asked = slot.unconfirmed != 0 && !slot.fin_or_resume;
         if self.paths.ready(channel) == 0 || is_asked || slot.posts > 0 {
             return;
@@ -194,9 +193,9 @@ impl Endpoint<'_> {
         true
     }
 
-    /// One of a transfer's rails takes over from another, where that pays. Remote writes end with one FIN on
-    /// each rail used, and every FIN says how many there are: so a rail whose FIN is out has left, and
-    /// one that was not planned may join only as long as none is out.
+    /// Lets one of a transfer's rails take over work from another, if that is faster. Remote writes end with
+    /// one FIN on each rail used, and every FIN carries the number of FINs: so a rail whose FIN was
+    /// sent takes no more, and an unplanned rail may join only before the first FIN.
     fn rebalance(&mut self, now: Time, channel: u32, op: u32, set: u32) {
         let slot = self.t.ops.at(op);
         let fins_out = u32::from(slot.fins_expected) > slot.fins_due.count_ones();
@@ -206,7 +205,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A part of a transfer is another rail's from now on, and so is a FIN.
+    /// Applies a takeover: another rail now carries a part of a transfer, and so its FIN.
     pub(super) fn take_over(&mut self, channel: u32, op: u32, by: &TakeOver) {
         let slot = self.t.ops.at_mut(op);
         self.paths.take_over(channel, slot.stripes, by, slot.fins_due >> by.giver.0 & 1 == 1);
@@ -218,7 +217,7 @@ impl Endpoint<'_> {
         self.stats.rebalances += 1;
     }
 
-    /// It is decided which rails carry a transfer.
+    /// The rails of a transfer are decided.
     fn planned(&mut self, channel: u32, op: u32) -> bool {
         let slot = self.t.ops.at_mut(op);
         slot.fins_expected = slot.fins_due.count_ones() as u16;
@@ -226,8 +225,8 @@ impl Endpoint<'_> {
         true
     }
 
-    /// The largest segment that a rail is given of a transfer. Where parts may still move (P-10), about half
-    /// of what it is fed at a time, and little as long as nobody knows how fast it is.
+    /// The largest segment of a transfer for a rail. If parts may still move (P-10), about half of the bytes
+    /// that it is fed at a time, and little while its rate is unknown.
     fn segment_most(&self, channel: u32, op: u32, rail: RailId) -> u64 {
         let facts = &self.paths.rails[usize::from(rail.0)];
         let slot = self.t.channels.at(channel);
@@ -249,7 +248,7 @@ impl Endpoint<'_> {
         fed.max(STRIPE_BYTES_MIN).min(segment_bytes_max)
     }
 
-    /// Whether a part of a transfer may have no rail any more that could carry it.
+    /// Whether a part of a transfer may have no usable rail left.
     fn has_orphans(&mut self, channel: u32, op: u32) -> bool {
         let ready = self.paths.ready(channel);
         let &Op { single, stripes: set, keys, .. } = self.t.ops.at(op);
@@ -274,7 +273,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Moves the next segment of the part that was planned for rail `part`, or its FIN.
+    /// Moves the next segment of the part planned for rail `part`, or its FIN.
     fn move_part(
         &mut self,
         now: Time,

@@ -19,20 +19,20 @@ pub(crate) const ORDERED: usize = 0;
 /// Index of the unordered lane.
 pub(crate) const UNORDERED: usize = 1;
 
-/// Life of a channel. `channel.table` is the whole table of changes; [`Channel::enter`] is the only way to
-/// make one. No input causes an illegal change, so one is our bug: debug builds panic, others refuse it.
+/// State of a channel. `channel.table` lists all transitions; only [`Channel::enter`] makes one. No input
+/// causes an illegal transition, so one is our bug: debug builds panic, others refuse it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ChannelState {
-    /// No subchannel stands yet, or the peer's terms are unknown.
+    /// No subchannel is up yet, or the negotiated parameters of the peer are unknown.
     #[default]
     Connecting,
     /// Packets flow.
     Open,
-    /// The caller wants to leave: when all is acknowledged, Bye goes out.
+    /// The caller closes the channel: the core sends BYE when everything is acknowledged.
     Closing,
-    /// Bye has been handed to every subchannel.
+    /// BYE has been handed to every subchannel.
     Leaving,
-    /// Over; the slot is freed when nothing refers to it.
+    /// Closed; the slot is freed when nothing refers to it.
     Over(Ending),
 }
 
@@ -53,13 +53,13 @@ impl ChannelState {
 /// How a channel ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// By a goodbye of either side.
+    /// By BYE of either side.
     Closed,
-    /// Badly.
+    /// By a failure.
     Lost(Loss),
 }
 
-/// What all channels share and may wait for.
+/// Shared resources that a channel may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
     /// Slots for unacknowledged packets.
@@ -86,73 +86,73 @@ pub(crate) struct Channel {
     pub bulk: List,
     /// One-sided operations in submission order, flushes among them.
     pub one_sided: List,
-    /// Requests of ours that are unanswered, and answered ones whose answer is not acknowledged for sure.
+    /// Requests of ours without an answer, and those whose answer is not certainly acknowledged.
     pub requests_out: u16,
     /// Those of them that are answered.
     pub answered: u16,
     /// An acknowledgment up to here covers all answers.
     pub answered_until: Seq,
-    /// Behind the highest unordered PSN that came.
+    /// Behind the highest unordered PSN received.
     pub unordered_high: Seq,
-    /// Requests of the peer whose answer is not acknowledged.
+    /// Requests of the peer whose answer it has not acknowledged.
     pub requests_in: u16,
     /// Refusals of the peer's puts, as long as they have slots.
     pub refusals: List,
-    /// Those that the peer has not acknowledged: puts that it takes for done may be among them.
+    /// Those that the peer has not acknowledged: it may take such puts for complete.
     pub refusing: u16,
-    /// The peer has acknowledged puts while it was refusing: none of them counts as done.
+    /// The peer acknowledged puts while it was refusing: none of them counts as complete.
     pub in_doubt: bool,
-    /// Leaving: a subchannel that the goodbye went out on is down, as the peer has heard it (G-7).
+    /// Leaving: a subchannel that carried BYE is down, because the peer received BYE (G-7).
     pub bye_received: bool,
-    /// Answers that are with a rail or not acknowledged.
+    /// Answers that a rail holds or the peer has not acknowledged.
     pub serving: u16,
     /// Rails to connect: bit per rail.
     pub dial_pending: u64,
-    /// Rails that stand and on which our Connect did not go out: bit per rail.
+    /// Rails that are up and have not sent our CONNECT: bit per rail.
     pub connect_pending: u64,
     /// Rails to disconnect.
     pub close_pending: u64,
-    /// Rails whose connection is to be ended at once.
+    /// Rails whose connection is to be aborted.
     pub abort_pending: u64,
-    /// Rails that are to be opened again at a time of their own.
+    /// Rails with a redial time.
     pub redials: u64,
-    /// Rails of which the peer is to be told that their connection is dead at this end (F-3).
+    /// Rails with a pending FENCE: the connection is dead at this end (F-3).
     pub fences: u64,
-    /// Rails over which there is an address to tell (F-12): bit per rail, 0 unless some have [`Sub::untold`].
+    /// Rails with a pending address update (F-12): bit per rail, 0 unless some have [`Sub::untold`].
     pub tellers: u64,
-    /// Rails that are to be asked whether they do anything (F-11).
+    /// Rails with a pending stall probe (F-11).
     pub questions: u64,
-    /// What is to go out again: bit per lane, and [`REPLAY_READS`].
+    /// Pending replays: bit per lane, and [`REPLAY_READS`].
     pub replaying: u8,
-    /// Where in each lane the look for lost packets goes on.
+    /// Where the scan for lost packets continues in each lane.
     pub replay_at: [Seq; 2],
-    /// Payloads that wait for their copy, because their rail died while they were being placed (F-6).
+    /// Payloads that wait for their copy: their rail died during the placement (F-6).
     pub aborted_placements: u16,
-    /// Since when no rail has been ready.
+    /// Since when no rail is ready.
     pub no_path: Option<NoPath>,
-    /// The end of that time has been put off, since this process was away.
+    /// The end of that time has been put off, since this process was suspended.
     pub put_off: bool,
-    /// What every rail that may have to carry a packet of another one takes: eager payloads, segments, and
-    /// bytes of a remote write or read (F-5).
+    /// Limits that fit every rail that may have to carry another rail's packets: eager payloads, segments,
+    /// and bytes of a remote write or read (F-5).
     pub eager_bytes_max: u32,
     pub segment_bytes_max: u32,
     pub transfer_bytes_max: u32,
     pub last_received: Time,
-    /// When its peer was last asked for a sign of life (F-13).
+    /// When the last keepalive probe was sent to the peer (F-13).
     pub kept: Time,
-    /// A probe is to go out.
+    /// A probe is pending.
     pub probe_due: bool,
-    /// Rails on which a probe of the peer wants an answer: bit per rail.
+    /// Rails on which the peer's probe waits for an answer: bit per rail.
     pub probe_answers: u64,
     /// In the endpoint's list of channels with something to do.
     pub active: Link,
-    /// In the endpoint's lists of channels that wait for something that all share, by [`Shortage`].
+    /// In the endpoint's lists of channels that wait for a shared resource, by [`Shortage`].
     pub waits: [Link; 2],
-    /// In the endpoint's list of channels with an event: that it is connected, if `tell_up`, and then, if it
-    /// is over, that it is.
+    /// In the endpoint's list of channels with an event: connected, if `tell_up`, and then closed, if the
+    /// channel is over.
     pub event: Link,
     pub tell_up: bool,
-    /// Once it is over: rails on which the peer calls again, to be told so (G-10); bit per rail.
+    /// For a closed channel: rails with a late connect of the peer, which BYE answers (G-10); bit per rail.
     pub callers: u64,
     /// Messages of this channel that still occupy slots.
     pub messages: u32,
@@ -161,7 +161,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// A new channel whose packets are numbered from `first` on; where the peer's begin, its CONNECT says.
+    /// A new channel whose packets are numbered from `first` on; the peer's CONNECT carries its first number.
     pub(crate) fn new(peer: PeerId, first: Seq, grants: Grants, now: Time) -> Channel {
         Channel {
             peer,
@@ -222,7 +222,7 @@ impl Channel {
         self.state
     }
 
-    /// Goes on to another state. Debug builds panic where the table forbids it; others refuse it.
+    /// Enters another state. Debug builds panic where the table forbids it; others refuse it.
     pub(crate) fn enter(&mut self, to: ChannelState) {
         let is_legal = self.state.may_enter(to);
         debug_assert!(is_legal, "a channel goes from {:?} to {to:?}", self.state);
@@ -231,7 +231,7 @@ impl Channel {
         }
     }
 
-    /// What the peer sends is numbered from `first` on, and so is what it grants (S-1, C-1).
+    /// The peer numbers its packets from `first` on, and its grants as well (S-1, C-1).
     pub(crate) const fn begin_receiving(&mut self, first: Seq) {
         self.received = [RecvWindow::starting_at(first); 2];
         self.reorder = Reorder::starting_at(first);
@@ -240,17 +240,17 @@ impl Channel {
         self.unordered_high = first;
     }
 
-    /// Whether room that comes free, be it with a rail, in a window or in the peer's grants, is of use:
-    /// something waits to be sent, or for everything to be acknowledged.
+    /// Whether the channel can use new room with a rail, in a window or in the peer's grants: something waits
+    /// to be sent, or the channel waits until everything is acknowledged.
     pub(crate) const fn wants_room(&self) -> bool {
         let idle =
             self.control.is_empty() && self.ordered.is_empty() && self.requests.is_empty() && self.bulk.is_empty();
         !idle || self.replaying != 0 || !matches!(self.state, ChannelState::Open)
     }
 
-    /// Whether there may be anything to send but messages, requests, their payload, acknowledgments and
-    /// limits: connections, questions, addresses, a goodbye. What is rare, asked at once: whatever else
-    /// `pump` is to look at must be named here.
+    /// Whether there may be slow-path work: connections, probes, addresses, BYE; anything but messages,
+    /// requests, their payload, acknowledgments and limits. One check covers all of it: any other work for
+    /// `pump` must be listed here.
     pub(crate) const fn has_slow_work(&self) -> bool {
         let masks = self.dial_pending
             | self.close_pending
@@ -265,7 +265,7 @@ impl Channel {
             || !matches!(self.state, ChannelState::Open)
     }
 
-    /// Whether the next packet acknowledges all answers to requests of ours, so that others may take their
+    /// Whether the next packet acknowledges all answers to our requests, so that new requests may take their
     /// places.
     pub(crate) fn answers_are_acknowledged(&self) -> bool {
         self.answered > 0 && !self.received[UNORDERED].expected().is_before(self.answered_until)
@@ -275,7 +275,7 @@ impl Channel {
         matches!(self.state, ChannelState::Over(_))
     }
 
-    /// The queue of this name, if it is one of a channel's.
+    /// The channel's queue of this name, if it has one.
     #[inline]
     pub(crate) fn queue(&mut self, queued: Queue) -> Option<&mut List> {
         match queued {
@@ -291,7 +291,7 @@ impl Channel {
     }
 }
 
-/// What has happened since no rail has been ready.
+/// What has happened since the last rail was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoPath {
     pub since: Time,
@@ -300,20 +300,20 @@ pub(crate) struct NoPath {
     pub fault: RailFault,
 }
 
-/// A rail that is asked whether it does anything.
+/// A stall probe on a rail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// When.
     pub at: Time,
-    /// When first.
+    /// Time of the first one.
     pub since: Time,
     /// When the answer came.
     pub answered: Option<Time>,
-    /// How often it was asked again, because the peer was heard and did not answer here.
+    /// Number of repeats: the peer was active elsewhere and did not answer here.
     pub repeats: u8,
-    /// It is asked for a sign of life, whether it has something to do or not (F-13).
+    /// It is a keepalive probe: sent whether or not the rail has work (F-13).
     pub keeps_alive: bool,
-    /// The others were asked beside it.
+    /// The other rails were probed at the same time.
     pub is_common: bool,
 }
 
@@ -324,44 +324,43 @@ pub(crate) const REPLAY_READS: u8 = 1 << 2;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sub {
     pub link: Connection,
-    /// Our Connect went out on it.
+    /// Our CONNECT was sent on it.
     pub connect_sent: bool,
-    /// Bye went out on it.
+    /// BYE was sent on it.
     pub bye_sent: bool,
-    /// An unsequenced frame is with the rail.
+    /// A rail holds an unsequenced frame.
     pub frame_posted: bool,
     pub frame_generation: u32,
     /// The peer's number for this rail.
     pub peer_rail: u8,
     pub place: Option<Place>,
     pub place_generation: u32,
-    /// Connections in a row that failed, or did not stand for long.
+    /// Consecutive connections that failed, or were up only briefly.
     pub failures: u8,
-    /// A pause was cut short because its rail said that it is back; since then it has not stood for
-    /// `redial_max` (F-8).
+    /// A redial pause was cut short because the rail reported a link-up event; since then the connection has
+    /// not been up for `redial_max` (F-8).
     pub is_back_used: bool,
-    /// When it is to be opened again; when it became ready last.
+    /// When to redial; when it last became ready.
     pub redial_at: Time,
     pub ready_at: Time,
-    /// The nonce of a probe that came on it and wants an answer.
+    /// The nonce of a probe received on it that waits for an answer.
     pub probe_nonce: u64,
-    /// When anything came on it last.
+    /// When the last packet arrived on it.
     pub last_received: Time,
-    /// The unsequenced frame that the rail had when it was looked at, by its generation, and since when it
-    /// has it.
+    /// The unsequenced frame that the rail held at the last stall check, by its generation, and since when.
     pub frame_seen: (u32, Time),
-    /// It is asked whether it does anything (F-11).
+    /// The pending stall probe (F-11).
     pub asked: Option<Asked>,
-    /// The connection of which the peer wants to hear that it is dead here too.
+    /// The connection whose death here the peer waits to have confirmed.
     pub answer: Option<Pair>,
-    /// Rails of ours that have moved, and of which this connection has not told yet: bit per rail (F-12).
+    /// Rails of ours that have moved and that this connection has not announced yet: bit per rail (F-12).
     pub unannounced: u64,
-    /// What became of its connections so far, for people.
+    /// History of its connections, for diagnostics.
     pub history: History,
 }
 
 impl Sub {
-    /// Nothing is under way. Generations and the history of its connections go on, so that late answers find
+    /// Nothing is in progress. Generations and the history of its connections continue, so late answers match
     /// nothing.
     pub(crate) fn clear(&mut self) {
         *self = Sub {
@@ -386,18 +385,18 @@ impl Sub {
             Sub { frame_generation: self.frame_generation, place_generation: self.place_generation, ..Sub::default() };
     }
 
-    /// Whether a connection stands.
+    /// Whether a connection is up.
     pub(crate) const fn is_up(&self) -> bool {
         matches!(self.link.state(), State::Up | State::Ready)
     }
 
-    /// Whether packets may be posted: a connection stands, and both sides have said Connect on it.
+    /// Whether packets may be posted: a connection is up, and both sides have sent CONNECT on it.
     pub(crate) const fn is_ready(&self) -> bool {
         matches!(self.link.state(), State::Ready) && self.connect_sent
     }
 }
 
-/// A payload on its way to its place.
+/// A payload on its way to its destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub to: PlaceTo,
@@ -425,7 +424,7 @@ pub(crate) enum PlaceTo {
     Window { window: u32, at: MemRef },
 }
 
-// What a peer costs: each channel, each rail of it.
+// Memory per peer: each channel, each rail of it.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Channel>() == 480 && size_of::<Sub>() == 248);
 
@@ -448,7 +447,7 @@ mod tests {
         Channel::new(PeerId(0), Seq(0), Grants::new(Seq(0), 1, 1), Time(0))
     }
 
-    /// G-4 to G-10: the whole table as `enter` obeys it.
+    /// G-4 to G-10: `enter` obeys the whole table.
     #[test]
     fn the_table() {
         let mut table = String::new();
@@ -461,7 +460,7 @@ mod tests {
         assert_eq!(table, include_str!("channel.table"), "\n{table}");
     }
 
-    /// What the table does not have is refused, loudly where assertions are on.
+    /// Transitions missing from the table are refused, with a panic where assertions are on.
     #[test]
     #[cfg_attr(debug_assertions, should_panic(expected = "a channel goes from Over(Closed) to Open"))]
     fn an_illegal_change_is_refused() {

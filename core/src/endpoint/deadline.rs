@@ -1,16 +1,14 @@
-//! Deadlines: rails that neither fail nor do their work (F-11). A work request that never completes, a packet
-//! that never arrives though its rail says it did, an end whose other end is gone without a word.
+//! Deadlines: stalled rails that report no failure (F-11). A work request never completes, a reported packet
+//! never arrives, or the other end disappears without notice.
 //!
-//! A rail that has had something to do for a while, of which nothing was heard, is asked by a probe, which
-//! comes back on the rail that it went out on (G-6). A subchannel keeps its order (L-2), so the answer is the
-//! judgment: what was posted before the probe has arrived, or is lost. Without an answer the rail is given up
-//! only if the peer was heard on another one meanwhile: a process that computes answers on none, and that is
-//! no fault of its rails. Where the others have nothing to say, because all waits for this one, they are
-//! asked beside it.
+//! A rail that has had work for a while without any arrival is probed; the probe returns on the same rail
+//! (G-6). A subchannel keeps its order (L-2), so the answer decides: packets posted before the probe have
+//! arrived, or are lost. Without an answer the rail is given up only if packets from the peer arrived on
+//! another one meanwhile: a computing process answers on none, and its rails are not at fault. If the other
+//! rails are silent because everything waits for this one, they are probed as well.
 //!
-//! A rail that talks may have lost a packet all the same, and the peer waits for it. So the first packet of a
-//! lane that is not acknowledged is a reason to ask when it is older than what its rail needs, whatever else
-//! the rail brings.
+//! An active rail may still have lost a packet that the peer waits for. So an old unacknowledged first packet
+//! of a lane triggers a probe when it exceeds the transit time of its rail, whatever else the rail delivers.
 
 use super::channel::{Asked, ChannelState, ORDERED, UNORDERED};
 use super::timer::Timer;
@@ -22,24 +20,24 @@ use crate::rail::rate::Rate;
 use crate::rel::link::State;
 use crate::time::{Nanos, Time};
 
-/// Set in the nonces of these probes; those of samples have the bit above.
+/// Flag in the nonces of these probes; those of samples have the bit above.
 pub(super) const NONCE: u64 = 1 << 62;
 
-/// So much any rail moves in the shortest deadline; with more, one of which no rate is known has all the time
-/// there is.
+/// Any rail moves this much in the shortest deadline; with more bytes, a rail without a known rate gets the
+/// maximum time.
 const UNMEASURED_BYTES_MAX: u64 = 16 * 1024;
 
-/// The peer's CONNECT must come within so many of the shortest deadlines.
+/// The peer's CONNECT must arrive within this many of the shortest deadlines.
 const SET_UP_TIMEOUT: u64 = 10;
 
-/// A deadline is so many times what a rail is estimated to need.
+/// A deadline is this multiple of the estimated time of a rail.
 const TIMEOUT: u64 = 8;
 
-/// A rail that brings something each time that it is asked, but no answer, is asked so often again: what it
-/// brings may be older than the question.
+/// Probes of a rail that delivers packets but no answer are repeated this often: its packets may be older
+/// than the probe.
 const REPEATS_MAX: u8 = 3;
 
-/// The first packet of a lane that is not acknowledged.
+/// The first unacknowledged packet of a lane.
 #[derive(Clone, Copy)]
 struct Missing {
     /// The rail that has or had it.
@@ -49,7 +47,7 @@ struct Missing {
 }
 
 impl Endpoint<'_> {
-    /// Something has been handed to a rail: sees that somebody looks after it.
+    /// A rail has got a post: makes sure that a stall check is scheduled.
     #[inline]
     pub(super) fn watch_rails(&mut self, now: Time, channel: u32) {
         let is_watched = self.t.has_timer(channel, Timer::Watch) || self.t.channels.at(channel).is_over();
@@ -58,23 +56,21 @@ impl Endpoint<'_> {
         }
     }
 
-    /// How long a rail may do nothing at all, within the bounds of the configuration: by what it needs for
-    /// one post, or for as much as it tells of at once. What lies behind that doesn't count, as every
-    /// completion breaks the silence.
+    /// Maximum idle time of a rail, within the bounds of the configuration: from its time for one post, or
+    /// for its unit of completion reports. Later posts don't count, as every completion ends the silence.
     fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
         let facts = &self.paths.rails[usize::from(rail.0)];
         let told_at_once = self.rate_of_silence(channel, rail).bytes_in(facts.feed_time_min.0);
         self.timeout(channel, rail, told_at_once.max(facts.segment_bytes_max.into()))
     }
 
-    /// How long a packet may take that was handed to a rail behind all that it has.
+    /// Maximum transit time of a packet that was posted behind all others of its rail.
     pub(super) fn transit_deadline(&self, channel: u32, rail: RailId) -> Nanos {
         self.timeout(channel, rail, u64::MAX)
     }
 
-    /// The rate by which a rail's silence is judged: what was measured last with any peer, where that is more
-    /// than what is estimated of it towards this one. One that has just come back gets little (F-8), and is
-    /// not slow for it.
+    /// The rate for judging a rail's silence: the last measurement with any peer, if that is more than its
+    /// estimate towards this one. A returning rail gets little load (F-8), but is not slow.
     fn rate_of_silence(&self, channel: u32, rail: RailId) -> Rate {
         let measured = self.paths.figures[usize::from(rail.0)].bytes_per_second;
         Rate(self.paths.estimated_rate(channel, rail).0.max(Rate::from_bytes_per_second(measured).0))
@@ -91,7 +87,7 @@ impl Endpoint<'_> {
         Nanos(needed.clamp(self.config.stall_min.0, self.config.stall_max.0.max(self.config.stall_min.0)))
     }
 
-    /// Looks at all rails of a channel.
+    /// Checks all rails of a channel.
     pub(super) fn look_at_rails(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
         match slot.state() {
@@ -107,7 +103,7 @@ impl Endpoint<'_> {
         let missing = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane));
         for rail in rails_of(self.paths.peer(channel).rooms.ready) {
             if self.paths.rails[usize::from(rail.0)].caps.lossless {
-                // It fails with the peer's process, and tells so itself (F-9).
+                // It fails with the peer's process, and reports that itself (F-9).
                 continue;
             }
             let look = self.look_at_rail(now, channel, rail, &missing);
@@ -121,14 +117,13 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Looks at the connections on which the peer's CONNECT has not come. Says in what time to look again.
+    /// Checks the connections without the peer's CONNECT. Returns the time until the next check.
     fn look_at_set_ups(&mut self, now: Time, channel: u32) -> Option<Nanos> {
         let mut next = None;
         let is_closing = self.t.channels.at(channel).state() == ChannelState::Closing;
         for rail in (0..self.paths.rails.len() as u8).map(RailId) {
             let lossless = self.paths.rails[usize::from(rail.0)].caps.lossless;
-            // A lossless one fails with the peer's process; the goodbye waits for it as for one that is alone
-            // (G-7).
+            // A lossless one fails with the peer's process; BYE waits for it as for a sole rail (G-7).
             let set_up_max = if lossless {
                 if is_closing { self.config.stall_lone } else { Nanos(0) }
             } else {
@@ -151,7 +146,7 @@ impl Endpoint<'_> {
         next
     }
 
-    /// Looks at one rail that is ready. Says in what time to look again; `None`: it has nothing to do.
+    /// Checks one ready rail. Returns the time until the next check; `None`: it has no work.
     fn look_at_rail(&mut self, now: Time, channel: u32, rail: RailId, missing: &[Option<Missing>]) -> Option<Nanos> {
         let (deadline, transit) = (self.deadline(channel, rail), self.transit_deadline(channel, rail));
         let sub = *self.t.sub(channel, rail);
@@ -164,8 +159,8 @@ impl Endpoint<'_> {
             self.t.sub(channel, rail).asked = None;
             return None;
         }
-        // Who only gives a sign of life does so soon. Twice in a deadline: what begins just after a look is
-        // not to have two of them.
+        // A keepalive probe is answered soon. Check twice per deadline: work that begins just after a check
+        // must not get two deadlines.
         let look = Nanos(if is_busy { deadline.0 / 2 } else { self.config.stall_min.0 });
         if self.is_frame_stuck(now, channel, rail, deadline) {
             self.abort(now, channel, rail, RailFault::TimedOut);
@@ -177,7 +172,7 @@ impl Endpoint<'_> {
                 self.ask_first(now, channel, rail, seen.max(sub.ready_at));
             }
             None => {}
-            // Reads may lie behind an answer, and every completion shows that they are being worked on.
+            // Reads may lie behind an answer, and every completion shows progress.
             Some(Asked { answered: Some(answered), .. }) if now - answered.max(last) < deadline => {}
             Some(Asked { at, answered: Some(_), .. }) => {
                 if self.has_post_before(now, channel, rail, at) {
@@ -186,7 +181,7 @@ impl Endpoint<'_> {
                     self.t.sub(channel, rail).asked = None;
                 }
             }
-            // It does something, if not this: asked again where it stops.
+            // It makes progress, though not on this: probe again when it stops.
             Some(asked) if !is_overdue && seen > asked.at => self.t.sub(channel, rail).asked = None,
             Some(asked) => {
                 let talks = sub.last_received > asked.at;
@@ -198,7 +193,7 @@ impl Endpoint<'_> {
         Some(look)
     }
 
-    /// Whether a rail does not get on with an unsequenced frame, though it brings others: no probe gets out
+    /// Whether a rail is stuck on an unsequenced frame, though it delivers others: no probe can be sent
     /// behind it.
     fn is_frame_stuck(&mut self, now: Time, channel: u32, rail: RailId, deadline: Nanos) -> bool {
         let last = self.paths.path(channel, rail).last;
@@ -214,8 +209,8 @@ impl Endpoint<'_> {
         now - since >= deadline && sub.last_received > since
     }
 
-    /// Asks a rail that has done nothing since `seen`; and the others beside it where they have been silent
-    /// for longer, for everything may be waiting for this one: then they have nothing to say of themselves.
+    /// Probes a rail that has done nothing since `seen`. Also probes the others if they have been silent for
+    /// longer: everything may wait for this one, so that they have nothing to send.
     fn ask_first(&mut self, now: Time, channel: u32, rail: RailId, seen: Time) {
         let others = rails_of(self.paths.peer(channel).rooms.ready & !(1 << rail.0));
         let are_silent = others.map(|other| self.t.sub(channel, other).last_received).max() < Some(seen);
@@ -226,7 +221,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A rail has had its time to answer. `talks`: it has brought something else.
+    /// A rail's time to answer is over. `talks`: it has delivered something else.
     fn judge_silence(&mut self, now: Time, channel: u32, rail: RailId, asked: Asked, talks: bool) {
         let mut others = rails_of(self.paths.peer(channel).rooms.ready & !(1 << rail.0));
         let lives = talks || others.any(|other| self.t.sub(channel, other).last_received > asked.at);
@@ -236,19 +231,19 @@ impl Endpoint<'_> {
         if lives && asked.repeats >= repeats_max || is_lone {
             self.abort(now, channel, rail, RailFault::TimedOut);
         } else if lives {
-            // It may just have come back to look at its rails, and at this one last.
+            // The peer may just have resumed, and read this rail last.
             let repeats = asked.repeats.saturating_add(1);
             self.ask_rail(channel, rail, Asked { at: now, repeats, ..asked });
             if asked.keeps_alive {
-                // Who owes nothing says nothing else: the others are to be heard once more, too.
+                // An idle peer sends nothing by itself: probe the others once more, too.
                 self.ask_for_sign(now, channel);
             }
         } else if !asked.is_common {
-            // The others may have fallen silent since it was asked: nothing that they had to say is left.
+            // The others may have fallen silent since the probe: they have delivered all they had.
             self.t.sub(channel, rail).asked = Some(Asked { keeps_alive: true, is_common: true, ..asked });
             self.ask_for_sign(now, channel);
         } else {
-            // F-13: what it was asked for is with the rail, or with a process that computes.
+            // F-13: the probed packet is with the rail, or with a process that computes.
             self.t.sub(channel, rail).asked = Some(Asked { keeps_alive: false, ..asked });
         }
     }
@@ -260,7 +255,7 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// A probe has come back on the rail that it went out on.
+    /// A probe has returned on its rail.
     pub(super) fn rail_answered(&mut self, now: Time, channel: u32, rail: RailId, nonce: u64) {
         let sub = self.t.sub(channel, rail);
         let Some(asked) = sub.asked.as_mut().filter(|asked| nonce == asked.nonce()) else { return };
@@ -269,13 +264,12 @@ impl Endpoint<'_> {
         let missing = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane));
         let is_before = |missing: &Missing| missing.rail == rail && is_before(missing.stamp, asked_at, now);
         if missing.iter().flatten().any(is_before) {
-            // It went before the probe, the probe is there, and it is not.
+            // It was posted before the probe; the probe arrived and it did not.
             self.abort(now, channel, rail, RailFault::TimedOut);
         }
     }
 
-    /// The first packet of a lane that the peer has not acknowledged, unless its connection is known to be
-    /// dead.
+    /// The first packet of a lane that the peer has not acknowledged, unless its connection is dead.
     fn first_missing(&mut self, channel: u32, lane: usize) -> Option<Missing> {
         let (slot, slots) = self.t.sent(channel, lane);
         let (_, index) = slot.sent[lane].next_held(slots, slot.sent[lane].oldest())?;
@@ -292,7 +286,7 @@ impl Endpoint<'_> {
     }
 }
 
-/// Whether a packet was handed over before `at`, which is not after `now`.
+/// Whether a packet was posted before `at`, which is not after `now`.
 fn is_before(stamp: Stamp, at: Time, now: Time) -> bool {
     stamp.age(now) > Stamp::of(at).age(now)
 }
@@ -303,7 +297,7 @@ impl Asked {
         Asked { at: now, since: now, answered: None, repeats: 0, keeps_alive: false, is_common: false }
     }
 
-    /// What its probe carries.
+    /// The nonce of its probe.
     pub(super) const fn nonce(&self) -> u64 {
         NONCE | self.at.0 & (NONCE - 1)
     }

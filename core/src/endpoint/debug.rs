@@ -1,5 +1,5 @@
-//! What is under way, for people who look for the reason of a hang: one line per channel, subchannel and
-//! operation. And what debug builds ask again.
+//! The state in progress, for finding the reason of a hang: one line per channel, subchannel and operation.
+//! Also the checks of debug builds.
 
 use core::fmt;
 
@@ -97,7 +97,7 @@ impl fmt::Debug for Endpoint<'_> {
 }
 
 impl Endpoint<'_> {
-    /// What an open line must agree with, everything is asked again.
+    /// Whether an open line agrees with the tables; checks everything again.
     pub(super) fn line_is_right(&self, channel: u32) -> bool {
         let line = &self.t.lines[channel as usize];
         if self.t.channels.key_at(channel).is_none() {

@@ -47,7 +47,7 @@ pub enum PeerError {
     },
 }
 
-/// Why an address can't be told to the peers.
+/// Why an address can't be announced to the peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetAddressError {
     /// There is no such rail.
@@ -56,7 +56,7 @@ pub enum SetAddressError {
     Address(AddressError),
 }
 
-/// What is full.
+/// The table that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// `operations_max` reached: poll events and try again.

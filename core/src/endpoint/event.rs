@@ -1,54 +1,55 @@
-//! What the endpoint tells its caller.
+//! Events that the endpoint reports to its caller.
 
 use crate::ids::{Cookie, OpId, PeerId, RailId};
 use crate::time::Nanos;
 use crate::wire::{Refusal, WireError};
 
-/// Something the caller wants to know.
+/// An event for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request is over, well or not. Each request makes at most one (a multi-receive one per message).
+    /// A request is complete, with or without success. Each request has at most one (a multi-receive one per
+    /// message).
     Completed(Completion),
-    /// The channel to a peer is open: the first subchannel stands.
+    /// The channel to a peer is open: the first subchannel is up.
     PeerUp {
         /// The peer.
         peer: PeerId,
     },
-    /// The peer said goodbye in good order. Requests to it end in [`OpError::PeerClosed`].
+    /// The peer shut down in good order. Requests to it end in [`OpError::PeerClosed`].
     PeerClosed {
         /// The peer.
         peer: PeerId,
     },
-    /// The peer is lost. Requests to it end in [`OpError::PeerLost`]; everything else goes on.
+    /// The peer is lost. Requests to it end in [`OpError::PeerLost`]; all others continue.
     PeerLost {
         /// The peer.
         peer: PeerId,
-        /// Why, and what was tried before.
+        /// The reason, and the connection attempts before.
         why: Loss,
     },
 }
 
-/// A request that is over.
+/// A request that is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The request.
     pub operation: OpId,
-    /// What the caller gave with it.
+    /// The caller's cookie of the request.
     pub cookie: Cookie,
-    /// What it came to.
+    /// Its outcome.
     pub result: Result<Done, OpError>,
-    /// Nothing more will be told of the request: its memory is the caller's again. `false` only for messages
-    /// of a multi-receive that goes on.
+    /// The request has no further event: the caller owns its memory again. `false` only for messages of a
+    /// multi-receive that continues.
     pub last: bool,
     /// Multi-receive: the message's number among those of its buffer, from 0 on, in the order of matching
     /// (M-9). Messages complete in any order; this number restores the order in which a peer sent them, where
-    /// [`Done::offset`] does not, as messages of 0 bytes share it. No number is left out: messages that
-    /// failed have one, and where a buffer is released without a message, that event has the count of its
-    /// messages. It is counted modulo 2^32. All other requests: 0.
+    /// [`Done::offset`] does not, as messages of 0 bytes share it. No number is left out: failed messages
+    /// have one, and an event that releases a buffer without a message has the count of its messages. It is
+    /// counted modulo 2^32. All other requests: 0.
     pub index: u32,
 }
 
-/// What a request that ended well came to.
+/// The result of a successful request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Bytes moved.
@@ -63,7 +64,7 @@ pub struct Done {
     pub old: u64,
     /// Multi-receive: where in the buffer the message starts. Their order: [`Completion::index`].
     pub offset: u64,
-    /// Multi-receive: this was the last message, the buffer is the caller's again.
+    /// Multi-receive: this was the last message, the caller owns the buffer again.
     pub released: bool,
 }
 
@@ -71,8 +72,8 @@ pub struct Done {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum OpError {
-    /// The message was longer than the buffer. The first `capacity` bytes are in the buffer; the channel is
-    /// well.
+    /// The message was longer than the buffer. The first `capacity` bytes are in the buffer; the channel
+    /// stays usable.
     Truncated {
         /// Bytes of the message.
         sent: u64,
@@ -89,10 +90,10 @@ pub enum OpError {
     PeerLost {
         /// The peer.
         peer: PeerId,
-        /// Why, and what was tried before.
+        /// The reason, and the connection attempts before.
         why: Loss,
     },
-    /// The peer closed before the request was done.
+    /// The peer closed before the request was complete.
     PeerClosed {
         /// The peer.
         peer: PeerId,
@@ -111,7 +112,7 @@ pub enum OpError {
     },
 }
 
-/// A peer that is lost: why, over which rails, and what was tried before it was given up (F-9).
+/// A lost peer: the reason, the rails, and the connection attempts before it was given up (F-9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Loss {
@@ -119,21 +120,21 @@ pub struct Loss {
     pub reason: LossReason,
     /// The rails that led to it: bit per rail.
     pub rails: u64,
-    /// How long, before it was given up, no rail to it had been ready, or since it was called or heard first,
-    /// where none ever was; `Nanos(0)`: one was until then.
+    /// How long no rail to it had been ready before it was given up; if none ever was, the time since the
+    /// first dial or the first packet. `Nanos(0)`: one was ready until then.
     pub time: Nanos,
-    /// Connections that failed, by the place of their rail among [`rails`](Self::rails), the first in the
-    /// lowest bits. Each operation has room for a loss, so all counts share these bits.
+    /// Failed connections per rail, in the order of [`rails`](Self::rails), the first in the lowest bits.
+    /// Each operation has room for a loss, so all counts share these bits.
     attempts: u64,
 }
 
 impl Loss {
-    /// Of so many rails attempts are counted: of the last one and those behind it together. So a loss is no
-    /// larger than what else a completion may say.
+    /// Number of counts: the last one covers its rail and all later ones. So a loss is no larger than the
+    /// other results of a completion.
     const COUNTED: u32 = 8;
 
-    /// A loss of a peer to which `rails` led. `failed`: connections over each of them, in ascending order,
-    /// that failed or could not be had.
+    /// A loss of a peer with the rails `rails`. `failed`: connections over each of them, in ascending order,
+    /// that failed or were refused.
     pub fn new(reason: LossReason, rails: u64, time: Nanos, failed: impl IntoIterator<Item = u32>) -> Loss {
         let mut loss = Loss { reason, rails, time, attempts: 0 };
         let mut counts = [0u32; Self::COUNTED as usize];
@@ -156,15 +157,15 @@ impl Loss {
         }
     }
 
-    /// [`attempts`](Self::attempts) end here: so many, or more. It is 255 with eight rails and more, 511 with
-    /// seven, 1023 with six, and 4095 at least with fewer.
+    /// The largest count of [`attempts`](Self::attempts), which stands for this many or more. It is 255 with
+    /// eight rails and more, 511 with seven, 1023 with six, and at least 4095 with fewer.
     pub const fn attempts_max(&self) -> u32 {
         u32::MAX >> (u32::BITS - self.bits())
     }
 
-    /// What was tried: rails (bit per rail), and connections over them that failed or could not be had since
-    /// they carried packets last, the one that carried them included; [`attempts_max`](Self::attempts_max):
-    /// so many or more. One rail each time; the eighth and those behind it together.
+    /// The attempts: rails (bit per rail), and connections over them that failed or were refused since they
+    /// last carried packets, including the one that carried them; [`attempts_max`](Self::attempts_max): this
+    /// many or more. One rail per item; the eighth and later ones share one.
     pub fn attempts(&self) -> impl Iterator<Item = (u64, u32)> {
         let (bits, most) = (self.bits(), self.attempts_max());
         let (mut left, mut counts) = (self.rails, self.attempts);
@@ -178,43 +179,43 @@ impl Loss {
     }
 }
 
-/// Why a peer counts as lost.
+/// The reason of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum LossReason {
-    /// Rail `rail` failed, and recovery was not possible: nobody listens at its address any more, or it loses
-    /// nothing while the peer lives, or recovery is off.
+    /// Rail `rail` failed, and recovery was not possible: no process listens at its address any more, or it
+    /// is lossless while the peer lives, or recovery is off.
     RailFailed {
         /// The rail.
         rail: RailId,
         /// What the rail reported.
         fault: RailFault,
     },
-    /// No connection on any rail within `connect_timeout`, and no rail said why.
+    /// No connection on any rail within `connect_timeout`, and no rail reported a reason.
     ConnectTimeout,
-    /// All rails to it have failed, and none could be had again within `recovery_timeout`; or none could be
-    /// had at all within `connect_timeout`.
+    /// All rails to it have failed, and none could be redialled within `recovery_timeout`; or none could be
+    /// connected at all within `connect_timeout`.
     Unreachable {
         /// The rail that failed last.
         rail: RailId,
         /// How.
         fault: RailFault,
     },
-    /// Nothing heard for the configured time.
+    /// Nothing received for the configured time.
     Silent,
-    /// It broke a rule of the protocol.
+    /// It violated a rule of the protocol.
     Protocol(ProtocolError),
 }
 
-/// What a rail reports of a subchannel that went down.
+/// The fault that a rail reports for a subchannel that went down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum RailFault {
-    /// The peer's process is gone, or closed without a goodbye.
+    /// The peer's process is gone, or closed without BYE.
     Closed,
     /// The peer refused the connection.
     Refused,
-    /// Nobody listens where the peer's process listened: it is gone, while its host lives.
+    /// No process listens at the peer's address: the peer is gone, while its host lives.
     Gone,
     /// The peer did not prove that it belongs to the job.
     Unauthenticated,
@@ -225,11 +226,11 @@ pub enum RailFault {
         /// The system's number.
         code: i32,
     },
-    /// The peer wrote what no honest peer writes (a corrupt ring, a packet over the limit).
+    /// The peer wrote invalid data (a corrupt ring, a packet over the limit).
     Corrupt,
 }
 
-/// A rule of the protocol that a peer broke. Numbers: `conformance/PROTOCOL.md`.
+/// A protocol rule that a peer violated. Numbers: `conformance/PROTOCOL.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum ProtocolError {
@@ -240,7 +241,7 @@ pub enum ProtocolError {
         /// The rank named.
         named: u32,
     },
-    /// A PSN beyond the receive window, or an acknowledgment of what was never sent.
+    /// A PSN beyond the receive window, or an acknowledgment of a packet that was never sent.
     Sequence {
         /// The number.
         psn: u32,
@@ -259,6 +260,6 @@ pub enum ProtocolError {
         /// Offset named.
         offset: u64,
     },
-    /// Terms in a Connect that can't be met (window, block size zero, ...).
+    /// Parameters in a CONNECT that can't be met (window, block size zero, ...).
     Terms,
 }

@@ -1,11 +1,10 @@
-//! The short way (see [`fast`](crate::fast)) and the rest of the endpoint: when a channel's line is open,
-//! what the tables learn of it, and what becomes of a message that can't take it.
+//! The express path (see [`fast`](crate::fast)) and the rest of the endpoint: when a channel's line is open,
+//! how the tables are updated from it, and what happens to a message that can't use it.
 //!
-//! A line is open only while the channel has one rail, which loses nothing and keeps the order; then a
-//! message counts as acknowledged once it is in the ring, as the peer can't miss it while it lives (F-9).
-//! Everything that is unusual closes it: code that changes what [`Endpoint::open_sending`] and
-//! [`Endpoint::open_receiving`] check calls [`Endpoint::close_line`]. It is opened again when the next
-//! message asks.
+//! A line is open only while the channel has one rail, which is lossless and keeps the order. Then a message
+//! counts as acknowledged once it is in the ring: a live peer can't miss it (F-9). Anything unusual closes
+//! the line: code that changes what [`Endpoint::open_sending`] and [`Endpoint::open_receiving`] check calls
+//! [`Endpoint::close_line`]. The next message that needs the line opens it again.
 
 use super::action::Arrival;
 use super::channel::{ChannelState, ORDERED};
@@ -27,66 +26,65 @@ use crate::wire::{Common, Counts, MessageHead, Short, ShortSource};
 const DIRECT: u32 = 1 << 31;
 /// A send that is complete when it is submitted; its generation counts them.
 const SENT: u32 = 1 << 30;
-/// A receive that is complete when it is posted, as its message had arrived; its generation counts them.
+/// A receive that is complete when it is posted, because its message had arrived; its generation counts them.
 pub(super) const WAITED: u32 = SENT | 1;
 
-/// Where the payload of a short message goes.
+/// The destination of a short message's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShortArrival {
-    /// To this memory, all of it; the completion is reported already, so copy before anything else.
+    /// All of it into this memory; the completion is reported already, so copy before any other call.
     At(MemRef),
-    /// The message is empty, and received.
+    /// The message is empty, and complete.
     Done,
-    /// It can't go the short way: [`Endpoint::handle_short`].
+    /// It can't use the express path: call [`Endpoint::handle_short`].
     Slow,
 }
 
-/// Where the payload of a message goes that needs nothing else, or little.
+/// The destination of a message's payload, with little or no other work.
 #[derive(Debug)]
 pub struct NextPlace<'a> {
-    /// The receive that it has found.
+    /// The matching receive.
     pub receive: Plain<'a>,
     /// [`Endpoint::after_next`] is to be called.
     pub must_look: bool,
 }
 
-/// What becomes of a receive that may go the short way.
+/// The outcome of a receive that may use the express path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShortPost {
     /// It is posted.
     Posted(OpId),
-    /// The message that it takes waits here: [`Endpoint::take_waiting`]. Nothing has happened.
+    /// Its message waits here: call [`Endpoint::take_waiting`]. Nothing has happened.
     Waits(Waiting),
-    /// There is more to ask: [`Endpoint::recv`]. Nothing has happened.
+    /// More checks are needed: call [`Endpoint::recv`]. Nothing has happened.
     Slow,
 }
 
 impl Endpoint<'_> {
-    /// Sends a message of one piece (or none) the short way, where that is open: gives the rail, what to put
-    /// in front of the payload there, and the request's id, whose completion is reported already. If the rail
-    /// does not take it after all, call [`unsend_short`](Self::unsend_short). `None`: nothing has happened;
-    /// ask [`open_short`](Self::open_short), else use [`send`](Self::send).
+    /// Sends a message of at most one piece by the express path, where that is open. Returns the rail, the
+    /// bytes in front of the payload there, and the request's id, whose completion is reported already. If
+    /// the rail refuses the message, call [`unsend_short`](Self::unsend_short). `None`: nothing has happened;
+    /// call [`open_short`](Self::open_short), else use [`send`](Self::send).
     #[inline(always)]
     pub fn send_short(&mut self, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
         self.send_by::<false>(self.line_of(send.peer), send, len)
     }
 
-    /// As [`send_short`](Self::send_short) by a line that the caller knows. `None` also where it is not the
+    /// As [`send_short`](Self::send_short) on a line that the caller holds. `None` also where it is not the
     /// peer's.
     #[inline(always)]
     pub fn send_short_on(&mut self, line: LineId, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
         self.send_by::<false>(line, send, len)
     }
 
-    /// As [`send_short_on`](Self::send_short_on) for a message that takes one block at most, else `None`:
-    /// without a call.
+    /// As [`send_short_on`](Self::send_short_on) for a message of at most one block, else `None`. Inlined.
     #[inline(always)]
     pub fn send_next(&mut self, line: LineId, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
         self.send_by::<true>(line, send, len)
     }
 
-    /// The line of a peer for [`send_next`](Self::send_next) and [`arrive_next`](Self::arrive_next), as long
-    /// as its channel stands.
+    /// The line of a peer for [`send_next`](Self::send_next) and [`arrive_next`](Self::arrive_next), valid
+    /// while its channel is open.
     #[inline(always)]
     pub fn line_of(&self, peer: PeerId) -> LineId {
         self.t.channel_of(peer).map_or(LineId::NONE, LineId)
@@ -112,7 +110,7 @@ impl Endpoint<'_> {
         let sent = if PLAIN { line.send_plain(tag, immediate, len, own) } else { line.send(tag, immediate, len, own) };
         let short = sent?;
         let rail = RailId(line.rail);
-        // Nothing is ever reported by the id of one that is silent.
+        // No event ever names the id of a silent one.
         let mut generation = short.counts.psn();
         if send.notify == Notify::Event {
             self.sent = self.sent.wrapping_add(1);
@@ -126,16 +124,16 @@ impl Endpoint<'_> {
         Some((rail, short, OpId(Key { index: SENT, generation })))
     }
 
-    /// Opens the short way to a peer, if nothing stands against it: says whether
-    /// [`send_short`](Self::send_short) is worth another try.
+    /// Opens the express path to a peer, if nothing prevents it. Returns whether a retry of
+    /// [`send_short`](Self::send_short) is worthwhile.
     #[cold]
     pub fn open_short(&mut self, peer: PeerId) -> bool {
         self.t.short_done.has_room();
         self.has_short_rail && self.t.channel_of(peer).is_some_and(|channel| self.open_sending(channel))
     }
 
-    /// The rail has no room for what [`send_short`](Self::send_short) gave: the message is taken back, with
-    /// its completion.
+    /// The rail has no room for the result of [`send_short`](Self::send_short): withdraws the message and its
+    /// completion.
     #[cold]
     pub fn unsend_short(&mut self, send: &SendRequest<'_>, short: Short) {
         let Some(channel) = self.t.channel_of(send.peer) else { return };
@@ -145,7 +143,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Posts a receive of one piece that is reported by an event, without an operation. `None`: nothing has
+    /// Posts a receive of one piece that completes with an event, without an operation. `None`: nothing has
     /// happened, use [`recv`](Self::recv).
     pub fn recv_short(&mut self, recv: &RecvRequest<'_>) -> Option<OpId> {
         let &[Seg { at, .. }] = recv.segments else { return None };
@@ -155,8 +153,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// As [`recv_short`](Self::recv_short), without a call, and says whether its message waits here. `at` is
-    /// another name of the same memory, by which the caller finds it sooner.
+    /// As [`recv_short`](Self::recv_short), inlined; also returns whether its message waits here. `at` is
+    /// another name of the same memory, by which the caller finds it faster.
     #[inline(always)]
     pub fn post_short(&mut self, recv: &RecvRequest<'_>, at: MemRef) -> ShortPost {
         let &[Seg { len, .. }] = recv.segments else { return ShortPost::Slow };
@@ -172,7 +170,7 @@ impl Endpoint<'_> {
             return ShortPost::Slow;
         }
         if let Some(source) = recv.from.source {
-            // Of a peer that is not connected, or gone, there is more to ask.
+            // A peer that is not connected, or gone, needs more checks.
             match self.t.peers.get(source.0 as usize) {
                 Some(peer) if peer.is_met => {}
                 _ => return ShortPost::Slow,
@@ -184,15 +182,15 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Whether a receive is plain, and plain ones may go the short way: no multi-receive, reported by an
-    /// event.
+    /// Whether a receive is plain (no multi-receive, completes with an event), and plain ones may use the
+    /// express path.
     #[inline(always)]
     pub(super) fn is_plain(&self, recv: &RecvRequest<'_>) -> bool {
         self.hot.may_post_short && recv.multi.is_none() && recv.notify == Notify::Event
     }
 
-    /// A short message has come from `peer` on `rail`: where its payload goes. Completed at once, so the
-    /// caller copies before it does anything else.
+    /// Returns the destination of a short message from `peer` on `rail`. It is completed at once, so the
+    /// caller copies before any other call.
     #[inline(always)]
     pub fn arrive_short(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
         if short.flags & !Short::FLAGS != 0 {
@@ -208,9 +206,9 @@ impl Endpoint<'_> {
         if short.len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }
     }
 
-    /// The way of nearly all of them, without a call: the next message of an open line, for the oldest
-    /// receive of the only shape that was posted by its address. The completion is reported already, so the
-    /// caller copies before it does anything else. `None`: nothing has happened.
+    /// The path of nearly all of them, inlined: the next message of an open line, for the oldest receive of
+    /// the only shape, posted by its address. The completion is reported already, so the caller copies before
+    /// any other call. `None`: nothing has happened.
     #[inline(always)]
     pub fn arrive_next(&mut self, line: LineId, peer: PeerId, short: &impl ShortSource) -> Option<NextPlace<'_>> {
         match self.one_waits() {
@@ -219,14 +217,14 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Whether a plain receive without an older one beside it is posted.
+    /// Whether a plain receive is posted that has no older one of its domain before it.
     #[inline(always)]
     pub const fn one_waits(&self) -> bool {
         self.t.matcher.has_alone()
     }
 
-    /// As [`arrive_next`](Self::arrive_next), for who has asked [`one_waits`](Self::one_waits): `ONE` is the
-    /// answer. A function of its own for each, as neither has registers to spare.
+    /// As [`arrive_next`](Self::arrive_next), for a caller of [`one_waits`](Self::one_waits): `ONE` is its
+    /// result. Each has its own function, as neither has registers to spare.
     #[inline(always)]
     pub fn arrive_at<const ONE: bool>(
         &mut self,
@@ -239,7 +237,7 @@ impl Endpoint<'_> {
         if !line.expects_from(peer, short.counts()) || (!ONE && self.t.matcher.direct_count() == 0) {
             return None;
         }
-        // Nobody sees it before it is committed.
+        // It is invisible until it is committed.
         let done = self.t.short_done.next()?;
         let (len, flags, tag) = (short.bytes(), short.flags(), short.tag()?);
         let is_tagged = flags & Short::TAGGED != 0;
@@ -255,8 +253,8 @@ impl Endpoint<'_> {
         Some(NextPlace { receive, must_look })
     }
 
-    /// There is more to do for a message of `len` bytes that [`arrive_next`](Self::arrive_next) has taken and
-    /// that was copied.
+    /// Completes the remaining work for a message of `len` bytes that [`arrive_next`](Self::arrive_next) has
+    /// taken and the caller has copied.
     #[cold]
     pub fn after_next(&mut self, peer: PeerId, len: u16) {
         if let Some(channel) = self.t.channel_of(peer)
@@ -273,8 +271,8 @@ impl Endpoint<'_> {
     }
 
     /// As [`arrive_short`](Self::arrive_short), for a message that [`arrive_next`](Self::arrive_next) did not
-    /// take: the line is to be opened, or the matcher has more to do, or it does not go the short way.
-    /// `line` is the peer's from then on.
+    /// take: the line is closed, the matcher has more to do, or the message can't use the short path. `line`
+    /// is the peer's from then on.
     #[inline(always)]
     pub fn arrive_otherwise(&mut self, line: &mut LineId, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
         let Some(slot) = self.t.peers.get(peer.0 as usize) else { return ShortArrival::Slow };
@@ -304,7 +302,7 @@ impl Endpoint<'_> {
         if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }
     }
 
-    /// The peer needs our limits, or its grants let a waiting request go on.
+    /// The peer needs our limits, or its grants let a waiting request continue.
     #[cold]
     #[inline(never)]
     pub(super) fn short_received(&mut self, channel: u32) {
@@ -312,7 +310,7 @@ impl Endpoint<'_> {
             self.fold_line(channel);
             self.t.channels.at_mut(channel).ack.make_due();
             self.activate(channel);
-            // They go with that acknowledgment.
+            // That acknowledgment carries them.
             self.t.lines[channel as usize].announced(&self.hot.own);
         } else if self.t.channels.at(channel).wants_room() {
             self.fold_line(channel);
@@ -320,8 +318,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A short message that can't go the short way, as if the packet that it stands for had come (W-29). The
-    /// answer is that of [`handle_arrival`](Self::handle_arrival).
+    /// Handles a short message that can't use the short path, as if its packet had arrived (W-29). The answer
+    /// is that of [`handle_arrival`](Self::handle_arrival).
     pub fn handle_short(&mut self, now: Time, peer: PeerId, rail: RailId, short: &Short) -> Arrival {
         match self.enter(now, peer, rail, None) {
             Err(arrival) => arrival,
@@ -345,7 +343,7 @@ impl Endpoint<'_> {
     ) -> Result<Arrival, ProtocolError> {
         let slot = self.t.channels.at(channel);
         let (message_limit, block_limit) = short.counts.limits();
-        // It acknowledges nothing (W-29), so nothing reads what `Common` says of that.
+        // It acknowledges nothing (W-29), so these fields of `Common` are not read.
         let common = Common {
             source: slot.peer.0,
             psn: short.counts.psn(),
@@ -368,13 +366,13 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The next completion of the short way.
+    /// The next completion of the express path.
     #[inline]
     pub fn poll_short(&mut self) -> Option<&ShortCompletion> {
         self.t.short_done.pop()
     }
 
-    /// A completion of the short way as the event that it is.
+    /// Converts a completion of the express path to its event.
     #[inline]
     pub(super) fn short_event(&mut self) -> Option<Event> {
         let entry = self.t.short_done.pop()?;
@@ -391,7 +389,7 @@ impl Endpoint<'_> {
 
     // ---- lines
 
-    /// The one rail of a channel whose messages may go the short way.
+    /// The one rail of a channel whose messages may use the express path.
     pub(super) fn lone_rail(&self, channel: u32) -> Option<RailId> {
         let slot = self.t.channels.at(channel);
         let rails = self.t.peers[slot.peer.0 as usize].rails;
@@ -405,7 +403,7 @@ impl Endpoint<'_> {
         (is_able && is_ready && self.has_short_rail).then_some(rail)
     }
 
-    /// Opens a channel's line to send on, if nothing stands against it: says whether.
+    /// Opens a channel's line for sending, if nothing prevents it. Returns whether it is open.
     #[cold]
     fn open_sending(&mut self, channel: u32) -> bool {
         self.fold_line(channel);
@@ -436,13 +434,12 @@ impl Endpoint<'_> {
         self.t.lines[channel as usize].open_sending(&sending)
     }
 
-    /// Opens a channel's line to receive on, if nothing stands against it, and says whether it expects a
-    /// message.
+    /// Opens a channel's line for receiving, if nothing prevents it. Returns whether it expects a message.
     #[cold]
     #[inline(never)]
     fn open_receiving(&mut self, channel: u32, rail: RailId, counts: Counts) -> bool {
         if self.t.lines[channel as usize].receives_on().is_some() {
-            // Open, and something else is expected.
+            // Open, and it expects another message.
             return false;
         }
         self.fold_line(channel);
@@ -464,8 +461,8 @@ impl Endpoint<'_> {
         line.expects(rail, counts)
     }
 
-    /// Something unusual is about to happen to a channel: nothing goes the short way until the tables have
-    /// been looked at again.
+    /// A channel is about to leave the usual state: the express path stays closed until the tables have been
+    /// checked again.
     #[inline]
     pub(super) fn close_line(&mut self, channel: u32) {
         if !self.has_short_rail {
@@ -477,7 +474,7 @@ impl Endpoint<'_> {
         line.close_receiving();
     }
 
-    /// The rails of a channel that are ready are others than before.
+    /// The set of a channel's ready rails has changed.
     #[cold]
     pub(super) fn line_has_changed(&mut self, channel: u32) {
         if !self.has_short_rail {
@@ -489,7 +486,7 @@ impl Endpoint<'_> {
         line.close_receiving();
     }
 
-    /// Nothing may be sent the short way for now: something is queued before it.
+    /// Sending by the express path is closed for now: something is queued before it.
     #[inline]
     pub(super) fn close_sending(&mut self, channel: u32) {
         if !self.has_short_rail {
@@ -499,7 +496,7 @@ impl Endpoint<'_> {
         self.t.lines[channel as usize].stop_sending();
     }
 
-    /// The tables learn what went the short way since the last time.
+    /// Adds the express path's traffic since the last call to the tables.
     #[inline]
     pub(super) fn fold_line(&mut self, channel: u32) {
         if !self.has_short_rail {
@@ -515,8 +512,8 @@ impl Endpoint<'_> {
         );
     }
 
-    /// Room for messages of the peer is about to come free in the tables: messages grant it from now on, and
-    /// those that went out before have not (C-4).
+    /// Room for the peer's messages is about to come free in the tables: messages grant it from now on;
+    /// earlier ones did not (C-4).
     pub(super) fn grant_on_line(&mut self, channel: u32, messages: u16, blocks: u32) {
         if !self.has_short_rail {
             return;
@@ -542,7 +539,7 @@ impl Endpoint<'_> {
         if fold.received > 0 {
             slot.received[ORDERED].skip(fold.received);
             slot.reorder.skip(fold.received);
-            // Those that wait are among the received ones already.
+            // Waiting messages are among the received ones already.
             slot.grants.passed(fold.received - fold.kept, fold.blocks_received);
         }
         if fold.is_announced {
@@ -556,12 +553,12 @@ impl Endpoint<'_> {
         }
     }
 
-    /// What the peer grants, on a rail that keeps the order (C-6); says whether that is more than before.
+    /// Takes the peer's grants from a rail that keeps the order (C-6). Returns whether they grew.
     fn take_limits(&mut self, channel: u32, (messages, blocks): (u16, u16)) -> bool {
         self.t.channels.at_mut(channel).allowance.update_in_order(messages, blocks)
     }
 
-    /// Messages that went and came the short way.
+    /// Messages sent and received by the express path.
     pub(super) fn shorts(&self) -> (u64, u64) {
         let folded = (self.stats.short_sent, self.stats.short_received);
         let add = |sum: (u64, u64), more: (u64, u64)| (sum.0 + more.0, sum.1 + more.1);
@@ -570,7 +567,7 @@ impl Endpoint<'_> {
 
     // ---- receives without an operation
 
-    /// There is no operation for a part of a multi-receive, so no receive may pass it; or there is again.
+    /// A part of a multi-receive has no operation, so no receive may pass it; or it has one again.
     #[cold]
     pub(super) fn set_parts_waiting(&mut self, starved: bool) {
         self.parts_waiting = starved;
@@ -578,14 +575,13 @@ impl Endpoint<'_> {
         self.hot.may_post_short = self.has_short_rail && !starved;
     }
 
-    /// Requests of the caller that are not over, or not reported.
+    /// Requests of the caller that are not complete, or not reported.
     #[inline(always)]
     pub(super) fn open_requests(&self) -> u32 {
         self.hot.caller_ops + self.t.matcher.direct_count()
     }
 
-    /// A receive that stands for itself gets an operation, out of the matcher: its message is not of the
-    /// usual kind.
+    /// Gives a receive without an operation one, out of the matcher: its message is unusual.
     #[cold]
     pub(super) fn promote(&mut self, key: Key) -> Option<u32> {
         let Direct { to, cookie } = self.t.matcher.direct(key)?;
@@ -602,7 +598,7 @@ impl Endpoint<'_> {
         Some(op)
     }
 
-    /// The operation that a receive became, or becomes now.
+    /// The operation that a receive without one became, or becomes now.
     pub(super) fn find_direct(&mut self, id: OpId) -> Option<(u32, bool)> {
         let key = Key { index: id.0.index & !DIRECT, ..id.0 };
         if id.0.index & DIRECT == 0 {
@@ -614,8 +610,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Whether a request exists that is not complete. `false` as well for one whose completion has yet to be
-    /// taken.
+    /// Whether a request exists that is not complete. Also `false` for one whose completion is not yet taken.
     pub fn is_open(&self, OpId(id): OpId) -> bool {
         let key = Key { index: id.index & !DIRECT, ..id };
         let op = match id.index & DIRECT != 0 {
@@ -634,7 +629,7 @@ impl Endpoint<'_> {
     }
 }
 
-/// The id of a receive that stands for itself.
+/// The id of a receive without an operation.
 #[inline(always)]
 pub(super) const fn direct_id(key: Key) -> OpId {
     OpId(Key { index: key.index | DIRECT, generation: key.generation })

@@ -1,4 +1,4 @@
-//! Feed: subchannels that come and go, and peers that are silent.
+//! Feed: subchannel events, and silent peers.
 
 use super::timer::Timer;
 use super::{Endpoint, LossReason, RailEvent, RailFault};
@@ -71,11 +71,11 @@ impl Endpoint<'_> {
 
     fn refuse_subchannel(&mut self, peer: PeerId, rail: RailId) {
         self.stats.stale_dropped += 1;
-        // Full: the subchannel stays idle, and its packets are refused one by one.
+        // Full: the subchannel stays idle, and the core refuses its packets one by one.
         let _ = self.refused.push_back((peer, rail));
     }
 
-    /// The peer owed an acknowledgment for a while (G-9).
+    /// The peer has left an acknowledgment pending for too long (G-9).
     pub(super) fn watch(&mut self, now: Time, channel: u32) {
         let slot = *self.t.channels.at(channel);
         if slot.is_over() || slot.sent.iter().all(|lane| lane.is_empty()) {

@@ -1,5 +1,5 @@
-//! What belongs to a channel and not to a request: subchannels to open and close, Connect, acknowledgments,
-//! probes, Bye.
+//! Frames that belong to a channel and not to a request: opening and closing subchannels, CONNECT,
+//! acknowledgments, probes, BYE.
 
 use super::Endpoint;
 use super::action::{Action, Span, SpanOf};
@@ -17,7 +17,7 @@ use crate::time::Time;
 use crate::wire::{self, Body, Connect, Probe};
 
 impl Endpoint<'_> {
-    /// Subchannels to open and close, and the Connect that comes first on each (G-1, L-3).
+    /// Subchannels to open and close, and the CONNECT that is sent first on each (G-1, L-3).
     pub(super) fn pump_connections(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let &Channel { peer, dial_pending, close_pending, connect_pending, abort_pending, .. } =
             self.t.channels.at(channel);
@@ -68,7 +68,7 @@ impl Endpoint<'_> {
         Step::Idle
     }
 
-    /// Probes of rails of which nothing was heard (F-11).
+    /// Probes of silent rails (F-11).
     pub(super) fn pump_questions(&mut self, now: Time, channel: u32, out: &mut Actions) {
         for rail in rails_of(self.t.channels.at(channel).questions) {
             let sub = *self.t.sub(channel, rail);
@@ -86,7 +86,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Acknowledgments, limits and probes, where no packet has carried them (A-2, C-4, L-3).
+    /// Acknowledgments, limits and probes that no packet has carried (A-2, C-4, L-3).
     pub(super) fn pump_frames(&mut self, now: Time, channel: u32, out: &mut Actions) {
         let slot = self.t.channels.at(channel);
         if slot.probe_answers == 0 && !slot.probe_due && !slot.ack.is_due() {
@@ -100,7 +100,7 @@ impl Endpoint<'_> {
             }
             let slot = self.t.channels.at(channel);
             let body = if slot.probe_answers >> rail.0 & 1 == 1 {
-                // The answer goes back the way that the probe came (G-6).
+                // The answer returns on the rail of the probe (G-6).
                 let nonce = self.t.subs[self.t.sub_index(channel, rail)].probe_nonce;
                 Body::Probe(Probe { nonce, answer: true })
             } else if slot.probe_due {
@@ -130,7 +130,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The goodbye: when all is acknowledged, Bye on every subchannel, and when that is out, the end (G-7).
+    /// Shutdown: when all is acknowledged, BYE on every subchannel; when BYE is sent, the end (G-7).
     pub(super) fn pump_goodbye(&mut self, now: Time, channel: u32, out: &mut Actions) {
         let slot = self.t.channels.at(channel);
         if !matches!(slot.state(), ChannelState::Closing | ChannelState::Leaving) {
@@ -146,7 +146,8 @@ impl Endpoint<'_> {
         }
         let ready = self.paths.ready(channel);
         if !leaving && self.is_early(channel, ready) {
-            // A rail comes back, or the peer's CONNECT comes, or it is given up (F-9, F-11, G-4).
+            // Wait until a rail comes back, the peer's CONNECT arrives, or the peer is given up (F-9, F-11,
+            // G-4).
             return self.watch_rails(now, channel);
         }
         let mut out_yet = true;
@@ -171,14 +172,14 @@ impl Endpoint<'_> {
             }
         }
         if out_yet {
-            // Where no rail that BYE was for is left, it may have been with the last of them still.
+            // If no rail is left that BYE was for, the last of them may still have held it.
             self.end_left(now, channel, leaving && ready == 0);
         }
     }
 
-    /// Whether it is too early for a goodbye: no rail is ready, and one is being opened or comes back; or a
-    /// lossless rail stands without the peer's CONNECT. The peer may have ours already, and would take an end
-    /// without BYE for a loss.
+    /// Whether it is too early for BYE: no rail is ready, and one is being opened or comes back; or a
+    /// lossless rail is up without the peer's CONNECT. The peer may have ours already, and would treat an end
+    /// without BYE as a failure.
     fn is_early(&mut self, channel: u32, ready: u64) -> bool {
         let has_no_path = self.t.channels.at(channel).no_path.is_some();
         let mut states = self.t.subs_of(channel).iter().map(|sub| sub.link.state());
@@ -188,8 +189,8 @@ impl Endpoint<'_> {
         self.paths.rails.iter().zip(states).any(|(facts, state)| facts.caps.lossless && state == State::Up)
     }
 
-    /// Whether a message to the peer is not through, or one of the peer's is on its way into a receive. Looks
-    /// at every operation: for the end of a channel only.
+    /// Whether a message to the peer is incomplete, or one of the peer's is on its way into a receive. Scans
+    /// every operation: for the end of a channel only.
     fn has_transfers(&self, channel: u32) -> bool {
         let mut ops = self.t.ops_of(channel);
         while let Some(op) = self.t.next_of(&mut ops) {
@@ -206,7 +207,7 @@ impl Endpoint<'_> {
         false
     }
 
-    /// Sends the probe that is due to a rail that is asked how near and how fast it is (P-12).
+    /// Sends the pending probe to a rail whose latency and rate are being sampled (P-12).
     #[inline]
     pub(super) fn pump_samples(&mut self, now: Time, channel: u32, out: &mut Actions) {
         if let Some(question) = self.paths.question(channel) {
@@ -226,7 +227,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A probe of the peer has come, which may be in the way of ours.
+    /// A probe of the peer has arrived; it may interfere with ours.
     pub(super) fn defer_samples(&mut self, now: Time, channel: u32, nonce: u64) {
         let is_later = self.config.rank > self.t.channels.at(channel).peer;
         if self.paths.defer_samples(channel, is_later, nonce) {
@@ -243,7 +244,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The time of a rail that is asked is over.
+    /// The sample of a rail has timed out.
     pub(super) fn sample_timed_out(&mut self, channel: u32) {
         let learnt = self.paths.sample_timed_out(channel);
         self.sample_is_over(channel, learnt);
@@ -259,7 +260,7 @@ impl Endpoint<'_> {
         self.end_sample(channel);
     }
 
-    /// A channel's rail is not asked any more: it has answered, the time is over, or the channel is.
+    /// Ends the sample of a channel's rail: the answer arrived, the sample timed out, or the channel is over.
     pub(super) fn end_sample(&mut self, channel: u32) {
         if self.paths.end_sample(channel) {
             self.t.cancel_timer(channel, Timer::Sample);

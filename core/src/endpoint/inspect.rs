@@ -1,6 +1,5 @@
-//! What stands between this process and one peer, and what is under way: in numbers, for who reads a packet
-//! trace beside it or looks for the reason of a hang, as `TCP_INFO` is. `{:?}` of an endpoint prints the same
-//! and more.
+//! The state between this process and one peer in numbers, as `TCP_INFO` is: for use beside a packet trace,
+//! or to find the reason of a hang. `{:?}` of an endpoint prints the same and more.
 
 use super::Endpoint;
 use super::channel::{ORDERED, UNORDERED};
@@ -16,7 +15,7 @@ pub struct LaneInfo {
     pub acked: Seq,
     /// The PSN that the next packet will have.
     pub next: Seq,
-    /// The PSN that is expected next of the peer.
+    /// The PSN expected next from the peer.
     pub expected: Seq,
 }
 
@@ -25,17 +24,17 @@ pub struct LaneInfo {
 pub struct ChannelInfo {
     /// What takes part in matching.
     pub ordered: LaneInfo,
-    /// Everything else that is numbered.
+    /// All other numbered packets.
     pub unordered: LaneInfo,
-    /// Up to which message and which block the peer may send (C-3).
+    /// The limits on messages and blocks that the peer may send (C-3).
     pub limits: (u16, u16),
-    /// What the peer announced; `None`: it has not yet.
+    /// The negotiated parameters of the peer; `None`: not received yet.
     pub terms: Option<Connect>,
     /// Requests of the peer whose answer is not acknowledged (C-5).
     pub requests_in: u16,
-    /// Answers that are with a rail or not acknowledged.
+    /// Answers that a rail holds or the peer has not acknowledged.
     pub answering: u16,
-    /// It waits for a slot of a packet, which all channels share.
+    /// It waits for a packet slot, which all channels share.
     pub waits_for_packet: bool,
 }
 
@@ -46,7 +45,7 @@ pub struct SubchannelInfo {
     pub peer_rail: u8,
     /// The numbers that both ends gave the connection (F-1).
     pub connection: Pair,
-    /// The dead connection whose fence is waited for (F-3).
+    /// The dead connection whose fence is pending (F-3).
     pub waits_for: Option<Pair>,
 }
 
@@ -59,15 +58,15 @@ pub struct OperationInfo {
     pub retry_epoch: u16,
     /// Bytes of its message.
     pub bytes: u64,
-    /// Everything that it has to send is with a rail, or was.
+    /// All its packets are with a rail, or were.
     pub is_sent: bool,
-    /// Posts of it that a rail has.
+    /// Its posts with a rail.
     pub posts: u32,
 }
 
 impl Endpoint<'_> {
-    /// The channel to `peer`, if there is one. What the express path has counted apart is added to the
-    /// channel's tables first, as any packet would have it.
+    /// The channel to `peer`, if there is one. The counts of the express path are added to the channel's
+    /// tables first, as any packet would do.
     pub fn channel_info(&mut self, peer: PeerId) -> Option<ChannelInfo> {
         let channel = self.t.channel_of(peer)?;
         self.fold_line(channel);
@@ -96,7 +95,7 @@ impl Endpoint<'_> {
         Some(SubchannelInfo { peer_rail: sub.peer_rail, connection: sub.link.pair(), waits_for: sub.link.waits_for() })
     }
 
-    /// All operations: requests of the caller but for plain receives that wait, and what serves peers.
+    /// All operations: requests of the caller except plain receives that wait, and those that serve peers.
     pub fn operations(&self) -> impl Iterator<Item = OperationInfo> {
         self.t.ops.indices().map(|index| {
             let op = self.t.ops.at(index);

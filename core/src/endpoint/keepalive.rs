@@ -1,23 +1,22 @@
-//! Keep-alive (F-13): who waits for a peer, and owes it nothing, hears that it is gone.
+//! Keep-alive (F-13): detects dead peers when nothing is in flight.
 //!
-//! Deadlines of rails (F-11) begin with something that a rail has or a peer has not acknowledged. Where there
-//! is no such thing, a rail that says nothing when the peer's process dies (verbs: its queue pair is gone,
-//! and nobody tells) is as good as one that is idle. So a peer of which nothing was heard for `keepalive` is
-//! asked by a probe. That gives every rail something to do, and what a rail does about a peer that is not
-//! there any more is known: its device gives up (InfiniBand specification, 9.7.6.1.3: retries), its kernel
-//! does (TCP: reset, user time-out), or it never gets rid of the probe (F-11). All rails are asked, because
-//! all of them must be seen to fail before the peer is given up (F-9).
+//! Deadlines of rails (F-11) start with a post at a rail or a packet that the peer has not acknowledged.
+//! Without either, a rail that reports nothing when the peer's process dies (verbs: its queue pair is gone
+//! without notice) looks idle. So a peer that was silent for `keepalive` is probed. That gives every rail
+//! some work, and its reaction to a dead peer is known: its device gives up (InfiniBand specification,
+//! 9.7.6.1.3: retries), its kernel does (TCP: reset, user time-out), or it never completes the probe (F-11).
+//! All rails are probed, because all of them must fail before the peer is given up (F-9).
 //!
-//! Silence by itself ends nothing here: a process that computes for an hour answers no probe, and each waits
-//! in one of its receive buffers. So one that does not answer is asked again after as long as it has been
-//! silent then.
+//! Silence by itself ends nothing: a process that computes for an hour answers no probe, and each probe waits
+//! in one of its receive buffers. So a peer that does not answer is probed again after the length of its
+//! silence so far.
 //!
-//! A receive alone calls nobody: its peer may be one of many, and who sends calls. But one that is gone
-//! before it ever called would be waited for without end. So who has not called by the next look, `keepalive`
-//! later at most, is called.
+//! A receive alone dials no peer: the message may come from any of many, and the sender dials. But a receive
+//! from a peer that died before it dialled would wait forever. So at the next check, `keepalive` later at
+//! most, the core dials a source that has not dialled.
 //!
-//! A look at all channels, now and then, instead of a timer for each: the timers that every message sets and
-//! cancels stay few, and a message costs nothing for being heard.
+//! One check of all channels now and then replaces a timer for each: the timers that every message sets and
+//! cancels stay few, and a received message costs nothing here.
 
 use super::Endpoint;
 use super::channel::{Asked, ChannelState, Sub};
@@ -29,28 +28,27 @@ use crate::time::{Nanos, Time};
 /// No channel has a connection that could be silent.
 pub(super) const NEVER: Time = Time(u64::MAX);
 
-/// Who is due within this part of `keepalive` is asked together with who is due now: a process that sleeps
-/// wakes once for many peers, and all channels are looked at that rarely.
+/// Peers due within this fraction of `keepalive` are probed together with those due now: a sleeping process
+/// wakes once for many peers, and channels are checked rarely.
 const TOGETHER: u64 = 4;
 
-/// A process asks no more often than once in this time on average, however short `keepalive` is and however
-/// many peers and rails there are: a question and its answer cost about 1 us at either end, so keep-alive
-/// takes a hundredth of a processor at most. Peers need no bound of their own for the answers: a rail that
-/// owes one is not asked again.
+/// The minimum average time between probes of a process, for any `keepalive` and any number of peers and
+/// rails: a probe and its answer cost about 1 us at either end, so keep-alive takes at most a hundredth of a
+/// processor. Answers need no bound: a rail with a pending answer is not probed again.
 const QUESTION_GAP: Nanos = Nanos::from_micros(100);
 
-/// So many peers are called in one look: receives may wait for thousands.
+/// Peers dialled in one check: receives may wait for thousands.
 const CALLS_TOGETHER: u32 = 16;
 
 impl Endpoint<'_> {
-    /// Changes [`Config::keepalive`](crate::config::Config::keepalive); `Nanos(0)`: nobody is asked from now
-    /// on.
+    /// Changes [`Config::keepalive`](crate::config::Config::keepalive); `Nanos(0)`: no peer is probed from
+    /// now on.
     pub fn set_keepalive(&mut self, now: Time, keepalive: Nanos) {
         self.config.keepalive = keepalive;
         self.keepalive_at = if keepalive.0 > 0 { (now + keepalive).max(self.keepalive_from) } else { NEVER };
     }
 
-    /// A connection is ready: from now on its peer's silence is looked at.
+    /// A connection is ready: from now on the silence of its peer is checked.
     pub(super) fn expect_signs(&mut self, now: Time) {
         let keepalive = self.config.keepalive;
         if keepalive.0 > 0 {
@@ -58,7 +56,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Asks the peers of which nothing was heard, and finds out when to look again.
+    /// Probes silent peers, and computes the time of the next check.
     #[cold]
     pub(super) fn keep_alive(&mut self, now: Time) {
         let keepalive = self.config.keepalive;
@@ -80,12 +78,12 @@ impl Endpoint<'_> {
             next = next.min(now + keepalive);
         }
         self.keepalive_from = now + Nanos(u64::from(questions) * QUESTION_GAP.0);
-        // Who is heard again meanwhile is due again as soon as anybody.
+        // A packet that arrives meanwhile makes its peer due no earlier than `now + keepalive`.
         self.keepalive_at =
             if next == NEVER { NEVER } else { next.clamp(soon, now + keepalive).max(self.keepalive_from) };
     }
 
-    /// A receive waits for a peer that nobody has called yet: if it does not call, it is called (F-13).
+    /// A receive waits for a peer without a connection: if the peer does not dial, the core does (F-13).
     #[inline]
     pub(super) fn expect_caller(&mut self, now: Time, source: PeerId) {
         if self.t.peers.get(source.0 as usize).is_some_and(|peer| peer.channel == NONE) {
@@ -93,9 +91,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Calls the peers for whose messages receives wait and that have not called themselves: a few at a time,
-    /// and where peers outnumber channels half of these are left for those that do call, and for sends. Says
-    /// whether some are left.
+    /// Dials the peers that receives wait for and that have not dialled: a few at a time. If peers outnumber
+    /// channels, half of the channels are left for incoming connections and sends. Returns whether some peers
+    /// are left.
     fn call_sources(&mut self, now: Time) -> bool {
         let mut calls = CALLS_TOGETHER;
         let channels = self.t.channels.capacity();
@@ -115,8 +113,8 @@ impl Endpoint<'_> {
         false
     }
 
-    /// Whether nothing but a probe would tell that the peer is gone: connections to it stand, and none that
-    /// ends with its process (F-9).
+    /// Whether only a probe can detect that the peer is gone: connections to it are up, and none that ends
+    /// with its process (F-9).
     fn may_be_silent(&mut self, channel: u32) -> bool {
         if matches!(self.t.channels.at(channel).state(), ChannelState::Leaving | ChannelState::Over(_)) {
             return false;
@@ -126,7 +124,7 @@ impl Endpoint<'_> {
         up != 0 && !rails_of(up).any(|rail| self.paths.rails[usize::from(rail.0)].caps.lossless)
     }
 
-    /// When the peer is to be asked, unless something is heard before.
+    /// When the peer is to be probed, unless a packet arrives before.
     fn sign_due(&self, channel: u32) -> Time {
         let (slot, keepalive) = (self.t.channels.at(channel), self.config.keepalive);
         if slot.kept > slot.last_received {
@@ -136,13 +134,13 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Asks on every rail that is not being judged by a question already, and returns on how many.
+    /// Probes every rail without a pending probe, and returns their number.
     pub(super) fn ask_for_sign(&mut self, now: Time, channel: u32) -> u32 {
         let mut questions = 0;
         let judges = self.config.recovery && self.config.stall_min.0 > 0;
         for rail in rails_of(self.paths.peer(channel).rooms.ready) {
-            // It owes the answer, or a post before the question is still to complete, which another question
-            // would be behind again and again (F-11).
+            // The answer is pending, or an earlier post is still to complete; another probe would queue
+            // behind that again and again (F-11).
             let is_busy = self.paths.path(channel, rail).under_way > 0;
             let asked = self.t.sub(channel, rail).asked;
             let is_judged = asked.is_some_and(|asked| asked.answered.is_none() || is_busy);
@@ -156,7 +154,7 @@ impl Endpoint<'_> {
 }
 
 impl Sub {
-    /// Whether it is asked for a sign of life and has given none.
+    /// Whether a keepalive probe on it is pending without any arrival since.
     pub(super) fn owes_sign(&self) -> bool {
         self.asked.is_some_and(|asked| asked.keeps_alive && asked.answered.is_none() && self.last_received <= asked.at)
     }

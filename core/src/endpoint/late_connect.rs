@@ -1,6 +1,6 @@
-//! Connections of a channel that is over for this side, made by a peer that has not received BYE or does not
-//! know that it was given up, or made to such a peer after a rail of this process has moved: CONNECT and BYE
-//! are sent on each (G-10). And rails that cannot send BYE (G-7).
+//! Late connects: connections of a channel that is over at this side. A peer that has not received BYE, or
+//! does not know that it was given up, makes them; or this process makes them to such a peer after one of its
+//! rails has moved. CONNECT and BYE are sent on each (G-10). Also handles rails that cannot send BYE (G-7).
 
 use super::action::Span;
 use super::channel::{Channel, ChannelState, Ending};
@@ -15,23 +15,21 @@ use crate::rel::link::{Link, State};
 use crate::time::{Nanos, Time};
 use crate::wire::{Body, Repr};
 
-/// Connections that are only made to say goodbye have numbers so far behind the first number of their side:
-/// no channel makes so many others.
+/// Offset of the numbers of shutdown-only connections from the first number of their side: no channel makes
+/// that many others.
 const SHUTDOWNS: u32 = 1 << 30;
 
-/// Whether a connection is only made to say goodbye, by its number and the first number of its side (G-10).
+/// Whether a connection serves only a shutdown, by its number and the first number of its side (G-10).
 pub(super) const fn is_shutdown(first: u32, connection: u32) -> bool {
     matches!(connection.wrapping_sub(first), SHUTDOWNS..=0x7FFF_FFFF)
 }
 
-/// A connection of a channel that is over, on which nothing comes, stands for so many of the longest pauses
-/// between calls.
+/// Lifetime of a late connection on which nothing arrives, in multiples of the longest redial pause.
 const CALLS_FOR: u64 = 10;
 
 impl Endpoint<'_> {
-    /// Rails that do not get rid of the goodbye, or of what goes before it (G-7): one is waited for as a rail
-    /// is that has something to do (F-11) while the peer has heard it on another; else as long as one that is
-    /// alone.
+    /// Rails that cannot send BYE or the frames before it (G-7). While the peer has received BYE on another
+    /// rail, such a rail gets the stall timeout (F-11); otherwise the longer timeout of a sole rail.
     pub(super) fn look_at_goodbyes(&mut self, now: Time, channel: u32) {
         let ready = self.paths.peer(channel).rooms.ready;
         let is_out = rails_of(ready).any(|rail| {
@@ -59,7 +57,7 @@ impl Endpoint<'_> {
         self.t.set_timer(channel, Timer::Watch, now + self.config.stall_min);
     }
 
-    /// A channel of a peer of which nothing else is left, to say so.
+    /// Opens a closed channel of a peer that has no other state, to send it BYE.
     pub(super) fn open_over(&mut self, now: Time, peer: PeerId) -> Option<u32> {
         let channel = self.open_channel(now, peer)?;
         self.t.cancel_timer(channel, Timer::Connect);
@@ -77,8 +75,8 @@ impl Endpoint<'_> {
         self.call_unnotified(now, peer, self.moved);
     }
 
-    /// Connects to a peer that may not have received BYE, from the new address of a rail of this process: the
-    /// peer would connect to the old one without end (G-10).
+    /// Connects to a peer that may not have received BYE, from the new address of a rail of this process:
+    /// otherwise the peer would dial the old one forever (G-10).
     pub(super) fn call_unnotified(&mut self, now: Time, peer: PeerId, moved: u64) {
         let Peer { rails, gone, unnotified, .. } = self.t.peers[peer.0 as usize];
         if !gone || !unnotified || rails & moved == 0 {
@@ -98,14 +96,14 @@ impl Endpoint<'_> {
         let shutdowns = self.stats.stale_dropped as u32 & (SHUTDOWNS / 2 - 1);
         let sub = self.t.sub(channel, rail);
         sub.reset();
-        // The numbers of before are forgotten, and the peer wants a new one (F-1).
+        // The earlier numbers are forgotten, and the peer expects a new one (F-1).
         sub.link = Link::numbered_from(first.wrapping_add(SHUTDOWNS | shutdowns));
         sub.link.up();
         let slot = self.t.channels.at_mut(channel);
         let bit = 1 << rail.0;
         (slot.callers, slot.connect_pending) = (slot.callers | bit, slot.connect_pending | bit);
         (slot.close_pending, slot.abort_pending) = (slot.close_pending & !bit, slot.abort_pending & !bit);
-        // It need not be made from here: CONNECT goes out on this one.
+        // No dial is needed: CONNECT is sent on this connection.
         (slot.dial_pending, slot.redials) = (slot.dial_pending & !bit, slot.redials & !bit);
         self.t.sub(channel, rail).last_received = now;
         self.refresh(channel, rail);
@@ -119,8 +117,8 @@ impl Endpoint<'_> {
         Nanos(self.config.redial_max.0.saturating_mul(CALLS_FOR)).min(self.config.connect_timeout)
     }
 
-    /// Connections of a channel that is over on which the peer's CONNECT does not come, or BYE does not get
-    /// out: each is ended by itself (F-11), and made again as after a failure, whatever becomes of others.
+    /// Late connections on which the peer's CONNECT does not arrive, or BYE cannot be sent: each is aborted
+    /// on its own (F-11), and redialled as after a failure, independently of the others.
     pub(super) fn look_at_late_connects(&mut self, now: Time, channel: u32) {
         let timeout = self.late_timeout();
         let mut next = None;
@@ -128,7 +126,7 @@ impl Endpoint<'_> {
             let sub = self.t.sub(channel, rail);
             let due = sub.last_received + timeout;
             if !sub.is_up() {
-                // The rail ends what it could not open.
+                // The rail ends a connection that it could not open.
                 continue;
             }
             if now < due {
@@ -142,7 +140,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Ends a connection that BYE cannot be sent on. It is made again where the peer is still owed one.
+    /// Aborts a connection that cannot send BYE. It is redialled if the peer still needs BYE.
     fn hang_up(&mut self, now: Time, channel: u32, rail: RailId) {
         let is_owed = self.is_bye_owed(channel, rail);
         self.forget_late_connect(channel, rail);
@@ -155,12 +153,12 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Of what it says only its CONNECT counts.
+    /// Of its packets only CONNECT counts.
     #[cold]
     pub(super) fn arrive_late(&mut self, now: Time, channel: u32, rail: RailId, header: &[u8]) {
         let Ok(Repr { body: Body::Connect(connect), .. }) = Repr::parse(header) else { return };
         if self.t.sub(channel, rail).link.connect(connect.connection).abort {
-            // The number is not valid: no connection has it.
+            // The number is invalid: no connection has it.
             return self.hang_up(now, channel, rail);
         }
         self.refresh(channel, rail);
@@ -176,7 +174,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Whether the peer may not have received BYE, and would connect to where the rail was before.
+    /// Whether the peer may not have received BYE, and would dial the rail's old address.
     fn is_bye_owed(&self, channel: u32, rail: RailId) -> bool {
         let peer = self.t.channels.at(channel).peer;
         self.t.peers[peer.0 as usize].unnotified && self.moved >> rail.0 & 1 == 1
@@ -198,8 +196,8 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// Makes no more connections to a peer that has received BYE or cannot be reached. Connections that are
-    /// up stand for their usual time.
+    /// Stops connecting to a peer that has received BYE or is unreachable. Connections that are up last for
+    /// their usual time.
     pub(super) fn end_late_calls(&mut self, channel: u32) {
         let slot = self.t.channels.at_mut(channel);
         (slot.dial_pending, slot.redials) = (0, 0);
@@ -218,7 +216,7 @@ impl Endpoint<'_> {
         self.t.channels.at_mut(channel).close_pending |= 1 << rail.0;
     }
 
-    /// Says goodbye to those who have called, and hangs up when it is out.
+    /// Sends BYE on late connects, and closes each once it is sent.
     pub(super) fn pump_late_connects(&mut self, now: Time, channel: u32, out: &mut Actions) {
         for rail in rails_of(self.t.channels.at(channel).callers) {
             if out.len() + STEP > out.capacity() {

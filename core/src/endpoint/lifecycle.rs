@@ -1,4 +1,4 @@
-//! Channels come and go: opened at first use or when a peer calls, closed by goodbye, ended by loss.
+//! Life of channels: opened at first use or by a peer's connection, closed by BYE, ended by loss.
 
 use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, UNORDERED};
 use super::op::{MessageState, OpKind, Phase, Queue};
@@ -17,8 +17,8 @@ use crate::store::list::By;
 use crate::time::{Nanos, Time};
 
 impl Endpoint<'_> {
-    /// A channel to an idle peer, whoever calls first: one that calls on one rail is called back on the
-    /// others (L-1).
+    /// Opens a channel to an idle peer, whichever side dials first: a peer that connects on one rail is
+    /// dialled on the others (L-1).
     pub(super) fn open_channel(&mut self, now: Time, peer: PeerId) -> Option<u32> {
         let first = Seq(self.config.first_number);
         let grants = Grants::new(first, self.config.unexpected_per_peer, self.config.blocks_per_peer);
@@ -61,7 +61,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A channel has found a shared table empty: it is woken when something comes free.
+    /// A channel has found a shared table full: it waits until an entry comes free.
     pub(super) fn wait_for(&mut self, channel: u32, shortage: Shortage) {
         if !self.t.channels.at(channel).waits[shortage as usize].is_linked() {
             let mut links = By(&mut self.t.channels, channel_waits(shortage));
@@ -69,8 +69,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Something of a shared table may have come free: the channel that has waited longest has its turn. It
-    /// wakes the next one where it leaves something over.
+    /// An entry of a shared table may have come free: the channel that has waited longest gets its turn. It
+    /// wakes the next one if it leaves entries unused.
     #[inline]
     pub(super) fn wake(&mut self, shortage: Shortage) {
         if !self.waiting[shortage as usize].is_empty() {
@@ -100,22 +100,22 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The peer broke a rule (G-8).
+    /// The peer violated a rule (G-8).
     pub(super) fn offend(&mut self, now: Time, channel: u32, error: ProtocolError) {
         self.stats.malformed_dropped += 1;
         self.give_up(now, channel, LossReason::Protocol(error));
     }
 
-    /// The peer is lost: notes what was tried, and ends its channel (F-9).
+    /// The peer is lost: records the attempts, and ends its channel (F-9).
     #[cold]
     pub(super) fn give_up(&mut self, now: Time, channel: u32, reason: LossReason) {
         let slot = self.t.channels.at(channel);
         if slot.state() == ChannelState::Closing && slot.terms.is_none() && slot.ops == 0 {
-            // It was never reached, and nobody wants anything of it any more (G-7).
+            // It was never reached, and no request needs it any more (G-7).
             return self.end_channel(channel, Ending::Closed);
         }
         let time = match slot.no_path {
-            // No CONNECT of it ever came: since its channel was opened.
+            // No CONNECT from it ever arrived: since its channel was opened.
             _ if slot.terms.is_none() => now - slot.last_received,
             Some(no_path) => now - no_path.since,
             None => Nanos(0),
@@ -127,7 +127,7 @@ impl Endpoint<'_> {
         self.end_channel(channel, Ending::Lost(loss));
     }
 
-    /// Ends a channel: everything bound to its peer completes with an error, everything else goes on.
+    /// Ends a channel: everything bound to its peer completes with an error, everything else continues.
     pub(super) fn end_channel(&mut self, channel: u32, ending: Ending) {
         if self.t.channels.at(channel).is_over() {
             return;
@@ -177,7 +177,7 @@ impl Endpoint<'_> {
         self.end_receives_of(peer, error);
         self.end_operations(channel, error);
         self.end_messages(channel);
-        // What it held, or was woken for and does not use, the next one that waits may have.
+        // The next waiting channel may use the entries that it held, or was woken for and does not use.
         self.wake(Shortage::Packets);
         self.wake(Shortage::Stripes);
         self.activate(channel);
@@ -235,7 +235,7 @@ impl Endpoint<'_> {
                     self.t.ops.at_mut(op).queued = Queue::None;
                     self.atomics.unlink(&mut By(&mut self.t.ops, op_queue), op);
                 }
-                // Its message is all here: it will be received.
+                // Its message has arrived completely: it will be received.
                 Queue::Copies => {
                     self.t.ops.at_mut(op).fin_wanted = false;
                     continue;
@@ -254,8 +254,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Forgets a peer's messages that can't be received any more; those that are all here and in order stay
-    /// (G-10).
+    /// Frees a peer's messages that can't be received any more; complete messages in order stay (G-10).
     fn end_messages(&mut self, channel: u32) {
         let (slot, slots) = self.t.reorder(channel);
         slot.reorder.drain(slots, |_, _| {});
@@ -278,10 +277,10 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Gives a channel's slot back once it is over, told, disconnected and nothing refers to it.
+    /// Frees a channel's slot once it is over, reported, disconnected and nothing refers to it.
     #[inline]
     pub(super) fn free_channel_if_idle(&mut self, channel: u32) {
-        // A slot that is free already is that of a channel that was over.
+        // A slot that is free already belonged to a channel that was over.
         if self.t.channels.last_at(channel).is_over() {
             self.free_over_channel_if_idle(channel);
         }

@@ -1,5 +1,5 @@
-//! What a dead connection leaves behind (F-5 to F-7): packets of which nobody knows whether they arrived,
-//! reads that will never end, unconfirmed writes, and payloads on their way into places here.
+//! State after a dead connection (F-5 to F-7): packets that may or may not have arrived, reads that never
+//! complete, unconfirmed writes, and placements in progress here.
 
 use super::Endpoint;
 use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, UNORDERED};
@@ -12,11 +12,10 @@ use crate::store::NONE;
 use crate::wire::{Common, Fence};
 
 impl Endpoint<'_> {
-    /// The connection of a subchannel that was ready is dead at this end. Nothing goes out again before the
-    /// fence ([`release_lost`](Self::release_lost)), but for reads: they write here alone.
+    /// The connection of a ready subchannel is dead at this end. Nothing is resent before the fence
+    /// ([`release_lost`](Self::release_lost)) except reads: they write only here.
     pub(super) fn lose(&mut self, channel: u32, rail: RailId) {
-        // Where a device fails, most of its connections had nothing to do: tables are not gone through for
-        // these.
+        // When a device fails, most of its connections are idle: do not scan the tables for these.
         let place = self.t.sub(channel, rail).place;
         let had_packets = self.paths.path(channel, rail).under_way > 0
             || self.t.channels.at(channel).sent.iter().any(|lane| !lane.is_empty());
@@ -34,7 +33,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         slot.connect_pending &= !(1 << rail.0);
         slot.probe_answers &= !(1 << rail.0); // G-6
-        // Acknowledgments and limits that were on their way.
+        // Acknowledgments and limits that were in flight.
         slot.ack.make_due();
         slot.replaying |= REPLAY_READS;
         if had_packets || place.is_some() {
@@ -46,8 +45,8 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// The payload that was on its way here is not there: its number is open again. What has had its effect
-    /// by its header, a message that has met its receive or has its blocks, waits for the copy (F-6).
+    /// The payload that was being placed is not there: its number is open again. A message whose header
+    /// already took effect (it has met its receive or has its blocks) waits for the copy (F-6).
     pub(super) fn abort_placement(&mut self, channel: u32, rail: RailId) {
         let Some(place) = self.t.sub(channel, rail).place.take() else { return };
         let window = self.config.window;
@@ -66,7 +65,7 @@ impl Endpoint<'_> {
         self.t.channels.at_mut(channel).aborted_placements += u16::from(is_aborted);
     }
 
-    /// What waits for the copy of ordered packet `psn`, if anything does, and the bytes that it takes.
+    /// Returns what waits for the copy of ordered packet `psn`, if anything does, and its bytes.
     pub(super) fn take_aborted(&mut self, channel: u32, psn: Seq) -> Option<(PlaceTo, u64)> {
         if self.t.channels.at(channel).aborted_placements == 0 {
             return None;
@@ -95,7 +94,7 @@ impl Endpoint<'_> {
         found
     }
 
-    /// Every post on the connection is over, and nobody knows how it ended for the peer.
+    /// Every post on the connection is over, and its outcome at the peer is unknown.
     fn lose_packets(&mut self, channel: u32, rail: RailId) {
         let mut walk = self.t.packets.walk();
         while let Some(index) = self.t.packets.step(&mut walk) {
@@ -111,15 +110,15 @@ impl Endpoint<'_> {
                 slot.posted = false;
                 slot.lost = true;
             } else {
-                // The peer has it; or a write, of which its part knows.
+                // The peer has it; or it is a write, which its part tracks.
                 self.t.packets.remove_at(index);
             }
         }
         self.wake(Shortage::Packets);
     }
 
-    /// Messages that were being written over the connection: what no acknowledged FIN stands for is
-    /// unconfirmed (F-7).
+    /// Messages that were being written over the connection: data without an acknowledged FIN is unconfirmed
+    /// (F-7).
     fn mark_unconfirmed_writes(&mut self, channel: u32, rail: RailId) {
         let mut ops = self.t.ops_of(channel);
         while let Some(op) = self.t.next_of(&mut ops) {
@@ -135,13 +134,12 @@ impl Endpoint<'_> {
             let said = self.lost_fins(op, round) & unconfirmed;
             let slot = self.t.ops.at_mut(op);
             slot.unconfirmed |= unconfirmed;
-            // The number of a FIN that was lost will bring RESUME: one of them has an effect, whichever
-            // arrived.
+            // The number of a lost FIN will carry RESUME: one of the two takes effect, whichever arrived.
             slot.resume_due |= unconfirmed & !said != 0;
         }
     }
 
-    /// Parts of an operation of whose FIN, of this round, nobody knows whether it arrived.
+    /// Parts of an operation whose FIN of this retry epoch may or may not have arrived.
     fn lost_fins(&self, op: u32, round: u16) -> u64 {
         let packets = self.t.packets.indices().map(|index| self.t.packets.at(index));
         packets
@@ -151,7 +149,8 @@ impl Endpoint<'_> {
             .fold(0, |mask, fin| mask | 1 << fin.part.0)
     }
 
-    /// Keys that the peer gave for a rail are void with its connection: the next ones may be others (F-7).
+    /// Keys that the peer gave for a rail are invalid once its connection is dead: the next ones may differ
+    /// (F-7).
     fn forget_keys(&mut self, channel: u32, rail: RailId) {
         let peer_rail = self.t.sub(channel, rail).peer_rail;
         let mut ops = self.t.ops_of(channel);
@@ -173,8 +172,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The device behind a rail has lost its registrations: nobody is told of them any more, and none is
-    /// given back.
+    /// The device behind a rail has lost its registrations: their keys are not sent any more, and none is
+    /// deregistered.
     pub(super) fn rail_reset(&mut self, rail: RailId) {
         let mut walk = self.t.ops.walk();
         while let Some(op) = self.t.ops.step(&mut walk) {
@@ -183,8 +182,7 @@ impl Endpoint<'_> {
                 self.t.key_sets.at_mut(slot.keys).forget(rail.0);
             }
         }
-        // Those that were about to be given back: the device as it is now may have given the same key to
-        // others.
+        // Registrations about to be deregistered: the reset device may have given the same key to others.
         let mut walk = self.t.key_sets.walk();
         while let Some(set) = self.t.key_sets.step(&mut walk) {
             if key_set_link(&mut self.t.key_sets, set).is_linked() {
@@ -198,7 +196,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Selective acknowledgments in a FENCE: what the peer has needs not go out again.
+    /// Selective acknowledgments in a FENCE: packets that the peer has need no replay.
     pub(super) fn note_beyond(&mut self, channel: u32, common: &Common, fence: &Fence) {
         let lanes = [
             (ORDERED, common.ack_ordered, fence.ordered_beyond),
@@ -216,7 +214,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Both ends of a dead connection are dead: what it had may go out again.
+    /// Both ends of a dead connection are dead: its packets may be replayed.
     pub(super) fn release_lost(&mut self, channel: u32) {
         for lane in [ORDERED, UNORDERED] {
             let slot = self.t.channels.at_mut(channel);

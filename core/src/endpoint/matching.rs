@@ -11,7 +11,7 @@ use crate::store::list::By;
 use crate::time::Time;
 
 impl Endpoint<'_> {
-    /// Takes the receive that a message of `len` bytes goes to out of the matcher.
+    /// Takes the receive for a message of `len` bytes out of the matcher.
     pub(super) fn match_posted(&mut self, peer: PeerId, tag: Option<u64>, len: u64) -> Option<u32> {
         loop {
             let (key, op) = self.t.matcher.find_posted(peer, tag)?;
@@ -101,8 +101,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Where messages wait because a multi-receive had no slot for a part, and one has come free: the oldest
-    /// of them meet their receives, each the oldest that takes it, as if they came now (M-1).
+    /// After a multi-receive lacked a slot for a part, and one has come free: matches the waiting messages
+    /// with their receives, oldest first on both sides, as if they arrived now (M-1).
     #[inline]
     pub(super) fn feed_waiting(&mut self, now: Time) {
         if self.parts_waiting && self.open_requests() < self.config.operations_max {
@@ -123,14 +123,13 @@ impl Endpoint<'_> {
                     self.bind(now, op, message);
                 }
                 None if self.parts_waiting => return,
-                // It did not fit into what was left of the buffer, which is closed now.
+                // It did not fit into the rest of the buffer, which is closed now.
                 None => {}
             }
         }
     }
 
-    /// The oldest message that `selector` takes and no multi-receive waits for with nothing but a slot
-    /// missing.
+    /// The oldest message that `selector` takes, except those that wait only for a slot of a multi-receive.
     pub(super) fn find_waiting(&self, selector: &Selector) -> Option<(Key, u32)> {
         let matcher = &self.t.matcher;
         if !self.parts_waiting {
@@ -145,7 +144,8 @@ impl Endpoint<'_> {
         self.t.matcher.find_posted(self.t.channels.at(channel).peer, tag).is_some()
     }
 
-    /// A message that has its turn and is not matched yet: goes to a posted receive, or waits as unexpected.
+    /// A message that has its turn and is not matched yet: matches it with a posted receive, or stores it as
+    /// unexpected.
     pub(super) fn deliver(&mut self, now: Time, message: u32) {
         let slot = *self.t.messages.at(message);
         let peer = self.t.channels.at(slot.channel).peer;
@@ -163,7 +163,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Gives a receive the facts of its message.
+    /// Copies the facts of a message to its receive.
     pub(super) fn address(&mut self, op: u32, message: &Message) {
         let peer = self.t.channels.at(message.channel).peer;
         self.t.bind_op(op, message.channel);
@@ -205,8 +205,8 @@ impl Endpoint<'_> {
         self.copies.push_back(&mut By(&mut self.t.ops, op_queue), op);
     }
 
-    /// The copy of a waiting message into its buffer has been asked for: the blocks are free, the receive is
-    /// done.
+    /// The copy of a waiting message into its buffer has been requested: the blocks are free, the receive is
+    /// complete.
     pub(super) fn copied(&mut self, op: u32) {
         let slot = self.t.ops.at_mut(op);
         let message = core::mem::replace(&mut slot.message, NONE);
@@ -222,7 +222,7 @@ impl Endpoint<'_> {
         self.settle(op);
     }
 
-    /// Frees a message's slot, and its blocks where it is the last one in them, and grants them to the peer
+    /// Frees a message's slot, and its blocks if no other message uses them, and grants them to the peer
     /// again (C-4).
     pub(super) fn free_message(&mut self, message: u32) {
         let slot = *self.t.messages.at(message);
@@ -237,7 +237,7 @@ impl Endpoint<'_> {
         self.free_channel_if_idle(slot.channel);
     }
 
-    /// Messages of the peer, and blocks, need no room here any more.
+    /// Messages of the peer, and their blocks, free their room here.
     pub(super) fn grant(&mut self, channel: u32, messages: u16, blocks: u32) {
         self.grant_on_line(channel, messages, blocks);
         let slot = self.t.channels.at_mut(channel);

@@ -1,15 +1,15 @@
 //! The endpoint: submit work, feed what happened, poll what to do.
 //!
-//! Here everything is put together: the machines of the other modules return verdicts and never call each
-//! other. Which rail carries what is the affair of `paths`; here one concern a file: `submit` (requests),
-//! `feed` (reports of rails), `arrive` (packets; `arrive_ordered`: messages), `serve` (peers' one-sided
-//! requests), `matching`, `rendezvous`, `pump` (actions; `bulk` for payload, `frames` for what belongs to no
-//! request), `packets` (building and acknowledging), `aggregate` (several messages in one packet), `settle`
-//! (completion), `lifecycle` (channels come and go; `late_connect`: peers that call too late), `op` and
-//! `stage` (state of an operation), `recover` (subchannels fail and come back), `deadline` (rails that do
-//! nothing), `timer`, `keepalive` (peers that are silent), `addresses` (rails that move), `rails` (what
-//! callers set and ask about rails), `lost`, `replay`, `retry_epoch` (what was under way on them), `usage`
-//! (how full tables are), `words` (what errors say).
+//! The machines of the other modules return verdicts and never call each other; this module combines them.
+//! `paths` chooses rails. Here each file has one concern: `submit` (requests), `feed` (reports of rails),
+//! `arrive` (packets; `arrive_ordered`: messages), `serve` (peers' one-sided requests), `matching`,
+//! `rendezvous`, `pump` (actions; `bulk` for payload, `frames` for frames without a request), `packets`
+//! (building and acknowledging), `aggregate` (several messages in one packet), `settle` (completion),
+//! `lifecycle` (opening and ending channels; `late_connect`: connects after the end), `op` and `stage` (state
+//! of an operation), `recover` (subchannels that fail and recover), `deadline` (stall detection), `timer`,
+//! `keepalive` (silent peers), `addresses` (rails that move), `rails` (rail settings and queries of callers),
+//! `lost`, `replay`, `retry_epoch` (recovery of lost traffic), `usage` (fill levels of tables), `words`
+//! (messages of errors).
 
 pub mod action;
 mod addresses;
@@ -87,18 +87,18 @@ use action::{Pieces, SpanOf};
 use channel::{Place, PlaceTo};
 use tables::Tables;
 
-/// What a rail reports beside packets and completions.
+/// Events that a rail reports besides packets and completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RailEvent {
-    /// The subchannel stands and the peer is who it says: packets may be posted.
+    /// The subchannel is up and the peer is authenticated: packets may be posted.
     Up {
         /// The peer.
         peer: PeerId,
         /// The rail.
         rail: RailId,
     },
-    /// The subchannel is down, or could not be opened. Posts on it that are not completed never will be,
-    /// placements are void.
+    /// The subchannel is down, or could not be opened. Its incomplete posts never complete, and its
+    /// placements are aborted.
     Down {
         /// The peer.
         peer: PeerId,
@@ -107,22 +107,22 @@ pub enum RailEvent {
         /// Why.
         fault: RailFault,
     },
-    /// A subchannel that stands can neither read nor write remote memory, though its rail can: what this
-    /// process may do with the peer's memory depends on the pair. Holds until the subchannel's end.
+    /// A subchannel that is up can neither read nor write remote memory, though its rail can: access to the
+    /// peer's memory depends on the pair. Holds until the subchannel's end.
     NoRemoteAccess {
         /// The peer.
         peer: PeerId,
         /// The rail.
         rail: RailId,
     },
-    /// The device behind a rail was lost or made anew: registrations that it had are aborted, and no peer can
-    /// use their keys any more. The subchannels over it are reported down each for itself.
+    /// The device behind a rail was lost or recreated: its registrations are aborted, and no peer can use
+    /// their keys any more. Each subchannel over it is reported down separately.
     Reset {
         /// The rail.
         rail: RailId,
     },
-    /// The link or the device behind a rail works again: subchannels over it that wait to be opened again are
-    /// opened at once (F-8).
+    /// The link or the device behind a rail works again: subchannels over it that wait for a redial are
+    /// redialled at once (F-8).
     Back {
         /// The rail.
         rail: RailId,
@@ -149,43 +149,43 @@ pub enum PostStatus {
     Done,
     /// It failed; the rail also reports the subchannel down.
     Failed,
-    /// A read whose key opens nothing (any more), or not to this process. The subchannel stands; what it was
-    /// to bring is asked for in another way (X-11), and the key is not used again.
+    /// A read whose key is invalid, or not valid for this process. The subchannel stays up; the core requests
+    /// the data in another way (X-11), and does not use the key again.
     NoAccess,
 }
 
-/// What was counted since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Packets handed to rails, unsequenced ones included.
     pub packets_sent: u64,
-    /// Packets whose header came, whatever became of them.
+    /// Packets whose header arrived, including dropped ones.
     pub packets_received: u64,
-    /// Those among them that have a sequence number and came for the first time: what brings requests nearer
-    /// to their end, and no acknowledgment, probe, or word about a connection.
+    /// Those among them that have a sequence number and arrived for the first time: they bring requests
+    /// nearer to completion. Acknowledgments, probes and connection frames are not among them.
     pub sequenced_received: u64,
-    /// Packets that had come before.
+    /// Packets that had arrived before.
     pub duplicates_dropped: u64,
-    /// Packets that did not parse or broke a rule.
+    /// Packets that did not parse or violated a rule.
     pub malformed_dropped: u64,
-    /// Packets, completions and answers for something that is over.
+    /// Packets, completions and answers for an object that no longer exists.
     pub stale_dropped: u64,
-    /// Ordered packets that came before their turn.
+    /// Ordered packets that arrived before their turn.
     pub out_of_order: u64,
-    /// Messages that came before their receive.
+    /// Messages that arrived before their receive.
     pub unexpected: u64,
     /// Explicit acknowledgments sent.
     pub acks_explicit: u64,
     /// Payload bytes copied on the way (retained copies and unexpected messages).
     pub bytes_copied: u64,
-    /// Ends of parts of transfers that another rail took over (P-10).
+    /// Ends of transfer parts that another rail took over (P-10).
     pub rebalances: u64,
-    /// Messages that took the short way out; among [`packets_sent`](Self::packets_sent).
+    /// Messages sent by the express path; among [`packets_sent`](Self::packets_sent).
     pub short_sent: u64,
-    /// Messages that took the short way into their buffers; among
+    /// Messages received directly into their buffers by the express path; among
     /// [`packets_received`](Self::packets_received).
     pub short_received: u64,
-    /// Packets and reads that went out again after their connection had died (F-5).
+    /// Packets and reads that were replayed after their connection had died (F-5).
     pub replayed: u64,
 }
 
@@ -193,22 +193,20 @@ pub struct Stats {
 ///
 /// # The drive loop
 ///
-/// The endpoint does nothing by itself: a driver feeds it what happened and carries out what it asks for. In
-/// full:
+/// The endpoint does nothing by itself: a driver feeds it events and carries out its actions. In full:
 ///
-/// 1. *Feed*: for every packet header a rail has, [`handle_arrival`](Self::handle_arrival); its answer says
+/// 1. *Feed*: for every packet header a rail has, [`handle_arrival`](Self::handle_arrival); it returns
 ///    where the payload goes; when it is there, [`handle_placed`](Self::handle_placed), with a way to read
-///    what stands in front of messages that came together ([`Peek`]). For every post that a rail is through
-///    with, [`handle_completion`](Self::handle_completion). For every subchannel that comes or goes,
+///    the record heads of an aggregate ([`Peek`]). For every post that a rail has completed,
+///    [`handle_completion`](Self::handle_completion). For every subchannel that comes up or goes down,
 ///    [`handle_rail_event`](Self::handle_rail_event).
 /// 2. *Time*: [`handle_timeout`](Self::handle_timeout) when [`next_timeout`](Self::next_timeout) has come.
 /// 3. *Act*: [`poll_actions`](Self::poll_actions) until it fills nothing; carry out each batch, in order,
 ///    before anything else.
-/// 4. *Tell*: [`poll_event`](Self::poll_event) until `None`.
+/// 4. *Report*: [`poll_event`](Self::poll_event) until `None`.
 /// 5. Sleep until a rail has something or `next_timeout`.
 ///
-/// A driver in miniature: one endpoint that sends itself a message over a rail that is a queue in this very
-/// loop.
+/// A minimal driver: one endpoint that sends itself a message over a rail that is a queue in this loop.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -284,62 +282,62 @@ pub struct Stats {
 /// # Contract
 ///
 /// * Time is an argument, in nanoseconds; it must not go back.
-/// * Actions of a batch are carried out in order and before the next call that changes the endpoint: a
-///   completed send means that its copy, which the batch before asked for, is made.
+/// * The driver carries out a batch of actions in order and before the next call that changes the endpoint: a
+///   completed send means that its copy, an action of the batch before, is made.
 /// * Nothing here blocks, allocates, reads a clock or makes a system call. Input from peers and rails never
-///   panics: it is counted, dropped, or ends the peer's channel with an event that says why.
-/// * What does not fit is refused at submission with the table that is full ([`SubmitError::Full`]).
+///   panics: it is counted, dropped, or ends the peer's channel with an event that carries the reason.
+/// * A full table refuses requests at submission; the error names the table ([`SubmitError::Full`]).
 pub struct Endpoint<'m> {
     config: Config,
     ack_policy: AckPolicy,
     t: Tables<'m>,
-    /// The rails, as far as it is to be decided which of them carry what.
+    /// The state for choosing rails.
     paths: Paths<'m>,
     hot: Hot,
-    /// Channels that wait for something shared, by `Shortage`.
+    /// Channels that wait for a shared resource, by `Shortage`.
     waiting: [List; 2],
-    /// Channels with something to tell.
+    /// Channels with a pending event.
     channel_events: List,
-    /// Operations with something to tell.
+    /// Operations with a pending event.
     op_events: List,
     /// Receives whose message waits in blocks.
     copies: List,
     /// Peers' atomics to perform.
     atomics: List,
-    /// Key sets whose registrations are to be given back.
+    /// Key sets whose registrations are to be released.
     dying_keys: List,
-    /// Registrations that were made for operations that are over.
+    /// Registrations that finished after their operation.
     late_keys: heapless::Deque<(RailId, crate::wire::RemoteKey), 64>,
-    /// Subchannels that came up with a peer that is gone or finds no channel: to be closed.
+    /// Subchannels to close: their peer is gone, or there is no free channel.
     refused: heapless::Deque<(crate::ids::PeerId, RailId), 64>,
-    /// A multi-receive had no slot for a part: look again when one comes free.
+    /// A multi-receive had no slot for a part: retry when one comes free.
     parts_waiting: bool,
-    /// Receives that found their message here and were over at once: it names them.
+    /// Receives that were complete at once because their message had arrived; this count names them.
     waited: u32,
     /// Sends that were complete when they were submitted and are reported; wraps.
     sent: u32,
     /// Refusals of puts that have slots.
     refusals: u32,
     stats: Stats,
-    /// When channels are looked at of which nothing was heard (F-13). No timer of theirs: what is with rails
-    /// is never sorted among these.
+    /// When silent channels are checked (F-13). They have no timer of their own: work of rails is never
+    /// sorted among these.
     keepalive_at: Time,
-    /// Not before then, whatever happens meanwhile: the questions of the last look are paced (F-13).
+    /// The earliest time of the next check: the probes of the last one are paced (F-13).
     keepalive_from: Time,
     /// Rails that have moved since the start: bit per rail (F-12).
     moved: u64,
-    /// A rail carries short messages, and the configuration lets them: else no line is ever open.
+    /// A rail carries short messages, and the configuration allows them: otherwise no line ever opens.
     has_short_rail: bool,
-    /// The latest time that was given with anything but a short message.
+    /// The latest time passed with anything but a short message.
     latest: Time,
 }
 
-/// What nearly every message reads, in one line of the cache.
+/// Fields that nearly every message reads, in one cache line.
 #[repr(C, align(64))]
 struct Hot {
     /// Channels with something to send.
     active: List,
-    /// Of the short way.
+    /// State of the express path.
     own: Own,
     /// Operations of the caller; the others serve peers.
     caller_ops: u32,
@@ -381,7 +379,7 @@ impl<'m> Endpoint<'m> {
             return Err(StartError::Rails { given: rails.len(), max: config.rails_max });
         }
         for (index, facts) in rails.iter().enumerate() {
-            // One post is kept for unsequenced frames, and a segment must carry something.
+            // One post is reserved for unsequenced frames, and a segment must carry something.
             if facts.posts_max < 2 || facts.segment_bytes_max == 0 {
                 return Err(StartError::RailFacts { rail: RailId(index as u8) });
             }
@@ -434,7 +432,7 @@ impl<'m> Endpoint<'m> {
         self.t.counters.get(usize::from(counter.0)).copied()
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn stats(&self) -> Stats {
         let (short_sent, short_received) = self.shorts();
         Stats {
@@ -453,8 +451,7 @@ impl<'m> Endpoint<'m> {
         self.t.is_quiet(peer)
     }
 
-    /// Whether no rail that leads to `peer` has anything of this endpoint's for it: what is submitted now
-    /// need not wait.
+    /// Whether no rail to `peer` holds anything of this endpoint for it: a new request need not wait.
     pub fn is_unused(&self, peer: PeerId) -> bool {
         let Some(channel) = self.t.channel_of(peer) else { return true };
         let rails = rails_of(self.paths.peer(channel).rooms.ready);
@@ -470,15 +467,15 @@ impl<'m> Endpoint<'m> {
         }
     }
 
-    /// As [`next_timeout`](Self::next_timeout), but for keep-alive ([`Config::keepalive`]), which goes on for
-    /// as long as peers are connected: `None` where nothing is under way or owed. For tests, which are over
-    /// when every endpoint rests; a host that sleeps until this time is not told of peers that are gone.
+    /// As [`next_timeout`](Self::next_timeout), without keep-alive ([`Config::keepalive`]), which continues
+    /// while peers are connected: `None` when nothing is in progress or pending. For tests, which end when
+    /// every endpoint is idle; a host that sleeps until this time does not detect peers that are gone.
     pub fn next_obligation(&self) -> Option<Time> {
         self.t.timers.next()
     }
 
-    /// The pieces of a span, in order. An old span yields pieces of whatever its slot holds now: resolve at
-    /// once.
+    /// The pieces of a span, in order. An old span yields pieces of the current content of its slot: resolve
+    /// at once.
     pub fn segments(&self, span: Span) -> Segments<'_> {
         let pieces = match span.of {
             SpanOf::Nothing => Pieces::One(None),
@@ -494,9 +491,8 @@ impl<'m> Endpoint<'m> {
         Segments { pieces, skip: span.offset, left: span.len }
     }
 
-    /// The piece of memory that a span is, where it lies in the first piece of what it is a range of, as most
-    /// do: what [`segments`](Self::segments) yields then, and quicker. `None`: it reaches further, or has no
-    /// bytes.
+    /// The single piece of memory of a span that lies in the first piece of its object, as most do: the
+    /// result of [`segments`](Self::segments), but faster. `None`: it reaches further, or has no bytes.
     #[inline]
     pub fn sole_segment(&self, span: Span) -> Option<crate::mem::Seg> {
         let Span { of, offset, len } = span;
@@ -517,7 +513,7 @@ impl<'m> Endpoint<'m> {
         Some(whole)
     }
 
-    /// The memory of a placement that is not finished; `None` where it is aborted: then skip the payload.
+    /// The memory of an unfinished placement; `None` if it is aborted: then skip the payload.
     pub fn place_memory(&self, id: PlaceId) -> Option<Span> {
         let place = self.t.place(id)?;
         let (of, offset) = match place.to {
@@ -528,7 +524,7 @@ impl<'m> Endpoint<'m> {
         Some(Span { of, offset, len: place.len })
     }
 
-    /// The payload that arrives on a rail goes to `place`.
+    /// Opens a placement: the payload that arrives on a rail goes to `place`.
     #[inline]
     fn open_place(&mut self, channel: u32, rail: RailId, place: Place) -> Arrival {
         let id = self.t.open_place(self.t.sub_index(channel, rail), place);

@@ -1,4 +1,4 @@
-//! An operation's state: one slot per request under way, the caller's and those that serve peers.
+//! An operation's state: one slot per request in progress, for the caller's and for those that serve peers.
 
 use super::MessageClass;
 use super::event::OpError;
@@ -12,7 +12,7 @@ use crate::seq::Seq;
 use crate::store::{Link, NONE};
 use crate::wire::{AtomicKind, AtomicType, Refusal};
 
-/// The queue that an operation stands in by its `queue` link.
+/// The queue that holds the operation by its `queue` link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Queue {
     #[default]
@@ -31,12 +31,12 @@ pub(crate) enum Queue {
     Atomics,
 }
 
-/// The control packet that an operation has to send.
+/// The pending control packet of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Control {
     #[default]
     None,
-    /// First the memory is registered, then CTS goes out.
+    /// Register the memory first, then send CTS.
     Register,
     Cts,
     /// FIN to the peer's operation `remote`.
@@ -87,45 +87,45 @@ pub(crate) struct Op {
     pub stripes: u32,
     /// Key set, or [`NONE`].
     pub keys: u32,
-    /// Went out on a rail that loses nothing: the buffer is free when the rail is through with it.
+    /// Sent on a lossless rail: the buffer is free when the rail completes it.
     pub lossless: bool,
     /// Packets not acknowledged.
     pub unacked: u32,
     /// Posts not completed.
     pub posts: u32,
-    /// Placements under way.
+    /// Placements in progress.
     pub places: u32,
     /// Rails to register the memory with; bit per rail.
     pub to_register: u64,
     /// Rails whose registration is outstanding; bit per rail.
     pub registering: u64,
-    /// Put rendezvous: rails that still have a FIN to carry; bit per rail.
+    /// Put rendezvous: rails with a pending FIN; bit per rail.
     pub fins_due: u64,
-    /// The transfer goes in one part over this rail.
+    /// The single rail of a transfer in one part.
     pub single: Option<RailId>,
-    /// Put rendezvous: how often it was begun anew (F-7).
+    /// Put rendezvous: number of restarts (F-7).
     pub round: u16,
     /// Put rendezvous, sender: parts whose writes went over a connection that died before their FIN was
     /// acknowledged; bit per part.
     pub unconfirmed: u64,
-    /// Put rendezvous, sender: RESUME is to be sent once the fence is passed (F-7).
+    /// Put rendezvous, sender: RESUME is due after the fence (F-7).
     pub resume_due: bool,
-    /// Put rendezvous, sender: of an unconfirmed part the peer has had the FIN or the RESUME in its stead,
-    /// and which of them its acknowledgment did not say (F-7).
+    /// Put rendezvous, sender: the peer has acknowledged the number of an unconfirmed part's FIN, which also
+    /// carried RESUME; which of the two it received is unknown (F-7).
     pub fin_or_resume: bool,
-    /// Receive: the PSN of an eager payload that was on its way into the buffer when its rail died (F-6).
+    /// Receive: the PSN of an eager payload that was being placed when its rail died (F-6).
     pub aborted: Option<Seq>,
     /// FINs received and expected (put rendezvous).
     pub fins: u16,
     pub fins_expected: u16,
-    /// Receive: the rail that the message's announcement came on, which its sender has chosen.
+    /// Receive: the rail that carried the message's announcement; its sender chose it.
     pub via: Option<RailId>,
-    /// The sender wants a FIN when all is placed.
+    /// The sender needs a FIN when all is placed.
     pub fin_wanted: bool,
-    /// Receive of what the peer writes or sends by rendezvous: the sender's buffer is free once we say that
-    /// all is placed.
+    /// Receive of a rendezvous message that the peer writes or sends: our FIN, sent when all is placed, frees
+    /// the sender's buffer.
     pub fin_pending: bool,
-    /// The FIN that ends a send has come.
+    /// The FIN that ends a send has arrived.
     pub fin_seen: bool,
     /// Every byte has been handed to rails.
     pub all_sent: bool,
@@ -154,9 +154,9 @@ pub(crate) struct Op {
     pub children: u32,
     /// Multi-receive: messages taken so far, modulo 2^32. Part: its number among them (M-9).
     pub index: u32,
-    /// How long it takes to come.
+    /// Its measured transfer time.
     pub measured: Measured,
-    /// Receive that was posted without an operation: its key in the matcher, by which the caller knows it.
+    /// Receive posted without an operation: its key in the matcher, which is the caller's id.
     pub alias: Key,
     /// Pieces of local memory.
     pub segments: u8,
@@ -194,18 +194,18 @@ impl Op {
         self.stage.phase()
     }
 
-    /// Goes on to another phase; see [`Stage::enter`].
+    /// Enters another phase; see [`Stage::enter`].
     #[inline]
     pub(crate) fn enter(&mut self, to: Phase) {
         self.stage.enter(to);
     }
 
-    /// Whether the keys that it has, if any, name our memory (else: the peer's).
+    /// Whether its keys, if any, name our memory (else: the peer's).
     pub(crate) const fn keys_are_ours(&self) -> bool {
         !matches!(self.phase(), Phase::Writing | Phase::Reading)
     }
 
-    /// Whether it is completed and no event of it is to be polled.
+    /// Whether it is complete and has no event left to poll.
     pub(crate) const fn is_reported(&self) -> bool {
         self.completed && !self.event.is_linked()
     }
@@ -215,18 +215,18 @@ impl Op {
         matches!(self.kind(), OpKind::Put | OpKind::Get | OpKind::Atomic | OpKind::Flush)
     }
 
-    /// Whether no rail has anything of it.
+    /// Whether no rail has any of its packets.
     pub(crate) const fn is_unsent(&self) -> bool {
         self.unacked == 0 && self.posts == 0
     }
 
-    /// Whether nothing outside refers to its slot any more.
+    /// Whether nothing outside refers to its slot.
     pub(crate) const fn is_idle(&self) -> bool {
         self.unacked == 0 && self.posts == 0 && self.places == 0 && matches!(self.queued, Queue::None)
     }
 }
 
-/// A message that has come and has no buffer yet.
+/// A message that has arrived and has no buffer yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Message {
     pub channel: u32,
@@ -235,11 +235,11 @@ pub(crate) struct Message {
     pub want_placed: bool,
     pub tag: Option<u64>,
     pub immediate: Option<u64>,
-    /// Bytes. Of an aggregate that is not opened: messages.
+    /// Bytes. For an unopened aggregate: messages.
     pub len: u64,
     /// The sender's operation.
     pub remote: u64,
-    /// The rail that its announcement came on.
+    /// The rail that carried its announcement.
     pub via: RailId,
     /// First block of a chain, or [`NONE`].
     pub blocks: u32,
@@ -255,11 +255,11 @@ pub(crate) struct Message {
     pub unexpected: Key,
     /// The receive it goes to, once matched; [`NONE`] before.
     pub recv: u32,
-    /// It stands in the matcher as unexpected.
+    /// It is in the matcher as unexpected.
     pub matchable: bool,
     /// Taken by a matched probe, not yet received.
     pub claimed: bool,
-    /// The PSN of the payload that was on its way into the blocks when its rail died (F-6).
+    /// The PSN of the payload that was being placed in the blocks when its rail died (F-6).
     pub aborted: Option<Seq>,
 }
 
@@ -268,13 +268,13 @@ pub(crate) enum MessageState {
     /// The payload is on its way into the blocks.
     #[default]
     Placing,
-    /// An aggregate is on its way into the blocks: which messages it brings is not known yet.
+    /// An aggregate is being placed in the blocks: its messages are not known yet.
     Sealed,
-    /// All of it is here.
+    /// It has arrived completely.
     Stored,
 }
 
-/// A packet, write or read that a rail has or the peer has not acknowledged: enough to make it anew (F-5).
+/// A packet, write or read that a rail has or the peer has not acknowledged: enough to rebuild it (F-5).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Packet {
     pub op: u32,
@@ -283,7 +283,7 @@ pub(crate) struct Packet {
     pub stamp: Stamp,
     /// Bytes of payload.
     pub len: u32,
-    /// Where these lie in the operation's payload; of a FIN of a part [`PartFin::pack`]ed.
+    /// Their offset in the operation's payload; for a FIN of a part [`PartFin::pack`]ed.
     pub offset: u64,
     pub rail: u8,
     pub what: What,
@@ -291,11 +291,11 @@ pub(crate) struct Packet {
     pub posted: bool,
     /// The peer has not acknowledged it.
     pub unacked: bool,
-    /// The connection that it went over is dead, and nobody knows what became of it.
+    /// The connection that carried it is dead, and its fate is unknown.
     pub lost: bool,
 }
 
-/// What a [`Packet`] is.
+/// The type of a [`Packet`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum What {
     #[default]
@@ -319,7 +319,7 @@ pub(crate) enum What {
     Read,
 }
 
-/// Of which part and which round a FIN of a put rendezvous is.
+/// The part and the retry epoch of a put rendezvous FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PartFin {
     pub part: RailId,
@@ -346,6 +346,6 @@ pub(crate) struct WindowSlot {
     pub users: u32,
 }
 
-// An operation more costs each process so much; every request writes one.
+// Memory per additional operation; every request writes one.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Op>() == 384);

@@ -1,4 +1,4 @@
-//! Packets are built, numbered, handed to rails, completed and acknowledged.
+//! Builds and numbers packets, hands them to rails, and handles completions and acknowledgments.
 
 use super::action::{Action, Post, PostKind, Span};
 use super::channel::{ORDERED, Shortage, UNORDERED};
@@ -15,7 +15,7 @@ use crate::wire::{Body, Common, Fin, Lane, emit_into};
 pub(super) type Actions = heapless::Vec<Action, 16>;
 
 impl Endpoint<'_> {
-    /// The header that every packet of a channel starts with now (A-1, C-4).
+    /// The common header of the next packet of a channel (A-1, C-4).
     pub(super) fn common(&mut self, channel: u32, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
         let rank = self.config.rank.0;
         let slot = self.t.channels.at_mut(channel);
@@ -37,8 +37,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The same for CONNECT, which acknowledges nothing: where the peer's numbers begin may not be known yet
-    /// . What is to be acknowledged, and which limits are to be sent, stays as it is.
+    /// The same for CONNECT, which acknowledges nothing: the peer's first number may be unknown.
+    /// Pending acknowledgments and limits stay pending.
     fn connect_common(&self, channel: u32) -> Common {
         let slot = self.t.channels.at(channel);
         let (message_limit, block_limit) = slot.grants.limits();
@@ -57,7 +57,7 @@ impl Endpoint<'_> {
         slot.sent[lane].has_room(window)
     }
 
-    /// Numbers a sequenced packet (S-1) and hands it to a rail. The caller has asked `may_send` and
+    /// Numbers a sequenced packet (S-1) and hands it to a rail. The caller has checked `may_send` and
     /// `has_room`, and `out` has room.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn transmit(
@@ -96,7 +96,7 @@ impl Endpoint<'_> {
         self.push_packet(channel, rail, PostId(key), &common, body, payload, out);
     }
 
-    /// What is kept of a packet to make it anew (F-5).
+    /// The record that rebuilds a packet (F-5).
     fn packet_record(&self, op: u32, body: &Body) -> (What, u64) {
         match body {
             Body::Eager(_) => (What::Eager, 0),
@@ -113,7 +113,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Hands the FIN of a part of a put rendezvous to a rail, behind its writes.
+    /// Hands the FIN of a put rendezvous part to a rail, behind its writes.
     pub(super) fn transmit_part_fin(
         &mut self,
         now: Time,
@@ -136,15 +136,15 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Whether a packet that goes out now asks for its acknowledgment at once, because the tables that only
-    /// acknowledgments empty run short.
+    /// Whether a packet sent now requests an immediate acknowledgment, because the tables that only
+    /// acknowledgments empty are short of room.
     fn is_short(&self, op: u32) -> bool {
         is_mark(self.t.packets.room(), self.t.packets.capacity())
             || self.open_requests() >= self.config.operations_max
             || self.t.ops.at(op).retained != NONE && is_mark(self.t.retention.free_len(), self.config.retained_max)
     }
 
-    /// Hands a remote write or read to a rail, with the bytes of its part from there on.
+    /// Hands a remote write or read to a rail, with the following bytes of its part.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn transfer(
         &mut self,
@@ -165,7 +165,7 @@ impl Endpoint<'_> {
         self.push_post(channel, rail, PostId(key), kind, (payload, extent_bytes), out);
     }
 
-    /// Keeps the record of what is handed to a rail. The caller has asked whether there is room.
+    /// Keeps the record of a post. The caller has checked that there is room.
     #[inline]
     fn keep_packet(
         &mut self,
@@ -205,8 +205,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Hands an unsequenced frame to a rail; one at a time per subchannel (L-3). `false`: one is with the
-    /// rail already.
+    /// Hands an unsequenced frame to a rail; one at a time per subchannel (L-3). `false`: the rail has one
+    /// already.
     pub(super) fn send_frame(
         &mut self,
         now: Time,
@@ -246,7 +246,7 @@ impl Endpoint<'_> {
         payload: Span,
         out: &mut Actions,
     ) {
-        // The header is written where it stays: it is longer than all the rest of an action.
+        // Write the header in place: it is longer than the rest of an action.
         if let Some(post) = self.push_post(channel, rail, id, PostKind::Send, (payload, payload.len()), out)
             && let Err(why) = emit_into(common, body, &mut post.header)
         {
@@ -255,7 +255,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A rail is through with a post. A late or repeated report is counted and dropped.
+    /// A rail has completed a post. A late or repeated report is counted and dropped.
     pub fn handle_completion(&mut self, now: Time, id: PostId, status: PostStatus) {
         if id.0.index >= self.config.packets_max {
             let index = (id.0.index - self.config.packets_max) as usize;
@@ -274,8 +274,8 @@ impl Endpoint<'_> {
             return;
         };
         packet.posted = false;
-        // What a read was to bring is still wanted; its rail is about to be reported down, or has no key for
-        // it.
+        // The bytes of the read are still needed; the rail is about to be reported down, or has no key for
+        // them.
         let is_wanted = packet.what == What::Read && status != PostStatus::Done;
         packet.lost |= is_wanted;
         let packet = *packet;
@@ -302,7 +302,7 @@ impl Endpoint<'_> {
             self.key_is_invalid(&packet);
         }
         self.finish_stripes(packet.op);
-        // A failed post's subchannel is reported down; what follows is decided there.
+        // The subchannel of a failed post is reported down; that report decides what follows.
         let others = self.t.ops.at(packet.op).together;
         self.settle(packet.op);
         if others != NONE {
@@ -310,7 +310,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The peer has a packet; says how many messages that were, where it was one of the ordered lane.
+    /// The peer has a packet. Returns how many messages it carried, if it was one of the ordered lane.
     pub(super) fn acknowledged(&mut self, index: u32) -> u32 {
         let packet = self.t.packets.at_mut(index);
         packet.unacked = false;
@@ -335,7 +335,7 @@ impl Endpoint<'_> {
         self.paths.note_moved(now, slot.stripes, slot.cursor == 0, rail);
     }
 
-    /// Starts the watch over a peer that owes an acknowledgment (G-9).
+    /// Starts the silence timer for a peer with a pending acknowledgment (G-9).
     fn watch_silence(&mut self, now: Time, channel: u32) {
         let (probe, max) = (self.config.probe_after, self.config.silence_max);
         if (probe.0 == 0 && max.0 == 0) || self.t.has_timer(channel, Timer::Silence) {
@@ -347,9 +347,9 @@ impl Endpoint<'_> {
     }
 }
 
-/// Whether a table with so much room left has just come to one of the marks at which acknowledgments are
-/// asked for: at every eighth of it once half is taken, and when it is full. So a table that fills up
-/// asks a few times on the way, and a full one with every packet that takes its last place.
+/// Whether a table with this much room has just reached a mark at which the sender requests acknowledgments:
+/// every eighth once half is in use, and full. So a table that fills up requests a few on the way, and
+/// a full one with every packet that takes its last place.
 pub(super) const fn is_mark(room: u32, capacity: u32) -> bool {
     room == 0 || room <= capacity / 2 && (capacity < 8 || room.is_multiple_of(capacity / 8))
 }

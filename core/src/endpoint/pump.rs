@@ -1,6 +1,6 @@
-//! What to do next: actions for the shim, in bounded batches. Each channel that has something to send is
-//! visited in turn; packets are made only when a rail has room, so that requests pile up while rails are busy
-//! and the scheduler sees them together (newmadeleine-2007, 2).
+//! Builds actions for the shim, in bounded batches. Each channel with pending work is visited in turn;
+//! packets are built only when a rail has room, so that requests accumulate while rails are busy and the
+//! scheduler sees them together (newmadeleine-2007, 2).
 
 use super::action::{Action, AtomicAction, Span, SpanOf};
 use super::channel::{ChannelState, Shortage};
@@ -20,7 +20,7 @@ use crate::wire::{self, Body, Cts, Fin, Lane, MessageHead, Rts};
 /// Actions that one step may add: a copy and a post.
 pub(super) const STEP: usize = 2;
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Something was sent: try again.
@@ -30,14 +30,14 @@ pub(super) enum Step {
 }
 
 impl Endpoint<'_> {
-    /// Fills `actions` (cleared first) and says how many there are; 0: nothing to do. Carry the batch out, in
+    /// Fills `actions` (cleared first) and returns their number; 0: nothing to do. Carry the batch out, in
     /// order, before the next call that changes the endpoint.
-    // Inlined where it is asked in each round, as far as the answer is that there is nothing.
+    // Inlined, because each round polls it; the common answer is 0.
     #[inline]
     pub fn poll_actions(&mut self, now: Time, actions: &mut Actions) -> usize {
         actions.clear();
         self.latest = now;
-        // The batch before has been carried out: slots that it named may be used again.
+        // The last batch has been carried out: its slots may be reused.
         self.feed_waiting(now);
         if self.hot.active.is_empty() && !self.has_loose_actions() {
             return 0;
@@ -76,7 +76,7 @@ impl Endpoint<'_> {
             if channel == NONE || actions.len() + STEP > actions.capacity() {
                 return;
             }
-            // Off the list first: what it sets in motion may put it back.
+            // Off the list first: its work may put it back.
             self.hot.active.unlink(&mut By(&mut self.t.channels, channel_active), channel);
             self.pump(now, channel, actions);
         }
@@ -90,7 +90,8 @@ impl Endpoint<'_> {
             let len = slot.granted;
             let from = Span { of: SpanOf::Blocks(blocks), offset: offset.into(), len };
             let to = self.t.op_span(op, 0, len);
-            // The receive is over and its segments stay in the slot until after the batch: events come later.
+            // The receive is complete and its segments stay in the slot until after the batch: events come
+            // later.
             self.copied(op);
             if len > 0 {
                 return Some(Action::Copy { from, to });
@@ -143,7 +144,7 @@ impl Endpoint<'_> {
         if has_slow_work && !self.pump_connected(now, channel, out) {
             return;
         }
-        // Nothing sequenced follows the goodbye (G-7).
+        // Nothing sequenced follows BYE (G-7).
         let leaves = has_slow_work && matches!(self.t.channels.at(channel).state(), ChannelState::Leaving);
         let mut is_only_messages = true;
         if !leaves {
@@ -168,7 +169,7 @@ impl Endpoint<'_> {
         if has_slow_work || is_ack_due {
             self.pump_frames(now, channel, out);
         }
-        // What this channel leaves over, the next one that waits may have.
+        // The next waiting channel may use the entries that this one leaves.
         self.wake(Shortage::Packets);
         self.wake(Shortage::Stripes);
         if has_slow_work {
@@ -181,8 +182,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Sequenced packets, as long as there is something to send and room for it: says whether only messages
-    /// came into question. `None`: the batch is full.
+    /// Sends sequenced packets while there are some and room for them. Returns whether only messages were
+    /// pending. `None`: the batch is full.
     #[inline]
     fn pump_packets(&mut self, now: Time, channel: u32, out: &mut Actions) -> Option<bool> {
         let mut is_only_messages = true;
@@ -207,8 +208,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// What comes before everything else: connections, and for a channel that is over nothing else comes.
-    /// `false`: no packet can be sent.
+    /// Work that precedes everything else: connections; a closed channel has no other work. `false`: no
+    /// packet can be sent.
     #[cold]
     fn pump_connected(&mut self, now: Time, channel: u32, out: &mut Actions) -> bool {
         if self.pump_connections(now, channel, out) == Step::Sent {
@@ -233,7 +234,7 @@ impl Endpoint<'_> {
         let rails = self.paths.candidates(channel);
         if self.paths.policies.class(class).choice.estimates {
             if rails.up.is_power_of_two() {
-                // Better over another rail than not at all (P-6).
+                // Another rail is better than none (P-6).
                 return (rails.up & rails.room != 0).then(|| RailId(rails.up.trailing_zeros() as u8));
             }
             if let Some(rail) = self.paths.lowest_latency_idle(channel, class, bytes, rails) {
@@ -243,9 +244,9 @@ impl Endpoint<'_> {
         self.paths.multiplex(Choice { now, channel, class, bytes, rails })
     }
 
-    /// The rail for a control packet (P-5): by `balanced` the one that delivers it earliest, as the sender of
-    /// a message knows better than its receiver, who answers on the rail that it was announced on; else the
-    /// first with room.
+    /// The rail for a control packet (P-5). With `balanced`: the one that delivers it earliest. The sender of
+    /// a message has better estimates than its receiver, which answers on the rail of the announcement.
+    /// Otherwise the first rail with room.
     fn for_control(&self, now: Time, channel: u32, via: Option<RailId>) -> Option<RailId> {
         let room = self.paths.peer(channel).rooms.room;
         let announced = via.filter(|rail| room >> rail.0 & 1 == 1);
@@ -303,7 +304,7 @@ impl Endpoint<'_> {
         Step::Sent
     }
 
-    /// Asks for the registrations that an operation needs, as far as the batch has room.
+    /// Requests the registrations of an operation, as far as the batch has room.
     fn register(&mut self, op: u32, out: &mut Actions) {
         let operation = self.t.op_id(op);
         let write = self.t.ops.at(op).kind() != OpKind::Send;
@@ -336,7 +337,7 @@ impl Endpoint<'_> {
             return Step::Idle;
         }
         let turns = self.paths.peer(channel).turns;
-        // What is too large to go eagerly is only announced.
+        // A message too large for eager is only announced.
         let bytes = if len <= self.config.eager_bytes_max.into() { len } else { 0 };
         let Some(rail) = self.choose(now, channel, MessageClass::Small, bytes) else { return Step::Idle };
         if self.paths.gathers(channel, rail) && self.gather(now, channel, rail, out) == Step::Sent {
@@ -347,7 +348,7 @@ impl Endpoint<'_> {
         let operation = self.t.op_id(op).0.to_bits();
         let send = self.t.ops.at(op);
         let want_placed = send.level == Level::Placed;
-        // Else the batch was full between its registrations: they are all waited for.
+        // Otherwise the batch filled up between its registrations: wait for all of them.
         let is_untouched = send.phase() == Phase::Queued;
         let head = MessageHead { tag: send.tag, immediate: send.immediate, want_placed, operation };
         let slot = self.t.channels.at_mut(channel);
@@ -379,7 +380,7 @@ impl Endpoint<'_> {
             }
         }
         if self.t.ops.at(op).to_register != 0 {
-            // The message keeps its place; the turn goes to whichever is sent.
+            // The message keeps its place; the turn goes to the next sent one.
             self.paths.peer_mut(channel).turns = turns;
             self.register(op, out);
             return Step::Sent;
@@ -402,7 +403,7 @@ impl Endpoint<'_> {
         let (len, level) = (slot.len, slot.level);
         let mut buffer_free = len == 0 || slot.retained != NONE;
         if level == Level::Reusable && !lossless && !buffer_free {
-            // Without room for a copy, the buffer is free when the peer has acknowledged.
+            // Without room for a copy, the buffer is free after the peer's acknowledgment.
             if let Some(place) = self.t.retention.take() {
                 let from = self.t.op_span(op, 0, len);
                 self.t.ops.at_mut(op).retained = place;
@@ -424,10 +425,10 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The next get or atomic, as far as the peer serves them at once (C-5).
+    /// The next get or atomic, within the number that the peer serves at once (C-5).
     fn pump_request(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let slot = self.t.channels.at_mut(channel);
-        // Answers count as open until the request that goes out now acknowledges them (C-5).
+        // Answers count as open until the next request acknowledges them (C-5).
         if slot.answers_are_acknowledged() {
             slot.requests_out -= core::mem::take(&mut slot.answered);
         }
@@ -470,16 +471,16 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The largest eager payload on a rail: what goes over one that may fail may have to go out again over
-    /// any other (F-5).
+    /// The largest eager payload on a rail: a packet on a rail that may fail must fit every other rail for
+    /// replay (F-5).
     pub(super) fn eager_bytes_max(&self, channel: u32, rail: RailId) -> u32 {
         let facts = &self.paths.rails[usize::from(rail.0)];
         let others = if facts.caps.lossless { u32::MAX } else { self.t.channels.at(channel).eager_bytes_max };
         self.config.eager_bytes_max.min(facts.eager_bytes_max).min(others)
     }
 
-    /// Answers under way pin their slots, and a rail may keep them when they are acknowledged; with as many
-    /// as the peer may have requests open, the next one waits (C-5, R-5).
+    /// Answers in progress pin their slots, and a rail may keep them after their acknowledgment; when they
+    /// reach the number of requests that the peer may have open, the next one waits (C-5, R-5).
     pub(super) fn must_wait_to_serve(&self, channel: u32, slot: &Op) -> bool {
         let serving = self.t.channels.at(channel).serving;
         slot.serves() && !slot.counted_serving && serving >= self.config.requests_per_peer

@@ -1,54 +1,54 @@
-//! Rails as callers see them: policies and weights, what a rail is measured to do, why a message would take
-//! which; and how the rails to a peer fare: which stand, which are being opened again, how often each has
-//! failed and come back.
+//! Rails as callers see them: policies and weights, the measured performance of a rail, and why a message
+//! would use which rail. Also the health of the rails to a peer: which are up, which are being redialled, and
+//! how often each has failed and recovered.
 
 use super::{ClassPolicy, CopyBy, Endpoint, Explanation, MessageClass, Policy, RailFault, RailStats, Registration};
 use crate::ids::{PeerId, RailId};
 use crate::rel::link::State;
 use crate::time::{Nanos, Time};
 
-/// What a rail to a peer is doing.
+/// State of a rail to a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RailState {
-    /// No connection was asked for.
+    /// No connection was requested.
     #[default]
     Idle,
-    /// A connection is being opened, or stands and the peer's CONNECT has not come.
+    /// A connection is being opened, or is up without the peer's CONNECT.
     Opening,
     /// It carries packets.
     Up,
-    /// It has failed and waits to be opened again.
+    /// It has failed and waits for its redial.
     Down {
-        /// When that will be.
+        /// Time of the redial.
         redial_at: Time,
     },
 }
 
-/// How a rail to a peer has fared since the channel was opened.
+/// Health of a rail to a peer since the channel was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailHealth {
-    /// What it is doing now.
+    /// Its current state.
     pub state: RailState,
-    /// Since when it has been up, or since when it has not; `Time(0)`: it never was up.
+    /// Since when it has been up or down; `Time(0)`: it was never up.
     pub since: Time,
     /// Connections that were up and failed.
     pub failures: u32,
-    /// How often it came back: connections that were up, but for the first.
+    /// Number of recoveries: connections that were up, except the first.
     pub returns: u32,
-    /// Connections that could not be had, or failed before they were up.
+    /// Connections that were refused, or failed before they were up.
     pub refusals: u32,
-    /// What the last of these or of the failures was reported as, or ended for.
+    /// The fault that the rail reported last, or for which the core ended the connection.
     pub fault: Option<RailFault>,
 }
 
-/// What is kept of it for a subchannel.
+/// The record of a subchannel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct History {
     since: Time,
     ups: u32,
     failures: u32,
     refusals: u32,
-    /// Connections that failed, whether they had carried packets or not, since one carried packets last.
+    /// Connections that failed, with or without traffic, since one last carried packets.
     in_a_row: u32,
     fault: Option<RailFault>,
 }
@@ -87,68 +87,68 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Rails of a channel that are ready by the state of their subchannels: what `refresh` must have led to.
+    /// Ready rails of a channel by the state of their subchannels: the result that `refresh` must have.
     pub(super) fn ready_subs(&self, channel: u32) -> u64 {
         let rails = (0..self.paths.rails.len() as u8).map(RailId);
         let is_ready = |rail: &RailId| self.t.subs[self.t.sub_index(channel, *rail)].is_ready();
         rails.filter(is_ready).fold(0, |mask, rail| mask | 1 << rail.0)
     }
 
-    /// How the messages of a class find their rails at the moment.
+    /// The current policy for the messages of a class.
     pub fn class_policy(&self, class: MessageClass) -> ClassPolicy {
         self.paths.class_policy(class)
     }
 
-    /// From now on `policy` decides for messages of a class (P-5). What it says nothing about stays.
+    /// From now on `policy` decides for messages of a class (P-5). Fields that it leaves unset stay.
     pub fn set_policy(&mut self, class: MessageClass, policy: Policy) {
         self.paths.set_policy(class, policy);
     }
 
-    /// From now on the rails of `eligible` may carry messages of a class, bit per rail, and `rails_used` of
-    /// them do at most (0 counts as 1; P-6).
+    /// Sets the rails that may carry messages of a class (`eligible`, bit per rail), and how many of them
+    /// each message uses at most (`rails_used`, 0 counts as 1; P-6).
     pub fn set_rails(&mut self, class: MessageClass, eligible: u64, rails_used: u8) {
         self.paths.set_rails(class, eligible, rails_used);
     }
 
-    /// From now on these are the weights of rails, relative to each other; those beyond the slice's end are
-    /// 0. Adaptive weights begin anew.
+    /// Sets the weights of rails, relative to each other; rails beyond the slice's end get 0. Adaptive
+    /// weights restart.
     pub fn set_weights(&mut self, now: Time, weights: &[u16]) {
         self.paths.set_weights(now, weights);
     }
 
-    /// Equation 4's alpha from now on, in parts of [`ALPHA_ONE`](crate::config::ALPHA_ONE); more counts as 1.
+    /// Sets alpha of equation 4, in parts of [`ALPHA_ONE`](crate::config::ALPHA_ONE); more counts as 1.
     pub fn set_alpha(&mut self, alpha: u16) {
         self.paths.set_alpha(alpha);
     }
 
-    /// What was counted and measured of a rail; `None` where there is no such rail.
+    /// The counters and measurements of a rail; `None` where there is no such rail.
     pub fn rail_stats(&self, rail: RailId) -> Option<RailStats> {
         self.paths.rail_stats(rail)
     }
 
-    /// A rail had to register `bytes` of memory, and was busy with it for `took`. Memory that it had
-    /// registered before is not reported: what is missing here was free.
+    /// A rail had to register `bytes` of memory, which took `took`. Memory that was registered before is not
+    /// reported: it costs nothing.
     pub fn handle_registration_cost(&mut self, rail: RailId, what: Registration, bytes: u64, took: Nanos) {
         self.paths.note_registration_cost(rail, what, bytes, took);
     }
 
-    /// What would become of a message of `bytes` to `peer` now. For [`MessageClass::Small`] the class follows
-    /// from the size: what is too large to go eagerly is explained as [`MessageClass::Large`]. The peer may
-    /// still choose otherwise: who moves a large message depends on what its rails can do. `None`: no channel
-    /// to it is open.
+    /// Explains the current plan for a message of `bytes` to `peer`. For [`MessageClass::Small`] the class
+    /// follows from the size: a message too large for eager is explained as [`MessageClass::Large`]. The peer
+    /// may still choose otherwise: the capabilities of its rails decide which side moves a large message.
+    /// `None`: no channel to it is open.
     pub fn explain(&self, now: Time, peer: PeerId, class: MessageClass, bytes: u64) -> Option<Explanation> {
         let channel = self.t.channel_of(peer)?;
         let peers = self.t.channels.at(channel).terms?.eager_bytes_max;
         self.paths.explain(now, channel, class, bytes, (self.config.eager_bytes_max, peers))
     }
 
-    /// How a message of so many bytes from a peer would come, where there is a choice, and what either way
-    /// was measured to take, in nanoseconds (0: not measured): by a read, by packets.
+    /// How a message of this size from a peer would be copied, where there is a choice, and the measured time
+    /// of each method in nanoseconds (0: not measured): by a read, by packets.
     pub fn copying(&self, peer: PeerId, bytes: u64) -> Option<(CopyBy, [u64; 2])> {
         self.paths.copying(self.t.channel_of(peer)?, bytes)
     }
 
-    /// How `rail` fares on the way to `peer`; `None`: no channel to it is open, or there is no such rail.
+    /// The health of `rail` to `peer`; `None`: no channel to it is open, or there is no such rail.
     pub fn rail_health(&self, peer: PeerId, rail: RailId) -> Option<RailHealth> {
         if usize::from(rail.0) >= self.paths.rails.len() {
             return None;

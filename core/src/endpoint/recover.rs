@@ -1,8 +1,8 @@
-//! Subchannels that fail and come back: what a rail's word leads to, who is told, when it is opened again,
-//! and when a peer is given up (rules F-1 to F-4, F-8 to F-10; resilient-2010, IV.B).
+//! Subchannels that fail and recover: the handling of rail reports, notification of the peer, redials, and
+//! when a peer is given up (rules F-1 to F-4, F-8 to F-10; resilient-2010, IV.B).
 //!
-//! The machine of each subchannel is [`Link`](crate::rel::link::Link). What a dead connection leaves behind
-//! is in `lost`, how that goes out again in `replay` and `rounds`.
+//! The machine of each subchannel is [`Link`](crate::rel::link::Link). `lost` records the leftovers of a dead
+//! connection, `replay` and `retry_epoch` send them again.
 
 use super::action::Span;
 use super::channel::{ChannelState, NoPath, Sub};
@@ -18,26 +18,26 @@ use crate::rel::link::{Link, Pair, State, Verdict};
 use crate::time::{Nanos, Time};
 use crate::wire::{Body, Common, Fence};
 
-/// Of the rate that a rail was estimated to have, the part that it is estimated to have when it comes back.
+/// A returning rail starts with this fraction of its former estimated rate.
 const RETURNS_WITH: u32 = 8;
 
 impl Endpoint<'_> {
-    /// A rail has no connection to a peer any more, or could not have one.
+    /// A rail has lost its connection to a peer, or could not open one.
     pub(super) fn subchannel_down(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
         let sub = self.t.sub(channel, rail);
         if sub.link.state() == State::Down {
-            // It was ended from here, and the rail did not know yet.
+            // This end aborted it, and the rail's report came late.
             return;
         }
         let verdict = sub.link.down();
         self.down(now, channel, rail, fault, verdict);
     }
 
-    /// What follows when the end of a connection is dead, by the rail's word or by ours.
+    /// Handles the death of this end of a connection, reported by the rail or decided by the core.
     fn down(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault, verdict: Verdict) {
         log::warn!("peer {}: rail {} down, {}", self.t.channels.at(channel).peer.0, rail.0, fault);
         if self.t.channels.at(channel).state() == ChannelState::Leaving {
-            // Everything of ours is acknowledged; the peer was faster in closing.
+            // Everything of ours is acknowledged; the peer closed first.
             self.abort_placement(channel, rail);
             self.paths.forget(channel, rail);
             let Sub { bye_sent, frame_posted, .. } = *self.t.sub(channel, rail);
@@ -51,8 +51,8 @@ impl Endpoint<'_> {
         }
         self.t.sub(channel, rail).history.down(now, fault, verdict.lost);
         if verdict.lost {
-            // Shared memory fails with the peer's process, and so does a peer that writes what none should;
-            // what such a rail had was not kept.
+            // Shared memory fails with the peer's process or on invalid data from the peer; packets on such a
+            // rail were not kept.
             let lossless = self.paths.rails[usize::from(rail.0)].caps.lossless;
             if lossless || fault == RailFault::Corrupt || !self.config.recovery {
                 return self.give_up(now, channel, LossReason::RailFailed { rail, fault });
@@ -64,7 +64,7 @@ impl Endpoint<'_> {
             self.t.channels.at_mut(channel).connect_pending &= !(1 << rail.0);
             self.refresh(channel, rail);
         }
-        // Where the peer said so, what it had may go out again once it is noted what arrived
+        // If the peer sent a FENCE, its leftovers are replayed once the arrivals are recorded
         // (`arrive_fence`).
         self.ask_fences(channel);
         self.plan_redial(now, channel, rail, fault);
@@ -76,8 +76,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Of every connection whose leftovers wait, the peer is asked (again): a question may have been lost
-    /// with the connection that it went over (F-3).
+    /// Sends a FENCE to the peer (again) for every connection with waiting leftovers: the last one may have
+    /// been lost with its connection (F-3).
     pub(super) fn ask_fences(&mut self, channel: u32) {
         let waiting = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.link.waits_for().is_some());
         let asked = waiting.fold(0, |mask, (rail, _)| mask | 1 << rail);
@@ -85,7 +85,7 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// Decides when a subchannel is opened again, or gives the peer up (F-8, F-9).
+    /// Plans the redial of a subchannel, or gives the peer up (F-8, F-9).
     fn plan_redial(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
         let (min, max) = (self.config.redial_min, self.config.redial_max);
         let sub = self.t.sub(channel, rail);
@@ -93,7 +93,7 @@ impl Endpoint<'_> {
             sub.failures = 0;
             sub.is_back_used = false;
         }
-        // What has stood for a while is tried again at once: it may have been a blink.
+        // A connection that was up for a while is redialled at once: the failure may be short.
         let pause = match sub.failures {
             0 => Nanos(0),
             failures => Nanos(min.0.saturating_mul(1 << (failures - 1))).min(max),
@@ -109,7 +109,7 @@ impl Endpoint<'_> {
         } else {
             slot.redials |= 1 << rail.0;
         }
-        // One that is ready and on which our CONNECT has still to go out has ended that time already.
+        // A ready one with a pending CONNECT has ended that time already.
         if !self.t.subs_of(channel).iter().any(|sub| sub.link.state() == State::Ready) {
             self.mark_no_path(now, channel, rail, fault);
         }
@@ -120,21 +120,21 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// No rail is ready: from the first time on the peer has `recovery_timeout`.
+    /// No rail is ready: `recovery_timeout` starts at the first call.
     fn mark_no_path(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
         let slot = self.t.channels.at_mut(channel);
         let is_first = slot.no_path.is_none();
         let since = slot.no_path.map_or(now, |before| before.since);
         slot.no_path = Some(NoPath { since, rail, fault });
-        // Before the peer's terms are known, `connect_timeout` runs (G-4).
+        // Before the peer's parameters are known, `connect_timeout` runs (G-4).
         if is_first && slot.terms.is_some() && self.config.recovery_timeout.0 > 0 {
             self.t.set_timer(channel, Timer::Connect, now + self.config.recovery_timeout);
         }
     }
 
-    /// Whether a fault says that trying on is of no use: nobody listens any more where the peer did, or,
-    /// before anything was said, it is not whom it should be; and no other connection stands or is on its way
-    /// (F-9, G-4).
+    /// Whether a fault makes further attempts useless: no process listens at the peer's address any more, or,
+    /// before the first packet, its identity is wrong; and no other connection is up or being made (F-9,
+    /// G-4).
     fn is_gone_for_good(&mut self, channel: u32, rail: RailId, fault: RailFault) -> bool {
         let slot = self.t.channels.at_mut(channel);
         let is_known = slot.terms.is_some();
@@ -164,7 +164,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Subchannels whose pause is over are opened again.
+    /// Redials subchannels whose pause is over.
     pub(super) fn redial(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
         if slot.state() == ChannelState::Leaving {
@@ -183,8 +183,7 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// A rail that is back need not wait out its pause: once, or whenever nothing else leads to the peer
-    /// (F-8).
+    /// A rail that is back skips its pause: once, or whenever no other rail leads to the peer (F-8).
     pub(super) fn rail_back(&mut self, now: Time, rail: RailId) {
         if usize::from(rail.0) >= self.paths.rails.len() {
             return;
@@ -203,9 +202,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// No rail has been ready for as long as may be: the peer is given up (F-9). Not where this process was
-    /// away when the time ended, and could not have been reached: then it has as long again as it is late,
-    /// once.
+    /// No rail has been ready for the maximum time: the peer is given up (F-9). If this process was suspended
+    /// when the time ended, and so unreachable, the time is extended once by its delay.
     pub(super) fn path_timeout(&mut self, now: Time, channel: u32, due: Time) {
         let slot = self.t.channels.at_mut(channel);
         let timeout = if slot.terms.is_some() { self.config.recovery_timeout } else { self.config.connect_timeout };
@@ -221,14 +219,14 @@ impl Endpoint<'_> {
         self.give_up(now, channel, why);
     }
 
-    /// Whether a subchannel has the first connection since its channel was opened, or has not had one yet.
+    /// Whether a subchannel has its first connection since its channel was opened, or none yet.
     fn is_first_connection(&mut self, channel: u32, rail: RailId) -> bool {
         let before = self.config.first_number;
         let mine = self.t.sub(channel, rail).link.pair().mine;
         mine == before || mine == Link::number_after(before)
     }
 
-    /// A rail that comes back gets little at first, and more as it is seen to carry it (F-8).
+    /// A returning rail gets little load at first, and more as it proves to carry it (F-8).
     pub(super) fn take_in(&mut self, channel: u32, rail: RailId) {
         if self.is_first_connection(channel, rail) {
             return;
@@ -242,7 +240,7 @@ impl Endpoint<'_> {
         self.paths.learn_latency(channel, rail);
     }
 
-    /// A connection is ready at this end: the peer's CONNECT has come on it.
+    /// A connection is ready at this end: the peer's CONNECT has arrived on it.
     pub(super) fn subchannel_ready(&mut self, now: Time, channel: u32, rail: RailId, verdict: Verdict) {
         let sub = self.t.sub(channel, rail);
         sub.ready_at = now;
@@ -258,13 +256,13 @@ impl Endpoint<'_> {
             self.release_lost(channel);
         }
         if !self.is_first_connection(channel, rail) {
-            // What was said last may have been lost: credits and acknowledgments (A-1, C-4).
+            // The last credits and acknowledgments may have been lost (A-1, C-4).
             self.t.channels.at_mut(channel).ack.make_due();
             self.ask_fences(channel);
         }
     }
 
-    /// A rail has told late of a connection that the peer has left for another (F-3).
+    /// A rail has reported late the end of a connection that the peer has replaced (F-3).
     pub(super) fn leave_old(&mut self, now: Time, channel: u32, rail: RailId, verdict: Verdict) {
         self.t.channels.at_mut(channel).abort_pending |= 1 << rail.0;
         self.down(now, channel, rail, RailFault::Closed, verdict);
@@ -302,7 +300,7 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// Ends a connection from here: it is of no use any more.
+    /// Aborts a connection that is of no further use.
     pub(super) fn abort(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
         let verdict = self.t.sub(channel, rail).link.abort();
         if verdict.abort {
@@ -311,7 +309,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Asks the peer to end its ends of dead connections, and tells it of ours, over any that stands.
+    /// Requests that the peer ends its ends of dead connections, and announces ours, over any that is up.
     pub(super) fn pump_fences(&mut self, now: Time, channel: u32, out: &mut Actions) {
         let (fences, rooms) = (self.t.channels.at(channel).fences, self.paths.peer(channel).rooms);
         for rail in rails_of(fences) {
@@ -347,7 +345,7 @@ impl Endpoint<'_> {
                 }
             }
             if !is_sent {
-                // When a frame is through, it is looked at again.
+                // It is checked again when a frame is complete.
                 return;
             }
             let sub = self.t.sub(channel, rail);
@@ -359,7 +357,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// What is received beyond the cumulative acknowledgment of each lane.
+    /// Packets received beyond the cumulative acknowledgment of each lane.
     pub(super) fn beyond(&mut self, channel: u32) -> (u64, u64) {
         let window = self.config.window;
         let (slot, bits) = self.t.received(channel, 0);

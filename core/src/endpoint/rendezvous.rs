@@ -1,7 +1,7 @@
-//! Rendezvous: which variant, and the messages of it (resilient-2010, IV.A.2; rules ).
+//! Rendezvous: the choice of variant, and its messages (resilient-2010, IV.A.2; rules ).
 //!
-//! The receiver chooses when it has matched: *get* where the sender's memory can be read over a rail that
-//! both use, else *put* where its own memory can be written, else *data segments*.
+//! The receiver chooses when it has matched: *get* where a common rail can read the sender's memory, else
+//! *put* where its own memory can be written, else *data segments*.
 
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::KeySet;
@@ -12,8 +12,8 @@ use crate::time::Time;
 use crate::wire::{Cts, Fin, KEYS_MAX, RemoteKey, RemoteKeys};
 
 impl Endpoint<'_> {
-    /// The key of a set that goes with our rail `rail`, and with the connection that stands: it may
-    /// come late over another rail, when the peer's device has given the same key to other memory (F-7).
+    /// The key of a set for our rail `rail` and its current connection: a key may arrive late over
+    /// another rail, when the peer's device has given the same key to other memory (F-7).
     pub(super) fn key_for(&mut self, channel: u32, set: u32, rail: RailId) -> Option<RemoteKey> {
         let sub = self.t.sub(channel, rail);
         let (rail, connection) = (sub.peer_rail, sub.link.pair().yours as u16);
@@ -21,7 +21,7 @@ impl Endpoint<'_> {
         keys.copied().find(|key| key.rail == rail && key.connection == connection)
     }
 
-    /// What the peer is told of the keys of our memory: each with the connection that its rail has now.
+    /// The keys of our memory to send to the peer: each with the current connection of its rail.
     pub(super) fn keys_to_tell(&self, channel: u32, set: u32) -> RemoteKeys {
         if set == NONE {
             return RemoteKeys::new();
@@ -62,7 +62,7 @@ impl Endpoint<'_> {
         self.begin_transfer(op, keys, is_to_be_read);
     }
 
-    /// An operation has begun, or ceased, to owe its peer a FIN (P-3).
+    /// The pending FIN of an operation begins or ends (P-3).
     pub(super) fn set_fins_pending(&mut self, op: u32, owes: bool) {
         if owes && !self.paths.policies.cut(MessageClass::Large).estimates {
             return;
@@ -84,7 +84,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         slot.fin_wanted = true;
         if slot.granted == 0 {
-            // Nothing fits: the FIN alone ends it.
+            // Nothing fits: the FIN alone completes it.
             slot.enter(Phase::Data);
             self.drop_key_set(keys, false);
             self.settle(op);
@@ -113,9 +113,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A new round of a message that is being written begins here (F-7): with the keys that there are, as
-    /// long as a rail that stands has one of them; else others are asked for, those that the plan had left
-    /// out (P-15) among them.
+    /// Begins a new retry epoch of a message that is being written (F-7): with the existing keys, if a rail
+    /// that is up has one of them; otherwise requests others, including those that the plan had left out
+    /// (P-15).
     pub(super) fn answer_round(&mut self, op: u32) {
         let &Op { channel, keys: set, stage, .. } = self.t.ops.at(op);
         if stage.phase() == Phase::Registering {
@@ -143,10 +143,10 @@ impl Endpoint<'_> {
     pub fn handle_registered(&mut self, operation: OpId, rail: RailId, key: Result<RemoteKey, RailFault>) {
         let asked = |op: &&mut Op| u32::from(rail.0) < u64::BITS && op.registering >> rail.0 & 1 == 1;
         let Some(slot) = self.t.ops.get_mut(operation.0).filter(asked) else {
-            // Its operation is over: the registration is of no use any more.
+            // Its operation is complete: the registration is not needed any more.
             self.stats.stale_dropped += 1;
             if let Ok(key) = key {
-                // More than a batch can ask for are never late at once.
+                // A batch limits the requests, so no more of them are late at once.
                 let _ = self.late_keys.push_back((rail, RemoteKey { rail: rail.0, ..key }));
             }
             return;
@@ -168,7 +168,7 @@ impl Endpoint<'_> {
             let is_keyless = self.t.key_sets.at(set).as_slice().is_empty();
             slot.enter(if is_keyless { Phase::Data } else { Phase::Written });
             slot.fin_wanted = is_keyless;
-            // Without recovery the end of its own writes is enough for the sender.
+            // Without recovery the sender completes when its own writes complete.
             let owes = slot.fin_wanted || self.config.recovery;
             self.set_fins_pending(op, owes);
             self.send_control(op, Control::Cts);
@@ -220,7 +220,7 @@ impl Endpoint<'_> {
             return;
         };
         let slot = self.t.ops.at_mut(op);
-        // An injected message is complete for the caller before the peer has seen it.
+        // An injected message is complete for the caller before the peer has received it.
         if slot.completed && (slot.kind() != OpKind::Send || slot.fin_seen) {
             self.stats.stale_dropped += 1;
             return;
@@ -230,7 +230,7 @@ impl Endpoint<'_> {
         if let Some(why) = fin.refused {
             let error = OpError::Refused { peer: slot.peer, why };
             match slot.kind() {
-                // The rest of it needs not be sent; the last acknowledgment completes it.
+                // The rest need not be sent; the last acknowledgment completes it.
                 OpKind::Put => {
                     slot.error = Some(error);
                     slot.all_sent = true;
@@ -241,7 +241,7 @@ impl Endpoint<'_> {
                     self.settle(op);
                 }
                 OpKind::Get | OpKind::Atomic if slot.phase() != Phase::Queued => {
-                    // Over when no payload is on its way into the buffer any more.
+                    // Complete when no placement into the buffer is in progress any more.
                     slot.error = Some(error);
                     slot.fin_seen = true;
                     slot.moved = slot.granted;
@@ -263,7 +263,7 @@ impl Endpoint<'_> {
             (OpKind::Send, Phase::Waiting | Phase::Data | Phase::Writing | Phase::EagerSent) => {
                 slot.fin_seen = true;
                 slot.moved = fin.placed_bytes.min(slot.len);
-                // A FIN before all is sent can only be a receiver that wants no more.
+                // A FIN before all is sent means that the receiver needs no more.
                 if slot.queued == Queue::Bulk {
                     slot.all_sent = true;
                     self.t.dequeue(op);
@@ -276,7 +276,7 @@ impl Endpoint<'_> {
             {
                 slot.fins = slot.fins.saturating_add(1);
                 slot.fins_expected = fin.count;
-                // Acknowledgments say that FINs came, and not that they counted (F-7).
+                // Acknowledgments prove that FINs arrived, not that they counted (F-7).
                 slot.fin_wanted = fin.want_placed;
             }
             _ => self.stats.stale_dropped += 1,
@@ -284,11 +284,12 @@ impl Endpoint<'_> {
         self.settle(op);
     }
 
-    /// A living operation of ours that the peer of `channel` may name.
+    /// A live operation of ours that the peer of `channel` may name.
     pub(super) fn find_own(&mut self, channel: u32, id: u64, kind: OpKind, phase: Phase) -> Option<u32> {
         let found = self.t.find_op(id).filter(|&op| {
             let slot = self.t.ops.at(op);
-            // Not `completed`: an injected message is that for the caller before the peer has seen it.
+            // Not `completed`: an injected message is complete for the caller before the peer has received
+            // it.
             let through = slot.fin_seen || slot.error.is_some();
             slot.channel == channel && slot.kind() == kind && slot.phase() == phase && !through
         });

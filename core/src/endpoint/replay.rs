@@ -1,5 +1,5 @@
-//! What was lost with a connection goes out again, once both its ends are dead (F-3, F-5): every packet under
-//! its own number, so that the peer's window drops what it has; reads for the bytes that they were to bring.
+//! Replay of lost traffic, once both ends of its connection are dead (F-3, F-5): packets keep their numbers,
+//! so the peer's window drops duplicates; reads are repeated for their missing bytes.
 
 use super::action::{PostKind, Span, SpanOf};
 use super::channel::{ORDERED, REPLAY_READS, UNORDERED};
@@ -17,11 +17,11 @@ use crate::store::list::By;
 use crate::time::Time;
 use crate::wire::{self, Body, Cts, Data, Fin, MessageHead, Resume, Rts};
 
-/// Beside the round in the `offset` of a RESUME: it has the number of a FIN that was lost.
+/// Flag beside the retry epoch in the `offset` of a RESUME: it has the number of a lost FIN.
 pub(super) const IN_PLACE_OF_FIN: u64 = 1 << 16;
 
 impl Endpoint<'_> {
-    /// The next thing that goes out again; asked only where the channel is `replaying`.
+    /// The next item to replay; called only while the channel is `replaying`.
     #[cold]
     pub(super) fn pump_replay(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let replaying = self.t.channels.at(channel).replaying;
@@ -41,7 +41,7 @@ impl Endpoint<'_> {
         loop {
             let (slot, slots) = self.t.sent(channel, lane);
             let from = slot.replay_at[lane];
-            // What is acknowledged by now has left the window.
+            // Packets acknowledged since then have left the window.
             let from = if from.is_before(slot.sent[lane].oldest()) { slot.sent[lane].oldest() } else { from };
             let Some((psn, index)) = slot.sent[lane].next_held(slots, from) else {
                 slot.replaying &= !(1 << lane);
@@ -54,11 +54,10 @@ impl Endpoint<'_> {
             }
             let op = self.t.ops.at(packet.op);
             if op.kind() == OpKind::Send && op.fin_seen {
-                // The peer has all that it wants of it, as its FIN has said; the memory is the caller's
-                // again.
+                // The peer needs no more of it, as its FIN states; the caller owns the memory again.
                 match packet.what {
-                    // Whether it has had this number FIN does not say: the bytes may have been none, or not
-                    // wanted.
+                    // FIN does not prove that the peer received this number: the bytes may have been none, or
+                    // unneeded.
                     What::Data => self.t.packets.at_mut(index).len = 0,
                     What::PartFin | What::Resume => {}
                     // FIN was the answer to this.
@@ -79,7 +78,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Whether the leftovers of a rail's last connection wait for the peer's word.
+    /// Whether the leftovers of a rail's last connection wait for the peer's FENCE.
     pub(super) fn is_fenced_off(&self, channel: u32, rail: RailId) -> bool {
         self.t.subs[self.t.sub_index(channel, rail)].link.waits_for().is_some()
     }
@@ -95,12 +94,12 @@ impl Endpoint<'_> {
         let (body, payload) = self.rebuild(index);
         let mut packet = *self.t.packets.at(index);
         if packet.what == What::PartFin && matches!(body, Body::Resume(_)) {
-            // From now on its acknowledgment does not say which of the two the peer had.
+            // From now on its acknowledgment does not show which of the two the peer received.
             packet.what = What::Resume;
             packet.offset = u64::from(self.t.ops.at(packet.op).round.wrapping_add(1)) | IN_PLACE_OF_FIN;
         }
         (packet.rail, packet.posted, packet.lost, packet.stamp) = (rail.0, true, false, Stamp::of(now));
-        // Under a new name: a late report of the post that was lost finds nothing.
+        // Under a new id: a late report of the lost post matches nothing.
         self.t.packets.remove(key);
         let Ok(key) = self.t.packets.insert(packet) else {
             debug_assert!(false, "a slot has just come free");
@@ -118,8 +117,8 @@ impl Endpoint<'_> {
         self.push_packet(channel, rail, PostId(key), &common, &body, payload, out);
     }
 
-    /// A packet as it was, or as it would be now: what its operation says today has come to be after what it
-    /// said then, and where that makes a difference the peer has had the packet.
+    /// Rebuilds a packet from the current state of its operation. That state may be newer than the lost
+    /// packet; where the two differ, the peer has received the packet.
     fn rebuild(&mut self, index: u32) -> (Body, Span) {
         let packet = *self.t.packets.at(index);
         let Packet { op, len, offset, .. } = packet;
@@ -187,8 +186,8 @@ impl Endpoint<'_> {
         (body, payload)
     }
 
-    /// The next read whose rail has died, over another for which there is a key; where there is none, the
-    /// message is asked for anew.
+    /// Repeats the next read whose rail has died over another rail with a key; if there is none, the message
+    /// is requested anew.
     fn replay_read(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let mut waits = false;
         let mut walk = self.t.packets.walk();
@@ -229,8 +228,7 @@ impl Endpoint<'_> {
         Step::Idle
     }
 
-    /// A read has found that its key opens nothing: the rail is as good as without a key for this message
-    ///
+    /// A read has failed on an invalid key: the rail counts as a rail without a key for this message.
     pub(super) fn key_is_invalid(&mut self, packet: &Packet) {
         let rail = self.t.sub(packet.channel, RailId(packet.rail)).peer_rail;
         let keys = self.t.ops.at(packet.op).keys;
@@ -242,7 +240,7 @@ impl Endpoint<'_> {
         self.activate(packet.channel);
     }
 
-    /// A subchannel can't reach its peer's memory: messages that were to be read over it look for another way
+    /// A subchannel can't access its peer's memory: messages that were to be read over it use another method
     ///
     pub(super) fn remote_access_denied(&mut self, peer: PeerId, rail: RailId) {
         let known = usize::from(rail.0) < self.paths.rails.len();
@@ -262,7 +260,7 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// A message that was being read can't be read any more: all of it comes by put or data segments (X-4,
+    /// A message that was being read can't be read any more: all of it is sent by put or data segments (X-4,
     ///
     pub(super) fn ask_anew(&mut self, op: u32) {
         let mut walk = self.t.packets.walk();
@@ -285,7 +283,7 @@ impl Endpoint<'_> {
         self.begin_transfer(op, NONE, false);
     }
 
-    /// Takes parts of transfers whose rail is gone to others that stand.
+    /// Moves parts of transfers whose rail is gone to rails that are up.
     pub(super) fn move_orphans(&mut self, channel: u32, op: u32) {
         let slot = *self.t.ops.at(op);
         let ready = self.paths.ready(channel);
@@ -296,7 +294,7 @@ impl Endpoint<'_> {
         };
         let keyed = if slot.keys == NONE { able } else { self.with_keys(channel, slot.keys, able) };
         let is_keyless = keyed == 0 && slot.keys != NONE;
-        // What is only a FIN needs no key.
+        // A FIN alone needs no key.
         let fit = |rest: bool| if rest || slot.phase() != Phase::Writing { keyed } else { ready };
         if let Some(rail) = slot.single {
             let able = fit(slot.cursor < slot.granted);
@@ -304,7 +302,7 @@ impl Endpoint<'_> {
                 return;
             }
             if able != 0 {
-                // What it has written is another matter: its FIN goes behind it.
+                // Its written bytes are separate: their FIN goes behind them.
                 if slot.phase() == Phase::Writing && self.unconfirmed(op) & ready != 0 {
                     return self.ask_for_keys(channel, op);
                 }

@@ -1,4 +1,4 @@
-//! What a caller submits.
+//! Requests that a caller submits.
 
 use crate::ids::{Cookie, CounterId, PeerId};
 use crate::mem::{MemRef, Seg};
@@ -8,16 +8,16 @@ use crate::wire::{AtomicKind, AtomicType};
 /// When a send or put counts as complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
-    /// The buffer may be used again. The message will still survive failures of rails.
+    /// The buffer may be reused. The message still survives failures of rails.
     #[default]
     Reusable,
     /// The peer's endpoint has acknowledged it: it will be delivered even if this process ends now.
     Acknowledged,
-    /// The payload is in the buffer that the peer named for it: a receive matched it, or the window holds it.
+    /// The payload is in its destination buffer at the peer: a receive matched it, or the window holds it.
     Placed,
 }
 
-/// How a completion is told.
+/// How a completion is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Notify {
     /// By an [`Event`](super::Event).
@@ -34,7 +34,7 @@ pub enum Notify {
 /// A message to a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a> {
-    /// To whom.
+    /// The destination.
     pub peer: PeerId,
     /// The tag; `None` for an untagged message, which only untagged receives match.
     pub tag: Option<u64>,
@@ -44,7 +44,7 @@ pub struct SendRequest<'a> {
     pub segments: &'a [Seg],
     /// When it counts as complete.
     pub level: Level,
-    /// How that is told.
+    /// How completion is reported.
     pub notify: Notify,
     /// Comes back in the completion.
     pub cookie: Cookie,
@@ -73,11 +73,11 @@ pub struct RecvRequest<'a> {
     /// Where the payload goes, in pieces: at most `segments_max`.
     pub segments: &'a [Seg],
     /// `Some(n)`: the buffer (one segment) takes message after message, back to back, until fewer than `n`
-    /// bytes are free; each message makes an event of its own, the last event says that the buffer is
-    /// released. Events come as messages are complete; [`Completion::index`](super::Completion::index) gives
-    /// the order in which they were matched.
+    /// bytes are free; each message has an event of its own, and the last event reports the release of the
+    /// buffer. Events arrive as messages complete; [`Completion::index`](super::Completion::index) gives the
+    /// order in which they were matched.
     pub multi: Option<u64>,
-    /// How completion is told.
+    /// How completion is reported.
     pub notify: Notify,
     /// Comes back in the completion.
     pub cookie: Cookie,
@@ -90,12 +90,12 @@ impl<'a> RecvRequest<'a> {
     }
 }
 
-/// Memory of a peer, as the peer told it.
+/// Memory of a peer, by the values that the peer gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The peer.
     pub peer: PeerId,
-    /// The key that the peer's `expose` was given.
+    /// The key that the peer passed to its `expose`.
     pub window: u64,
     /// Bytes into the window.
     pub offset: u64,
@@ -104,13 +104,13 @@ pub struct Remote {
 /// One-sided put: local segments into a peer's window.
 #[derive(Clone, Copy, Debug)]
 pub struct PutRequest<'a> {
-    /// Where to.
+    /// The destination.
     pub to: Remote,
-    /// From where: at most `segments_max` pieces.
+    /// The source: at most `segments_max` pieces.
     pub segments: &'a [Seg],
     /// When it counts as complete.
     pub level: Level,
-    /// How that is told.
+    /// How completion is reported.
     pub notify: Notify,
     /// Comes back in the completion.
     pub cookie: Cookie,
@@ -126,11 +126,11 @@ impl<'a> PutRequest<'a> {
 /// One-sided get: a peer's window into local segments. Complete when all bytes are here.
 #[derive(Clone, Copy, Debug)]
 pub struct GetRequest<'a> {
-    /// Where from.
+    /// The source.
     pub from: Remote,
-    /// Where to: at most `segments_max` pieces.
+    /// The destination: at most `segments_max` pieces.
     pub segments: &'a [Seg],
-    /// How completion is told.
+    /// How completion is reported.
     pub notify: Notify,
     /// Comes back in the completion.
     pub cookie: Cookie,
@@ -143,8 +143,8 @@ impl<'a> GetRequest<'a> {
     }
 }
 
-/// Atomic on one value in a peer's window. Complete when the answer is here; the completion carries the old
-/// value.
+/// Atomic on one value in a peer's window. Complete when the answer has arrived; the completion carries the
+/// old value.
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicRequest {
     /// Which value; the address must be aligned for the type.
@@ -157,7 +157,7 @@ pub struct AtomicRequest {
     pub operand: u64,
     /// Comparand of compare-and-swap, in the low bytes.
     pub compare: u64,
-    /// How completion is told.
+    /// How completion is reported.
     pub notify: Notify,
     /// Comes back in the completion.
     pub cookie: Cookie,
@@ -170,19 +170,19 @@ impl AtomicRequest {
     }
 }
 
-/// Completes when every put, get and atomic submitted to the peer before it is done at the peer.
+/// Completes when every put, get and atomic submitted to the peer before it is complete at the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct FlushRequest {
     /// The peer.
     pub peer: PeerId,
-    /// How completion is told.
+    /// How completion is reported.
     pub notify: Notify,
     /// Comes back in the completion.
     pub cookie: Cookie,
 }
 
 impl FlushRequest {
-    /// A flush of what was submitted to `peer`, reported by an event.
+    /// A flush of all requests to `peer` so far, reported by an event.
     pub const fn new(peer: PeerId) -> Self {
         FlushRequest { peer, notify: Notify::Event, cookie: Cookie(0) }
     }
@@ -223,7 +223,7 @@ impl AtomicType {
         }
     }
 
-    /// Whether `kind` is defined on this type: bitwise operations are not on floating point.
+    /// Whether `kind` is defined on this type: bitwise operations are not defined on floating point.
     pub const fn allows(self, kind: AtomicKind) -> bool {
         let float = matches!(self, AtomicType::F32 | AtomicType::F64);
         !(float && matches!(kind, AtomicKind::And | AtomicKind::Or | AtomicKind::Xor))

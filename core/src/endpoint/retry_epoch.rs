@@ -1,13 +1,12 @@
-//! Put rendezvous after a failure (F-7). A completion does not say that memory was written (resilient-2010,
-//! III.B); a FIN that came behind the writes does. So where a connection dies, all writes of a message over
-//! it are unconfirmed for which no acknowledged FIN stands. They are written again, over other rails, in a
-//! *round* of their own: the sender asks for it with RESUME, the receiver forgets the FINs that it has
-//! counted and answers with a CTS of that round, and from then on only FINs of that round count. The number
-//! of a FIN that was lost brings the RESUME in its stead, so that one of the two has an effect, whichever
-//! arrived.
+//! Put rendezvous after a failure (F-7). A completion does not prove that memory was written (resilient-2010,
+//! III.B); a FIN that arrived behind the writes does. So when a connection dies, all writes of a message over
+//! it without an acknowledged FIN are unconfirmed. The sender writes them again over other rails in a new
+//! *retry epoch* (round): it requests the epoch with RESUME; the receiver discards the FINs counted so far
+//! and answers with a CTS of that epoch. From then on only FINs of that epoch count. The number of a lost FIN
+//! carries the RESUME instead, so one of the two takes effect, whichever arrived.
 //!
-//! Every rail with writes that are not confirmed sends a FIN in the new round, behind them, also where it has
-//! nothing to write again: when the receiver has them all, nothing can land late.
+//! Every rail with unconfirmed writes sends a FIN in the new epoch behind them, even if it has nothing to
+//! rewrite: once the receiver has all FINs, no write can land late.
 
 use super::Endpoint;
 use super::op::{Control, Op, OpKind, Packet, PartFin, Phase, Queue, What};
@@ -21,7 +20,7 @@ use crate::store::NONE;
 use crate::wire::{Cts, Resume};
 
 impl Endpoint<'_> {
-    /// Parts of a transfer that a rail carries: bit per part.
+    /// Parts of a transfer on a rail: bit per part.
     pub(super) fn parts_of_rail(&mut self, op: u32, rail: RailId) -> u64 {
         let &Op { single, stripes, .. } = self.t.ops.at(op);
         match (single, stripes) {
@@ -34,7 +33,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Parts with writes for which no acknowledged FIN stands.
+    /// Parts with writes without an acknowledged FIN.
     pub(super) fn unconfirmed(&mut self, op: u32) -> u64 {
         let &Op { single, stripes, cursor, .. } = self.t.ops.at(op);
         match (single, stripes) {
@@ -47,12 +46,12 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The peer has a packet. Where it is the FIN of a part, the writes before it are in place.
+    /// The peer has a packet. If it is a part's FIN, the writes before it are in place.
     pub(super) fn confirm(&mut self, packet: &Packet) {
         if packet.what == What::Resume && packet.offset & IN_PLACE_OF_FIN != 0 {
             let slot = self.t.ops.at_mut(packet.op);
-            // If it had the RESUME, its CTS is on the way; if the FIN, parts that no rail can carry on wait
-            // for this.
+            // If the peer has the RESUME, its CTS is in flight; if the FIN, parts that no rail can continue
+            // wait for this.
             if slot.phase() == Phase::Writing && slot.round.wrapping_add(1) == packet.offset as u16 {
                 slot.fin_or_resume = true;
                 self.activate(packet.channel);
@@ -74,8 +73,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Asks for new rounds of the messages of a channel whose writes are unconfirmed, as far as their rails
-    /// are dead at both ends.
+    /// Requests new retry epochs for a channel's messages with unconfirmed writes, where their rails are dead
+    /// at both ends.
     pub(super) fn resume_unconfirmed(&mut self, channel: u32) {
         let mut ops = self.t.ops_of(channel);
         while let Some(op) = self.t.next_of(&mut ops) {
@@ -87,7 +86,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Whether an unconfirmed part was written over a connection of which the peer's end may live.
+    /// Whether an unconfirmed part was written over a connection whose peer end may be alive.
     fn are_unconfirmed_fenced_off(&mut self, op: u32) -> bool {
         let &Op { channel, unconfirmed, single, stripes, .. } = self.t.ops.at(op);
         rails_of(unconfirmed).any(|part| {
@@ -100,7 +99,7 @@ impl Endpoint<'_> {
         })
     }
 
-    /// Sends RESUME; nothing more is written until the CTS of the new round is here.
+    /// Sends RESUME; nothing more is written until the CTS of the new epoch arrives.
     pub(super) fn ask_for_round(&mut self, op: u32) {
         let slot = self.t.ops.at_mut(op);
         (slot.resume_due, slot.fin_or_resume) = (false, false);
@@ -112,17 +111,17 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The sender of a message that is being written wants a new round.
+    /// The sender of a message that is being written requests a new epoch.
     pub(super) fn arrive_resume(&mut self, channel: u32, resume: &Resume) {
         let Some(op) = self.t.find_op(resume.target).filter(|&op| {
             let slot = self.t.ops.at(op);
             let is_newer = (resume.round.wrapping_sub(slot.round) as i16) > 0;
-            // Or is asking rails for the keys of the round before.
+            // Or it is registering memory for the epoch before.
             let is_written = matches!(slot.phase(), Phase::Written | Phase::Registering);
             let waits = matches!(slot.kind(), OpKind::Recv | OpKind::Part) && is_written;
             slot.channel == channel && waits && is_newer && !slot.completed
         }) else {
-            // It has all FINs, and its own is on the way; or it has begun the round already.
+            // It has all FINs, and its own is in flight; or it has begun the epoch already.
             self.stats.stale_dropped += 1;
             return;
         };
@@ -134,7 +133,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The receiver has begun a new round.
+    /// The receiver has begun a new epoch.
     pub(super) fn begin_round(&mut self, channel: u32, op: u32, cts: &Cts) {
         let fenced_off = self.are_unconfirmed_fenced_off(op);
         let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
@@ -152,12 +151,12 @@ impl Endpoint<'_> {
         (slot.all_sent, slot.fin_or_resume) = (false, false);
         let &mut Op { single, stripes, unconfirmed, cursor, queued, .. } = slot;
         if queued == Queue::Control {
-            // Asked for by another failure meanwhile: this round answers it.
+            // Another failure requested one meanwhile: this epoch answers it.
             self.t.dequeue(op);
             self.t.ops.at_mut(op).control = Control::None;
         }
         if fenced_off {
-            // Another connection has died, and its writes may still land: the next round, then.
+            // Another connection has died, and its writes may still land: request the next epoch.
             let slot = self.t.ops.at_mut(op);
             slot.resume_due = true;
             return;
@@ -200,8 +199,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A message whose only rail can't write any more becomes one of parts, where there is a table for them:
-    /// else the next round may find one.
+    /// Converts a message whose only rail can't write any more to parts, if a stripe set is free: otherwise
+    /// the next epoch may find one.
     fn part_of_single(&mut self, channel: u32, op: u32, rail: RailId) {
         let &Op { cursor, granted, .. } = self.t.ops.at(op);
         if cursor >= granted {
@@ -223,9 +222,9 @@ impl Endpoint<'_> {
         (slot.single, slot.stripes) = (None, set.index);
     }
 
-    /// What is left of a part whose rail has written and can't write any more goes over another one that can.
-    /// The FIN of what it has written goes over itself: only behind its own writes a FIN says that they are
-    /// in place, so the rest becomes a part of the other rail.
+    /// Moves the rest of a part whose rail has written and can't write any more to another rail. The FIN of
+    /// its writes still uses the old rail: only a FIN behind its own writes confirms them, so the rest
+    /// becomes a part of the new rail.
     fn hand_on_rests(&mut self, channel: u32, op: u32, able: u64) {
         let set = self.t.ops.at(op).stripes;
         for giver in rails_of(self.paths.stripe_sets.at(set).pending) {
@@ -234,7 +233,7 @@ impl Endpoint<'_> {
             if written.is_none() || rest.next >= rest.end || able >> carrier & 1 == 1 {
                 continue;
             }
-            // A part that another rail carries is not the taker's to make longer.
+            // Another rail's part must not be extended.
             let pending = self.paths.stripe_sets.at(set).pending;
             let parts = self.paths.parts_of(set);
             let is_own = |rail: &RailId| parts[usize::from(rail.0)].carrier == rail.0 || pending >> rail.0 & 1 == 0;
@@ -245,7 +244,7 @@ impl Endpoint<'_> {
             let taker = self.paths.idlest(channel, takers);
             let index = usize::from(taker.0);
             let own = self.paths.stripes_of(set)[index];
-            // What lies between the two is written twice: the same bytes to the same place.
+            // The bytes between the two are written twice: same data, same place.
             let joined = match own.next < own.end {
                 true => Stripe { next: own.next.min(rest.next), end: own.end.max(rest.end) },
                 false => rest,
@@ -263,12 +262,12 @@ impl Endpoint<'_> {
             slot.moved &= !(1 << taker.0);
             let slot = self.t.ops.at_mut(op);
             slot.fins_due |= 1 << taker.0;
-            // None of this round has gone.
+            // No FIN of this epoch was sent.
             slot.fins_expected = slot.fins_due.count_ones() as u16;
         }
     }
 
-    /// What is unconfirmed is to be written again, and every part with writes to confirm has a FIN to send.
+    /// Marks unconfirmed data for rewriting; every part with writes to confirm gets a pending FIN.
     fn open_parts(&mut self, op: u32, set: u32) {
         let unconfirmed = self.t.ops.at(op).unconfirmed;
         let (mut fins_due, mut pending) = (0u64, 0u64);
@@ -278,8 +277,8 @@ impl Endpoint<'_> {
             if unconfirmed >> part & 1 == 1
                 && let Some((low, high)) = written
             {
-                // Bytes that others carry may lie in between: the same bytes to the same place. What is left
-                // may lie before what was written, where it was taken over (P-10).
+                // Bytes of other parts may lie in between: same data, same place. After a takeover the rest
+                // may lie before the written bytes (P-10).
                 let low = if stripe.next < stripe.end { low.min(stripe.next) } else { low };
                 (stripe.next, stripe.end) = (low, stripe.end.max(high));
                 self.paths.stripes_of_mut(set)[part] = stripe;
@@ -292,7 +291,7 @@ impl Endpoint<'_> {
             }
         }
         if fins_due == 0 {
-            // Everything was confirmed meanwhile; the receiver has begun to count anew all the same.
+            // Everything was confirmed meanwhile; the receiver has restarted its count all the same.
             fins_due = 1;
             pending = 1;
         }

@@ -61,15 +61,15 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Tells the peer that its get or atomic, which has been admitted, can't be served.
+    /// Refuses an admitted get or atomic of the peer.
     fn refuse(&mut self, channel: u32, operation: u64, why: Refusal) {
         let refusal = Op::new(OpKind::ServeRefusal);
         let op = self.new_op(Op { channel, remote: operation, refusal: Some(why), counted: true, ..refusal });
         self.send_control(op, Control::Fin);
     }
 
-    /// Tells the peer that its put can't be done: once, however many of its segments come. Nothing limits the
-    /// puts of a peer but the window, so with more refusals under way than have slots the peer is given up.
+    /// Refuses a put of the peer: once, for any number of its segments. Only the window limits the puts of a
+    /// peer, so if more refusals are in progress than have slots, the peer is given up.
     fn refuse_put(&mut self, channel: u32, operation: u64, why: Refusal) -> Result<(), ProtocolError> {
         let refusals = self.t.channels.at(channel).refusals;
         let mut known = refusals.head();
@@ -92,7 +92,7 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// A get or atomic that has been admitted uses its window from now on; where it can't, it is refused.
+    /// An admitted get or atomic uses its window from now on; if it can't, it is refused.
     fn use_window(
         &mut self,
         channel: u32,
@@ -161,7 +161,7 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// A serving operation is through with its window.
+    /// A serving operation no longer uses its window.
     pub(super) fn unuse_window(&mut self, op: u32) {
         let window = core::mem::replace(&mut self.t.ops.at_mut(op).window, NONE);
         if window != NONE {

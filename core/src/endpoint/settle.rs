@@ -1,5 +1,5 @@
-//! When operations are done, who is told, and when their slots come free: the completion filter
-//! (multirail-2004, 4.1): one completion per request, whatever the number of packets, stripes and rails.
+//! Completion of operations, its notification, and the release of their slots. The completion filter
+//! (multirail-2004, 4.1): one completion per request, for any number of packets, stripes and rails.
 
 use super::channel::{ChannelState, Ending, Shortage};
 use super::express::direct_id;
@@ -23,7 +23,7 @@ impl Endpoint<'_> {
                 self.hot.caller_ops += u32::from(caller);
                 key.index
             }
-            // Capacity is the sum of both limits, and each is checked before: our bug.
+            // Capacity is the sum of both limits, and both are checked before: our bug.
             Err(_) => unreachable!("operation slots were counted wrong"),
         }
     }
@@ -35,12 +35,12 @@ impl Endpoint<'_> {
             return;
         }
         slot.completed = true;
-        // Compared by hand: a copy of what is hardly ever there, for every message.
+        // Compared by hand: avoids a copy of a rare value for every message.
         if error.is_some() && slot.error.is_none() {
             slot.error = error;
         }
-        // Once the completion is told the memory is the caller's, and peers must not reach it any more: its
-        // registrations are given back before, not when the slot is freed.
+        // Once the completion is reported, the caller owns the memory, and peers must not access it. So its
+        // registrations are released before that, not when the slot is freed.
         if slot.keys_are_ours() && slot.registering == 0 && slot.to_register == 0 {
             self.drop_keys(op);
         }
@@ -53,7 +53,8 @@ impl Endpoint<'_> {
             Notify::Event | Notify::Both(_) => false,
             Notify::Counter(_) | Notify::Silent => well,
         };
-        // The parts of a multi-receive and its release are always told: the offsets are nowhere else.
+        // The parts of a multi-receive and its release are always reported: only their events carry the
+        // offsets.
         told &= !matches!(slot.kind(), OpKind::MultiRecv | OpKind::Part);
         told |= slot.serves();
         // Messages count, the release of their buffer does not.
@@ -88,7 +89,7 @@ impl Endpoint<'_> {
         }
         let list = &mut self.t.channels.at_mut(channel).one_sided;
         list.unlink(&mut By(&mut self.t.ops, op_rma), op);
-        // Flushes are completed by the loop there, not by each other.
+        // The loop there completes flushes; they do not complete each other.
         if kind != OpKind::Flush {
             self.finish_flushes(channel);
         }
@@ -110,12 +111,12 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Looks whether an operation is done, and whether its slot is.
+    /// Checks whether an operation is complete, and whether its slot is free.
     #[inline]
     pub(super) fn settle(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
-        // Told, or about to be, and not acknowledged: nothing but the acknowledgment changes anything. What
-        // nearly all completions of sends come to.
+        // Reported, or about to be, and not acknowledged: only the acknowledgment changes anything. Nearly
+        // all completions of sends end here.
         if slot.completed && slot.unacked > 0 && self.config.recovery {
             return;
         }
@@ -127,9 +128,10 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         let channel = slot.channel;
         if slot.kind() == OpKind::RefusePut && slot.all_sent && slot.unacked == 0 && !slot.fin_seen {
-            // The peer knows: from now on its puts may count as done again, and it is told so at once.
+            // The peer has the refusal: its puts may count as complete again, and it is notified at once
+            //
             slot.fin_seen = true;
-            // A rail may keep it, but what is left of it counts among the answers.
+            // A rail may keep it, but it now counts among the answers.
             self.refusals -= 1;
             let slot = self.t.channels.at_mut(channel);
             slot.refusing -= 1;
@@ -180,12 +182,12 @@ impl Endpoint<'_> {
         self.complete(op, error);
     }
 
-    /// The peer's acknowledgments stand again: completes the puts that waited for it.
+    /// The peer's acknowledgments are valid again: completes the puts that waited for this.
     pub(super) fn settle_puts(&mut self, channel: u32) {
         let mut op = self.t.channels.at(channel).one_sided.head();
         while op != NONE {
             let mut next = self.t.ops.at(op).rma.next();
-            // Completing one may take the flushes behind it along, nothing else.
+            // Completing one may complete the flushes behind it, nothing else.
             while next != NONE && self.t.ops.at(next).kind() == OpKind::Flush {
                 next = self.t.ops.at(next).rma.next();
             }
@@ -205,7 +207,7 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// Frees an operation's slot where nothing refers to it any more.
+    /// Frees an operation's slot if nothing refers to it any more.
     #[inline]
     pub(super) fn release(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
@@ -250,15 +252,15 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Where an operation's stripes are all through, what their times tell is learnt, and the set is given
-    /// back.
+    /// When all stripes of an operation are complete, uses their times for the path estimates and frees the
+    /// set.
     pub(super) fn finish_stripes(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
         let set = slot.stripes;
         if set == NONE || !slot.all_sent || slot.posts > 0 || self.paths.stripe_sets.at(set).is_finished {
             return;
         }
-        // What was written by whom is wanted until the peer has all of it (F-7).
+        // The carriers of the writes are needed until the peer has all data (F-7).
         let keeps = slot.phase() == Phase::Writing;
         self.paths.finish_stripes(slot.channel, set);
         if !keeps {
@@ -296,7 +298,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A registration to give back.
+    /// The next registration to release.
     pub(super) fn pop_registration(&mut self) -> Option<(RailId, RemoteKey)> {
         loop {
             let set = self.dying_keys.head();
@@ -313,8 +315,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Something the caller wants to know; `None`: nothing more at the moment.
-    // Inlined where it is asked in each round, as far as the answer is no.
+    /// The next event for the caller; `None`: none at the moment.
+    // Inlined, because each round polls it; the common answer is `None`.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         if self.channel_events.is_empty()
@@ -343,7 +345,7 @@ impl Endpoint<'_> {
         }
         let key = self.t.ops.key_at(op);
         self.release(op);
-        // What it was stays to be looked at in its slot, as nothing has been put into that since.
+        // The slot still holds its data for inspection, because nothing has reused it since.
         debug_assert!(
             self.t.ops.key_at(op).is_none_or(|now| Some(now) == key),
             "the slot of {op} is another's already"
@@ -364,7 +366,7 @@ impl Endpoint<'_> {
         Some(Event::Completed(Completion { operation, cookie: slot.cookie, result, last, index: slot.index }))
     }
 
-    /// A message in a multi-receive is told; says whether its buffer is released with it.
+    /// Reports a message in a multi-receive. Returns whether its buffer is released with it.
     fn tell_part(&mut self, op: u32, parent: u32) -> bool {
         let is_well = self.t.ops.at(op).error.is_none();
         let slot = self.t.ops.at_mut(parent);
@@ -374,8 +376,8 @@ impl Endpoint<'_> {
         if is_last {
             slot.completed = true; // Its release is reported with the message.
         } else if is_over {
-            // An error has no place for it: the release has an event of its own, and so has the end of a
-            // multi-receive that failed.
+            // The event of an error has no room for it: the release has an event of its own, and so has the
+            // end of a multi-receive that failed.
             let error = slot.error;
             self.complete(parent, error);
         }
@@ -398,7 +400,7 @@ impl Endpoint<'_> {
                 _ => Event::PeerClosed { peer },
             }
         };
-        // That it is connected may be reported first, and that it is over next.
+        // The connect event may come first, and the end event next.
         if !matches!(event, Event::PeerUp { .. }) || !self.t.channels.at(index).is_over() {
             self.channel_events.unlink(&mut By(&mut self.t.channels, channel_event), index);
             self.free_channel_if_idle(index);
@@ -408,12 +410,12 @@ impl Endpoint<'_> {
 }
 
 impl Op {
-    /// Whether it serves a peer and is nothing of the caller's.
+    /// Whether it serves a peer; such operations are not the caller's.
     pub(super) const fn serves(&self) -> bool {
         matches!(self.kind(), OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal | OpKind::RefusePut)
     }
 
-    /// Whether everything that its completion stands for has happened.
+    /// Whether its completion condition is met.
     fn is_done(&self) -> bool {
         let out = self.all_sent && self.is_unsent();
         match self.kind() {
@@ -438,8 +440,7 @@ impl Op {
         }
     }
 
-    /// Whether the peer wants nothing of it any more: an injected message is complete for the caller long
-    /// before.
+    /// Whether the peer needs nothing more of it: an injected message is complete for the caller long before.
     pub(super) fn is_through(&self) -> bool {
         self.kind() != OpKind::Send || self.channel == NONE || self.error.is_some() || self.is_done()
     }

@@ -1,12 +1,12 @@
-//! What an operation does and how far it is: its kind, which never changes, and its phase, which changes as
-//! [`ROUTES`] allows and in no other way. `stage.table` is the whole table.
+//! The state of an operation: its kind, which never changes, and its phase, which changes only as [`ROUTES`]
+//! allows. `stage.table` is the whole table.
 //!
-//! [`Stage::enter`] is the only way to change a phase. No input can cause an illegal change: arrivals look
-//! for an operation of a certain kind and phase first. So an illegal one is our bug: debug builds panic;
-//! other builds refuse it, and the phase stays. Then the operation may never complete by itself, but memory
-//! is not given back early, and it ends with its peer.
+//! Only [`Stage::enter`] changes a phase. No input can cause an illegal change: arrivals first look for an
+//! operation of a certain kind and phase. So an illegal one is our bug: debug builds panic; other builds
+//! refuse it, and the phase stays. The operation may then never complete by itself, but its memory is not
+//! released early, and it ends with its peer.
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum OpKind {
@@ -36,7 +36,7 @@ pub(crate) enum OpKind {
     RefusePut,
 }
 
-/// How far a transfer is.
+/// The progress of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
@@ -51,15 +51,15 @@ pub(crate) enum Phase {
     Copying,
     /// Memory is being registered with `registering` rails.
     Registering,
-    /// Send: one eager packet went out.
+    /// Send: one eager packet was sent.
     EagerSent,
-    /// Send: RTS out, waits for CTS or FIN. Request: sent, waits for the answer.
+    /// Send: RTS sent, waits for CTS or FIN. Request: sent, waits for the answer.
     Waiting,
     /// Data flows as packets: out (send, put, serve) or in (receive, get).
     Data,
     /// Data flows by remote writes from here.
     Writing,
-    /// Data flows by remote writes from the peer, until all FINs are here.
+    /// Data flows by remote writes from the peer, until all FINs have arrived.
     Written,
     /// Data flows by remote reads from here.
     Reading,
@@ -68,8 +68,8 @@ pub(crate) enum Phase {
 const KINDS: usize = OpKind::RefusePut as usize + 1;
 const PHASES: usize = Phase::Reading as usize + 1;
 
-/// The phases that may follow a phase of a kind. A kind begins with its first line; what is in no line, that
-/// kind never reaches.
+/// The phases that may follow a phase of a kind. A kind begins with its first line; it never reaches a phase
+/// without a line.
 const ROUTES: &[(OpKind, Phase, &[Phase])] = {
     use Phase::{Closing, Copying, Data, EagerSent, Posted, Queued, Reading, Registering, Waiting, Writing, Written};
     &[
@@ -158,12 +158,12 @@ impl Stage {
         self.phase
     }
 
-    /// Whether [`ROUTES`] lets another phase follow.
+    /// Whether [`ROUTES`] allows a transition to another phase.
     const fn may_enter(self, to: Phase) -> bool {
         NEXT[self.kind as usize][self.phase as usize] >> to as u16 & 1 == 1
     }
 
-    /// Goes on to another phase. Debug builds panic where [`ROUTES`] forbids it; others refuse it.
+    /// Enters another phase. Debug builds panic where [`ROUTES`] forbids it; others refuse it.
     #[inline]
     pub(crate) fn enter(&mut self, to: Phase) {
         let is_legal = self.may_enter(to);
@@ -213,7 +213,7 @@ mod tests {
         Phase::Reading,
     ];
 
-    /// The whole table as `enter` obeys it: phases that a kind can reach, and what follows each.
+    /// `enter` obeys the whole table: phases that a kind can reach, and the successors of each.
     #[test]
     fn the_table() {
         let mut table = String::new();
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(table, include_str!("stage.table"), "\n{table}");
     }
 
-    /// A line for each phase that a kind can reach, once, and none for another.
+    /// One line for each phase that a kind can reach, and no other line.
     #[test]
     fn no_line_is_dead_or_double() {
         let lines = include_str!("stage.table").lines().count();
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(written.len(), lines);
     }
 
-    /// What the table does not have is refused, loudly where assertions are on.
+    /// Transitions missing from the table are refused, with a panic where assertions are on.
     #[test]
     #[cfg_attr(debug_assertions, should_panic(expected = "Recv goes from Queued to Waiting"))]
     fn an_illegal_change_is_refused() {

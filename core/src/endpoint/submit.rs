@@ -15,7 +15,7 @@ use crate::time::Time;
 use super::tables::op_rma;
 
 impl Endpoint<'_> {
-    /// Makes a peer known; bit i of `rails` says that rail i reaches it. Costs nothing until it is used.
+    /// Adds a peer; bit i of `rails` means that rail i reaches it. Costs nothing until it is used.
     pub fn add_peer(&mut self, peer: PeerId, rails: u64) -> Result<(), PeerError> {
         let peers_max = self.config.peers_max;
         let known = u64::MAX >> (64 - self.paths.rails.len());
@@ -30,10 +30,10 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// Leaves a peer in good order: when all that was submitted to it is acknowledged, a goodbye goes out and
-    /// [`Event::PeerClosed`](super::Event::PeerClosed) follows (rule G-7). Nothing more can be submitted to
-    /// it. A connection that is being made is waited for, as the peer may have it already. A peer that this
-    /// endpoint has had nothing to do with is left without a word, and without an event.
+    /// Closes the channel to a peer in good order: when all submitted requests are acknowledged, the core
+    /// sends BYE and reports [`Event::PeerClosed`](super::Event::PeerClosed) (rule G-7). No further request
+    /// to it is accepted. The core waits for a connection that is being made, as the peer may have it
+    /// already. A peer without any traffic gets neither packet nor event.
     pub fn close_peer(&mut self, peer: PeerId) -> Result<(), PeerError> {
         let peers_max = self.config.peers_max;
         let slot = self.t.peers.get_mut(peer.0 as usize).ok_or(PeerError::OutOfRange { peer, peers_max })?;
@@ -65,7 +65,7 @@ impl Endpoint<'_> {
     }
 
     /// Sends a message of at most `eager_bytes_max` bytes whose buffer is free at return: the caller copies
-    /// `payload_bytes` bytes into the span before its next call. `send.segments` is not looked at.
+    /// `payload_bytes` bytes into the span before its next call. `send.segments` is ignored.
     pub fn inject(
         &mut self,
         now: Time,
@@ -108,7 +108,7 @@ impl Endpoint<'_> {
 
     /// Posts a buffer for a message (or, with `multi`, for many).
     ///
-    /// From a peer that is gone only what it had sent before can be received: one message a receive.
+    /// From a peer that is gone a receive can take only messages sent before: one message per receive.
     pub fn recv(&mut self, now: Time, recv: &RecvRequest<'_>) -> Result<OpId, SubmitError> {
         // Messages that wait for a slot go to older receives first.
         self.feed_waiting(now);
@@ -168,13 +168,13 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The oldest message that `selector` takes and that has no buffer yet (M-5).
+    /// The oldest message that matches `selector` and has no buffer yet (M-5).
     pub fn probe(&self, selector: &Selector) -> Option<Found> {
         let (_, message) = self.find_waiting(selector)?;
         Some(self.found(message))
     }
 
-    /// As [`probe`](Self::probe), and takes the message out of matching: receive it with
+    /// As [`probe`](Self::probe), and removes the message from matching: receive it with
     /// [`recv_claimed`](Self::recv_claimed).
     pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
         self.feed_waiting(Time(0));
@@ -184,7 +184,7 @@ impl Endpoint<'_> {
         Some((MessageId(self.t.messages.key_at(message)?), self.found(message)))
     }
 
-    /// Receives a claimed message; `recv.from` is not looked at, `recv.multi` must be `None`.
+    /// Receives a claimed message; `recv.from` is ignored, `recv.multi` must be `None`.
     pub fn recv_claimed(&mut self, now: Time, message: MessageId, recv: &RecvRequest<'_>) -> Result<OpId, SubmitError> {
         let len = self.check(recv.segments, recv.notify)?;
         if recv.multi.is_some() {
@@ -210,8 +210,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Writes into a peer's window. Puts are not ordered among each other or against messages:
-    /// [`flush`](Self::flush) stands between what must be.
+    /// Writes into a peer's window. Puts are not ordered among each other or against messages: use
+    /// [`flush`](Self::flush) to order them.
     pub fn put(&mut self, now: Time, put: &PutRequest<'_>) -> Result<OpId, SubmitError> {
         let len = self.check(put.segments, put.notify)?;
         let channel = self.channel_to(now, put.to.peer)?;
@@ -234,7 +234,7 @@ impl Endpoint<'_> {
         Ok(self.t.op_id(op))
     }
 
-    /// Changes one value in a peer's window, exactly once, and brings the old one back.
+    /// Changes one value in a peer's window, exactly once, and returns the old one.
     pub fn atomic(&mut self, now: Time, atomic: &AtomicRequest) -> Result<OpId, SubmitError> {
         if !atomic.data_type.allows(atomic.kind) || !atomic.at.offset.is_multiple_of(atomic.data_type.bytes()) {
             return Err(SubmitError::BadAtomic);
@@ -253,7 +253,7 @@ impl Endpoint<'_> {
         Ok(self.t.op_id(op))
     }
 
-    /// Completes when every put, get and atomic that was submitted to the peer before is done there (rule
+    /// Completes when every put, get and atomic that was submitted to the peer before is complete there (rule
     ///
     pub fn flush(&mut self, now: Time, flush: &FlushRequest) -> Result<OpId, SubmitError> {
         self.check(&[], flush.notify)?;
@@ -299,7 +299,7 @@ impl Endpoint<'_> {
         list.push_back(&mut By(&mut self.t.ops, op_rma), op);
     }
 
-    /// Takes a request back. It completes with [`OpError::Cancelled`], or it is too late.
+    /// Cancels a request. It completes with [`OpError::Cancelled`], or it is too late.
     pub fn cancel(&mut self, operation: OpId) -> Result<(), CancelError> {
         if let Some((op, is_new)) = self.find_direct(operation) {
             if !is_new {
@@ -316,12 +316,12 @@ impl Endpoint<'_> {
         }
         let op = operation.0.index;
         match (slot.kind(), slot.phase()) {
-            // a receive that has matched goes on.
+            // a receive that has matched continues.
             (OpKind::Recv, Phase::Posted) => {
                 self.t.matcher.unpost(slot.posted);
                 self.complete(op, Some(OpError::Cancelled));
             }
-            // The messages that it took are still told, and after them the cancellation.
+            // Its messages are still reported, and after them the cancellation.
             (OpKind::MultiRecv, Phase::Posted) => {
                 self.t.ops.at_mut(op).error = Some(OpError::Cancelled);
                 self.close_multi(op);
@@ -379,9 +379,9 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// Whether memory of this region may still be read or written: a window names it, or an operation that is
-    /// not over, or a rail is not through with a post or placement of one. Looks at every operation: for the
-    /// release of memory, not for the way of a message.
+    /// Whether memory of this region may still be read or written: it is in a window or in an incomplete
+    /// operation, or a rail holds a post or placement of one. Scans every operation: for the release of
+    /// memory, not for the message path.
     pub fn uses_region(&self, region: RegionId) -> bool {
         let in_windows = (0..self.t.windows.capacity())
             .any(|index| self.t.windows.key_at(index).is_some() && self.t.windows.at(index).seg.at.region == region);
@@ -404,7 +404,7 @@ impl Endpoint<'_> {
 
     // ---- checks
 
-    /// What every request is checked for; gives the payload's length.
+    /// The checks common to all requests; returns the payload's length.
     fn check(&self, segments: &[Seg], notify: Notify) -> Result<u64, SubmitError> {
         if self.open_requests() >= self.config.operations_max {
             return Err(SubmitError::Full(Full::Operations));

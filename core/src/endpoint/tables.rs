@@ -1,5 +1,5 @@
-//! Every table of an endpoint, carved once from the caller's region. `layout` and `carve` stand side by side:
-//! the one must take what the other does, in the same order.
+//! Every table of an endpoint, carved once from the caller's region. `layout` and `carve` are adjacent: both
+//! must take the same memory in the same order.
 
 use core::mem::size_of;
 
@@ -31,7 +31,7 @@ pub(crate) struct Peer {
     /// Its channel, or [`NONE`].
     pub channel: u32,
     pub gone: bool,
-    /// It has a channel, and is not gone: who posts a receive for it has nothing more to ask.
+    /// It has a channel, and is not gone: a receive from it needs no more checks.
     pub is_met: bool,
     /// BYE may have been lost with its connection. If a rail moves then, this process connects to the peer
     /// (G-10).
@@ -40,16 +40,16 @@ pub(crate) struct Peer {
 
 const _: () = assert!(size_of::<Peer>() == 16);
 
-/// The most completions of the short way that may wait.
+/// The most completions of the express path that may wait.
 const SHORT_DONE_MAX: u32 = 512;
 
-/// Bytes that things take, for `ARCHITECTURE.md` and the test that pins them.
+/// Sizes in bytes, for `ARCHITECTURE.md` and the test that pins them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// A peer that is known and idle.
     pub idle_peer: usize,
-    /// What a connected peer adds with `config`'s window and rails, its grants of messages and blocks
-    /// included.
+    /// Additional bytes of a connected peer with `config`'s window and rails, including its grants of
+    /// messages and blocks.
     pub connected_peer: usize,
     /// An operation slot with `config`'s segments.
     pub operation: usize,
@@ -91,7 +91,7 @@ pub(crate) struct Tables<'m> {
     pub messages: Slab<'m, Message>,
     pub blocks: Blocks<'m>,
     pub retention: Retention<'m>,
-    /// By rail: where it is, if it has moved since the start (F-12); else empty.
+    /// By rail: its address, if it has moved since the start (F-12); else empty.
     pub addresses: &'m mut [AddressText],
     pub key_sets: Slab<'m, KeySet>,
     pub windows: Slab<'m, WindowSlot>,
@@ -100,9 +100,9 @@ pub(crate) struct Tables<'m> {
     pub windows_len: usize,
     pub counters: &'m mut [u64],
     pub matcher: Matcher<'m>,
-    /// By channel: its short way.
+    /// By channel: its express path.
     pub lines: &'m mut [Line],
-    /// Completions of the short way.
+    /// Completions of the express path.
     pub short_done: Completions<'m>,
     window: usize,
     segments_max: usize,
@@ -114,9 +114,9 @@ pub(crate) struct Tables<'m> {
 pub(crate) struct KeySet {
     keys: [crate::wire::RemoteKey; crate::wire::KEYS_MAX],
     len: u8,
-    /// One was forgotten, or never came.
+    /// A key was removed, or never arrived.
     lacks: bool,
-    /// In the endpoint's list of those that are to be given back.
+    /// In the endpoint's list of sets to release.
     link: Link,
 }
 
@@ -129,13 +129,13 @@ impl KeySet {
         set
     }
 
-    /// As [`of`](Self::of), for a transfer that is cut already: a rail with a part of it may have no key
+    /// As [`of`](Self::of), for a transfer that is already cut: a rail with a part of it may have no key
     /// here.
     pub(crate) fn with_gaps(keys: &[crate::wire::RemoteKey]) -> KeySet {
         KeySet { lacks: true, ..KeySet::of(keys) }
     }
 
-    /// Adds a key, as far as there is room: a rail more than `KEYS_MAX` is not used for this buffer.
+    /// Adds a key, if there is room: a rail beyond `KEYS_MAX` is not used for this buffer.
     pub(crate) fn push(&mut self, key: crate::wire::RemoteKey) {
         if let Some(slot) = self.keys.get_mut(usize::from(self.len)) {
             *slot = key;
@@ -143,7 +143,7 @@ impl KeySet {
         }
     }
 
-    /// Forgets the key of a rail.
+    /// Removes the key of a rail.
     pub(crate) fn forget(&mut self, rail: u8) {
         let len = usize::from(self.len);
         if let Some(at) = self.keys[..len].iter().position(|key| key.rail == rail) {
@@ -153,12 +153,12 @@ impl KeySet {
         }
     }
 
-    /// Whether there may be fewer keys than rails with something to do: whoever uses them has to look.
+    /// Whether there may be fewer keys than rails with work: users of the keys must check.
     pub(crate) const fn lacks(&self) -> bool {
         self.lacks
     }
 
-    /// Takes a key out.
+    /// Removes and returns a key.
     pub(crate) fn pop(&mut self) -> Option<crate::wire::RemoteKey> {
         let last = *self.as_slice().last()?;
         self.len -= 1;
@@ -183,7 +183,7 @@ impl<'m> Tables<'m> {
         }
     }
 
-    /// Completions of the short way that may wait to be taken: beyond, messages go the long way.
+    /// Completions of the express path that may wait to be taken: beyond that, messages use the normal path.
     const fn short_done_max(config: &Config) -> u32 {
         if config.operations_max < SHORT_DONE_MAX { config.operations_max } else { SHORT_DONE_MAX }
     }
@@ -285,8 +285,8 @@ impl<'m> Tables<'m> {
     // ---- operations
 
     pub(crate) fn op_segments(&self, op: u32) -> &[Seg] {
-        // A copy may still be asked for when its operation is over and told: the segments stay until the slot
-        // is used.
+        // A copy may still be requested when its operation is complete and reported: the segments stay until
+        // the slot is reused.
         let len = usize::from(self.ops.last_at(op).segments);
         &self.segments[op as usize * self.segments_max..][..len]
     }
@@ -300,7 +300,7 @@ impl<'m> Tables<'m> {
         OpId(self.ops.key_at(op).unwrap_or_default())
     }
 
-    /// The index of a living operation named from outside.
+    /// The index of a live operation by its external id.
     pub(crate) fn find_op(&self, id: u64) -> Option<u32> {
         let key = Key::from_bits(id);
         self.ops.get(key).map(|_| key.index)
@@ -310,7 +310,7 @@ impl<'m> Tables<'m> {
         if len == 0 { Span::EMPTY } else { Span { of: SpanOf::Op(op), offset, len } }
     }
 
-    /// Puts an operation into the queue that `queued` names.
+    /// Puts an operation into the queue in its `queued` field.
     pub(crate) fn enqueue(&mut self, op: u32, queued: Queue) {
         let slot = self.ops.at_mut(op);
         debug_assert_eq!(slot.queued, Queue::None, "operation {op} is queued already");
@@ -393,7 +393,7 @@ pub(crate) fn op_event<'t>(ops: &'t mut Slab<'_, Op>, index: u32) -> &'t mut Lin
     &mut ops.at_mut(index).event
 }
 
-/// Links of the list of key sets to give back.
+/// Links of the list of key sets to release.
 pub(crate) fn key_set_link<'t>(sets: &'t mut Slab<'_, KeySet>, index: u32) -> &'t mut Link {
     &mut sets.at_mut(index).link
 }
@@ -403,7 +403,7 @@ pub(crate) fn channel_active<'t>(channels: &'t mut Slab<'_, Channel>, index: u32
     &mut channels.at_mut(index).active
 }
 
-/// Links of the lists of channels that wait for a shared thing.
+/// Links of the lists of channels that wait for a shared resource.
 pub(crate) fn channel_waits(
     shortage: super::channel::Shortage,
 ) -> impl for<'t> FnMut(&'t mut Slab<'_, Channel>, u32) -> &'t mut Link {

@@ -1,6 +1,6 @@
-//! What one endpoint does, by its tables and packet by packet: a test is the peer (`lone`), or rails are
-//! lines with a rate (`timed`). What endpoints promise each other over any rails is tested by
-//! `conformance/testkit`.
+//! Tests of one endpoint, by its tables and packet by packet: the test acts as the peer (`lone`), or rails
+//! are lines with a rate (`timed`). `conformance/testkit` tests the guarantees between endpoints over any
+//! rails.
 
 use core::mem::MaybeUninit;
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,7 +143,7 @@ const PUT: RailFacts =
 const GET: RailFacts =
     RailFacts { kind: RailKind::Sim, caps: Caps { read: true, registration: true, ..TCP.caps }, ..TCP };
 
-/// [`Endpoint::send_short`], tried once more where the way can be opened.
+/// [`Endpoint::send_short`], retried once if the path can be opened.
 fn send_short(endpoint: &mut Endpoint<'_>, send: &SendRequest<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
     let sent = endpoint.send_short(send, len);
     if sent.is_none() && endpoint.open_short(send.peer) { endpoint.send_short(send, len) } else { sent }

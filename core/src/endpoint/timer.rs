@@ -1,5 +1,5 @@
-//! The timers of a channel: one of each kind, and what happens at its end. `timer.table` lists for every kind
-//! which functions set it and which one its end calls.
+//! The timers of a channel, one of each kind, and their expiry. `timer.table` lists the functions that set
+//! each kind and the one that its expiry calls.
 
 use super::Endpoint;
 use super::tables::Tables;
@@ -15,11 +15,11 @@ pub(crate) enum Timer {
     Connect = 1,
     /// The peer has been silent.
     Silence = 2,
-    /// A rail that is asked how fast it is must have answered.
+    /// A sampled rail must have answered.
     Sample = 3,
-    /// A subchannel is to be opened again.
+    /// A redial is due.
     Redial = 4,
-    /// Rails are looked at that have something to do.
+    /// Stall check of rails with work.
     Watch = 5,
 }
 
@@ -94,14 +94,14 @@ impl Endpoint<'_> {
         }
     }
 
-    /// An acknowledgment has waited for as long as it may.
+    /// An acknowledgment has waited for the maximum time.
     fn ack_timed_out(&mut self, channel: u32) {
         self.t.channels.at_mut(channel).ack.make_due();
         self.activate(channel);
     }
 
-    /// No connection of a channel has come up in time: the peer is given up, or, where the channel is over,
-    /// no more connections are made to report that (G-10).
+    /// No connection of a channel has come up in time: the peer is given up. If the channel is over, the core
+    /// stops dialling to send BYE (G-10).
     fn connect_timed_out(&mut self, now: Time, channel: u32, due: Time) {
         if self.t.channels.at(channel).is_over() {
             self.end_late_calls(channel);
@@ -136,7 +136,7 @@ mod tests {
         sources
     }
 
-    /// The name of the function that `text` ends in.
+    /// The name of the last function in `text`.
     fn function(text: &str) -> &str {
         let heads = ["fn ", "pub fn ", "pub(super) fn ", "pub(crate) fn "];
         let name =
@@ -161,7 +161,7 @@ mod tests {
         setters
     }
 
-    /// The whole table as the code has it: who sets each kind, and what its end calls.
+    /// The code matches the whole table: the functions that set each kind, and the one that its expiry calls.
     #[test]
     #[cfg_attr(miri, ignore = "reads files")]
     fn the_table() {
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(table, include_str!("timer.table"), "\n{table}");
     }
 
-    /// Every number names the timer that it was made for.
+    /// Every number maps back to the timer that it was made for.
     #[test]
     fn numbers_name_their_timers() {
         let made: Vec<(u32, Timer)> = (0..3).flat_map(|channel| Timer::ALL.map(|timer| (channel, timer))).collect();

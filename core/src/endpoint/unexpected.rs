@@ -1,6 +1,6 @@
-//! The short way of a message that arrives before its receive is posted (M-5): the driver copies it into a
-//! block and, when the receive is posted, into the buffer, without a placement or an operation. The entry in
-//! the table of messages is the same as of any other unexpected message.
+//! The express path of a message that arrives before its receive is posted (M-5): the driver copies it into a
+//! block and, when the receive is posted, into the buffer, without a placement or an operation. Its entry in
+//! the table of messages is the same as that of any other unexpected message.
 
 use super::express::{ShortArrival, WAITED};
 use super::op::{Message, MessageState};
@@ -11,7 +11,7 @@ use crate::mem::{MemRef, RegionId, Seg};
 use crate::store::NONE;
 use crate::wire::Short;
 
-/// A receive that is complete when it is posted, as its message had arrived.
+/// A receive that is complete when it is posted, because its message had arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortReceived {
     /// The request; its completion is reported already.
@@ -29,7 +29,7 @@ pub struct Waiting {
 
 impl Endpoint<'_> {
     /// Stores the next short message of an open line, for which no receive is posted, in a block. `None`:
-    /// nothing has happened, as there is no room.
+    /// nothing has happened, because there is no room.
     #[inline(always)]
     pub(super) fn keep_short(
         &mut self,
@@ -45,8 +45,8 @@ impl Endpoint<'_> {
             return None;
         }
         let slot = self.t.channels.at_mut(channel);
-        // Beyond the grant: `arrive_message` reports the protocol error (C-3). What the line counts and the
-        // tables do not know yet has passed, so that it changes nothing here.
+        // Beyond the grant: `arrive_message` reports the protocol error (C-3). Messages that the line counts
+        // and the tables lack have passed, so they change nothing here.
         slot.grants.received(1, blocks).ok()?;
         slot.messages += 1;
         let first = self.t.blocks.take_one(blocks)?;
@@ -128,9 +128,9 @@ impl Endpoint<'_> {
         Some(ShortReceived { operation, from: Seg { at: from, len } })
     }
 
-    /// As [`free_message`](Self::free_message), for one that is whole, no rendezvous, and in one block at
-    /// most: no placement is open in it, and it has no keys. Where the channel's line is open this says what
-    /// is granted, and when the peer must hear of it. Gives the peer.
+    /// As [`free_message`](Self::free_message), for a message that is whole, no rendezvous, and in at most
+    /// one block: it has no open placement and no keys. If the channel's line is open, this grants the room
+    /// there and decides when the peer must receive the grant. Returns the peer.
     #[inline(always)]
     fn free_whole(&mut self, message: u32, channel: u32, first: u32, blocks: u16) -> PeerId {
         let peer = self.t.channels.at(channel).peer;

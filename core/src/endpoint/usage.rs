@@ -1,7 +1,7 @@
-//! How full every bounded table is: for embedders to show, and for whoever looks for leaks.
+//! The fill level of every bounded table: for embedders to display, and for leak checks.
 //!
-//! Every table that can fill up while an endpoint runs stands here once. Left out are the peers, which are
-//! added and never taken away, and the counters, which are all in use from the start.
+//! Every table that can fill up while an endpoint runs is listed here once. Left out are the peers, which are
+//! only added, and the counters, which are all in use from the start.
 
 use super::Endpoint;
 use super::timer::TIMERS;
@@ -11,21 +11,20 @@ use super::timer::TIMERS;
 pub struct InUse {
     /// In use now.
     pub used: u32,
-    /// As many as there can be.
+    /// The maximum.
     pub capacity: u32,
 }
 
-/// Entries in use of every bounded table, and how many there can be.
+/// Entries in use and capacity of every bounded table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Channels: peers that are connected, on their way to it, or gone with something left to tell or
-    /// receive.
+    /// Channels: peers that are connected, are connecting, or are gone with events or messages left.
     pub channels: InUse,
-    /// Requests of the caller that are not over, or over and not told.
+    /// Requests of the caller that are not complete, or not reported.
     pub operations: InUse,
     /// Operations that serve gets and atomics of peers.
     pub serving: InUse,
-    /// Refusals of peers' puts that are under way.
+    /// Refusals of peers' puts in progress.
     pub refusals: InUse,
     /// Packets, writes and reads that a rail has, or that the peer has not acknowledged.
     pub packets: InUse,
@@ -43,10 +42,10 @@ pub struct Usage {
     pub retained: InUse,
     /// Sets of stripes: large transfers cut over several rails.
     pub stripe_sets: InUse,
-    /// Sets of keys of registered memory, ours and peers', those included whose registrations are to be given
-    /// back.
+    /// Sets of keys of registered memory, ours and peers', including sets whose registrations are still to be
+    /// released.
     pub key_sets: InUse,
-    /// Registrations that came too late for their operation and are to be given back.
+    /// Registrations that finished after their operation and are to be released.
     pub late_registrations: InUse,
     /// Windows exposed.
     pub windows: InUse,
@@ -54,14 +53,13 @@ pub struct Usage {
     pub windows_busy: InUse,
     /// Receives that wait for a message.
     pub posted: InUse,
-    /// Timers that run. One that watches over a peer's silence may run on for a while after all is
-    /// acknowledged.
+    /// Running timers. A silence timer may run on for a while after all is acknowledged.
     pub timers: InUse,
-    /// Subchannels with a payload on its way to its place.
+    /// Subchannels with a placement in progress.
     pub placements: InUse,
     /// Subchannels with an unsequenced frame (acknowledgment, probe, ...) at the rail.
     pub frames: InUse,
-    /// Subchannels that came up unasked and are to be closed.
+    /// Subchannels that came up unexpectedly and are to be closed.
     pub refused: InUse,
 }
 
@@ -93,9 +91,9 @@ impl Usage {
         ]
     }
 
-    /// The first table, by name, that is in use although nothing is under way: `None` where only channels
-    /// stand and windows are exposed. With everything received, told and acknowledged and no timer due, that
-    /// is what must be left.
+    /// The first table, by name, that is in use although nothing is in progress: `None` where only channels
+    /// are open and windows are exposed. This must hold when everything is received, reported and
+    /// acknowledged and no timer is due.
     pub fn leak(&self) -> Option<(&'static str, InUse)> {
         let stays = |name| name == "channels" || name == "windows";
         self.tables().into_iter().find(|&(name, table)| table.used > 0 && !stays(name))
@@ -103,10 +101,10 @@ impl Usage {
 }
 
 impl Endpoint<'_> {
-    /// The first thing that is not as it must be where nothing is under way, in a few words; `None`: all is.
-    /// With everything received, told and acknowledged and no timer due, no table is in use
-    /// ([`Usage::leak`]), and beyond that no channel counts anything open, holds any credit, or waits for
-    /// anything. For who looks for leaks; looks at every channel and subchannel.
+    /// A short description of the first inconsistency in an idle endpoint; `None`: there is none. When
+    /// everything is received, reported and acknowledged and no timer is due, no table is in use
+    /// ([`Usage::leak`]), and no channel counts anything open, holds any credit, or waits for anything. For
+    /// leak checks; scans every channel and subchannel.
     pub fn unrest(&self) -> Option<&'static str> {
         let t = &self.t;
         let of_channel = |index| {
@@ -132,15 +130,15 @@ impl Endpoint<'_> {
         all.find(|&(is_so, _)| is_so).map(|(_, what)| what)
     }
 
-    /// How full every table is. Looks at every channel, subchannel and window: for people and tests, not for
-    /// the way of a message.
+    /// The fill level of every table. Scans every channel, subchannel and window: for diagnostics and tests,
+    /// not for the message path.
     pub fn usage(&self) -> Usage {
         let (t, config) = (&self.t, &self.config);
         let table = |used: u32, capacity: u32| InUse { used, capacity };
         let (mut unacknowledged, mut out_of_order) = (0, 0);
         for index in t.channels.indices() {
             let channel = t.channels.at(index);
-            // An ended channel's windows are forgotten with it.
+            // An ended channel's windows are freed with it.
             if !channel.is_over() {
                 unacknowledged += channel.sent.iter().map(|lane| lane.len()).sum::<u32>();
             }

@@ -1,7 +1,6 @@
-//! What errors and losses say to people: what is wrong, with the rank, the rail and the value, and what
-//! helps.
+//! `Display` of errors and losses: the problem, with the rank, the rail and the value, and the remedy.
 //!
-//! Rails are numbers here; a driver that knows their names says it better.
+//! Rails are numbers here; a driver that has their names can write a better message.
 
 use core::error::Error;
 use core::fmt::{self, Display, Formatter};
@@ -212,8 +211,8 @@ impl Display for Unready {
 }
 
 impl Loss {
-    /// Says why the peer is lost, over which rails, and what was tried, as its `Display` does, in the words
-    /// of a driver that knows its rails: `name` writes a rail's name, `fault` what a rail reported.
+    /// Writes why the peer is lost, over which rails, and which attempts were made, as its `Display` does,
+    /// but with a driver's names of its rails: `name` writes a rail's name, `fault` the rail's report.
     pub fn describe(
         &self,
         f: &mut Formatter<'_>,

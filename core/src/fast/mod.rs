@@ -1,9 +1,9 @@
-//! The short way of a small message over a rail that loses nothing: state of a channel in one cache line, and
-//! the completions that it makes.
+//! The express path of a small message over a lossless rail: state of a channel in one cache line, and the
+//! completions that it makes.
 //!
-//! What is here is a shortcut past tables that stay the truth: PSNs, windows, credits and grants are counted
-//! here for as long as nothing unusual happens, and [`Line::fold`] gives the counts to their owners before
-//! any other code reads these. `endpoint/express.rs` decides when a line may be opened.
+//! This module is a shortcut past tables that stay authoritative: it counts PSNs, windows, credits and grants
+//! while nothing unusual happens, and [`Line::fold`] returns the counts to their owners before any other code
+//! reads these. `endpoint/express.rs` decides when a line may be opened.
 
 mod ring;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use crate::wire::{Counts, Short};
 /// Messages for which a line is opened at once: then the tables are looked at again.
 pub(crate) const TURN: u32 = 128;
 
-/// A completion of the short way: a message that was sent, or received whole into its buffer.
+/// A completion of the express path: a message that was sent, or received whole into its buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct ShortCompletion {
@@ -37,11 +37,11 @@ pub struct ShortCompletion {
     pub flags: u8,
 }
 
-/// What the short way needs of a channel, both directions.
+/// What the express path needs of a channel, both directions.
 ///
-/// `credits` stands for every reason not to send at once: code that causes one calls
-/// [`stop_sending`](Self::stop_sending), and a look at the tables refills it. In the same way `look_in`
-/// stands for every reason to look at the tables when a message was received.
+/// `credits` covers every reason not to send at once: code that causes one calls
+/// [`stop_sending`](Self::stop_sending), and a check of the tables refills it. In the same way `look_in`
+/// covers every reason to check the tables when a message was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
@@ -51,7 +51,7 @@ pub(crate) struct Line {
     plain_max: u16,
     /// The longest message in bytes.
     bytes_max: u16,
-    /// The next PSN; what messages grant stands behind it, as in their header.
+    /// The next PSN; the limits that messages carry follow it, as in their header.
     pub next: u32,
     message_limit: u16,
     block_limit: u16,
@@ -61,9 +61,8 @@ pub(crate) struct Line {
     pub expected: u32,
     /// Blocks that would have been used by what was received since the last fold, beyond one for each.
     blocks_beyond: i32,
-    /// What may come before the tables are looked at, in units of which a message costs
-    /// [`COST`] or more: below zero they must be.
-    /// [`FORCED`] less while they must be after each message.
+    /// What may be received before the tables are checked, in units of which a message costs [`COST`] or
+    /// more; below zero they must be. [`FORCED`] less while they must be checked after each message.
     look_in: i32,
     /// What the peer grants, as last received.
     peer_limits: (u16, u16),
@@ -77,9 +76,9 @@ pub(crate) struct Line {
     spare: u32,
     /// Bytes of one block at the peer.
     block_bytes: u32,
-    /// Whose it is: who names a line is not believed.
+    /// The line's peer: a caller's peer id is checked against it.
     peer: PeerId,
-    /// Whose messages may be received: the same, or [`NOBODY`].
+    /// The peer that messages may come from: the same, or [`NOBODY`].
     receives_from: PeerId,
     /// The next PSNs at the last fold.
     next_folded: u32,
@@ -88,8 +87,8 @@ pub(crate) struct Line {
 
 const _: () = assert!(size_of::<Line>() == 64);
 
-/// Which line is a peer's, as far as the caller was told last: so that no table has to be asked. It may be
-/// out of date, which is noticed.
+/// The line of each peer as last reported to the caller, which needs no table lookup. It may be out of date;
+/// the core detects that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineId(pub(crate) u32);
 
@@ -101,7 +100,7 @@ impl LineId {
 /// No rail: rails are fewer than 64.
 const CLOSED: u8 = u8::MAX;
 
-/// Whom no link leads to.
+/// A peer that no link leads to.
 const NOBODY: PeerId = PeerId(u32::MAX);
 
 /// More than twice what a message costs at most.
@@ -150,13 +149,13 @@ pub(crate) struct Fold {
     pub blocks_received: u32,
     /// What the peer grants by the last of them.
     pub peer_limits: (u16, u16),
-    /// The peer knows our limits.
+    /// The peer has received our limits.
     pub is_announced: bool,
     /// Where they were received.
     pub rail: RailId,
 }
 
-/// What the tables say of sending on a channel: a line is opened with it.
+/// The tables' state of sending on a channel: a line is opened with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sending {
     /// The next PSN.
@@ -211,7 +210,7 @@ impl Line {
 
     // ---- sending
 
-    /// Opens it for sending, where the peer grants anything: says whether.
+    /// Opens it for sending, where the peer grants anything; returns whether it did.
     pub(crate) fn open_sending(&mut self, sending: &Sending) -> bool {
         self.stop_sending();
         (self.next, self.next_folded) = (sending.next, sending.next);
@@ -228,8 +227,8 @@ impl Line {
         self.credits > 0
     }
 
-    /// Nothing may be sent until it is opened again, and each message that is received may let something that
-    /// waits go on.
+    /// Sending is blocked until it is opened again, and each message that is received may unblock a pending
+    /// request.
     pub(crate) const fn stop_sending(&mut self) {
         self.credits = 0;
         if !self.is_forced() {
@@ -267,7 +266,7 @@ impl Line {
         if len > self.plain_max.into() { None } else { self.number(tag, immediate, len, own) }
     }
 
-    /// The next number for a message, whose first block is counted here.
+    /// The next number for a message; counts its first block.
     #[inline(always)]
     fn number(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64, own: &Own) -> Option<Short> {
         self.credits = self.credits.checked_sub(1)?;
@@ -286,8 +285,8 @@ impl Line {
         Some(Short { counts, tag, immediate, len: len as u16, flags: tagged | has_immediate })
     }
 
-    /// Blocks that a message needs beyond one: there are so many in `spare` then, though those of other
-    /// credits. `None`: it can't go.
+    /// Blocks that a message needs beyond one: `spare` has as many then, though they belong to other credits.
+    /// `None`: it can't be sent.
     #[inline(never)]
     fn blocks_beyond(&mut self, len: u64) -> Option<u32> {
         if len > self.bytes_max.into() {
@@ -304,7 +303,7 @@ impl Line {
         Some(beyond)
     }
 
-    /// The rail did not take the message after all. What is not counted here, the next opening sets anew.
+    /// The rail did not take the message after all. The next opening sets what is not counted here.
     #[cold]
     pub(crate) fn unsend(&mut self, short: &Short) {
         self.next = self.next.wrapping_sub(1);
@@ -330,8 +329,8 @@ impl Line {
         (self.receives_on, self.receives_from) = (CLOSED, NOBODY);
     }
 
-    /// Whether a message is the one that is expected, by a line that is open. Then what its sender grants
-    /// counts, whatever becomes of it.
+    /// Whether a message is the expected one, on an open line. Then its sender's limits count, whatever
+    /// becomes of it.
     #[inline(always)]
     pub(crate) fn expects(&mut self, rail: RailId, counts: Counts) -> bool {
         let is_next = (self.receives_on == rail.0) & (self.expected == counts.psn());
@@ -351,7 +350,7 @@ impl Line {
         true
     }
 
-    /// A message of `len` bytes has its buffer. Says whether [`look`](Self::look) has more to do.
+    /// A message of `len` bytes has its buffer. Returns whether [`look`](Self::look) must be called.
     #[inline(always)]
     pub(crate) fn receive(&mut self, len: u16, own: &Own) -> bool {
         self.expected = self.expected.wrapping_add(1);
@@ -366,8 +365,8 @@ impl Line {
         false
     }
 
-    /// Ends [`receive`](Self::receive). Says whether the tables must be looked at: our limits must be
-    /// announced to the peer, or its may let a waiting request go on.
+    /// Ends [`receive`](Self::receive). Returns whether the tables must be checked: to announce our limits to
+    /// the peer, or because the peer's limits may unblock a request.
     pub(crate) fn look(&mut self, len: u16, own: &Own) -> bool {
         let blocks = u32::from(len).div_ceil(own.block_bytes);
         self.blocks_beyond += blocks as i32 - 1;
@@ -377,8 +376,8 @@ impl Line {
         self.look_in < 0
     }
 
-    /// The message that is expected waits for its receive: what it needs is counted in the tables. Says
-    /// whether these must be looked at, as [`receive`](Self::receive).
+    /// The expected message waits for its receive: the tables count what it needs. Returns whether they must
+    /// be checked, as [`receive`](Self::receive).
     #[inline(always)]
     pub(crate) const fn keep(&mut self) -> bool {
         self.expected = self.expected.wrapping_add(1);
@@ -386,8 +385,8 @@ impl Line {
         self.look_in < 0
     }
 
-    /// A message that waited has its buffer: it and its blocks need no room any more, which the tables know.
-    /// Says whether these must be looked at, as [`receive`](Self::receive).
+    /// A message that waited has its buffer: the tables have released its slot and blocks. Returns whether
+    /// they must be checked, as [`receive`](Self::receive).
     #[inline(always)]
     pub(crate) const fn release(&mut self, blocks: u16) -> bool {
         self.grant(1, blocks);
@@ -395,7 +394,7 @@ impl Line {
         self.look_in < 0
     }
 
-    /// What was received before needs no room any more.
+    /// Memory of received messages is free again.
     pub(crate) const fn grant(&mut self, messages: u16, blocks: u16) {
         self.message_limit = self.message_limit.wrapping_add(messages);
         self.block_limit = self.block_limit.wrapping_add(blocks);
@@ -446,7 +445,7 @@ impl Line {
             kept,
             blocks_received: (received - kept).wrapping_add_signed(core::mem::take(&mut self.blocks_beyond)),
             peer_limits: self.peer_limits,
-            // The last event was a message sent, whose header carried the limits.
+            // The last event was a message sent; its header carried the limits.
             is_announced: self.next != self.next_folded && self.announce_in() == own.announce_after.into(),
             rail: RailId(self.receives_on),
         };

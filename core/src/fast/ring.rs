@@ -38,13 +38,13 @@ impl<'m> Completions<'m> {
         self.tail as usize >= self.places.len()
     }
 
-    /// Whether there is a place, now or after moving what is there to the start.
+    /// Whether there is a place, now or after moving the entries to the start.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         !self.is_full() || self.make_room()
     }
 
-    /// Moves what is there to the start, where that gives many places at once.
+    /// Moves the entries to the start, where that frees many places at once.
     #[cold]
     fn make_room(&mut self) -> bool {
         if self.head as usize >= self.places.len().div_ceil(4) {
@@ -54,8 +54,8 @@ impl<'m> Completions<'m> {
         !self.is_full()
     }
 
-    /// The place that the next completion gets, which nobody sees until [`commit`](Self::commit). `None`:
-    /// there is none at the end.
+    /// The place of the next completion, not visible until [`commit`](Self::commit). `None`: there is none at
+    /// the end.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<&mut ShortCompletion> {
         self.places.get_mut(self.tail as usize)
@@ -68,7 +68,7 @@ impl<'m> Completions<'m> {
         self.tail += 1;
     }
 
-    /// Puts one at the end. The caller has asked whether there is a place.
+    /// Appends one. The caller has checked that there is a place.
     #[inline(always)]
     pub(crate) fn push(&mut self, done: ShortCompletion) {
         let place = self.next();
@@ -79,7 +79,7 @@ impl<'m> Completions<'m> {
         }
     }
 
-    /// Takes the last one back, which nobody has seen.
+    /// Removes the last one, which was never visible.
     pub(crate) fn unpush(&mut self) {
         self.tail -= u32::from(self.tail > self.head);
         self.rest();
@@ -144,7 +144,7 @@ mod tests {
         assert!(ring.is_empty());
     }
 
-    /// What is there is moved to the start only where a quarter of the places comes free by it.
+    /// The entries are moved to the start only where that frees a quarter of the places.
     #[test]
     fn room_is_made_for_many_at_once() {
         #[repr(align(64))]

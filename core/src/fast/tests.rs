@@ -4,7 +4,7 @@ use super::*;
 
 const PEER: PeerId = PeerId(3);
 
-/// Numbers about to wrap, and room for two messages; two messages may come before limits must go out.
+/// Numbers about to wrap, and room for two messages; two messages may come before limits must be sent.
 const OPEN: Line = Line {
     credits: 2,
     spare: 1,
@@ -25,7 +25,7 @@ const OPEN: Line = Line {
     ..Line::CLOSED
 };
 
-/// Limits go out after four messages or eight blocks.
+/// Limits are sent after four messages or eight blocks.
 fn own() -> Own {
     Own::new(10, 4, 8)
 }
@@ -66,7 +66,7 @@ fn a_message_takes_a_number_a_credit_and_its_blocks() {
     assert_eq!(sent, Short { counts, tag: 4, len: 11, flags: Short::TAGGED, ..Short::default() });
     let one = Line { credits: 1, spare: 0, next: 0, blocks_sent: 2, look_in: 4 * COST - 1, ..OPEN };
     assert_eq!((line, line.is_ahead()), (one, true));
-    // What it says of our limits counts as an announcement.
+    // A header with our limits counts as an announcement.
     (line.block_limit, line.look_in) = (3, 1);
     let sent = line.send(None, Some(6), 0, &own()).unwrap();
     let counts = Counts::new(0, u16::MAX, 3);
@@ -99,7 +99,7 @@ fn what_does_not_fit_changes_nothing() {
     assert!(Line { spare: 9, ..OPEN }.send(None, None, 100, &own()).is_some());
 }
 
-/// Every credit stands for a block too, and what is beyond them is for longer messages.
+/// Every credit covers a block too, and the blocks beyond them are for longer messages.
 #[test]
 fn what_the_peer_grants_is_shared_out() {
     for (messages_left, blocks_left, credits, spare) in
@@ -152,7 +152,7 @@ fn the_next_number_is_expected_on_the_lines_rail_while_it_is_open() {
     assert!(!line.expects(RailId(1), Counts::new(0, 8, 9)) && line == OPEN);
     assert!(line.expects(RailId(1), Counts::new(u32::MAX, 8, 9)));
     assert_eq!(line, Line { peer_limits: (8, 9), ..OPEN });
-    // The same, by whom it comes from.
+    // The same, by its sender.
     let mut line = OPEN;
     for (peer, psn) in [(PEER, 0), (PeerId(4), u32::MAX), (NOBODY, u32::MAX)] {
         assert!(!line.expects_from(peer, Counts::new(psn, 8, 9)) && line == OPEN);
@@ -174,7 +174,7 @@ fn takes(line: &mut Line, len: u16, own: &Own) -> bool {
     line.receive(len, own) && line.look(len, own)
 }
 
-/// Limits grow by what was received, and are announced after so many messages, or so many blocks.
+/// Limits grow with each message received, and are announced after so many messages, or so many blocks.
 #[test]
 fn what_is_received_is_granted_again() {
     let mut line = OPEN;
@@ -187,7 +187,7 @@ fn what_is_received_is_granted_again() {
     line.announced(&own());
     assert!(!line.must_announce() && line.look_in == i32::from(own().announce_after));
     let both = Fold { received: 2, blocks_received: 1, peer_limits: (8, 9), ..NOTHING };
-    // What was received is told by no message of ours.
+    // None of our messages announces what was received.
     assert_eq!(line.fold(&own()), both);
     assert_eq!(line.fold(&own()), Fold { peer_limits: (8, 9), ..NOTHING });
     let mut line = Line { look_in: 4 * COST - 1, ..OPEN };
@@ -210,14 +210,14 @@ fn what_waits_is_granted_again_when_it_is_released() {
     assert_eq!((line.limits(), line.look_in), (one.limits(), one.look_in));
     assert!(line.release(0) && line.must_announce(), "four messages");
     assert_eq!(line.limits(), (1, u16::MAX));
-    // Who waits for room looks after each.
+    // While a request waits for room the tables are checked after each message.
     let mut line = Line { look_in: -FORCED, ..OPEN };
     assert!(line.keep() && !Line { look_in: 0, ..OPEN }.keep());
     assert!(!Line { look_in: COST, ..OPEN }.release(0) && Line { look_in: COST - 1, ..OPEN }.release(0));
 }
 
-/// While nothing can be sent the tables are looked at after each message, and limits still go out when they
-/// must.
+/// While sending is blocked the tables are checked after each message, and limits are still announced when
+/// they must be.
 #[test]
 fn who_waits_for_room_hears_of_every_message() {
     let mut line = OPEN;
@@ -234,7 +234,7 @@ fn who_waits_for_room_hears_of_every_message() {
     assert!(!receive(&mut line, &short(2, 0)));
 }
 
-/// Limits that the tables raise, and messages that they count, are no news.
+/// Limits that the tables raise, and messages that they count, are not announced again.
 #[test]
 fn what_the_tables_know_is_counted_once() {
     let mut line = OPEN;
@@ -261,7 +261,7 @@ fn a_quarter_of_the_blocks_is_announced() {
     }
 }
 
-/// A message of two blocks, of which many are granted, brings an announcement no nearer than one of a block.
+/// A message of two blocks, where many are granted, brings an announcement no nearer than one of a block.
 #[test]
 fn blocks_that_abound_cost_nothing() {
     let own = Own::new(10, 128, 256);

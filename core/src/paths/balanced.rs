@@ -1,10 +1,9 @@
-//! Cuts by path estimates (P-8): what is known of rails (`estimates`) is put before the planner (`rail/plan`)
-//! and the policy (`rail/sched/balanced`), and what they find is remembered: how the last message was cut
-//! (P-11), and from how the parts end which rails hold each other up (P-14). What turns out otherwise on the
-//! way, `rebalance` mends (P-10).
+//! Cuts by path estimates (P-8): passes the estimates (`estimates`) to the planner (`rail/plan`) and the
+//! policy (`rail/sched/balanced`), and stores their results: how the last message was cut (P-11), and, from
+//! how the parts end, which rails contend (P-14). `rebalance` corrects a cut while it is under way (P-10).
 //!
-//! As long as nothing is known of one of the rails, messages are cut evenly, and rebalanced as the parts are
-//! seen to move.
+//! While the rate of one of the rails is unknown, messages are cut evenly, and rebalanced as the parts
+//! progress.
 
 use super::measure::{Change, Why, has_bounds};
 use super::{Path, Paths, Registration};
@@ -23,7 +22,7 @@ use crate::time::Time;
 pub(crate) struct Load {
     /// Its length in bytes.
     pub bytes: u64,
-    /// It lies with the peer and has to be asked for (remote reads).
+    /// It is in the peer's memory and is requested from there (remote reads).
     pub is_read: bool,
 }
 
@@ -35,14 +34,14 @@ impl Load {
 }
 
 impl Paths<'_> {
-    /// What is estimated of a rail at the moment, for the planner.
+    /// The current estimates of a rail, for the planner.
     pub(crate) fn state_of(&self, now: Time, channel: u32, load: Load, rail: RailId) -> RailState {
         let path = self.path(channel, rail);
         let state = self.idle_state_of(channel, load, rail);
         RailState { backlog_bytes: path.remaining(now, state.rate) + path.planned, ..state }
     }
 
-    /// What is estimated of a rail when nothing lies on it.
+    /// The estimates of a rail without any load.
     pub(crate) fn idle_state_of(&self, channel: u32, load: Load, rail: RailId) -> RailState {
         let path = self.path(channel, rail);
         let rate = self.estimated_rate(channel, rail);
@@ -62,7 +61,7 @@ impl Paths<'_> {
         together(self.estimated_rate(channel, rail), self.path(channel, rail).contention)
     }
 
-    /// Plans a message over rails of a mask (P-8). `false`: not enough is known.
+    /// Plans a message over rails of a mask (P-8). `false`: the estimates don't suffice.
     pub(crate) fn plan_balanced(&self, now: Time, channel: u32, load: Load, mask: u64, plan: &mut Plan) -> bool {
         let mut rails = [RailState::default(); RAILS_MAX];
         for rail in rails_of(mask) {
@@ -75,9 +74,9 @@ impl Paths<'_> {
         self.plan_parts(load.bytes, mask, &rails[..self.rails.len()], plan)
     }
 
-    /// The parts of a message that `balanced` cut are through. Rails that took longer for theirs than the
-    /// others, by what is known of each, share a bottleneck: with each other, or with somebody unseen. Their
-    /// rates together with others follow (P-14).
+    /// The parts of a message that `balanced` cut are complete. Rails that took longer for theirs than the
+    /// others, relative to their estimates, share a bottleneck: with each other, or with undeclared traffic.
+    /// Updates their rates under contention (P-14).
     pub(crate) fn learn_together(&mut self, channel: u32, set: u32) {
         let mut seen = [0u64; RAILS_MAX];
         let mut most = 0;
@@ -103,7 +102,8 @@ impl Paths<'_> {
         }
     }
 
-    /// Cuts a message over rails of a mask into `stripes`, which are empty. `false`: not enough is known.
+    /// Cuts a message over rails of a mask into `stripes`, which are empty. `false`: the estimates don't
+    /// suffice.
     pub(crate) fn balance(&mut self, now: Time, channel: u32, load: Load, mask: u64, stripes: &mut [Stripe]) -> bool {
         let mut plan = Plan::default();
         if !self.plan_balanced(now, channel, load, mask, &mut plan) {
@@ -148,8 +148,8 @@ impl Paths<'_> {
         }
     }
 
-    /// Gives a rail that the plan leaves out a small part, where it was not seen for a while and the time
-    /// that this may cost was saved up (P-11): so a rail that has recovered is found again.
+    /// Gives a rail that the plan leaves out a small part, where it was unused for a while and the
+    /// exploration budget covers the cost (P-11). This detects rails that have recovered.
     fn try_again(&mut self, now: Time, channel: u32, mask: u64, plan: &Plan, stripes: &mut [Stripe]) {
         let credit = self.save_for_tries(channel, plan.finish_ns);
         let used = plan.chunks.iter().fold(0u64, |used, chunk| used | 1 << chunk.rail);
@@ -171,9 +171,9 @@ impl Paths<'_> {
 }
 
 impl Path {
-    /// The rate that it was measured at, [`Rate::NONE`] where it was not; while it is busy, less what it
-    /// lacks while others carry parts of the same message (P-14): one that is through with its part has shown
-    /// what it can do.
+    /// The measured rate, [`Rate::NONE`] where there is none; while it is busy, less its contention penalty
+    /// while others carry parts of the same message (P-14). A rail that has completed its part has shown its
+    /// own rate.
     pub(crate) fn rate_beside_others(&self) -> Rate {
         if self.backlog == 0 { self.rate } else { beside_others(self.rate, self.contention) }
     }

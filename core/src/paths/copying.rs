@@ -1,16 +1,16 @@
 //! Large messages on a rail that both reads the peer's memory and carries packets at the speed of memory:
 //! which is faster, the kernel's single copy by one processor or two copies by two, depends on where the
 //! processes run, on what caches they share, and on how large messages are (shiba-2005, 2.3.3, has one
-//! threshold for all). So it is measured: by channel and size class, messages come in runs of one way, and
-//! the way that took less time for its bytes has the next run. Now and then the other way has one, when the
-//! time that this is expected to cost is no more than a small part of what was spent since.
+//! threshold for all). So both are measured: by channel and size class, messages use one protocol for a run,
+//! and the protocol that took less time for its bytes gets the next run. The other one gets a run when its
+//! expected cost is no more than a small part of the time spent since.
 //!
 //! What a message took is its time as if the channel were a queue with one server: from its match, or from
 //! the end of the message before it, to the completion of its FIN's post, which is the first moment after the
 //! copy that has a time of its own.
 //!
-//! Invariants: integers alone; bounded state by channel; the choice is the receiver's and needs no word of
-//! the peer's: it answers RTS by a read or by a CTS without keys.
+//! Invariants: integers alone; bounded state by channel; the receiver chooses without a message from the peer
+//! it answers RTS by a read or by a CTS without keys.
 
 use super::Paths;
 use super::measure::Stamp;
@@ -59,13 +59,13 @@ pub(crate) struct Measured {
     is_on: bool,
 }
 
-/// What is known of one way in a size class. A pace is nanoseconds per MiB.
+/// Measurements of one protocol in a size class. A pace is nanoseconds per MiB.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// 0: not measured.
     pace: u32,
-    /// Of messages that are over and do not count in `pace` yet: the least pace, the sum of all, each of
-    /// which counts as twice the least at most, and how many they are.
+    /// Of complete messages that do not count in `pace` yet: the least pace, the sum of all (each counts as
+    /// twice the least at most), and their number.
     least: u32,
     sum: u32,
     over: u8,
@@ -83,7 +83,7 @@ struct Class {
     by: CopyBy,
 }
 
-/// What a channel knows of both ways.
+/// A channel's measurements of both protocols.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ways {
     classes: [Class; CLASSES],
@@ -146,12 +146,12 @@ impl Known {
             OVER_MAX => self.sum -= self.sum / u32::from(OVER_MAX),
             _ => self.over += 1,
         }
-        // A process that was not running takes as long as it was away, which says nothing of the way.
+        // The time of a process that did not run measures its absence, not the protocol.
         let most = self.least * 2;
         self.sum = (self.sum + pace.min(most)).min(most * u32::from(self.over));
     }
 
-    /// Takes in what is over, if it is enough to tell something.
+    /// Updates the pace from complete messages, if there are enough.
     fn learn(&mut self) {
         let Known { pace, sum, over, .. } = *self;
         if over >= RUN / 2 {
@@ -166,8 +166,8 @@ fn kib(bytes: u64) -> u32 {
 }
 
 impl Paths<'_> {
-    /// Whether a message of `bytes` whose memory could be read over the rails of `readable` is to be read;
-    /// and what is measured of it from now on, if anything is.
+    /// Whether a message of `bytes` is to be read, where its memory can be read over the rails of `readable`;
+    /// and the measurement to make of it, if any.
     pub(crate) fn is_to_be_read(
         &mut self,
         now: Time,
@@ -226,8 +226,8 @@ mod tests {
         assert_eq!((class_of(0), class_of(u64::MAX)), (0, CLASSES - 1));
     }
 
-    /// Plays so many messages of 64 KiB, `depth` of which are under way at once; gives how many came by each
-    /// way.
+    /// Plays so many messages of 64 KiB, `depth` of them in flight at once; returns how many used each
+    /// protocol.
     fn play(class: &mut Class, messages: usize, depth: usize, took_ns: [u64; 2]) -> [usize; 2] {
         let mut count = [0; 2];
         let mut under_way = std::collections::VecDeque::new();
@@ -243,7 +243,7 @@ mod tests {
         count
     }
 
-    /// The faster way has nearly all messages; what the others cost is a small part of the time.
+    /// The faster protocol gets nearly all messages; the others cost a small part of the time.
     #[test]
     fn the_faster_way_is_taken_and_the_other_tried_within_its_budget() {
         for depth in [1, 3, 8, 64] {
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// What was faster may become slower: that shows within a few thousand messages.
+    /// The faster protocol may become slower: this is detected within a few thousand messages.
     #[test]
     fn a_change_is_noticed() {
         for depth in [1, 8] {

@@ -1,5 +1,5 @@
-//! A transfer is cut: one stripe for each rail that carries it, by the policy of its class, when a rail is to
-//! be fed (P-4). Which rails these are, `bulk` says; how cutting goes, the policies do.
+//! A transfer is cut when a rail is to be fed (P-4): one stripe for each rail that carries it, by the policy
+//! of its class. `bulk` chooses the rails; the policies cut.
 
 use super::balanced::Load;
 use super::measure::Part;
@@ -18,21 +18,21 @@ pub(crate) struct StripeSet {
     pub pending: u64,
     /// Rails that it was cut for.
     pub planned: u64,
-    /// Rails that may take over from others (P-10); none, where the policy's cut stands.
+    /// Rails that may take over from others (P-10); none where the policy's cut stays.
     pub helpers: u64,
     /// Cut by path estimates: how its parts end is learned from (P-14).
     pub is_estimated: bool,
     /// Parts that another rail carries than the one that they were cut for: bit per part.
     pub moved: u64,
-    /// What the times of the parts tell has been told.
+    /// The weights and estimates have been updated from the times of its parts.
     pub is_finished: bool,
 }
 
 impl Paths<'_> {
-    /// A transfer is over: what is left of it is not on its way any more, and its set is free.
+    /// A transfer is complete: its remaining bytes are dropped from the path loads, and its set is free.
     pub(crate) fn drop_set(&mut self, channel: u32, set: u32) {
         if channel != NONE {
-            // What is left of a transfer that ends before its time.
+            // The remaining bytes of a transfer that is aborted.
             for rail in rails_of(self.stripe_sets.at(set).pending) {
                 let stripe = self.stripes_of(set)[usize::from(rail.0)];
                 let path = self.path_mut(channel, rail);
@@ -44,7 +44,7 @@ impl Paths<'_> {
         }
     }
 
-    /// Cuts a transfer over the rails of `mask`, and gives its stripe set and the rails that have a part;
+    /// Cuts a transfer over the rails of `mask`, and returns its stripe set and the rails that have a part;
     /// `None`: there is no room for the stripes.
     pub(crate) fn cut(
         &mut self,
@@ -125,8 +125,8 @@ impl Paths<'_> {
         weights
     }
 
-    /// Cuts `bytes` over rails of a mask as the policy of a class does: by what is set and what rails do now,
-    /// and by no plan.
+    /// Cuts `bytes` over rails of a mask as the policy of a class does: from settings and the rails' present
+    /// state, without a plan.
     pub(crate) fn stripe_plainly(
         &self,
         channel: u32,

@@ -1,5 +1,5 @@
-//! Where a packet goes that is not cut, by path estimates: over the rail that delivers it earliest (P-9), and
-//! now and then over one that was not heard of for a while (P-11). The policy is in `rail/sched/balanced`.
+//! Chooses the rail of an uncut packet by path estimates: the rail that delivers it earliest (P-9), and at
+//! times one from which nothing was received for a while (P-11). The policy is in `rail/sched/balanced`.
 
 use super::estimates::LATENCY_NS;
 use super::policy::Choice;
@@ -11,10 +11,9 @@ use crate::rail::sched::balanced::{NEAR_BYTES_MAX, earliest, explore};
 use crate::time::Time;
 
 impl Paths<'_> {
-    /// What [`multiplex`](Self::multiplex) comes to for nearly all small messages where there are several
-    /// rails, at less cost: the lowest-latency rail, if it has nothing to do and it is no turn to try
-    /// another.
-    /// `None`: not so plain.
+    /// The result of [`multiplex`](Self::multiplex) for nearly all small messages where there are several
+    /// rails, at less cost: the lowest-latency rail, if it is idle and no exploration is due. `None`: call
+    /// `multiplex`.
     #[inline(always)]
     pub(crate) fn lowest_latency_idle(
         &mut self,
@@ -34,8 +33,8 @@ impl Paths<'_> {
         Some(rail)
     }
 
-    /// Whether the lowest-latency rail, if it is among `rails`, has nothing to do, and bytes don't count: no
-    /// other delivers sooner.
+    /// Whether the lowest-latency rail is among `rails` and idle, and the size does not matter: no other
+    /// delivers sooner.
     #[inline(always)]
     fn is_near_and_idle(&self, channel: u32, lowest_latency: RailId, rails: u64, bytes: u64) -> bool {
         bytes <= NEAR_BYTES_MAX
@@ -56,9 +55,9 @@ impl Paths<'_> {
         self.is_near_and_idle(channel, lowest_latency, rails.up & rails.room, bytes).then_some(lowest_latency)
     }
 
-    /// When a rail is predicted to deliver a packet that it gets now, in nanoseconds from now. Asked for each
-    /// small packet and rail: it reckons with what [`Paths::learn_latency`] has left in the path, and
-    /// divides nothing.
+    /// When a rail is predicted to deliver a packet that it gets now, in nanoseconds from now. Called for
+    /// each small packet and rail: it uses values that [`Paths::learn_latency`] has computed in advance,
+    /// without a division.
     pub(crate) fn delivers_at(&self, choice: &Choice, rail: RailId) -> u64 {
         let &Choice { now, channel, class, bytes, .. } = choice;
         let path = self.path(channel, rail);
@@ -66,19 +65,19 @@ impl Paths<'_> {
         let planned = if class == MessageClass::Small { 0 } else { path.planned };
         let mut ahead = 0;
         if path.under_way > 0 {
-            // It has worked on this since it was last heard of.
+            // It has worked on this since something was last received over it.
             ahead = path.pace_ns(path.backlog).saturating_sub((now - path.last_received()).0);
             if ahead > 0 {
                 ahead += u64::from(path.under_way) * u64::from(path.post_ns);
             }
         }
-        // Nothing tells how near a rail is but trying it once.
+        // The latency of a rail is unknown until a packet has used it.
         let way = if path.way == 0 && path.under_way > 0 { LATENCY_NS } else { path.way };
         ahead + path.pace_ns(planned + bytes) + u64::from(way)
     }
 
-    /// Now and then a packet may take another rail than the earliest, `rail`: one that was not
-    /// heard of for a while, where the time that this may cost was saved up (P-11).
+    /// At times a packet may take another rail than the earliest, `rail`: one from which nothing was received
+    /// for a while, where the exploration budget covers the cost (P-11).
     #[inline]
     pub(crate) fn try_instead(&mut self, choice: &Choice, rail: RailId) -> RailId {
         let slot = self.peer_mut(choice.channel);
@@ -108,8 +107,7 @@ impl Paths<'_> {
         slot.try_ns.into()
     }
 
-    /// Of the rails of a mask that are idle and were not heard of for a while, the one of which this is
-    /// longest ago.
+    /// Of the rails of a mask that are idle and silent for a while, the one that is silent longest.
     pub(crate) fn longest_silence(&self, now: Time, channel: u32, mask: u64) -> Option<RailId> {
         let path = |rail: RailId| self.path(channel, rail);
         let is_stale = |rail: &RailId| {

@@ -1,9 +1,9 @@
 //! What is estimated of a rail towards a peer (P-1, P-12): its rate, its latency, the smallest part that
-//! pays; and what follows from it for each small packet (P-9), reckoned out when something is learnt instead
-//! of when it is asked.
+//! pays; and the values derived from them for each small packet (P-9), computed on a new measurement instead
+//! of on each use.
 //!
-//! Best first: what the rail was measured at towards this peer, what it was measured at towards another one,
-//! what its facts say.
+//! In order of preference: the rate measured towards this peer, the rate measured towards another one, the
+//! rate in its facts.
 
 use super::Paths;
 use super::measure::has_bounds;
@@ -19,7 +19,7 @@ pub(crate) const LATENCY_NS: u32 = 5_000;
 /// The kernel's distance of what is near.
 const NEAR: u32 = 10;
 
-/// What a rail is taken to move of which nothing is known, where others are known, in bytes per second.
+/// Assumed rate of an unmeasured rail where other rails are measured, in bytes per second.
 const UNKNOWN_BYTES_PER_SECOND: u64 = 100_000_000;
 
 impl Paths<'_> {
@@ -47,7 +47,7 @@ impl Paths<'_> {
             (0, 0) if facts.latency_ns > 0 => facts.latency_ns,
             (0, 0) => LATENCY_NS * distance.max(NEAR) / NEAR,
             (0, known) | (known, 0) => known,
-            // Completions may have come back from the peer: whichever says less is nearer to the truth.
+            // Completions may have come back from the peer: the smaller value is nearer to the truth.
             (measured, sampled) => measured.min(sampled),
         }
     }
@@ -60,7 +60,7 @@ impl Paths<'_> {
         way.clamp(PART_BYTES_MIN, STRIPE_BYTES_MIN).max(programmed)
     }
 
-    /// Something is known of a rail that was not: what is asked for each packet is reckoned out.
+    /// A rail has a new measurement: computes the values that each packet needs.
     pub(crate) fn learn_latency(&mut self, channel: u32, rail: RailId) {
         let rate = match self.estimated_rate(channel, rail) {
             Rate::NONE => Rate::from_bytes_per_second(UNKNOWN_BYTES_PER_SECOND),
@@ -79,8 +79,8 @@ impl Paths<'_> {
         }
     }
 
-    /// A rail's way has changed, or which rails are ready. Those that are not have no say: the way of one
-    /// that never came up reads as that of one to be tried, which is nearer than all.
+    /// A rail's latency has changed, or the set of ready rails. Rails that are not ready are excluded: the
+    /// latency of one that never came up reads as that of a rail to explore, which is lower than all.
     pub(crate) fn find_nearest(&mut self, channel: u32) {
         let way = |rail: &RailId| self.path(channel, *rail).way;
         let lowest_latency = rails_of(self.ready(channel)).min_by_key(way).unwrap_or_default();

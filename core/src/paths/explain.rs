@@ -1,5 +1,5 @@
 //! Explanations: which rails would carry a message of some size to a peer right now, and why. The same
-//! planner that decides, asked without consequence.
+//! planner, without side effects.
 
 use super::balanced::Load;
 use super::policy::Choice;
@@ -22,12 +22,12 @@ pub enum Way {
     Cut,
 }
 
-/// Why a rail carries what it carries.
+/// Why a rail carries its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It carries all or a part.
     Carries,
-    /// No subchannel of it stands.
+    /// Its subchannel is not up.
     NotUp,
     /// It may not carry the class (P-6).
     NotEligible,
@@ -54,7 +54,7 @@ pub struct Share {
     pub bytes: u64,
     /// Bytes that lie on it, or are planned for it.
     pub backlog: u64,
-    /// Bytes per second that are estimated of it; 0: nothing is known.
+    /// Estimated bytes per second; 0: unknown.
     pub bytes_per_second: u64,
     /// The same while other rails carry parts of the message: less, where they were seen to hold each other
     /// up (P-14).
@@ -65,8 +65,8 @@ pub struct Share {
     /// be. `None`: the policy predicts nothing.
     pub finish: Option<Nanos>,
     /// What registering memory for it with this rail is expected to cost this side (P-15): all of the message
-    /// where the peer moves it, else the rail's part, or all, where it has none. Nothing, where nothing is
-    /// known.
+    /// where the peer moves it, else the rail's part, or all, where it has none. Zero where there is no
+    /// measurement.
     pub registering: Nanos,
     /// Why.
     pub verdict: Verdict,
@@ -81,12 +81,12 @@ pub struct Explanation {
     pub multiplex: Policy,
     /// The rule that it was cut by.
     pub striping: Policy,
-    /// When it is predicted to be through, from now; `None`: the policy predicts nothing.
+    /// Predicted time of its completion, from now; `None`: the policy predicts nothing.
     pub finish: Option<Nanos>,
     /// The best rail alone, and when it would be through.
     pub alone: Option<(RailId, Nanos)>,
-    /// When the best cut would be through, where one was found. It is taken where it is sooner than
-    /// one rail alone by 3 % and by 500 ns (P-8).
+    /// When the best cut would complete, where one was found. It is used where it beats one rail alone by 3 %
+    /// and by 500 ns (P-8).
     pub cut: Option<Nanos>,
     /// Cut in the shares of the message before, which are as good as new ones to within 2 % (P-11).
     pub kept: bool,
@@ -95,8 +95,8 @@ pub struct Explanation {
 }
 
 impl Paths<'_> {
-    /// What would become of a message of `bytes` to a channel's peer now. `eager_bytes_max`: the most that is
-    /// sent eagerly, by our settings and by the peer's. `None`: nothing can be said, as no rail is ready.
+    /// Explains a message of `bytes` to a channel's peer at this moment. `eager_bytes_max`: the most that is
+    /// sent eagerly, by our settings and by the peer's. `None`: no rail is ready.
     pub(crate) fn explain(
         &self,
         now: Time,
@@ -136,7 +136,8 @@ impl Paths<'_> {
         let striped = if bytes < self.policies.cut_bytes_min(class) { 0 } else { self.striped(channel, class, mask) };
         let mut plan = Plan::default();
         let mut carrier = None;
-        // The peer moves what it can read; it gets keys of the rails for which that pays.
+        // The peer moves every message that it can read; it gets keys of the rails that are worth their
+        // registration.
         let is_read = class == MessageClass::Large && self.ready_with(channel, |caps| caps.read) != 0;
         let keys = (Registration::Readable, bytes);
         let worth = self.worth_keys(channel, keys, mask).filter(|_| is_read);
@@ -258,7 +259,8 @@ impl Paths<'_> {
         }
     }
 
-    /// What registering costs where rails read or write the peer's memory, and who is left out for it.
+    /// The cost of registering where rails read or write the peer's memory, and the rails left out because of
+    /// it.
     fn set_registering(&self, class: MessageClass, bytes: u64, (is_read, unpaid): (bool, u64), to: &mut Explanation) {
         if class == MessageClass::OneSided {
             return;
@@ -277,7 +279,7 @@ impl Paths<'_> {
         }
     }
 
-    /// One rail carries all, be it nothing.
+    /// One rail carries all bytes, if any.
     fn set_carrier(&self, rail: RailId, to: &mut Explanation) {
         for share in &mut to.shares {
             if share.rail == rail {

@@ -1,8 +1,7 @@
-//! What the strategies of newmadeleine-2007, 2 are told of rails (P-13).
+//! The view of rails that the strategies of newmadeleine-2007, 2 get (P-13).
 //!
-//! Idle is a rail as far as one peer is concerned: it has fewer than `nic_depth` posts to that peer, and
-//! nothing that is cut waits for it. Posts to other peers don't count; they show in what is measured of the
-//! rail.
+//! A rail is idle towards a peer while it has fewer than `nic_depth` posts to that peer and no part of a
+//! transfer waits for it. Posts to other peers don't count; they show in what is measured of the rail.
 
 use super::Paths;
 use crate::ids::RailId;
@@ -21,7 +20,7 @@ impl Paths<'_> {
         self.path(channel, rail).under_way >= self.knobs.nic_depth
     }
 
-    /// What is known of a rail: what was measured, else what its facts say.
+    /// Rate and latency of a rail: measured, else from its facts.
     pub(crate) fn nic(&self, channel: u32, rail: RailId) -> Nic {
         Nic {
             posts: self.path(channel, rail).under_way,
@@ -31,8 +30,8 @@ impl Paths<'_> {
         }
     }
 
-    /// Whether the policy of small messages is asked how many of them go together over a rail; else each goes
-    /// alone.
+    /// Whether the policy of small messages chooses how many of them are aggregated over a rail; else each is
+    /// sent alone.
     #[inline]
     pub(crate) fn gathers(&self, channel: u32, rail: RailId) -> bool {
         match self.policies.of_small().gathers {

@@ -1,4 +1,4 @@
-//! What rails are seen to do: bytes under way, rates, latencies, the time that each stripe of a message took.
+//! Measurements of rails: bytes in flight, rates, latencies, the time that each stripe of a message took.
 //!
 //! Everything comes from posts and their completions, with the driver's time as argument. A driver may notice
 //! a completion late, so times between a post and its completion are upper bounds. What is exact all the same
@@ -6,10 +6,10 @@
 //! either, it moved just the bytes that completed in between (P-1). Only such intervals lower a measured
 //! rate; what is seen of a rail that ran dry is a lower bound and can only raise it.
 //!
-//! What a completion stands for is the rail's affair: the peer's device has the bytes (InfiniBand), or the
-//! kernel has taken or sent them (TCP). The latter says nothing about a rate as long as the kernel has room,
-//! so such rails are measured in busy intervals alone, which go on where a rail that is through gets more in
-//! the same round: the kernel has about a millisecond's bytes below (P-1).
+//! The meaning of a completion depends on the rail: the peer's device has the bytes (InfiniBand), or the
+//! kernel has taken or sent them (TCP). The latter does not measure a rate as long as the kernel has room, so
+//! such rails are measured in busy intervals alone. An interval continues where an idle rail gets more in the
+//! same round: the kernel holds about a millisecond's bytes (P-1).
 
 use super::room::is_light;
 use super::{Paths, RegistrationCost};
@@ -31,8 +31,8 @@ pub enum Why {
     Stripes,
     /// Weights were set. `from` and `to` are weights.
     Set,
-    /// A message was cut otherwise than the one before, by what is known of the rails (P-8). `from` and `to`
-    /// are weights.
+    /// A message was cut otherwise than the one before, by the rails' estimates (P-8). `from` and `to` are
+    /// weights.
     Planned,
 }
 
@@ -49,14 +49,14 @@ pub struct Change {
     pub to: u64,
 }
 
-/// What was counted and measured of a rail, over all peers.
+/// Counters and measurements of a rail, over all peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailStats {
     /// Packets, writes and reads handed to it, unsequenced packets included.
     pub packets: u64,
     /// Bytes of their payloads.
     pub bytes: u64,
-    /// Messages of which it carried a part.
+    /// Messages with a part on this rail.
     pub messages: u64,
     /// Its weight: of all rails they sum to 65,536. Adaptive ones are those of the peer that used it last.
     pub weight: u32,
@@ -71,7 +71,7 @@ pub struct RailStats {
     pub stripe_bytes: u64,
     /// The time that this stripe took (P-2).
     pub stripe_time: Nanos,
-    /// What it answered when it was asked, at start (P-12); `None`: it was not, or did not.
+    /// The result of its sampling at start (P-12); `None`: it was not sampled, or did not answer.
     pub sampled: Option<Sampled>,
     /// What registering memory with it was measured to cost (P-15).
     pub registering: RegistrationCost,
@@ -79,7 +79,7 @@ pub struct RailStats {
     pub changed: Option<Change>,
 }
 
-/// One stripe's way: what it takes to know its time when the message is through (multirail-2004, 4.5).
+/// One stripe of a transfer: the data to compute its time when the message is complete (multirail-2004, 4.5).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Part {
     /// Bytes as cut; 0: no part of this message.
@@ -91,13 +91,13 @@ pub(crate) struct Part {
     begun: Time,
     /// Its last completion so far.
     pub ended: Time,
-    /// The rail's weight when it was cut; 0: nothing follows from its time.
+    /// The rail's weight when it was cut; 0: its time is not used.
     pub weight: u32,
     /// A segment of it is completed.
     has_begun: bool,
     /// The rail that carries it: the one that it was cut for, or, once that has failed, another.
     pub carrier: u8,
-    /// From where to where remote writes of it went out for which no acknowledged FIN stands (F-7).
+    /// Range of its remote writes that no acknowledged FIN covers (F-7).
     pub written: Option<(u64, u64)>,
 }
 
@@ -107,7 +107,7 @@ impl Part {
         Part { bytes, weight: if bytes > 0 { weight } else { 0 }, carrier: rail.0, ..Part::default() }
     }
 
-    /// Remote writes of `len` bytes at `offset` go out.
+    /// Remote writes of `len` bytes at `offset` are sent.
     pub(crate) fn writes(&mut self, offset: u64, len: u64) {
         let (low, high) = self.written.unwrap_or((offset, offset));
         self.written = Some((low.min(offset), high.max(offset + len)));
@@ -121,7 +121,7 @@ impl Part {
         self.ended = now;
     }
 
-    /// The rail had nothing else to do when it got it.
+    /// The rail was idle when it got it.
     pub(crate) fn began_idle(&self) -> bool {
         self.is_posted && self.begun == self.posted
     }
@@ -132,8 +132,8 @@ impl Part {
     }
 }
 
-/// A moment in ticks of 16 ns, 48 bits of them: what is older than 52 days looks younger. Packed, because
-/// that is the room that a packet's slot leaves.
+/// A time in ticks of 16 ns, 48 bits of them: a time older than 52 days looks younger. Packed, because that
+/// is the room that a packet's slot leaves.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(Rust, packed(2))]
 pub(crate) struct Stamp {
@@ -155,13 +155,12 @@ impl Stamp {
     }
 }
 
-/// Whether the time from a post to its completion says something about a rail that has little to do: on TCP
-/// it does not.
+/// Whether the time from a post to its completion measures a rail that has little work: not on TCP.
 pub(crate) fn has_bounds(facts: &RailFacts) -> bool {
     facts.kind != RailKind::Tcp
 }
 
-/// What the probes of a rail told (P-12).
+/// The results of a rail's probes (P-12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampled {
     /// Half the time that an empty packet takes there and back.
@@ -170,7 +169,7 @@ pub struct Sampled {
     pub bytes_per_second: u64,
 }
 
-/// A post that a rail is through with.
+/// A post that a rail has completed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completed {
     pub channel: u32,
@@ -184,7 +183,7 @@ pub(crate) struct Completed {
 }
 
 impl Paths<'_> {
-    /// What was counted and measured of a rail; `None` where there is no such rail.
+    /// Counters and measurements of a rail; `None` where there is no such rail.
     pub(crate) fn rail_stats(&self, rail: RailId) -> Option<RailStats> {
         self.figures.get(usize::from(rail.0)).filter(|_| usize::from(rail.0) < self.rails.len()).copied()
     }
@@ -224,7 +223,7 @@ impl Paths<'_> {
         self.figures[usize::from(rail.0)].messages += u64::from(is_first);
     }
 
-    /// A rail is through with a post; `is_done`: as it should be.
+    /// A rail has completed a post; `is_done`: successfully.
     pub(crate) fn note_completed(&mut self, now: Time, completed: &Completed, is_done: bool) {
         let &Completed { channel, rail, len, posted, set } = completed;
         let facts = &self.rails[usize::from(rail.0)];
@@ -266,7 +265,7 @@ impl Paths<'_> {
         }
     }
 
-    /// The stripes of a set are all through: their times are known, and what follows from them is learnt.
+    /// The stripes of a set are all complete: weights and estimates are updated from their times.
     pub(crate) fn finish_stripes(&mut self, channel: u32, set: u32) {
         self.stripe_sets.at_mut(set).is_finished = true;
         self.reweigh(channel, set);
@@ -287,21 +286,21 @@ impl Paths<'_> {
         self.paths.iter().any(|path| path.under_way > 0)
     }
 
-    /// A subchannel's posts are aborted: they are not under way any more.
+    /// A subchannel's posts are aborted: they are not in flight any more.
     pub(crate) fn forget_backlog(&mut self, channel: u32, rail: RailId) {
         let backlog = core::mem::take(&mut self.path_mut(channel, rail).backlog);
         let figures = &mut self.figures[usize::from(rail.0)];
         figures.backlog = figures.backlog.saturating_sub(backlog);
     }
 
-    /// A rail has answered when it was asked (P-12): the path begins with the rate that it was sampled at,
-    /// which what is measured then lowers or raises (P-1).
+    /// A rail has answered its sampling (P-12): the path begins with the sampled rate, which later
+    /// measurements lower or raise (P-1).
     pub(crate) fn begin_path(&mut self, channel: u32, rail: RailId) {
         if let Some(sampled) = self.figures[usize::from(rail.0)].sampled {
             let path = self.path_mut(channel, rail);
             if path.rate == Rate::NONE && sampled.bytes_per_second > 0 {
                 path.rate = Rate::from_bytes_per_second(sampled.bytes_per_second);
-                // What it has may last for longer than was thought.
+                // Its pending work may last longer than estimated.
                 self.refresh_load(channel, rail);
             }
         }
@@ -315,7 +314,7 @@ mod tests {
 
     const LEN: u64 = 16 * 1024;
 
-    /// P-2: a stripe's time begins when the rail is through with what was posted before.
+    /// P-2: a stripe's time begins when the rail has completed what was posted before.
     #[test]
     fn a_stripe_does_not_pay_for_those_before_it() {
         let mut part = Part { bytes: LEN, posted: Time(100), ..Part::default() };

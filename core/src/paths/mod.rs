@@ -1,24 +1,25 @@
-//! The rails to each peer as paths: what each is measured to do, which of them a packet takes, how a transfer
-//! is cut over them, and which of them registering memory is worth.
+//! The rails to each peer as paths: their measurements, the choice of a packet's rail, how a transfer is cut
+//! over them, and on which of them registering memory pays.
 //!
-//! This module owns what decisions about rails are made of and knows nothing of connections, operations or
-//! queues: the endpoint reports what happens (a post, a completion, a rail that is ready) and asks. Policies
-//! are in [`rail::sched`](crate::rail::sched), plans in `rail::plan`; here is what they are asked with.
+//! This module owns the state that decisions about rails need, and has no knowledge of connections,
+//! operations or queues: the endpoint reports events (a post, a completion, a rail that is ready) and calls
+//! for decisions. Policies are in [`rail::sched`](crate::rail::sched), plans in `rail::plan`; this module
+//! gives them their input.
 //!
 //! | file | what |
 //! |---|---|
-//! | `path` | one rail to one peer: bytes under way, rate, latency (P-1) |
+//! | `path` | one rail to one peer: bytes in flight, rate, latency (P-1) |
 //! | `measure` | what posts and completions teach, figures for people (P-1, P-2) |
 //! | `estimates` | what is estimated where nothing was measured (P-1, P-12) |
 //! | `room` | which rails take a packet, and which are to be fed (P-3) |
 //! | `policy` | which policy decides for which messages (P-5 to P-7) |
 //! | `earliest` | the rail that delivers a packet earliest (P-9, P-11) |
-//! | `idle` | what newmadeleine's strategies are told of a rail (P-13) |
+//! | `idle` | the view of rails that newmadeleine's strategies get (P-13) |
 //! | `cut`, `balanced`, `rebalance` | parts of a transfer: cut, planned, moved (P-4, P-8, P-10, P-14) |
-//! | `sample` | rails are asked at start how near and how fast they are (P-12) |
+//! | `sample` | measures latency and rate of rails at start (P-12) |
 //! | `registering` | what registering memory costs (P-15) |
 //! | `copying` | read by one processor or copied by two |
-//! | `explain` | the same decisions, asked without consequence |
+//! | `explain` | the same decisions, without side effects |
 
 mod balanced;
 mod copying;
@@ -106,7 +107,7 @@ pub(crate) struct PeerPaths {
     pub turns: [Turn; 3],
     /// Time saved up for trying rails that plans leave out, in nanoseconds (P-11).
     pub try_ns: u32,
-    /// Receives whose senders write, or send data, and wait for our FIN (P-3).
+    /// Receives with senders that write, or send data, and wait for our FIN (P-3).
     pub fins_pending: u32,
     /// Packets that took the earliest rail since one tried another.
     pub untried: u16,
@@ -166,7 +167,7 @@ impl<'m> Paths<'m> {
         channel as usize * self.rails_max + usize::from(rail.0)
     }
 
-    /// What is known of a rail to a channel's peer.
+    /// The path of a rail to a channel's peer.
     #[inline]
     pub(crate) fn path(&self, channel: u32, rail: RailId) -> &Path {
         &self.paths[self.index(channel, rail)]
@@ -218,20 +219,20 @@ impl<'m> Paths<'m> {
 
     // ---- life
 
-    /// A channel begins: nothing is known of its peer.
+    /// A channel begins: there are no estimates of its peer.
     pub(crate) fn begin_peer(&mut self, channel: u32) {
         *self.peer_mut(channel) = PeerPaths::default();
         self.paths[channel as usize * self.rails_max..][..self.rails_max].fill(Path::default());
     }
 
-    /// A connection over a rail is over: what was measured over it is forgotten.
+    /// A connection over a rail has ended: its measurements are dropped.
     pub(crate) fn forget(&mut self, channel: u32, rail: RailId) {
         self.forget_backlog(channel, rail);
         *self.path_mut(channel, rail) = Path::default();
     }
 }
 
-/// What the rails share by their places.
+/// The bottlenecks that the rails share, by their places.
 fn groups(rails: &[RailFacts]) -> Groups {
     let places: heapless::Vec<_, RAILS_MAX> = rails.iter().map(|facts| facts.place).collect();
     Groups::new(&places)

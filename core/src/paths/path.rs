@@ -1,4 +1,4 @@
-//! One subchannel as a path: bytes under way, rate, latency, and how they are learnt from posts and their
+//! One subchannel as a path: bytes in flight, rate, latency, and how they are learnt from posts and their
 //! completions (P-1; what for and within which limits: `measure`).
 
 use super::measure::Why;
@@ -26,13 +26,13 @@ const SMALL_BYTES_MAX: u64 = 1024;
 /// A busy interval of small packets is a sample of what a packet costs once there were so many of them.
 const SAMPLE_POSTS_MIN: u32 = 16;
 
-/// No packet costs more beside its bytes, in nanoseconds; more is the driver's doing.
+/// Upper limit of a packet's cost beside its bytes, in nanoseconds; more is caused by the driver.
 const POST_NS_MAX: u64 = 1_000_000;
 
-/// A rail of which nothing is known is given so many bytes to begin with.
+/// First bytes given to a rail without measurements.
 const FIRST_BYTES: u64 = 64 * 1024;
 
-/// One that wants to be fed far ahead, as if it moved a byte in so many nanoseconds.
+/// Assumed ns per byte of a rail that must be fed far ahead, before it is measured.
 const FIRST_NS_PER_BYTE: u64 = 8;
 
 /// A sample further than a quarter off is out of line; after so many in a row on one side the rate has
@@ -42,7 +42,7 @@ const OUT_OF_LINE_MAX: i8 = 3;
 /// What a sample counts in the average: one part of 2^3.
 const SAMPLE_SHIFT: u32 = 3;
 
-/// What is known of one subchannel as a path.
+/// Estimates of one subchannel as a path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Path {
     /// Posts with the rail.
@@ -83,17 +83,17 @@ pub(crate) struct Path {
     streak: i8,
     /// A busy interval is open.
     is_open: bool,
-    /// The peer's memory can't be reached over it, whatever its rail can do.
+    /// The peer's memory can't be reached over it, whatever the rail's capabilities.
     pub no_remote_access: bool,
 }
 
 impl Path {
-    /// A post of `len` bytes was handed over; `is_idle`: the only one. Says whether the rate has changed.
+    /// A post of `len` bytes was handed over; `is_idle`: the only one. Returns whether the rate has changed.
     pub(super) fn posted(&mut self, now: Time, len: u64, is_idle: bool) -> bool {
         let before = self.rate;
         if is_idle && now > self.last {
-            // It was left open in case that more came at once. Too short for a sample as a rule, it still
-            // tells of a rail that is faster than estimated, where it was more than a burst.
+            // It was left open in case that more came at once. Usually too short for a sample, it still shows
+            // a rail that is faster than estimated, where it was more than a burst.
             let is_faster = self.is_open && self.last > self.since && self.bytes >= 2 * SAMPLE_BYTES_BURSTS;
             let rate = Rate::of(self.bytes, (self.last - self.since).0);
             if is_faster && rate > self.rate {
@@ -108,10 +108,9 @@ impl Path {
         self.rate != before
     }
 
-    /// A post of `len` bytes, which took `took` or less, completed; `is_busy`: others are under way. Says
-    /// whether the rate was measured, and why it is another one now, if that is worth telling. `pipe`: what a
-    /// completion takes beside the bytes, which are then no longer with the rail but on their way; in
-    /// nanoseconds.
+    /// A post of `len` bytes, which took `took` or less, completed; `is_busy`: others are in flight. Returns
+    /// whether the rate was measured, and why it changed, if that is worth reporting. `pipe`: a completion's
+    /// time beside the bytes, which are then no longer with the rail but in flight; in nanoseconds.
     pub(super) fn completed(
         &mut self,
         now: Time,
@@ -130,7 +129,7 @@ impl Path {
         if self.is_open && now > self.last && self.last > self.since && whole {
             // Nothing at `last` can come any more, and the rail was busy before and after.
             let rate = Rate::of(self.bytes, (self.last - self.since).0);
-            // Where all that was left may have been on its way, the rail itself may have had nothing to do.
+            // Where all that was left may have been in flight, the rail itself may have been idle.
             let was_busy = rate.bytes_in(pipe.unwrap_or(0).into()) <= self.least;
             if was_busy || rate > self.rate {
                 told = self.sample(rate);
@@ -147,14 +146,13 @@ impl Path {
             self.posts += 1;
             self.least = self.least.min(self.backlog);
         }
-        // What such a rail is through with is still on its way to the wire: it stays busy if more comes at
-        // once.
+        // Completed posts of such a rail are still in the kernel: it stays busy if more comes at once.
         let goes_on = is_busy || !has_bounds;
         if goes_on && !self.is_open {
             *self = Path { is_open: true, since: now, bytes: 0, posts: 0, least: u64::MAX, ..*self };
         }
-        // The first since the rail was idle: nothing was ahead of it. Whatever came behind, a small one
-        // tells; a large one alone, for its rate may be another by now.
+        // The first since the rail was idle: nothing was ahead of it. A small one is a measurement whatever
+        // followed it; a large one only alone, as its rate may have changed.
         let tells = len <= SMALL_BYTES_MAX || !is_busy && self.rate != Rate::NONE;
         if has_bounds && tells && self.busy_bytes == len {
             let moving = if self.rate == Rate::NONE { 0 } else { self.rate.time_ns(len) };
@@ -165,7 +163,7 @@ impl Path {
         if !is_busy {
             self.is_open &= goes_on;
             // To begin with, the smallest stripe is enough: else messages cut in two of these would never
-            // teach what cuts them. Later what is certain is certain, however little it was.
+            // teach what cuts them. Later a certain measurement counts, however few bytes it has.
             let least = if self.rate == Rate::NONE { STRIPE_BYTES_MIN } else { POST_BYTES_MIN };
             if has_bounds && self.busy_bytes >= least && now > self.busy_since {
                 // The last byte has moved when the way back begins; no more than half of the time is taken
@@ -181,7 +179,7 @@ impl Path {
         told
     }
 
-    /// When it was last heard of, or given something after it had nothing.
+    /// When something was last received over it, or it got work after it was idle.
     pub(crate) fn last_received(&self) -> Time {
         self.last.max(self.busy_since)
     }
@@ -196,8 +194,8 @@ impl Path {
         (bytes.min(1 << 31) * u64::from(self.pace)) >> 16
     }
 
-    /// Bytes that are estimated to lie on it still: what has not completed, but for what its rate has moved
-    /// since it was last heard of. Completions come late: what was moved may not be told yet.
+    /// Estimated bytes still queued on it: what has not completed, less what its rate has moved since
+    /// something was last received. Completions come late: moved bytes may not be reported yet.
     pub(crate) fn remaining(&self, now: Time, rate: Rate) -> u64 {
         if self.backlog == 0 {
             return 0;
@@ -205,8 +203,8 @@ impl Path {
         self.backlog.saturating_sub(rate.bytes_in((now - self.last_received()).0))
     }
 
-    /// Whether it will be through with what it has in less than `time`; where its rate is not known, whether
-    /// that is little.
+    /// Whether it will complete its work in less than `time`; where its rate is unknown, whether the work is
+    /// small.
     pub(crate) fn lasts_less_than(&self, time: Nanos) -> bool {
         match self.rate {
             Rate::NONE => self.backlog < FIRST_BYTES.max(time.0 / FIRST_NS_PER_BYTE),
@@ -214,15 +212,14 @@ impl Path {
         }
     }
 
-    /// Whether it is through with what it has before another one is; both rates count only where both are
-    /// known.
+    /// Whether it completes its work before another one does; rates count only where both are known.
     pub(crate) fn is_through_before(&self, other: &Path) -> bool {
         let known = self.rate != Rate::NONE && other.rate != Rate::NONE;
         let (mine, its) = if known { (self.rate.0, other.rate.0) } else { (1, 1) };
         u128::from(self.backlog) * u128::from(its) < u128::from(other.backlog) * u128::from(mine)
     }
 
-    /// Takes a busy interval of many small posts into what each of them costs beside its bytes.
+    /// Updates the cost of a post beside its bytes from a busy interval of many small posts.
     fn sample_post(&mut self, took_ns: u64) {
         let moving = if self.rate == Rate::NONE { 0 } else { self.rate.time_ns(self.bytes) };
         let sample = (took_ns.saturating_sub(moving) / u64::from(self.posts)).min(POST_NS_MAX);
@@ -298,7 +295,7 @@ mod tests {
         }
     }
 
-    /// P-1: what is seen of a rail that ran dry never lowers its rate, however late it is noticed.
+    /// P-1: a measurement of a rail that ran dry never lowers its rate, however late it is noticed.
     #[test]
     fn a_rail_that_ran_dry_is_not_slow() {
         let mut path = Path::default();
@@ -313,7 +310,7 @@ mod tests {
     }
 
     /// P-1: a kernel that takes all it has at once every other millisecond is measured right where it gets
-    /// more at once, and not at all where it waits for more.
+    /// more at once, and is not measured where it waits for more.
     #[test]
     fn bursts_make_a_rate_where_more_comes_at_once() {
         let (mut path, mut now) = (Path::default(), 5);
@@ -343,8 +340,8 @@ mod tests {
         assert_eq!(path.rate, rate);
     }
 
-    /// P-1: a TCP rail that was slow and is fast again shows it in stretches that are too short for a sample:
-    /// it is through with each before the next one comes.
+    /// P-1: a TCP rail that was slow and is fast again shows it in intervals that are too short for a sample:
+    /// it completes each before the next one comes.
     #[test]
     fn short_stretches_raise_the_rate_of_a_rail_that_has_recovered() {
         const SEGMENT: u64 = 256 * 1024;
@@ -361,7 +358,7 @@ mod tests {
         let mut now = stretch(&mut path, 5, 40, 20_000_000);
         let slow = Rate::of(SEGMENT, 20_000_000);
         assert!(path.rate.0.abs_diff(slow.0) * 50 < slow.0, "{:?}", path.rate);
-        // Two segments may be one burst, which says nothing.
+        // Two segments may be one burst, which is no measurement.
         let before = path.rate;
         for _ in 0..4 {
             now = stretch(&mut path, now, 2, 2_000_000);
@@ -374,7 +371,7 @@ mod tests {
         assert!(path.rate.0.abs_diff(fast.0) * 10 < fast.0, "{:?} for {fast:?}", path.rate);
     }
 
-    /// A rail that slows down ten-fold is known for it after a few samples, and so is one that recovers.
+    /// The estimate of a rail that slows down ten-fold, or recovers, follows after a few samples.
     #[test]
     fn jumps_are_followed_at_once() {
         let mut path = Path::default();
@@ -385,7 +382,7 @@ mod tests {
         assert!(path.rate.0.abs_diff(Rate::of(LEN, 10_000).0) < path.rate.0 / 50, "{:?}", path.rate);
     }
 
-    /// P-1: a rail that is through with everything at each poll is not taken for slow for ever.
+    /// P-1: a rail that completes everything at each poll is not estimated slow for ever.
     #[test]
     fn bounds_raise_a_rate_that_is_too_low() {
         let mut path = Path::default();

@@ -1,5 +1,5 @@
-//! Which policy decides for which messages, and on which rails (rules P-5 to P-7). Policies and their knobs
-//! may be changed at any time; what is cut already stays as it is.
+//! Which policy decides for which messages, and on which rails (rules P-5 to P-7). Policies and their
+//! settings may be changed at any time; what is cut already stays as it is.
 
 use core::cmp::Reverse;
 
@@ -17,8 +17,8 @@ use crate::time::Time;
 /// and take the first rail that has room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageClass {
-    /// Messages that go eagerly, and the announcements of those that don't. Their striping policy is never
-    /// asked.
+    /// Messages that are sent eagerly, and the announcements of the others. Their striping policy is never
+    /// used.
     Small,
     /// Payload of announced messages.
     Large,
@@ -53,8 +53,7 @@ pub struct ClassPolicy {
     pub rails_used: u8,
 }
 
-/// The policies of a class, and what is asked of them for each message: read when they are set, so that
-/// nobody asks a policy which it is.
+/// The policies of a class and their properties: read when they are set, not for each message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Class {
     policy: ClassPolicy,
@@ -80,12 +79,12 @@ impl Class {
     }
 }
 
-/// Policies and knobs as they are now.
+/// Policies and settings as they are now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policies {
     classes: [Class; 3],
     weights: [u16; RAILS_MAX],
-    /// The same, so that they sum to the total: where adaptive weights begin.
+    /// The same, scaled to sum to the total: the start of adaptive weights.
     shares: [u32; RAILS_MAX],
     alpha: u16,
     window_messages: u16,
@@ -100,7 +99,7 @@ impl Policies {
         self.class(MessageClass::Small).policy.multiplex
     }
 
-    /// What is asked of that policy.
+    /// The properties of that policy.
     pub(crate) const fn of_small(&self) -> &Properties {
         &self.class(MessageClass::Small).choice
     }
@@ -130,17 +129,17 @@ impl Policies {
         self.class(class).cut_bytes_min
     }
 
-    /// What is asked of the policies of a class.
+    /// The properties of a class's policies.
     pub(crate) const fn class(&self, class: MessageClass) -> &Class {
         &self.classes[class as usize]
     }
 
-    /// What is asked of the one that cuts its large messages.
+    /// The properties of the one that cuts its large messages.
     pub(crate) const fn cut(&self, class: MessageClass) -> &Properties {
         &self.class(class).cut
     }
 
-    /// The weights that were set, so that they sum to the total.
+    /// The configured weights, scaled to sum to the total.
     pub(crate) const fn shares(&self) -> [u32; RAILS_MAX] {
         self.shares
     }
@@ -178,7 +177,7 @@ impl Paths<'_> {
         self.policies.classes[class as usize].policy
     }
 
-    /// From now on `policy` decides for messages of a class (P-5). What it says nothing about stays.
+    /// From now on `policy` decides for messages of a class (P-5). What it does not decide stays.
     pub(crate) fn set_policy(&mut self, class: MessageClass, policy: Policy) {
         let class = &mut self.policies.classes[class as usize];
         let ClassPolicy { multiplex, striping, .. } = class.policy;
@@ -230,8 +229,8 @@ impl Paths<'_> {
     }
 
     /// `count` rails of a mask: those that are estimated to be the fastest together, of equals the first. One
-    /// that shares a bottleneck with others that are taken counts for its part of what it would carry alone:
-    /// so of two HCAs with two ports each, two rails are a port of either.
+    /// that shares a bottleneck with chosen rails counts for its part of the rate that it has alone: so of
+    /// two HCAs with two ports each, two rails are a port of either.
     pub(crate) fn fastest(&self, channel: u32, mask: u64, count: u32) -> u64 {
         // As many as there can be, without counting them.
         if count >= RAILS_MAX as u32 || mask.count_ones() <= count {
@@ -289,7 +288,7 @@ impl Paths<'_> {
         of(class.policy.multiplex).pick(&view, turn)
     }
 
-    /// The view of a policy that needs to know nothing of rails.
+    /// The view of a policy that needs no path estimates.
     fn view(&self, rails: Candidates) -> View<'_> {
         View {
             rails,
@@ -315,7 +314,7 @@ impl Paths<'_> {
         if class.cut.waits_for_idle { self.idle(channel, usable) } else { usable }
     }
 
-    /// The stripes of a message are through: their rails' weights follow (P-7).
+    /// The stripes of a message are complete: updates their rails' weights (P-7).
     pub(crate) fn reweigh(&mut self, channel: u32, set: u32) {
         let mut times = [StripeTime::default(); RAILS_MAX];
         let (mut count, mut used) = (0, 0);
@@ -340,7 +339,7 @@ impl Paths<'_> {
             let part = self.parts_of(set)[usize::from(rail.0)];
             let figures = &mut self.figures[usize::from(rail.0)];
             figures.weight = weight;
-            // Small steps are the rule and no news.
+            // Small steps are normal and not reported.
             if weight.abs_diff(time.weight) > time.weight / 32 {
                 let (from, to) = (time.weight.into(), weight.into());
                 figures.changed = Some(Change { at: part.ended, why: Why::Stripes, from, to });

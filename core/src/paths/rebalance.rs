@@ -1,8 +1,8 @@
 //! Late rebalances (P-10): what the policy (`rail/sched/balanced/rebalance.rs`) moves from one part of a
 //! transfer to another.
 //!
-//! Remote writes end with one FIN on each rail used, and every FIN says how many there are: so a rail
-//! whose FIN is out has left, and one that was not planned may join only as long as none is out.
+//! Remote writes end with one FIN on each rail used, and every FIN carries their number: so a rail that
+//! has sent its FIN has left, and an unplanned one may join only before the first FIN is sent.
 
 use super::StripeSet;
 use super::measure::Part;
@@ -13,7 +13,7 @@ use crate::rail::sched::balanced::rebalance::{Parts, Rebalance, rebalance};
 use crate::rail::sched::{CUT_ALIGN, Stripe};
 use crate::time::Time;
 
-/// A transfer's rails, as the policy asks about them.
+/// A transfer's rails, as the policy sees them.
 struct Moving<'p, 'm> {
     paths: &'p Paths<'m>,
     now: Time,
@@ -42,8 +42,8 @@ impl Parts for Moving<'_, '_> {
         self.path(rail).rate
     }
 
-    /// A rail that works on the part that the plan gave it is as fast as the plan reckoned: else what was
-    /// taken from rails that hold each other up would go back to them at once.
+    /// A rail that works on its planned part counts at the planned rate: else bytes taken from contending
+    /// rails would go back to them at once.
     #[inline(always)]
     fn rate_of_helper(&self, rail: RailId) -> Rate {
         let path = self.path(rail);
@@ -76,8 +76,8 @@ pub(crate) struct TakeOver {
 }
 
 impl Paths<'_> {
-    /// Of the rails of `able` that may carry more of a transfer one that is to be fed and has nothing left of
-    /// its part takes over from another, where the policy finds that this pays.
+    /// Of the rails of `able`, one that is to be fed and has completed its part takes over from another,
+    /// where the policy finds that this pays.
     pub(crate) fn rebalance(&mut self, now: Time, channel: u32, set: u32, able: u64) -> Option<TakeOver> {
         let feed = self.peer(channel).rooms.feed;
         let &StripeSet { pending, planned, helpers, .. } = self.stripe_sets.at(set);

@@ -1,16 +1,15 @@
-//! What registering memory costs (P-15); for which rails it pays, the policy finds
-//! (`rail/sched/balanced/worth.rs`).
+//! What registering memory costs (P-15); `rail/sched/balanced/worth.rs` decides for which rails it pays.
 //!
 //! A rail that reads or writes the peer's memory has to pin and map it first, on both sides: here by a key
-//! that the peer is told, there for the posts. Pinning costs a part for each registration and a part for each
-//! page, on the processor, one rail after the other; a rail keeps what it has registered, so a buffer that is
-//! used again costs nothing (multirail-2004, 4.2). So two things are measured: for each rail what a
+//! that is sent to the peer, there for the posts. Pinning costs a part for each registration and a part for
+//! each page, on the processor, one rail after the other; a rail keeps what it has registered, so a buffer
+//! that is used again costs nothing (multirail-2004, 4.2). So two things are measured: for each rail what a
 //! registration costs that it has to make, and, for all rails together, how much of the memory they had to
-//! register. The latter is a matter of the program and not of the rail: a rail that was left out because
-//! buffers were always new would else never be seen to cost nothing.
+//! register. The latter depends on the program, not on the rail: otherwise a rail left out because buffers
+//! were always new would never be measured at zero cost.
 //!
-//! Invariants: integers alone; the state of a rail is bounded, whatever is registered. Where nothing costs
-//! anything (TCP, shared memory, a rail that was never asked), nothing is left out and nothing is reckoned.
+//! Invariants: integers alone; the state of a rail is bounded, whatever is registered. Where registering has
+//! no cost (TCP, shared memory, a rail that never registered), no rail is left out and nothing is computed.
 
 use super::Paths;
 use super::balanced::Load;
@@ -30,7 +29,7 @@ const PAGE_BYTES: u64 = 4096;
 /// costs.
 const SMALL_PAGES_MAX: u64 = 64;
 
-/// All of what was asked for had to be registered; shares are in parts of this.
+/// All of the requested memory had to be registered; shares are in parts of this.
 const ALL: u64 = 1 << 10;
 
 /// A sample counts one part in 2^2.
@@ -100,9 +99,9 @@ impl RegistrationCost {
         self.small.pages > 0 || self.large.pages > 0
     }
 
-    /// What a registration of `bytes` is taken to cost; nothing, where none was seen. Where those that were
-    /// seen had all about one size it is the least that fits them: too little is found out, by trying, and
-    /// too much is not.
+    /// Estimated cost of a registration of `bytes`; zero without measurements. Where all measured ones had
+    /// about the same size, it is the least value that fits them: exploration detects an estimate that is too
+    /// low, but not one that is too high.
     pub fn time(&self, bytes: u64) -> Nanos {
         let pages = bytes.div_ceil(PAGE_BYTES);
         let (small, large) = (self.small, self.large);
@@ -127,7 +126,7 @@ struct Novelty {
 }
 
 impl Novelty {
-    /// The share with what came since it was last asked for.
+    /// The share, including registrations since the last call.
     fn share(&mut self) -> u64 {
         if self.asked > 0 {
             let seen = scale(self.missed, ALL, self.asked).min(ALL);
@@ -137,13 +136,13 @@ impl Novelty {
     }
 }
 
-/// What is known of registering but for what each rail costs.
+/// The registration state that all rails share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registering {
     novelty: [Novelty; Registration::COUNT],
     /// Rails that were seen to cost something: bit per rail.
     dear: u64,
-    /// The rail after the one that was asked last though it does not pay.
+    /// The rail after the last one that was explored though it does not pay.
     tried: u8,
 }
 
@@ -155,7 +154,7 @@ impl Default for Registering {
     }
 }
 
-/// The rails that are worth asking for keys.
+/// The rails that are worth a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
     /// They: bit per rail.
@@ -174,8 +173,8 @@ struct Bill {
 }
 
 impl Paths<'_> {
-    /// A rail had to register `bytes` of memory, and was busy with it for `took`. Memory that it had
-    /// registered before is not reported: what is missing here was free.
+    /// A rail had to register `bytes` of memory, and was busy with it for `took`. Memory that was registered
+    /// before is not reported: it costs nothing.
     pub(crate) fn note_registration_cost(&mut self, rail: RailId, what: Registration, bytes: u64, took: Nanos) {
         if usize::from(rail.0) >= self.rails.len() {
             return;
@@ -186,7 +185,7 @@ impl Paths<'_> {
         novelty.missed = novelty.missed.saturating_add(bytes);
     }
 
-    /// A rail is asked to register so much memory.
+    /// A rail is to register so much memory.
     pub(crate) fn note_registering(&mut self, what: Registration, bytes: u64) {
         let novelty = &mut self.registering.novelty[what as usize];
         novelty.asked = novelty.asked.saturating_add(bytes);
@@ -197,8 +196,8 @@ impl Paths<'_> {
         self.registering.novelty[Registration::Own as usize].share();
     }
 
-    /// What registering so much memory with a rail is expected to cost now, in nanoseconds: by what it costs
-    /// where it has to be done, and how often it has.
+    /// Expected cost of registering so much memory with a rail now, in nanoseconds: the cost of a
+    /// registration, times how often one was needed.
     pub(crate) fn registering_ns(&self, rail: RailId, what: Registration, bytes: u64) -> u64 {
         if self.registering.dear >> rail.0 & 1 == 0 {
             return 0;
@@ -207,10 +206,9 @@ impl Paths<'_> {
         scale(self.figures[usize::from(rail.0)].registering.time(bytes).0, share, ALL)
     }
 
-    /// Of the rails of a mask those that are to register a message's memory for the peer: by `balanced` those
-    /// whose part of it would pay for that, and now and then another one. How the peer will cut, it alone
-    /// knows: this goes by what is estimated here, and by nothing that lies on the rails, which is of the
-    /// other direction.
+    /// The rails of a mask that are to register a message's memory for the peer: with `balanced` those with a
+    /// part that would pay for that, and at times another one. Only the peer knows how it will cut: this uses
+    /// the estimates of this side, without the rails' queued work, which is of the other direction.
     pub(crate) fn asked_for_keys(&mut self, channel: u32, (what, bytes): (Registration, u64), mask: u64) -> u64 {
         self.registering.novelty[what as usize].share();
         let Some(worth) = self.worth_keys(channel, (what, bytes), mask) else { return mask };
@@ -231,7 +229,8 @@ impl Paths<'_> {
         asked | 1 << rail.0
     }
 
-    /// [`asked_for_keys`](Self::asked_for_keys) without consequence and without tries; `None`: all of them.
+    /// [`asked_for_keys`](Self::asked_for_keys) without side effects and without exploration; `None`: all of
+    /// them.
     pub(crate) fn worth_keys(&self, channel: u32, (what, bytes): (Registration, u64), mask: u64) -> Option<Keys> {
         let estimates = self.policies.cut(MessageClass::Large).estimates;
         if !estimates || self.registering.dear & mask == 0 || mask.is_power_of_two() || mask == 0 {
@@ -264,8 +263,8 @@ impl Paths<'_> {
         self.worth(bytes, mask, states, &bill, plan).is_some()
     }
 
-    /// The rails of a mask whose parts are worth their registrations, and the plan over them; `None`: not
-    /// enough is known.
+    /// The rails of a mask with parts that are worth their registrations, and the plan over them; `None`: the
+    /// estimates don't suffice.
     fn worth(&self, bytes: u64, mask: u64, states: &[RailState], bill: &Bill, plan: &mut Plan) -> Option<u64> {
         let cost = |rail, part| self.registering_ns(rail, bill.what, bill.whole.unwrap_or(part));
         worth(bytes, mask, states, cost, plan)

@@ -1,5 +1,5 @@
-//! Which subchannels of a channel may be posted on: bit masks over rails, kept up to date by whoever changes
-//! a subchannel, so that nobody looks at all rails for each packet and one that is not used costs nothing.
+//! Which subchannels of a channel may be posted on: bit masks over rails, updated on each change of a
+//! subchannel, so that no packet needs a scan of all rails and an unused rail costs nothing.
 
 use super::{Path, Paths};
 use crate::ids::RailId;
@@ -10,18 +10,18 @@ use crate::time::Nanos;
 /// Posts that a rail always gets, however slow it is: one that it works on, and one to go on with.
 const FEED_POSTS_MIN: u16 = 2;
 
-/// While the peer's senders wait for us to say that their messages are placed, rails have this part of
-/// `feed_time` ahead: a FIN waits behind what its rail was given before.
+/// While the peer's senders wait for our FINs, rails have this part of `feed_time` ahead: a FIN waits behind
+/// what its rail was given before.
 const FEED_PART_PENDING: u64 = 5;
 
-/// But for as long as this many times a rail's latency: what it has ahead must last until the word comes back
-/// that some of it is through, there and back, and some of that is always under way.
+/// But at least this many times a rail's latency: the work ahead must last until a completion comes back, and
+/// some of it is always in flight.
 const FEED_LATENCIES: u64 = 4;
 
 /// Rails of a channel, bit per rail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rooms {
-    /// Packets may be posted: the subchannel stands and both have said Connect.
+    /// Packets may be posted: the subchannel is up and both sides have sent Connect.
     pub ready: u64,
     /// Those of them that take one more post, one being kept for unsequenced frames (L-4).
     pub room: u64,
@@ -43,8 +43,7 @@ impl Rooms {
 }
 
 /// Whether a subchannel with these posts is in the same masks as it is with none: it has room, and fewer
-/// posts than it always gets. So what most small messages do to their rail, a post and its completion, moves
-/// nothing.
+/// posts than it always gets. So the post and the completion of most small messages change no mask.
 pub(super) const fn is_light(path: &Path, facts: &RailFacts) -> bool {
     path.under_way < FEED_POSTS_MIN && has_room(path, facts)
 }
@@ -55,7 +54,7 @@ const fn has_room(path: &Path, facts: &RailFacts) -> bool {
 }
 
 impl Paths<'_> {
-    /// Whether packets may be posted on a rail, as it is from now on. Says whether that is a change.
+    /// Sets whether packets may be posted on a rail. Returns whether that is a change.
     pub(crate) fn set_ready(&mut self, channel: u32, rail: RailId, is_ready: bool) -> bool {
         let before = self.ready(channel);
         self.refresh_as(channel, rail, is_ready);
@@ -93,8 +92,8 @@ impl Paths<'_> {
         Nanos(whole.0 / FEED_PART_PENDING).max(Nanos(way).min(whole)).max(facts.feed_time_min)
     }
 
-    /// An operation has begun, or ceased, to owe its peer a FIN: the first and the last of a channel change
-    /// what its rails are fed by `balanced`. The policies of the papers feed as these do.
+    /// An operation's FIN becomes pending, or is no longer: the first and the last of a channel change how
+    /// far ahead `balanced` feeds its rails. The policies of the papers feed alike.
     pub(crate) fn set_fin_pending(&mut self, channel: u32, owes: bool) {
         let owing = &mut self.peer_mut(channel).fins_pending;
         let before = *owing;
@@ -130,7 +129,7 @@ impl Paths<'_> {
         self.peer(channel).rooms.ready
     }
 
-    /// Rails of a channel that are ready and have what `wanted` asks for.
+    /// Rails of a channel that are ready and have the capabilities of `wanted`.
     pub(crate) fn ready_with(&self, channel: u32, wanted: impl Fn(&Caps) -> bool) -> u64 {
         let ready = self.ready(channel);
         let able = rails_of(ready).filter(|rail| {
@@ -139,7 +138,7 @@ impl Paths<'_> {
         able.fold(0, |mask, rail| mask | 1 << rail.0)
     }
 
-    /// Of some rails the one that will be through first with what it has (P-3). `mask` has at least one bit.
+    /// Of some rails the one that will complete its work first (P-3). `mask` has at least one bit.
     pub(crate) fn idlest(&self, channel: u32, mask: u64) -> RailId {
         let path = |rail| self.path(channel, rail);
         let mut rails = rails_of(mask);

@@ -1,34 +1,34 @@
-//! Sampling: how near and how fast each rail is, asked once, when it first reaches a peer, by probes of a few
-//! sizes that come back at once (P-12; newmadeleine-2007, 3.3: ratios from "a sampling of each network's
-//! capabilities" at start).
+//! Sampling: latency and rate of each rail, measured once, when it first reaches a peer, by probes of a few
+//! sizes that the peer returns at once (P-12; newmadeleine-2007, 3.3: ratios from "a sampling of each
+//! network's capabilities" at start).
 //!
-//! One exchange at a time over all rails and peers, beside whatever else goes on; what other payload has
-//! crossed says nothing and is dropped. A rail that does not answer in time is left alone. Where there is but
-//! one rail to a peer there is nothing to choose, and nothing is asked.
+//! One exchange at a time over all rails and peers, concurrent with other traffic; a sample that other
+//! payload has crossed is dropped. A rail that does not answer in time is skipped. With only one rail to a
+//! peer no sample is taken.
 
 use super::{Paths, Sampled};
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
 use crate::time::{Nanos, Time};
 
-/// Payloads of the probes, in their order: the first one finds the way, the second tells the latency, the
+/// Payloads of the probes, in their order: the first one opens the path, the second measures the latency, the
 /// others the rate. Less where a rail takes less in one packet.
 const SIZES: [u64; 4] = [0, 0, 8 * 1024, 64 * 1024];
 
 /// Set in the nonces of samples; those of other probes are times.
 const NONCE: u64 = 1 << 63;
 
-/// After the peer's last sample so much time must pass before the rails are asked from here.
+/// This time must pass after the peer's last sample before this side samples its rails.
 pub(crate) const DEFER: Nanos = Nanos::from_micros(500);
 
-/// A rail that is being asked.
+/// A rail that is being sampled.
 #[derive(Clone, Copy, Debug)]
 struct Exchange {
     channel: u32,
     rail: RailId,
     /// Index into [`SIZES`].
     step: usize,
-    /// When the probe went out.
+    /// When the probe was sent.
     sent: Option<Time>,
     /// Payload bytes that the rail had carried by then.
     bytes: u64,
@@ -36,33 +36,33 @@ struct Exchange {
     took: [u64; SIZES.len()],
 }
 
-/// Who is asked, and who still has to be.
+/// The rail that is sampled, and those that are still to be.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sampler {
-    /// Rails that were not asked yet: bit per rail.
+    /// Rails not sampled yet: bit per rail.
     wanted: u64,
     exchange: Option<Exchange>,
-    /// Tells samples apart.
+    /// Distinguishes samples.
     count: u64,
-    /// The peer of this channel asks its own rails just now.
+    /// The peer of this channel samples its own rails at present.
     deferred: Option<u32>,
 }
 
 impl Sampler {
-    /// For so many rails; nobody is asked where it may take no time.
+    /// For so many rails; no sampling where `time_max` is zero.
     pub(super) const fn new(rails: usize, time_max: Nanos) -> Self {
         let all = if rails == 0 { 0 } else { u64::MAX >> (64 - rails) };
         let wanted = if time_max.0 == 0 || rails < 2 { 0 } else { all };
         Sampler { wanted, exchange: None, count: 0, deferred: None }
     }
 
-    /// Nobody is asked, and nobody has to be: so it is but for the beginning.
+    /// No sampling is under way or pending: the state after the start.
     const fn is_done(&self) -> bool {
         self.wanted == 0 && self.exchange.is_none()
     }
 }
 
-/// A probe that is to go out.
+/// A probe to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Question {
     pub rail: RailId,
@@ -80,13 +80,13 @@ pub(crate) enum Answered {
     Unmoved,
     /// The next probe is due.
     Next,
-    /// It is over; the rail has told something, if one is given.
+    /// It has ended; the rail has a result, if one is given.
     Over(Option<RailId>),
 }
 
 impl Paths<'_> {
-    /// The probe that is due on a channel, if one is: of the rail that is being asked, or, where nobody is,
-    /// of the next one.
+    /// The probe that is due on a channel, if any: of the rail that is being sampled, or, without one, of the
+    /// next.
     #[inline]
     pub(crate) fn question(&mut self, channel: u32) -> Option<Question> {
         if self.sampler.is_done() { None } else { self.next_question(channel) }
@@ -114,7 +114,7 @@ impl Paths<'_> {
         }
     }
 
-    /// The probe that was due went out.
+    /// The probe that was due was sent.
     pub(crate) fn asked(&mut self, now: Time) {
         if let Some(exchange) = &mut self.sampler.exchange {
             let bytes = self.figures[usize::from(exchange.rail.0)].bytes;
@@ -122,8 +122,9 @@ impl Paths<'_> {
         }
     }
 
-    /// A probe of the peer has come. If it is a sample, two that ask at once are in each other's way: the one
-    /// of the higher rank (`is_later`) waits until the other is through. `true`: from now on, for [`DEFER`].
+    /// A probe of the peer has come. If it is a sample, two concurrent samplings disturb each other: the side
+    /// of the higher rank (`is_later`) waits until the other has finished. `true`: from now on, for
+    /// [`DEFER`].
     pub(crate) fn defer_samples(&mut self, channel: u32, is_later: bool, nonce: u64) -> bool {
         if nonce & NONCE == 0 || !is_later || self.sampler.is_done() {
             return false;
@@ -155,7 +156,7 @@ impl Paths<'_> {
         self.sampler.count += 1;
         let Exchange { rail, step, bytes, took, .. } = *exchange;
         if self.figures[usize::from(rail.0)].bytes != bytes {
-            // Something else was under way: it will be measured by that.
+            // Other traffic was in flight: it will be measured by that.
             return Answered::Over(None);
         }
         if step + 1 < SIZES.len() {
@@ -169,8 +170,8 @@ impl Paths<'_> {
         Answered::Over(Some(rail))
     }
 
-    /// The time of a rail that is asked is over. What it has told until then counts; and as fast as it would
-    /// have had to be to answer in time it is not. The rail, if it has told something.
+    /// The time of a rail's sample has expired. Its answers until then count; its rate is below the rate that
+    /// would have met the deadline. Returns the rail, if it has a result.
     pub(crate) fn sample_timed_out(&mut self, channel: u32) -> Option<RailId> {
         let exchange = self.sampler.exchange.filter(|exchange| exchange.channel == channel && exchange.step > 1);
         let Exchange { rail, step, took, .. } = exchange?;
@@ -179,14 +180,14 @@ impl Paths<'_> {
         Some(rail)
     }
 
-    /// A rail has told what it can: the time of an empty packet there and back, and its rate.
+    /// A rail's sample is complete: the round-trip time of an empty packet, and its rate.
     fn sampled(&mut self, rail: RailId, round_trip: u64, rate: Rate) {
         let sampled = Sampled { latency: Nanos(round_trip / 2), bytes_per_second: rate.bytes_per_second() };
         self.figures[usize::from(rail.0)].sampled = Some(sampled);
     }
 
-    /// A channel's rail is not asked any more: it has answered, the time is over, or the channel is. `true`:
-    /// one was, or waited to be.
+    /// Ends a channel's sample: it is answered, its time has expired, or the channel has ended. `true`: one
+    /// was under way or pending.
     pub(crate) fn end_sample(&mut self, channel: u32) -> bool {
         let is_asked = self.sampler.exchange.is_some_and(|exchange| exchange.channel == channel);
         let was = is_asked || self.sampler.deferred == Some(channel);

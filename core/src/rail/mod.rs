@@ -1,4 +1,4 @@
-//! Rails: what they can do, and how work is spread over them.
+//! Rails: their capabilities, and how work is spread over them.
 
 pub mod plan;
 pub mod rate;
@@ -49,12 +49,12 @@ pub enum RailKind {
     Sim,
 }
 
-/// Facts of a rail, told once when it is added.
+/// Facts of a rail, given once when it is added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailFacts {
     /// The sort.
     pub kind: RailKind,
-    /// What it can do.
+    /// Its capabilities.
     pub caps: Caps,
     /// Largest eager payload in bytes on this rail; larger messages go by rendezvous (shiba-2005 2.3.3: a
     /// switching point per channel).
@@ -73,8 +73,7 @@ pub struct RailFacts {
     /// What a packet takes beside its bytes that it is known or estimated to take, in nanoseconds; 0:
     /// unknown.
     pub latency_ns: u32,
-    /// Where it sits: what it shares with other rails of this endpoint, and so with whom it shares a
-    /// bottleneck.
+    /// Where it sits: what it shares with other rails of this endpoint, and so its shared bottlenecks.
     pub place: Place,
     /// How far its device is from the memory of this process, as the kernel counts it: 10 is local, more is
     /// farther; 0: not known.
@@ -83,7 +82,7 @@ pub struct RailFacts {
     /// meanwhile serves no other rail; 0: none. No part of a message is cut as small (newmadeleine-2007,
     /// 3.3).
     pub pio_bytes_max: u32,
-    /// The rail is fed at least so far ahead, whatever `Config::feed_time` says: its completions come in
+    /// The rail is fed at least so far ahead, whatever `Config::feed_time` is: its completions come in
     /// bursts, of up to about half of this time's work.
     pub feed_time_min: Nanos,
 }

@@ -12,7 +12,7 @@ pub struct Rate(pub u32);
 const SHIFT: u32 = 24;
 
 impl Rate {
-    /// Not known, or no limit: says the field that holds it.
+    /// Unknown, or no limit: the field that holds it defines which.
     pub const NONE: Rate = Rate(0);
 
     /// From bytes per second, rounded down; at least one unit for what isn't zero, and at most the largest.

@@ -10,19 +10,19 @@ pub const WEIGHT_TOTAL: u32 = 1 << 16;
 /// No weight falls below this: a rail without a part is not measured any more and would never come back.
 pub const WEIGHT_MIN: u32 = WEIGHT_TOTAL / 256;
 
-/// A stripe that is through.
+/// A complete stripe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StripeTime {
     /// The rail's weight when the message was cut.
     pub cut: u32,
     /// The rail's weight now.
     pub weight: u32,
-    /// What the stripe took, in nanoseconds.
+    /// The time of the stripe, in nanoseconds.
     pub nanos: u64,
 }
 
-/// Shares `total` in proportion to `parts`: floors, and what is left over by largest remainder, of equals the
-/// first. All are 0 where `parts` are.
+/// Shares `total` in proportion to `parts`: floors, and the rest by largest remainder, of equals the first.
+/// All are 0 where `parts` are.
 pub fn apportion(total: u32, parts: &[u128], shares: &mut [u32]) {
     let sum: u128 = parts.iter().sum();
     if sum == 0 {
@@ -73,7 +73,7 @@ pub fn follow(stripes: &[StripeTime], alpha: u16, weights: &mut [u32]) {
         };
     }
     apportion(total, parts, weights);
-    // Whoever fell too low gets it from the largest.
+    // A weight below the minimum is raised at the cost of the largest.
     for index in 0..parts.len() {
         let floor = WEIGHT_MIN.min(stripes[index].weight);
         let lacks = floor.saturating_sub(weights[index]);
@@ -132,8 +132,8 @@ mod tests {
         }
     }
 
-    /// P-7: what is not promised. Rails that are nearly alike, one of which is noticed much too late, get
-    /// worse weights: the paper's "in no case worse" holds where one poll lies between the ends.
+    /// P-7: a limit of the method. Where one of two nearly equal rails is noticed much too late, the weights
+    /// get worse: the paper's "in no case worse" holds where one poll lies between the ends.
     #[test]
     fn a_poll_long_after_the_end_misleads() {
         let half = WEIGHT_TOTAL / 2;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     proptest! {
-        /// P-7: the sum stays, nobody vanishes, and all times alike change nothing: one to 64 rails, any
+        /// P-7: the sum is constant, no weight vanishes, and equal times change nothing: one to 64 rails, any
         /// alpha (the third case of late polling).
         #[test]
         fn weights_sum_to_the_total(
@@ -160,7 +160,7 @@ mod tests {
             prop_assert_eq!(after(&weights, &times, 0), weights);
         }
 
-        /// P-7: who took longer than another for the same weight has no larger one afterwards.
+        /// P-7: a rail that took longer than another for the same weight has no larger one afterwards.
         #[test]
         fn slower_is_lighter(times in proptest::collection::vec(1u64..1 << 30, 2..=16), alpha in 0u16..=256) {
             let equal = WEIGHT_TOTAL / times.len() as u32;

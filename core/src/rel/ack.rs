@@ -1,17 +1,17 @@
 //! When to acknowledge: on any packet of the reverse direction (piggyback), explicitly after so many packets
-//! or bytes, at once where the peer asks for it, and at the latest after a delay (resilient-2010, IV.A; rules
+//! or bytes, at once where the peer requests it, and at the latest after a delay (resilient-2010, IV.A; rules
 //!
 
 use crate::time::{Nanos, Time};
 
-/// The knobs.
+/// The settings.
 #[derive(Clone, Copy, Debug)]
 pub struct AckPolicy {
-    /// Packets after which an explicit acknowledgment goes out.
+    /// Packets after which an explicit acknowledgment is sent.
     pub packets: u16,
-    /// Payload bytes after which one goes out.
+    /// Payload bytes after which one is sent.
     pub bytes: u32,
-    /// Time after which one goes out.
+    /// Time after which one is sent.
     pub delay: Nanos,
 }
 
@@ -26,7 +26,7 @@ pub struct AckState {
 /// What the owner has to do after [`AckState::received`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckVerdict {
-    /// Send an acknowledgment now, on whatever goes to the peer.
+    /// Send an acknowledgment now, on any packet to the peer.
     Now,
     /// See that a timer runs until then.
     By(Time),
@@ -41,7 +41,7 @@ impl AckState {
         if self.due { AckVerdict::Now } else { AckVerdict::By(now + policy.delay) }
     }
 
-    /// The delay is over, or credits have to be told.
+    /// The delay has expired, or credits must be announced.
     pub fn make_due(&mut self) {
         self.due = true;
     }
@@ -56,7 +56,7 @@ impl AckState {
         self.packets > 0
     }
 
-    /// A packet with the current acknowledgment went out.
+    /// A packet with the current acknowledgment was sent.
     pub fn sent(&mut self) {
         *self = AckState::default();
     }

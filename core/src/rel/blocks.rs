@@ -23,7 +23,7 @@ impl<'m> Blocks<'m> {
 
     /// All free.
     pub fn carve(arena: &mut Arena<'m>, count: u32) -> Result<Self, ArenaError> {
-        // Behind the last one: never followed, since `free_len` says how many there are.
+        // Behind the last one: never followed, since `free_len` limits the walk.
         let next = arena.take_with(count as usize, |i| i + 1)?;
         let others = arena.take(count as usize, 0)?;
         Ok(Blocks { next, others, free: if count == 0 { NONE } else { 0 }, free_len: count })
@@ -70,8 +70,7 @@ impl<'m> Blocks<'m> {
     }
 
     /// Gives a chain back; `false` where it has other users, which keep it. Its inner links stay as they are
-    /// until blocks are taken again: the copy out of it, which is asked for in the same batch of actions,
-    /// still finds its way.
+    /// until blocks are taken again: the copy out of it, an action of the same batch, can still follow them.
     pub fn give(&mut self, first: u32) -> bool {
         if first == NONE {
             return true;
@@ -130,7 +129,7 @@ mod tests {
     struct Region([MaybeUninit<u8>; 256]);
 
     proptest! {
-        /// Chains have the length asked for, never share a block, and nothing is lost; one that has several
+        /// Chains have the requested length, never share a block, and no block is lost; one that has several
         /// users stays until the last gives it back.
         #[test]
         fn chains_are_disjoint_and_complete(steps in proptest::collection::vec((any::<bool>(), 0u32..9), 0..100)) {

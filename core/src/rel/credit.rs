@@ -1,4 +1,4 @@
-//! Credits: a peer may send only what is sure to find room (rules C-1 to C-4).
+//! Credits: a peer may send only what is guaranteed to find room (rules C-1 to C-4).
 //!
 //! Two grants per channel, both cumulative: messages of the ordered lane that may wait here unmatched, and
 //! blocks for their payloads. Both travel in every packet's common header as 16-bit serial numbers. Messages
@@ -59,8 +59,7 @@ impl Grants {
         Ok(())
     }
 
-    /// Messages came that found their buffers at once, and so many blocks they would have taken: nothing is
-    /// held of them.
+    /// Messages of so many blocks found their buffers at once: nothing of them is held.
     pub fn passed(&mut self, messages: u32, blocks: u32) {
         self.messages_received = self.messages_received.wrapping_add(messages);
         self.messages_released = self.messages_released.wrapping_add(messages);
@@ -92,14 +91,14 @@ impl Grants {
         )
     }
 
-    /// The limits went out.
+    /// The limits were sent.
     pub fn announced(&mut self) {
         self.messages_announced = self.messages_released;
         self.blocks_announced = self.blocks_released;
     }
 
-    /// Whether the peer should hear of the limits without waiting for other traffic (C-4): a quarter of a
-    /// grant came free.
+    /// Whether the limits should be announced without waiting for other traffic (C-4): a quarter of a grant
+    /// is free again.
     pub const fn worth_announcing(&self) -> bool {
         let messages = self.messages_released.wrapping_sub(self.messages_announced);
         let blocks = self.blocks_released.wrapping_sub(self.blocks_announced);
@@ -132,12 +131,12 @@ impl Allowance {
         }
     }
 
-    /// Whether these limits are those that were heard last: [`update`](Self::update) would change nothing.
+    /// Whether these limits are the last received ones: [`update`](Self::update) would change nothing.
     pub const fn is_known(&self, message_limit: u16, block_limit: u16) -> bool {
         self.message_limit.0 as u16 == message_limit && self.block_limit.0 as u16 == block_limit
     }
 
-    /// Takes the limits of a packet that came; says whether one grew. The messages that it acknowledges are
+    /// Takes the limits of a received packet; returns whether one grew. The messages that it acknowledges are
     /// counted before ([`acked`](Self::acked)); the caller drops limits of packets that acknowledge less than
     /// was acknowledged before. So 16 bits suffice (C-6): what is released lies at most a grant (2^14) behind
     /// what is acknowledged, so a limit, which is a grant further, is never behind it; and it is at most 2^15
@@ -147,12 +146,12 @@ impl Allowance {
     }
 
     /// As [`update`](Self::update), on a rail that loses nothing and keeps the order: its limits are never
-    /// older than those before, however many messages are on their way.
+    /// older than those before, however many messages are in flight.
     pub fn update_in_order(&mut self, message_limit: u16, block_limit: u16) -> bool {
         self.raise(Seq(self.messages_used.0.wrapping_sub(1 << 14)), message_limit, block_limit)
     }
 
-    /// Extends both limits from where they can't lie before, and raises them; says whether one has grown.
+    /// Extends both limits from where they can't lie before, and raises them; returns whether one has grown.
     fn raise(&mut self, messages_from: Seq, message_limit: u16, block_limit: u16) -> bool {
         let before = *self;
         let messages = Seq::extend16(messages_from, message_limit);
@@ -186,7 +185,7 @@ impl Allowance {
         if self.blocks_used.is_before(self.block_limit) { self.block_limit.distance_from(self.blocks_used) } else { 0 }
     }
 
-    /// `messages` messages went out.
+    /// `messages` messages were sent.
     pub fn use_messages(&mut self, messages: u32) {
         self.messages_used = self.messages_used.add(messages);
     }
@@ -201,7 +200,7 @@ impl Allowance {
         !self.block_limit.is_before(self.blocks_used.add(blocks))
     }
 
-    /// A payload of `blocks` blocks went out.
+    /// A payload of `blocks` blocks was sent.
     pub fn use_blocks(&mut self, blocks: u32) {
         self.blocks_used = self.blocks_used.add(blocks);
     }
@@ -213,9 +212,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// C-1 to C-4, C-6: a sender that asks its allowance is never refused by the grants, in any
-        /// interleaving of packets of one message and of several, acknowledgments, releases and lost or late
-        /// limits, wherever the count stands; and it is never stuck once all is released and told.
+        /// C-1 to C-4, C-6: a sender within its allowance is never refused by the grants, in any interleaving
+        /// of packets of one message and of several, acknowledgments, releases and lost or late limits,
+        /// wherever the count stands; and it is never stuck once all is released and announced.
         #[test]
         fn an_honest_sender_is_never_refused(
             steps in proptest::collection::vec((0u8..4, 0u32..5, 1u32..9), 1..2000),
@@ -251,7 +250,7 @@ mod tests {
             prop_assert!(allowance.blocks_allowed(4));
         }
 
-        /// C-3: whoever exceeds a grant is told off, whatever came before.
+        /// C-3: a sender that exceeds a grant is refused, whatever came before.
         #[test]
         fn a_dishonest_sender_is_refused(messages_max in 1u16..40, blocks_max in 1u16..40) {
             let mut grants = Grants::new(Seq(0), messages_max, blocks_max);

@@ -1,18 +1,18 @@
 //! One end of one subchannel over its life: connections that come and go, and the fence between them (rules
 //! F-1 to F-4).
 //!
-//! What was on its way over a connection that has died may go out again only when *both* ends of it are known
-//! to be dead: else a late write of the dead connection could land in memory that its owner has back, or a
-//! payload could still be on its way into the place that the copy is meant for (resilient-2010, IV.B, goes no
-//! further than to reconnect first). A rail's word that a subchannel is down speaks of this end alone. Of the
-//! other end the peer speaks: by FENCE over another subchannel, or by CONNECT over a new connection of this
-//! one, which nobody makes without having given up the one before.
+//! What was in flight on a failed connection may be sent again only when *both* ends of it are known to be
+//! dead: else a late write of the dead connection could land in memory that was returned to its owner, or a
+//! payload could still be in flight to the place of the copy (resilient-2010, IV.B, goes no further than to
+//! reconnect first). A rail's report that a subchannel is down covers this end only. The peer reports its
+//! end: by FENCE over another subchannel, or by CONNECT over a new connection of this one, which it opens
+//! only after it has given up the one before.
 //!
 //! The machine is a table over [`State`], whether a fence is wanted, and [`Event`]; numbers only decide which
 //! event a packet is. It is printed whole by the test below and drawn in `ARCHITECTURE.md`.
 //! `conformance/proof/recovery` runs two of them against each other through every interleaving.
 
-/// Whether a connection stands.
+/// Whether a connection is up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
     /// There is none.
@@ -20,9 +20,9 @@ pub enum State {
     Down,
     /// One is being opened.
     Connecting,
-    /// One stands; the peer's CONNECT has not come on it.
+    /// A connection is up; the peer's CONNECT has not come on it.
     Up,
-    /// One stands and both ends know its terms.
+    /// A connection is up and both ends have the negotiated parameters.
     Ready,
 }
 
@@ -42,11 +42,11 @@ pub enum Event {
     /// A CONNECT has come on it that is older than one that came before: the peer has left this connection
     /// already.
     ConnectOfOld,
-    /// The peer's end is dead: of the connection that stands, or would stand but for this end.
+    /// The peer's end is dead: of the connection that is up, or would be but for this end.
     Fence,
-    /// The peer's end is dead: of the connection whose leftovers wait.
+    /// The peer's end is dead: of the connection with leftovers that wait.
     FenceOfLost,
-    /// The peer's end is dead: of a connection that nobody waits for.
+    /// The peer's end is dead: of a connection that is not waited for.
     FenceOfOld,
 }
 
@@ -55,15 +55,15 @@ pub enum Event {
 pub struct Verdict {
     /// The rail must end this end at once.
     pub abort: bool,
-    /// What was on its way over the connection is lost.
+    /// What was in flight on the connection is lost.
     pub lost: bool,
-    /// Both ends of the connection that was lost are dead: its leftovers may go out again.
+    /// Both ends of the connection that was lost are dead: its leftovers may be sent again.
     pub safe: bool,
-    /// The peer may be told that this end is dead.
+    /// The peer may be notified that this end is dead.
     pub answer: bool,
 }
 
-/// The connection that the peer speaks of: its number of it, and ours.
+/// The connection in a peer's packet: the peer's number of it, and ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pair {
     /// This side's number.
@@ -80,13 +80,13 @@ pub struct Link {
     pair: Pair,
     /// The newest connection by the peer's numbers; 0: no CONNECT has come yet.
     newest_theirs: u32,
-    /// The connection whose leftovers wait for the peer's word.
+    /// The connection with leftovers that wait for the peer's fence.
     lost: Option<Pair>,
 }
 
 impl State {
-    /// What an event leads to, and what follows from it. `wanted`: leftovers wait for a fence. The second
-    /// value says whether they do afterwards.
+    /// The next state and the verdict for an event. `wanted`: leftovers wait for a fence. The second value is
+    /// whether they do afterwards.
     ///
     /// Invariant: in [`State::Ready`] no fence is wanted.
     pub const fn after(self, wanted: bool, event: Event) -> (State, bool, Verdict) {
@@ -98,17 +98,17 @@ impl State {
             (State::Down, Event::Dial) => (State::Connecting, wanted, NOTHING),
             (_, Event::Dial) => (self, wanted, NOTHING),
             (State::Down | State::Connecting | State::Up, Event::Up) => (State::Up, wanted, NOTHING),
-            // The rail has a new connection and did not say that the old one is gone.
+            // The rail has a new connection and did not report the loss of the old one.
             (State::Ready, Event::Up) => (State::Up, true, LOST),
             (State::Ready, Event::Down) => (State::Down, true, LOST),
             (_, Event::Down) => (State::Down, wanted, NOTHING),
             (State::Ready, Event::Abort) => (State::Down, true, Verdict { abort: true, ..LOST }),
             (State::Down, Event::Abort) => (State::Down, wanted, NOTHING),
             (_, Event::Abort) => (State::Down, wanted, Verdict { abort: true, ..NOTHING }),
-            // F-3: nobody says CONNECT again who has not given up the connection before.
+            // F-3: a peer that sends CONNECT again has given up the connection before.
             (State::Up, Event::Connect) => (State::Ready, false, if wanted { SAFE } else { NOTHING }),
-            // A rail may tell late of a connection that both ends have left for another. The peer's end of
-            // that other one may live, and it would be the one whose leftovers wait.
+            // A rail may report late a connection that both ends have left for another. The peer's end of
+            // that other one may live, and its leftovers would wait.
             (State::Up, Event::ConnectOfOld) => (State::Down, wanted, Verdict { abort: true, ..NOTHING }),
             (_, Event::Connect | Event::ConnectOfOld) => (self, wanted, NOTHING),
             (State::Ready, Event::Fence) => {
@@ -122,18 +122,18 @@ impl State {
 }
 
 impl Link {
-    /// The number of a connection that comes after one with `number`: 0 stands for none.
+    /// The number of the connection after one with `number`: 0 means none.
     pub const fn number_after(number: u32) -> u32 {
         let next = number.wrapping_add(1);
         if next == 0 { 1 } else { next }
     }
 
-    /// An end whose next connection has the number after `number`.
+    /// An end that gives its next connection the number after `number`.
     pub fn numbered_from(number: u32) -> Link {
         Link { pair: Pair { mine: number, yours: 0 }, ..Link::default() }
     }
 
-    /// Whether a connection stands.
+    /// Whether a connection is up.
     pub const fn state(&self) -> State {
         self.state
     }
@@ -148,8 +148,7 @@ impl Link {
         self.newest_theirs != 0
     }
 
-    /// The connection of which the peer must say that its end is dead, before what was on its way goes out
-    /// again.
+    /// The connection that the peer must report dead before its leftovers are sent again.
     pub const fn waits_for(&self) -> Option<Pair> {
         self.lost
     }
@@ -190,7 +189,7 @@ impl Link {
         self.on(Event::Connect)
     }
 
-    /// The peer says that its end of connection `of` is dead. What can't be true is taken for no news.
+    /// The peer reports that its end of connection `of` is dead. An impossible report is ignored.
     pub fn fence(&mut self, of: Pair) -> Verdict {
         let event = if self.lost == Some(of) {
             Event::FenceOfLost
@@ -301,7 +300,7 @@ mod tests {
         assert_eq!((link.state(), link.waits_for()), (State::Ready, None));
     }
 
-    /// F-4: who hears that the other end is dead ends its own, and says so.
+    /// F-4: an end that is notified of the other end's death ends its own, and answers.
     #[test]
     fn an_end_follows_the_other() {
         let mut link = Link::default();
@@ -316,7 +315,7 @@ mod tests {
         assert_eq!(link.state(), State::Up);
     }
 
-    /// F-1: numbers are serial numbers, and 0 stands for none.
+    /// F-1: numbers are serial numbers, and 0 means none.
     #[test]
     fn numbers_wrap() {
         let mut link = Link::numbered_from(u32::MAX - 1);
@@ -333,8 +332,7 @@ mod tests {
         assert_eq!((other.state(), other.was_met()), (State::Ready, true), "the first number may be any");
     }
 
-    /// F-3: the CONNECT of a connection that the peer has left says nothing of the one that it has left it
-    /// for.
+    /// F-3: the CONNECT of a connection that the peer has left does not count for the next one.
     #[test]
     fn a_connection_that_comes_late_is_no_word() {
         let mut link = Link::default();

@@ -21,7 +21,7 @@ pub use serial::Seq;
 
 /// The least window, in packets: one word of bits.
 pub const WINDOW_MIN: u32 = 64;
-/// The greatest window, in packets: what a limit carried as 16 bits still tells apart from one that is
+/// The greatest window, in packets: a limit carried as 16 bits can still be distinguished from one that is
 /// behind.
 pub const WINDOW_MAX: u32 = 32_768;
 

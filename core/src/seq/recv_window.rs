@@ -14,7 +14,7 @@ use super::Seq;
 
 const WORD: u32 = u64::BITS;
 
-/// What a packet's number says about it.
+/// The classification of a packet's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// Not seen before; it is claimed from here on.
@@ -70,8 +70,8 @@ impl RecvWindow {
         Claim::New
     }
 
-    /// The payload of `seq`, which was claimed, is placed. Says by how many numbers the cumulative
-    /// acknowledgment moved on. A number that is not claimed, or received already, changes nothing.
+    /// The payload of `seq`, which was claimed, is placed. Returns by how many numbers the cumulative
+    /// acknowledgment advanced. A number that is not claimed, or received already, changes nothing.
     pub fn received(&mut self, bits: &mut [u64], window: u32, seq: Seq) -> u32 {
         if !self.holds(window, seq) {
             return 0;
@@ -96,8 +96,8 @@ impl RecvWindow {
         self.advance(claimed, received, window)
     }
 
-    /// The claim on `seq` is given back: its payload was not placed, and the next copy is new. Says whether
-    /// there was such a claim; a number that is received stays so.
+    /// The claim on `seq` is given back: its payload was not placed, and the next copy is new. Returns
+    /// whether there was such a claim; a number that is received stays so.
     pub fn unclaim(&mut self, bits: &mut [u64], window: u32, seq: Seq) -> bool {
         if !self.holds(window, seq) {
             return false;
@@ -111,8 +111,8 @@ impl RecvWindow {
         pending
     }
 
-    /// The selective acknowledgment that goes with [`expected`](Self::expected): bit i says that `expected +
-    /// 1 + i` is received.
+    /// The selective acknowledgment for [`expected`](Self::expected): bit i is set where number
+    /// `expected + 1 + i` is received.
     pub fn beyond(&self, bits: &[u64], window: u32) -> u64 {
         debug_assert!(super::window_is_valid(window) && bits.len() == Self::words(window));
         let received = &bits[bits.len() / 2..];
@@ -122,7 +122,7 @@ impl RecvWindow {
         if shift == 0 {
             return low;
         }
-        // In a window of one word this comes round to `expected` itself, whose bit is never set.
+        // In a window of one word this comes round to `expected` itself; its bit is never set.
         low | received[(word + 1) % received.len()] << (WORD - shift)
     }
 

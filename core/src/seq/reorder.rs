@@ -1,7 +1,7 @@
-//! The out-of-order queue of a virtual channel (multirail-2004, 5.2): packets whose number (PSN) is not the
-//! expected one (ESN) wait here until it is their turn (rule S-8).
+//! The out-of-order queue of a virtual channel (multirail-2004, 5.2): packets with a number (PSN) other than
+//! the expected one (ESN) wait here until it is their turn (rule S-8).
 //!
-//! The paper asks that enqueue, dequeue and search be fast even where rails differ much; here each is O(1),
+//! The paper requires enqueue, dequeue and search to be fast even where rails differ much; here each is O(1),
 //! since a packet waits in the place that its number names. Invariants: waiting numbers lie in `esn .. esn +
 //! window`; `len` is the number of places that are not [`NONE`].
 
@@ -107,7 +107,7 @@ impl Reorder {
         Ok(())
     }
 
-    /// Takes the packet whose turn it is, if it is here; the next number is expected from then on.
+    /// Takes the next packet in order, if it is here; the next number is expected from then on.
     pub fn dequeue(&mut self, slots: &mut [u32]) -> Option<u32> {
         if self.len == 0 {
             return None;
@@ -131,8 +131,8 @@ impl Reorder {
         Some(slots[place(window, seq)]).filter(|&value| value != NONE)
     }
 
-    /// The packet whose turn it was came in order and was processed without waiting here: expects the next
-    /// number. Nothing may wait under the present one; dequeue first.
+    /// The expected packet came in order and was processed without waiting here: expects the next number.
+    /// Nothing may wait under the present one; dequeue first.
     pub fn advance(&mut self, slots: &[u32]) {
         debug_assert_eq!(self.search(slots, self.next), None, "{:?} waits in the queue", self.next);
         self.next = self.next.next();

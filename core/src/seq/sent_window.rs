@@ -1,6 +1,6 @@
-//! What was sent on a lane and is not acknowledged: each packet's handle (an index of the endpoint's packet
-//! table) is held until the peer says that it has the packet (resilient-2010, IV.A), so that it can go out
-//! again on another rail.
+//! The unacknowledged packets of a lane: each packet's handle (an index of the endpoint's packet table) is
+//! held until the peer acknowledges the packet (resilient-2010, IV.A), so that it can be sent again on
+//! another rail.
 //!
 //! Invariants: `oldest <= acked <= next`, and `next - oldest` is at most the window. Numbers from `oldest` to
 //! `next` have a place each; the place is [`NONE`] once the handle was given back, by selective
@@ -11,7 +11,7 @@ use core::fmt;
 use super::Seq;
 use crate::store::NONE;
 
-/// The peer acknowledges what was never sent.
+/// The peer acknowledges a packet that was never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckError {
     /// The number named: a cumulative acknowledgment, or the highest one of a selective acknowledgment.
@@ -91,8 +91,9 @@ impl SentWindow {
         Ok(seq)
     }
 
-    /// The peer has everything before `cumulative`. Says how many numbers that is news for; take their
-    /// handles with [`pop_acked`](Self::pop_acked). An acknowledgment that is out of date brings none.
+    /// The peer has everything before `cumulative`. Returns how many numbers are newly acknowledged;
+    /// take their handles with [`pop_acked`](Self::pop_acked). An acknowledgment that is out of date
+    /// acknowledges none.
     pub fn ack(&mut self, cumulative: Seq) -> Result<u32, AckError> {
         let news = cumulative.distance_from(self.acked);
         if news <= self.next.distance_from(self.acked) {
@@ -127,7 +128,7 @@ impl SentWindow {
         Some(slots[place(slots.len() as u32, seq)]).filter(|&handle| handle != NONE)
     }
 
-    /// Holds another handle for `seq`, which goes out again under a new name; `false`: none is held for it.
+    /// Holds another handle for `seq`, which is sent again under a new name; `false`: none is held for it.
     pub fn rename(&mut self, slots: &mut [u32], seq: Seq, handle: u32) -> bool {
         let is_held = self.get(slots, seq).is_some();
         if is_held {
@@ -159,7 +160,7 @@ impl SentWindow {
         }
     }
 
-    /// So many packets went out and count as acknowledged, on a rail that loses nothing. The window is empty.
+    /// So many packets were sent and count as acknowledged, on a lossless rail. The window is empty.
     pub fn skip(&mut self, packets: u32) {
         debug_assert!(self.is_empty(), "{} packets are not acknowledged", self.len());
         self.next = self.next.add(packets);

@@ -54,15 +54,15 @@ impl Seq {
         self.0 as u16
     }
 
-    /// The least number at or after `base` whose low 16 bits are `low`. This is the number that was meant
-    /// where that one lies fewer than 2^16 steps after `base`.
+    /// The least number at or after `base` with `low` as its low 16 bits. This is the original number if that
+    /// lies fewer than 2^16 steps after `base`.
     #[must_use]
     pub const fn extend16(base: Seq, low: u16) -> Seq {
         base.add(low.wrapping_sub(base.low16()) as u32)
     }
 
     /// As [`extend16`](Self::extend16) for a number that may also be out of date: `None` where `low` lies
-    /// behind `base`, which is to say 2^15 steps or more ahead. Right where the number meant lies within 2^15
+    /// behind `base`, that is 2^15 steps or more ahead. Right where the original number lies within 2^15
     /// steps of `base` on either side.
     pub const fn advance16(base: Seq, low: u16) -> Option<Seq> {
         let ahead = low.wrapping_sub(base.low16());

@@ -33,9 +33,9 @@ pub trait Cells {
     fn config(&self) -> RingConfig;
     /// Messages and annex slots freed by the consumer, in the low and the high half.
     fn head(&self) -> &Self::Wide;
-    /// Not 0: the consumer sleeps and wants a doorbell.
+    /// Not 0: the consumer sleeps and needs a doorbell.
     fn sleeping(&self) -> &Self::Flag;
-    /// Not 0: the producer waits for room and wants a doorbell.
+    /// Not 0: the producer waits for room and needs a doorbell.
     fn starved(&self) -> &Self::Flag;
     /// Cell `index`, which is below `config().cells`.
     fn cell(&self, index: u32) -> Self::Cell;
@@ -50,18 +50,18 @@ pub trait Cells {
 
     /// Whether all the memory is there from the start.
     fn is_whole(&self) -> bool;
-    /// Has the memory of `count` cells from cell `from` on made usable, before this side touches them for the
-    /// first time; `false`: there is none, ask again later.
+    /// Makes the memory of `count` cells from cell `from` on usable, before this side accesses them for the
+    /// first time; `false`: there is none, try again later.
     fn populate_cells(&self, from: u32, count: u32) -> bool;
     /// The same for annex slot `slot`.
     fn populate_slot(&self, slot: u32) -> bool;
 
-    /// What the side that wakes passes between writing its word and looking at the other side's flag, once
-    /// for each message: together with a heavy fence of the sleeper, both are as good as sequentially
-    /// consistent fences.
+    /// What the side that wakes passes between writing its word and reading the other side's flag, once for
+    /// each message: together with a heavy fence of the sleeper, both are as good as sequentially consistent
+    /// fences.
     fn light_fence(&self);
-    /// What the side that goes to sleep passes between setting its flag and looking at the other side's word;
-    /// `false`: it could not be had, so the other side may miss the flag.
+    /// What the side that goes to sleep passes between setting its flag and reading the other side's word;
+    /// `false`: the fence failed, so the other side may miss the flag.
     fn heavy_fence(&self) -> bool;
 
     /// Copies `len` bytes from `from` to byte `at` of `place`.
@@ -78,7 +78,7 @@ pub trait Cells {
     fn bytes(&self, place: Self::Place) -> *const u8;
 }
 
-/// What stands in shared memory is nothing that an honest peer writes. The ring is dead from here on.
+/// The content of shared memory can't come from an honest peer. The ring is dead from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingError {
     /// The field.
@@ -130,8 +130,8 @@ impl core::error::Error for PushError {
     }
 }
 
-/// Clears a sleeper's flag; whether it was set. The exchange is made only where the plain load says so, for
-/// the word's line is then shared by both sides' caches while nobody sleeps.
+/// Clears a sleeper's flag; whether it was set. The exchange is made only where the plain load shows it set,
+/// because the word's line is then shared by both sides' caches while neither side sleeps.
 #[inline(always)]
 pub(super) fn wake(flag: &impl Word<u32>) -> bool {
     flag.load(Ordering::Relaxed) != 0 && cleared(flag)

@@ -21,12 +21,12 @@ pub struct Consumer<C: Cells> {
     mask: u32,
     /// There is no memory for the due cell yet; `cell` is the one before.
     blind: bool,
-    /// There was none for the due annex slot.
+    /// There was no memory for the due annex slot.
     no_slot: bool,
     /// [`RingConfig::publish_period`], less 1.
     publish_mask: u32,
-    /// The smaller of both: in between nothing happens but that the next cell is due. 0 while the message
-    /// that was looked at last lies in the annex.
+    /// The smaller of both: in between only the next cell becomes due. 0 while the last message read lies in
+    /// the annex.
     edge_mask: u32,
     /// Where the next message comes.
     cell: C::Cell,
@@ -36,7 +36,7 @@ pub struct Consumer<C: Cells> {
     slot: u32,
     /// Annex slots released, modulo 2^32.
     annex_head: u32,
-    /// Slots whose memory is usable, from the first on.
+    /// Slots with usable memory, from the first on.
     slots_ready: u32,
     /// The heads as last published.
     published: (u32, u32),
@@ -45,8 +45,7 @@ pub struct Consumer<C: Cells> {
     /// Heads were published since the last [`must_ring`](Self::must_ring).
     freed: bool,
     dead: Option<RingError>,
-    /// What the first word of a short message has besides its length, flags and turn; nothing has it once the
-    /// ring is dead.
+    /// The kind bits of a short message's first word; no word has them once the ring is dead.
     kind: u64,
     /// The front's header, copied before anything in it is looked at.
     header: [u8; HEADER_BYTES_MAX],
@@ -109,9 +108,9 @@ impl<C: Cells> Consumer<C> {
         (first as u32 == self.due).then_some(first)
     }
 
-    /// The message whose first word [`news`](Self::news) has just given, if it is a short one: its header,
-    /// and where its payload is until it is released. `None`: it is no short one, or something is wrong, and
-    /// [`front`](Self::front) reports what.
+    /// The message behind the first word that [`news`](Self::news) has just returned, if it is a short one:
+    /// its header, and where its payload is until it is released. `None`: it is no short one, or something is
+    /// wrong; [`front`](Self::front) reports what.
     ///
     /// The peer may change the payload while it is copied: what arrives is bytes, no more.
     #[inline(always)]
@@ -134,7 +133,7 @@ impl<C: Cells> Consumer<C> {
     }
 
     /// Gives the cell of the short message that [`front_short`](Self::front_short) has just found back to the
-    /// producer. Freed cells are published by the dozen: `true` if they may have been, so ask
+    /// producer. Freed cells are published in batches: `true` if they may have been, so call
     /// [`must_ring`](Self::must_ring).
     #[inline(always)]
     pub fn release_short(&mut self) -> bool {
@@ -145,8 +144,8 @@ impl<C: Cells> Consumer<C> {
         true
     }
 
-    /// As [`release_short`](Self::release_short), where nothing is published: so what the cell holds may be
-    /// read until something else is released. `false`: nothing has happened, there is something to publish.
+    /// As [`release_short`](Self::release_short), where nothing is published: the cell's content may be read
+    /// until something else is released. `false`: no effect, there is something to publish.
     #[inline(always)]
     pub fn pass_short(&mut self) -> bool {
         let head = self.due;
@@ -189,8 +188,8 @@ impl<C: Cells> Consumer<C> {
         Ok((short, place))
     }
 
-    /// The oldest message, if there is one. Looks at one cache line where there is none; then also publishes
-    /// what was freed.
+    /// The oldest message, if there is one. Reads one cache line where there is none; then also publishes
+    /// freed cells.
     pub fn front(&mut self) -> Result<Option<Front<'_, C>>, RingError> {
         if let Some(error) = self.dead {
             return Err(error);
@@ -205,7 +204,7 @@ impl<C: Cells> Consumer<C> {
         let first = First::of(self.cells.word(self.cell, 0).load(Acquire));
         let turn = first.turn;
         if turn != self.due {
-            // Nothing yet: then it is what stood there a lap ago, or the 0 of a cell that was never written
+            // Nothing yet: then it is the turn of a lap ago, or the 0 of a cell that was never written
             // (L-12).
             if turn != 0 && turn != self.due.wrapping_sub(self.config.cells) {
                 return Err(self.kill(RingError { field: "turn", value: turn }));
@@ -284,8 +283,8 @@ impl<C: Cells> Consumer<C> {
             Ok(at) => (self.cells.inline(self.cell, PACKET_AT), at - PACKET_AT),
             Err(at) => (self.annex()?, at),
         };
-        // SAFETY: `header_bytes` is at most the array's length, and `packet_at` says that it ends inside the
-        // cell, or it is at most a slot's length.
+        // SAFETY: `header_bytes` is at most the array's length, and `packet_at` ensures that it ends inside
+        // the cell, or it is at most a slot's length.
         unsafe { self.cells.copy_out(payload, 0, self.header.as_mut_ptr(), header_bytes as usize) };
         Ok(Found { short: None, header_bytes, payload_bytes, payload, at })
     }
@@ -295,8 +294,8 @@ impl<C: Cells> Consumer<C> {
         *self.dead.insert(error)
     }
 
-    /// Whether there is no message and nothing is wrong: as [`front`](Self::front), for few instructions.
-    /// `false`: that has to find out.
+    /// Whether there is no message and nothing is wrong: as [`front`](Self::front), in few instructions.
+    /// `false`: call `front`.
     #[inline]
     pub fn is_quiet(&mut self) -> bool {
         let turn = self.cells.word(self.cell, 0).load(Relaxed) as u32;
@@ -309,7 +308,7 @@ impl<C: Cells> Consumer<C> {
         true
     }
 
-    /// Whether the producer waits for room and must be woken for what was freed since the last call.
+    /// Whether the producer waits for room and must be woken for the cells freed since the last call.
     #[inline]
     pub fn must_ring(&mut self) -> bool {
         if !core::mem::take(&mut self.freed) {
@@ -320,7 +319,7 @@ impl<C: Cells> Consumer<C> {
     }
 
     /// Prepares for sleeping until there is a message; `false`: there is one already (or the ring is dead),
-    /// don't sleep. May free cells: ask [`must_ring`](Self::must_ring) before sleeping.
+    /// don't sleep. May free cells: call [`must_ring`](Self::must_ring) before sleeping.
     pub fn arm(&mut self) -> bool {
         self.raise();
         let sleep = self.cells.heavy_fence() && self.is_empty();
@@ -330,8 +329,8 @@ impl<C: Cells> Consumer<C> {
         sleep
     }
 
-    /// The first half of [`arm`](Self::arm), for who has many rings and makes one heavy fence for all: says
-    /// that it sleeps. Behind the fence ask [`is_empty`](Self::is_empty).
+    /// The first half of [`arm`](Self::arm), for a caller that has many rings and makes one heavy fence for
+    /// all: sets the sleeping flag. After the fence call [`is_empty`](Self::is_empty).
     pub fn raise(&mut self) {
         self.cells.sleeping().swap(1, Relaxed);
     }
@@ -356,7 +355,7 @@ impl<C: Cells> Consumer<C> {
         if self.in_annex {
             self.release_annex();
         }
-        // Publishing by the dozen spares the producer, where it waits for room, most of the traffic on this
+        // Publishing in batches spares the producer, where it waits for room, most of the traffic on this
         // line.
         if head & self.publish_mask == 0 {
             self.publish();
@@ -411,7 +410,7 @@ const fn inline_at(len: u16, flags: u8) -> Option<u32> {
     if len as u32 + extra <= SHORT_INLINE_BYTES { Some(SHORT_AT + extra) } else { None }
 }
 
-/// A short message whose payload lies in its cell, not looked at yet.
+/// A short message with its payload in its cell, not read yet.
 #[derive(Debug)]
 pub struct Inline<'c, C: Cells> {
     cells: &'c C,
@@ -465,7 +464,7 @@ enum Wrong {
     Ring(RingError),
 }
 
-/// What was read of a message: private copies, checked.
+/// The parts of a message that were read: private copies, checked.
 #[derive(Debug)]
 struct Found<P> {
     short: Option<Short>,
@@ -484,7 +483,7 @@ pub struct Front<'c, C: Cells> {
 }
 
 impl<C: Cells> Front<'_, C> {
-    /// What stands for a header where it is a short message; `None`: it is a packet.
+    /// The header of a short message; `None`: it is a packet.
     pub fn short(&self) -> Option<&Short> {
         self.found.short.as_ref()
     }
@@ -522,7 +521,7 @@ impl<C: Cells> Front<'_, C> {
         unsafe { self.copy_to(from, to.as_mut_ptr(), to.len()) }
     }
 
-    /// Gives the cell back to the producer. Then ask [`Consumer::must_ring`].
+    /// Gives the cell back to the producer. Then call [`Consumer::must_ring`].
     pub fn release(self) {
         self.consumer.release();
     }

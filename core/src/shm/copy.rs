@@ -6,8 +6,8 @@ use core::ptr::copy_nonoverlapping;
 /// Copies `len` bytes. Up to 32 bytes are copied without a call; what is longer, by the system's `memcpy`.
 ///
 /// # Safety
-/// `from` can be read and `to` written for `len` bytes, and the two don't overlap. Nothing is asked of either
-/// where `len` is 0.
+/// `from` can be read and `to` written for `len` bytes, and the two don't overlap. Where `len` is 0, neither
+/// condition applies.
 #[inline(always)]
 pub unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: each arm copies bytes below `len` only; where two words overlap, the second writes the same

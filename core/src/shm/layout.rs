@@ -26,7 +26,7 @@
 //!
 //! Invariants: each word that one side writes and the other polls has [`LINE_BYTES`] for itself (two cache
 //! lines: the adjacent-line prefetcher of x86 works in pairs, and some ARM cores have lines of 128 bytes).
-//! `sleeping` is apart from `head`, for the producer looks at it after every message and the consumer writes
+//! `sleeping` is apart from `head`, because the producer reads it after every message and the consumer writes
 //! `head` all the time. Cells start at a multiple of 64, so the words of a cell and the first 40 bytes of a
 //! short payload are one line. The distance of two annex slots is an odd number of lines, so that their first
 //! lines spread over all sets of a cache; a power of two would put them all into one.
@@ -72,7 +72,8 @@ const _: () = assert!(CELLS_AT.is_multiple_of(64) && CELL_BYTES.is_multiple_of(6
 // A header alone always has a place: that of ordinary packets in the cell, the largest in the annex.
 const _: () = assert!(SLOT_BYTES_MIN >= HEADER_BYTES_MAX as u32 && HEADER_BYTES_MAX <= u16::MAX as usize);
 
-/// Cells whose memory is made usable at once. With these and the words before them a ring begins in one page.
+/// Cells with memory that is made usable at once. With these and the words before them a ring begins in one
+/// page.
 const POPULATED_CELLS: u32 = 16;
 const _: () = assert!(CELLS_AT + POPULATED_CELLS as usize * CELL_BYTES <= 4096);
 
@@ -113,7 +114,7 @@ pub(super) const fn short_extra(flags: u8) -> u32 {
 /// Whether the payload of a short message of `len` bytes lies in its cell, with or without immediate data.
 #[inline(always)]
 pub const fn fits_inline(len: u64, immediate: bool) -> bool {
-    // Nearly all are short enough either way: what else counts is asked second.
+    // Nearly all are short enough either way: the exact test comes second.
     let least = (SHORT_INLINE_BYTES - short_extra(Short::IMMEDIATE)) as u64;
     len <= least || (!immediate && len <= SHORT_INLINE_BYTES as u64)
 }
@@ -164,7 +165,7 @@ impl fmt::Display for RingConfigError {
 impl core::error::Error for RingConfigError {}
 
 impl RingConfig {
-    /// Says whether the values are in their ranges.
+    /// Checks that the values are in their ranges.
     pub const fn check(&self) -> Result<(), RingConfigError> {
         if self.cells < 2 || self.cells > CELLS_MAX || !self.cells.is_power_of_two() {
             return Err(RingConfigError { field: "cells", value: self.cells, min: 2, max: CELLS_MAX });
@@ -230,7 +231,7 @@ pub const fn ring_bytes(config: RingConfig) -> Option<usize> {
     both.checked_add(CELLS_AT)
 }
 
-/// What the creator of a ring says about it. The other side compares it once and then uses its own copies.
+/// The ring's description by its creator. The other side compares it once and then uses its own copies.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub(super) struct Constants {
@@ -255,7 +256,7 @@ impl Constants {
         Constants { magic: Self::MAGIC, version: Self::VERSION, cells, slots, slot_bytes }
     }
 
-    /// The fields with their names, to say which one differs.
+    /// The fields with their names, to report which one differs.
     pub const fn fields(&self) -> [(&'static str, u32); 5] {
         [
             ("magic", self.magic),

@@ -1,9 +1,9 @@
 //! A ring's cells on raw memory that another process maps too.
 //!
-//! Safety argument of the file: a [`Mapped`] is made only over memory that its maker vouches for (alignment,
-//! length, lifetime, and that this process touches it through rings only), with a configuration whose size
-//! was checked against that length. Every access computes its address from that private configuration and
-//! from arguments below its bounds, never from a value read out of the memory. Words are touched atomically.
+//! Safety argument of the file: a [`Mapped`] is made only over memory that its maker guarantees (alignment,
+//! length, lifetime, and that this process accesses it through rings only), with a configuration that was
+//! checked against that length. Every access computes its address from that private configuration and from
+//! arguments below its bounds, never from a value read out of the memory. Words are touched atomically.
 //! Header and payload bytes are copied without atomics: an honest peer does not touch them meanwhile (the
 //! turn number and the head hand them over), and a dishonest one, being another process, can do no more than
 //! change which bytes the copy yields. Nothing branches on bytes in place; a header is parsed from the
@@ -44,9 +44,9 @@ pub enum AttachError {
     Constant {
         /// The field.
         field: &'static str,
-        /// What stands there.
+        /// The value found.
         found: u32,
-        /// What was agreed.
+        /// The agreed value.
         expected: u32,
     },
 }
@@ -81,7 +81,7 @@ impl core::error::Error for AttachError {
 }
 
 /// A fence for this thread and, at some moment of the call, for every running thread of the other process
-/// too; `false`: it could not be had (L-13). On Linux: `membarrier`.
+/// too; `false`: it failed (L-13). On Linux: `membarrier`.
 pub type HeavyFence = fn() -> bool;
 
 /// Makes so many bytes from an address on usable: behind it, touching them can't fail any more. `false`: the
@@ -341,7 +341,7 @@ impl Consumer<Mapped> {
 }
 
 impl Producer<Mapped> {
-    /// Becomes the producer of a ring that its consumer created; `config` is what was agreed.
+    /// Becomes the producer of a ring that its consumer created; `config` is the agreed one.
     ///
     /// # Safety
     /// `base` can be read and written for `len` bytes as long as the value lives; this process reads and

@@ -8,11 +8,11 @@
 //!   to trust. The consumer's head indices are read only when the producer runs out of room.
 //! - A small message is one line: header and 40 payload bytes, then two more lines up to 168 bytes. All other
 //!   packets ride with their header as it is, in the cell if they fit.
-//! - Both sides can sleep: a flag says so, and the other side learns from it that it owes a doorbell. Which
-//!   doorbell is the shim's affair. Where the shim has a fence that reaches into the other process, the
-//!   sleeper makes it, and a message costs none.
+//! - Both sides can sleep: a flag shows it, and the other side then rings a doorbell. The shim provides the
+//!   doorbell. Where the shim has a fence that reaches into the other process, the sleeper makes it, and a
+//!   message costs none.
 //! - A ring needs the memory that was used: where the shim can make pages usable one by one, each side does
-//!   so in its first lap, before it touches them, and takes what can't be had for a full or an empty ring.
+//!   so in its first lap, before it accesses them, and treats missing pages as a full or an empty ring.
 //! - The other side is not trusted. Every value in shared memory is read once, then checked, then used; what
 //!   an honest peer can't have written kills the ring with a [`RingError`]. No value read there is ever an
 //!   address, a loop count or an index without a check.
@@ -33,7 +33,7 @@
 //! Bounds: a push writes one cell and at most one slot, a look at the front reads one cell; nothing here
 //! loops on a shared value.
 //!
-//! `layout` says where things lie, `producer` and `consumer` are the algorithm over any `cells::Cells`,
+//! `layout` defines the memory layout, `producer` and `consumer` are the algorithm over any `cells::Cells`,
 //! `mapped` puts it on raw memory, `model` puts it under the loom model checker.
 
 mod cells;

@@ -5,12 +5,12 @@
 //!
 //! The machine is the one that runs over mapped memory; only its cells are loom's. The bytes of cells and
 //! slots are in loom's checked cells, so a byte that is written while it may be read, or read before it is
-//! written, fails the model; so does a sleeper that nobody wakes (loom reports the deadlock).
+//! written, fails the model; so does a sleeper that is never woken (loom reports the deadlock).
 //!
 //! The heavy fence is an axiom about the kernel: between its call and its return, each other thread of the
-//! two processes passes a sequentially consistent fence, at a point of its program that nobody chooses, or
-//! does not run. So the model's heavy fence asks the other thread for one and waits until that has made it or
-//! ended; the other thread looks for the request where it would otherwise make a fence of its own, before
+//! two processes passes a sequentially consistent fence, at an arbitrary point of its program, or does not
+//! run. So the model's heavy fence requests one from the other thread and waits until that has made it or
+//! ended; the other thread checks for the request where it would otherwise make a fence of its own, before
 //! that, and behind. loom tries all of these.
 #![allow(unsafe_code)]
 
@@ -238,7 +238,7 @@ impl Cells for Modelled {
     }
 }
 
-/// Kinds of message; each says its number wherever it can.
+/// Kinds of message; each carries its number wherever it can.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// A packet in its cell.
@@ -291,7 +291,7 @@ fn pop(consumer: &mut Consumer<Modelled>, kind: Kind, n: u8) -> bool {
         Kind::Annexed => LONG,
     };
     let Some((short, from)) = consumer.news().and_then(|first| consumer.front_short(first)) else {
-        // Whoever finds nothing looks twice, and publishes what it freed.
+        // A consumer that finds nothing looks twice, and publishes what it freed.
         assert!(!consumer.has_news() || consumer.front().expect("an honest ring is never corrupt").is_some());
         return false;
     };
@@ -368,8 +368,8 @@ fn kinds_follow_each_other() {
     nothing_is_lost([Kind::Short, Kind::Packet, Kind::Annexed]);
 }
 
-/// A consumer that sleeps whenever it finds nothing gets every message. With the heavy fence, whose waiting
-/// multiplies the states, one has to do.
+/// A consumer that sleeps whenever it finds nothing gets every message. With the heavy fence, which
+/// multiplies the states by its waiting, the test uses one.
 fn the_consumer_wakes(fences: fn() -> Fences, kind: Kind, messages: u8) {
     loom::model(move || {
         let cells = Modelled::new(fences());

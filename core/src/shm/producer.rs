@@ -25,7 +25,7 @@ pub struct Producer<C: Cells> {
     end: u32,
     /// The consumer's head as last seen and checked.
     head_seen: u32,
-    /// Cells whose memory is usable, from the first on.
+    /// Cells with usable memory, from the first on.
     cells_ready: u32,
     /// The annex slot that is used next.
     slot: u32,
@@ -33,7 +33,7 @@ pub struct Producer<C: Cells> {
     annex_tail: u32,
     /// The consumer's annex head as last seen and checked.
     annex_seen: u32,
-    /// Slots whose memory is usable, from the first on.
+    /// Slots with usable memory, from the first on.
     slots_ready: u32,
     /// The last message refused for want of room needed an annex slot.
     wants_annex: bool,
@@ -80,8 +80,8 @@ impl<C: Cells> Producer<C> {
         &mut self.cells
     }
 
-    /// How many messages fit now, whatever their size. Looks at the consumer's indices only where its own
-    /// knowledge says zero.
+    /// How many messages fit now, whatever their size. Reads the consumer's indices only where its own copies
+    /// give zero.
     pub fn room(&mut self) -> Result<u32, RingError> {
         if self.cells_known().min(self.annex_known()) == 0 {
             self.look()?;
@@ -89,8 +89,8 @@ impl<C: Cells> Producer<C> {
         Ok(self.cells_known().min(self.annex_known()))
     }
 
-    /// How many messages fit now that need no annex slot ([`fits_inline`]). Looks at the consumer's indices
-    /// only where its own knowledge says zero.
+    /// How many messages fit now that need no annex slot ([`fits_inline`]). Reads the consumer's indices only
+    /// where its own copies give zero.
     #[inline]
     pub fn short_room(&mut self) -> Result<u32, RingError> {
         if self.cells_known() == 0 {
@@ -205,7 +205,7 @@ impl<C: Cells> Producer<C> {
         self.cell = if first.turn & self.mask == 0 { self.cells.cell(0) } else { self.cells.next(cell) };
     }
 
-    /// Appends a packet: `header`, then the bytes of all pieces as one payload. Then ask
+    /// Appends a packet: `header`, then the bytes of all pieces as one payload. Then call
     /// [`must_ring`](Self::must_ring).
     ///
     /// # Safety
@@ -230,7 +230,7 @@ impl<C: Cells> Producer<C> {
             Ok(at) => (self.cells.inline(self.cell, PACKET_AT), at - PACKET_AT),
             Err(at) => (self.annex()?, at),
         };
-        // SAFETY: the header is a slice. `packet_at` says that header and payload fit into the cell; else
+        // SAFETY: the header is a slice. `packet_at` ensures that header and payload fit into the cell; else
         // they fit into the slot, as checked above.
         unsafe { self.cells.copy_in(packet, 0, header.as_ptr(), header.len()) };
         for (from, len) in pieces {
@@ -264,8 +264,8 @@ impl<C: Cells> Producer<C> {
         self.claim_short(len, immediate).is_ok()
     }
 
-    /// Whether a cell is free, as far as that is known without a look at the consumer: then
-    /// [`put_inline`](Self::put_inline) puts in a short message that [fits into it](fits_inline).
+    /// Whether a cell is free, without reading the consumer's indices: then [`put_inline`](Self::put_inline)
+    /// puts in a short message that [fits into it](fits_inline).
     #[inline(always)]
     pub const fn has_cell(&self) -> bool {
         self.end != self.tail
@@ -302,7 +302,7 @@ impl<C: Cells> Producer<C> {
         self.must_ring()
     }
 
-    /// As [`put_short`](Self::put_short), for a message whose payload lies in its cell.
+    /// As [`put_short`](Self::put_short), for a message with its payload in its cell.
     ///
     /// # Safety
     /// [`has_cell`](Self::has_cell) was `true` since the last message, the payload
@@ -312,7 +312,7 @@ impl<C: Cells> Producer<C> {
         let at = SHORT_AT + short_extra(short.flags);
         debug_assert!(at + u32::from(short.len) <= CELL_BYTES as u32, "{short:?}");
         self.write_words(short);
-        // Read before: for all that the compiler knows, what is written might be these.
+        // Read before: the compiler can't exclude that the write changes them.
         let (cell, first) = (self.cell, self.first_of(short));
         // SAFETY: the caller vouches for `from`, and that the payload ends inside the cell.
         unsafe { self.cells.copy_in(self.cells.inline(cell, at), 0, from, short.len.into()) };
@@ -345,13 +345,13 @@ impl<C: Cells> Producer<C> {
     #[inline]
     unsafe fn fill_annex(&mut self, len: u16, from: *const u8) {
         debug_assert!(len <= self.config.short_bytes_max() && self.annex_known() > 0, "asked before");
-        // SAFETY: the caller vouches for `from`, and has asked: a slot is at least `short_bytes_max` long.
+        // SAFETY: the caller guarantees `from`, and has checked: a slot is at least `short_bytes_max` long.
         unsafe { self.cells.copy_in(self.cells.annex(self.slot), 0, from, len.into()) };
         self.annex_used();
     }
 
-    /// Whether the consumer must be woken (L-13) for what was pushed since the last call: `true` once each
-    /// time that it fell asleep.
+    /// Whether the consumer must be woken (L-13) for the messages pushed since the last call: `true` once
+    /// each time that it went to sleep.
     #[inline(always)]
     pub fn must_ring(&mut self) -> bool {
         self.cells.light_fence();
@@ -369,8 +369,8 @@ impl<C: Cells> Producer<C> {
         sleep
     }
 
-    /// The first half of [`arm`](Self::arm), for who has many rings and makes one heavy fence for all: says
-    /// that it sleeps. Behind the fence ask [`is_full`](Self::is_full).
+    /// The first half of [`arm`](Self::arm), for a caller that has many rings and makes one heavy fence for
+    /// all: sets the sleeping flag. After the fence call [`is_full`](Self::is_full).
     pub fn raise(&mut self) {
         self.cells.starved().swap(1, Relaxed);
     }

@@ -1,5 +1,5 @@
-//! Where words and slots lie, and rings whose positions wrap. All else that rings promise is tested from
-//! outside, by `conformance/testkit`.
+//! The layout of words and slots, and rings with positions that wrap. `conformance/testkit` tests all other
+//! properties of rings from outside.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -40,12 +40,12 @@ fn message(n: u32) -> (Vec<u8>, bool) {
     (vec![n as u8; len], n.wrapping_mul(0x9E37_79B9) >> 31 == 0)
 }
 
-/// Puts message `n` in, and says whether the consumer must be woken; `None`: the ring is full.
+/// Puts message `n` in, and returns whether the consumer must be woken; `None`: the ring is full.
 fn push(producer: &mut Producer<Mapped>, n: u32) -> Option<bool> {
     let (payload, is_short) = message(n);
     let pushed = if is_short {
         let short = Short { counts: Counts::new(n, 0, 0), len: payload.len() as u16, ..Short::default() };
-        // SAFETY: the payload is a slice that lives through the call, and as long as the header says.
+        // SAFETY: the payload is a slice that lives through the call, and as long as in the header.
         unsafe { producer.push_short(&short, payload.as_ptr()) }
     } else {
         // SAFETY: the piece is a slice that lives through the call.
@@ -70,7 +70,7 @@ fn pop(consumer: &mut Consumer<Mapped>, n: u32) -> bool {
     true
 }
 
-/// L-11 to L-13: a ring is a bounded queue whose consumer is woken, also while its positions and those of its
+/// L-11 to L-13: a ring is a bounded queue that wakes its consumer, also while its positions and those of its
 /// annex pass 2^32.
 #[test]
 fn a_ring_is_a_queue_where_positions_wrap() {

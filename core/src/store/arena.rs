@@ -1,8 +1,8 @@
 //! Carves typed tables out of one region that the caller hands in.
 //!
-//! Invariant: [`Sizer`] and [`Arena`] walk the same sequence of `take` calls, so a region of
-//! [`Sizer::bytes`] always suffices. This is the one file of the core that is `unsafe` for memory's sake; the
-//! argument stands at the block.
+//! Invariant: [`Sizer`] and [`Arena`] walk the same sequence of `take` calls, so a region of [`Sizer::bytes`]
+//! always suffices. This is the one file of the core that is `unsafe` for memory's sake; the safety argument
+//! is at the block.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -81,7 +81,7 @@ impl fmt::Display for ArenaError {
 
 impl core::error::Error for ArenaError {}
 
-/// What is left of the caller's region.
+/// The rest of the caller's region.
 pub struct Arena<'m> {
     rest: &'m mut [MaybeUninit<u8>],
     used: usize,

@@ -105,7 +105,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes `index` out, wherever it stands; nothing happens where it is not linked.
+    /// Removes `index` from any position; does nothing where it is not linked.
     #[inline]
     pub fn unlink(&mut self, links: &mut impl Links, index: u32) {
         let Link { prev, next, linked } = *links.link(index);

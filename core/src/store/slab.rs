@@ -1,4 +1,4 @@
-//! A bounded table whose ids carry a generation: full is a value, a stale id finds nothing.
+//! A bounded table with a generation in each id: full is a value, a stale id finds nothing.
 
 use super::arena::{Arena, ArenaError, Sizer};
 use super::list::NONE;
@@ -85,7 +85,7 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
     pub fn remove(&mut self, key: Key) -> Option<&T> {
         self.get(key)?;
         let slot = &mut self.slots[key.index as usize];
-        // Zero is never used, so an all-zero id from outside names nothing.
+        // Zero is never used, so an all-zero id from outside is never valid.
         slot.generation = slot.generation.wrapping_add(1).max(1);
         slot.next = self.free;
         self.free = key.index;
@@ -139,7 +139,7 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         &slot.value
     }
 
-    /// What stands at an index, or stood there before the slot was freed.
+    /// The value at an index, or its last value if the slot was freed.
     pub fn last_at(&self, index: u32) -> &T {
         &self.slots[index as usize].value
     }
@@ -170,7 +170,7 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         Some(index)
     }
 
-    /// The indices of the slots in use, for who changes nothing meanwhile.
+    /// The indices of the slots in use, for a caller that changes nothing meanwhile.
     pub fn indices(&self) -> impl Iterator<Item = u32> + '_ {
         let mut walk = self.walk();
         core::iter::from_fn(move || self.step(&mut walk))

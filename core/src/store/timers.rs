@@ -1,5 +1,5 @@
-//! Deadlines of a fixed set of timers: a binary heap that knows where each timer stands, so that a timer is
-//! set, moved and cancelled in O(log n) and there is never a stale entry.
+//! Deadlines of a fixed set of timers: a binary heap with the position of each timer, so that a timer is set,
+//! moved and cancelled in O(log n) and there is never a stale entry.
 
 use super::arena::{Arena, ArenaError, Sizer};
 use super::list::NONE;
@@ -76,7 +76,7 @@ impl<'m> Timers<'m> {
         (self.len > 0).then(|| self.at[self.heap[0] as usize])
     }
 
-    /// Takes one timer that is due, the earliest first, and says when it was.
+    /// Takes one timer that is due, the earliest first, and returns when it was due.
     pub fn pop_due(&mut self, now: Time) -> Option<(u32, Time)> {
         let due = self.next().filter(|&due| due <= now)?;
         let id = self.heap[0];
@@ -150,7 +150,7 @@ mod tests {
     struct Aligned([MaybeUninit<u8>; 1024]);
 
     proptest! {
-        /// Timers fire as a sorted map says, ties by number.
+        /// Timers fire in the order of a sorted map, ties by number.
         #[test]
         fn behaves_like_a_sorted_map(steps in proptest::collection::vec((0u8..3, 0u32..8, 0u64..50), 0..200)) {
             let mut region = Aligned([MaybeUninit::uninit(); 1024]);

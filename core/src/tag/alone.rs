@@ -1,8 +1,8 @@
-//! Plain tagged receives of one pattern, as long as no other tagged one is posted: what they take, beside the
+//! Plain tagged receives of one pattern, as long as no other tagged one is posted: their pattern, beside the
 //! table, so that most messages of programs that wait for one kind at a time are compared and not looked up.
 //!
 //! Their entries are a list in the order of posting, and in no group until another receive is posted
-//! ([`Posted`](super::posted::Posted) links them then): nobody finds them but by what stands here.
+//! ([`Posted`](super::posted::Posted) links them then): they are found only through this list.
 
 use super::pattern::{Pattern, Shape};
 use crate::ids::PeerId;
@@ -28,7 +28,7 @@ impl Alone {
     /// No receive.
     pub(super) const NOBODY: Alone = Alone { tag: 0, keep: 0, source: 0, sources: 0, first: NONE, last: NONE };
 
-    /// The first one, whose entry is `index`.
+    /// The first one, with entry `index`.
     #[inline(always)]
     pub(super) fn of(source: Option<PeerId>, tag: u64, ignore: u64, index: u32) -> Alone {
         let (source, sources) = source.map_or((0, 0), |PeerId(source)| (source, u32::MAX));

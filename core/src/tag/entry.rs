@@ -9,7 +9,7 @@ use crate::store::NONE;
 pub(super) const ASIDE: u8 = SHAPES_MAX as u8;
 /// Offsets of a direct receive are below this: they share a word with shape and state.
 pub(super) const OFFSET_END: u64 = 1 << 48;
-/// Where the place of the shape stands in [`Entry::what`], and the state.
+/// Position of the shape's place in [`Entry::what`], and of the state.
 pub(super) const SHAPE_AT: u32 = 48;
 pub(super) const STATE_AT: u32 = 56;
 /// The shape of entries that stand beside the table: it is the same for all of them, and kept there.
@@ -18,7 +18,7 @@ pub(super) const BESIDE: u8 = 1 << 6;
 pub(super) const ADDRESS: u64 = 1 << 5;
 /// The places of shapes.
 pub(super) const PLACES: u64 = SHAPES_MAX as u64 - 1;
-/// What stands above the offset of a direct receive that was posted by its address, beside the place.
+/// The bits above the offset of a direct receive that was posted by its address, without the place.
 pub(super) const PLAIN: u64 = Entry::what(0, 0, State::Direct) >> SHAPE_AT | ADDRESS;
 
 /// What an entry is.
@@ -49,7 +49,7 @@ pub struct Direct {
 pub(super) struct Entry {
     /// The bits of the tag that matter.
     pub(super) tag: u64,
-    /// How many were posted before; 2^64 posts take longer than any machine stands.
+    /// How many were posted before; 2^64 posts exceed the life of any machine.
     pub(super) order: u64,
     pub(super) cookie: Cookie,
     /// 48 bits of offset, 8 of the shape's place and [`ADDRESS`], 8 of the [`State`]: a word, as it is read
@@ -127,8 +127,8 @@ impl Entry {
         Direct { to: Seg { at: self.at(), len: self.len.into() }, cookie: self.cookie }
     }
 
-    /// Puts it at the beginning of the list of free entries. What it was stands there until it is used again;
-    /// it is the only one of its group, as an entry begins.
+    /// Puts it at the beginning of the list of free entries. Its content stays until it is used again; it is
+    /// the only one of its group, as a new entry is.
     #[inline(always)]
     pub(super) fn free(&mut self, first: &mut u32, index: u32) {
         self.set_state(State::Free);
@@ -143,15 +143,15 @@ impl Entry {
         self.next = core::mem::replace(first, index);
     }
 
-    /// Names it from now on: not as before, and never 0 as generations are odd, so that an all-zero id from
-    /// outside names nothing.
+    /// Gives it a new name: different from before, and never 0 as generations are odd, so that an all-zero id
+    /// from outside is invalid.
     #[inline(always)]
     pub(super) fn name(&mut self, index: u32) -> Key {
         self.generation = self.generation.wrapping_add(2);
         Key { index, generation: self.generation }
     }
 
-    /// What stands for a posted receive outside.
+    /// The id of a posted receive for callers.
     #[inline]
     pub(super) fn recv(&self) -> u32 {
         if self.is(State::Direct) { NONE } else { self.len }

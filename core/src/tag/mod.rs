@@ -3,9 +3,9 @@
 //! messages are domains apart.
 //!
 //! Both sides are bounded tables in the caller's memory and hold an index of the caller's for each receive
-//! and message. Receives that ask for the same thing, and messages that look the same, stand in one queue (a
-//! *group*, see `posted`), found by hash; so the cost of a match depends on how many *different* things are
-//! asked for, not on how many receives or messages there are:
+//! and message. Receives with the same pattern, and messages with the same envelope, are in one queue (a
+//! *group*, see `posted`), found by hash; so the cost of a match depends on how many *different* patterns are
+//! posted, not on how many receives or messages there are:
 //!
 //! | call | cost |
 //! |---|---|
@@ -80,8 +80,7 @@ impl core::error::Error for MatchFull {}
 
 /// Posted receives and unexpected messages.
 ///
-/// It holds what it is told to: whoever feeds it looks for a match first, and posts or stores only what has
-/// none.
+/// The caller looks for a match first, and posts or stores only what has none.
 ///
 /// ```
 /// # use core::mem::MaybeUninit;
@@ -153,17 +152,17 @@ impl<'m> Matcher<'m> {
         self.posted.stop(stopped);
     }
 
-    /// Takes a direct receive out of matching; its key stands for operation `op` from now on.
+    /// Takes a direct receive out of matching; its key refers to operation `op` from now on.
     pub fn promote(&mut self, key: Key, op: u32) -> Option<Direct> {
         self.posted.promote(key, op)
     }
 
-    /// The operation that a key stands for since [`promote`](Self::promote).
+    /// The operation that a key refers to since [`promote`](Self::promote).
     pub fn promoted(&self, key: Key) -> Option<u32> {
         self.posted.promoted(key)
     }
 
-    /// The operation that a key stands for is over.
+    /// The operation that a key refers to is complete.
     pub fn end_promoted(&mut self, key: Key) {
         self.posted.end_promoted(key);
     }
@@ -188,7 +187,7 @@ impl<'m> Matcher<'m> {
         self.posted.directs()
     }
 
-    /// Takes a posted receive back: it has matched, or is cancelled. `None` where the key names none.
+    /// Takes a posted receive back: it has matched, or is cancelled. `None` where the key is invalid.
     pub fn unpost(&mut self, key: Key) -> Option<u32> {
         self.posted.unpost(key)
     }
@@ -204,8 +203,8 @@ impl<'m> Matcher<'m> {
         self.posted.walk()
     }
 
-    /// The next posted receive that names exactly `source`, to end them when that peer is lost. What was
-    /// found may be unposted meanwhile, and nothing posted. In no particular order; a whole walk looks at
+    /// The next posted receive that names exactly `source`, to end them when that peer is lost. Receives
+    /// found may be unposted during the walk, and none posted. The order is unspecified; a whole walk visits
     /// each receive once.
     pub fn next_posted_of(&self, source: PeerId, walk: &mut PostedWalk) -> Option<(Key, u32)> {
         self.posted.next_of(source, walk)
@@ -228,7 +227,7 @@ impl<'m> Matcher<'m> {
         self.unexpected.find(selector)
     }
 
-    /// Takes a waiting message out. `None` where the key names none.
+    /// Takes a waiting message out. `None` where the key is invalid.
     #[inline]
     pub fn take_unexpected(&mut self, key: Key) -> Option<u32> {
         self.unexpected.take(key)

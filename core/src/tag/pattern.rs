@@ -1,4 +1,4 @@
-//! What a receive asks for, in one normal form: two selectors that take the same messages are equal (rules
+//! The pattern of a receive, in one normal form: two selectors that take the same messages are equal (rules
 //! M-2 to M-4). A message is the pattern that takes only its like.
 
 use crate::ids::PeerId;
@@ -19,8 +19,7 @@ pub(super) struct Pattern {
     pub(super) tagged: bool,
 }
 
-/// What is left of a pattern without the values asked for: patterns of one shape are told apart by a hash of
-/// them.
+/// A pattern without its values: patterns of one shape are distinguished by a hash of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// The bits of a tag that matter.
@@ -69,7 +68,7 @@ impl Pattern {
 /// Bits of a [`hash`].
 pub(super) const HASH_BITS: u32 = u64::BITS;
 
-/// A number whose high bits are spread evenly, for tags and ranks that are counted up, shifted or strided as
+/// A number with evenly spread high bits, for tags and ranks that are counted up, shifted or strided as
 /// programs do: products by odd constants carry each input there.
 #[inline(always)]
 pub(super) const fn hash(tag: u64, source: u32) -> u64 {

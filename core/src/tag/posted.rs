@@ -6,9 +6,9 @@
 //! by a number that counts posts. Shapes beyond [`SHAPES_MAX`](super::SHAPES_MAX) have their entries aside,
 //! and each is looked at.
 //!
-//! Receives of one pattern stand in a queue (a *group*); its oldest entry is the group's head and stands in
-//! the chain of its bucket. So a lookup looks at one entry of each group on the chain, however many equal
-//! receives are posted.
+//! Receives of one pattern form a queue (a *group*); its oldest entry is the group's head and is in the chain
+//! of its bucket. So a lookup looks at one entry of each group on the chain, however many equal receives are
+//! posted.
 //!
 //! Plain tagged receives of one pattern stand beside the table (`alone`) as long as no tagged one of another
 //! kind or pattern is posted.
@@ -333,7 +333,7 @@ impl<'m> Posted<'m> {
         (entry.is(State::Promoted) && entry.generation == key.generation).then_some(entry.len)
     }
 
-    /// The operation that a direct receive became is over: its key names nothing from now on.
+    /// The operation that a direct receive became is complete: its key is invalid from now on.
     pub(super) fn end_promoted(&mut self, key: Key) {
         if self.promoted(key).is_some() {
             self.promoted -= 1;
@@ -401,7 +401,7 @@ impl<'m> Posted<'m> {
             (self.directs, self.tagged) = (self.directs - 1, self.tagged - 1);
             self.alone.first = next;
         } else {
-            // Nothing says which one is before it there.
+            // There its predecessor is unknown.
             self.link_alone();
             self.take_out(index);
         }
@@ -526,9 +526,8 @@ impl<'m> Posted<'m> {
         Some(Plain(Taken { entry, index }))
     }
 
-    /// As [`take_direct`](Self::take_direct), but also `None` where that would have more to do than to look
-    /// at one shape and one bucket, or where the receive was not posted by its address: so that few
-    /// instructions do it.
+    /// As [`take_direct`](Self::take_direct), but in few instructions: also `None` where that would check
+    /// more than one shape and one bucket, or where the receive was not posted by its address.
     #[inline(always)]
     pub(super) fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
         let sole = self.shapes.sole(tagged);

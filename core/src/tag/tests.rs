@@ -43,7 +43,7 @@ fn take_next(matcher: &mut Matcher<'_>, source: u32, tag: Option<u64>, len: u32)
     Some((taken.key(), taken.at(), taken.cookie()))
 }
 
-/// Carves a matcher of just the bytes that it asks for, and hands it over.
+/// Carves a matcher of exactly the bytes that it needs, and passes it on.
 fn with_matcher<R>(config: &MatchConfig, body: impl FnOnce(Matcher<'_>) -> R) -> R {
     let bytes = Matcher::layout(Sizer::new(), config).bytes().expect("a small configuration");
     let mut region = vec![MaybeUninit::uninit(); bytes + REGION_ALIGN];
@@ -469,7 +469,7 @@ fn a_table_without_room_refuses_every_receive() {
     });
 }
 
-/// A plain tagged receive stands beside the table as long as it is the only tagged one, whatever became of
+/// A plain tagged receive stands beside the table as long as it is the only tagged one, whatever happened to
 /// those before it.
 #[test]
 fn tagged_receives_of_one_pattern_stand_alone() {
@@ -529,7 +529,7 @@ fn tagged_receives_of_one_pattern_stand_alone() {
         matcher.unpost(held).unwrap();
         matcher.post_direct(&one, &direct(3, 8)).unwrap();
         assert!(matcher.has_alone());
-        // Of one that was not posted by its address, it is not for the quick way to say where it lies.
+        // A receive that was not posted by its address is not taken on the quick path.
         take_next(&mut matcher, 1, Some(5), 8).unwrap();
         let elsewhere = MemRef { offset: 4 << 12, ..at(4) };
         matcher.post_direct(&one, &Direct { to: Seg { at: elsewhere, len: 8 }, ..plain(4, 8) }).unwrap();

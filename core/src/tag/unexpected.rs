@@ -1,10 +1,10 @@
-//! Unexpected messages: each stands in the queue of all that wait, in order of arrival, and in the group of
-//! those that have its source and tag. A receive that names both finds its group by hash; one with a wildcard
-//! walks the queue of all, oldest first, and stops at the first that fits.
+//! Unexpected messages: each is in the queue of all waiting messages, in order of arrival, and in the group
+//! of those with its source and tag. A receive that names both finds its group by hash; one with a wildcard
+//! walks the queue of all, oldest first, and stops at the first match.
 //!
 //! An entry is one cache line. Groups are as those of posted receives (`posted`): the oldest entry is the
-//! group's head and stands in the chain of its bucket, so that a thousand messages of one kind cost a look-up
-//! of another kind one step.
+//! group's head and is in the chain of its bucket, so that a thousand messages of one kind cost a look-up of
+//! another kind one step.
 
 use super::MatchFull;
 use super::pattern::{HASH_BITS, Pattern, hash};
@@ -231,7 +231,7 @@ impl<'m> Unexpected<'m> {
         }
         let entry = &mut self.entries[key.index as usize];
         entry.waits = false;
-        // Never 0, as generations are odd: so an all-zero key names nothing.
+        // Never 0, as generations are odd: an all-zero key is invalid.
         entry.generation = entry.generation.wrapping_add(2);
         self.len -= 1;
         if entry.next == NONE && entry.prev == NONE && entry.chain == NONE {

@@ -1,8 +1,8 @@
-//! Unsequenced kind address: a rail of the sender's has moved, and where it is now (rule F-12).
+//! Unsequenced kind address: the new address of a rail of the sender that has moved (rule F-12).
 //!
 //! Field map (body, little-endian): `rail u8, len u8, reserved [u8; 6], bytes [u8; 200]`; bytes behind the
-//! first `len` are zero. Nobody in the core knows what an address means: it is what a rail publishes through
-//! the bootstrap, one word of a card. Rule: `conformance/PROTOCOL.md`, W-28.
+//! first `len` are zero. The core does not interpret an address: it is what a rail publishes through the
+//! bootstrap, one part of an address record. Rule: `conformance/PROTOCOL.md`, W-28.
 
 use core::fmt;
 
@@ -36,9 +36,9 @@ pub enum AddressError {
     },
     /// One that no address has.
     Byte {
-        /// Where it stands.
+        /// Its position.
         at: usize,
-        /// What it is.
+        /// Its value.
         byte: u8,
     },
 }
@@ -64,7 +64,7 @@ impl AddressText {
     /// Takes an address.
     ///
     /// # Errors
-    /// What is wrong with it, where it is none.
+    /// The rule that it breaks, where it is no address.
     pub fn new(text: &[u8]) -> Result<Self, AddressError> {
         if text.is_empty() {
             return Err(AddressError::Empty);
@@ -109,8 +109,8 @@ struct AddressLayout {
 }
 
 impl Address {
-    /// The address that a packet's header tells; `None`: it is none of this kind, or breaks a rule. For
-    /// whoever has the header in hand when the core says that it tells an address.
+    /// The address in a packet's header; `None`: it is not of this kind, or breaks a rule. For a caller that
+    /// has the header when the core reports an address update.
     pub fn in_header(header: &[u8]) -> Option<Address> {
         let packet = Packet::new_checked(header).ok().filter(|packet| packet.kind() == Kind::Address)?;
         Address::parse(&packet).ok()

@@ -34,7 +34,7 @@ struct RecordLayout {
     head: HeadLayout,
 }
 
-/// What stands in front of a message in an aggregate.
+/// The record before a message in an aggregate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordHead {
     /// Envelope.

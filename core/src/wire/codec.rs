@@ -28,7 +28,7 @@ impl Repr {
         self.body.header_bytes()
     }
 
-    /// Writes the header to the front of `out` and returns its length. On an error, what stands in `out` is
+    /// Writes the header to the front of `out` and returns its length. On an error, the content of `out` is
     /// undefined.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, EmitError> {
@@ -74,8 +74,8 @@ fn emit(common: &Common, body: &Body, out: &mut [u8]) -> Result<usize, EmitError
     Ok(header_bytes)
 }
 
-/// The header of a packet, into a buffer that is empty; there is always room. On an error, what stands in it
-/// is undefined.
+/// The header of a packet, into a buffer that is empty; there is always room. On an error, its content is
+/// undefined.
 #[inline]
 pub(crate) fn emit_into(common: &Common, body: &Body, header: &mut Vec<u8, HEADER_BYTES_MAX>) -> Result<(), EmitError> {
     if let Body::Eager(head) = body {
@@ -94,7 +94,7 @@ pub(crate) fn emit_into(common: &Common, body: &Body, header: &mut Vec<u8, HEADE
 }
 
 impl Packet<'_> {
-    /// What it says beside the common header, with the rules of its kind checked.
+    /// The fields beside the common header, checked against the rules of its kind.
     #[inline(always)]
     pub(crate) fn body(&self) -> Result<Body, WireError> {
         let packet = self;
@@ -173,7 +173,7 @@ impl Body {
 }
 
 /// Writes `layout` to the front of `out` and returns what is behind it. The callers' `out` has the length
-/// that [`Repr::header_bytes`] gave, which has room for every layout (checked by the tests for every kind).
+/// [`Repr::header_bytes`], which has room for every layout (checked by the tests for every kind).
 #[inline]
 pub(super) fn write(layout: impl IntoBytes + Immutable, out: &mut [u8]) -> &mut [u8] {
     let bytes = layout.as_bytes();

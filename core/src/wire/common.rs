@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::address::ADDRESS_BYTES_MAX;
 use super::repr::{COMMON_BYTES, Common, HEADER_BYTES_MAX, KEYS_MAX, Lane, VERSION, WireError};
 
-/// The common header as it stands on the wire.
+/// The common header as it is on the wire.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(super) struct CommonLayout {
@@ -81,7 +81,7 @@ pub enum Kind {
     Fence = 0x33,
     /// Sign of life.
     Probe = 0x34,
-    /// Goodbye.
+    /// BYE.
     Bye = 0x35,
     /// A rail has moved.
     Address = 0x36,
@@ -185,7 +185,7 @@ impl Kind {
             }
     }
 
-    /// Whether a header of this kind can be `header_bytes` long, as far as can be told without its body
+    /// Whether a header of this kind can be `header_bytes` long, as far as can be checked without its body
     /// (W-3).
     #[inline]
     pub(super) const fn may_take(self, header_bytes: usize) -> bool {

@@ -69,7 +69,7 @@ impl Ack {
 }
 
 impl Connect {
-    /// Whether the terms can be met is not asked here: rule G-3 says who judges them.
+    /// Whether the parameters can be met is not checked here but by rule G-3.
     pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
         let layout = packet.body_as::<ConnectLayout>()?;
         ensure("connect.reserved", layout.reserved == 0, layout.reserved)?;

@@ -12,7 +12,7 @@
 //! Nothing here computes a MAC: the caller does, with HMAC-SHA256 over the transcripts that
 //! [`challenge_transcript`] and [`proof_transcript`] name, and compares in constant time. Each side's MAC
 //! covers both nonces, both ranks and a label of its own, so no MAC can be replayed, reflected, or carried to
-//! another pair or rail. A successful parse says that a message is well formed, never that it is genuine.
+//! another pair or rail. A successful parse means that a message is well formed, never that it is genuine.
 //!
 //! Invariants: little-endian; a fixed size per message; reserved bytes are zero; `emit(parse(b)) == b` for
 //! all accepted `b`. Rules: `conformance/PROTOCOL.md`, H-1 to H-6, H-10.
@@ -68,7 +68,7 @@ pub struct Hello {
     pub job: u64,
     /// Rank of the dialler.
     pub from: u32,
-    /// Rank that the dialler wants to reach.
+    /// Rank that the dialler connects to.
     pub to: u32,
     /// The dialler's number of this dial. Its rail numbers its dials upwards from 1 (rule H-10).
     pub attempt: u32,
@@ -98,7 +98,7 @@ pub struct Proof {
 /// The acceptor's last word. Packets follow an accepted handshake only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The stream stands: the next byte in either direction is the first of a packet.
+    /// The stream is open: the next byte in either direction is the first of a packet.
     Accepted,
     /// Both sides dialled at once and this stream lost (rule H-8): use the other one. Not a failure.
     Crossing,
@@ -114,11 +114,11 @@ pub enum RefusedBecause {
     Proof = 1,
     /// The dialler belongs to another job.
     Job = 2,
-    /// The dialler's rank is not expected, or it wanted another rank than the acceptor's.
+    /// The dialler's rank is not expected, or it dialled another rank than the acceptor's.
     Rank = 3,
     /// No such rail, or the stream is for another sort of rail.
     Rail = 4,
-    /// The dial is not newer than what the acceptor knows of the dialler.
+    /// The dial is not newer than the last one that the acceptor has of the dialler.
     Old = 5,
     /// The acceptor has no room now.
     Full = 6,
@@ -126,15 +126,15 @@ pub enum RefusedBecause {
     Closing = 7,
 }
 
-/// What the MAC in a [`Challenge`] covers, in this order: the label, the Hello as received, the Challenge but
-/// for its MAC.
+/// The bytes that the MAC in a [`Challenge`] covers, in this order: the label, the Hello as received, the
+/// Challenge but for its MAC.
 pub fn challenge_transcript<'a>(hello: &'a [u8; HELLO_BYTES], challenge: &'a [u8; CHALLENGE_BYTES]) -> [&'a [u8]; 3] {
     let (signed, _mac) = challenge.split_at(CHALLENGE_SIGNED_BYTES);
     [CHALLENGE_LABEL, hello, signed] // H-4
 }
 
-/// What the MAC in a [`Proof`] covers, in this order: the label, the Hello as sent, the whole Challenge as
-/// received.
+/// The bytes that the MAC in a [`Proof`] covers, in this order: the label, the Hello as sent, the whole
+/// Challenge as received.
 pub fn proof_transcript<'a>(hello: &'a [u8; HELLO_BYTES], challenge: &'a [u8; CHALLENGE_BYTES]) -> [&'a [u8]; 3] {
     [PROOF_LABEL, hello, challenge] // H-5
 }
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(Verdict::Refused(RefusedBecause::Closing).emit(), [3, 7, 0, 0, 0, 0, 0, 0]);
     }
 
-    // H-6: of all codes and reasons, exactly nine pairs are verdicts, and each stands for itself.
+    // H-6: of all codes and reasons, exactly nine pairs are verdicts, and each is distinct.
     #[test]
     fn every_code_and_reason() {
         let mut accepted = 0;
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(refused([1, 0, 0, 0, 0, 0, 0, 4]), Err(("verdict.reserved", 4 << 40)));
     }
 
-    // H-4, H-5: everything that both sides said is signed, and the two labels keep the directions apart.
+    // H-4, H-5: every byte that both sides sent is signed, and the two labels keep the directions apart.
     #[test]
     fn transcripts_cover_all_that_was_said() {
         let (hello, challenge) = (hello().emit(), challenge().emit());

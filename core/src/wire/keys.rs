@@ -2,7 +2,7 @@
 //!
 //! Field map: `count u8`, `rails [u8; count]`, `connections [u16; count]`, zeros up to a multiple of 8, then
 //! for each key `key u64, address u64`. The format has no limit but its count; [`KEYS_MAX`] is this
-//! implementation's, and its error says so (W-9).
+//! implementation's, and its error names it (W-9).
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

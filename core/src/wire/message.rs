@@ -68,7 +68,7 @@ struct DataLayout {
 }
 
 impl HeadLayout {
-    /// The meaning, where `flags` says what is present; what is absent must be zero (W-6).
+    /// The meaning, where `flags` marks the fields present; absent ones must be zero (W-6).
     #[inline]
     pub(super) fn meaning(&self, flags: u16) -> Result<MessageHead, WireError> {
         let (has_tag, has_immediate) = (flags & flag::TAG != 0, flags & flag::IMMEDIATE != 0);

@@ -14,7 +14,7 @@
 //! | `rma` | put, get, atomic, atomic reply |
 //! | [`control`] | ack, credit, connect, fence, probe, bye |
 //! | [`address`] | address |
-//! | `short` | what the express path sends instead of a header |
+//! | `short` | the header of the express path |
 //! | `codec` | parse and emit over all kinds |
 //! | [`stream`] | packets in a stream of bytes |
 //! | [`handshake`] | what opens a stream, before the first packet |

@@ -6,7 +6,7 @@ use heapless::Vec;
 
 use super::address::AddressText;
 
-/// The version that this code speaks and the only one it accepts.
+/// The version of this code, and the only one it accepts.
 pub const VERSION: u8 = 1;
 /// Bytes of the header that every packet starts with.
 pub const COMMON_BYTES: usize = 32;
@@ -35,8 +35,8 @@ pub struct Common {
     pub payload_bytes: u32,
     /// Acknowledge at once, don't wait for the delay.
     pub ack_now: bool,
-    /// The sender has refused a put and doesn't know yet that the peer has heard of it: puts that this packet
-    /// acknowledges may be among the refused ones.
+    /// The sender has refused a put and has no confirmation yet that the peer was notified: puts that this
+    /// packet acknowledges may be among the refused ones.
     pub refusing: bool,
 }
 
@@ -45,8 +45,8 @@ pub struct Common {
 pub struct RemoteKey {
     /// Rail number at the packet's sender.
     pub rail: u8,
-    /// The connection of that rail when the packet went out, as its sender numbers them (F-1), modulo 2^16:
-    /// on another one the key may be somebody else's (F-7).
+    /// The connection of that rail when the packet was sent, as its sender numbers them (F-1), modulo 2^16:
+    /// on another one the key may belong to other memory (F-7).
     pub connection: u16,
     /// The rail's key for the memory (an rkey on verbs).
     pub key: u64,
@@ -64,7 +64,7 @@ pub struct MessageHead {
     pub tag: Option<u64>,
     /// 8 bytes of immediate data.
     pub immediate: Option<u64>,
-    /// The sender wants [`Fin`] once the payload is in the receiver's buffer.
+    /// The sender requests [`Fin`] once the payload is in the receiver's buffer.
     pub want_placed: bool,
     /// The sender's operation.
     pub operation: u64,
@@ -105,10 +105,10 @@ pub struct Fin {
     /// How many FINs belong to this transfer (one per subchannel used, multirail-2004 5.3); 1 but for put
     /// rendezvous.
     pub count: u16,
-    /// Why the peer could not do its part; `None`: all is well.
+    /// Why the peer could not do its part; `None`: success.
     pub refused: Option<Refusal>,
-    /// Put rendezvous: the sender wants FIN in return once all have come, and keeps the message until then
-    ///
+    /// Put rendezvous: the sender requests a FIN in return once all have come, and keeps the message until
+    /// then.
     pub want_placed: bool,
     /// Put rendezvous: the round of the transfer that it belongs to (F-7); else 0.
     pub round: u16,
@@ -170,7 +170,7 @@ pub struct Get {
     pub window: u64,
     /// Offset into the window in bytes.
     pub offset: u64,
-    /// Bytes wanted.
+    /// Bytes requested.
     pub bytes: u64,
     /// The origin's operation: goes into the answer's DATA.
     pub operation: u64,
@@ -273,7 +273,7 @@ pub struct Ack {
     pub unordered_beyond: u64,
 }
 
-/// First packet on a subchannel, in both directions: what the sender of it can take.
+/// First packet on a subchannel, in both directions: the limits of its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Connect {
     /// Packets of one lane that may be unacknowledged at once.
@@ -286,7 +286,7 @@ pub struct Connect {
     pub requests_max: u16,
     /// This rail's number at the sender (keys in RTS and CTS refer to it).
     pub rail: u8,
-    /// The sender's number of this connection; each that stands on the rail has the next one (F-1).
+    /// The sender's number of this connection; each new one on the rail has the next number (F-1).
     pub connection: u32,
     /// The number of the sender's first packet of each lane, and of the first message that it grants (S-1,
     /// C-1); its connections have numbers behind it (F-1).
@@ -324,7 +324,7 @@ pub struct Resume {
     pub round: u16,
 }
 
-/// Asks for (or is) a sign of life on one path.
+/// Requests (or is) a sign of life on one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Probe {
     /// Repeated in the answer.
@@ -373,7 +373,7 @@ pub enum Body {
     Resume(Resume),
     /// Unsequenced.
     Ack(Ack),
-    /// Unsequenced: nothing but the common header's limits.
+    /// Unsequenced: only the common header's limits.
     Credit,
     /// Unsequenced.
     Connect(Connect),
@@ -381,7 +381,7 @@ pub enum Body {
     Fence(Fence),
     /// Unsequenced.
     Probe(Probe),
-    /// Unsequenced: the sender leaves in good order; nothing follows.
+    /// Unsequenced: orderly shutdown of the sender; nothing follows.
     Bye,
     /// Unsequenced: a rail has moved.
     Address(Address),

@@ -92,7 +92,7 @@ impl Get {
 }
 
 impl Atomic {
-    /// Whether the combination of kind and type exists is not asked here: the target refuses it.
+    /// Whether the combination of kind and type exists is not checked here: the target refuses it.
     #[inline]
     pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
         let layout = packet.body_as::<AtomicLayout>()?;

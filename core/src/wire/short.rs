@@ -1,9 +1,9 @@
 //! The header of a short message: what the express path puts into a ring's cell instead of a whole header
 //! (design: one line for a small message).
 //!
-//! A rail that carries these knows who the peer is, loses nothing and keeps the order; so the header
-//! doesn't name the source, and acknowledges nothing. It stands for an `EAGER` packet of the ordered lane
-//! with the same PSN (W-29): an endpoint that can't take the short way makes that header of it.
+//! A rail that carries these identifies the peer, is lossless and keeps the order; so the header doesn't name
+//! the source, and acknowledges nothing. It is equivalent to an `EAGER` packet of the ordered lane with the
+//! same PSN (W-29): an endpoint that can't take the express path converts it into that header.
 
 use core::fmt;
 
@@ -25,7 +25,7 @@ impl Counts {
         Counts(bits)
     }
 
-    /// What stands in a cell.
+    /// The first word of a cell.
     #[inline(always)]
     pub const fn bits(self) -> u64 {
         self.0
@@ -51,10 +51,10 @@ impl fmt::Debug for Counts {
     }
 }
 
-/// What a cell says of a short message.
+/// The content of a cell with a short message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Short {
-    /// Its number, and what the sender grants.
+    /// Its number, and the sender's limits.
     pub counts: Counts,
     /// The tag; 0 where there is none.
     pub tag: u64,
@@ -84,14 +84,14 @@ impl Short {
         if self.flags & Self::IMMEDIATE != 0 { Some(self.immediate) } else { None }
     }
 }
-/// A short message where its sender may still write: so each word is asked for once, and as late as possible,
-/// which leaves registers for others.
+/// A short message that its sender may still write: so each word is read once, and as late as possible, which
+/// leaves registers for others.
 pub trait ShortSource {
     /// Payload bytes.
     fn bytes(&self) -> u16;
     /// [`Short::TAGGED`] and [`Short::IMMEDIATE`], no other bits.
     fn flags(&self) -> u8;
-    /// Its number, and what the sender grants.
+    /// Its number, and the sender's limits.
     fn counts(&self) -> Counts;
     /// The tag; 0 where there is none. `None`: there is one where there must be none.
     fn tag(&self) -> Option<u64>;

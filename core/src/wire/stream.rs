@@ -1,8 +1,7 @@
 //! Finding packets in a stream of bytes (TCP): a header, its payload, the next header.
 //!
-//! The common header says how long both are, so a reader needs 32 bytes to know where the packet ends. What
-//! these two functions accept is not yet a good packet: that is for [`Repr::parse`](super::Repr::parse) to
-//! say.
+//! The common header contains both lengths, so a reader needs 32 bytes to find the packet's end. These two
+//! functions do not validate the whole packet: [`Repr::parse`](super::Repr::parse) does.
 
 use zerocopy::FromBytes;
 

@@ -1,5 +1,5 @@
-//! The transport for C: `include/rerail.h` says what each function does; `tests/program.rs` compiles a
-//! program against it.
+//! The transport for C: `include/rerail.h` documents each function; `tests/program.rs` compiles a program
+//! against it.
 //!
 //! No panic crosses to C: a call that panics answers `RERAIL_EPANIC`, and so does every later one of its
 //! transport.
@@ -123,9 +123,9 @@ impl Handle {
             }
         };
         let mut transport = contacts.join(&self.own, &names).map_err(|error| failure(ESYSTEM, error))?;
-        // SAFETY: what requests and windows name is what the caller names, who by the header's contract
-        // leaves that memory mapped and to the transport until the request's last event, or until the window
-        // is deregistered. The rails that are opened here keep no memory registered.
+        // SAFETY: requests and windows name the caller's memory. By the header's contract the caller leaves
+        // it mapped and to the transport until the request's last event, or until the window is deregistered.
+        // The rails that are opened here keep no memory registered.
         self.region = unsafe { transport.adopt_address_space() }.map_err(|error| failure(ESYSTEM, error))?;
         self.names = names;
         self.names.sort_unstable();
@@ -226,7 +226,7 @@ unsafe fn call(handle: *mut Handle, work: impl FnOnce(&mut Handle) -> Result<(),
     unsafe { with(handle, EPANIC, answer) }
 }
 
-/// The same for requests, whose number is written to `request` unless that is null.
+/// The same for requests; the request's number is written to `request` unless that is null.
 ///
 /// # Safety
 /// As there; `request` is null or writable.

@@ -1,6 +1,6 @@
 //! The header against the library: a program of C that is compiled with all warnings, linked with both forms
-//! of the library and run; sizes and names. Without a C compiler only the names can be compared, which the
-//! test says.
+//! of the library and run; sizes and names. Without a C compiler the test compares only the names, and
+//! reports that.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,7 @@
-//! What the provider says of itself: one way to communicate, as the caller's hints want it, or none.
+//! The provider's description of itself: one endpoint type as requested by the caller's hints, or none.
 //!
 //! Structures are allocated by `calloc` because libfabric frees them with `free`; each has a zeroed tail,
-//! since later versions of libfabric read fields that this one does not know.
+//! since later versions of libfabric read fields that this one does not have.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -17,7 +17,7 @@ const TAIL_BYTES: usize = 256;
 /// Name of fabric and domain.
 const NAME: &CStr = c"rerail";
 
-/// What it can do at most.
+/// All of its capabilities.
 const CAPS: u64 = TX_CAPS | RX_CAPS | FI_DIRECTED_RECV | FI_SOURCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
 const SORTS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
 const TX_CAPS: u64 = SORTS | FI_SEND | FI_READ | FI_WRITE;
@@ -33,7 +33,7 @@ const INJECT_BYTES: usize = 4096;
 const REQUESTS: usize = 4096;
 const OBJECTS: usize = 64;
 
-/// What hints ask for; zero or `None`: nothing.
+/// The requests of hints; zero or `None`: none.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wishes {
     caps: u64,
@@ -47,7 +47,7 @@ struct Wishes {
 }
 
 impl Wishes {
-    /// Whether the provider is what is asked for.
+    /// Whether the provider meets the hints.
     fn are_met(&self) -> bool {
         let within = |asked: u64, offered: u64| asked & !offered == 0;
         let tx = self.tx.is_none_or(|tx| {
@@ -93,7 +93,7 @@ impl Wishes {
         within(self.caps, CAPS) && self.addr_format == FI_FORMAT_UNSPEC && self.names_fit && tx && rx && ep && domain
     }
 
-    /// The capabilities to promise: what is asked for, with what that means; without a question, all.
+    /// The capabilities to offer: the requested ones, with what they imply; without a request, all.
     fn caps(&self) -> u64 {
         let asked = if self.caps & SORTS == 0 { self.caps | CAPS } else { self.caps };
         let mut caps = asked | FI_LOCAL_COMM | FI_REMOTE_COMM;
@@ -124,14 +124,15 @@ pub unsafe extern "C" fn getinfo(
     if !node.is_null() || !service.is_null() {
         return -FI_ENODATA;
     }
-    // SAFETY: hints are null or a whole `fi_info`, whose attributes are null or whole; libfabric checks them.
+    // SAFETY: hints are null or a whole `fi_info` with attributes that are null or whole; libfabric checks
+    // them.
     let wishes = unsafe { wishes(hints) };
     if !wishes.are_met() {
         return -FI_ENODATA;
     }
     match describe(version, &wishes) {
         Some(described) => {
-            // SAFETY: libfabric wants the answer there.
+            // SAFETY: libfabric passes room for the answer.
             unsafe { *info = described };
             0
         }
@@ -163,7 +164,7 @@ unsafe fn wishes(hints: *const Info) -> Wishes {
 
 /// A zeroed structure with a tail; null: no memory.
 fn zeroed<T>() -> *mut T {
-    // SAFETY: any size can be asked for.
+    // SAFETY: any size can be requested.
     unsafe { libc::calloc(1, size_of::<T>() + TAIL_BYTES) }.cast()
 }
 
@@ -190,7 +191,7 @@ fn describe(api_version: u32, wishes: &Wishes) -> Option<*mut Info> {
         fabric_name.cast(),
     ];
     if parts.iter().any(|part| part.is_null()) {
-        // SAFETY: each is null or was allocated above, and nobody else knows it.
+        // SAFETY: each is null or was allocated above, and has no other owner.
         parts.iter().for_each(|part| unsafe { libc::free(*part) });
         return None;
     }
@@ -243,7 +244,7 @@ fn describe(api_version: u32, wishes: &Wishes) -> Option<*mut Info> {
             data_progress: FI_PROGRESS_MANUAL,
             resource_mgmt: or(asked.resource_mgmt, FI_RM_ENABLED),
             av_type: or(asked.av_type, FI_AV_TABLE),
-            // Offsets and keys of the caller: nothing is demanded.
+            // Offsets and keys of the caller: no mode is required.
             mr_mode: if asked.mr_mode == FI_MR_SCALABLE { FI_MR_SCALABLE } else { 0 },
             mr_key_size: size_of::<u64>(),
             cq_data_size: size_of::<u64>(),
@@ -287,7 +288,7 @@ fn describe(api_version: u32, wishes: &Wishes) -> Option<*mut Info> {
     Some(info)
 }
 
-/// A domain of which nothing is said.
+/// A domain without any request.
 const NO_DOMAIN: DomainAttr = DomainAttr {
     domain: ptr::null_mut(),
     name: ptr::null_mut(),

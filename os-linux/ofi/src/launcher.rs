@@ -1,5 +1,5 @@
-//! What the environment says of a job: hints, nothing more. Ranks let names sort in the launcher's order; the
-//! size says when all names are known.
+//! The environment's description of a job: hints only. Ranks sort the names in the launcher's order; the size
+//! determines when all names are known.
 
 /// A launcher's word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,14 +8,14 @@
 //! | module | holds |
 //! |---|---|
 //! | [`abi`] | libfabric's binary interface: structures and tables, without behaviour |
-//! | `info` | what the provider says of itself (`fi_getinfo`) |
+//! | `info` | the provider's description of itself (`fi_getinfo`) |
 //! | `object` | libfabric's objects: from a call of C to a call of the port, one object a file |
 //! | `port` | a domain without raw pointers: names, requests, completions over one transport |
 //! | `launcher` | hints of the environment |
 //! | `memory` | the caller's memory, where the provider touches it |
 //!
 //! Nothing is linked against libfabric: it loads this library and calls [`fi_prov_ini`]. No panic crosses to
-//! C: a call that panics answers an error, and so does every later one of its domain. There is no thread and
+//! C: a call that panics returns an error, and so does every later one of its domain. There is no thread and
 //! no global state but the description that the entry point returns.
 #![allow(unsafe_code)]
 
@@ -35,14 +35,14 @@ use abi::version;
 /// Version of the provider.
 const PROVIDER_VERSION: u32 = version(0, 1);
 
-/// The newest interface that callers may ask for: libfabric passes over a provider that is older than what is
-/// asked for, and none for being newer. What the provider uses of it is the same in 1.17 to 2.6.
+/// The newest interface that callers may request: libfabric skips a provider that is older than the request,
+/// and none for being newer. The parts that the provider uses are the same in 1.17 to 2.6.
 const API_VERSION: u32 = version(2, 6);
 
-/// The description that libfabric reads, and whose `context` it uses for itself.
+/// The description that libfabric reads; libfabric uses its `context` for itself.
 struct Description(UnsafeCell<Provider>);
 
-// SAFETY: the provider never looks into it; libfabric, which gets a pointer, guards what it writes by its own
+// SAFETY: the provider never reads it; libfabric, which gets a pointer, guards what it writes by its own
 // lock.
 unsafe impl Sync for Description {}
 

@@ -4,11 +4,11 @@
 use rerail_core::mem::RegionId;
 use rerail_linux::driver::{MemoryError, Transport};
 
-/// Makes all of this process's memory one region, whose offsets are addresses.
+/// Makes all of this process's memory one region; its offsets are addresses.
 pub fn adopt_all(transport: &mut Transport) -> Result<RegionId, MemoryError> {
-    // SAFETY: what requests and windows name is what the caller of libfabric has named in a request or
-    // registered, and by libfabric's contract it leaves that memory mapped and to the provider until the
-    // completion, or until the registration is closed. What is unmapped later without a word concerns rails
+    // SAFETY: requests and windows name memory that the caller of libfabric has named in a request or
+    // registered. By libfabric's contract the caller leaves it mapped and to the provider until the
+    // completion, or until the registration is closed. Memory unmapped later without notice concerns rails
     // that keep memory registered; the provider opens none.
     unsafe { transport.adopt_address_space() }
 }
@@ -24,12 +24,12 @@ impl Target {
     /// Room for a value of so many bytes, at most 8.
     ///
     /// # Safety
-    /// The bytes must be writable, and nobody else's, until [`store`](Self::store) or the target's end.
+    /// The bytes must be writable, and not in other use, until [`store`](Self::store) or the target's end.
     pub unsafe fn new(address: *mut u8, bytes: usize) -> Target {
         Target { address, bytes: bytes.min(size_of::<u64>()) }
     }
 
-    /// Writes the value, whose low bytes count.
+    /// Writes the low bytes of the value.
     pub fn store(self, value: u64) {
         let value = value.to_le_bytes();
         // SAFETY: `new` was promised room for so many bytes, which are at most those of the value.
@@ -37,7 +37,7 @@ impl Target {
     }
 }
 
-/// Bytes that the caller injects; none where there is nothing.
+/// Bytes that the caller injects; empty where there are none.
 ///
 /// # Safety
 /// `len` bytes at `start` must be readable, and not change, as long as the slice lives.

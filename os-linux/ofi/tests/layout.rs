@@ -1,6 +1,6 @@
-//! The interface that was written by hand against the C headers: sizes, offsets, numbers. Without a C
-//! compiler or libfabric's headers nothing can be compared, which the test says; `conformance/scripts/ofi.sh`
-//! demands both.
+//! The hand-written interface against the C headers: sizes, offsets, numbers. Without a C compiler or
+//! libfabric's headers the test compares nothing, and reports that; `conformance/scripts/ofi.sh` requires
+//! both.
 
 use std::fmt::Write as _;
 use std::mem::offset_of;

@@ -104,8 +104,8 @@ fn a_reflected_mac_proves_nothing() {
 
 #[test]
 fn an_oracle_of_the_other_direction_does_not_help() {
-    // Asked by 3 -> 5, the outsider opens 5 -> 3 to the dialler's own acceptor with the same nonce, and
-    // passes the challenge that it gets there back.
+    // During a dial 3 -> 5, the outsider opens 5 -> 3 to the dialler's own acceptor with the same nonce, and
+    // returns the challenge that it gets there.
     let (mut dialler, hello) = Dialler::new(key(), CALL, [1; 32]);
     let back = Call { from: PeerId(5), to: PeerId(3), ..CALL };
     let (_, reversed) = Dialler::new(key(), back, [1; 32]);
@@ -122,7 +122,7 @@ fn no_byte_can_be_changed_on_the_way() {
         let (mut dialler, hello) = Dialler::new(key(), CALL, [1; 32]);
         let mut changed = hello.bytes().to_vec();
         changed[at] ^= 1;
-        // Refused at once, or signed as it arrived: then the dialler sees it.
+        // Refused at once, or signed as it arrived: then the dialler detects it.
         match Acceptor::new(key(), STATION, [2; 32]).handle(&changed) {
             Err(_) => {}
             Ok(Step::Send(challenge)) => {

@@ -1,4 +1,4 @@
-//! What can go wrong before a job stands, in words that say which side has to be looked at.
+//! Errors of the start of a job; each message names the side at fault.
 
 use std::fmt;
 use std::io;
@@ -13,26 +13,26 @@ pub enum BootError {
         variable: &'static str,
         /// Its value; `None`: not set.
         value: Option<String>,
-        /// What it should be.
+        /// The expected value.
         expected: &'static str,
     },
-    /// A launcher started several processes but offers no channel that we speak: without this error each of
-    /// them would run as a job of one.
+    /// A launcher started several processes but offers no channel with a supported protocol: without this
+    /// error each of them would run as a job of one.
     Unspoken {
-        /// The variable that tells of the launcher.
+        /// The variable that reveals the launcher.
         variable: &'static str,
-        /// How many processes it says there are.
+        /// The number of processes in it.
         size: u32,
     },
     /// A key can't be used.
     Key {
         /// The key.
         key: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// A key was put twice by this rank; which value others would see is undefined in PMI-1, so it is refused
-    /// here.
+    /// A key was put twice by this rank; the value that others would see is undefined in PMI-1, so it is
+    /// refused here.
     DuplicateKey {
         /// The key.
         key: String,
@@ -46,7 +46,7 @@ pub enum BootError {
         /// Bytes allowed.
         bytes_max: usize,
     },
-    /// A rank that isn't in the job was asked for.
+    /// The requested rank is not in the job.
     Rank {
         /// The rank.
         rank: u32,
@@ -59,33 +59,33 @@ pub enum BootError {
         limit: &'static str,
         /// Its value.
         value: usize,
-        /// What we need at least.
+        /// The minimum.
         needed: usize,
     },
     /// A system call failed.
     Io {
-        /// What was being done.
+        /// The failed step.
         doing: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The other side closed the channel.
     Closed {
-        /// What was being done.
+        /// The failed step.
         doing: &'static str,
     },
-    /// The other side said something that isn't in the protocol.
+    /// The other side violated the protocol.
     Protocol {
-        /// What was being done.
+        /// The failed step.
         doing: &'static str,
-        /// What is wrong with it.
+        /// The violation.
         why: String,
-        /// What it said, shortened and made printable.
+        /// Its message, shortened and made printable.
         said: String,
     },
     /// The other side refused.
     Refused {
-        /// What was being done.
+        /// The failed step.
         doing: &'static str,
         /// Its code.
         code: i64,
@@ -98,10 +98,10 @@ pub enum BootError {
         rank: u32,
         /// The key.
         key: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// A rank has not published what every rank must.
+    /// A rank has not published a mandatory key.
     Absent {
         /// The rank.
         rank: u32,
@@ -110,14 +110,14 @@ pub enum BootError {
     },
     /// The other side did not answer in time.
     Timeout {
-        /// What was being done.
+        /// The failed step.
         doing: &'static str,
         /// How long it was waited for, in milliseconds.
         waited_ms: u64,
     },
     /// The other side doesn't hold the same key.
     Authentication {
-        /// What failed.
+        /// The reason.
         why: &'static str,
     },
     /// The job was left or aborted already, or an earlier step's error was the end of the channel.
@@ -169,7 +169,7 @@ impl std::error::Error for BootError {
     }
 }
 
-/// The start of what a stranger said, fit for a message.
+/// The start of a message from outside, printable.
 pub(super) fn excerpt(said: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 160;
     let mut text = String::new();

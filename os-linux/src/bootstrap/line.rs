@@ -1,8 +1,8 @@
 //! Lines of the PMI-1 wire protocol: `cmd=name key=value key=value\n`.
 //!
-//! Source: the protocol as spoken by MPICH's hydra and Slurm; there is no standard. Keys come in any order;
-//! unknown keys are passed over; a word without `=` belongs to the value before it (messages with spaces). A
-//! value that we write is escaped like in a URL, so that spaces, `=` and `;` never get on the wire.
+//! Source: the protocol of MPICH's hydra and Slurm; there is no standard. Keys come in any order; unknown
+//! keys are ignored; a word without `=` belongs to the value before it (messages with spaces). A value that
+//! we write is escaped like in a URL, so that spaces, `=` and `;` never get on the wire.
 //!
 //! Invariant: a line is at most [`LINE_BYTES_MAX`] long, so a stranger can't make us hold more than that.
 
@@ -18,7 +18,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Splits a line (without its end); the error says what is wrong with it.
+    /// Splits a line (without its end); the error names the reason.
     pub(super) fn parse(bytes: &[u8]) -> Result<Line, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "bytes that are no text".to_string())?;
         if let Some(strange) = text.chars().find(|c| c.is_control()) {
@@ -89,7 +89,7 @@ impl LineReader {
         }
     }
 
-    /// What was fed and is not a whole line.
+    /// The bytes after the last whole line.
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes
     }
@@ -108,7 +108,7 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// Undoes [`escape`]; the error says why it can't be.
+/// Undoes [`escape`]; the error names the reason.
 pub(super) fn unescape(escaped: &str) -> Result<String, &'static str> {
     let mut bytes = Vec::with_capacity(escaped.len());
     let mut rest = escaped.bytes();

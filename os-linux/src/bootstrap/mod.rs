@@ -1,25 +1,23 @@
 //! How the processes of a job find each other: rank, size, and a board on which each rank publishes short
 //! texts.
 //!
-//! | file | speaks with |
+//! | file | connects to |
 //! |---|---|
 //! | [`pmi1`] | a launcher, over the PMI-1 wire protocol (`mpiexec.hydra`, Slurm, `rerail launch`) |
 //! | [`server`] | is such a launcher, for the processes of one machine |
 //! | [`pair`] | one other process over TCP, without a launcher, behind a pre-shared key |
-//! | [`single`] | nobody: a job of one |
+//! | [`single`] | no process: a job of one |
 //!
-//! Invariants: a key is put once per rank; what was put before a [`fence`](Bootstrap::fence) can be read by
-//! every rank after it; nothing that the other side says can make us panic or hold more than a bounded amount
-//! of it.
+//! Invariants: a key is put once per rank; keys put before a [`fence`](Bootstrap::fence) can be read by every
+//! rank after it; data from the other side can't make us panic or hold more than a bounded amount of it.
 //!
 //! The channel is needed twice, and may fail at any time (rules B-1 to B-4): at the start every step ends in
-//! bounded time, with an error that names the step; while messages flow nobody looks at it; at the end it is
-//! told last.
+//! bounded time, with an error that names the step; while messages flow it is not used; at shutdown it is
+//! notified last.
 //!
 //! Trust: the launcher's channel (an inherited socket, or the pair's authenticated stream) is the root of
-//! trust. The [`job_key`] that is drawn here and travels over it is what the rails authenticate each other
-//! with. It stands in no environment, argument or file: only in the memory of the job's processes and of the
-//! launcher.
+//! trust. The rails authenticate each other with the [`job_key`] that is drawn here and travels over it. It
+//! is in no environment, argument or file: only in the memory of the job's processes and of the launcher.
 
 pub mod error;
 mod line;
@@ -42,7 +40,7 @@ pub const KEY_BYTES_MAX: usize = 32;
 /// Longest value in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// How long a launcher may take for each answer unless the setting `boot_timeout` says otherwise. A fence's
+/// How long a launcher may take for each answer unless the setting `boot_timeout` is set. A fence's
 /// answer waits for the slowest rank to start, so this is long.
 pub const ANSWER_MAX: Duration = Duration::from_secs(600);
 
@@ -59,17 +57,16 @@ pub trait Bootstrap: Send {
     fn put(&mut self, key: &str, value: &str) -> Result<(), BootError>;
     /// Waits until every rank of the job (that still lives) is here. All values put before can be read after.
     fn fence(&mut self) -> Result<(), BootError>;
-    /// What `rank` had put before a fence that is passed; `None`: nothing.
+    /// The value that `rank` put before a completed fence; `None`: none.
     fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, BootError>;
     /// Leaves the job in good order. A process that ends without it counts as failed.
     fn finalize(&mut self) -> Result<(), BootError>;
-    /// Tells the launcher to end the whole job, as far as it can be told. Comes back: what becomes of this
-    /// process is the caller's to say.
+    /// Requests that the launcher end the whole job, if it can be reached. Returns: the caller decides about
+    /// this process.
     fn abort(&mut self, why: &str);
-    /// How long each step may take from now on, a fence with its wait for the other ranks among them; `None`:
-    /// as long as it takes. [`Transport::start`](crate::driver::Transport::start) says what the setting
-    /// `boot_timeout` says. Nothing where nobody is waited for, and where the caller has said it already
-    /// ([`pair`]).
+    /// Limits each step from now on, a fence with its wait for the other ranks among them; `None`: no limit.
+    /// [`Transport::start`](crate::driver::Transport::start) passes the setting `boot_timeout`. No effect
+    /// where there is no other process, and where the caller has set a limit already ([`pair`]).
     fn limit(&mut self, answer_max: Option<Duration>) {
         let _ = answer_max;
     }
@@ -79,10 +76,11 @@ pub trait Bootstrap: Send {
     }
 }
 
-/// Joins the job that the environment tells of: PMI-1 if there is `PMI_FD` or `PMI_PORT`, else a job of one.
+/// Joins the job of the environment: PMI-1 if there is `PMI_FD` or `PMI_PORT`, else a job of one.
 ///
 /// # Errors
-/// What [`pmi1::Pmi1::from_vars`] says, and [`BootError::Unspoken`] where a launcher that doesn't offer PMI-1
+/// The errors of [`pmi1::Pmi1::from_vars`], and [`BootError::Unspoken`] where a launcher that doesn't offer
+/// PMI-1 started several processes.
 /// started several processes.
 pub fn from_env() -> Result<Box<dyn Bootstrap>, BootError> {
     from_vars(|name| std::env::var(name).ok())
@@ -101,12 +99,12 @@ pub fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Box<dyn Bootstr
     Ok(Box::new(single::Single::new()))
 }
 
-/// What the processes of a job share and nobody else knows.
+/// The secret that only the processes of a job share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JobKey {
     /// The key with which rails authenticate peers.
     pub key: [u8; 32],
-    /// A random number that tells this run of the job from every other.
+    /// A random number that identifies this run of the job.
     pub job_id: u64,
 }
 
@@ -196,7 +194,7 @@ fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 struct OwnKeys(BTreeSet<String>);
 
 impl OwnKeys {
-    /// Notes a key, or says why it may not be put.
+    /// Notes a key, or returns why it may not be put.
     fn claim(&mut self, key: &str, value: &str) -> Result<(), BootError> {
         check_key(key)?;
         if value.len() > VALUE_BYTES_MAX {

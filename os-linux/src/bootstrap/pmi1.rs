@@ -1,11 +1,12 @@
-//! Client of the PMI-1 wire protocol, as spoken by MPICH's hydra, by Slurm and by [`server`](super::server).
+//! Client of the PMI-1 wire protocol of MPICH's hydra, Slurm and [`server`](super::server).
 //!
 //! Lines go over an inherited descriptor (`PMI_FD`) or a TCP connection (`PMI_PORT`), one question and one
 //! answer at a time, blocking, and no longer than a limit (B-1). Source: the dialogue of hydra 4.0.2,
 //! recorded in `fixtures/`; there is no standard.
 //!
-//! Invariant: an answer is taken for the question that was asked. Once one is late, cut off or makes no
-//! sense, the next to come could be anybody's, so nothing is asked any more ([`BootError::Over`]); only an
+//! Invariant: each answer belongs to the last request. Once one is late, cut off or malformed, the next
+//! answer could belong to any request, so no further requests are sent ([`BootError::Over`]); only an abort
+//! still is.
 //! abort is still said.
 //!
 //! The board of PMI-1 is one flat table with short keys and values. Rank `r`'s key `k` becomes `k.r`; its
@@ -26,7 +27,7 @@ use super::line::{Line, LineReader, escape, unescape};
 use super::{ANSWER_MAX, BootError, Bootstrap, OwnKeys, VALUE_BYTES_MAX, check_key, check_rank};
 use crate::settings::Settings;
 
-/// The setting of how long an answer may take, as a variable: it is needed before settings are.
+/// The setting that limits an answer's time, as a variable: it is needed before settings are.
 const TIMEOUT_VARIABLE: &str = "RERAIL_BOOT_TIMEOUT";
 
 /// Length of a line that every PMI-1 server takes: older ones read into 1024 bytes.
@@ -57,15 +58,15 @@ pub struct Pmi1 {
 }
 
 impl Pmi1 {
-    /// Joins over what the environment names: `PMI_FD` with `PMI_RANK` and `PMI_SIZE`, or `PMI_PORT`
-    /// (`host:port`) with `PMI_ID`, where rank and size come over the wire. `RERAIL_BOOT_TIMEOUT` limits how
-    /// long each answer may take; without it that is [`ANSWER_MAX`].
+    /// Joins over the channel in the environment: `PMI_FD` with `PMI_RANK` and `PMI_SIZE`, or `PMI_PORT`
+    /// (`host:port`) with `PMI_ID`, where rank and size come over the wire. `RERAIL_BOOT_TIMEOUT` limits the
+    /// time of each answer; without it that is [`ANSWER_MAX`].
     ///
     /// The descriptor is duplicated, not taken; still only one client may use it.
     ///
     /// # Errors
-    /// [`BootError::Environment`] names the variable that is missing or senseless; else what the launcher
-    /// answered, or that it did not ([`BootError::Timeout`], [`BootError::Closed`]).
+    /// [`BootError::Environment`] names the variable that is missing or malformed; else the launcher's error,
+    /// or the lack of an answer ([`BootError::Timeout`], [`BootError::Closed`]).
     pub fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, BootError> {
         let answer_max = match var(TIMEOUT_VARIABLE) {
             Some(text) => limit_of(&text)?,
@@ -90,15 +91,15 @@ impl Pmi1 {
     }
 
     /// Joins as `rank` of `size` over a descriptor. Answers may take [`ANSWER_MAX`] unless
-    /// [`Bootstrap::limit`] says otherwise.
+    /// [`Bootstrap::limit`] is called.
     ///
     /// # Errors
-    /// What the launcher answered, or that it did not.
+    /// The launcher's error, or the lack of an answer.
     pub fn join(fd: OwnedFd, rank: u32, size: u32) -> Result<Self, BootError> {
         Self::enter(Channel::new(fd, Some(ANSWER_MAX)), rank, size)
     }
 
-    /// [`join`](Self::join) over a connection on which the launcher tells rank and size.
+    /// [`join`](Self::join) over a connection on which the launcher sends rank and size.
     ///
     /// # Errors
     /// The same.
@@ -265,7 +266,7 @@ impl Bootstrap for Pmi1 {
             self.over = true;
             let mut message = escape(why);
             message.truncate(256);
-            // There is no answer, and nothing better to do if it can't be said.
+            // There is no answer, and no alternative if it can't be sent.
             let line = format!("cmd=abort exitcode=1 message={message}");
             let _ = self.channel.say("aborting", &line, Limit::new(Some(ABORT_MAX)));
         }
@@ -294,7 +295,7 @@ fn number(
     }
 }
 
-/// An own descriptor for what an inherited number names.
+/// A duplicate of an inherited descriptor.
 fn duplicate(fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: the number is only lent for this call, which fails with EBADF if nothing is open under it; no
     // descriptor of Rust's is closed or replaced by it.
@@ -302,14 +303,14 @@ fn duplicate(fd: i32) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(lent, 3)?)
 }
 
-/// An answer that makes no sense, shown up to the value that it may carry: that can be the job's key.
+/// A malformed answer, shown up to the value that it may carry: that can be the job's key.
 fn strange(doing: &'static str, why: String, said: &[u8]) -> BootError {
     const VALUE: &[u8] = b"value=";
     let shown = said.windows(VALUE.len()).position(|part| part == VALUE).map_or(said.len(), |at| at + VALUE.len());
     BootError::Protocol { doing, why, said: excerpt(&said[..shown]) }
 }
 
-/// An error if the answer carries a code other than 0. Answers without a code are good ones.
+/// An error if the answer carries a code other than 0. Answers without a code are successes.
 fn accepted(doing: &'static str, line: &Line, said: &[u8]) -> Result<(), BootError> {
     if line.get("rc").is_none() {
         return Ok(());
@@ -323,7 +324,7 @@ fn accepted(doing: &'static str, line: &Line, said: &[u8]) -> Result<(), BootErr
     }
 }
 
-/// What [`TIMEOUT_VARIABLE`] says: the setting of that name; none: for ever.
+/// The value of [`TIMEOUT_VARIABLE`]: the setting of that name; none: for ever.
 fn limit_of(text: &str) -> Result<Option<Duration>, BootError> {
     let settings = Settings::load([(TIMEOUT_VARIABLE.to_owned(), text.to_owned())], None);
     match settings {
@@ -352,7 +353,7 @@ fn connect(port: &str, answer_max: Option<Duration>) -> Result<TcpStream, BootEr
             Err(error) => last = io(error),
         }
     }
-    // Not in time is what it is, however the last address said so.
+    // After the deadline the error is a timeout, whatever the last address's error.
     limit.left(DOING)?;
     Err(last)
 }
@@ -370,7 +371,7 @@ impl Limit {
         Limit { since: Instant::now(), answer_max }
     }
 
-    /// What is left of it; `None`: it is no limit.
+    /// The remaining time; `None`: it is no limit.
     fn left(self, doing: &'static str) -> Result<Option<Duration>, BootError> {
         let Some(answer_max) = self.answer_max else { return Ok(None) };
         match answer_max.saturating_sub(self.since.elapsed()) {
@@ -379,11 +380,11 @@ impl Limit {
         }
     }
 
-    /// Waits until a descriptor is ready (its mode is shared with whoever inherited it, so it stays as it
-    /// is).
+    /// Waits until a descriptor is ready (its mode is shared with all processes that inherited it, so it is
+    /// not changed).
     fn wait(self, fd: BorrowedFd<'_>, flags: PollFlags, doing: &'static str) -> Result<(), BootError> {
         loop {
-            // The descriptor is asked even where the time is over: a process that was held up may find the
+            // The descriptor is polled even after the deadline: a process that was delayed may find the
             // answer there.
             let left = self.left(doing);
             let span = left.as_ref().map_or(Some(Duration::ZERO), |left| *left).map(|left| Timespec {
@@ -400,13 +401,13 @@ impl Limit {
     }
 }
 
-/// Questions and answers over a descriptor.
+/// Requests and answers over a descriptor.
 #[derive(Debug)]
 struct Channel {
     fd: OwnedFd,
     reader: LineReader,
     answer_max: Option<Duration>,
-    /// An answer did not come, or made no sense: what comes now answers nothing that is asked.
+    /// An answer did not come, or was malformed: later answers match no request.
     is_lost: bool,
 }
 
@@ -415,12 +416,12 @@ impl Channel {
         Channel { fd, reader: LineReader::default(), answer_max, is_lost: false }
     }
 
-    /// For a question that is asked now.
+    /// For a request sent now.
     fn limit(&self) -> Limit {
         Limit::new(self.answer_max)
     }
 
-    /// One question, one answer of the kind `expected`, its code checked where only success makes sense.
+    /// One request, one answer of the kind `expected`, its code checked where only success makes sense.
     fn ask(&mut self, doing: &'static str, question: &str, expected: &str) -> Result<(Line, Vec<u8>), BootError> {
         let limit = self.limit();
         self.ask_until(limit, doing, question, expected)
@@ -448,8 +449,8 @@ impl Channel {
         Ok((line, said))
     }
 
-    /// What comes of reading an answer. Unless the launcher refused in so many words, an error is the last
-    /// one.
+    /// Passes the result of reading an answer on. An error is the last one, unless it is the launcher's
+    /// explicit refusal.
     fn sense<T>(&mut self, read: Result<T, BootError>) -> Result<T, BootError> {
         self.is_lost |= read.as_ref().is_err_and(|error| !matches!(error, BootError::Refused { .. }));
         read

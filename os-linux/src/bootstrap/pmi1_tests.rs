@@ -18,8 +18,8 @@ const HYDRA_PORT: &str = include_str!("fixtures/hydra-4.0.2-port.txt");
 trait Served: std::io::Read + Write + Send + 'static {}
 impl<T: std::io::Read + Write + Send + 'static> Served for T {}
 
-/// Plays the launcher's part of a dialogue: lines with `> ` are what the client must say, with `< ` what it
-/// hears.
+/// Plays the launcher's part of a dialogue: lines with `> ` are expected from the client, those with `< ` are
+/// sent to it.
 fn play(mut stream: impl Served, dialogue: &'static str) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         for line in dialogue.lines().filter(|line| !line.starts_with('#')) {
@@ -44,7 +44,7 @@ fn dialogue(text: &'static str) -> (OwnedFd, thread::JoinHandle<()>) {
     (client.into(), play(server, text))
 }
 
-/// What the recorded client did, as rank 0 of 2.
+/// The steps of the recorded client, as rank 0 of 2.
 fn recorded_session(mut boot: Pmi1) {
     assert_eq!((boot.rank(), boot.size()), (0, 2));
     boot.put("card", "tcp 10.0.0.1:7;a=b").unwrap();
@@ -59,7 +59,7 @@ fn recorded_session(mut boot: Pmi1) {
 }
 
 /// Not a test of its own: under a launcher it plays the recorded session, so that fixtures can be recorded
-/// anew (`fixtures/README`).
+/// again (`fixtures/README`).
 #[test]
 fn role_recorded_session() {
     if std::env::var("RERAIL_TEST_RECORD").is_ok() {
@@ -191,7 +191,7 @@ fn limits_too_small_to_work_with_are_named() {
     }
 }
 
-/// What the client says about a launcher that answers its first question like this.
+/// The client's error for a launcher that answers its first request like this.
 fn first_answer(answer: &[u8]) -> BootError {
     let (client, mut server) = UnixStream::pair().unwrap();
     server.write_all(answer).unwrap();
@@ -318,7 +318,7 @@ fn an_abort_is_one_line_with_the_reason() {
     assert_eq!(said[3], "cmd=abort exitcode=1 message=no%20rail%0Acmd%3Dfinalize");
 }
 
-/// What goes on at a session's steps, each under the name that its errors have.
+/// A session's steps, each under the name that its errors have.
 const STEPS: [&str; 7] = [
     "joining (init)",
     "asking for limits (get_maxes)",
@@ -341,7 +341,7 @@ fn session_error(client: OwnedFd, answer_max: Duration) -> BootError {
     session().unwrap_err()
 }
 
-/// Answers so many questions, each as it should be.
+/// Answers so many requests, each correctly.
 fn answer(server: &mut UnixStream, count: usize) {
     let answers = [
         "cmd=response_to_init pmi_version=1 rc=0",
@@ -389,7 +389,7 @@ fn a_connection_that_is_reset_is_closed() {
     assert!(matches!(error, BootError::Closed { doing: "joining (init)" }), "{error}");
 }
 
-/// B-1: an answer that comes too late is not taken for that of a later question.
+/// B-1: an answer that comes too late is not taken for that of a later request.
 #[test]
 fn after_an_answer_that_is_late_nothing_is_asked_but_an_abort_is_said() {
     let (client, mut server) = UnixStream::pair().unwrap();
@@ -408,7 +408,7 @@ fn after_an_answer_that_is_late_nothing_is_asked_but_an_abort_is_said() {
     assert_eq!(commands, ["cmd=init", "cmd=get_maxes", "cmd=get_my_kvsname", "cmd=barrier_in", "cmd=abort"]);
 }
 
-/// B-1: an answer that can't be read is none, and the next one could be anybody's.
+/// B-1: a malformed answer is none, and the next one could belong to any request.
 #[test]
 fn after_an_answer_that_makes_no_sense_nothing_is_asked() {
     type Ask = fn(&mut Pmi1) -> Result<(), BootError>;
@@ -428,7 +428,7 @@ fn after_an_answer_that_makes_no_sense_nothing_is_asked() {
     }
 }
 
-/// B-1: a process that was held up finds the answer that came meanwhile.
+/// B-1: a process that was delayed finds the answer that came meanwhile.
 #[test]
 fn an_answer_that_is_there_is_in_time() {
     let (client, mut server) = UnixStream::pair().unwrap();
@@ -442,7 +442,7 @@ fn an_answer_that_is_there_is_in_time() {
 /// B-1: the limit is the user's, from the first word on.
 #[test]
 fn the_environment_says_how_long_a_launcher_may_take() {
-    // Taken by the kernel, and by nobody else.
+    // Accepted by the kernel only.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().to_string();
     let join = |limit: &str| {

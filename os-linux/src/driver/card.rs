@@ -1,4 +1,4 @@
-//! A process's card: the line of text that tells its peers where its rails are.
+//! A process's card: one line of text with the addresses of its rails.
 //!
 //! `rerail1;HOST;KIND@ADDRESS,KIND@ADDRESS,...`: the version, the logical host (processes on one may share
 //! memory) and one entry per rail in the order of rail numbers. Host and addresses are printable ASCII
@@ -9,11 +9,11 @@ use core::fmt;
 
 use rerail_core::rail::RailKind;
 
-/// What every card of this version starts with.
+/// The prefix of every card of this version.
 const VERSION: &str = "rerail1";
 /// Longest host or address in bytes.
 const WORD_BYTES_MAX: usize = 200;
-/// Most rails on a card: what a 64-bit mask can name.
+/// Most rails on a card: the width of a 64-bit mask.
 const RAILS_MAX: usize = 64;
 
 /// Why a card can't be used.
@@ -21,7 +21,7 @@ const RAILS_MAX: usize = 64;
 pub enum CardError {
     /// It starts with another version.
     Version {
-        /// What stands there.
+        /// The text found.
         found: String,
     },
     /// It has another number of parts than version, host and rails.
@@ -41,7 +41,7 @@ pub enum CardError {
     },
     /// A rail of unknown kind.
     Kind {
-        /// What stands there.
+        /// The text found.
         found: String,
     },
     /// More rails than can be.
@@ -55,7 +55,7 @@ pub enum CardError {
         rail: String,
         /// The address.
         address: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
 }
@@ -81,7 +81,7 @@ impl fmt::Display for CardError {
 
 impl std::error::Error for CardError {}
 
-/// The line of text by which a process tells its addresses, parsed. Borrows the text.
+/// The line of text with a process's addresses, parsed. Borrows the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card<'a> {
     /// The logical host.
@@ -118,7 +118,7 @@ impl<'a> Card<'a> {
     /// # Errors
     /// See [`CardError`].
     pub fn parse(text: &'a str) -> Result<Self, CardError> {
-        // The version goes first: what follows may have another shape in another version.
+        // The version is checked first: the rest may have another shape in another version.
         let version = text.split(';').next().unwrap_or_default();
         if version != VERSION {
             return Err(CardError::Version { found: excerpt(version) });

@@ -1,8 +1,9 @@
 //! Rails that are open before this process knows its rank and its job: for hosts that publish an address
-//! first and learn of their peers later, as libfabric's do.
+//! first and receive their peers' addresses later, as libfabric's do.
 //!
-//! Who dials meanwhile waits with the kernel, so nothing is lost and nobody has to be asked whether he is
-//! ready. Only rails whose address is known without a rank can be opened so: shared memory and TCP, no verbs.
+//! Peers that connect meanwhile wait in the kernel's queue, so nothing is lost and no readiness handshake
+//! is needed. Only rails whose address does not depend on the rank can be opened so: shared memory and
+//! TCP, no verbs.
 
 use rerail_core::ids::PeerId;
 
@@ -50,7 +51,7 @@ impl Contacts {
         self.tcp.iter().map(|rail| rail.address())
     }
 
-    /// Gives the rails their identity. The cards of all ranks are to be learnt next.
+    /// Gives the rails their identity. The caller passes the cards of all ranks next.
     ///
     /// # Errors
     /// See [`StartError`].

@@ -1,12 +1,11 @@
-//! The file by which the processes of a job find the XRC domain that they share on this host
-//! (`ibv_open_xrcd(3)`): empty, in `/dev/shm`, named by user and job. Whoever can open it can reach the
-//! queues in the domain, so it is the user's alone.
+//! The file through which the processes of a job find the XRC domain that they share on this host
+//! (`ibv_open_xrcd(3)`): empty, in `/dev/shm`, named by user and job. A process that can open it can reach
+//! the queues in the domain, so only the user may open it.
 //!
-//! Each process has it locked, shared, as long as it lives; the last one to leave, who gets the lock for
-//! itself, removes it. What a job leaves behind whose processes were all killed at once, the next one of that
-//! user removes.
+//! Each process holds a shared lock on it until it exits. The last process to leave obtains the exclusive
+//! lock and removes the file. If all processes of a job are killed at once, the user's next job removes it.
 //!
-//! Invariant: whoever has the lock has the file that the name leads to, or looks again.
+//! Invariant: a process that holds the lock has the file that the name leads to, or looks again.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -16,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-/// Where it is: memory that all processes of a host see, gone when it starts anew.
+/// The folder: memory that all processes of a host see, emptied at boot.
 const FOLDER: &str = "/dev/shm";
 /// How often a file may be removed under our hands.
 const TRIES: usize = 100;
@@ -78,7 +77,7 @@ impl Drop for DomainFile {
     }
 }
 
-/// What tells a file from every other of this host: device and inode.
+/// The identity of a file on this host: device and inode.
 fn id_of(found: &Metadata) -> [u64; 2] {
     [found.dev(), found.ino()]
 }
@@ -88,7 +87,7 @@ fn leads_to(path: &Path, id: [u64; 2]) -> bool {
     fs::symlink_metadata(path).is_ok_and(|named| id_of(&named) == id)
 }
 
-/// Removes a file that nobody else has locked, where the name leads to it still.
+/// Removes a file that no other process has locked, if the name still leads to it.
 fn remove_unused(file: &File, path: &Path) {
     let is_alone = flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
     if is_alone && file.metadata().is_ok_and(|found| leads_to(path, id_of(&found))) {
@@ -96,7 +95,7 @@ fn remove_unused(file: &File, path: &Path) {
     }
 }
 
-/// Removes what earlier jobs of this user have left.
+/// Removes the files that earlier jobs of this user left.
 fn sweep(folder: &Path, prefix: &str, but: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let of_ours = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix)));

@@ -1,4 +1,4 @@
-//! One round of driving: what rails have goes into the core, what the core wants goes to rails and memory.
+//! One round of driving: passes the rails' events to the core and the core's actions to rails and memory.
 //!
 //! Spans are resolved before anything else changes the endpoint: answers to the actions of a batch are
 //! collected and fed after the batch. Nothing is allocated once the reused lists have grown to the longest
@@ -34,7 +34,7 @@ pub(super) struct Scratch {
     answers: heapless::Vec<Answer, BATCH>,
     source: Vec<Piece>,
     pub(super) target: Vec<Piece>,
-    /// Where peers said that they are, and that was not passed on.
+    /// Peer addresses received and not yet passed on.
     peer_addresses: Vec<PeerAddress>,
 }
 
@@ -46,7 +46,7 @@ struct PeerAddress {
     at: AddressText,
 }
 
-/// What is to be told to the core after a batch; at most one per action.
+/// An answer to the core, passed after a batch; at most one per action.
 #[derive(Debug)]
 enum Answer {
     Atomic { operation: OpId, old: u64 },
@@ -55,8 +55,8 @@ enum Answer {
 }
 
 impl Engine {
-    /// One round of driving: takes what rails have, runs timers that are due, carries out what the core
-    /// wants; returns how many things happened. Time must not go back.
+    /// One round of driving: takes the rails' events, runs timers that are due, carries out the core's
+    /// actions; returns the number of things done. Time must not go back.
     pub fn round(&mut self, now: Time) -> usize {
         let Engine { rails, core, memory, scratch, quick_rails, others_moved, .. } = self;
         let mut done = 0;
@@ -85,9 +85,9 @@ impl Engine {
         done + self.carry_out(now)
     }
 
-    /// Takes what has come over shared memory, which says so for a few instructions, and carries out what
-    /// follows; returns how many things happened. A [`round`](Self::round) in between looks at all the rest:
-    /// other rails, connections, timers. `now` may be the time of the last of these.
+    /// Takes messages that came over shared memory (the check costs a few instructions) and carries out the
+    /// actions that follow; returns the number of things done. A [`round`](Self::round) in between looks at
+    /// all the rest: other rails, connections, timers. `now` may be the time of the last of these.
     #[inline]
     pub fn news(&mut self, now: Time) -> usize {
         match &self.rails.shm {
@@ -115,8 +115,8 @@ impl Engine {
         }
     }
 
-    /// Takes what has come over the other rings, and sees to all else that a ring which is never empty may
-    /// keep from being done: to be called after a few rounds of [`news`](Self::news) that found messages.
+    /// Takes messages from the other rings, and does all other work that a ring which is never empty may
+    /// delay: to be called after a few rounds of [`news`](Self::news) that found messages.
     #[inline]
     pub fn rest(&mut self, now: Time) -> usize {
         match &self.rails.shm {
@@ -125,9 +125,9 @@ impl Engine {
         }
     }
 
-    /// Takes the message that is due on a link. Here that of a channel whose line is open, for a plain
-    /// receive, with its payload in its cell. All that is seldom is for other functions, and the copy comes
-    /// last: so nothing has to be kept meanwhile. `ONE`: see [`one_waits`](Core::one_waits).
+    /// Takes the message that is due on a link. This function handles a channel whose line is open, a plain
+    /// receive, and a payload in its cell. Other functions handle the rare cases. The copy comes last, so no
+    /// values are kept across it. `ONE`: see [`one_waits`](Core::one_waits).
     #[inline(never)]
     fn take_news<const ONE: bool>(&mut self, now: Time, index: usize) -> usize {
         let Engine { rails, core, .. } = self;
@@ -142,10 +142,10 @@ impl Engine {
             unsafe { copy_short(payload, to, len.into()) };
             return self.after_news(now, index, len, must_look);
         }
-        // SAFETY: the ring vouches for the payload, which nobody overwrites before more is released. The
-        // place is that of a posted receive, which was resolved within its region when it was posted by its
-        // address, and has room for all of it; nobody refers to the bytes of a region while the transport is
-        // borrowed mutably.
+        // SAFETY: the ring guarantees the payload: it is not overwritten before more is released. The place
+        // is that of a posted receive, which was resolved within its region when it was posted by its
+        // address, and has room for all of it. No references to the bytes of a region exist while the
+        // transport is borrowed mutably.
         unsafe { copy_short(payload, to, len.into()) };
         1
     }
@@ -171,7 +171,7 @@ impl Engine {
         SEVERAL
     }
 
-    /// What is seldom to be done for a message that was taken and copied.
+    /// Rare work for a message that was taken and copied.
     #[cold]
     #[inline(never)]
     fn after_news(&mut self, now: Time, index: usize, len: u16, must_look: bool) -> usize {
@@ -207,7 +207,7 @@ impl Engine {
         if core.is_active() { 1 + self.take_rest(now) } else { 1 }
     }
 
-    /// Takes the message that is due on a link, if it is a short one, and what else there is.
+    /// Takes the message that is due on a link, if it is a short one, and all further events.
     #[inline(never)]
     fn take_others(&mut self, now: Time, index: usize) -> usize {
         let Engine { rails, core, memory, .. } = self;
@@ -222,7 +222,7 @@ impl Engine {
         if is_taken & !core.is_active() { 1 } else { usize::from(is_taken) + self.take_rest(now) }
     }
 
-    /// Takes further messages and all that is not a short message, and carries out what the core wants then.
+    /// Takes further messages and all other events, and then carries out the core's actions.
     #[inline(never)]
     fn take_rest(&mut self, now: Time) -> usize {
         let Engine { rails, core, memory, scratch, .. } = self;
@@ -240,13 +240,13 @@ impl Engine {
         if self.core.is_active() || !self.scratch.peer_addresses.is_empty() { done + self.carry_on(now) } else { done }
     }
 
-    /// What follows from news, and seldom anything does.
+    /// Carries out the actions that follow from news; there are seldom any.
     fn carry_on(&mut self, now: Time) -> usize {
         if self.scratch.peer_addresses.is_empty() { self.carry_out(now) } else { self.round(now) }
     }
 
-    /// Carries out what the core wants done, until it wants nothing; returns how many actions that were. A
-    /// [`round`](Self::round) does it too; alone it sends what was submitted without looking at the rails.
+    /// Carries out the core's actions until none is left; returns their number. A [`round`](Self::round) does
+    /// it too; alone it sends submitted requests without looking at the rails.
     #[inline]
     pub fn carry_out(&mut self, now: Time) -> usize {
         // Most rounds find nothing.
@@ -304,7 +304,7 @@ impl Engine {
     }
 }
 
-/// What a rail does without an answer, and seldom.
+/// Rare rail actions that have no answer.
 #[cold]
 fn tell_rail(rails: &mut Rails, now: Time, action: &Action) {
     let (Action::Connect { rail, .. }
@@ -327,7 +327,7 @@ fn tell_rail(rails: &mut Rails, now: Time, action: &Action) {
     }
 }
 
-/// Tells the peers that a rail is elsewhere (F-12).
+/// Announces a rail's new address to the peers (F-12).
 fn announce(core: &mut Core, slot: &mut Slot, rail: &dyn Rail) {
     let address = rail.address();
     let result = core.set_address(slot.id, address.as_bytes());
@@ -336,7 +336,7 @@ fn announce(core: &mut Core, slot: &mut Slot, rail: &dyn Rail) {
     slot.address = address.into();
 }
 
-/// Tells a rail where a peer is now (F-12). What it can't use changes nothing: it is the peer's word.
+/// Passes a peer's new address to a rail (F-12). An unusable address changes nothing: the peer supplied it.
 fn introduce(rails: &mut Rails, peer: PeerId, rail: RailId, at: &AddressText) {
     let Some((_, rail)) = rails.get_mut(rail) else { return };
     let used = rail.add_peer(peer, at.as_str());
@@ -349,7 +349,7 @@ fn hand_over(rails: &mut Rails, core: &Core, memory: &Memory, post: &Post, piece
     let extent = match (pieces.as_slice(), post.kind) {
         (_, PostKind::Send) => 0,
         ([piece], _) if post.extent_bytes == post.payload.len() => piece.len,
-        // What follows in the same piece of the caller's memory.
+        // The next segment lies in the same piece of the caller's memory.
         ([_], _) => core.segments(post.extent()).next().map_or(0, |seg| seg.len as usize),
         _ => 0,
     };
@@ -359,7 +359,7 @@ fn hand_over(rails: &mut Rails, core: &Core, memory: &Memory, post: &Post, piece
             let outgoing = Outgoing { id, peer, kind, header, payload: pieces, extent };
             // SAFETY: the pieces were resolved within their regions, which stay mapped as long as the core
             // names them: until the post's completion, the subchannel's end, or the answer to `Disconnect` or
-            // `Abort`. Nobody refers to their bytes while the transport is driven.
+            // `Abort`. No references to their bytes exist while the transport is driven.
             unsafe { rail.post(outgoing) };
             true
         }
@@ -389,7 +389,7 @@ pub(super) fn resolve(core: &Core, memory: &Memory, span: Span, pieces: &mut Vec
 
 fn copy(core: &Core, memory: &Memory, from: (Span, &mut Vec<Piece>), to: (Span, &mut Vec<Piece>)) {
     let ((from, source), (to, target)) = (from, to);
-    // A list is for what is in pieces.
+    // The list is for payload in several pieces.
     let whole = |span| memory.resolve(&core.sole_segment(span)?).ok();
     let copied = match (whole(from), whole(to)) {
         (Some(source), Some(target)) => memory.copy(&[source], &[target]),
@@ -402,7 +402,7 @@ fn copy(core: &Core, memory: &Memory, from: (Span, &mut Vec<Piece>), to: (Span, 
     debug_assert_eq!(copied as u64, from.len(), "the core asked for a copy between unequal lengths");
 }
 
-/// Writes what stands in front of a message, and the message behind it.
+/// Writes a message's header, and the message behind it.
 fn pack(core: &Core, memory: &Memory, head: &[u8], from: (Span, &mut Vec<Piece>), to: (Span, &mut Vec<Piece>)) {
     let ((from, source), (to, target)) = (from, to);
     resolve(core, memory, from, source);
@@ -415,8 +415,8 @@ fn pack(core: &Core, memory: &Memory, head: &[u8], from: (Span, &mut Vec<Piece>)
 
 fn perform(memory: &Memory, atomic: &AtomicAction) -> Answer {
     let AtomicAction { operation, at, kind, data_type, operand, compare } = *atomic;
-    // `expose` and the core's own checks leave no way for this to fail; a zero is the least surprising answer
-    // if it does.
+    // `expose` and the core's own checks exclude a failure here; zero is the least surprising answer if one
+    // occurs.
     let old = memory.atomic(at, kind, data_type, operand, compare);
     debug_assert!(old.is_some(), "the core asked for an impossible atomic: {atomic:?}");
     Answer::Atomic { operation, old: old.unwrap_or(0) }
@@ -458,7 +458,7 @@ struct CoreSink<'a> {
 }
 
 // SAFETY: the pieces are those of an open placement: memory of a receive, a window or the pool, resolved
-// within its region; it stays mapped while the core names it, and nobody refers to its bytes while the
+// within its region. It stays mapped while the core names it, and no references to its bytes exist while the
 // transport is driven.
 unsafe impl Sink for CoreSink<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
@@ -533,7 +533,7 @@ unsafe impl Sink for CoreSink<'_> {
     }
 }
 
-/// Takes a short message for which more than the usual has to be done; `false`: it needs a packet's way.
+/// Takes a short message outside the usual case; `false`: it needs a packet's path.
 ///
 /// # Safety
 /// `payload` can be read for the message's length.
@@ -548,9 +548,9 @@ unsafe fn take_otherwise(
     payload: *const u8,
 ) -> bool {
     match place(memory, short, core.arrive_otherwise(line, peer, rail, short)) {
-        // SAFETY: the caller vouches for the payload. The place has room for all of it: that of a posted
-        // receive, or a block of the pool, resolved within its region; nobody refers to the bytes of a region
-        // while the transport is borrowed mutably.
+        // SAFETY: the caller guarantees the payload. The place has room for all of it: that of a posted
+        // receive, or a block of the pool, resolved within its region. No references to the bytes of a region
+        // exist while the transport is borrowed mutably.
         ShortPlace::Copy(to) => unsafe { copy_short(payload, to, short.len.into()) },
         ShortPlace::Done => {}
         ShortPlace::Packet => return false,
@@ -564,7 +564,7 @@ fn place_short(core: &mut Core, memory: &Memory, peer: PeerId, rail: RailId, sho
     place(memory, short, core.arrive_short(peer, rail, short))
 }
 
-/// Where the core wants a short message.
+/// The place that the core names for a short message.
 #[inline(always)]
 fn place(memory: &Memory, short: &Short, arrival: ShortArrival) -> ShortPlace {
     match arrival {

@@ -19,7 +19,7 @@ use super::{MemoryError, StartError};
 use crate::memory::{Core, CoreError, Memory};
 use crate::rail::{Rail, RailCounters, RailUsage};
 
-/// A message transport that its owner drives and tells the time.
+/// A message transport driven by its owner, which also supplies the time.
 ///
 /// ```
 /// use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
@@ -61,11 +61,11 @@ pub struct Engine {
     pub(super) memory: Memory,
     pub(super) config: Config,
     pub(super) scratch: Scratch,
-    /// An event that was taken from the core to see whether there is one.
+    /// An event taken from the core to check whether there is one.
     next_event: Option<Event>,
-    /// Peers that a connection exists or was asked for with: what `finish` says goodbye to.
+    /// Peers with a connection, existing or requested: `finish` closes these.
     pub(super) met: PeerSet,
-    /// Peers that were lost, and why: told again at the end.
+    /// Peers that were lost, and why: reported again at the end.
     pub(super) lost: Vec<(PeerId, Loss)>,
 }
 
@@ -80,7 +80,7 @@ pub struct EngineOpening {
     pub(super) others_beside_shm: bool,
 }
 
-/// What a rail is, for people and reports.
+/// Description of a rail, for people and reports.
 #[derive(Clone, Debug)]
 pub struct RailInfo<'a> {
     /// Its number, as in events and errors.
@@ -89,13 +89,13 @@ pub struct RailInfo<'a> {
     pub name: &'a str,
     /// The sort.
     pub kind: RailKind,
-    /// This process's address on it, as published to the peers, or told to them since (F-12).
+    /// This process's address on it, as published or as last announced to the peers (F-12).
     pub address: &'a str,
-    /// What it counted since the start.
+    /// The rail's counters since the start.
     pub counters: RailCounters,
-    /// What the core counted and measured of it: payload by rail, weight, rate, and why these last changed.
+    /// The core's counters and measurements: payload by rail, weight, rate, and why these last changed.
     pub stats: RailStats,
-    /// What it holds of its device.
+    /// The device resources that the rail holds.
     pub usage: RailUsage,
 }
 
@@ -128,8 +128,8 @@ impl Engine {
         })
     }
 
-    /// The next thing that the caller wants to know. Take events after each round: requests that are over
-    /// keep their place in the core's tables until their event is taken.
+    /// The next event for the caller. Take events after each round: completed requests keep their place in
+    /// the core's tables until their event is taken.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = if self.next_event.is_none() { self.core.poll_event() } else { self.next_event.take() };
@@ -141,15 +141,15 @@ impl Engine {
         event
     }
 
-    /// The next completion of the short way: a small message that was sent or received without anything
-    /// special. Cheaper than as an event, and the same: what is not taken here comes by
+    /// The next completion of the express path: a small message that was sent or received without special
+    /// cases. Cheaper than an event; completions not taken here are returned by
     /// [`poll_event`](Self::poll_event).
     #[inline]
     pub fn poll_short(&mut self) -> Option<&ShortCompletion> {
         self.core.poll_short()
     }
 
-    /// Who is there to say goodbye to, and who was lost.
+    /// The peers to close, and the lost peers.
     #[cold]
     fn note(&mut self, event: &Event) {
         match *event {
@@ -177,13 +177,13 @@ impl Engine {
         self.core.next_timeout().into_iter().chain(rails).min()
     }
 
-    /// Changes how long a peer may be silent before it is asked for a sign of life; `Nanos(0)`: nobody is
-    /// asked from now on, so that an engine with nothing left to do comes to rest.
+    /// Changes how long a peer may be silent before it is probed; `Nanos(0)`: peers are no longer probed, so
+    /// that an engine without work becomes idle.
     pub fn set_keepalive(&mut self, now: Time, keepalive: Nanos) {
         self.core.set_keepalive(now, keepalive);
     }
 
-    /// Whether a rail may still lose what was posted to a disconnected peer if the process ended now.
+    /// Whether a rail may still lose data posted to a disconnected peer if the process ended now.
     pub fn is_closing(&self) -> bool {
         self.rails.iter().any(|(_, rail)| rail.is_closing())
     }
@@ -193,8 +193,7 @@ impl Engine {
         self.others_moved
     }
 
-    /// Whether everything that was submitted to `peer` (and to any peer, for `None`) is acknowledged or
-    /// answered.
+    /// Whether all requests submitted to `peer` (to any peer, for `None`) are acknowledged or answered.
     pub fn is_quiet(&self, peer: Option<PeerId>) -> bool {
         self.core.is_quiet(peer)
     }
@@ -217,10 +216,10 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// `Debug` of the engine and of what wraps it.
+    /// `Debug` of the engine and of its wrappers.
     pub(super) fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() {
-            // All that is under way, for people who look for the reason of a hang.
+            // All pending work, for people who look for the reason of a hang.
             return write!(f, "{:?}", *self.core);
         }
         f.debug_struct(name)
@@ -278,7 +277,7 @@ impl EngineOpening {
         &self.engine.rails
     }
 
-    /// What to publish to the peers: one line of printable ASCII without spaces.
+    /// The line to publish to the peers: printable ASCII without spaces.
     pub fn card(&self) -> &str {
         &self.card
     }
@@ -287,21 +286,20 @@ impl EngineOpening {
     ///
     /// # Errors
     /// [`StartError::Card`] where it can't be used, [`StartError::Unreachable`] where no rail leads there,
-    /// [`StartError::Peer`] for a rank that is out of range or was learnt before.
+    /// [`StartError::Peer`] for a rank that is out of range or already known.
     pub fn learn(&mut self, peer: PeerId, card: &str) -> Result<(), StartError> {
         let parsed = Card::parse(card).map_err(|error| StartError::Card { peer, error })?;
         self.learn_parsed(peer, &parsed)
     }
 
-    /// As [`learn`](Self::learn), of a card that is parsed already: for many engines in one process. Nothing
-    /// of the card is kept but what the rails keep. Where engines are thousands, teach one after the other
-    /// every card, not every engine one card after the other: an engine's tables then stay in the processor's
-    /// cache.
+    /// As [`learn`](Self::learn), with a card that is parsed already: for many engines in one process. The
+    /// engine keeps of the card only what the rails keep. With thousands of engines, pass one engine all
+    /// cards before the next engine: its tables then stay in the processor's cache.
     ///
     /// # Errors
     /// As [`learn`](Self::learn).
     pub fn learn_parsed(&mut self, peer: PeerId, parsed: &Card<'_>) -> Result<(), StartError> {
-        // Before the rails hear of it: they would take a second address for the first one's correction.
+        // Before the rails receive it: they would take a second address as a correction of the first.
         let peers_max = self.engine.config.peers_max;
         if peer.0 >= peers_max {
             return Err(StartError::Peer(PeerError::OutOfRange { peer, peers_max }));
@@ -311,7 +309,7 @@ impl EngineOpening {
         }
         let own = peer == self.engine.config.rank;
         let near = parsed.host == self.host;
-        // To itself a process goes the shortest way only.
+        // A process reaches itself by the shortest path only.
         let within = |kind| if own { kind == RailKind::Loop } else { near && kind == RailKind::Shm };
         let mut mask = self.introduce(peer, parsed, within)?;
         if !own && (mask == 0 || self.others_beside_shm) {
@@ -326,7 +324,7 @@ impl EngineOpening {
         Ok(())
     }
 
-    /// Tells the rails of some kinds where the peer is; gives those that reach it, bit i for rail i.
+    /// Passes the peer's addresses to the rails of some kinds; returns those that reach it, bit i for rail i.
     fn introduce(
         &mut self,
         peer: PeerId,
@@ -345,7 +343,7 @@ impl EngineOpening {
         Ok(mask)
     }
 
-    /// Ends the opening: every rank's card has been learnt.
+    /// Ends the opening: every rank's card has been passed to [`learn`](Self::learn).
     ///
     /// # Errors
     /// [`StartError::MissingCard`] where one has not.

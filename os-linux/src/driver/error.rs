@@ -1,4 +1,4 @@
-//! Why the driver refuses: one type per verb, each a sentence that says what to do.
+//! Errors of the driver: one type per verb, each message with its remedy.
 
 use core::fmt;
 
@@ -31,7 +31,7 @@ pub enum StartError {
     Card {
         /// The peer.
         peer: PeerId,
-        /// What is wrong.
+        /// The reason.
         error: CardError,
     },
     /// No rail leads to a peer.
@@ -43,14 +43,14 @@ pub enum StartError {
     },
     /// The core refuses a peer.
     Peer(PeerError),
-    /// A peer's card was never given.
+    /// A peer's card is missing.
     MissingCard(PeerId),
     /// The system refuses a descriptor to wait on.
     Wait(WaitError),
 }
 
 impl StartError {
-    /// Whether the settings ask for a rail that this machine does not have: there is no such device,
+    /// Whether the settings require a rail that this machine does not have: there is no such device,
     /// interface or library.
     pub fn is_absent(&self) -> bool {
         match self {
@@ -104,7 +104,7 @@ impl fmt::Display for StartError {
     }
 }
 
-/// What can be done where the system has refused a descriptor, to be put behind the reason; else nothing.
+/// The remedy where the system has refused a descriptor, to be put behind the reason; else empty.
 fn remedy(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     match causes.filter_map(|cause| cause.downcast_ref::<Errno>()).next() {
@@ -314,8 +314,7 @@ mod tests {
     use super::*;
     use crate::rail::tcp::TcpError;
 
-    /// Where a rail can't be opened for want of a descriptor, the message says what to raise; else it does
-    /// not.
+    /// The message names the limit to raise if and only if a rail can't be opened for want of a descriptor.
     #[test]
     fn who_has_no_descriptor_left_is_told_what_to_raise() {
         let refused = |errno| {

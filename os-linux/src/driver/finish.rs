@@ -1,4 +1,4 @@
-//! Leaving in good order: everything submitted is acknowledged, every peer has heard a goodbye, then the
+//! Orderly shutdown: everything submitted is acknowledged, every peer has received a goodbye, then the
 //! launcher.
 
 use core::fmt;
@@ -11,8 +11,8 @@ use rerail_core::time::{Nanos, Time};
 use super::{Transport, WaitError, now};
 use crate::bootstrap::BootError;
 
-/// So long the launcher may always take for the goodbye, even where the peers have used up the deadline: one
-/// that is well answers far sooner, and a process that ends without it counts as failed.
+/// The minimum wait for the launcher's answer to the goodbye, even where the peers have used up the deadline.
+/// A working launcher answers far sooner, and a process that ends without the answer counts as failed.
 const GOODBYE_MIN: Duration = Duration::from_secs(1);
 
 /// How the peers that this process had to do with were left.
@@ -20,7 +20,7 @@ const GOODBYE_MIN: Duration = Duration::from_secs(1);
 pub struct Shutdown {
     /// Peers that were left in good order; not those that had closed before.
     pub closed: u32,
-    /// Peers that were lost, before or on the way, in the order in which that was told.
+    /// Peers that were lost, before or during shutdown, in the order of the reports.
     pub lost: Vec<(PeerId, Loss)>,
     /// Peers that had not acknowledged everything when the deadline came.
     pub abandoned: Vec<PeerId>,
@@ -31,10 +31,10 @@ pub struct Shutdown {
 pub enum FinishError {
     /// The system refused to wait.
     Wait(WaitError),
-    /// The launcher refused the goodbye, or was gone already. The peers were left before, as `shutdown` says:
-    /// what was submitted to those that it counts as closed has arrived (B-3).
+    /// The launcher refused the goodbye, or had already exited. The peers were left before, as in `shutdown`:
+    /// requests submitted to the peers that it counts as closed have arrived (B-3).
     Boot {
-        /// What became of the word to the launcher.
+        /// Why the goodbye to the launcher failed.
         error: BootError,
         /// How the peers were left.
         shutdown: Shutdown,
@@ -66,17 +66,17 @@ impl std::error::Error for FinishError {
 }
 
 impl Transport {
-    /// Says goodbye to every peer that this process had to do with, once all that was submitted to it is
+    /// Closes every peer that this process communicated with, once all requests submitted to it are
     /// acknowledged; then leaves the job. Events that were not taken are dropped: take the completions that
-    /// matter before. A peer that still wants something of this process loses it: where that can be, agree
-    /// first (a barrier). `deadline`: how long to wait at most, for peers and then for the launcher, which
-    /// has a second of its own where the peers have left less; `None`: as long as it takes peers to answer or
-    /// to be lost. A peer that lives but is not driven does neither, unless `Config::silence_max` is set:
-    /// give a deadline where that can be.
+    /// matter before. A peer's requests that still need this process fail: where that can be, agree first (a
+    /// barrier). `deadline`: the longest wait for peers and then for the launcher, which has a second of its
+    /// own where the peers have left less; `None`: until each peer has answered or is lost. A peer that lives
+    /// but is not driven does neither, unless `Config::silence_max` is set: give a deadline where that can
+    /// be.
     ///
     /// # Errors
-    /// Where the system refuses to wait or the launcher refuses the goodbye; a launcher that does not answer
-    /// is waited for as long as the setting `boot_timeout` says, or until the deadline, whichever is sooner.
+    /// Where the system refuses to wait or the launcher refuses the goodbye. The wait for a launcher that
+    /// does not answer ends after the setting `boot_timeout` or at the deadline, whichever is sooner.
     pub fn finish(mut self, deadline: Option<Duration>) -> Result<Shutdown, FinishError> {
         let since = Instant::now();
         let span = deadline.map(|span| Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
@@ -99,7 +99,7 @@ impl Transport {
     fn shut_down_peers(&mut self, until: Option<Time>) -> Result<Shutdown, WaitError> {
         let mut shutdown = Shutdown::default();
         self.queues = None;
-        // Learns of peers that came up or went while nobody asked.
+        // Records the peers that connected or were lost since the last call.
         self.progress();
         while self.poll_event().is_some() {}
         let nobody = super::PeerSet::new(self.size());
@@ -131,7 +131,7 @@ impl Transport {
             }
             self.sleep(until, time)?;
         }
-        // What was posted last goes out, and no goodbye is lost because its sender ended too early.
+        // Sends the last posts; no goodbye is lost because its sender ended too early.
         loop {
             self.progress();
             while self.poll_event().is_some() {}

@@ -11,14 +11,14 @@ use super::{Engine, Transport};
 use crate::rail::verbs::status_of;
 
 impl Engine {
-    /// Why a peer is lost, over which rails, and what was tried before: a sentence for people. The `Display`
-    /// of a [`Loss`] says the same with rails and devices' reasons as numbers.
+    /// Why a peer is lost, over which rails, and which attempts preceded: a sentence for people. The
+    /// `Display` of a [`Loss`] gives the same with rails and devices' reasons as numbers.
     pub fn describe_loss(&self, why: Loss) -> String {
         describe(why, |rail| self.rail_name(rail))
     }
 
-    /// The names of rails, of which bit `n` is rail `n`, as in `Loss::rails` and `Loss::attempts`. One that
-    /// there is not is called by its number.
+    /// The names of rails: bit `n` is rail `n`, as in `Loss::rails` and `Loss::attempts`. A rail that does
+    /// not exist is named by its number.
     pub fn rail_names(&self, rails: u64) -> Vec<String> {
         (0..64).filter(|bit| rails >> bit & 1 == 1).map(|bit| self.rail_name(RailId(bit))).collect()
     }
@@ -40,7 +40,7 @@ impl Transport {
     }
 }
 
-/// What a rail reported of a connection, with the reason of the device or of the system in words.
+/// A rail's report about a connection, with the device's or the system's reason as text.
 pub fn describe_fault(fault: RailFault) -> String {
     match fault {
         RailFault::Device { code } => match status_of(code) {
@@ -108,7 +108,7 @@ mod tests {
         );
     }
 
-    /// What a verbs device says is no errno, and an unplugged one is told as such.
+    /// A verbs device's code is no errno, and an unplugged device is reported as such.
     #[test]
     fn a_devices_reason_is_told_in_its_own_words() {
         for (code, words) in [

@@ -9,12 +9,12 @@
 //! |---|---|
 //! | `engine` | the transport without clock and sleep: hosts with a time of their own, and the simulator, drive it |
 //! | `contacts` | rails that are open before rank and job are known |
-//! | `name` | names of 64 bytes, and how processes begin that know each other's |
+//! | `name` | names of 64 bytes, and how processes start from each other's names |
 //! | `open` | opening rails, exchanging cards, joining a job |
-//! | `rails` | the rails that the settings ask for |
+//! | `rails` | the rails that the settings name |
 //! | `verbs` | those over verbs devices |
-//! | `domain_file` | what processes of a host find their XRC domain by |
-//! | `card` | the line of text by which a process tells its addresses |
+//! | `domain_file` | the file through which processes of a host find their XRC domain |
+//! | `card` | the line of text with a process's addresses |
 //! | `request` | memory and requests, with the time as an argument |
 //! | `submit` | the same, stamped with the clock |
 //! | `policy` | policies and their knobs, changed at run time |
@@ -23,8 +23,8 @@
 //! | `queues` | completion queues; waiting for one request |
 //! | `wait` | sleeping without losing a wake-up |
 //! | `finish` | leaving in good order |
-//! | `error` | why each of these may refuse |
-//! | `loss` | why a peer is lost, in words |
+//! | `error` | the errors of each of these |
+//! | `loss` | why a peer is lost, as text |
 
 mod card;
 mod contacts;
@@ -80,8 +80,8 @@ use wait::Waiter;
 /// A message transport over all rails between this process and its peers.
 ///
 /// # Driving it
-/// Submit requests whenever you like; they go out and complete only while the transport is driven. One round
-/// is [`progress`](Self::progress); then take the events:
+/// Submit requests at any time; they are sent and complete only while the transport is driven. One round is
+/// [`progress`](Self::progress); then take the events:
 ///
 /// ```
 /// use rerail_linux::driver::{StartError, Transport};
@@ -100,17 +100,17 @@ use wait::Waiter;
 /// }
 /// ```
 ///
-/// A program that would rather sleep than poll calls [`wait`](Self::wait) when a round brought nothing. A
-/// program with an event loop of its own registers [`fd`](Self::fd) for reading; before it sleeps it calls
-/// [`arm`](Self::arm) (and does not sleep if that says there is work), afterwards [`disarm`](Self::disarm).
+/// To sleep instead of polling, call [`wait`](Self::wait) when a round brought nothing. A program with an
+/// event loop of its own registers [`fd`](Self::fd) for reading; before it sleeps it calls [`arm`](Self::arm)
+/// (and does not sleep if that reports work), afterwards [`disarm`](Self::disarm).
 ///
 /// # Memory
 /// Requests name memory by region: [`alloc`](Self::alloc) makes one, [`adopt`](Self::adopt) takes the
-/// caller's. What a request names is checked when it is submitted. Until the request is over, its memory
+/// caller's. The memory that a request names is checked at submission. Until the request is over, its memory
 /// belongs to it: reading a receive's buffer early shows some of the bytes, writing to a send's buffer sends
 /// some of the new ones; neither harms anything else.
 ///
-/// A host that thinks in pointers makes its whole address space one region, once
+/// A host that uses pointers makes its whole address space one region, once
 /// ([`adopt_address_space`](Self::adopt_address_space)), and names memory by [`Seg::at_address`]:
 ///
 /// ```
@@ -133,15 +133,15 @@ use wait::Waiter;
 /// ```
 ///
 /// # One request
-/// [`wait_for`](Self::wait_for) sleeps until a request is over, [`test`](Self::test) asks. Libraries that
-/// share a transport open a [completion queue](Self::open_queue) each.
+/// [`wait_for`](Self::wait_for) sleeps until a request is over, [`test`](Self::test) checks once. Libraries
+/// that share a transport open a [completion queue](Self::open_queue) each.
 pub struct Transport {
     engine: Engine,
     waiter: Waiter,
     spin: Spin,
     pace: Pace,
     boot: Option<Box<dyn Bootstrap>>,
-    /// `None` as long as nobody has opened one or waited for a request.
+    /// `None` until the first queue is opened or the first request is waited for.
     queues: Option<Box<Queues>>,
     /// How long a step of it may take; `None`: as long as it takes.
     boot_limit: Option<Duration>,
@@ -171,9 +171,9 @@ impl Transport {
         self.engine.config()
     }
 
-    /// The board of the job that this transport was started with: a host publishes what it likes, fences, and
-    /// reads what others have published. A fence does not drive the transport, so agree with all ranks when
-    /// one is due. `None`: there is no launcher (steps of [`Opening`], names).
+    /// The board of the job that this transport was started with: a host publishes its own keys, fences, and
+    /// reads the others' keys. A fence does not drive the transport, so agree with all ranks when one is due.
+    /// `None`: there is no launcher (steps of [`Opening`], names).
     pub fn bootstrap(&mut self) -> Option<&mut dyn Bootstrap> {
         match &mut self.boot {
             Some(boot) => Some(&mut **boot),
@@ -181,7 +181,7 @@ impl Transport {
         }
     }
 
-    /// A random number for [`Window::key`](rerail_core::endpoint::Window::key) that nobody guesses.
+    /// An unguessable random number for [`Window::key`](rerail_core::endpoint::Window::key).
     ///
     /// # Errors
     /// Where the kernel gives no random bytes.
@@ -230,15 +230,15 @@ impl Transport {
 
     fn whole_round(&mut self) -> usize {
         let now = now();
-        // What was submitted goes out before the rails are looked at: it has been waited for, they are looked
-        // at all the time.
+        // Submitted requests are sent before the rails are polled: their receivers wait for them, while the
+        // rails are polled all the time.
         let done = self.engine.carry_out(now) + self.engine.round(now);
         self.pace.whole(now, self.engine.others_moved());
         done
     }
 
-    /// Something was submitted that can't go the short way. It goes out at once, unless its rail is busy:
-    /// then what collects until the rail is free goes out together (newmadeleine-2007, 2).
+    /// A request was submitted that can't take the express path. It is sent at once, unless its rail is busy:
+    /// requests that collect until the rail is free are sent together (newmadeleine-2007, 2).
     fn submitted(&mut self, now: Time, peer: PeerId) {
         if self.engine.endpoint().is_unused(peer) {
             self.engine.carry_out(now);
@@ -246,21 +246,21 @@ impl Transport {
         self.pace.busy(now);
     }
 
-    /// The next completion of the short way: see [`Engine::poll_short`].
-    /// `None` as soon as there are [completion queues](Self::open_queue): it might be another queue's.
+    /// The next completion of the express path: see [`Engine::poll_short`]. `None` as soon as there are
+    /// [completion queues](Self::open_queue): it might be another queue's.
     #[inline]
     pub fn poll_short(&mut self) -> Option<&ShortCompletion> {
         if self.queues.is_some() { None } else { self.engine.poll_short() }
     }
 
-    /// Sends what was submitted without looking at the rails; [`progress`](Self::progress) does it too. For
-    /// hosts that may not come back for long after a request.
+    /// Sends submitted requests without polling the rails; [`progress`](Self::progress) does it too. For
+    /// hosts whose next call after a request may come late.
     pub fn push(&mut self) -> usize {
         if self.engine.endpoint().is_active() { self.engine.carry_out(now()) } else { 0 }
     }
 
-    /// The next thing that the caller wants to know. Take events after each round: requests that are over
-    /// keep their place in the core's tables until their event is taken.
+    /// The next event for the caller. Take events after each round: completed requests keep their place in
+    /// the core's tables until their event is taken.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         if self.queues.is_some() { self.take_of(0) } else { self.engine.poll_event() }

@@ -1,17 +1,17 @@
-//! Names of processes: 64 bytes, as many as libfabric's runtimes carry (`FI_NAME_MAX`), made of what is open
-//! before rank and job are known ([`Contacts`]).
+//! Names of processes: 64 bytes, as many as libfabric's runtimes carry (`FI_NAME_MAX`). They are made from
+//! the rails that are open before rank and job are known ([`Contacts`]).
 //!
 //! ```text
 //!  0   version           1 byte
 //!  1   rank              3 bytes, big-endian: the launcher's, or all ones; names sort by it
-//!  4   host              6 bytes: hash of what names the host; equal where memory may be shared
+//!  4   host              6 bytes: hash of the host's identity; equal where memory may be shared
 //! 10   secret            16 random bytes: all of them together are the job's key
-//! 26   local socket      16 bytes: what tells its name from others of this host; zeros: no shared memory
+//! 26   local socket      16 bytes: unique part of its name on this host; zeros: no shared memory
 //! 42   TCP contacts      22 bytes: 4 or 6, address, port; as many as fit
 //! ```
 //!
-//! A name is all that is needed to call the process. It is a secret as the launcher's channel is, which
-//! carries it: who knows the names of a job can speak in it.
+//! A name is sufficient to connect to the process. It is as secret as the launcher's channel that carries it:
+//! a process that knows the names of a job can send in it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -148,10 +148,9 @@ fn split_shm(address: &str) -> Option<(&str, &str, u128)> {
 }
 
 impl Contacts {
-    /// Begins with the names of all processes of a job, `own` among them. Their order does not matter: each
+    /// Starts from the names of all processes of a job, `own` among them. Their order does not matter: each
     /// process's rank is the place of its name in sorted order, and all names together are the job's key, so
-    /// that processes with the same names agree on both without asking each other. Returns with no connection
-    /// made.
+    /// that processes with the same names agree on both without communication. Makes no connection.
     ///
     /// # Errors
     /// See [`StartError`]; [`StartError::MissingCard`] where `own` is not among the names.
@@ -178,7 +177,7 @@ impl Name {
     }
 }
 
-/// What processes share that know each other's names: all of them, in order.
+/// The job key that processes derive from each other's names: all of them, in order.
 fn job_of(names: &[Name]) -> JobKey {
     let digest = |label: &[u8]| -> [u8; 32] {
         let mut hash = Sha256::new();

@@ -1,7 +1,7 @@
 //! Opening a transport: rails, a card to publish, the peers' cards to read.
 //!
 //! [`Transport::start`] does it all through a [`Bootstrap`]. [`Opening`] is the same in steps, for hosts with
-//! a launcher protocol of their own and for several transports in one thread: open, publish the card, learn
+//! a launcher protocol of their own and for several transports in one thread: open, publish the card, take
 //! every peer's card, join.
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ use crate::settings::Settings;
 /// The key under which each rank publishes its card.
 const CARD_KEY: &str = "card";
 
-/// What a transport is started with.
+/// The options of a start.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Sizes, rails and waiting.
@@ -41,10 +41,10 @@ pub struct Opening {
 }
 
 impl Transport {
-    /// Opens the rails, agrees on the job's key, publishes this process's card, reads everybody's.
-    /// Collective: every rank of the job calls it. Returns with no connection made: these come with the first
-    /// request to a peer. From then on the bootstrap is not looked at until [`finish`](Self::finish): what
-    /// becomes of its connection is nobody's concern (B-2).
+    /// Opens the rails, agrees on the job's key, publishes this process's card, reads all ranks' cards.
+    /// Collective: every rank of the job calls it. Makes no connection: the first request to a peer does.
+    /// From then on the bootstrap is not used until [`finish`](Self::finish): a failure of its
+    /// connection meanwhile has no effect (B-2).
     ///
     /// # Errors
     /// See [`StartError`].
@@ -97,8 +97,8 @@ impl Opening {
         config.rails_max = u8::try_from(rails.len()).unwrap_or(u8::MAX);
         // Another process of the same rank, before or after this one, has other numbers.
         config.first_number = crate::random::random().map_or(0, u32::from_le_bytes);
-        // Without a name from the kernel nobody shares memory with this process, which its rank makes sure
-        // of.
+        // Without a host id from the kernel, this process's rank makes the id unique: no other process shares
+        // memory with it.
         let host = settings.host_id.clone().or_else(|| host_id().ok()).unwrap_or_else(|| format!("rank{}", rank.0));
         let mut opening = Opening::with_rails(config, host, rails, settings.spin_polls)?;
         opening.engine.set_others_beside_shm(settings.tcp_beside_shm);
@@ -124,7 +124,7 @@ impl Opening {
         Ok(Opening { engine, waiter, spin: Spin { idle_rounds: 0, idle_rounds_max } })
     }
 
-    /// What to publish to the peers: one line of printable ASCII without spaces.
+    /// The line to publish to the peers: printable ASCII without spaces.
     pub fn card(&self) -> &str {
         self.engine.card()
     }
@@ -137,7 +137,7 @@ impl Opening {
         self.engine.learn(peer, card)
     }
 
-    /// Ends the opening: every rank's card has been learnt.
+    /// Ends the opening: every rank's card has been passed to [`learn`](Self::learn).
     ///
     /// # Errors
     /// [`StartError::MissingCard`] where one has not.

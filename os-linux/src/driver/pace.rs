@@ -2,8 +2,8 @@
 //!
 //! A look at the rings costs a few instructions, a look at sockets a system call. So a whole round is due by
 //! elapsed time, not by a number of calls: a host that calls once a millisecond gets one each time. While
-//! another rail has something to do, every round is a whole one. Elapsed time is told by the processor's time
-//! stamp counter where there is one; the system's clock costs more than all the rest.
+//! another rail has work, every round is a whole one. The processor's time stamp counter measures elapsed
+//! time where there is one; the system's clock costs more than all the rest.
 
 use rerail_core::time::Time;
 
@@ -16,10 +16,10 @@ const UNASKED_MAX: u8 = 8;
 /// The counter's rate is measured over at least so long.
 const MEASURED_NS: u64 = 20_000;
 
-/// Tells whole rounds from short ones.
+/// Decides which rounds are whole and which short.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// The counter at the last whole round, and how far it gets until the next one is due; 0: its rate is not
+    /// The counter at the last whole round, and the ticks until the next one is due; 0: its rate is not
     /// known.
     ticks: u64,
     period: u64,
@@ -41,7 +41,7 @@ impl Pace {
         self.forced = true;
     }
 
-    /// Something went to a rail that is looked at in whole rounds only.
+    /// A rail that is polled in whole rounds only was used.
     pub(super) fn busy(&mut self, now: Time) {
         self.busy_until = Time(now.0.saturating_add(BUSY_NS));
         self.forced = true;

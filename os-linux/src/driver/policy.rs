@@ -1,5 +1,5 @@
-//! Policies and explanations at run time: what the core's methods of the same names say, for rails by the
-//! numbers of [`rails`](Transport::rails). What is cut already stays as it is.
+//! Policies and explanations at run time: the core's methods of the same names, for rails by the numbers of
+//! [`rails`](Transport::rails). Messages cut already stay as they are.
 
 use rerail_core::endpoint::{ClassPolicy, Explanation, MessageClass, Policy, RailHealth};
 use rerail_core::ids::{PeerId, RailId};
@@ -8,7 +8,7 @@ use rerail_core::time::Time;
 use super::{Engine, EngineOpening, Transport, now};
 
 impl EngineOpening {
-    /// [`Engine::set_policy`], before anything was asked of it.
+    /// [`Engine::set_policy`], before the first request.
     pub fn set_policy(&mut self, class: MessageClass, policy: Policy) {
         self.engine.set_policy(class, policy);
     }
@@ -50,18 +50,18 @@ impl Transport {
         self.engine.class_policy(class)
     }
 
-    /// What would become of a message of `bytes` to `peer` now:
+    /// The plan for a message of `bytes` to `peer` now:
     /// [`Endpoint::explain`](rerail_core::endpoint::Endpoint::explain).
     pub fn explain(&self, peer: PeerId, class: MessageClass, bytes: u64) -> Option<Explanation> {
         self.engine.endpoint().explain(super::now(), peer, class, bytes)
     }
 
-    /// For people: what a rail does to `peer` that its facts don't say, and why.
+    /// For people: how a rail treats `peer` in ways that its facts don't show, and why.
     pub fn remark(&self, peer: PeerId, rail: RailId) -> Option<String> {
         self.engine.rails.get(rail)?.remark(peer)
     }
 
-    /// How a rail fares on the way to `peer`:
+    /// The health of a rail on the path to `peer`:
     /// [`Endpoint::rail_health`](rerail_core::endpoint::Endpoint::rail_health).
     pub fn rail_health(&self, peer: PeerId, rail: RailId) -> Option<RailHealth> {
         self.engine.endpoint().rail_health(peer, rail)

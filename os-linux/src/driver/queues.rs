@@ -1,6 +1,6 @@
 //! Completion queues: several libraries of one process share a transport, and none takes another's events.
 //!
-//! The core has one stream of events. A completion belongs to the queue that its cookie names; what concerns
+//! The core has one stream of events. A completion belongs to the queue that its cookie names; an event about
 //! a peer is reported in every queue. Where no queue was opened and no request is waited for by name, nothing
 //! is set aside, and this file costs a comparison.
 
@@ -62,7 +62,7 @@ impl std::error::Error for QueueError {}
 /// Why [`Transport::wait_for`] returns without a completion.
 #[derive(Debug)]
 pub enum WaitForError {
-    /// The time is over; the request goes on.
+    /// The time is over; the request continues.
     TimedOut,
     /// The request does not exist, or its last completion was taken before.
     Unknown(OpId),
@@ -100,7 +100,7 @@ impl From<WaitError> for WaitForError {
     }
 }
 
-/// Events that were taken from the core for somebody else.
+/// Events taken from the core for other queues.
 pub(super) struct Queues {
     /// By number; the first is that of [`Transport::poll_event`].
     queues: Vec<Queue>,
@@ -202,7 +202,7 @@ impl Transport {
     /// to.
     ///
     /// # Errors
-    /// [`WaitForError`]: nothing is lost, and the request goes on if it exists.
+    /// [`WaitForError`]: nothing is lost, and the request continues if it exists.
     pub fn wait_for(&mut self, operation: OpId, timeout: Option<Duration>) -> Result<Completion, WaitForError> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
@@ -221,7 +221,7 @@ impl Transport {
                 return Err(WaitForError::TimedOut);
             }
             if self.arm_past_backlog()? {
-                // Signals are the caller's affair, and this goes on.
+                // The caller handles signals; this continues.
                 let _: Woken = self.doze(left)?;
             }
         }
@@ -262,13 +262,13 @@ impl Transport {
         self.queues.as_mut()?.queues.get_mut(queue)?.events.pop_front()
     }
 
-    /// Whether an event has come since events were sorted last, for whatever queue: nobody sleeps over it.
+    /// Whether an event has come since events were sorted last, for any queue: it prevents sleep.
     pub(super) fn has_new_event(&mut self) -> bool {
         if self.queues.is_none() { self.engine.has_event() } else { self.sort_events() }
     }
 
-    /// Whether events of [`poll_event`](Self::poll_event) were set aside. Those of other queues keep nobody
-    /// awake but once, when they come.
+    /// Whether events of [`poll_event`](Self::poll_event) were set aside. Events of other queues prevent
+    /// sleep only once, when they come.
     pub(super) fn has_backlog(&self) -> bool {
         let first = self.queues.as_ref().and_then(|queues| queues.queues.first());
         first.is_some_and(|queue| !queue.events.is_empty())

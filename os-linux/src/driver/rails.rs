@@ -1,4 +1,4 @@
-//! Opens the rails that the settings ask for.
+//! Opens the rails that the settings name.
 //!
 //! The order of rail numbers is the loopback, then the kinds in the order of `Settings::rails`; of TCP one
 //! rail per interface, of verbs one per port. A job of one needs no rail but the loopback, so none is opened
@@ -34,7 +34,7 @@ enum RailError {
     },
     /// The ports after `tcp_port` are used up.
     Port,
-    /// The system does not tell its interfaces.
+    /// The system refuses to list its interfaces.
     Interfaces(Errno),
 }
 
@@ -166,7 +166,7 @@ fn chosen(settings: &Settings) -> Result<Vec<(String, Interface)>, StartError> {
     let known = interfaces(true).map_err(|errno| failed("tcp", RailError::Interfaces(errno)))?;
     if settings.tcp_interfaces.is_empty() {
         let mut each: Vec<&Interface> = Vec::new();
-        // One rail per interface, by its first address: a second address is no second way.
+        // One rail per interface, by its first address: a second address is no second path.
         for interface in known.iter().filter(|interface| !interface.loopback) {
             if each.iter().all(|other| other.name != interface.name) {
                 each.push(interface);
@@ -177,7 +177,7 @@ fn chosen(settings: &Settings) -> Result<Vec<(String, Interface)>, StartError> {
     let one = |word: &String| -> Result<(String, Interface), StartError> {
         let name = format!("tcp:{word}");
         if let Ok(address) = word.parse::<IpAddr>() {
-            // Addresses that no interface lists may be right all the same (127.0.0.2); the system will say.
+            // Addresses that no interface lists may be valid all the same (127.0.0.2); the system decides.
             let listed = known.iter().find(|interface| interface.address == address).cloned();
             let unlisted =
                 Interface { name: word.clone(), address, loopback: address.is_loopback(), bytes_per_second: 0 };

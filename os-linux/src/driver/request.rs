@@ -1,8 +1,8 @@
 //! Memory and requests: what the caller hands in.
 //!
-//! Every request is checked against the regions before the core sees it, so that later, when its memory is
-//! resolved, every piece lies in bounds. The core keeps the memory of a request named until the request is
-//! over and no rail needs it any more; `free` asks the core.
+//! Every request is checked against the regions before the core receives it, so that later, when its memory
+//! is resolved, every piece lies in bounds. The core keeps the memory of a request named until the request is
+//! over and no rail needs it any more; `free` checks with the core.
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
@@ -19,8 +19,8 @@ use super::{Engine, MemoryError, RequestError, WindowError};
 use crate::memory::Memory;
 use crate::rail::shm::copy_short;
 
-/// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the
-/// window for the type's alignment, and this makes the addresses follow.
+/// The alignment of the address of a window that allows atomics: the core checks offsets within the window
+/// for the type's alignment, and this makes the addresses follow.
 const ATOMIC_WINDOW_ALIGN: usize = 8;
 
 impl Engine {
@@ -47,10 +47,10 @@ impl Engine {
         self.memory.remove(region)
     }
 
-    /// Ends what rails keep registered of a part of an adopted region, whose memory the caller is about to
-    /// unmap, or to map anew, or has. Rails register what requests name and keep it for the next request from
-    /// there: without this, that one would move the memory that was there before. Requests and windows that
-    /// are not over must not name the part.
+    /// Ends the rails' registrations of a part of an adopted region. Call it when that memory is about to be
+    /// unmapped or mapped again, or has been. Rails register what requests name and keep it for the next
+    /// request from there: without this call, that request would move the memory that was there before.
+    /// Requests and windows that are not over must not name the part.
     ///
     /// # Errors
     /// [`MemoryError`] where the segment is not in a region; nothing happens then.
@@ -81,11 +81,11 @@ impl Engine {
     ///
     /// # Safety
     /// From the moment that a request or window names a part of the region until the request is over (its
-    /// completion was told) or the window is deregistered, or the engine is dropped, that part must be
+    /// completion was reported) or the window is deregistered, or the engine is dropped, that part must be
     /// mapped, readable, and writable where peers or receives write to it; no Rust reference to it may be
     /// used while the engine is driven; other threads may access it while it is the target of atomics only by
     /// atomics, and otherwise not at all. Memory that a request or window has named is unmapped, or mapped
-    /// anew, only when [`invalidate`](Self::invalidate) or [`free`](Self::free) was called for it.
+    /// again, only when [`invalidate`](Self::invalidate) or [`free`](Self::free) was called for it.
     pub unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
         // SAFETY: the caller's promise is the one demanded.
         unsafe { self.memory.adopt(start, len) }
@@ -125,25 +125,25 @@ impl Engine {
     #[inline(always)]
     fn try_inline(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
         let (from, len) = match send.segments {
-            // What does not fit into a cell is for others: so it is asked before anything else.
+            // A message that does not fit into a cell takes another path: so this is checked first.
             [seg] if !fits_inline(seg.len, send.immediate.is_some()) => return None,
             [seg] => (self.memory.start_of(seg)?.cast_const(), seg.len),
             [] => (std::ptr::null(), 0),
             _ => return None,
         };
-        // The core opens its short way for this rail only, if there is one.
+        // The core opens its express path for this rail only, if there is one.
         let rail = self.rails.shm.as_mut()?;
         let link = rail.inline_link(send.peer)?;
         let (at, short, operation) = self.core.send_next(link.line, send, len)?;
         debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
-        // SAFETY: as in `try_short`; and the payload fits into a cell, of which the link has just said that
-        // one is free.
+        // SAFETY: as in `try_short`; and the payload fits into a cell, of which the link has just reported
+        // one free.
         unsafe { link.post_inline(&short, from) };
         Some(operation)
     }
 
-    /// What [`try_inline`](Self::try_inline) does not do: the payload lies in the annex, the short way is
-    /// closed, or its credits are used up. Or its rail is one that is not known by its type.
+    /// The cases that [`try_inline`](Self::try_inline) leaves out: the payload lies in the annex, the short
+    /// path is closed, its credits are used up, or the type of its rail is not known.
     #[cold]
     #[inline(never)]
     fn send_short_slowly(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
@@ -160,15 +160,14 @@ impl Engine {
         let link = rail.short_link(send.peer, len, send.immediate.is_some())?;
         let (at, short, operation) = self.core.send_short_on(link.line, send, len)?;
         debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
-        // SAFETY: the link has just said that there is room, the core's message is as long as the piece, and
-        // that was resolved within its region, or is empty; nobody refers to the bytes of a region while the
-        // transport is borrowed mutably.
+        // SAFETY: the link has just reported that there is room, the core's message is as long as the piece,
+        // and that was resolved within its region, or is empty; no references to the bytes of a region exist
+        // while the transport is borrowed mutably.
         unsafe { link.post_short(&short, from) };
         Some(operation)
     }
 
-    /// Opens the short way if it can be. Or its rail is one that is not known by its type: simulated shared
-    /// memory.
+    /// Opens the short path if possible. Also serves rails whose type is not known: simulated shared memory.
     #[cold]
     #[inline(never)]
     fn send_short_anew(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
@@ -221,7 +220,7 @@ impl Engine {
         if let Some(start) = self.memory.start_in_pool(&from) {
             // SAFETY: the message was resolved within the pool, and is at most as long as the receive's
             // piece, which the caller resolved within its region; a piece of a region does not overlap the
-            // pool. Nobody refers to the bytes of either while the transport is borrowed mutably.
+            // pool. No references to the bytes of either exist while the transport is borrowed mutably.
             unsafe { copy_short(start, to, from.len as usize) };
         }
         Some(operation)
@@ -288,14 +287,14 @@ impl Engine {
         Ok(self.core.recv_claimed(now, message, recv)?)
     }
 
-    /// Takes a request back. If that succeeds, its completion says `Cancelled`.
+    /// Cancels a request. If that succeeds, its completion is `Cancelled`.
     ///
     /// # Errors
     /// [`CancelError::TooLate`] where it will complete by itself, [`CancelError::Unknown`] where it is over.
     pub fn cancel(&mut self, now: Time, operation: OpId) -> Result<(), CancelError> {
         self.core.cancel(operation)?;
         if self.registrations() > 0 {
-            // The request may have been registered before its turn came. Once its completion is told its
+            // The request may have been registered before its turn came. Once its completion is reported, its
             // memory is the caller's, to unmap for example, and no rail may hold it then.
             self.carry_out(now);
         }
@@ -344,7 +343,7 @@ impl Engine {
         Ok(operation)
     }
 
-    /// Exposes memory to the one-sided requests of peers that know the window's key.
+    /// Exposes memory to the one-sided requests of peers that have the window's key.
     ///
     /// # Errors
     /// [`WindowError::Memory`] where it is not in a region, [`WindowError::Misaligned`] where atomics are
@@ -374,12 +373,12 @@ impl Engine {
         self.core.counter(counter)
     }
 
-    /// What the core counted since the start.
+    /// The core's counters since the start.
     pub fn stats(&self) -> Stats {
         self.core.stats()
     }
 
-    /// Says goodbye to a peer once all that was submitted to it is acknowledged; `Event::PeerClosed` follows.
+    /// Closes a peer once all requests submitted to it are acknowledged; `Event::PeerClosed` follows.
     ///
     /// # Errors
     /// [`PeerError::Unknown`], [`PeerError::OutOfRange`].

@@ -1,5 +1,5 @@
-//! What keeps this process from its peers, and only this process knows: no descriptor, or no memory, for a
-//! connection.
+//! Local shortages that prevent connections to peers: no descriptor, or no memory. The peers can't
+//! observe them.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use super::{Engine, Transport};
 use crate::rail::shortage::remedy;
 
 /// Connections that this process could neither open nor accept since it started, because it, or the system,
-/// had no descriptor or no memory left. They are tried again (F-8): a shortage that ends does no harm. One
-/// that goes on keeps requests waiting until the peer is lost (`connect_timeout`, `recovery_timeout`), and
-/// its peers know no reason.
+/// had no descriptor or no memory left. They are retried (F-8): a shortage that ends does no harm. One that
+/// goes on keeps requests waiting until the peer is lost (`connect_timeout`, `recovery_timeout`), and its
+/// peers receive no reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// How many over all rails. A number that grows: it goes on.
+    /// How many over all rails. While it grows, the shortage continues.
     pub times: u64,
     /// Of the rail that failed most often: its name.
     pub rail: String,
-    /// What the system said there at last.
+    /// The system's last error.
     pub errno: Errno,
 }
 
@@ -36,7 +36,7 @@ impl std::error::Error for Shortage {
 }
 
 impl Engine {
-    /// What this process lacks for its connections, or lacked; `None`: nothing so far. To be looked at where
+    /// The shortage of this process's connections, past or present; `None`: none so far. Check it where
     /// requests take too long.
     pub fn shortage(&self) -> Option<Shortage> {
         let rails = || self.rails.iter().map(|(_, rail)| (rail.name(), rail.counters()));
@@ -47,7 +47,7 @@ impl Engine {
 }
 
 impl Transport {
-    /// What this process lacks for its connections: [`Engine::shortage`].
+    /// The shortage of this process's connections: [`Engine::shortage`].
     pub fn shortage(&self) -> Option<Shortage> {
         self.engine.shortage()
     }

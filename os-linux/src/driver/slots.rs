@@ -1,4 +1,4 @@
-//! The rails of an engine by number, and what the driver keeps beside each.
+//! The rails of an engine by number, and the driver's state of each.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rerail_core::rail::RailKind;
 use crate::rail::Rail;
 use crate::rail::shm::ShmRail;
 
-/// What the driver keeps beside a rail.
+/// The driver's state of a rail.
 pub(super) struct Slot {
     pub(super) id: RailId,
     pub(super) kind: RailKind,
@@ -32,7 +32,7 @@ pub(super) struct Rails {
 }
 
 impl Rails {
-    /// Gives rails their numbers and asks for what does not change.
+    /// Numbers the rails and queries their constant facts.
     pub(super) fn number(rails: Vec<Box<dyn Rail>>) -> Self {
         let mut all = Rails { shm: None, shm_id: RailId(0), slots: Vec::with_capacity(rails.len()) };
         for (rail, index) in rails.into_iter().zip(0..=u8::MAX) {

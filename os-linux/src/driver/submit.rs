@@ -1,5 +1,5 @@
-//! Memory and requests: what the caller hands in, stamped with the clock and given to the engine, whose
-//! methods of the same names say all about them.
+//! Memory and requests: stamps the caller's requests with the clock and passes them to the engine, whose
+//! methods of the same names hold the documentation.
 
 use rerail_core::endpoint::{
     AtomicRequest, CancelError, DeregisterError, FlushRequest, Found, GetRequest, PeerError, PutRequest, RecvRequest,
@@ -57,13 +57,13 @@ impl Transport {
     /// [`MemoryError::TooManyRegions`].
     ///
     /// # Safety
-    /// The promise of [`Engine::adopt`](super::Engine::adopt), for whatever a request or window names of it.
+    /// The promise of [`Engine::adopt`](super::Engine::adopt), for every part that a request or window names.
     pub unsafe fn adopt_address_space(&mut self) -> Result<RegionId, MemoryError> {
         // SAFETY: the caller's promise is the one demanded.
         unsafe { self.engine.adopt(std::ptr::null_mut(), usize::MAX) }
     }
 
-    /// Ends what rails keep registered of memory that goes:
+    /// Ends the rails' registrations of memory about to be unmapped:
     /// [`Engine::invalidate`](super::Engine::invalidate).
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl Transport {
         self.engine.flush(now(), flush)
     }
 
-    /// Exposes memory to the one-sided requests of peers that know the window's key:
+    /// Exposes memory to the one-sided requests of peers that have the window's key:
     /// [`Engine::expose`](super::Engine::expose).
     ///
     /// # Errors
@@ -204,12 +204,12 @@ impl Transport {
         self.engine.counter(counter)
     }
 
-    /// What the core counted since the start: [`Engine::stats`](super::Engine::stats).
+    /// The core's counters since the start: [`Engine::stats`](super::Engine::stats).
     pub fn stats(&self) -> Stats {
         self.engine.stats()
     }
 
-    /// Says goodbye to a peer once all that was submitted to it is acknowledged:
+    /// Closes a peer once all requests submitted to it are acknowledged:
     /// [`Engine::close_peer`](super::Engine::close_peer).
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! Whole transports, several in one thread, stepped in turn: every kind of request on every fabric, then what
-//! is special to one fabric, to waiting, to leaving and to losing a peer.
+//! Whole transports, several in one thread, stepped in turn: every kind of request on every fabric, then
+//! cases special to one fabric, to waiting, to leaving and to losing a peer.
 
 mod boot;
 mod first_contact;

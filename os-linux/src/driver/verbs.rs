@@ -1,9 +1,9 @@
 //! Opens the verbs rails: one for each port of each device that the settings name, or of all that can be
 //! used.
 //!
-//! Where the settings don't ask for verbs by themselves, what can't be used is skipped (and reported to the
-//! log); a program that doesn't care about devices starts where there are none. Where they ask, it is an
-//! error with its remedy.
+//! Where the settings don't name verbs, unusable devices are skipped (and reported to the log); a
+//! program that does not need verbs devices starts where there are none. Where they do, it is an error
+//! with its remedy.
 
 use core::fmt;
 use std::error::Error;
@@ -36,7 +36,7 @@ const EVENT_INTERVAL: u32 = 64;
 /// (`conformance/BENCHMARKS.md`).
 const SOFTWARE_FEED_TIME: Nanos = Nanos(5_000_000);
 
-/// The longest time for an acknowledgment that nobody asked for: 4.096 us * 2^18, about a second.
+/// The longest acknowledgment timeout by default: 4.096 us * 2^18, about a second.
 const ACK_TIMEOUT_MAX: u8 = 18;
 
 /// Why a verbs rail can't be opened.
@@ -80,7 +80,7 @@ impl fmt::Display for RailError {
 impl Error for RailError {}
 
 impl RailError {
-    /// Whether what is needed is not there at all: the library, a device, or a feature of all devices.
+    /// Whether something required is absent: the library, a device, or a feature of all devices.
     fn is_absent(&self) -> bool {
         use RailError::{Foreign, Library, List, NoDevice, None, Rail};
         match self {
@@ -91,18 +91,18 @@ impl RailError {
     }
 }
 
-/// Whether a rail of verbs can't be opened since what it needs is not on this machine.
+/// Whether a rail of verbs can't be opened because something it needs is not on this machine.
 pub(super) fn is_absent(why: &(dyn Error + Send + Sync + 'static)) -> bool {
     why.downcast_ref::<RailError>().is_some_and(RailError::is_absent)
 }
 
-/// Whether the settings ask for verbs: what can't be used is an error then.
+/// Whether the settings name verbs: an unusable device is an error then.
 fn is_asked_for(settings: &Settings) -> bool {
     let by_rails = settings.source("rails") != Source::Default;
     by_rails || !settings.verbs_devices.is_empty() || settings.verbs_xrc == Xrc::On
 }
 
-/// What is wrong with `verbs_srq_sizes`, whatever the rail.
+/// The errors of `verbs_srq_sizes`, for any rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SizesError {
     NoXrc,
@@ -144,7 +144,8 @@ fn srq_sizes(settings: &Settings) -> Result<Option<SrqSizes>, SizesError> {
     SrqSizes::new(&bytes).map(Some).ok_or(SizesError::Many { count: bytes.len() })
 }
 
-/// What a word of `verbs_devices` names: `mlx5_0`, `mlx5_0/2` (port 2), `mlx5_0/1/3` (port 1 by GID 3).
+/// The device that an entry of `verbs_devices` names: `mlx5_0`, `mlx5_0/2` (port 2), `mlx5_0/1/3` (port 1 by
+/// GID 3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     device: String,
@@ -190,7 +191,7 @@ pub(super) fn open(
         match open_one(settings, rank, size, key, &devices, &want, index, numbers, &mut file) {
             Ok(rail) => rails.push(rail),
             Err((name, why)) if !settings.verbs_devices.is_empty() => return Err(failed(&name, why)),
-            // What is wrong with the settings, or asked for by them, whatever the device.
+            // Errors in the settings, or in devices that the settings name.
             Err((name, why @ (RailError::Domain(_) | RailError::Sizes(_)))) => return Err(failed(&name, why)),
             Err((name, why @ RailError::Rail(VerbsError::NoXrc { .. }))) => return Err(failed(&name, why)),
             Err((name, why)) => {
@@ -200,7 +201,7 @@ pub(super) fn open(
         }
     }
     if rails.is_empty() && asked {
-        // Why the first one can't be used says more than that none can.
+        // The first device's error is more informative than the fact that none can be used.
         let (name, why) = first.unwrap_or(("verbs".to_owned(), RailError::None));
         return Err(failed(&name, why));
     }
@@ -209,7 +210,7 @@ pub(super) fn open(
 
 fn list(fork: bool) -> Result<Devices, RailError> {
     let library = Verbs::open().map_err(RailError::Library)?;
-    // Before anything else is asked of the library. Where it fails, all works but what it is for.
+    // Before any other call into the library. If it fails, all else works.
     if let Some(why) = fork.then(|| library.make_forks_safe().err()).flatten() {
         tracing::warn!(%why, "after a fork, registered memory may be wrong in this process or its child (verbs_fork)");
     }
@@ -217,7 +218,8 @@ fn list(fork: bool) -> Result<Devices, RailError> {
     if devices.is_empty() { Err(RailError::None) } else { Ok(devices) }
 }
 
-/// Every active port of every device; devices that can't be asked are named without a port, for the message.
+/// Every active port of every device; devices whose ports can't be queried are named without a port, for
+/// the message.
 fn every_port(devices: &Devices) -> Vec<Wanted> {
     let mut wanted = Vec::new();
     for device in devices.iter() {
@@ -264,7 +266,7 @@ fn open_one(
     let choice = context.choose(want.port, want.gid_index).map_err(|why| (plain.clone(), RailError::Choice(why)))?;
     let name = format!("verbs:{}/{}", want.device, choice.port.number);
     let relaxed = settings.verbs_relaxed_ordering;
-    // A device that can't be asked for this is told so below.
+    // A device that can't be queried for this is reported below.
     let ack_delay = context.attributes().map_or(0, |attributes| attributes.ack_delay);
     let ack_timeout = ack_timeout(settings, ack_delay);
     let device = prepared(context, relaxed).map_err(|why| (name.clone(), RailError::Query(why)))?;
@@ -314,8 +316,8 @@ fn open_one(
     })))
 }
 
-/// The file by which a rail finds its XRC domain, one for all rails, opened for the first that can use it;
-/// `None`: the rail connects by RC. That it can't be had is an error only where XRC was asked for.
+/// The file through which a rail finds its XRC domain, one for all rails, opened for the first that can use
+/// it; `None`: the rail connects by RC. A failure is an error only where the settings require XRC.
 fn domain_for<F>(
     xrc: Xrc,
     has_xrc: bool,
@@ -339,9 +341,9 @@ fn domain_for<F>(
     Ok(domain.clone())
 }
 
-/// Who waits for less than an acknowledgment may take sends again what has arrived. The peers' devices
-/// matter, of which ours is taken for one. Where that is long, a dead peer is noticed late: the most that is
-/// waited by itself is a second, eight times.
+/// A timeout shorter than the peer's acknowledgment delay resends data that has arrived. The peers' devices
+/// matter; ours stands in for them. A long timeout delays the detection of a dead peer: the default is at
+/// most a second, eight times.
 fn ack_timeout(settings: &Settings, ack_delay: u8) -> u8 {
     let own = settings.verbs_ack_timeout;
     match settings.source("verbs_ack_timeout") {
@@ -365,8 +367,8 @@ fn prepared(context: Context, relaxed: bool) -> Result<IbDevice, QueryError> {
     Ok(device)
 }
 
-/// The device of that name once more, after it broke or was unplugged: it may be another one by now, as far
-/// as libibverbs is concerned, so it is looked for anew.
+/// Opens the device of that name again after it broke or was unplugged. For libibverbs it may be another
+/// device by now, so the device list is read again.
 fn again(name: &str, relaxed: bool) -> Result<IbDevice, CreateError> {
     let devices = Verbs::open().ok().and_then(|verbs| verbs.devices().ok());
     let context = devices.and_then(|devices| devices.find(name)?.open().ok());
@@ -385,8 +387,8 @@ mod tests {
         assert_eq!(Wanted::parse("rxe0/1/3"), wanted("rxe0", Some(1), Some(3)));
     }
 
-    /// No file is made for devices without XRC; that there is none ends the start only where XRC was asked
-    /// for.
+    /// No file is made for devices without XRC; its absence ends the start only where the settings
+    /// require XRC.
     #[test]
     fn the_domain_is_found_by_one_file_which_auto_can_do_without() {
         let refused = || -> io::Result<u8> { Err(io::ErrorKind::PermissionDenied.into()) };
@@ -429,7 +431,7 @@ mod tests {
         );
     }
 
-    /// V-17: the words of the setting, and what is wrong with them, said with the setting's name.
+    /// V-17: the entries of the setting; errors in them name the setting.
     #[test]
     fn sizes_of_receive_buffers_are_read_and_end_with_the_longest() {
         let read = |xrc: &str, words: &str| {
@@ -456,7 +458,7 @@ mod tests {
         }
     }
 
-    /// Asked for where there is none: an error that says what to do.
+    /// Required where there is none: an error with its remedy.
     #[test]
     fn a_device_that_is_not_there_is_an_error_only_where_it_was_asked_for() {
         let mut settings = Settings::default();
@@ -467,7 +469,7 @@ mod tests {
         assert!(error.is_absent());
     }
 
-    /// XRC is asked for: a machine without such devices does not run on without them.
+    /// XRC is required: on a machine without such devices the start fails.
     #[test]
     fn xrc_is_asked_for_by_its_own_setting() {
         for (xrc, asked) in [("off", false), ("auto", false), ("on", true)] {

@@ -2,10 +2,10 @@
 //!
 //! One epoll descriptor stands for everything that can wake the transport: the rails' descriptors and a timer
 //! that is set to the earliest deadline of core and rails. The core's state changes only through calls on the
-//! transport, so it is asked first; then each rail arms, which means that it looks once more for work *after*
-//! it has asked to be woken. Whatever arrives later makes the descriptor readable. A rail whose device was
-//! opened again has another descriptor: that is looked at before each sleep, and the old one left by being
-//! closed (`epoll(7)`).
+//! transport, so it is checked first. Then each rail arms: it requests a wake-up and *afterwards* looks once
+//! more for work. Later arrivals make the descriptor readable. A rail whose device was opened again has
+//! another descriptor: each sleep checks for that first; closing the old one removes it from the set
+//! (`epoll(7)`).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) struct Waiter {
     /// Which of its descriptors each rail is waited for by:
     /// [`Rail::wait_fd_changes`](crate::rail::Rail::wait_fd_changes).
     followed: Vec<u32>,
-    /// What the timer is set to; `None`: off.
+    /// The timer's deadline; `None`: off.
     timer_due: Option<Time>,
 }
 
@@ -82,7 +82,7 @@ impl Waiter {
     /// Sets the timer; a deadline that is past fires at once. Setting also takes back an expiry that was not
     /// read.
     fn set_timer(&mut self, due: Option<Time>) -> Result<(), WaitError> {
-        // All zeros means off, and the clock's origin is no deadline that anybody meets.
+        // All zeros means off; a deadline at the clock's origin is moved to 1 ns.
         let Time(ns) = due.map_or(Time(0), |due| due.max(Time(1)));
         let value = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
@@ -95,7 +95,7 @@ impl Waiter {
 
 impl Transport {
     /// One descriptor for the caller's event loop, the same for the transport's whole life: readable when
-    /// there is something to do, provided that [`arm`](Self::arm) said that one may sleep.
+    /// there is work, provided that [`arm`](Self::arm) returned that the caller may sleep.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.waiter.epoll.as_fd()
     }
@@ -139,9 +139,9 @@ impl Transport {
         Ok(true)
     }
 
-    /// Ends what [`arm`](Self::arm) began. [`progress`](Self::progress) does it too.
+    /// Ends the effect of [`arm`](Self::arm). [`progress`](Self::progress) does it too.
     pub fn disarm(&mut self) {
-        // Whatever wakes us may be anything.
+        // The wake-up may have any cause.
         self.pace.force();
         if !self.waiter.armed {
             return;
@@ -165,7 +165,7 @@ impl Transport {
         if self.arm()? { self.doze(timeout) } else { Ok(Woken::Work) }
     }
 
-    /// Sleeps, when [`arm`](Self::arm) has said that one may.
+    /// Sleeps, after [`arm`](Self::arm) returned that the caller may.
     pub(super) fn doze(&mut self, timeout: Option<Duration>) -> Result<Woken, WaitError> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),

@@ -24,7 +24,7 @@ pub(super) const fn bytes_of(data_type: AtomicType) -> usize {
 
 macro_rules! integer {
     ($at:expr, $kind:expr, $operand:expr, $compare:expr, $cell:ty, $int:ty, $bits:ty) => {{
-        // SAFETY: the caller promises that the place is valid and aligned for this type and accessed
+        // SAFETY: the caller guarantees that the place is valid and aligned for this type and accessed
         // atomically.
         let cell = unsafe { <$cell>::from_ptr($at.cast()) };
         let (operand, compare) = ($operand as $int, $compare as $int);
@@ -55,7 +55,7 @@ macro_rules! integer {
 
 macro_rules! float {
     ($at:expr, $kind:expr, $operand:expr, $compare:expr, $cell:ty, $float:ty, $bits:ty) => {{
-        // SAFETY: the caller promises that the place is valid and aligned for this type and accessed
+        // SAFETY: the caller guarantees that the place is valid and aligned for this type and accessed
         // atomically.
         let cell = unsafe { <$cell>::from_ptr($at.cast()) };
         let operand_bits = $operand as $bits;

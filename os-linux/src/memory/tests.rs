@@ -162,7 +162,7 @@ const KINDS: [AtomicKind; 13] = [
     AtomicKind::LogicalXor,
 ];
 
-/// What an integer atomic makes of a value, in arithmetic wide enough for all types; the caller truncates.
+/// The result of an integer atomic on a value, in arithmetic wide enough for all types; the caller truncates.
 fn integer_oracle(kind: AtomicKind, value: i128, operand: i128, compare: i128) -> i128 {
     match kind {
         AtomicKind::Fetch => value,
@@ -266,8 +266,7 @@ fn float_atomics_do_what_arithmetic_says() {
     }
 }
 
-/// what the owner does with atomic instructions of its own, meanwhile, is not lost, nor is what peers
-/// ask for.
+/// neither the owner's own concurrent atomic instructions nor the peers' requests are lost.
 #[test]
 fn atomics_of_peers_and_of_the_owner_add_up() {
     let mut memory = memory();

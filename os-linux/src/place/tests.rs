@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 /// Two nodes; a card with two ports behind a root port of the second, a virtual function of it; a card behind
-/// the same root port; one at the root complex of which nobody knows the node; a virtual interface.
+/// the same root port; one at the root complex with an unknown node; a virtual interface.
 fn machine(name: &str, cpus: &str) -> Machine {
     let root = std::env::temp_dir().join(format!("rerail-place-{}-{name}", std::process::id()));
     let _ = fs::remove_dir_all(&root);
@@ -77,7 +77,7 @@ fn distances_are_the_kernels() {
         let machine = machine(&format!("distance-{}", cpus.replace(',', "-")), cpus);
         let device = machine.interface("p0");
         assert_eq!((device.numa_node, device.numa_distance), (Some(1), expected), "{cpus}");
-        // Nobody knows the node of this one.
+        // The node of this one is unknown.
         assert_eq!((machine.interface("virt").numa_node, machine.interface("virt").numa_distance), (None, 0));
     }
     let machine = machine("one-node", "0-1");

@@ -1,45 +1,44 @@
 //! Which of several dials between two rails is the one to keep (H-8, H-10).
 //!
-//! Either side may dial at any time, while the other is idle, dials too, or still uses an earlier
-//! connection. Whoever dials has no other connection to that peer any more, and has at most one dial under
-//! way. Dials carry two numbers: their own, and the newest dial of the other side's that the dialler had
-//! accepted when it began. From these an acceptor sees, without asking and whatever was delayed, whether the
-//! dialler still wants this connection:
+//! Either side may dial at any time, while the other is idle, dials too, or still uses an earlier connection.
+//! A side that dials has no other connection to that peer any more, and has at most one dial pending. Dials
+//! carry two numbers: their own, and the newest dial of the other side's that the dialler had accepted when
+//! it began. From these an acceptor decides, without communication and despite any delay, whether the dialler
+//! still needs this connection:
 //!
 //! - *A dial whose number is not above all that were accepted of that side* is an old one.
 //! - *A dial that answers less than a dial of ours that the dialler has accepted since* was given up when it
 //!   accepted that one: a side that accepts has given its own dial up. It is old, too.
-//! - *A dial that answers our dial under way, or our connection,* says that the dialler had accepted ours,
-//!   and lost or gave up what came of it: a dial is the dialler's word that it has nothing. So ours is over,
-//!   whatever we think of it.
-//! - *A dial newer than the connection that the same side made before* says the same of that one.
-//! - What is left are two dials of which neither side has seen the other's when it began: they cross. The
-//!   lower rank's is kept by both; the lower rank says so, the higher one gives its own up when it accepts.
+//! - *A dial that answers our pending dial, or our connection,* means that the dialler had accepted ours, and
+//!   lost or gave up the connection: a dialler has no connection. So ours is over, whatever its state here.
+//! - *A dial newer than the connection that the same side made before* means the same for that one.
+//! - The remaining case are two dials, each begun before its side had seen the other's: they cross. Both keep
+//!   the lower rank's; the lower rank reports this, the higher one gives its own up when it accepts.
 //!
 //! Why two sides can't both give up the one connection that the other keeps: a side gives up its own dial
 //! only for a dial of the other side that is not old, hence one that the other had not given up when it was
-//! sent; and the other gives it up only by its own wish, or by accepting a dial of ours that is newer than
-//! the one given up. In a crossing only the higher rank gives up. So after the last wish of either side one
-//! connection stands on both, or a dial is under way that will be. `tests::every_interleaving` walks through
-//! all states of a small case.
+//! sent; and the other gives it up only by its own decision, or by accepting a dial of ours that is newer
+//! than the one given up. In a crossing only the higher rank gives up. So after the last decision of either
+//! side one connection is established on both, or a dial is pending that will be. `tests::every_interleaving`
+//! walks through all states of a small case.
 
 use rerail_core::ids::PeerId;
 
 use crate::auth::{Attempts, keep};
 
-/// What a rail remembers of its dials with one peer.
+/// A rail's record of its dials with one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct History {
     /// The newest dial of the peer's that was accepted here.
     seen: u32,
-    /// The newest dial of ours that the peer is known to have accepted.
+    /// Our newest dial known to be accepted by the peer.
     stood: u32,
 }
 
-/// What to do with a dial of a peer that has proved itself.
+/// The ruling on a dial of an authenticated peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ruling {
-    /// Accept it. What stands or is under way with that peer is over.
+    /// Accept it. An established or pending connection with that peer is over.
     Accept,
     /// Ours is the one to keep.
     Crossing,
@@ -53,8 +52,8 @@ impl History {
         Attempts { attempt, answers: self.seen }
     }
 
-    /// Judges a peer's dial (H-8, H-10); `own` is the number of ours if one is under way and was not told to
-    /// give way.
+    /// Judges a peer's dial (H-8, H-10); `own` is the number of our dial if one is pending and was not
+    /// ordered to give way.
     pub fn judge(&self, me: PeerId, peer: PeerId, theirs: Attempts, own: Option<u32>) -> Ruling {
         let Attempts { attempt, answers } = theirs;
         if attempt <= self.seen || answers < self.stood {

@@ -41,7 +41,7 @@ struct Packet {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Link {
     Closed,
-    /// `up` is told at the next poll.
+    /// The next poll reports `up`.
     Opening,
     Open,
 }
@@ -79,7 +79,7 @@ impl Loopback {
         self.pieces.clear();
     }
 
-    /// Delivers what there is, as much as one poll may.
+    /// Delivers queued packets, up to the limit of one poll.
     #[inline(never)]
     fn deliver_all(&mut self, sink: &mut dyn Sink) -> usize {
         let mut done = 0;
@@ -110,7 +110,7 @@ impl Loopback {
         done
     }
 
-    /// Delivers one packet; `false`: the endpoint wants the subchannel closed.
+    /// Delivers one packet; `false`: the endpoint requests that the subchannel be closed.
     fn deliver(&mut self, packet: &Packet, sink: &mut dyn Sink) -> bool {
         self.source.clear();
         self.source.extend(self.pieces.drain(..packet.pieces));
@@ -123,8 +123,8 @@ impl Loopback {
                 self.target.clear();
                 if sink.place(id, 0, &mut self.target) {
                     // SAFETY: the source is memory of a post that is not complete, the target that of an open
-                    // placement: both are valid until then by the seam's contract, and nobody refers to their
-                    // bytes while the driver polls.
+                    // placement: both are valid until then by the seam's contract, and no references to their
+                    // bytes exist while the driver polls.
                     unsafe { copy_pieces(&self.source, &self.target) };
                     sink.placed(id);
                 }
@@ -185,7 +185,7 @@ impl Rail for Loopback {
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         if self.link != Link::Open || outgoing.peer != self.me {
-            // A post to a subchannel that is down is void, as the core knows.
+            // The core treats a post to a subchannel that is down as void.
             return;
         }
         let header = heapless::Vec::from_slice(outgoing.header).unwrap_or_default();

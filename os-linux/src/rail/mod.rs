@@ -1,17 +1,16 @@
 //! The seam between the driver and its rails: one trait, one file per kind of rail.
 //!
-//! A rail owns sockets, rings or devices and knows nothing of messages. It never blocks, starts no thread and
+//! A rail owns sockets, rings or devices and is unaware of messages. It never blocks, starts no thread and
 //! reads no clock. The driver calls [`Rail::poll`] with a [`Sink`] through which packets, completions and
-//! subchannel events go to the core. Room for a post is counted by the core (`RailFacts::posts_max` per
-//! subchannel), so a post can't be refused (rule L-4). What a rail promises: `conformance/PROTOCOL.md`, L-1
+//! subchannel events go to the core. The core counts the room for posts (`RailFacts::posts_max` per
+//! subchannel), so a post can't be refused (rule L-4). The contract of a rail: `conformance/PROTOCOL.md`, L-1
 //! to L-5, L-15, L-16.
 //!
 //! # Memory
 //!
 //! Rails read and write memory by address. Safe code can therefore neither give a rail memory ([`Rail::post`]
-//! and [`Rail::register`] are unsafe to call) nor answer where a payload goes ([`Sink`] is unsafe to
-//! implement). With the word `unsafe`, which stands for the promise that the memory is valid, this program
-//! compiles:
+//! and [`Rail::register`] are unsafe to call) nor name the memory of a payload ([`Sink`] is unsafe to
+//! implement). With the keyword `unsafe`, which asserts that the memory is valid, this program compiles:
 //!
 //! ```
 //! # use rerail_core::endpoint::PostKind;
@@ -108,8 +107,8 @@ use rustix::io::Errno;
 
 /// A piece of this process's memory, in the form that `readv` and `writev` take.
 ///
-/// Anyone can make one. Whoever hands pieces over to be read or written promises that they are valid: that is
-/// what `unsafe` stands for in [`Rail`] and [`Sink`].
+/// Safe code can construct one. Code that hands over pieces to be read or written asserts that they are
+/// valid, through `unsafe` in [`Rail`] and [`Sink`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
@@ -119,7 +118,7 @@ pub struct Piece {
     pub len: usize,
 }
 
-// SAFETY: an address and a length; whoever uses them promises that the memory is valid where it is used.
+// SAFETY: an address and a length; its user asserts that the memory is valid where it is used.
 unsafe impl Send for Piece {}
 
 /// Something to hand to a rail: the core's `Post` with its memory resolved.
@@ -136,13 +135,13 @@ pub struct Outgoing<'a> {
     /// The payload; stays valid until the rail has reported completion or the subchannel down, or until
     /// [`Rail::disconnect`] returns, whichever comes first.
     pub payload: &'a [Piece],
-    /// Of a write or read with one piece: so many bytes from its start on belong to the same memory and to
-    /// what this rail is to carry, and posts to come will name them. For rails that register memory; it may
-    /// not be touched. At least the piece's length, else 0.
+    /// For a write or read with one piece: this many bytes from its start on belong to the same memory and to
+    /// this rail's share, and later posts will name them. For rails that register memory; it may not be
+    /// touched. At least the piece's length, else 0.
     pub extent: usize,
 }
 
-/// What a peer names registered memory by.
+/// The name of registered memory for a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryKey {
     /// The rail's key (an rkey on verbs).
@@ -154,13 +153,12 @@ pub struct MemoryKey {
 /// Where a rail reports to.
 ///
 /// # Safety
-/// Rails write to the pieces that [`place`](Self::place) answers with. An implementation fills in nothing but
-/// memory that is valid for writes, and referenced by nobody, until the next call into the sink; of one
-/// placement always the same memory, until [`placed`](Self::placed) is called for it or the subchannel's end
-/// is reported.
+/// Rails write to the pieces that [`place`](Self::place) returns. An implementation fills in only memory that
+/// is valid for writes, and not referenced, until the next call into the sink; of one placement always the
+/// same memory, until [`placed`](Self::placed) is called for it or the subchannel's end is reported.
 pub unsafe trait Sink {
-    /// A packet's header is here (`wire::stream` says how long it is). The answer says what to do with its
-    /// payload.
+    /// A packet's header has arrived (`wire::stream` gives its length). The answer selects the treatment of
+    /// its payload.
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival;
     /// Fills `pieces` with the memory of an open placement, from its byte `from` on; `false` where it is
     /// void: skip the rest of the payload. Pieces are valid until the next call into the sink.
@@ -173,36 +171,34 @@ pub unsafe trait Sink {
         let _ = (peer, short);
         ShortPlace::Packet
     }
-    /// A short message that goes nowhere as such: what to do with its payload is what a packet's answer says.
+    /// A short message that is not delivered as one: returns the treatment of its payload, as for a packet.
     fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
         let _ = (peer, short);
         Arrival::Close
     }
     /// A post is over.
     fn completed(&mut self, id: PostId, status: PostStatus);
-    /// The subchannel to `peer` stands and is authenticated.
+    /// The subchannel to `peer` is established and authenticated.
     fn up(&mut self, peer: PeerId);
-    /// Of a subchannel that stands: the peer's memory can be neither read nor written over it, whatever
+    /// For an established subchannel: the peer's memory can be neither read nor written over it, whatever
     /// [`Rail::facts`] offers (rule X-11).
     fn no_remote_access(&mut self, peer: PeerId) {
         let _ = peer;
     }
-    /// The subchannel to `peer` is down. Reported once; open posts and placements on it are void. This end of
-    /// it is dead: nothing that the peer wrote or reads over it reaches memory here any more (rule F-2). It
-    /// may be connected anew.
+    /// The subchannel to `peer` is down. Reported once; open posts and placements on it are void. The peer's
+    /// writes and reads over it no longer reach memory here (rule F-2). It may be connected again.
     fn down(&mut self, peer: PeerId, fault: RailFault);
-    /// The rail had to register so much memory, and was busy with it for `took`; not said of memory that it
-    /// had registered already (rule P-15).
+    /// The rail had to register `bytes` of memory, which took `took`; not reported for memory that it had
+    /// registered already (rule P-15).
     fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
         let _ = (what, bytes, took);
     }
-    /// The device was lost or made anew: no registration is valid any more. Every subchannel is reported down
-    /// beside.
+    /// The device was lost or opened again: all registrations are invalid. Every subchannel is reported
+    /// down separately.
     fn reset(&mut self);
-    /// [`Rail::address`] answers something else than before: the peers are to be told (rule F-12).
+    /// [`Rail::address`] has changed: announce it to the peers (rule F-12).
     fn moved(&mut self);
-    /// The link or the device works again: what waits to be connected anew need not wait any longer (rule
-    /// F-8).
+    /// The link or the device works again: pending reconnects need not wait any longer (rule F-8).
     fn back(&mut self);
 }
 
@@ -213,11 +209,11 @@ pub enum ShortPlace {
     Copy(*mut u8),
     /// It is empty, and received.
     Done,
-    /// Ask [`Sink::short_packet`].
+    /// Call [`Sink::short_packet`].
     Packet,
 }
 
-/// What a rail counted since the start.
+/// A rail's counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailCounters {
     /// Packets handed to the system.
@@ -233,9 +229,9 @@ pub struct RailCounters {
     /// Subchannels closed because of bytes that no honest peer writes.
     pub corrupt: u64,
     /// How often this process could neither open nor accept a connection, because it or the system had no
-    /// descriptor or no memory left. That is tried again and again; peers see nothing but silence.
+    /// descriptor or no memory left. The rail retries; peers see only silence.
     pub shortages: u64,
-    /// What the system said at the last of them.
+    /// The system's error at the last of them.
     pub shortage: Option<Errno>,
     /// Posts and requests that found a registration of their memory, and those that did not (of rails that
     /// register).
@@ -248,15 +244,14 @@ pub struct RailCounters {
     pub registrations: u64,
     /// Bytes of payload memory that are registered at the moment.
     pub registered_bytes: u64,
-    /// System calls for sending and receiving and for asking what there is to receive (zero where there are
-    /// none).
+    /// System calls for sending, receiving and checking for received data (zero where there are none).
     pub system_calls: u64,
 }
 
-/// What a rail holds at the moment: for whoever looks for leaks.
+/// The resources that a rail holds at the moment: for leak checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailUsage {
-    /// Connections with objects of a device of their own, those on their way up or down included.
+    /// Connections with objects of a device of their own, those being opened or closed included.
     pub connections: u32,
     /// Queue pairs of these; by XRC several may share one, and a target counts where it is open.
     pub queue_pairs: u32,
@@ -264,7 +259,7 @@ pub struct RailUsage {
     pub domains: u32,
     /// Registrations of payload memory, those kept for later included; the rail's own buffers not.
     pub registrations: u32,
-    /// Datagrams on their way out.
+    /// Datagrams in flight.
     pub datagrams: u32,
     /// Address handles: those of connections, and those of datagrams on their way out that are no
     /// connection's any more.
@@ -276,7 +271,7 @@ pub struct RailUsage {
 pub struct AddressError {
     /// The address as it was published.
     pub address: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: &'static str,
 }
 
@@ -286,50 +281,49 @@ pub trait Rail: std::any::Any {
     fn name(&self) -> &str;
     /// Facts for the core.
     fn facts(&self) -> RailFacts;
-    /// This process's address on this rail; [`Sink::moved`] says that it has changed. Published through the
+    /// This process's address on this rail; [`Sink::moved`] reports a change. Published through the
     /// bootstrap: printable ASCII without spaces, `;`, `,` or `=`; at most 200 bytes.
     fn address(&self) -> String;
-    /// Learns the address of a peer on its rail of the same kind and index; `Ok(false)`: not reachable by
-    /// this rail. Of a peer that is known it is the new address, which holds from the next
-    /// [`connect`](Self::connect) on at the latest; what stands stays (rule F-12).
+    /// Takes the address of a peer on its rail of the same kind and index; `Ok(false)`: not reachable by this
+    /// rail. For a known peer it is the new address, which holds from the next [`connect`](Self::connect) on
+    /// at the latest; established subchannels stay (rule F-12).
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError>;
     /// Starts to open the subchannel; the outcome comes through the sink. Nothing happens if it is open or
     /// opening.
     fn connect(&mut self, now: Time, peer: PeerId);
-    /// Closes the subchannel after what was posted has gone out (bounded effort); nothing more is reported
-    /// for it. When this returns, no payload memory of its posts is used any more: what still has to go out
-    /// was copied.
+    /// Closes the subchannel after the queued posts have been sent (bounded effort); nothing more is reported
+    /// for it. When this returns, no payload memory of its posts is used any more: unsent payload was copied.
     fn disconnect(&mut self, peer: PeerId);
-    /// Ends the subchannel at once, be it open, opening or on its way down: when this returns, no memory of
-    /// its posts and placements is used any more, nothing that peers write or read over it reaches this
-    /// process's memory, and nothing more is reported for it. It may be connected anew (rule F-2).
+    /// Ends the subchannel at once, be it open, opening or closing: when this returns, no memory of its posts
+    /// and placements is used any more, the peer's writes and reads over it no longer reach this process's
+    /// memory, and nothing more is reported for it. It may be connected again (rule F-2).
     fn abort(&mut self, peer: PeerId);
     /// Takes a post. The packet may leave at once; its completion is reported by the next poll.
     ///
     /// # Safety
     /// Every piece of `outgoing.payload` stays valid, for reads (for writes, where `outgoing.kind` is a
     /// read), until the rail has reported the post's completion or the subchannel down, or until
-    /// [`disconnect`](Self::disconnect) or [`abort`](Self::abort) has returned, and nobody holds a reference
-    /// to its bytes while the rail is called. The same holds for `outgoing.extent` bytes from the start of a
+    /// [`disconnect`](Self::disconnect) or [`abort`](Self::abort) has returned, and no references to its
+    /// bytes exist while the rail is called. The same holds for `outgoing.extent` bytes from the start of a
     /// sole piece, as long as they are registered.
     unsafe fn post(&mut self, outgoing: Outgoing<'_>);
-    /// Takes a short message at once: it is with the peer when this returns, its memory is free, and no
-    /// completion follows. `false`: nothing has happened, for lack of room or because something waits before
-    /// it. Only a rail whose [`facts`](Self::facts) say so takes any.
+    /// Sends a short message at once: when this returns, the peer has it, its memory is free, and no
+    /// completion follows. `false`: not sent, for lack of room or because earlier posts wait. Only a rail
+    /// whose [`facts`](Self::facts) offer it takes any.
     ///
     /// # Safety
-    /// `payload` can be read for `short.len` bytes, and nobody holds a mutable reference to them.
+    /// `payload` can be read for `short.len` bytes, and no mutable references to them exist.
     unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
         let _ = (peer, short, payload);
         false
     }
     /// Registers one contiguous piece of memory, for peers to read from or, with `write`, to write to. The
-    /// driver asks where [`facts`](Self::facts) offer reads or writes, once per request and rail, and several
-    /// registrations may cover the same bytes. The default is for rails that need no registration: the key is
-    /// the address.
+    /// driver calls it where [`facts`](Self::facts) offer reads or writes, once per request and rail, and
+    /// several registrations may cover the same bytes. The default is for rails that need no registration:
+    /// the key is the address.
     ///
     /// # Errors
-    /// What the device said; the request then goes without this rail's key (rules X-10, X-11).
+    /// The device's error; the request then continues without this rail's key (rules X-10, X-11).
     ///
     /// # Safety
     /// The memory stays valid, for reads or, with `write`, for writes, until [`deregister`](Self::deregister)
@@ -338,24 +332,24 @@ pub trait Rail: std::any::Any {
         let _ = write;
         Ok(MemoryKey { key: 0, address: memory.start.addr() as u64 })
     }
-    /// Takes back what [`register`](Self::register) answered with `key`: when this returns, peers can't
-    /// change the memory by it any more. (A rail may be told to keep what peers can read, and on demand what
-    /// they can write, for the next who registers it, until [`forget`](Self::forget).)
+    /// Ends the registration with `key` from [`register`](Self::register): when this returns, peers can't
+    /// change the memory by it any more. (A rail may be configured to keep memory that peers can read, and
+    /// optionally memory that they can write, for the next registration, until [`forget`](Self::forget).)
     fn deregister(&mut self, key: MemoryKey) {
         let _ = key;
     }
-    /// This memory is about to be unmapped or mapped anew (or was), and nothing that is not over names it:
-    /// ends registrations of it that were kept for later. What is in use for other memory beside ends with
-    /// its last user.
+    /// This memory is about to be unmapped or mapped again (or was), and no pending request names it: ends
+    /// registrations of it that were kept for later. A registration still in use for adjacent memory ends
+    /// with its last user.
     fn forget(&mut self, memory: Piece) {
         let _ = memory;
     }
-    /// Moves what can be moved without waiting; returns how many things happened.
+    /// Makes all progress possible without waiting; returns the number of things done.
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize;
     /// When to poll at the latest even if the descriptor stays silent (handshake time-outs).
     fn next_timeout(&self) -> Option<Time>;
-    /// Whether a disconnected peer may still lose what was posted before if the process ended now: poll on,
-    /// it is over soon (bounded as [`next_timeout`](Self::next_timeout) says).
+    /// Whether a disconnected peer may still lose earlier posts if the process ended now: continue to poll,
+    /// the state ends soon (bounded by [`next_timeout`](Self::next_timeout)).
     fn is_closing(&self) -> bool {
         false
     }
@@ -369,15 +363,15 @@ pub trait Rail: std::any::Any {
     }
     /// Prepares for sleeping on the descriptor; `false`: there is work already, don't sleep.
     fn arm(&mut self) -> bool;
-    /// Ends what `arm` began.
+    /// Ends the effect of `arm`.
     fn disarm(&mut self);
-    /// For people: what this rail does to `peer` that its facts don't say, and why.
+    /// For people: how this rail treats `peer` in ways that its facts don't show, and why.
     fn remark(&self, peer: PeerId) -> Option<String> {
         let _ = peer;
         None
     }
     /// Counters.
     fn counters(&self) -> RailCounters;
-    /// What it holds of a device; nothing, where it has none.
+    /// The device resources that it holds; zero, where it has no device.
     fn usage(&self) -> RailUsage;
 }

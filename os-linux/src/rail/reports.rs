@@ -1,5 +1,4 @@
-//! What a rail has to tell the core and notes until the next poll, because it learns of it where no sink is
-//! at hand.
+//! A rail's reports to the core, queued until the next poll: they arise where no sink is available.
 
 use std::collections::VecDeque;
 
@@ -8,7 +7,7 @@ use rerail_core::ids::{PeerId, PostId};
 
 use super::Sink;
 
-/// One thing to tell.
+/// One report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     Completed(PeerId, PostId, PostStatus),
@@ -25,7 +24,7 @@ impl Report {
     }
 }
 
-/// Tells all that was noted, in its order; returns how much that was.
+/// Delivers all queued reports in order; returns their number.
 pub(super) fn deliver(reports: &mut VecDeque<Report>, sink: &mut dyn Sink) -> usize {
     if reports.is_empty() {
         return 0;

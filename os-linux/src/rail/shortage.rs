@@ -1,7 +1,7 @@
-//! What this process or its system has too little of for another connection.
+//! Shortages of this process or its system that prevent another connection.
 //!
-//! A connection that fails for such a reason is tried again (F-8), so the reason must not be lost: to peers
-//! it looks like silence, and this process alone can say what is missing.
+//! A connection that fails for such a reason is retried (F-8), so the reason must be kept: to peers it looks
+//! like silence, and only this process can report it.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -14,8 +14,7 @@ fn is_shortage(errno: Errno) -> bool {
 }
 
 impl RailCounters {
-    /// Counts what the system refused to a connection, where it refused for want of something. `rail` is its
-    /// name.
+    /// Counts a connection that the system refused, if the reason is a shortage. `rail` is the rail's name.
     pub(super) fn note_shortage(&mut self, rail: &str, errno: Errno) {
         if !is_shortage(errno) {
             return;
@@ -28,8 +27,8 @@ impl RailCounters {
     }
 }
 
-/// What can be done where the system refused for lack of descriptors or memory, to be put behind the reason;
-/// else nothing.
+/// The remedy where the system refused for lack of descriptors or memory, to be put behind the
+/// reason; else empty.
 pub(crate) fn remedy(errno: Errno) -> String {
     match errno {
         Errno::MFILE => {

@@ -1,11 +1,11 @@
-//! What is wrong with settings: all of it at once, each with where it stands and what would be right.
+//! Errors in settings: all of them at once, each with its place and the allowed values.
 
 use std::fmt;
 
 /// Where a value comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// Nobody said anything.
+    /// The default.
     #[default]
     Default,
     /// A line of the file.
@@ -41,7 +41,7 @@ impl fmt::Display for Source {
 pub enum Problem {
     /// There is no such setting.
     Unknown {
-        /// Where it stands.
+        /// Its place.
         source: Source,
         /// The name as written (in the environment with its prefix).
         name: String,
@@ -50,31 +50,31 @@ pub enum Problem {
     },
     /// The value can't be used.
     Value {
-        /// Where it stands.
+        /// Its place.
         source: Source,
         /// The setting.
         name: &'static str,
         /// The value as written.
         value: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
-        /// What is allowed.
+        /// The allowed values.
         allowed: String,
     },
     /// A line of the file is not `name = value`.
     Line {
-        /// Where it stands.
+        /// Its place.
         source: Source,
         /// The line.
         text: String,
     },
-    /// A setting stands in the file twice.
+    /// The file has a setting twice.
     Twice {
-        /// Where it stands the second time.
+        /// The second place.
         source: Source,
         /// The setting.
         name: &'static str,
-        /// The line where it stands first.
+        /// The line of the first.
         first_line: usize,
     },
     /// Values that are each right don't go together.
@@ -87,14 +87,14 @@ pub enum Problem {
         min: u64,
         /// The greatest value that goes with the others.
         max: u64,
-        /// What else is demanded; empty: nothing.
+        /// Further requirements; empty: none.
         also: &'static str,
     },
     /// The file can't be read.
     File {
         /// Its path.
         path: String,
-        /// The system's answer.
+        /// The system's error.
         why: String,
     },
     /// A variable is not UTF-8.
@@ -141,7 +141,7 @@ impl fmt::Display for Problem {
 /// All that is wrong with the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError {
-    /// What is wrong, in the order in which it stands; at least one thing.
+    /// The errors, in order of place; at least one.
     pub problems: Vec<Problem>,
 }
 

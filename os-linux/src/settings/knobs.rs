@@ -63,7 +63,7 @@ const XRC: [Xrc; 3] = [Xrc::Off, Xrc::On, Xrc::Auto];
 const ON_DEMAND_NAMES: &[&str] = &["off", "on", "auto"];
 const ON_DEMAND: [OnDemandUse; 3] = [OnDemandUse::Never, OnDemandUse::Always, OnDemandUse::WhereOffered];
 
-/// The kinds of rails that can be asked for.
+/// The kinds of rails that can be named.
 pub(super) const RAIL_KINDS: &[&str] = &["shm", "verbs", "tcp"];
 
 const TABLE_MAX: u64 = 1 << 28;
@@ -147,8 +147,8 @@ macro_rules! knob {
     };
 }
 
-/// All settings, in the order in which they are shown: the struct, of which each field has the row's text for
-/// its documentation, and the table.
+/// All settings, in the order in which they are shown: the struct, with each row's text as its field's
+/// documentation, and the table.
 macro_rules! settings {
     ($($field:ident: $type:ty, { $($how:tt)* }, $doc:literal;)*) => {
         /// All settings. Load them with [`from_env`](Self::from_env); [`describe`](Self::describe) has each
@@ -157,7 +157,7 @@ macro_rules! settings {
         #[non_exhaustive]
         pub struct Settings {
             $(#[doc = $doc] pub $field: $type,)*
-            /// Where the values came from that somebody has set.
+            /// The sources of values that are not defaults.
             pub(super) sources: BTreeMap<&'static str, Source>,
         }
 
@@ -387,7 +387,7 @@ fn is_weight(word: &str) -> bool {
 }
 
 fn is_interface(word: &str) -> bool {
-    // A name is what the kernel takes. Addresses with a zone mean nothing to peers.
+    // The names that the kernel takes. Addresses with a zone are meaningless to peers.
     let name = |b: u8| b.is_ascii_graphic() && !b"/:;,=%".contains(&b);
     word.parse::<std::net::IpAddr>().is_ok() || ((1..16).contains(&word.len()) && word.bytes().all(name))
 }

@@ -1,8 +1,8 @@
 //! Every knob of the transport: its name, default, unit, range, meaning, and where its value came from.
 //!
 //! Values come from a file of lines `name = value` (`#` starts a comment) and from variables `RERAIL_<NAME>`;
-//! the environment beats the file. Nothing is passed over in silence: an unknown name or a bad value is an
-//! error that names it, says what is allowed and suggests the nearest right one, and all errors are told at
+//! the environment overrides the file. Nothing is ignored silently: an unknown name or a bad value is an
+//! error that names it and the allowed values and suggests the nearest right one. All errors are reported at
 //! once.
 //!
 //! Invariant: a [`Settings`] that was loaded makes a configuration that the core accepts.
@@ -28,7 +28,7 @@ pub(crate) use value::parse_bytes;
 use crate::bootstrap::ANSWER_MAX;
 use crate::rail::verbs::OnDemandUse;
 
-/// What all our variables start with.
+/// The prefix of all our variables.
 const PREFIX: &str = "RERAIL_";
 
 /// The variable that names the file.
@@ -43,7 +43,8 @@ const RESERVED_PREFIXES: &[&str] = &["RERAIL_TEST_", "RERAIL_TOOL_", "RERAIL_LAU
 /// In `verbs_srq_sizes`, the size of the longest packet.
 pub(crate) const SRQ_SIZE_MAX: &str = "max";
 
-/// Whether verbs rails connect by XRC (xrc-2008): processes of a node share what leads to another node.
+/// Whether verbs rails connect by XRC (xrc-2008): processes of a node share the objects that lead to
+/// another node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Xrc {
     /// By RC: a queue pair for each peer.
@@ -152,12 +153,12 @@ impl Default for Settings {
     }
 }
 
-/// A file of settings that somebody has read.
+/// The contents of a file of settings.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigFile<'a> {
     /// Its path, for messages.
     pub path: &'a str,
-    /// What stands in it.
+    /// Its text.
     pub text: &'a str,
 }
 
@@ -172,11 +173,11 @@ pub struct KnobDescription {
     pub default: String,
     /// Its unit: `count`, `bytes`, `time`, `switch`, `choice`, `list` or `text`.
     pub unit: &'static str,
-    /// What may be written.
+    /// The allowed values.
     pub range: String,
     /// Where its value came from.
     pub source: Source,
-    /// What it means.
+    /// Its meaning.
     pub doc: &'static str,
 }
 
@@ -218,7 +219,7 @@ impl Settings {
                 }
             }
         }
-        // The environment's order is nobody's; messages come by name.
+        // The environment's order is arbitrary; messages come by name.
         env.sort();
         let path = path.or_else(|| {
             let file = env.iter().find(|(variable, _)| variable == FILE_VARIABLE);
@@ -351,7 +352,7 @@ impl Settings {
     }
 
     /// The policies of single classes, where they are not those of [`to_core_config`](Self::to_core_config):
-    /// an endpoint is told of them when it stands.
+    /// to be passed to an endpoint after its start.
     pub fn class_policies(&self) -> impl Iterator<Item = (MessageClass, Policy)> {
         let classes = [
             (MessageClass::Small, self.policy_small),
@@ -433,7 +434,7 @@ impl Settings {
 
     /// The settings if nothing is wrong, alone and together.
     fn judge(self, mut problems: Vec<Problem>) -> Result<Self, SettingsError> {
-        // A wrong value makes what depends on it wrong too: that would only confuse.
+        // A wrong value makes dependent values wrong too: reporting these would only confuse.
         if problems.is_empty()
             // How large tables are together follows from the job's size, too, and is checked at the start.
             && let Err(error) = self.to_core_config(PeerId(0), 1).validate()

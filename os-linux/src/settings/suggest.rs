@@ -3,7 +3,7 @@
 /// The candidate with the fewest letters inserted, left out, changed or swapped; `None` where even that one
 /// is far off.
 pub(super) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Strangers' names can be long; nothing of ours is.
+    // Unknown names can be long; ours are short.
     const NAME_CHARS_MAX: usize = 64;
     let wrong: Vec<char> = wrong.to_lowercase().replace('-', "_").chars().take(NAME_CHARS_MAX).collect();
     let scored = candidates.into_iter().map(|name| (distance(&wrong, &name.chars().collect::<Vec<_>>()), name));

@@ -1,4 +1,4 @@
-//! What people write, right and wrong.
+//! Settings as people write them, right and wrong.
 
 use super::value::{Kind, Value};
 use super::*;
@@ -298,14 +298,14 @@ fn values_that_do_not_go_together_are_an_error() {
     assert!(load(&[("RERAIL_BLOCKS", "2"), ("RERAIL_EAGER_MAX", "2K")], None).is_ok());
 }
 
-/// Whatever the core complains of is told by a name that can be set.
+/// Every error of the core is reported by the name of a setting.
 #[test]
 fn fields_of_the_core_are_told_by_the_names_of_settings() {
     for (field, setting) in FIELDS {
         assert!(find(setting).is_some() && find(field).is_none(), "{field}: {setting}");
         assert_eq!(setting_of(field), setting);
     }
-    // What settings are made into, one field after the other out of its range.
+    // The core's configuration made from settings, one field after the other out of its range.
     let good = Settings::default().to_core_config(PeerId(0), 4);
     for config in [
         Config { channels_max: 0, ..good },

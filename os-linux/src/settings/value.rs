@@ -1,20 +1,20 @@
 //! Values as people write them: counts, sizes with `K`, `M`, `G`, times with `us`, `ms`, `s`, switches,
 //! choices, lists.
 //!
-//! Invariant: what [`Kind::show`] writes, [`Kind::parse`] reads back to the same value.
+//! Invariant: [`Kind::parse`] reads the output of [`Kind::show`] back to the same value.
 
 use std::fmt::Write as _;
 
 use rerail_core::config::RAILS_MAX;
 
-/// A value, whatever its kind.
+/// A value of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     /// A count, bytes, nanoseconds, a switch (0 or 1) or the place in a list of choices.
     Number(u64),
     /// Words.
     List(Vec<String>),
-    /// A word; `None` where nothing is said.
+    /// A word; `None` where no value is set.
     Word(Option<String>),
 }
 
@@ -44,7 +44,7 @@ impl Value {
     }
 }
 
-/// What a number has to be besides within its range.
+/// Requirements on a number besides its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Also {
     /// Nothing.
@@ -55,7 +55,7 @@ pub(super) enum Also {
     MultipleOf(u64),
 }
 
-/// How a value is written and what it may be.
+/// The form and the range of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// A plain number.
@@ -68,14 +68,14 @@ pub(super) enum Kind {
     Switch,
     /// One of these.
     Choice(&'static [&'static str]),
-    /// At most 64 words with commas between them; `what` says which, `empty` what no word means, `repeats`
-    /// whether one may stand twice, `order` what else is demanded of the words together.
+    /// At most 64 words with commas between them; `what` describes them, `empty` is the meaning of no word,
+    /// `repeats` permits a word twice, `order` is the requirement on the words together.
     List { repeats: bool, what: &'static str, empty: &'static str, fits: fn(&str) -> bool, order: Order },
-    /// One word; `what` says which, `empty` what nothing means.
+    /// One word; `what` describes it, `empty` is the meaning of no word.
     Word { what: &'static str, empty: &'static str, fits: fn(&str) -> bool },
 }
 
-/// What a list demands of its words together, each of which fits.
+/// A list's requirement on its words together, each of which fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// Nothing.
@@ -85,7 +85,7 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// What is wrong with the words' order.
+    /// The error in the words' order.
     fn check(self, words: &[String]) -> Result<(), String> {
         let Order::Ascending { last } = self else { return Ok(()) };
         let Some((end, smaller)) = words.split_last() else { return Ok(()) };
@@ -107,7 +107,7 @@ const BYTES: [(&str, u64); 4] = [("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10),
 const SPANS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
 impl Kind {
-    /// Reads a value; the error says what is wrong with it.
+    /// Parses a value; the error names the reason.
     pub(super) fn parse(&self, text: &str) -> Result<Value, String> {
         match *self {
             Kind::Count { min, max, also } => {
@@ -192,7 +192,7 @@ impl Kind {
         }
     }
 
-    /// What may be written.
+    /// The allowed values.
     pub(super) fn range(&self) -> String {
         match *self {
             Kind::Count { min, max, also } | Kind::Bytes { min, max, also } => {
@@ -226,7 +226,7 @@ impl Kind {
     }
 }
 
-/// Digits and what follows them.
+/// Digits and the text behind them.
 fn split_number(text: &str) -> Result<(u64, &str), String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
@@ -237,7 +237,7 @@ fn split_number(text: &str) -> Result<(u64, &str), String> {
     Ok((number, unit.trim_start()))
 }
 
-/// A size; the error says what is wrong with it.
+/// A size; the error names the reason.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split_number(text)?;
     let unit = unit.to_ascii_uppercase();

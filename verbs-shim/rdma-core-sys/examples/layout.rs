@@ -89,7 +89,7 @@ fn nested(path: &str, offset: usize, size: usize) {
     println!("ibv_send_wr.{path} offset {offset} size {size}");
 }
 
-/// Its beginning moves with every release of the library: offsets are told from its end.
+/// Its beginning moves with every release of the library: offsets are counted from its end.
 fn verbs_context() {
     let end = size_of::<verbs_context>();
     for (field, offset) in [

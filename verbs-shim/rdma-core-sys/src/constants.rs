@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 /// `enum ibv_node_type`.
 pub type ibv_node_type = c_int;
-/// The provider doesn't say.
+/// The provider gives none.
 pub const IBV_NODE_UNKNOWN: ibv_node_type = -1;
 /// InfiniBand or RoCE channel adapter.
 pub const IBV_NODE_CA: ibv_node_type = 1;
@@ -46,7 +46,7 @@ pub type ibv_port_state = c_int;
 pub const IBV_PORT_NOP: ibv_port_state = 0;
 /// No link.
 pub const IBV_PORT_DOWN: ibv_port_state = 1;
-/// The link stands, the subnet manager has not configured it.
+/// The link is up, the subnet manager has not configured it.
 pub const IBV_PORT_INIT: ibv_port_state = 2;
 /// Configured, not yet active.
 pub const IBV_PORT_ARMED: ibv_port_state = 3;
@@ -68,7 +68,7 @@ pub const IBV_MTU_2048: ibv_mtu = 4;
 /// 4096 bytes.
 pub const IBV_MTU_4096: ibv_mtu = 5;
 
-/// `ibv_port_attr::link_layer`: not told; by convention InfiniBand.
+/// `ibv_port_attr::link_layer`: not given; by convention InfiniBand.
 pub const IBV_LINK_LAYER_UNSPECIFIED: u8 = 0;
 /// InfiniBand.
 pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
@@ -117,9 +117,9 @@ pub const IBV_QPS_ERR: ibv_qp_state = 6;
 pub const IBV_QP_STATE: c_int = 1 << 0;
 /// The state that it is thought to be in.
 pub const IBV_QP_CUR_STATE: c_int = 1 << 1;
-/// Whether an event tells of the drained send queue.
+/// Whether an event reports the drained send queue.
 pub const IBV_QP_EN_SQD_ASYNC_NOTIFY: c_int = 1 << 2;
-/// What the peer may do.
+/// The peer's permitted accesses.
 pub const IBV_QP_ACCESS_FLAGS: c_int = 1 << 3;
 /// Partition key.
 pub const IBV_QP_PKEY_INDEX: c_int = 1 << 4;
@@ -196,7 +196,7 @@ pub const IBV_ACCESS_REMOTE_READ: u32 = 1 << 2;
 pub const IBV_ACCESS_REMOTE_ATOMIC: u32 = 1 << 3;
 /// Pages are brought in when they are needed.
 pub const IBV_ACCESS_ON_DEMAND: u32 = 1 << 6;
-/// Writes may pass each other on the bus. Optional: ignored where it isn't known.
+/// Writes may pass each other on the bus. Optional: ignored where unknown.
 pub const IBV_ACCESS_RELAXED_ORDERING: u32 = 1 << 20;
 
 /// `enum ibv_wr_opcode`.
@@ -308,7 +308,7 @@ pub const IBV_EVENT_SRQ_ERR: ibv_event_type = 14;
 pub const IBV_EVENT_SRQ_LIMIT_REACHED: ibv_event_type = 15;
 /// Last receive of a queue pair in error.
 pub const IBV_EVENT_QP_LAST_WQE_REACHED: ibv_event_type = 16;
-/// Register anew with the subnet manager.
+/// Register with the subnet manager again.
 pub const IBV_EVENT_CLIENT_REREGISTER: ibv_event_type = 17;
 /// Other GIDs.
 pub const IBV_EVENT_GID_CHANGE: ibv_event_type = 18;

@@ -70,8 +70,8 @@ pub struct Functions {
             entry_size: usize,
         ) -> isize,
     >,
-    /// `ibv_fork_init`: errno. Of the process, for good; `EINVAL` where memory was registered before and it
-    /// is needed.
+    /// `ibv_fork_init`: errno. For the process, permanently; `EINVAL` where memory was registered before and
+    /// it is needed.
     pub fork_init: Option<unsafe extern "C" fn() -> c_int>,
     /// `ibv_alloc_pd`: NULL with `errno` on failure, as all that makes something.
     pub alloc_pd: unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_pd,
@@ -79,7 +79,7 @@ pub struct Functions {
     pub dealloc_pd: unsafe extern "C" fn(pd: *mut ibv_pd) -> c_int,
     /// `ibv_reg_mr`.
     pub reg_mr: unsafe extern "C" fn(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr,
-    /// `ibv_reg_mr_iova2`: knows optional access flags. Absent before rdma-core 28.
+    /// `ibv_reg_mr_iova2`: supports optional access flags. Absent before rdma-core 28.
     pub reg_mr_iova2: Option<
         unsafe extern "C" fn(
             pd: *mut ibv_pd,
@@ -191,8 +191,8 @@ impl Functions {
     /// If there is a library of that name, it is libibverbs.
     pub unsafe fn load_from(library: impl AsRef<OsStr>) -> Result<Functions, LoadError> {
         let name = library.as_ref();
-        // SAFETY: constructors of libibverbs and of what it needs (libnl) initialise only their own data, on
-        // whatever thread; that it is libibverbs is the caller's promise.
+        // SAFETY: constructors of libibverbs and of its dependencies (libnl) initialise only their own data,
+        // on any thread; the caller guarantees that it is libibverbs.
         let opened = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NODELETE) };
         let handle = opened.map_err(|error| not_loaded(name, &words(&error)))?.into_raw();
         // SAFETY: each field's type is the C prototype of that name and version in `infiniband/verbs.h`.
@@ -238,7 +238,7 @@ impl Functions {
     }
 }
 
-/// What `dlopen` gave; never closed.
+/// The result of `dlopen`; never closed.
 type Handle = *mut c_void;
 
 /// The linker's own words; libloading's error keeps them as its source.
@@ -246,8 +246,8 @@ fn words(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Sorts the dynamic linker's complaint. It gives only words, and the same ones for a missing library as for
-/// a missing library that this one needs; then the other's name stands in them.
+/// Sorts the dynamic linker's error. It is only text, and the same for a missing library as for a missing
+/// dependency of this one; then the text contains the other's name.
 fn not_loaded(name: &OsStr, reason: &str) -> LoadError {
     let reason = reason.to_owned();
     let about_this_one = reason.contains(&*name.to_string_lossy()) && !reason.contains("needed by");
@@ -278,13 +278,13 @@ fn text(name: &'static CStr) -> &'static str {
 unsafe fn find<F: Copy>(handle: Handle, name: &CStr, version: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a function pointer is one pointer") };
     let address = lookup(handle, name, version)?;
-    // SAFETY: `address` is not null and, by the caller's promise, that of a function of type `F`; the library
-    // that it lies in is never unloaded (RTLD_NODELETE).
+    // SAFETY: `address` is not null and, as the caller guarantees, that of a function of type `F`; its
+    // library is never unloaded (RTLD_NODELETE).
     Some(unsafe { core::mem::transmute_copy::<*mut c_void, F>(&address.as_ptr()) })
 }
 
-/// Where a symbol lies. Only glibc's linker knows versions; others (musl's) take the default one, which is
-/// the newest.
+/// The address of a symbol. Only glibc's linker supports versions; others (musl's) take the default one,
+/// which is the newest.
 fn lookup(handle: Handle, name: &CStr, version: &CStr) -> Option<NonNull<c_void>> {
     #[cfg(target_env = "gnu")]
     // SAFETY: `handle` comes from `dlopen` and is never closed; both strings end in NUL.

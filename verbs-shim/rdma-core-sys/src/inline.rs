@@ -1,7 +1,7 @@
-//! What `infiniband/verbs.h` has as inline functions: calls through the tables of a context.
+//! The inline functions of `infiniband/verbs.h`: calls through the tables of a context.
 //!
-//! The table before a context is newer than the context; which of its entries there are is told by its size
-//! (`verbs_get_ctx_op` of the header). An entry that is missing is answered as the header does: `EOPNOTSUPP`.
+//! The table before a context is newer than the context; its size determines which of its entries exist
+//! (`verbs_get_ctx_op` of the header). A missing entry gives the header's error: `EOPNOTSUPP`.
 
 use core::ffi::c_int;
 use core::mem::offset_of;
@@ -23,7 +23,7 @@ unsafe fn extended(context: *mut ibv_context, offset: usize) -> Option<*const ve
         return None;
     }
     let table = context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>().cast_const();
-    // SAFETY: the mark above says that at least `sz` lies directly before the context.
+    // SAFETY: the mark above guarantees that at least `sz` lies directly before the context.
     let size = unsafe { (&raw const (*table).sz).read() };
     (size >= size_of::<verbs_context>() - offset).then_some(table)
 }
@@ -32,7 +32,7 @@ unsafe fn extended(context: *mut ibv_context, offset: usize) -> Option<*const ve
 macro_rules! entry {
     ($context:expr, $name:ident) => {{
         let table = extended($context, offset_of!(verbs_context, $name));
-        // The size says that this entry is there.
+        // The size covers this entry.
         table.and_then(|table| (&raw const (*table).$name).read())
     }};
 }
@@ -143,15 +143,15 @@ pub unsafe fn ibv_modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c
     }
 }
 
-/// `ibv_query_device_ex(3)`: errno; `EOPNOTSUPP` where the header would ask `ibv_query_device` instead. The
-/// rest of `attr` is left as it is where the library has less to tell.
+/// `ibv_query_device_ex(3)`: errno; `EOPNOTSUPP` where the header would call `ibv_query_device` instead.
+/// Fields of `attr` that the library does not fill are left as they are.
 ///
 /// # Safety
 /// `context` is open, `attr` whole.
 pub unsafe fn ibv_query_device_ex(context: *mut ibv_context, attr: *mut ibv_device_attr_ex) -> c_int {
     let input = ibv_query_device_ex_input::default();
-    // SAFETY: the caller's promise; the entry is looked up as the header does, and told how large the struct
-    // is.
+    // SAFETY: the caller's promise; the entry is looked up as the header does, and receives the size
+    // of the struct.
     unsafe {
         match entry!(context, query_device_ex) {
             Some(query_device_ex) => query_device_ex(context, &input, attr, size_of::<ibv_device_attr_ex>()),
@@ -188,10 +188,10 @@ pub unsafe fn ibv_close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     }
 }
 
-/// `ibv_create_srq_ex(3)` for what is not an ordinary one: NULL with `errno` on failure.
+/// `ibv_create_srq_ex(3)` for extended kinds: NULL with `errno` on failure.
 ///
 /// # Safety
-/// `context` is open, `attr` whole, what it names is of this context.
+/// `context` is open, `attr` whole, its objects are of this context.
 pub unsafe fn ibv_create_srq_ex(context: *mut ibv_context, attr: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
     // SAFETY: the caller's promise; the entry is looked up as the header does.
     unsafe {
@@ -216,10 +216,10 @@ pub unsafe fn ibv_get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
     }
 }
 
-/// `ibv_create_qp_ex(3)` for what needs more than a protection domain: NULL with `errno` on failure.
+/// `ibv_create_qp_ex(3)` for kinds that need more than a protection domain: NULL with `errno` on failure.
 ///
 /// # Safety
-/// `context` is open, `attr` whole, what it names is of this context.
+/// `context` is open, `attr` whole, its objects are of this context.
 pub unsafe fn ibv_create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
     // SAFETY: the caller's promise; the entry is looked up as the header does.
     unsafe {
@@ -233,7 +233,7 @@ pub unsafe fn ibv_create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init
 /// `ibv_open_qp(3)`: NULL with `errno` on failure.
 ///
 /// # Safety
-/// `context` is open, `attr` whole, what it names is of this context.
+/// `context` is open, `attr` whole, its objects are of this context.
 pub unsafe fn ibv_open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
     // SAFETY: the caller's promise; the entry is looked up as the header does.
     unsafe {

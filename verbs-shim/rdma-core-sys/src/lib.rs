@@ -3,8 +3,8 @@
 //!
 //! Nothing is linked: [`Functions::load`] opens `libibverbs.so.1` with `dlopen`, so that a program starts
 //! where the library is not installed. C enums are plain integers with constants, because a provider newer
-//! than these declarations may bring values that they don't know. Functions that the C header has inline are
-//! in [`inline`]. Layouts and constants are compared with the C headers by `check-layout.sh`. Source:
+//! than these declarations may return values missing here. Functions that the C header has inline are in
+//! [`inline`]. Layouts and constants are compared with the C headers by `check-layout.sh`. Source:
 //! `infiniband/verbs.h` of rdma-core.
 //!
 //! Types keep their C names, so that the manual pages (`ibv_query_port(3)`) are their documentation.

@@ -1,6 +1,6 @@
-//! Objects of a device, and what they are made and changed with.
+//! Objects of a device, and the parameters to make and change them.
 //!
-//! Objects are made by the library only; of those whose end is the library's own (mutexes and conditions),
+//! Objects are made by the library only; where one ends in the library's own fields (mutexes and conditions),
 //! only the part before is declared.
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -134,7 +134,7 @@ pub struct ibv_qp_cap {
     pub max_inline_data: u32,
 }
 
-/// What `ibv_create_qp` makes a queue pair with.
+/// The parameters of `ibv_create_qp`.
 #[repr(C)]
 pub struct ibv_qp_init_attr {
     /// The user's.
@@ -145,7 +145,7 @@ pub struct ibv_qp_init_attr {
     pub recv_cq: *mut ibv_cq,
     /// Where receives come from, if not from a queue of its own.
     pub srq: *mut ibv_srq,
-    /// Sizes; what was given comes back.
+    /// Sizes; the granted ones come back.
     pub cap: ibv_qp_cap,
     /// `IBV_QPT_*`.
     pub qp_type: ibv_qp_type,
@@ -166,7 +166,7 @@ pub struct ibv_rx_hash_conf {
     pub rx_hash_fields_mask: u64,
 }
 
-/// What `ibv_create_qp_ex` makes a queue pair with.
+/// The parameters of `ibv_create_qp_ex`.
 #[repr(C)]
 pub struct ibv_qp_init_attr_ex {
     /// As in [`ibv_qp_init_attr`].
@@ -203,7 +203,7 @@ pub struct ibv_qp_init_attr_ex {
     pub send_ops_flags: u64,
 }
 
-/// What `ibv_open_qp` opens.
+/// The parameters of `ibv_open_qp`.
 #[repr(C)]
 pub struct ibv_qp_open_attr {
     /// `IBV_QP_OPEN_ATTR_*`: which of the following mean something.
@@ -286,7 +286,7 @@ pub struct ibv_qp_attr {
     pub pkey_index: u16,
     /// Of the alternate path.
     pub alt_pkey_index: u16,
-    /// An event tells when the send queue is drained.
+    /// An event reports when the send queue is drained.
     pub en_sqd_async_notify: u8,
     /// The send queue is being drained.
     pub sq_draining: u8,
@@ -324,12 +324,12 @@ pub struct ibv_srq_attr {
     pub srq_limit: u32,
 }
 
-/// What `ibv_create_srq` makes one with.
+/// The parameters of `ibv_create_srq`.
 #[repr(C)]
 pub struct ibv_srq_init_attr {
     /// The user's.
     pub srq_context: *mut c_void,
-    /// Sizes; what was given comes back.
+    /// Sizes; the granted ones come back.
     pub attr: ibv_srq_attr,
 }
 
@@ -342,12 +342,12 @@ pub struct ibv_tm_cap {
     pub max_ops: u32,
 }
 
-/// What `ibv_create_srq_ex` makes one with.
+/// The parameters of `ibv_create_srq_ex`.
 #[repr(C)]
 pub struct ibv_srq_init_attr_ex {
     /// The user's.
     pub srq_context: *mut c_void,
-    /// Sizes; what was given comes back.
+    /// Sizes; the granted ones come back.
     pub attr: ibv_srq_attr,
     /// `IBV_SRQ_INIT_ATTR_*`: which of the following mean something.
     pub comp_mask: u32,
@@ -363,7 +363,7 @@ pub struct ibv_srq_init_attr_ex {
     pub tm_cap: ibv_tm_cap,
 }
 
-/// What `ibv_open_xrcd` opens a domain with.
+/// The parameters of `ibv_open_xrcd`.
 #[repr(C)]
 pub struct ibv_xrcd_init_attr {
     /// `IBV_XRCD_INIT_ATTR_*`.
@@ -374,7 +374,7 @@ pub struct ibv_xrcd_init_attr {
     pub oflags: c_int,
 }
 
-/// What an event is about; which it is follows from its sort.
+/// The subject of an event; the event's sort selects the field.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union ibv_async_element {
@@ -392,7 +392,7 @@ pub union ibv_async_element {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_async_event {
-    /// What it is about.
+    /// Its subject.
     pub element: ibv_async_element,
     /// `IBV_EVENT_*`.
     pub event_type: ibv_event_type,

@@ -1,5 +1,5 @@
-//! `ibv_query_device_ex(3)` and `ibv_modify_cq(3)`: what newer libraries and devices have. Callers say how
-//! large their struct is, so that it may be shorter than the library's.
+//! `ibv_query_device_ex(3)` and `ibv_modify_cq(3)`: features of newer libraries and devices. Callers pass the
+//! size of their struct, so that it may be shorter than the library's.
 
 use crate::types::ibv_device_attr;
 
@@ -18,7 +18,7 @@ pub const IBV_ODP_SUPPORT_SRQ_RECV: u32 = 1 << 5;
 /// [`ibv_modify_cq_attr::moderate`] is given.
 pub const IBV_CQ_ATTR_MODERATE: u32 = 1 << 0;
 
-/// What is asked.
+/// The query.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ibv_query_device_ex_input {
@@ -58,11 +58,11 @@ pub struct ibv_cq_moderation_caps {
     pub max_cq_period: u16,
 }
 
-/// What `ibv_query_device_ex` tells, as far as it is used here.
+/// The part of the results of `ibv_query_device_ex` that is used here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_device_attr_ex {
-    /// What `ibv_query_device` tells.
+    /// The results of `ibv_query_device`.
     pub orig_attr: ibv_device_attr,
     /// None is defined.
     pub comp_mask: u32,

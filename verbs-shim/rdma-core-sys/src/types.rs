@@ -1,6 +1,6 @@
 //! C structs as libibverbs lays them out; compared with its headers by `check-layout.sh`.
 //!
-//! Invariant: a struct that the library fills is never smaller here than what the function at hand writes.
+//! Invariant: a struct that the library fills is never smaller here than the bytes that the function writes.
 //! The versions of the functions that [`Functions`](crate::Functions) pins write fixed sizes.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -83,8 +83,8 @@ pub struct ibv_context {
 /// `__VERBS_ABI_IS_EXTENDED`, as a number.
 pub const VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
 
-/// What lies before an [`ibv_context`]. It grows at its beginning, so only its end is declared; `sz` tells
-/// how much of it there is. Its functions are called through [`inline`](crate::inline) alone.
+/// The table before an [`ibv_context`]. It grows at its beginning, so only its end is declared; `sz` gives
+/// its size. Its functions are called through [`inline`](crate::inline) alone.
 #[repr(C)]
 pub struct verbs_context {
     /// `ibv_modify_cq`: errno.
@@ -125,7 +125,7 @@ pub struct verbs_context {
     pub context: ibv_context,
 }
 
-/// What `ibv_query_device` tells of a device.
+/// The attributes of a device from `ibv_query_device`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_device_attr {
@@ -211,7 +211,7 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// What `ibv_query_port` tells of a port.
+/// The attributes of a port from `ibv_query_port`.
 ///
 /// The exported function fills everything up to and including `flags`; `port_cap_flags2`, and what newer
 /// headers put behind it, comes only through the `verbs_context` table.
@@ -220,9 +220,9 @@ pub struct ibv_device_attr {
 pub struct ibv_port_attr {
     /// `IBV_PORT_*`.
     pub state: ibv_port_state,
-    /// `IBV_MTU_*`: what the port could do.
+    /// `IBV_MTU_*`: the largest possible.
     pub max_mtu: ibv_mtu,
-    /// `IBV_MTU_*`: what it does.
+    /// `IBV_MTU_*`: in use.
     pub active_mtu: ibv_mtu,
     /// Entries of the GID table.
     pub gid_tbl_len: c_int,
@@ -240,7 +240,7 @@ pub struct ibv_port_attr {
     pub lid: u16,
     /// The subnet manager's.
     pub sm_lid: u16,
-    /// LID mask control: the port answers to 2 to the power of this LIDs.
+    /// LID mask control: the port uses 2 to the power of this LIDs.
     pub lmc: u8,
     /// Virtual lanes.
     pub max_vl_num: u8,
@@ -248,7 +248,7 @@ pub struct ibv_port_attr {
     pub sm_sl: u8,
     /// Subnet propagation delay: 4.096 us times 2 to the power of this.
     pub subnet_timeout: u8,
-    /// What the subnet manager did at initialisation.
+    /// The subnet manager's reply at initialisation.
     pub init_type_reply: u8,
     /// Lanes, as the bit code of the PortInfo attribute.
     pub active_width: u8,
@@ -280,7 +280,7 @@ pub struct ibv_gid_entry {
     pub gid: ibv_gid,
     /// Where in the table.
     pub gid_index: u32,
-    /// Of which port.
+    /// The port.
     pub port_num: u32,
     /// `IBV_GID_TYPE_*`.
     pub gid_type: u32,

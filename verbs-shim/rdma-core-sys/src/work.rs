@@ -65,7 +65,7 @@ pub union ibv_wr {
     pub ud: ibv_wr_ud,
 }
 
-/// A send request. The last field stands for a union that nothing here fills.
+/// A send request. The last field stands for a union that is never filled here.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_send_wr {
@@ -115,11 +115,11 @@ pub struct ibv_wc {
     pub status: ibv_wc_status,
     /// `IBV_WC_*`; means something only with success.
     pub opcode: ibv_wc_opcode,
-    /// The vendor's code for what is wrong.
+    /// The vendor's error code.
     pub vendor_err: u32,
     /// Bytes received or read.
     pub byte_len: u32,
-    /// Immediate data, big-endian, where `wc_flags` says so.
+    /// Immediate data, big-endian, if the flag in `wc_flags` is set.
     pub imm_data: u32,
     /// Number of the queue pair.
     pub qp_num: u32,

@@ -13,16 +13,15 @@ use crate::{Gid, GidEntry, Moderation, Offers, Port};
 /// An open device: its verbs (InfiniBand specification, chapter 11). Dropping it destroys all that was made
 /// with it.
 pub trait Device {
-    /// What opens the device again after it has broken: a boxed function, which can be sent to another thread
-    /// where the device can.
+    /// The function that opens the device again after it has broken: boxed, and `Send` where the device is.
     type Opener: FnMut() -> Result<Self, CreateError>
     where
         Self: Sized;
     /// Its name, for people.
     fn name(&self) -> &str;
-    /// What it can do.
+    /// Its limits.
     fn limits(&self) -> Limits;
-    /// What it offers beside what all have; nothing, unless it says otherwise.
+    /// Its optional features; none by default.
     fn offers(&self) -> Offers {
         Offers::default()
     }
@@ -30,9 +29,9 @@ pub trait Device {
     fn port(&self, port: u8) -> Result<Port, CreateError>;
     /// An entry of a port's table of GIDs; all zeros where the entry is not in use.
     fn gid(&self, port: u8, index: u8) -> Result<Gid, CreateError>;
-    /// An entry of a port's table of partition keys: the top bit says whether the membership is full, 15 bits
-    /// name the partition; 0 where the entry is not in use (InfiniBand specification, 10.9). Unless a device
-    /// says otherwise, there is the default partition alone.
+    /// An entry of a port's table of partition keys: the top bit is set for full membership, 15 bits name the
+    /// partition; 0 where the entry is not in use (InfiniBand specification, 10.9). By default, there is the
+    /// default partition alone.
     fn pkey(&self, port: u8, index: u16) -> Result<u16, CreateError> {
         let _ = port;
         match index {
@@ -63,8 +62,8 @@ pub trait Device {
     ///
     /// # Safety
     /// Until [`deregister`](Self::deregister) has returned, or the device is dropped, the memory must stay
-    /// mapped, and writable if `access` allows any write; nobody may hold a Rust reference to it while it is
-    /// named by an open work request or while peers may access it, except at times when the device can't run.
+    /// mapped, and writable if `access` allows any write; no Rust reference to it may exist while it is named
+    /// by an open work request or while peers may access it, except at times when the device can't run.
     unsafe fn register(
         &mut self,
         pd: PdId,
@@ -73,8 +72,8 @@ pub trait Device {
         iova: u64,
         access: Access,
     ) -> Result<Mr, RegisterError>;
-    /// How long the last successful [`register`](Self::register) kept the calling processor, in nanoseconds,
-    /// for those who weigh what registering costs; 0: not known.
+    /// How long the last successful [`register`](Self::register) blocked the caller, in nanoseconds, for
+    /// estimates of the cost of registering; 0: unknown.
     fn registration_ns(&self) -> u64 {
         0
     }
@@ -88,15 +87,15 @@ pub trait Device {
     fn destroy_cq(&mut self, cq: CqId) -> Result<(), DestroyError>;
     /// Appends up to `most` completions to `out`, oldest first; returns how many.
     fn poll_cq(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError>;
-    /// Asks for one completion event ([`cq_event`](Self::cq_event)) at the next completion that comes from
+    /// Requests one completion event ([`cq_event`](Self::cq_event)) at the next completion that comes from
     /// now on; with `solicited`, at the next solicited or failed one.
     fn request_notify(&mut self, cq: CqId, solicited: bool) -> Result<(), PollError>;
-    /// Puts the completion events of a queue off: each comes after so many completions, or so long after the
-    /// first of them. Fewer interrupts for who sleeps; who polls sees completions at once in any case.
-    /// [`Moderation::NONE`] ends it.
+    /// Delays the completion events of a queue: each comes after so many completions, or so long after the
+    /// first of them. This means fewer interrupts for a sleeping caller; a polling caller sees completions at
+    /// once in any case. [`Moderation::NONE`] ends it.
     ///
     /// # Errors
-    /// [`ModifyError::OutOfRange`] beyond what the device [offers](Self::offers); no such queue.
+    /// [`ModifyError::OutOfRange`] beyond the device's [offers](Self::offers); no such queue.
     fn moderate_cq(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
         let _ = cq;
         moderation.check(None)
@@ -115,13 +114,13 @@ pub trait Device {
 
     /// Opens an XRC domain.
     fn open_xrcd(&mut self, file: XrcdFile) -> Result<XrcdId, CreateError>;
-    /// Closes it; nothing of this process may use it any more.
+    /// Closes it; this process may not use it any more.
     fn close_xrcd(&mut self, domain: XrcdId) -> Result<(), DestroyError>;
 
     /// Makes a queue pair, in [`QpState::Reset`](super::QpState::Reset).
     fn create_qp(&mut self, init: &QpInit) -> Result<Qp, CreateError>;
     /// Opens an XRC target that another process has made, by its number: it lives as long as one of them has
-    /// it.
+    /// it open.
     fn open_qp(&mut self, domain: XrcdId, number: u32) -> Result<Qp, CreateError>;
     /// Changes a queue pair.
     fn modify_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError>;
@@ -138,12 +137,12 @@ pub trait Device {
     /// Makes an address handle, for datagrams.
     fn create_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError>;
     /// How long the last address given to [`create_ah`](Self::create_ah), or with a change to
-    /// [`modify_qp`](Self::modify_qp), kept the calling processor, in nanoseconds, whether it was found or
-    /// not; 0: not known. On Ethernet the kernel asks for the neighbour meanwhile.
+    /// [`modify_qp`](Self::modify_qp), blocked the caller, in nanoseconds, whether it was found or not; 0:
+    /// unknown. On Ethernet the kernel resolves the neighbour meanwhile.
     fn address_ns(&self) -> u64 {
         0
     }
-    /// Destroys it; requests that name it are through.
+    /// Destroys it; requests that name it are complete.
     fn destroy_ah(&mut self, handle: AhId) -> Result<(), DestroyError>;
 
     /// The next asynchronous event.

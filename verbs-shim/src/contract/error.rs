@@ -38,19 +38,19 @@ pub enum Kind {
     SrqLimit,
 }
 
-/// Why an object was not made, opened or asked.
+/// Why an object was not made, opened or queried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CreateError {
     /// The device has no more of them.
     Exhausted {
-        /// Of what.
+        /// The object's kind.
         what: Kind,
         /// How many it has.
         limit: u32,
     },
     /// A value is over the device's limit, or none that makes sense.
     OutOfRange {
-        /// Of what.
+        /// The object's kind.
         what: Kind,
         /// The value.
         value: u64,
@@ -61,14 +61,14 @@ pub enum CreateError {
     },
     /// A name in the request names nothing.
     Unknown {
-        /// What it should name.
+        /// The kind it should name.
         what: Kind,
         /// The name.
         name: u32,
     },
     /// Parts of the request don't go together.
     Mismatch {
-        /// What is wrong.
+        /// The reason.
         why: &'static str,
     },
     /// The device has no such capability.
@@ -100,7 +100,7 @@ pub enum RegisterError {
     },
     /// No bytes, more than the device takes, or a range that wraps around.
     Length {
-        /// Bytes asked for.
+        /// The requested bytes.
         bytes: u64,
         /// The most that the device takes.
         max: u64,
@@ -125,14 +125,14 @@ pub enum RegisterError {
 pub enum DestroyError {
     /// The name names nothing (any more).
     Unknown {
-        /// What it should name.
+        /// The kind it should name.
         what: Kind,
         /// The name.
         name: u32,
     },
     /// Other objects use it.
     Busy {
-        /// What it is.
+        /// Its kind.
         what: Kind,
         /// How many do.
         users: u32,
@@ -149,7 +149,7 @@ pub enum DestroyError {
 pub enum ModifyError {
     /// The name names nothing.
     Unknown {
-        /// What it should name.
+        /// The kind it should name.
         what: Kind,
         /// The name.
         name: u32,
@@ -179,7 +179,7 @@ pub enum ModifyError {
 /// Why a list of work requests was not taken as a whole: those before `index` were.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostError {
-    /// The request that was refused; none after it was looked at.
+    /// The request that was refused; none after it was checked.
     pub index: usize,
     /// Why.
     pub why: PostReason,
@@ -221,7 +221,7 @@ pub enum PostReason {
     },
     /// The transport or queue can't do this.
     Operation {
-        /// What is wrong.
+        /// The reason.
         why: &'static str,
     },
     /// The address handle does not exist.
@@ -246,7 +246,7 @@ pub enum PollError {
         /// The name.
         name: u32,
     },
-    /// It was full when one more completion came: it is broken for good.
+    /// It was full when one more completion came: it is broken permanently.
     Overflow,
     /// The device had a fatal error: open it again.
     DeviceGone,
@@ -284,7 +284,7 @@ impl fmt::Display for CreateError {
             CreateError::Mismatch { why } => f.write_str(why),
             CreateError::Unsupported { what } => write!(f, "the device does not offer {what}"),
             CreateError::DeviceGone => f.write_str("the device had a fatal error: open it again"),
-            // What queues lie in is locked as registered memory is.
+            // The memory of queues is locked as registered memory is.
             CreateError::System { code: libc::ENOMEM } => f.write_str(
                 "refused by the system with error 12 (the device is full, or no more memory may be locked: ulimit -l)",
             ),

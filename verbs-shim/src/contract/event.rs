@@ -5,9 +5,9 @@ use super::object::{CqId, QpId, SrqId};
 /// Something that happened to a device, a port or an object, and belongs to no work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncEvent {
-    /// A completion queue is full and broken; what was to go there is lost.
+    /// A completion queue is full and broken; further completions for it are lost.
     CqError(CqId),
-    /// A queue pair went to the error state by an error that no completion can tell of.
+    /// A queue pair went to the error state by an error that no completion can report.
     QpFatal(QpId),
     /// A queue pair went to the error state because of a request of its peer that was invalid.
     QpRequestError(QpId),
@@ -36,7 +36,7 @@ pub enum AsyncEvent {
     GidChange(u8),
     /// A port's subnet manager changed.
     ManagerChange(u8),
-    /// The subnet manager wants registrations anew.
+    /// The subnet manager requests new registrations.
     Reregister(u8),
     /// The device is broken: destroy everything and open it again.
     DeviceFatal,

@@ -1,29 +1,28 @@
-//! The device contract: what an InfiniBand device is to the rest of the project.
+//! The device contract: the project's interface to an InfiniBand device.
 //!
 //! One trait, [`Device`], with the objects and verbs of the InfiniBand specification (volume 1, chapters 10
 //! and 11) as Rust types. The software HCA of the simulator implements it, libibverbs will, and one suite of
-//! cases runs on either (`conformance/contract`). The rail that carries the core's packets is written against
-//! it and knows no other device.
+//! cases runs on either (`conformance/contract`). The rail that carries the core's packets uses only this
+//! trait.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `device` | the trait |
-//! | `object` | names of objects and what they are made with |
+//! | `object` | names of objects and their parameters |
 //! | `qp` | queue pairs: kinds, states, attributes |
 //! | `transition` | which attributes each change of a queue pair's state demands and allows |
 //! | `work` | work requests and their completions |
 //! | `event` | asynchronous events |
-//! | `error` | why each verb may refuse |
+//! | `error` | the errors of each verb |
 //!
 //! Invariants that every device keeps:
 //!
-//! * Nothing blocks. What a device needs time for shows later as a completion or an event.
-//! * An object that others use can't be destroyed ([`DestroyError::Busy`]); the name of a destroyed object
+//! * Nothing blocks. An operation that takes time shows its result later as a completion or an event.
+//! * An object in use by others can't be destroyed ([`DestroyError::Busy`]); the name of a destroyed object
 //!   names nothing.
-//! * A refused verb has changed nothing, except that [`PostError`] says how many requests before the bad one
-//!   were taken.
-//! * Bad arguments are answered, never undefined: the one promise that a caller makes is
-//!   [`Device::register`]'s.
+//! * A refused verb has changed nothing, except that [`PostError`] gives the number of requests taken before
+//!   the bad one.
+//! * Bad arguments are reported, never undefined: the caller's only obligation is [`Device::register`]'s.
 
 mod device;
 mod error;

@@ -1,4 +1,4 @@
-//! Names of objects, and what they are made with.
+//! Names of objects, and their parameters.
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
@@ -37,7 +37,7 @@ name!(
     XrcdId
 );
 
-/// What a device can do (`ibv_query_device`): the limits that its user must know.
+/// The limits of a device (`ibv_query_device`) that its user needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Ports; they count from 1.
@@ -68,8 +68,8 @@ pub struct Limits {
     pub reads_served: u8,
     /// Reads and atomics that one queue pair has open at once.
     pub reads_open: u8,
-    /// Bytes that can be sent inline, at most. Less from then on where a queue pair was made that takes less
-    /// than it was asked to: verbs has no attribute that tells beforehand.
+    /// Bytes that can be sent inline, at most. Decreases when a queue pair was made that takes less than
+    /// requested: verbs has no attribute that gives the limit beforehand.
     pub inline_bytes: u32,
     /// Atomics on 8 bytes are offered.
     pub atomics: bool,
@@ -81,7 +81,7 @@ pub struct Limits {
     pub iova: bool,
 }
 
-/// What may be done to registered memory beside reading it locally (InfiniBand specification, 10.6.3.1).
+/// Permitted accesses to registered memory beside local reads (InfiniBand specification, 10.6.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// The device may write it for its owner: receives, results of reads and atomics.
@@ -92,10 +92,10 @@ pub struct Access {
     pub remote_read: bool,
     /// Peers may do atomics on it; needs `local_write`.
     pub remote_atomic: bool,
-    /// No right, but how: without pinning the memory. Pages are brought in when the device needs them, and
-    /// requests fail that name what was unmapped meanwhile (`ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`).
-    /// Requests that the device does not [offer](crate::OnDemand) that for fail, too. Of a queue pair it
-    /// means nothing.
+    /// Not an access right: registers without pinning the memory. Pages are brought in when the device needs
+    /// them, and requests that name memory unmapped meanwhile fail (`ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`).
+    /// Requests of kinds that the device does not [offer](crate::OnDemand) on such memory fail, too. For a
+    /// queue pair it has no meaning.
     pub on_demand: bool,
 }
 
@@ -113,9 +113,9 @@ impl Access {
 pub struct Mr {
     /// Its name.
     pub id: MrId,
-    /// What own work requests name it by.
+    /// Its key in own work requests.
     pub lkey: u32,
-    /// What peers name it by.
+    /// Its key for peers.
     pub rkey: u32,
 }
 
@@ -124,7 +124,7 @@ pub struct Mr {
 pub struct Qp {
     /// Its name.
     pub id: QpId,
-    /// Its number (24 bits): what peers and completions name it by.
+    /// Its number (24 bits), used by peers and completions.
     pub number: u32,
 }
 
@@ -133,18 +133,18 @@ pub struct Qp {
 pub struct Srq {
     /// Its name.
     pub id: SrqId,
-    /// Its number, where it is one for XRC: what senders name it by.
+    /// Its number, where it is one for XRC, used by senders.
     pub number: Option<u32>,
 }
 
-/// What a completion queue is made with.
+/// The parameters of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqInit {
     /// Completions that it must hold; the device may give more.
     pub depth: u32,
 }
 
-/// What a shared receive queue is made with.
+/// The parameters of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqInit {
     /// Receive requests that it must hold.
@@ -155,7 +155,7 @@ pub struct SrqInit {
     pub xrc: Option<XrcSrqInit>,
 }
 
-/// What makes a shared receive queue one for XRC.
+/// The parameters of a shared receive queue for XRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcSrqInit {
     /// Target queue pairs of this domain deliver into it.
@@ -170,7 +170,7 @@ pub enum XrcdFile {
     /// Not at all: one process's own.
     Private,
     /// By an open file: processes that open the same one (the same inode) share a domain, which exists as
-    /// long as somebody has it open.
+    /// long as a process has it open.
     Shared {
         /// The file's descriptor. A simulated host takes the number itself for the file.
         file: i32,

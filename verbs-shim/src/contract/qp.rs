@@ -73,7 +73,7 @@ pub struct QpCaps {
     pub inline_bytes: u32,
 }
 
-/// What a queue pair is made with.
+/// The parameters of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInit {
     /// Its transport.
@@ -90,7 +90,7 @@ pub struct QpInit {
     pub domain: Option<XrcdId>,
     /// Sizes.
     pub caps: QpCaps,
-    /// Every send makes a completion, whatever its flag says.
+    /// Every send makes a completion, whatever its flag.
     pub signal_all: bool,
 }
 
@@ -118,7 +118,7 @@ pub struct GlobalRoute {
     pub source_index: u8,
     /// Hop limit.
     pub hop_limit: u8,
-    /// Traffic class; on Ethernet the IP header's, of which the upper six bits are the DSCP.
+    /// Traffic class; on Ethernet the IP header's, whose upper six bits are the DSCP.
     pub traffic_class: u8,
 }
 
@@ -243,17 +243,17 @@ impl fmt::Debug for Attrs {
     }
 }
 
-/// A change of a queue pair (`ibv_modify_qp`): what is `None` stays. What is demanded and allowed depends on
-/// the states: [`check_transition`](super::check_transition).
+/// A change of a queue pair (`ibv_modify_qp`): attributes that are `None` stay. The states determine the
+/// required and the allowed attributes: [`check_transition`](super::check_transition).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpChange {
     /// The state to go to; `None`: it stays.
     pub state: Option<QpState>,
-    /// The state that the caller thinks it is in.
+    /// The state that the caller assumes.
     pub current: Option<QpState>,
-    /// An event tells when the send queue is drained.
+    /// An event reports when the send queue is drained.
     pub drain_notify: Option<bool>,
-    /// What the peer may do (`local_write` doesn't matter).
+    /// The peer's permitted accesses (`local_write` doesn't matter).
     pub access: Option<Access>,
     /// Partition key, by its index in the port's table.
     pub pkey_index: Option<u16>,
@@ -275,7 +275,7 @@ pub struct QpChange {
     pub recv_psn: Option<u32>,
     /// Reads and atomics that this end may have open.
     pub reads_open: Option<u8>,
-    /// How long a peer is told to wait when no receive is posted, as a code of 5 bits: [`rnr_timer_ns`].
+    /// The wait requested of a peer when no receive is posted, as a code of 5 bits: [`rnr_timer_ns`].
     pub rnr_timer: Option<u8>,
     /// The packet sequence number (24 bits) of the first packet sent.
     pub send_psn: Option<u32>,

@@ -1,6 +1,6 @@
 //! Which attributes each change of a queue pair's state demands and allows (InfiniBand specification,
 //! 11.2.5.2, tables 91 to 95; `ibv_modify_qp(3)`). One table for the software HCA and for libibverbs, so that
-//! an illegal change is an error that says which attribute is missing or too many, not `EINVAL`.
+//! an illegal change is an error that names the missing or extra attribute, not `EINVAL`.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ pub enum TransitionError {
         kind: QpKind,
         /// The state it is in.
         from: QpState,
-        /// The state asked for.
+        /// The requested state.
         to: QpState,
     },
-    /// The caller thinks it is in another state.
+    /// The caller assumes another state.
     Current {
         /// The state it is in.
         actual: QpState,
@@ -29,7 +29,7 @@ pub enum TransitionError {
     Missing {
         /// The state it is in.
         from: QpState,
-        /// The state asked for.
+        /// The requested state.
         to: QpState,
         /// Which.
         attrs: Attrs,
@@ -38,7 +38,7 @@ pub enum TransitionError {
     NotAllowed {
         /// The state it is in.
         from: QpState,
-        /// The state asked for.
+        /// The requested state.
         to: QpState,
         /// Which.
         attrs: Attrs,
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(steps, 4 * (7 + 7 + 8) + 1);
     }
 
-    /// The whole set is told at once, and what is illegal is told by name.
+    /// The whole set is reported at once, and illegal attributes by name.
     #[test]
     fn errors_name_the_attributes() {
         let bare = QpChange::to(QpState::Init);

@@ -41,9 +41,9 @@ impl Sge {
     ///
     /// # Safety
     /// While a request is open that names the piece, it lies inside a registration with this key, or the
-    /// device can tell that it does not. Devices of libibverbs can't: a driver may copy a short message to
-    /// the address as it stands (mlx5), without a look at the key. So nothing but a device in software may be
-    /// given an invented piece.
+    /// device can detect that it does not. Devices of libibverbs can't: a driver may copy a short message to
+    /// the address as it stands (mlx5), without a look at the key. So only a device in software may be given
+    /// an invented piece.
     pub const unsafe fn new(address: u64, len: u32, lkey: u32) -> Sge {
         Sge { address, len, lkey }
     }
@@ -64,7 +64,7 @@ impl Sge {
         self.lkey
     }
 
-    /// What is left behind the first `skip` bytes of it, at most `len` bytes of that.
+    /// The rest of it behind the first `skip` bytes, at most `len` bytes of that.
     #[must_use]
     pub const fn part(&self, skip: u32, len: u32) -> Sge {
         let skip = if skip < self.len { skip } else { self.len };
@@ -90,11 +90,11 @@ pub struct Datagram {
     pub handle: AhId,
     /// Number of the queue pair.
     pub qp: u32,
-    /// Its queue key; one with the top bit set stands for that of the sending queue pair.
+    /// Its queue key; one with the top bit set selects that of the sending queue pair.
     pub qkey: u32,
 }
 
-/// What a send request does.
+/// The operation of a send request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOp {
     /// Sends a message into a receive of the peer.
@@ -106,7 +106,7 @@ pub enum SendOp {
     Write {
         /// Where to.
         to: Remote,
-        /// With it the peer learns: it takes a receive, and shows in its completion.
+        /// With it the peer is notified: it takes a receive, and shows in its completion.
         immediate: Option<u32>,
     },
     /// Reads the peer's memory into the request's own.
@@ -128,7 +128,7 @@ pub enum SendOp {
     FetchAdd {
         /// Which 8 bytes; the address must be a multiple of 8.
         at: Remote,
-        /// What is added.
+        /// The value added.
         add: u64,
     },
 }
@@ -148,11 +148,11 @@ pub enum Payload<'a> {
 pub struct SendWr<'a> {
     /// Comes back in the completion.
     pub id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
-    /// With what memory.
+    /// The memory.
     pub payload: Payload<'a>,
-    /// A completion tells of its success (of failure one always does).
+    /// A completion reports its success (a failure always has one).
     pub signaled: bool,
     /// The peer's completion is a solicited one.
     pub solicited: bool,
@@ -187,11 +187,11 @@ pub struct Completion {
     pub id: u64,
     /// How it ended. Unless it is [`Status::Success`], only `id`, `status` and `qp` mean something.
     pub status: Status,
-    /// What it did.
+    /// Its operation.
     pub kind: CompletionKind,
     /// Bytes received, or read.
     pub bytes: u32,
-    /// What came with the message.
+    /// The message's immediate data.
     pub immediate: Option<u32>,
     /// Number of the queue pair that it was done by; for XRC receives, of the target.
     pub qp: u32,
@@ -203,7 +203,7 @@ pub struct Completion {
     pub global: bool,
 }
 
-/// What a completed request did.
+/// The operation of a completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionKind {
     /// A send.

@@ -61,7 +61,7 @@ impl Handle {
         unblock(self.events_fd())
     }
 
-    /// The next asynchronous event. `Err`: the device can't be asked any more.
+    /// The next asynchronous event. `Err`: the device can't be queried any more.
     pub(crate) fn async_event(&self) -> io::Result<Option<RawEvent>> {
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();
         // SAFETY: the context is open; there is room for one event.

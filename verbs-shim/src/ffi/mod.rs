@@ -1,18 +1,18 @@
-//! The one folder that calls libibverbs. Owns what the library hands out and gives it back exactly once.
+//! The one folder that calls libibverbs. Owns the library's objects and gives each back exactly once.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `mod` | the list of devices; an open device and what it tells |
+//! | `mod` | the list of devices; an open device and its attributes |
 //! | `objects` | making, changing and destroying objects |
 //! | `work` | posting and polling |
 //! | `events` | completion events, asynchronous events, descriptors |
 //!
 //! Safety argument, common to all blocks: a [`Functions`] holds the functions of a libibverbs with the
 //! prototypes of its header (`rdma-core-sys` pins their versions), and the library is never unloaded, so
-//! calling them is sound with valid arguments. A [`List`] owns the array that it was given, and every device
-//! in it lives as long as that array. A [`Handle`] owns its context, which keeps its device alive by itself.
-//! libibverbs serialises what it must: its control functions may be called from any thread
-//! (`ibv_open_device(3)` and the library's documentation).
+//! calling them is sound with valid arguments. A [`List`] owns its array, and every device in it lives as
+//! long as that array. A [`Handle`] owns its context, which keeps its device alive by itself. libibverbs does
+//! its own locking: its control functions may be called from any thread (`ibv_open_device(3)` and the
+//! library's documentation).
 #![allow(unsafe_code)]
 
 mod events;
@@ -37,7 +37,7 @@ use rdma_core_sys::{
 /// Lets the process fork while memory is registered.
 pub(crate) fn fork_init(functions: &Functions) -> io::Result<()> {
     let fork_init = functions.fork_init.ok_or(io::Error::from_raw_os_error(libc::ENOSYS))?;
-    // SAFETY: no arguments; the library serialises what it must.
+    // SAFETY: no arguments; the library does its own locking.
     check(unsafe { fork_init() })
 }
 
@@ -49,13 +49,13 @@ pub(crate) struct List {
     len: usize,
 }
 
-// SAFETY: the array is written by nobody until it is freed, and libibverbs may be called from any thread.
+// SAFETY: the array is not written until it is freed, and libibverbs may be called from any thread.
 unsafe impl Send for List {}
 // SAFETY: as for Send; all methods only read.
 unsafe impl Sync for List {}
 
 impl List {
-    /// Asks for the devices. `ENOSYS` means that the kernel has no uverbs: an empty list.
+    /// Fetches the devices. `ENOSYS` means that the kernel has no uverbs: an empty list.
     pub(crate) fn fetch(functions: &Functions) -> io::Result<List> {
         let mut count: c_int = 0;
         // SAFETY: `count` may be written.
@@ -84,7 +84,7 @@ impl List {
 
     /// The struct of a device.
     fn fields(&self, index: usize) -> &ibv_device {
-        // SAFETY: devices in the array are valid, and nobody writes to them, while the array lives.
+        // SAFETY: devices in the array are valid, and are not written, while the array lives.
         unsafe { &*self.device(index) }
     }
 
@@ -143,10 +143,10 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Handle {
-    /// What it offers beside; `None` where it can't be asked.
+    /// Its optional features; `None` where the query fails.
     pub(crate) fn query_offers(&self) -> Option<ibv_device_attr_ex> {
         let mut attr = MaybeUninit::<ibv_device_attr_ex>::zeroed();
-        // SAFETY: the context is open; the function writes no more than the size declared, which it is told.
+        // SAFETY: the context is open; the function writes no more than the size that it is passed.
         let error = unsafe { rdma_core_sys::ibv_query_device_ex(self.context.as_ptr(), attr.as_mut_ptr()) };
         // SAFETY: all fields are integers: zero was a value already.
         (error == 0).then(|| unsafe { attr.assume_init() })
@@ -180,7 +180,7 @@ impl Handle {
         let query_gid_table = self.functions.query_gid_table?;
         let mut entries = vec![ibv_gid_entry::default(); most];
         let (context, size) = (self.context.as_ptr(), size_of::<ibv_gid_entry>());
-        // SAFETY: the context is open; there is room for `most` entries of the size told, which the function
+        // SAFETY: the context is open; there is room for `most` entries of the given size, which the function
         // does not exceed.
         let found = unsafe { query_gid_table(context, entries.as_mut_ptr(), most, 0, size) };
         Some(match usize::try_from(found) {
@@ -201,14 +201,15 @@ impl Handle {
         Some(found.map(|()| u16::from_be(key)))
     }
 
-    /// One entry of a port's GID table; `None`: it is empty. Before rdma-core 33 an entry's type is not told:
+    /// One entry of a port's GID table; `None`: it is empty. Before rdma-core 33 an entry's type is unknown:
     /// 0.
     pub(crate) fn query_gid(&self, port: u8, index: u32) -> io::Result<Option<ibv_gid_entry>> {
         let mut entry = ibv_gid_entry { gid_index: index, port_num: port.into(), ..Default::default() };
         let found = match self.functions.query_gid_ex {
             Some(query_gid_ex) => {
                 let (context, size) = (self.context.as_ptr(), size_of::<ibv_gid_entry>());
-                // SAFETY: the context is open; `entry` has the size told, which the function does not exceed.
+                // SAFETY: the context is open; `entry` has the given size, which the function
+                // does not exceed.
                 check(unsafe { query_gid_ex(context, port.into(), index, &mut entry, 0, size) })
             }
             None => {
@@ -229,7 +230,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // SAFETY: the context is open, and this is the only time that it is closed. An error means that the
-        // library could not release something; there is nobody who could do better.
+        // library could not release something; there is no alternative.
         unsafe { (self.functions.close_device)(self.context.as_ptr()) };
     }
 }

@@ -1,10 +1,10 @@
 //! Making, changing and destroying objects.
 //!
 //! Safety argument, beside that of the folder: an object's type can be neither copied nor made elsewhere, and
-//! what destroys an object takes it, so a live value stands for a live object of the library. Which objects
-//! use which others is kept by the kernel as well: it refuses to destroy one in use, and then the library has
-//! freed nothing and the value comes back. Objects don't keep their context open: the values live in
-//! [`IbDevice`](crate::ib::IbDevice) beside the [`Handle`] that made them, which goes last.
+//! the function that destroys an object takes it, so a live value stands for a live object of the library.
+//! The kernel tracks which objects use which others as well: it refuses to destroy one in use, and then the
+//! library has freed nothing and the value comes back. Objects don't keep their context open: the values live
+//! in [`IbDevice`](crate::ib::IbDevice) beside the [`Handle`] that made them, which goes last.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -56,7 +56,7 @@ object!(
     Xrcd: ibv_xrcd
 );
 
-/// What a queue pair is made of.
+/// The parts of a queue pair.
 pub(crate) struct QpParts<'o> {
     /// `IBV_QPT_*`.
     pub kind: ibv_qp_type,
@@ -78,7 +78,7 @@ fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(raw).ok_or_else(io::Error::last_os_error)
 }
 
-/// A name as the library keeps it for us, a pointer that nobody follows.
+/// A name as the library keeps it for us, a pointer that is not followed.
 pub(super) fn tag(name: u32) -> *mut c_void {
     std::ptr::without_provenance_mut(name as usize)
 }
@@ -93,7 +93,7 @@ fn raw<T>(object: Option<NonNull<T>>) -> *mut T {
 }
 
 /// The completion vector of a process's queues, of so many: interrupts of a node's processes go to as many
-/// processors as the device serves, not all to one. A device that says of none has the first.
+/// processors as the device serves, not all to one. A device that reports none has the first.
 pub(crate) fn vector_of(process: u32, vectors: c_int) -> c_int {
     let vectors = u32::try_from(vectors).unwrap_or(0);
     process.checked_rem(vectors).unwrap_or(0).cast_signed()
@@ -110,14 +110,14 @@ impl Handle {
         check(unsafe { (self.functions.dealloc_pd)(pd.0.as_ptr()) }).map_err(|error| (pd, error))
     }
 
-    /// Registers memory under its own address. Optional flags of `access` take effect where the library knows
-    /// them.
+    /// Registers memory under its own address. Optional flags of `access` take effect where the library
+    /// supports them.
     ///
     /// # Safety
     /// The memory stays mapped, and writable where `access` allows writes, until the registration has ended.
     pub(crate) unsafe fn reg_mr(&self, pd: &Pd, start: *mut u8, bytes: usize, access: u32) -> io::Result<Mr> {
         let (pd, address, start) = (pd.0.as_ptr(), start.addr() as u64, start.cast());
-        // SAFETY: the domain is live; the memory is the caller's promise.
+        // SAFETY: the domain is live; the caller guarantees the memory.
         let mr = unsafe {
             match self.functions.reg_mr_iova2 {
                 Some(reg_mr_iova2) => reg_mr_iova2(pd, start, bytes, address, access),
@@ -134,7 +134,7 @@ impl Handle {
 
     pub(crate) fn create_cq(&self, depth: u32, channel: &Channel, name: u32) -> io::Result<Cq> {
         let depth = c_int::try_from(depth).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        // SAFETY: the context is open; nobody writes the field after that.
+        // SAFETY: the context is open; the field is not written after that.
         let vectors = unsafe { (&raw const (*self.context.as_ptr()).num_comp_vectors).read() };
         let vector = vector_of(std::process::id(), vectors);
         let (context, channel) = (self.context.as_ptr(), channel.0.as_ptr());
@@ -161,8 +161,8 @@ impl Handle {
         Ok((srq, given))
     }
 
-    /// The sizes of a shared receive queue: as asked of it, since not every driver tells at making what it
-    /// has rounded up (rxe); where it can't be asked, as told at making.
+    /// The sizes of a shared receive queue: as queried, since not every driver reports the rounded-up sizes
+    /// at making (rxe); where the query fails, as reported at making.
     fn srq_sizes(&self, srq: &Srq, told: ibv_srq_attr) -> ibv_srq_attr {
         let mut attr = ibv_srq_attr::default();
         // SAFETY: the queue is live, there is room for the answer.
@@ -187,7 +187,7 @@ impl Handle {
             cq: cq.0.as_ptr(),
             tm_cap: ibv_tm_cap { max_num_tags: 0, max_ops: 0 },
         };
-        // SAFETY: the context is open; what `init` names is live and of this context.
+        // SAFETY: the context is open; objects in `init` are live and of this context.
         let srq = Srq(made(unsafe { ibv_create_srq_ex(self.context.as_ptr(), &mut init) })?);
         let mut number = 0;
         // SAFETY: the queue is live.
@@ -197,7 +197,7 @@ impl Handle {
                 Ok((srq, given, number))
             }
             Err(error) => {
-                // Without a number it is of no use; an error of destroying it would tell nothing new.
+                // Without a number it is of no use; an error of destroying it would add no information.
                 let _ = self.destroy_srq(srq);
                 Err(error)
             }
@@ -215,7 +215,7 @@ impl Handle {
         check(unsafe { (self.functions.destroy_srq)(srq.0.as_ptr()) }).map_err(|error| (srq, error))
     }
 
-    /// `file`: its descriptor and `O_*` flags; without one a domain that nobody else finds.
+    /// `file`: its descriptor and `O_*` flags; without one a domain that only this process can use.
     pub(crate) fn open_xrcd(&self, file: Option<(c_int, c_int)>) -> io::Result<Xrcd> {
         let (fd, oflags) = file.unwrap_or((-1, libc::O_CREAT));
         let comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
@@ -235,14 +235,14 @@ impl Handle {
         let (srq, pd) = (raw(parts.srq.map(|it| it.0)), raw(parts.pd.map(|it| it.0)));
         let (qp_context, sq_sig_all) = (tag(parts.name), parts.signal_all.into());
         let (qp, caps) = if let Some(domain) = parts.domain {
-            // SAFETY: numbers and pointers, of which zero and NULL are values.
+            // SAFETY: numbers and pointers, which may be zero and NULL.
             let mut init: ibv_qp_init_attr_ex = unsafe { zeroed() };
             init.qp_context = qp_context;
             init.cap = parts.caps;
             init.qp_type = parts.kind;
             init.comp_mask = IBV_QP_INIT_ATTR_XRCD;
             init.xrcd = domain.0.as_ptr();
-            // SAFETY: the context is open; what `init` names is live and of this context.
+            // SAFETY: the context is open; objects in `init` are live and of this context.
             (made(unsafe { ibv_create_qp_ex(self.context.as_ptr(), &mut init) })?, init.cap)
         } else {
             let mut init = ibv_qp_init_attr {
@@ -257,10 +257,10 @@ impl Handle {
             if pd.is_null() {
                 return Err(io::Error::from_raw_os_error(libc::EINVAL));
             }
-            // SAFETY: the domain is live; what `init` names is live and of this context.
+            // SAFETY: the domain is live; objects in `init` are live and of this context.
             (made(unsafe { (self.functions.create_qp)(pd, &mut init) })?, init.cap)
         };
-        // SAFETY: a queue pair just made; its number is written by nobody afterwards.
+        // SAFETY: a queue pair just made; its number is not written afterwards.
         let number = unsafe { (&raw const (*qp.as_ptr()).qp_num).read() };
         let qp = Qp(qp);
         Ok((qp, caps, number))
@@ -311,7 +311,7 @@ impl Handle {
 impl Mr {
     /// Local and remote key.
     pub(crate) fn keys(&self) -> (u32, u32) {
-        // SAFETY: the registration is live, and nobody writes to it.
+        // SAFETY: the registration is live, and is not written.
         unsafe { ((&raw const (*self.0.as_ptr()).lkey).read(), (&raw const (*self.0.as_ptr()).rkey).read()) }
     }
 }

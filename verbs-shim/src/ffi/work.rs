@@ -3,7 +3,7 @@
 //!
 //! Safety argument, beside that of the folder: requests point into the caller's lists, which are borrowed for
 //! the whole of the call, and into the scratch, which is boxed and filled before the call; a provider reads
-//! them before it returns (`ibv_post_send(3)`). What keys and addresses name is the device's to check.
+//! them before it returns (`ibv_post_send(3)`). The device checks keys and addresses.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -29,7 +29,7 @@ const _: () = {
     assert!(offset_of!(Sge, lkey) == offset_of!(ibv_sge, lkey));
 };
 
-/// Room for a batch on its way to the provider or back. A device has one.
+/// Room for a batch to the provider or back. A device has one.
 pub(crate) struct Scratch {
     sends: Box<[ibv_send_wr; BATCH]>,
     receives: Box<[ibv_recv_wr; BATCH]>,
@@ -38,7 +38,7 @@ pub(crate) struct Scratch {
 }
 
 // SAFETY: its pointers lead into it or to objects of the device that holds it, which belong to no thread, and
-// nobody follows them between calls.
+// they are not followed between calls.
 unsafe impl Send for Scratch {}
 
 /// Posting stopped: how many requests were taken, and the error number.
@@ -257,7 +257,7 @@ impl Cq {
         }
     }
 
-    /// Asks for an event.
+    /// Requests an event.
     pub(crate) fn request_notify(&self, solicited: bool) -> Result<(), c_int> {
         // SAFETY: the queue is live.
         match unsafe { ibv_req_notify_cq(self.0.as_ptr(), solicited.into()) } {
@@ -267,7 +267,7 @@ impl Cq {
     }
 }
 
-/// How many requests stand before the bad one; where the provider names none of the list, it took none.
+/// The number of requests before the bad one; where the provider names none of the list, it took none.
 fn place<T>(first: *const T, bad: *mut T, count: usize) -> usize {
     let at = (bad.addr().wrapping_sub(first.addr())) / size_of::<T>();
     if at < count { at } else { 0 }

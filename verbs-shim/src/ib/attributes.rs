@@ -64,7 +64,7 @@ pub(super) fn to_raw(change: &QpChange, to: QpState) -> (ibv_qp_attr, c_int) {
     (raw, mask)
 }
 
-/// What the device tells of the attributes that were set.
+/// The device's values of the attributes that were set.
 pub(super) fn from_raw(raw: &ibv_qp_attr, set: Attrs) -> QpChange {
     fn told<T>(set: Attrs, attr: Attr, value: T) -> Option<T> {
         set.contains(attr).then_some(value)
@@ -91,7 +91,7 @@ pub(super) fn from_raw(raw: &ibv_qp_attr, set: Attrs) -> QpChange {
     }
 }
 
-/// Everything that a query asks for.
+/// All bits of a query.
 pub(super) fn every_bit() -> c_int {
     Attr::ALL.into_iter().fold(IBV_QP_STATE | IBV_QP_CAP, |mask, attr| mask | bit(attr))
 }
@@ -216,7 +216,7 @@ pub(super) fn state(code: ibv_qp_state) -> QpState {
 mod tests {
     use super::*;
 
-    /// Every attribute has a bit of its own, and what is set comes back.
+    /// Every attribute has a bit of its own, and a query returns the values set.
     #[test]
     fn what_is_set_comes_back() {
         let bits: std::collections::BTreeSet<_> = Attr::ALL.into_iter().map(bit).collect();

@@ -38,7 +38,7 @@ impl Device for IbDevice {
         if let Ok(Some(entry)) = found {
             return Ok(Gid(entry.gid.raw));
         }
-        // How long the table is, is another question to the device: asked only where it matters.
+        // The length of the table needs another query: made only where it matters.
         let entries = self.port(port)?.gid_table_len;
         in_range(Kind::Gid, index.into(), 0, u64::from(entries).saturating_sub(1))?;
         found.map(|_| Gid::default()).map_err(|error| create_error(&error))
@@ -104,7 +104,7 @@ impl Device for IbDevice {
         let on_demand = if access.on_demand { rdma_core_sys::IBV_ACCESS_ON_DEMAND } else { 0 };
         let flags = access_bits(access) | on_demand | self.registration_flags;
         let begun = Instant::now();
-        // SAFETY: the memory is this function's caller's promise.
+        // SAFETY: the caller guarantees the memory.
         let registered = unsafe { self.handle.reg_mr(raw, start, length, flags) };
         match registered {
             Ok(mr) => {

@@ -1,4 +1,4 @@
-//! Events, and what can be waited on.
+//! Events, and the descriptors to wait on.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -45,7 +45,7 @@ impl IbDevice {
                     self.pace.left = self.pace.pause;
                     return None;
                 }
-                // The kernel has closed the other end: the device is gone. Told once.
+                // The kernel has closed the other end: the device is gone. Reported once.
                 Err(_) if self.gone => return None,
                 Err(_) => RawEvent { kind: IBV_EVENT_DEVICE_FATAL, about: 0 },
             };

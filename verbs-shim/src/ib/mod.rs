@@ -2,23 +2,23 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `mod` | the device, what it is made of, how errors are told |
+//! | `mod` | the device, its parts, the reporting of errors |
 //! | `device` | the trait |
-//! | `objects` | making and destroying: what must exist, who uses what |
-//! | `queue_pairs` | changing and asking queue pairs |
+//! | `objects` | making and destroying: prerequisites and users |
+//! | `queue_pairs` | changing and querying queue pairs |
 //! | `work` | posting and polling |
-//! | `events` | events and what can be waited on |
-//! | `removal` | noticing that the device is taken away |
+//! | `events` | events and the descriptors to wait on |
+//! | `removal` | noticing that the device is removed |
 //! | `attributes` | attributes in the library's form and back |
-//! | `limits` | what the device can do |
+//! | `limits` | the limits of the device |
 //! | `names` | names with generations |
 //!
-//! What the contract promises and a device may not do by itself is done here: names that end with their
-//! objects, who uses what, transitions refused by our own table, limits told before the kernel says `EINVAL`,
-//! and completions of queue pairs that are gone or were reset taken out of the queues
+//! Parts of the contract that a device may lack are done here: names that end with their objects, counts of
+//! users, transitions refused by our own table, limits reported before the kernel returns `EINVAL`, and
+//! completions of queue pairs that are gone or were reset taken out of the queues
 //! ([`sweep`](IbDevice::sweep)), but for XRC targets, which name no queue.
 //!
-//! Invariant: all that is made through a device dies with it, before its context does ([`Drop`]).
+//! Invariant: all objects made through a device die with it, before its context does ([`Drop`]).
 
 mod attributes;
 mod device;
@@ -44,9 +44,9 @@ use crate::{Context, Moderation, Offers, QueryError};
 
 /// An open device of libibverbs, as the contract's [`Device`](crate::contract::Device).
 ///
-/// One thread at a time uses it; another device opened on the same hardware is another process's to all
-/// intents. Operations that a thread repeats for each message take no lock of this crate's and allocate
-/// nothing; the provider's own locks are nobody else's to wait for.
+/// One thread at a time uses it; another device opened on the same hardware is as independent as in another
+/// process. Operations that a thread repeats for each message take no lock of this crate's and allocate
+/// nothing; the provider's own locks are uncontended.
 pub struct IbDevice {
     name: String,
     limits: Limits,
@@ -116,7 +116,7 @@ struct QpEntry {
     domain: Option<XrcdId>,
     /// As last set; the device may have gone on to SQE or ERR by itself.
     state: QpState,
-    /// What was set since RESET.
+    /// The attributes set since RESET.
     set: Attrs,
 }
 
@@ -143,7 +143,7 @@ impl IbDevice {
     /// Takes over an open device.
     ///
     /// # Errors
-    /// The device can't be asked what it can do, or makes no event channel.
+    /// The device's limits can't be queried, or it makes no event channel.
     pub fn new(context: Context) -> Result<IbDevice, QueryError> {
         let offers = context.offers();
         let (name, node, handle) = context.into_parts();
@@ -180,7 +180,7 @@ impl IbDevice {
 
     /// Registers memory from now on so that writes to it may pass each other on the bus
     /// (`IBV_ACCESS_RELAXED_ORDERING`): faster on some machines, harmless where only completions are relied
-    /// on, ignored where it isn't known.
+    /// on, ignored where unknown.
     pub fn set_relaxed_ordering(&mut self, relaxed: bool) {
         self.registration_flags = if relaxed { rdma_core_sys::IBV_ACCESS_RELAXED_ORDERING } else { 0 };
     }
@@ -217,7 +217,8 @@ impl IbDevice {
 
 impl Drop for IbDevice {
     fn drop(&mut self) {
-        // Users before what they use. Errors mean that the device is gone; the kernel takes what is left.
+        // Users before the objects they use. Errors mean that the device is gone; the kernel
+        // releases the rest.
         for entry in self.qps.drain() {
             let _ = self.handle.destroy_qp(entry.raw);
         }
@@ -260,8 +261,7 @@ fn code(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// What the kernel answers once the device is gone (`ib_uverbs`: every command of a disassociated file is
-/// `EIO`).
+/// The kernel's error once the device is gone (`ib_uverbs`: every command of a disassociated file is `EIO`).
 fn means_gone(code: i32) -> bool {
     matches!(code, libc::EIO | libc::ENODEV | libc::ENXIO)
 }

@@ -27,8 +27,8 @@ impl<T> Names<T> {
         Names { slots: Vec::new(), free: VecDeque::new() }
     }
 
-    /// A name for what is about to be made; [`put`](Self::put) or [`release`](Self::release) follows. `None`:
-    /// there are as many as there can be.
+    /// A name for a new object; [`put`](Self::put) or [`release`](Self::release) follows. `None`: the table
+    /// is full.
     pub fn reserve(&mut self) -> Option<u32> {
         let place = match self.free.pop_front() {
             Some(place) => place,
@@ -52,7 +52,7 @@ impl<T> Names<T> {
         self.slots[place(name)].item.take()
     }
 
-    /// The name of what is not there names nothing from now on.
+    /// The name of a missing object names nothing from now on.
     pub fn release(&mut self, name: u32) {
         let slot = &mut self.slots[place(name)];
         slot.generation = slot.generation % (GENERATIONS - 1) + 1;

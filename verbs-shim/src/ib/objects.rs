@@ -1,4 +1,4 @@
-//! Making and destroying objects: what must exist, and who uses what.
+//! Making and destroying objects: prerequisites and users.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +21,7 @@ macro_rules! reserve {
     };
 }
 
-/// Puts what was made under its name, or gives the name back.
+/// Stores a new object under its name, or releases the name.
 macro_rules! settle {
     ($names:expr, $name:expr, $made:expr) => {
         match $made {
@@ -37,7 +37,7 @@ macro_rules! settle {
     };
 }
 
-/// Destroys what has no users: it stays under its name where the library refuses.
+/// Destroys an object without users: it stays under its name where the library refuses.
 fn destroy<T>(
     names: &mut Names<T>,
     (what, name): (Kind, u32),

@@ -1,4 +1,4 @@
-//! Changing and asking queue pairs and shared receive queues.
+//! Changing and querying queue pairs and shared receive queues.
 
 use rdma_core_sys::{IBV_QP_CAP, IBV_QP_STATE};
 
@@ -8,7 +8,7 @@ use crate::contract::{
     Access, Attrs, CqId, Kind, ModifyError, QpCaps, QpChange, QpId, QpInfo, QpKind, QpState, SrqId, check_transition,
 };
 
-/// Its sends and receives that may be open: not every driver tells at making what it has rounded up (rxe).
+/// Its sends and receives that may be open: not every driver reports the rounded-up sizes at making (rxe).
 pub(super) fn depths(handle: &Handle, entry: &QpEntry) -> (u32, u32) {
     let told =
         handle.query_qp(&entry.raw, IBV_QP_CAP).map_or((0, 0), |attr| (attr.cap.max_send_wr, attr.cap.max_recv_wr));
@@ -20,7 +20,7 @@ impl IbDevice {
         self.qps.get(qp.0).ok_or(ModifyError::Unknown { what: Kind::Qp, name: qp.0 })
     }
 
-    /// The state that the device says it is in.
+    /// The state that the device reports.
     pub(super) fn state_now(&self, entry: &QpEntry) -> Result<QpState, ModifyError> {
         if self.gone {
             return Err(ModifyError::DeviceGone);
@@ -29,9 +29,9 @@ impl IbDevice {
         Ok(state(attr.qp_state))
     }
 
-    /// The state as it was last set is taken as true where it leads where the change wants to: to ask the
-    /// device takes as long as the change itself. Of XRC targets others know better, and a change without a
-    /// state goes from wherever it is.
+    /// The state as last set is trusted if the change is legal from it: a query takes as long as the change
+    /// itself. The state of XRC targets is queried, as others change it too; a change without a state starts
+    /// from the current one.
     pub(super) fn change_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError> {
         let entry = self.qp(qp)?;
         if self.gone {
@@ -77,7 +77,7 @@ impl IbDevice {
     }
 
     /// From RESET, Linux lets a queue pair go to INIT only (`ib_modify_qp_is_ok`); the specification lets it
-    /// go to ERR from every state (10.3.1). So it goes by way of INIT, with values that nothing will look at.
+    /// go to ERR from every state (10.3.1). So it goes by way of INIT, with values that are never used.
     fn init_before_error(&self, entry: &QpEntry) -> Result<(), ModifyError> {
         let plain = QpChange { pkey_index: Some(0), port: Some(1), ..QpChange::default() };
         let init = match entry.kind {

@@ -1,13 +1,13 @@
-//! Devices that go without a word.
+//! Devices that are removed without an event.
 //!
-//! A device that is removed is told of by `IBV_EVENT_DEVICE_FATAL` only where its driver can be taken away
-//! from under its users (`disassociate_ucontext`; `ib_uverbs_remove_one` in Linux'
-//! `drivers/infiniband/core/uverbs_main.c`). Of others, rxe among them, the kernel takes away the character
-//! device first, and then waits without end until all who have it open have closed it. So the character
-//! device is watched: when it goes, so must we.
+//! `IBV_EVENT_DEVICE_FATAL` reports the removal of a device only where its driver can be taken away from
+//! under its users (`disassociate_ucontext`; `ib_uverbs_remove_one` in Linux'
+//! `drivers/infiniband/core/uverbs_main.c`). Of others, rxe among them, the kernel removes the character
+//! device first, and then waits without end until all processes that have it open have closed it. So the
+//! character device is watched: when it goes, so must we.
 //!
-//! Only devices that are nobody's hardware are watched: these can be removed by a command at any time, and a
-//! user may have few inotify instances (128 by default), which the processes of a node with many adapters
+//! Only devices without hardware are watched: these can be removed by a command at any time, and a user
+//! may have few inotify instances (128 by default), which the processes of a node with many adapters
 //! would use up.
 
 use std::ffi::CString;
@@ -49,7 +49,7 @@ impl Removal {
         self.watch.as_fd()
     }
 
-    /// Whether it went since this was last asked. By its name: another device may have that by now.
+    /// Whether it went since the last call. By its name: another device may have that by now.
     pub fn happened(&mut self) -> bool {
         let mut room = [MaybeUninit::uninit(); 512];
         let mut events = inotify::Reader::new(&self.watch, &mut room);
@@ -111,7 +111,8 @@ mod tests {
         assert!(Removal::of("/no/such/folder/uverbs0").is_none());
     }
 
-    /// The device is dead then, told once, and all of it can still be given back, which the kernel waits for.
+    /// The device is dead then, reported once, and all of its objects can still be destroyed; the kernel
+    /// waits for that.
     #[test]
     fn a_device_whose_node_goes_is_dead() {
         let folder = Folder::new("removed-device");
@@ -121,7 +122,7 @@ mod tests {
         device.create_cq(&CqInit { depth: 1 }).unwrap();
         assert_eq!(device.async_event(), None);
         fs::remove_file(&node).unwrap();
-        // The descriptor that is slept on: it wakes, and ends with asking for completion events.
+        // The descriptor of a sleeper: it becomes readable, and a check for completion events follows.
         assert_eq!(device.cq_event(), None);
         assert_eq!(device.async_event(), Some(AsyncEvent::DeviceFatal));
         assert_eq!(device.async_event(), None);

@@ -1,7 +1,7 @@
 //! Posting and polling.
 //!
-//! Requests are looked at before the provider sees them, so that what is wrong has a name: the whole list, up
-//! to the first bad one; those before it are posted. That costs a few comparisons for each.
+//! Requests are checked before the provider receives them, so that errors are named: the whole list, up to
+//! the first bad one; those before it are posted. That costs a few comparisons for each.
 
 use super::queue_pairs::depths;
 use super::{IbDevice, QpEntry, means_gone, unknown_ah};
@@ -39,7 +39,7 @@ impl IbDevice {
         bad.map_or(Ok(()), |(index, why)| at(index, why))
     }
 
-    /// What is wrong with a send; the order is the contract's: what can't be, state, sizes, handle.
+    /// The error in a send; checked in the contract's order: impossible operations, state, sizes, handle.
     fn wrong_send(&self, entry: &QpEntry, request: &SendWr<'_>) -> Option<PostReason> {
         match entry.kind {
             QpKind::XrcTarget => return Some(PostReason::Operation { why: "an XRC target sends nothing" }),
@@ -136,7 +136,7 @@ impl IbDevice {
                 out.push(completion);
             };
             match self.scratch.poll(&entry.raw, most - count, take) {
-                // What was there before the device went is still told.
+                // Earlier completions are still reported after the device went.
                 Ok(0) | Err(_) if count == 0 && self.gone => return Err(PollError::DeviceGone),
                 Ok(0) => break,
                 Ok(taken) => {

@@ -19,7 +19,7 @@ fn with_qp(state: QpState) -> (IbDevice, PdId, CqId, QpId) {
     let (pd, cq) = (device.alloc_pd().unwrap(), device.create_cq(&CqInit { depth: 16 }).unwrap());
     let qp = device.create_qp(&init(pd, cq)).unwrap().id;
     script(|script| script.state = Some(state as i32));
-    // What the device says is taken as true, but for posting, where what was last set is.
+    // The device's report is trusted, but for posting, where the last state set is.
     if state != QpState::Reset {
         device.modify_qp(qp, &QpChange::to(QpState::Error)).unwrap();
     }
@@ -52,8 +52,8 @@ fn limits_are_the_least_that_hold_for_all() {
     assert_eq!(fake::world().contexts, 0);
 }
 
-/// Of a device that makes queue pairs for any length and gives less, what it gives is the limit; of one whose
-/// later queue pairs take less than the first, that.
+/// If a device makes queue pairs for any length and gives less, the limit is the given length; if later queue
+/// pairs take less than the first, that one.
 #[test]
 fn what_goes_inline_is_what_was_given() {
     for given in [0, 20] {
@@ -131,7 +131,7 @@ fn a_queue_pair_is_asked_how_it_is_only_where_it_has_gone_on_by_itself() {
         QpChange { pkey_index: Some(0), port: Some(1), access: Some(Access::ALL), ..QpChange::to(QpState::Init) };
     device.modify_qp(qp, &init).unwrap();
     assert_eq!(queries(), 0);
-    // It is in error by itself, and says so only when it is to go on.
+    // It is in error by itself, and reports it only at the next change.
     script(|script| {
         script.state = Some(IBV_QPS_ERR);
         script.refuse_changes_unless = Some(IBV_QPS_SQE);
@@ -148,7 +148,7 @@ fn a_queue_pair_is_asked_how_it_is_only_where_it_has_gone_on_by_itself() {
     let error = device.modify_qp(qp, &rtr).unwrap_err();
     assert!(matches!(error, ModifyError::Transition(_)), "{error:?}");
     assert_eq!(queries(), 1);
-    // What it refuses in the state that we believe in is its own reason.
+    // A refusal in the state that we estimate has its own reason.
     script(|script| script.state = Some(IBV_QPS_INIT));
     assert_eq!(device.modify_qp(qp, &rtr), Err(ModifyError::System { code: libc::EINVAL }));
     // A change of attributes alone goes from where it is.
@@ -192,7 +192,7 @@ fn a_list_goes_with_one_doorbell_up_to_the_first_bad_request() {
     ];
     let list = [good[0], good[1], SendWr::new(3, send, Payload::Memory(&three)), good[0]];
     let error = PostError { index: 2, why: PostReason::Sges { given: 3, max: 2 } };
-    // Its sizes are those asked for; the depth is what the device has rounded it up to.
+    // Its sizes are the requested ones; the depth is as the device has rounded it up.
     assert_eq!(device.query_qp(qp).unwrap().caps.send_depth, 31);
     assert_eq!(device.post_send(qp, &list), Err(error));
     let seen = script(|script| script.sends.clone());
@@ -300,7 +300,7 @@ fn events_name_their_objects_and_are_acknowledged() {
     assert_eq!(device.query_qp(qp), Err(ModifyError::DeviceGone));
     let request = SendWr::new(1, SendOp::Send { immediate: None }, Payload::Memory(&[]));
     assert_eq!(device.post_send(qp, &[request]), Err(PostError { index: 0, why: PostReason::DeviceGone }));
-    // Events of queues that are no more are passed over; what was read is acknowledged before the queue goes.
+    // Events of destroyed queues are ignored; events read are acknowledged before the queue goes.
     assert_eq!((device.cq_event(), device.cq_event(), device.cq_event()), (Some(cq), Some(cq), None));
     drop(device);
     assert_eq!(script(|script| script.cq_events_acknowledged), 2);
@@ -379,7 +379,7 @@ pub(super) fn registered_as(device: &mut IbDevice, access: Access) -> Result<u32
     mr.map(|_| script(|script| script.access))
 }
 
-/// A node's processes spread their interrupts; what has one vector, or says of none, has the first.
+/// A node's processes spread their interrupts; a device with one vector, or none reported, has the first.
 #[test]
 fn processes_take_completion_vectors_in_turn() {
     let of = |vectors| [4_000, 4_001, 4_002, 4_003].map(|process| crate::ffi::vector_of(process, vectors));

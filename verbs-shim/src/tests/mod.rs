@@ -35,7 +35,7 @@ fn a_library_that_cannot_be_loaded_is_not_taken_for_a_missing_one() {
     }
 }
 
-/// What the system has decides which way this goes; none of them may be a panic or a misleading answer.
+/// The system's state decides the outcome; none of them may be a panic or a misleading answer.
 #[test]
 fn the_systems_library_opens_or_says_why_not() {
     match Verbs::open() {
@@ -71,7 +71,7 @@ fn devices_are_listed_by_name_and_guid() {
     assert!(devices.find("mlx9_1").is_none());
 }
 
-/// Node kind and transport of rdma-core's table (`decode_transport` and the drivers that say so).
+/// Node kind and transport of rdma-core's table (`decode_transport` and the drivers that set them).
 #[test]
 fn devices_of_other_transports_carry_no_rail() {
     for (node, transport, why) in [

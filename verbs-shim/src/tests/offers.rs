@@ -1,4 +1,4 @@
-//! What devices offer beside: on-demand paging, relaxed ordering, moderation of completion queues.
+//! Optional features of devices: on-demand paging, relaxed ordering, moderation of completion queues.
 
 use rdma_core_sys::*;
 
@@ -58,7 +58,7 @@ fn completion_queues_are_moderated_as_far_as_is_offered() {
     assert_eq!(script(|script| script.moderated), None);
 }
 
-/// A library or a driver that is too old to be asked offers nothing, and says so.
+/// A library or a driver that is too old for the query offers nothing, and reports that.
 #[test]
 fn what_is_not_offered_is_refused_by_name() {
     let mut device = device("rxe9", ALL);
@@ -68,7 +68,7 @@ fn what_is_not_offered_is_refused_by_name() {
     let cq = device.create_cq(&CqInit { depth: 8 }).unwrap();
     let refused = device.moderate_cq(cq, Moderation { count: 4, period_us: 0 });
     assert_eq!(refused, Err(ModifyError::OutOfRange { field: "count", value: 4, min: 0, max: 0 }));
-    // To put nothing off is what it does.
+    // Its default is no moderation.
     device.moderate_cq(cq, Moderation { count: 0, period_us: 0 }).unwrap();
     assert_eq!(script(|script| script.moderated), None);
 }

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | every message is received once, every completion told once, counters count each request once | `ledger`, `arrivals`, `once` | Doubled, Lost |
 //! | MPI's order of matching, wildcards, probes and claims, places in multi-receive buffers | `order` | Order |
-//! | the short way changes nothing that MPI decides | `deliveries` | Order |
+//! | the express path changes nothing that MPI decides | `deliveries` | Order |
 //! | payloads, lengths, tags, immediate data as sent; nothing behind them; source buffers untouched | `arrivals` | Corruption |
 //! | nobody writes into memory that is not, or no longer, named: guards and poison | `memory` | Corruption |
 //! | a send of level Placed is in the receiver's buffer when it is told, a put in the window | `arrivals` | Corruption, Lost |

@@ -285,7 +285,7 @@ pub enum Disorder {
         sender: u32,
         /// Where in the order.
         at: u32,
-        /// The message that came there with the short way.
+        /// The message that came there with the express path.
         with: Option<u32>,
         /// The one that came without.
         without: Option<u32>,

@@ -12,7 +12,7 @@
 //! * retry epochs (F-7): in half of the storms, no rail reads, segments are short, 70 % of the messages large
 //! * a device gone: in a sixth of the storms, one for good, where a stream leads to everybody
 //! * closes: in half, ranks close a peer when all but acknowledgments is complete
-//! * the short way: in a third, ranks share hosts, half or more of the messages are such as MPI libraries
+//! * the express path: in a third, ranks share hosts, half or more of the messages are such as MPI libraries
 //!   send, rings have 2 cells and up, peers grant 1 to 3 messages in half of these, wildcards are posted late
 //!   in half, and in a fifth other rails lead to the same peers; in an eighth no rank takes it (`express`),
 //!   elsewhere of `uneven` ranks every sixth does not
@@ -272,7 +272,7 @@ fn share_hosts(scenario: &mut Scenario) {
     }
 }
 
-/// Messages that can go the short way, and what forces them off it in mid-stream.
+/// Messages that can go the express path, and what forces them off it in mid-stream.
 fn short_way(scenario: &mut Scenario, rng: &mut Rng) {
     let parameters = &mut scenario.workload.parameters;
     let plain = rng.pick(&[50, 90, 98, 100]).copied().unwrap_or(90);
@@ -281,7 +281,7 @@ fn short_way(scenario: &mut Scenario, rng: &mut Rng) {
     // Receives posted before the first message has come are no entries of their own.
     parameters.insert("receives".into(), Value::Integer(rng.pick(&[1, 2, 4, 8, 64]).copied().unwrap_or(4)));
     parameters.insert("one_sided".into(), Value::Boolean(rng.one_in(3)));
-    // A channel is back on the short way when all that left it is acknowledged.
+    // A channel is back on the express path when all that left it is acknowledged.
     parameters.insert("pause_us".into(), Value::Integer(rng.pick(&[0, 100, 1000, 3000]).copied().unwrap_or(1000)));
     let config = &mut scenario.config;
     // Strategies look at messages before these go anywhere.

@@ -148,7 +148,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 mod tests {
     use super::*;
 
-    /// Every third of these has messages for the short way.
+    /// Every third of these has messages for the express path.
     const SEEDS: u64 = 200;
 
     /// The short way against the tables: the same programmes, with and without, end well, and no receive gets
@@ -176,7 +176,7 @@ mod tests {
         assert!(took > 200 && left > 20 && full > 10 && messages > 4_000, "took it, left it, no room, all: {counts:?}");
     }
 
-    /// Of the worlds that soaks draw, every tenth and more takes the short way.
+    /// Of the worlds that soaks draw, every tenth and more takes the express path.
     #[test]
     fn many_drawn_worlds_take_the_short_way() {
         let takes = |seed: &u64| {

@@ -15,7 +15,7 @@ use crate::session::{Session, SessionError, Ticket};
 
 /// Bytes of a put, in turn.
 const SIZES: [u64; 4] = [8, 4000, 64 << 10, 300_000];
-/// Where in a window the number stands, behind all puts.
+/// Position of the number in a window, behind all puts.
 const CELL: u64 = 320 << 10;
 /// Bytes of a window.
 const WINDOW_BYTES: u64 = CELL + 8;
@@ -24,7 +24,7 @@ const WINDOW: u64 = 0x6d69_7865_6400_0000;
 /// In the key of payloads.
 const PUT: u64 = 1 << 43;
 
-/// What is under way.
+/// The pending operation.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Put(Ticket),
@@ -67,7 +67,7 @@ impl Accesses {
         Key { seed: 0, source, target: 1 - source, tag: PUT, number: self.rounds }
     }
 
-    /// Does the next step where the one before is through, and begins another round while `is_on`.
+    /// Takes the next step where the one before is complete, and begins another round while `is_on`.
     pub(super) fn go_on(&mut self, session: &mut Session, side: &mut Side, is_on: bool) -> Result<(), KernelError> {
         let peer = PeerId(1 - session.rank());
         let to = Remote { peer, window: WINDOW + u64::from(peer.0), offset: 0 };
@@ -113,7 +113,7 @@ impl Accesses {
         Ok(())
     }
 
-    /// The other side's additions, as they came to at this side. To be asked behind the last of them.
+    /// The other side's additions, as counted at this side. Call it after the last of them.
     pub(super) fn settle(&self, session: &Session, side: &mut Side) -> Result<(), SessionError> {
         let bytes: [u8; 8] = session.bytes(Seg::new(self.window, CELL, 8)).try_into().unwrap_or_default();
         side.added_here = u64::from_le_bytes(bytes);

@@ -11,7 +11,7 @@ pub struct Ledger {
     beyond: BTreeSet<u64>,
     /// One above the highest that has come.
     end: u64,
-    /// Messages that came, doubled ones included.
+    /// Messages that came, duplicates included.
     pub taken: u64,
     /// Messages that had come before.
     pub doubled: u64,
@@ -20,8 +20,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Message `number` is in the next receive, by the order in which receives were posted. Says what is
-    /// wrong with that.
+    /// Message `number` is in the next receive, by the order in which receives were posted. Returns the
+    /// problem, if there is one.
     pub fn take(&mut self, number: u64) -> Option<String> {
         self.taken += 1;
         if number < self.next || !self.beyond.insert(number) {
@@ -50,7 +50,7 @@ impl Ledger {
         (self.next < sent).then_some(self.next)
     }
 
-    /// How many have come that nobody sent.
+    /// How many have come that were never sent.
     pub fn invented(&self, sent: u64) -> u64 {
         self.next.saturating_sub(sent) + self.beyond.range(sent..).count() as u64
     }

@@ -3,9 +3,8 @@
 //!
 //! Each side sends numbered messages, small ones and large ones in a fixed irregular order, and puts, reads
 //! back and counts up memory of the other side. A message carries its number beside its payload, which is
-//! made from the number; so loss, doubling, corruption and a wrong order are each found, and told apart.
-//! Pauses in what arrives are noted with their time, so that they can be laid beside what somebody did to the
-//! network.
+//! made from the number; so loss, duplication, corruption and a wrong order are each found and distinguished.
+//! Pauses of arrivals are noted with their time, so that they can be compared with events of the network.
 
 mod access;
 mod ledger;
@@ -40,13 +39,13 @@ const SIZES: [u64; 10] = [0, 8, 100, 1 << 10, 4000, 8 << 10, 9000, 64 << 10, 300
 const BUFFER_BYTES: u64 = 256 << 20;
 /// Time without `--seconds`.
 const SECONDS: u64 = 10;
-/// So many problems are told; all are counted.
+/// The report lists so many problems; all are counted.
 const PROBLEMS_KEPT: usize = 20;
 /// So many pauses are noted at most: both accounts are brought over in one piece.
 const PAUSES_KEPT: usize = 5000;
 /// Pauses from this length on are noted.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
-/// Once the other side has said that everything is through, what is missing has so long to come.
+/// After the other side has announced its end, missing messages have this long to arrive.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
 /// Longer than any fault of a script lasts, and than the largest message takes over the slowest rail.
@@ -80,8 +79,8 @@ pub fn run(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Mixed, 
     let peer = run.peer();
     let mut side = run.carry_through(time).map_err(|error| super::failure(session, largest, error))?;
     side.close(session, rails.lines(session));
-    // Whoever prints has both sides' accounts. Listened for first: long ones wait for that, and both sides
-    // tell at once.
+    // The printing side has both sides' accounts. Listens before it sends: long texts wait for a receive, and
+    // both sides send at once.
     let text = serde_json::to_vec(&side).unwrap_or_default();
     let hearing = session.listen(peer)?;
     session.tell(peer, &text)?;
@@ -93,7 +92,7 @@ pub fn run(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Mixed, 
     Ok(Mixed { path: session.path(peer), sizes, window, seconds: time.as_secs(), started_unix_ns, sides })
 }
 
-/// Nanoseconds since 1970, which a script's clock tells too.
+/// Nanoseconds since 1970, as in a script's clock.
 fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
@@ -157,7 +156,7 @@ impl Run<'_> {
             self.accesses.go_on(self.session, &mut self.side, is_on)?;
             self.note();
             if self.moved_at.elapsed() > STILL_MAX {
-                // Rails may be busy with each other all the time, and still nothing is ever through.
+                // Rails may be busy with each other all the time without completing a request.
                 return Err(self.session.stalled(self.moved_at.elapsed(), false).into());
             }
             if !is_on && !said && self.out.flights.is_empty() && self.accesses.is_idle() {
@@ -188,7 +187,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Gives back the places of what is through.
+    /// Frees the places of complete messages.
     fn land(&mut self) -> Result<(), KernelError> {
         let over: Vec<_> = self.out.flights.extract_if(.., |(ticket, _)| self.session.is_over(ticket)).collect();
         for (ticket, slot) in over {
@@ -283,7 +282,7 @@ impl Run<'_> {
 
     /// Everything that was sent is here, or will never be.
     fn settle(mut self, expected: u64, took: Duration) -> Result<Side, KernelError> {
-        // Behind this nothing of the other side is on its way any more.
+        // After this nothing of the other side is in flight any more.
         self.session.barrier(0)?;
         for (ticket, slot) in std::mem::take(&mut self.into) {
             // Too late where something has come for it: then it is a message too many.

@@ -32,8 +32,8 @@ pub struct Side {
     pub(super) puts: u64,
     pub(super) adds: u64,
     pub(super) added_here: u64,
-    /// Of what this side received or read back: what never came, came twice, came late in order, or is not
-    /// what was sent.
+    /// Of messages received or read back: how many never came, came twice, came late in order, or differ from
+    /// the original.
     pub(super) lost: u64,
     pub(super) doubled: u64,
     pub(super) late: u64,

@@ -3,11 +3,10 @@
 //!
 //! The clock is a number that each drive moves on by [`STEP`], so acknowledgments fall due as they do in a
 //! busy job. Rails move [`BYTES_PER_MICROSECOND`], so a post completes later than it was made and policies
-//! that measure have something to measure; where nothing else is left to do, the clock goes on to the next
-//! completion.
+//! get measurements; where nothing else is pending, the clock moves to the next completion.
 //!
-//! Whatever a side asks of its endpoint goes through [`at_first`] or [`at_second`], which a profiler can tell
-//! apart: their inclusive cost is what the core spends on that side.
+//! All calls of a side to its endpoint go through [`at_first`] or [`at_second`], which a profiler can
+//! distinguish: their inclusive cost is what the core spends on that side.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -37,13 +36,13 @@ const STEP: Nanos = Nanos(200);
 const BUFFER: RegionId = RegionId(0);
 const TAG: u64 = 7;
 
-/// The configuration of both sides: one peer beside oneself.
+/// The configuration of both sides: one peer beside the rank itself.
 pub fn config(rank: u32) -> Config {
     Config::new(PeerId(rank), 2)
 }
 
-/// A rail that loses nothing (so payloads go straight from the sender's buffer), or one that may: packets
-/// alone, no remote memory, and a completion means that the bytes were moved.
+/// A lossless rail (so payloads go straight from the sender's buffer), or a lossy one: packets alone, no
+/// remote memory, and a completion means that the bytes were moved.
 pub fn facts(lossless: bool) -> RailFacts {
     RailFacts {
         kind: if lossless { RailKind::Shm } else { RailKind::Verbs },
@@ -67,22 +66,22 @@ impl Regions {
     }
 }
 
-/// What the first side asks of its endpoint. Not inlined, and not the same code as [`at_second`], so that
-/// neither can be taken for the other.
+/// The first side's calls to its endpoint. Not inlined, and not the same code as [`at_second`], so that a
+/// profiler separates them.
 #[inline(never)]
 pub fn at_first(work: &mut dyn FnMut()) {
     work();
     black_box(1);
 }
 
-/// What the second side asks of its endpoint.
+/// The second side's calls to its endpoint.
 #[inline(never)]
 pub fn at_second(work: &mut dyn FnMut()) {
     work();
     black_box(2);
 }
 
-/// Asks through the function of a side, where it is counted.
+/// Calls through the function of a side, where it is counted.
 fn asked_by<R>(side: Option<usize>, ask: impl FnOnce() -> R) -> R {
     let Some(side) = side else { return ask() };
     let (mut ask, mut answer) = (Some(ask), None);
@@ -103,7 +102,7 @@ struct Side<'m> {
     buffer: Vec<u8>,
     pool: Vec<u8>,
     completed: u64,
-    /// What each rail has to do still, in order, and when it is through with it.
+    /// The pending work of each rail, in order, and the time of its completion.
     rails: Vec<VecDeque<(Time, PostId)>>,
 }
 
@@ -149,13 +148,14 @@ impl<'m> Pair<'m> {
         pair
     }
 
-    /// From now on a profiler can tell what each side costs.
+    /// From now on a profiler can separate the cost of each side.
     #[allow(dead_code, reason = "seen by more than one target")]
     pub fn count(&mut self) {
         self.sides.iter_mut().for_each(|side| side.counted = true);
     }
 
-    /// One message of `bytes` bytes from side `from`, received before it is sent, until both sides were told.
+    /// One message of `bytes` bytes from side `from`, received before it is sent, until both sides have their
+    /// completions.
     pub fn one_way(&mut self, from: usize, bytes: u64) {
         let wanted = [0, 1].map(|side: usize| self.sides[side].completed + 1);
         self.recv(1 - from, bytes);
@@ -191,7 +191,7 @@ impl<'m> Pair<'m> {
         self.sides[side].ask(|endpoint| endpoint.send(now, &send)).expect("there is room");
     }
 
-    /// Nothing is left to do now: on to the next completion, if there is one.
+    /// Nothing is pending now: moves the clock to the next completion, if there is one.
     fn skip(&mut self) {
         let due = self.sides.iter().flat_map(|side| &side.rails).filter_map(|rail| rail.front().map(|&(due, _)| due));
         if let Some(due) = due.min() {
@@ -199,8 +199,8 @@ impl<'m> Pair<'m> {
         }
     }
 
-    /// One round of side `me`: what is over is reported, what it wants done is done, and it is told. Says
-    /// whether there was anything.
+    /// One round of side `me`: reports completions, carries out actions, and reports these. Returns whether
+    /// there was anything.
     pub fn drive(&mut self, me: usize) -> bool {
         self.now = self.now + STEP;
         let now = self.now;
@@ -245,7 +245,7 @@ impl<'m> Pair<'m> {
 }
 
 impl<'m> Side<'m> {
-    /// Asks something of the endpoint.
+    /// Calls the endpoint.
     fn ask<R>(&mut self, ask: impl FnOnce(&mut Endpoint<'m>) -> R) -> R {
         asked_by(self.counted.then_some(self.me), || ask(&mut self.endpoint))
     }
@@ -256,7 +256,7 @@ impl<'m> Side<'m> {
         self.ask(|endpoint| endpoint.handle_rail_event(now, RailEvent::Up { peer, rail }));
     }
 
-    /// Reports what rails are through with.
+    /// Reports what rails have completed.
     fn complete(&mut self, now: Time) -> bool {
         let mut done = false;
         for rail in 0..self.rails.len() {

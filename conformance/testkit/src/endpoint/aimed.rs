@@ -1,6 +1,6 @@
-//! Hostile packets with true numbers: ids of operations that live, acknowledgments of what was sent, the
-//! number that is expected next, connections that stand or whose fence is waited for. Garbage meets checks of
-//! such numbers and no code behind them.
+//! Hostile packets with valid numbers: ids of live operations, acknowledgments of sent packets, the next
+//! expected number, connections that are up or wait for a fence. Garbage only reaches the checks of such
+//! numbers and no code behind them.
 
 use super::garbage::{Input, hand_in};
 use super::{Flying, World};
@@ -88,7 +88,7 @@ pub(super) fn packet(world: &mut World<'_>, input: &mut Input<'_>) {
         },
         _ => Body::Ack(Ack { ordered_beyond: by.into(), unordered_beyond: input.byte().into() }),
     };
-    // Up to what was sent, of which nothing was acknowledged yet.
+    // Up to what was sent and not acknowledged yet.
     let ack = |LaneInfo { acked, next, .. }: LaneInfo, byte: u8| {
         acked.add(u32::from(byte >> 4) % (next.distance_from(acked) + 1)).0
     };

@@ -1,5 +1,5 @@
-//! Connections that are made, break at one end, and are heard of at the other sooner or later: what rails do
-//! to a subchannel, as freely as they may (L-2, F-2).
+//! Connections that are made and break at one end, while the other end is notified later: what rails may do
+//! to a subchannel (L-2, F-2).
 
 use super::{Flying, World};
 use rerail_core::endpoint::{PostKind, RailEvent, RailFault};
@@ -7,13 +7,12 @@ use rerail_core::ids::{PeerId, RailId};
 use rerail_core::time::Time;
 
 impl World<'_> {
-    /// Opens a connection, or tells that it can't be had; the end of an old one at the other side is over
-    /// with it.
+    /// Opens a connection, or reports that it failed; the end of an old one at the other side ends with it.
     pub(super) fn connect(&mut self, near: usize, far: usize, rail: RailId) {
         let now = Time(self.now);
         let (peer, index) = (PeerId(far as u32), usize::from(rail.0));
         if self.link(near, far, index).up {
-            // It stands: the other side was faster.
+            // It is up: the other side was faster.
             return;
         }
         if self.refuse_one_in > 0 && self.rng.one_in(self.refuse_one_in) {
@@ -35,8 +34,8 @@ impl World<'_> {
         }
     }
 
-    /// An end is dead: its posts are over, nothing arrives at it any more. What it has sent may still arrive
-    /// at the other one, writes among it, as long as that lives.
+    /// An end is dead: its posts are complete, nothing arrives at it any more. Packets and writes that it has
+    /// sent may still arrive at the other end while that lives.
     pub(super) fn kill(&mut self, near: usize, far: usize, rail: RailId) {
         let index = rail.0.into();
         let link = self.link(near, far, index);
@@ -61,7 +60,7 @@ impl World<'_> {
         self.link(far, near, index).flying.clear();
     }
 
-    /// One end of a connection breaks, and hears of it; the other one hears later, or from its peer.
+    /// One end of a connection breaks, and is notified; the other one is notified later, or by its peer.
     pub fn break_end(&mut self, near: usize, far: usize, rail: RailId, fault: RailFault) {
         if !self.link(near, far, rail.0.into()).up {
             return;
@@ -71,7 +70,7 @@ impl World<'_> {
         self.nodes[near].endpoint.handle_rail_event(Time(self.now), event);
     }
 
-    /// An end whose other end is dead hears of it.
+    /// An end is notified that its other end is dead.
     pub fn notice(&mut self, near: usize, far: usize, rail: RailId) {
         let index = rail.0.into();
         let (up, connection) = (self.link(near, far, index).up, self.link(near, far, index).connection);
@@ -92,7 +91,7 @@ impl World<'_> {
         other.up && other.connection == connection
     }
 
-    /// What dead ends have written lands, where the other end still lives. Says how many writes that were.
+    /// Writes of dead ends land, where the other end still lives. Returns how many there were.
     pub fn land_ghosts(&mut self) -> usize {
         self.hold_ghosts = false;
         let (count, rails, mut landed) = (self.nodes.len(), self.rails, 0);

@@ -116,7 +116,7 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
             let _ = endpoint.flush(now, &FlushRequest { cookie, ..FlushRequest::new(peer) });
             let _ = endpoint.cancel(OpId(input.id()));
         }
-        // A packet made of a real one's parts, or of nothing sensible, for rank 1.
+        // A packet made of a real one's parts, or of arbitrary bytes, for rank 1.
         8..=10 => fuzz_packet(world, input),
         // One with true numbers.
         11 => aimed::packet(world, input),
@@ -134,7 +134,7 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
             let rail = RailId(input.byte() % 3);
             world.cut(rank, peer.0 as usize, rail, RailFault::TimedOut, true);
         }
-        // An end breaks, and the other one learns of it later, by its rail or by its peer.
+        // An end breaks, and the other one is notified later, by its rail or by its peer.
         13 if what >= 0x80 => {
             let rail = RailId(input.byte() % 3);
             world.break_end(rank, peer.0 as usize, rail, RailFault::TimedOut);

@@ -1,6 +1,6 @@
-//! A small world for tests and fuzzing: endpoints in one process, rails that are queues, a random scheduler
-//! that delays, splits and reorders whatever the contract lets a rail delay, split and reorder, and memory
-//! that is checked.
+//! A small simulation for tests and fuzzing: endpoints in one process, rails that are queues, a random
+//! scheduler that delays, splits and reorders whatever the contract lets a rail delay, split and reorder, and
+//! memory that is checked.
 //!
 //! Rails read payloads as late as they may (just before they report completion), so memory that is released
 //! too early shows as wrong bytes.
@@ -77,7 +77,7 @@ struct Flying {
     short: Option<Short>,
 }
 
-/// What is to be told after a batch of actions: none of it may change the endpoint before.
+/// The reports after a batch of actions: none of them may reach the endpoint before.
 enum Answer {
     Up(PeerId, RailId),
     Abort(PeerId, RailId),
@@ -87,15 +87,15 @@ enum Answer {
 
 #[derive(Default)]
 struct Link {
-    /// This end stands.
+    /// This end is up.
     up: bool,
     /// The connection that it is an end of.
     connection: u64,
     posted: VecDeque<Posted>,
     flying: VecDeque<Flying>,
-    /// Completions that the rail has not told yet.
+    /// Completions that the rail has not reported yet.
     finished: Vec<PostId>,
-    /// Completions that it has told and will tell once more, some time.
+    /// Completions that it has reported and will report once more at some time.
     repeats: Vec<PostId>,
 }
 
@@ -160,17 +160,17 @@ pub struct World<'m> {
     pub now: u64,
     /// The scheduler's dice.
     pub rng: Rng,
-    /// Whether rails only report what is true.
+    /// Whether rails report only what is true.
     pub honest: bool,
-    /// Whether subchannels are cut: what is under way then may name memory that is gone.
+    /// Whether subchannels are cut: then pending work may name memory that is gone.
     pub faulty: bool,
-    /// One connection in so many can't be had; 0: all can.
+    /// One connection in so many is refused; 0: none.
     pub refuse_one_in: u64,
     /// Remote writes of dead ends stay on their way.
     pub hold_ghosts: bool,
     connections: u64,
     registrations: Registrations,
-    /// Messages that went the short way, and those for which a rail had no room.
+    /// Messages that went the express path, and those for which a rail had no room.
     pub shorts: (u64, u64),
     /// Receives that were over at once.
     pub waited: u64,
@@ -272,7 +272,7 @@ impl<'m> World<'m> {
         &mut self.links[index]
     }
 
-    /// Carries out all that an endpoint asks for, and collects its events.
+    /// Carries out all actions of an endpoint, and collects its events.
     pub fn act(&mut self, rank: usize) {
         let mut actions = heapless::Vec::new();
         while self.nodes[rank].endpoint.poll_actions(Time(self.now), &mut actions) > 0 {
@@ -304,7 +304,7 @@ impl<'m> World<'m> {
         match action {
             Action::Connect { peer, rail } => answers.push(Answer::Up(peer, rail)),
             Action::Disconnect { peer, rail } => {
-                // What the same batch has dialled does not stand before it is carried out, and is never
+                // A connection dialled in the same batch is not up before it is carried out, and is never
                 // reported.
                 answers.retain(|answer| !matches!(answer, Answer::Up(to, by) if (*to, *by) == (peer, rail)));
                 answers.push(Answer::Close(peer, rail));
@@ -372,7 +372,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Sends a message, the short way where that is open.
+    /// Sends a message, the express path where that is open.
     pub fn send(&mut self, rank: usize, send: &SendRequest<'_>) -> Result<OpId, SubmitError> {
         let now = Time(self.now);
         let seg = match send.segments {
@@ -418,7 +418,7 @@ impl<'m> World<'m> {
         node.endpoint.recv(now, recv)
     }
 
-    /// Takes a subchannel down; `tell` the near end too.
+    /// Takes a subchannel down; `tell`: notifies the near end too.
     pub fn cut(&mut self, near: usize, far: usize, rail: RailId, fault: RailFault, tell: bool) {
         let now = Time(self.now);
         for (from, to) in [(near, far), (far, near)] {
@@ -426,7 +426,7 @@ impl<'m> World<'m> {
             let up = std::mem::take(&mut link.up);
             link.posted.clear();
             link.finished.clear();
-            // What was sent before an orderly close still arrives; a fault takes it along.
+            // Packets sent before an orderly close still arrive; a fault drops them.
             if tell {
                 link.flying.clear();
             }
@@ -440,8 +440,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// One thing happens on one link: a post goes out, a completion is told, a packet or a part of one
-    /// arrives.
+    /// One event on one link: a post is sent, a completion is reported, a packet or a part of one arrives.
     pub fn step_link(&mut self, from: usize, to: usize, rail: usize) -> bool {
         let choice = self.rng.below(3);
         let link = self.link(from, to, rail);
@@ -536,7 +535,7 @@ impl<'m> World<'m> {
         posted + link.flying.iter().filter(|flying| flying.write.is_some()).count()
     }
 
-    /// Delivers a packet, or a part of its payload; gives back what is not through.
+    /// Delivers a packet, or a part of its payload; returns what is left of it.
     fn deliver(&mut self, from: usize, to: usize, rail: usize, mut flying: Flying, all: bool) -> Option<Flying> {
         let now = Time(self.now);
         if let Some(seg) = flying.write {
@@ -584,7 +583,7 @@ impl<'m> World<'m> {
         None
     }
 
-    /// Lets the world run until nothing moves and no timer is near; panics where it never comes to rest.
+    /// Runs the simulation until nothing moves and no timer is near; panics where it never comes to rest.
     pub fn settle(&mut self) {
         let count = self.nodes.len();
         let mut idle = 0;

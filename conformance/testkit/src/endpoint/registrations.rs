@@ -1,5 +1,5 @@
-//! Registered memory: answers that take their time, keys that are live from registration to deregistration,
-//! and remote access that touches nothing else.
+//! Registered memory: delayed answers, keys that are valid from registration to deregistration, and remote
+//! access to registered memory only.
 
 use super::World;
 use rerail_core::endpoint::{self, RailFault};
@@ -8,12 +8,12 @@ use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::time::Nanos;
 use rerail_core::wire::RemoteKey;
 
-/// Memory of one process that one rail knows, or is asked to.
+/// Memory of one process that is registered with one rail, or requested to be.
 struct Registration {
     rank: usize,
     rail: RailId,
     seg: Seg,
-    /// Asked for by this operation and not answered yet.
+    /// Requested by this operation and not answered yet.
     operation: Option<OpId>,
     key: u64,
     write: bool,
@@ -51,7 +51,7 @@ impl World<'_> {
         self.registrations.all.len()
     }
 
-    /// Answers some of what a process has asked to be registered, in any order, one in eight with a failure.
+    /// Answers some of a process's pending registrations, in any order, one in eight with a failure.
     pub(super) fn answer_registrations(&mut self, rank: usize) {
         let mut at = 0;
         while at < self.registrations.all.len() {
@@ -62,8 +62,8 @@ impl World<'_> {
             }
             let (operation, rail, bytes) = (asked.operation.take().unwrap_or_default(), asked.rail, asked.seg.len);
             let what = if asked.write { endpoint::Registration::Writable } else { endpoint::Registration::Readable };
-            // Cheap rails and dear ones, memory that was registered before and memory that was not: so that
-            // now these and now those are worth asking (P-15).
+            // Cheap and expensive rails, memory that was registered before and memory that was not: so that
+            // the rails worth registering vary (P-15).
             if self.rng.one_in(2) {
                 let took = Nanos(self.rng.below(1 << (4 + 8 * u64::from(rail.0 % 3))));
                 self.nodes[rank].endpoint.handle_registration_cost(rail, what, bytes, took);

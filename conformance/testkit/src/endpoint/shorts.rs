@@ -9,23 +9,23 @@ use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Counts, Short};
 
-/// Bytes that requests name: what lies behind them nobody may write.
+/// Bytes that requests name: no write may reach what lies behind them.
 const NAMED: u64 = 16_384;
 /// Requests of a rank that may never be over.
 const OTHERS_MAX: u32 = 12;
 /// Bytes of the region.
 const MEMORY: usize = 20_480;
 
-/// Fuzz body: three endpoints whose messages go the short way. Rank 1 gets any header from a peer that speaks
-/// as rank 2, most of them near to what is due. Nothing may panic, in debug builds lines agree with their
-/// tables, memory that no request names stays as it is, and ranks 0 and 1, which are honest, keep each other,
-/// with messages that all arrive.
+/// Fuzz body: three endpoints with messages on the express path. Rank 1 gets any header from a peer in the
+/// place of rank 2, most of them near to the expected one. Nothing may panic, in debug builds lines agree
+/// with their tables, memory that no request names stays as it is, and ranks 0 and 1, which are honest, keep
+/// each other, with messages that all arrive.
 pub fn run_shorts(data: &[u8]) {
     counting_shorts(data);
 }
 
 /// As [`run_shorts`]: hostile headers, short messages from honest ranks, and messages that rank 1 received
-/// the short way.
+/// the express path.
 pub fn counting_shorts(data: &[u8]) -> [u64; 3] {
     let mut input = Input(data);
     let shape = input.byte();
@@ -79,7 +79,7 @@ impl Input<'_> {
     }
 }
 
-/// What is under way from rank 0 to rank 1, by tag [`HONEST`]: messages that were sent, and that came.
+/// Pending messages from rank 0 to rank 1, by tag [`HONEST`]: those sent, and those that came.
 #[derive(Default)]
 struct Due {
     sent: u64,
@@ -99,7 +99,7 @@ const RECEIVE: Cookie = Cookie(1 << 40);
 fn step(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
     let what = input.byte();
     world.now += u64::from(what) * 50;
-    // What nobody takes must not use up what rank 1 grants rank 0.
+    // Unreceived messages must not use up what rank 1 grants rank 0.
     let (rank, peer) = [(0, 2), (1, 0), (1, 2), (2, 1)][usize::from(what >> 6)];
     let len = u64::from(input.byte()) * 4 % 901;
     let tag = u64::from(input.byte() % 4);
@@ -177,7 +177,7 @@ fn hostile(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
     };
     let payload = vec![0x5A; len.into()];
     let flying = Flying { header: vec![], payload, placing: None, skip: false, write: None, short: Some(short) };
-    // A rail reports nothing of a connection that does not stand.
+    // A rail reports nothing of a connection that is down.
     if world.link(1, 2, 0).up {
         due.hostile += 1;
         super::garbage::hand_in(world, (2, RailId(0)), flying, sort & 64 == 0);
@@ -246,7 +246,7 @@ fn begin(world: &mut World<'_>, due: &mut Due) {
     look(world, due);
 }
 
-/// Whatever rank 2 did: what rank 0 sends to rank 1 arrives.
+/// Whatever rank 2 did: the messages of rank 0 to rank 1 arrive.
 fn finish(world: &mut World<'_>, due: &mut Due) {
     for _ in 0..200_000 {
         if due.received == due.sent {

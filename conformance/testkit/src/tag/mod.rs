@@ -1,4 +1,4 @@
-//! The matcher beside its oracle: one body for the property test and for a fuzz target.
+//! The matcher against its oracle: one body for the property test and for a fuzz target.
 //!
 //! Few sources, tags and masks, so that nearly everything matches something; more shapes than
 //! [`SHAPES_MAX`](rerail_core::tag::SHAPES_MAX), so that some stand aside. After each step, every message
@@ -49,7 +49,7 @@ pub fn run(data: &[u8]) {
     });
 }
 
-/// Carves a matcher of just the bytes that it asks for, and hands it over.
+/// Carves a matcher of exactly the bytes that it needs, and passes it on.
 fn with_matcher<R>(config: &MatchConfig, body: impl FnOnce(Matcher<'_>) -> R) -> R {
     let bytes = Matcher::layout(Sizer::new(), config).bytes().expect("a small configuration");
     let mut region = vec![MaybeUninit::uninit(); bytes + REGION_ALIGN];
@@ -87,7 +87,7 @@ impl Pair<'_> {
                 Some(_) => {}
                 None => self.store(envelope(a)),
             },
-            // The same without looking first: nothing depends on the caller's manners.
+            // The same without a look-up first: the result does not depend on the caller's care.
             6..=8 => self.post(&selector(a, b)),
             9 | 10 => self.store(envelope(a)),
             // Cancelled, or taken twice.

@@ -6,7 +6,7 @@ use rerail_core::ids::{Key, PeerId};
 /// A message's source and tag.
 pub(super) type Envelope = (PeerId, Option<u64>);
 
-/// What is posted and what waits, oldest first.
+/// Posted receives and waiting messages, oldest first.
 #[derive(Default)]
 pub(super) struct Oracle {
     pub(super) posted: Vec<(Key, Selector, u32)>,

@@ -11,7 +11,7 @@ fn pair<T>(rails: &[RailFacts], seed: u64, course: impl FnOnce(&mut World<'_>) -
     let config = small();
     let mut regions = regions(&config, 2);
     let mut world = World::new(&mut regions, &config, rails, &[2 * LARGE as usize], seed);
-    // A fabric doesn't ask whether memory is still somebody's.
+    // A fabric doesn't check whether memory still has its owner.
     world.faulty = true;
     fill(&mut world, 0, 0, LARGE, 1);
     let send = SendRequest { cookie: Cookie(1), segments: &seg(0, LARGE), ..SendRequest::new(PeerId(1), &[]) };
@@ -88,7 +88,7 @@ fn a_late_write_finds_no_connection() {
     assert!(broken > 0, "no message was being written over both rails");
 }
 
-/// Every message is acknowledged though nothing goes back that could carry it.
+/// Every message is acknowledged though no reverse traffic could carry it.
 #[test]
 fn every_message_is_acknowledged() {
     let config = small();
@@ -125,7 +125,7 @@ fn shares_add_up() {
     }
 }
 
-/// One message has room at the peer, so one goes out.
+/// One message has room at the peer, so one is sent.
 #[test]
 fn credits_bound_what_goes_out() {
     let config = Config { unexpected_per_peer: 1, ..small() };

@@ -1,4 +1,4 @@
-//! Corners where something was lost, told wrongly, or leaked once.
+//! Corner cases that once lost, misreported or leaked something.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn packets_left(node: &Node<'_>) -> u32 {
     packets.capacity - packets.used
 }
 
-/// An injected message is told at once, also where it goes by rendezvous; it is delivered all the same.
+/// An injected message is reported at once, also by rendezvous; it is delivered all the same.
 #[test]
 fn an_injected_message_outlives_its_completion() {
     let config = small();
@@ -37,8 +37,8 @@ fn an_injected_message_outlives_its_completion() {
     }
 }
 
-/// Silent and counted requests give their slots back without an event; a multi-receive that waits for one
-/// hears of it.
+/// Silent and counted requests free their slots without an event; a multi-receive that waits for a slot gets
+/// it.
 #[test]
 fn a_starving_multi_receive_needs_no_event() {
     let config = Config { operations_max: 2, ..small() };
@@ -62,8 +62,8 @@ fn a_starving_multi_receive_needs_no_event() {
     assert!(event_of(&mut world.nodes[1], 1).is_some_and(|c| !c.last));
 }
 
-/// M-1: what waited for a slot goes to the oldest receive that takes it, not to the one whose slot is first,
-/// and not to one that is posted later.
+/// M-1: a message that waited for a slot goes to the oldest receive that takes it, not to the one with the
+/// first slot, and not to one that is posted later.
 #[test]
 fn starved_multi_receives_are_fed_in_the_order_of_posting() {
     let config = Config { operations_max: 4, ..small() };
@@ -96,7 +96,7 @@ fn starved_multi_receives_are_fed_in_the_order_of_posting() {
         world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
     }
     world.settle();
-    // What waits for a slot is spoken for.
+    // A message that waits for a slot is reserved.
     assert_eq!(world.nodes[1].endpoint.probe(&wild), None);
     assert_eq!(world.nodes[1].endpoint.claim(&wild), None);
     for filler in fillers {
@@ -117,7 +117,7 @@ fn starved_multi_receives_are_fed_in_the_order_of_posting() {
     assert_eq!(parts, [(1, 0), (1, 1), (1, 2)], "{late:?}");
 }
 
-/// The release of a multi-receive buffer is told also where its last message has an error to tell.
+/// The release of a multi-receive buffer is reported also where its last message has an error to report.
 #[test]
 fn a_truncated_message_releases_its_buffer() {
     let config = small();
@@ -180,7 +180,7 @@ fn a_multi_receive_counts_messages() {
     }
 }
 
-/// A receive that tells nothing is over before its copy is carried out; the copy still knows its place.
+/// A receive without events is complete before its copy is carried out; the copy still has its place.
 #[test]
 fn a_silent_receive_of_a_waiting_message() {
     let config = small();
@@ -278,7 +278,7 @@ fn leaving_an_idle_peer_ends_its_receives() {
     assert_eq!(got.into_iter().collect::<Vec<_>>(), [(1, Err(OpError::PeerClosed { peer: PeerId(1) }))]);
 }
 
-/// G-7: the goodbye waits for messages that are on their way, however long a registration takes.
+/// G-7: the BYE waits for messages that are on their way, however long a registration takes.
 #[test]
 fn the_goodbye_waits_for_transfers() {
     let config = Config { ack_packets: 1, ..small() };
@@ -315,7 +315,7 @@ fn the_goodbye_waits_for_transfers() {
     }
 }
 
-/// Who is woken for a packet slot and does not need it any more leaves it to the next.
+/// An operation that gets a packet slot and does not need it any more passes it on to the next.
 #[test]
 fn a_slot_that_is_not_used_goes_to_the_next() {
     let config = Config { packets_max: 2, ack_packets: 1, ..small() };
@@ -350,8 +350,7 @@ fn a_slot_that_is_not_used_goes_to_the_next() {
     assert!(world.nodes[2].endpoint.stats().packets_received > sent);
 }
 
-/// Registrations that a full batch has cut in two are asked for to the end, without waiting for the first
-/// answers.
+/// Registrations that a full batch has cut in two are all requested, without waiting for the first answers.
 #[test]
 fn registrations_go_on_after_a_full_batch() {
     let config = small();
@@ -395,8 +394,8 @@ fn a_message_that_is_here_survives_its_peer() {
     assert!(has_no_channel(&world.nodes[1].endpoint));
 }
 
-/// A stripe set is free for the next transfer when the rails are through with all of it, so that the times of
-/// its stripes are known (P-2), not when it is acknowledged.
+/// A stripe set is free for the next transfer when the rails have completed all of it, so that the times of
+/// its stripes are measured (P-2), not when it is acknowledged.
 #[test]
 fn stripe_sets_are_held_until_the_rails_are_through() {
     let config = small();
@@ -407,7 +406,7 @@ fn stripe_sets_are_held_until_the_rails_are_through() {
     let send = SendRequest { segments: &seg(0, 100_000), ..SendRequest::new(PeerId(1), &[]) };
     let id = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
     let mut held = false;
-    // Nobody acknowledges anything before the last segment is with the receiver.
+    // No acknowledgment is sent before the last segment is with the receiver.
     while !world.nodes[0].endpoint.operations().any(|op| op.id == id && op.is_sent && op.posts == 0) {
         for (near, far, rail) in [(0, 1, 0), (1, 0, 0), (0, 1, 1), (1, 0, 1)] {
             world.act(near);
@@ -418,7 +417,7 @@ fn stripe_sets_are_held_until_the_rails_are_through() {
     assert!(held && world.nodes[0].endpoint.usage().stripe_sets.used == 0);
 }
 
-/// G-7: what is matched after the goodbye went out sends nothing more, and ends with the channel.
+/// G-7: an operation matched after the BYE was sent sends nothing more, and ends with the channel.
 #[test]
 fn nothing_follows_the_goodbye() {
     let config = small();
@@ -445,7 +444,7 @@ fn nothing_follows_the_goodbye() {
     }
 }
 
-/// Taking back the last request lets a goodbye out that waited for it.
+/// Taking back the last request lets a BYE out that waited for it.
 #[test]
 fn a_cancelled_send_lets_the_goodbye_out() {
     let config = Config { unexpected_per_peer: 1, ..small() };
@@ -462,7 +461,7 @@ fn a_cancelled_send_lets_the_goodbye_out() {
     assert!(world.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }));
 }
 
-/// two peers that refuse each other's puts, and one that refuses its own, wait for nobody.
+/// two peers that refuse each other's puts, and one that refuses its own, don't deadlock.
 #[test]
 fn refusals_across_do_not_wait_for_each_other() {
     for packets_max in [2, 128] {
@@ -494,7 +493,7 @@ fn refusals_across_do_not_wait_for_each_other() {
     }
 }
 
-/// A window whose put was cut off in the middle is in use no more.
+/// A window is free after its put was cut off in the middle.
 #[test]
 fn a_lost_put_gives_its_window_back() {
     let config = small();

@@ -1,11 +1,10 @@
-//! A peer that keeps to no rule, and a rail that keeps to none: what follows ends their channel and nothing
-//! else.
+//! A peer and a rail that break every rule: the consequences end their channel and nothing else.
 
 use super::*;
 use rerail_core::seq::Seq;
 use rerail_core::wire::{Body, Common, Connect, Cts, Data, Fin, Put as WirePut, Refusal, Repr};
 
-/// A world in which rank 0 and rank 1 know each other.
+/// A simulation with rank 0 and rank 1 connected.
 fn met<'m>(regions: &'m mut [Region], config: &Config, rails: &[RailFacts]) -> World<'m> {
     let mut world = World::new(regions, config, rails, &[100_000], 1);
     world.honest = false;
@@ -40,8 +39,8 @@ fn lost_by(world: &mut World<'_>) -> Option<LossReason> {
     })
 }
 
-/// Refusals of puts have slots of their own: a peer that wants many is given up, and the caller's are all
-/// there.
+/// Refusals of puts have slots of their own: a peer that causes many is given up, and the caller's slots stay
+/// free.
 #[test]
 fn refused_puts_take_no_slots_of_the_caller() {
     let config = Config { operations_max: 8, ..small() };
@@ -60,7 +59,7 @@ fn refused_puts_take_no_slots_of_the_caller() {
     assert_eq!(world.nodes[1].endpoint.usage().refusals.used, 0);
 }
 
-/// However many segments of one put come, one refusal goes out for them.
+/// However many segments of one put come, one refusal is sent for them.
 #[test]
 fn one_refusal_for_a_put() {
     let config = small();
@@ -73,11 +72,11 @@ fn one_refusal_for_a_put() {
     assert_eq!(lost_by(&mut world), None);
 }
 
-/// DATA and FIN for a receive whose CTS is not out can only be guessed: they change nothing.
+/// DATA and FIN for a receive before its CTS is sent can only be guessed: they change nothing.
 #[test]
 fn what_a_peer_can_not_know_is_dropped() {
     for rails in [&[TCP][..], &[PUT]] {
-        // The receive's operation is to be known by its id.
+        // The test needs the id of the receive's operation.
         let config = rerail_core::config::Config { express: false, ..small() };
         let mut regions = regions(&config, 2);
         let mut world = met(&mut regions, &config, rails);
@@ -141,7 +140,7 @@ fn answers_count_once() {
 /// Segments that overlap add up to more than the message: the receive still waits for the last of them.
 #[test]
 fn overlapping_segments_keep_the_buffer() {
-    // The receive's operation is to be known by its id.
+    // The test needs the id of the receive's operation.
     let config = rerail_core::config::Config { express: false, ..small() };
     let mut regions = regions(&config, 2);
     let mut world = met(&mut regions, &config, &[TCP, TCP]);
@@ -213,8 +212,8 @@ fn duplicates_are_dropped_and_acknowledged_at_once() {
     assert_eq!((now.acks_explicit, now.unexpected), (stats.acks_explicit + 1, stats.unexpected));
 }
 
-/// Answers that the peer has acknowledged and the rail is not through with take slots: no more are begun than
-/// have some.
+/// Answers that the peer has acknowledged and the rail has not completed hold slots: no more are begun than
+/// there are slots.
 #[test]
 fn answers_that_a_rail_keeps_are_limited() {
     let config = small();
@@ -236,8 +235,8 @@ fn answers_that_a_rail_keeps_are_limited() {
     assert_eq!(psn, 9, "four with the rail, four that wait, one too many");
 }
 
-/// C-5: who has more requests open than were granted breaks the protocol; as many are served, one after the
-/// other.
+/// C-5: a peer with more open requests than granted breaks the protocol; as many as granted are served, one
+/// after the other.
 #[test]
 fn requests_beyond_the_grant_break_the_protocol() {
     let config = small();

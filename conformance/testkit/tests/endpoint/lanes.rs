@@ -83,7 +83,7 @@ fn multi_receives_number_their_messages_as_they_were_sent() {
                 })
                 .collect();
             swapped += usize::from(!seen.is_sorted());
-            // As by their places, which don't tell empty messages apart.
+            // As by their places, which don't distinguish empty messages.
             seen.sort_unstable_by_key(|&(index, ..)| index);
             assert!(seen.is_sorted_by_key(|&(_, _, offset)| offset), "seed {seed}: {seen:?}");
             let sent: Vec<_> = (0..25).map(|n| (n, Some(u64::from(n)))).collect();
@@ -93,7 +93,7 @@ fn multi_receives_number_their_messages_as_they_were_sent() {
     }
 }
 
-/// C-1, C-2: a flood without receives stops at the grant, goes on as receives come, and nothing is lost.
+/// C-1, C-2: a flood without receives stops at the grant, continues as receives come, and no message is lost.
 #[test]
 fn a_flood_waits_for_credit() {
     let config = small();

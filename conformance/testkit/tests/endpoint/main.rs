@@ -1,5 +1,5 @@
-//! What endpoints promise each other, whatever rails do in between. Tests read: set up, submit, let the world
-//! run, look.
+//! The guarantees between endpoints, whatever rails do in between. Tests read: set up, submit, run the
+//! simulation, check.
 
 use std::collections::{BTreeMap, HashMap};
 

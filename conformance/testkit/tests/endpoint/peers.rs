@@ -11,7 +11,7 @@ fn other_events(world: &mut World<'_>, rank: usize) -> Vec<Event> {
     world.nodes[rank].events.iter().filter(|e| !matches!(e, Event::Completed(_))).copied().collect()
 }
 
-/// G-7: a goodbye comes after everything that was submitted, and both ends hear of it.
+/// G-7: a BYE comes after everything that was submitted, and both ends are notified.
 #[test]
 fn goodbye_after_all_is_delivered() {
     let config = small();
@@ -41,9 +41,9 @@ fn goodbye_after_all_is_delivered() {
     }
 }
 
-/// G-7: a peer that is closed while its connections are still being made gets a goodbye too, at whatever
-/// moment, and from a process that is gone as soon as it may go. It may have the CONNECT already, so the mere
-/// end of a connection is a loss to it.
+/// G-7: a peer that is closed while its connections are still being made gets a BYE too, at whatever moment,
+/// and from a process that exits as soon as it may. It may have the CONNECT already, so the end of a
+/// connection alone counts as a loss.
 #[test]
 fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
     let config = small();
@@ -60,7 +60,7 @@ fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
                 let (from, rail) = (world.rng.below(2) as usize, world.rng.below(rails.len() as u64) as usize);
                 world.step_link(from, 1 - from, rail);
             }
-            // Nothing is left that it would have to wait for.
+            // There is nothing left to wait for.
             let _ = world.nodes[0].endpoint.cancel(taken_back);
             let channel = world.nodes[0].endpoint.channel_info(PeerId(1));
             early += u32::from(channel.is_none_or(|channel| channel.terms.is_none()));
@@ -76,7 +76,7 @@ fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
     assert!(early > 60, "{early}");
 }
 
-/// G-7: who is closed and can't be reached is no loss where nothing was submitted to it, and is one where
+/// G-7: an unreachable peer that is closed is no loss where nothing was submitted to it, and is one where
 /// something was.
 #[test]
 fn a_peer_that_is_closed_and_never_reached_is_lost_only_with_what_was_submitted() {
@@ -118,7 +118,7 @@ fn a_peer_that_is_closed_and_never_reached_is_lost_only_with_what_was_submitted(
     }
 }
 
-/// G-10: what came before a goodbye can be received after it; only then is there nothing more to expect.
+/// G-10: packets sent before a BYE can be received after it; only then the channel has ended.
 #[test]
 fn messages_outlive_their_sender() {
     let config = small();
@@ -142,7 +142,7 @@ fn messages_outlive_their_sender() {
     }
 }
 
-/// G-7: whichever subchannel brings the goodbye first, and whatever is still on the others, it is no loss at
+/// G-7: on whichever subchannel the BYE arrives first, and whatever is still on the others, it is no loss at
 /// either end.
 #[test]
 fn a_goodbye_on_many_rails_is_no_loss() {
@@ -182,8 +182,8 @@ fn a_goodbye_on_many_rails_is_no_loss() {
     }
 }
 
-/// G-4: a peer whose rail fails is lost by name; what is bound to it ends in an error, everything else goes
-/// on.
+/// G-4: a peer with a failed rail is lost by name; what is bound to it ends in an error, everything else
+/// continues.
 #[test]
 fn a_lost_peer_takes_only_its_own_along() {
     let config = small();
@@ -272,7 +272,7 @@ fn connecting_has_a_limit() {
     assert_eq!(endpoint.next_timeout(), None);
 }
 
-/// G-4, F-8: a rail that can't be had is tried again; the peer is lost when nobody listens on any.
+/// G-4, F-8: a refused connection is tried again; the peer is lost when it does not listen on any rail.
 #[test]
 fn rails_that_cannot_be_had_are_tried_again() {
     let config = small();
@@ -307,7 +307,7 @@ fn rails_that_cannot_be_had_are_tried_again() {
         now += pause;
         assert_eq!(dialled(&mut endpoint, now), [0], "{pause}");
     }
-    // Whose device says that it works again is not waited for.
+    // A rail is redialled at once when its device reports that it works again.
     endpoint.handle_rail_event(Time(now), down(0, RailFault::TimedOut));
     for (back, tried) in [(1, vec![]), (9, vec![]), (0, vec![0]), (0, vec![])] {
         endpoint.handle_rail_event(Time(now), RailEvent::Back { rail: RailId(back) });
@@ -353,7 +353,7 @@ fn silence_is_noticed() {
     assert!((start + 10_000_000..start + 11_500_000).contains(&lost_at.unwrap()));
 }
 
-/// L-1: who is called on one rail calls back on the others.
+/// L-1: a peer that is dialled on one rail dials back on the others.
 #[test]
 fn a_call_is_returned_on_the_other_rails() {
     let config = small();

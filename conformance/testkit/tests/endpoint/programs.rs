@@ -1,9 +1,9 @@
 //! Random programs: everything that can be submitted, by every rank to every rank, itself included, over all
 //! sets of rails, with tables so small that they fill up; in one variant a peer is cut off at a random
-//! moment. What must hold is said without the endpoint's help: `programs/oracle.rs`.
+//! moment. `programs/oracle.rs` states what must hold, independently of the endpoint.
 //!
-//! A buffer is filled with a canary as soon as its request is over, so that whatever still reads or writes it
-//! shows: as wrong bytes on the other side, or as a broken canary at the end.
+//! A buffer is filled with a canary as soon as its request is complete, so that any later access shows: as
+//! wrong bytes on the other side, or as a broken canary at the end.
 
 mod oracle;
 mod steps;
@@ -22,7 +22,7 @@ const PUTS: (u64, u64) = (GETS.0 + GETS.1, 150_000);
 const BUFFERS: (u64, u64) = (PUTS.0 + PUTS.1, 600_000);
 const KEY: u64 = 77;
 
-/// What was submitted under a cookie.
+/// The operation submitted under a cookie.
 #[derive(Clone, Debug)]
 enum What {
     Send { to: usize, name: u64 },
@@ -270,17 +270,17 @@ impl<'m> Program<'m> {
         let (near, far) = (self.rng.below(self.ranks as u64) as usize, self.rng.below(self.ranks as u64) as usize);
         let rail = RailId(self.rng.below(self.rails as u64) as u8);
         if near != far && !self.facts[usize::from(rail.0)].caps.lossless {
-            // Nothing is lost by that, nor doubled (section F).
+            // That loses or duplicates no message (section F).
             return self.world.break_end(near, far, rail, RailFault::TimedOut);
         }
         self.cut.push((near, far));
         self.world.cut(near, far, rail, RailFault::TimedOut, true);
     }
 
-    /// Receives what is left, until all is over.
+    /// Receives the remaining messages, until all are complete.
     fn drain(&mut self) {
         if self.config.keepalive.0 > 0 {
-            // Quiet for so long that everybody is asked for a sign of life.
+            // Quiet for so long that every peer is probed.
             self.rest();
             self.world.now += self.config.keepalive.0;
         }
@@ -320,7 +320,7 @@ impl<'m> Program<'m> {
         self.fail("it does not converge");
     }
 
-    /// Leaves every peer in good order, and looks for what is left behind.
+    /// Shuts down every peer in order, and checks for leaks.
     fn finish(&mut self) {
         self.check_matching();
         self.check_atomics();
@@ -355,7 +355,7 @@ fn cases(default: u64) -> u64 {
     std::env::var("RERAIL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
-/// Runs worlds and names the seeds of those that fail. `RERAIL_SEED` runs one alone.
+/// Runs simulations and names the seeds of those that fail. `RERAIL_SEED` runs one alone.
 fn worlds(count: u64, faults: bool) {
     let one = std::env::var("RERAIL_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = one.map_or(0..count, |seed: u64| seed..seed + 1);
@@ -364,21 +364,21 @@ fn worlds(count: u64, faults: bool) {
     assert!(failed.is_empty(), "seeds {failed:?} fail (faults: {faults}); RERAIL_SEED=n runs one alone");
 }
 
-/// Whatever a program asks for happens, once, in order, whole; nothing is touched afterwards, nothing leaks.
-/// `RERAIL_CASES` sets how many worlds.
+/// Every request of a program happens once, in order, whole; no memory is accessed afterwards, nothing leaks.
+/// `RERAIL_CASES` sets the number of simulations.
 #[test]
 fn random_programs() {
     worlds(cases(150), false);
 }
 
-/// As above, with a subchannel cut at a random moment: what is bound to that peer ends once, the rest goes
-/// on.
+/// As above, with a subchannel cut at a random moment: what is bound to that peer ends once, the rest
+/// continues.
 #[test]
 fn random_programs_with_faults() {
     worlds(cases(150), true);
 }
 
-/// The same programs over a rail that carries short messages, with the short way and without: the oracle
+/// The same programs over a rail that carries short messages, with the express path and without: the oracle
 /// holds either way, and each road of a short message is taken.
 #[test]
 fn programs_take_the_short_way_and_leave_it() {
@@ -400,7 +400,7 @@ fn programs_take_the_short_way_and_leave_it() {
             let mut regions = regions(&config, ranks);
             let mut program = Program::new(seed, &mut regions, config, &[SHM], rng);
             program.write_steps();
-            // Mostly what goes the short way; what is left stands between.
+            // Mostly messages of the express path, with other steps in between.
             for step in program.steps.iter_mut().flatten() {
                 match step {
                     Step::Send { len, level, notify, .. } if *len < 1000 => {
@@ -429,8 +429,8 @@ fn programs_take_the_short_way_and_leave_it() {
     assert!(all.iter().all(|&count| count > 20), "sent, refused, received, received by packet, found waiting: {all:?}");
 }
 
-/// Usage tells of every table: each is in use at some time (and, by the checks of every program, free in the
-/// end). What programs give back before anybody can look is left to `limits.rs`.
+/// Usage covers every table: each is in use at some time (and, by the checks of every program, free in the
+/// end). `limits.rs` tests what programs free before it can be observed.
 #[test]
 fn every_table_is_in_use_at_some_time() {
     let names = Usage::default().tables().map(|(name, _)| name);

@@ -1,9 +1,10 @@
-//! Random programs on random rails, against an oracle that knows only what messages are.
+//! Random programs on random rails, against an oracle with only the messages.
 
 use super::*;
 use rerail_core::config::Policy;
 
-/// One world: every rank sends to every rank; receives are posted at random times with random selectivity.
+/// One simulation: every rank sends to every rank; receives are posted at random times with random
+/// selectivity.
 fn run(seed: u64) {
     let mut rng = Rng::new(seed);
     let rails = ALL_RAILS[rng.below(6) as usize];
@@ -117,8 +118,8 @@ fn run(seed: u64) {
     }
 }
 
-/// Exactly once, in order, whole, and nothing leaks (C-4, S-9, X-9, X-12). `RERAIL_CASES` sets how many
-/// worlds.
+/// Exactly once, in order, whole, and nothing leaks (C-4, S-9, X-9, X-12). `RERAIL_CASES` sets the number of
+/// simulations.
 #[test]
 fn random_worlds() {
     let cases = std::env::var("RERAIL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
@@ -138,8 +139,8 @@ fn random_garbage() {
     }
 }
 
-/// G-8: the fuzz body of the short way on random bytes: whatever header comes, nothing panics, lines agree
-/// with their tables, and messages between honest ranks all arrive.
+/// G-8: the fuzz body of the express path on random bytes: no header causes a panic, lines agree with their
+/// tables, and messages between honest ranks all arrive.
 #[test]
 fn random_short_headers() {
     let cases: u64 = std::env::var("RERAIL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400);

@@ -26,7 +26,7 @@ fn full_tables_refuse_and_recover() {
     assert_eq!(world.nodes[0].endpoint.send(Time(0), &wrong), Err(SubmitError::Segments { given: 5, max: 4 }));
 }
 
-/// Counters count instead of events; errors are told all the same.
+/// Counters count instead of events; errors are reported all the same.
 #[test]
 fn counters_and_silence() {
     let config = small();

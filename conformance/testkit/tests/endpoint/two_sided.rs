@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// every length on every set of rails, posted before and after: the bytes arrive, and are told
-/// once.
+/// every length on every set of rails, posted before and after: the bytes arrive, and are
+/// reported once.
 #[test]
 fn a_message_of_any_length_arrives() {
     let config = small();
@@ -88,7 +88,7 @@ fn pieces_are_gathered_and_scattered() {
     }
 }
 
-/// the receiver learns that it got less; the sender and the channel are well.
+/// the receiver gets a truncation error; the sender and the channel continue.
 #[test]
 fn truncation_is_told_to_the_receiver_and_hurts_nobody_else() {
     let config = small();
@@ -321,7 +321,7 @@ fn probe_and_claim() {
     }
 }
 
-/// what has not been sent or matched can be taken back, nothing else can.
+/// what has not been sent or matched can be cancelled, nothing else can.
 #[test]
 fn cancel() {
     let config = small();

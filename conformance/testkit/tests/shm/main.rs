@@ -145,8 +145,8 @@ fn kinds_flags_and_tags_that_no_honest_peer_writes_kill_the_ring() {
     }
 }
 
-/// What `write` puts into the first cell kills the ring with `error`, and not before; on the fast way nothing
-/// is found.
+/// The write of `write` to the first cell kills the ring with `error`, and not before; the fast path finds
+/// nothing.
 fn dies(error: RingError, write: impl FnOnce(&Memory)) {
     let memory = Memory::new(SMALL);
     let mut consumer = memory.consumer(SMALL);
@@ -178,7 +178,7 @@ fn a_turn_number_that_is_neither_old_nor_due_kills_the_ring() {
         let mut consumer = memory.consumer(SMALL);
         memory.word(CELLS_AT).store(turn, Relaxed);
         let error = RingError { field: "turn", value: turn };
-        // The fast way sees nothing, and leaves it at that.
+        // The fast path sees nothing, and leaves it at that.
         assert_eq!((consumer.has_news(), front_short(&mut consumer)), (false, None));
         assert_eq!(consumer.front().unwrap_err(), error);
         memory.publish(SMALL, 0, 8, SHORT, 0);
@@ -339,9 +339,8 @@ fn a_full_annex_holds_up_what_needs_it_and_nothing_else() {
     assert!(consumer.must_ring() && !producer.arm());
 }
 
-/// In their first lap both sides have memory made usable before they touch it, each place once, and where
-/// there is none the ring is full to one side and empty to the other, which both stay awake, until there is
-/// some.
+/// In their first lap both sides request usable memory before they access it, each place once. Where there is
+/// none the ring is full to one side and empty to the other, and both stay awake until there is some.
 #[test]
 fn a_ring_takes_memory_as_it_is_used() {
     use std::cell::RefCell;
@@ -418,8 +417,8 @@ fn a_ring_takes_memory_as_it_is_used() {
     }
 }
 
-/// L-13: with a fence of the sleeper's, the side that wakes makes none, and a sleeper whose fence fails stays
-/// awake.
+/// L-13: with a fence of the sleeper's, the side that wakes makes none, and a sleeper with a failed fence
+/// stays awake.
 #[test]
 fn a_sleeper_makes_the_heavy_fence() {
     use std::sync::atomic::AtomicU32;

@@ -122,7 +122,7 @@ fn repr() -> impl Strategy<Value = Repr> {
 }
 
 proptest! {
-    /// W-7: the meaning comes back, from any alignment, and takes the bytes that it said.
+    /// W-7: the meaning comes back, from any alignment, and takes the announced number of bytes.
     #[test]
     fn round_trip(repr in repr(), shift in 0usize..8) {
         let mut bytes = [0xEE; HEADER_BYTES_MAX + 8];
@@ -135,7 +135,7 @@ proptest! {
         prop_assert_eq!(Repr::parse(&bytes[shift..]), Ok(repr));
     }
 
-    /// W-3: no header that ends too soon is accepted, and the error tells how much there was.
+    /// W-3: no header that ends too soon is accepted, and the error contains the length there was.
     #[test]
     fn truncation(repr in repr()) {
         let header = repr.emit_vec().unwrap();
@@ -157,7 +157,7 @@ proptest! {
         }
     }
 
-    /// Whatever bytes come: no panic, nothing accepted that is not canonical.
+    /// Any bytes: no panic, nothing accepted that is not canonical.
     #[test]
     fn garbage(data in vec(any::<u8>(), 0..400), kind in 0usize..16, header_bytes in 4u16..32) {
         parse_any(&data);

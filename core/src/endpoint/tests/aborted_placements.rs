@@ -99,7 +99,7 @@ fn each_copy_has_its_own_place_in_a_multi_receive() {
     }
 }
 
-/// F-6: a message that is whole again by its copy is received as any other, by the short way too.
+/// F-6: a message completed by its copy is received as any other, by the express path too.
 #[test]
 fn a_message_that_is_whole_again_is_received_the_short_way() {
     let mut region = Region::of(&small());

@@ -1,4 +1,4 @@
-//! Rails that have moved, told packet by packet: rule F-12.
+//! Rails that have moved, packet by packet: rule F-12.
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::*;
@@ -25,14 +25,14 @@ pub(super) fn down(lone: &mut Lone<'_>, rail: u8) {
     lone.endpoint.handle_rail_event(Time(lone.now), event);
 }
 
-/// A new connection stands, and the peer has said so.
+/// A new connection is up, and the peer has sent its CONNECT.
 pub(super) fn up(lone: &mut Lone<'_>, rail: u8, connection: u32) {
     lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });
     let connect = Connect { rail: PEER_RAIL + rail, connection, answer: true, ..TERMS };
     lone.feed_on(rail, Body::Connect(connect), 0, |_| {});
 }
 
-/// The addresses that go out now: over which rail, of which, and what.
+/// The addresses sent now: over which rail, of which rail, and the address.
 pub(super) fn told(lone: &mut Lone<'_>) -> Vec<(u8, u8, AddressText)> {
     lone.rails.clear();
     let sent: Vec<Repr> = lone.sent();
@@ -60,7 +60,7 @@ pub(super) fn dialled(lone: &mut Lone<'_>) -> Vec<RailId> {
     rails
 }
 
-/// F-12: over every other subchannel, and over one that comes to stand later.
+/// F-12: sent over every other subchannel, and over one that comes up later.
 #[test]
 fn a_new_address_is_told_over_every_other_rail() {
     let mut region = region();
@@ -75,7 +75,7 @@ fn a_new_address_is_told_over_every_other_rail() {
     down(&mut lone, 2);
     lone.endpoint.set_address(RailId(2), b"there:2").unwrap();
     assert_eq!(told(&mut lone), [(0, 2, text("there:2"))]);
-    // What comes to stand tells of all others.
+    // A subchannel that comes up announces all others.
     up(&mut lone, 2, 2);
     assert_eq!(told(&mut lone), [(2, 1, text("there:1"))]);
     down(&mut lone, 0);
@@ -113,7 +113,7 @@ fn a_busy_rail_tells_one_address_after_the_other() {
     assert_eq!(told(&mut lone), [(0, 2, text("c")), (1, 2, text("c"))]);
 }
 
-/// F-12: nothing is told to whom the rail does not lead, and no address that is none is kept.
+/// F-12: no address is sent to a peer that the rail does not reach, and an invalid address is not kept.
 #[test]
 fn only_addresses_are_told_and_only_to_whom_they_lead() {
     let mut region = region();
@@ -131,7 +131,8 @@ fn only_addresses_are_told_and_only_to_whom_they_lead() {
     assert_eq!(told(&mut lone), []);
 }
 
-/// F-12: the peer names its own rail; the answer names ours, and the rail is dialled where it waits for that.
+/// F-12: the peer names its own rail; the answer names ours, and the rail is dialled if its redial is
+/// pending.
 #[test]
 fn an_address_names_our_rail_and_is_dialled() {
     let mut region = region();
@@ -150,12 +151,12 @@ fn an_address_names_our_rail_and_is_dialled() {
     assert_eq!(dialled(&mut lone), []);
     assert_eq!(lone.feed(moved(PEER_RAIL + 1), 0), Arrival::Address { rail: RailId(1) });
     assert_eq!(dialled(&mut lone), [RailId(1)]);
-    // It is under way.
+    // The dial is in progress.
     assert_eq!(lone.feed(moved(PEER_RAIL + 1), 0), Arrival::Address { rail: RailId(1) });
     assert_eq!(dialled(&mut lone), []);
 }
 
-/// F-12, G-8: a rail that the peer never spoke on is nobody's; what is no address ends the channel.
+/// F-12, G-8: a rail that the peer never used is unknown; an invalid address ends the channel.
 #[test]
 fn what_a_hostile_peer_tells_leads_nowhere() {
     let mut region = region();
@@ -176,9 +177,9 @@ fn what_a_hostile_peer_tells_leads_nowhere() {
     assert!(matches!(lone.offence(), ProtocolError::Wire(error) if error.field == "address.len"));
 }
 
-/// A goodbye that died with its connection, and a rail that is elsewhere since, before or after: nobody calls
-/// there in vain. The peer is called from where the rail is, again and again, hears CONNECT and BYE, and is
-/// called no more (G-10).
+/// A BYE is lost with its connection, and the rail moves before or after that: no one dials the old address
+/// in vain. The core dials the peer from the new address, repeatedly, until the peer has received CONNECT and
+/// BYE; then it stops (G-10).
 #[test]
 fn who_moves_before_its_goodbye_is_heard_calls_to_say_it() {
     for (moves_first, heard) in [(false, false), (true, false), (false, true)] {
@@ -221,7 +222,7 @@ fn who_moves_before_its_goodbye_is_heard_calls_to_say_it() {
     }
 }
 
-/// G-10: who can't be reached is called for as long as a call may take, and then its channel is free.
+/// G-10: an unreachable peer is dialled for the connect timeout, and then its channel is free.
 #[test]
 fn a_peer_that_cannot_be_told_is_not_called_for_ever() {
     let (mut region, config) = (region(), config());

@@ -1,4 +1,4 @@
-//! Several messages in one packet: what goes together, what becomes of each, and what a peer may not send.
+//! Several messages in one packet: how they aggregate, the outcome of each, and invalid aggregates of a peer.
 
 use super::lone::Lone;
 use super::*;
@@ -10,7 +10,7 @@ pub(super) fn gathering() -> Config {
     Config { multiplex: Policy::Aggregate, nic_depth: 1, ..small() }
 }
 
-/// A record: what stands in front of a message, and its bytes, which are all `immediate`.
+/// A record: the head of a message, and its bytes, which are all `immediate`.
 pub(super) fn record(immediate: u64, bytes: u32) -> Vec<u8> {
     let head = MessageHead { immediate: Some(immediate), operation: immediate, ..MessageHead::default() };
     let mut record = RecordHead { head, bytes }.emit().to_vec();
@@ -33,8 +33,8 @@ fn counts(packets: &[Repr]) -> Vec<u16> {
     packets.iter().map(count).collect()
 }
 
-/// W-11, P-13: what piles up while the rail is busy goes together, in order, whatever its tags and levels, up
-/// to the first that is too large; each is told as its level says.
+/// W-11, P-13: messages that accumulate while the rail is busy are aggregated, in order, whatever their tags
+/// and levels, up to the first that is too large; each is reported at its level.
 #[test]
 fn what_waits_goes_together() {
     let config = gathering();
@@ -55,7 +55,7 @@ fn what_waits_goes_together() {
     assert_eq!(lone.completed().into_keys().collect::<Vec<_>>(), [0, 3], "their buffers are free");
     let late = lone.endpoint.t.op_id(1);
     assert_eq!(lone.endpoint.cancel(late), Err(CancelError::TooLate));
-    // The rail is through with it: it is idle, and the next waits alone.
+    // The rail completes it: it is idle, and the next one waits alone.
     lone.busy = false;
     lone.endpoint.handle_completion(Time(0), PostId(lone.endpoint.t.packets.key_at(0).unwrap()), PostStatus::Done);
     assert_eq!(counts(&lone.sent()), [0, 1]);
@@ -68,7 +68,7 @@ fn what_waits_goes_together() {
     assert_eq!(lone.endpoint.usage().retained.used, 1, "that of the last message");
 }
 
-/// C-1, C-2, X-1: no more go together than there are credits, blocks and bytes for; one PSN stands for all.
+/// C-1, C-2, X-1: credits, blocks and bytes limit an aggregate; one PSN stands for all.
 #[test]
 fn credits_count_messages() {
     let config = gathering();
@@ -258,9 +258,9 @@ fn a_lost_peer_leaves_nothing() {
     }
 }
 
-/// W-11, X-1, A-5: as many go together as a batch of actions has room for, and as fit an eager payload to the
-/// last byte; one place for a copy is enough for all, and no acknowledgment is asked for that nobody waits
-/// for.
+/// W-11, X-1, A-5: an aggregate takes as many messages as a batch of actions has room for, and as fit an
+/// eager payload to the last byte; one place for a copy is enough for all, and no unneeded acknowledgment is
+/// requested.
 #[test]
 fn as_many_go_together_as_fit() {
     let config = Config { retained_max: 1, ..gathering() };

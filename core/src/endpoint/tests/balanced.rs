@@ -22,7 +22,7 @@ fn wide(facts: RailFacts) -> RailFacts {
     RailFacts { segment_bytes_max: 64 * 1024, posts_max: 64, ..facts }
 }
 
-/// P-10: the very first message, of whose rails nothing is known, ends on all of them together, however
+/// P-10: the very first message, over rails without estimates, ends on all of them at the same time, however
 /// unlike they are.
 #[test]
 fn the_first_message_is_cut_anew_on_the_way() {
@@ -39,8 +39,8 @@ fn the_first_message_is_cut_anew_on_the_way() {
     }
 }
 
-/// P-10: a rail that slows down ten-fold in the middle of a message, or recovers, holds it up for little more
-/// than what was with it already.
+/// P-10: a rail that slows down ten-fold in the middle of a message, or recovers, delays it by little more
+/// than the bytes that it already had.
 #[test]
 fn a_rail_that_changes_in_the_middle_gives_up_its_part() {
     let config = config();
@@ -53,7 +53,7 @@ fn a_rail_that_changes_in_the_middle_gives_up_its_part() {
             timed.changes.insert(timed.now + half, (0, line(after)));
             let took = timed.stream(1, 1, 16 << 20);
             let best = half + 8 * (1 << 20) * 1_000_000_000 / ((after + 400) * MB);
-            // With the rail: what it was fed for `feed_time` at the old rate, and a segment.
+            // Bytes with the rail: fed for `feed_time` at the old rate, and a segment.
             let held = 3 * config.feed_time.0 * before.max(after) / after;
             assert!(took < best + held, "{before} to {after}, {:?}: {took} ns for {best}", facts.caps);
         }
@@ -87,14 +87,14 @@ fn what_is_taken_over_is_carried_once() {
     }
 }
 
-/// P-9: small messages take the rail that is lowest_latency, once each was tried, and another one while that
-/// one is busy.
+/// P-9: small messages take the lowest-latency rail, once each was tried, and another one while that one is
+/// busy.
 #[test]
 fn small_messages_take_the_rail_that_delivers_soonest() {
     let config = config();
     for facts in sorts() {
         let mut regions = regions(&config, 2);
-        // The lowest-latency rail comes last: only who has tried it knows.
+        // The lowest-latency rail comes last: only a trial finds it.
         let lines = [8_000, 4_000, 2_000].map(|latency| Line { latency, ..line(800) });
         let mut timed = Timed::new(&mut regions, &config, &[wide(facts); 3], &lines);
         timed.stream(6, 1, 8);
@@ -102,16 +102,16 @@ fn small_messages_take_the_rail_that_delivers_soonest() {
         timed.posts.clear();
         timed.stream(20, 1, 8);
         assert_eq!(turns(&timed), [2; 20]);
-        // Where the lowest-latency rail is busy the next one is sooner, and then the third: of rails whose
-        // rates are not known a message of 800 bytes is taken to keep one busy for 8 us.
+        // While the lowest-latency rail is busy, the next one delivers earlier, and then the third. On rails
+        // without a known rate, a message of 800 bytes is estimated to take 8 us.
         timed.posts.clear();
         timed.stream(3, 3, 800);
         assert_eq!(turns_of(&timed, 800), [2, 1, 0]);
     }
 }
 
-/// P-9: the lowest-latency rail is one of those that are ready: neither one that never reached the peer, be
-/// it number 0, nor one that is gone. So what nearly all small messages come to is decided without reckoning.
+/// P-9: the lowest-latency rail is one of the ready ones: neither one that never reached the peer, be it
+/// number 0, nor one that is gone. So the result for most small messages needs no computation.
 #[test]
 fn the_nearest_rail_is_one_that_reaches_the_peer() {
     let config = config();
@@ -128,13 +128,14 @@ fn the_nearest_rail_is_one_that_reaches_the_peer() {
     }
 }
 
-/// P-11: a rail that was left out because it was slow is found again when it has recovered, and looking for
-/// it costs next to nothing.
+/// P-11: a rail left out because it was slow is used again after it has recovered, and exploration costs next
+/// to nothing.
 #[test]
 fn a_rail_that_was_left_out_is_tried_again() {
     let config = config();
     let [data, write, read] = sorts();
-    // At 4 MB/s it takes over 4 KiB of each message (P-10); at 2 MB/s it can't, and is found by tries alone.
+    // At 4 MB/s it takes over 4 KiB of each message (P-10); at 2 MB/s it can't, and only exploration finds
+    // it.
     for (facts, slow) in [(data, 4), (write, 4), (read, 4), (data, 2), (write, 2), (read, 2)] {
         let mut regions = regions(&config, 2);
         let mut timed = Timed::new(&mut regions, &config, &[wide(facts); 2], &[line(800), line(800)]);
@@ -147,8 +148,8 @@ fn a_rail_that_was_left_out_is_tried_again() {
         if slow == 4 {
             assert!(took < best + best * 3 / 100, "{:?}: {took} ns for {best}", facts.caps);
         } else {
-            // A try holds its message up by 0.8 ms, and no more than 1 ms is saved up meanwhile. The time
-            // itself would tell of control packets, which take long on such a rail.
+            // A trial delays its message by 0.8 ms, and no more than 1 ms is saved up meanwhile. The time
+            // itself would include control packets, which take long on such a rail.
             assert!(timed.carried()[1] <= 2 * 4096, "{:?}: {:?}", facts.caps, timed.carried());
         }
         timed.lines[1] = line(800);
@@ -159,8 +160,8 @@ fn a_rail_that_was_left_out_is_tried_again() {
     }
 }
 
-/// An explanation is what then happens, by whatever policy, size and sort of rails: to within what parts that
-/// move on the way make of it.
+/// An explanation matches the later result, for any policy, size and sort of rails, except for parts that
+/// move during the transfer.
 #[test]
 fn what_is_explained_happens() {
     for facts in sorts() {
@@ -194,8 +195,8 @@ fn what_is_explained_happens() {
                     assert!(moved <= bytes / 16, "{}, {bytes}: {carried} on rail {rail}, {explained:?}", policy.name());
                     assert_eq!(share.bytes > 0, share.verdict == Verdict::Carries && bytes > 0, "{share:?}");
                 }
-                // `balanced` says what decides: parts end together, and one rail delivers no later than each
-                // other one.
+                // `balanced` explains the criterion: parts end together, and one rail delivers no later than
+                // each other one.
                 if policy == Policy::Balanced && bytes > 0 {
                     let ends = |share: &Share| share.finish.expect("a prediction").0;
                     let carrying = || explained.shares.iter().filter(|share| share.bytes > 0).map(ends);
@@ -203,7 +204,7 @@ fn what_is_explained_happens() {
                     let idle = explained.shares.iter().filter(|share| share.bytes == 0 && share.finish.is_some());
                     match explained.way {
                         Way::Cut => assert!(last - first <= last / 10, "{explained:?}"),
-                        // Up to 64 B latency decides alone.
+                        // Up to 64 B only latency decides.
                         Way::Eager if bytes <= 64 => assert!(idle.map(ends).all(|other| other + 64 >= last)),
                         _ => assert!(idle.map(ends).all(|other| other >= last), "{explained:?}"),
                     }
@@ -214,7 +215,7 @@ fn what_is_explained_happens() {
     }
 }
 
-/// P-11: the same message is cut at the same places again, though rates are never measured twice alike.
+/// P-11: the same message is cut at the same places again, though measured rates vary.
 #[test]
 fn cuts_do_not_wander() {
     let config = config();
@@ -230,7 +231,7 @@ fn cuts_do_not_wander() {
             timed.stream(1, 1, 4 << 20);
             assert_eq!(timed.endpoints[mover].rail_stats(RailId(0)).unwrap().weight, weight, "message {n}");
         }
-        // What is more than scatter moves them: to 65,536 * 400 / 700.
+        // Changes above the scatter move them: to 65,536 * 400 / 700.
         timed.lines = vec![line(400), line(300)];
         timed.stream(20, 1, 4 << 20);
         let weight = timed.endpoints[mover].rail_stats(RailId(0)).unwrap().weight;
@@ -273,8 +274,8 @@ fn the_fastest_rails_get_the_keys() {
     }
 }
 
-/// P-12: each rail is asked at start, one after the other; what it says chooses the rails of the first
-/// messages. One that does not answer, and one that other payload crosses, are left alone.
+/// P-12: each rail is probed at start, one after the other; the results choose the rails of the first
+/// messages. A rail that does not answer, and one that carries other payload, are left out.
 #[test]
 fn rails_are_asked_at_start() {
     let config = Config { sampling_time_max: Nanos::from_millis(5), ..config() };
@@ -300,7 +301,7 @@ fn rails_are_asked_at_start() {
         for (rail, share) in [(0, 8), (1, 2), (2, 4)] {
             assert!(carried[rail].abs_diff(share << 20) < 1 << 20, "{carried:?}");
         }
-        // Nobody is asked where there is nothing to choose, or nothing to be known.
+        // No probe is sent where there is no choice, or nothing to measure.
         let off = Config { sampling_time_max: Nanos(0), ..config };
         for (config, rails) in [(config, 1), (off, 3)] {
             let mut regions = super::regions(&config, 2);

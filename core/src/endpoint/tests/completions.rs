@@ -1,4 +1,4 @@
-//! When operations are over, what they came to, and what they give back then (A-5, C-5, F-10, R-5, X-2).
+//! The end of operations, their results, and what they release then (A-5, C-5, F-10, R-5, X-2).
 
 use super::lone::Lone;
 use super::recovery::{connect, cts, down, fins, put_over_both};
@@ -41,8 +41,8 @@ fn only_messages_of_a_multi_receive_have_a_place() {
     assert_eq!(lone.completed()[&1], Ok(Done { bytes: 8, peer: PeerId(1), ..Done::default() }));
 }
 
-/// A buffer for many messages tells of each, however its completion is to be told: where they are is said
-/// nowhere else. A counter counts them besides, and not the release.
+/// A buffer for many messages reports each by an event, whatever its notification: only events carry their
+/// offsets. A counter counts them as well, but not the release.
 #[test]
 fn messages_of_a_multi_receive_are_always_told() {
     for notify in [Notify::Event, Notify::Silent, Notify::Counter(CounterId(1)), Notify::Both(CounterId(1))] {
@@ -171,8 +171,8 @@ fn without_recovery_the_last_post_ends_a_message_that_is_written() {
     assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(40_000));
 }
 
-/// A transfer that waits for a table of parts has it as soon as another one is over and told: nothing else
-/// may come that would set it in motion.
+/// A transfer that waits for a stripe set gets it as soon as another one is complete and reported: no other
+/// event may follow that would start it.
 #[test]
 fn a_table_of_parts_goes_to_who_waits_for_it() {
     let config = Config { bulk_max: 1, ..small() };

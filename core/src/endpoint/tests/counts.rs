@@ -1,4 +1,5 @@
-//! What is counted (`Stats`): each event once, and by nothing else. Watchdogs and people go by these numbers.
+//! The counters (`Stats`): each event counts once, and nothing else counts. Watchdogs and people use these
+//! numbers.
 
 use super::aggregates::{gathering, record};
 use super::lone::{Lone, PEER_RAIL};
@@ -10,8 +11,8 @@ use crate::wire::{
     Put as WirePut, RemoteKey, Repr, Resume, Rts,
 };
 
-/// What has grown since, field by field: packets sent and received are only looked at where a test is about
-/// them.
+/// The increments since `before`, field by field: packets sent and received are only checked where a test is
+/// about them.
 fn grown(lone: &Lone<'_>, before: &Stats) -> Stats {
     let now = lone.endpoint.stats();
     Stats {
@@ -37,7 +38,7 @@ fn lone(rails: &[RailFacts], course: impl FnOnce(&mut Lone<'_>)) {
     // Receives have operations, which packets may name.
     let config = crate::config::Config { express: false, ..small() };
     let mut lone = Lone::connected(&mut region, &config, rails);
-    // No counter is zero that a packet can move: one that is set is not one that grows.
+    // No counter that a packet can change is zero: setting it would differ from adding.
     lone.feed(Body::Fin(fin(99 << 32 | 3)), 0);
     lone.feed_on(0, Body::Fin(fin(99 << 32 | 3)), 0, |common| common.psn = 0);
     lone.psn[1] = 1;
@@ -61,7 +62,7 @@ fn fin(operation: u64) -> Fin {
     Fin { operation, count: 1, ..Fin::default() }
 }
 
-/// A packet comes, and so much is counted; nothing else is.
+/// A packet arrives, and exactly these counters grow.
 fn brings(lone: &mut Lone<'_>, what: &str, feed: impl FnOnce(&mut Lone<'_>) -> Arrival, expected: Stats) {
     let before = lone.endpoint.stats();
     feed(lone);
@@ -108,7 +109,7 @@ fn messages_that_come_are_counted_once() {
         brings(lone, "early", early, Stats { out_of_order: 1, bytes_copied: 100, ..SEQUENCED });
         lone.endpoint.poll_event();
     });
-    // One that was early has its turn when the one before it is here, and is unexpected then.
+    // An early one has its turn when the one before it has arrived, and is unexpected then.
     lone(&[TCP], |lone| {
         lone.feed_on(0, eager(), 0, |common| common.psn = 3);
         brings(
@@ -129,7 +130,7 @@ fn messages_that_come_are_counted_once() {
     }
 }
 
-/// whatever names nothing is dropped, and counted as that.
+/// a packet that names nothing known is dropped, and counted as such.
 #[test]
 fn what_names_nothing_is_counted_as_stale() {
     const STALE: Stats = Stats { stale_dropped: 1, ..SEQUENCED };
@@ -154,7 +155,7 @@ fn what_names_nothing_is_counted_as_stale() {
             Stats { stale_dropped: 1, ..ZERO },
         );
     });
-    // FIN, well or not, of what takes none.
+    // FIN, successful or not, for operations that take none.
     lone(&[TCP], |lone| {
         let recv =
             RecvRequest { cookie: Cookie(1), segments: &seg(0, 100), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
@@ -164,7 +165,7 @@ fn what_names_nothing_is_counted_as_stale() {
             brings(lone, "a receive that nothing was matched to", |lone| lone.feed(body, 0), STALE);
         }
     });
-    // FIN of what only its data ends, and of what has ended and was not reported yet.
+    // FIN for operations that only their data ends, and for one that has ended and is not yet reported.
     lone(&[TCP], |lone| {
         let at = Remote { peer: PeerId(1), window: 3, offset: 8 };
         let get = GetRequest { cookie: Cookie(1), segments: &seg(0, 100), ..GetRequest::new(at, &[]) };
@@ -177,7 +178,7 @@ fn what_names_nothing_is_counted_as_stale() {
             brings(lone, "a FIN that ends nothing", |lone| lone.feed(Body::Fin(fin(operation)), 0), STALE);
         }
     });
-    // A CTS of a round that nobody waits for.
+    // A CTS of an epoch that no operation waits for.
     lone(&[PUT, PUT], |lone| {
         let operation = put_over_both(lone);
         lone.feed(cts(operation, 0, &[0, 1]), 0);
@@ -186,7 +187,7 @@ fn what_names_nothing_is_counted_as_stale() {
             brings(lone, "another round", |lone| lone.feed(cts(operation, round, &[0]), 0), STALE);
         }
     });
-    // A rail's reports of what it does not have (any more).
+    // A rail's reports about objects that it does not have (any more).
     lone(&[TCP], |lone| {
         lone.send(1, 10);
         lone.sent();
@@ -201,7 +202,7 @@ fn what_names_nothing_is_counted_as_stale() {
     });
 }
 
-/// Of whom nothing is known, and over which rail, is another matter: dropped and counted.
+/// Packets of an unknown peer or rail are a separate case: dropped and counted.
 #[test]
 fn strangers_are_counted() {
     lone(&[TCP, TCP], |lone| {
@@ -231,8 +232,8 @@ fn strangers_are_counted() {
     });
 }
 
-/// What goes out: each packet once, those that carry nothing but acknowledgments, and those that go out
-/// again, by themselves.
+/// Sent packets: each counts once; those that carry only acknowledgments, and replayed ones, count separately
+/// too.
 #[test]
 fn what_goes_out_is_counted_once() {
     lone(&[TCP, TCP], |lone| {
@@ -253,7 +254,7 @@ fn what_goes_out_is_counted_once() {
         let sent = lone.sent().len() as u64;
         let after = grown(lone, &before);
         assert_eq!((after.packets_sent, after.replayed), (sent, 1));
-        // All that was lost has gone out: nothing is left to look for.
+        // All lost packets were replayed: no scan is left.
         assert_eq!(lone.endpoint.t.channels.at(0).replaying, 0);
     });
     // Copies: of an aggregate's messages, and of a message that waited for its receive.
@@ -273,7 +274,7 @@ fn what_goes_out_is_counted_once() {
     assert_eq!(grown(&lone, &before).bytes_copied, 40 + 30, "as much as the receive takes");
 }
 
-/// F-5: reads that go out again are counted as well.
+/// F-5: replayed reads are counted as well.
 #[test]
 fn reads_that_go_out_again_are_counted() {
     lone(&[GET, GET], |lone| {
@@ -301,14 +302,14 @@ fn reads_that_go_out_again_are_counted() {
 
 const KEY: u64 = 77;
 
-/// 64 bytes from there on, for all that a peer may do with them.
+/// 64 bytes from the offset on, with all access rights for peers.
 fn expose(lone: &mut Lone<'_>, offset: u64) -> WindowId {
     let access = Access { read: true, write: true, atomic: true };
     let window = Window { at: MemRef { region: HEAP, offset }, len: 64, key: KEY, access };
     lone.endpoint.expose(&window).unwrap()
 }
 
-/// atomics of a peer are executed in the order in which they came.
+/// atomics of a peer are executed in the order of arrival.
 #[test]
 fn atomics_are_executed_as_they_came() {
     lone(&[TCP], |lone| {
@@ -338,7 +339,7 @@ fn atomics_are_executed_as_they_came() {
     });
 }
 
-/// an atomic whose operation its type has not, or whose address is not aligned for it, is refused.
+/// an atomic that its type does not support, or whose address is not aligned for it, is refused.
 #[test]
 fn bad_atomics_are_refused() {
     let good = (AtomicType::U64, AtomicKind::And, 8);
@@ -375,7 +376,7 @@ fn a_put_of_no_bytes_counts_none() {
     assert_eq!(lone.sent_one().common.ack_unordered, 2);
 }
 
-/// a request that was granted finds the last slot that there is.
+/// a granted request finds the last slot.
 #[test]
 fn the_last_slot_is_for_a_request() {
     let config = Config { operations_max: 1, channels_max: 2, requests_per_peer: 1, ..small() };
@@ -383,7 +384,7 @@ fn the_last_slot_is_for_a_request() {
     let mut lone = Lone::connected(&mut own, &config, &[TCP]);
     expose(&mut lone, 0);
     lone.busy = true;
-    // What serves the other peer that there may be.
+    // Operations that serve the other peer.
     for kind in [OpKind::ServeGet, OpKind::ServeGet, OpKind::RefusePut] {
         lone.endpoint.t.ops.insert(Op::new(kind)).unwrap();
     }
@@ -393,7 +394,7 @@ fn the_last_slot_is_for_a_request() {
     let get = |operation| Body::Get(WireGet { window: KEY, offset: 0, bytes: 8, operation });
     assert_eq!(lone.feed(get(2), 0), Arrival::Done);
     assert_eq!(lone.sent().len(), 2);
-    // The peer has the answer, and its rail has not done with it: so a refusal waits.
+    // The peer has the answer, and its rail has not completed it: so a refusal waits.
     lone.acks[1] = 2;
     lone.feed(Body::Credit, 0);
     assert_eq!(lone.feed(Body::Put(WirePut { window: 9, offset: 0, operation: 1 }), 8), Arrival::Discard);
@@ -403,7 +404,7 @@ fn the_last_slot_is_for_a_request() {
     assert_eq!(lone.endpoint.t.ops.room(), 0);
 }
 
-/// A get and a put find the window's memory, and nothing is in use of it afterwards.
+/// A get and a put find the window's memory, and release it afterwards.
 #[test]
 fn what_is_served_leaves_the_window() {
     lone(&[TCP], |lone| {
@@ -427,7 +428,7 @@ fn what_is_served_leaves_the_window() {
     });
 }
 
-/// F-3: a FENCE that is late says nothing of the peer's number of a rail whose newer connection stands.
+/// F-3: a late FENCE does not change the peer's number of a rail whose newer connection is up.
 #[test]
 fn a_late_fence_renumbers_no_rail() {
     lone(&[TCP, TCP], |lone| {
@@ -439,7 +440,7 @@ fn a_late_fence_renumbers_no_rail() {
         let sent = lone.sent();
         let [Repr { body: Body::Fence(answer), .. }] = &sent[..] else { panic!("{sent:?}") };
         assert!(answer.answer && answer.peer_rail == PEER_RAIL + 1, "{answer:?}");
-        // Where no connection stands the peer's word is all there is.
+        // If no connection is up, the peer's FENCE is the only source.
         down(lone, 1, RailFault::TimedOut);
         lone.sent();
         let theirs = Fence { rail: PEER_RAIL + 1, connection: 2, peer_connection: 2, ..fence(1, false) };
@@ -450,7 +451,7 @@ fn a_late_fence_renumbers_no_rail() {
     });
 }
 
-/// acknowledgments are asked for at every eighth of a table once half of it is taken, and when it is
+/// acknowledgments are requested at every eighth of a table once half of it is in use, and when it is
 /// full; a table of fewer than eight places has no eighths.
 #[test]
 fn a_table_that_fills_up_asks_at_its_marks() {
@@ -465,8 +466,8 @@ fn a_table_that_fills_up_asks_at_its_marks() {
     assert_eq!(marks(0), [0]);
 }
 
-/// C-6: each message that an acknowledgment covers counts, of however many packets it is the news, and
-/// however many messages an aggregate brought.
+/// C-6: each message under an acknowledgment counts, however many packets it covers, and however many
+/// messages an aggregate carried.
 #[test]
 fn an_acknowledgment_counts_all_that_it_covers() {
     const MOST: u16 = 0x7FFF;
@@ -483,14 +484,14 @@ fn an_acknowledgment_counts_all_that_it_covers() {
         assert_eq!(packets, if together { 1 } else { 3 });
         assert_eq!(left(&lone), u32::from(MOST) - 3);
         lone.acks[0] = packets;
-        // As far as may be: one more would be out if one of the three were.
+        // The maximum: one more would be sent if one of the three were too high.
         lone.limits.0 = MOST + 4;
         lone.feed(Body::Credit, 0);
         assert_eq!(left(&lone), u32::from(MOST) + 1, "none is out");
     }
 }
 
-/// C-6: of messages that are not acknowledged no more are out than serial numbers can tell apart, whatever is
+/// C-6: the number of unacknowledged messages never exceeds what serial numbers can distinguish, whatever is
 /// granted.
 #[test]
 fn no_more_messages_are_out_than_can_be_told_apart() {

@@ -1,12 +1,11 @@
-//! Rails that neither fail nor do their work, told packet by packet (F-11), and peers of which nothing is
-//! heard (F-13).
+//! Stalled rails that report no failure, packet by packet (F-11), and silent peers (F-13).
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::down;
 use super::*;
 use crate::wire::{Body, Connect, Probe};
 
-/// A rail that says nothing is asked (F-11); gives the nonce, at the time of asking.
+/// Waits for the probe of a silent rail (F-11); returns the nonce, at the time of the probe.
 fn wait_for_question(lone: &mut Lone<'_>, rail: u8) -> u64 {
     for _ in 0..20 {
         lone.now += 1_000_000;
@@ -24,7 +23,7 @@ fn wait_for_question(lone: &mut Lone<'_>, rail: u8) -> u64 {
     panic!("rail {rail} is not asked")
 }
 
-/// One message is under way over rail 0.
+/// One message is in flight over rail 0.
 fn under_way<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts]) -> Lone<'m> {
     let mut lone = Lone::connected(region, config, rails);
     lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
@@ -34,15 +33,15 @@ fn under_way<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts]) -
     lone
 }
 
-/// The same, over the lone rail, of which nothing is heard; gives the nonce that it is asked with.
+/// The same, over the only rail, which stays silent; returns the nonce of its probe.
 fn asked_of_a_packet<'m>(region: &'m mut Region, config: &Config) -> (Lone<'m>, u64) {
     let mut lone = under_way(region, config, &[TCP]);
     let nonce = wait_for_question(&mut lone, 0);
     (lone, nonce)
 }
 
-/// F-11: the order of a subchannel judges it. A packet that went before a probe that is answered, and is not
-/// there, is lost; so is the connection.
+/// F-11: the order of a subchannel decides. A packet sent before an answered probe, and not received, is
+/// lost; so is the connection.
 #[test]
 fn a_packet_that_vanishes_is_found_out() {
     let config = Config { stall_min: Nanos(4_000_000), ..small() };
@@ -54,7 +53,7 @@ fn a_packet_that_vanishes_is_found_out() {
     lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
     lone.sent();
     assert_eq!(lone.closed, [RailId(0)]);
-    // One that is there, is no reason.
+    // A received packet is no reason.
     let mut region = Region::of(&config);
     let (mut lone, nonce) = asked_of_a_packet(&mut region, &config);
     lone.acks[0] = 1;
@@ -63,7 +62,7 @@ fn a_packet_that_vanishes_is_found_out() {
     assert_eq!(lone.closed, []);
 }
 
-/// F-11: a post that is not through long after a probe behind it is answered never will be.
+/// F-11: a post that is incomplete long after the answer to a probe behind it never completes.
 #[test]
 fn a_post_that_never_ends_is_found_out() {
     let config = Config { stall_min: Nanos(4_000_000), ..small() };
@@ -87,8 +86,8 @@ fn a_post_that_never_ends_is_found_out() {
     assert_eq!(lone.closed, [RailId(0)]);
 }
 
-/// F-11: a rail on which no answer comes is given up when the peer was heard on another one and does not
-/// answer a second time. A peer that says nothing at all is let be, for `stall_lone`.
+/// F-11: a rail without an answer is given up when the peer was active on another one and does not answer a
+/// second time. A peer that is silent on all is left alone, for `stall_lone`.
 #[test]
 fn silence_counts_only_where_others_speak() {
     let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), ..small() };
@@ -119,15 +118,15 @@ fn silence_counts_only_where_others_speak() {
     assert!(lone.now > 200_000_000, "{}", lone.now);
 }
 
-/// F-11: where all stands still because of one rail, the others have nothing to say unless they are asked,
-/// and are asked so often as it takes; a peer that answers on none is not asked on and on.
+/// F-11: when everything waits for one rail, the others are silent unless probed, and are probed as often as
+/// needed; a peer that answers on none is not probed forever.
 #[test]
 fn others_are_asked_where_everything_waits_for_one() {
     let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(400_000_000), ..small() };
     for answers in [true, false] {
         let mut region = Region::of(&config);
         let mut lone = under_way(&mut region, &config, &[TCP, TCP]);
-        // The other rail was heard after this one, and has nothing to say since then.
+        // The other rail received after this one, and has been idle since.
         lone.now = 3_000_000;
         lone.feed_on(1, Body::Credit, 0, |_| {});
         let mut asked = [0, 0];
@@ -150,8 +149,7 @@ fn others_are_asked_where_everything_waits_for_one() {
     }
 }
 
-/// F-9, F-11: a peer that only computes is not lost, neither over a rail that loses nothing nor without
-/// recovery.
+/// F-9, F-11: a peer that only computes is not lost, neither over a lossless rail nor without recovery.
 #[test]
 fn a_peer_that_computes_is_not_lost() {
     for (recovery, rail) in [(true, SHM), (false, TCP)] {
@@ -171,8 +169,8 @@ fn a_peer_that_computes_is_not_lost() {
     }
 }
 
-/// F-11, F-9: one that owes an acknowledgment, and over no other rail than one that may have lost it, has
-/// `stall_lone` and `recovery_timeout` to compute; what comes to stand in between is all that it takes.
+/// F-11, F-9: a peer with a pending acknowledgment, reachable only over a rail that may have lost it, has
+/// `stall_lone` and `recovery_timeout` to compute; one connection that comes up in between is enough.
 #[test]
 fn who_computes_and_owes_something_has_so_long() {
     const STALL_LONE: u64 = 200_000_000;
@@ -216,7 +214,7 @@ fn who_computes_and_owes_something_has_so_long() {
     }
 }
 
-/// G-6, F-11: a probe on each rail is answered on each, also where they come at once.
+/// G-6, F-11: a probe on each rail is answered on each, also if they arrive together.
 #[test]
 fn every_rail_answers_for_itself() {
     let mut region = Region::of(&small());
@@ -232,7 +230,7 @@ fn every_rail_answers_for_itself() {
     assert_eq!(answers, [(0, answer(1)), (1, answer(2))]);
 }
 
-/// The questions that go out at a time, by rail.
+/// The probes sent at a time, by rail.
 fn questions(lone: &mut Lone<'_>) -> Vec<(u8, u64)> {
     lone.endpoint.handle_timeout(Time(lone.now));
     lone.rails.clear();
@@ -244,8 +242,8 @@ fn questions(lone: &mut Lone<'_>) -> Vec<(u8, u64)> {
     sent.iter().zip(&lone.rails).filter_map(|(packet, rail)| on(rail, packet)).collect()
 }
 
-/// F-13: a peer that owes nothing, and of which nothing is heard, is asked on every rail, and so is one that
-/// is only waited for by a receive from anybody. What is heard on any rail puts it off.
+/// F-13: a silent peer with nothing in flight is probed on every rail, and so is one that only a wildcard
+/// receive waits for. A packet on any rail postpones it.
 #[test]
 fn who_is_silent_is_asked() {
     let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(100_000_000), ..small() };
@@ -263,7 +261,7 @@ fn who_is_silent_is_asked() {
     lone.now = due.0;
     let asked = questions(&mut lone);
     assert_eq!(asked.iter().map(|(rail, _)| *rail).collect::<Vec<_>>(), [0, 1]);
-    // Both answer: nothing is under way any more, and 100 ms later they are asked again.
+    // Both answer: nothing is in flight any more, and 100 ms later they are probed again.
     for (rail, nonce) in asked {
         lone.feed_on(rail, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
     }
@@ -285,9 +283,8 @@ fn who_is_silent_is_asked() {
     assert_eq!(questions(&mut lone).len(), 2);
 }
 
-/// F-11, F-13: a post that never completes is found, however often the peer is asked for a sign of life
-/// meanwhile, on its rail and on another, and answers: no question replaces one whose answer has still to
-/// prove something.
+/// F-11, F-13: a post that never completes is detected, however often the peer is probed for keep-alive
+/// meanwhile, on its rail and on another, and answers: no probe replaces one whose answer is still needed.
 #[test]
 fn signs_of_life_hide_no_post_that_never_ends() {
     for (keepalive, rails) in [(1_000_000, 1), (4_000_000, 1), (4_000_000, 2), (20_000_000, 2)] {
@@ -318,9 +315,9 @@ fn signs_of_life_hide_no_post_that_never_ends() {
     }
 }
 
-/// F-13: with a `keepalive` far shorter than it makes sense a peer that answers at once is asked on its two
-/// rails 10,000 times a second all in all, not 20,000 times 1,000; neither a connection that comes back nor
-/// setting the time anew brings the next question forward.
+/// F-13: with a `keepalive` far too short a peer that answers at once is probed on its two rails 10,000 times
+/// a second in total, not 20,000 times 1,000; neither a returning connection nor setting the time anew
+/// advances the next probe.
 #[test]
 fn questions_are_paced_however_short_keepalive_is() {
     let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(1_000), ..small() };
@@ -352,7 +349,7 @@ fn questions_are_paced_however_short_keepalive_is() {
     assert!(again && (90..=100).contains(&asked), "{asked} questions in 10 ms");
 }
 
-/// F-13: not asked is a peer to which a rail leads that tells of its end, and with a time of 0 nobody is.
+/// F-13: a peer on a rail that reports its end is not probed, and with a time of 0 no peer is.
 #[test]
 fn who_would_be_heard_to_end_is_not_asked() {
     let cases: [(u64, &[RailFacts]); 2] = [(100_000_000, &[SHM, TCP]), (0, &[TCP])];
@@ -367,8 +364,8 @@ fn who_would_be_heard_to_end_is_not_asked() {
     }
 }
 
-/// F-13, F-9: who is asked and can't be reached any more is lost in the end, though nobody owed anything.
-/// Rails fail by themselves, or never get rid of the question (F-11).
+/// F-13, F-9: a probed peer that is unreachable is lost in the end, though nothing was in flight. Rails fail
+/// by themselves, or never complete the probe (F-11).
 #[test]
 fn a_peer_that_died_in_silence_is_lost() {
     for fails in [true, false] {
@@ -406,8 +403,8 @@ fn a_peer_that_died_in_silence_is_lost() {
     }
 }
 
-/// F-13: silence alone ends nothing. Who does not answer is asked less and less, for what is asked waits in
-/// its receive buffers; once it is back nothing has happened.
+/// F-13: silence alone ends nothing. A peer that does not answer is probed less and less, because probes wait
+/// in its receive buffers; once it is back nothing has happened.
 #[test]
 fn a_peer_that_computes_for_long_is_not_lost() {
     let config = Config {
@@ -431,8 +428,8 @@ fn a_peer_that_computes_for_long_is_not_lost() {
     assert_eq!(questions(&mut lone).len(), 1, "as often as before");
 }
 
-/// F-13, F-11: an idle rail on which no answer comes, twice, while another answers, is made anew before it is
-/// needed.
+/// F-13, F-11: an idle rail without an answer to two probes, while another answers, is reconnected before it
+/// is needed.
 #[test]
 fn an_idle_rail_that_is_dead_is_found_by_the_answer_on_another() {
     let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(100_000_000), ..small() };
@@ -446,7 +443,7 @@ fn an_idle_rail_that_is_dead_is_found_by_the_answer_on_another() {
             }
         }
         if lone.closed.is_empty() {
-            // The peer talks on.
+            // The peer continues to send.
             lone.feed_on(0, Body::Credit, 0, |_| {});
         }
     }
@@ -463,8 +460,8 @@ fn an_idle_rail_that_is_dead_is_found_by_the_answer_on_another() {
     assert_eq!(lone.closed, [RailId(1)]);
 }
 
-/// F-11: a packet that vanishes is found out on a rail that goes on talking as well, by the answer, or by the
-/// peer's saying everything but the answer.
+/// F-11: a lost packet is also detected on a rail that stays active: by the answer, or because the peer sends
+/// everything but the answer.
 #[test]
 fn a_rail_that_talks_answers_for_its_packets_too() {
     for answers in [true, false] {
@@ -487,7 +484,7 @@ fn a_rail_that_talks_answers_for_its_packets_too() {
         assert!(asked[0] <= 10_000_000, "{asked:?}");
         assert_eq!(asked.len(), if answers { 1 } else { 4 }, "{asked:?}");
     }
-    // One that is late and there is no reason.
+    // A packet that is late and was received is no reason.
     let config = Config { stall_min: Nanos(4_000_000), ..small() };
     let mut region = Region::of(&config);
     let mut lone = under_way(&mut region, &config, &[TCP]);
@@ -502,7 +499,7 @@ fn a_rail_that_talks_answers_for_its_packets_too() {
     assert_eq!(lone.closed, []);
 }
 
-/// F-11: what went out before a question is told from what went out after it, however long that is ago.
+/// F-11: packets sent before a probe are distinguished from those after it, however long ago that was.
 #[test]
 fn a_packet_is_old_after_a_minute_too() {
     let config = Config { stall_min: Nanos(4_000_000), stall_max: Nanos(4_000_000), stall_lone: Nanos(0), ..small() };
@@ -511,7 +508,7 @@ fn a_packet_is_old_after_a_minute_too() {
         let mut lone = under_way(&mut region, &config, &[TCP]);
         let nonce = wait_for_question(&mut lone, 0);
         lone.now += minutes_later;
-        // The question is old as well, and its answer is late: what it judges is as old.
+        // The probe is old as well, and its answer is late: it judges posts of that age.
         lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
         lone.sent();
         assert_eq!(lone.closed, [RailId(0)]);
@@ -528,12 +525,12 @@ fn a_packet_is_old_after_a_minute_too() {
     }
 }
 
-/// G-7, F-11: a goodbye that a rail never gets rid of keeps nobody for ever: as long as a rail that is alone
-/// has time, or, where another has said goodbye, as long as any that has something to do.
+/// G-7, F-11: a BYE that a rail never completes does not block forever: it gets the timeout of a sole rail,
+/// or, if another rail has sent BYE, that of any rail with work.
 #[test]
 fn a_goodbye_that_never_ends_is_given_up() {
     let (late, soon) = (200_000_000..=260_000_000, 4_000_000..=20_000_000);
-    // Whoever hears the goodbye may end the connection that it came on before the other rail is given up.
+    // A peer that receives BYE may close the connection before the other rail is given up.
     for (rails, leaves, lone_max, within) in [
         (&[TCP][..], false, 200_000_000, late),
         (&[TCP, TCP], false, 200_000_000, soon.clone()),
@@ -563,8 +560,8 @@ fn a_goodbye_that_never_ends_is_given_up() {
     }
 }
 
-/// G-7: the goodbye waits for the CONNECT of a lossless rail, whose mere end would be a loss to the peer, but
-/// not for ever: as long as for a rail that is alone.
+/// G-7: BYE waits for the CONNECT of a lossless rail, whose end without BYE would be a loss to the peer, but
+/// not forever: as long as for a sole rail.
 #[test]
 fn a_goodbye_waits_for_a_lossless_rail_to_be_set_up_but_not_for_ever() {
     for comes in [true, false] {

@@ -116,7 +116,7 @@ fn a_message_that_is_half_registered_waits() {
     assert!(divided > 0, "no batch was full between two registrations");
 }
 
-/// F-8: a rail that is reported back while it stands has not used up that a report is acted on.
+/// F-8: a link-up report for a rail that is up does not use up the next report's effect.
 #[test]
 fn a_rail_that_was_not_away_keeps_its_word() {
     let mut region = region();
@@ -128,7 +128,7 @@ fn a_rail_that_was_not_away_keeps_its_word() {
     let state = |lone: &Lone<'_>| lone.endpoint.rail_health(PeerId(1), RailId(1)).unwrap().state;
     lone.now = 1;
     back(&mut lone);
-    // The first is dialled at once (it may have been a blink), and fails.
+    // The first is dialled at once (the failure may be short), and fails.
     down(&mut lone, 1, RailFault::TimedOut);
     lone.sent();
     down(&mut lone, 1, RailFault::TimedOut);
@@ -170,7 +170,7 @@ fn memory_of_a_direct_receive_is_in_use() {
     assert!(!lone.endpoint.uses_region(HEAP));
 }
 
-/// F-9, G-4: a rail that is not whom it should be is not tried again, and the others go on being tried.
+/// F-9, G-4: a rail with the wrong peer identity is not redialled, and the others are.
 #[test]
 fn one_rail_without_a_listener_leaves_the_others_their_turn() {
     let config = small();
@@ -237,8 +237,8 @@ fn a_transfer_that_is_ended_early_holds_no_stripes() {
     assert_eq!(lone.endpoint.usage().stripe_sets.used, 0);
 }
 
-/// a read that fails with its rail says nothing of its key: the rail's end is waited for, and nothing
-/// is asked anew.
+/// a read that fails with its rail does not invalidate its key: the core waits for the rail's end, and
+/// requests nothing anew.
 #[test]
 fn a_read_that_fails_keeps_its_key() {
     let mut own = region();
@@ -257,7 +257,7 @@ fn a_read_that_fails_keeps_its_key() {
     assert_eq!(lone.endpoint.usage().key_sets.used, 1);
 }
 
-/// F-3: what the peer says of a connection that is not made yet is no news, however far ahead its number is.
+/// F-3: a FENCE for a connection that is not made yet is ignored, however far ahead its number is.
 #[test]
 fn connections_of_the_future_are_no_news() {
     use crate::rel::link::{Link, Pair, Verdict};

@@ -49,7 +49,7 @@ fn an_answer_survives_the_next_failure() {
 }
 
 /// F-3, F-4: of one subchannel the peer may ask about an old connection while we ask about the last one: both
-/// go out.
+/// FENCEs are sent.
 #[test]
 fn a_rail_is_answered_for_and_asked_about() {
     for is_asked_first in [true, false] {
@@ -180,8 +180,8 @@ fn a_fence_of_no_rail_has_no_effect() {
     assert_eq!(lone.endpoint.poll_event(), None);
 }
 
-/// F-9: a FENCE of a rail that fails with the peer's process alone ends the channel, and what else it says is
-/// of packets that are no more.
+/// F-9: a FENCE of a rail that fails with the peer's process alone ends the channel; its other content is
+/// about packets that no longer exist.
 #[test]
 fn a_fence_that_ends_the_channel_does_nothing_else() {
     let mut region = region();

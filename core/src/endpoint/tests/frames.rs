@@ -1,4 +1,4 @@
-//! What a rail is asked for while it is busy, spans, and frames at the end of a channel.
+//! Calls to a rail while it is busy, spans, and frames at the end of a channel.
 
 use super::late_connects;
 use super::lone::Lone;
@@ -6,7 +6,7 @@ use super::recovery::{connect, down, up};
 use super::*;
 use crate::wire::{Body, Data, Get, MessageHead, Probe, Repr, Rts};
 
-/// What tells at once that a span is one piece tells the same as what goes through the pieces.
+/// The fast check for a one-piece span agrees with the iteration over the pieces.
 #[test]
 fn a_span_in_one_piece_is_told_at_once() {
     let config = Config { block_bytes: 64, ..small() };
@@ -31,7 +31,7 @@ fn a_span_in_one_piece_is_told_at_once() {
     }
 }
 
-/// P-3, P-12: a rail whose rate becomes known while it is at work is fed by it from then on.
+/// P-3, P-12: a rail whose rate becomes known during its work is fed by that rate from then on.
 #[test]
 fn a_rate_that_is_heard_of_late_counts_at_once() {
     let facts = RailFacts { posts_max: 8, ..TCP };
@@ -53,7 +53,7 @@ fn a_rate_that_is_heard_of_late_counts_at_once() {
     assert!(lone.endpoint.paths.rooms_are_right(0, lone.endpoint.ready_subs(0)));
 }
 
-/// L-3, L-4: of a rail's posts one is kept for unsequenced packets, and of these one is under way at a time.
+/// L-3, L-4: one post of a rail is reserved for unsequenced packets, and one of these is in flight at a time.
 #[test]
 fn a_busy_rail_still_takes_one_frame() {
     let config = small();
@@ -70,7 +70,7 @@ fn a_busy_rail_still_takes_one_frame() {
     assert_eq!(lone.sent(), []);
 }
 
-/// The peer of a process that leaves may hang up on one rail before the goodbye is out on all: that is no
+/// The peer of a process that closes may end one rail's connection before BYE is sent on all: that is no
 /// loss.
 #[test]
 fn a_hang_up_during_the_goodbye_is_no_loss() {
@@ -90,7 +90,7 @@ fn a_hang_up_during_the_goodbye_is_no_loss() {
     assert_eq!(events, [Event::PeerClosed { peer: PeerId(1) }]);
 }
 
-/// A channel that stands, and has said CONNECT on all its rails, has nothing rare to look at.
+/// An open channel that has sent CONNECT on all its rails has no slow-path work.
 #[test]
 fn a_channel_that_stands_has_no_slow_work() {
     let mut region = Region::of(&small());
@@ -111,7 +111,7 @@ fn questions(sent: &[Repr]) -> usize {
     sent.iter().filter(|packet| matches!(packet.body, Body::Probe(Probe { answer: false, .. }))).count()
 }
 
-/// G-6, F-13: more rails than a batch has room for answer, and are asked, each once.
+/// G-6, F-13: more rails than a batch has room for answer, and are probed, each once.
 #[test]
 fn every_rail_has_its_turn_with_a_probe() {
     let config = Config { keepalive: Nanos(1_000_000), ..late_connects::config() };
@@ -120,7 +120,7 @@ fn every_rail_has_its_turn_with_a_probe() {
     for rail in 0..20 {
         lone.feed_on(rail, Body::Probe(Probe { nonce: rail.into(), answer: false }), 0, |_| {});
     }
-    // Nothing else lets the channel go on than that something is left.
+    // Only the remaining work keeps the channel active.
     lone.busy = true;
     lone.rails.clear();
     let all: Vec<u8> = (0..20).collect();
@@ -136,7 +136,7 @@ fn every_rail_has_its_turn_with_a_probe() {
     assert_eq!(lone.rails.iter().map(|rail| rail.0).collect::<Vec<_>>(), all);
 }
 
-/// L-3: a question waits behind the unsequenced packet that its rail has.
+/// L-3: a probe waits behind the current unsequenced packet of its rail.
 #[test]
 fn a_question_waits_for_the_frame_before_it() {
     let config = Config { keepalive: Nanos(1_000_000), ..small() };
@@ -153,7 +153,7 @@ fn a_question_waits_for_the_frame_before_it() {
     assert_eq!(questions(&lone.sent()), 1);
 }
 
-/// G-6: a probe whose subchannel is gone is answered neither elsewhere nor when the rail is back.
+/// G-6: a probe whose subchannel is gone is answered neither on another rail nor when the rail is back.
 #[test]
 fn a_probe_is_not_answered_on_another_connection() {
     let mut region = Region::of(&small());
@@ -176,7 +176,7 @@ fn says_bye(lone: &mut Lone<'_>) -> bool {
     lone.sent().iter().any(|packet| packet.body == Body::Bye)
 }
 
-/// G-7: a request that is acknowledged and not answered keeps the goodbye back.
+/// G-7: a request that is acknowledged and not answered delays BYE.
 #[test]
 fn the_goodbye_waits_for_answers() {
     let mut region = Region::of(&small());
@@ -193,7 +193,7 @@ fn the_goodbye_waits_for_answers() {
     assert!(says_bye(&mut lone));
 }
 
-/// G-7: so does a message of the peer that has met its receive and is not here whole.
+/// G-7: so does a message of the peer that has met its receive and has not arrived completely.
 #[test]
 fn the_goodbye_waits_for_a_message_on_its_way() {
     let mut region = Region::of(&small());
@@ -215,12 +215,12 @@ fn the_goodbye_waits_for_a_message_on_its_way() {
     assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(3000));
 }
 
-/// G-7: while the only rail waits to be opened again, the goodbye waits, too.
+/// G-7: while the only rail waits for its redial, BYE waits, too.
 #[test]
 fn the_goodbye_waits_for_a_rail_that_comes_back() {
     let mut region = Region::of(&small());
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
-    // It is opened again at once, and then after a pause.
+    // It is redialled at once, and then after a pause.
     down(&mut lone, 0, RailFault::TimedOut);
     lone.sent();
     down(&mut lone, 0, RailFault::TimedOut);

@@ -1,11 +1,11 @@
-//! Peers that are given up: when, and what their requests' errors say (F-9, F-10).
+//! Peers that are given up: the time, and the errors of their requests (F-9, F-10).
 
 use super::lone::Lone;
 use super::recovery::{connect, down, region, up};
 use super::*;
 
-/// F-9: a connection that is ready ends the time without one, also where another rail fails before our
-/// CONNECT is out on it. The next time without one begins anew.
+/// F-9: a ready connection ends the no-path time, even if another rail fails before our CONNECT is sent on
+/// it. The next no-path time starts anew.
 #[test]
 fn a_peer_that_is_reached_again_is_not_given_up() {
     let config = Config { recovery_timeout: Nanos(50_000_000), keepalive: Nanos(0), ..small() };
@@ -40,9 +40,9 @@ fn a_peer_that_is_reached_again_is_not_given_up() {
     }
 }
 
-/// F-9: a peer that no rail reaches for too long is lost, with what was tried; so it is at once when it is
-/// known to be gone, or when a rail fails that fails with the process alone. F-10: without recovery at the
-/// first failure.
+/// F-9: a peer that no rail reaches for too long is lost, with the attempts in its error; at once if it is
+/// known to be gone, or if a rail fails that fails only with the process. F-10: without recovery at the first
+/// failure.
 #[test]
 fn peers_are_given_up() {
     let config = Config { recovery_timeout: Nanos(50_000_000), ..small() };
@@ -77,7 +77,7 @@ fn peers_are_given_up() {
 
     let shm = [TCP, SHM];
     let without = Config { recovery: false, ..config };
-    // The other rail stood until then.
+    // The other rail was up until then.
     for (config, rails, rail, fault, failed) in [
         (config, [TCP, TCP], 0, RailFault::Corrupt, [1, 0]),
         (config, shm, 1, RailFault::Closed, [0, 1]),
@@ -95,7 +95,7 @@ fn peers_are_given_up() {
     lone.sent();
     down(&mut lone, 0, RailFault::Gone);
     assert_eq!(lost(&mut lone), None, "another one stands");
-    // A killed process: its connections end, and no dial finds anybody. All of it is told.
+    // A killed process: its connections end, and no dial succeeds. All of it is reported.
     down(&mut lone, 1, RailFault::Closed);
     lone.sent();
     lone.now += 700;
@@ -105,8 +105,8 @@ fn peers_are_given_up() {
     assert_eq!(lost(&mut lone), Some(why));
 }
 
-/// F-9: what a lost peer's requests say of connections that failed counts from when their rail carried
-/// packets last.
+/// F-9: the failed connections in the errors of a lost peer's requests count from when their rail last
+/// carried packets.
 #[test]
 fn attempts_count_from_the_last_connection_that_stood() {
     let mut region = region();
@@ -129,7 +129,8 @@ fn attempts_count_from_the_last_connection_that_stood() {
     assert_eq!(lone.completed()[&5], Err(OpError::PeerLost { peer: PeerId(1), why }));
 }
 
-/// Of eight rails and more the last count is of all those behind the seventh; none runs over into another.
+/// With eight rails and more the last count covers all rails after the seventh; no count overflows into
+/// another.
 #[test]
 fn a_loss_counts_by_rail() {
     let reason = LossReason::Silent;
@@ -155,19 +156,19 @@ fn a_loss_counts_by_rail() {
             }
         }
     }
-    // Tried for `recovery_timeout`, at last every `redial_max`, as both are by default: each is told of up to
-    // six rails.
+    // Dialled for `recovery_timeout`, at last every `redial_max`, both as by default: the error has the count
+    // of each of up to six rails.
     let config = Config::new(PeerId(0), 2);
     let tried = (config.recovery_timeout.0 / config.redial_max.0) as u32 + 10;
     assert_eq!(of(0x3f, &[tried; 6]), [0, 1, 2, 3, 4, 5].map(|rail| (1 << rail, tried)));
     let all = of(u64::MAX, &[4; 64]);
     assert_eq!((all[6], all[7], all.len()), ((1 << 6, 4), (!0x7f, 57 * 4), 8));
-    // It is no larger than what a request that ended well says.
+    // It is no larger than the result of a successful request.
     assert!(size_of::<OpError>() <= size_of::<Done>());
 }
 
-/// F-9, G-4: a time that has ended while this process was away is put off by as much, once: nobody could have
-/// reached it. Where it was there, it is not.
+/// F-9, G-4: a timeout that expired while this process was suspended is extended once by that delay: it was
+/// unreachable. If it was running, there is no extension.
 #[test]
 fn who_was_away_tries_again() {
     let times = Config {
@@ -189,14 +190,14 @@ fn who_was_away_tries_again() {
             let until = now + late.min(5_000_000_000);
             endpoint.handle_timeout(Time(until - 1));
             assert!(!is_lost(&mut endpoint), "{late}");
-            // At once where it was there, or away for as long again.
+            // At once if it was running, or suspended for as long again.
             endpoint.handle_timeout(Time(until + if late > 5_000_000_000 { 0 } else { late }));
             assert!(is_lost(&mut endpoint), "once");
         }
     }
     let usual = Config::new(PeerId(0), 2);
     assert_eq!(usual.connect_timeout, usual.recovery_timeout);
-    // Of one that has stood; and when it has stood again, the next time counts for itself.
+    // After a connection; and when it has been up again, the next time is independent.
     let mut region = Region::of(&times);
     let mut lone = Lone::connected(&mut region, &times, &[TCP]);
     for connection in [2, 3] {
@@ -218,8 +219,8 @@ fn who_was_away_tries_again() {
     assert!(is_lost(&mut lone.endpoint));
 }
 
-/// F-13: a receive calls nobody at first; who has not called `keepalive` later is called, and one that is
-/// gone ends it. Half of the channels are left for others, where others may go without.
+/// F-13: a receive dials no peer at first; a peer that has not dialled `keepalive` later is dialled, and a
+/// dead one ends the receive. Half of the channels are left for others, where channels are scarce.
 #[test]
 fn who_is_waited_for_is_called_at_last() {
     let keepalive = Nanos(1_000_000);
@@ -251,7 +252,7 @@ fn who_is_waited_for_is_called_at_last() {
     assert_eq!(endpoint.poll_event(), Some(Event::PeerLost { peer: PeerId(1), why }));
     let Some(Event::Completed(completion)) = endpoint.poll_event() else { panic!("the receive waits still") };
     assert_eq!((completion.cookie, completion.result), (Cookie(7), Err(OpError::PeerLost { peer: PeerId(1), why })));
-    // Where each peer can have a channel, all are called, however many channels there are already.
+    // If each peer can have a channel, all are dialled, however many channels there are already.
     let to = |peer| Action::Connect { peer: PeerId(peer), rail: RailId(0) };
     let waits_for = |endpoint: &mut Endpoint<'_>, peers: core::ops::Range<u32>| {
         for peer in peers {
@@ -264,7 +265,7 @@ fn who_is_waited_for_is_called_at_last() {
     let mut endpoint = Endpoint::new(config, &[TCP], region.take(&config), Time(0)).unwrap();
     waits_for(&mut endpoint, 1..4);
     assert_eq!(dialled(&mut endpoint, keepalive.0), [to(1), to(2), to(3)]);
-    // Where not, no more than half of the channels are taken; the others are called later.
+    // If not, at most half of the channels are taken; the others are dialled later.
     let config = Config { channels_max: 4, peers_max: 6, ..config };
     let mut region = Region::of(&config);
     let mut endpoint = Endpoint::new(config, &[TCP], region.take(&config), Time(0)).unwrap();

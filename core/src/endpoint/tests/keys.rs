@@ -1,12 +1,12 @@
-//! Keys of a peer's memory, and the connections that they are good for, told packet by packet (F-7).
+//! Keys of a peer's memory, and the connections for which they are valid, packet by packet (F-7).
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::{cts, down, fence, fins, put_over_both};
 use super::*;
 use crate::wire::{Body, Connect, Data, MessageHead, RemoteKey, Repr, Resume, Rts};
 
-/// F-7: keys that come late over another rail, of a connection that their rail has left for another since,
-/// are no keys: the peer's device may have given them to other memory. Nor are those of an RTS.
+/// F-7: keys that arrive late over another rail, for a connection that their rail has replaced since, are
+/// invalid: the peer's device may have given them to other memory. So are those of an RTS.
 #[test]
 fn late_keys_open_nothing() {
     for (renewed, writes) in [(false, true), (true, false)] {
@@ -43,8 +43,8 @@ fn late_keys_open_nothing() {
     }
 }
 
-/// F-7: where the CTS of a new round has no key that is good for a rail that is to go on with its part,
-/// another rail takes the part.
+/// F-7: if the CTS of a new epoch has no valid key for a rail that is to continue its part, another rail
+/// takes the part.
 #[test]
 fn a_part_whose_key_is_old_finds_another_rail() {
     let mut region = Region::of(&small());
@@ -66,8 +66,8 @@ fn a_part_whose_key_is_old_finds_another_rail() {
     assert!(lone.transfers > writes && lone.rails.iter().all(|rail| rail.0 == 0), "{:?}", lone.rails);
 }
 
-/// The peer announces a message of 3000 bytes with keys for so many of its rails; the reads are posted, and
-/// not over.
+/// The peer announces a message of 3000 bytes with keys for this many of its rails; the reads are posted and
+/// incomplete.
 fn reading<'m>(region: &'m mut Region, rails: &[RailFacts], keys: u8) -> Lone<'m> {
     let mut lone = Lone::connected(region, &small(), rails);
     lone.recv(1, 3000);
@@ -79,7 +79,7 @@ fn reading<'m>(region: &'m mut Region, rails: &[RailFacts], keys: u8) -> Lone<'m
     lone
 }
 
-/// What the endpoint answers with once its reads have found that their key opens nothing.
+/// The endpoint's answer after its reads have failed on an invalid key.
 fn after_no_access(lone: &mut Lone<'_>) -> Vec<Repr> {
     for id in core::mem::take(&mut lone.held) {
         lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::NoAccess);
@@ -88,7 +88,7 @@ fn after_no_access(lone: &mut Lone<'_>) -> Vec<Repr> {
     lone.sent()
 }
 
-/// a message whose key opens nothing comes in another way, and the key is not tried again.
+/// a message with an invalid key is sent in another way, and the key is not tried again.
 #[test]
 fn a_key_that_opens_nothing_leaves_the_message_to_put_or_data() {
     let mut region = Region::of(&small());
@@ -110,7 +110,7 @@ fn a_key_that_opens_nothing_leaves_the_message_to_put_or_data() {
     assert_eq!(lone.endpoint.usage().key_sets.used, 0);
 }
 
-/// as long as there is a key that opens something, its rail reads what others could not.
+/// while there is a valid key, its rail reads what others could not.
 #[test]
 fn what_one_key_does_not_open_another_does() {
     let mut region = Region::of(&small());
@@ -124,7 +124,7 @@ fn what_one_key_does_not_open_another_does() {
     assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(3000));
 }
 
-/// A pair whose memory can't be reached neither reads nor offers keys; the next connection may do better.
+/// A pair without remote access neither reads nor offers keys; the next connection may have access.
 #[test]
 fn without_remote_access_a_rail_carries_packets_only() {
     let mut region = Region::of(&small());
@@ -147,8 +147,8 @@ fn without_remote_access_a_rail_carries_packets_only() {
     assert_eq!(lone.transfers, 0);
 }
 
-/// Access that is denied while messages are being read: what was posted ends as its rail says, the rest by
-/// data.
+/// Access is denied while messages are being read: posted reads end as the rail reports, and the rest arrives
+/// as data.
 #[test]
 fn access_denied_in_mid_message_is_made_good_by_data() {
     let mut region = Region::of(&small());
@@ -180,8 +180,8 @@ fn reading_over_both<'m>(region: &'m mut Region, rail: RailFacts) -> (Lone<'m>, 
     (lone, reads)
 }
 
-/// F-5: a read whose rail has died, and for which there is no key any more, waits for the reads that are
-/// still under way into the same buffer; then all of the message is asked for.
+/// F-5: a read whose rail has died, without a key for another rail, waits for the reads still in progress
+/// into the same buffer; then the whole message is requested.
 #[test]
 fn a_lost_read_without_key_waits_for_those_under_way() {
     let mut region = Region::of(&small());
@@ -217,7 +217,7 @@ fn a_lost_read_waits_for_room() {
     let sent = lone.sent();
     let is_through = |packet: &Repr| matches!(&packet.body, Body::Fin(fin) if fin.placed_bytes == 40_000);
     assert!(sent.iter().any(is_through), "{sent:?}");
-    // What was lost is read again, and all else once.
+    // The lost bytes are read again, and all others once.
     let read: u64 = lone.posts.iter().filter(|(_, kind, _)| matches!(kind, PostKind::Read { .. })).map(bytes).sum();
     assert_eq!(read, 40_000 + 5_000);
 }
@@ -226,7 +226,7 @@ fn bytes((_, _, memory): &(RailId, PostKind, Vec<Seg>)) -> u64 {
     memory.iter().map(|seg| seg.len).sum()
 }
 
-/// Access that is denied while a message is being written: no more is written, and all of it goes as data.
+/// Access is denied while a message is being written: writing stops, and all of it is sent as data.
 #[test]
 fn access_denied_in_mid_write_is_made_good_by_data() {
     let mut region = Region::of(&small());
@@ -249,8 +249,8 @@ fn access_denied_in_mid_write_is_made_good_by_data() {
     assert_eq!((lone.transfers, bytes), (writes, 40_000));
 }
 
-/// A read keeps nothing from going the short way; one that finds that its key opens nothing does, until its
-/// message is asked for in another way.
+/// A read does not close the express path; one that fails on an invalid key does, until its message is
+/// requested in another way.
 #[test]
 fn a_key_that_opens_nothing_closes_the_short_way() {
     let mut region = Region::of(&small());
@@ -261,7 +261,7 @@ fn a_key_that_opens_nothing_closes_the_short_way() {
         lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::NoAccess);
     }
     assert!(send_short(&mut lone.endpoint, &send, 8).is_none());
-    // What can't go the short way is submitted: the tables must agree with the line.
+    // A message that can't use the express path is submitted: the tables must agree with the line.
     lone.send(2, 8);
     lone.busy = false;
     let sent = lone.sent();

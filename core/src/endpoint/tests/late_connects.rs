@@ -1,5 +1,5 @@
-//! Peers that are left and may not know it, over more than one rail: who calls whom, with which numbers, and
-//! for how long (G-7, G-10, F-12).
+//! Closed peers that may not know it, over more than one rail: which side dials, with which numbers, and for
+//! how long (G-7, G-10, F-12).
 
 use super::super::late_connect::is_shutdown;
 use super::lone::{Lone, PEER_RAIL, TERMS};
@@ -39,7 +39,7 @@ fn dialled(lone: &mut Lone<'_>) -> Vec<(u32, u8)> {
     dialled
 }
 
-/// The peer was left, and no goodbye got out before the connections broke.
+/// The peer was closed, and no BYE was sent before the connections failed.
 pub(super) fn unheard<'m>(region: &'m mut Region, rails: u8) -> Lone<'m> {
     let mut lone = Lone::connected(region, &config(), &[TCP; 20][..usize::from(rails)]);
     lone.busy = true;
@@ -52,7 +52,7 @@ pub(super) fn unheard<'m>(region: &'m mut Region, rails: u8) -> Lone<'m> {
     lone
 }
 
-/// What is sent now: the numbers of connections by rail, and the rails with a goodbye.
+/// Packets sent now: the numbers of connections by rail, and the rails with BYE.
 pub(super) fn said(lone: &mut Lone<'_>) -> (Vec<(u8, u32)>, Vec<u8>) {
     lone.rails.clear();
     let sent: Vec<Repr> = lone.sent();
@@ -71,8 +71,8 @@ pub(super) fn connect(rail: u8) -> Body {
     Body::Connect(Connect { rail: PEER_RAIL + rail, ..TERMS })
 }
 
-/// Only the rail that has moved is dialled, the one that moves later as well, and none that does not lead
-/// there.
+/// Only the rail that has moved is dialled, the one that moves later as well, and none that does not reach
+/// the peer.
 #[test]
 fn a_rail_that_moves_calls_and_no_other() {
     let mut own = Region::of(&config());
@@ -82,7 +82,7 @@ fn a_rail_that_moves_calls_and_no_other() {
     moves(&mut lone, 0, "a:1");
     moves(&mut lone, 2, "c:1");
     assert_eq!(dialled(&mut lone), [(1, 0), (1, 2)]);
-    // One that could not be had is dialled again after the longest pause.
+    // A refused one is dialled again after the longest pause.
     down(&mut lone, 1);
     down(&mut lone, 2);
     assert_eq!(dialled(&mut lone), []);
@@ -100,7 +100,7 @@ fn a_rail_that_moves_calls_and_no_other() {
     while lone.endpoint.poll_event().is_some() {}
     moves(&mut lone, 1, "b:1");
     assert_eq!(dialled(&mut lone), [], "it does not lead there");
-    // The first of all peers is a peer like others.
+    // Peer 0 is no exception.
     lone.endpoint.t.peers[1].unnotified = false;
     lone.endpoint.add_peer(PeerId(0), 0b11).unwrap();
     (lone.endpoint.t.peers[0].gone, lone.endpoint.t.peers[0].unnotified) = (true, true);
@@ -108,8 +108,8 @@ fn a_rail_that_moves_calls_and_no_other() {
     assert_eq!(dialled(&mut lone), [(0, 1)]);
 }
 
-/// F-1, G-10: connections that only say goodbye have numbers of their own, another one each time, whatever
-/// was counted.
+/// F-1, G-10: shutdown-only connections have numbers of their own, another one each time, whatever the
+/// counter was.
 #[test]
 fn numbers_of_goodbyes_are_apart() {
     let mut own = Region::of(&config());
@@ -132,8 +132,8 @@ fn numbers_of_goodbyes_are_apart() {
     }
 }
 
-/// G-10: who calls over several rails hears the goodbye on each, and each is hung up, though a batch has not
-/// room for all.
+/// G-10: a peer that connects over several rails receives BYE on each, and each is closed, though a batch has
+/// not room for all.
 #[test]
 fn every_late_call_hears_the_goodbye() {
     for rails in [2, 20] {
@@ -156,7 +156,8 @@ fn every_late_call_hears_the_goodbye() {
     }
 }
 
-/// G-10: who calls and says nothing is heard for ten of the longest pauses between calls, on each rail.
+/// G-10: a late connection without any packet lasts for ten of the longest pauses between dials, on each
+/// rail.
 #[test]
 fn a_silent_caller_is_hung_up() {
     let mut own = Region::of(&config());
@@ -212,8 +213,8 @@ pub(super) fn dialled_and_ended(lone: &mut Lone<'_>) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// F-11, G-10: two rails have moved. One comes up, and the peer sends nothing on it: that connection is ended
-/// after ten of the longest pauses, no sooner and no later for what the other rail does, and made again. The
-/// other is dialled for `connect_timeout` from its move on.
+/// after ten of the longest pauses, whatever the other rail does, and made again. The other is dialled for
+/// `connect_timeout` from its move on.
 #[test]
 fn a_silent_connection_ends_by_itself_while_others_are_dialled() {
     let (redial_max, connect_timeout) = (config().redial_max.0, config().connect_timeout.0);
@@ -240,7 +241,7 @@ fn a_silent_connection_ends_by_itself_while_others_are_dialled() {
     up(&mut lone, 0);
     down(&mut lone, 1);
     assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![]));
-    // The second silent connection ends, too; the other rail is dialled on.
+    // The second silent connection ends, too; the other rail is still dialled.
     lone.now += timeout;
     assert_eq!(dialled_and_ended(&mut lone), (vec![1], vec![0]));
     lone.now += redial_max;
@@ -249,7 +250,7 @@ fn a_silent_connection_ends_by_itself_while_others_are_dialled() {
     down(&mut lone, 1);
     lone.now = moved + connect_timeout - 1;
     assert_eq!(dialled_and_ended(&mut lone), (vec![0, 1], vec![]));
-    // A connection that is made in time says its goodbye after that.
+    // A connection that is made in time sends BYE after that.
     up(&mut lone, 1);
     lone.now = moved + connect_timeout;
     assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![0]));
@@ -259,8 +260,8 @@ fn a_silent_connection_ends_by_itself_while_others_are_dialled() {
     assert!(lone.endpoint.t.channels.is_empty());
 }
 
-/// F-12: the address of the first rail is told as that of any other: now, and over one that stands later;
-/// over as many as there are; and not behind the goodbye (G-7).
+/// F-12: the address of the first rail is announced as that of any other: now, and over one that comes up
+/// later; over any number of rails; and not behind BYE (G-7).
 #[test]
 fn addresses_are_told_of_every_rail_over_every_rail() {
     let told = |lone: &mut Lone<'_>| {
@@ -295,9 +296,8 @@ fn addresses_are_told_of_every_rail_over_every_rail() {
     assert_eq!(told(&mut lone), []);
 }
 
-/// G-7, F-11: goodbyes that no rail gets rid of are given up one and all, after as long as one that is alone;
-/// where that is not limited they are waited for. It counts from when they are looked at, not from the start
-/// of the world.
+/// G-7, F-11: BYEs that no rail completes are all given up, after the timeout of a sole rail; without that
+/// limit the core waits for them. The timeout counts from the first check, not from time 0.
 #[test]
 fn goodbyes_that_are_stuck_are_given_up_on_every_rail() {
     let late = 200_000_000..=260_000_000;
@@ -329,7 +329,7 @@ fn goodbyes_that_are_stuck_are_given_up_on_every_rail() {
     }
 }
 
-/// G-1, G-10: a caller whose next connection is reported before the end of the one before hears CONNECT and
+/// G-1, G-10: a peer whose next connection is reported before the end of the last one receives CONNECT and
 /// BYE on that, too.
 #[test]
 fn a_caller_that_calls_again_at_once_hears_it_again() {

@@ -1,5 +1,5 @@
-//! Late connections one beside the other: each has its own time, its own end and its own number (F-1, F-11,
-//! G-10), and what is over leaves no timer behind (G-7).
+//! Concurrent late connections: each has its own time, its own end and its own number (F-1, F-11, G-10), and
+//! a finished one leaves no timer behind (G-7).
 
 use super::super::late_connect::is_shutdown;
 use super::late_connects::{config, connect, dialled_and_ended, down, moves, said, unheard, up};
@@ -8,11 +8,11 @@ use super::*;
 
 const PAUSE: u64 = 1_000_000;
 
-/// So long a late connection is waited for.
+/// The timeout of a late connection.
 const PATIENCE: u64 = 10 * PAUSE;
 
-/// F-11, G-10: who calls and says nothing is hung up so long after its own call, whoever else calls
-/// meanwhile; the end of one is looked for though others end first.
+/// F-11, G-10: a silent late connection is closed this long after it came up, whatever connects meanwhile;
+/// the end of one is detected though others end first.
 #[test]
 fn each_silent_caller_has_its_own_time() {
     assert_eq!(config().redial_max.0, PAUSE);
@@ -34,7 +34,7 @@ fn each_silent_caller_has_its_own_time() {
     assert_eq!(lone.endpoint.next_obligation(), None);
 }
 
-/// F-11, G-10: of connections that end in the same moment each is ended, and each is made again.
+/// F-11, G-10: of connections that end at the same moment each is ended, and each is made again.
 #[test]
 fn connections_that_end_together_are_all_ended() {
     let mut own = Region::of(&config());
@@ -49,7 +49,7 @@ fn connections_that_end_together_are_all_ended() {
     assert_eq!(dialled_and_ended(&mut lone), (vec![0, 1, 2], vec![]));
 }
 
-/// G-10: a connection that comes before the one before it was ended is not ended in its stead, and the others
+/// G-10: a connection that arrives before the last one was ended is not ended in its place, and the others
 /// are.
 #[test]
 fn a_new_late_connection_is_not_ended_for_an_old_one() {
@@ -64,7 +64,7 @@ fn a_new_late_connection_is_not_ended_for_an_old_one() {
         assert_eq!(said(&mut lone).0.len(), 3);
         lone.now += PATIENCE;
         lone.endpoint.handle_timeout(Time(lone.now));
-        // It calls again before anyone has carried out what follows.
+        // It connects again before the actions are carried out.
         up(&mut lone, 1);
         lone.closed.clear();
         let (numbers, byes) = said(&mut lone);
@@ -75,7 +75,7 @@ fn a_new_late_connection_is_not_ended_for_an_old_one() {
     }
 }
 
-/// G-10: a rail that is to be dialled and is called meanwhile says CONNECT at once.
+/// G-10: a rail with a pending dial that gets a connection meanwhile sends CONNECT at once.
 #[test]
 fn who_is_called_before_it_calls_answers_at_once() {
     let mut own = Region::of(&config());
@@ -89,8 +89,8 @@ fn who_is_called_before_it_calls_answers_at_once() {
     assert!(lone.endpoint.t.channels.is_empty());
 }
 
-/// G-10: who has heard the goodbye is not called any more, over whichever rail it called: neither over that
-/// one nor over another one that waited to be dialled again, or was about to be.
+/// G-10: a peer that has received BYE is not dialled any more, over whichever rail it connected: neither over
+/// that one nor over another one with a pending redial or dial.
 #[test]
 fn who_has_heard_the_goodbye_is_called_no_more() {
     for (by, waits) in [(0, true), (1, true), (0, false), (1, false)] {
@@ -107,7 +107,7 @@ fn who_has_heard_the_goodbye_is_called_no_more() {
         lone.feed_on(by, connect(by), 0, |_| {});
         assert_eq!(said(&mut lone), (vec![], vec![by]));
         if !waits && by == 1 {
-            // This one was made before the goodbye was out.
+            // This one was made before BYE was sent.
             down(&mut lone, 0);
         }
         for _ in 0..2 {
@@ -119,7 +119,7 @@ fn who_has_heard_the_goodbye_is_called_no_more() {
     }
 }
 
-/// G-10: a call of the peer that breaks before it has heard the goodbye changes nothing for the other rails:
+/// G-10: a late connection that fails before the peer has received BYE changes nothing for the other rails:
 /// they are dialled when their pauses are over.
 #[test]
 fn a_call_that_breaks_leaves_the_others_their_turn() {
@@ -155,7 +155,8 @@ fn late_connections_are_numbered_apart() {
     }
 }
 
-/// G-10: a peer may call as long as it likes: a rail that moves later still has its own time to call it back.
+/// G-10: a peer may connect for any length of time: a rail that moves later still has its own time to dial
+/// it.
 #[test]
 fn callers_do_not_use_up_the_time_for_calls() {
     let config = Config { connect_timeout: Nanos(3 * PATIENCE), ..config() };
@@ -179,8 +180,8 @@ fn callers_do_not_use_up_the_time_for_calls() {
     assert_eq!(dialled_and_ended(&mut lone).0, [2]);
 }
 
-/// G-10: when the time for calls is over none is made any more, neither one that was due nor one after a
-/// connection that ends later; and what is left of the channel is free at once.
+/// G-10: after the connect timeout no connection is made any more, neither one that was due nor one after a
+/// connection that ends later; and the rest of the channel is free at once.
 #[test]
 fn after_the_time_for_calls_there_are_none() {
     let config = Config { connect_timeout: Nanos(PATIENCE + PAUSE / 2), ..config() };
@@ -220,8 +221,8 @@ fn after_the_time_for_calls_there_are_none() {
     }
 }
 
-/// G-7: a goodbye that is stuck is waited for until its time is up and no longer; then nothing is left that
-/// time could change, though the end is not read yet.
+/// G-7: the core waits for a stuck BYE until its timeout and no longer; then no timer is left, though the end
+/// is not read yet.
 #[test]
 fn a_goodbye_that_is_given_up_leaves_no_timer() {
     for rails in [1, 2] {
@@ -239,13 +240,13 @@ fn a_goodbye_that_is_given_up_leaves_no_timer() {
             lone.endpoint.handle_timeout(Time(at));
             looks.push(at);
         }
-        // The first look finds what is stuck, the last one is as much later as it may be.
+        // The first check finds the stuck BYE, the last one follows after the maximum time.
         assert_eq!(looks.last().unwrap() - looks[0], stall_lone);
         assert_eq!(lone.endpoint.poll_event(), Some(Event::PeerClosed { peer: PeerId(1) }));
     }
 }
 
-/// G-10: a channel that ends before its peer has heard BYE has no time to run out before a rail moves.
+/// G-10: a channel that ends before its peer has received BYE has no running timer before a rail moves.
 #[test]
 fn without_a_rail_that_moves_no_call_is_timed() {
     let mut own = Region::of(&config());

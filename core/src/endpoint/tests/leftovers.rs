@@ -1,5 +1,5 @@
-//! What a connection leaves behind when it dies: keys, registrations, rounds, half of a payload,
-//! acknowledgments. Each belongs to one rail, one peer and one round, and to no other.
+//! State left by a dead connection: keys, registrations, retry epochs, half of a payload, acknowledgments.
+//! Each belongs to one rail, one peer and one epoch only.
 
 use super::aggregates::gathering;
 use super::lone::{Lone, TERMS};
@@ -33,7 +33,7 @@ fn answers(packets: &[Repr]) -> Vec<Cts> {
     packets.iter().filter_map(cts).collect()
 }
 
-/// F-5, W-11: an aggregate goes out again as the aggregate that it was, with all its messages.
+/// F-5, W-11: an aggregate is replayed as the same aggregate, with all its messages.
 #[test]
 fn an_aggregate_goes_out_again_whole() {
     let config = gathering();
@@ -51,8 +51,7 @@ fn an_aggregate_goes_out_again_whole() {
     assert_eq!(again.common.payload_bytes, first.common.payload_bytes);
 }
 
-/// F-7, X-10: a message that has not been written at all when its rail dies is not written by the keys of
-/// before.
+/// F-7, X-10: a message without any write when its rail dies is not written with the old keys.
 #[test]
 fn a_part_that_was_not_begun_needs_new_keys() {
     let mut region = region();
@@ -73,8 +72,8 @@ fn a_part_that_was_not_begun_needs_new_keys() {
     assert_eq!((lone.transfers, resumes(&sent)), (0, vec![1]), "new keys are asked for: {sent:?}");
 }
 
-/// V-12: registrations of a device that was reset are told to nobody any more, and not given back to the
-/// device that comes after it: those in use, and those that are reported late.
+/// V-12: registrations of a device that was reset are not sent to peers any more, and not released on its
+/// successor: those in use, and those that are reported late.
 #[test]
 fn a_device_that_was_reset_gets_no_registration_back() {
     let reset = |lone: &mut Lone<'_>, rail| {
@@ -95,7 +94,7 @@ fn a_device_that_was_reset_gets_no_registration_back() {
         assert!(lone.completed()[&1].is_ok());
         assert_eq!(lone.given_back.len(), usize::from(of == 1), "{:?}", lone.given_back);
     }
-    // The one that is told again names what is left.
+    // The CTS that is sent again names the remaining keys.
     let mut own = region();
     let mut lone = Lone::connected(&mut own, &small(), &[PUT, TCP]);
     lone.recv(1, 3000);
@@ -138,13 +137,13 @@ fn a_device_that_was_reset_gets_no_registration_back() {
     }
 }
 
-/// F-7: a round is asked for once every connection that carried unconfirmed writes is dead at both ends.
+/// F-7: an epoch is requested once every connection that carried unconfirmed writes is dead at both ends.
 #[test]
 fn a_round_is_not_asked_for_before_every_fence() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[PUT, PUT, TCP]);
     let operation = put_over_both(&mut lone);
-    // Both are writing, and no FIN is out that could be lost.
+    // Both are writing, and no FIN was sent that could be lost.
     lone.busy = true;
     lone.feed_on(2, cts(operation, 0, &[0, 1]), 0, |_| {});
     let sent = lone.sent();
@@ -160,8 +159,8 @@ fn a_round_is_not_asked_for_before_every_fence() {
     assert_eq!(resumes(&lone.sent()), [1]);
 }
 
-/// F-7: a round that is asked for while rails are still asked for the keys of the one before counts: the CTS
-/// that follows is of the newest.
+/// F-7: an epoch requested while the memory of the last one is still being registered counts: the following
+/// CTS is of the newest.
 #[test]
 fn a_round_may_overtake_the_keys_of_the_one_before() {
     let mut region = region();
@@ -182,7 +181,7 @@ fn a_round_may_overtake_the_keys_of_the_one_before() {
     let first = register(&mut lone);
     let [Cts { target, round: 0, ref keys, .. }] = first[..] else { panic!("{first:?}") };
     assert_eq!(keys.len(), 1);
-    // The rail that has a key dies, and the one that has none is back: it is asked for one.
+    // The rail with a key dies, and the one without is back: a registration is requested from it.
     up(&mut lone, 1);
     lone.feed_on(1, connect(1, 2), 0, |_| {});
     down(&mut lone, 0, RailFault::TimedOut);
@@ -196,7 +195,7 @@ fn a_round_may_overtake_the_keys_of_the_one_before() {
 }
 
 /// F-6: packets of two peers have the same number, and both are half placed when their rails die: the copy of
-/// each goes where its own was to go.
+/// each goes to its own destination.
 #[test]
 fn a_copy_is_that_of_its_own_peer() {
     let (bytes_of, immediate_of) = ([0, 100, 50], [0, 11, 22]);
@@ -234,7 +233,7 @@ fn a_copy_is_that_of_its_own_peer() {
             feed(&mut lone, peer.0, Body::Connect(Connect { connection: 2, ..TERMS }), 0);
         }
         lone.sent();
-        // The later one's copy comes first.
+        // The later one's copy arrives first.
         for peer in [2, 1] {
             let again = feed(&mut lone, peer, eager(immediate_of[peer as usize]), bytes_of[peer as usize]);
             lone.place(again);
@@ -252,8 +251,8 @@ fn a_copy_is_that_of_its_own_peer() {
     }
 }
 
-/// C-4, A-1: an acknowledgment that was with a connection when the peer ended it goes out again over another
-/// one, though this side has nothing to ask and nothing to answer.
+/// C-4, A-1: an acknowledgment on a connection that the peer ended is sent again over another one, though
+/// this side has no probe and no answer pending.
 #[test]
 fn acknowledgments_that_were_on_their_way_go_out_again() {
     let mut region = region();
@@ -271,7 +270,7 @@ fn acknowledgments_that_were_on_their_way_go_out_again() {
     assert!(lone.rails.iter().all(|rail| rail.0 == other));
 }
 
-/// G-1: a connection that was ended from here, and whose next one is not due yet, brings no CONNECT.
+/// G-1: an aborted connection, whose redial is not due yet, carries no CONNECT.
 #[test]
 fn nothing_is_said_on_a_connection_that_was_ended() {
     let mut region = region();
@@ -289,8 +288,8 @@ fn nothing_is_said_on_a_connection_that_was_ended() {
     }
 }
 
-/// what has come beyond the cumulative number is told by lane, counted from the number behind the first
-/// that is missing.
+/// packets beyond the cumulative number are reported by lane, counted from the number behind the first
+/// missing one.
 #[test]
 fn what_came_out_of_turn_is_told_by_lane() {
     let mut region = region();

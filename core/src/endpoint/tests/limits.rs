@@ -38,7 +38,7 @@ fn sizes_are_what_the_architecture_says() {
     assert!(sizes.idle_peer <= 16);
 }
 
-/// The region's size is exact: that many bytes do, one less doesn't; and peers cost what they are said to.
+/// The region's size is exact: that many bytes do, one less doesn't; and peers cost the documented size.
 #[test]
 fn memory_is_known_before_start() {
     let config = small();
@@ -242,7 +242,7 @@ proptest! {
     }
 }
 
-/// Tables show what waits to be given back, and their capacities are what the configuration says.
+/// Tables include entries that wait for release, and their capacities are those of the configuration.
 #[test]
 fn usage_tells_of_what_is_to_be_given_back() {
     let config = small();

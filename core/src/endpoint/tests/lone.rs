@@ -24,7 +24,7 @@ pub(super) struct Lone<'m> {
     pub(super) now: u64,
     /// The PSN of the peer's next packet, by lane.
     pub(super) psn: [u32; 2],
-    /// What every packet of the peer says of ours.
+    /// The acknowledgments in every packet of the peer.
     pub(super) acks: [u32; 2],
     /// What every packet of the peer grants: messages, blocks.
     pub(super) limits: (u16, u16),
@@ -46,12 +46,12 @@ pub(super) struct Lone<'m> {
     pub(super) busy: bool,
     /// Nor are these: bit per rail.
     pub(super) stuck: u64,
-    /// What rails are not through with, in order.
+    /// Posts that rails have not completed, in order.
     pub(super) held: Vec<PostId>,
 }
 
 impl<'m> Lone<'m> {
-    /// The subchannels stand, and nothing was said.
+    /// The subchannels are up, and no packet was sent.
     pub(super) fn up(region: &'m mut Region, config: &Config, rails: &[RailFacts]) -> Self {
         Lone::reached(region, config, rails, rails.len() as u8)
     }

@@ -1,18 +1,18 @@
-//! Which subchannels have an address to tell, and which rails are dialled for one that came (F-12).
+//! Subchannels with a pending address update, and rails dialled for a received one (F-12).
 
 use super::addresses::{config, dialled, down, text, told, up};
 use super::lone::{Lone, PEER_RAIL};
 use super::*;
 use crate::wire::{Address, Body};
 
-/// The rails over which there is something to tell; each of them, and no other, is looked at again.
+/// The rails with a pending address update; each of them, and no other, is checked again.
 fn tellers(lone: &mut Lone<'_>) -> u64 {
     let channel = lone.endpoint.t.channel_of(PeerId(1)).unwrap();
     lone.endpoint.t.channels.at(channel).tellers
 }
 
-/// F-12: an address goes over rails that lead to the peer and stand; when it is with them nothing is left to
-/// tell, and a rail that tells nothing of itself is not looked at.
+/// F-12: an address is sent over rails that reach the peer and are up; when they have it nothing is pending,
+/// and a rail does not announce itself.
 #[test]
 fn nothing_is_left_to_tell() {
     let config = config();
@@ -36,15 +36,15 @@ fn nothing_is_left_to_tell() {
     assert_eq!(tellers(&mut lone), 0);
 }
 
-/// F-12, L-3: a connection that ends before it has told an address leaves the others to tell it; they have it
-/// still, and the one that ends has nothing any more.
+/// F-12, L-3: when a connection ends before it has sent an address, the others still have it pending and send
+/// it; the ended one has nothing pending.
 #[test]
 fn a_connection_that_ends_takes_no_address_along() {
     for ends in 0..3u8 {
         let config = config();
         let mut region = Region::of(&config);
         let mut lone = Lone::connected(&mut region, &config, &[TCP; 3]);
-        // Each rail has a frame, and more is to be told.
+        // Each rail has a frame, and more updates are pending.
         lone.busy = true;
         let (one, two) = if ends == 2 { (0, 1) } else { (1 - ends, 2) };
         lone.endpoint.set_address(RailId(one), b"one").unwrap();
@@ -70,8 +70,8 @@ fn a_connection_that_ends_takes_no_address_along() {
     }
 }
 
-/// F-12, F-8: of rails that wait to be reopened the one whose address has come is dialled at once, whichever
-/// others wait, and the others are not.
+/// F-12, F-8: of rails with a pending redial the one whose new address has arrived is dialled at once,
+/// whichever others wait, and the others are not.
 #[test]
 fn each_rail_that_waits_is_dialled_for_its_own_address() {
     for rail in 1..3 {

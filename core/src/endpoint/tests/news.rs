@@ -68,7 +68,7 @@ fn news_wake_what_waits_and_nothing_else() {
     assert!(!idle(&lone), "a new one");
 }
 
-/// only what a packet is the first to acknowledge may be unconfirmed by what it says of refusals.
+/// a refusal flag makes only packets unconfirmed that its packet is the first to acknowledge.
 #[test]
 fn an_old_packet_puts_nothing_in_doubt() {
     let mut region = region();
@@ -311,8 +311,7 @@ fn each_lane_is_acknowledged_by_itself() {
     assert_eq!(lone.sent().len(), 6);
 }
 
-/// C-5: a request that waits goes out when the answers before it come to be acknowledged, whatever packet
-/// brings that about.
+/// C-5: a waiting request is sent when the answers before it are acknowledged, by whatever packet.
 #[test]
 fn a_gap_that_closes_lets_the_next_request_go() {
     let mut own = region();

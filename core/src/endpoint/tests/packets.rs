@@ -1,4 +1,4 @@
-//! What goes out with every packet, what is counted of it, and who looks after it from then on.
+//! The contents of sent packets, their counters, and the timers that watch them.
 
 use super::lone::{Lone, PEER_RAIL};
 use super::recovery::{down, fence, fins, put_over_both, region};

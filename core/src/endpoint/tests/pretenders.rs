@@ -1,5 +1,5 @@
-//! A peer that belongs to the job and says what is not so: each check on what a packet says, by itself. What
-//! breaks a rule that no honest peer can break ends the channel, by the name of the rule; what may be late is
+//! An authenticated peer that sends false data: each check on a packet, by itself. Data that violates a rule
+//! which no honest peer can violate ends the channel, with the name of the rule; data that may be late is
 //! dropped.
 
 use super::aggregates::record;
@@ -30,7 +30,7 @@ fn announce(lone: &mut Lone<'_>, cookie: u64, len: u64) -> u64 {
     rts.head.operation
 }
 
-/// The peer announces a message of 3,000 bytes, which has a receive: its operation.
+/// The peer announces a message of 3,000 bytes, which has a receive: returns its operation.
 fn announced(lone: &mut Lone<'_>, cookie: u64) -> u64 {
     lone.recv(cookie, 3000);
     let head = MessageHead { operation: 77, ..MessageHead::default() };
@@ -40,7 +40,7 @@ fn announced(lone: &mut Lone<'_>, cookie: u64) -> u64 {
     cts.target
 }
 
-/// a FIN that says more than there is says all.
+/// a FIN that reports more bytes than there are counts as all.
 #[test]
 fn a_fin_places_no_more_than_the_message() {
     for (placed_bytes, expected) in [(u64::MAX, 3000), (3001, 3000), (3000, 3000), (2000, 2000), (500, 1000)] {
@@ -55,7 +55,7 @@ fn a_fin_places_no_more_than_the_message() {
     }
 }
 
-/// a CTS that grants more than the message has takes no byte behind it.
+/// a CTS that grants more than the message has gets no byte beyond it.
 #[test]
 fn a_cts_grants_no_more_than_the_message() {
     for granted_bytes in [u64::MAX, 3001, 3000] {
@@ -70,7 +70,7 @@ fn a_cts_grants_no_more_than_the_message() {
     }
 }
 
-/// W-7, G-6: of the kinds that may have a payload a probe has one where it asks, and none where it answers.
+/// W-7, G-6: a probe may have a payload if it is a request, and none if it is an answer.
 #[test]
 fn an_answer_to_a_probe_brings_no_payload() {
     for (answer, payload_bytes, offends) in [(true, 8, true), (true, 1, true), (true, 0, false), (false, 8, false)] {
@@ -84,8 +84,8 @@ fn an_answer_to_a_probe_brings_no_payload() {
     }
 }
 
-/// G-10: a peer that only says goodbye has forgotten what it had: its acknowledgments are no news and no
-/// offence.
+/// G-10: a peer that connects only to send BYE has dropped its state: its acknowledgments are neither news
+/// nor a violation.
 #[test]
 fn a_farewell_acknowledges_nothing() {
     for (connection, is_shutdown) in [(2, false), (1 << 30, true), ((1 << 30) + 5, true)] {
@@ -110,8 +110,7 @@ fn a_farewell_acknowledges_nothing() {
     }
 }
 
-/// S-6: a number beyond the window is no packet of an honest peer's, on either lane; the last in the window
-/// is.
+/// S-6: no honest peer sends a number beyond the window, on either lane; the last in the window is valid.
 #[test]
 fn numbers_lie_in_the_window() {
     let window = small().window;
@@ -132,8 +131,8 @@ fn numbers_lie_in_the_window() {
 /// Begins an operation; its name.
 type Begin<'a> = &'a dyn Fn(&mut Lone<'_>) -> u64;
 
-/// F-7: RESUME is for a receive of the peer's own that is being written. For a send, a get, a receive that is
-/// not matched, and the receive of another peer's message it is nothing.
+/// F-7: RESUME is valid only for a receive of the same peer's message that is being written. For a send, a
+/// get, an unmatched receive, and the receive of another peer's message it has no effect.
 #[test]
 fn a_round_is_of_a_receive_of_ones_own() {
     lone(&[PUT], |lone| {
@@ -160,7 +159,7 @@ fn a_round_is_of_a_receive_of_ones_own() {
         lone.endpoint.recv(Time(0), &recv).unwrap().0.to_bits()
     };
     let by_data = |lone: &mut Lone<'_>| announced(lone, 1);
-    // Rails are asked for the keys of its memory.
+    // The keys of its memory are being registered.
     let registering = |lone: &mut Lone<'_>| {
         lone.slow = true;
         lone.send(1, 3000);
@@ -198,7 +197,7 @@ fn a_packet_names_its_own_sender() {
     }
 }
 
-/// an eager message, and an aggregate, brings no more than eager messages may have.
+/// an eager message, and an aggregate, carries no more than eager messages may have.
 #[test]
 fn an_eager_message_is_no_longer_than_agreed() {
     let max = small().eager_bytes_max;
@@ -215,8 +214,8 @@ fn an_eager_message_is_no_longer_than_agreed() {
     }
 }
 
-/// data is for a receive that waits for data, and for a get that is out; a get that is not, a send, a
-/// put and a receive that is being read take none.
+/// only a receive that waits for data and a get that was sent take data; an unsent get, a send, a put
+/// and a receive that is being read take none.
 #[test]
 fn data_is_for_what_waits_for_data() {
     let taken = |lone: &mut Lone<'_>, operation, bytes| {
@@ -262,8 +261,8 @@ fn data_is_for_what_waits_for_data() {
     });
 }
 
-/// a FIN for what is over is dropped, whether it says well or refused; one for what is not over yet ends
-/// it once.
+/// a FIN for a complete operation is dropped, successful or not; one for an incomplete operation ends it
+/// once.
 #[test]
 fn what_is_over_is_not_ended_again() {
     let is_refused = [None, Some(crate::wire::Refusal::NoAccess)];
@@ -299,7 +298,7 @@ fn what_is_over_is_not_ended_again() {
     }
 }
 
-/// as many requests as were granted, gets and atomics together; one more breaks the protocol.
+/// as many requests as were granted, gets and atomics together; one more violates the protocol.
 #[test]
 fn requests_are_bounded_by_the_grant() {
     let get = |operation| Body::Get(WireGet { window: 9, offset: 0, bytes: 8, operation });
@@ -328,8 +327,8 @@ fn requests_are_bounded_by_the_grant() {
     }
 }
 
-/// refusals of different puts have so many slots, and a peer with more of them under way is given up;
-/// the refusals that it has acknowledged count no more.
+/// the slots for refusals of different puts are limited, and a peer with more of them in progress is
+/// given up; acknowledged refusals no longer count.
 #[test]
 fn refusals_are_bounded() {
     let most = small().refusals_max();
@@ -371,8 +370,8 @@ fn the_end_of_a_refusal_is_reported_at_once() {
     });
 }
 
-/// refusals that the peer has acknowledged count no more, even where their rail, whose posts don't
-/// complete, keeps them; as many as the peer may have requests open go out, and the next ones wait.
+/// acknowledged refusals no longer count, even if their rail, whose posts don't complete, keeps them; as
+/// many as the peer may have requests open are sent, and the next ones wait.
 #[test]
 fn refusals_that_a_rail_keeps_are_not_under_way() {
     let (most, open) = (small().refusals_max(), u32::from(small().requests_per_peer));
@@ -434,8 +433,8 @@ fn records_fill_their_aggregate() {
     }
 }
 
-/// G-3: parameters that no endpoint can work with, or that change, break the protocol; the rail's number and
-/// the connection's may be others on each connection.
+/// G-3: parameters that no endpoint can work with, or that change, violate the protocol; the rail's number
+/// and the connection's may differ on each connection.
 #[test]
 fn parameters_are_possible_and_stay() {
     let first = |connect: Connect| {
@@ -471,8 +470,8 @@ fn parameters_are_possible_and_stay() {
     }
 }
 
-/// G-3, F-1: a CONNECT that comes again on a connection says what it said; the number of another one is no
-/// honest peer's.
+/// G-3, F-1: a repeated CONNECT on a connection has the same content; no honest peer sends another
+/// connection's number.
 #[test]
 fn a_connect_that_comes_again_says_the_same() {
     let again = Connect { rail: PEER_RAIL, ..TERMS };

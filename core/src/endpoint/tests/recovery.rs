@@ -1,12 +1,12 @@
-//! The rules of section F one by one, told packet by packet. That they do their work together, under any
-//! faults in any order: `programs.rs`.
+//! The rules of section F one by one, packet by packet. `programs.rs` tests them together, under any faults
+//! in any order.
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::*;
 use crate::paths::TakeOver;
 use crate::wire::{Body, Connect, Cts, Data, Fence, Fin, MessageHead, Put as PutBody, RemoteKey, Repr, Resume, Rts};
 
-/// Rails that one wants to see fail, and one that stays.
+/// Rails that may fail, and one that stays up.
 fn two(region: &mut Region) -> Lone<'_> {
     Lone::connected(region, &small(), &[TCP, TCP])
 }
@@ -20,7 +20,7 @@ pub(super) fn down(lone: &mut Lone<'_>, rail: u8, fault: RailFault) {
     lone.endpoint.handle_rail_event(Time(lone.now), event);
 }
 
-/// A new connection stands at this end.
+/// A new connection is up at this end.
 pub(super) fn up(lone: &mut Lone<'_>, rail: u8) {
     lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });
 }
@@ -29,12 +29,12 @@ pub(super) fn connect(rail: u8, connection: u32) -> Body {
     Body::Connect(Connect { rail: PEER_RAIL + rail, connection, answer: true, ..TERMS })
 }
 
-/// What the peer says of the first connection of a rail.
+/// The peer's FENCE for the first connection of a rail.
 pub(super) fn fence(rail: u8, answer: bool) -> Fence {
     Fence { rail: PEER_RAIL + rail, peer_rail: rail, connection: 1, peer_connection: 1, answer, ..Fence::default() }
 }
 
-/// What is asked of the peer about it.
+/// The FENCE that the peer receives about it.
 fn asked(rail: u8) -> Fence {
     Fence { rail, peer_rail: PEER_RAIL + rail, connection: 1, peer_connection: 1, ..Fence::default() }
 }
@@ -43,7 +43,7 @@ fn eager(immediate: u64) -> Body {
     Body::Eager(MessageHead { immediate: Some(immediate), operation: 77, ..MessageHead::default() })
 }
 
-/// The one FENCE among some packets, as far as it does not speak of PSNs.
+/// The one FENCE among some packets, without its PSNs.
 fn fence_of(packets: &[Repr]) -> Option<Fence> {
     let mut fences = packets.iter().filter_map(|packet| match packet.body {
         Body::Fence(fence) => Some(Fence { ordered_beyond: 0, unordered_beyond: 0, ..fence }),
@@ -58,7 +58,7 @@ fn psns(packets: &[Repr]) -> Vec<u32> {
     packets.iter().filter(|packet| packet.body.lane().is_some()).map(|packet| packet.common.psn).collect()
 }
 
-/// F-1: every connection has the next number, and CONNECT says it.
+/// F-1: every connection has the next number, and CONNECT carries it.
 #[test]
 fn connections_are_numbered() {
     let mut region = region();
@@ -74,7 +74,7 @@ fn connections_are_numbered() {
         lone.feed_on(1, connect(1, number), 0, |_| {});
         lone.sent();
     }
-    // One that the peer has left already.
+    // One that the peer has replaced already.
     lone.closed.clear();
     down(&mut lone, 1, RailFault::TimedOut);
     up(&mut lone, 1);
@@ -84,8 +84,9 @@ fn connections_are_numbered() {
     assert_eq!(lone.closed, [RailId(1)]);
 }
 
-/// F-3, F-5: nothing of a dead connection goes out again before the peer's end is dead; then all that is not
-/// acknowledged does, under its own numbers and over the rail that stands, but for what the peer says it has.
+/// F-3, F-5: nothing of a dead connection is replayed before the peer's end is dead; then all unacknowledged
+/// packets are, under their own numbers and over the rail that is up, except those that the peer reports as
+/// received.
 #[test]
 fn replay_waits_for_the_fence() {
     let mut region = region();
@@ -117,7 +118,7 @@ fn replay_waits_for_the_fence() {
     lone.sent();
     down(&mut lone, 1, RailFault::TimedOut);
     lone.sent();
-    // The last one on that rail has come, and all of the other's; the first two are missing.
+    // The last one on that rail has arrived, and all of the other's; the first two are missing.
     let first = on_second[0];
     lone.acks[0] = first;
     let beyond = (first + 1..6).filter(|n| !on_second[..2].contains(n)).fold(0, |bits, n| bits | 1 << (n - first - 1));
@@ -133,7 +134,7 @@ fn replay_waits_for_the_fence() {
     assert_eq!(lone.endpoint.usage().packets.used, 0);
 }
 
-/// F-3: the CONNECT of a new connection is the peer's word, too; where no other rail stands the only one.
+/// F-3: the CONNECT of a new connection also reports the end; if no other rail is up, only that does.
 #[test]
 fn a_new_connection_is_a_fence() {
     let mut region = region();
@@ -151,8 +152,8 @@ fn a_new_connection_is_a_fence() {
     assert!(lone.completed()[&1].is_ok());
 }
 
-/// F-4: who hears that the other end is dead ends its own at once, says so where it is asked, and needs no
-/// answer itself.
+/// F-4: an endpoint notified that the other end is dead aborts its own at once, confirms that on request, and
+/// needs no answer itself.
 #[test]
 fn an_end_follows_the_other() {
     for asks in [true, false] {
@@ -163,16 +164,16 @@ fn an_end_follows_the_other() {
         let sent = lone.sent();
         assert_eq!(lone.closed, [RailId(1)]);
         assert_eq!(fence_of(&sent), asks.then_some(Fence { answer: true, ..asked(1) }));
-        // What still comes over it is nobody's.
+        // Late packets on it are dropped.
         assert_eq!(lone.feed_on(1, eager(9), 0, |_| {}), Arrival::Discard);
         assert_eq!(lone.endpoint.poll_event(), None);
-        // Asked once more, because the answer was lost: answered once more.
+        // A repeated request, because the answer was lost, gets a repeated answer.
         lone.feed(Body::Fence(fence(1, false)), 0);
         assert_eq!(fence_of(&lone.sent()), Some(Fence { answer: true, ..asked(1) }));
     }
 }
 
-/// F-5: whatever a packet was, it goes out again as it was.
+/// F-5: every kind of packet is replayed unchanged.
 #[test]
 fn every_kind_goes_out_again() {
     let kinds: [fn(&mut Lone<'_>); 7] = [
@@ -223,7 +224,7 @@ fn every_kind_goes_out_again() {
     }
 }
 
-/// F-5: what goes over one rail may have to go over the other one: nothing is longer than both take.
+/// F-5: packets of one rail may be replayed over the other one: none is longer than both take.
 #[test]
 fn every_rail_can_carry_every_packet() {
     let wide = RailFacts { eager_bytes_max: 900, segment_bytes_max: 8000, ..TCP };
@@ -242,8 +243,8 @@ fn every_rail_can_carry_every_packet() {
     assert!(lone.sent().iter().all(|packet| packet.common.payload_bytes <= 700));
 }
 
-/// F-6: a payload whose rail dies half way is placed by its copy, where the first one was to go: in the
-/// receive that it has met, or in its blocks; nothing is matched, granted or counted twice.
+/// F-6: a payload whose rail dies half way is placed by its copy, at the original destination: in the receive
+/// that it has met, or in its blocks; nothing is matched, granted or counted twice.
 #[test]
 fn a_copy_goes_where_the_first_was_to_go() {
     for posted in [true, false] {
@@ -279,7 +280,7 @@ fn a_copy_goes_where_the_first_was_to_go() {
     }
 }
 
-/// The message that is put over both rails: its id, and what was sent of it.
+/// The message that is put over both rails: its id, and the packets sent for it.
 pub(super) fn put_over_both(lone: &mut Lone<'_>) -> u64 {
     lone.endpoint.set_policy(MessageClass::Large, Policy::named("even").unwrap());
     lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
@@ -303,8 +304,8 @@ pub(super) fn fins(packets: &[Repr]) -> Vec<(u16, u16)> {
     packets.iter().filter_map(fin).collect()
 }
 
-/// F-7: writes over a connection that died are unconfirmed: RESUME under the number of the FIN that was lost;
-/// with the CTS of that round they are written again, and every rail with writes to confirm says FIN of it.
+/// F-7: writes over a connection that died are unconfirmed: RESUME has the number of the lost FIN; with the
+/// CTS of that epoch they are written again, and every rail with writes to confirm sends a FIN of it.
 #[test]
 fn doubtful_writes_are_written_again() {
     let mut region = region();
@@ -327,7 +328,7 @@ fn doubtful_writes_are_written_again() {
     lone.feed_on(other, Body::Fence(fence(lost_rail, true)), 0, |_| {});
     let resume = lone.sent_one();
     assert_eq!((resume.common.psn, resume.body), (lost_psn, Body::Resume(Resume { target: 88, round: 1 })));
-    // A CTS of another round changes nothing.
+    // A CTS of another epoch changes nothing.
     lone.feed_on(other, cts(operation, 0, &[other]), 0, |_| {});
     lone.feed_on(other, cts(operation, 2, &[other]), 0, |_| {});
     assert_eq!((psns(&lone.sent()), lone.transfers), (vec![], writes));
@@ -346,8 +347,8 @@ fn doubtful_writes_are_written_again() {
     assert_eq!(lone.endpoint.usage().operations.used, 0);
 }
 
-/// F-7, P-10: what a rail had taken over and not begun to write lies before what is unconfirmed of it. The
-/// new round writes both.
+/// F-7, P-10: bytes that a rail had taken over and not begun to write lie before its unconfirmed ones. The
+/// new epoch writes both.
 #[test]
 fn what_was_taken_over_is_written_in_the_new_round() {
     // One post of a rail is kept for frames.
@@ -387,7 +388,7 @@ fn what_was_taken_over_is_written_in_the_new_round() {
     assert_eq!(covered, 40_000);
 }
 
-/// F-7, X-11: where no key of the new round can be used, all of it comes as data.
+/// F-7, X-11: if no key of the new epoch is usable, the whole message is sent as data.
 #[test]
 fn without_keys_the_round_is_data() {
     let mut region = region();
@@ -409,8 +410,8 @@ fn without_keys_the_round_is_data() {
     assert_eq!(covered, 40_000);
 }
 
-/// F-7: a receiver begins a round when it is asked for one that is newer, counts FINs of it alone, and
-/// answers nothing once it is through.
+/// F-7: a receiver begins an epoch on request if it is newer, counts FINs of it alone, and answers nothing
+/// once it is complete.
 #[test]
 fn a_receiver_counts_one_round() {
     let mut region = region();
@@ -443,7 +444,7 @@ fn a_receiver_counts_one_round() {
     assert_eq!(psns(&lone.sent()), []);
 }
 
-/// F-8: a rail that comes back is estimated to have an eighth of what it had, until it is seen to have more.
+/// F-8: a returning rail is estimated at an eighth of its former rate, until measurements show more.
 #[test]
 fn a_rail_that_returns_begins_small() {
     let facts = RailFacts { bytes_per_second: 800_000_000, ..TCP };
@@ -457,8 +458,8 @@ fn a_rail_that_returns_begins_small() {
     assert_eq!(lone.endpoint.paths.path(0, RailId(1)).weight, 1);
 }
 
-/// F-8: the word of a rail that it is back is taken once; then again when it has stood for a while, or when
-/// it is needed.
+/// F-8: a rail's link-up event triggers a redial once; then again when it has been up for a while, or when it
+/// is needed.
 #[test]
 fn the_word_of_a_rail_that_flaps_is_not_taken_twice() {
     let config = small();
@@ -481,7 +482,7 @@ fn the_word_of_a_rail_that_flaps_is_not_taken_twice() {
         down(lone, 1, RailFault::TimedOut);
     };
     lone.now = 1;
-    // The first is dialled at once (it may have been a blink), and fails.
+    // The first is dialled at once (the failure may be short), and fails.
     down(&mut lone, 1, RailFault::TimedOut);
     lone.sent();
     down(&mut lone, 1, RailFault::TimedOut);
@@ -493,7 +494,7 @@ fn the_word_of_a_rail_that_flaps_is_not_taken_twice() {
     assert!(back(&mut lone), "there is nothing else");
     stand(&mut lone, config.redial_max.0 / 100);
     assert!(back(&mut lone), "as before");
-    // Once it has stood for long enough, it is as good as new: a blink, and the word of the rail.
+    // After long enough up, it counts as new: a short failure, and the link-up event.
     stand(&mut lone, config.redial_max.0);
     up(&mut lone, 0);
     lone.feed_on(0, connect(0, 2), 0, |_| {});
@@ -502,7 +503,7 @@ fn the_word_of_a_rail_that_flaps_is_not_taken_twice() {
     assert!(back(&mut lone));
 }
 
-/// F-5: where more was lost than the rails that stand take at once, it goes on as they have room.
+/// F-5: if more was lost than the usable rails take at once, replay continues as they have room.
 #[test]
 fn replay_goes_on_when_there_is_room() {
     let mut region = region();
@@ -530,8 +531,8 @@ fn replay_goes_on_when_there_is_room() {
     assert_eq!(psns(&lone.sent()).len(), room);
 }
 
-/// F-5: of what the peer's FIN says it has the numbers go out again, without which its window would stand
-/// still, and not the bytes: their memory is the caller's.
+/// F-5: for data that the peer's FIN confirms, the numbers are replayed, without which its window would
+/// stall, but not the bytes: the caller owns their memory.
 #[test]
 fn what_is_over_stays_over() {
     let mut region = region();
@@ -554,7 +555,7 @@ fn what_is_over_stays_over() {
     assert!(again.iter().all(|packet| packet.common.payload_bytes == 0));
 }
 
-/// F-3: each dead connection has a fence of its own; one that is passed lets nothing of another one through.
+/// F-3: each dead connection has a fence of its own; one that is passed releases nothing of another.
 #[test]
 fn every_connection_has_its_own_fence() {
     let mut region = region();

@@ -110,7 +110,7 @@ fn each_rail_waits_for_its_own_pause() {
     assert_eq!([state(&lone, 1), state(&lone, 2)], [RailState::Opening; 2]);
 }
 
-/// F-8, F-9: a rail on which nobody listens any more is tried on while another one stands.
+/// F-8, F-9: a rail to an address without a listener is redialled while another one is up.
 #[test]
 fn a_rail_that_finds_nobody_is_tried_on() {
     let mut region = region();
@@ -126,8 +126,8 @@ fn a_rail_that_finds_nobody_is_tried_on() {
     assert_eq!(state(&lone, 1), RailState::Opening);
 }
 
-/// G-4: before anything was said, a process that is not whom it should be is as good as none; later it is a
-/// failure like others.
+/// G-4: before the first packet, a process with the wrong identity counts as absent; later it is a failure
+/// like others.
 #[test]
 fn a_stranger_ends_a_channel_that_was_never_up() {
     for is_known in [false, true] {

@@ -1,4 +1,4 @@
-//! What registering memory costs, and what follows from it (P-15).
+//! The cost of registering memory, and its consequences (P-15).
 
 use super::lone::{Lone, PEER_RAIL};
 use super::timed::{MB, Timed, line, sorts};
@@ -72,8 +72,8 @@ fn memory_that_is_used_again_is_worth_every_rail() {
     }
 }
 
-/// P-15, F-7: where no rail with a key is left, the receiver registers with those that it had left out, and
-/// says their keys in the next round.
+/// P-15, F-7: if no rail with a key is left, the receiver registers with those that it had left out, and
+/// sends their keys in the next epoch.
 #[test]
 fn rails_that_were_left_out_carry_what_is_left() {
     let config = config();

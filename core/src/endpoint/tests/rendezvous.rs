@@ -54,8 +54,8 @@ fn a_receive_without_keys_is_not_ended_by_fin() {
     assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(3000));
 }
 
-/// with FIN, be it the end or a refusal, nobody reads the message's memory any more: its
-/// registrations are given back at once, though the rail has not done with the RTS.
+/// after FIN, be it the end or a refusal, no peer reads the message's memory any more: its
+/// registrations are released at once, though the rail has not completed the RTS.
 #[test]
 fn fin_gives_registrations_back_at_once() {
     for refused in [None, Some(Refusal::NoAccess)] {
@@ -72,7 +72,7 @@ fn fin_gives_registrations_back_at_once() {
     }
 }
 
-/// a put that is refused before all of it is out is over with what went out, if the peer has that
+/// a put that is refused before all of it is sent is complete with the sent part, if the peer has that
 /// already.
 #[test]
 fn a_put_that_is_refused_half_way_is_over() {
@@ -92,8 +92,7 @@ fn a_put_that_is_refused_half_way_is_over() {
     assert_eq!(lone.sent(), []);
 }
 
-/// G-7: the FIN of an injected message, complete long since for its caller, may be what the goodbye waited
-/// for.
+/// G-7: BYE may wait for the FIN of an injected message, which is complete for its caller long before.
 #[test]
 fn the_last_fin_lets_the_goodbye_go() {
     let mut region = region();

@@ -196,8 +196,8 @@ fn a_resume_without_effect_is_followed_by_another() {
     finish(&mut lone, 2, operation);
 }
 
-/// F-7: that waits for the fence of what has failed since: an acknowledgment of the RESUME of an epoch that
-/// has begun says nothing of the next.
+/// F-7: that waits for the fence of later failures: an acknowledgment of the RESUME of an epoch that has
+/// begun does not confirm the next.
 #[test]
 fn the_next_epoch_waits_for_its_own_fence() {
     for is_acknowledged_late in [false, true] {
@@ -340,8 +340,8 @@ fn a_single_byte_is_written_again() {
     assert_eq!(written(&mut lone), [1, 0]);
 }
 
-/// F-5: the numbers of lost FINs go out again though the peer has said that the message is there: one of an
-/// epoch that is over may never have come, and its window would stand still.
+/// F-5: the numbers of lost FINs are replayed though the peer has confirmed the message: one of an earlier
+/// epoch may never have arrived, and its window would stall.
 #[test]
 fn numbers_of_fins_go_out_again_after_the_end() {
     let mut region = region();

@@ -1,4 +1,4 @@
-//! Rules of `conformance/PROTOCOL.md` one by one, told packet by packet.
+//! Rules of `conformance/PROTOCOL.md` one by one, packet by packet.
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::*;
@@ -17,12 +17,12 @@ fn rts(message_bytes: u64) -> Body {
     Body::Rts(Rts { head, message_bytes, ..Rts::default() })
 }
 
-/// A packet of the unordered lane that concerns nobody.
+/// A packet of the unordered lane for no known operation.
 fn stray() -> Body {
     Body::Fin(Fin { count: 1, ..Fin::default() })
 }
 
-/// G-1, G-2, L-3: CONNECT goes first, nothing else goes before the peer's has come, and it is not said twice.
+/// G-1, G-2, L-3: CONNECT is sent first, nothing else before the peer's has arrived, and only once.
 #[test]
 fn connect_comes_first() {
     let mut region = region();
@@ -35,7 +35,7 @@ fn connect_comes_first() {
     assert_eq!(lone.sent(), []);
 }
 
-/// G-2: a CONNECT that answers says so.
+/// G-2: a CONNECT that answers is marked as an answer.
 #[test]
 fn connect_is_answered() {
     let mut region = region();
@@ -44,8 +44,8 @@ fn connect_is_answered() {
     assert_eq!(lone.sent_one().body, Body::Connect(Connect { requests_max: 4, rail: 0, answer: true, ..TERMS }));
 }
 
-/// G-1, G-3, S-6, S-11, A-7, X-1, X-9, W-11, G-8: each of these costs the peer its channel, and the error
-/// says why.
+/// G-1, G-3, S-6, S-11, A-7, X-1, X-9, W-11, G-8: each of these ends the peer's channel, and the error has
+/// the reason.
 #[test]
 fn what_breaks_the_protocol() {
     use ProtocolError::*;
@@ -86,7 +86,7 @@ fn what_breaks_the_protocol() {
     assert_eq!((long, lone.offence()), (Arrival::Close, TooLong { bytes: 1001 }));
 }
 
-/// G-3: a channel has the same terms on all its subchannels, but for the rail's number.
+/// G-3: a channel has the same parameters on all its subchannels, except the rail's number.
 #[test]
 fn the_first_terms_hold() {
     let mut region = region();
@@ -103,7 +103,7 @@ fn the_first_terms_hold() {
     assert_eq!(lone.offence(), ProtocolError::Terms);
 }
 
-/// F-4, W-23: who asks after a connection of which nothing is known any more is told that it is dead.
+/// F-4, W-23: a FENCE about an unknown connection gets the answer that it is dead.
 #[test]
 fn what_is_old_changes_nothing() {
     let mut region = region();
@@ -122,7 +122,7 @@ fn probes_are_answered_once() {
     let probe = |nonce, answer| Body::Probe(Probe { nonce, answer });
     lone.feed(probe(7, false), 0);
     assert_eq!(lone.sent_one().body, probe(7, true));
-    // On the way that it came (G-6), whatever it carried (W-24).
+    // On the rail of the request (G-6), whatever it carried (W-24).
     for rail in [1, 0] {
         assert_eq!(lone.feed_on(rail, probe(7, false), 100, |_| ()), Arrival::Discard);
         lone.rails.clear();
@@ -137,8 +137,8 @@ fn probes_are_answered_once() {
     assert_eq!((lone.sent(), lone.endpoint.next_obligation()), (vec![], None));
 }
 
-/// G-7, G-10: BYE is not answered; what is here and had its turn can still be received; the peer does not
-/// come back.
+/// G-7, G-10: BYE is not answered; messages that have arrived and had their turn can still be received; the
+/// peer does not come back.
 #[test]
 fn a_bye_ends_the_channel_at_once() {
     let mut region = region();
@@ -163,7 +163,7 @@ fn a_bye_ends_the_channel_at_once() {
     assert!(lone.endpoint.t.messages.is_empty(), "the early one had not had its turn");
     lone.closed.clear();
     lone.endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(1), rail: RailId(1) });
-    // Who calls again hears it again.
+    // A peer that connects again receives it again.
     assert!(matches!(lone.sent_one().body, Body::Connect(Connect { rail: 1, .. })));
     assert_eq!(lone.feed_on(1, eager(7), 0, |_| ()), Arrival::Discard);
     lone.feed_on(1, Body::Connect(Connect { rail: lone::PEER_RAIL + 1, ..TERMS }), 0, |_| ());
@@ -173,8 +173,7 @@ fn a_bye_ends_the_channel_at_once() {
     assert_eq!(lone.endpoint.poll_event(), None);
 }
 
-/// S-1, A-1, S-7: lanes count apart, and every packet says what has come: what is in its place, not what is
-/// on the way.
+/// S-1, A-1, S-7: lanes count apart, and every packet acknowledges data in place, not data in flight.
 #[test]
 fn every_packet_acknowledges() {
     let mut region = region();
@@ -239,8 +238,8 @@ fn what_may_go_out_again_is_kept() {
     }
 }
 
-/// who runs short of what only acknowledgments give back asks for them, at marks on the way and where it
-/// is full.
+/// a sender short of table entries that only acknowledgments free requests them, at marks on the way and
+/// when it is full.
 #[test]
 fn who_runs_short_asks_for_acknowledgments() {
     let asked = |config: &Config| -> Vec<bool> {
@@ -257,14 +256,14 @@ fn who_runs_short_asks_for_acknowledgments() {
     assert_eq!(asked(&plenty), [false; 8]);
     let few_packets = Config { packets_max: 8, ..plenty };
     assert_eq!(asked(&few_packets), [false, false, false, true, true, true, true, true]);
-    // The ninth copy finds no place: it asks as ever, because its buffer is not free.
+    // The ninth copy finds no place: it requests as ever, because its buffer is not free.
     let few_copies = Config { retained_max: 16, ..plenty };
     assert_eq!(asked(&few_copies), [false, false, false, false, false, false, false, true]);
     let few_operations = Config { operations_max: 8, ..plenty };
     assert_eq!(asked(&few_operations), [false, false, false, false, false, false, false, true]);
 }
 
-/// S-3: no more packets are under way than the lesser window holds.
+/// S-3: no more packets are in flight than the lesser window holds.
 #[test]
 fn the_lesser_window_limits() {
     let config = Config { window: 128, packets_max: 256, ..Config { multiplex: Policy::Binding, ..small() } };
@@ -281,7 +280,7 @@ fn the_lesser_window_limits() {
     assert_eq!(lone.sent().len(), 10);
 }
 
-/// S-8, S-9: a message that comes early waits, a request does not wait for it.
+/// S-8, S-9: an early message waits, a request does not wait for it.
 #[test]
 fn only_the_ordered_lane_waits() {
     let mut region = region();
@@ -298,7 +297,7 @@ fn only_the_ordered_lane_waits() {
     assert_eq!(lone.completed()[&2].unwrap().immediate, Some(1));
 }
 
-/// M-7: a message whose payload is still on the way has its receive already; the next one gets the next.
+/// M-7: a message whose payload is still in flight has its receive already; the next one gets the next.
 #[test]
 fn matching_does_not_wait_for_payload() {
     let mut region = region();
@@ -313,8 +312,8 @@ fn matching_does_not_wait_for_payload() {
     assert_eq!(lone.completed()[&1].unwrap().immediate, Some(10));
 }
 
-/// C-3, C-4: one message more than granted breaks the protocol; a quarter given back is told without being
-/// asked.
+/// C-3, C-4: one message more than granted violates the protocol; once a quarter is free again, it is granted
+/// without a request.
 #[test]
 fn grants_are_watched_and_told() {
     let mut region = region();
@@ -333,7 +332,7 @@ fn grants_are_watched_and_told() {
     }
     let told = lone.sent_one();
     assert_eq!((told.common.message_limit, told.body), (40, Body::Credit));
-    // With a receive at hand, the grant is back before the payload is there.
+    // If a receive is posted, the grant is back before the payload has arrived.
     lone.recv(50, 100);
     let on_the_way = lone.feed(eager(0), 100);
     lone.feed_on(1, Body::Probe(Probe { nonce: 1, answer: false }), 0, |_| {});
@@ -347,8 +346,8 @@ fn grants_are_watched_and_told() {
     lone.completed();
 }
 
-/// C-1, C-2, C-6, C-7: nothing goes without a credit, without blocks a message is announced, and limits that
-/// are out of date are not looked at.
+/// C-1, C-2, C-6, C-7: nothing is sent without a credit, without blocks a message is announced, and outdated
+/// limits are ignored.
 #[test]
 fn credits_are_kept() {
     let mut region = region();
@@ -366,14 +365,14 @@ fn credits_are_kept() {
     lone.acks[0] = 2;
     lone.limits = (3, 3);
     lone.feed(Body::Credit, 0);
-    // Looked at, it would grant 60,000 messages.
+    // If it were used, it would grant 60,000 messages.
     lone.feed_on(0, Body::Credit, 0, |common| (common.ack_ordered, common.message_limit) = (0, 60_000));
     lone.send(3, 100);
     lone.send(4, 0);
     assert!(matches!(lone.sent_one().body, Body::Eager(_)));
 }
 
-/// C-5: the target counts what is not answered and acknowledged, the origin asks no more than that.
+/// C-5: the target counts requests without an acknowledged answer, the origin sends no more than that.
 #[test]
 fn requests_are_counted() {
     let mut region = region();
@@ -408,7 +407,7 @@ fn requests_are_counted() {
     // The put before the answer is not placed, so no acknowledgment can cover the answer.
     assert_eq!(lone.sent(), []);
     lone.place(on_the_way);
-    // At the latest when the acknowledgment is due: the request takes it along.
+    // At the latest when the acknowledgment is due: the request carries it.
     lone.now = lone.endpoint.next_timeout().unwrap().0;
     lone.endpoint.handle_timeout(Time(lone.now));
     let third = lone.sent_one();
@@ -416,7 +415,7 @@ fn requests_are_counted() {
     assert_eq!(third.common.ack_unordered, 2);
 }
 
-/// until the origin has heard of a refused put, packets carry the flag, and then one goes without.
+/// until the origin has received a put's refusal, packets carry the flag, and then one is sent without.
 #[test]
 fn a_target_says_that_it_refuses() {
     let mut region = region();
@@ -434,7 +433,7 @@ fn a_target_says_that_it_refuses() {
     assert_eq!((told.common.ack_unordered, told.common.refusing), (1, false));
 }
 
-/// a put that a refusing target acknowledges is unconfirmed, until the newest acknowledgment comes
+/// a put that a refusing target acknowledges is unconfirmed, until the newest acknowledgment arrives
 /// without the flag.
 #[test]
 fn an_origin_waits_for_a_refusal() {
@@ -446,7 +445,7 @@ fn an_origin_waits_for_a_refusal() {
         lone.endpoint.put(Time(0), &put).unwrap();
         let Body::Put(sent) = lone.sent_one().body else { panic!("no PUT") };
         lone.feed_on(0, Body::Credit, 0, |common| (common.ack_unordered, common.refusing) = (1, true));
-        // An old packet that comes late.
+        // An old packet that arrives late.
         lone.feed(Body::Credit, 0);
         assert_eq!(lone.completed(), BTreeMap::new());
         let why = Refusal::OutOfRange;
@@ -482,8 +481,8 @@ fn a_get_of_nothing_is_answered() {
     assert_eq!((answer.body, answer.common.payload_bytes), (Body::Data(Data { operation: 8, offset: 0 }), 0));
 }
 
-/// where nothing fits, FIN comes at once. X-5: else CTS, and FIN once all is here. X-9: more is
-/// dropped.
+/// if nothing fits, FIN is sent at once. X-5: otherwise CTS, and FIN once all has arrived. X-9:
+/// further data is dropped.
 #[test]
 fn a_receiver_answers_an_rts() {
     let mut region = region();
@@ -508,8 +507,8 @@ fn a_receiver_answers_an_rts() {
     assert_eq!(lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 10), Arrival::Discard);
 }
 
-/// a receiver that announced keys takes DATA all the same; a sender to whom no key is of use sends it.
-/// keys go by the rail's number at the side that made them.
+/// a receiver that announced keys takes DATA all the same; a sender that can use no key sends it. X-10:
+/// keys use the rail's number at the side that made them.
 #[test]
 fn keys_that_are_of_no_use() {
     let mut region = region();
@@ -539,7 +538,7 @@ fn keys_that_are_of_no_use() {
     }
 }
 
-/// a refusal ends an announced message alone: one that is with the peer already, or on its way as
+/// a refusal ends only an announced message: one that the peer already has, or that is in flight as
 /// data or by writes, is not refused any more.
 #[test]
 fn only_an_announced_message_can_be_refused() {
@@ -583,8 +582,7 @@ fn only_an_announced_message_can_be_refused() {
     }
 }
 
-/// a refusal that names a message ends it, and what comes for it after that, or for nothing,
-/// changes nothing.
+/// a refusal that names a message ends it; later packets for it, or for no message, change nothing.
 #[test]
 fn a_refused_message_is_over() {
     let mut region = region();

@@ -1,4 +1,4 @@
-//! The short way at one end: numbers, limits, and a rail that refuses (W-29).
+//! The express path at one end: numbers, limits, and a rail that refuses (W-29).
 
 use super::super::channel::ChannelState;
 use super::lone::{Lone, PEER_RAIL, TERMS};
@@ -20,8 +20,8 @@ pub(super) fn post(lone: &mut Lone<'_>, cookie: u64) {
     lone.endpoint.recv_short(&recv).expect("nothing is special about it");
 }
 
-/// A number that is not the next one never takes the short way, and is an offence on a rail that keeps the
-/// order only beyond the window; a number that has come is a duplicate.
+/// A number that is not the next one never uses the express path. On a rail that keeps the order it is a
+/// violation only beyond the window; a number received before is a duplicate.
 #[test]
 fn only_the_next_number_takes_the_short_way() {
     lone(|lone| {
@@ -39,13 +39,13 @@ fn only_the_next_number_takes_the_short_way() {
     });
 }
 
-/// C-4: limits that no message takes along go on a packet of their own, before the peer has used what it
-/// knows of.
+/// C-4: limits that no message carries are sent in a packet of their own, before the peer has used up those
+/// it has.
 #[test]
 fn limits_are_announced_while_nothing_is_sent() {
     lone(|lone| {
         lone.sent();
-        // The way out is open, so that nothing but the count asks for the announcement.
+        // The outgoing path is open, so only the count requests the announcement.
         let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
         send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
         let half = u32::from(small().unexpected_per_peer.min(small().blocks_per_peer) / 2);
@@ -60,7 +60,7 @@ fn limits_are_announced_while_nothing_is_sent() {
     });
 }
 
-/// S-1: what the rail refuses has had no number, and is not complete.
+/// S-1: a message that the rail refuses has had no number, and is not complete.
 #[test]
 fn a_message_that_the_rail_refuses_leaves_no_gap() {
     lone(|lone| {
@@ -76,7 +76,7 @@ fn a_message_that_the_rail_refuses_leaves_no_gap() {
     });
 }
 
-/// M-1: of receives of several shapes the oldest gets the message, whichever shape is looked at first.
+/// M-1: of receives of several shapes the oldest gets the message, whichever shape is checked first.
 #[test]
 fn the_oldest_receive_of_any_shape_gets_a_short_message() {
     lone(|lone| {
@@ -93,8 +93,8 @@ fn the_oldest_receive_of_any_shape_gets_a_short_message() {
     });
 }
 
-/// M-5, C-4: a short message without a receive waits whole in a block of its sender's grant, which is its
-/// sender's again when a receive has taken it.
+/// M-5, C-4: a short message without a receive waits whole in a block of its sender's grant, which the sender
+/// gets back when a receive has taken it.
 #[test]
 fn a_short_message_waits_for_its_receive() {
     lone(|lone| {
@@ -108,7 +108,7 @@ fn a_short_message_waits_for_its_receive() {
         let ShortArrival::At(other) = lone.endpoint.arrive_short(PeerId(1), RailId(0), &short(1)) else { panic!() };
         assert!(first.region == RegionId::POOL && other.region == RegionId::POOL && first != other);
         assert_eq!(lone.endpoint.probe(&tagged(None, tag)).map(|found| found.bytes), Some(8));
-        // What waits is not granted again, whoever looks.
+        // Waiting messages are not granted again by a fold.
         lone.endpoint.fold_line(0);
         assert_eq!((lone.endpoint.stats().unexpected, limits(lone)), (2, before));
         for (cookie, from) in [(1, first), (2, other)] {
@@ -131,7 +131,7 @@ fn a_short_message_waits_for_its_receive() {
     });
 }
 
-/// C-4: what comes free when messages that waited are received is announced as if they had come then.
+/// C-4: room freed by receiving waiting messages is announced as if they had arrived then.
 #[test]
 fn limits_are_announced_when_messages_that_waited_are_received() {
     lone(|lone| {
@@ -151,7 +151,7 @@ fn limits_are_announced_when_messages_that_waited_are_received() {
         assert_eq!(told(lone), [expected]);
     });
 }
-/// The peer, met over the rails of `mask`.
+/// The peer, connected over the rails of `mask`.
 fn met<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts], mask: u64) -> Lone<'m> {
     let mut lone = Lone::over(region, config, rails, mask);
     for rail in (0..rails.len() as u8).filter(|rail| mask >> rail & 1 == 1) {
@@ -178,13 +178,13 @@ pub(super) fn arrive(lone: &mut Lone<'_>, short: &Short) -> ShortArrival {
     lone.endpoint.arrive_short(PeerId(1), RailId(0), short)
 }
 
-/// The limits that packets tell now.
+/// The limits in packets sent now.
 fn told(lone: &mut Lone<'_>) -> Vec<(u16, u16)> {
     lone.sent().iter().map(|packet| (packet.common.message_limit, packet.common.block_limit)).collect()
 }
 
-/// A send that is reported is numbered by the count of these, apart from operations and receives, and numbers
-/// don't meet again soon; one that is silent by its number on the way, as nothing is reported by its id.
+/// A reported send is numbered by the count of these, apart from operations and receives, and numbers don't
+/// repeat soon; a silent one by its PSN, as no event has its id.
 #[test]
 fn ids_of_sends_are_their_count() {
     lone(|lone| {
@@ -202,7 +202,7 @@ fn ids_of_sends_are_their_count() {
     });
 }
 
-/// Where no completion could be reported nothing goes the short way; a silent send needs no room.
+/// If no completion could be reported, nothing uses the express path; a silent send needs no room.
 #[test]
 fn unread_completions_close_the_short_way() {
     let config = Config { operations_max: 2, ..small() };
@@ -218,7 +218,7 @@ fn unread_completions_close_the_short_way() {
     assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)));
 }
 
-/// A silent send that the rail refuses takes nobody else's completion along.
+/// A silent send that the rail refuses removes no other completion.
 #[test]
 fn a_refused_silent_send_takes_no_completion_back() {
     lone(|lone| {
@@ -246,8 +246,8 @@ fn completions_say_what_the_message_had() {
     });
 }
 
-/// A receive does without an operation only where there is nothing more to ask: its peer is there, and no
-/// message that it would take waits.
+/// A receive needs no operation only if no more checks are needed: its peer is connected, and no message that
+/// it would take waits.
 #[test]
 fn receives_that_something_is_special_about_need_an_operation() {
     lone(|lone| {
@@ -270,7 +270,7 @@ fn receives_that_something_is_special_about_need_an_operation() {
     });
 }
 
-/// W-29: flags that no message has don't go the short way; an empty message has nothing to copy.
+/// W-29: flags that no message has don't use the express path; an empty message has nothing to copy.
 #[test]
 fn what_arrives_is_looked_at() {
     lone(|lone| {
@@ -283,7 +283,7 @@ fn what_arrives_is_looked_at() {
     });
 }
 
-/// Each of these keeps a message from going the short way out, and nothing else does.
+/// Each of these keeps an outgoing message off the express path, and nothing else does.
 #[test]
 fn every_reason_closes_the_way_out() {
     let closes = |why: &str, change: &dyn Fn(&mut Lone<'_>)| {
@@ -302,7 +302,7 @@ fn every_reason_closes_the_way_out() {
         lone.sent();
         let channel = lone.endpoint.t.channels.at(0);
         assert!(!channel.ordered.is_empty(), "{:?}", lone.endpoint);
-        // All that went out is acknowledged.
+        // All sent packets are acknowledged.
         lone.acks[0] = channel.sent[0].next().0;
         lone.limits.0 = lone.acks[0] as u16;
         lone.feed(Body::Credit, 0);
@@ -324,7 +324,7 @@ fn every_reason_closes_the_way_out() {
     });
 }
 
-/// The rail must lose nothing, carry short messages, and be the only one to the peer.
+/// The rail must be lossless, carry short messages, and be the only one to the peer.
 #[test]
 fn only_a_lone_rail_that_loses_nothing_carries_short_messages() {
     let tiny = RailFacts { short_bytes_max: 1, ..SHM };
@@ -384,7 +384,7 @@ fn a_grant_is_used_to_its_end() {
     }
 }
 
-/// Each of these keeps a message that arrives from the short way in, and it goes the long one.
+/// Each of these keeps an arriving message off the express path, and it uses the normal one.
 #[test]
 fn every_reason_closes_the_way_in() {
     let closes = |why: &str, change: &dyn Fn(&mut Lone<'_>)| {
@@ -437,7 +437,7 @@ fn limits_are_announced_by_halves() {
                     assert_eq!(arrive(lone, &short(77)), ShortArrival::Slow);
                 }
             }
-            // The next message tells them, too.
+            // The next message carries them, too.
             let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
             let (_, sent, _) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
             let count = 3 * every as u16;
@@ -458,7 +458,7 @@ fn limits_are_announced_by_halves() {
     }
 }
 
-/// C-1: what a short message grants lets go what waits for it, whichever way the short message takes.
+/// C-1: the grants of a short message release waiting messages, on either path.
 #[test]
 fn a_short_message_lets_waiting_messages_go() {
     for is_slow in [false, true] {
@@ -488,7 +488,7 @@ fn a_short_message_lets_waiting_messages_go() {
     });
 }
 
-/// G-8: what breaks a rule costs the peer its channel on this way, too.
+/// G-8: a rule violation ends the peer's channel on this path, too.
 #[test]
 fn offences_count_on_the_short_way() {
     let by = |lone: &mut Lone<'_>, short: &Short| lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), short);
@@ -506,7 +506,7 @@ fn offences_count_on_the_short_way() {
     assert_eq!(lone.offence(), ProtocolError::NotConnected);
 }
 
-/// W-29: on the long way it is the packet that it stands for: nothing is acknowledged by it, or asked for.
+/// W-29: on the normal path it equals the packet that it stands for: it acknowledges and requests nothing.
 #[test]
 fn a_short_message_stands_for_a_packet() {
     let config = small();
@@ -534,7 +534,7 @@ fn a_short_message_stands_for_a_packet() {
     assert_eq!(std::format!("{:?}", outcome(true)), std::format!("{:?}", outcome(false)));
 }
 
-/// A channel that is over leaves no open way to the next peer that has its place.
+/// A closed channel leaves no open line to the next peer in its slot.
 #[test]
 fn a_line_ends_with_its_channel() {
     let mut own = region();
@@ -549,8 +549,8 @@ fn a_line_ends_with_its_channel() {
     assert!(line.credits == 0 && line.receives_on().is_none() && !line.is_ahead(), "{line:?}");
 }
 
-/// What the tables learn when a line is folded: numbers, credits and grants as if packets had gone, and when
-/// the peer was last received from.
+/// The effect of a fold on the tables: numbers, credits and grants as if packets had been sent, and the time
+/// of the last arrival from the peer.
 #[test]
 fn the_tables_learn_what_went_the_short_way() {
     let send = SendRequest { notify: Notify::Silent, segments: &seg(0, 100), ..SendRequest::new(PeerId(1), &[]) };
@@ -587,7 +587,7 @@ fn the_tables_learn_what_went_the_short_way() {
         assert_eq!(lone.endpoint.t.channels.at(0).last_received, Time(100));
         assert_eq!(lone.endpoint.t.sub(0, RailId(0)).last_received, Time(100));
     });
-    // Limits that a short message has told need no packet: of those received before it, not behind.
+    // Limits in a short message need no packet: for messages received before it, not later ones.
     for tells in [false, true] {
         lone(|lone| {
             for psn in 0..7 {
@@ -604,8 +604,8 @@ fn the_tables_learn_what_went_the_short_way() {
     }
 }
 
-/// C-4: room that comes free in the tables, while the way out is open, is told by every message that goes out
-/// from then on; and where none goes out, by a packet.
+/// C-4: every message sent from then on grants room that comes free in the tables while the line is open; if
+/// none is sent, a packet does.
 #[test]
 fn what_the_tables_grant_is_told_the_short_way_too() {
     let send = SendRequest { notify: Notify::Silent, segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
@@ -631,7 +631,7 @@ fn what_the_tables_grant_is_told_the_short_way_too() {
             assert_eq!(sent.counts.limits(), (32 + taken, 64 + taken));
         }
     });
-    // A message that went out before does not tell what comes free after it.
+    // A message sent earlier does not grant room that comes free later.
     lone(|lone| {
         full(lone);
         let mut limit = 0;
@@ -643,7 +643,7 @@ fn what_the_tables_grant_is_told_the_short_way_too() {
     });
 }
 
-/// C-4: a rail of a channel that goes down tells nobody of limits.
+/// C-4: a rail of a channel that goes down carries no limits.
 #[test]
 fn a_change_of_rails_announces_nothing() {
     let config = small();

@@ -1,5 +1,5 @@
-//! The short way where it begins and ends: full tables of completions, the first message of a line, requests
-//! that have no operation.
+//! Edge cases of the short path: full tables of completions, the first message of a line, requests that have
+//! no operation.
 
 use super::lone::{Lone, TERMS};
 use super::recovery::region;
@@ -127,8 +127,8 @@ fn a_single_byte_takes_a_block() {
     });
 }
 
-/// C-4: a message that went out before room came free has not told the peer of it, though the tables learn
-/// of the message only then.
+/// C-4: a message sent before room came free has not granted that room, though the tables count the message
+/// only then.
 #[test]
 fn room_that_comes_free_behind_a_message_is_still_to_be_told() {
     lone(|lone| {

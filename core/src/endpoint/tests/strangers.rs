@@ -1,4 +1,4 @@
-//! A second peer that names the operations of the first: it has no part in them.
+//! A second peer that names the operations of the first: it has no access to them.
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::region;
@@ -93,7 +93,7 @@ fn a_receive_is_of_one_peer() {
     }
 }
 
-/// gets and atomics are answered by the peer that was asked.
+/// only the target peer answers gets and atomics.
 #[test]
 fn an_answer_is_of_one_peer() {
     let mut region = region();
@@ -125,8 +125,8 @@ fn an_answer_is_of_one_peer() {
     assert!(lone.completed()[&2].is_ok());
 }
 
-/// a peer that grants more than there is gets what there is, and one that says that it has placed
-/// more than that changes nothing either.
+/// a peer that grants more than there is gets what there is, and one that reports more placed bytes
+/// than that changes nothing either.
 #[test]
 fn no_peer_makes_a_message_longer() {
     for bytes in [100, 3000] {

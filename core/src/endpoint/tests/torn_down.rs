@@ -179,8 +179,8 @@ fn nothing_is_opened_for_a_goodbye() {
     assert_eq!(state(&lone), RailState::Down { redial_at });
 }
 
-/// F-5: packets that go out again, and wait for room, go on doing so when another connection dies, before
-/// that one's fence.
+/// F-5: packets that wait for room to be replayed keep waiting when another connection dies, before that
+/// one's fence.
 #[test]
 fn replay_goes_on_when_another_rail_fails() {
     let mut region = region();
@@ -213,8 +213,8 @@ fn replay_goes_on_when_another_rail_fails() {
     assert_eq!(psns(&lone.sent()), second);
 }
 
-/// F-7, F-5: of two rails that wrote a message and died, one's FIN has come, as FENCE says, and the other's
-/// was not out: a round is asked for, and writes again what the other one wrote, and no more.
+/// F-7, F-5: of two rails that wrote a message and died, one's FIN has arrived, as FENCE reports, and the
+/// other's was not sent: the new epoch writes again the bytes of the other one, and no more.
 #[test]
 fn a_fin_that_has_come_confirms_its_own_rail() {
     let mut region = region();

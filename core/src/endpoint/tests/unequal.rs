@@ -1,5 +1,5 @@
-//! Two ends that number nothing alike: connections, rails, operations and places in memory have other numbers
-//! on either side, so that one that is taken for the other shows.
+//! Two ends with different numbers: connections, rails, operations and places in memory have other numbers on
+//! either side, so that a confusion of the two shows.
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::{down, region, up};
@@ -9,7 +9,7 @@ use crate::wire::{Body, Connect, Cts, Data, Fence, Fin, MessageHead, RemoteKey, 
 /// The peer's number of its first connection on our rail 0; each further rail has the next one. Ours are 1.
 const THEIRS: u32 = 41;
 
-/// Where the peer wants a message; its source lies at 0.
+/// The destination of a message at the peer; its source lies at 0.
 const TARGET: u64 = 1 << 20;
 
 fn connect(rail: u8, connection: u32) -> Body {
@@ -26,7 +26,7 @@ fn unequal<'m>(region: &'m mut Region, rails: &[RailFacts]) -> Lone<'m> {
     lone
 }
 
-/// What the peer says of the first connection of our rail.
+/// The peer's FENCE for the first connection of our rail.
 fn fence(rail: u8, answer: bool) -> Fence {
     let connection = THEIRS + u32::from(rail);
     Fence { rail: PEER_RAIL + rail, peer_rail: rail, connection, peer_connection: 1, answer, ..Fence::default() }
@@ -46,14 +46,14 @@ fn sequenced(packets: &[Repr]) -> Vec<(u32, u32, Body)> {
     mine.map(|packet| (packet.common.psn, packet.common.payload_bytes, packet.body.clone())).collect()
 }
 
-/// Memory of all sends that had any, in the order in which they went out.
+/// Memory of all sends that had any, in the order of sending.
 fn memory(lone: &mut Lone<'_>) -> Vec<Vec<Seg>> {
     let posts = std::mem::take(&mut lone.posts);
     let sends = posts.into_iter().filter(|(_, kind, memory)| *kind == PostKind::Send && !memory.is_empty());
     sends.map(|(_, _, memory)| memory).collect()
 }
 
-/// Remote writes so far: rail, offset in the message, bytes. Each goes where its bytes belong.
+/// Remote writes so far: rail, offset in the message, bytes. Checks the destination of each.
 fn writes(lone: &mut Lone<'_>) -> Vec<(u8, u64, u64)> {
     let write = |(rail, kind, memory): (RailId, PostKind, Vec<Seg>)| match kind {
         PostKind::Write { to } => {
@@ -67,7 +67,7 @@ fn writes(lone: &mut Lone<'_>) -> Vec<(u8, u64, u64)> {
     std::mem::take(&mut lone.posts).into_iter().filter_map(write).collect()
 }
 
-/// What some writes cover, in one list of disjoint ranges.
+/// The bytes that some writes cover, in one list of disjoint ranges.
 fn covered(writes: impl Iterator<Item = (u8, u64, u64)>) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = writes.map(|(_, offset, len)| (offset, offset + len)).collect();
     ranges.sort_unstable();
@@ -83,7 +83,7 @@ fn covered(writes: impl Iterator<Item = (u8, u64, u64)>) -> Vec<(u64, u64)> {
 
 const LARGE: u64 = 40_000;
 
-/// A message over all rails in equal parts; its RTS is out.
+/// A message over all rails in equal parts; its RTS was sent.
 fn announce(lone: &mut Lone<'_>) -> u64 {
     lone.endpoint.set_policy(MessageClass::Large, Policy::named("even").unwrap());
     lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
@@ -94,7 +94,7 @@ fn announce(lone: &mut Lone<'_>) -> u64 {
     rts.head.operation
 }
 
-/// The CTS of a round, with keys for some rails, of connections with these numbers.
+/// The CTS of a retry epoch, with keys for some rails, of connections with these numbers.
 fn cts(operation: u64, round: u16, keys: &[(u8, u32)]) -> Body {
     let key = |&(rail, connection): &(u8, u32)| RemoteKey {
         rail: PEER_RAIL + rail,
@@ -122,7 +122,7 @@ fn resumes(packets: &[Repr]) -> Vec<Body> {
     packets.iter().map(|packet| packet.body.clone()).filter(|body| matches!(body, Body::Resume(_))).collect()
 }
 
-/// F-3: a FENCE names a connection by both numbers and both rails, each as its owner calls it.
+/// F-3: a FENCE names a connection by both numbers and both rails, each with its owner's number.
 #[test]
 fn a_fence_names_both_ends() {
     let mut region = region();
@@ -151,8 +151,8 @@ fn a_fence_names_both_ends() {
     assert_eq!(sequenced(&lone.sent()).len(), 1);
 }
 
-/// F-3, F-4: a peer says that its end is dead: the answer names the same connection, from our side. Another
-/// connection of that rail, before or after, has nothing to do with it.
+/// F-3, F-4: a peer reports that its end is dead: the answer names the same connection, from our side. An
+/// earlier or later connection of that rail is unaffected.
 #[test]
 fn a_fence_ends_its_own_connection_alone() {
     let mut region = region();
@@ -176,8 +176,8 @@ fn a_fence_ends_its_own_connection_alone() {
     assert_eq!(said, [answer]);
 }
 
-/// F-5: a put, and a message by data segments, of several packets go out again as they were: offsets,
-/// lengths, and the memory that they are read from.
+/// F-5: a put, and a message by data segments, of several packets are replayed unchanged: offsets, lengths,
+/// and source memory.
 #[test]
 fn every_segment_goes_out_again_as_it_was() {
     for is_put in [true, false] {
@@ -212,7 +212,7 @@ fn every_segment_goes_out_again_as_it_was() {
             at += u64::from(*len);
         }
         assert_eq!(at, bytes);
-        // The first is acknowledged; the others go out again.
+        // The first is acknowledged; the others are replayed.
         lone.acks[1] = 1;
         lone.feed(Body::Credit, 0);
         down(&mut lone, 0, RailFault::TimedOut);
@@ -224,7 +224,7 @@ fn every_segment_goes_out_again_as_it_was() {
     }
 }
 
-/// F-7: what is written again is what was written over the rail that died, all of it and nothing else.
+/// F-7: the bytes written again are those written over the rail that died, all of them and no others.
 #[test]
 fn the_whole_range_is_written_again() {
     for lost in [0, 1] {
@@ -246,14 +246,14 @@ fn the_whole_range_is_written_again() {
         let again = writes(&mut lone);
         assert!(again.iter().all(|(rail, ..)| *rail == other));
         assert_eq!(covered(again.into_iter()), of_lost, "of {first:?}");
-        // Both parts have writes that no acknowledged FIN stands for.
+        // Both parts have writes without an acknowledged FIN.
         let rounds: Vec<(u16, u16)> = fin_rounds(&sent).into_iter().map(|(_, round, count)| (round, count)).collect();
         assert_eq!(rounds, [(1, 2), (1, 2)]);
     }
 }
 
-/// F-7: an acknowledgment of a RESUME that took the number of a lost FIN does not say which of the two
-/// arrived: what was unconfirmed is written again.
+/// F-7: an acknowledgment of a RESUME with the number of a lost FIN does not show which of the two arrived:
+/// unconfirmed data is written again.
 #[test]
 fn an_acknowledged_resume_confirms_no_writes() {
     let mut region = region();
@@ -276,7 +276,7 @@ fn an_acknowledged_resume_confirms_no_writes() {
     assert!(of_lost.iter().all(|lost| again.iter().any(|wrote| wrote.0 <= lost.0 && lost.1 <= wrote.1)), "{again:?}");
 }
 
-/// F-7: a RESUME with a number of its own goes out again as it was, and its acknowledgment asks for nothing
+/// F-7: a RESUME with a number of its own is replayed unchanged, and its acknowledgment triggers nothing
 /// more.
 #[test]
 fn a_resume_goes_out_again_as_it_was() {
@@ -302,7 +302,7 @@ fn a_resume_goes_out_again_as_it_was() {
     assert_eq!(sequenced(&lone.sent()), [], "its answer is on the way");
 }
 
-/// F-7, X-11: a round that brings no key makes all of it data, also where a rail stands that could write.
+/// F-7, X-11: an epoch without any key makes all of it data, even if a rail is up that could write.
 #[test]
 fn a_round_without_keys_is_data_though_a_rail_could_write() {
     let mut region = region();
@@ -322,8 +322,8 @@ fn a_round_without_keys_is_data_though_a_rail_could_write() {
     assert_eq!(bytes, LARGE);
 }
 
-/// F-7: a receiver that begins a round of its own accord counts anew: the FIN of what one rail has written
-/// goes out once more, of that round, over that rail, and nothing is written again.
+/// F-7: a receiver that begins an epoch unasked counts anew: the FIN of one rail's writes is sent once more,
+/// of that epoch, over that rail, and nothing is written again.
 #[test]
 fn a_round_that_nobody_asked_for_gets_its_fin() {
     let mut region = region();
@@ -339,8 +339,8 @@ fn a_round_that_nobody_asked_for_gets_its_fin() {
     assert!(lone.rails.iter().all(|rail| *rail == RailId(1)), "{:?}", lone.rails);
 }
 
-/// without recovery a message that is written is over for its sender when its rails are through with the
-/// writes and the FIN; with it, when the receiver says so.
+/// without recovery a written message is complete for its sender when its rails have completed the
+/// writes and the FIN; with it, when the receiver reports so.
 #[test]
 fn without_recovery_the_writes_are_the_end() {
     for (recovery, granted_bytes) in [(false, 3000), (true, 3000), (false, 1000), (true, 1000)] {
@@ -369,7 +369,7 @@ fn without_recovery_the_writes_are_the_end() {
     }
 }
 
-/// F-7: what a rail had not written yet when it died is written too.
+/// F-7: bytes that a rail had not written yet when it died are written too.
 #[test]
 fn the_rest_of_a_part_is_written_too() {
     let mut region = region();
@@ -405,8 +405,7 @@ fn the_rest_of_a_part_is_written_too() {
     assert_eq!(covered(of_first.chain(again)), [(0, LARGE)]);
 }
 
-/// F-7: a round is not begun while another connection that carried writes may still bring them: the next one,
-/// then.
+/// F-7: an epoch does not begin while another dead connection's writes may still land: the next one does.
 #[test]
 fn a_round_waits_for_every_fence() {
     let mut region = region();
@@ -433,9 +432,9 @@ fn a_round_waits_for_every_fence() {
     assert!(fin_rounds(&sent).iter().all(|&(_, round, _)| round == 2), "{sent:?}");
 }
 
-/// F-7: a RESUME in the place of a lost FIN is acknowledged also by a receiver that has had the FIN, and
-/// which answers nothing. Another part that has no key left must not wait for that answer: the round is asked
-/// for once more, under a number of its own.
+/// F-7: a receiver that has had the FIN also acknowledges a RESUME in place of it, and answers nothing.
+/// Another part without a key must not wait for that answer: the epoch is requested once more, under a number
+/// of its own.
 #[test]
 fn a_part_without_keys_does_not_wait_for_a_round_that_nobody_was_asked_for() {
     for is_acknowledged_first in [false, true] {
@@ -479,8 +478,8 @@ fn a_part_without_keys_does_not_wait_for_a_round_that_nobody_was_asked_for() {
     }
 }
 
-/// F-7: an acknowledgment of a FIN of the round before confirms nothing of this one: what was written in this
-/// round, and lost, is unconfirmed.
+/// F-7: an acknowledgment of a FIN of the last epoch confirms nothing of this one: bytes written in this
+/// epoch, and lost, are unconfirmed.
 #[test]
 fn a_fin_of_the_round_before_confirms_nothing() {
     let mut region = region();
@@ -503,7 +502,7 @@ fn a_fin_of_the_round_before_confirms_nothing() {
     lone.feed_on(2, Body::Fence(fence(0, true)), 0, |_| {});
     let resumed = resumes(&lone.sent());
     assert_eq!(resumed, [2, 2].map(|round| Body::Resume(Resume { target: 88, round })));
-    // No rail is left that writes: all of it comes as data.
+    // No rail is left that writes: all of it is sent as data.
     lone.posts.clear();
     lone.feed_on(2, cts(operation, 2, &[]), 0, |_| {});
     let data = lone.sent();
@@ -511,13 +510,13 @@ fn a_fin_of_the_round_before_confirms_nothing() {
     assert_eq!(bytes, LARGE, "{data:?}");
 }
 
-/// F-7, X-10: keys are void with the connection that they came for, though the number of a later one may look
-/// like it.
+/// F-7, X-10: keys are invalid once their connection is dead, though the number of a later one may look like
+/// it.
 #[test]
 fn keys_end_with_their_connection() {
     // A key has 16 bits of a connection's number.
     let alike = |connection: u32| connection + (1 << 16);
-    // Of a CTS, in the hands of the one that writes.
+    // Of a CTS, held by the writer.
     let mut own = region();
     let mut lone = unequal(&mut own, &[PUT, PUT]);
     let operation = announce(&mut lone);
@@ -550,8 +549,8 @@ fn keys_end_with_their_connection() {
     assert!(sent.iter().any(|packet| matches!(packet.body, Body::Cts(_))), "{sent:?}");
 }
 
-/// F-5: reads of a rail that died are made again over another one: the same bytes, from where they lie to
-/// where they belong.
+/// F-5: reads of a rail that died are repeated over another one: the same bytes, the same source and
+/// destination.
 #[test]
 fn reads_are_made_again_where_they_were() {
     let mut region = region();
@@ -593,7 +592,7 @@ fn reads_are_made_again_where_they_were() {
     assert!(lone.completed()[&1].is_ok());
 }
 
-/// F-5: a CTS that goes out again names our connections as they are now.
+/// F-5: a replayed CTS names our connections as they are now.
 #[test]
 fn keys_go_out_again_with_the_connection_of_now() {
     let mut region = region();
@@ -615,7 +614,7 @@ fn keys_go_out_again_with_the_connection_of_now() {
     assert_eq!(connections(&lone.sent()), [2]);
 }
 
-/// F-3: what was asked of the peer over a connection that died is asked again over the next.
+/// F-3: a FENCE request sent over a connection that died is repeated over the next.
 #[test]
 fn a_question_for_a_fence_is_asked_again() {
     let mut region = region();

@@ -1,5 +1,4 @@
-//! What a peer or a rail says that is not so, or says twice: packets that come again, FINs that come too
-//! soon, reads that fail.
+//! False or repeated data from a peer or a rail: duplicated packets, early FINs, reads that fail.
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::{cts, region};
@@ -53,7 +52,7 @@ fn impossible_terms_are_refused() {
     }
 }
 
-/// a receiver that wants no more says FIN; what was not sent yet stays here.
+/// a receiver that needs no more sends FIN; unsent data stays here.
 #[test]
 fn a_fin_ends_what_is_not_sent_yet() {
     for rails in [[TCP], [PUT]] {
@@ -83,7 +82,7 @@ fn a_fin_ends_what_is_not_sent_yet() {
     }
 }
 
-/// a FIN for a receive whose CTS is not out yet is a guess.
+/// a FIN for a receive whose CTS was not sent yet is a guess.
 #[test]
 fn a_fin_before_its_cts_is_dropped() {
     let mut region = region();

@@ -1,16 +1,15 @@
 //! Which bottlenecks rails share: a port within an HCA within a bus within "all rails to this peer".
 //!
 //! Two rails that look independent may not be: two ports of one HCA share its bus slot, two LMC paths share a
-//! port, and everything shares what lies at the peer. What the host declares of each rail says who they are,
-//! not how much they carry: that is measured, by the endpoint (rule P-14).
+//! port, and everything shares what lies at the peer. The host's declarations identify the shared parts, not
+//! their capacity: the endpoint measures that (rule P-14).
 //!
 //! Invariants: groups are laminar (two either nest or are disjoint), because a rail's group at a level is
 //! named by the numbers of all levels above it too; each has at least two rails, itself among them.
 
 use super::RAILS_MAX;
 
-/// Where a rail sits on this host. Equal numbers mean "the same one"; 0 means "not known, or shared with
-/// nobody".
+/// Where a rail sits on this host. Equal numbers mean "the same one"; 0 means "unknown, or not shared".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The port; rails with the same port are paths of it (LMC). Counted within the HCA.
@@ -52,7 +51,7 @@ impl Groups {
     }
 
     /// The rails of the innermost bottleneck that a rail shares with others, itself among them; bit per rail.
-    /// None where it shares nothing, or does not exist.
+    /// Empty where it shares nothing, or does not exist.
     pub fn innermost(&self, rail: usize) -> u64 {
         self.innermost.get(rail).copied().unwrap_or(0)
     }
@@ -67,8 +66,8 @@ enum Level {
     Hca,
     /// HCAs of one bus.
     Bus,
-    /// All rails to one peer: this host's memory, the peer's bus, a trunk between switches; whatever nobody
-    /// declared.
+    /// All rails to one peer: this host's memory, the peer's bus, a trunk between switches; every undeclared
+    /// bottleneck.
     Peer,
 }
 
@@ -127,7 +126,7 @@ mod tests {
     }
 
     proptest! {
-        /// Groups are laminar, hold their rail and another, and are as an oracle says that compares places
+        /// Groups are laminar, hold their rail and another, and equal those of an oracle that compares places
         /// pair by pair: the rails with which a rail has most in common.
         #[test]
         fn groups_are_laminar(places in proptest::collection::vec((0u16..4, 0u16..4, 0u16..3), 0..80)) {

@@ -1,5 +1,5 @@
 //! The finishing-together split: cuts a message so that its parts, each on its own rail, are all done at the
-//! same and earliest moment, and says whether that pays against the best rail alone.
+//! same and earliest moment, and decides whether that pays against the best rail alone.
 //!
 //! # The fluid model
 //!
@@ -7,7 +7,7 @@
 //! then moves the chunk at its rate: alone at one, beside others at another that is lower where they were
 //! seen to hold each other up (rule P-14). The message is done when the last part is. Which rails take part
 //! follows from that: a rail that would only begin when the others are done, or that could not move its
-//! smallest chunk by then, gets nothing.
+//! smallest chunk by then, gets no chunk.
 //!
 //! # How it is solved
 //!
@@ -29,13 +29,12 @@ use crate::rail::rate::{self, Rate};
 use crate::rail::sched::CUT_ALIGN;
 use heapless::Vec;
 
-/// What is estimated of one rail of a channel at the moment of planning.
+/// Estimates of one rail of a channel at the moment of planning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailState {
     /// What it moves while alone. [`Rate::NONE`]: the rail is left out.
     pub rate: Rate,
-    /// What it moves while others carry parts of the same message: of [`rate`](Self::rate), not more than
-    /// that and not none.
+    /// Its rate while others carry parts of the same message: at most [`rate`](Self::rate), and above 0.
     pub together: Rate,
     /// From the first byte's post to its arrival on an idle rail, in ns.
     pub latency_ns: u32,
@@ -48,7 +47,7 @@ pub struct RailState {
 }
 
 impl RailState {
-    /// When it would be done with `bytes` that nobody shares with it; in ns from now, saturating.
+    /// When it would be done with `bytes` if it carried them alone; in ns from now, saturating.
     pub fn alone_ns(&self, bytes: u64) -> u64 {
         done_ns(self.start_ns(self.rate), self.rate, bytes)
     }
@@ -114,7 +113,7 @@ pub struct Plan {
     pub split_ns: Option<u64>,
     /// Why.
     pub reason: Reason,
-    /// Rails that would have had a part but for something beside moving it: bit per rail. For who plans; a
+    /// Rails that would have had a part but for costs beside moving it: bit per rail. Set by the caller; a
     /// cut has none.
     pub unpaid: u64,
 }
@@ -127,8 +126,8 @@ fn best_single(rails: &[RailState], eligible: u64, bytes: u64) -> Option<Single>
         .min_by_key(|single| (single.finish_ns, single.rail))
 }
 
-/// Cuts a message of `bytes` by the fluid model into `plan`, whose former content is dropped. `eligible` has
-/// a bit for each rail that may be used, `rails[rail]` is the state of a rail; eligible rails past its end
+/// Cuts a message of `bytes` by the fluid model into `plan`, and drops its former content. `eligible` has a
+/// bit for each rail that may be used, `rails[rail]` is the state of a rail; eligible rails past its end
 /// don't exist. Returns false, with the plan empty, where no eligible rail has a rate.
 pub fn cut(bytes: u64, eligible: u64, rails: &[RailState], plan: &mut Plan) -> bool {
     plan.chunks.clear();
@@ -187,7 +186,7 @@ struct Line {
 type Lines = Vec<Line, RAILS_MAX>;
 
 impl Line {
-    /// What it can have moved at `at_ns`, or nothing if that is less than its smallest chunk.
+    /// The bytes that it can have moved at `at_ns`, or 0 if that is less than its smallest chunk.
     fn moved(&self, at_ns: u64) -> u64 {
         match self.rate.bytes_in(at_ns.saturating_sub(self.start_ns)) {
             bytes if bytes >= self.min => bytes,
@@ -212,7 +211,7 @@ fn known(rails: &[RailState], eligible: u64) -> impl Iterator<Item = (usize, &Ra
     rails_of(eligible).map(|rail| usize::from(rail.0)).filter_map(state)
 }
 
-/// The candidates of a split: those whose smallest chunk the message has room for.
+/// The candidates of a split: rails with a smallest chunk that fits into the message.
 fn lines(bytes: u64, eligible: u64, rails: &[RailState]) -> Lines {
     let line = |(rail, state): (usize, &RailState)| {
         let min = u64::from(state.chunk_bytes_min.max(1)).next_multiple_of(CUT_ALIGN);
@@ -230,7 +229,7 @@ fn together(bytes: u64, mut lines: Lines, chunks: &mut Vec<Chunk, RAILS_MAX>) ->
     let mut used = lines.iter().take_while(|line| line.entry_ns <= best_ns).count();
     let least: u64 = lines[..used].iter().map(|line| line.min).fold(0, u64::saturating_add);
     if least > bytes {
-        // By the rates beside others: else nobody might have moved a smallest chunk by then.
+        // By the rates beside others: else possibly no rail has moved a smallest chunk by then.
         best_ns = lines.iter().map(|line| line.done_ns(bytes)).min()?;
         let all = lines.clone();
         for round in 0..ROUNDS_MAX {
@@ -302,8 +301,8 @@ fn choose(all: &Lines, bytes: u64, at_ns: u64) -> Lines {
 /// So many rails are tried in all sets.
 const EXACT_MAX: usize = 8;
 
-/// What lines of the set `of` move, the first for whose smallest chunks the message has room, and which these
-/// are: bit per line.
+/// The bytes moved by lines of the set `of`, the first with smallest chunks that fit into the message; and
+/// which lines these are: bit per line.
 fn fill(lines: &Lines, bytes: u64, of: u64) -> (u64, u64) {
     let (mut moved, mut set, mut least) = (0u64, 0u64, 0u64);
     for (index, line) in lines.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! The solver against an oracle that knows nothing of how it works: the fluid model in floating point, and a
-//! search over splits, coarse to fine.
+//! The solver against an independent oracle: the fluid model in floating point, and a search over splits,
+//! coarse to fine.
 
 use super::*;
 use proptest::prelude::*;
@@ -195,8 +195,8 @@ fn unequal_rails_get_unequal_parts() {
     assert!(bytes_per_second > 79_250 * MB * 99 / 100);
 }
 
-/// P-14: beside others a rail counts with what it moves then, alone with what it moves alone: two that share
-/// all they have gain nothing from being two.
+/// P-14: beside others a rail counts with its rate under contention, alone with its own: two that share all
+/// they have gain nothing from being two.
 #[test]
 fn rails_that_hold_each_other_up_get_less() {
     let beside = |state: RailState, percent| RailState { together: Rate(state.rate.0 / 100 * percent), ..state };
@@ -207,7 +207,7 @@ fn rails_that_hold_each_other_up_get_less() {
     assert_eq!(two.finish_ns, free.alone_ns(16 << 20));
 }
 
-/// Weight zero: a rail whose backlog outlasts the message gets nothing, and gets something once it is
+/// Weight zero: a rail with a backlog that outlasts the message gets nothing, and gets a part once it is
 /// drained.
 #[test]
 fn a_busy_rail_gets_nothing() {
@@ -216,7 +216,7 @@ fn a_busy_rail_gets_nothing() {
     assert_eq!(shares(&rails(1 << 18), 1 << 20).0, [42, 42, 17]);
 }
 
-/// P-8: a split that would gain less than 3 % isn't made, and the plan says what it would have taken.
+/// P-8: a split that would gain less than 3 % isn't made, and the plan reports its predicted time.
 #[test]
 fn what_does_not_pay_is_not_split() {
     let rails = |slow| [rail(10_000 * MB, 2_000, 0), rail(slow, 2_000, 0)];

@@ -1,10 +1,10 @@
 //! The communication scheduler (multirail-2004, 4.1 and 4.4): which rail carries a small packet
 //! (multiplexing), and how a large message is cut (striping).
 //!
-//! A policy sees the rails of one channel, and answers; it sends nothing. Which one is asked for what, the
-//! endpoint decides (`paths/policy.rs`): it asks a policy's methods and properties, and never which policy
-//! it is. A new policy is an implementation of [`Scheduler`] here, a row in [`of`], and a row in the table of
-//! names (`config/policy.rs`).
+//! A policy gets a view of the rails of one channel and decides; it sends nothing. The endpoint chooses the
+//! policy for each decision (`paths/policy.rs`): it uses a policy's methods and properties, and never its
+//! identity. A new policy is an implementation of [`Scheduler`] here, a row in [`of`], and a row in the table
+//! of names (`config/policy.rs`).
 //!
 //! | file | policies |
 //! |---|---|
@@ -32,7 +32,7 @@ pub(crate) const CUT_ALIGN: u64 = 64;
 /// The rails of one channel at the moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidates {
-    /// Bit per rail: the subchannel stands.
+    /// Bit per rail: the subchannel is up.
     pub up: u64,
     /// Bit per rail: and takes a post now.
     pub room: u64,
@@ -47,12 +47,12 @@ pub struct Stripe {
     pub end: u64,
 }
 
-/// One NIC, as it is known to one channel.
+/// One NIC, as one channel sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Nic {
     /// Packets, writes and reads to this peer that are with it.
     pub posts: u16,
-    /// What a packet takes beside its bytes, in nanoseconds: measured, or estimated by its facts.
+    /// A packet's time beside its bytes, in nanoseconds: measured, or estimated by its facts.
     pub latency_ns: u32,
     /// Its bandwidth, sampled or measured; [`Rate::NONE`]: not known.
     pub rate: Rate,
@@ -65,21 +65,21 @@ pub struct Nic {
 pub struct View<'a> {
     /// The rails that may carry it.
     pub rails: Candidates,
-    /// Those of them that are idle: nothing that is cut waits for them, and they have fewer posts than the
-    /// knob `nic_depth` says. Known to policies that wait for idle rails, else empty.
+    /// Those of them that are idle: no part of a transfer waits for them, and they have fewer posts than the
+    /// setting `nic_depth`. Set for policies that wait for idle rails, else empty.
     pub idle: u64,
     /// The rail of the lowest latency, where it is idle and the packet so short that no other delivers it
-    /// sooner. Known to policies that go by estimates.
+    /// sooner. Set for policies that go by estimates.
     pub lowest_latency: Option<RailId>,
-    /// What is known of a rail that is up.
+    /// The NIC of a rail that is up.
     pub nic: &'a dyn Fn(RailId) -> Nic,
     /// When a rail that is up is predicted to deliver the packet, in nanoseconds from now.
     pub delivery_ns: &'a dyn Fn(RailId) -> u64,
-    /// The knob `bind`.
+    /// The setting `bind`.
     pub bind: RailId,
-    /// The knob `weights`.
+    /// The setting `weights`.
     pub weights: &'a [u16],
-    /// The knob `window_messages`.
+    /// The setting `window_messages`.
     pub window_messages: u16,
 }
 
@@ -92,7 +92,7 @@ pub struct Whole<'a> {
     pub rails: u64,
     /// Weight by rail: as set, or as they have become where the policy's weights follow stripe times.
     pub weights: &'a [u32],
-    /// What is known of a rail.
+    /// The NIC of a rail.
     pub nic: &'a dyn Fn(RailId) -> Nic,
 }
 
@@ -103,11 +103,11 @@ pub struct Costs {
     pub packet: Nanos,
     /// How fast a processor copies; [`Rate::NONE`]: copies cost nothing.
     pub copy: Rate,
-    /// How often a byte is copied that goes in a packet with others, and is not where it goes alone.
+    /// How much more often a byte is copied when it is aggregated than when it is sent alone.
     pub copies: u32,
 }
 
-/// Whose turn it is in one class of one channel, by each policy.
+/// The turn in one class of one channel, by each policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn {
     robin: multiplex::RoundRobin,
@@ -115,7 +115,7 @@ pub struct Turn {
     window: multiplex::WindowRoundRobin,
 }
 
-/// When a policy is asked how many small messages go together.
+/// When a policy decides how many small messages to aggregate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gathers {
     /// Never: each goes alone.
@@ -132,7 +132,7 @@ pub enum Gathers {
 pub struct Properties {
     /// It keeps to one rail, which it picks: large messages stay whole.
     pub is_bound: bool,
-    /// It is asked when a rail is idle, and decides about what has piled up meanwhile (P-13).
+    /// It is called when a rail is idle, and decides about what is pending by then (P-13).
     pub waits_for_idle: bool,
     /// It goes by path estimates: plans cuts (P-8), rebalances them (P-10), weighs registrations (P-15), and
     /// tries rails that it left out (P-11).
@@ -150,8 +150,8 @@ pub trait Scheduler: Sync {
         Properties::default()
     }
 
-    /// The rail for a packet; `None`: wait for room, or until another is idle. Policies that only cut are not
-    /// asked; they would take the first with room.
+    /// The rail for a packet; `None`: wait for room, or until another is idle. Not called for policies that
+    /// only cut; they would take the first with room.
     fn pick(&self, view: &View<'_>, turn: &mut Turn) -> Option<RailId> {
         let _ = turn;
         crate::rail::rails_of(view.rails.up & view.rails.room).next()
@@ -169,8 +169,8 @@ pub trait Scheduler: Sync {
         2 * STRIPE_BYTES_MIN
     }
 
-    /// Cuts a large message: fills `stripes[rail]`, which are empty before. Policies that only choose rails
-    /// are not asked; they would cut evenly.
+    /// Cuts a large message: fills `stripes[rail]`, which are empty before. Not called for policies that only
+    /// choose rails; they would cut evenly.
     fn cut(&self, whole: &Whole<'_>, stripes: &mut [Stripe]) {
         striping::even(whole.bytes, whole.rails, stripes);
     }

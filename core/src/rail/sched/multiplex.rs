@@ -16,7 +16,7 @@ use crate::ids::RailId;
 /// overhead, and uses several rails where a node has several processes, each bound to another.
 ///
 /// While the bound rail has no room the messages wait for it. While it is not up, the next one that is takes
-/// its place: the going of one rail moves nobody who is bound to another.
+/// its place: the loss of one rail does not move the bindings to others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Binding {
     /// The rail bound to, below 64.
@@ -70,8 +70,8 @@ impl RoundRobin {
 /// Weighted round robin: as many messages per cycle as the rail's weight (multirail-2004, 4.4), counted in
 /// messages, not bytes.
 ///
-/// The turns of a cycle are interleaved: in its k-th round every rail whose weight exceeds k sends one
-/// message, so that 4:1 goes `a b a a a` and no rail waits longer than it must. As long as all rails have
+/// The turns of a cycle are interleaved: in its k-th round every rail with a weight above k sends one
+/// message, so that 4:1 gives `a b a a a` and no rail waits longer than it must. As long as all rails have
 /// room, each cycle carries exactly the weights; a rail without room loses the turns that come meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WeightedRoundRobin {
@@ -128,7 +128,7 @@ impl WindowRoundRobin {
     /// The rail for the next message; `None`: wait for room. O(1).
     ///
     /// `window`: W, messages per rail, at least 1 (0 counts as 1). A smaller one than before shortens the
-    /// window under way.
+    /// window in flight.
     pub fn pick(&mut self, rails: Candidates, window: u16) -> Option<RailId> {
         let window = window.max(1);
         let left = self.left.min(window - 1);

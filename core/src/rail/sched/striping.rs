@@ -5,7 +5,7 @@
 use super::{CUT_ALIGN, STRIPE_BYTES_MIN, Stripe};
 use crate::rail::rails_of;
 
-/// A rail whose share in proportion to weights comes to less carries nothing.
+/// Least share: a rail with less in proportion to weights carries nothing.
 const SHARE_BYTES_MIN: u64 = 4 * 1024;
 
 /// Equal parts, none below [`STRIPE_BYTES_MIN`], on the first rails of the mask.
@@ -16,7 +16,7 @@ pub fn even(bytes: u64, up: u64, stripes: &mut [Stripe]) {
 }
 
 /// Parts in proportion to `weights`, which are read for rails of the mask. Rails of weight 0 get nothing, and
-/// those that would get less than 4 KiB neither; where nobody weighs anything, all count as one.
+/// those that would get less than 4 KiB neither; where all weights are 0, all count as one.
 pub fn weighted(bytes: u64, up: u64, weights: &[u32], stripes: &mut [Stripe]) {
     let weight = |rail: usize| u64::from(weights.get(rail).copied().unwrap_or(0));
     let mut mask = rails(up).filter(|&rail| weight(rail) > 0).fold(0u64, |mask, rail| mask | 1 << rail);

@@ -1,6 +1,6 @@
-//! The part of libfabric's binary interface that the provider speaks: libfabric 1.17's headers
-//! (`rdma/fabric.h` and its neighbours), written by hand. `tests/layout.rs` compares every size, offset and
-//! number here with the C headers.
+//! The part of libfabric's binary interface that the provider uses: libfabric 1.17's headers (`rdma/fabric.h`
+//! and its neighbours), written by hand. `tests/layout.rs` compares every size, offset and number here with
+//! the C headers.
 //!
 //! | file | holds |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | `object` | objects (`fid_*`) and their tables of operations |
 //! | `data` | messages, completions, attributes of queues |
 //!
-//! Later versions append: to attributes, whose tail [`info`] allocates zeroed; and to tables, whose `size`
-//! says how far they reach.
+//! Later versions append: to attributes, with a tail that [`info`] allocates zeroed; and to tables, which
+//! contain their own `size`.
 
 pub mod data;
 pub mod info;
@@ -57,7 +57,7 @@ numbers! {
     FI_PEEK: u64 = 1 << 19;
     /// Behind all earlier one-sided requests.
     FI_FENCE: u64 = 1 << 21;
-    /// A completion is wanted.
+    /// A completion is requested.
     FI_COMPLETION: u64 = 1 << 24;
     /// The buffer is free when the call returns.
     FI_INJECT: u64 = 1 << 25;
@@ -73,7 +73,7 @@ numbers! {
     FI_LOCAL_COMM: u64 = 1 << 51;
     /// Peers of other hosts.
     FI_REMOTE_COMM: u64 = 1 << 52;
-    /// Who sent it is reported.
+    /// The sender is reported.
     FI_SOURCE: u64 = 1 << 57;
     /// Receives may name a source.
     FI_DIRECTED_RECV: u64 = 1 << 59;
@@ -81,7 +81,7 @@ numbers! {
     FI_CLAIM: u64 = 1 << 59;
     /// Drop a message.
     FI_DISCARD: u64 = 1 << 58;
-    /// Only requests that ask for a completion make one.
+    /// Only requests with `FI_COMPLETION` make one.
     FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
     /// Messages of a pair arrive in order.
     FI_ORDER_SAS: u64 = 1 << 8;
@@ -114,7 +114,7 @@ numbers! {
     FI_EP_RDM: c_int = 3;
     /// No way to sleep on it.
     FI_WAIT_NONE: c_int = 0;
-    /// A way that only the provider knows.
+    /// A method private to the provider.
     FI_WAIT_UNSPEC: c_int = 1;
 
     /// Of objects.
@@ -197,7 +197,7 @@ numbers! {
     /// Of types.
     FI_DOUBLE: c_int = 9;
 
-    /// Of atomics: the value before is wanted.
+    /// Of atomics: the previous value is requested.
     FI_FETCH_ATOMIC: u64 = 1 << 58;
     /// Of atomics: with a comparand.
     FI_COMPARE_ATOMIC: u64 = 1 << 59;

@@ -245,7 +245,7 @@ pub struct Fid {
     pub fclass: usize,
     /// The caller's.
     pub context: *mut c_void,
-    /// What it can do.
+    /// Its operations.
     pub ops: *const Ops,
 }
 
@@ -254,7 +254,7 @@ pub struct Fid {
 pub struct FidFabric {
     /// The front.
     pub fid: Fid,
-    /// What it can do.
+    /// Its operations.
     pub ops: *const FabricOps,
     /// The interface that the caller was written for.
     pub api_version: u32,
@@ -265,7 +265,7 @@ pub struct FidFabric {
 pub struct FidDomain {
     /// The front.
     pub fid: Fid,
-    /// What it can do.
+    /// Its operations.
     pub ops: *const DomainOps,
     /// Registration.
     pub mr: *const MrOps,
@@ -276,7 +276,7 @@ pub struct FidDomain {
 pub struct FidAv {
     /// The front.
     pub fid: Fid,
-    /// What it can do.
+    /// Its operations.
     pub ops: *const AvOps,
 }
 
@@ -296,7 +296,7 @@ pub struct FidMr {
 pub struct FidCq {
     /// The front.
     pub fid: Fid,
-    /// What it can do.
+    /// Its operations.
     pub ops: *const CqOps,
 }
 
@@ -305,7 +305,7 @@ pub struct FidCq {
 pub struct FidCntr {
     /// The front.
     pub fid: Fid,
-    /// What it can do.
+    /// Its operations.
     pub ops: *const CntrOps,
 }
 
@@ -314,7 +314,7 @@ pub struct FidCntr {
 pub struct FidEq {
     /// The front.
     pub fid: Fid,
-    /// What it can do.
+    /// Its operations.
     pub ops: *const EqOps,
 }
 
@@ -323,7 +323,7 @@ pub struct FidEq {
 pub struct FidEp {
     /// The front.
     pub fid: Fid,
-    /// What it can do.
+    /// Its operations.
     pub ops: *const EpOps,
     /// Names.
     pub cm: *const CmOps,

@@ -1,4 +1,4 @@
-//! Atomics, on one value each: what the transport has.
+//! Atomics on one value each, as the transport has them.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -61,7 +61,7 @@ unsafe fn value(start: *const c_void, bytes: usize) -> u64 {
     u64::from_le_bytes(value)
 }
 
-/// What every call says.
+/// The common parameters of all calls.
 struct Call {
     ep: *mut FidEp,
     peer: u64,
@@ -90,7 +90,8 @@ unsafe fn submit(sort: Sort, call: Call, values: Values) -> isize {
     if values.count != 1 {
         return answer_size(Err(Errno(FI_EINVAL)));
     }
-    // SAFETY: the caller's promise; what is only read has no operand, and only comparisons have a comparand.
+    // SAFETY: the caller's contract; a call that only reads has no operand, and only comparisons have a
+    // comparand.
     let (ep, operand, compare, old) = unsafe {
         (
             Endpoint::of(call.ep),

@@ -41,7 +41,7 @@ pub unsafe extern "C" fn open(
         domain: domain.enter(),
         number,
     };
-    // SAFETY: libfabric wants the object there.
+    // SAFETY: libfabric passes room for the object.
     unsafe { *av = Box::into_raw(Box::new(opened)).cast() };
     0
 }
@@ -66,7 +66,8 @@ unsafe extern "C" fn insert(
     let vector = unsafe { &*av.cast::<Vector>() };
     let mut inserted = 0;
     for index in 0..count {
-        // SAFETY: the caller gives `count` names of the length that `fi_getname` told, one behind the other.
+        // SAFETY: the caller passes `count` names of the length that `fi_getname` returned, one behind the
+        // other.
         let name = unsafe { names.cast::<[u8; NAME_BYTES]>().add(index).read_unaligned() };
         let number = vector.domain.with(Err(PANICKED), |port| port.insert(vector.number, &name));
         if !numbers.is_null() {
@@ -95,7 +96,7 @@ unsafe extern "C" fn lookup(av: *mut FidAv, number: u64, name: *mut c_void, len:
     let found = vector.domain.with(Err(PANICKED), |port| port.lookup(vector.number, number).copied());
     match found {
         Ok(found) => {
-            // SAFETY: the caller has room for `*len` bytes, and wants to know how many there are.
+            // SAFETY: the caller has room for `*len` bytes, and gets the length back there.
             unsafe {
                 let room = std::mem::replace(&mut *len, NAME_BYTES);
                 found.bytes().as_ptr().copy_to_nonoverlapping(name.cast(), room.min(NAME_BYTES));

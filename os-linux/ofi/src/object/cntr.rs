@@ -14,7 +14,7 @@ use crate::port::{Count, Errno};
 static OPS: Ops = Ops { close, ..Ops::ABSENT };
 static CNTR_OPS: CntrOps = CntrOps { read, readerr, add, set, wait, adderr, seterr, ..CntrOps::ABSENT };
 
-/// The longest sleep of a wait: others may want the domain meanwhile.
+/// The longest sleep of a wait: other threads may need the domain meanwhile.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// A counter.
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn open(
     let number = domain.with(None, |port| Some(port.ledger().counts.insert(Count::default())));
     let Some(number) = number else { return answer(Err(PANICKED)) };
     let front = FidCntr { fid: front(FI_CLASS_CNTR, context, &OPS), ops: &CNTR_OPS };
-    // SAFETY: libfabric wants the object there.
+    // SAFETY: libfabric passes room for the object.
     unsafe { *cntr = Box::into_raw(Box::new(Counter { front, domain: domain.enter(), number })).cast() };
     0
 }

@@ -14,7 +14,7 @@ use crate::port::{Entry, Errno, Port, Queue};
 static OPS: Ops = Ops { close, ..Ops::ABSENT };
 static CQ_OPS: CqOps = CqOps { read, readfrom, readerr, sread, sreadfrom, strerror, ..CqOps::ABSENT };
 
-/// The longest sleep of a wait: others may want the domain meanwhile.
+/// The longest sleep of a wait: other threads may need the domain meanwhile.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// Bytes of an error completion before `err_data`.
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn open(
     let Some(number) = number else { return answer(Err(PANICKED)) };
     let front = FidCq { fid: front(FI_CLASS_CQ, context, &OPS), ops: &CQ_OPS };
     let opened = CompletionQueue { front, domain: domain.enter(), number, entry_bytes };
-    // SAFETY: libfabric wants the object there.
+    // SAFETY: libfabric passes room for the object.
     unsafe { *cq = Box::into_raw(Box::new(opened)).cast() };
     0
 }
@@ -204,9 +204,9 @@ unsafe extern "C" fn readerr(cq: *mut FidCq, error: *mut CqErrEntry, _flags: u64
         err_data: std::ptr::null_mut(),
         err_data_size: 0,
     };
-    // SAFETY: the caller has room for a whole error completion. Where its error data goes, and how long that
-    // may be, it has filled in itself (or not, before version 1.5): there is none, so only the length is
-    // told, by those who have the field.
+    // SAFETY: the caller has room for a whole error completion. It has filled in the place and the size of
+    // the error data itself (or not, before version 1.5): there is none, so only the length is set, for
+    // callers that have the field.
     unsafe {
         (&raw const whole).cast::<u8>().copy_to_nonoverlapping(error.cast::<u8>(), ERROR_FRONT);
         (*error).err_data_size = 0;

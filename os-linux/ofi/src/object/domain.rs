@@ -29,7 +29,7 @@ static MR_OPS: MrOps = MrOps { reg: mr::register, regattr: mr::register_with, ..
 #[repr(C)]
 pub struct Domain {
     front: FidDomain,
-    /// Nobody needs it where the caller has promised to use one thread at a time.
+    /// Not needed where the caller guarantees to use one thread at a time.
     lock: Option<Mutex<()>>,
     port: UnsafeCell<Port>,
     /// A call has panicked, so the port may be half changed.
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn open(
         broken: AtomicBool::new(false),
         objects: AtomicUsize::new(0),
     });
-    // SAFETY: libfabric wants the object there.
+    // SAFETY: libfabric passes room for the object.
     unsafe { *domain = Box::into_raw(opened).cast() };
     0
 }
@@ -102,9 +102,9 @@ impl Domain {
             return panicked;
         }
         let _guard = self.lock.as_ref().map(|lock| lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        // SAFETY: nobody else has the port now: either the lock is held, or the caller has chosen
-        // `FI_THREAD_DOMAIN`, which promises that only one thread at a time is in any call on the domain and
-        // its objects. No call on the port comes back here, as the port knows nothing of C.
+        // SAFETY: this call has exclusive access to the port: either the lock is held, or the caller has
+        // chosen `FI_THREAD_DOMAIN`, which guarantees that only one thread at a time is in any call on the
+        // domain and its objects. No call on the port comes back here, as the port has no references to C.
         let port = unsafe { &mut *self.port.get() };
         match catch_unwind(AssertUnwindSafe(|| work(port))) {
             Ok(result) => result,

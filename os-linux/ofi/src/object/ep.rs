@@ -1,4 +1,4 @@
-//! Endpoint: what it is bound to, its name, its options.
+//! Endpoint: its bindings, its name, its options.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -19,7 +19,7 @@ static EP_OPS: EpOps = EpOps { cancel, getopt, setopt, ..EpOps::ABSENT };
 static CM_OPS: CmOps = CmOps { getname, ..CmOps::ABSENT };
 static COLLECTIVE_OPS: CollectiveOps = CollectiveOps::ABSENT;
 
-/// A multi-receive with less room is released, unless the caller says otherwise.
+/// A multi-receive with less room is released, unless the caller sets another limit.
 const MULTI_BYTES_MIN: u64 = 64;
 
 /// An endpoint.
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn open(
         atomic: &atomic::OPS,
         collective: &COLLECTIVE_OPS,
     };
-    // SAFETY: libfabric wants the object there.
+    // SAFETY: libfabric passes room for the object.
     unsafe { *ep = Box::into_raw(Box::new(Endpoint { front, domain: domain.enter(), number })).cast() };
     0
 }
@@ -98,7 +98,7 @@ unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> c_int {
     let (endpoint, class) = unsafe { (&*fid.cast::<Endpoint>(), (*other).fclass) };
     match class {
         FI_CLASS_AV => {
-            // SAFETY: the contract of objects; the class says what it is.
+            // SAFETY: the contract of objects; the class identifies its type.
             let vector = unsafe { (*other.cast::<Vector>()).number };
             endpoint.change(|endpoint| {
                 endpoint.vector = Some(vector);
@@ -171,8 +171,8 @@ unsafe extern "C" fn getopt(fid: *mut Fid, level: c_int, option: c_int, value: *
     if (level, option) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
         return -FI_ENOPROTOOPT;
     }
-    // SAFETY: the contract of objects; the caller has `*len` bytes of room and wants to know how many are
-    // used.
+    // SAFETY: the contract of objects; the caller has `*len` bytes of room and gets the length used back
+    // there.
     unsafe {
         if std::mem::replace(&mut *len, size_of::<usize>()) < size_of::<usize>() {
             return -FI_ETOOSMALL;
@@ -206,7 +206,7 @@ unsafe extern "C" fn getname(fid: *mut Fid, name: *mut c_void, len: *mut usize) 
     let endpoint = unsafe { &*fid.cast::<Endpoint>() };
     let own = endpoint.domain.with(None, |port| port.name().copied());
     let Some(own) = own else { return -FI_EOPBADSTATE };
-    // SAFETY: the caller has `*len` bytes of room and wants to know how many there are.
+    // SAFETY: the caller has `*len` bytes of room and gets the length back there.
     unsafe {
         let room = std::mem::replace(&mut *len, NAME_BYTES);
         if room < NAME_BYTES || name.is_null() {

@@ -19,7 +19,7 @@ pub unsafe extern "C" fn open(attr: *mut FabricAttr, fabric: *mut *mut FidFabric
     // SAFETY: libfabric gives whole attributes.
     let api_version = unsafe { (*attr).api_version };
     let opened = FidFabric { fid: front(FI_CLASS_FABRIC, context, &OPS), ops: &FABRIC_OPS, api_version };
-    // SAFETY: libfabric wants the object there.
+    // SAFETY: libfabric passes room for the object.
     unsafe { *fabric = Box::into_raw(Box::new(opened)) };
     0
 }
@@ -42,7 +42,7 @@ unsafe extern "C" fn eq_open(
     context: *mut c_void,
 ) -> c_int {
     let opened = FidEq { fid: front(FI_CLASS_EQ, context, &EQ_FRONT), ops: &EQ_OPS };
-    // SAFETY: libfabric wants the object there.
+    // SAFETY: libfabric passes room for the object.
     unsafe { *eq = Box::into_raw(Box::new(opened)) };
     0
 }

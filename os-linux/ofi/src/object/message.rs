@@ -1,4 +1,4 @@
-//! Messages with and without a tag: what the calls of both have in common.
+//! Messages with and without a tag: the common part of both calls.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -9,10 +9,10 @@ use crate::abi::object::FidEp;
 use crate::abi::*;
 use crate::port::{Errno, Incoming, Outgoing, Pieces, Probe};
 
-/// The other side and the tag of a message that goes out.
+/// The other side and the tag of an outgoing message.
 #[derive(Clone, Copy, Debug)]
 pub struct Label {
-    /// To whom.
+    /// The destination.
     pub to: u64,
     /// Its tag.
     pub tag: Option<u64>,
@@ -46,7 +46,7 @@ pub unsafe fn send(
     answer_size(endpoint.domain.with(Err(PANICKED), |port| port.send(&out, payload.as_deref())))
 }
 
-/// Sends what is copied at once, without a completion.
+/// Sends a message and copies it at once, without a completion.
 ///
 /// # Safety
 /// The contract of objects; `len` bytes at `start` are readable.

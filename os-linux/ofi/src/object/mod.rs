@@ -1,5 +1,5 @@
-//! libfabric's objects: C calls that check their arguments, turn pointers into what the port takes, and
-//! answer numbers.
+//! libfabric's objects: C calls that check their arguments, turn pointers into the port's types, and return
+//! numbers.
 //!
 //! Each object begins with libfabric's structure for it, so a pointer to that is a pointer to the object.
 //! libfabric hands back only pointers that an `open` gave out, until the object is closed, and closes an

@@ -33,7 +33,7 @@ pub unsafe extern "C" fn register(
     mr: *mut *mut FidMr,
     context: *mut c_void,
 ) -> c_int {
-    // Reserved by libfabric, and the only way to say it.
+    // Reserved by libfabric: it must be 0.
     if offset != 0 {
         return -FI_EINVAL;
     }
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn register(
         Err(errno) => return answer(Err(errno)),
     };
     let front = FidMr { fid: front(FI_CLASS_MR, context, &OPS), mem_desc: std::ptr::null_mut(), key: requested_key };
-    // SAFETY: libfabric wants the object there.
+    // SAFETY: libfabric passes room for the object.
     unsafe { *mr = Box::into_raw(Box::new(Registration { front, domain: domain.enter(), number })).cast() };
     0
 }
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn register_with(
     if attr.iov_count != 1 || attr.iface != 0 {
         return -FI_EOPNOTSUPP;
     }
-    // SAFETY: the attributes name one piece; the rest is what `register` asks for.
+    // SAFETY: the attributes name one piece; `register` requires the rest.
     unsafe {
         let piece = *attr.mr_iov;
         let (access, offset, key) = (attr.access, attr.offset, attr.requested_key);

@@ -12,7 +12,8 @@ use crate::abi::object::{FidEp, RmaOps};
 use crate::abi::*;
 use crate::port::{Errno, OneSided, Pieces};
 
-/// What an endpoint does with a peer's memory. Writes with immediate data are absent: the transport has none.
+/// Operations of an endpoint on a peer's memory. Writes with immediate data are absent: the transport has
+/// none.
 pub static OPS: RmaOps = RmaOps { read, readv, readmsg, write, writev, writemsg, inject, ..RmaOps::ABSENT };
 
 fn request(ep: &Endpoint, (peer, offset, key): (u64, u64, u64), pieces: Pieces, context: *mut c_void) -> OneSided {

@@ -10,7 +10,7 @@ use super::names::Names;
 use crate::abi::*;
 use crate::memory::Target;
 
-/// The cookie of requests that complete without a word.
+/// The cookie of requests that complete without an event.
 pub const SILENT: Cookie = Cookie(u64::MAX);
 
 /// Things by number; a number is free for the next one when its thing is gone.
@@ -79,7 +79,7 @@ impl<T> Slab<T> {
 pub struct Bound {
     /// Its number.
     pub queue: u32,
-    /// Only requests that ask for a completion make one.
+    /// Only requests with `FI_COMPLETION` make one.
     pub selective: bool,
 }
 
@@ -113,13 +113,13 @@ pub struct Endpoint {
 /// What a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A message that goes out.
+    /// An outgoing message.
     Send,
     /// A buffer for one message.
     Recv,
     /// A buffer for several.
     Multi,
-    /// A read, or an atomic whose old value is wanted.
+    /// A read, or an atomic that returns the previous value.
     Read,
     /// A write, or another atomic.
     Write,
@@ -133,17 +133,17 @@ pub struct Record {
     pub flags: u64,
     /// Its endpoint.
     pub endpoint: u32,
-    /// What it is.
+    /// Its kind.
     pub what: What,
-    /// Whether a completion is wanted where it goes well.
+    /// Whether success makes a completion.
     pub wanted: bool,
-    /// The transport's name of it; `None`: not submitted yet.
+    /// The transport's id of it; `None`: not submitted yet.
     pub operation: Option<OpId>,
     /// Where its buffer starts.
     pub address: u64,
     /// A message of a multi-receive has failed.
     pub failed: bool,
-    /// A copy of what the caller has injected: the transport may read it until the request is over.
+    /// A copy of what the caller has injected: the transport may read it until the request is complete.
     #[allow(dead_code, reason = "held for the transport, which knows its address")]
     pub copy: Option<Box<[u8]>>,
     /// Where the value before an atomic goes.
@@ -151,7 +151,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// One that nobody wants to hear of.
+    /// A request without a completion on success.
     pub fn new(endpoint: u32, what: What, context: u64, flags: u64) -> Record {
         let (operation, copy, old) = (None, None, None);
         Record { context, flags, endpoint, what, wanted: false, operation, address: 0, failed: false, copy, old }
@@ -342,7 +342,7 @@ impl Ledger {
     }
 }
 
-/// What a completion says of a received message.
+/// The completion flags of a received message.
 #[inline]
 fn receive(entry: &mut Entry, done: &Done, source: u64) {
     entry.tag = done.tag.unwrap_or(0);

@@ -1,5 +1,5 @@
-//! All of a domain behind its C objects, without a raw pointer: one transport, the names that it knows, the
-//! requests under way and the queues that their completions go to.
+//! All of a domain behind its C objects, without a raw pointer: one transport, its names, its pending
+//! requests and the queues of their completions.
 //!
 //! | file | holds |
 //! |---|---|
@@ -10,11 +10,11 @@
 //!
 //! # When the transport begins
 //! Rails listen from the first endpoint on, because its name holds their addresses. The transport itself
-//! wants all ranks before it begins, so it begins when as many names are known as the launcher has started
-//! processes, else with the first request to a peer (or, without a launcher, the first look at a queue) once
+//! needs all ranks before it starts. It starts when as many names are known as the launcher has started
+//! processes, else with the first request to a peer (or, without a launcher, the first poll of a queue) once
 //! a name was inserted. The ranks are the places of the names in sorted order, and all names together are the
-//! job's key: processes that were given the same names agree on both without a word. Receives and windows
-//! wait until then.
+//! job's key: processes with the same names agree on both without communication. Receives and windows wait
+//! until then.
 
 mod ledger;
 mod names;
@@ -46,7 +46,7 @@ use crate::launcher::Launcher;
 /// Pieces that a request may have.
 pub const PIECES_MAX: usize = 4;
 
-/// How long the last endpoint waits for peers to acknowledge what was sent to them.
+/// How long the last endpoint waits for its peers' acknowledgments.
 const FINISH_TIME_MAX: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
 
 /// A positive error number of libfabric.
@@ -129,7 +129,7 @@ pub struct Port {
     own: Option<Name>,
     names: Names,
     ledger: Ledger,
-    /// All of this process's memory, as the transport knows it.
+    /// All of this process's memory, as a region of the transport.
     region: RegionId,
     /// Receives that the transport has not taken yet, in order.
     deferred: VecDeque<Deferred>,
@@ -167,7 +167,7 @@ impl Port {
     /// Opens an endpoint; the first one opens the rails.
     ///
     /// # Errors
-    /// `FI_EIO` where no rail can be opened; standard error says why.
+    /// `FI_EIO` where no rail can be opened; the reason is on standard error.
     pub fn open_endpoint(&mut self, endpoint: Endpoint) -> Result<u32, Errno> {
         if matches!(self.stage, Stage::Closed) {
             self.listen()?;
@@ -194,8 +194,8 @@ impl Port {
         Ok(())
     }
 
-    /// Ends an endpoint. With the last one the peers are left: what was sent to them is waited for, for a
-    /// while.
+    /// Closes an endpoint. The last one also shuts down the peers, and waits a limited time for their
+    /// acknowledgments.
     pub fn close_endpoint(&mut self, number: u32) {
         self.ledger.endpoints.remove(number);
         if self.ledger.endpoints.is_empty() {
@@ -207,7 +207,7 @@ impl Port {
             self.deferred.clear();
             self.claimed.clear();
             if let Stage::Joined(transport) = std::mem::replace(&mut self.stage, Stage::Over) {
-                // What became of peers that did not acknowledge in time, nobody can be told any more.
+                // Peers that did not acknowledge in time can't be reported any more.
                 let _ = transport.finish(Some(FINISH_TIME_MAX));
             }
             self.ledger.records.clear();
@@ -269,7 +269,7 @@ impl Port {
         self.names.lookup(vector, number)
     }
 
-    /// Begins with the names that are known.
+    /// Starts the transport with the known names.
     fn join(&mut self) -> Result<(), Errno> {
         let contacts = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Listening(contacts) => contacts,
@@ -334,7 +334,7 @@ impl Port {
     #[cold]
     fn begin_if_named(&mut self) {
         if self.launcher.size.is_none() && self.names.count() > 1 {
-            // Where that fails the next request says so.
+            // The next request reports a failure.
             let _ = self.join();
         }
     }

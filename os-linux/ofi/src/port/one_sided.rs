@@ -34,7 +34,7 @@ pub struct Exposed {
 pub struct OneSided {
     /// Through which endpoint.
     pub endpoint: u32,
-    /// Whose memory.
+    /// The owner of the memory.
     pub peer: u64,
     /// The key of that memory.
     pub key: u64,
@@ -42,13 +42,13 @@ pub struct OneSided {
     pub offset: u64,
     /// Local memory.
     pub pieces: Pieces,
-    /// What is written instead, where the caller wants its buffer back at once.
+    /// The data to write where the caller needs its buffer back at once.
     pub copy: Option<Box<[u8]>>,
     /// The caller's.
     pub context: u64,
     /// The call's flags; `None`: those of the endpoint.
     pub flags: Option<u64>,
-    /// Whether a completion is out of the question (`fi_inject_write`).
+    /// Whether it never makes a completion (`fi_inject_write`).
     pub silent: bool,
 }
 
@@ -131,7 +131,7 @@ impl Port {
         }
     }
 
-    /// Exposes what was registered before the transport began.
+    /// Exposes memory that was registered before the transport started.
     pub(super) fn expose_all(&mut self) -> Result<(), Errno> {
         (0..self.windows.len()).try_for_each(|place| self.expose(place))
     }
@@ -175,7 +175,7 @@ impl Port {
         Ok(())
     }
 
-    /// The rank whose memory is meant, where there is room for a request.
+    /// The rank that owns the memory, where there is room for a request.
     fn target(&mut self, endpoint: u32, number: u64) -> Result<PeerId, Errno> {
         let peer = self.peer(endpoint, number)?;
         if self.ledger.others < self.others_max { Ok(peer) } else { Err(Errno(FI_EAGAIN)) }
@@ -241,8 +241,8 @@ impl Port {
     /// Changes one value in a peer's memory.
     ///
     /// # Errors
-    /// `FI_EOPNOTSUPP` for what the transport does not have, `FI_EAGAIN` where there is no room now; others
-    /// for good.
+    /// `FI_EOPNOTSUPP` for unsupported operations, `FI_EAGAIN` where there is no room now; other errors are
+    /// permanent.
     pub fn atomic(&mut self, request: AtomicCall) -> Result<(), Errno> {
         let what = if request.old.is_some() { What::Read } else { What::Write };
         let (flags, wanted) = self.call(request.at.endpoint, what, request.at.flags)?;

@@ -20,7 +20,7 @@ struct End {
 }
 
 impl World {
-    /// So many processes, that know nobody yet.
+    /// So many processes, without any inserted name.
     fn strangers(size: u32, launched: bool) -> World {
         let mut world = World { ports: Vec::new(), ends: Vec::new(), queues: Vec::new() };
         for rank in 0..size {
@@ -135,7 +135,7 @@ fn receives_wait_for_the_names_and_keep_their_order() {
     world.meet(0);
     world.send(0, 1, 1, b"first...", 3);
     world.send(0, 1, 1, b"second..", 4);
-    // Nobody has met yet: rank 1 is silent until it knows all names.
+    // The transport has not started: rank 1 is silent until all names are inserted.
     world.ports[0].progress();
     assert!(world.ready(1).is_none());
     world.meet(1);

@@ -13,7 +13,7 @@ use crate::abi::*;
 pub struct Outgoing {
     /// Through which endpoint.
     pub endpoint: u32,
-    /// To whom.
+    /// The destination.
     pub to: u64,
     /// Its tag.
     pub tag: Option<u64>,
@@ -32,7 +32,7 @@ pub struct Outgoing {
 pub struct Incoming {
     /// Through which endpoint.
     pub endpoint: u32,
-    /// From whom.
+    /// The source.
     pub from: u64,
     /// Tag, and bits of it that don't matter.
     pub tag: Option<(u64, u64)>,
@@ -44,7 +44,7 @@ pub struct Incoming {
     pub flags: Option<u64>,
 }
 
-/// What is to become of a message that is looked for.
+/// What a probe does with the message it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// It stays.
@@ -101,7 +101,7 @@ fn kind(tagged: bool) -> u64 {
 }
 
 impl Port {
-    /// The endpoint's own flags or the call's, and whether a completion is wanted.
+    /// The endpoint's own flags or the call's, and whether a completion is requested.
     pub(super) fn call(&self, endpoint: u32, what: What, flags: Option<u64>) -> Result<(u64, bool), Errno> {
         let endpoint = self.ledger.endpoints.get(endpoint).ok_or(Errno(FI_EINVAL))?;
         let (bound, own) = match what {
@@ -120,7 +120,7 @@ impl Port {
         self.names.peer(vector, number)
     }
 
-    /// Sends a message whose buffer is free at return, without a completion.
+    /// Sends a message and copies its payload before it returns, without a completion.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -153,7 +153,7 @@ impl Port {
     /// until there is room, which two that send to each other would do for ever.
     ///
     /// # Errors
-    /// `FI_EINVAL` where there is no such peer, `FI_ECONNRESET` where it is lost; others for good.
+    /// `FI_EINVAL` where there is no such peer, `FI_ECONNRESET` where it is lost; other errors are permanent.
     pub fn send(&mut self, out: &Outgoing, payload: Option<&[u8]>) -> Result<(), Errno> {
         let (flags, wanted) = self.call(out.endpoint, What::Send, out.flags)?;
         self.submit(out, wanted, flags, payload)
@@ -239,7 +239,7 @@ impl Port {
         self.waiting = waiting;
     }
 
-    /// Notes what a request is called, or forgets it where it was refused; then lets it leave.
+    /// Stores the id of an accepted request and sends it; drops the record of a refused one.
     pub(super) fn submitted(&mut self, number: u32, operation: Result<OpId, RequestError>) -> Result<(), Errno> {
         match operation {
             Ok(operation) => {
@@ -260,7 +260,7 @@ impl Port {
     /// in its turn.
     ///
     /// # Errors
-    /// `FI_EINVAL` where source or buffer are none; others for good.
+    /// `FI_EINVAL` where source or buffer are invalid; other errors are permanent.
     pub fn recv(&mut self, incoming: &Incoming) -> Result<(), Errno> {
         let (flags, wanted) = self.call(incoming.endpoint, What::Recv, incoming.flags)?;
         let endpoint = self.ledger.endpoints.get(incoming.endpoint).ok_or(Errno(FI_EINVAL))?;
@@ -411,7 +411,7 @@ impl Port {
         let segments = &segments[..incoming.pieces.count];
         let message = self.claimed[at].1;
         if silent {
-            // Its end, which is a truncation where it had a payload, concerns nobody.
+            // Its completion, a truncation where it had a payload, is not reported.
             let recv = RecvRequest {
                 notify: Notify::Silent,
                 cookie: SILENT,
@@ -432,8 +432,8 @@ impl Port {
         Ok(())
     }
 
-    /// Takes back the oldest request of an endpoint with this context. If it was in time, a completion with
-    /// the error `FI_ECANCELED` follows; else the request completes as if nothing had happened.
+    /// Cancels the oldest request of an endpoint with this context. If it was in time, a completion with the
+    /// error `FI_ECANCELED` follows; else the request completes normally.
     ///
     /// # Errors
     /// `FI_EINVAL` where there is none.

@@ -13,8 +13,8 @@
 //! session = HMAC(key, "rerail pair session " | nonce D | nonce L)
 //! ```
 //!
-//! The connection is used at the start, within a limit that the caller says (B-1), and for a goodbye that
-//! nobody waits for (B-3); in between it may die (B-2).
+//! The connection is used at the start, within the caller's limit (B-1), and for a goodbye without an answer
+//! (B-3); in between it may fail (B-2).
 //!
 //! Order at a fence: rank 1 sends first, rank 0 answers, so that two long messages can't block each other.
 
@@ -35,12 +35,12 @@ use super::{BootError, Bootstrap, OwnKeys, check_key, check_rank, from_hex, keye
 
 const MAGIC: &[u8; 8] = b"rrpair1\n";
 
-/// A stranger who connects and is silent holds the listener up for so long at most.
+/// The longest time that an unauthenticated, silent connection blocks the listener.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 
 const HANDSHAKE: &str = "proving the key to each other";
 
-/// What the two sides of a pair share beforehand.
+/// The secret that the two sides of a pair share beforehand.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PairKey([u8; 32]);
 
@@ -56,7 +56,7 @@ impl PairKey {
         from_hex(text.trim()).map(PairKey).ok_or(BootError::Authentication { why })
     }
 
-    /// As 64 hexadecimal digits, to be carried to the other side on a safe way.
+    /// As 64 hexadecimal digits, to be carried to the other side on a safe channel.
     pub fn to_hex(&self) -> String {
         to_hex(&self.0)
     }
@@ -92,10 +92,10 @@ impl PairListener {
     }
 
     /// Waits for a process that holds the key; `timeout` is for this and for every fence later. Connections
-    /// that don't prove it are closed and the wait goes on.
+    /// that don't prove it are closed and the wait continues.
     ///
     /// # Errors
-    /// When the time is over: what was wrong with the last one that tried, or [`BootError::Timeout`].
+    /// After the timeout: the error of the last attempt, or [`BootError::Timeout`].
     pub fn accept(&self, key: &PairKey, timeout: Duration) -> Result<Pair, BootError> {
         let doing = "waiting for the other side to connect";
         let start = Instant::now();
@@ -147,10 +147,10 @@ pub struct Pair {
     /// Put since the last fence.
     fresh: Vec<(String, String)>,
     fresh_bytes: usize,
-    /// What both sides have put, by rank and key.
+    /// The keys that both sides have put, by rank.
     values: [HashMap<String, String>; 2],
     over: bool,
-    /// A fence failed: what the other side says now belongs to one that is over.
+    /// A fence failed: later messages of the other side belong to one that is over.
     is_lost: bool,
 }
 
@@ -319,8 +319,8 @@ impl Bootstrap for Pair {
         self.running()?;
         self.over = true;
         self.frames.wire.start(self.timeout);
-        // Only a fence that is not agreed on would wait for this word, and it hears of the connection's end
-        // as well. So a connection that has died since, or a side that has left before us, is no failure
+        // Only a fence that is not agreed on would wait for this message, and it notices the connection's end
+        // as well. So a connection that has failed since, or a side that has left before us, is no failure
         // (B-3).
         if let Err(error) = self.frames.send("leaving", &Message::Bye) {
             tracing::debug!(%error, "the other side did not hear that we leave");
@@ -332,7 +332,7 @@ impl Bootstrap for Pair {
         if !self.over {
             self.over = true;
             self.frames.wire.start(HANDSHAKE_MAX);
-            // There is nothing better to do if it can't be said.
+            // If it can't be sent, there is no alternative.
             let _ = self.frames.send("aborting", &Message::Abort(why.chars().take(256).collect()));
         }
     }

@@ -74,7 +74,7 @@ fn another_key_is_refused_on_both_sides_and_the_listener_waits_on() {
             assert!(matches!(error, BootError::Authentication { .. }), "{error}");
             let mut stranger = TcpStream::connect(address).unwrap();
             stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-            // Not a word to someone who doesn't speak the protocol: the connection just ends.
+            // No answer to a peer with another protocol: the connection just ends.
             let mut answer = Vec::new();
             let _ = stranger.read_to_end(&mut answer);
             assert_eq!(answer, b"");
@@ -87,7 +87,7 @@ fn another_key_is_refused_on_both_sides_and_the_listener_waits_on() {
 
 #[test]
 fn a_repeated_proof_is_worth_nothing() {
-    // What an eavesdropper has recorded of one handshake doesn't open another: the listener's nonce is new.
+    // An eavesdropper's record of one handshake doesn't open another: the listener's nonce is new.
     let (listener, address) = listener();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -170,7 +170,7 @@ fn reset(pair: Pair) {
     rustix::net::sockopt::set_socket_linger(pair.frames.wire.stream(), Some(Duration::ZERO)).unwrap();
 }
 
-/// B-1: a fence hears of the connection's end, and what comes after it belongs to no other fence.
+/// B-1: a fence notices the connection's end, and later messages belong to no other fence.
 #[test]
 fn a_fence_whose_connection_is_reset_fails_and_so_do_all_after_it() {
     let fails = |mut pair: Pair| {
@@ -198,7 +198,7 @@ fn a_fence_waits_no_longer_than_it_was_told() {
     });
 }
 
-/// B-3: nobody waits for a pair's goodbye, so a connection that is gone by then is no failure.
+/// B-3: a pair's goodbye has no answer, so a connection that is gone by then is no failure.
 #[test]
 fn leaving_needs_no_connection() {
     let (ready, waits) = std::sync::mpsc::channel();
@@ -207,7 +207,7 @@ fn leaving_needs_no_connection() {
             pair.fence().unwrap();
             // The other one is gone.
             let () = waits.recv().unwrap();
-            // Whatever would be waited for is too late.
+            // Any wait is too late.
             pair.timeout = Duration::ZERO;
             pair.finalize().unwrap();
             assert!(matches!(pair.finalize(), Err(BootError::Over)));

@@ -20,10 +20,10 @@ const FENCE: u8 = 1;
 const BYE: u8 = 2;
 const ABORT: u8 = 3;
 
-/// What one side tells the other.
+/// Messages between the sides.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// At the fence, with what was put since the last one.
+    /// At the fence, with the keys put since the last one.
     Fence(Vec<(String, String)>),
     /// Leaving.
     Bye,
@@ -50,7 +50,7 @@ impl Message {
         }
     }
 
-    /// From bytes; the error says what is wrong with them.
+    /// From bytes; the error names the reason.
     pub(super) fn parse(body: &[u8]) -> Result<Message, &'static str> {
         let (kind, mut rest) = body.split_first().ok_or("empty frame")?;
         match *kind {
@@ -164,7 +164,7 @@ impl Wire {
     }
 }
 
-/// A point in time so far away that nobody sees the difference, where the sum has none.
+/// The deadline; `timeout` is bounded against overflow.
 fn after(timeout: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
     Instant::now() + timeout.min(FAR)

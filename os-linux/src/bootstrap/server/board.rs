@@ -1,21 +1,21 @@
-//! The PMI-1 server's meaning, without a system call: lines of ranks in, answers to ranks and notices out.
+//! The logic of the PMI-1 server, without a system call: lines of ranks in, answers to ranks and notices out.
 //!
 //! Invariants: every line gets an answer (but `abort`, which has none); a fence opens when every rank that
-//! can still come is there, so a dead rank holds up nobody; what a rank can publish is bounded.
+//! can still come is there, so a dead rank blocks no other; each rank's published bytes are bounded.
 
 use std::collections::HashMap;
 
 use crate::bootstrap::line::{Line, unescape};
 
-/// Limits that we tell (each counts a C string's final zero, as MPICH does).
+/// Limits that we announce (each counts a C string's final zero, as MPICH does).
 const KVSNAME_BYTES: usize = 256;
 const KEY_BYTES: usize = 64;
 const VALUE_BYTES: usize = 1024;
 
-/// What one rank may publish, keys included.
+/// The limit of one rank's published bytes, keys included.
 pub(super) const PUBLISHED_BYTES_MAX: usize = 4 << 20;
 
-/// Where a rank stands.
+/// The state of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Somewhere before the next fence.
@@ -32,21 +32,21 @@ struct Seat {
     published_bytes: usize,
 }
 
-/// What the launcher has to know about a line.
+/// A line's meaning for the launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
     /// The rank has joined.
     Joined,
     /// The rank has left in good order.
     Finalized,
-    /// The rank wants the job ended.
+    /// The rank requests the end of the job.
     Aborted {
-        /// The exit code that it wants.
+        /// The exit code in its request.
         code: i32,
         /// Its words.
         message: String,
     },
-    /// The rank said something that isn't in the protocol.
+    /// The rank violated the protocol.
     Strange(String),
 }
 
@@ -65,7 +65,7 @@ impl Board {
     /// The board of a job of `size` ranks on one machine.
     pub(super) fn new(kvsname: String, size: u32) -> Self {
         debug_assert!(kvsname.len() < KVSNAME_BYTES);
-        // MPICH's own layout hint, by which its programs find out that all ranks share a machine.
+        // MPICH's own layout hint, from which its programs conclude that all ranks share a machine.
         let mapping = ("PMI_process_mapping".to_string(), format!("(vector,(0,1,{size}))"));
         let seats = (0..size).map(|_| Seat { place: Place::Busy, published_bytes: 0 }).collect();
         Board { kvsname, values: HashMap::from([mapping]), seats }
@@ -141,7 +141,7 @@ impl Board {
         notice
     }
 
-    /// A rank has gone; nobody waits for it any more (B-4).
+    /// A rank has gone; nothing waits for it any more (B-4).
     pub(super) fn leave(&mut self, rank: u32, answers: &mut Vec<Answer>) {
         self.seats[rank as usize].place = Place::Left;
         self.open_fence(answers);
@@ -193,7 +193,7 @@ impl Board {
 mod tests {
     use super::*;
 
-    /// A board of `size`, and a function that says a line and shows what comes back.
+    /// A board of `size`, and a function that passes a line and shows the answers.
     fn say(board: &mut Board, rank: u32, line: &str) -> (Vec<String>, Option<Notice>) {
         let mut answers = Vec::new();
         let notice = board.handle(rank, line.as_bytes(), &mut answers);

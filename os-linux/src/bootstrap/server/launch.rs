@@ -1,8 +1,8 @@
-//! A job under way: the loop that serves its ranks.
+//! A running job: the loop that serves its ranks.
 //!
-//! One step: wait for descriptors, read questions and output, write answers, reap what has ended, apply the
-//! policy. Invariant: a rank's questions are answered one by one; as long as an answer waits for room in the
-//! socket no further question is read, so a rank can't make us hold more than a line and an answer.
+//! One step: wait for descriptors, read requests and output, write answers, reap ended processes, apply the
+//! policy. Invariant: a rank's requests are answered one by one; as long as an answer waits for room in the
+//! socket no further request is read, so a rank can't make us hold more than a line and an answer.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -48,7 +48,7 @@ struct Rank {
     end: Option<RankEnd>,
 }
 
-/// Which descriptor of which rank.
+/// A descriptor and its rank.
 #[derive(Clone, Copy, Debug)]
 enum Watched {
     Signals,
@@ -68,7 +68,7 @@ pub struct Launch {
     output: Output,
     grace: Duration,
     stop: Option<Stop>,
-    /// When those that were told to end are killed.
+    /// When ranks that were ordered to end are killed.
     kill_at: Option<Instant>,
     failed_first: Option<u32>,
     // Last, so that signals stay caught until the ranks are dropped.
@@ -134,7 +134,7 @@ impl Launch {
         rank.is_some_and(|rank| rank.process.signal(signal))
     }
 
-    /// Tells all ranks to end: SIGTERM now, SIGKILL after the grace period.
+    /// Ends all ranks: SIGTERM now, SIGKILL after the grace period.
     pub fn stop(&mut self) {
         self.stop_for(Stop::Asked);
     }
@@ -149,19 +149,19 @@ impl Launch {
         self.ranks.iter().all(|rank| rank.end.is_some())
     }
 
-    /// The next thing that happened. Ask until there is none after every step: with [`Output::Lines`] a full
-    /// queue stops output from being read.
+    /// The next event. Call until there is none after every step: with [`Output::Lines`] a full queue stops
+    /// output from being read.
     pub fn poll_event(&mut self) -> Option<LaunchEvent> {
         self.events.pop_front()
     }
 
-    /// Does what can be done without waiting; returns how many descriptors had something.
+    /// Makes all progress possible without waiting; returns how many descriptors were ready.
     pub fn step(&mut self) -> Result<usize, LaunchError> {
         self.step_for(Some(Duration::ZERO))
     }
 
-    /// Waits until something happens, at most for `timeout` (`None`: as long as it takes), and does what can
-    /// be done. Returns at once if all ranks have ended.
+    /// Waits until something happens, at most for `timeout` (`None`: no limit), and makes all progress
+    /// possible. Returns at once if all ranks have ended.
     pub fn step_for(&mut self, timeout: Option<Duration>) -> Result<usize, LaunchError> {
         let now = Instant::now();
         if let Some(at) = self.kill_at.filter(|at| now >= *at) {
@@ -179,8 +179,8 @@ impl Launch {
         };
         let ready = self.wait_for_descriptors(timeout)?;
         let mut answers = Vec::new();
-        // Words before deaths: what a rank has said last still counts. The order of `Watched` in the list
-        // sees to it.
+        // Messages before ends: a rank's last message still counts. The order of `Watched` in the list
+        // ensures this.
         for (watched, flags) in &ready {
             match *watched {
                 Watched::Signals => {
@@ -209,7 +209,7 @@ impl Launch {
         self.wait_with(|_| ())
     }
 
-    /// Serves the job to its end and hands over what happens.
+    /// Serves the job to its end and passes each event on.
     pub fn wait_with(mut self, mut on_event: impl FnMut(LaunchEvent)) -> Result<Report, LaunchError> {
         loop {
             while let Some(event) = self.poll_event() {
@@ -222,7 +222,7 @@ impl Launch {
         }
     }
 
-    /// How the job stands: complete once [`is_over`](Self::is_over).
+    /// The job's state: complete once [`is_over`](Self::is_over).
     pub fn report(&self) -> Report {
         let ends = self.ranks.iter().filter_map(|rank| rank.end).collect();
         Report { ends, stop: self.stop.clone(), failed_first: self.failed_first }
@@ -278,7 +278,7 @@ impl Launch {
         self.handle_lines(index, answers);
     }
 
-    /// Handles whole lines as long as the answers go out.
+    /// Handles whole lines as long as the answers can be sent.
     fn handle_lines(&mut self, index: usize, answers: &mut Vec<Answer>) {
         let number = index as u32;
         while let Some(pmi) = self.ranks[index].pmi.as_mut().filter(|pmi| pmi.unsent.is_empty()) {
@@ -327,7 +327,7 @@ impl Launch {
         self.handle_lines(index, answers);
     }
 
-    /// A rank's channel is closed: nobody has to wait for it any more.
+    /// A rank's channel is closed: nothing waits for it any more.
     fn close(&mut self, index: usize, answers: &mut Vec<Answer>) {
         self.ranks[index].pmi = None;
         self.board.leave(index as u32, answers);
@@ -358,8 +358,8 @@ impl Launch {
             Ok(None) => return Ok(()),
             Err(source) => return Err(LaunchError::Io { doing: "asking how a rank ended", source }),
         };
-        // Bounded: the process has ended, and a grandchild that holds the channel may say a little more at
-        // most.
+        // Bounded: the process has ended, and only a grandchild that holds the channel may still
+        // write a little.
         for _ in 0..64 {
             if self.ranks[index].pmi.is_none() {
                 break;
@@ -393,7 +393,7 @@ impl Launch {
         Ok(())
     }
 
-    /// Tells all living ranks to end. A second reason (a user who presses ^C again) kills at once.
+    /// Ends all living ranks. A second reason (a user who presses ^C again) kills at once.
     fn stop_for(&mut self, why: Stop) {
         if self.stop.is_none() {
             self.events.push_back(LaunchEvent::Stopping(why.clone()));
@@ -408,7 +408,7 @@ impl Launch {
 
     fn signal_living(&mut self, signal: Signal) {
         for rank in self.ranks.iter_mut().filter(|rank| rank.end.is_none()) {
-            // A process that has ended of its own before it was told to is a failure of its own.
+            // A process that had ended before the order is a failure of its own.
             let ended = matches!(rank.child.try_wait(), Ok(Some(_)));
             rank.told_to_end |= !ended && rank.process.signal(signal);
         }
@@ -424,7 +424,7 @@ impl Drop for Launch {
     }
 }
 
-/// Sends what the socket takes.
+/// Sends as much as the socket takes.
 fn send(pmi: &mut Pmi) -> Result<(), Errno> {
     while !pmi.unsent.is_empty() {
         match rustix::net::send(&pmi.fd, pmi.unsent.as_slices().0, SendFlags::NOSIGNAL) {
@@ -446,7 +446,7 @@ fn hand_on(events: &mut VecDeque<LaunchEvent>, output: Output, rank: u32, stream
         events.push_back(LaunchEvent::Line { rank, stream, text });
         return;
     }
-    // The launcher's own output may be closed; the job goes on.
+    // The launcher's own output may be closed; the job continues.
     let _ = match stream {
         Stream::Out => writeln!(std::io::stdout().lock(), "[{rank}] {text}"),
         Stream::Err => writeln!(std::io::stderr().lock(), "[{rank}] {text}"),

@@ -1,10 +1,10 @@
-//! A PMI-1 server for jobs on one machine: starts the processes, serves them, and tells how each of them
+//! A PMI-1 server for jobs on one machine: starts the processes, serves them, and reports how each of them
 //! ended.
 //!
 //! One thread, one `poll(2)`. Each child inherits one end of a socket pair as `PMI_FD`. Children die with the
-//! launcher, even if it is killed (`PR_SET_PDEATHSIG`); a child that dies is reported by rank, and what
-//! becomes of the others is a policy ([`OnFailure`]). What a rank starts itself (a shell script its commands)
-//! is that rank's to end: only the processes started here are followed.
+//! launcher, even if it is killed (`PR_SET_PDEATHSIG`); a child that dies is reported by rank, and a policy
+//! decides about the others ([`OnFailure`]). Processes that a rank starts itself (a shell script its
+//! commands) are that rank's to end: only the processes started here are followed.
 //!
 //! ```no_run
 //! use rerail_linux::bootstrap::server::{LaunchEvent, Launcher, Output};
@@ -41,13 +41,13 @@ pub use signals::Signals;
 /// Most ranks of one launch: descriptors are bounded, and one machine is no cluster.
 pub const RANKS_MAX: u32 = 4096;
 
-/// What becomes of the other ranks when one fails.
+/// The treatment of the other ranks when one fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
     /// They are ended too: SIGTERM, and SIGKILL after the [grace period](Launcher::grace).
     #[default]
     KillAll,
-    /// They go on. Fences no longer wait for the one that failed.
+    /// They continue. Fences no longer wait for the one that failed.
     LetOthersFinish,
 }
 
@@ -109,13 +109,13 @@ impl Launcher {
         self
     }
 
-    /// A variable for all ranks, over what the launcher's own environment says.
+    /// A variable for all ranks; overrides the launcher's own environment.
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.push((name.as_ref().into(), value.as_ref().into()));
         self
     }
 
-    /// A variable for one rank, over what is said for all.
+    /// A variable for one rank; overrides the one for all.
     pub fn rank_env(mut self, rank: u32, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.rank_env.push((rank, name.as_ref().into(), value.as_ref().into()));
         self
@@ -128,7 +128,7 @@ impl Launcher {
         self
     }
 
-    /// What becomes of the others when a rank fails.
+    /// The treatment of the others when a rank fails.
     pub fn on_failure(mut self, policy: OnFailure) -> Self {
         self.on_failure = policy;
         self
@@ -140,15 +140,14 @@ impl Launcher {
         self
     }
 
-    /// How long a rank that is told to end (SIGTERM) has until it is killed. One second unless said
-    /// otherwise.
+    /// The time between a rank's SIGTERM and its SIGKILL. Default: one second.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Takes SIGINT, SIGTERM and SIGHUP to the launcher as the wish to end the job, for as long as the
-    /// [`Launch`] lives. They are blocked for the calling thread only, so ask for this before other threads
+    /// Treats SIGINT, SIGTERM and SIGHUP to the launcher as a request to end the job, for as long as the
+    /// [`Launch`] lives. They are blocked for the calling thread only, so call this before other threads
     /// are started.
     pub fn catch_signals(mut self, catch: bool) -> Self {
         self.catch_signals = catch;
@@ -191,7 +190,7 @@ fn good_name(name: &str) -> bool {
 pub enum LaunchError {
     /// The number of ranks is out of range.
     Ranks {
-        /// Ranks asked for.
+        /// The requested ranks.
         ranks: u32,
         /// Most ranks allowed; the least is 1.
         ranks_max: u32,
@@ -214,14 +213,14 @@ pub enum LaunchError {
         program: OsString,
         /// The rank that was to be started.
         rank: u32,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A system call failed.
     Io {
-        /// What was being done.
+        /// The failed step.
         doing: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -244,7 +243,7 @@ impl fmt::Display for LaunchError {
     }
 }
 
-/// What can be done where the launcher has no descriptor left, to be put behind the reason; else nothing.
+/// The remedy where the launcher has no descriptor left, to be put behind the reason; else empty.
 fn remedy(source: &io::Error) -> &'static str {
     match source.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => ": raise the launcher's limit of open descriptors (ulimit -n)",

@@ -36,7 +36,8 @@ impl LinePipe {
         }
     }
 
-    /// Reads what is there now (bounded, as a grandchild may write on) and hands out the unfinished line too.
+    /// Reads the available data (bounded, as a grandchild may write on) and hands out the
+    /// unfinished line too.
     pub(super) fn drain(mut self, mut line: impl FnMut(String)) {
         const DRAINED_BYTES_MAX: usize = 1 << 20;
         let mut drained = 0;

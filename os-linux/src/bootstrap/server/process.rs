@@ -1,9 +1,8 @@
-//! A rank's process as the launcher sees it: whether it has ended, by a descriptor to poll, and signals to
-//! it.
+//! A rank's process in the launcher: detects its end through a descriptor to poll, and sends signals to it.
 //!
 //! Process descriptors do both. Where the system has none (before Linux 5.3, in some sandboxes, under
-//! Valgrind), a timer wakes the launcher now and then to ask, and signals go by number: a process that was
-//! not waited for keeps its own.
+//! Valgrind), a timer wakes the launcher to check now and then, and signals use the process id: a process
+//! that was not waited for keeps its own.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +14,7 @@ use rustix::process::{
 };
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-/// How often a process without descriptor is asked for.
+/// The interval of checks of a process without descriptor.
 const ASKED_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// A child of this process that was not waited for.
@@ -42,7 +41,7 @@ impl Process {
         Ok(Process::Number { pid, timer })
     }
 
-    /// Whether it has ended, to be asked when the descriptor can be read: then it may have.
+    /// Whether it has ended; to be called when the descriptor can be read: then it may have.
     pub(super) fn has_ended(&self) -> bool {
         match self {
             Process::Descriptor(_) => true,
@@ -50,7 +49,7 @@ impl Process {
                 // It can be read again a period later. That there was nothing to read makes no difference.
                 let _ = rustix::io::read(timer, &mut [0; 8]);
                 let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-                // An error says that it is no child any more.
+                // An error means that it is no child any more.
                 !matches!(waitid(WaitId::Pid(*pid), options), Ok(None) | Err(Errno::INTR))
             }
         }

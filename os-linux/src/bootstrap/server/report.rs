@@ -1,4 +1,4 @@
-//! What the launcher tells: events while the job runs, and a report at its end.
+//! The launcher's reports: events while the job runs, and a report at its end.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -14,7 +14,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// From what the kernel says of a process that has ended.
+    /// From the kernel's status of a process that has ended.
     pub(super) fn from_status(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => Exit::Code(code),
@@ -23,7 +23,7 @@ impl Exit {
         }
     }
 
-    /// As a shell says it: the code, or 128 and the signal's number.
+    /// As in a shell: the code, or 128 and the signal's number.
     pub fn code(self) -> i32 {
         match self {
             Exit::Code(code) => code,
@@ -35,7 +35,7 @@ impl Exit {
 /// How far a rank has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Started, has not said a word to the launcher (a program that knows no PMI never does).
+    /// Started, has sent nothing to the launcher (a program without PMI never does).
     Started,
     /// Has joined the job.
     Joined,
@@ -54,13 +54,13 @@ pub struct RankEnd {
     pub exit: Exit,
     /// How far it had come.
     pub phase: Phase,
-    /// Whether the launcher had told it to end.
+    /// Whether the launcher had ordered it to end.
     pub stopped: bool,
 }
 
 impl RankEnd {
     /// Whether that is a failure of this rank: a signal, a code other than 0, or an end between joining and
-    /// leaving; not if the launcher had told it to end.
+    /// leaving; not if the launcher had ordered it to end.
     pub fn failed(&self) -> bool {
         !self.stopped && (self.exit != Exit::Code(0) || self.phase == Phase::Joined)
     }
@@ -116,23 +116,23 @@ pub enum Stream {
     Err,
 }
 
-/// Why all ranks were told to end.
+/// Why all ranks were ordered to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// This rank failed and the policy is [`OnFailure::KillAll`](super::OnFailure::KillAll).
     RankFailed(u32),
-    /// A rank asked for it.
+    /// A rank requested it.
     Aborted {
         /// The rank.
         rank: u32,
-        /// The exit code that it wants for the job.
+        /// The exit code that it requested for the job.
         code: i32,
         /// Its words.
         message: String,
     },
     /// The launcher got this signal.
     Signal(i32),
-    /// The caller asked for it.
+    /// The caller requested it.
     Asked,
 }
 
@@ -167,11 +167,11 @@ pub enum LaunchEvent {
         /// The line without its end; bytes that aren't UTF-8 are replaced.
         text: String,
     },
-    /// The rank said something to the launcher that isn't in the protocol.
+    /// The rank violated the protocol.
     Strange {
         /// The rank.
         rank: u32,
-        /// What is wrong with it.
+        /// The violation.
         why: String,
     },
     /// The rank has left the job in good order; its process still runs.
@@ -179,7 +179,7 @@ pub enum LaunchEvent {
         /// The rank.
         rank: u32,
     },
-    /// All ranks are told to end.
+    /// All ranks are ordered to end.
     Stopping(Stop),
     /// The rank's process has ended.
     Exited(RankEnd),
@@ -190,7 +190,7 @@ pub enum LaunchEvent {
 pub struct Report {
     /// The ranks' ends, by rank.
     pub ends: Vec<RankEnd>,
-    /// Why all were told to end, if they were.
+    /// Why all were ordered to end, if they were.
     pub stop: Option<Stop>,
     /// The rank that failed first.
     pub failed_first: Option<u32>,
@@ -207,9 +207,8 @@ impl Report {
         self.ends.iter().filter(|end| end.failed())
     }
 
-    /// What the launcher should exit with: what an aborting rank asked for, 128 and the number of a signal to
-    /// the launcher, or how the first rank that failed ended (1 if it exited with 0 too early); 0 if all went
-    /// well.
+    /// The launcher's exit code: an aborting rank's code, 128 and the number of a signal to the launcher, or
+    /// how the first rank that failed ended (1 if it exited with 0 too early); 0 without a failure.
     pub fn exit_code(&self) -> i32 {
         match (&self.stop, self.failed_first) {
             (Some(Stop::Aborted { code, .. }), _) => *code,

@@ -30,8 +30,8 @@ impl Signals {
         let mut caught = MaybeUninit::uninit();
         let mut mask_before = MaybeUninit::uninit();
         // SAFETY: `sigemptyset` initialises the set that the calls after it use; `pthread_sigmask` writes the
-        // old mask before it returns 0, and returns an error number else; the descriptor is fresh and nobody
-        // else's.
+        // old mask before it returns 0, and returns an error number else; the descriptor is fresh and owned
+        // only here.
         unsafe {
             libc::sigemptyset(caught.as_mut_ptr());
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {

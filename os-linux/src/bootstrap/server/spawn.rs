@@ -13,7 +13,7 @@ use super::process::Process;
 use super::signals;
 use super::{LaunchError, Launcher, Output};
 
-/// What exists of a child that was just started.
+/// The parent's handles to a child that was just started.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) child: Child,
@@ -42,7 +42,7 @@ pub(super) fn spawn(
     command.envs(launcher.env.iter().map(|(name, value)| (name, value)));
     let of_rank = launcher.rank_env.iter().filter(|(of, ..)| *of == rank);
     command.envs(of_rank.map(|(_, name, value)| (name, value)));
-    // What an outer launcher set must not reach our ranks.
+    // Variables of an outer launcher must not reach our ranks.
     for name in ["PMI_PORT", "PMI_ID", "PMI_SPAWNED"] {
         command.env_remove(name);
     }
@@ -50,7 +50,7 @@ pub(super) fn spawn(
     command.env("PMI_RANK", rank.to_string());
     command.env("PMI_SIZE", launcher.ranks.to_string());
     command.env("PMI_JOBID", job_name);
-    // By which MPICH's programs learn where they stand on the machine.
+    // MPICH's programs read their local rank here.
     command.env("MPI_LOCALRANKID", rank.to_string());
     command.env("MPI_LOCALNRANKS", launcher.ranks.to_string());
 
@@ -71,7 +71,7 @@ pub(super) fn spawn(
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            // The launcher may have died before the call above: then nobody would send the signal.
+            // The launcher may have died before the call above: then the signal would never come.
             if libc::getppid() != launcher_pid {
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }

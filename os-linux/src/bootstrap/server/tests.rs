@@ -37,7 +37,7 @@ fn joined() -> Box<dyn Bootstrap> {
     from_env().unwrap()
 }
 
-/// Not a test of its own: what a rank does when this binary is started by one of the tests below.
+/// Not a test of its own: a rank's program when this binary is started by one of the tests below.
 #[test]
 fn role() {
     let Ok(part) = std::env::var(ROLE) else { return };
@@ -118,7 +118,7 @@ fn role() {
     }
 }
 
-/// Everybody tells everybody something short, something long and which job key was seen.
+/// Every rank publishes a short value, a long one and its job key for all others.
 fn exchange(boot: &mut dyn Bootstrap) -> Result<(), BootError> {
     let long = |rank: u32| format!("rank {rank} = \u{20ac};\n").repeat(500);
     boot.put("short", &boot.rank().to_string())?;
@@ -201,7 +201,7 @@ fn an_abort_ends_the_job_with_its_reason() {
     assert!(report.ends.iter().all(|end| end.stopped && end.exit == Exit::Signal(15)));
 }
 
-/// Steps until everybody has joined.
+/// Steps until every rank has joined.
 fn wait_until_joined(launch: &mut Launch) {
     let mut joined = 0;
     while joined < launch.size() {
@@ -288,8 +288,7 @@ fn nothing_is_left_over_when_the_launcher_is_killed() {
             0 => break,
             count => said.extend_from_slice(&bytes[..count]),
         }
-        // Only a rank that is past its fence doesn't care whether its channel is closed: it dies of the
-        // signal or not.
+        // Only a rank that is past its fence does not need its channel: it dies of the signal or not.
         if !killed && said.windows(7).filter(|window| window == b"\nasleep").count() == 3 {
             launcher.kill().unwrap();
             killed = true;

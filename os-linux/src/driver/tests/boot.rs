@@ -14,7 +14,7 @@ use crate::driver::{CardError, Opening, Options, StartError, Transport};
 use crate::rail::loopback::Loopback;
 use crate::settings::Settings;
 
-/// What the ranks of a job in one process share.
+/// The state that the ranks of a job in one process share.
 pub(super) struct Board {
     values: Mutex<HashMap<(u32, String), String>>,
     fence: Barrier,
@@ -120,7 +120,7 @@ fn joining_needs_every_card() {
 
 fn settings(values: &[(&str, &str)]) -> Options {
     let mut settings = Settings::default();
-    // All rails are to carry, whatever is measured of them.
+    // All rails carry payload, whatever the measurements.
     for (name, value) in [("policy", "even")].iter().chain(values) {
         settings.set(name, value).unwrap();
     }
@@ -162,7 +162,7 @@ fn move_message(transport: &mut Transport, last: bool) -> Option<u64> {
 }
 
 /// Starts two ranks in threads. Rank 0 sends rank 1 messages until these rails and no others have carried
-/// their part: some rails stand later than others.
+/// their part: some rails are up later than others.
 fn uses(expected: &[RailKind], options: impl Fn(u32) -> Options) {
     const MESSAGES_MAX: usize = 1000;
     let board = Board::new(2);
@@ -183,7 +183,7 @@ fn uses(expected: &[RailKind], options: impl Fn(u32) -> Options) {
                 } else {
                     while move_message(&mut transport, false).is_none() {}
                 }
-                // The other one may have said goodbye already.
+                // The other one may have left already.
                 let shutdown = transport.finish(None).unwrap();
                 assert_eq!((shutdown.lost, shutdown.abandoned), (vec![], vec![]));
             });
@@ -198,11 +198,11 @@ const TWO_INTERFACES: (&str, &str) = ("tcp_interfaces", "127.0.0.1,127.0.0.2");
 
 #[test]
 fn processes_of_one_host_use_shared_memory() {
-    // By packets: what the peer reads, no rail here sends.
+    // By packets: payload that the peer reads is sent by no rail here.
     uses(&[RailKind::Shm], |_| settings(&[TWO_INTERFACES, BY_PACKETS]));
 }
 
-/// what the receiver reads from the sender's memory goes through no ring.
+/// payload that the receiver reads from the sender's memory goes through no ring.
 #[test]
 fn a_large_message_between_processes_of_one_host_is_copied_once() {
     let board = Board::new(2);

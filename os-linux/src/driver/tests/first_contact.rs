@@ -37,7 +37,7 @@ fn impatient(fabric: Fabric) -> World {
     World::with(2, rails, |rank, size| Config { keepalive: Nanos::from_millis(5), ..small(rank, size) })
 }
 
-/// G-4, F-8: calls that nobody answers are repeated until somebody does.
+/// G-4, F-8: calls without an answer are repeated until there is one.
 fn who_computes_at_first_is_waited_for(fabric: Fabric) {
     let mut world = impatient(fabric);
     world.frozen[1] = true;

@@ -1,4 +1,4 @@
-//! Hostile neighbours of a running job: they are refused and counted, and the traffic of the others goes on.
+//! Hostile neighbours of a running job: they are refused and counted, and the others' traffic continues.
 #![allow(unsafe_code)]
 
 use std::io::{ErrorKind, Read, Write};
@@ -88,7 +88,7 @@ fn a_process_that_writes_garbage_into_its_rings_for_ever_is_refused_and_counted(
             }
         }
     }
-    // It goes on scribbling; the others go on talking.
+    // It continues to scribble; the others continue to communicate.
     for bytes in [1, 5000, 1 << 20] {
         world.ping(0, 1, bytes);
     }
@@ -100,11 +100,11 @@ fn a_process_that_writes_garbage_into_its_rings_for_ever_is_refused_and_counted(
     }
 }
 
-/// Somebody between a dialler and its acceptor, who writes down what the dialler says.
+/// A relay between a dialler and its acceptor that records the dialler's bytes.
 struct Relay {
     listener: TcpListener,
     target: String,
-    /// Dialler and acceptor, and what each has said that the other has not taken yet.
+    /// Dialler and acceptor, with the bytes of each that the other has not taken yet.
     pairs: Vec<[(TcpStream, Vec<u8>); 2]>,
     recorded: Vec<u8>,
 }
@@ -157,12 +157,12 @@ impl Stranger {
         Stranger(stream)
     }
 
-    /// Says something; the job may have hung up already.
+    /// Sends bytes; the job may have hung up already.
     fn say(&mut self, bytes: &[u8]) {
         let _ = self.0.write_all(bytes);
     }
 
-    /// Hears so many bytes, or fewer where the job hangs up; messages go round meanwhile.
+    /// Receives so many bytes, or fewer where the job hangs up; polls the job meanwhile.
     fn hear(&mut self, world: &mut World, count: usize) -> Vec<u8> {
         let mut heard = vec![0; count];
         let mut at = 0;
@@ -193,7 +193,7 @@ fn without_the_key_and_with_a_replayed_handshake_nobody_gets_in_while_three_rank
     let mut openings = [0, 1, 2].map(opening);
     let cards = openings.each_ref().map(|opening| opening.card().to_owned());
     let address = cards[0].split("tcp@").nth(1).unwrap().to_owned();
-    // Rank 1 finds rank 0 only through somebody who listens in.
+    // Rank 1 finds rank 0 only through an eavesdropper.
     let mut relay = Relay::to(&address);
     let detour = cards[0].replace(&address, &relay.listener.local_addr().unwrap().to_string());
     for (rank, opening) in openings.iter_mut().enumerate() {
@@ -254,7 +254,7 @@ fn attack(world: &mut World, address: &str, recorded: &[u8]) {
     assert!(keyless.hear(world, VERDICT_BYTES + 1).len() <= VERDICT_BYTES, "hung up");
     assert_eq!(refused(world), 1);
 
-    // The recorded handshake once more, step by step, and then all that was said at once.
+    // The recorded handshake once more, step by step, and then all recorded bytes at once.
     let mut patient = Stranger::at(address);
     patient.say(&recorded[..HELLO_BYTES]);
     assert_eq!(patient.hear(world, CHALLENGE_BYTES).len(), CHALLENGE_BYTES);

@@ -1,4 +1,4 @@
-//! Leaving: everything arrives before the goodbye, and the launcher hears of it.
+//! Leaving: everything arrives before the goodbye, and the launcher is notified.
 
 use std::io::Write;
 use std::os::fd::BorrowedFd;
@@ -59,7 +59,7 @@ fn completions(transport: &mut Transport, mut count: usize) {
     }
 }
 
-/// A ring: everybody sends to the next rank and to itself, then leaves.
+/// A ring: every rank sends to the next and to itself, then leaves.
 fn ranks_leave_in_good_order(fabric: Fabric) {
     let board = Board::new(RANKS);
     std::thread::scope(|scope| {
@@ -113,13 +113,13 @@ fn a_peer_hears_the_goodbye(fabric: Fabric) {
             _ => None,
         });
     }
-    // What came behind the goodbye, on another rail, is no offence.
+    // A message behind the goodbye, on another rail, is no violation.
     for rank in [ends.a, ends.b] {
         assert_eq!(world.at(rank).rails().map(|rail| rail.counters.corrupt).sum::<u64>(), 0);
     }
 }
 
-/// A rail that takes so many polls to get rid of what was posted last.
+/// A rail that takes so many polls to send its last posts.
 struct Slow(Arc<AtomicU32>);
 
 impl Rail for Slow {
@@ -200,7 +200,7 @@ fn leaving_without_having_met_anybody_needs_nobody() {
     assert_eq!(shutdown, crate::driver::Shutdown::default());
 }
 
-/// A launcher that does not hear goodbyes.
+/// A launcher that does not receive goodbyes.
 struct Gone;
 
 impl Bootstrap for Gone {
@@ -228,8 +228,8 @@ impl Bootstrap for Gone {
     fn abort(&mut self, _why: &str) {}
 }
 
-/// B-2, B-3: messages need no launcher; who can't tell it that it leaves has left its peers all the same, and
-/// says how.
+/// B-2, B-3: messages need no launcher; a process that can't reach it at shutdown has left its peers all the
+/// same, and reports how.
 #[test]
 fn a_launcher_that_is_gone_at_the_end_is_an_error_beside_the_farewell() {
     let (mut world, ends) = World::new(Fabric::Tcp);
@@ -250,8 +250,8 @@ fn a_launcher_that_is_gone_at_the_end_is_an_error_beside_the_farewell() {
     }
 }
 
-/// B-3: a launcher that stalls at the end takes no longer than the deadline leaves it, whatever
-/// `boot_timeout` says.
+/// B-3: a launcher that stalls at the end takes no longer than the rest of the deadline, whatever
+/// `boot_timeout` is.
 #[test]
 fn a_launcher_that_stalls_at_the_end_is_waited_for_until_the_deadline() {
     let (mut world, ends) = World::new(Fabric::Tcp);

@@ -1,4 +1,4 @@
-//! Peers that die, and strangers that knock: the others go on.
+//! Peers that die, and unauthenticated connects: the others continue.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -64,7 +64,7 @@ fn a_killed_peer_is_lost_and_the_others_go_on(fabric: Fabric) {
     world.ping(0, 1, 100);
     world.ping(0, 1, 1 << 20);
     assert_eq!(world.take(1, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);
-    // Who was lost long before is told again at the end.
+    // A peer lost long before is reported again at the end.
     let said = world.at(0).describe_loss(why);
     assert!(said.contains(world.at(0).rail_names(1 << rail.0)[0].as_str()), "{said}");
     assert_eq!(world.transports.remove(0).finish(Some(Duration::ZERO)).unwrap().lost, [(DOOMED, why)]);

@@ -11,14 +11,14 @@ use crate::driver::{Opening, Transport};
 use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
 
-/// Tells the process which fabric to be a peer on.
+/// Names the fabric on which the process is a peer.
 const FABRIC: &str = "RERAIL_TEST_PEER";
 const RANKS: u32 = 3;
 
 /// Rank 2. Killed at the latest when the test ends.
 pub(super) struct Process {
     child: Child,
-    /// Its end tells the process that its parent is gone.
+    /// Its end notifies the process that its parent is gone.
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }

@@ -99,7 +99,8 @@ fn a_wait_ends_in_time_and_the_request_goes_on() {
     assert!(transport.wait_for(receive, None).unwrap().result.is_err());
 }
 
-/// An event of another queue wakes whoever is about to sleep, once: its library may be the one that sleeps.
+/// An event of another queue wakes a library about to sleep, once: its own library may be the one
+/// that sleeps.
 #[test]
 fn nobody_sleeps_over_an_event_of_another_queue() {
     let (mut transport, memory) = alone();

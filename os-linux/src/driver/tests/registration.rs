@@ -1,4 +1,4 @@
-//! Registrations go to the rails, are given back, and never outlive what the caller was told.
+//! Registrations go to the rails, are given back, and end before the completion is reported to the caller.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -23,7 +23,7 @@ const ME: PeerId = PeerId(0);
 const EAGER_BYTES_MAX: u32 = 64;
 const MESSAGE_BYTES: u64 = 1000;
 
-/// What the rail was told, and what it answers.
+/// The calls of the rail, and its answers.
 #[derive(Default)]
 struct Book {
     /// Address, bytes, whether peers write.
@@ -135,7 +135,7 @@ fn opening(size: u32) -> (EngineOpening, Rc<RefCell<Book>>) {
     (EngineOpening::with_rails(config, "here".into(), vec![Box::new(rail)], Time(0)).unwrap(), book)
 }
 
-/// An engine whose connection to itself stands, and a region of two messages.
+/// An engine with an established connection to itself, and a region of two messages.
 fn connected() -> (Engine, Rc<RefCell<Book>>, RegionId) {
     let (mut opening, book) = opening(1);
     let card = opening.card().to_owned();

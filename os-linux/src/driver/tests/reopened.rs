@@ -1,4 +1,4 @@
-//! A rail whose descriptor becomes another one, as that of a device does that was opened again.
+//! A rail whose descriptor changes, as that of a device does that was opened again.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use crate::driver::{Opening, Transport, Woken};
 use crate::rail::loopback::Loopback;
 use crate::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
-/// What the test does to the rail.
+/// The test's commands to the rail.
 #[derive(Default)]
 struct Strings {
     /// Descriptors that it should have had by now.
@@ -25,7 +25,7 @@ struct Strings {
     newest: Mutex<Option<OwnedFd>>,
 }
 
-/// Is to nobody but itself.
+/// Has only itself as a peer.
 struct Reopened {
     inner: Loopback,
     strings: Arc<Strings>,
@@ -126,7 +126,7 @@ fn alone(strings: &Arc<Strings>) -> Transport {
     opening.join().unwrap()
 }
 
-/// Once there is a descriptor, and when it is another one, the sleeper is woken by it, whatever its number.
+/// Once there is a descriptor, and after it changed, it wakes the sleeper, whatever its number.
 #[test]
 fn a_descriptor_that_is_new_wakes_the_sleeper() {
     let strings = Arc::new(Strings::default());

@@ -21,8 +21,7 @@ on_fabrics! {
 /// Far beyond any wake-up here: reaching it means that one was lost.
 const LOST: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-/// Steps until something holds; whenever all transports say that there is nothing to do, sleeps on their
-/// descriptors.
+/// Steps until a condition holds; whenever no transport has work, sleeps on their descriptors.
 fn until_asleep(world: &mut World, what: &str, mut holds: impl FnMut(&mut World) -> bool) -> usize {
     let mut sleeps = 0;
     while !holds(world) {
@@ -66,7 +65,7 @@ fn sleepers_exchange_messages(fabric: Fabric) {
 }
 
 fn a_timer_wakes_the_sleeper(fabric: Fabric) {
-    // The receiver owes one acknowledgment and has nothing else to say, so that only its timer sends it.
+    // The receiver has one acknowledgment pending and no other message, so that only its timer sends it.
     let config = |rank, size| Config { ack_delay: Nanos::from_millis(30), ..small(rank, size) };
     let mut world = World::with(2, |rank| rails(rank, 2, fabric), config);
     let target = world.empty(1, 10);
@@ -98,7 +97,7 @@ fn what_is_there_already_lets_nobody_sleep(fabric: Fabric) {
     let (mut world, ends) = World::new(fabric);
     let idle = world.at(ends.a);
     assert_eq!(idle.wait(Some(Duration::ZERO)), Ok(Woken::TimedOut));
-    // A request that has not gone out.
+    // A request that was not sent yet.
     let send = idle.inject(&SendRequest::new(ends.peer_b(), &[]), b"x").unwrap();
     assert_eq!(idle.wait(None), Ok(Woken::Work));
     // An event that was not taken.

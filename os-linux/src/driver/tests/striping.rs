@@ -22,8 +22,7 @@ fn exchange(world: &mut World, bytes: usize) {
     assert!(world.bytes(1, target) == pattern(bytes, 1));
 }
 
-/// What the default policy makes of rails depends on how fast they are seen to be: that is for worlds in
-/// virtual time.
+/// The default policy depends on the measured speed of the rails: that is tested in virtual time.
 #[test]
 fn a_large_message_is_carried_by_both_rails() {
     const BYTES: usize = 4 << 20;

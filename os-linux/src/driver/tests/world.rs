@@ -25,7 +25,7 @@ pub(super) const JOB: u64 = 42;
 /// Which rails connect the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fabric {
-    /// One rank that talks to itself.
+    /// One rank that sends to itself.
     Loop,
     /// Shared memory.
     Shm,
@@ -35,7 +35,7 @@ pub(super) enum Fabric {
     TwoTcp,
 }
 
-/// Transports and what they have told.
+/// Transports and their events.
 pub(super) struct World {
     pub(super) transports: Vec<Transport>,
     /// Events of each transport that no test has taken yet.
@@ -44,7 +44,7 @@ pub(super) struct World {
     pub(super) frozen: Vec<bool>,
 }
 
-/// The two ends that a test talks about; on [`Fabric::Loop`] both are the same.
+/// The two ends of a test; on [`Fabric::Loop`] both are the same.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
     pub(super) a: usize,
@@ -145,7 +145,7 @@ impl World {
         panic!("{what}: not after {ROUNDS_MAX} rounds; events not taken: {:?}; {stats:#?}", self.events);
     }
 
-    /// Takes the first gathered event of a rank that `pick` wants.
+    /// Takes the first gathered event of a rank that `pick` accepts.
     pub(super) fn take<T>(&mut self, rank: usize, pick: impl Fn(&Event) -> Option<T>) -> Option<T> {
         let (index, found) =
             self.events[rank].iter().enumerate().find_map(|(index, event)| Some((index, pick(event)?)))?;

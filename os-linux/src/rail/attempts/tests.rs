@@ -30,14 +30,14 @@ fn single_rulings() {
     let seen = History { seen: 4, stood: 0 };
     assert_eq!(judge(seen, dial(4, 0), None), Ruling::Old);
     assert_eq!(judge(seen, dial(5, 0), None), Ruling::Accept);
-    // Ours was accepted, so a dial that did not know of it was given up.
+    // Ours was accepted, so a dial begun without notice of it was given up.
     let stood = History { seen: 4, stood: 6 };
     assert_eq!(judge(stood, dial(5, 5), None), Ruling::Old);
     assert_eq!(judge(stood, dial(5, 6), None), Ruling::Accept);
     assert_eq!(seen.dial(9), dial(9, 4));
 }
 
-/// What a connection carries, one way.
+/// The messages of a connection, one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Word {
     Proof(u32, u32),
@@ -47,7 +47,7 @@ enum Word {
     End,
 }
 
-/// A dial by `by`; words under way to the acceptor and to the dialler.
+/// A dial by `by`; messages in flight to the acceptor and to the dialler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Connection {
     by: usize,
@@ -62,7 +62,7 @@ enum Link {
     /// Ours, by number.
     Dialling(u32),
     Crossed,
-    /// Whose, and its number.
+    /// Its owner and its number.
     Up(usize, u32),
 }
 
@@ -90,7 +90,7 @@ impl State {
         self.connections.iter_mut().find(|it| it.by == by && it.attempt == attempt)
     }
 
-    /// A side closes its end of a connection: what was under way to it is lost, the other end hears of it
+    /// A side closes its end of a connection: messages on the way to it are lost, the other end is notified
     /// later.
     fn close(&mut self, at: usize, by: usize, attempt: u32) {
         let Some(it) = self.connection(by, attempt) else { return };
@@ -119,7 +119,7 @@ impl State {
         self.connections.push(Connection { by: at, attempt, to_acceptor, to_dialler: VecDeque::new() });
     }
 
-    /// The next word of a connection arrives.
+    /// The next message of a connection arrives.
     fn arrive(&mut self, index: usize, to_acceptor: bool) {
         let it = &mut self.connections[index];
         let (by, attempt) = (it.by, it.attempt);
@@ -127,7 +127,7 @@ impl State {
         let Some(word) = queue.pop_front() else { unreachable!("the caller has looked") };
         let is_over = word == Word::End || word == Word::Crossing || word == Word::Refused;
         if is_over && it.to_acceptor.is_empty() && it.to_dialler.is_empty() {
-            // Nobody will say anything on it any more.
+            // No further messages on it.
             self.connections.remove(index);
         }
         let at = if to_acceptor { 1 - by } else { by };
@@ -200,15 +200,15 @@ impl State {
         next
     }
 
-    /// Nothing is under way.
+    /// Nothing is pending.
     fn is_quiet(&self) -> bool {
         self.connections.iter().all(|it| it.to_acceptor.is_empty() && it.to_dialler.is_empty())
     }
 }
 
-/// H-8, H-10: in every interleaving of dials, words, losses and wishes, once nothing is under way, the ends
-/// agree: the same connection stands on both, or neither has one and one of them that is free to dial. Nobody
-/// waits for a dial that was given up for it.
+/// H-8, H-10: in every interleaving of dials, messages, losses and requests, once nothing is pending, the
+/// ends agree: the same connection is established on both, or neither has one and one of them that is free to
+/// dial. Neither waits for a dial that was given up for it.
 #[test]
 fn every_interleaving() {
     let mut seen = BTreeSet::from([State::new()]);
@@ -223,12 +223,12 @@ fn every_interleaving() {
                     assert_eq!(a, b, "{state:?}");
                     standing += 1;
                 }
-                // Who is told to give way waits for the other's dial: that one's owner, the lower rank, has
-                // withdrawn it, by its own wish, and is free to dial, or out of dials here.
+                // A side ordered to give way waits for the other's dial: that one's owner, the lower rank,
+                // has withdrawn it, by its own decision, and is free to dial, or out of dials here.
                 (Link::Idle, Link::Crossed) => assert!(state.sides[0].aborts > 0, "{state:?}"),
                 _ => assert_eq!((a, b), (Link::Idle, Link::Idle), "{state:?}"),
             }
-            // Where both gave up, one of them wished it: with no wish left to blame, something must stand.
+            // Both give up only if one of them decided so; otherwise a connection is established.
             let aborts: u8 = state.sides.iter().map(|side| side.aborts).sum();
             let dials: u32 = state.sides.iter().map(|side| side.dials).sum();
             assert!(aborts > 0 || dials == 0 || a == b && matches!(a, Link::Up(..)), "{state:?}");

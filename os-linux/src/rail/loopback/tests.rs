@@ -1,4 +1,4 @@
-//! The loopback rail against a sink that writes down what it is told.
+//! The loopback rail against a sink that records its calls.
 
 use super::*;
 use rerail_core::endpoint::Span;
@@ -19,12 +19,12 @@ enum Told {
     Down(RailFault),
 }
 
-/// What the sink answers to an arrival.
+/// The sink's answer to an arrival.
 enum Answer {
     Discard,
     Close,
     Place,
-    /// A placement that is void when asked for its memory.
+    /// A placement that is void when its memory is requested.
     Void,
 }
 
@@ -42,7 +42,7 @@ impl Log {
     }
 }
 
-// SAFETY: `place` answers with memory that this recorder owns and nobody else refers to until `placed`.
+// SAFETY: `place` returns memory that this recorder owns, without other references until `placed`.
 unsafe impl Sink for Log {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         assert_eq!(peer, ME);
@@ -95,7 +95,7 @@ fn connected() -> Loopback {
     rail
 }
 
-/// Sends a payload that nobody takes away before the rail is through with it: it is left there.
+/// Sends a payload that stays valid until the rail has finished with it: it is leaked.
 fn send(rail: &mut Loopback, id: u32, header: &[u8], payload: &[u8], piece_bytes: usize) {
     let payload = payload.to_vec().leak();
     let pieces: Vec<Piece> =

@@ -1,9 +1,9 @@
 //! The fence that a sleeper makes for both sides: `membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)` (L-13).
 //!
-//! It reaches the running threads of all processes that have registered for it, so both sides of a ring say
-//! in their share whether they have; the command of the private kind would end at the border of the process.
-//! A process that registered has also tried the call once: a filter of system calls may let one pass and not
-//! the other.
+//! It reaches the running threads of all processes that have registered for it, so each side of a ring
+//! announces in its share whether it has. The command of the private kind would end at the border of the
+//! process. A process that registered has also tried the call once: a filter of system calls may let one pass
+//! and not the other.
 
 use std::sync::OnceLock;
 

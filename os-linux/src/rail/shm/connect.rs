@@ -1,4 +1,4 @@
-//! A connection on its way: proof first, descriptors after.
+//! A pending connection: proof first, descriptors after.
 //!
 //! ```text
 //! dialler                       acceptor
@@ -33,7 +33,7 @@ use crate::auth::{Acceptor, Attempts, AuthError, Dialler, MESSAGE_BYTES_MAX, Mes
 /// Datagrams taken from one connection in one go.
 const DATAGRAMS_MAX: usize = 4;
 
-/// What comes with the descriptor of a ring (L-9).
+/// The message that carries the descriptor of a ring (L-9).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub(super) struct Share {
@@ -44,7 +44,7 @@ pub(super) struct Share {
     slot_bytes: U32,
     /// [`Share::BARRIER`].
     flags: U32,
-    /// Where the seal of this side lies, and what it is ([`Seal`]).
+    /// Address and value of this side's seal ([`Seal`]).
     seal_address: U64,
     seal: [u8; SEAL_BYTES],
 }
@@ -86,13 +86,13 @@ impl Share {
     }
 }
 
-/// A connection on its way.
+/// A pending connection.
 #[derive(Debug)]
 pub struct Opening {
     pub socket: OwnedFd,
     /// When it is given up.
     pub deadline: Time,
-    /// The other side: whom we dialled, or who has proved to be.
+    /// The other side: the dialled peer, or the authenticated dialler.
     pub peer: Option<PeerId>,
     /// This process dialled.
     pub dialled: bool,
@@ -103,14 +103,14 @@ pub struct Opening {
 enum Stage {
     Dialling(Dialler),
     Accepting(Acceptor),
-    /// Both have proved themselves; our ring is on its way, theirs is due. The flag is what we said of the
-    /// barrier, the seal the one that we named.
+    /// Both sides are authenticated; our ring is sent, theirs is due. The flag is the barrier state that we
+    /// announced, the seal the one that we named.
     Sharing(Box<Inbound>, bool, Seal),
     /// It went on or failed.
     Over,
 }
 
-/// What became of an [`Opening`].
+/// The outcome of an [`Opening`].
 #[derive(Debug)]
 pub enum Progress {
     /// Nothing yet.
@@ -125,7 +125,7 @@ pub enum Progress {
     Failed(Failure),
 }
 
-/// What both sides gave each other.
+/// The data that both sides exchanged.
 #[derive(Debug)]
 pub struct Opened {
     pub rings: Rings,
@@ -135,7 +135,7 @@ pub struct Opened {
     pub reach: Reach,
 }
 
-/// The way of packets.
+/// The path of packets.
 #[derive(Debug)]
 pub struct Rings {
     pub inbound: Inbound,
@@ -144,7 +144,7 @@ pub struct Rings {
     pub barrier: bool,
 }
 
-/// What a connection is opened with.
+/// The parameters of a connection's opening.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
     /// The ring that we offer.
@@ -160,7 +160,7 @@ pub enum Failure {
     Unauthenticated,
     /// It is not willing, or hung up during the handshake.
     Refused,
-    /// Nobody listens where it listened.
+    /// No process listens at the address.
     Gone,
     /// It hung up after the handshake.
     Closed,
@@ -178,7 +178,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// As the core knows it.
+    /// The core's form of it.
     pub fn fault(self) -> RailFault {
         match self {
             Failure::Unauthenticated => RailFault::Unauthenticated,
@@ -193,7 +193,7 @@ impl Failure {
 }
 
 impl Opening {
-    /// A connection that was dialled; `hello` goes out now.
+    /// A dialled connection; sends `hello` now.
     pub fn dialling(
         socket: OwnedFd,
         peer: PeerId,
@@ -232,7 +232,7 @@ impl Opening {
         Progress::Waiting
     }
 
-    /// Says yes to a dialler that has proved to be `peer`.
+    /// Accepts a dialler authenticated as `peer`.
     pub fn accept(&mut self, peer: PeerId, ring: RingConfig) -> Result<(), Failure> {
         self.peer = Some(peer);
         let made = Inbound::create(ring);
@@ -244,10 +244,10 @@ impl Opening {
         self.share(inbound, &memory, ring)
     }
 
-    /// Says something else to a dialler.
+    /// Sends a dialler another verdict.
     pub fn refuse(&mut self, verdict: Verdict) {
         self.stage = Stage::Over;
-        // Where it can't be sent, the hang-up says as much.
+        // Where it can't be sent, the hang-up has the same meaning.
         let _ = self.send(&Message::verdict(verdict));
     }
 
@@ -337,7 +337,7 @@ impl Opening {
     }
 }
 
-/// What a stranger is told (H-6). Nothing of it helps to guess the key.
+/// The refusal sent to an unauthenticated peer (H-6). It does not help to guess the key.
 fn refusal(error: AuthError) -> Option<RefusedBecause> {
     match error {
         AuthError::Mac => Some(RefusedBecause::Proof),

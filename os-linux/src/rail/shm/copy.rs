@@ -2,8 +2,8 @@
 //! the receiver's.
 //!
 //! A read waits in its link's queue and is carried out in portions, so that packets of all peers are taken
-//! between them. Its pieces are this process's and bound what is written, whatever the peer said: a key that
-//! is wrong costs its owner a wrong payload, or the read ends with
+//! between them. Its pieces are this process's and bound the writes, whatever the peer sent: a wrong key
+//! costs its owner a wrong payload, or the read ends with
 //! [`PostStatus::NoAccess`](rerail_core::endpoint::PostStatus::NoAccess) and the message comes through the
 //! ring.
 //!
@@ -12,8 +12,8 @@
 //! but its own pieces.
 //!
 //! Invariants: reads are carried out in post order; one counts as done only if the peer's seal was whole
-//! after its last byte ([`Reach`]); once a seal was found broken nothing is read any more, and the link's
-//! end, which is on its way, makes what waits void.
+//! after its last byte ([`Reach`]); once a seal was found broken nothing is read any more, and the pending
+//! end of the link makes waiting reads void.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -39,7 +39,7 @@ const PIECES_MAX: usize = 16;
 pub enum Failure {
     /// The system refused, all or a part.
     System(Errno),
-    /// It was read, but the seal is not the one agreed, or nothing is there any more.
+    /// It was read, but the seal is not the one agreed, or it is no longer there.
     Unsealed,
 }
 
@@ -48,13 +48,12 @@ pub fn pid_of_peer(socket: &OwnedFd) -> Result<i32, Errno> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     let to = (&raw mut credentials).cast::<c_void>();
-    // SAFETY: `to` is `len` bytes, of a type of which any bytes are a value; the descriptor is open.
+    // SAFETY: `to` is `len` bytes, of a type that permits any bytes; the descriptor is open.
     let got = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len) };
     if got == 0 { Ok(credentials.pid) } else { Err(last_errno()) }
 }
 
-/// Fills the pieces, up to [`PIECES_MAX`] of them, with what lies at `from`, and looks at the seal behind
-/// that.
+/// Fills the pieces, up to [`PIECES_MAX`] of them, with the bytes at `from`, and checks the seal afterwards.
 ///
 /// Callers pass on pieces of a post that is a read: valid for writes until it is over (the contract of
 /// `Rail::post`).
@@ -72,9 +71,9 @@ pub fn read(reach: &Reach, from: u64, pieces: &[Piece]) -> Result<(), Failure> {
         iov_len: len,
     };
     let remote = [at(from, wanted), at(reach.seal_address(), SEAL_BYTES)];
-    // SAFETY: `local` names the pieces, which the post lets this rail write to, and `seal`. What `remote`
-    // names is another process's business; if it is this one's (both ends in one process), the kernel copies
-    // as between two.
+    // SAFETY: `local` names the pieces, which the post lets this rail write to, and `seal`. `remote` names
+    // memory of another process; if it is this one's (both ends in one process), the kernel copies as
+    // between two.
     let got = unsafe {
         libc::process_vm_readv(reach.pid(), local.as_ptr(), local.len() as _, remote.as_ptr(), remote.len() as _, 0)
     };
@@ -94,27 +93,27 @@ fn last_errno() -> Errno {
     std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-/// A read under way.
+/// A pending read.
 #[derive(Debug)]
 struct Reading {
     id: PostId,
-    /// The peer's address of what comes next.
+    /// The peer's address of the next bytes.
     from: u64,
-    /// Where it goes; what is filled is taken off the front.
+    /// The target; filled pieces are removed from the front.
     pieces: Vec<Piece>,
     first: usize,
 }
 
-/// What a portion came to.
+/// The result of a portion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// There is more of the same read.
     Some,
-    /// A read is through.
+    /// A read is complete.
     Done(PostId),
     /// A read can't be carried out.
     NoAccess(PostId),
-    /// Nothing is read any more: the subchannel's end is on its way.
+    /// Nothing is read any more: the subchannel's end is pending.
     Ended,
 }
 
@@ -153,7 +152,7 @@ impl Reads {
         !self.queue.is_empty() && !self.ended
     }
 
-    /// Reads the next portion, up to `bytes` bytes; also says how many these were.
+    /// Reads the next portion, up to `bytes` bytes; also returns how many these were.
     pub fn step(&mut self, bytes: usize) -> (Step, usize) {
         let Self { reach, queue, .. } = self;
         let Some(reading) = queue.front_mut().filter(|_| !self.ended) else { return (Step::Ended, 0) };

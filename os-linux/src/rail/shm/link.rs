@@ -1,8 +1,8 @@
 //! One connected peer: a ring each way, a queue for posts that found the ring full, and the socket.
 //!
 //! Invariants: the queue is in post order and posts pass it only where it is empty, so packets arrive in
-//! order (L-2). What waits there is bounded by `posts_max`, for the core counts (L-4). A fault ends the link;
-//! the rail reports it once (L-5).
+//! order (L-2). `posts_max` bounds the queue, because the core counts (L-4). A fault ends the link; the rail
+//! reports it once (L-5).
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use super::segment::{Inbound, Outbound, copy_to};
 use super::socket::{self, BELL, Received};
 use crate::rail::{Outgoing, Piece, RailCounters, ShortPlace, Sink};
 
-/// Pieces of memory that a post usually has at most: what lies in one buffer, or in a few blocks.
+/// The usual upper bound of a post's pieces: one buffer, or a few blocks.
 const PIECES: usize = 8;
 
 /// Doorbells taken from a socket in one go. More of them stay for the next look.
@@ -52,24 +52,24 @@ pub struct Link {
     outbound: Outbound,
     /// A sleeper makes the barrier of the system.
     pub barrier: bool,
-    /// What this process reads from the peer's memory, and what the peer sees that it may read from ours.
+    /// This process's reads from the peer's memory, and the seal that lets the peer read ours.
     pub memory: Option<(Seal, Reads)>,
     queue: VecDeque<Queued>,
     /// Lists for queued posts.
     spare: Vec<Vec<Piece>>,
     /// The other side is gone; so many messages may still lie in the ring, and no honest peer left more.
     gone: Option<u32>,
-    /// What ends the link at the next poll.
+    /// The fault that ends the link at the next poll.
     fault: Option<RailFault>,
-    /// Posts wait, or there is a fault: nothing may pass.
+    /// Posts wait, or there is a fault: no post may pass.
     is_blocked: bool,
-    /// The peer's line, as far as it is known.
+    /// The peer's line, if known.
     pub line: LineId,
-    /// What went the short way; here, as the rail's own counters are elsewhere in memory.
+    /// Counters of the express path; here, as the rail's own counters are elsewhere in memory.
     pub counted: Counted,
 }
 
-/// What a link counts.
+/// The counters of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     sent: u64,
@@ -133,8 +133,8 @@ impl Link {
             || self.memory.as_ref().is_some_and(|(_, reads)| reads.is_pending())
     }
 
-    /// Carries out reads, as long as they fit into `bytes`, which becomes what is left of it; returns how
-    /// many things happened.
+    /// Carries out reads, as long as they fit into `bytes`, which is reduced to the rest; returns the number
+    /// of things done.
     pub fn read(&mut self, bytes: &mut usize, sink: &mut dyn Sink, counters: &mut RailCounters) -> usize {
         let mut count = 0;
         while let Some(reads) = self.reads()
@@ -159,7 +159,7 @@ impl Link {
         count
     }
 
-    /// Takes a post; `true`: it has gone out.
+    /// Takes a post; `true`: it was sent.
     pub fn post(&mut self, outgoing: &Outgoing<'_>, counters: &mut RailCounters) -> bool {
         if self.fault.is_some() {
             return false;
@@ -198,15 +198,14 @@ impl Link {
         self.outbound.has_short_room(len, immediate) && !self.is_blocked
     }
 
-    /// As [`has_room`](Self::has_room), for a message whose payload fits into its cell, as far as that is
-    /// known without a call.
+    /// As [`has_room`](Self::has_room), for a message whose payload fits into its cell; checks only what
+    /// needs no call.
     #[inline(always)]
     pub fn has_cell(&self) -> bool {
         self.outbound.has_cell() && !self.is_blocked
     }
 
-    /// Puts a short message into the ring, for which [`has_room`](Self::has_room) has just said that it can
-    /// go.
+    /// Puts a short message into the ring, for which [`has_room`](Self::has_room) has just found room.
     ///
     /// # Safety
     /// It has, for this message, and `payload` can be read for as many bytes.
@@ -220,7 +219,7 @@ impl Link {
         }
     }
 
-    /// As [`post_short`](Self::post_short), where [`has_cell`](Self::has_cell) has just said that it can go.
+    /// As [`post_short`](Self::post_short), where [`has_cell`](Self::has_cell) has just found a cell.
     ///
     /// # Safety
     /// It has, the payload fits into a cell ([`fits_inline`](rerail_core::shm::fits_inline)), and `payload`
@@ -247,7 +246,7 @@ impl Link {
         socket::ring(&self.socket);
     }
 
-    /// What ends it at the next poll, if anything does.
+    /// The fault that ends it at the next poll, if any.
     pub fn fault(&self) -> Option<RailFault> {
         self.fault
     }
@@ -264,13 +263,13 @@ impl Link {
         socket::ring(&self.socket);
     }
 
-    /// Whether the ring has something, or something is to be looked at: a few instructions.
+    /// Whether the ring has a message, or another check is due: a few instructions.
     #[inline(always)]
     pub fn has_news(&self) -> bool {
         self.inbound.has_news()
     }
 
-    /// Moves waiting posts into the ring, as far as there is room; returns how many. `done` hears of each.
+    /// Moves waiting posts into the ring, as far as there is room; returns how many. Calls `done` for each.
     pub fn pump(&mut self, counters: &mut RailCounters, mut done: impl FnMut(PostId)) -> Result<usize, RailFault> {
         let mut moved = 0;
         while let Some(first) = self.queue.front() {
@@ -343,7 +342,7 @@ impl Link {
         Ok(Some(short.len.into()))
     }
 
-    /// The first word of the message that is due, if there is one: for [`take_quick`](Self::take_quick).
+    /// The first 64 bits of the message that is due, if there is one: for [`take_quick`](Self::take_quick).
     #[inline(always)]
     pub fn news(&self) -> Option<u64> {
         self.inbound.news()
@@ -514,7 +513,7 @@ impl Link {
         Ok(())
     }
 
-    /// The other side is known to be gone: what is in the ring now is all that comes.
+    /// The other side is known to be gone: the messages now in the ring are the last.
     pub fn end(&mut self, cells: u32) {
         self.gone.get_or_insert(cells);
     }
@@ -539,7 +538,7 @@ impl Link {
         self.inbound.len()
     }
 
-    /// Whether the other side is gone, as far as was noticed.
+    /// Whether the other side is known to be gone.
     pub fn is_gone(&self) -> bool {
         self.gone.is_some()
     }
@@ -564,13 +563,13 @@ impl Link {
         idle
     }
 
-    /// Ends what `raise` began.
+    /// Ends the effect of `raise`.
     pub fn disarm(&mut self) {
         self.inbound.disarm();
         self.outbound.disarm();
     }
 
-    /// Wakes the other side where it waits for what was freed; returns the system calls.
+    /// Wakes the other side if it waits for the freed room; returns the number of system calls.
     #[inline]
     fn answer(&mut self) -> u64 {
         let rings = self.inbound.must_ring();
@@ -587,7 +586,7 @@ impl Link {
     }
 }
 
-/// Copies the payload of a short message: the smallest ones by a word.
+/// Copies the payload of a short message: the smallest ones by a machine word.
 ///
 /// # Safety
 /// `from` can be read and `to` written for `len` bytes; they don't overlap.

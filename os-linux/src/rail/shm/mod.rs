@@ -1,20 +1,20 @@
 //! The shared-memory rail: rings between the processes of one host (shiba-2005, section 2).
 //!
-//! - Who is here (2.1): an address names the host by the kernel's boot id and network namespace, never by a
+//! - Addresses (2.1): an address names the host by the kernel's boot id and network namespace, never by a
 //!   host name, and a local socket under an abstract name. No shared table of processes is needed, and
 //!   nothing is left behind.
-//! - Connections (2.2): made when the core first asks; each side gives the other the memory of the ring from
-//!   which it will receive. Of two that cross, both sides keep the one that the lower rank dialled.
+//! - Connections (2.2): made at the core's first request; each side gives the other the memory of the ring
+//!   from which it will receive. Of two that cross, both sides keep the one that the lower rank dialled.
 //! - Large messages: the receiver copies out of the sender's memory, once, where the system allows that
 //!   (`copy`).
 //! - Traffic (2.3): a post is copied into the ring at once, or waits in a bounded queue while the ring is
-//!   full. A packet is copied from the ring straight to where the core wants it. No system call, but for
-//!   doorbells to sleepers.
+//!   full. A packet is copied from the ring straight to the place that the core names. No system call, but
+//!   for doorbells to sleepers.
 //! - Polling costs one cache line per connected peer and nothing per idle one; sockets are looked at in every
-//!   `polls_per_check`-th poll, after sleeping, and while a connection is on its way.
+//!   `polls_per_check`-th poll, after sleeping, and while a connection is pending.
 //!
-//! `segment`, `socket`, `barrier` and `copy` wrap the system; `reach` says whether a peer's memory can be
-//! read; `connect` is a connection on its way, `link` a connected peer; `setup` leads from one to the other;
+//! `segment`, `socket`, `barrier` and `copy` wrap the system; `reach` determines whether a peer's memory can
+//! be read; `connect` is a pending connection, `link` a connected peer; `setup` leads from one to the other;
 //! this file is the [`Rail`].
 
 mod barrier;
@@ -59,7 +59,7 @@ use crate::random::random;
 const LISTENER: u64 = 0;
 /// No link.
 const NONE: u32 = u32::MAX;
-/// Bytes of one read: what is longer is read in several.
+/// Bytes of one read: longer reads are split.
 const READ_BYTES_MAX: u32 = 1 << 30;
 /// Events taken in one look at the sockets.
 const EVENTS_MAX: usize = 64;
@@ -81,7 +81,7 @@ pub struct ShmRail {
     /// The next free name in the epoll set; never used twice.
     next_token: u64,
     peers: BTreeMap<PeerId, Peer>,
-    /// The newest dial to anybody.
+    /// The newest dial to any peer.
     attempts: u32,
     openings: BTreeMap<u64, Opening>,
     links: Vec<Link>,
@@ -89,25 +89,25 @@ pub struct ShmRail {
     link_of: Vec<u32>,
     /// Disconnected links whose queue is not empty yet, with the time when that ends (set at the next poll).
     closing: Vec<(Link, Option<Time>)>,
-    /// Posts that have gone out and were not reported yet.
+    /// Posts that were sent and not reported yet.
     done: VecDeque<(PeerId, PostId, PostStatus)>,
     /// Connections that failed and were not reported yet.
     failed: VecDeque<(PeerId, RailFault)>,
-    /// The link that is looked at first in the next poll.
+    /// The link that the next poll serves first.
     first: usize,
     /// Polls until the sockets are looked at.
     until_check: u32,
     /// The next poll has more to do than to look at the rings.
     has_slow_work: bool,
-    /// Look at the sockets in the next poll whatever its number.
+    /// Look at the sockets in the next poll, regardless of its number.
     look: bool,
     pieces: Vec<Piece>,
     counters: RailCounters,
 }
 
 impl ShmRail {
-    /// Says which process of which job this is, where that was not known when the rail was opened; before
-    /// anybody is dialled and before the first poll. Those that have dialled meanwhile wait with the kernel.
+    /// Sets this process's rank and job, where they were not known when the rail was opened; to be called
+    /// before the first dial and the first poll. Peers that dialled meanwhile wait in the kernel's queue.
     pub fn identify(&mut self, key: JobKey, job: u64, me: PeerId, peers_max: u32) {
         debug_assert!(self.peers.is_empty() && self.openings.is_empty(), "a rail that has met peers has an identity");
         self.options.peers_max = peers_max;
@@ -176,7 +176,7 @@ impl ShmRail {
         }
         self.link_of[rank] = self.links.len() as u32;
         self.links.push(link);
-        // Posts that went out at once are told of at the next poll.
+        // Posts sent at once are reported at the next poll.
         self.done.reserve(self.links.len() * usize::from(self.options.posts_max));
     }
 
@@ -190,9 +190,9 @@ impl ShmRail {
         link
     }
 
-    /// Ends a link and says so.
+    /// Ends a link and reports it.
     fn down(&mut self, index: usize, fault: RailFault, sink: &mut dyn Sink) {
-        // The rings are unmapped and the socket is closed before it is told (F-2).
+        // The rings are unmapped and the socket is closed before the report (F-2).
         let Link { peer, .. } = self.remove_link(index);
         if fault == RailFault::Corrupt {
             self.counters.corrupt += 1;
@@ -254,7 +254,7 @@ impl ShmRail {
         count
     }
 
-    /// Asks the kernel which sockets have something, and sees to it.
+    /// Queries the kernel for sockets with events, and handles these.
     fn look_at_sockets(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         let mut room = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -321,7 +321,7 @@ impl ShmRail {
         let mut index = 0;
         while let Some(link) = self.links.get(index) {
             match link.fault() {
-                // What came last is in its place.
+                // The last payload is in its place.
                 Some(fault) => {
                     self.down(index, fault, sink);
                     count += 1;
@@ -332,13 +332,13 @@ impl ShmRail {
         count
     }
 
-    /// Lets disconnected links get rid of what was posted before (L-14).
+    /// Sends the earlier posts of disconnected links (L-14).
     fn serve_closing(&mut self, now: Time) -> usize {
         let mut count = 0;
         let Self { closing, counters, options, .. } = self;
         closing.retain_mut(|(link, until)| {
             let until = *until.get_or_insert(now + options.flush_timeout);
-            // Both sides may be leaving with full rings: what comes in makes way.
+            // Both sides may be leaving with full rings: discarding incoming data makes room.
             let discarded = link.discard(options.burst);
             let pumped = link.pump(counters, |_| ());
             count += discarded.unwrap_or(0) + *pumped.as_ref().unwrap_or(&0);
@@ -347,7 +347,7 @@ impl ShmRail {
         count
     }
 
-    /// Lets all peers know that this process sleeps, by one fence for all rings; `false`: there is work.
+    /// Announces to all peers that this process sleeps, by one fence for all rings; `false`: there is work.
     fn sleep(&mut self) -> bool {
         let Self { links, closing, counters, .. } = self;
         let mut barrier = false;
@@ -380,7 +380,7 @@ impl ShmRail {
         self.links.iter().position(Link::has_news)
     }
 
-    /// The core tells which line is a peer's.
+    /// Sets the core's line of a peer.
     pub(crate) fn set_line(&mut self, peer: PeerId, line: LineId) {
         if let Some(index) = self.link_index(peer) {
             self.links[index].line = line;
@@ -393,8 +393,8 @@ impl ShmRail {
         self.links.get_mut(link)
     }
 
-    /// The link to a peer, if a short message whose payload fits into its cell can go there now, as far as
-    /// that is known without a call.
+    /// The link to a peer, if a short message whose payload fits into its cell can be sent there now; checks
+    /// only what needs no call.
     #[inline(always)]
     pub(crate) fn inline_link(&mut self, peer: PeerId) -> Option<&mut Link> {
         let link = self.links.get_mut(*self.link_of.get(peer.0 as usize)? as usize)?;
@@ -436,7 +436,7 @@ impl ShmRail {
     }
 }
 
-/// What both sides of a ring make where one of them has no barrier.
+/// The fence of both sides of a ring where one of them has no barrier.
 fn full_fence() -> bool {
     fence(Ordering::SeqCst);
     true
@@ -484,7 +484,7 @@ impl Rail for ShmRail {
         }
         self.look = true;
         let deadline = now + self.options.handshake_timeout;
-        // It may be on its way to us already, proved but without its ring.
+        // Its dial may be pending here already, authenticated but without its ring.
         let coming = self.openings.iter().find(|(_, opening)| opening.peer == Some(peer)).map(|(&token, _)| token);
         match self.peers.get_mut(&peer) {
             Some(known) if known.socket_name.is_some() || coming.is_some() => {
@@ -523,7 +523,7 @@ impl Rail for ShmRail {
         self.openings.retain(|_, opening| opening.peer != Some(peer));
         self.closing.retain(|(link, _)| link.peer != peer);
         if let Some(index) = self.link_index(peer) {
-            // The rings are unmapped as they are, and the socket's end tells the peer.
+            // The rings are unmapped as they are; the socket's end notifies the peer.
             self.remove_link(index);
         }
         self.failed.retain(|(failed, _)| *failed != peer);
@@ -531,7 +531,7 @@ impl Rail for ShmRail {
     }
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
-        // To a link that is down or has a fault: void, and the subchannel's end says so.
+        // To a link that is down or has a fault: void; the subchannel's end reports it.
         let Some(index) = self.link_index(outgoing.peer) else { return };
         // Its completion is to be reported, it waits for room, or it is to be read.
         self.has_slow_work = true;
@@ -583,7 +583,7 @@ impl Rail for ShmRail {
     }
 
     fn arm(&mut self) -> bool {
-        // Whatever wakes us, the sockets are worth a look then.
+        // Whatever the cause of the wake-up, look at the sockets.
         self.look = true;
         if self.done.is_empty() && self.failed.is_empty() && self.sleep() {
             return true;

@@ -1,4 +1,4 @@
-//! What a shared-memory rail can be told, and why it can't start.
+//! Options of a shared-memory rail, and the errors of its start.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 pub struct ShmOptions {
     /// Which of this process's shared-memory rails this is: 0 for the first. Rails of equal index connect.
     pub index: u8,
-    /// Processes of the job: a peer that says that it has this rank or a higher one is refused.
+    /// Processes of the job: a peer that claims this rank or a higher one is refused.
     pub peers_max: u32,
     /// Name of the host, in order to treat parts of one machine as hosts of their own; `None`: the kernel's
     /// boot id and network namespace. Printable ASCII without spaces, `;`, `,`, `=` and `/`, at most 80
@@ -34,12 +34,12 @@ pub struct ShmOptions {
     pub posts_max: u16,
     /// Messages that one poll takes from one peer before it looks at the next.
     pub burst: u32,
-    /// Connections are looked at (a system call) in every so many polls, and in each while one is being set
+    /// Connections are checked (a system call) in every so many polls, and in each while one is being set
     /// up.
     pub polls_per_check: u32,
     /// A connection that is not set up after this time is closed.
     pub handshake_timeout: Nanos,
-    /// After a disconnect, the peer has this time to make room for what was posted before.
+    /// After a disconnect, the peer has this time to make room for earlier posts.
     pub flush_timeout: Nanos,
     /// Incoming connections that may be unauthenticated at once; one more closes the oldest of them.
     pub pending_max: usize,
@@ -105,7 +105,7 @@ const SEGMENT_BYTES_MAX: u32 = 4 << 20;
 /// Most bytes of a ring, ours or a peer's.
 pub(super) const RING_BYTES_MAX: usize = 1 << 30;
 
-/// Whether a host id can stand in an address.
+/// Whether a host id is valid in an address.
 pub(super) fn is_host_id(id: &str) -> bool {
     (1..=80).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic() && !b";,=/".contains(&byte))
 }
@@ -122,11 +122,11 @@ pub enum ShmError {
         /// Its value.
         value: u64,
     },
-    /// This host id can't stand in an address.
+    /// This host id is invalid in an address.
     HostId(String),
     /// The system refused.
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// The system's reason.
         errno: Errno,

@@ -1,15 +1,15 @@
 //! Whether this process can read a peer's memory, and the proof at each read that it still is that peer's.
 //!
-//! A process id is a number that the kernel gives to others again, and an `exec` or a connection given up
-//! leaves the number as it is. So each subchannel has a *seal*: 16 random bytes in private memory, whose
-//! address and value go to the peer with the ring (`connect::Share`). A read takes the seal last, in the same
-//! system call as the payload: if it is what was agreed, then the memory read was this process's, and this
-//! end of the subchannel had not ended, when the payload was read. A side that gives up a subchannel breaks
-//! its seal before it gives memory back (F-2).
+//! The kernel reuses process ids, and an `exec` or an abandoned connection leaves the id as it is. So each
+//! subchannel has a *seal*: 16 random bytes in private memory, whose address and value are sent to the peer
+//! with the ring (`connect::Share`). A read takes the seal last, in the same system call as the payload: if
+//! it has the agreed value, then the memory read was this process's, and this end of the subchannel had not
+//! ended, when the payload was read. A side that gives up a subchannel breaks its seal before it gives memory
+//! back (F-2).
 //!
-//! The id is the kernel's word (`SO_PEERCRED`), in this process's PID namespace. Whether it may be used,
-//! Yama, a system call filter or a container decide; the first read of the seal asks them. The library never
-//! calls `PR_SET_PTRACER`: who may read a process's memory is for its owner to say.
+//! The id comes from the kernel (`SO_PEERCRED`), in this process's PID namespace. Yama, a system call filter
+//! or a container decide whether it may be used; the first read of the seal finds out. The library never
+//! calls `PR_SET_PTRACER`: the owner of a process decides which processes may read its memory.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use super::copy;
 use crate::random::random;
 
-/// Words of a seal.
+/// 64-bit words of a seal.
 const WORDS: usize = 2;
 
 /// Bytes of a seal.
@@ -47,7 +47,7 @@ impl Seal {
         self.words.as_ptr().addr() as u64
     }
 
-    /// What it is.
+    /// Its value.
     pub fn value(&self) -> [u8; SEAL_BYTES] {
         bytemuck::cast(self.words.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
@@ -55,7 +55,7 @@ impl Seal {
     /// From now on no read of the peer's counts.
     pub fn break_now(&self) {
         self.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        // What is written to memory that the peer may be reading comes after this.
+        // Later writes to memory that the peer may be reading come after this.
         fence(Ordering::SeqCst);
     }
 }
@@ -69,7 +69,7 @@ impl Drop for Seal {
 /// Why a process's memory can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// This process's settings say so (`shm_single_copy`).
+    /// This process's settings turn it off (`shm_single_copy`).
     Off,
     /// The peer is in a PID namespace that this process can't see into.
     Namespace,
@@ -82,7 +82,7 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// What would help.
+    /// The remedy.
     pub const fn remedy(self) -> &'static str {
         match self {
             Denied::Off => "set shm_single_copy (RERAIL_SHM_SINGLE_COPY) to on",
@@ -116,11 +116,11 @@ impl fmt::Display for Denied {
     }
 }
 
-/// Whether processes of this user can read each other's memory here, as far as one of them can tell: a pair
-/// finds out when it connects.
+/// Whether processes of this user can read each other's memory here, as far as one of them can determine: a
+/// pair determines it when it connects.
 ///
 /// # Errors
-/// What is in the way.
+/// The obstacle.
 pub fn single_copy() -> Result<(), Denied> {
     let seal = Seal::new().map_err(Denied::System)?;
     let me = rustix::process::getpid().as_raw_nonzero().get();
@@ -149,13 +149,12 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Of nothing.
+    /// Without a peer.
     pub const fn none(why: Denied) -> Self {
         Reach { pid: 0, seal_address: 0, seal: [0; SEAL_BYTES], denied: Some(why) }
     }
 
-    /// Of the peer at the other end of `socket`, whose seal is said to be `seal`. Tries once whether it can
-    /// be read.
+    /// For the peer at the other end of `socket`, which announced `seal`. Tries once whether it can be read.
     pub fn probe(socket: &OwnedFd, seal_address: u64, seal: [u8; SEAL_BYTES]) -> Self {
         // Processes of another namespace have number 0 here.
         let (pid, denied) = match copy::pid_of_peer(socket) {

@@ -1,11 +1,11 @@
 //! Ring memory: anonymous, sealed, mapped; and the two ends of a ring on it.
 //!
-//! The consumer creates the memory. So a process pays for what it wants to receive, its reads are from pages
-//! that it asked for itself (on its own NUMA node, where it touches them first), and on the side that parses
-//! bytes nothing about the memory's size is anybody else's word. (shiba-2005, 2.2, has the sender create it.)
-//! The producer gets the descriptor over an authenticated socket, and maps it only if the kernel says that
-//! the memory can't shrink any more: a peer that truncates it later can't kill us with a SIGBUS. Nothing has
-//! a name; all of it vanishes with its last user.
+//! The consumer creates the memory. So a process pays for its own receive capacity, and its reads are from
+//! pages that it allocated itself (on its own NUMA node, where it touches them first). The side that parses
+//! bytes does not depend on another process for the memory's size. (shiba-2005, 2.2, has the sender create
+//! it.) The producer gets the descriptor over an authenticated socket, and maps it only if the kernel
+//! guarantees that the memory can't shrink any more: a peer that truncates it later can't kill us with a
+//! SIGBUS. Nothing has a name; all of it vanishes with its last user.
 //!
 //! Safety argument of the file: a mapping lives as long as its [`Segment`], which lies beside the ring end
 //! that uses it and is dropped after it; it is reached through that end only.
@@ -25,7 +25,7 @@ use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 use super::barrier;
 use crate::rail::Piece;
 
-/// What memory must be sealed against before it is mapped (L-10).
+/// Seals that memory must have before it is mapped (L-10).
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// The file system of ordinary anonymous memory files (`linux/magic.h`).
@@ -76,7 +76,7 @@ unsafe impl Send for Segment {}
 impl Segment {
     fn map(memory: BorrowedFd<'_>, len: usize) -> Result<Self, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the kernel's choice touches no memory that Rust knows of.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory in use by Rust.
         let base = unsafe { mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, memory, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
         Ok(Segment { base, len })
@@ -96,8 +96,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever used it is gone. It can't fail for a range that `mmap`
-        // gave.
+        // SAFETY: the mapping is ours, and its users are gone. It can't fail for a range that `mmap` gave.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }
@@ -211,9 +210,9 @@ impl Inbound {
     }
 }
 
-/// Has the system find all pages now, and say so where it can't: later it could only answer with a signal.
-/// Where it can find some pages of a mapping (Linux 5.14), both sides do so for what they are about to touch
-/// for the first time, and a peer with which little is exchanged costs little.
+/// Has the system allocate all pages now, and returns its failure: later it could only raise a signal. Where
+/// the system can allocate some pages of a mapping (Linux 5.14), both sides do so for pages they are about to
+/// touch for the first time, so that a peer with little traffic costs little.
 fn reserve(memory: &OwnedFd, len: u64) -> Result<(), Errno> {
     loop {
         match fs::fallocate(memory, FallocateFlags::empty(), 0, len) {
@@ -268,7 +267,7 @@ pub fn gather(payload: &[Piece]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(payload.iter().map(|piece| piece.len).sum());
     for piece in payload.iter().filter(|piece| piece.len > 0) {
         // SAFETY: the pieces of a post can be read until its completion is reported (the contract of
-        // `Outgoing`), and nobody writes to them meanwhile.
+        // `Outgoing`), and are not written meanwhile.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.start, piece.len) });
     }
     bytes
@@ -283,7 +282,7 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// Maps what a peer handed over, after checking that it is what was agreed and stays so.
+    /// Maps memory handed over by a peer, after checking that it matches the agreement and stays so.
     pub fn open(memory: OwnedFd, config: RingConfig) -> Result<Self, SegmentError> {
         config.check().map_err(AttachError::Config)?;
         let len = ring_bytes(config).ok_or(Errno::NOMEM)?;
@@ -291,12 +290,12 @@ impl Outbound {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(SegmentError::NotMemory);
         }
-        // Only memory files know seals; any other regular file fails here.
+        // Only memory files support seals; any other regular file fails here.
         let seals = fs::fcntl_get_seals(&memory).map_err(|_| SegmentError::NotMemory)?;
         if !seals.contains(SEALS) {
             return Err(SegmentError::Unsealed);
         }
-        // Pages of another size could be taken back from under us, and a fault on them answered by a signal.
+        // The system could take back pages of another size; a fault on them would raise a signal.
         if fs::fstatfs(&memory)?.f_type as u64 != TMPFS_MAGIC {
             return Err(SegmentError::NotMemory);
         }

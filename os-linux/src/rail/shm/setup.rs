@@ -24,24 +24,24 @@ const REST_TIME: Nanos = Nanos::from_millis(100);
 /// A peer whose backlog is full is dialled again after this time.
 const RETRY_TIME: Nanos = Nanos::from_millis(2);
 
-/// What is known of a process that is not connected, too.
+/// State of a peer, connected or not.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// Where it listens, once it is known.
+    /// Its listening socket, once known.
     pub socket_name: Option<String>,
-    /// The core wants it connected: until when, and how far it is. Reported up or down once.
+    /// The core's pending connect: deadline and progress. Reported up or down once.
     pub dial: Option<(Time, Dial)>,
     /// Our newest dial.
     pub attempt: u32,
     pub history: History,
 }
 
-/// How far a wanted connection is.
+/// Progress of a pending connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dial {
     /// The peer's backlog is full, or an earlier connection still flushes: dial again then.
     Retry(Time),
-    /// On its way under this name, dialled or accepted.
+    /// Pending under this name, dialled or accepted.
     Under(u64),
     /// Ours gave way to the peer's, which is coming.
     Crossing,
@@ -84,7 +84,7 @@ impl ShmRail {
         Ok(token)
     }
 
-    /// Dials a peer that is wanted.
+    /// Dials a peer whose connect is pending.
     pub(super) fn dial(&mut self, now: Time, peer: PeerId) {
         let later = Dial::Retry(now + RETRY_TIME);
         // The peer would end an earlier connection that still flushes.
@@ -93,7 +93,7 @@ impl ShmRail {
         }
         let Some(known) = self.peers.get_mut(&peer) else { return };
         let (Some((deadline, _)), Some(name)) = (known.dial, known.socket_name.as_deref()) else { return };
-        // A number is used once, also where the dial goes wrong (H-10).
+        // A number is used once, even if the dial fails (H-10).
         self.attempts += 1;
         known.attempt = self.attempts;
         let (job, from, rail, attempts) = (self.job, self.me, self.options.index, known.history.dial(known.attempt));
@@ -122,7 +122,7 @@ impl ShmRail {
         }
     }
 
-    /// A wanted connection will not come.
+    /// A pending connect has failed.
     fn give_up(&mut self, peer: PeerId, fault: RailFault) {
         if self.peers.get_mut(&peer).is_some_and(|known| known.dial.take().is_some()) {
             self.failed.push_back((peer, fault));
@@ -144,7 +144,7 @@ impl ShmRail {
         again.len()
     }
 
-    /// Gives up what has passed its deadline.
+    /// Gives up connections past their deadline.
     pub(super) fn expire(&mut self, now: Time) -> usize {
         if self.listener_rests.is_some_and(|until| until <= now) {
             self.listener_rests = None;
@@ -195,7 +195,7 @@ impl ShmRail {
             let station = Station { transport: Transport::Shm, job: self.job, me: self.me, rail: self.options.index };
             let acceptor = Acceptor::new(self.key.clone(), station, nonce);
             let opening = Opening::accepting(socket, acceptor, now + self.options.handshake_timeout);
-            // Where it can't be watched it is closed, which is all the answer that can be given.
+            // Where it can't be watched it is closed; no other answer is possible.
             if let Err(failure) = self.watch(opening) {
                 self.note_shortage(failure);
             }
@@ -203,7 +203,7 @@ impl ShmRail {
         count
     }
 
-    /// Incoming connections that have proved nothing, the oldest first.
+    /// Incoming connections not authenticated yet, the oldest first.
     fn strangers(&self) -> impl Iterator<Item = u64> {
         self.openings.iter().filter(|(_, opening)| opening.peer.is_none()).map(|(&token, _)| token)
     }
@@ -322,14 +322,14 @@ impl ShmRail {
             Ruling::Accept => known.history.accepted(theirs),
         }
         if let Some(index) = self.link_index(peer) {
-            // The peer has lost or given up its end: what it left in the ring comes first.
+            // The peer has lost or given up its end: messages left in the ring come first.
             self.finish(index, sink);
         }
         self.openings.retain(|_, opening| opening.peer != Some(peer));
         Verdict::Accepted
     }
 
-    /// Takes what a peer whose end is gone has left, then ends the link (L-14).
+    /// Takes the messages left by a peer whose end is gone, then ends the link (L-14).
     fn finish(&mut self, index: usize, sink: &mut dyn Sink) {
         let cells = self.options.cells;
         let link = &mut self.links[index];

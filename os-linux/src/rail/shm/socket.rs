@@ -5,8 +5,8 @@
 //!
 //! The doorbell is a byte on this socket and not an eventfd of the peer's: `MSG_DONTWAIT` belongs to the
 //! call, whereas a peer that shares an eventfd's description can turn its `O_NONBLOCK` off and have our next
-//! write sleep for ever. A datagram that no one wants to wait for can also be dropped when the buffer is
-//! full: there are doorbells in it already.
+//! write block for ever. A doorbell can also be dropped when the buffer is full: there are doorbells in it
+//! already.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -58,14 +58,14 @@ pub fn send(socket: &OwnedFd, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) 
 
 /// Sends a doorbell.
 pub fn ring(socket: &OwnedFd) {
-    // Full: it rings already. Gone: the next look at the socket will tell.
+    // Full: it rings already. Gone: the next look at the socket reports it.
     let _ = net::send(socket, &[BELL], SEND);
 }
 
 /// The one byte that a doorbell is (L-13).
 pub const BELL: u8 = b'!';
 
-/// What a look at a socket found.
+/// The result of a look at a socket.
 #[derive(Debug)]
 pub enum Received {
     /// One datagram, of so many bytes, with these descriptors.
@@ -81,7 +81,7 @@ pub enum Received {
 }
 
 /// Takes one datagram. Descriptors that come with it are never installed in this process unless `descriptor`
-/// says that one is due (L-10): without room for them the kernel drops them.
+/// announces that one is due (L-10): without room for them the kernel drops them.
 pub fn receive(socket: &OwnedFd, bytes: &mut [u8], descriptor: bool) -> Received {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let room = if descriptor { &mut space[..] } else { &mut [] };
@@ -95,7 +95,7 @@ pub fn receive(socket: &OwnedFd, bytes: &mut [u8], descriptor: bool) -> Received
     let (mut first, mut count) = (None, 0);
     for item in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = item {
-            // Padding may leave room for more than was asked for; all but a single one are closed here.
+            // Padding may leave room for more than the requested one; all but a single one are closed here.
             for descriptor in descriptors {
                 count += 1;
                 first.get_or_insert(descriptor);

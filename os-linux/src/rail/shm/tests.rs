@@ -26,15 +26,15 @@ fn options() -> ShmOptions {
     ShmOptions { cells: 4, slots: 4, segment_bytes: 1024, eager_bytes_max: 1024, posts_max: 1000, ..ShmOptions::new(8) }
 }
 
-/// A sink that keeps what it is told.
+/// A sink that records its calls.
 #[derive(Default)]
 struct Recorder {
-    /// Whole packets: from whom, header, payload.
+    /// Whole packets: sender, header, payload.
     taken: Vec<(PeerId, Vec<u8>, Vec<u8>)>,
     open: HashMap<u32, (PeerId, Vec<u8>, Vec<u8>)>,
     places: u32,
     completed: Vec<PostId>,
-    /// Reads whose key opened nothing, and peers whose memory can't be read.
+    /// Reads with an invalid key, and peers whose memory can't be read.
     unread: Vec<PostId>,
     closed: Vec<PeerId>,
     up: Vec<PeerId>,
@@ -45,11 +45,11 @@ struct Recorder {
     capacity: Option<usize>,
     /// Placements become void after so many bytes.
     void_after: Option<u64>,
-    /// Packets with this first header byte make the sink ask for the end.
+    /// Packets with this first header byte make the sink request the end.
     close_on: Option<u8>,
 }
 
-// SAFETY: `place` answers with memory that this recorder owns and nobody else refers to until `placed`.
+// SAFETY: `place` returns memory that this recorder owns, without other references until `placed`.
 unsafe impl Sink for Recorder {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         assert!(self.up.contains(&peer), "a packet of {peer:?}, which is not up");
@@ -76,7 +76,7 @@ unsafe impl Sink for Recorder {
         }
         let (_, _, memory) = self.open.get_mut(&id.0.index).expect("an open placement");
         let step = if self.piece_bytes == 0 { usize::MAX } else { self.piece_bytes };
-        // No more than three pieces at once, so that the rail has to ask again.
+        // No more than three pieces at once, so that the rail has to call again.
         for part in memory[from as usize..].chunks_mut(step).take(3) {
             pieces.push(Piece { start: part.as_mut_ptr(), len: part.len() });
         }

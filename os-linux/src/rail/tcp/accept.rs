@@ -36,7 +36,7 @@ impl TcpRail {
         for (key, writable) in dirty.drain(..) {
             self.carry_on(key, writable, sink);
         }
-        // What must go on at the next poll has been noted meanwhile.
+        // Work for the next poll has been noted meanwhile.
         dirty.append(&mut self.dirty);
         self.dirty = dirty;
         if self.accept_pending {
@@ -44,7 +44,7 @@ impl TcpRail {
         }
     }
 
-    /// Accepts what waits; true: there may be more.
+    /// Accepts waiting connections; true: there may be more.
     fn accept(&mut self, now: Time) -> bool {
         for _ in 0..ACCEPTS_MAX {
             match rustix::net::accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -64,7 +64,7 @@ impl TcpRail {
                         return false;
                     }
                 }
-                // Troubles of the connection at hand, which is gone.
+                // Errors of the connection to accept, which is gone.
                 Err(_) => {}
             }
         }
@@ -101,7 +101,7 @@ impl TcpRail {
         }
     }
 
-    /// One handshake goes on.
+    /// Continues one handshake.
     fn carry_on(&mut self, key: Key, writable: bool, sink: &mut dyn Sink) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         match pending.advance(writable, self.scratch.staging()) {
@@ -117,7 +117,7 @@ impl TcpRail {
                 }
             },
             Progress::Crossing => {
-                // The peer's own connection is on its way, or in our backlog; the deadline stays.
+                // The peer's own connection is pending, or in our backlog; the deadline stays.
                 if let Role::Dialling { peer, .. } = pending.role {
                     pending.role = Role::Crossed { peer };
                     pending.fd = None;
@@ -158,8 +158,7 @@ impl TcpRail {
         }
     }
 
-    /// A peer's dial is accepted: it has lost or given up the connection that stands here, if one does
-    /// (H-10).
+    /// A peer's dial is accepted: it has lost or given up the existing connection, if there is one (H-10).
     fn supersede(&mut self, peer: PeerId, theirs: Attempts, sink: &mut dyn Sink) {
         let Some(known) = self.peers.get_mut(&peer) else { return };
         known.history.accepted(theirs);
@@ -169,10 +168,10 @@ impl TcpRail {
         }
     }
 
-    /// Takes what has arrived whole on a connection (L-5), and ends it.
+    /// Takes the packets that have arrived whole on a connection (L-5), and ends it.
     fn finish(&mut self, key: Key, sink: &mut dyn Sink) -> RailFault {
         let Some(mut connection) = self.connections.remove(key) else { return RailFault::Closed };
-        // What was noted earlier comes first.
+        // Earlier reports come first.
         deliver(&mut self.reports, sink);
         let Self { scratch, counters, .. } = self;
         let mut reading = Reading { peer: connection.peer, scratch, sink, counters, happened: 0 };
@@ -236,7 +235,7 @@ impl TcpRail {
         }
     }
 
-    /// Ends what has run out of time.
+    /// Ends connections past their deadline.
     pub(super) fn expire(&mut self, now: Time) {
         if self.listener_rests.is_some_and(|until| until <= now) {
             self.listener_rests = None;

@@ -1,4 +1,4 @@
-//! An authenticated connection: a subchannel that stands.
+//! An authenticated connection: an established subchannel.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -12,13 +12,13 @@ use super::receive::{Reading, Received, Receiver, Scratch};
 use super::send::{Flush, SendQueue};
 use crate::rail::{Outgoing, RailCounters};
 
-/// After so many polls that found nothing, a connection is left to epoll.
+/// After so many polls without data, a connection is left to epoll.
 const HOT_POLLS: u8 = 64;
 
-/// Calls of [`Receiver::receive`] for what is left of a connection: more than any receive buffer takes.
+/// Calls of [`Receiver::receive`] for the rest of a connection: more than any receive buffer takes.
 const FINISH_MAX: usize = 64;
 
-/// What is known of the socket, from events and from how the last call ended.
+/// State of the socket, from events and from how the last call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ready {
     /// A read may find something.
@@ -29,26 +29,26 @@ pub(super) struct Ready {
     pub(super) end: bool,
 }
 
-/// A socket, what waits to go out, and how far the packet coming in is.
+/// A socket, its send queue, and the progress of the incoming packet.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) fd: OwnedFd,
     pub(super) peer: PeerId,
     pub(super) ready: Ready,
-    /// It stands in the rail's list of connections to serve.
+    /// It is in the rail's list of connections to serve.
     pub(super) listed: bool,
     /// Polls for which it is still tried without an event.
     pub(super) hot_polls: u8,
     send: SendQueue,
     receive: Receiver,
-    /// Why sending failed; reported once what has been received is delivered.
+    /// Why sending failed; reported once the received data is delivered.
     broken: Option<RailFault>,
 }
 
 /// How serving a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
-    /// It goes on.
+    /// It continues.
     Open,
     /// It is over; all that arrived is delivered.
     Over(RailFault),
@@ -68,7 +68,7 @@ impl Connection {
         }
     }
 
-    /// Takes a post and tries at once to send it, where nothing stands before it.
+    /// Takes a post and tries at once to send it, if no earlier post waits.
     pub(super) fn post(
         &mut self,
         outgoing: &Outgoing<'_>,
@@ -89,7 +89,7 @@ impl Connection {
         }
     }
 
-    /// Writes what the system takes.
+    /// Writes as much as the system takes.
     pub(super) fn flush(&mut self, scratch: &mut Scratch, counters: &mut RailCounters, done: impl FnMut(PostId)) {
         match self.send.flush(self.fd.as_fd(), &mut scratch.pieces, counters, done) {
             Ok(Flush::Empty | Flush::More) => {}
@@ -108,7 +108,7 @@ impl Connection {
         self.ready.read || self.ready.end || (self.ready.write && !self.send.is_empty())
     }
 
-    /// Whether the system has posts that are not over: no event tells when they are.
+    /// Whether the system has posts that are not over: no event reports when they are.
     pub(super) fn is_waiting(&self) -> bool {
         self.broken.is_none() && self.send.holds()
     }
@@ -123,9 +123,9 @@ impl Connection {
         self.broken.is_some()
     }
 
-    /// The peer has given it up: takes what has arrived of it, and says why it is over.
+    /// The peer has given it up: takes the data that has arrived, and returns why it is over.
     pub(super) fn finish(&mut self, reading: &mut Reading<'_>) -> RailFault {
-        // An honest peer sends nothing more; of any other one, so much.
+        // An honest peer sends nothing more; data of any other one is bounded.
         for _ in 0..FINISH_MAX {
             match self.receive.receive(self.fd.as_fd(), true, reading) {
                 Received::More => {}
@@ -136,7 +136,7 @@ impl Connection {
         self.broken.unwrap_or(RailFault::Closed)
     }
 
-    /// Writes and reads what can be written and read, within the limits.
+    /// Writes and reads as much as possible within the limits.
     pub(super) fn serve(&mut self, reading: &mut Reading<'_>, mut done: impl FnMut(PostId)) -> Served {
         if self.ready.write && !self.send.is_empty() {
             self.flush(reading.scratch, reading.counters, &mut done);
@@ -171,7 +171,7 @@ impl Connection {
     }
 }
 
-/// What the core is told of a system's error on a connection that stood.
+/// The fault reported to the core for a system's error on an established connection.
 pub(super) fn fault_of(errno: Errno) -> RailFault {
     match errno {
         Errno::CONNRESET | Errno::PIPE => RailFault::Closed,

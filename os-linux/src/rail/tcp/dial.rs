@@ -1,4 +1,4 @@
-//! Opening subchannels: from a peer's address to a handshake under way, and to one that failed.
+//! Opening subchannels: from a peer's address to a pending handshake, and to one that failed.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -16,10 +16,10 @@ use super::{INTEREST, Link, Peer, Report, TcpRail, pending_token, sys};
 use crate::auth::{Attempts, AuthError, Call, Dialler};
 use crate::random::random;
 
-/// What the core is told of a dial that failed.
+/// The fault reported to the core for a dial that failed.
 pub(super) fn fault_of_dial(failure: Failure) -> RailFault {
     match failure {
-        // Whoever listens there closed without a word: not for us.
+        // The listener closed without an answer: it is not our peer.
         Failure::Closed | Failure::System(Errno::CONNRESET | Errno::PIPE) => RailFault::Refused,
         Failure::System(errno) => fault_of_connect(errno),
         Failure::Auth(AuthError::Refused(_)) => RailFault::Refused,
@@ -27,10 +27,10 @@ pub(super) fn fault_of_dial(failure: Failure) -> RailFault {
     }
 }
 
-/// What the core is told of the system's error where no connection stood.
+/// The fault reported to the core for a system's error before a connection was established.
 fn fault_of_connect(errno: Errno) -> RailFault {
     match errno {
-        // L-16: the host answers, and nobody listens there.
+        // L-16: the host answers, and no process listens there.
         Errno::CONNREFUSED => RailFault::Gone,
         errno => fault_of(errno),
     }
@@ -49,7 +49,7 @@ impl TcpRail {
         if self.watch.as_ref().is_some_and(|watch| !watch.is_up()) {
             return self.report_down(peer, RailFault::Device { code: Errno::NETDOWN.raw_os_error() });
         }
-        // A number is used once, also where the dial goes wrong (H-10).
+        // A number is used once, even if the dial fails (H-10).
         self.attempts += 1;
         let attempts = history.dial(self.attempts);
         match self.start(now, peer, address, attempts) {
@@ -71,7 +71,7 @@ impl TcpRail {
         let (dialler, hello) = Dialler::new(self.key.clone(), call, random()?);
         let fd = sys::socket(self.local, &self.options)?;
         sys::set_up(fd.as_fd(), &self.options)?;
-        // The source address is what makes the connection leave by this rail's interface (L-6).
+        // The source address makes the connection leave by this rail's interface (L-6).
         sys::bind_address_only(fd.as_fd());
         rustix::net::bind(&fd, &SocketAddr::new(self.local.ip(), 0))?;
         match rustix::net::connect(&fd, &address) {
@@ -82,7 +82,7 @@ impl TcpRail {
         self.add_pending(Pending::new(Some(fd), deadline, Role::Connecting { peer, dialler, hello }))
     }
 
-    /// Puts a connection into the table and under epoll's eyes, which report at once what holds already.
+    /// Puts a connection into the table and adds it to epoll, which reports existing events at once.
     pub(super) fn add_pending(&mut self, pending: Pending) -> Result<Key, Errno> {
         let (deadline, accepted) = (pending.deadline, pending.role.is_accepting());
         let key = self.pending.insert(pending);

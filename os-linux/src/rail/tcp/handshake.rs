@@ -2,7 +2,7 @@
 //! for the other side to read the last bytes.
 //!
 //! Invariants: never more bytes are read than the handshake expects next (H-1), so nothing behind it is
-//! touched before the other side is known; each has a deadline.
+//! touched before the other side is authenticated; each has a deadline.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -24,16 +24,16 @@ pub(super) struct Pending {
     incoming: heapless::Vec<u8, MESSAGE_BYTES_MAX>,
 }
 
-/// What it waits for.
+/// The expected event.
 #[derive(Debug)]
 pub(super) enum Role {
-    /// The system connects; then the first message goes out.
+    /// The system connects; then the first message is sent.
     Connecting { peer: PeerId, dialler: Dialler, hello: Message },
     /// We dialled, and the handshake runs.
     Dialling { peer: PeerId, dialler: Dialler },
     /// The peer dialled too, and its connection is the one to keep.
     Crossed { peer: PeerId },
-    /// Somebody dialled us, and the handshake runs.
+    /// A peer dialled us, and the handshake runs.
     Accepting { acceptor: Acceptor },
     /// Disconnected by us: the last bytes are with the system. Closing while bytes of the peer are unread
     /// would reset the connection and throw ours away, so the peer's are read, and forgotten, until it closes
@@ -55,7 +55,7 @@ impl Role {
     }
 }
 
-/// What became of it.
+/// Its outcome.
 #[derive(Debug)]
 pub(super) enum Progress {
     /// Wait for the next event.
@@ -102,7 +102,7 @@ impl Pending {
                 return Ok(Progress::Waits);
             }
             sockopt::socket_error(fd).and_then(|error| error).map_err(Failure::System)?;
-            // Only the placeholder is ever seen of this: it stands for the time between two lines.
+            // A placeholder for the time between two lines.
             let Role::Connecting { peer, dialler, hello } = std::mem::replace(&mut self.role, Role::Draining { peer })
             else {
                 unreachable!("looked at above")
@@ -139,8 +139,8 @@ impl Pending {
     }
 }
 
-/// Sends a message whole. There is always room: nobody sends more than two short messages before the answer
-/// to the first is here, and the least send buffer is larger.
+/// Sends a message whole. There is always room: neither side sends more than two short messages before the
+/// answer to the first is here, and the least send buffer is larger.
 pub(super) fn send(fd: BorrowedFd<'_>, message: &Message) -> Result<(), Failure> {
     match rustix::net::send(fd, message.bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(sent) if sent == message.bytes().len() => Ok(()),

@@ -16,13 +16,13 @@ pub struct Interface {
     pub address: IpAddr,
     /// It reaches only this machine.
     pub loopback: bool,
-    /// What the driver says of its bandwidth, in bytes per second; 0: unknown. Virtual devices often tell
-    /// fairy tales.
+    /// The driver's value for its bandwidth, in bytes per second; 0: unknown. Virtual devices often report
+    /// invented values.
     pub bytes_per_second: u64,
 }
 
 /// The addresses of all interfaces that are up, in the system's order, IPv4 before IPv6 for each interface as
-/// the system lists them; loopback ones only where asked for. Errors: the system's, from `getifaddrs`.
+/// the system lists them; loopback ones only on request. Errors: the system's, from `getifaddrs`.
 pub fn interfaces(loopback: bool) -> Result<Vec<Interface>, Errno> {
     let mut found = Vec::new();
     each_address(|name, address, flags| {
@@ -49,10 +49,10 @@ fn is_up(flags: u32) -> bool {
     flags & wanted == wanted
 }
 
-/// Tells of every address its interface's name and flags.
+/// Reports every address with its interface's name and flags.
 fn each_address(mut tell: impl FnMut(&CStr, IpAddr, u32)) -> Result<(), Errno> {
     let mut list = std::ptr::null_mut::<libc::ifaddrs>();
-    // SAFETY: getifaddrs writes one pointer to where it is told.
+    // SAFETY: getifaddrs writes one pointer to the given address.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
         return Err(Errno::from_raw_os_error(code));
@@ -78,12 +78,12 @@ unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     let family = i32::from(unsafe { address.as_ref() }?.sa_family);
     match family {
         libc::AF_INET => {
-            // SAFETY: the family says that it is a sockaddr_in; read_unaligned asks for no alignment.
+            // SAFETY: the family identifies a sockaddr_in; read_unaligned needs no alignment.
             let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr))))
         }
         libc::AF_INET6 => {
-            // SAFETY: the family says that it is a sockaddr_in6; read_unaligned asks for no alignment.
+            // SAFETY: the family identifies a sockaddr_in6; read_unaligned needs no alignment.
             let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr)))
         }
@@ -101,7 +101,7 @@ fn usable(address: IpAddr) -> bool {
     !link_local && !address.is_unspecified() && !address.is_multicast()
 }
 
-/// From sysfs, which tells megabits per second, a negative number, or an error.
+/// From sysfs, which gives megabits per second, a negative number, or an error.
 fn speed_of(name: &str) -> u64 {
     let path = Path::new("/sys/class/net").join(name).join("speed");
     let text = std::fs::read_to_string(path).unwrap_or_default();

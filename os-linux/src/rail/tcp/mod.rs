@@ -1,18 +1,18 @@
 //! TCP rails: one per local address, one connection per peer.
 //!
 //! A connection is a subchannel once both sides have proved that they belong to the job (`crate::auth`);
-//! until then not a byte behind the handshake is read. Payload goes out from where it lies and comes in
-//! straight to its place, see `send` and `receive`. Everything is non-blocking; a connection's failure
-//! concerns its peer only.
+//! until then no byte behind the handshake is read. Payload is sent from its own memory and received straight
+//! into its place, see `send` and `receive`. Everything is non-blocking; a connection's failure concerns its
+//! peer only.
 //!
 //! Events: one epoll instance holds all sockets, edge-triggered but for the listener. An edge is remembered
 //! in the connection until a call has found the socket empty (or full), so interest never has to be changed
 //! by a system call of its own, and a connection that stops at its limit for one poll is simply served again
-//! in the next. A connection on which something arrived lately is read without asking epoll first, because
-//! the read itself is the cheaper question where few connections are active; epoll is then asked at every few
-//! polls only. A rail on which nothing has happened for a while asks ever more seldom, in proportion to that
-//! while and up to `ASK_PAUSE_MAX`: beside a busy rail it costs no system call per poll. The epoll descriptor
-//! is also what a blocking driver waits on.
+//! in the next. A connection on which data arrived lately is read without calling epoll first, because the
+//! read itself is cheaper where few connections are active; epoll is then called at every few polls only. A
+//! rail without events for a while calls it ever more seldom, in proportion to that while and up to
+//! `ASK_PAUSE_MAX`: beside a busy rail it costs no system call per poll. A blocking driver waits on the epoll
+//! descriptor.
 //!
 //! Bounds: connections in handshake ([`TcpOptions::pending_max`] accepted ones), bytes read from each of
 //! them, posts per peer, calls and bytes per peer and poll.
@@ -62,25 +62,25 @@ use crate::auth::JobKey;
 const EVENTS_MAX: usize = 64;
 /// Connections that are read without an event, because something arrived on them lately.
 const HOT_MAX: usize = 4;
-/// Polls after which epoll is asked even if there are hot connections.
+/// Polls after which epoll is called even if there are hot connections.
 const UNASKED_POLLS_MAX: u8 = 8;
-/// The longest time between two polls that ask epoll, where nothing has happened for long.
+/// The longest time between two polls that call epoll, after a long time without events.
 const ASK_PAUSE_MAX: Nanos = Nanos(20_000);
-/// Epoll is asked again after this part of the time for which nothing has happened: what comes then is
-/// noticed later by that part of its own delay at most.
+/// Epoll is called again after this part of the time without events: the next event is then noticed later by
+/// that part of its own delay at most.
 const ASK_PART: u64 = 8;
 /// How far ahead a connection is fed. The kernel cuts packets of about a millisecond's bytes and keeps two of
-/// them below (`tcp_tso_autosize` and `tcp_small_queue_check` in its net/ipv4/tcp_output.c), so what is
-/// unsent shrinks in such steps.
+/// them below (`tcp_tso_autosize` and `tcp_small_queue_check` in its net/ipv4/tcp_output.c), so the unsent
+/// bytes shrink in such steps.
 const FEED_TIME: Nanos = Nanos(2_000_000);
-/// Posts that the kernel has taken are looked after so often while nobody polls otherwise.
+/// The interval of checks on posts that the kernel has taken, while nothing else causes polls.
 const WAIT_PAUSE: Nanos = Nanos(200_000);
 /// Connections that the system holds until they are accepted.
 const BACKLOG: i32 = 1024;
 /// How long a disconnected peer may take to read the last bytes.
 const DRAIN_TIME: Nanos = Nanos::from_millis(1_000);
 
-/// What epoll is asked to report of a connection.
+/// The epoll events of a connection.
 const INTEREST: epoll::EventFlags =
     epoll::EventFlags::IN.union(epoll::EventFlags::OUT).union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
 /// The event of the listener; no slot has this number.
@@ -100,7 +100,7 @@ pub struct TcpRail {
     listener: OwnedFd,
     epoll: OwnedFd,
     peers: HashMap<PeerId, Peer>,
-    /// The newest dial to anybody.
+    /// The newest dial to any peer.
     attempts: u32,
     pending: Slots<Pending>,
     connections: Slots<Connection>,
@@ -121,10 +121,10 @@ pub struct TcpRail {
     to_serve: VecDeque<Key>,
     /// Some of these have posts that the kernel has taken and the wire has not.
     waiting: bool,
-    /// What the sink hears at the next poll, in order.
+    /// Reports for the sink at the next poll, in order.
     reports: VecDeque<Report>,
     unasked_polls: u8,
-    /// When epoll was asked last.
+    /// The time of the last epoll call.
     asked_at: Time,
     /// When something happened last.
     busy_at: Time,
@@ -226,14 +226,14 @@ impl TcpRail {
         })
     }
 
-    /// Says which process of which job this is, where that was not known when the rail was opened; before
-    /// anybody is dialled and before the first poll. Those that have dialled meanwhile wait with the kernel.
+    /// Sets this process's rank and job, where they were not known when the rail was opened; to be called
+    /// before the first dial and the first poll. Peers that dialled meanwhile wait in the kernel's queue.
     pub fn identify(&mut self, key: JobKey, job: u64, me: PeerId) {
         debug_assert!(self.peers.is_empty() && self.pending.is_empty(), "a rail that has met peers has an identity");
         (self.key, self.job, self.me) = (key, job, me);
     }
 
-    /// Asks epoll what happened, and notes it where it belongs.
+    /// Takes epoll's events, and notes each with its connection.
     fn harvest(&mut self) {
         self.counters.system_calls += 1;
         self.unasked_polls = 0;
@@ -268,18 +268,18 @@ impl TcpRail {
         }
     }
 
-    /// Whether this poll asks epoll what happened.
+    /// Whether this poll calls epoll.
     fn is_due_to_ask(&self, now: Time) -> bool {
         if !self.to_serve.is_empty() {
             return self.unasked_polls > UNASKED_POLLS_MAX;
         }
         let quiet = now.0.saturating_sub(self.busy_at.0);
         let pause = Nanos((quiet / ASK_PART).min(ASK_PAUSE_MAX.0));
-        // Connections on their way are looked after at every poll.
+        // Pending connections are handled at every poll.
         !self.pending.is_empty() || self.asked_at + pause <= now
     }
 
-    /// However few connections are active, the next poll asks epoll.
+    /// The next poll calls epoll, however few connections are active.
     fn ask_next_time(&mut self) {
         self.unasked_polls = UNASKED_POLLS_MAX;
         self.busy_at = self.now;
@@ -302,7 +302,7 @@ impl TcpRail {
                 self.connections.remove(key);
                 self.report_down(peer, fault);
             } else if connection.has_work() {
-                // The others must not wait until this one has nothing left.
+                // The other connections must not wait until this one is drained.
                 self.to_serve.push_back(key);
                 self.ask_next_time();
             } else if connection.is_waiting() {
@@ -331,11 +331,11 @@ impl TcpRail {
         self.reports.push_back(Report::Down(peer, fault));
     }
 
-    /// Writes what can be written now, and lets the peer read it in peace (L-7).
+    /// Writes as much as possible now, and lets the peer read it undisturbed (L-7).
     fn close(&mut self, mut connection: Connection) {
         connection.flush(&mut self.scratch, &mut self.counters, |_| {});
         let shut = rustix::net::shutdown(&connection.fd, Shutdown::Write);
-        // One for every peer, and a bound for those that come again and again.
+        // One for every peer, and a bound on repeated ones.
         let draining_max = self.peers.len().max(self.options.pending_max.into());
         let draining = self.pending.iter().filter(|(_, pending)| pending.role.is_draining()).count();
         if shut.is_err() || !connection.is_flushed() || draining >= draining_max {
@@ -384,7 +384,7 @@ impl Rail for TcpRail {
         if there.ip().is_unspecified() || there.ip().is_multicast() {
             return Err(wrong("no host's address"));
         }
-        // From one family to the other there is no way, nor out of this machine from a loopback address.
+        // There is no path between families, nor out of this machine from a loopback address.
         let same = there.is_ipv4() == self.local.is_ipv4() && there.ip().is_loopback() == self.local.ip().is_loopback();
         if peer == self.me || !same {
             return Ok(false);
@@ -425,7 +425,7 @@ impl Rail for TcpRail {
                 }
             }
         }
-        // What an earlier disconnect has left.
+        // The rest of an earlier disconnect.
         let left = |role: &Role| matches!(role, Role::Draining { peer: of } if *of == peer);
         let left: Vec<Key> =
             self.pending.iter().filter(|(_, pending)| left(&pending.role)).map(|(key, _)| key).collect();

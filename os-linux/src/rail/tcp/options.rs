@@ -1,4 +1,4 @@
-//! What a TCP rail can be told.
+//! Options of a TCP rail.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -37,7 +37,7 @@ pub struct TcpOptions {
     /// not this process polls (`TCP_USER_TIMEOUT`, and keep-alive probes where nothing is sent); 0: the
     /// system's default.
     pub user_timeout_ms: u32,
-    /// Ask the kernel to tell when the interface goes down, and end all connections at once then instead of
+    /// Have the kernel report when the interface goes down, and end all connections at once then instead of
     /// waiting for their time-outs; nothing is dialled while it is down.
     pub watch: bool,
     /// `SO_SNDBUF` in bytes; `None`: the system adapts it.
@@ -46,9 +46,9 @@ pub struct TcpOptions {
     pub receive_buffer_bytes: Option<usize>,
     /// A connection takes no more while so many bytes of it wait in the kernel to be sent for the first time
     /// (`TCP_NOTSENT_LOWAT`, tcp(7)), however much room its send buffer has; and a large post is over when it
-    /// is sent. What is sent and not acknowledged does not count, so this costs no bandwidth; but rates
-    /// measured here are those of the wire, and what is not handed over can still go another way (P-10). 0:
-    /// the kernel takes what its buffer takes, and with that a post is over.
+    /// is sent. Bytes sent and not acknowledged do not count, so this costs no bandwidth; but rates measured
+    /// here are those of the wire, and payload not handed over can still take another rail (P-10). 0: the
+    /// kernel takes as much as its buffer holds, and with that a post is over.
     pub unsent_bytes: u32,
     /// Incoming connections that may be unauthenticated at once; one more closes the oldest of them.
     pub pending_max: u16,
@@ -82,7 +82,7 @@ impl TcpOptions {
 /// Why a TCP rail can't be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpError {
-    /// What failed (`bind`, `listen`, ...).
+    /// The call that failed (`bind`, `listen`, ...).
     pub what: &'static str,
     /// The address concerned.
     pub local: SocketAddr,

@@ -8,7 +8,7 @@
 //! bytes are consumed before the next call but for an unfinished header, so one staging buffer serves all
 //! connections of a rail.
 //!
-//! Invariants: no byte is placed that the sink has not given memory for; memory is asked for anew before
+//! Invariants: bytes are placed only in memory that the sink has given; memory is requested again before
 //! every use; a header is never longer than `HEADER_BYTES_MAX`.
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ use crate::rail::{Piece, RailCounters, Sink};
 
 /// Bytes of the staging buffer.
 const STAGING_BYTES: usize = 64 * 1024;
-/// A payload of so many bytes is worth a call of its own.
+/// A payload of so many bytes is read by a call of its own.
 const LARGE_BYTES: u64 = 16 * 1024;
 /// After so many small packets in a row, the next is expected to be small.
 const SMALL_RUN: u8 = 4;
@@ -49,13 +49,13 @@ impl Scratch {
         Scratch { staging, pieces: Vec::with_capacity(sys::PIECES_MAX), copied_bytes: 0 }
     }
 
-    /// The staging buffer, for bytes that nobody wants.
+    /// The staging buffer, for bytes to be discarded.
     pub(super) fn staging(&mut self) -> &mut [u8] {
         &mut self.staging
     }
 }
 
-/// Where a connection stands in its stream.
+/// The position of a connection in its stream.
 #[derive(Debug)]
 pub(super) struct Receiver {
     at: At,
@@ -81,7 +81,7 @@ enum At {
 enum To {
     /// Into the placement, from its byte `from` on.
     Place { id: PlaceId, from: u64 },
-    /// The placement is full; what is left is skipped before it is reported.
+    /// The placement is full; the rest is skipped before it is reported.
     Full { id: PlaceId },
     /// Nowhere.
     Skip,
@@ -113,8 +113,8 @@ impl Receiver {
         Receiver { at: At::Header, partial: heapless::Vec::new(), small_run: SMALL_RUN, large_header_bytes: 0 }
     }
 
-    /// Takes what the socket has, up to the limits. `to_the_end`: a short read is not the end, an error or
-    /// the end of the stream is known to follow.
+    /// Takes the socket's data, up to the limits. `to_the_end`: a short read is not the end, an error or the
+    /// end of the stream is known to follow.
     pub(super) fn receive(&mut self, fd: BorrowedFd<'_>, to_the_end: bool, reading: &mut Reading<'_>) -> Received {
         let mut budget = BYTES_MAX;
         for _ in 0..CALLS_MAX {
@@ -149,7 +149,7 @@ impl Receiver {
         Received::More
     }
 
-    /// Makes the list of pieces for the next call: what is left of a payload's place, then staging.
+    /// Makes the list of pieces for the next call: the rest of a payload's place, then staging.
     fn ask(&mut self, reading: &mut Reading<'_>) -> Asked {
         let Reading { scratch, sink, .. } = reading;
         scratch.pieces.clear();
@@ -204,7 +204,7 @@ impl Receiver {
         }
     }
 
-    /// Reports a payload whose last byte is here.
+    /// Reports a payload whose last byte has arrived.
     fn finish_payload(&mut self, reading: &mut Reading<'_>) {
         if let At::Payload { left: 0, to } = self.at {
             if let To::Place { id, .. } | To::Full { id } = to {
@@ -258,7 +258,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Hands a whole header to the sink and notes what is to be done with its payload.
+    /// Hands a whole header to the sink and notes the treatment of its payload.
     fn take_header(&mut self, at: usize, len: usize, reading: &mut Reading<'_>) -> Result<(), RailFault> {
         let header = &reading.scratch.staging[at..at + len];
         let left = u64::from(stream::payload_len(header));
@@ -284,7 +284,7 @@ impl Receiver {
     }
 }
 
-/// What [`Receiver::ask`] put into the list of pieces.
+/// The contents of the list of pieces from [`Receiver::ask`].
 struct Asked {
     /// Bytes of payload memory.
     direct: usize,
@@ -316,8 +316,8 @@ fn place_staged(id: PlaceId, from: u64, at: usize, take: usize, reading: &mut Re
     let mut source = scratch.staging[at..at + bytes].as_ptr();
     for piece in &scratch.pieces {
         // SAFETY: the pieces' lengths add up to `bytes`, so `source` stays inside the staging buffer; the
-        // sink says that each piece is memory of the placement, valid until the next call into it, hence not
-        // of our buffer.
+        // sink guarantees that each piece is memory of the placement, valid until the next call into it,
+        // hence not of our buffer.
         unsafe {
             std::ptr::copy_nonoverlapping(source, piece.start, piece.len);
             source = source.add(piece.len);

@@ -1,15 +1,15 @@
 //! The send side of a connection: a bounded queue of posts (L-4), written in order (L-2) with as few calls as
 //! possible.
 //!
-//! Headers are copied, payload is only pointed to. A write that the system takes in part is resumed at the
+//! Headers are copied, payload is referenced. A write that the system takes in part is resumed at the
 //! very byte, wherever it broke off. Nothing is allocated once the queues have grown to their working size.
 //!
 //! A large post is not over when the kernel has taken it - it takes megabytes at once - but when it was sent
-//! for the first time: `SIOCOUTQNSD` tells what was not (tcp(7)). So completions come at the wire's pace, in
-//! the steps of the kernel's own packets, and the core measures the wire and knows what is before it.
-//! `TCP_NOTSENT_LOWAT` alone would bound what the kernel has, but let completions come in steps of half its
-//! value: all that was posted at once, so that no rail ever looks busy. What is sent and not acknowledged is
-//! no concern here: a pipe needs that to be full.
+//! for the first time: `SIOCOUTQNSD` returns the unsent bytes (tcp(7)). So completions come at the wire's
+//! pace, in the steps of the kernel's own packets, and the core measures the wire and the queue before it.
+//! `TCP_NOTSENT_LOWAT` alone would bound the kernel's queue, but let completions come in steps of half its
+//! value: all posts at once, so that no rail ever looks busy. Bytes sent and not acknowledged do not matter
+//! here: a pipe needs them to be full.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -24,8 +24,7 @@ use crate::rail::{Outgoing, Piece, RailCounters};
 /// Calls per [`SendQueue::flush`]: one connection must not keep the others waiting.
 const CALLS_MAX: usize = 8;
 
-/// Less than this at once is over when the kernel has it: to ask what of it is sent would cost as much as to
-/// send it.
+/// A smaller post is over when the kernel has it: querying its unsent bytes would cost as much as sending it.
 const HOLD_BYTES_MIN: u64 = 16 * 1024;
 
 /// Posts that are not yet with the system, and those that it has to itself.
@@ -34,7 +33,7 @@ pub(super) struct SendQueue {
     posts: VecDeque<Queued>,
     /// The payload pieces of all posts, in order. The first may have lost its first bytes to a partial write.
     pieces: VecDeque<Piece>,
-    /// Bytes of the first post's header that are gone.
+    /// Bytes of the first post's header that were sent.
     header_sent: usize,
     /// Posts that the system has taken and that are not over, each with where it ends in the stream.
     held: VecDeque<(PostId, u64)>,
@@ -82,7 +81,7 @@ impl SendQueue {
         !self.held.is_empty()
     }
 
-    /// Asks what was sent; `done` hears of posts that are over by that.
+    /// Queries the unsent bytes; calls `done` for posts that are over by that.
     pub(super) fn settle(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -120,7 +119,7 @@ impl SendQueue {
         true
     }
 
-    /// Writes what the system takes; `done` hears of every post that is over by that.
+    /// Writes as much as the system takes; calls `done` for every post that is over by that.
     pub(super) fn flush(
         &mut self,
         fd: BorrowedFd<'_>,

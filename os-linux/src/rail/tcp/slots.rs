@@ -1,5 +1,5 @@
-//! A table whose keys carry a generation, so that an event of the system that is still under way for a closed
-//! connection can't name the one that has its slot now.
+//! A table whose keys carry a generation, so that a late system event for a closed connection can't name the
+//! one that has its slot now.
 
 use rerail_core::ids::Key;
 
@@ -22,7 +22,7 @@ impl<T> Slots<T> {
             (self.slots.len() - 1) as u32
         });
         let (generation, slot) = &mut self.slots[index as usize];
-        // 31 bits: the highest one tells the tables apart in the system's events.
+        // 31 bits: the highest one distinguishes the tables in the system's events.
         *generation = (*generation + 1) & 0x7FFF_FFFF;
         *slot = Some(value);
         Key { index, generation: *generation }

@@ -85,15 +85,15 @@ pub(super) fn socket(local: SocketAddr, options: &TcpOptions) -> Result<OwnedFd,
     Ok(fd)
 }
 
-/// Closes a connection at once: the system forgets what it holds of it, and the other side hears a reset
-/// (tcp(7), `SO_LINGER` with a time of zero).
+/// Closes a connection at once: the system discards its data, and the other side receives a reset (tcp(7),
+/// `SO_LINGER` with a time of zero).
 pub(super) fn abort(fd: OwnedFd) {
-    // Where it can't be set, the close that follows has no more to say, only later.
+    // Where it can't be set, the close that follows has the same effect, only later.
     let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
 }
 
 /// Lets the system choose the local port of a bound socket when it connects, by the whole pair of addresses;
-/// else a large job would run out of ports at bind. Only a wish: not all systems have it.
+/// else a large job would run out of ports at bind. Best effort: not all systems have it.
 pub(super) fn bind_address_only(fd: BorrowedFd<'_>) {
     let on: libc::c_int = 1;
     // SAFETY: the option's value is the c_int pointed to, of the length given.
@@ -108,7 +108,7 @@ pub(super) fn bind_address_only(fd: BorrowedFd<'_>) {
     }
 }
 
-/// `TCP_NOTSENT_LOWAT`: with so many bytes unsent the socket takes no more, and is writable again at half of
+/// `TCP_NOTSENT_LOWAT`: with so many bytes unsent the socket is full, and is writable again at half of
 /// them.
 fn set_notsent_lowat(fd: BorrowedFd<'_>, bytes: u32) -> Result<(), Errno> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
@@ -128,13 +128,13 @@ fn set_notsent_lowat(fd: BorrowedFd<'_>, bytes: u32) -> Result<(), Errno> {
 /// Bytes that wait in the kernel to be sent for the first time (`SIOCOUTQNSD`).
 pub(super) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the request writes one c_int to where it is told.
+    // SAFETY: the request writes one c_int to the given address.
     let asked = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCOUTQNSD as _, &raw mut bytes) };
     result(asked as isize).map(|_| bytes as u64)
 }
 
-/// What every connection gets, opened or accepted: no delay of small packets, a limit on what the kernel
-/// takes ahead, and one on how long the other side's host may be silent.
+/// The options of every connection, opened or accepted: no delay of small packets, a limit on the bytes that
+/// the kernel takes ahead, and one on how long the other side's host may be silent.
 pub(super) fn set_up(fd: BorrowedFd<'_>, options: &TcpOptions) -> Result<(), Errno> {
     let user_timeout_ms = options.user_timeout_ms;
     sockopt::set_tcp_nodelay(fd, true)?;
@@ -158,8 +158,8 @@ pub(super) fn set_up(fd: BorrowedFd<'_>, options: &TcpOptions) -> Result<(), Err
 /// `TCP_RTO_MAX_MS` of Linux 6.15, which libc does not name yet (include/uapi/linux/tcp.h).
 const TCP_RTO_MAX_MS: libc::c_int = 44;
 
-/// What is not acknowledged, and a SYN without an answer, goes out again every second and not after 1, 2, 4,
-/// 8 of them: a way that was gone for some seconds is found to be back within one. Only a wish: older systems
+/// Unacknowledged data, and a SYN without an answer, are sent again every second and not after 1, 2, 4, 8 of
+/// them: a path that was down for some seconds is found to be back within one. Best effort: older systems
 /// don't have it.
 fn limit_retransmission_pause(fd: BorrowedFd<'_>) {
     // The least that the kernel takes.

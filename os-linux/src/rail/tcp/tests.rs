@@ -1,8 +1,8 @@
-//! TCP rails of several processes inside one, over loopback, each with a sink that checks what it is told.
+//! TCP rails of several processes inside one, over loopback, each with a sink that checks its calls.
 //!
-//! Nothing here waits for time to pass: a world is polled, and where nobody has anything to do it sleeps on
-//! the rails' descriptors, until what the test wants has come true or the bound on rounds is reached.
-//! Deadlines are met by handing in a later `now`.
+//! Nothing here waits for time to pass: a world is polled, and where no rail has work it sleeps on the rails'
+//! descriptors, until the test's condition holds or the bound on rounds is reached. Deadlines are met by
+//! passing a later `now`.
 
 mod hostile;
 mod links;
@@ -45,7 +45,7 @@ fn small() -> TcpOptions {
     TcpOptions { send_buffer_bytes: Some(8192), receive_buffer_bytes: Some(8192), ..options() }
 }
 
-/// A packet: a DATA header that says `number`, and its payload.
+/// A packet: a DATA header with `number`, and its payload.
 fn header(source: PeerId, number: u64, payload_bytes: usize) -> Vec<u8> {
     let common = Common { source: source.0, payload_bytes: payload_bytes as u32, ..Common::default() };
     let body = Body::Data(Data { operation: number, offset: 0 });
@@ -64,7 +64,7 @@ fn payload(number: u64, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at as u64 ^ (at as u64 >> 8) ^ number.wrapping_mul(37)) as u8).collect()
 }
 
-/// What a sink does with a packet.
+/// The sink's treatment of a packet.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
     /// Takes up to so many bytes, in pieces of so many.
@@ -72,7 +72,7 @@ enum Plan {
         bytes: usize,
         piece_bytes: usize,
     },
-    /// Takes so many bytes in one piece, then says that the placement is void.
+    /// Takes so many bytes in one piece, then reports the placement void.
     Void {
         after: u64,
     },
@@ -90,7 +90,7 @@ struct Placement {
     plan: Plan,
 }
 
-/// A sink that keeps what it is told and complains about what must not be.
+/// A sink that records its calls and rejects illegal ones.
 #[derive(Debug)]
 struct Recorder {
     plan: fn(u64) -> Plan,
@@ -98,7 +98,7 @@ struct Recorder {
     places: u32,
     /// Headers seen, by their numbers.
     seen: Vec<(PeerId, u64)>,
-    /// Whole packets: who, which number, what bytes.
+    /// Whole packets: sender, number, bytes.
     taken: Vec<(PeerId, u64, Vec<u8>)>,
     completed: Vec<(PostId, PostStatus)>,
     up: Vec<PeerId>,
@@ -124,7 +124,7 @@ impl Recorder {
     }
 }
 
-// SAFETY: `place` answers with memory that this recorder owns and nobody else refers to until `placed`.
+// SAFETY: `place` returns memory that this recorder owns, without other references until `placed`.
 unsafe impl Sink for Recorder {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         assert!(self.standing.contains(&peer), "a packet from {peer:?}, which is not up");
@@ -253,7 +253,7 @@ struct World {
 }
 
 impl World {
-    /// Hosts of ranks 0, 1, ... that know each other's addresses.
+    /// Hosts of ranks 0, 1, ... with each other's addresses.
     fn new(options: impl IntoIterator<Item = TcpOptions>) -> Self {
         let hosts = options.into_iter().enumerate().map(|(rank, options)| Host::new(rank as u32, options));
         let mut world = World { hosts: hosts.collect(), now: Time(1_000) };
@@ -284,8 +284,8 @@ impl World {
         self.hosts.iter_mut().map(|host| host.rail.poll(now, &mut host.sink)).sum()
     }
 
-    /// Polls all hosts; where none has anything to do, sleeps on their descriptors for a moment at most, so
-    /// that what descriptors do not show (a raw socket's side) is seen, too.
+    /// Polls all hosts; where none has work, sleeps on their descriptors for a moment at most, so that events
+    /// that descriptors do not show (a raw socket's side) are seen, too.
     fn round(&mut self) {
         if self.poll() == 0 && self.hosts.iter_mut().all(|host| host.rail.arm()) {
             let mut fds: Vec<PollFd<'_>> = self
@@ -352,7 +352,7 @@ impl Raw {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Reads `count` bytes, or what comes before the end of the stream.
+    /// Reads `count` bytes, or up to the end of the stream.
     fn read(&mut self, world: &mut World, count: usize) -> Vec<u8> {
         let (mut bytes, mut over) = (Vec::new(), false);
         world.until(|_| {
@@ -400,7 +400,7 @@ impl Raw {
         ([hello.bytes(), proof.bytes()].concat(), dialler.handle(&verdict))
     }
 
-    /// A raw connection that stands: host `to` takes it for the peer `from`.
+    /// An established raw connection: host `to` takes it for the peer `from`.
     fn authenticated(world: &mut World, from: u32, to: usize) -> Self {
         let mut raw = Raw::to(&world.hosts[to]);
         let rank = world.hosts[to].me;

@@ -1,10 +1,10 @@
-//! Whether the rail's own interface is up (L-17): the kernel says when that may have changed, by
-//! rtnetlink(7).
+//! Whether the rail's own interface is up (L-17): the kernel reports possible changes through rtnetlink(7).
 //!
-//! A message only makes us look again, with `getifaddrs`; what it says is not parsed, so none can be misread,
-//! and lost ones (the socket's buffer is full) do no harm as long as one more comes, which says just that.
-//! Where no such socket can be had, or the address is on no interface by itself (most of 127.0.0.0/8),
-//! nothing is watched: what a dead link does to connections is then noticed by the system's time-outs alone.
+//! A message only makes us look again, with `getifaddrs`; its contents are not parsed, so none can be
+//! misread, and lost ones (the socket's buffer is full) do no harm as long as one more comes, which reports
+//! the loss. Where no such socket can be had, or the address is on no interface by itself (most of
+//! 127.0.0.0/8), nothing is watched: only the system's time-outs then notice the effect of a dead link on
+//! connections.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,10 +17,10 @@ use super::interfaces::is_running;
 
 /// Links, IPv4 addresses, IPv6 addresses (`RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR`).
 const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
-/// Messages taken at once; what is left comes with the next event.
+/// Messages taken at once; the rest comes with the next event.
 const MESSAGES_MAX: usize = 64;
 
-/// What has become of an interface since the last look.
+/// The change of an interface since the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     Down,
@@ -36,13 +36,13 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Watches the interface that has this address; `None`: there is nothing to watch, or no way to.
+    /// Watches the interface that has this address; `None`: watching is impossible.
     pub(super) fn open(local: IpAddr) -> Option<Self> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         // NETLINK_ROUTE is protocol 0.
         let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None).ok()?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, GROUPS)).ok()?;
-        // After the bind: what changes from here on makes a message.
+        // After the bind: later changes make a message.
         is_running(local).ok()?.then_some(Watch { socket, local, is_up: true })
     }
 
@@ -60,7 +60,7 @@ impl Watch {
                 Err(_) => break,
             }
         }
-        // Where the system does not tell, it is as it was.
+        // Without an answer from the system, the state is unchanged.
         let before = self.is_up;
         self.is_up = is_running(self.local).unwrap_or(before);
         match (before, self.is_up) {

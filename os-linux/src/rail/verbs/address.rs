@@ -14,11 +14,11 @@ use rerail_verbs::{Gid, LinkLayer};
 pub(super) struct Address {
     /// Addressed by GID (RoCE), not by LID.
     pub ethernet: bool,
-    /// InfiniBand, and the port takes nothing without a global route (V-10).
+    /// InfiniBand, and the port requires a global route (V-10).
     pub global: bool,
     /// Base LID and path bits; 0 on Ethernet.
     pub lid: u16,
-    /// The port answers to `2^lmc` LIDs.
+    /// The port uses `2^lmc` LIDs.
     pub lmc: u8,
     /// Number of the queue pair for datagrams.
     pub qp: u32,
@@ -28,7 +28,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Reads an address; `Err` says what is wrong with it.
+    /// Parses an address; `Err` names the error.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let mut parts = text.split('-');
         let mut next = || parts.next().ok_or("too few parts");
@@ -56,8 +56,8 @@ impl Address {
         Ok(Address { ethernet, global, lid, lmc, qp, gid: Gid(gid.to_be_bytes()), domain })
     }
 
-    /// Whether datagrams get from one to the other: the same link, on InfiniBand the same subnet (a router's
-    /// LID would have to be asked for), and on Ethernet GIDs of one family, both an IPv4 address or neither
+    /// Whether datagrams can be sent from one to the other: the same link, on InfiniBand the same subnet (a
+    /// router's LID would need a query), and on Ethernet GIDs of one family, both an IPv4 address or neither
     /// (V-19).
     pub fn reaches(&self, other: &Address) -> bool {
         let alike = match self.ethernet {
@@ -67,7 +67,7 @@ impl Address {
         self.ethernet == other.ethernet && alike
     }
 
-    /// As set-up messages say it.
+    /// The form in set-up messages.
     pub fn peer_addresses(&self) -> PeerAddress {
         PeerAddress { qp: self.qp, lid: self.lid, gid: self.gid.0 }
     }
@@ -160,7 +160,7 @@ mod tests {
         assert!(!HERE.reaches(&other) && !HERE.reaches(&Address { ethernet: true, ..HERE }));
     }
 
-    /// V-19: a RoCE device has no way from an IPv4 address to another one.
+    /// V-19: a RoCE device has no path from an IPv4 address to a different one.
     #[test]
     fn address_families_are_apart_on_ethernet() {
         let v4 = |last| Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last]);

@@ -1,11 +1,10 @@
 //! Ends: of a link, and of the rail.
 //!
-//! A link that fails or is through goes to the error state first, so that the device gives everything back
-//! that it has of it: its requests as flushed completions, its receive buffers, and last an event. Only then
-//! the queue pair is destroyed and the core hears (L-5): what had arrived whole was delivered before, and no
-//! payload memory is in use any more (V-9; InfiniBand specification, 10.3.1 and 11.6.3.3, last WQE reached).
-//! A device that does not say so within `drain_time` is not waited for. A failed queue pair is never used
-//! again.
+//! A link that fails or completes goes to the error state first, so that the device gives everything back:
+//! its requests as flushed completions, its receive buffers, and last an event. Only then the queue pair is
+//! destroyed and the end is reported to the core (L-5): messages that had arrived whole were delivered
+//! before, and no payload memory is in use any more (V-9; InfiniBand specification, 10.3.1 and 11.6.3.3, last
+//! WQE reached). The wait for the device ends after `drain_time`. A failed queue pair is never used again.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
@@ -18,7 +17,8 @@ use super::xrc::How;
 use super::{Report, VerbsRail, codes};
 
 impl<D: Device> VerbsRail<D> {
-    /// Ends a link. With a fault the core hears of it, if it was up or asked for; the first fault counts.
+    /// Ends a link. A fault is reported to the core if the link was up or its connect pending; the first
+    /// fault counts.
     pub(super) fn fail(&mut self, index: u32, fault: Option<RailFault>) {
         self.end(index, fault, How::Hard);
     }
@@ -53,11 +53,11 @@ impl<D: Device> VerbsRail<D> {
             self.detach(index);
         }
         let Some(qp) = rc else {
-            // Where nothing was sent nothing can be under way.
+            // Where nothing was sent, nothing is in flight.
             return if had_messages { self.end_halves(index, before, fault, how) } else { self.finish(index) };
         };
         if let Some(answers) = theirs {
-            // A hint only: who does not hear it finds out when it sends (V-7).
+            // A hint only: a peer that does not receive it notices at its next send (V-7).
             let attempt = self.attempts;
             let kind = SetupKind::Refusal { answers, reason: Reason::Over, left: Left::default() };
             let _ = self.send_setup((peer, Some(index)), attempt, nonce, kind);
@@ -68,12 +68,12 @@ impl<D: Device> VerbsRail<D> {
                 self.failing.push(index);
             }
             Err(ModifyError::DeviceGone) => self.broken = true,
-            // Nothing of it can be under way.
+            // Nothing of it is in flight.
             _ => self.finish(index),
         }
     }
 
-    /// Destroys the failed queue pairs of which everything has come back.
+    /// Destroys the failed queue pairs that have given everything back.
     pub(super) fn finish_failed(&mut self) -> usize {
         let mut finished = 0;
         while let Some(index) = self.failing.pop() {
@@ -117,8 +117,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// A link of which nothing is told any more leaves its peer free for the next one, however long its queue
-    /// pair takes to give everything back.
+    /// A link without further reports releases its peer for the next link, however long its queue pair takes
+    /// to give everything back.
     fn detach(&mut self, index: u32) {
         let Some(peer) = self.links.get(index).map(|link| link.peer) else { return };
         if let Some(entry) = self.peers.get_mut(peer).filter(|entry| entry.link == index) {
@@ -126,8 +126,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Ends a link at once (F-2, L-15): its queue pair takes and sends nothing any more, what comes back is
-    /// nobody's.
+    /// Ends a link at once (F-2, L-15): its queue pair receives and sends nothing any more, and its
+    /// completions are ignored.
     pub(super) fn cut(&mut self, peer: PeerId) {
         self.reports.retain(|report| report.peer() != peer);
         let Some(index) = self.peers.get(peer).map(|entry| entry.link).filter(|link| *link != NO_LINK) else { return };
@@ -141,7 +141,7 @@ impl<D: Device> VerbsRail<D> {
         self.stop(index);
     }
 
-    /// The core is through with a peer.
+    /// The core has finished with a peer.
     pub(super) fn leave(&mut self, peer: PeerId) {
         self.reports.retain(|report| report.peer() != peer);
         let Some(index) = self.peers.get(peer).map(|entry| entry.link).filter(|link| *link != NO_LINK) else { return };
@@ -154,7 +154,7 @@ impl<D: Device> VerbsRail<D> {
                 self.detach(index);
             }
             Phase::Up => {
-                // What still waits and has payload can't be copied anywhere; after a goodbye there is none.
+                // Waiting posts with payload can't be copied anywhere; after a goodbye there are none.
                 let keep = link.waiting.iter().position(|waiting| waiting.pieces > 0).unwrap_or(link.waiting.len());
                 link.waiting.truncate(keep);
                 link.pieces.clear();
@@ -185,7 +185,7 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Ends the disconnected links whose last posts have been received, by a peer that knows of the
+    /// Ends the disconnected links whose last posts have been received, by a peer that has confirmed the
     /// connection (V-9).
     pub(super) fn finish_closing(&mut self) -> usize {
         let mut finished = 0;
@@ -208,7 +208,7 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// The device is broken: every link is down, and it is closed; maybe for good, maybe to be opened again.
+    /// The device is broken: every link is down, and it is closed, permanently or until it is opened again.
     pub(super) fn give_up(&mut self) {
         self.broken = true;
         if !self.device.is_open() {

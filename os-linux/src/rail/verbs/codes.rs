@@ -1,5 +1,5 @@
-//! A device's answers as the numbers of [`RailFault::Device`]: errno for verbs, and for completions 4096 and
-//! more, of which 4096 taken away leaves `enum ibv_wc_status`.
+//! A device's codes as the numbers of [`RailFault::Device`]: errno for verbs; for completions, `enum
+//! ibv_wc_status` plus 4096.
 
 use rerail_core::endpoint::RailFault;
 use rerail_verbs::contract::{AsyncEvent, CreateError, ModifyError, PostError, PostReason, RegisterError, Status};
@@ -53,7 +53,7 @@ pub fn status_of(code: i32) -> Option<Status> {
     Some(known.map_or(Status::Other(number), |(status, _)| *status))
 }
 
-/// A queue pair's own event: as the completion that would say the same.
+/// A queue pair's own event: as the equivalent completion.
 pub(super) fn of_event(event: AsyncEvent) -> RailFault {
     of_status(match event {
         AsyncEvent::QpRequestError(_) => Status::RemoteInvalid,

@@ -1,11 +1,10 @@
-//! Datagrams in and out: set-up messages on the one queue pair that every peer knows.
+//! Datagrams in and out: set-up messages on the one queue pair whose number every peer has.
 //!
-//! A few can be on their way out at once; what more there is to say waits, one message per link, the newest.
-//! An answer to somebody with whom there is no link is dropped where there is no room: it would be asked for
-//! again.
+//! A few can be sent at once; further messages wait, one per link, the newest. An answer to a process without
+//! a link is dropped where there is no room: that process repeats its request.
 //!
 //! The queue pair's number is published, so when it fails, the same one is used again: once it has given
-//! everything back, nothing of its earlier life can come any more.
+//! everything back, nothing of its earlier use can arrive any more.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
@@ -58,12 +57,12 @@ impl Datagrams {
         !self.failed && self.free_receives.is_empty()
     }
 
-    /// Messages that are on their way out.
+    /// Messages being sent.
     pub fn under_way(&self) -> u32 {
         self.handles.iter().flatten().count() as u32
     }
 
-    /// Whether a message is under way by a handle, which then ends with it.
+    /// Whether a pending message uses a handle, which then ends with it.
     pub fn keep_while_used(&mut self, handle: AhId) -> bool {
         let is_used = self.handles.contains(&Some(handle));
         if is_used && !self.ending.contains(&handle) {
@@ -72,7 +71,7 @@ impl Datagrams {
         is_used
     }
 
-    /// A message is through; its handle, where that ends now.
+    /// A message is complete; returns its handle, if that ends now.
     fn through(&mut self, place: u32) -> Option<AhId> {
         let handle = self.handles.get_mut(place as usize)?.take()?;
         self.free_sends.push(place);
@@ -92,7 +91,7 @@ impl Datagrams {
 }
 
 impl<D: Device> VerbsRail<D> {
-    /// Says what a link has to say, at the next chance.
+    /// Sends a link's message at the next opportunity.
     pub(super) fn say(&mut self, index: u32) {
         if let Some(link) = self.links.get_mut(index)
             && !std::mem::replace(&mut link.is_saying, true)
@@ -101,7 +100,7 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Sends what waits, as far as there are buffers; returns how many messages.
+    /// Sends waiting messages, as far as there are buffers; returns their number.
     pub(super) fn speak(&mut self) -> usize {
         let mut said = 0;
         while !self.datagrams.free_sends.is_empty()
@@ -121,8 +120,8 @@ impl<D: Device> VerbsRail<D> {
         said
     }
 
-    /// There is no way to the peer: a call or an answer has failed (V-18); what a connection that stands has
-    /// to say is a hint.
+    /// There is no path to the peer: a call or an answer has failed (V-18); the messages of an established
+    /// connection are hints.
     fn lose_way(&mut self, index: u32, fault: RailFault) {
         if self.links.get(index).is_some_and(|link| matches!(link.phase, Phase::Calling | Phase::Called)) {
             self.fail(index, Some(fault));
@@ -130,7 +129,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// Sends one message to a peer, if there is room: by the handle of a link, or by one of its own. `Err`:
-    /// there is no way.
+    /// there is no path.
     pub(super) fn send_setup(
         &mut self,
         (peer, link): (PeerId, Option<u32>),
@@ -191,7 +190,7 @@ impl<D: Device> VerbsRail<D> {
             Status::Success => {}
             Status::Flushed => self.datagrams.failed = true,
             _ => {
-                // Sends are in error then, receives are not; the message is said again later.
+                // Sends are in error then, receives are not; the message is sent again later.
                 let change = QpChange { current: Some(QpState::Sqe), ..QpChange::to(QpState::Rts) };
                 self.datagrams.failed |= self.device.modify_qp(self.objects.ud.id, &change).is_err();
             }
@@ -217,7 +216,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// A datagram has come: the set-up message in it, if it is one and the sender knows the job's key.
+    /// A datagram has arrived: returns the set-up message in it, if it is one and the sender has
+    /// the job's key.
     pub(super) fn datagram_received(&mut self, place: u32, completion: &Completion) -> Option<Setup> {
         self.datagrams.free_receives.push(place);
         if completion.status != Status::Success {

@@ -1,4 +1,5 @@
-//! A link: what leads to one peer, from the first message of its set-up to the destruction of its queue pair.
+//! A link: the connection to one peer, from the first message of its set-up to the destruction of
+//! its queue pair.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -23,26 +24,26 @@ pub(super) struct Link {
     pub ends: Ends,
     /// Own nonce.
     pub nonce: Nonce,
-    /// What its set-up messages go by until it stands, and the way that it is for (V-18).
+    /// The address handle of its set-up messages until it is established, and the handle's path (V-18).
     pub handle: Option<(AhId, AddressVector)>,
     /// Own attempt that it belongs to, where it was begun here.
     pub attempt: u32,
-    /// The peer's nonce, once it is known.
+    /// The peer's nonce, once received.
     pub theirs: Option<Nonce>,
     /// Reads that the peer serves at once.
     pub reads_served: u8,
-    /// What to say, now and again; what has to be said waits in `VerbsRail::to_say` then.
+    /// The message to send, now and in repetitions; while it is due, the link is in `VerbsRail::to_say`.
     pub says: SetupKind,
     pub is_saying: bool,
-    /// The core asked for it, so it hears if it fails.
+    /// The core requested it, so its failure is reported.
     pub wanted: bool,
-    /// The core has asked again while the old queue pair was on its way out.
+    /// The core has requested it again while the old queue pair was closing.
     pub again: bool,
-    /// The core knows that it stands.
+    /// It was reported up to the core.
     pub stands: bool,
-    /// The peer knows that it stands.
+    /// The peer has confirmed that it is established.
     pub heard: bool,
-    /// The peer broke the protocol, or the core is through with it: nothing more of it is looked at.
+    /// The peer broke the protocol, or the core has finished with it: its messages are ignored.
     pub is_deaf: bool,
     /// Requests that are with the device.
     pub open: u32,
@@ -57,7 +58,7 @@ pub(super) struct Link {
     pub deadline: Time,
     /// When it was begun here.
     pub began: Time,
-    /// The pause before the next repetition, and what it was at first.
+    /// The pause before the next repetition, and its initial value.
     pub pause: Nanos,
     pub first_pause: Nanos,
 }
@@ -95,7 +96,7 @@ impl Link {
     }
 }
 
-/// What a link goes over on this side.
+/// The queue pairs of a link on this side.
 #[derive(Debug)]
 pub(super) enum Ends {
     /// A queue pair of its own, and the first PSN that it sends.
@@ -124,16 +125,16 @@ impl Link {
 /// How far a link has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Our request is on its way; the queue pair is in INIT.
+    /// Our request is sent; the queue pair is in INIT.
     Calling,
     /// We have answered a request; the queue pair is in RTR.
     Called,
-    /// The subchannel stands; RTS.
+    /// The subchannel is established; RTS.
     Up,
-    /// The core is through with it, the last posts are on their way; RTS.
+    /// The core has finished with it, the last posts are being sent; RTS.
     Closing,
-    /// In ERR: requests and receives come back. Then it is destroyed, and the core hears why, if it doesn't
-    /// know.
+    /// In ERR: requests and receives come back. Then it is destroyed, and the fault, if any, is reported to
+    /// the core.
     Failing(Option<RailFault>),
 }
 

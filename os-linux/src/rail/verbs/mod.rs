@@ -7,29 +7,29 @@
 //! | file | holds |
 //! |---|---|
 //! | `options` | sizes and knobs, the slab's layout, why a rail can't be opened |
-//! | `open` | what is made once |
+//! | `open` | objects made once |
 //! | `address`, `peers` | addresses as published and as kept |
-//! | `ways` | how peers are addressed by the device, and which ways are left alone |
+//! | `ways` | how the device addresses peers, and paths that are not retried |
 //! | `wire` | set-up messages, byte for byte |
-//! | `setup` | how connections come about |
+//! | `setup` | how connections are established |
 //! | `datagrams` | the queue pair that set-up messages go over |
 //! | `link` | one peer's connection and its queue pair's states |
-//! | `xrc` | connections by XRC: what peers on one node share, and how that ends |
+//! | `xrc` | connections by XRC: objects shared by the peers on one node, and how that ends |
 //! | `send`, `receive` | messages, writes and reads |
 //! | `close` | how connections and the rail end |
-//! | `poll` | one poll: events, completions, and what they set in motion |
+//! | `poll` | one poll: events, completions, and their consequences |
 //! | `outage` | a port that is down, or has moved |
-//! | `partition` | which partition key a rail uses |
+//! | `partition` | the partition key that a rail uses |
 //! | `revive` | a device that broke, and is opened again |
 //! | `registry` | registrations of payload memory |
 //! | `srq` | sizes of receive buffers, and how many of each there are |
 //! | `slab` | the buffers, and everything that touches memory by pointer |
-//! | `codes` | the device's answers as numbers for the core |
+//! | `codes` | the device's codes as numbers for the core |
 //!
 //! Objects: one protection domain; one completion queue, deep enough for every request that can be open (the
 //! sum is in `Layout::cq_depth`); one shared receive queue, by XRC one for each size of buffers; one UD queue
-//! pair for set-up; an RC queue pair per connected peer, made when it is first wanted. Buffers lie in one
-//! registered slab, which bounds what is with the device whatever the number of peers: posts beyond wait.
+//! pair for set-up; an RC queue pair per connected peer, made at the first request. Buffers lie in one
+//! registered slab, which bounds the device's requests whatever the number of peers: posts beyond wait.
 //! Rules: `conformance/PROTOCOL.md`, L-1 to L-5 and V.
 //!
 //! When the device breaks, every peer is down and every registration void; the device is closed and, where
@@ -121,9 +121,9 @@ pub struct VerbsRail<D: Device> {
     receives: Receives,
     datagrams: Datagrams,
     registry: Registry,
-    /// What the sink hears at the next chance, in order.
+    /// Reports for the sink at the next opportunity, in order.
     reports: VecDeque<Report>,
-    /// Completions taken from the queue and not looked at.
+    /// Completions taken from the queue and not handled yet.
     batch: Vec<Completion>,
     /// The last poll ended before the queue was empty.
     unfinished: bool,
@@ -133,16 +133,16 @@ pub struct VerbsRail<D: Device> {
     /// Reused at each message.
     pieces: Vec<Piece>,
     scratch: Box<Scratch>,
-    /// The newest attempt to connect to anybody, and how many nonces were made.
+    /// The newest attempt to connect to any peer, and how many nonces were made.
     attempts: u32,
     nonces: u64,
     /// The shortest round trip of a set-up.
     round_trip: Option<Nanos>,
     /// The port is down.
     outage: Option<Outage>,
-    /// When the port was asked how it is.
+    /// When the port was queried last.
     looked: Option<Time>,
-    /// What the peers know of the port's address (F-12).
+    /// The port's address as announced to the peers (F-12).
     announced: Address,
     /// The device is broken: about to be closed, or closed.
     broken: bool,
@@ -156,7 +156,7 @@ pub struct VerbsRail<D: Device> {
     slab: Slab,
 }
 
-/// What is written before it is read, and so need not be cleared for each message.
+/// Memory that is written before it is read, and so need not be cleared for each message.
 struct Scratch {
     header: [u8; HEADER_BYTES_MAX],
     short: [u8; INLINE_BYTES_MAX],
@@ -182,12 +182,12 @@ impl Hasher for Spread {
     }
 
     fn write_u32(&mut self, number: u32) {
-        // Odd: neighbours differ in the high bits, too, by which the tables tell their entries apart.
+        // Odd: neighbours differ in the high bits, too, which the tables use to distinguish their entries.
         self.0 = u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
-/// What a request is, in the top bits of its id; below are a generation and a place.
+/// The kind of a request, in the top bits of its id; below are a generation and a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tag {
     Work,
@@ -365,7 +365,7 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
             self.stir();
             return false;
         }
-        // What came before the request makes no event.
+        // Completions before the request make no event.
         self.collect_batch();
         !self.has_moved()
             && !self.revival.back_due

@@ -1,4 +1,4 @@
-//! Opening the rail: what is made once, in the order in which it is needed.
+//! Opening the rail: makes the objects that exist once, in order of dependency.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -38,7 +38,7 @@ const DOMAIN_LABEL: &[u8] = b"rerail verbs XRC domain 1";
 /// Of Ethernet's priorities (IEEE 802.1Q), which service levels are there.
 const PRIORITY_MAX: u8 = 7;
 
-/// Who this process is.
+/// The identity of this process.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The job's secret, equal in all its processes.
@@ -47,11 +47,11 @@ pub struct Identity {
     pub job: u64,
     /// This process's rank.
     pub me: PeerId,
-    /// What all nonces of this rail are made of: fresh random bytes, never used for another rail or process.
+    /// The secret for all nonces of this rail: fresh random bytes, never used for another rail or process.
     pub secret: JobKey,
 }
 
-/// What is made once.
+/// The objects made once.
 #[derive(Clone, Debug)]
 pub(super) struct Objects {
     pub pd: PdId,
@@ -64,7 +64,7 @@ pub(super) struct Objects {
     pub ud: Qp,
 }
 
-/// The port, and how far the device goes.
+/// The port, and the device's limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortFacts {
     pub number: u8,
@@ -83,8 +83,7 @@ pub(super) struct PortFacts {
 }
 
 impl<D: Device> VerbsRail<D> {
-    /// A rail over one port of a device. It takes the device: what else is made with it is the rail's to
-    /// destroy.
+    /// A rail over one port of a device. It takes the device: only the rail may destroy objects made with it.
     ///
     /// # Errors
     /// See [`VerbsError`]; the device is dropped then.
@@ -153,7 +152,7 @@ impl<D: Device> VerbsRail<D> {
         Ok(rail)
     }
 
-    /// What is done with objects that were just made.
+    /// Initialises objects that were just made.
     pub(super) fn start_up(&mut self) -> Result<(), VerbsError> {
         self.start_datagrams().map_err(VerbsError::Modify)?;
         self.refill_datagrams().map_err(VerbsError::Post)?;
@@ -175,7 +174,7 @@ impl<D: Device> VerbsRail<D> {
     }
 }
 
-/// What [`make`] has made, and whether the port can be used now.
+/// The result of [`make`], and whether the port can be used now.
 pub(super) struct Made {
     pub objects: Objects,
     pub port: PortFacts,
@@ -267,9 +266,9 @@ pub(super) fn make(
     })
 }
 
-/// What the peers call this node's XRC domain (V-14): processes that have opened the same file of the same
-/// host, over the same port, have the same name for it; nobody else has, and nobody learns anything of the
-/// file from it.
+/// The peers' name for this node's XRC domain (V-14): processes that have opened the same file of the
+/// same host, over the same port, have the same name for it, and no others; the name reveals nothing
+/// about the file.
 fn domain_name(identity: &Identity, gid: &Gid, xrc: &XrcOptions) -> u64 {
     let mut place = [0; 32];
     place[..16].copy_from_slice(&gid.0);
@@ -324,7 +323,7 @@ impl PortFacts {
     }
 }
 
-/// What a port carries in one direction; 0: unknown. Links up to QDR spend a fifth on their line code
+/// A port's bandwidth in one direction; 0: unknown. Links up to QDR spend a fifth on their line code
 /// (8b/10b), later ones 2 bits of 66.
 fn bytes_per_second(port: &Port) -> u64 {
     let Some(mbit) = port.mbit_per_second() else { return 0 };

@@ -1,4 +1,4 @@
-//! What a verbs rail can be told, what memory it will take, and why it can't be opened.
+//! Options of a verbs rail, the memory it will take, and the errors of its opening.
 
 use std::fmt;
 
@@ -14,9 +14,9 @@ use super::wire::SETUP_BYTES_MAX;
 
 /// Bytes in front of every datagram for its global route header (InfiniBand specification, 11.4.1.2).
 pub(super) const ROUTE_HEADER_BYTES: usize = 40;
-/// Datagrams that may be on their way out at once; one more waits, or is sent again later.
+/// Datagrams that may be in flight at once; one more waits, or is sent again later.
 pub(super) const DATAGRAM_SENDS: u32 = 16;
-/// Most pieces of memory in one request; what has more is copied.
+/// Most pieces of memory in one request; payload in more pieces is copied.
 pub(super) const SGES_MAX: usize = 8;
 /// Most bytes sent inline.
 pub(super) const INLINE_BYTES_MAX: usize = 512;
@@ -26,7 +26,7 @@ pub(super) const INLINE_BYTES_MAX: usize = 512;
 pub struct VerbsOptions {
     /// Short name for people (`verbs:mlx5_0/1`).
     pub name: String,
-    /// What the rail says it is: [`RailKind::Verbs`], or [`RailKind::Sim`] over a simulated device.
+    /// The rail's kind: [`RailKind::Verbs`], or [`RailKind::Sim`] over a simulated device.
     pub kind: RailKind,
     /// Which of this process's rails of its kind this is: 0 for the first. Rails of equal index connect.
     pub index: u8,
@@ -42,23 +42,22 @@ pub struct VerbsOptions {
     /// Requests that may be with the device at once, over all peers; each has a buffer. Posts beyond wait.
     pub sends: u16,
     /// Buffers of the shared receive queue, over all peers; by XRC, where it has queues with smaller buffers
-    /// too, what memory all of them take: as much as so many buffers for the longest message (V-17).
+    /// too, the memory of all of them: as much as so many buffers for the longest message (V-17).
     pub receives: u16,
     /// Receives for datagrams (connection set-up only). One that finds none posted is lost, and comes again.
     pub datagrams: u16,
     /// Messages up to so many bytes are handed over with the request itself, as far as the device takes them.
     pub inline_bytes: u16,
-    /// What the device and the fabric take for a message beside its bytes, as far as that is known, in
-    /// nanoseconds; 0: it is not.
+    /// The fixed time of a message in the device and the fabric, as far as known, in nanoseconds; 0: unknown.
     pub latency_ns: u32,
-    /// Messages up to so many bytes are moved by the processor, as far as that is known; 0: none are.
+    /// The processor moves messages up to so many bytes, as far as known; 0: none.
     pub pio_bytes_max: u32,
     /// Peers' memory can be written.
     pub write: bool,
     /// Peers' memory can be read.
     pub read: bool,
-    /// Registrations of payload memory that the rail has at once; those that nobody uses are kept for the
-    /// next post from there, least recently used out first. 0: none, payload goes through buffers.
+    /// Registrations of payload memory that the rail has at once; unused ones are kept for the next post from
+    /// there, least recently used out first. 0: none, payload goes through buffers.
     pub registrations_max: u32,
     /// Bytes in all of these.
     pub registrations_bytes: u64,
@@ -68,7 +67,7 @@ pub struct VerbsOptions {
     pub registrations_writable: bool,
     /// Register payload memory without pinning it, where its pages are brought in as the device needs them.
     pub on_demand: OnDemandUse,
-    /// How completion events are put off, for fewer interrupts of who sleeps; both 0 or neither.
+    /// How completion events are delayed, for fewer interrupts of sleepers; both 0 or neither.
     pub moderation: Moderation,
     /// Reads of a peer that are served at once, and own ones that are open at once, as far as the device
     /// goes.
@@ -82,38 +81,37 @@ pub struct VerbsOptions {
     pub numa_distance: u8,
     /// How far ahead it is fed at least: [`RailFacts::feed_time_min`](rerail_core::rail::RailFacts).
     pub feed_time_min: Nanos,
-    /// The partition, by its key, of which the top bit does not matter; `None`: the first of which the port
-    /// is a full member (V-20).
+    /// The partition, by its key (the top bit does not matter); `None`: the first with full membership of the
+    /// port (V-20).
     pub pkey: Option<u16>,
     /// Service level of everything that is sent, 0 to 15; on Ethernet a priority, 0 to 7.
     pub service_level: u8,
-    /// Traffic class of what is sent with a global route; on Ethernet the IP header's, of which the upper six
-    /// bits are the DSCP.
+    /// Traffic class of messages sent with a global route; on Ethernet the IP header's, whose upper six bits
+    /// are the DSCP.
     pub traffic_class: u8,
     /// Index of the port's GID that is published; `None`: the one that reaches furthest ([`GidEntry::best`]),
     /// and another one when that is gone (V-19).
     ///
     /// [`GidEntry::best`]: rerail_verbs::GidEntry::best
     pub gid_index: Option<u8>,
-    /// A connection that does not stand after this time is given up.
+    /// A connection not established after this time is given up.
     pub handshake_timeout: Nanos,
-    /// A set-up message that was not answered is sent again after this time at the latest, or after four of
-    /// the shortest round trips that any was answered in; then after twice that, and so on.
+    /// A set-up message without an answer is sent again after this time at the latest, or after four of the
+    /// shortest round trips measured; then after twice that, and so on.
     pub resend_first: Nanos,
     /// ... but at least this often.
     pub resend_max: Nanos,
-    /// How long a disconnected peer may take to receive what was posted before, and a failed queue pair to
-    /// give its requests back.
+    /// How long a disconnected peer may take to receive earlier posts, and a failed queue pair to give its
+    /// requests back.
     pub drain_time: Nanos,
-    /// Links that are down for no longer are not given up: what is lost meanwhile is sent again by the
-    /// device. Nothing is connected meanwhile. It should be well below the time after which the device's own
-    /// retries are spent.
+    /// Links that are down for no longer are not given up: the device resends lost packets. Nothing is
+    /// connected meanwhile. It should be well below the time after which the device's own retries are spent.
     pub port_grace: Nanos,
     /// A broken device is opened again after this time, if that fails after twice that, and so on.
     pub reopen_first: Nanos,
     /// ... but at least this often.
     pub reopen_max: Nanos,
-    /// After so long it is given up for good; `None`: never.
+    /// After so long it is given up permanently; `None`: never.
     pub reopen_for: Option<Nanos>,
     /// Time to wait for an acknowledgment, as a code
     /// ([`ack_timeout_ns`](rerail_verbs::contract::ack_timeout_ns)).
@@ -121,11 +119,11 @@ pub struct VerbsOptions {
     /// How often a packet without acknowledgment is sent again: 0 to 7.
     pub retry_count: u8,
     /// How long a sender waits where no receive is posted, as a code
-    /// ([`rnr_timer_ns`](rerail_verbs::contract::rnr_timer_ns)). It then tries without end: a peer that does
-    /// not poll is slow, not dead.
+    /// ([`rnr_timer_ns`](rerail_verbs::contract::rnr_timer_ns)). It then retries without end: a peer that
+    /// does not poll is slow, not dead.
     pub rnr_timer: u8,
-    /// Connect by XRC: processes of one node share what leads there (V-14). All processes of a job must be
-    /// told the same.
+    /// Connect by XRC: processes of one node share the objects that lead there (V-14). All processes of a job
+    /// need the same setting.
     pub xrc: Option<XrcOptions>,
 }
 
@@ -147,10 +145,10 @@ pub enum OnDemandUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcOptions {
     /// Descriptor of a file that the processes of this node have in common, open as long as the rail lives:
-    /// the XRC domain is found by it (`ibv_open_xrcd(3)`). Who may open that file may reach the rail's
-    /// queues: it should be one user's.
+    /// it identifies the XRC domain (`ibv_open_xrcd(3)`). A process that may open that file may reach the
+    /// rail's queues: only one user should have access.
     pub file: i32,
-    /// What tells this file from every other of this node: device and inode.
+    /// The identity of this file on this node: device and inode.
     pub file_id: [u64; 2],
     /// How long a call waits for a connection to the same node that is being set up, to share it, before it
     /// makes one of its own; an eighth of [`VerbsOptions::handshake_timeout`] at most.
@@ -220,15 +218,15 @@ impl VerbsOptions {
         self.eager_bytes_max.max(self.segment_bytes).saturating_add(HEADER_BYTES_MAX as u32)
     }
 
-    /// Bytes that the rail allocates when it is opened: buffers and tables. Beside these there are queues of
-    /// a few kilobytes per connected peer, and what the device keeps.
+    /// Bytes that the rail allocates when it is opened: buffers and tables. In addition there are queues of a
+    /// few kilobytes per connected peer, and the device's own memory.
     pub fn memory_bytes(&self) -> u64 {
         let nodes = if self.xrc.is_some() { super::peers::NODE_BYTES } else { 0 };
         self.layout().bytes + u64::from(self.peers) * (super::peers::PEER_BYTES + nodes)
     }
 
-    /// Shared receive queues as `(bytes, count)` of their buffers, smallest first: what the budget of
-    /// [`receives`](Self::receives) comes to.
+    /// Shared receive queues as `(bytes, count)` of their buffers, smallest first: the result of the
+    /// budget [`receives`](Self::receives).
     pub fn receive_buffers(&self) -> Vec<(u32, u32)> {
         self.layout().queues.iter().map(|queue| (queue.bytes, queue.count)).collect()
     }
@@ -325,7 +323,7 @@ impl VerbsOptions {
         within("rnr_timer", self.rnr_timer.into(), 0, 31)?;
         let Moderation { count, period_us } = self.moderation;
         let least = |other: u16| u64::from(other > 0);
-        // Without a period, fewer completions than were waited for would never be told of.
+        // Without a period, fewer completions than the count would never be reported.
         within("moderation.period_us", period_us.into(), least(count), u16::MAX.into())?;
         within("moderation.count", count.into(), least(period_us), u16::MAX.into())?;
         within("resend_first", self.resend_first.0, 1, self.resend_max.0)?;
@@ -381,23 +379,23 @@ pub enum VerbsError {
         /// Its number.
         port: u8,
     },
-    /// The device has none of what every rail needs.
+    /// The device has none of an object that every rail needs.
     Lacks {
-        /// What.
+        /// The object.
         what: &'static str,
     },
-    /// The port is in service, and has no GID, or none at the index that was asked for.
+    /// The port is in service, and has no GID, or none at the requested index.
     NoGid {
         /// Its number.
         port: u8,
     },
-    /// The port is a full member of no partition, or no member of that which was asked for.
+    /// The port is a full member of no partition, or no member of the requested one.
     Partition {
         /// Its number.
         port: u8,
-        /// The partition that was asked for, 15 bits.
+        /// The requested partition, 15 bits.
         wanted: Option<u16>,
-        /// The first key of which it is a limited member.
+        /// The first key with limited membership.
         limited: Option<u16>,
     },
     /// The rail is to connect by XRC, and the device has none.
@@ -405,16 +403,17 @@ pub enum VerbsError {
         /// The device.
         device: String,
     },
-    /// Memory is to be registered on demand, and the device does not offer what is done with it.
+    /// On-demand registration is configured, and the device does not offer the operations needed on
+    /// such memory.
     NoOnDemand {
         /// The device.
         device: String,
         /// RC or XRC.
         transport: &'static str,
-        /// What is missing.
+        /// The missing operations.
         missing: Vec<&'static str>,
     },
-    /// Completion events are not put off as the options say.
+    /// The device refuses the moderation of completion events in the options.
     Moderation {
         /// The device.
         device: String,
@@ -425,7 +424,7 @@ pub enum VerbsError {
     },
     /// There is no memory for the buffers.
     Memory {
-        /// How much was wanted, in bytes.
+        /// The requested size, in bytes.
         bytes: u64,
     },
     /// An object was not made.

@@ -1,4 +1,4 @@
-//! Options against each other, against devices, and what memory they come to.
+//! Options against each other, against devices, and the memory that they need.
 
 use super::*;
 
@@ -106,7 +106,7 @@ fn options_that_do_not_fit_are_named() {
     }
 }
 
-/// What a rail does with payload memory has to be offered, by its transport, and no more.
+/// The rail's operations on payload memory have to be offered, by its transport, and no more.
 #[test]
 fn on_demand_needs_what_the_rail_does() {
     let reads = OnDemand { read: true, ..OnDemand::default() };

@@ -1,13 +1,13 @@
 //! Ports that go down, come back, and may come back elsewhere. Rule V-11.
 //!
-//! A device tells of its ports by events, and each makes us ask how the port is now: what an event says may
-//! be over when it is read. A link that is down for a moment costs nothing, because requests are repeated by
-//! the device; so connections are ended only when it has been down for `port_grace`, which is far below the
-//! time that the device's own retries take. A port that is back with another LID is another place, and on
-//! Ethernet, or where it takes nothing without a global route, one with another GID, or with the same at
-//! another index of its table: queue pairs of peers send to the old one, or ours name the old index, so all
-//! connections end at once. A port that is addressed by GID and has none is down. Before a call the port is
-//! asked too, unless that was done in the last 10 ms: events may be late, or never come.
+//! A device reports its ports' changes by events, and each causes a query of the port's state: an event's
+//! content may be outdated when it is read. A link that is down for a moment costs nothing, because the
+//! device repeats requests; so connections are ended only when it has been down for `port_grace`, which is
+//! far below the time that the device's own retries take. A port that is back with another LID has moved. On
+//! Ethernet, or where it requires a global route, so has one with another GID, or with the same at another
+//! index of its table. Queue pairs of peers then send to the old address, or ours name the old index, so all
+//! connections end at once. A port that is addressed by GID and has none is down. The port is queried before
+//! a call too, unless that was done in the last 10 ms: events may be late, or never come.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::time::{Nanos, Time};
@@ -19,7 +19,7 @@ use super::options::VerbsError;
 use super::partition::{self, Partition};
 use super::{VerbsRail, codes};
 
-/// Before a call the port is not asked again that soon: each question is a command to the device, and
+/// Before a call the port is not queried again that soon: each query is a command to the device, and
 /// thousands of peers are called at once.
 const LOOK_MIN: Nanos = Nanos::from_millis(10);
 
@@ -31,7 +31,7 @@ pub(super) struct Outage {
 }
 
 impl<D: Device> VerbsRail<D> {
-    /// Asks how the port is, and where, unless that was just asked.
+    /// Queries the port's state and address, unless that was just done.
     pub(super) fn look_at_port_again(&mut self) {
         let due = self.looked.is_none_or(|looked| looked + LOOK_MIN <= self.now);
         if due || self.outage.is_some() {
@@ -39,7 +39,7 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Asks how the port is, and where.
+    /// Queries the port's state and address.
     pub(super) fn look_at_port(&mut self) {
         let number = self.port.number;
         self.looked = Some(self.now);
@@ -62,7 +62,7 @@ impl<D: Device> VerbsRail<D> {
             self.outage.get_or_insert(Outage { until: Some(self.now + self.options.port_grace) });
             return;
         }
-        // While the grace lasts nothing has ended, and nothing waits.
+        // During the grace period nothing has ended, and nothing waits.
         self.revival.back_due |= self.outage.is_some_and(|outage| outage.until.is_none());
         self.outage = None;
         let before = self.port.address;
@@ -74,7 +74,7 @@ impl<D: Device> VerbsRail<D> {
         self.port.gid_index = gid_index;
         if moved {
             tracing::info!(rail = %self.options.name, address = %self.port.address, "the port has another address");
-            // Others behind the same port have moved with it, and nobody could tell us so.
+            // Others behind the same port have moved with it, without a way to notify us.
             let after = self.port.address;
             self.peers.moved(&before, &after);
             self.fail_all(RailFault::Device { code: codes::PORT_MOVED });
@@ -101,7 +101,8 @@ impl<D: Device> VerbsRail<D> {
                 self.fail_all(RailFault::Device { code: codes::PORT_MOVED });
             }
             Err(VerbsError::Create { why: CreateError::DeviceGone, .. }) => self.broken = true,
-            // When there is one again, another event tells, or the next call finds it. It is said once.
+            // When there is one again, another event reports it, or the next call finds it. It is
+            // reported once.
             Err(why) if !std::mem::replace(&mut self.port.partition.lost, true) => {
                 tracing::warn!(rail = %self.options.name, %why, "the port has no such partition key any more");
             }
@@ -114,7 +115,7 @@ impl<D: Device> VerbsRail<D> {
         if self.outage.is_none_or(|outage| outage.until.is_none_or(|until| until > self.now)) {
             return 0;
         }
-        // No event may have told that it is back.
+        // Possibly no event reported that it is back.
         self.look_at_port();
         if let Some(outage) = self.outage.as_mut() {
             outage.until = None;
@@ -124,8 +125,8 @@ impl<D: Device> VerbsRail<D> {
         1
     }
 
-    /// Whether the port or the queue pair for datagrams is at an address that was not told. While the port is
-    /// down it has none.
+    /// Whether the port or the queue pair for datagrams is at an address that was not announced. While the
+    /// port is down it has none.
     pub(super) fn has_moved(&self) -> bool {
         !self.broken && self.outage.is_none() && self.port.address != self.announced
     }
@@ -137,7 +138,7 @@ impl<D: Device> VerbsRail<D> {
 }
 
 /// Whether something can be sent over a port; on InfiniBand, whether it has its LID, on Ethernet and where it
-/// takes nothing without a global route, a GID.
+/// requires a global route, a GID.
 pub(super) fn is_usable(port: &Port, gid: &Gid) -> bool {
     let is_ethernet = Address::is_ethernet(port.link_layer);
     let has_lid = is_ethernet || port.lid != 0;
@@ -145,8 +146,8 @@ pub(super) fn is_usable(port: &Port, gid: &Gid) -> bool {
     port.state == PortState::Active && has_lid && has_gid
 }
 
-/// The GID of a port that it is used by, and its index (V-19): the one that was named, or the one that was
-/// used as long as it is there, at whatever index, or the best one. Zero: there is none.
+/// The GID by which a port is used, and its index (V-19): the configured one; or the one in use as long as it
+/// is there, at any index; or the best one. Zero: there is none.
 pub(super) fn gid_of(
     device: &impl Device,
     port: &Port,

@@ -1,7 +1,7 @@
 //! The partition that a rail is in (InfiniBand specification, 10.9). Rule V-20.
 //!
-//! Two ports hear each other where they have a key of the same partition, and one of them at least is a full
-//! member. A job's processes are peers, so each wants full membership; of limited members no two reach each
+//! Two ports can communicate where they have a key of the same partition, and one of them at least is a full
+//! member. A job's processes are peers, so each needs full membership; two limited members can't reach each
 //! other.
 
 use rerail_verbs::contract::{CreateError, Device};
@@ -16,23 +16,24 @@ const FULL: u16 = 0x8000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Partition {
     pub index: u16,
-    /// 0: not known.
+    /// 0: unknown.
     pub key: u16,
-    /// It is in the table no more, which was said.
+    /// It is no longer in the table, which was reported.
     pub lost: bool,
 }
 
 impl Partition {
-    /// The one that rails use where nobody can be asked, or nobody need be.
+    /// The default, where the table can't be queried, or need not be.
     pub const FIRST: Partition = Partition { index: 0, key: 0, lost: false };
 }
 
 /// Chooses the key of full membership that comes first in a port's table; `wanted` names its partition, and
-/// then a limited one will do. On Ethernet there is one partition, and all are full members, whatever is
-/// wanted of InfiniBand rails.
+/// then a limited one will do. On Ethernet there is one partition, and all are full members, whatever the
+/// setting for InfiniBand rails.
 ///
 /// # Errors
-/// [`VerbsError::Partition`] where there is none; the device's reason, where it can't be asked for what was
+/// [`VerbsError::Partition`] where there is none; the device's reason, where its table can't be queried and
+/// `wanted` is given.
 /// wanted.
 pub(super) fn choose(device: &impl Device, port: &Port, wanted: Option<u16>) -> Result<Partition, VerbsError> {
     if port.link_layer == LinkLayer::Ethernet {
@@ -43,7 +44,7 @@ pub(super) fn choose(device: &impl Device, port: &Port, wanted: Option<u16>) -> 
         let key = match device.pkey(port.number, index) {
             Ok(key) => key,
             Err(CreateError::OutOfRange { .. }) => break,
-            // As before anybody asked.
+            // The default, as without a query.
             Err(why) if wanted.is_none() && why != CreateError::DeviceGone => {
                 tracing::debug!(device = device.name(), port = port.number, %why, "partition keys are not told");
                 return Ok(Partition::FIRST);

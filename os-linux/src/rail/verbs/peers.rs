@@ -13,14 +13,14 @@ use super::wire::PeerAddress;
 pub(super) const PEER_BYTES: u64 = size_of::<Peer>() as u64;
 /// So many more where the rail connects by XRC.
 pub(super) const NODE_BYTES: u64 = size_of::<u32>() as u64;
-/// The node of nobody.
+/// No node.
 const NO_NODE: u32 = u32::MAX;
 /// No link.
 pub(super) const NO_LINK: u32 = u32::MAX;
 /// Routers that a datagram may pass on Ethernet.
 const HOP_LIMIT: u8 = 64;
 
-/// What is known of every process.
+/// The table of all processes.
 #[derive(Debug)]
 pub(super) struct Peers {
     table: Vec<Peer>,
@@ -35,7 +35,7 @@ pub(super) struct Peers {
     domains: BTreeMap<u64, u32>,
 }
 
-/// What is known of one.
+/// The entry of one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     /// Number of its queue pair for datagrams; 0: it was not announced.
@@ -76,8 +76,8 @@ impl Peers {
         self.nodes.get(peer.0 as usize).copied().filter(|node| *node != NO_NODE)
     }
 
-    /// Notes where a peer is now, as it says itself (V-13). What can't be, on a link of our sort, is not
-    /// noted.
+    /// Notes a peer's new address as the peer announced it (V-13). An address impossible on our kind of link
+    /// is not noted.
     pub fn follow(&mut self, peer: PeerId, at: &PeerAddress, ethernet: bool) {
         let Some(entry) = self.table.get_mut(peer.0 as usize).filter(|_| ethernet == (at.lid == 0)) else { return };
         (entry.qp, entry.lid) = (at.qp, at.lid);
@@ -88,7 +88,7 @@ impl Peers {
 
     /// A port has another address: so have the peers that are behind it too, each with its path.
     pub fn moved(&mut self, before: &Address, after: &Address) {
-        // All zeros: that one needs none, which is no address that anybody has.
+        // All zeros: that one needs no GID; no port has this one.
         let is_behind = |gid: &&mut Gid| **gid == before.gid && before.gid != Gid::default();
         self.gids.iter_mut().filter(is_behind).for_each(|gid| *gid = after.gid);
         if before.ethernet {
@@ -134,7 +134,7 @@ mod tests {
         let way = AddressVector { port: 2, dlid: 3, source_path_bits: 1, ..AddressVector::default() };
         assert_eq!(peers.vector(PeerId(1), 2, 1, 0), Some(way));
         assert!(peers.get(PeerId(0)).is_none() && peers.vector(PeerId(0), 2, 1, 0).is_none());
-        // It has moved, or says what can't be.
+        // It has moved, or announces an impossible address.
         peers.follow(PeerId(1), &PeerAddress { qp: 10, lid: 4, gid: [0; 16] }, false);
         peers.follow(PeerId(1), &PeerAddress { qp: 11, lid: 0, gid: [0; 16] }, false);
         assert_eq!(peers.vector(PeerId(1), 2, 1, 0).unwrap().dlid, 4);
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!((route.dgid, route.source_index), (gid, 5));
     }
 
-    /// V-10: one side that needs it is enough, and both sides know.
+    /// V-10: one side that needs it is enough, and both sides agree.
     #[test]
     fn where_one_port_needs_a_global_route_both_take_it() {
         let address = |global, last| {

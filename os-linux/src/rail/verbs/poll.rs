@@ -1,9 +1,8 @@
-//! One poll: events and completions, and after them what they have set in motion.
+//! One poll: events and completions, and after them their consequences.
 //!
-//! Most polls find nothing, and most of the others nothing but completions. So what else there may be to do
-//! is looked through only after something has said that there is something ([`VerbsRail::stir`]), or a timer
-//! is due; debug builds check in each calm poll that nobody forgot to say so, and in others [`IDLE_MAX`] is
-//! the most that it would cost.
+//! Most polls find nothing, and most of the others only completions. So other work is looked for only after
+//! [`VerbsRail::stir`] was called, or when a timer is due. Debug builds check in each calm poll that no such
+//! call was omitted; in others [`IDLE_MAX`] is the longest delay that an omission would cost.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::time::{Nanos, Time};
@@ -17,14 +16,14 @@ use crate::rail::reports::deliver;
 
 /// Completions taken from the queue at once.
 const BATCH: usize = 64;
-/// Batches per poll: other rails come first then, unless a link has failed, whose last messages are wanted.
+/// Batches per poll: other rails come first then, unless a link has failed, whose last messages are needed.
 const BATCHES_MAX: usize = 4;
-/// A rail that has said nothing for so long is looked through all the same.
+/// A rail without a call of `stir` for so long is checked all the same.
 const IDLE_MAX: Nanos = Nanos::from_millis(10);
-/// Links that events may end in one poll; what is left comes with the next.
+/// Links that events may end in one poll; the rest comes with the next.
 const OMENS_MAX: usize = 16;
 
-/// What an event says is over.
+/// The object that an event reports as ended.
 #[derive(Clone, Copy, Debug)]
 enum Omen {
     Link(u32),
@@ -53,13 +52,13 @@ impl<D: Device> VerbsRail<D> {
         !self.broken
     }
 
-    /// Takes completions and what they say to the core; returns how many. `more`: whether the last call for
+    /// Takes completions and their contents to the core; returns how many. `more`: whether the last call for
     /// completions filled its batch, so that there may be others.
     fn harvest(&mut self, mut more: bool, sink: &mut dyn Sink) -> usize {
         let (mut taken, mut batches) = (0, 0);
         loop {
             taken += self.batch.len();
-            // Nothing that a completion brings about takes others: what the core wants comes after the poll.
+            // Handling a completion never takes others: the core's actions come after the poll.
             let mut at = 0;
             while let Some(&completion) = self.batch.get(at) {
                 at += 1;
@@ -105,8 +104,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Takes what happened to the device's objects, the first of which was asked for already. What ends links
-    /// is noted, for after the completions before it.
+    /// Takes the events of the device's objects; the first was already taken. Ended links are noted, for
+    /// after the completions before them.
     fn take_events(
         &mut self,
         mut next: Option<AsyncEvent>,
@@ -134,7 +133,7 @@ impl<D: Device> VerbsRail<D> {
                     if matches!(link.phase, Phase::Failing(_)) {
                         self.failing.push(index);
                     } else {
-                        // It is in error, even if nothing else says so.
+                        // It is in error, even without another report.
                         let _ = omens.push((Omen::Link(index), codes::of_event(event)));
                     }
                 }
@@ -159,12 +158,12 @@ impl<D: Device> VerbsRail<D> {
         taken
     }
 
-    /// The next poll looks at everything: whatever makes [`is_idle`](Self::is_idle) false says so by this.
+    /// The next poll looks at everything: all code that makes [`is_idle`](Self::is_idle) false calls this.
     pub(super) fn stir(&mut self) {
         self.idle_until = Time(0);
     }
 
-    /// Whether a poll has nothing to do but to look for events and completions: what most polls find.
+    /// Whether a poll has only events and completions to look for: the usual case.
     pub(super) fn is_idle(&self) -> bool {
         self.reports.is_empty()
             && !self.broken
@@ -183,7 +182,7 @@ impl<D: Device> VerbsRail<D> {
             && !self.has_moved()
     }
 
-    /// Completions, where nothing else was to be done before them; what they stir up as well.
+    /// Completions, where no other work precedes them, and their consequences.
     #[inline]
     pub(super) fn poll_idle(&mut self, more: bool, sink: &mut dyn Sink) -> usize {
         let taken = self.harvest(more, sink);
@@ -210,8 +209,8 @@ impl<D: Device> VerbsRail<D> {
         self.attend(Some(&omens), done, sink)
     }
 
-    /// All that is neither an event nor a completion, after these: returns `done` and how much it was.
-    /// `omens`: what events have said is over; `None`: the device was broken before.
+    /// All work other than events and completions, after these: returns `done` plus its amount. `omens`:
+    /// objects that events reported as ended; `None`: the device was broken before.
     fn attend(&mut self, omens: Option<&[(Omen, RailFault)]>, mut done: usize, sink: &mut dyn Sink) -> usize {
         if let Some(omens) = omens {
             for (omen, fault) in omens {

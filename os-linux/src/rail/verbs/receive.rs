@@ -3,7 +3,7 @@
 //! Each message is one packet, header and payload. It is copied out of its buffer at once; buffers go back to
 //! their queue when a quarter of that queue's is free, whatever the other queues have: that is each queue's
 //! low-water mark. A peer can send before its READY is here (V-4): such messages keep their buffers until it
-//! has come, and are nobody's if it never does.
+//! has come, and are dropped if it never does.
 
 use std::collections::VecDeque;
 
@@ -22,14 +22,14 @@ const REFILL: usize = 16;
 /// Bits of a buffer's number that are its place in its queue; those above are the queue.
 const PLACE_BITS: u32 = 24;
 
-/// Who has which buffer of the shared receive queues.
+/// The owners of the shared receive queues' buffers.
 #[derive(Debug)]
 pub(super) struct Receives {
     /// In the order of [`Layout::queues`](super::options::Layout).
     queues: heapless::Vec<Free, QUEUES_MAX>,
     /// One bit for each queue that is to be refilled.
     low: u8,
-    /// Filled before their peer was known to be authentic: buffer, bytes, link.
+    /// Filled before their peer was authenticated: buffer, bytes, link.
     held: VecDeque<(u32, u32, u32)>,
 }
 
@@ -99,7 +99,7 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// What came before READY is taken now; without a sink, it is dropped.
+    /// Takes the messages that came before READY; without a sink, drops them.
     pub(super) fn release_held(&mut self, index: u32, mut sink: Option<&mut dyn Sink>) {
         for _ in 0..self.receives.held.len() {
             let Some((place, bytes, link)) = self.receives.held.pop_front() else { return };
@@ -123,7 +123,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Takes one message to the core; `false`: it is no packet, or the core wants the subchannel closed.
+    /// Takes one message to the core; `false`: it is no packet, or the core requests that the
+    /// subchannel be closed.
     fn place_message(&mut self, place: u32, bytes: u32, index: u32, sink: &mut dyn Sink) -> bool {
         let Some(link) = self.links.get(index).filter(|link| link.stands && !link.is_deaf) else { return true };
         let peer = link.peer;

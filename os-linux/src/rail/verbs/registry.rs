@@ -2,33 +2,34 @@
 //! cache: pinning memory costs more than sending a page of it. Where it is registered on demand nothing is
 //! pinned, and the same holds of the first use of its pages.
 //!
-//! Four sorts, by what may be done to the memory: [`Sort`]. Of each sort a sorted list of intervals in which
-//! none lies in another, so that both starts and ends go up, and the one interval that can cover a piece is
-//! found by binary search. A request takes a registration that covers it, or makes one for its *extent*: the
-//! part of the message that this rail is to carry, so that a stripe is registered once and not once per
-//! segment. A new registration takes the place of those inside it, and grows over idle ones that it overlaps
-//! as long as that at most doubles its cost. It does not grow over neighbours that it merely touches: they
-//! may belong to different mappings, which end at different times, and which mappings touch is the kernel's
-//! whim, on which nothing here may depend.
+//! Four sorts, by the permitted accesses: [`Sort`]. Each sort has a sorted list of intervals, none within
+//! another, so that both starts and ends go up, and binary search finds the one interval that can cover a
+//! piece. A request takes a registration that covers it, or makes one for its *extent*: this rail's part of
+//! the message, so that a stripe is registered once and not once per segment. A new registration takes the
+//! place of those inside it, and grows over idle ones that it overlaps as long as that at most doubles its
+//! cost. It does not grow over neighbours that it merely touches: they may belong to different mappings,
+//! which end at different times; which mappings touch is the kernel's arbitrary choice, and nothing here may
+//! depend on it.
 //!
-//! What nobody uses is kept, least recently used out first, within two bounds on all registrations: how many,
-//! how many bytes. What is in use is never given up for another: full is a value, and a post without a
-//! registration goes through the rail's buffers, a message without one goes without this rail's key.
+//! Unused registrations are kept, least recently used out first, within two bounds on all registrations:
+//! their number and their bytes. A registration in use is never given up for another: full is a value, and a
+//! post without a registration goes through the rail's buffers, a message without one goes without this
+//! rail's key.
 //!
-//! **Whom a peer can hurt.** A key to read with is kept when it is given back: what peers could read once, a
-//! peer that breaks the rules may read until the registration goes. Nothing that a peer could *change*
-//! outlives [`Registry::deregister`], unless the knob `keep_writable` says so; then it outlives no connection
-//! ([`Registry::fence`]).
+//! **Harm that a peer can do.** A key to read with is kept when it is given back: a peer that breaks the
+//! rules may read memory that peers could read once, until the registration ends. Nothing that a peer could
+//! *change* outlives [`Registry::deregister`], unless the knob `keep_writable` is set; then it outlives no
+//! connection ([`Registry::fence`]).
 //!
-//! **Memory that goes.** A kept registration must not outlive the memory: whoever unmaps any says
-//! [`Registry::forget`] before. What is in use then is found by nobody any more, and ends with its last user:
-//! the posts that have it name other parts of it.
+//! **Unmapped memory.** A kept registration must not outlive the memory: [`Registry::forget`] must be called
+//! before the memory is unmapped. Registrations in use then are no longer found, and end with their last
+//! user: the posts that have them name other parts of them.
 //!
-//! Addresses that go over the wire are the memory's own. Only where the device allows others (the simulator's
-//! does, no device of libibverbs) they come from a counter, so that they depend on nothing but the order of
+//! Addresses sent over the wire are the memory's own. Only where the device allows others (the simulator's
+//! does, no device of libibverbs) they come from a counter, so that they depend only on the order of
 //! registrations (and on where in a page the memory starts). A device may give a new registration the rkey of
-//! one that is over, and of the same memory the address too, so a key says in its upper half which
-//! registration it is of: that half is for its owner alone (V-8).
+//! one that is over, and of the same memory the address too, so the upper half of a key identifies the
+//! registration: only its owner reads that half (V-8).
 
 mod interval;
 mod sort;
@@ -45,7 +46,7 @@ use crate::rail::{MemoryKey, Piece, RailCounters};
 const PAGE_BYTES: u64 = 4096;
 /// The first address that is handed out; 0 would look like none.
 const FIRST_ADDRESS: u64 = 1 << 32;
-/// Registrations whose cost is kept until it is told; more between two polls say nothing new.
+/// Registrations whose cost is kept until it is reported; more between two polls add no information.
 const TOLD_MAX: usize = 32;
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -57,9 +58,9 @@ pub(super) struct Registry {
     bounds: Bounds,
     slots: Vec<Option<Entry>>,
     free: Vec<u32>,
-    /// What can be found, by sort.
+    /// The registrations that can be found, by sort.
     intervals: [Vec<Interval>; Sort::COUNT],
-    /// Places by rkey, of what peers may have keys for.
+    /// Places by rkey, of registrations for which peers may have keys.
     by_key: Vec<(u32, u32)>,
     idle: Idle,
     /// All together.
@@ -72,7 +73,7 @@ pub(super) struct Registry {
     /// Number of the last registration, for its keys.
     serial: u32,
     figures: Figures,
-    /// What it cost to make those that were not found, until somebody asks; as many as fit.
+    /// The cost of new registrations, until it is taken; as many as fit.
     told: Vec<Made>,
 }
 
@@ -91,17 +92,17 @@ pub(super) struct Bounds {
     pub count: u32,
     /// Bytes in all of them.
     pub bytes: u64,
-    /// Keep what peers could write to.
+    /// Keep memory registered that peers could write to.
     pub keep_writable: bool,
 }
 
-/// What a registration is asked for.
+/// The requirements on a registration.
 #[derive(Clone, Copy, Debug)]
 struct Need {
     /// It has to cover this.
     piece: Piece,
-    /// And had better cover so many bytes from the piece's start: what is to come. Less than the piece counts
-    /// as that.
+    /// Preferably covers so many bytes from the piece's start, for later posts. Less than the piece
+    /// counts as that.
     extent: usize,
     sort: Sort,
 }
@@ -115,7 +116,7 @@ struct Entry {
     sort: Sort,
     /// Posts that name it.
     users: u32,
-    /// Requests whose keys to it peers have.
+    /// Requests whose keys to it were given to peers.
     exposed: u32,
     /// It can be found: the last user leaves it behind for the next.
     listed: bool,
@@ -130,7 +131,7 @@ impl Entry {
     }
 }
 
-/// Entries that nobody uses, by when that began.
+/// Unused entries, in the order in which their use ended.
 #[derive(Debug)]
 struct Idle {
     oldest: u32,
@@ -167,15 +168,15 @@ impl Registry {
         }
     }
 
-    /// For a device that was opened anew: nothing is registered. Addresses and numbers go on where they were,
-    /// so that no key of before names anything.
+    /// For a device that was opened again: nothing is registered. Addresses and numbers continue, so that
+    /// earlier keys name nothing.
     pub fn renewed(&self, pd: PdId, iova: bool) -> Self {
         let fresh = Registry::new(pd, iova, self.bounds);
         let next_address = fresh.next_address.map(|first| self.next_address.unwrap_or(first));
         Registry { next_address, serial: self.serial, figures: self.figures, ..fresh }
     }
 
-    /// Whether memory is registered on demand from now on. What registering costs is measured, so plans
+    /// Sets whether memory is registered on demand from now on. The cost of registering is measured, so plans
     /// follow; the bounds stay: a device's tables are finite.
     pub fn set_on_demand(&mut self, on_demand: bool) {
         self.on_demand = on_demand;
@@ -185,7 +186,7 @@ impl Registry {
     pub fn address(&mut self, in_page: u64, bytes: u64) -> Option<u64> {
         let next = self.next_address?;
         let address = next + in_page % PAGE_BYTES;
-        // A page without anything behind: what runs over the end hits nothing.
+        // An unmapped page behind it: an access past the end hits nothing.
         self.next_address = Some((address + bytes).next_multiple_of(PAGE_BYTES) + PAGE_BYTES);
         Some(address)
     }
@@ -204,8 +205,8 @@ impl Registry {
         Ok(MemoryKey { key: entry.key(), address: entry.address_of(memory) })
     }
 
-    /// Takes back what [`register`](Self::register) gave: a key to write with ends (unless writable
-    /// registrations are kept), one to read with may live on for the next who registers this memory.
+    /// Ends a registration from [`register`](Self::register): a key to write with ends (unless writable
+    /// registrations are kept), one to read with may live on for the next registration of this memory.
     pub fn deregister(&mut self, device: &mut impl Device, key: MemoryKey) {
         let rkey = key.key as u32;
         let Ok(found) = self.by_key.binary_search_by_key(&rkey, |(rkey, _)| *rkey) else { return };
@@ -231,11 +232,11 @@ impl Registry {
         let place = self.obtain(device, Need { piece, extent, sort }).ok()?;
         let entry = self.enter(place);
         entry.users += 1;
-        // SAFETY: the entry covers the piece, and stands as long as it has users.
+        // SAFETY: the entry covers the piece, and exists as long as it has users.
         Some((place, unsafe { Sge::new(entry.address_of(piece), piece.len as u32, entry.mr.lkey) }))
     }
 
-    /// A post is through with what it acquired.
+    /// A post has finished with the registration it acquired.
     pub fn release(&mut self, device: &mut impl Device, place: u32) {
         // All is over where a device broke.
         if let Some(Some(entry)) = self.slots.get_mut(place as usize) {
@@ -244,9 +245,9 @@ impl Registry {
         }
     }
 
-    /// Finds nothing of this memory any more: it is about to be unmapped, or was. Registrations that nobody
-    /// uses end now, and so do those that lie in it whole and that no post names: requests that name it are
-    /// over, a key that was not given back yet is of no use to anybody. The others end with their last user.
+    /// Makes this memory unfindable: it is about to be unmapped, or was. Unused registrations end now, and so
+    /// do those that lie in it whole and that no post names: requests that name it are over, and a key that
+    /// was not given back yet is useless. The others end with their last user.
     pub fn forget(&mut self, device: &mut impl Device, memory: Piece) {
         let gone = Interval::of(memory);
         for place in 0..self.slots.len() as u32 {
@@ -267,8 +268,8 @@ impl Registry {
         }
     }
 
-    /// A connection has ended: its peer may have keys that were given back. What it could write to and is
-    /// kept, ends.
+    /// A connection has ended: its peer may have keys that were given back. Ends kept registrations that it
+    /// could write to.
     pub fn fence(&mut self, device: &mut impl Device) {
         while let Some(interval) = self.intervals[Sort::Writable as usize].last() {
             let place = interval.place;
@@ -285,7 +286,7 @@ impl Registry {
         !self.told.is_empty()
     }
 
-    /// What registrations have cost since this was last asked.
+    /// The cost of registrations since the last call.
     pub fn take_told(&mut self) -> impl Iterator<Item = Made> {
         self.told.drain(..)
     }
@@ -295,7 +296,7 @@ impl Registry {
         self.count
     }
 
-    /// Adds what was counted.
+    /// Adds the counters.
     pub fn count(&self, counters: &mut RailCounters) {
         let Figures { hits, misses, evictions, made } = self.figures;
         counters.registration_hits = hits;
@@ -305,7 +306,7 @@ impl Registry {
         counters.registered_bytes = self.bytes;
     }
 
-    /// Ends everything: the device is broken, or nobody uses it any more.
+    /// Ends everything: the device is broken, or no longer used.
     pub fn clear(&mut self, device: &mut impl Device) {
         for entry in self.slots.drain(..).flatten() {
             // A device that is gone has forgotten them.
@@ -320,7 +321,7 @@ impl Registry {
         entry.unwrap_or_else(|| unreachable!("places are given back once"))
     }
 
-    /// The place of a registration that covers what is needed, found or made.
+    /// The place of a registration that covers `need`, found or made.
     fn obtain(&mut self, device: &mut impl Device, need: Need) -> Result<u32, RegisterError> {
         let wanted = Interval::of(need.piece);
         let found =
@@ -333,7 +334,7 @@ impl Registry {
         self.make(device, need)
     }
 
-    /// Somebody is about to use it.
+    /// Adds a user.
     fn enter(&mut self, place: u32) -> &mut Entry {
         if self.entry(place).is_idle() {
             self.wake(place);
@@ -341,7 +342,7 @@ impl Registry {
         self.entry(place)
     }
 
-    /// Somebody has ceased to use it.
+    /// Removes a user.
     fn leave(&mut self, device: &mut impl Device, place: u32) {
         let entry = self.entry(place);
         if entry.is_idle() {
@@ -353,8 +354,8 @@ impl Registry {
         }
     }
 
-    /// Registers a piece: grown over what it overlaps, or its extent, or no more than it is, whichever can be
-    /// had first. Nobody uses it yet.
+    /// Registers a piece: grown over its overlaps, or its extent, or only the piece, whichever succeeds
+    /// first. It has no user yet.
     fn make(&mut self, device: &mut impl Device, need: Need) -> Result<u32, RegisterError> {
         let Need { piece, extent, sort } = need;
         let extent = Piece { len: extent.max(piece.len), ..piece };
@@ -366,7 +367,7 @@ impl Registry {
             match self.make_room(device, memory, sort).and_then(|()| self.register_with(device, memory, sort)) {
                 Ok((mr, address)) => {
                     let (bytes, took) = (memory.len as u64, Nanos(device.registration_ns()));
-                    // Where it is full, those that are told stand for the rest.
+                    // When full, the recorded ones stand for the rest.
                     if self.told.len() < TOLD_MAX {
                         self.told.push(Made { what: sort.what(), bytes, took });
                     }
@@ -396,8 +397,8 @@ impl Registry {
         Piece { start: extent.start.wrapping_sub(wanted.start - start), len: end - start }
     }
 
-    /// Ends what a new registration makes superfluous, then the least recently used ones until it keeps to
-    /// the bounds.
+    /// Ends the registrations that a new one makes superfluous, then the least recently used ones until it
+    /// keeps to the bounds.
     fn make_room(&mut self, device: &mut impl Device, memory: Piece, sort: Sort) -> Result<(), RegisterError> {
         let bytes = memory.len as u64;
         if self.count - self.idle.count >= self.bounds.count {
@@ -426,8 +427,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Registers with the device; where that is full, what is least recently used goes first. Any other
-    /// refusal would be the same with less registered.
+    /// Registers with the device; where that is full, the least recently used registration ends first. Any
+    /// other refusal would be the same with less registered.
     fn register_with(
         &mut self,
         device: &mut impl Device,
@@ -444,13 +445,13 @@ impl Registry {
         }
     }
 
-    /// Notes a new registration, which nobody uses yet.
+    /// Notes a new registration without a user.
     fn insert(&mut self, memory: Piece, sort: Sort, mr: Mr, address: u64) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             (self.slots.len() - 1) as u32
         });
-        // What peers may write to is not shared, unless it is kept.
+        // Memory that peers may write to is not shared, unless it is kept.
         let listed = sort != Sort::Writable || self.bounds.keep_writable;
         if listed {
             let new = Interval { place, ..Interval::of(memory) };
@@ -481,7 +482,7 @@ impl Registry {
         place
     }
 
-    /// Nobody finds it any more.
+    /// Removes it from the lists.
     fn unlist(&mut self, place: u32) {
         let entry = self.entry(place);
         if std::mem::take(&mut entry.listed) {
@@ -563,12 +564,12 @@ fn is_full(why: &RegisterError) -> bool {
 }
 
 impl Entry {
-    /// What peers are given: the rkey, and above it which registration it is.
+    /// The key for peers: the rkey, and above it the registration's number.
     fn key(&self) -> u64 {
         u64::from(self.serial) << 32 | u64::from(self.mr.rkey)
     }
 
-    /// Where the device sees a piece of it.
+    /// The device's address of a piece of it.
     fn address_of(&self, piece: Piece) -> u64 {
         self.address + (piece.start.addr() - self.memory.start.addr()) as u64
     }

@@ -1,11 +1,11 @@
 //! A device that breaks, and is opened again (resilient-2010, IV.B.2). Rule V-12.
 //!
 //! On a fatal event everything of the device is void. All connections end, all registrations are taken back,
-//! and the device is closed, which ends what it might still do to memory; only then the core hears of it.
-//! Where the rail was given a way to, it opens the device again, with pauses that double: domain, queues and
-//! the queue pair for datagrams are made anew, the slab is registered again, nothing else: queue pairs and
-//! registrations come as they are wanted. Attempts and nonces go on where they were, so that peers take the
-//! next call for a newer one, and it tells them where we are now (V-2).
+//! and the device is closed, which ends its possible accesses to memory; only then it is reported to the
+//! core. If the rail has a means to reopen, it opens the device again, with pauses that double: domain,
+//! queues and the queue pair for datagrams are made again, the slab is registered again, nothing else: queue
+//! pairs and registrations are made on demand. Attempts and nonces continue, so that peers take the next call
+//! for a newer one, and it announces our new address (V-2).
 
 use std::ops::{Deref, DerefMut};
 
@@ -36,7 +36,7 @@ impl<D> Held<D> {
     }
 }
 
-// Whatever uses the device has looked at `VerbsRail::broken`, or at `is_open`.
+// All code that uses the device has checked `VerbsRail::broken`, or `is_open`.
 impl<D> Deref for Held<D> {
     type Target = D;
 
@@ -57,9 +57,9 @@ impl<D> DerefMut for Held<D> {
 pub(super) struct Revival<D: Device> {
     reopen: Option<D::Opener>,
     next: Option<Attempt>,
-    /// The core is to hear that registrations are void.
+    /// A report to the core is due: registrations are void.
     pub reset_due: bool,
-    /// The core is to hear that connections can be had again.
+    /// A report to the core is due: connections are possible again.
     pub back_due: bool,
     /// How often it has come back.
     pub times: u32,
@@ -103,7 +103,7 @@ impl<D: Device> Revival<D> {
 }
 
 impl<D: Device> VerbsRail<D> {
-    /// Gives the rail a way to open its device again when it has broken: tried after `reopen_first`, then
+    /// Gives the rail a means to open its device again when it has broken: tried after `reopen_first`, then
     /// with pauses that double up to `reopen_max`, for `reopen_for` at most. The broken device is dropped
     /// before. The same port is used.
     #[must_use]
@@ -114,9 +114,9 @@ impl<D: Device> VerbsRail<D> {
 
     /// Drops the device, from which everything was taken back.
     pub(super) fn close_device(&mut self) {
-        // What it made beside is destroyed with it, and none of it can fail here: it is dead.
+        // Its objects are destroyed with it, and none of it can fail here: it is dead.
         self.device.0 = None;
-        // Nor does it say any more which messages are through.
+        // Nor does it report completed messages any more.
         self.datagrams = Datagrams::new(self.options.datagrams);
         self.outage = None;
         self.revival.back_due = false;

@@ -1,11 +1,11 @@
 //! Posts: from the driver to the device, and back when they are over.
 //!
-//! A packet is copied, header and payload, into the buffer of its place; a short one goes with the request
-//! itself. A write or read is done from and to where the payload lies, registered for the time (see
-//! `registry`); where that is not to be had - too many pieces, no registration left - it goes through the
-//! place's buffer as well, which holds any segment. The number of places bounds what is with the device;
-//! posts beyond wait in their link, in order (L-2), and links take turns. The core bounds posts per link
-//! (L-4). Nothing is allocated once the queues have grown.
+//! A packet is copied, header and payload, into the buffer of its place; a short one is sent with the request
+//! itself. A write or read uses the payload's own memory, registered for the time (see `registry`); where
+//! that is impossible - too many pieces, no registration left - it goes through the place's buffer as well,
+//! which holds any segment. The number of places bounds the device's requests; posts beyond wait in their
+//! link, in order (L-2), and links take turns. The core bounds posts per link (L-4). Nothing is allocated
+//! once the queues have grown.
 
 use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
 use rerail_core::ids::PostId;
@@ -28,7 +28,7 @@ pub(super) struct Works {
 /// A request that is with the device.
 #[derive(Clone, Debug, Default)]
 struct Work {
-    /// Counts uses of the place: what comes back for an earlier one is nobody's.
+    /// Counts uses of the place: completions of earlier uses are ignored.
     generation: u32,
     link: u32,
     post: PostId,
@@ -278,7 +278,7 @@ impl<D: Device> VerbsRail<D> {
         self.batch = batch;
     }
 
-    /// Gives a place and what it named back.
+    /// Releases a place and the objects it named.
     fn free_work(&mut self, place: u32) {
         let work = &mut self.works.slots[place as usize];
         work.in_use = false;
@@ -299,7 +299,7 @@ impl<D: Device> VerbsRail<D> {
         works.any(|work| !work.registrations.is_empty())
     }
 
-    /// The payload of these will never be copied: what a disconnected link reads is nobody's.
+    /// The payload of these will never be copied: a disconnected link's reads are dropped.
     pub(super) fn forget_targets(&mut self, index: u32) {
         for work in self.works.slots.iter_mut().filter(|work| work.in_use && work.link == index) {
             work.pieces.clear();

@@ -1,5 +1,5 @@
-//! Setting connections up: requests, replies, refusals, and what is said again when nobody answers. Rules V-4
-//! to V-7, V-13, V-15.
+//! Setting connections up: requests, replies, refusals, and repetitions without an answer. Rules V-4 to V-7,
+//! V-13, V-15.
 //!
 //! ```text
 //! caller                                called
@@ -8,9 +8,9 @@
 //!   READY { nonce, answers }         ->          RTS
 //! ```
 //!
-//! Who waits says its message again: the caller until the reply comes, the called until READY comes (a
-//! repeated reply is answered with READY again, however long the caller's side stands). Both nonces are
-//! signed in REPLY and READY, so each side knows that the other is there now. Only a request can be a
+//! A side that waits repeats its message: the caller until the reply comes, the called until READY comes (a
+//! repeated reply is answered with READY again, however long the caller's side is established). Both nonces
+//! are signed in REPLY and READY, so each side has proof that the other is there now. Only a request can be a
 //! recorded one: it costs a queue pair for `handshake_timeout`, and nothing is reported for it.
 
 use rerail_core::endpoint::RailFault;
@@ -30,7 +30,7 @@ use crate::rail::reports::deliver;
 
 /// Starts the transcripts that nonces are made of.
 const NONCE_LABEL: &[u8] = b"rerail verbs nonce 1";
-/// No message is said again sooner: a peer looks only now and then.
+/// The shortest pause between repetitions: a peer polls only now and then.
 const RESEND_MIN: Nanos = Nanos::from_micros(20);
 
 impl<D: Device> VerbsRail<D> {
@@ -71,7 +71,7 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// A link, with RC its queue pair too; what it says is to be settled yet.
+    /// A link, with RC its queue pair too; the caller sets its message.
     fn begin(&mut self, peer: PeerId) -> Result<u32, RailFault> {
         let ends = match self.options.xrc {
             None => Ends::Rc(self.make_qp()?, self.fresh_psn()),
@@ -95,8 +95,8 @@ impl<D: Device> VerbsRail<D> {
         Ok(index)
     }
 
-    /// Only of messages that are no recorded ones, or of attempts that are newer than all others: where a
-    /// peer was once is not where it is.
+    /// Only for messages that are no recorded ones, or of attempts newer than all others: a recorded address
+    /// may be outdated.
     fn follow(&mut self, from: PeerId, setup: &Setup) {
         self.peers.follow(from, &setup.at, self.port.address.ethernet);
         if let Some(way) = self.way(from) {
@@ -110,20 +110,20 @@ impl<D: Device> VerbsRail<D> {
         u32::from_le_bytes([a, b, c, 0])
     }
 
-    /// Random to everybody who does not know the secret, and never the same twice (V-3).
+    /// Unpredictable without the secret, and never the same twice (V-3).
     pub(super) fn fresh_nonce(&mut self) -> Nonce {
         self.nonces += 1;
         self.identity.secret.sign([NONCE_LABEL, &self.nonces.to_le_bytes(), &[]])
     }
 
-    /// Takes a message of somebody who knows the job's key.
+    /// Handles a message authenticated by the job's key.
     pub(super) fn handle_setup(&mut self, setup: &Setup, sink: &mut dyn Sink) {
         let from = PeerId(setup.from);
         if setup.job != self.identity.job || from == self.identity.me {
             return;
         }
         if let SetupKind::Refusal { answers, reason: reason @ Reason::Rank, left } = setup.kind {
-            // Of one that was never called: at the address of the peer lives somebody else.
+            // From a process that was never called: it has the peer's address now.
             if let Some(index) = self.links.find(|link| link.nonce == answers) {
                 self.handle_refusal(index, answers, reason, left);
             }
@@ -142,7 +142,7 @@ impl<D: Device> VerbsRail<D> {
                 let its = self.links.get(known.link).is_some_and(|link| link.nonce == answers);
                 let index = match its {
                     true => Some(known.link),
-                    // A link that ends may be nobody's any more, and wait for this (V-16).
+                    // A link that ends may be detached by now, and wait for this (V-16).
                     false if self.options.xrc.is_some() => {
                         self.links.find(|link| link.peer == from && link.nonce == answers)
                     }
@@ -183,10 +183,10 @@ impl<D: Device> VerbsRail<D> {
         self.follow(from, setup);
         match phase {
             None => {}
-            // V-5: ours wins, theirs is given up when they hear of it.
+            // V-5: ours wins; they give theirs up when our request arrives.
             Some(Phase::Calling) if keep(true, self.identity.me, from) => return,
             Some(Phase::Calling) => {}
-            // Their side of what we have is no more. They will say it again.
+            // Their side of our link no longer exists. They will repeat the request.
             Some(Phase::Called | Phase::Up | Phase::Closing) => {
                 // Where they call by the same initiator, all was acknowledged that it has sent (V-16).
                 let through = terms.xrc.map(|xrc| xrc.through);
@@ -209,7 +209,7 @@ impl<D: Device> VerbsRail<D> {
         // Of two processes that could wait for each other's calls, the higher rank does.
         let refused = match self.attach(index, self.identity.me > from) {
             Ok(true) => self.take_target(index, terms).err(),
-            // They will say it again, and then there is something to answer by (V-15).
+            // They will repeat it, and then an answer is possible (V-15).
             Ok(false) if is_new => return self.fail(index, None),
             Ok(false) => return,
             Err(_) => Some(Reason::Full),
@@ -219,7 +219,7 @@ impl<D: Device> VerbsRail<D> {
             if is_new {
                 self.fail(index, None);
             } else if waited && terms.xrc.is_some() {
-                // What it was to say was not settled before.
+                // Its message was not set before.
                 self.call(index);
             }
             return;
@@ -240,7 +240,7 @@ impl<D: Device> VerbsRail<D> {
         self.say_reply(index, setup.nonce);
     }
 
-    /// Answers a request, now and again.
+    /// Answers a request, now and in repetitions.
     pub(super) fn say_reply(&mut self, index: u32, answers: Nonce) {
         let Some(link) = self.links.get(index) else { return };
         let says = SetupKind::Reply { terms: self.terms_of(link), answers };
@@ -261,13 +261,13 @@ impl<D: Device> VerbsRail<D> {
         };
         match link.phase {
             Phase::Calling => {}
-            // They have not heard READY.
+            // They have not received READY.
             Phase::Up | Phase::Closing if link.theirs == Some(setup.nonce) => return self.say(index),
             _ => return,
         }
         (link.theirs, link.reads_served) = (Some(setup.nonce), terms.reads_served);
         if link.pause == link.first_pause {
-            // Said once, answered once.
+            // Sent once, answered once.
             let took = self.now - link.began;
             self.round_trip = Some(self.round_trip.map_or(took, |least| least.min(took)));
         }
@@ -285,7 +285,7 @@ impl<D: Device> VerbsRail<D> {
             return self.fail(index, Some(RailFault::Refused));
         }
         if let Err(reason) = self.take_target(index, terms) {
-            // They answer by another target then, and we go on calling.
+            // They answer with another target then, and we continue to call.
             self.refuse(from, setup.nonce, reason);
             return if reason != Reason::Target {
                 self.fail(index, Some(RailFault::Refused))
@@ -351,12 +351,12 @@ impl<D: Device> VerbsRail<D> {
         match link.phase {
             Phase::Calling | Phase::Called if reason == Reason::Target => self.go_alone(index), // V-15
             Phase::Calling | Phase::Called => self.fail(index, Some(RailFault::Refused)),
-            // Of a message that was answered by another one since.
+            // About a message that another one has answered since.
             Phase::Up | Phase::Closing if reason == Reason::Target => {}
             Phase::Up => self.end(index, Some(RailFault::Closed), How::Word(left)), // V-7
             Phase::Closing if link.halves().is_some() && !left.drained => self.end(index, None, How::Word(left)),
             Phase::Closing if left.target_dead => self.end(index, None, How::Word(left)),
-            // There is nobody any more who would want to hear.
+            // No report is expected any more.
             Phase::Closing => {
                 link.heard = true;
                 self.closing.push(index);
@@ -365,8 +365,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// When to say a message again for the first time: after four round trips, as long as one was seen; one
-    /// that is lost costs no more than that (V-4).
+    /// The time of a message's first repetition: after four round trips, if one was measured; a lost message
+    /// costs no more than that (V-4).
     pub(super) fn first_pause(&self) -> Nanos {
         let round_trip = self.round_trip.map_or(self.options.resend_first, |seen| Nanos(seen.0.saturating_mul(4)));
         round_trip.max(RESEND_MIN).min(self.options.resend_first)

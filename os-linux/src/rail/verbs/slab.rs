@@ -1,10 +1,10 @@
 //! The rail's memory: one slab of buffers, registered once; copies between it and payload memory; and the
 //! call that registers payload memory. The only file of the rail with raw memory in it.
 //!
-//! Why this is sound: nobody ever has a Rust reference to bytes of the slab or of payload, everything is
-//! copied by pointer; `VerbsRail` drops its device before its slab; and payload memory is what the driver
-//! promises of it (`Outgoing::payload`, `Sink::place`, `Rail::register`): the rail ends every registration
-//! before that promise ends.
+//! Why this is sound: no Rust references to bytes of the slab or of payload ever exist, everything is copied
+//! by pointer; `VerbsRail` drops its device before its slab; and the driver guarantees payload memory
+//! (`Outgoing::payload`, `Sink::place`, `Rail::register`): the rail ends every registration before that
+//! guarantee ends.
 #![allow(unsafe_code)]
 
 use rerail_verbs::contract::{Access, Device, Mr, PdId, RegisterError, Sge};
@@ -16,7 +16,7 @@ use crate::rail::Piece;
 #[derive(Debug)]
 pub(super) struct Slab {
     memory: Mapping,
-    /// Where the device sees it, and its key; both 0 before it is registered.
+    /// Its address for the device, and its key; both 0 before it is registered.
     base: u64,
     lkey: u32,
 }
@@ -32,8 +32,8 @@ impl Slab {
     pub fn register(&mut self, device: &mut impl Device, pd: PdId, iova: Option<u64>) -> Result<(), RegisterError> {
         let Piece { start, len } = self.memory.whole();
         let base = iova.unwrap_or(start.addr() as u64);
-        // SAFETY: the memory is the slab's own and lives longer than the device (see above); nobody has
-        // references to it.
+        // SAFETY: the memory is the slab's own and lives longer than the device (see above); no references to
+        // it exist.
         let mr = unsafe { device.register(pd, start, len as u64, base, Access::LOCAL) }?;
         (self.base, self.lkey) = (base, mr.lkey);
         Ok(())
@@ -93,7 +93,7 @@ pub(super) fn collect(payload: &[Piece], into: &mut [u8]) -> usize {
     unsafe { copy_pieces(payload, &[to]) }
 }
 
-/// Registers payload memory. The caller ends the registration before the driver's promise for the memory
+/// Registers payload memory. The caller ends the registration before the driver's guarantee for the memory
 /// ends.
 pub(super) fn register(
     device: &mut impl Device,

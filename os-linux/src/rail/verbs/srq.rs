@@ -1,12 +1,12 @@
 //! Shared receive queues with buffers of several sizes (xrc-2008, V.A: SXRC-MSRQ). Rule V-17.
 //!
-//! By XRC a request names the queue that its message is for, so one initiator serves them all, and a small
-//! message need not lie in a buffer for the longest. What memory they take is decided before anything is
-//! made: as much as [`VerbsOptions::receives`](super::VerbsOptions::receives) buffers for the longest
-//! message, or less. All queues have equally many buffers. Nothing tells beforehand which sizes will come; so
-//! what counts is how many messages of the worst size are taken before senders have to wait for a poll, and
-//! of that no other split of the same memory has more: with n buffers in each queue or more, n times the sum
-//! of the sizes is the least that they can take.
+//! By XRC a request names the queue of its message, so one initiator serves them all, and a small message
+//! need not lie in a buffer for the longest. Their memory is decided at the start: as much as
+//! [`VerbsOptions::receives`](super::VerbsOptions::receives) buffers for the longest message, or less. All
+//! queues have equally many buffers. Message sizes are not known beforehand; so the measure is the number of
+//! messages of the worst size that are taken before senders have to wait for a poll. No other split of the
+//! same memory has more: with n buffers in each queue or more, n times the sum of the sizes is the least that
+//! they can take.
 
 /// Most queues with smaller buffers that a process may have beside the one for the longest messages.
 pub(super) use super::wire::SMALLER_MAX;

@@ -1,12 +1,12 @@
 //! The ways to peers: how they are addressed, the handles that set-up messages go by, and ways that are not
 //! tried for a while.
 //!
-//! On Ethernet a device asks the kernel for the neighbour's address, when a handle is made and when a queue
-//! pair is made ready to receive. That keeps the caller: where nobody answers, for a second and more
+//! On Ethernet a device resolves the neighbour's address in the kernel, when a handle is made and when a
+//! queue pair is made ready to receive. That blocks the caller: without an answer, for a second and more
 //! (`rdma_resolve_ip` in `ib_uverbs`'s `create_ah` and `modify_qp`). So a handle is made once for each call
 //! and kept for its repetitions, but not for longer: devices have fewer handles than a job has peers. A call
-//! fails with the error at once, and a way that took long to fail is not tried for a multiple of that time,
-//! twice as much each time (V-18).
+//! fails with the error at once, and a path that took long to fail is not retried for a multiple of that
+//! time, twice as much each time (V-18).
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use rerail_verbs::contract::{AddressVector, AhId, Device};
 
 use super::{VerbsRail, codes};
 
-/// Failing sooner keeps nobody.
+/// A faster failure does not count as blocking.
 const SLOW: Nanos = Nanos::from_millis(5);
-/// A way that failed slowly is left alone for so many times what that took at first.
+/// A path that failed slowly is first not retried for so many times the duration of the failure.
 const REST_MIN: u64 = 2;
-/// ... and at last: the process is kept for no more than a seventeenth of its time by one way.
+/// ... and at last: one path blocks the process for at most a seventeenth of its time.
 const REST_MAX: u64 = 16;
 
 /// Ways that rest.
@@ -33,14 +33,14 @@ pub(super) struct Ways {
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     until: Time,
-    /// In times of what the last try took.
+    /// In multiples of the last attempt's duration.
     times: u64,
     why: RailFault,
     word: Word,
 }
 
-/// Whether somebody at the other end was heard while a way rests. That ends the rest, once: who hears and
-/// can't answer would search at each message else.
+/// Whether a message from the other end arrived while a path rests. That ends the rest, once: a process that
+/// receives and can't answer would otherwise resolve at each message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     None,
@@ -49,7 +49,7 @@ enum Word {
 }
 
 impl<D: Device> VerbsRail<D> {
-    /// The way to a peer, where one was announced.
+    /// The path to a peer, where one was announced.
     pub(super) fn way(&self, peer: PeerId) -> Option<AddressVector> {
         let mut way = self.peers.vector(peer, self.port.number, self.options.path, self.port.gid_index)?;
         way.service_level = self.options.service_level;
@@ -59,20 +59,19 @@ impl<D: Device> VerbsRail<D> {
         Some(way)
     }
 
-    /// Why the way to a peer failed, if it rests.
+    /// Why the path to a peer failed, if it rests.
     pub(super) fn rests(&self, way: &AddressVector) -> Option<RailFault> {
         let rests = |rest: &&Rest| self.now < rest.until && rest.word != Word::Taken;
         self.ways.resting.get(way).filter(rests).map(|rest| rest.why)
     }
 
-    /// The device has looked for a way, and has found it or not.
+    /// The device has resolved a path, with or without success.
     pub(super) fn note_search(&mut self, way: &AddressVector, found: Result<(), RailFault>) {
         let took = self.device.address_ns();
         match found {
             Ok(()) => drop(self.ways.resting.remove(way)),
             Err(why) if took >= SLOW.0 => {
-                // No more than there are hosts that don't answer, and none for longer than its rest and as
-                // long again.
+                // No more entries than hosts without an answer, and none for longer than twice its rest.
                 let now = self.now;
                 self.ways.resting.retain(|_, rest| now.0 < rest.until.0.saturating_add(took.saturating_mul(REST_MAX)));
                 let before = self.ways.resting.get(way);
@@ -87,14 +86,14 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Somebody was heard at the other end of a way.
+    /// A message from the other end of a path has arrived.
     pub(super) fn hear_from(&mut self, way: &AddressVector) {
         if let Some(rest) = self.ways.resting.get_mut(way).filter(|rest| rest.word == Word::None) {
             rest.word = Word::Taken;
         }
     }
 
-    /// The handle for a way: that of the link where it has one, or a new one, which the link keeps. Without a
+    /// The handle for a path: that of the link if it has one, or a new one, which the link keeps. Without a
     /// link it is the caller's, to be given to [`drop_handle`](Self::drop_handle).
     pub(super) fn handle_for(&mut self, way: &AddressVector, link: Option<u32>) -> Result<AhId, RailFault> {
         let kept = link.and_then(|index| self.links.get(index)).and_then(|link| link.handle);
@@ -118,8 +117,7 @@ impl<D: Device> VerbsRail<D> {
         Ok(handle)
     }
 
-    /// A link that stands and has nothing to say needs no handle any more; a READY that is asked for again
-    /// makes one anew.
+    /// An established link without a message needs no handle any more; a repeated READY makes one again.
     pub(super) fn give_handle_back(&mut self, index: u32) {
         let link = self.links.get_mut(index).filter(|link| link.stands && !link.is_saying);
         if let Some((handle, _)) = link.and_then(|link| link.handle.take()) {
@@ -127,7 +125,7 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Destroys a handle, once no message is under way by it.
+    /// Destroys a handle, once no message uses it.
     pub(super) fn drop_handle(&mut self, handle: AhId) {
         if self.datagrams.keep_while_used(handle) {
             return;

@@ -1,11 +1,12 @@
 //! The datagrams that set a connection up, byte for byte: rules V-1 to V-4 of `conformance/PROTOCOL.md`.
 //!
-//! Shorter than the least MTU (256 bytes), so a message is one packet; two lengths, one for what says which
-//! shared receive queues there are by XRC, one for all others. Nothing here computes a MAC: [`Setup::emit`]
-//! leaves its place zero and [`signed`] says what it covers. A successful parse says that a message is well
-//! formed, never that it is genuine.
+//! Shorter than the least MTU (256 bytes), so a message is one packet; two lengths, one for messages that
+//! list the shared receive queues of XRC, one for all others. Nothing here computes a MAC: [`Setup::emit`]
+//! leaves its place zero and [`signed`] returns the covered bytes. A successful parse means that a message is
+//! well formed, never that it is genuine.
 //!
-//! Invariants: little-endian; `emit(parse(b))` is `b` but for the MAC; what a kind does not carry is zero.
+//! Invariants: little-endian; `emit(parse(b))` is `b` but for the MAC; fields that a kind does not
+//! carry are zero.
 
 use rerail_core::wire::WireError;
 use rerail_core::wire::handshake::{MAC_BYTES, NONCE_BYTES};
@@ -16,7 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmut
 pub const MAGIC: u32 = u32::from_le_bytes(*b"RERV");
 /// The version.
 pub const VERSION: u8 = 3;
-/// Bytes of a message, but for what stands behind its MAC.
+/// Bytes of a message, without the part behind its MAC.
 pub const SETUP_BYTES: usize = 176;
 /// Bytes before the MAC, which covers these and those behind it.
 pub const SIGNED_BYTES: usize = SETUP_BYTES - MAC_BYTES;
@@ -57,11 +58,11 @@ pub struct Setup {
     pub at: PeerAddress,
     /// The sender's nonce of this attempt.
     pub nonce: Nonce,
-    /// What it says.
+    /// Its kind and contents.
     pub kind: SetupKind,
 }
 
-/// Where answers go.
+/// The address for answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerAddress {
     /// Number of the queue pair for datagrams (24 bits, not 0).
@@ -72,10 +73,10 @@ pub struct PeerAddress {
     pub gid: [u8; 16],
 }
 
-/// What a set-up message says.
+/// Kind and contents of a set-up message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetupKind {
-    /// The sender wants to connect.
+    /// The sender requests a connection.
     Request(Terms),
     /// The sender's queue pair is ready to receive from the one of the request.
     Reply {
@@ -91,18 +92,18 @@ pub enum SetupKind {
         /// XRC: number of the target by which the sender receives from the hearer; 0 with RC.
         target: u32,
     },
-    /// The sender has no such connection, or wants none.
+    /// The sender has no such connection, or refuses one.
     Refusal {
         /// The nonce of the message that is refused, or of the connection that is over.
         answers: Nonce,
         /// Why.
         reason: Reason,
-        /// What is left of the sender's end.
+        /// The state of the sender's end.
         left: Left,
     },
 }
 
-/// What somebody says of its end of a connection that is over (V-16).
+/// A sender's report on its end of a connection that is over (V-16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
     /// All that it sent on the connection was acknowledged, and it sends no more on it.
@@ -124,7 +125,7 @@ pub struct Terms {
     pub reads_served: u8,
     /// Longest message in bytes that it sends and receives.
     pub message_bytes: u32,
-    /// What else there is to say of it where it connects by XRC.
+    /// Its further parameters for a connection by XRC.
     pub xrc: Option<XrcTerms>,
 }
 
@@ -167,8 +168,8 @@ impl Srqs {
     /// (V-17).
     #[inline]
     pub fn holding(&self, bytes: usize) -> u32 {
-        // Small messages, which are many, find theirs first; who sends a large one copies thousands of bytes
-        // anyway.
+        // Small messages, which are many, find theirs first; with a large one, the copy of thousands of bytes
+        // outweighs the search.
         for srq in &self.smaller {
             if bytes <= srq.bytes as usize {
                 return srq.number;
@@ -181,7 +182,7 @@ impl Srqs {
     }
 }
 
-/// Why somebody refuses.
+/// Reasons of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reason {
@@ -239,8 +240,8 @@ struct SrqLayout {
     bytes: U32,
 }
 
-/// What the MAC covers, in this order: the label, the message but for its MAC. The message is one that
-/// parses.
+/// The bytes that the MAC covers, in this order: the label, the message but for its MAC. The message is one
+/// that parses.
 pub fn signed(message: &[u8]) -> [&[u8]; 3] {
     let (before, rest) = message.split_at(SIGNED_BYTES);
     [SETUP_LABEL, before, &rest[MAC_BYTES..]] // V-3
@@ -291,7 +292,7 @@ impl Setup {
         let at = PeerAddress { qp: layout.datagrams.get(), lid: layout.lid.get(), gid: layout.gid };
         ensure("setup.datagrams", at.qp >> NUMBER_BITS == 0 && at.qp != 0, at.qp.into())?;
         ensure("setup.lid", at.lid < LID_END, at.lid.into())?;
-        // V-2: what a kind does not carry is zero.
+        // V-2: fields that a kind does not carry are zero.
         let (has_terms, has_answer) = (matches!(layout.kind, 1 | 2), !matches!(kind, SetupKind::Request(_)));
         ensure("setup.terms", has_terms || Terms { xrc: None, ..terms } == Terms::default(), terms.qp.into())?;
         ensure("setup.left", layout.left < if layout.kind == 4 { 4 } else { 1 }, layout.left.into())?;
@@ -365,7 +366,7 @@ impl Setup {
 }
 
 impl SetupLayout {
-    /// What it says of XRC, some of it behind the MAC: with RC, nothing.
+    /// Its XRC parameters, some of them behind the MAC: with RC, none.
     fn xrc(&self, behind: &[u8]) -> Result<Option<XrcTerms>, WireError> {
         let length = WireError { field: "setup.bytes", value: (SETUP_BYTES + behind.len()) as u64 };
         let list = match behind {

@@ -164,7 +164,7 @@ fn a_message_goes_to_the_smallest_buffers_that_hold_it() {
 }
 
 proptest! {
-    /// What parses is what would be emitted, whatever the bytes.
+    /// A parsed message emits the same bytes, whatever they are.
     #[test]
     fn one_meaning_one_form(
         kind in 0usize..7,

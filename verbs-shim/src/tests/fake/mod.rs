@@ -1,7 +1,7 @@
 //! A libibverbs of this process's own making: two devices behind the same table of functions.
 //!
 //! `mlx9_0`: InfiniBand, two ports with LMC, the second of which can't be queried. `rxe9`: RoCE, one port,
-//! sparse GID table. Counts what is handed out and given back, per thread, so that tests may run side by
+//! sparse GID table. Counts objects handed out and given back, per thread, so that tests may run side by
 //! side.
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ use std::ptr::null_mut;
 
 use rdma_core_sys::*;
 
-/// How `ibv_get_device_list` and `ibv_open_device` behave, and what is out.
+/// How `ibv_get_device_list` and `ibv_open_device` behave, and the objects handed out.
 #[derive(Clone, Copy, Default)]
 pub(super) struct World {
     /// Error number of `ibv_get_device_list`; 0: none.
@@ -25,9 +25,9 @@ pub(super) struct World {
     pub(super) gid_errno: c_int,
     /// Error number of `_ibv_query_gid_table`; 0: none.
     pub(super) gid_table_errno: c_int,
-    /// Calls of functions that ask for GIDs.
+    /// Calls of functions that query GIDs.
     pub(super) gid_calls: u32,
-    /// What `mlx9_0` can do on demand: `IBV_ODP_SUPPORT_*`.
+    /// The on-demand operations of `mlx9_0`: `IBV_ODP_SUPPORT_*`.
     pub(super) on_demand: u32,
     /// The port of `rxe9` is active.
     pub(super) up: bool,
@@ -117,7 +117,7 @@ fn put(into: &mut [c_char], text: &str) {
 }
 
 fn device(index: usize) -> *mut ibv_device {
-    // SAFETY: integers, and pointers that nobody follows.
+    // SAFETY: integers, and pointers that are not followed.
     let mut device: Box<ibv_device> = Box::new(unsafe { zeroed() });
     device.node_type = IBV_NODE_CA;
     device.transport_type = [IBV_TRANSPORT_IB, 99][index];
@@ -126,7 +126,7 @@ fn device(index: usize) -> *mut ibv_device {
     Box::into_raw(device)
 }
 
-/// Which device it is, known by the first letter of its name.
+/// The device's index, from the first letter of its name.
 ///
 /// # Safety
 /// `device` comes from [`device`].
@@ -166,7 +166,7 @@ unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
         return fail(world().open_errno);
     }
     set(|world| world.contexts += 1);
-    // SAFETY: integers, and pointers that nobody follows.
+    // SAFETY: integers, and pointers that are not followed.
     let mut table: Box<verbs_context> = Box::new(unsafe { zeroed() });
     // SAFETY: a device of the list.
     let index = unsafe { index_of(device) };
@@ -190,7 +190,7 @@ unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     attr_size: usize,
 ) -> c_int {
-    // SAFETY: a place for the answer; its other half is what was asked.
+    // SAFETY: a place for the answer; its other half is the query.
     let (attr, input) = unsafe { (&mut *attr, &*input) };
     assert_eq!((attr_size, input.comp_mask), (size_of::<ibv_device_attr_ex>(), 0));
     attr.odp_caps.general_caps = IBV_ODP_SUPPORT;

@@ -1,5 +1,5 @@
-//! Objects of the fake library: made, counted, and doing what a test tells them to. Nothing is sent anywhere:
-//! posted requests are written down, completions and events are those that the test puts in.
+//! Objects of the fake library: made, counted, and following the test's script. Nothing is sent anywhere:
+//! posted requests are recorded, completions and events are those that the test puts in.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ pub(crate) struct Seen {
     pub doorbell: usize,
 }
 
-/// What there is, and what is to happen.
+/// The objects, and the script.
 #[derive(Default)]
 pub(crate) struct Script {
     /// Objects alive, by the name of their verb.
@@ -37,9 +37,9 @@ pub(crate) struct Script {
     /// Posting stops at the request with this id, by this error.
     pub refuse_post: Option<(u64, c_int)>,
     pub completions: VecDeque<ibv_wc>,
-    /// What `ibv_modify_qp` was called with.
+    /// The arguments of `ibv_modify_qp`.
     pub changes: Vec<(ibv_qp_attr, c_int)>,
-    /// How often queue pairs were asked how they are.
+    /// How often queue pairs were queried.
     pub queries: usize,
     /// A queue pair that is not in this state has gone on by itself: changes are refused.
     pub refuse_changes_unless: Option<c_int>,
@@ -52,11 +52,11 @@ pub(crate) struct Script {
     pub make_errno: c_int,
     /// Error of everything that destroys something; 0: none.
     pub destroy_errno: c_int,
-    /// The state that the device says every queue pair is in, where it is not the one last set.
+    /// The state that the device reports for every queue pair, where it is not the one last set.
     pub state: Option<c_int>,
     /// Completion queues' moderation as last set: completions, microseconds.
     pub moderated: Option<(u16, u16)>,
-    /// What queue pairs take inline, where it is not what was asked for.
+    /// The inline bytes of queue pairs, where they are not the requested ones.
     pub inline_given: Option<u32>,
     /// Flags of the last registration.
     pub access: u32,
@@ -73,7 +73,7 @@ pub(crate) fn script<T>(look: impl FnOnce(&mut Script) -> T) -> T {
     SCRIPT.with_borrow_mut(look)
 }
 
-/// Gives a context what an open one has.
+/// Gives a context the fields of an open one.
 pub(super) fn furnish(context: &mut ibv_context) {
     context.ops.poll_cq = Some(poll_cq);
     context.ops.req_notify_cq = Some(req_notify_cq);
@@ -84,13 +84,13 @@ pub(super) fn furnish(context: &mut ibv_context) {
     context.async_fd = unsafe { libc::eventfd(0, 0) };
 }
 
-/// Takes back what [`furnish`] gave.
+/// Undoes [`furnish`].
 pub(super) fn strip(context: *mut ibv_context) {
     // SAFETY: an open context, whose descriptor is its own.
     unsafe { libc::close((*context).async_fd) };
 }
 
-/// A new object of the library, filled by `fill`; NULL where the script says so.
+/// A new object of the library, filled by `fill`; NULL where the script orders it.
 fn make<T>(what: &'static str, fill: impl FnOnce(&mut T)) -> *mut T {
     let errno = script(|script| script.make_errno);
     if errno != 0 {
@@ -103,7 +103,7 @@ fn make<T>(what: &'static str, fill: impl FnOnce(&mut T)) -> *mut T {
     Box::into_raw(object)
 }
 
-/// Frees an object, unless the script says otherwise.
+/// Frees an object, unless the script orders otherwise.
 fn end<T>(what: &'static str, object: *mut T) -> c_int {
     let errno = script(|script| script.destroy_errno);
     if errno != 0 {
@@ -112,7 +112,7 @@ fn end<T>(what: &'static str, object: *mut T) -> c_int {
     script(|script| {
         let at = script.alive.iter().position(|alive| *alive == what).expect("destroyed twice");
         script.alive.remove(at);
-        // Nobody looks at it any more.
+        // It is not used any more.
         script.qps.retain(|at| *at != object as usize);
         script.cqs.retain(|at| *at != object as usize);
     });
@@ -135,7 +135,7 @@ pub(super) unsafe extern "C" fn reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: as told to this one.
+    // SAFETY: the caller's promise is the same.
     unsafe { reg_mr_iova2(pd, addr, length, addr as u64, access as u32) }
 }
 
@@ -231,7 +231,7 @@ pub(super) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     end("srq", srq)
 }
 
-/// At most 128 bytes inline, of which it may give less.
+/// At most 128 bytes inline; may give less.
 pub(super) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: a live domain and a whole request.
     let (context, attr) = unsafe { ((*pd).context, &mut *attr) };
@@ -371,7 +371,7 @@ unsafe extern "C" fn post_send(_qp: *mut ibv_qp, mut wr: *mut ibv_send_wr, bad: 
             immediate: u32::from_be(request.imm_data),
             pieces: pieces.iter().map(|piece| piece.length).collect(),
             inline,
-            // SAFETY: numbers, of which all bytes were written at some time.
+            // SAFETY: numbers whose bytes were all written at some time.
             remote: unsafe { (request.wr.rdma.remote_addr, request.wr.rdma.rkey) },
             doorbell,
         };
@@ -404,14 +404,14 @@ fn receive(mut wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
     0
 }
 
-/// Nothing is left but what a test still holds.
+/// The objects left that no test holds.
 pub(crate) fn alive() -> Vec<&'static str> {
     let mut alive = script(|script| script.alive.clone());
     alive.sort_unstable();
     alive
 }
 
-/// Starts anew: threads of the test harness are used again.
+/// Resets the state: threads of the test harness are used again.
 pub(crate) fn reset() {
     script(|script| *script = Script::default());
 }

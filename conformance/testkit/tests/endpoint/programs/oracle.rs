@@ -9,7 +9,7 @@ pub(super) struct Message {
     pub(super) tag: Option<u64>,
     /// Unlike that of any other message of the pair, unless zero.
     pub(super) len: u64,
-    /// It was cancelled before it went out: nobody may ever see it.
+    /// It was cancelled before it was sent: it may never be received.
     pub(super) taken_back: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn bytes(name: u64, len: u64) -> Vec<u8> {
     (0..len).map(|i| byte(name, i)).collect()
 }
 
-/// Whether nothing is told of it where it goes well.
+/// Whether its success is not reported.
 pub(super) fn is_mute(op: &Submitted) -> bool {
     op.notify == Notify::Silent
 }
@@ -139,7 +139,7 @@ impl Program<'_> {
             OpError::Cancelled => op.cancelled,
             OpError::Truncated { .. } => matches!(op.what, What::Recv { .. } | What::Multi { .. }),
             OpError::Refused { .. } => matches!(op.what, What::Put { bad: true, .. } | What::Get { bad: true, .. }),
-            // Who calls a peer that has lost it already hears a goodbye (G-10).
+            // A caller that dials a peer that has lost it already gets a BYE (G-10).
             OpError::PeerLost { peer, .. } | OpError::PeerClosed { peer } => {
                 self.is_cut(rank, peer.0 as usize) && op.peer.is_none_or(|bound| bound == peer.0 as usize)
             }
@@ -148,14 +148,14 @@ impl Program<'_> {
         self.check(fair, || format!("rank {rank}: {error:?} for {op:?}"));
     }
 
-    /// The message of a length from a source: how a truncated receive is told of it.
+    /// The message of a length from a source, to identify what a truncated receive got.
     fn name_of(&self, rank: usize, peer: PeerId, sent: u64) -> u64 {
         let pair = &self.messages[peer.0 as usize][rank];
         let found = pair.iter().find(|message| message.len == sent && !message.taken_back);
         found.unwrap_or_else(|| self.fail(&format!("rank {rank}: no message of {sent} bytes"))).name
     }
 
-    /// A receive has got `name`: it fits, nobody else has it, and whom it passes by is noted.
+    /// A receive has got `name`: it fits, no other receive has it, and the ones it overtakes are noted.
     fn match_up(&mut self, rank: usize, receive: usize, name: u64) {
         let message = self.message(name).clone();
         let what = &self.receives[rank][receive];

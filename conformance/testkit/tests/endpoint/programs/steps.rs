@@ -73,7 +73,7 @@ impl Program<'_> {
     /// A buffer in up to three pieces; `None`: the memory is used up.
     fn buffer(&mut self, rank: usize, len: u64, pieces: bool) -> Option<Vec<Seg>> {
         let at = self.buffers_at[rank];
-        // A gap behind each piece, so that what goes beyond it shows.
+        // A gap behind each piece, so that a write beyond it shows.
         if at + len + 64 > BUFFERS.0 + BUFFERS.1 {
             return None;
         }
@@ -108,7 +108,7 @@ impl Program<'_> {
     /// Submits the next step of a rank; `false`: there is none, or it has to wait.
     pub(super) fn attempt(&mut self, rank: usize) -> bool {
         let Some(step) = self.steps[rank].pop() else { return false };
-        // The last slot is left to receives: who fills up with sends that nobody receives is stuck by rights.
+        // The last slot is left to receives: a program full of sends without receives is expected to block.
         let receives = matches!(step, Step::Recv { .. } | Step::Multi { .. } | Step::Claim { .. } | Step::Cancel);
         if !receives && self.world.nodes[rank].endpoint.usage().operations.used + 1 >= self.config.operations_max {
             self.steps[rank].push(step);
@@ -165,7 +165,7 @@ impl Program<'_> {
                 let id = self.world.recv(rank, &recv)?;
                 let receive = self.post(rank, from, len, false);
                 if let Some(found) = found {
-                    // Nothing came in between: the receive gets what was found.
+                    // No message came in between: the receive gets the one found.
                     self.receives[rank][receive].got.push(found.immediate.expect("named"));
                 }
                 let peer = from.source.map(|source| source.0 as usize);
@@ -310,7 +310,7 @@ impl Program<'_> {
             }
         }
         for tagged in [false, true] {
-            // Of a peer that is lost, what is all here.
+            // Of a lost peer, the messages that are complete.
             if self.world.nodes[rank].endpoint.probe(&everything(None, tagged)).is_some() {
                 wanted.push(everything(None, tagged));
             }

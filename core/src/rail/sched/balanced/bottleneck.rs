@@ -1,24 +1,24 @@
-//! Rails that hold each other up (P-14): what a rail lacks of its own rate while others carry parts of the
-//! same message, learned from how the parts end.
+//! Contending rails (P-14): the contention penalty of a rail while others carry parts of the same message,
+//! learned from how the parts end.
 
 use crate::rail::rate::{Rate, scale};
 
 /// Parts in which the rate of a rail together with others is reckoned against its rate alone.
 const WHOLE: u64 = 1 << 10;
 
-/// More rails than four that share a bottleneck are rare: what a rail lacks more than this is not put down to
-/// others.
+/// More than four rails that share a bottleneck are rare: a penalty above this is not attributed to
+/// contention.
 const CONTENTION_MAX: u16 = (WHOLE * 3 / 4) as u16;
 
-/// What a rail of a rate moves while others move parts of the same message, where it was seen to lack so much
-/// of it then, in parts of [`WHOLE`]; something, where it moves anything.
+/// The rate of a rail while others move parts of the same message, given its contention penalty in parts of
+/// [`WHOLE`]; above 0, where its rate is.
 pub(crate) fn together(rate: Rate, lacks: u16) -> Rate {
     let left = u64::from(rate.0) * (WHOLE - u64::from(lacks)) / WHOLE;
     Rate((left as u32).max(rate.0.min(1)))
 }
 
-/// The rate of a busy rail beside others. One that lacks more than [`CONTENTION_MAX`] may as well have become
-/// slow, which is measured when it has more to do than one post.
+/// The rate of a busy rail beside others. A penalty above [`CONTENTION_MAX`] may also mean that the rail has
+/// become slow, which is measured when it has more to do than one post.
 pub(crate) fn beside_others(rate: Rate, lacks: u16) -> Rate {
     if lacks > CONTENTION_MAX { rate } else { together(rate, lacks) }
 }
@@ -30,8 +30,8 @@ pub(crate) fn reached(rate: Rate, bytes: u64, latency_ns: u32, took_ns: u64) -> 
     scale(rate.time_ns(bytes), WHOLE * WHOLE, moving.max(1)).max(1)
 }
 
-/// What a rail lacks from now on that reached so much with its part, where the best one reached `most`. What
-/// all took longer is no news: completions may have been noticed late.
+/// The new penalty of a rail that reached so much with its part, where the best one reached `most`. A delay
+/// of all parts is ignored: completions may have been noticed late.
 pub(crate) fn follow(lacks: u16, reached: u64, most: u64) -> u16 {
     let seen = WHOLE - scale(reached, WHOLE, most).min(WHOLE);
     // A rail that has all but stopped is not waited for again.
@@ -40,7 +40,7 @@ pub(crate) fn follow(lacks: u16, reached: u64, most: u64) -> u16 {
     lacks.min(WHOLE - 1) as u16
 }
 
-/// What a rail lacks from now on that had no part: nothing is seen of it, so what was seen fades.
+/// The new penalty of a rail without a part: there is no measurement, so the old one fades.
 pub(crate) const fn fade(lacks: u16) -> u16 {
     lacks - lacks.div_ceil(64)
 }

@@ -18,25 +18,25 @@ pub(crate) const TRY_EVERY: u16 = 16;
 /// What may be saved up for one try, in nanoseconds.
 const CREDIT_MAX: u32 = 50_000_000;
 
-/// A part that tries a rail: as little as says how fast it is at least (P-1).
+/// An exploring part: the least that gives a lower bound of the rate (P-1).
 const TRY_BYTES: u64 = 4 * 1024;
 
-/// The same on rails that take bytes before they move them: what they buffer says nothing.
+/// The same on rails that take bytes before they move them: what they buffer is no measurement.
 const TRY_BYTES_BUFFERED: u64 = 256 * 1024;
 
-/// Whether a packet may be a try, by how many were none before.
+/// Whether a packet may explore, by the number of packets since the last that did.
 #[inline(always)]
 pub(crate) const fn is_turn(untried: u16) -> bool {
     untried.is_multiple_of(TRY_EVERY)
 }
 
-/// What is saved up with the part of `time_ns` that tries may cost, in nanoseconds.
+/// The exploration budget saved with the part of `time_ns` that exploration may cost, in nanoseconds.
 pub(crate) fn save(saved: u32, time_ns: u64) -> u32 {
     let more = (time_ns >> TRY_SHIFT).min(CREDIT_MAX.into()) as u32;
     (saved + more).min(CREDIT_MAX)
 }
 
-/// Whether nothing was heard for a while of a rail that was last heard of at `last`.
+/// Whether nothing was received for a while from a rail, last at `last`.
 pub(crate) fn is_stale(now: Time, last: Time) -> bool {
     now - last >= STALE
 }

@@ -1,6 +1,6 @@
 //! `balanced`, by path estimates: a packet takes the rail that is predicted to deliver it first (P-9), and a
-//! message is cut so that all parts end together (P-8; the planner in `rail/plan`). What is estimated, the
-//! endpoint knows (`paths/estimates.rs`), and asks:
+//! message is cut so that all parts end together (P-8; the planner in `rail/plan`). The endpoint holds the
+//! estimates (`paths/estimates.rs`) and calls these:
 //!
 //! | file | question |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `explore` | when does a rail get something that a plan leaves out (P-11)? |
 //! | `rebalance` | which rail takes over from which (P-10)? |
 //! | `steady` | is the last cut still good enough (P-11)? |
-//! | `worth` | whose parts are worth registering memory for (P-15)? |
+//! | `worth` | which parts are worth registering memory for (P-15)? |
 
 pub(crate) mod bottleneck;
 pub(crate) mod explore;
@@ -23,7 +23,7 @@ use crate::rail::rails_of;
 /// No rail is given less than this as a part of a message.
 pub const PART_BYTES_MIN: u64 = 4 * 1024;
 
-/// What one more part costs beside its bytes: posts, doorbells, a FIN; in nanoseconds.
+/// Cost of one more part beside its bytes: posts, doorbells, a FIN; in nanoseconds.
 pub(crate) const CHUNK_NS: u32 = 1_000;
 
 /// So few bytes move in no time, whatever the rail.

@@ -1,8 +1,8 @@
 //! Rebalancing: a rail that has run out of its part of a transfer takes over the end of the part that will be
 //! through last (P-10). However wrong the plan was, the rails end within a segment of each other.
 //!
-//! Only what was not posted yet can move. A part stays one range, so a rail takes over only when it has
-//! nothing left of its own.
+//! Only unposted bytes can move. A part stays one range, so a rail takes over only when its own part is
+//! complete.
 
 use super::{CHUNK_NS, PART_BYTES_MIN};
 use crate::ids::RailId;
@@ -10,12 +10,12 @@ use crate::rail::rails_of;
 use crate::rail::rate::{Rate, scale};
 use crate::rail::sched::CUT_ALIGN;
 
-/// What is known of a transfer's rails.
+/// The state of a transfer's rails.
 pub(crate) trait Parts {
     /// Bytes of the part that was cut for a rail which are not posted yet.
     fn left(&self, rail: RailId) -> u64;
 
-    /// The rate that a rail was measured at; [`Rate::NONE`]: it was not.
+    /// The measured rate of a rail; [`Rate::NONE`]: not measured.
     fn rate(&self, rail: RailId) -> Rate;
 
     /// The rate of a rail that is to take over.
@@ -24,8 +24,8 @@ pub(crate) trait Parts {
     /// When the peer will have all that a rail has, and `bytes` more, at some rate; in nanoseconds from now.
     fn through_ns(&self, rail: RailId, rate: Rate, bytes: u64) -> u64;
 
-    /// What registering `bytes` of the transfer with a rail is expected to cost, where it has carried nothing
-    /// of it (P-15).
+    /// Expected cost of registering `bytes` of the transfer with a rail that has carried nothing of it yet
+    /// (P-15).
     fn registering_ns(&self, rail: RailId, bytes: u64) -> u64;
 
     /// The smallest part that a rail is given.
@@ -35,7 +35,7 @@ pub(crate) trait Parts {
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rebalance {
-    /// Nothing, now or later: parts only get shorter, and nobody will have anything to give.
+    /// Nothing, now or later: parts only get shorter, and no rail will have anything to give.
     Never,
     /// Nothing now.
     NotNow,
@@ -51,7 +51,7 @@ pub(crate) fn rebalance(parts: &impl Parts, pending: u64, helpers: u64) -> Rebal
     if free == 0 {
         return Rebalance::NotNow;
     }
-    // Who will be through last?
+    // Which rail will complete last?
     let mut last: Option<(u64, RailId, u64)> = None;
     for rail in rails_of(pending) {
         let rest = parts.left(rail);
@@ -79,7 +79,7 @@ pub(crate) fn rebalance(parts: &impl Parts, pending: u64, helpers: u64) -> Rebal
     let Some((earliest, to, helper_rate)) = best else { return Rebalance::NotNow };
     let rate = parts.rate(from);
     let bytes = if rate == Rate::NONE {
-        // Nothing of it has come through yet: half of what is left is a fair guess.
+        // No completion for it yet: half of the rest is a fair guess.
         rest / 2
     } else {
         // Both end together: the one has moved in its time what the other has not.

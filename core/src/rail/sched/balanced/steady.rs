@@ -1,5 +1,5 @@
 //! Cuts that stay as they are (P-11): parts of messages from the same buffer begin where they began before,
-//! and what is registered of it stays of use.
+//! and its registrations stay useful.
 
 use crate::config::RAILS_MAX;
 use crate::ids::RailId;

@@ -23,7 +23,8 @@ fn state(megabytes: u64) -> RailState {
     RailState { rate, together: rate, latency_ns: 1_000, backlog_bytes: 0, chunk_ns: CHUNK_NS, chunk_bytes_min: 4096 }
 }
 
-/// P-9: of the rails with room the one that delivers first, of equals the first; one alone is not asked.
+/// P-9: of the rails with room the one that delivers first, of equals the first; with one rail no estimate is
+/// used.
 #[test]
 fn a_packet_takes_the_rail_that_delivers_it_first() {
     let times = [30, 20, 10, 10];
@@ -38,8 +39,8 @@ fn a_packet_takes_the_rail_that_delivers_it_first() {
     assert_eq!(pick(0b1111, 0, None), None);
 }
 
-/// P-14: what a rail lacks follows by half, at once if it is over half more; the best one lacks nothing; it
-/// fades to nothing where nothing is seen.
+/// P-14: a penalty follows by half, at once if it is over half more; the best rail has none; it fades to zero
+/// without measurements.
 #[test]
 fn what_a_rail_lacks_follows_the_ends_of_its_parts() {
     let bytes = MIB;
@@ -121,8 +122,8 @@ fn a_cut_is_kept_while_it_is_about_as_good() {
     assert_eq!(keep(&[RailState { backlog_bytes: 1, ..rails[0] }, rails[1]], &shares), None);
 }
 
-/// P-15: a rail is left out while the message is through earlier without its registration; the plan over the
-/// others covers all of it, and says who was left out.
+/// P-15: a rail is left out while the message completes earlier without its registration; the plan over the
+/// others covers all of it, and names the rails left out.
 #[test]
 fn a_rail_that_does_not_pay_for_its_registration_is_left_out() {
     let rails = [state(1000), state(1000), state(1000)];
@@ -141,7 +142,7 @@ fn a_rail_that_does_not_pay_for_its_registration_is_left_out() {
     assert!(worth::is_cheap(100, 6_400) && !worth::is_cheap(101, 6_400));
 }
 
-/// Rails with what is left of their parts, and their rates.
+/// Rails with the remaining bytes of their parts, and their rates.
 struct Line(Vec<(u64, Rate)>);
 
 impl Parts for Line {

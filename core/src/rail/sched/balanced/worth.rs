@@ -1,11 +1,11 @@
-//! Rails whose parts are worth registering memory for (P-15).
+//! Rails with parts that are worth registering memory for (P-15).
 
 use crate::ids::RailId;
 use crate::rail::plan::split::{Chunk, Plan, RailState, cut};
 use crate::rail::rate::scale;
 
-/// A rail that the plan leaves out is asked for a key all the same where this costs no more than one part in
-/// 2^6 of the message's time: who moves the message may know better.
+/// A rail that the plan leaves out still provides a key where this costs no more than one part in 2^6 of the
+/// message's time: the side that moves the message may have better estimates.
 const CHEAP_SHIFT: u32 = 6;
 
 /// A rail less has to gain one part in 2^6 of the time.
@@ -14,10 +14,10 @@ const GAIN_SHIFT: u32 = 6;
 /// Costs are compared in parts of this for each byte.
 const PER_BYTE: u64 = 1 << 20;
 
-/// The rails of a mask whose parts are worth their registrations, and the plan over them. Starting from the
-/// best cut, the rail of which a byte costs most to register is left out as long as the message is through
-/// earlier without it, registrations included. `cost` gives what a part of so many bytes costs a rail to
-/// register, in nanoseconds. `None`: not enough is known.
+/// The rails of a mask with parts that are worth their registrations, and the plan over them. Starting from
+/// the best cut, the rail with the highest registration cost per byte is left out as long as the message
+/// completes earlier without it, registrations included. `cost` returns a rail's cost of registering a part
+/// of so many bytes, in nanoseconds. `None`: the estimates don't suffice.
 pub(crate) fn worth(
     bytes: u64,
     mut mask: u64,
@@ -56,7 +56,7 @@ pub(crate) fn worth(
     Some(used(plan))
 }
 
-/// Whether a registration costs so little of a message's time that the rail is asked for a key anyway.
+/// Whether a registration costs so little of a message's time that the rail provides a key anyway.
 pub(crate) const fn is_cheap(cost_ns: u64, finish_ns: u64) -> bool {
     cost_ns <= finish_ns >> CHEAP_SHIFT
 }

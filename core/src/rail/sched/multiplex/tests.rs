@@ -24,7 +24,7 @@ fn history() -> impl Strategy<Value = Vec<Candidates>> {
         .prop_map(|spells| spells.into_iter().flat_map(|(rails, times)| vec![rails; times]).collect())
 }
 
-/// Any rails that are asked in turn, from `start` on, once around.
+/// Searches the rails in turn, from `start` on, once around.
 fn around(start: usize, wanted: impl Fn(usize) -> bool) -> Option<usize> {
     (start..64).chain(0..start.min(64)).find(|rail| wanted(*rail))
 }

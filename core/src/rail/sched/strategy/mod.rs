@@ -1,8 +1,8 @@
-//! The strategies of NewMadeleine's engine (newmadeleine-2007, 2 and 3): each is asked when a NIC is idle,
-//! and sees what has piled up until then.
+//! The strategies of NewMadeleine's engine (newmadeleine-2007, 2 and 3): each is called when a NIC is idle,
+//! and gets what is pending by then.
 //!
-//! From the NICs of one channel and what waits, a strategy says over which one the next packet goes, how many
-//! small messages go in it, and how a large message is cut.
+//! From the NICs of one channel and the pending messages, a strategy chooses the next packet's NIC, how many
+//! small messages are aggregated in it, and how a large message is cut.
 
 mod aggregate;
 mod greedy;

@@ -23,11 +23,11 @@ impl Scheduler for Split {
 
     fn cut(&self, whole: &Whole<'_>, stripes: &mut [Stripe]) {
         let &Whole { bytes, rails, nic, .. } = whole;
-        // While one is not known, all count as equal.
+        // While one bandwidth is unknown, all count as equal.
         let known = rails_of(rails).all(|rail| nic(rail).rate != Rate::NONE);
         let weight = |rail: usize| if known { u64::from(nic(RailId(rail as u8)).rate.0) } else { 1 };
         let mut mask = rails;
-        // The one that would get least drops out first: what it would have had, the others share.
+        // The one with the smallest part drops out first; the others share its part.
         while mask.count_ones() > 1 {
             let sum: u64 = rails_of(mask).map(|rail| weight(rail.0.into())).sum();
             let Some(least) = rails_of(mask).min_by_key(|rail| weight(rail.0.into())) else { break };

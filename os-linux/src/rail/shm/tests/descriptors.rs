@@ -9,7 +9,7 @@ use super::*;
 
 const CHILD: &str = "RERAIL_TEST_SHM_DESCRIPTORS";
 
-/// The process of the test below, whose limit concerns nobody else; nothing where it is run by itself.
+/// The process of the test below, with a limit of its own; does nothing where it is run by itself.
 #[test]
 fn child() {
     if std::env::var_os(CHILD).is_none_or(|which| which != "1") {
@@ -39,7 +39,7 @@ fn child() {
 }
 
 /// Two that are connected but for the last step, the descriptor of the dialler's ring in the acceptor's
-/// socket, when `limit` comes into force; what the acceptor then counts and reports.
+/// socket, when `limit` comes into force; returns the acceptor's counters and reports.
 fn at_the_last_step(limit: impl FnOnce()) -> (RailCounters, Vec<(PeerId, RailFault)>) {
     let large = || ShmOptions { slots: 1 << 12, segment_bytes: 1 << 14, ..options() };
     let (mut a, mut b) = (Node::with(0, large(), key()), Node::with(1, large(), key()));
@@ -56,7 +56,7 @@ fn at_the_last_step(limit: impl FnOnce()) -> (RailCounters, Vec<(PeerId, RailFau
     (b.rail.counters(), b.sink.down)
 }
 
-/// Each where `RLIMIT_NOFILE` or `RLIMIT_AS` concerns nobody else.
+/// Each in a process where `RLIMIT_NOFILE` or `RLIMIT_AS` affects no other test.
 #[test]
 fn no_room_for_the_ring() {
     let Ok(which) = std::env::var(CHILD) else { return };
@@ -69,7 +69,7 @@ fn no_room_for_the_ring() {
         if which == "memory" {
             let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
             let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
-            // What is mapped, and half of a ring.
+            // The mapped memory, and half of a ring.
             lower(Resource::As, pages * 4096 + (32 << 20));
         } else {
             let next = rustix::io::dup(std::io::stderr()).unwrap();
@@ -83,7 +83,7 @@ fn no_room_for_the_ring() {
     println!("{CHILD} passed");
 }
 
-/// Not `Corrupt`: the peer has done its part, and what is missing is missing here.
+/// Not `Corrupt`: the peer has done its part, and the shortage is here.
 #[test]
 fn a_process_without_room_for_its_peers_ring_says_what_it_lacks() {
     for which in ["files", "memory"] {

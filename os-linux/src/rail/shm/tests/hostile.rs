@@ -70,7 +70,7 @@ fn prove(node: &mut Node, rank: u32) -> (OwnedFd, Vec<Vec<u8>>, OwnedFd) {
     (socket, sent, memory.unwrap())
 }
 
-/// As [`prove`], up to a subchannel that stands: the socket, and both rings.
+/// As [`prove`], up to an established subchannel: the socket, and both rings.
 pub(super) fn join(node: &mut Node, rank: u32) -> (OwnedFd, Inbound, Outbound) {
     let (socket, _, memory) = prove(node, rank);
     let ring = options().ring();
@@ -358,7 +358,7 @@ fn lengths_and_indices_that_no_honest_peer_writes_end_the_subchannel() {
     assert_eq!(a.rail.counters().corrupt, 3);
 }
 
-/// Writes to every word of both rings until told to stop; values that look right now and then.
+/// Writes to every word of both rings until stopped; plausible values now and then.
 fn scribble(rings: Vec<(std::ptr::NonNull<u8>, usize)>, seed: u64) -> (Arc<AtomicBool>, std::thread::JoinHandle<()>) {
     let stop = Arc::new(AtomicBool::new(false));
     let rings: Vec<(usize, usize)> = rings.into_iter().map(|(base, len)| (base.as_ptr() as usize, len)).collect();
@@ -396,7 +396,7 @@ fn a_peer_that_writes_garbage_for_ever_disturbs_nobody_else() {
                 nodes[0].send(rank, number, 900);
                 number += 1;
             }
-            // Until the honest traffic is through and the liar is found out.
+            // Until the honest traffic is complete and the liar is detected.
             let found = nodes[0].sink.down.len() > round;
             nodes[0].taken_from(1).len() >= taken + 300 && found
         });
@@ -420,7 +420,7 @@ fn a_liar_that_hangs_up_is_drained_for_one_ring_at_most() {
     a.rail.look = true;
     let mut socket = Some(socket);
     for _ in 0..100 {
-        // Whatever is read, the next four messages are there already.
+        // However much is read, the next four messages are there already.
         for position in a.sink.taken.len()..a.sink.taken.len() + 4 {
             publish(base, position as u32, 0);
         }
@@ -431,7 +431,7 @@ fn a_liar_that_hangs_up_is_drained_for_one_ring_at_most() {
     assert_eq!(a.sink.taken.len(), 4);
 }
 
-/// What is no seal of the process behind the socket gives no access, and costs nothing else.
+/// A wrong seal gives no access, and costs nothing else.
 #[test]
 fn a_process_whose_seal_is_not_there_is_not_read() {
     let mut a = Node::new(0);

@@ -50,7 +50,7 @@ fn a_killed_peer_is_reported_closed_after_its_last_packets_and_leaves_nothing() 
     assert_eq!(parent.taken_from(1), (0..3).map(|number| packet(number, 1000)).collect::<Vec<_>>());
     assert!(names_in_dev_shm().iter().all(|name| before.contains(name) || !name.contains("rerail")));
     assert!(parent.rail.links.is_empty());
-    // Its name is free again, and its address answers nobody.
+    // Its name is free again, and its address has no listener.
     parent.connect(1);
     parent.poll();
     assert_eq!(parent.sink.down[1..], [(PeerId(1), RailFault::Refused)]);

@@ -73,7 +73,7 @@ fn a_read_fills_its_pieces_in_order() {
     assert!(targets.concat() == source);
 }
 
-/// A large read takes several polls, and what comes meanwhile is taken between.
+/// A large read takes several polls, and packets that come meanwhile are taken between.
 #[test]
 fn packets_do_not_wait_for_a_large_read() {
     let (mut a, mut b) = connected([0, 1]);
@@ -94,7 +94,7 @@ fn packets_do_not_wait_for_a_large_read() {
     assert!(target == source);
 }
 
-/// Several peers' reads share what a poll may read, in turn.
+/// Several peers' reads share the bytes of a poll, in turn.
 #[test]
 fn one_peers_reads_do_not_starve_anothers() {
     let mut nodes: Vec<Node> = (0..3).map(Node::new).collect();
@@ -120,7 +120,7 @@ fn a_key_that_opens_nothing_is_reported_and_the_subchannel_stands() {
     let (mut a, mut b) = connected([0, 1]);
     let mut target = vec![0xEE; 3 * BYTES_PER_POLL];
     let (len, page) = (2 * BYTES_PER_POLL, 4096);
-    // SAFETY: a new mapping, of which a part goes again at once.
+    // SAFETY: a new mapping; a part of it is unmapped at once.
     let base = unsafe {
         let (flags, rights) = (rustix::mm::MapFlags::PRIVATE, rustix::mm::ProtFlags::READ);
         let base = rustix::mm::mmap_anonymous(std::ptr::null_mut(), len + page, rights, flags).unwrap();
@@ -128,7 +128,7 @@ fn a_key_that_opens_nothing_is_reported_and_the_subchannel_stands() {
         base.addr() as u64
     };
     let nothing = b.read(0, 8, &[whole(&mut target[..100])]);
-    // Longer than what is there, in the first portion and in a later one.
+    // Longer than the mapping, in the first portion and in a later one.
     let beyond = b.read(0, base + len as u64 - 50, &[whole(&mut target[..100])]);
     let later = b.read(0, base, &[whole(&mut target)]);
     let top = b.read(0, u64::MAX - 10, &[whole(&mut target[..100])]);
@@ -142,7 +142,7 @@ fn a_key_that_opens_nothing_is_reported_and_the_subchannel_stands() {
     assert_eq!(b.sink.taken.len(), 1);
 }
 
-/// F-2, L-15: what is read after the peer has given the subchannel up does not count.
+/// F-2, L-15: bytes read after the peer has given the subchannel up do not count.
 #[test]
 fn no_read_completes_once_the_peer_has_aborted() {
     for abort in [ShmRail::abort, ShmRail::disconnect] {
@@ -169,7 +169,7 @@ fn nothing_is_filled_once_this_side_has_aborted() {
         let mut target = vec![0; source.len()];
         b.read(0, at(&source), &[whole(&mut target)]);
         b.poll();
-        // What waits in the ring's queue makes the link linger.
+        // Waiting posts in the ring's queue make the link linger.
         for number in 0..20 {
             b.send(0, number, 100);
         }
@@ -182,7 +182,7 @@ fn nothing_is_filled_once_this_side_has_aborted() {
     }
 }
 
-/// Where the settings say so, nobody is asked.
+/// If the settings turn it off, no peer is probed.
 #[test]
 fn without_single_copy_nothing_is_offered() {
     let mut a = Node::with(0, ShmOptions { single_copy: false, ..options() }, key());
@@ -196,7 +196,7 @@ fn without_single_copy_nothing_is_offered() {
 }
 
 const ADDRESS: &str = "RERAIL_TEST_SHM_READS";
-/// What the other process has to read.
+/// The size of the other process's memory to read.
 const BYTES: usize = 64 * BYTES_PER_POLL;
 
 /// The other process of the tests below; nothing where it is run by itself.
@@ -208,7 +208,7 @@ fn child() {
     me.connect(0);
     run(&mut [&mut me], |nodes| !nodes[0].sink.up.is_empty());
     let source = pattern(BYTES, 5);
-    // The header is all that it has to say: where its memory lies.
+    // The header has only the address of its memory.
     let mut header = vec![0u8; 8];
     header.extend(at(&source).to_le_bytes());
     let outgoing = Outgoing {
@@ -282,7 +282,7 @@ fn a_peer_killed_in_mid_copy_is_reported_and_its_read_is_void() {
     assert!(target[BYTES_PER_POLL..].iter().all(|byte| *byte == 0), "nothing came after its end");
 }
 
-/// A rail that is only asked for news moves its reads, a portion each time, and then has none.
+/// A rail whose only calls are for news moves its reads, a portion each time, and then has none.
 #[test]
 fn reads_are_news_until_they_are_over() {
     let (mut a, mut b) = connected([0, 1]);
@@ -306,7 +306,7 @@ fn reads_are_news_until_they_are_over() {
     assert!(!has_news(&b.rail));
 }
 
-/// Whether a peer can be read is reported to whoever asks for news, too.
+/// Whether a peer can be read is reported by calls for news, too.
 #[test]
 fn no_access_is_news() {
     let mut a = Node::with(0, ShmOptions { single_copy: false, ..options() }, key());

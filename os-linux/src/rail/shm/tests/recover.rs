@@ -1,4 +1,4 @@
-//! Subchannels that are aborted, and made anew in every order of things.
+//! Subchannels that are aborted and connected again, in every order.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn told(node: &Node) -> [usize; 4] {
     [completed.len(), taken.len(), up.len(), down.len()]
 }
 
-/// Whether it stands, as the core knows it.
+/// Whether it is established for the core.
 fn stands(node: &Node) -> bool {
     node.rail.links.len() == 1
 }
@@ -29,7 +29,7 @@ fn stands(node: &Node) -> bool {
 #[test]
 fn an_aborted_subchannel_is_silent() {
     let (mut a, mut b) = connected([0, 1]);
-    // Completions that are not told yet, posts that the ring does not take, packets that are here.
+    // Completions not reported yet, posts that the ring does not take, packets that are here.
     for number in 0..20 {
         a.send(1, number, 500);
         b.send(0, number, 500);
@@ -41,7 +41,7 @@ fn an_aborted_subchannel_is_silent() {
     assert_eq!(told(&a), before);
     assert_eq!(a.rail.ring_bytes(), 0, "its ring is unmapped");
     assert!(!a.rail.is_closing());
-    // What was in the ring when it ended comes whole, and no more than that.
+    // The packets in the ring when it ended come whole, and no others.
     assert_eq!(b.sink.down, [(PeerId(0), RailFault::Closed)]);
     assert_eq!(b.taken_from(0), (0..4).map(|number| packet(number, 500)).collect::<Vec<_>>());
     b.connect(0);
@@ -72,7 +72,7 @@ fn abort_at_any_stage() {
         assert!(a.rail.openings.is_empty() && a.rail.links.is_empty());
         assert!(b.rail.openings.is_empty() && b.rail.links.is_empty());
     }
-    // While it closes with what no ring takes.
+    // While it closes with posts that no ring takes.
     let (mut a, mut b) = connected([0, 1]);
     for number in 0..30 {
         a.send(1, number, 500);
@@ -85,8 +85,8 @@ fn abort_at_any_stage() {
     assert_eq!(b.sink.taken.len(), 4);
 }
 
-/// H-10, L-14: the new connection comes before the old one's end was noticed, and what was left in its ring
-/// comes first.
+/// H-10, L-14: the new connection comes before the old one's end was noticed, and the packets left in its
+/// ring come first.
 #[test]
 fn stale_estimates_are_corrected() {
     for [first, second] in [[0, 1], [1, 0]] {

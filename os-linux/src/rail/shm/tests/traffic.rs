@@ -82,7 +82,7 @@ fn of_two_that_cross_the_one_that_the_lower_rank_dialled_is_kept() {
         a.connect(second);
         b.connect(first);
         settle(&mut [&mut a, &mut b]);
-        // A rail's own dial has the first name that it gives; what it accepted came later.
+        // A rail's own dial has the first token that it assigns; accepted ones came later.
         let own = |node: &Node| node.rail.links[0].token == LISTENER + 1;
         assert_eq!((own(&a), own(&b)), (first < second, second < first));
     }
@@ -253,7 +253,7 @@ fn nobody_home_is_told_and_silence_times_out() {
     settle(&mut [&mut a]);
     assert_eq!(a.sink.down[1..], [(PeerId(2), RailFault::TimedOut)]);
     assert!(a.rail.openings.is_empty() && a.rail.next_timeout().is_none());
-    // One whose address is not known.
+    // One whose address is unknown.
     a.connect(3);
     settle(&mut [&mut a]);
     assert_eq!(a.sink.down[2..], [(PeerId(3), RailFault::Refused)]);

@@ -1,8 +1,8 @@
-//! Outsiders and broken peers: what they send concerns nobody else.
+//! Outsiders and broken peers: their data affects no other connection.
 
 use super::*;
 
-/// Two honest hosts that talk, and a third place for the outsider.
+/// Two honest hosts that communicate, and a third place for the outsider.
 fn honest_pair() -> World {
     let mut world = World::pair();
     world.ping(0, 1, 1);

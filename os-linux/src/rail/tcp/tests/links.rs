@@ -59,7 +59,7 @@ fn an_acceptor_without_the_key() {
 /// H-8
 #[test]
 fn of_crossing_dials_the_lower_ranks_wins() {
-    // Host 0 is dialling peer 7 when peer 7's dial comes in: 0 < 7, so the peer is told to use ours.
+    // Host 0 is dialling peer 7 when peer 7's dial comes in: 0 < 7, so the peer is ordered to use ours.
     let mut world = World::new([options()]);
     let (listener, address) = raw_listener();
     world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
@@ -127,7 +127,7 @@ fn a_dial_that_is_not_newer_is_refused() {
     assert!(world.hosts[0].sink.down.is_empty());
 }
 
-/// H-10, L-5: what had arrived on the connection that the peer has given up is delivered first.
+/// H-10, L-5: data that had arrived on the connection given up by the peer is delivered first.
 #[test]
 fn a_newer_dial_ends_what_stood() {
     let mut world = World::new([options()]);
@@ -150,7 +150,7 @@ fn a_newer_dial_ends_what_stood() {
     assert_eq!(world.hosts[0].rail.connections.iter().count(), 1);
 }
 
-/// H-10: one that does not know yet that its own dial was given up for it.
+/// H-10: a dialler without notice yet that its own dial was given up for it.
 #[test]
 fn a_dial_that_was_given_up_for_ours_is_refused() {
     let mut world = World::new([options()]);
@@ -225,7 +225,7 @@ fn what_arrived_before_a_reset_is_delivered() {
     world.until(|hosts| !hosts[0].sink.down.is_empty());
     assert_eq!(world.hosts[0].sink.down, [(PeerId(9), RailFault::Closed)]);
     assert_eq!(world.hosts[0].numbers_from(PeerId(9)), [1]);
-    // Nothing is left of it, and posts to nobody do no harm.
+    // It is gone completely, and posts without a link do no harm.
     assert_eq!(world.hosts[0].rail.connections.iter().count(), 0);
     world.hosts[0].send(PeerId(9), 7, 10, 10);
     world.poll();
@@ -235,7 +235,7 @@ fn what_arrived_before_a_reset_is_delivered() {
 #[test]
 fn disconnect_lets_the_last_packets_through() {
     let mut world = World::pair();
-    // Bytes on their way to the side that closes: they must not turn its close into a reset.
+    // Bytes in flight to the side that closes: they must not turn its close into a reset.
     world.hosts[1].send(PeerId(0), 50, 1000, 1000);
     for number in 0..8 {
         world.hosts[0].send(PeerId(1), number, 1000, 1000);

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Says to the process that it is in the namespace.
+/// Set in the process that is in the namespace.
 const INSIDE: &str = "RERAIL_TEST_TCP_OUTAGE";
 
 /// Runs `ip` with these words.
@@ -131,7 +131,7 @@ fn others_come_and_go() {
     ip("address add 10.77.1.1/24 dev west");
     ip("link delete west");
     world.ping(0, 1, 1);
-    // Whatever the messages said was taken.
+    // All messages were taken.
     world.until(|hosts| hosts.iter().all(|host| !host.rail.news));
     assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
 }

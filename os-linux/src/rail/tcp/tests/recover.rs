@@ -1,4 +1,4 @@
-//! Subchannels that are aborted, and made anew in every order of things.
+//! Subchannels that are aborted and connected again, in every order.
 
 use super::*;
 
@@ -24,12 +24,12 @@ impl Host {
     }
 }
 
-/// F-2, L-15: nothing of it is told any more, and no memory is touched, whatever comes or was on its way.
+/// F-2, L-15: nothing of it is reported any more, and no memory is touched, whatever arrives or was pending.
 #[test]
 fn an_aborted_subchannel_is_silent() {
     let mut world = World::new([small(), small()]);
     world.join(0, 1);
-    // Completions that are not told yet, posts that no socket takes, and a packet that is here in part.
+    // Completions not reported yet, posts that no socket takes, and a packet that is here in part.
     for number in 0..20 {
         world.hosts[0].send(PeerId(1), number, 100_000, 1000);
         world.hosts[1].send(PeerId(0), number, 100_000, 1000);
@@ -41,7 +41,7 @@ fn an_aborted_subchannel_is_silent() {
     let told = |host: &Host| (host.sink.completed.len(), host.sink.taken.len(), host.sink.down.len());
     let before = told(&world.hosts[0]);
     world.hosts[0].abort(PeerId(1));
-    // Nobody may read it now.
+    // Reads are forbidden now.
     for memory in &mut world.hosts[0].memory {
         memory.fill(0);
     }
@@ -67,7 +67,7 @@ fn abort_at_any_stage() {
     }
     let quiet = &world.hosts[0].sink;
     assert_eq!((quiet.up.len(), quiet.down.len()), (0, 0));
-    // A failure that is not told yet.
+    // A failure not reported yet.
     world.hosts[0].rail.connect(now, PeerId(77));
     world.hosts[0].abort(PeerId(77));
     world.poll();
@@ -80,7 +80,7 @@ fn abort_at_any_stage() {
     assert_eq!(world.hosts[0].rail.pending.iter().count(), 0);
 }
 
-/// H-10: the other side still uses the old connection, and learns by the new one that it is over.
+/// H-10: the other side still uses the old connection; the new one notifies it that the old one is over.
 #[test]
 fn stale_estimates_are_corrected() {
     let mut world = World::new([options(), options()]);
@@ -101,14 +101,14 @@ fn stale_estimates_are_corrected() {
     }
 }
 
-/// H-8, H-10, L-16: whatever both sides do, and whoever is looked at when, one connection stands on both in
-/// the end.
+/// H-8, H-10, L-16: whatever both sides do, and in whatever order they are polled, one connection is
+/// established on both in the end.
 #[test]
 fn any_order_of_dials_and_ends() {
     for seed in 0..60 {
         let mut draw = Draw(seed);
         let mut world = World::new([options(), options()]);
-        // The core's part: who waits for an answer to its connect.
+        // The core's part: the sides that wait for an answer to their connect.
         let mut asked = [false; 2];
         for _ in 0..150 {
             let at = draw.below(2) as usize;
@@ -135,7 +135,7 @@ fn any_order_of_dials_and_ends() {
             let host = &world.hosts[at];
             asked[at] &= host.sink.standing.is_empty() && host.sink.down.len() == downs;
         }
-        // From here on both want it, and dial again whenever they are told that it failed.
+        // From here on both request it, and dial again at each report of a failure.
         let now = world.now;
         for _ in 0..ROUNDS_MAX {
             for (at, host) in world.hosts.iter_mut().enumerate() {

@@ -99,7 +99,7 @@ fn every_rail_uses_its_own_address() {
             let here = SocketAddr::try_from(rustix::net::getsockname(&connection.fd).unwrap()).unwrap();
             let there = rustix::net::getpeername(&connection.fd).unwrap().unwrap();
             assert_eq!((here.ip(), SocketAddr::try_from(there).unwrap().ip()), (local, local));
-            // Dialled or accepted: no delay, and a vanished host is noticed even if nobody polls.
+            // Dialled or accepted: no delay, and a vanished host is noticed even without polls.
             assert_eq!(sockopt::tcp_nodelay(&connection.fd), Ok(true));
             assert_eq!(sockopt::tcp_user_timeout(&connection.fd), Ok(host.rail.options.user_timeout_ms));
             assert_eq!(sockopt::socket_keepalive(&connection.fd), Ok(true));
@@ -107,7 +107,7 @@ fn every_rail_uses_its_own_address() {
     }
 }
 
-/// What the kernel holds unsent.
+/// The kernel's unsent bytes.
 fn unsent(host: &Host) -> u64 {
     let (_, connection) = host.rail.connections.iter().next().unwrap();
     sys::unsent(connection.fd.as_fd()).unwrap()
@@ -155,7 +155,7 @@ fn the_kernel_takes_no_more_than_the_wire_will() {
 #[test]
 fn over_ipv6_too() {
     let local = "::1".parse().unwrap();
-    // A machine may have no IPv6: then there is nothing to test, and opening must say so.
+    // A machine may have no IPv6: then there is nothing to test, and opening must fail with that error.
     match TcpRail::open(TcpOptions::new(local, 0), key(), JOB, PeerId(0)) {
         Ok(_) => {
             let mut world = World::new([TcpOptions::new(local, 0), TcpOptions::new(local, 0)]);
@@ -259,7 +259,7 @@ fn a_quiet_rail_asks_seldom_and_misses_nothing() {
     let most = 10_000 * 100 / ASK_PAUSE_MAX.0 + 1;
     assert!((1..=most).contains(&calls), "{calls} calls of {most} in a millisecond without anything");
 
-    // What is there when the pause is over is found by the first poll.
+    // The first poll after the pause finds the waiting data.
     world.hosts[0].send(PeerId(1), 2, 10, 10);
     let mut fds = [PollFd::from_borrowed_fd(world.hosts[1].rail.wait_fd().unwrap(), PollFlags::IN)];
     assert_eq!(rustix::event::poll(&mut fds, None).unwrap(), 1);

@@ -3,7 +3,7 @@
 use super::NONE;
 use crate::rail::Piece;
 
-/// Memory by its addresses, and the place of what is registered there.
+/// Memory by its addresses, and the place of its registration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
     pub start: usize,

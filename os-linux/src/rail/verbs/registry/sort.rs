@@ -1,11 +1,11 @@
-//! What registrations are for, and which serve which requests.
+//! Purposes of registrations, and which serve which requests.
 
 use rerail_core::endpoint::Registration;
 use rerail_verbs::contract::Access;
 
 use super::Bounds;
 
-/// What may be done to registered memory.
+/// Permitted accesses to registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     /// Own writes read it.
@@ -43,8 +43,8 @@ impl Sort {
         matches!(self, Sort::Readable | Sort::Writable)
     }
 
-    /// What serves a request for this sort, the likeliest first. Posts share nothing that peers may write: it
-    /// has to go when the key is given back.
+    /// The sorts that serve a request for this sort, the likeliest first. Posts share no registration that
+    /// peers may write to: it has to end when the key is given back.
     pub fn served_by(self, bounds: &Bounds) -> &'static [Sort] {
         match (self, bounds.keep_writable) {
             (Sort::Source, false) => &[Sort::Readable, Sort::Source, Sort::Target],

@@ -1,5 +1,5 @@
-//! A device just real enough for setting connections up and for sends: messages arrive at once, datagrams
-//! when the test says so, so that it can lose, repeat, change and record them.
+//! A device just real enough for setting connections up and for sends: messages arrive at once, datagrams at
+//! the test's command, so that it can lose, repeat, change and record them.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -19,7 +19,7 @@ pub struct Flying {
     pub bytes: Vec<u8>,
 }
 
-/// What connects the devices, by LID.
+/// The network between the devices, by LID.
 #[derive(Default)]
 pub struct Wire {
     devices: BTreeMap<u16, State>,
@@ -35,7 +35,7 @@ struct State {
     completions: VecDeque<Completion>,
     events: VecDeque<AsyncEvent>,
     handles: BTreeMap<u32, AddressVector>,
-    /// What handles were ever made for.
+    /// The addresses of all handles ever made.
     ways: Vec<AddressVector>,
     offers: Offers,
     moderated: Vec<Moderation>,
@@ -49,7 +49,7 @@ struct State {
     is_infiniband: bool,
     /// ... and partition keys; none: the default partition's alone.
     pkeys: Vec<u16>,
-    /// How often the port was asked how it is.
+    /// How often the port was queried.
     asked: u32,
 }
 
@@ -96,7 +96,7 @@ impl FakeDevice {
         self.with(|state| state.memory.len())
     }
 
-    /// What is registered: start, bytes, and whether peers can write to it; oldest first.
+    /// The registrations: start, bytes, and whether peers can write to it; oldest first.
     pub fn registered(&self) -> Vec<(usize, u64, bool)> {
         self.with(|state| {
             state
@@ -107,7 +107,7 @@ impl FakeDevice {
         })
     }
 
-    /// What is registered without being pinned.
+    /// The number of unpinned registrations.
     pub fn unpinned(&self) -> usize {
         self.with(|state| state.memory.values().filter(|memory| memory.access.on_demand).count())
     }
@@ -126,11 +126,11 @@ impl FakeDevice {
         self.with(|state| state.needs_global = true);
     }
 
-    /// Whether a way is one that both ends take.
+    /// Whether both ends accept a path.
     fn takes(&self, address: &AddressVector) -> bool {
         let wire = self.wire.borrow();
         let needed = [self.lid, address.dlid].iter().any(|lid| wire.devices.get(lid).is_some_and(|it| it.needs_global));
-        // On Ethernet there is no LID, and no other way.
+        // On Ethernet there is no LID, and no other path.
         (needed || address.dlid == 0) == address.global.is_some()
     }
 
@@ -139,7 +139,7 @@ impl FakeDevice {
         self.with(|state| state.refusal = Some((count, errno)));
     }
 
-    /// Queue pairs to come take so many bytes inline, whatever they are asked to and the device has said.
+    /// Later queue pairs take so many bytes inline, whatever they request and the device has reported.
     pub fn give_inline(&self, bytes: u32) {
         self.with(|state| state.inline_given = Some(bytes));
     }
@@ -154,7 +154,7 @@ impl FakeDevice {
         self.with(|state| state.gids = gids.to_vec());
     }
 
-    /// Its port is InfiniBand, whatever GIDs it has, and takes nothing without a global route.
+    /// Its port is InfiniBand, whatever GIDs it has, and requires a global route.
     pub fn be_global_infiniband(&self) {
         self.with(|state| (state.is_infiniband, state.needs_global) = (true, true));
     }
@@ -240,7 +240,7 @@ impl State {
 }
 
 impl Wire {
-    /// Delivers a datagram; one that nobody waits for is lost.
+    /// Delivers a datagram; without a receive it is lost.
     pub fn deliver(&mut self, datagram: &Flying) {
         let Some(state) = self.devices.get_mut(&datagram.to) else { return };
         let Some(qp) = state.qps.get_mut(&datagram.qp) else { return };
@@ -261,7 +261,7 @@ impl Wire {
         self.devices.iter().find(|(_, state)| is_it(state)).map(|(lid, _)| *lid)
     }
 
-    /// A message over a connection, at once; `false`: nobody acknowledges it.
+    /// A message over a connection, at once; `false`: not acknowledged.
     fn send(&mut self, from: u16, qp: u32, bytes: &[u8]) -> bool {
         let attributes = self.devices[&from].qps[&qp].attributes;
         let (Some(address), Some(destination)) = (attributes.address, attributes.destination) else { return false };

@@ -19,7 +19,7 @@ use super::*;
 use crate::auth::JobKey;
 use fake::{FakeDevice, Flying, SharedWire};
 
-/// What a rail says.
+/// A rail's reports.
 #[derive(Debug, Default)]
 struct Told {
     up: usize,
@@ -30,7 +30,7 @@ struct Told {
     backs: usize,
 }
 
-// SAFETY: `place` answers with no memory.
+// SAFETY: `place` returns no memory.
 unsafe impl Sink for Told {
     fn arrival(&mut self, _: PeerId, _: &[u8]) -> Arrival {
         assert!(self.standing, "a packet of a peer that is not up");
@@ -133,7 +133,7 @@ impl Pair {
         self.poll();
     }
 
-    /// Delivers everything until nothing is said any more.
+    /// Delivers everything until no message is left.
     fn settle(&mut self) {
         for _ in 0..20 {
             for datagram in self.take() {
@@ -160,7 +160,7 @@ impl Pair {
         self.poll();
     }
 
-    /// Both sides stand, with one queue pair each beside that for datagrams, and messages get through.
+    /// Both sides are up, with one queue pair each beside that for datagrams, and messages get through.
     fn assert_whole(&mut self) {
         assert!(self.told[0].standing && self.told[1].standing, "{:?}", self.told);
         assert_eq!((self.rails[0].device().unwrap().qps(), self.rails[1].device().unwrap().qps()), (2, 2));
@@ -191,7 +191,7 @@ fn three_messages_make_a_connection() {
     let ready = pair.take();
     assert!(matches!(kind_of(&ready[0]), SetupKind::Ready { .. }) && ready.len() == 1);
     assert!(pair.told[0].standing && !pair.told[1].standing, "the caller knows first");
-    // V-4: what overtakes READY waits for it.
+    // V-4: messages that overtake READY wait for it.
     pair.send(0);
     assert_eq!(pair.told[1].arrived, 0);
     pair.deliver(&ready[0]);
@@ -201,7 +201,7 @@ fn three_messages_make_a_connection() {
     assert!(pair.take().is_empty(), "nobody has anything more to say");
 }
 
-/// V-10: ports of which one or both take nothing without a global route.
+/// V-10: ports of which one or both require a global route.
 #[test]
 fn a_global_route_is_taken_where_a_port_needs_it() {
     for needing in [vec![0], vec![1], vec![0, 1]] {
@@ -215,7 +215,7 @@ fn a_global_route_is_taken_where_a_port_needs_it() {
     }
 }
 
-/// What a device says that goes inline may be more than its queue pairs take: packets go through the rail's
+/// A device may report more inline bytes than its queue pairs take: packets go through the rail's
 /// buffers then.
 #[test]
 fn queue_pairs_may_take_less_inline_than_was_asked() {
@@ -251,7 +251,7 @@ fn repeated_messages_change_nothing() {
     assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()));
 }
 
-/// V-3: one wrong byte, wherever, and nobody listens.
+/// V-3: one wrong byte, anywhere, and the message is ignored.
 #[test]
 fn changed_messages_are_counted_and_dropped() {
     for at in 0..SETUP_BYTES {
@@ -271,7 +271,7 @@ fn changed_messages_are_counted_and_dropped() {
     assert_eq!(pair.rails[1].counters().unauthenticated, 1);
 }
 
-/// V-3: a recorded request costs a queue pair for a while, and the core hears nothing.
+/// V-3: a recorded request costs a queue pair for a while, and nothing is reported to the core.
 #[test]
 fn a_recorded_request_is_worth_nothing() {
     let mut pair = Pair::new();
@@ -284,13 +284,13 @@ fn a_recorded_request_is_worth_nothing() {
     // Rank 0 answers the reply: it has no such connection (V-7).
     pair.settle();
     assert_eq!(pair.rails[1].device().unwrap().qps(), 1);
-    // And a second time it is not even looked at (V-6).
+    // A second one is ignored (V-6).
     pair.deliver(&recorded);
     assert_eq!((pair.rails[1].device().unwrap().qps(), pair.take().len()), (1, 0));
     assert!(pair.told.iter().all(|told| told.up == 0 && told.down.is_empty()));
 }
 
-/// V-3: the same where nobody answers.
+/// V-3: the same without an answer.
 #[test]
 fn a_call_that_nobody_completes_ends() {
     let mut pair = Pair::new();
@@ -306,7 +306,7 @@ fn a_call_that_nobody_completes_ends() {
     assert!(pair.told.iter().all(|told| told.up == 0 && told.down.is_empty()));
 }
 
-/// V-5: a call that lost against the other's comes late, when the connection stands: it ends nothing (V-6).
+/// V-5: a call that lost against the other's comes late, on an established connection: it ends nothing (V-6).
 #[test]
 fn a_call_that_was_given_up_comes_too_late() {
     for late in [0, 1] {
@@ -315,7 +315,7 @@ fn a_call_that_was_given_up_comes_too_late() {
         pair.connect(1);
         let sent = pair.take();
         assert_eq!(sent.len(), 2);
-        // The other one first; the late one is on its way all the time.
+        // The other one first; the late one is in flight all the time.
         pair.deliver(&sent[1 - late]);
         for _ in 0..60 {
             for datagram in pair.take().into_iter().filter(|datagram| *datagram != sent[late]) {
@@ -330,7 +330,7 @@ fn a_call_that_was_given_up_comes_too_late() {
     }
 }
 
-/// V-5: it is the lower rank's call that is answered.
+/// V-5: the lower rank's call is answered.
 #[test]
 fn of_crossing_calls_the_lower_ranks_wins() {
     let mut pair = Pair::new();
@@ -346,7 +346,7 @@ fn of_crossing_calls_the_lower_ranks_wins() {
     pair.assert_whole();
 }
 
-/// V-9: READY was lost, and the caller has said all that it had to say: the called gets both nevertheless.
+/// V-9: READY was lost, and the caller has sent all of its messages: the called gets both nevertheless.
 #[test]
 fn who_leaves_early_waits_until_it_is_known() {
     let mut pair = Pair::new();
@@ -363,7 +363,7 @@ fn who_leaves_early_waits_until_it_is_known() {
     pair.pass(Nanos::from_millis(2));
     pair.settle();
     assert_eq!((pair.told[1].up, pair.told[1].arrived), (1, 1));
-    // Nothing is heard from the called, so only the time ends it.
+    // The called sends nothing, so only the time ends it.
     assert!(pair.rails[0].is_closing());
     pair.pass(options().drain_time);
     pair.settle();
@@ -385,7 +385,7 @@ fn a_stale_reply_is_refused() {
     pair.deliver(&stale);
     assert!(!pair.told[0].standing);
     pair.settle();
-    // The new request ended what the called had; it is said again.
+    // The new request ended the called's connection; it is sent again.
     for _ in 0..20 {
         pair.pass(Nanos::from_millis(1));
         pair.settle();
@@ -394,7 +394,7 @@ fn a_stale_reply_is_refused() {
     assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()), "{:?}", pair.told);
 }
 
-/// V-2: to whom it is not addressed, it says so (V-7).
+/// V-2: a receiver that is not the addressee reports that (V-7).
 #[test]
 fn the_wrong_rank_is_told() {
     let mut pair = Pair::new();
@@ -415,8 +415,8 @@ fn the_wrong_rank_is_told() {
     assert_eq!(pair.told[0].down, [RailFault::Refused]);
 }
 
-/// The rail's own buffers are pinned, payload is as the device offers it; what it does not offer is an error
-/// with its name.
+/// The rail's own buffers are pinned, payload is as the device offers it; a missing feature is an error with
+/// its name.
 #[test]
 fn memory_and_events_are_as_the_options_say() {
     let moderation = Moderation { count: 8, period_us: 50 };
@@ -463,7 +463,7 @@ fn memory_and_events_are_as_the_options_say() {
     }
 }
 
-/// What happens to the datagrams on their way, and between.
+/// The fate of the datagrams on their way, and events between.
 #[derive(Clone, Debug)]
 enum Act {
     Connect(usize),
@@ -489,8 +489,8 @@ fn act() -> impl Strategy<Value = Act> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
-    /// V-4 to V-7: whatever was lost, repeated, delayed or recorded: once the wire is well and both want it,
-    /// there is a connection, and nothing is left of any other.
+    /// V-4 to V-7: whatever was lost, repeated, delayed or recorded: once the wire works and both sides
+    /// request it, there is a connection, and nothing is left of any other.
     #[test]
     fn in_the_end_there_is_one_connection(acts in proptest::collection::vec(act(), 0..60)) {
         let mut pair = Pair::new();
@@ -523,7 +523,7 @@ proptest! {
             recorded.extend(sent.iter().cloned());
             flying.extend(sent);
         }
-        // Who finds the other's end gone, by sending, calls again, as the core's user might.
+        // A side that finds the other's end gone, by sending, calls again, as the core's user might.
         for round in 0..400 {
             for datagram in pair.take() {
                 pair.deliver(&datagram);

@@ -1,4 +1,4 @@
-//! Where a port is, and what its messages are marked with: tables of GIDs that change (V-19), partitions
+//! The address of a port, and the marks of its messages: tables of GIDs that change (V-19), partitions
 //! (V-20).
 
 use rerail_verbs::Gid;
@@ -23,7 +23,7 @@ fn ethernet(options: &VerbsOptions) -> Pair {
     Pair::with(options, |rank, device| device.set_gids(&[local(rank as u8), v4(rank as u8), NONE, NONE]))
 }
 
-/// The first rail's table changes, and the device tells.
+/// The first rail's table changes, and the device reports it.
 fn change(pair: &mut Pair, gids: &[Gid]) {
     let device = pair.rails[0].device().unwrap();
     device.set_gids(gids);
@@ -31,7 +31,7 @@ fn change(pair: &mut Pair, gids: &[Gid]) {
     pair.poll();
 }
 
-/// What the first rail's connection goes by.
+/// The address that the first rail's connection uses.
 fn route(pair: &Pair, rank: usize) -> (u8, Gid) {
     let route = pair.rails[rank].device().unwrap().address().unwrap().global.unwrap();
     (route.source_index, route.dgid)
@@ -40,7 +40,7 @@ fn route(pair: &Pair, rank: usize) -> (u8, Gid) {
 fn connect(pair: &mut Pair) {
     pair.connect(0);
     pair.settle();
-    // Who still uses what stood hears of the call, and answers when it is said again.
+    // A side that still uses the old connection receives the call, and answers its repetition.
     pair.pass(options().resend_first);
     pair.settle();
     pair.assert_whole();
@@ -61,7 +61,7 @@ fn a_gid_that_is_gone_is_replaced_by_the_next_best() {
     pair.settle();
     connect(&mut pair);
     assert_eq!((route(&pair, 0), route(&pair, 1)), ((3, v4(1)), (1, v4(9))));
-    // It is the same address at another place: no news for anybody, but queue pairs name the place.
+    // The same address at another index: nothing to announce, but queue pairs name the index.
     change(&mut pair, &[local(0), NONE, v4(9), NONE]);
     assert_eq!((pair.told[0].down.len(), pair.told[0].moved), (2, 1));
     pair.settle();
@@ -94,7 +94,7 @@ fn a_gid_that_was_named_stays_the_one() {
     change(&mut pair, &[local(0), NONE, v4(0), NONE]);
     pair.pass(options().port_grace);
     assert_eq!(pair.told[0].down, [DOWN]);
-    // What is at its place later is it.
+    // A GID that appears at its index later is used.
     change(&mut pair, &[local(0), v4(7), v4(0), NONE]);
     pair.settle();
     connect(&mut pair);
@@ -124,7 +124,7 @@ fn a_global_port_without_its_gid_is_down_and_with_another_is_elsewhere() {
     connect(&mut pair);
 }
 
-/// V-20: no event need tell of a partition that has another place, the next call finds it.
+/// V-20: without an event for a partition that has moved, the next call finds it.
 #[test]
 fn a_partition_that_moves_without_a_word_is_found_before_a_call() {
     let mut pair = Pair::new();
@@ -139,7 +139,7 @@ fn a_partition_that_moves_without_a_word_is_found_before_a_call() {
     assert_eq!(partition(&pair), (1, 0xffff));
 }
 
-/// A device that is gone has no handles any more, those that messages were on their way by neither.
+/// A device that is gone has no handles any more, not even those of pending messages.
 #[test]
 fn nothing_is_held_of_a_device_that_is_gone() {
     let mut pair = Pair::new();
@@ -230,7 +230,7 @@ fn calls_that_come_together_ask_the_port_once() {
     assert_eq!(pair.rails[0].device().unwrap().handles(), 0);
 }
 
-/// V-20: the first key of full membership, or the one that was asked for.
+/// V-20: the first key of full membership, or the requested one.
 #[test]
 fn a_rail_is_in_the_first_partition_that_it_is_a_full_member_of() {
     let open = |keys: &[u16], pkey, gids: &[Gid]| {
@@ -254,7 +254,7 @@ fn a_rail_is_in_the_first_partition_that_it_is_a_full_member_of() {
     ] {
         assert_eq!(open(keys, wanted, &[]), found, "{keys:x?} {wanted:x?}");
     }
-    // On Ethernet there is one only: rails of both sorts may be told of InfiniBand's.
+    // On Ethernet there is one only: rails of both sorts may have settings for InfiniBand's.
     assert_eq!(open(&[0x7fff], None, &[v4(0)]), Ok((0, 0)));
     assert_eq!(open(&[0xffff], Some(0x7fff), &[v4(0)]), Ok((0, 0)));
     assert_eq!(open(&[0xffff], Some(2), &[v4(0)]), Ok((0, 0)));
@@ -264,7 +264,7 @@ fn a_rail_is_in_the_first_partition_that_it_is_a_full_member_of() {
     assert!(words[1].contains("no partition") && words[2].contains("0x0002 (verbs_pkey)"), "{words:?}");
 }
 
-/// Set-up messages and connections alike are of the class that was asked for.
+/// Set-up messages and connections alike have the requested class.
 #[test]
 fn everything_is_sent_with_the_level_and_the_class_that_were_asked_for() {
     let options = VerbsOptions { service_level: 3, traffic_class: 104, ..options() };

@@ -1,4 +1,4 @@
-//! Who shares which registration, and when it ends.
+//! Which registrations are shared, and when they end.
 
 mod model;
 
@@ -92,7 +92,7 @@ fn posts_share_what_covers_them() {
     assert!(more != whole && written != whole && bench.count() == 3);
     [whole, whole, whole, more, written].into_iter().for_each(|place| bench.release(place));
     assert_eq!(bench.count(), 3, "they are kept");
-    // What may be written may also be read, where nothing else is.
+    // Writable memory may also be read, where no other registration exists.
     bench.forget(0, 100 + 1000 + 1);
     assert_eq!(bench.count(), 0);
     let written = bench.acquire(100, 1000, true);
@@ -127,7 +127,8 @@ fn a_part_is_registered_once() {
     bench.release(second);
 }
 
-/// Own writes share what peers may read, which is kept; nothing shares what peers may write, and it is not.
+/// Own writes share registrations that peers may read, which are kept; nothing shares those that peers may
+/// write, and they are not.
 #[test]
 fn what_peers_may_write_is_shared_with_nobody() {
     let mut bench = Bench::new(8);
@@ -209,8 +210,8 @@ fn what_is_idle_longest_goes_first_and_what_is_in_use_never() {
     assert!(bench.try_expose(0, 1000, false).is_some());
 }
 
-/// What the system has no more of is had by giving something back; what it refuses for another reason, it
-/// would refuse then as well, and nothing is given back for it.
+/// A shortage of the system is resolved by giving something back; a refusal for another reason would remain,
+/// so nothing is given back for it.
 #[test]
 fn only_for_room_something_is_given_back() {
     for (errno, left, kept) in [(libc::ENOMEM, 2, 1), (libc::ENOSPC, 2, 1), (libc::EAGAIN, 2, 1), (libc::EINVAL, 3, 3)]
@@ -239,7 +240,7 @@ fn overlapping_registrations_become_one() {
     assert_eq!(use_once(&mut bench, 1500, 1000), 1);
     assert_eq!(use_once(&mut bench, 1000, 1500), 1);
     assert_eq!((bench.counters().registrations, bench.counters().registered_bytes), (2, 1500));
-    // It would cost more than twice of what is asked for, or only touches.
+    // It would more than double the requested bytes, or only touches.
     assert_eq!(use_once(&mut bench, 2400, 200), 2);
     assert_eq!(use_once(&mut bench, 0, 1000), 3);
     // All inside go; those in use at their last user's end.
@@ -286,8 +287,8 @@ fn an_exposed_registration_outlives_the_end_of_a_part_of_its_memory() {
     assert_eq!(bench.count(), 0);
 }
 
-/// Mapped anew, memory has the address that it had, and a device may give the key again: what comes back late
-/// from before is not taken for the new one's.
+/// Memory mapped again has its earlier address, and a device may give the key again: an old key given back
+/// late is not taken for the new one.
 #[test]
 fn a_key_that_comes_back_late_ends_nothing_of_the_next_owners() {
     let mut bench = Bench::new(8);
@@ -299,7 +300,7 @@ fn a_key_that_comes_back_late_ends_nothing_of_the_next_owners() {
     assert_eq!((new.key as u32, new.address), (old.key as u32, old.address), "to the peer they are the same");
     bench.give_back(old);
     assert_eq!(bench.count(), 1);
-    // Neither does one of before the device was opened anew.
+    // Neither does one from before the device was opened again.
     bench.registry.clear(&mut bench.device);
     bench.registry = bench.registry.renewed(PdId(1), false);
     let newest = bench.expose(0, 4096, true);
@@ -310,7 +311,7 @@ fn a_key_that_comes_back_late_ends_nothing_of_the_next_owners() {
     assert_eq!(bench.count(), 0);
 }
 
-/// On the wire stands nothing that depends on where memory lies, but for its place in a page, where a device
+/// Nothing on the wire depends on the address of memory, but for its place in a page, where a device
 /// allows that.
 #[test]
 fn addresses_come_from_a_counter() {
@@ -326,8 +327,7 @@ fn addresses_come_from_a_counter() {
     assert!(addresses[2] < (1 << 32) + 10 * 4096);
 }
 
-/// All payload memory, or none: what is registered on demand is kept, shared and given back as what is pinned
-/// is.
+/// All payload memory, or none: registrations on demand are kept, shared and given back as pinned ones are.
 #[test]
 fn payload_memory_is_registered_on_demand() {
     let mut bench = Bench::new(8);
@@ -341,7 +341,7 @@ fn payload_memory_is_registered_on_demand() {
     bench.give_back(key);
     bench.release(place);
     assert_eq!((bench.device.unpinned(), bench.count()), (1, 2));
-    // A device that was opened anew may offer less.
+    // A device that was opened again may offer less.
     bench.registry.clear(&mut bench.device);
     bench.registry = bench.registry.renewed(PdId(1), true);
     bench.acquire(3000, 100, true);

@@ -1,18 +1,16 @@
 //! How links end that share queue pairs with others. Rule V-16.
 //!
-//! A link that ends for a fault, or is aborted, takes its target along, at once: whatever else the peer may
-//! have under way, nothing of it reaches memory here any more (F-2). That breaks the peer's initiator, and so
-//! all that the peer has with this node. An initiator that breaks ends every link that uses it; each is
-//! reported by itself. But these links' *targets* belong to initiators of the peers that work, and that
-//! others use: so each peer is told, lets its own requests come to their end, and says so. Only where that
-//! word does not come is the target given up, too. So a fault costs all links of two processes with each
-//! other's nodes, and no more.
+//! A link that ends for a fault, or is aborted, ends its target too, at once: pending requests of the peer no
+//! longer reach memory here (F-2). That breaks the peer's initiator, and so all of the peer's links with this
+//! node. An initiator that breaks ends every link that uses it; each is reported by itself. But these links'
+//! *targets* belong to working initiators of the peers, and others use them: so each peer is notified, lets
+//! its own requests complete, and confirms that. Only without that confirmation the target is given up, too.
+//! So a fault costs all links of two processes with each other's nodes, and no more.
 //!
-//! A link that ends because the core, or the peer, is through with it harms no other: once all of its
-//! requests are back it gives its names up, and the last one who has no use for an initiator or a target any
-//! more destroys it.
+//! A link that the core or the peer has finished with harms no other: once all of its requests are back it
+//! gives its names up. An initiator or target is destroyed with its last user.
 //!
-//! What a REFUSAL says of its sender's end (`Left`) makes the difference between all this.
+//! The sender's end in a REFUSAL (`Left`) distinguishes these cases.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::time::{Nanos, Time};
@@ -23,13 +21,12 @@ use super::super::wire::{Left, Reason, SetupKind};
 use super::super::{VerbsRail, codes};
 use super::{Inward, State};
 
-/// What had come to a target is in memory and in its queue by then: of its kind no event tells (a last-WQE
-/// event belongs to queue pairs that were made with their shared receive queue), and what is acknowledged
-/// need not be in memory.
+/// Messages that had come to a target are in memory and in its queue by then: no event reports them for its
+/// kind (a last-WQE event belongs to queue pairs that were made with their shared receive queue), and
+/// acknowledged messages need not be in memory.
 const SETTLE: Nanos = Nanos::from_micros(200);
-/// How often a set-up message can be said again until a peer's word is waited for no more, and no less time
-/// than that: a peer looks only now and then, and what is given up with its target is all that it has with
-/// this node.
+/// Repetitions of a set-up message before the wait for a peer's confirmation ends, and the minimum for that
+/// wait: a peer polls only now and then, and giving up its target costs all of its links with this node.
 const WORD_PAUSES: u64 = 4;
 const WORD_MIN: Nanos = Nanos::from_millis(4);
 
@@ -40,14 +37,14 @@ pub(in super::super) enum How {
     Hard,
     /// Its initiator is broken.
     Broken,
-    /// This side is through, and the peer was never heard: something of it may be under way.
+    /// This side has finished, and the peer never sent: its requests may be pending.
     Unheard,
-    /// The peer's end is over, and so it is left; or both sides are through with each other.
+    /// The peer reported its end over, in this state; or both sides have finished.
     Word(Left),
 }
 
 impl How {
-    /// Both sides are through.
+    /// Both sides have finished.
     pub const THROUGH: How = How::Word(Left { drained: true, target_dead: false });
 }
 
@@ -86,7 +83,7 @@ impl<D: Device> VerbsRail<D> {
                 (halves.inward, halves.timeout) = (inward, timeout);
             }
         }
-        // What is open may end well still, and then the peer hears better news.
+        // Open requests may still succeed, and then the peer receives a better report.
         if !(works && open > 0) {
             self.say_left(index, Left { drained: works, target_dead: must_kill });
         }
@@ -95,14 +92,14 @@ impl<D: Device> VerbsRail<D> {
         self.failing.push(index);
     }
 
-    /// So long a peer's word is waited for, from when it was told itself.
+    /// The wait for a peer's report, from the time of our own.
     fn word_time(&self) -> Nanos {
         let pauses = Nanos(self.options.resend_first.0.saturating_mul(WORD_PAUSES));
         pauses.max(WORD_MIN).min(Nanos(self.options.drain_time.0 / 2))
     }
 
-    /// When to say once more what is left of a failing link whose peer's word has not come: soon where it is
-    /// not out yet, and else seldom, as others may have to say something, too.
+    /// When to repeat the report of a failing link whose peer's report is missing: soon if it was not sent
+    /// yet, otherwise seldom, as other links may have messages, too.
     fn word_due(&self, index: u32) -> Time {
         let Some((link, halves)) = self.links.get(index).and_then(|link| Some((link, link.halves()?))) else {
             return self.now;
@@ -112,8 +109,8 @@ impl<D: Device> VerbsRail<D> {
         (self.now + pause).min(halves.timeout)
     }
 
-    /// Tells the peer what is left of this end. A hint only (V-7); it is said again where it does not get
-    /// out.
+    /// Reports the state of this end to the peer. A hint only (V-7); it is repeated where it could
+    /// not be sent.
     fn say_left(&mut self, index: u32, left: Left) {
         let Some(link) = self.links.get(index) else { return };
         let (peer, nonce, Some(answers)) = (link.peer, link.nonce, link.theirs) else { return };
@@ -137,8 +134,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Whether a failing link that has nothing to wait for has told its peer so, which it does here; else it
-    /// is to be asked again. Where nothing can be said, or for too long, nobody is told.
+    /// Whether a failing link without pending work has reported its end to the peer, which it does here; if
+    /// not, call again. Where the report can't be sent, or not in time, it is omitted.
     pub(in super::super) fn has_said(&mut self, index: u32) -> bool {
         let Some((link, halves)) = self.links.get(index).and_then(|link| Some((link, link.halves()?))) else {
             return true;
@@ -157,8 +154,8 @@ impl<D: Device> VerbsRail<D> {
         said
     }
 
-    /// Whether all was acknowledged that a link sent. What an initiator in error gives back need not have
-    /// been.
+    /// Whether all messages that a link sent were acknowledged. Requests returned by an initiator in error
+    /// need not have been.
     fn is_drained(&self, link: &Link) -> bool {
         let breaks = |out| self.initiators.get(out).is_some_and(|it| it.state == State::Broken);
         link.open == 0 && !link.initiator().is_some_and(breaks)
@@ -199,12 +196,12 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// The device is gone: its queue pairs do nothing any more, and nobody is told.
+    /// The device is gone: its queue pairs are inactive, and peers are not notified.
     pub(in super::super) fn forget_initiators(&mut self) {
         self.initiators.slots.iter_mut().flatten().for_each(|it| it.state = State::Broken);
     }
 
-    /// What a peer says of its end, of a link that ends here too.
+    /// Handles a peer's report on its end, for a link that ends here too.
     pub(in super::super) fn hear_left(&mut self, index: u32, left: Left) {
         let Some(halves) = self.links.get(index).and_then(Link::halves) else { return };
         if halves.inward == Inward::Open {
@@ -266,7 +263,7 @@ impl<D: Device> VerbsRail<D> {
         if open > 0 && self.now < timeout {
             due = due.min(timeout);
         } else if open > 0 {
-            // The peer may have been the last one who had their target open: nobody will answer them.
+            // The peer may have been the last one with their target open: it will not answer them.
             self.break_initiator(out, RailFault::Device { code: codes::SHARED });
         }
         self.links.set_timer(index, Some(due));
@@ -324,7 +321,7 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// A link uses an initiator no more; who was the last destroys it.
+    /// A link stops using an initiator; the last user destroys it.
     pub(super) fn release(&mut self, out: u32) {
         let Some(it) = self.initiators.get_mut(out) else { return };
         it.links -= 1;

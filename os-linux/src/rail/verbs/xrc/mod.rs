@@ -7,17 +7,17 @@
 //!                                                              \- by number --> C's shared receive queues
 //! ```
 //!
-//! A process has one initiator for each node that it talks to, whatever the number of processes there (the
-//! paper's SXRC with on-demand set-up, V.B): the first process called there makes the target, each other one
-//! opens the same target by its number, which keeps it while any of them lives. So a target stands for one
-//! sender, and a completion's queue pair number says who has sent. The other direction goes over the peer's
-//! own initiator; the one set-up exchange of a pair settles both.
+//! A process has one initiator for each node that it communicates with, whatever the number of processes
+//! there (the paper's SXRC with on-demand set-up, V.B): the first process called there makes the target, each
+//! other one opens the same target by its number, which keeps it while any of them lives. So a target stands
+//! for one sender, and a completion's queue pair number identifies the sender. The other direction goes over
+//! the peer's own initiator; the one set-up exchange of a pair establishes both.
 //!
-//! While a node's first target is being asked for, other calls to that node wait for it
-//! ([`XrcOptions::wait`]), so that processes that all call each other at once end up with one initiator per
-//! node. Who has waited for too long makes an initiator of its own: a process that does not answer holds up
-//! nobody for good. Who is called waits for its own call to the caller's node only where its rank is above
-//! the caller's, which leaves few rings of calls that wait for each other: those in which a lower rank's call
+//! While a node's first target is pending, other calls to that node wait for it ([`XrcOptions::wait`]), so
+//! that processes that all call each other at once end up with one initiator per node. A process that has
+//! waited for too long makes an initiator of its own: a process that does not answer blocks no other
+//! permanently. A called process waits for its own call to the caller's node only if its rank is above the
+//! caller's. This leaves few cycles of calls that wait for each other: those in which a lower rank's call
 //! wins a crossing (V-5) while it waits itself. They end with the wait.
 //!
 //! How connections end that share queue pairs is in `ends`.
@@ -37,15 +37,15 @@ use super::{VerbsRail, codes};
 
 pub(super) use ends::How;
 
-/// PSN of a target's first packet: it sends answers only, and these are numbered by what they answer.
+/// PSN of a target's first packet: it sends answers only, and these take the numbers of their requests.
 const TARGET_PSN: u32 = 0;
 
 /// The ends of a link here.
 #[derive(Debug)]
 pub(super) struct Halves {
-    /// What sends to the peer; `None`: the link waits for one.
+    /// The initiator to the peer; `None`: the link waits for one.
     pub out: Option<u32>,
-    /// What the peer sends to; this process's name for it.
+    /// The target that the peer sends to; this process's name for it.
     pub into: Option<Qp>,
     /// The peer's shared receive queues, and its port's MTU in bytes.
     pub srqs: Srqs,
@@ -54,7 +54,7 @@ pub(super) struct Halves {
     pub inward: Inward,
     /// Of a link that ends: so long its requests may take to come back well.
     pub timeout: Time,
-    /// Of a link that ends: what the peer is to be told of it, and whether that is out.
+    /// Of a link that ends: its report for the peer; `said`: whether that was sent.
     pub word: Option<Left>,
     pub said: bool,
 }
@@ -81,8 +81,8 @@ pub(super) enum Inward {
     /// It can.
     #[default]
     Open,
-    /// The target is dead, or the peer has said that all was acknowledged that it sent. What has come is in
-    /// its queue at that time.
+    /// The target is dead, or the peer has reported that all of its messages were acknowledged. Messages are
+    /// in its queue at that time.
     Settling(Time),
 }
 
@@ -109,11 +109,11 @@ struct Initiator {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// A target was asked for.
+    /// A target was requested.
     Calling,
     /// Connected to the target of that number.
     Live { target: u32 },
-    /// The same, and no further link is to use it: somebody could not open its target.
+    /// The same, closed to further links: a process could not open its target.
     Alone { target: u32 },
     /// In error, and so are all links that use it.
     Broken,
@@ -155,7 +155,7 @@ impl Initiators {
 }
 
 impl<D: Device> VerbsRail<D> {
-    /// What this side says of itself, as far as it is known.
+    /// This side's parameters, as far as known.
     pub(super) fn terms_of(&self, link: &Link) -> Terms {
         let mut terms = Terms {
             mtu: self.port.mtu,
@@ -193,15 +193,15 @@ impl<D: Device> VerbsRail<D> {
         srqs
     }
 
-    /// Gives a link what it sends by: the initiator for the peer's node, or a new one. `false`: one is on its
-    /// way, and worth waiting for, for who is patient. Nothing is to be done for RC.
+    /// Gives a link its initiator: the one for the peer's node, or a new one. `false`: one is pending, and a
+    /// patient caller should wait for it. Nothing to do for RC.
     pub(super) fn attach(&mut self, index: u32, patient: bool) -> Result<bool, RailFault> {
         let (Some(options), Some(link)) = (self.options.xrc, self.links.get(index)) else { return Ok(true) };
         if link.initiator().is_some() {
             return Ok(true);
         }
         let node = self.peers.node(link.peer).ok_or(RailFault::Refused)?;
-        // Who waits must have time left for a call of its own.
+        // A waiting link must have time left for a call of its own.
         let wait = options.wait.min(Nanos(self.options.handshake_timeout.0 / 8));
         let (mut found, mut oldest) = (None, None::<Time>);
         for (number, it) in self.initiators.slots.iter().enumerate() {
@@ -212,10 +212,10 @@ impl<D: Device> VerbsRail<D> {
                 _ => {}
             }
         }
-        // Where the first call to a node got no answer in time, nobody waits for the later ones either.
+        // Where the first call to a node got no answer in time, the later ones do not wait either.
         let waits = patient && oldest.is_some_and(|began| began + wait > self.now);
         if let Some(out) = found.filter(|out| !self.is_working(*out)) {
-            // Its event is on the way.
+            // Its event is pending.
             self.break_initiator(Some(out), RailFault::Device { code: codes::SHARED });
             return self.attach(index, patient);
         }
@@ -238,7 +238,7 @@ impl<D: Device> VerbsRail<D> {
         Ok(true)
     }
 
-    /// Whether an initiator that stood still does, as the device sees it.
+    /// Whether an established initiator still works, as the device reports it.
     fn is_working(&self, out: u32) -> bool {
         let it = self.initiators.get(out);
         it.is_some_and(|it| self.device.query_qp(it.qp.id).is_ok_and(|info| info.state == QpState::Rts))
@@ -261,8 +261,8 @@ impl<D: Device> VerbsRail<D> {
         Ok(())
     }
 
-    /// Another process's target, if it is the one that a sender's initiator is connected to, and works.
-    /// Numbers of queue pairs are a device's own: the sender is known by its port, too.
+    /// Another process's target, if it is the one that a sender's initiator is connected to, and works. Queue
+    /// pair numbers are unique per device: the sender is identified by its port, too.
     fn open_target(&mut self, peer: PeerId, number: u32, sender: u32) -> Option<Qp> {
         let holder = self.by_number.get(&number).and_then(|index| self.links.get(*index));
         if holder.is_some_and(|link| link.peer != peer && !matches!(link.phase, Phase::Failing(_))) {
@@ -376,7 +376,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// The peer can't open the target that our initiator is connected to: the link gets an initiator of its
-    /// own, and the other one is offered to nobody any more.
+    /// own, and the other one is closed to further links.
     pub(super) fn go_alone(&mut self, index: u32) {
         let Some(link) = self.links.get(index) else { return };
         let Some(out) = link.initiator() else { return };
@@ -408,7 +408,7 @@ fn is_same_port(a: &AddressVector, b: &AddressVector) -> bool {
     }
 }
 
-/// What both halves have in common.
+/// The attributes common to both halves.
 const fn of_xrc(kind: QpKind) -> QpInit {
     QpInit {
         kind,

@@ -1,5 +1,5 @@
 //! The registry against a slow and obvious model: a list of registrations, each a row of booleans, one per
-//! byte of a small memory. After every step the device holds exactly what the model holds, oldest first.
+//! byte of a small memory. After every step the device holds exactly the model's registrations, oldest first.
 
 use proptest::prelude::*;
 
