@@ -29,6 +29,8 @@ const DIRECT: u32 = 1 << 31;
 const SENT: u32 = 1 << 30;
 /// A receive that is complete when it is posted, as its message had arrived; its generation counts them.
 pub(super) const WAITED: u32 = SENT | 1;
+/// Of sends that are not reported.
+const SILENT: u32 = SENT | 2;
 
 /// Where the payload of a short message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,18 +114,18 @@ impl Endpoint<'_> {
         let sent = if PLAIN { line.send_plain(tag, immediate, len, own) } else { line.send(tag, immediate, len, own) };
         let short = sent?;
         let rail = RailId(line.rail);
-        // Nothing is ever reported by the id of one that is silent.
-        let mut generation = short.counts.psn();
+        // Nothing is ever reported by the id of a silent send.
+        let mut id = Key { index: SILENT, generation: short.counts.psn() };
         if send.notify == Notify::Event {
             self.sent = self.sent.wrapping_add(1);
-            generation = self.sent;
-            let operation = OpId(Key { index: SENT, generation });
+            id = Key { index: SENT, generation: self.sent };
+            let operation = OpId(id);
             let SendRequest { peer, cookie, .. } = *send;
             let Short { tag, immediate, flags, .. } = short;
             let bytes = len as u32;
             self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         }
-        Some((rail, short, OpId(Key { index: SENT, generation })))
+        Some((rail, short, OpId(id)))
     }
 
     /// Opens the short way to a peer, if nothing stands against it: says whether
@@ -454,6 +456,7 @@ impl Endpoint<'_> {
             || sub.place.is_some()
             || !slot.reorder.is_empty()
             || slot.received[ORDERED].expected() != slot.reorder.esn()
+            || slot.grants.is_crowded()
         {
             return false;
         }

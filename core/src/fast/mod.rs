@@ -378,12 +378,13 @@ impl Line {
     }
 
     /// The message that is expected waits for its receive: what it needs is counted in the tables. Says
-    /// whether these must be looked at, as [`receive`](Self::receive).
+    /// whether these must be looked at, as [`receive`](Self::receive), or the line folded, which can't count
+    /// more.
     #[inline(always)]
     pub(crate) const fn keep(&mut self) -> bool {
         self.expected = self.expected.wrapping_add(1);
         self.kept += 1;
-        self.look_in < 0
+        self.look_in < 0 || self.kept == u16::MAX
     }
 
     /// A message that waited has its buffer: it and its blocks need no room any more, which the tables know.

@@ -84,6 +84,12 @@ impl Grants {
         self.blocks_received.wrapping_sub(self.blocks_released)
     }
 
+    /// Whether the peer may use up what it knows of before [half](half) of the grant has come free: so many
+    /// messages hold room. Otherwise limits that go to it with each half are never too late (C-4).
+    pub const fn is_crowded(&self) -> bool {
+        self.messages_held() > self.messages_max.saturating_sub(half(self.messages_max as u16) as u32)
+    }
+
     /// The limits as they go on the wire: messages, blocks.
     pub const fn limits(&self) -> (u16, u16) {
         (
@@ -98,13 +104,21 @@ impl Grants {
         self.blocks_told = self.blocks_released;
     }
 
-    /// Whether the peer should hear of the limits without waiting for other traffic (C-4): a quarter of a
-    /// grant came free.
+    /// Whether the limits should go to the peer without waiting for other traffic (C-4): a quarter of a grant
+    /// came free, or any message's place and the peer has used all that it knows of.
     pub const fn worth_telling(&self) -> bool {
         let messages = self.messages_released.wrapping_sub(self.messages_told);
         let blocks = self.blocks_released.wrapping_sub(self.blocks_told);
-        messages * 4 >= self.messages_max || (blocks > 0 && blocks * 4 >= self.blocks_max)
+        let used = self.messages_received.wrapping_sub(self.messages_told);
+        messages * 4 >= self.messages_max
+            || (blocks > 0 && blocks * 4 >= self.blocks_max)
+            || (messages > 0 && used >= self.messages_max)
     }
+}
+
+/// So much of a grant comes free, of what goes the short way, before the limits go to the peer.
+pub const fn half(max: u16) -> u16 {
+    if max < 2 { 1 } else { max / 2 }
 }
 
 /// Messages between the first one that is not acknowledged and the next one to be sent, at most (C-6).

@@ -197,7 +197,7 @@ fn ids_of_sends_are_their_count() {
         }
         let silent = SendRequest { notify: Notify::Silent, ..send };
         let (_, short, id) = send_short(&mut lone.endpoint, &silent, 8).expect("the way is open");
-        assert_eq!(id, OpId(Key { index: 1 << 30, generation: short.counts.psn() }));
+        assert_eq!(id, OpId(Key { index: 1 << 30 | 2, generation: short.counts.psn() }));
         assert_eq!(lone.endpoint.sent, 4);
     });
 }
@@ -458,6 +458,54 @@ fn limits_are_announced_by_halves() {
     }
 }
 
+/// C-4: a peer that has used up what it knows of, most of it by messages that wait here, is granted what is free
+/// at once, whichever comes last: a message that waits, one that is received, or a receive.
+#[test]
+fn a_peer_without_grants_gets_what_is_free() {
+    let max = small().unexpected_per_peer;
+    let waits = |lone: &mut Lone<'_>, psn| {
+        assert!(!matches!(arrive_any(lone, &Short { tag: 9, ..short(psn) }), Arrival::Close))
+    };
+    let matches = |lone: &mut Lone<'_>, psn| {
+        let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 7), &[]) };
+        lone.endpoint.recv(Time(0), &recv).expect("there is room");
+        assert!(!matches!(arrive_any(lone, &short(psn)), Arrival::Close));
+    };
+    // So many messages find their receives; the rest of the grant waits.
+    for (matched, is_first) in (1..u32::from(max)).flat_map(|matched| [(matched, true), (matched, false)]) {
+        lone(|lone| {
+            can_send(lone, 8);
+            lone.sent();
+            let kinds = |psn: u32| if is_first { psn < matched } else { psn >= u32::from(max) - matched };
+            for psn in 0..max.into() {
+                if kinds(psn) { matches(lone, psn) } else { waits(lone, psn) }
+            }
+            let announced = lone.sent().iter().map(|packet| packet.common.message_limit).max();
+            let count = announced.map_or(0, |limit| limit - max);
+            assert!(count > 0, "{matched} of {max} are free, in front: {is_first}");
+            // It has sent them all, and one place comes free.
+            for psn in 0..u32::from(count) {
+                waits(lone, u32::from(max) + psn);
+            }
+            lone.sent();
+            let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 9), &[]) };
+            lone.endpoint.recv(Time(0), &recv).expect("there is room");
+            let announced = lone.sent().iter().map(|packet| packet.common.message_limit).max();
+            assert!(announced > Some(max + count), "{matched}, {announced:?}");
+        });
+    }
+}
+
+/// A short message the short way, or by packet where that is closed.
+fn arrive_any(lone: &mut Lone<'_>, short: &Short) -> Arrival {
+    if arrive(lone, short) != ShortArrival::Slow {
+        return Arrival::Done;
+    }
+    let arrival = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), short);
+    lone.place(arrival);
+    Arrival::Done
+}
+
 /// C-1: what a short message grants lets go what waits for it, whichever way the short message takes.
 #[test]
 fn a_short_message_lets_waiting_messages_go() {
@@ -634,12 +682,11 @@ fn what_the_tables_grant_is_told_the_short_way_too() {
     // A message that went out before does not tell what comes free after it.
     lone(|lone| {
         full(lone);
-        let mut limit = 0;
-        for _ in 0..8 {
-            let sent = take(lone);
-            limit = sent.iter().map(|packet| packet.common.message_limit).max().unwrap_or(limit);
+        let mut limits = vec![];
+        for _ in 0..9 {
+            limits.extend(take(lone).iter().map(|packet| packet.common.message_limit));
         }
-        assert_eq!(limit, 40);
+        assert_eq!(limits, [33, 41], "the first, for the peer has nothing else, and a quarter");
     });
 }
 
