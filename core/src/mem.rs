@@ -25,10 +25,9 @@ impl MemRef {
     /// without a table; it makes these names, and must understand them wherever the core names memory.
     pub const BY_ADDRESS: u64 = 1 << 53;
 
-    /// The name of an address in `region`. Of one that is not below [`BY_ADDRESS`](Self::BY_ADDRESS) it names
-    /// nothing, and has higher bits.
+    /// The name of an address in `region`, which is below [`BY_ADDRESS`](Self::BY_ADDRESS).
     pub const fn by_address(region: RegionId, address: u64) -> MemRef {
-        MemRef { region, offset: address.wrapping_add(MemRef::BY_ADDRESS) }
+        MemRef { region, offset: address | MemRef::BY_ADDRESS }
     }
 
     /// The address, if that names it.

@@ -29,8 +29,8 @@ const DIRECT: u32 = 1 << 31;
 const SENT: u32 = 1 << 30;
 /// A receive that is complete when it is posted, as its message had arrived; its generation counts them.
 pub(super) const WAITED: u32 = SENT | 1;
-/// Of sends that are not reported.
-const SILENT: u32 = SENT | 2;
+/// The id of all sends that are not reported: no event has it.
+const SILENT: Key = Key { index: SENT, generation: 0 };
 
 /// Where the payload of a short message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,10 +114,10 @@ impl Endpoint<'_> {
         let sent = if PLAIN { line.send_plain(tag, immediate, len, own) } else { line.send(tag, immediate, len, own) };
         let short = sent?;
         let rail = RailId(line.rail);
-        // Nothing is ever reported by the id of a silent send.
-        let mut id = Key { index: SILENT, generation: short.counts.psn() };
+        let mut id = SILENT;
         if send.notify == Notify::Event {
-            self.sent = self.sent.wrapping_add(1);
+            // Odd, as all generations are but that of `SILENT`.
+            self.sent = self.sent.wrapping_add(2);
             id = Key { index: SENT, generation: self.sent };
             let operation = OpId(id);
             let SendRequest { peer, cookie, .. } = *send;

@@ -413,7 +413,7 @@ impl<'m> Endpoint<'m> {
             refused: heapless::Deque::new(),
             parts_waiting: false,
             waited: 0,
-            sent: 0,
+            sent: 1,
             refusals: 0,
             stats: Stats::default(),
             keepalive_at: keepalive::NEVER,

@@ -189,7 +189,7 @@ fn told(lone: &mut Lone<'_>) -> Vec<(u16, u16)> {
 fn ids_of_sends_are_their_count() {
     lone(|lone| {
         let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
-        for (before, generation) in [(5, 6), (u32::MAX, 0), (3, 4)] {
+        for (before, generation) in [(5, 7), (u32::MAX, 1), (3, 5)] {
             lone.endpoint.sent = before;
             let (_, _, id) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
             assert_eq!(id, OpId(Key { index: 1 << 30, generation }));
@@ -197,8 +197,8 @@ fn ids_of_sends_are_their_count() {
         }
         let silent = SendRequest { notify: Notify::Silent, ..send };
         let (_, short, id) = send_short(&mut lone.endpoint, &silent, 8).expect("the way is open");
-        assert_eq!(id, OpId(Key { index: 1 << 30 | 2, generation: short.counts.psn() }));
-        assert_eq!(lone.endpoint.sent, 4);
+        assert_eq!((short.counts.psn(), id), (3, OpId(Key { index: 1 << 30, generation: 0 })));
+        assert_eq!(lone.endpoint.sent, 5);
     });
 }
 
