@@ -25,7 +25,7 @@ impl MemRef {
     /// without a table; it makes these names, and must accept them wherever the core names memory.
     pub const BY_ADDRESS: u64 = 1 << 53;
 
-    /// The name of an address in `region`.
+    /// The name of an address in `region`, which is below [`BY_ADDRESS`](Self::BY_ADDRESS).
     pub const fn by_address(region: RegionId, address: u64) -> MemRef {
         MemRef { region, offset: address | MemRef::BY_ADDRESS }
     }

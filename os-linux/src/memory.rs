@@ -199,6 +199,11 @@ impl Memory {
         if len == 0 || start.addr().checked_add(len).is_none() {
             return Err(MemoryError::BadLength { bytes: len });
         }
+        // What lies above has no name: that bit of an address says that it is one.
+        let len = len.min((MemRef::BY_ADDRESS as usize).saturating_sub(start.addr()));
+        if len == 0 {
+            return Err(MemoryError::BadLength { bytes: len });
+        }
         self.insert(start, len, Origin::Adopted)
     }
 

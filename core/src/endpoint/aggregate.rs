@@ -186,7 +186,8 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         slot.grants.received(count, block_count).map_err(|_| ProtocolError::Credit)?; // C-3
         let is_early = psn != slot.reorder.esn();
-        // Granted messages have room: the tables are sized for them.
+        self.announce_room(channel);
+        // What was granted has room: the tables are sized for it.
         let blocks = self.t.blocks.take(block_count).ok_or(ProtocolError::Credit)?;
         let aggregate = Message {
             channel,

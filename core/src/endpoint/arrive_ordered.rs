@@ -42,6 +42,7 @@ impl Endpoint<'_> {
         slot.grants.received(1, blocks).map_err(|_| ProtocolError::Credit)?; // C-3
         let peer = slot.peer;
         let in_turn = psn == slot.reorder.esn();
+        self.announce_room(channel);
         let mut message = Message {
             channel,
             state: MessageState::Placing,

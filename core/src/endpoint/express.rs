@@ -28,6 +28,8 @@ const DIRECT: u32 = 1 << 31;
 const SENT: u32 = 1 << 30;
 /// A receive that is complete when it is posted, because its message had arrived; its generation counts them.
 pub(super) const WAITED: u32 = SENT | 1;
+/// The id of all sends that are not reported: no event has it.
+const SILENT: Key = Key { index: SENT, generation: 0 };
 
 /// The destination of a short message's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,18 +112,18 @@ impl Endpoint<'_> {
         let sent = if PLAIN { line.send_plain(tag, immediate, len, own) } else { line.send(tag, immediate, len, own) };
         let short = sent?;
         let rail = RailId(line.rail);
-        // No event ever names the id of a silent one.
-        let mut generation = short.counts.psn();
+        let mut id = SILENT;
         if send.notify == Notify::Event {
-            self.sent = self.sent.wrapping_add(1);
-            generation = self.sent;
-            let operation = OpId(Key { index: SENT, generation });
+            // Odd, as all generations are but that of `SILENT`.
+            self.sent = self.sent.wrapping_add(2);
+            id = Key { index: SENT, generation: self.sent };
+            let operation = OpId(id);
             let SendRequest { peer, cookie, .. } = *send;
             let Short { tag, immediate, flags, .. } = short;
             let bytes = len as u32;
             self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         }
-        Some((rail, short, OpId(Key { index: SENT, generation })))
+        Some((rail, short, OpId(id)))
     }
 
     /// Opens the express path to a peer, if nothing prevents it. Returns whether a retry of
@@ -451,6 +453,7 @@ impl Endpoint<'_> {
             || sub.place.is_some()
             || !slot.reorder.is_empty()
             || slot.received[ORDERED].expected() != slot.reorder.esn()
+            || slot.grants.is_crowded()
         {
             return false;
         }

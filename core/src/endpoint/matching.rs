@@ -242,6 +242,12 @@ impl Endpoint<'_> {
         self.grant_on_line(channel, messages, blocks);
         let slot = self.t.channels.at_mut(channel);
         slot.grants.released(messages, blocks);
+        self.announce_room(channel);
+    }
+
+    /// Sends the limits to the peer, if that is worth a packet of its own (C-4).
+    pub(super) fn announce_room(&mut self, channel: u32) {
+        let slot = self.t.channels.at_mut(channel);
         if slot.grants.worth_announcing() && !slot.is_over() {
             slot.ack.make_due();
             self.activate(channel);

@@ -79,6 +79,7 @@ use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::paths::Paths;
 use crate::rail::RailFacts;
 use crate::rel::ack::AckPolicy;
+use crate::rel::credit::half;
 use crate::store::{Arena, List};
 use crate::time::Time;
 
@@ -388,7 +389,6 @@ impl<'m> Endpoint<'m> {
         let t = Tables::carve(&mut arena, &config, now).map_err(StartError::Region)?;
         let paths = Paths::carve(&mut arena, &config, rails).map_err(StartError::Region)?;
         let has_short_rail = config.express && rails.iter().any(|facts| facts.short_bytes_max > 0);
-        let half = |max: u16| (max / 2).max(1);
         Ok(Endpoint {
             ack_policy: AckPolicy { packets: config.ack_packets, bytes: config.ack_bytes, delay: config.ack_delay },
             config,
@@ -411,7 +411,7 @@ impl<'m> Endpoint<'m> {
             refused: heapless::Deque::new(),
             parts_waiting: false,
             waited: 0,
-            sent: 0,
+            sent: 1,
             refusals: 0,
             stats: Stats::default(),
             keepalive_at: keepalive::NEVER,

@@ -49,6 +49,7 @@ impl Endpoint<'_> {
         // and the tables lack have passed, so they change nothing here.
         slot.grants.received(1, blocks).ok()?;
         slot.messages += 1;
+        let is_crowded = slot.grants.is_crowded();
         let first = self.t.blocks.take_one(blocks)?;
         // As many entries as messages: there is room.
         let key = self.t.matcher.store(peer, short.tag(), index).ok()?;
@@ -72,10 +73,24 @@ impl Endpoint<'_> {
         debug_assert_eq!(inserted.ok().map(|key| key.index), Some(index), "another index than was said");
         self.stats.unexpected += 1;
         self.stats.bytes_copied += u64::from(len);
-        if self.t.lines[channel as usize].keep() {
-            self.short_received(channel);
+        let line = &mut self.t.lines[channel as usize];
+        if line.keep() | is_crowded {
+            self.kept_short(channel, is_crowded);
         }
         Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(self.block_at(first)) })
+    }
+
+    /// The tables are looked at after a message that was kept. Where many are, further ones come as packets:
+    /// then the tables know when the peer has used up what it was granted (C-4).
+    #[cold]
+    fn kept_short(&mut self, channel: u32, is_crowded: bool) {
+        self.fold_line(channel);
+        if is_crowded {
+            self.t.lines[channel as usize].close_receiving();
+            self.announce_room(channel);
+        } else {
+            self.short_received(channel);
+        }
     }
 
     fn block_at(&self, block: u32) -> MemRef {

@@ -376,13 +376,14 @@ impl Line {
         self.look_in < 0
     }
 
-    /// The expected message waits for its receive: the tables count what it needs. Returns whether they must
-    /// be checked, as [`receive`](Self::receive).
+    /// The message that is expected waits for its receive: what it needs is counted in the tables. Says
+    /// whether these must be looked at, as [`receive`](Self::receive), or the line folded, which can't count
+    /// more.
     #[inline(always)]
     pub(crate) const fn keep(&mut self) -> bool {
         self.expected = self.expected.wrapping_add(1);
         self.kept += 1;
-        self.look_in < 0
+        self.look_in < 0 || self.kept == u16::MAX
     }
 
     /// A message that waited has its buffer: the tables have released its slot and blocks. Returns whether

@@ -252,7 +252,7 @@ fn what_the_tables_know_is_counted_once() {
 
 /// C-4: a quarter of the blocks brings an announcement, however they divide.
 #[test]
-fn a_quarter_of_the_blocks_is_announced() {
+fn half_of_the_blocks_is_announced() {
     for blocks in 1..200u16 {
         let own = Own::new(10, 4, blocks);
         let mut line = OPEN;

@@ -17,8 +17,10 @@ pub struct Grants {
     blocks_released: u32,
     messages_announced: u32,
     blocks_announced: u32,
-    messages_max: u32,
-    blocks_max: u32,
+    messages_max: u16,
+    blocks_max: u16,
+    /// With more messages held it [is crowded](Self::is_crowded).
+    roomy_max: u16,
 }
 
 /// The peer sent more than it was granted.
@@ -43,15 +45,18 @@ impl Grants {
             blocks_released: first.0,
             messages_announced: first.0,
             blocks_announced: first.0,
-            messages_max: messages_max as u32,
-            blocks_max: blocks_max as u32,
+            messages_max,
+            blocks_max,
+            roomy_max: messages_max.saturating_sub(half(messages_max)),
         }
     }
 
     /// A packet with `messages` messages and a payload of `blocks` blocks has come (C-3).
     pub fn received(&mut self, messages: u16, blocks: u32) -> Result<(), CreditExceeded> {
         let messages = messages as u32;
-        if self.messages_held() + messages > self.messages_max || self.blocks_held() + blocks > self.blocks_max {
+        if self.messages_held() + messages > self.messages_max as u32
+            || self.blocks_held() + blocks > self.blocks_max as u32
+        {
             return Err(CreditExceeded);
         }
         self.messages_received = self.messages_received.wrapping_add(messages);
@@ -83,11 +88,17 @@ impl Grants {
         self.blocks_received.wrapping_sub(self.blocks_released)
     }
 
+    /// Whether the peer may use up what it knows of before [half](half) of the grant has come free: so many
+    /// messages hold room. Otherwise limits that go to it with each half are never too late (C-4).
+    pub const fn is_crowded(&self) -> bool {
+        self.messages_held() > self.roomy_max as u32
+    }
+
     /// The limits as they go on the wire: messages, blocks.
     pub const fn limits(&self) -> (u16, u16) {
         (
-            self.messages_released.wrapping_add(self.messages_max) as u16,
-            self.blocks_released.wrapping_add(self.blocks_max) as u16,
+            self.messages_released.wrapping_add(self.messages_max as u32) as u16,
+            self.blocks_released.wrapping_add(self.blocks_max as u32) as u16,
         )
     }
 
@@ -97,13 +108,21 @@ impl Grants {
         self.blocks_announced = self.blocks_released;
     }
 
-    /// Whether the limits should be announced without waiting for other traffic (C-4): a quarter of a grant
-    /// is free again.
+    /// Whether the limits should go to the peer without waiting for other traffic (C-4): a quarter of a grant
+    /// came free, or any message's place and the peer has used all that it knows of.
     pub const fn worth_announcing(&self) -> bool {
         let messages = self.messages_released.wrapping_sub(self.messages_announced);
         let blocks = self.blocks_released.wrapping_sub(self.blocks_announced);
-        messages * 4 >= self.messages_max || (blocks > 0 && blocks * 4 >= self.blocks_max)
+        let used = self.messages_received.wrapping_sub(self.messages_announced);
+        messages * 4 >= self.messages_max as u32
+            || (blocks > 0 && blocks * 4 >= self.blocks_max as u32)
+            || (messages > 0 && used >= self.messages_max as u32)
     }
+}
+
+/// So much of a grant comes free, of what goes the short way, before the limits go to the peer.
+pub const fn half(max: u16) -> u16 {
+    if max < 2 { 1 } else { max / 2 }
 }
 
 /// Messages between the first one that is not acknowledged and the next one to be sent, at most (C-6).

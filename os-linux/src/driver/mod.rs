@@ -208,7 +208,7 @@ impl Transport {
                 if self.spin.idle_rounds == 0 {
                     done += self.engine.more(self.pace.last);
                 }
-                if self.pace.may_go_on() {
+                if self.pace.may_go_on(done) {
                     self.spin.idle_rounds = 0;
                     return done;
                 }

@@ -11,8 +11,8 @@ use rerail_core::time::Time;
 const PERIOD_NS: u64 = 8_000;
 /// For so long after another rail had something to do every round is a whole one, in nanoseconds.
 const BUSY_NS: u64 = 1_000_000;
-/// Rounds that find messages before the counter is read again.
-const UNASKED_MAX: u8 = 8;
+/// Messages before the counter is read again.
+const UNASKED_MAX: usize = 8;
 /// The counter's rate is measured over at least so long.
 const MEASURED_NS: u64 = 20_000;
 
@@ -27,8 +27,8 @@ pub(super) struct Pace {
     pub(super) last: Time,
     /// The next round is a whole one.
     forced: bool,
-    /// Rounds that found messages since the counter was read.
-    unasked: u8,
+    /// Messages since the counter was read.
+    unasked: usize,
     busy_until: Time,
     /// Where the measurement of the counter's rate began.
     since: (u64, Time),
@@ -53,12 +53,16 @@ impl Pace {
         self.forced
     }
 
-    /// After a round that found messages: whether the next read of the counter can wait. A read takes some 25
-    /// cycles, and the messages of a few rounds take less than a tenth of the period.
+    /// After so many messages: whether the next read of the counter can wait. A read takes some 25 cycles,
+    /// and a few messages take less than a tenth of the period.
     #[inline(always)]
-    pub(super) fn may_go_on(&mut self) -> bool {
-        self.unasked = (self.unasked + 1) % UNASKED_MAX;
-        self.unasked != 0
+    pub(super) fn may_go_on(&mut self, messages: usize) -> bool {
+        self.unasked += messages;
+        if self.unasked < UNASKED_MAX {
+            return true;
+        }
+        self.unasked = 0;
+        false
     }
 
     /// Whether a whole round is due.
@@ -124,11 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_asked_after_a_few_rounds_with_messages() {
+    fn the_time_is_asked_after_a_few_messages() {
         let mut pace = Pace::default();
-        for _ in 0..3 {
-            let rounds = std::iter::from_fn(|| pace.may_go_on().then_some(())).count();
-            assert_eq!(rounds, usize::from(UNASKED_MAX) - 1);
+        for messages in [1, 2, UNASKED_MAX, 100] {
+            let rounds = std::iter::from_fn(|| pace.may_go_on(messages).then_some(())).count();
+            assert_eq!(rounds, UNASKED_MAX.div_ceil(messages) - 1);
         }
     }
 

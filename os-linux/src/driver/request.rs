@@ -77,7 +77,8 @@ impl Engine {
     /// addresses): the promise below concerns only what is named.
     ///
     /// # Errors
-    /// [`MemoryError::BadLength`] for 0 bytes and for ranges that wrap around.
+    /// [`MemoryError::BadLength`] for 0 bytes, for ranges that wrap around, and for such as begin at 2^53 or
+    /// above; what a range has there can't be named by requests.
     ///
     /// # Safety
     /// From the moment that a request or window names a part of the region until the request is over (its

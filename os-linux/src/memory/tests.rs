@@ -11,6 +11,20 @@ fn memory() -> Memory {
     Memory::new(PAGE_BYTES).unwrap()
 }
 
+/// What a request names lies below the bit that says that an offset is an address.
+#[test]
+fn addresses_of_more_than_53_bits_have_no_name() {
+    let (mut memory, end) = (Memory::new(PAGE_BYTES).unwrap(), 1usize << 53);
+    // SAFETY: nothing of them is touched.
+    let [all, high] = [(0, usize::MAX), (end, 8)]
+        .map(|(start, len)| unsafe { memory.adopt(std::ptr::without_provenance_mut(start), len) });
+    assert_eq!(high, Err(MemoryError::BadLength { bytes: 0 }));
+    let all = all.unwrap();
+    for (offset, is_named) in [(end as u64 - 8, true), (end as u64 - 7, false), (end as u64 + 4096, false)] {
+        assert_eq!(memory.start_of(&Seg::new(all, offset, 8)).is_some(), is_named, "{offset:#x}");
+    }
+}
+
 #[test]
 fn a_new_region_is_zeroed_and_page_aligned() {
     let mut memory = memory();

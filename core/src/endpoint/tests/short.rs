@@ -189,7 +189,7 @@ fn told(lone: &mut Lone<'_>) -> Vec<(u16, u16)> {
 fn ids_of_sends_are_their_count() {
     lone(|lone| {
         let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
-        for (before, generation) in [(5, 6), (u32::MAX, 0), (3, 4)] {
+        for (before, generation) in [(5, 7), (u32::MAX, 1), (3, 5)] {
             lone.endpoint.sent = before;
             let (_, _, id) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
             assert_eq!(id, OpId(Key { index: 1 << 30, generation }));
@@ -197,8 +197,8 @@ fn ids_of_sends_are_their_count() {
         }
         let silent = SendRequest { notify: Notify::Silent, ..send };
         let (_, short, id) = send_short(&mut lone.endpoint, &silent, 8).expect("the way is open");
-        assert_eq!(id, OpId(Key { index: 1 << 30, generation: short.counts.psn() }));
-        assert_eq!(lone.endpoint.sent, 4);
+        assert_eq!((short.counts.psn(), id), (3, OpId(Key { index: 1 << 30, generation: 0 })));
+        assert_eq!(lone.endpoint.sent, 5);
     });
 }
 
@@ -458,7 +458,49 @@ fn limits_are_announced_by_halves() {
     }
 }
 
-/// C-1: the grants of a short message release waiting messages, on either path.
+/// C-4: a peer without grants, most of which are held by waiting messages, gets free ones at once.
+#[test]
+fn a_peer_without_grants_gets_what_is_free() {
+    let max = small().unexpected_per_peer;
+    let waits = |lone: &mut Lone<'_>, psn| arrive_any(lone, &Short { tag: 9, ..short(psn) });
+    let limit = |lone: &mut Lone<'_>| lone.sent().iter().map(|packet| packet.common.message_limit).max();
+    let matches = |lone: &mut Lone<'_>, psn| {
+        let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 7), &[]) };
+        lone.endpoint.recv(Time(0), &recv).expect("there is room");
+        arrive_any(lone, &short(psn));
+    };
+    // So many messages find their receives; the rest of the grant waits.
+    for (matched, is_first) in (1..u32::from(max)).flat_map(|matched| [(matched, true), (matched, false)]) {
+        lone(|lone| {
+            can_send(lone, 8);
+            lone.sent();
+            let kinds = |psn: u32| if is_first { psn < matched } else { psn >= u32::from(max) - matched };
+            for psn in 0..max.into() {
+                if kinds(psn) { matches(lone, psn) } else { waits(lone, psn) }
+            }
+            let count = limit(lone).map_or(0, |limit| limit - max);
+            assert!(count > 0, "{matched} of {max} are free, in front: {is_first}");
+            // It has sent them all, and one place comes free.
+            for psn in 0..u32::from(count) {
+                waits(lone, u32::from(max) + psn);
+            }
+            lone.sent();
+            let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 9), &[]) };
+            lone.endpoint.recv(Time(0), &recv).expect("there is room");
+            assert!(limit(lone) > Some(max + count), "{matched}");
+        });
+    }
+}
+
+/// A short message comes by the express path, or as a packet where that is closed.
+fn arrive_any(lone: &mut Lone<'_>, short: &Short) {
+    if arrive(lone, short) == ShortArrival::Slow {
+        let arrival = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), short);
+        lone.place(arrival);
+    }
+}
+
+/// C-1: what a short message grants lets go what waits for it, whichever way the short message takes.
 #[test]
 fn a_short_message_lets_waiting_messages_go() {
     for is_slow in [false, true] {
@@ -634,12 +676,11 @@ fn what_the_tables_grant_is_told_the_short_way_too() {
     // A message sent earlier does not grant room that comes free later.
     lone(|lone| {
         full(lone);
-        let mut limit = 0;
-        for _ in 0..8 {
-            let sent = take(lone);
-            limit = sent.iter().map(|packet| packet.common.message_limit).max().unwrap_or(limit);
+        let mut limits = vec![];
+        for _ in 0..9 {
+            limits.extend(take(lone).iter().map(|packet| packet.common.message_limit));
         }
-        assert_eq!(limit, 40);
+        assert_eq!(limits, [33, 41], "the first, for the peer has nothing else, and a quarter");
     });
 }
 

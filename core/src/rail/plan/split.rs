@@ -280,39 +280,50 @@ fn choose(all: &Lines, bytes: u64, at_ns: u64) -> Lines {
     lines.iter_mut().for_each(|line| line.bytes = line.moved(at_ns));
     lines.retain(|line| line.bytes > 0);
     lines.sort_unstable_by_key(|line| (core::cmp::Reverse(line.bytes), line.rail));
-    let mut best = fill(&lines, bytes, u64::MAX);
-    if lines.len() <= EXACT_MAX {
-        for of in 1..1 << lines.len() {
-            best = best.max(fill(&lines, bytes, of));
-        }
-    } else {
-        let by_bytes = lines.clone();
-        lines.sort_unstable_by_key(|line| (core::cmp::Reverse(line.bytes / line.min), line.rail));
-        let by_density = fill(&lines, bytes, u64::MAX);
-        if by_density.0 > best.0 {
-            best = by_density;
-        } else {
-            lines = by_bytes;
-        }
-    }
-    lines.iter().enumerate().filter(|(index, _)| best.1 >> index & 1 == 1).map(|(_, line)| *line).collect()
+    let set = if lines.len() <= EXACT_MAX { best_set(&lines, bytes) } else { good_set(&mut lines, bytes) };
+    lines.iter().enumerate().filter(|(index, _)| set >> index & 1 == 1).map(|(_, line)| *line).collect()
 }
 
 /// So many rails are tried in all sets.
 const EXACT_MAX: usize = 8;
 
-/// The bytes moved by lines of the set `of`, the first with smallest chunks that fit into the message; and
-/// which lines these are: bit per line.
-fn fill(lines: &Lines, bytes: u64, of: u64) -> (u64, u64) {
-    let (mut moved, mut set, mut least) = (0u64, 0u64, 0u64);
-    for (index, line) in lines.iter().enumerate() {
-        if of >> index & 1 == 1 && least.saturating_add(line.min) <= bytes {
-            least += line.min;
-            moved = moved.saturating_add(line.bytes);
-            set |= 1 << index;
+/// The set that moves most, of those for whose smallest chunks the message has room: bit per line.
+fn best_set(lines: &Lines, bytes: u64) -> u64 {
+    let mut sums = [(0u64, 0u64); 1 << EXACT_MAX];
+    let mut best = (0, 0);
+    for set in 1usize..1 << lines.len() {
+        let (line, (least, moved)) = (&lines[set.trailing_zeros() as usize], sums[set & (set - 1)]);
+        let (least, moved) = (least.saturating_add(line.min), moved.saturating_add(line.bytes));
+        sums[set] = (least, moved);
+        if least <= bytes {
+            best = best.max((moved, set as u64));
         }
     }
-    (moved, set)
+    best.1
+}
+
+/// One that moves much: of those that move most each, or for their smallest chunk, the first that fit. The
+/// order of `lines` becomes its.
+fn good_set(lines: &mut Lines, bytes: u64) -> u64 {
+    let fill = |lines: &Lines| {
+        let (mut moved, mut set, mut least) = (0u64, 0u64, 0u64);
+        for (index, line) in lines.iter().enumerate() {
+            if least.saturating_add(line.min) <= bytes {
+                least += line.min;
+                moved = moved.saturating_add(line.bytes);
+                set |= 1 << index;
+            }
+        }
+        (moved, set)
+    };
+    let by_bytes = (lines.clone(), fill(lines));
+    lines.sort_unstable_by_key(|line| (core::cmp::Reverse(line.bytes / line.min), line.rail));
+    let by_density = fill(lines);
+    if by_density.0 > by_bytes.1.0 {
+        return by_density.1;
+    }
+    *lines = by_bytes.0;
+    by_bytes.1.1
 }
 
 /// Turns what lines could move into chunks: no less than the smallest, no more than the message, cuts
