@@ -84,12 +84,11 @@ impl Endpoint<'_> {
     /// then the tables know when the peer has used up what it was granted (C-4).
     #[cold]
     fn kept_short(&mut self, channel: u32, is_crowded: bool) {
+        self.short_received(channel);
         self.fold_line(channel);
         if is_crowded {
             self.t.lines[channel as usize].close_receiving();
             self.announce_room(channel);
-        } else {
-            self.short_received(channel);
         }
     }
 

@@ -5,11 +5,28 @@ use super::lone::{Lone, TERMS};
 use super::recovery::region;
 use super::short::{arrive, lone, post, short};
 use super::*;
-use crate::wire::{Body, Connect, MessageHead, Short};
+use crate::wire::{Body, Connect, Counts, MessageHead, Short};
 
 fn send(cookie: u64) -> SendRequest<'static> {
     const TO: [Seg; 1] = [Seg { at: MemRef { region: HEAP, offset: 0 }, len: 8 }];
     SendRequest { cookie: Cookie(cookie), segments: &TO, ..SendRequest::new(PeerId(1), &[]) }
+}
+
+/// C-1: the grants of a message that waits, and after which many do, release waiting messages.
+#[test]
+fn a_message_that_waits_beside_many_lets_waiting_messages_go() {
+    let config = Config { unexpected_per_peer: 1, ..small() };
+    let mut own = Region::of(&config);
+    let lone = &mut Lone::over(&mut own, &config, &[SHM], 1);
+    lone.limits = (0, 64);
+    lone.feed(Body::Connect(Connect { rail: PEER_RAIL, ..TERMS }), 0);
+    lone.sent();
+    lone.send(1, 8);
+    assert_eq!(lone.sent(), []);
+    let grant = Short { counts: Counts::new(0, 1, 64), ..short(0) };
+    assert!(matches!(arrive(lone, &grant), ShortArrival::At(_)));
+    let sent = lone.sent();
+    assert!(sent.iter().any(|packet| matches!(packet.body, Body::Eager(_))), "{sent:?}");
 }
 
 /// A way out that is closed for lack of room for completions is opened again once some have been read.
