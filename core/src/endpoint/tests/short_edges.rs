@@ -1,7 +1,7 @@
 //! Edge cases of the short path: full tables of completions, the first message of a line, requests that have
 //! no operation.
 
-use super::lone::{Lone, TERMS};
+use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::region;
 use super::short::{arrive, lone, post, short};
 use super::*;
