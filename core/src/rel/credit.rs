@@ -88,7 +88,7 @@ impl Grants {
         self.blocks_received.wrapping_sub(self.blocks_released)
     }
 
-    /// Whether the peer may use up what it knows of before [half](half) of the grant has come free: so many
+    /// Whether the peer may use up what it knows of before [`half`] of the grant has come free: so many
     /// messages hold room. Otherwise limits that go to it with each half are never too late (C-4).
     pub const fn is_crowded(&self) -> bool {
         self.messages_held() > self.roomy_max as u32
