@@ -25,7 +25,7 @@ impl Display for StartError {
                 write!(f, "rail {} takes fewer than two posts at once, or carries no payload", rail.0)
             }
             StartError::Rails { given, max } => {
-                write!(f, "{given} rails were given, allowed are 1 to {max}: raise rails_max, or give fewer")
+                write!(f, "{given} rails were given, allowed are 1 to {max}: raise Config::rails_max, or give fewer")
             }
         }
     }
@@ -45,7 +45,7 @@ impl Display for PeerError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             PeerError::OutOfRange { peer, peers_max } => {
-                write!(f, "there is no rank {} in a job of {peers_max} (peers_max): ranks count from 0", peer.0)
+                write!(f, "there is no rank {} in a job of {peers_max} (Config::peers_max): ranks count from 0", peer.0)
             }
             PeerError::Known(peer) => write!(f, "rank {} was added before: each is added once", peer.0),
             PeerError::Unknown(peer) => write!(f, "rank {} was never added: add it first", peer.0),
@@ -62,7 +62,7 @@ impl Display for SetAddressError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             SetAddressError::NoSuchRail(rail) => write!(f, "there is no rail {} whose address could change", rail.0),
-            SetAddressError::Address(error) => write!(f, "the peers can't be told: {error}"),
+            SetAddressError::Address(error) => write!(f, "the peers can't be notified: {error}"),
         }
     }
 }
@@ -79,11 +79,14 @@ impl Error for SetAddressError {
 impl Display for Full {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Full::Operations => "operations_max requests are under way: drive the endpoint, take events, try again",
-            Full::Channels => "channels_max peers are connected: close one, or raise channels_max",
+            Full::Operations => {
+                "as many requests are in progress as Config::operations_max allows: drive the endpoint, take events, \
+                 try again"
+            }
+            Full::Channels => "as many peers are connected as Config::channels_max allows: close one, or raise it",
             Full::Retained => {
-                "retained_max copies of messages wait for acknowledgment: drive the endpoint and try again, or raise \
-                 retained_max where that is 0"
+                "as many copies of messages wait for acknowledgment as Config::retained_max allows: drive the endpoint \
+                 and try again, or raise it where it is 0"
             }
         })
     }
@@ -98,13 +101,16 @@ impl Display for SubmitError {
             SubmitError::UnknownPeer(peer) => write!(f, "no rank {} was added that a request could go to", peer.0),
             SubmitError::PeerGone(peer) => write!(f, "rank {} is lost or closed: nothing can be asked of it", peer.0),
             SubmitError::Segments { given, max } => {
-                write!(f, "{given} segments, allowed are {max}: merge them, or raise segments_max")
+                write!(f, "{given} segments, allowed are {max}: merge them, or raise Config::segments_max")
             }
             SubmitError::TooLong { bytes, max } => {
-                write!(f, "{bytes} bytes, allowed are {max} for this kind of request (injected: eager_bytes_max)")
+                write!(
+                    f,
+                    "{bytes} bytes, allowed are {max} for this kind of request (injected: Config::eager_bytes_max)"
+                )
             }
             SubmitError::UnknownCounter(counter) => {
-                write!(f, "there is no counter {}: they count from 0 to below counters_max", counter.0)
+                write!(f, "there is no counter {}: they count from 0 to below Config::counters_max", counter.0)
             }
             SubmitError::UnknownMessage => {
                 f.write_str("the claimed message is gone: it was received already, or its sender is lost")
@@ -131,7 +137,9 @@ impl Error for SubmitError {
 impl Display for CancelError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            CancelError::Unknown => "there is no such request: it is over, and its event was told or waits to be taken",
+            CancelError::Unknown => {
+                "there is no such request: it is over, and its event was taken, or waits to be taken"
+            }
             CancelError::TooLate => "it is too late to cancel: the request has matched or was sent, and will complete",
         })
     }
@@ -142,7 +150,9 @@ impl Error for CancelError {}
 impl Display for ExposeError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            ExposeError::Full => f.write_str("windows_max windows are exposed: deregister one, or raise windows_max"),
+            ExposeError::Full => {
+                f.write_str("as many windows are exposed as Config::windows_max allows: deregister one, or raise it")
+            }
             ExposeError::KeyInUse(key) => write!(f, "key {key:#x} belongs to another window: choose one at random"),
             ExposeError::TooLong { bytes } => write!(f, "a window of {bytes} bytes wraps around the end of its region"),
         }
@@ -281,7 +291,7 @@ impl Display for LossReason {
                     rail.0
                 )
             }
-            LossReason::Silent => f.write_str("nothing heard from it for the configured time (silence_max)"),
+            LossReason::Silent => f.write_str("nothing received from it for the configured time (silence_max)"),
             LossReason::Protocol(error) => write!(f, "it broke the protocol: {error}"),
         }
     }

@@ -1,5 +1,5 @@
-//! Completions of the short way, in the order in which they happened: a list in the caller's memory that is
-//! filled from its start, and begins there again whenever all were taken. So the lines in use are few.
+//! Completions of the express path, in the order in which they happened: a list in the caller's memory that
+//! is filled from its start, and begins there again whenever all were taken. So the lines in use are few.
 
 use super::ShortCompletion;
 use crate::store::{Arena, ArenaError, Sizer};

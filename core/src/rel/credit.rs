@@ -120,7 +120,7 @@ impl Grants {
     }
 }
 
-/// So much of a grant comes free, of what goes the short way, before the limits go to the peer.
+/// So much of a grant comes free, of what takes the express path, before the limits go to the peer.
 pub const fn half(max: u16) -> u16 {
     if max < 2 { 1 } else { max / 2 }
 }

@@ -14,7 +14,8 @@
  *     rerail_close(t, 1000);
  *
  * Every function but rerail_progress and rerail_poll, which count, answers 0 or a negative RERAIL_E... number, and
- * rerail_error then says why in words. A transport belongs to one thread at a time; there is no global state and no thread.
+ * rerail_error then says why in words. A transport belongs to one thread at a time; there is no global state and no thread:
+ * messages move, and peers are answered, only in rerail_progress. Rails are shared memory and TCP, no verbs.
  * Memory that a request names is the transport's until the request's event with RERAIL_LAST. */
 #ifndef RERAIL_H
 #define RERAIL_H

@@ -2,8 +2,11 @@
 //! libfabric run over it unmodified.
 //!
 //! ```text
-//! FI_PROVIDER_PATH=/folder/of/librerail_fi.so FI_PROVIDER=rerail mpirun --mca pml cm --mca mtl ofi program
+//! FI_PROVIDER_PATH=/folder FI_PROVIDER=rerail mpirun --mca pml cm --mca mtl ofi program
 //! ```
+//!
+//! `FI_PROVIDER_PATH` is a folder that has the library as `librerail-fi.so`, and no other provider. The rails
+//! are shared memory and TCP, not verbs: only rails whose address does not depend on the rank.
 //!
 //! | module | holds |
 //! |---|---|

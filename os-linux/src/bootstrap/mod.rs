@@ -3,7 +3,7 @@
 //!
 //! | file | connects to |
 //! |---|---|
-//! | [`pmi1`] | a launcher, over the PMI-1 wire protocol (`mpiexec.hydra`, Slurm, `rerail launch`) |
+//! | [`pmi1`] | a launcher, over the PMI-1 wire protocol (`mpiexec.hydra`, Slurm's `pmi2`, `rerail launch`) |
 //! | [`server`] | is such a launcher, for the processes of one machine |
 //! | [`pair`] | one other process over TCP, without a launcher, behind a pre-shared key |
 //! | [`single`] | no process: a job of one |
@@ -81,7 +81,6 @@ pub trait Bootstrap: Send {
 /// # Errors
 /// The errors of [`pmi1::Pmi1::from_vars`], and [`BootError::Unspoken`] where a launcher that doesn't offer
 /// PMI-1 started several processes.
-/// started several processes.
 pub fn from_env() -> Result<Box<dyn Bootstrap>, BootError> {
     from_vars(|name| std::env::var(name).ok())
 }

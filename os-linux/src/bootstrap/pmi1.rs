@@ -7,7 +7,6 @@
 //! Invariant: each answer belongs to the last request. Once one is late, cut off or malformed, the next
 //! answer could belong to any request, so no further requests are sent ([`BootError::Over`]); only an abort
 //! still is.
-//! abort is still said.
 //!
 //! The board of PMI-1 is one flat table with short keys and values. Rank `r`'s key `k` becomes `k.r`; its
 //! value is escaped and starts with the number of pieces (`1:...`); further pieces are `k.r.1`, `k.r.2` and

@@ -80,8 +80,9 @@ use wait::Waiter;
 /// A message transport over all rails between this process and its peers.
 ///
 /// # Driving it
-/// Submit requests at any time; they are sent and complete only while the transport is driven. One round is
-/// [`progress`](Self::progress); then take the events:
+/// There is no thread: messages move, and peers are answered, only in calls. [`progress`](Self::progress) is
+/// one round; [`test`](Self::test) and [`wait_for`](Self::wait_for) drive too; [`wait`](Self::wait) only
+/// sleeps. After a round take the events:
 ///
 /// ```
 /// use rerail_linux::driver::{StartError, Transport};
