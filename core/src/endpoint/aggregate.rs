@@ -13,8 +13,7 @@
 use super::action::{Action, Arrival, Peek, Span, SpanOf};
 use super::channel::{ORDERED, Place, PlaceTo};
 use super::op::{Message, MessageState, Op, Phase};
-use super::packets::Actions;
-use super::pump::Step;
+use super::packets::{Actions, Step};
 use super::{Endpoint, Level, MessageClass, ProtocolError};
 use crate::ids::RailId;
 use crate::paths::Choice;
@@ -85,7 +84,7 @@ impl Endpoint<'_> {
 
     /// Sends the first `count` messages of a channel's queue, at least one, in one packet. The caller has
     /// checked `may_send` and [`front`](Self::front), and `out` has room.
-    pub(super) fn send_aggregate(&mut self, now: Time, channel: u32, rail: RailId, count: usize, out: &mut Actions) {
+    fn send_aggregate(&mut self, now: Time, channel: u32, rail: RailId, count: usize, out: &mut Actions) {
         let Some(place) = self.t.retention.take() else {
             debug_assert!(false, "asked before");
             return;
@@ -135,31 +134,6 @@ impl Endpoint<'_> {
             }
             op = together;
         }
-    }
-
-    /// Applies a change to an operation and those behind it in its packet.
-    pub(super) fn each_in_packet(&mut self, first: u32, change: impl Fn(&mut Op)) {
-        let mut op = first;
-        while op != NONE {
-            let slot = self.t.ops.at_mut(op);
-            change(slot);
-            op = slot.together;
-        }
-    }
-
-    /// Applies a change to an operation and those behind it in its packet, and checks whether they are
-    /// complete. Returns their number.
-    pub(super) fn each_other(&mut self, first: u32, change: impl Fn(&mut Op)) -> u32 {
-        let (mut op, mut count) = (first, 0);
-        while op != NONE {
-            let slot = self.t.ops.at_mut(op);
-            change(slot);
-            // It may be freed now.
-            let next = slot.together;
-            self.settle(op);
-            (op, count) = (next, count + 1);
-        }
-        count
     }
 
     /// The header of an aggregate has arrived: allocates blocks for its payload, counts its messages (C-3),

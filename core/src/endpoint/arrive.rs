@@ -3,14 +3,13 @@
 
 use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, UNORDERED};
-use super::late_connect::is_shutdown;
+use super::lifecycle::is_shutdown;
 use super::op::{Control, MessageState, OpKind, Phase};
 use super::timer::Timer;
 use super::{Endpoint, LossReason, Peek, ProtocolError, RailFault};
 use crate::ids::{PeerId, PlaceId, RailId};
-use crate::rel::ack::AckVerdict;
 use crate::rel::link::State;
-use crate::seq::{Claim, Seq, window_is_valid};
+use crate::seq::{Seq, window_is_valid};
 use crate::store::NONE;
 use crate::time::Time;
 use crate::wire::{Body, Common, Connect, Data, Kind, MessageHead, Packet, Probe};
@@ -285,52 +284,6 @@ impl Endpoint<'_> {
             self.activate(channel);
         }
         Ok(())
-    }
-
-    /// A sequenced packet has arrived completely: count it for acknowledgment (S-7, A-3).
-    pub(super) fn received(&mut self, now: Time, channel: u32, lane: usize, psn: Seq, bytes: u32, ack_now: bool) {
-        let window = self.config.window;
-        let policy = self.ack_policy;
-        let (slot, bits) = self.t.received(channel, lane);
-        slot.received[lane].received(bits, window, psn);
-        if slot.answers_are_acknowledged() && !slot.requests.is_empty() {
-            self.activate(channel);
-        }
-        self.owe_ack(now, channel, bytes, ack_now, &policy);
-    }
-
-    fn owe_ack(&mut self, now: Time, channel: u32, bytes: u32, ack_now: bool, policy: &crate::rel::ack::AckPolicy) {
-        match self.t.channels.at_mut(channel).ack.received(policy, now, bytes, ack_now) {
-            AckVerdict::Now => self.activate(channel),
-            // The first packet's delay counts; later ones don't postpone it.
-            AckVerdict::By(at) if !self.t.has_timer(channel, Timer::Ack) => self.t.set_timer(channel, Timer::Ack, at),
-            AckVerdict::By(_) => {}
-        }
-    }
-
-    /// Claims a PSN; `false`: the packet is a duplicate and is dropped (S-4, S-5).
-    pub(super) fn claim_psn(&mut self, now: Time, channel: u32, lane: usize, psn: Seq) -> Result<bool, ProtocolError> {
-        let window = self.config.window;
-        if lane == ORDERED {
-            self.t.lines[channel as usize].close_receiving();
-        }
-        let (slot, bits) = self.t.received(channel, lane);
-        match slot.received[lane].claim(bits, window, psn) {
-            Claim::New => {
-                if lane == UNORDERED && !psn.is_before(slot.unordered_high) {
-                    slot.unordered_high = psn.next();
-                }
-                self.stats.sequenced_received += 1;
-                Ok(true)
-            }
-            Claim::Duplicate => {
-                self.stats.duplicates_dropped += 1;
-                let policy = self.ack_policy;
-                self.owe_ack(now, channel, 0, true, &policy);
-                Ok(false)
-            }
-            Claim::Beyond => Err(ProtocolError::Sequence { psn: psn.0 }), // S-6
-        }
     }
 
     /// Packets of the unordered lane: processed on arrival (S-9).

@@ -4,12 +4,11 @@
 use super::action::PostKind;
 use super::channel::Shortage;
 use super::op::{Op, OpKind, Phase, Queue};
-use super::packets::Actions;
-use super::pump::Step;
+use super::packets::{Actions, Step};
 use super::tables::op_queue;
 use super::{Endpoint, MessageClass, Registration};
 use crate::ids::RailId;
-use crate::paths::{Choice, Load, StripeSet, TakeOver};
+use crate::paths::{Choice, Load, Part, StripeSet, TakeOver};
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rail::sched::{CUT_ALIGN, Candidates, STRIPE_BYTES_MIN, Stripe};
@@ -165,7 +164,7 @@ impl Endpoint<'_> {
     }
 
     /// No rail that is up has a key of a transfer: requests the message in another way.
-    pub(super) fn ask_for_keys(&mut self, channel: u32, op: u32) {
+    fn ask_for_keys(&mut self, channel: u32, op: u32) {
         let slot = self.t.ops.at(op);
         // For unconfirmed writes, the new epoch brings keys anyway, unless the peer had the FIN.
         let is_asked = slot.unconfirmed != 0 && !slot.fin_or_resume;
@@ -266,7 +265,7 @@ impl Endpoint<'_> {
     }
 
     /// The rail that carries a part.
-    pub(super) fn carrier(&mut self, op: u32, part: RailId) -> RailId {
+    fn carrier(&mut self, op: u32, part: RailId) -> RailId {
         match self.t.ops.at(op).stripes {
             NONE => part,
             set => RailId(self.paths.parts_of(set)[usize::from(part.0)].carrier),
@@ -350,5 +349,60 @@ impl Endpoint<'_> {
         slot.cursor = (slot.cursor + len).min(granted);
         slot.all_sent = slot.stripes == NONE && slot.cursor >= granted && slot.fins_due == 0;
         Step::Sent
+    }
+
+    /// Moves parts of transfers whose rail is gone to rails that are up.
+    fn move_orphans(&mut self, channel: u32, op: u32) {
+        let slot = *self.t.ops.at(op);
+        let ready = self.paths.ready(channel);
+        let able = match slot.phase() {
+            Phase::Writing => self.paths.ready_with(channel, |caps| caps.write),
+            Phase::Reading => self.paths.ready_with(channel, |caps| caps.read),
+            _ => ready,
+        };
+        let keyed = if slot.keys == NONE { able } else { self.with_keys(channel, slot.keys, able) };
+        let is_keyless = keyed == 0 && slot.keys != NONE;
+        // A FIN alone needs no key.
+        let fit = |rest: bool| if rest || slot.phase() != Phase::Writing { keyed } else { ready };
+        if let Some(rail) = slot.single {
+            let able = fit(slot.cursor < slot.granted);
+            if able >> rail.0 & 1 == 1 || slot.unconfirmed != 0 {
+                return;
+            }
+            if able != 0 {
+                // Its written bytes are separate: their FIN goes behind them.
+                if slot.phase() == Phase::Writing && self.unconfirmed(op) & ready != 0 {
+                    return self.ask_for_keys(channel, op);
+                }
+                let other = self.paths.idlest(channel, able);
+                let slot = self.t.ops.at_mut(op);
+                slot.single = Some(other);
+                if slot.fins_due != 0 {
+                    slot.fins_due = 1 << other.0;
+                }
+            } else if is_keyless {
+                self.ask_for_keys(channel, op);
+            }
+            return;
+        }
+        let set = slot.stripes;
+        let pending = self.paths.stripe_sets.at(set).pending;
+        for part in rails_of(pending & !slot.unconfirmed) {
+            let Part { carrier, written, .. } = self.paths.parts_of(set)[usize::from(part.0)];
+            let stripe = self.paths.stripes_of(set)[usize::from(part.0)];
+            let able = fit(stripe.next < stripe.end);
+            if able >> carrier & 1 == 1 {
+                continue;
+            }
+            if able != 0 && !(written.is_some() && ready >> carrier & 1 == 1) {
+                let other = self.paths.idlest(channel, able);
+                self.paths.parts_of_mut(set)[usize::from(part.0)].carrier = other.0;
+                let set = self.paths.stripe_sets.at_mut(set);
+                set.moved |= 1 << part.0;
+                set.helpers = 0;
+            } else if is_keyless || able != 0 {
+                return self.ask_for_keys(channel, op);
+            }
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! State of one virtual channel and of its subchannels.
 
+use super::event::{Loss, RailFault};
+use super::op::Queue;
 use crate::ids::{PeerId, RailId};
 use crate::mem::MemRef;
 use crate::rel::ack::AckState;
@@ -9,10 +11,6 @@ use crate::seq::{RecvWindow, Reorder, SentWindow, Seq};
 use crate::store::{Link, List};
 use crate::time::Time;
 use crate::wire::{Common, Connect};
-
-use super::event::{Loss, RailFault};
-use super::op::Queue;
-use super::rails::History;
 
 /// Index of the ordered lane in pairs of windows.
 pub(crate) const ORDERED: usize = 0;
@@ -422,6 +420,43 @@ pub(crate) enum PlaceTo {
     Op(u32),
     Message(u32),
     Window { window: u32, at: MemRef },
+}
+
+/// The record of a subchannel.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct History {
+    pub(super) since: Time,
+    pub(super) ups: u32,
+    pub(super) failures: u32,
+    pub(super) refusals: u32,
+    /// Connections that failed, with or without traffic, since one last carried packets.
+    in_a_row: u32,
+    pub(super) fault: Option<RailFault>,
+}
+
+impl History {
+    /// It carries packets from now on.
+    pub(super) fn up(&mut self, now: Time) {
+        self.ups = self.ups.saturating_add(1);
+        self.in_a_row = 0;
+        self.since = now;
+    }
+
+    /// A connection has failed; `was_up`: it had carried packets.
+    pub(super) fn down(&mut self, now: Time, fault: RailFault, was_up: bool) {
+        let count = if was_up { &mut self.failures } else { &mut self.refusals };
+        *count = count.saturating_add(1);
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.fault = Some(fault);
+        if was_up {
+            self.since = now;
+        }
+    }
+
+    /// Connections that failed since one became ready last, that one included.
+    pub(super) const fn failed_in_a_row(&self) -> u32 {
+        self.in_a_row
+    }
 }
 
 // Memory per peer: each channel, each rail of it.

@@ -4,7 +4,6 @@
 use core::fmt;
 
 use super::Endpoint;
-use super::channel::{ChannelState, ORDERED};
 use crate::ids::RailId;
 
 impl fmt::Debug for Endpoint<'_> {
@@ -93,34 +92,5 @@ impl fmt::Debug for Endpoint<'_> {
             )?;
         }
         Ok(())
-    }
-}
-
-impl Endpoint<'_> {
-    /// Whether an open line agrees with the tables; checks everything again.
-    pub(super) fn line_is_right(&self, channel: u32) -> bool {
-        let line = &self.t.lines[channel as usize];
-        if self.t.channels.key_at(channel).is_none() {
-            return line.credits == 0 && line.receives_on().is_none();
-        }
-        let slot = self.t.channels.at(channel);
-        let sends = line.credits == 0
-            || (line.next == slot.sent[ORDERED].next().0
-                && slot.sent[ORDERED].is_empty()
-                && slot.ordered.is_empty()
-                && slot.state() == ChannelState::Open
-                && line.credits <= slot.allowance.messages_left()
-                && line.blocks_left() <= slot.allowance.blocks_left()
-                && self.lone_rail(channel) == Some(RailId(line.rail)));
-        let receives = line.receives_on().is_none()
-            || (line.expected == slot.received[ORDERED].expected().0
-                && line.expected == slot.reorder.esn().0
-                && slot.reorder.is_empty()
-                && !slot.is_over()
-                && self.lone_rail(channel) == line.receives_on());
-        // Right after a fold.
-        let is_closed = line.credits == 0 && line.receives_on().is_none();
-        let grants = is_closed || line.limits() == slot.grants.limits();
-        sends && receives && grants
     }
 }

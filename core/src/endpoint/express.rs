@@ -7,23 +7,18 @@
 //! [`Endpoint::close_line`]. The next message that needs the line opens it again.
 
 use super::action::Arrival;
-use super::channel::{ChannelState, ORDERED};
-use super::op::{Op, OpKind};
-use super::unexpected::Waiting;
-use super::{Completion, Done};
-use super::{Endpoint, Event, Level, Notify, ProtocolError, RecvRequest, SendRequest};
-use crate::fast::{Line, LineId, Sending, ShortCompletion};
+use super::op::{Message, MessageState};
+use super::slots::{DIRECT, direct_id};
+use super::{Endpoint, Level, Notify, ProtocolError, RecvRequest, SendRequest};
+use crate::fast::{LineId, ShortCompletion};
 use crate::ids::{Key, OpId, PeerId, RailId};
-use crate::mem::{MemRef, Seg};
-use crate::rail::sched::Gathers;
+use crate::mem::{MemRef, RegionId, Seg};
 use crate::rel::link::State;
+use crate::store::NONE;
 use crate::tag::{Direct, Match, Plain};
 use crate::time::Time;
-use crate::wire::{Common, Counts, MessageHead, Short, ShortSource};
+use crate::wire::{Common, MessageHead, Short, ShortSource};
 
-/// Indices in ids of requests without an operation, above those of all operations: a receive that is an entry
-/// of the matcher has this bit and its index there.
-const DIRECT: u32 = 1 << 31;
 /// A send that is complete when it is submitted; its generation counts them.
 const SENT: u32 = 1 << 30;
 /// A receive that is complete when it is posted, because its message had arrived; its generation counts them.
@@ -187,7 +182,7 @@ impl Endpoint<'_> {
     /// Whether a receive is plain (no multi-receive, completes with an event), and plain ones may use the
     /// express path.
     #[inline(always)]
-    pub(super) fn is_plain(&self, recv: &RecvRequest<'_>) -> bool {
+    fn is_plain(&self, recv: &RecvRequest<'_>) -> bool {
         self.hot.may_post_short && recv.multi.is_none() && recv.notify == Notify::Event
     }
 
@@ -374,233 +369,6 @@ impl Endpoint<'_> {
         self.t.short_done.pop()
     }
 
-    /// Converts a completion of the express path to its event.
-    #[inline]
-    pub(super) fn short_event(&mut self) -> Option<Event> {
-        let entry = self.t.short_done.pop()?;
-        let done = Done {
-            bytes: entry.bytes.into(),
-            peer: entry.peer,
-            tag: (entry.flags & Short::TAGGED != 0).then_some(entry.tag),
-            immediate: (entry.flags & Short::IMMEDIATE != 0).then_some(entry.immediate),
-            ..Done::default()
-        };
-        let ShortCompletion { operation, cookie, .. } = *entry;
-        Some(Event::Completed(Completion { operation, cookie, result: Ok(done), last: true, index: 0 }))
-    }
-
-    // ---- lines
-
-    /// The one rail of a channel whose messages may use the express path.
-    pub(super) fn lone_rail(&self, channel: u32) -> Option<RailId> {
-        let slot = self.t.channels.at(channel);
-        let rails = self.t.peers[slot.peer.0 as usize].rails;
-        let rail = RailId(rails.trailing_zeros() as u8);
-        let facts = self.paths.rails.get(usize::from(rail.0))?;
-        let is_able = rails.is_power_of_two() && facts.caps.lossless && facts.short_bytes_max > 0;
-        let is_ready = self.paths.ready(channel) == rails
-            && slot.aborted_placements == 0
-            && slot.replaying == 0
-            && slot.fences == 0;
-        (is_able && is_ready && self.has_short_rail).then_some(rail)
-    }
-
-    /// Opens a channel's line for sending, if nothing prevents it. Returns whether it is open.
-    #[cold]
-    fn open_sending(&mut self, channel: u32) -> bool {
-        self.fold_line(channel);
-        let Some(rail) = self.lone_rail(channel) else { return false };
-        let slot = self.t.channels.at(channel);
-        let gathers = self.paths.policies.of_small().gathers == Gathers::Always;
-        let Some(terms) = slot.terms else { return false };
-        if slot.state() != ChannelState::Open
-            || !slot.ordered.is_empty()
-            || !slot.sent[ORDERED].is_empty()
-            || gathers
-            || self.paths.peer(channel).rooms.room >> rail.0 & 1 == 0
-        {
-            return false;
-        }
-        let facts = &self.paths.rails[usize::from(rail.0)];
-        let bytes_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max).min(facts.short_bytes_max);
-        let slot = self.t.channels.at(channel);
-        let sending = Sending {
-            next: slot.sent[ORDERED].next().0,
-            limits: slot.grants.limits(),
-            messages_left: slot.allowance.messages_left(),
-            blocks_left: slot.allowance.blocks_left(),
-            bytes_max,
-            block_bytes: terms.block_bytes,
-            rail,
-        };
-        self.t.lines[channel as usize].open_sending(&sending)
-    }
-
-    /// Opens a channel's line for receiving, if nothing prevents it. Returns whether it expects a message.
-    #[cold]
-    #[inline(never)]
-    fn open_receiving(&mut self, channel: u32, rail: RailId, counts: Counts) -> bool {
-        if self.t.lines[channel as usize].receives_on().is_some() {
-            // Open, and it expects another message.
-            return false;
-        }
-        self.fold_line(channel);
-        let slot = self.t.channels.at(channel);
-        let is_open = matches!(slot.state(), ChannelState::Open | ChannelState::Closing) && slot.terms.is_some();
-        let sub = &self.t.subs[self.t.sub_index(channel, rail)];
-        if !is_open
-            || self.lone_rail(channel) != Some(rail)
-            || sub.place.is_some()
-            || !slot.reorder.is_empty()
-            || slot.received[ORDERED].expected() != slot.reorder.esn()
-            || slot.grants.is_crowded()
-        {
-            return false;
-        }
-        let line = &mut self.t.lines[channel as usize];
-        let expected = slot.received[ORDERED].expected().0;
-        line.open_receiving(rail, expected, slot.grants.limits());
-        line.announced(&self.hot.own);
-        line.expects(rail, counts)
-    }
-
-    /// A channel is about to leave the usual state: the express path stays closed until the tables have been
-    /// checked again.
-    #[inline]
-    pub(super) fn close_line(&mut self, channel: u32) {
-        if !self.has_short_rail {
-            return;
-        }
-        self.fold_line(channel);
-        let line = &mut self.t.lines[channel as usize];
-        line.stop_sending();
-        line.close_receiving();
-    }
-
-    /// The set of a channel's ready rails has changed.
-    #[cold]
-    pub(super) fn line_has_changed(&mut self, channel: u32) {
-        if !self.has_short_rail {
-            return;
-        }
-        self.fold_counts(channel);
-        let line = &mut self.t.lines[channel as usize];
-        line.stop_sending();
-        line.close_receiving();
-    }
-
-    /// Sending by the express path is closed for now: something is queued before it.
-    #[inline]
-    pub(super) fn close_sending(&mut self, channel: u32) {
-        if !self.has_short_rail {
-            return;
-        }
-        self.fold_line(channel);
-        self.t.lines[channel as usize].stop_sending();
-    }
-
-    /// Adds the express path's traffic since the last call to the tables.
-    #[inline]
-    pub(super) fn fold_line(&mut self, channel: u32) {
-        if !self.has_short_rail {
-            return;
-        }
-        if self.t.lines[channel as usize].is_ahead() {
-            self.fold_counts(channel);
-        }
-        debug_assert!(
-            self.line_is_right(channel),
-            "a line was changed behind its tables: {:?}",
-            self.t.lines[channel as usize]
-        );
-    }
-
-    /// Room for the peer's messages is about to come free in the tables: messages grant it from now on;
-    /// earlier ones did not (C-4).
-    pub(super) fn grant_on_line(&mut self, channel: u32, messages: u16, blocks: u32) {
-        if !self.has_short_rail {
-            return;
-        }
-        if self.t.lines[channel as usize].is_ahead() {
-            self.fold_counts(channel);
-        }
-        self.t.lines[channel as usize].grant(messages, blocks as u16);
-    }
-
-    fn fold_counts(&mut self, channel: u32) {
-        let fold = self.t.lines[channel as usize].fold(&self.hot.own);
-        let latest = self.latest;
-        self.stats.short_sent += u64::from(fold.sent);
-        self.stats.short_received += u64::from(fold.received);
-        let slot = self.t.channels.at_mut(channel);
-        if fold.sent > 0 {
-            slot.sent[ORDERED].skip(fold.sent);
-            slot.allowance.use_messages(fold.sent);
-            slot.allowance.use_blocks(fold.blocks_sent);
-            slot.allowance.acked(fold.sent);
-        }
-        if fold.received > 0 {
-            slot.received[ORDERED].skip(fold.received);
-            slot.reorder.skip(fold.received);
-            // Waiting messages are among the received ones already.
-            slot.grants.passed(fold.received - fold.kept, fold.blocks_received);
-        }
-        if fold.is_announced {
-            slot.grants.announced();
-        }
-        if fold.received > 0 {
-            slot.last_received = slot.last_received.max(latest);
-            let sub = self.t.sub(channel, fold.rail);
-            sub.last_received = sub.last_received.max(latest);
-            self.take_limits(channel, fold.peer_limits);
-        }
-    }
-
-    /// Takes the peer's grants from a rail that keeps the order (C-6). Returns whether they grew.
-    fn take_limits(&mut self, channel: u32, (messages, blocks): (u16, u16)) -> bool {
-        self.t.channels.at_mut(channel).allowance.update_in_order(messages, blocks)
-    }
-
-    /// Messages sent and received by the express path.
-    pub(super) fn shorts(&self) -> (u64, u64) {
-        let folded = (self.stats.short_sent, self.stats.short_received);
-        let add = |sum: (u64, u64), more: (u64, u64)| (sum.0 + more.0, sum.1 + more.1);
-        self.t.lines.iter().map(Line::unfolded).fold(folded, add)
-    }
-
-    // ---- receives without an operation
-
-    /// A part of a multi-receive has no operation, so no receive may pass it; or it has one again.
-    #[cold]
-    pub(super) fn set_parts_waiting(&mut self, starved: bool) {
-        self.parts_waiting = starved;
-        self.t.matcher.stop_quick(starved);
-        self.hot.may_post_short = self.has_short_rail && !starved;
-    }
-
-    /// Requests of the caller that are not complete, or not reported.
-    #[inline(always)]
-    pub(super) fn open_requests(&self) -> u32 {
-        self.hot.caller_ops + self.t.matcher.direct_count()
-    }
-
-    /// Gives a receive without an operation one, out of the matcher: its message is unusual.
-    #[cold]
-    pub(super) fn promote(&mut self, key: Key) -> Option<u32> {
-        let Direct { to, cookie } = self.t.matcher.direct(key)?;
-        let source = self.t.matcher.selector(key)?.source;
-        let op = self.new_op(Op {
-            len: to.len,
-            cookie,
-            peer: source.unwrap_or_default(),
-            alias: key,
-            ..Op::new(OpKind::Recv)
-        });
-        self.t.set_segments(op, &[to]);
-        self.t.matcher.promote(key, op);
-        Some(op)
-    }
-
     /// The operation that a receive without one became, or becomes now.
     pub(super) fn find_direct(&mut self, id: OpId) -> Option<(u32, bool)> {
         let key = Key { index: id.0.index & !DIRECT, ..id.0 };
@@ -632,8 +400,151 @@ impl Endpoint<'_> {
     }
 }
 
-/// The id of a receive without an operation.
-#[inline(always)]
-pub(super) const fn direct_id(key: Key) -> OpId {
-    OpId(Key { index: key.index | DIRECT, generation: key.generation })
+/// A receive that is complete when it is posted, because its message had arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortReceived {
+    /// The request; its completion is reported already.
+    pub operation: OpId,
+    /// The whole payload: copy it before the next call into the endpoint.
+    pub from: Seg,
+}
+
+/// An unexpected message that a receive takes; good until the next call into the endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub(super) key: Key,
+    pub(super) message: u32,
+}
+
+impl Endpoint<'_> {
+    /// Stores the next short message of an open line, for which no receive is posted, in a block. `None`:
+    /// nothing has happened, because there is no room.
+    #[inline(always)]
+    fn keep_short(&mut self, channel: u32, rail: RailId, peer: PeerId, short: &Short) -> Option<ShortArrival> {
+        let len = u32::from(short.len);
+        let blocks = u32::from(len > 0);
+        let index = self.t.messages.next_index()?;
+        if len > self.config.block_bytes || self.t.blocks.free_len() < blocks {
+            return None;
+        }
+        let slot = self.t.channels.at_mut(channel);
+        // Beyond the grant: `arrive_message` reports the protocol error (C-3). Messages that the line counts
+        // and the tables lack have passed, so they change nothing here.
+        slot.grants.received(1, blocks).ok()?;
+        slot.messages += 1;
+        let is_crowded = slot.grants.is_crowded();
+        let first = self.t.blocks.take_one(blocks)?;
+        // As many entries as messages: there is room.
+        let key = self.t.matcher.store(peer, short.tag(), index).ok()?;
+        let message = Message {
+            channel,
+            state: MessageState::Stored,
+            tag: short.tag(),
+            immediate: short.immediate(),
+            len: len.into(),
+            via: rail,
+            blocks: first,
+            block_count: blocks as u16,
+            keys: NONE,
+            recv: NONE,
+            together: NONE,
+            unexpected: key,
+            matchable: true,
+            ..Message::default()
+        };
+        let inserted = self.t.messages.insert(message);
+        debug_assert_eq!(inserted.ok().map(|key| key.index), Some(index), "another index than was said");
+        self.stats.unexpected += 1;
+        self.stats.bytes_copied += u64::from(len);
+        let line = &mut self.t.lines[channel as usize];
+        if line.keep() | is_crowded {
+            self.kept_short(channel, is_crowded);
+        }
+        Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(self.block_at(first)) })
+    }
+
+    /// The tables are looked at after a message that was kept. Where many are, further ones come as packets:
+    /// then the tables know when the peer has used up what it was granted (C-4).
+    #[cold]
+    fn kept_short(&mut self, channel: u32, is_crowded: bool) {
+        self.short_received(channel);
+        self.fold_line(channel);
+        if is_crowded {
+            self.t.lines[channel as usize].close_receiving();
+            self.announce_room(channel);
+        }
+    }
+
+    fn block_at(&self, block: u32) -> MemRef {
+        MemRef { region: RegionId::POOL, offset: u64::from(block) * u64::from(self.config.block_bytes) }
+    }
+
+    /// Receives an unexpected message that is whole and fits, if the receive is plain: one segment, one
+    /// completion event. `None`: nothing has happened, use [`recv`](Self::recv).
+    pub fn recv_waiting(&mut self, recv: &RecvRequest<'_>) -> Option<ShortReceived> {
+        if recv.segments.len() != 1 || !self.is_plain(recv) {
+            return None;
+        }
+        let (key, message) = self.t.matcher.find_unexpected(&recv.from)?;
+        self.take_waiting(recv, Waiting { key, message })
+    }
+
+    /// As [`recv_waiting`](Self::recv_waiting), of the message that [`post_short`](Self::post_short) has just
+    /// found for this receive.
+    #[inline]
+    pub fn take_waiting(&mut self, recv: &RecvRequest<'_>, found: Waiting) -> Option<ShortReceived> {
+        let Waiting { key, message: index } = found;
+        debug_assert!(self.is_plain(recv), "post_short finds nothing for others");
+        let &[to] = recv.segments else { return None };
+        if !self.t.short_done.has_room() {
+            return None;
+        }
+        let message = self.t.messages.at(index);
+        let &Message { channel, tag, immediate, len, blocks, block_count, offset, .. } = message;
+        let is_whole = message.state == MessageState::Stored && !message.rendezvous && !message.want_placed;
+        if !is_whole || message.aborted.is_some() || block_count > 1 || offset != 0 || len > to.len {
+            return None;
+        }
+        self.t.matcher.take_unexpected(key);
+        self.stats.bytes_copied += len;
+        self.waited = self.waited.wrapping_add(1);
+        let operation = OpId(Key { index: WAITED, generation: self.waited });
+        let (tag, is_tagged) = tag.map_or((0, 0), |tag| (tag, Short::TAGGED));
+        let (immediate, has_immediate) = immediate.map_or((0, 0), |immediate| (immediate, Short::IMMEDIATE));
+        let peer = self.free_whole(index, channel, blocks, block_count);
+        self.t.short_done.push(ShortCompletion {
+            cookie: recv.cookie,
+            operation,
+            tag,
+            immediate,
+            peer,
+            bytes: len as u32,
+            flags: is_tagged | has_immediate,
+        });
+        let from = if len == 0 { MemRef { region: RegionId::POOL, offset: 0 } } else { self.block_at(blocks) };
+        Some(ShortReceived { operation, from: Seg { at: from, len } })
+    }
+
+    /// As [`free_message`](Self::free_message), for a message that is whole, no rendezvous, and in at most
+    /// one block: it has no open placement and no keys. If the channel's line is open, this grants the room
+    /// there and decides when the peer must receive the grant. Returns the peer.
+    #[inline(always)]
+    fn free_whole(&mut self, message: u32, channel: u32, first: u32, blocks: u16) -> PeerId {
+        let peer = self.t.channels.at(channel).peer;
+        let line = &mut self.t.lines[channel as usize];
+        if line.receives_on().is_none() {
+            self.free_message(message);
+            return peer;
+        }
+        let blocks = if self.t.blocks.give_one(first) { blocks } else { 0 };
+        let must_look = line.release(blocks);
+        self.t.messages.remove_at(message);
+        let slot = self.t.channels.at_mut(channel);
+        slot.messages -= 1;
+        slot.grants.released(1, blocks.into());
+        if must_look {
+            self.short_received(channel);
+        }
+        peer
+    }
 }

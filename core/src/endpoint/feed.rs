@@ -1,7 +1,7 @@
 //! Feed: subchannel events, and silent peers.
 
 use super::timer::Timer;
-use super::{Endpoint, LossReason, RailEvent, RailFault};
+use super::{Endpoint, RailEvent, RailFault};
 use crate::ids::{PeerId, RailId};
 use crate::log;
 use crate::time::Time;
@@ -75,28 +75,42 @@ impl Endpoint<'_> {
         let _ = self.refused.push_back((peer, rail));
     }
 
-    /// The peer has left an acknowledgment pending for too long (G-9).
-    pub(super) fn watch(&mut self, now: Time, channel: u32) {
-        let slot = *self.t.channels.at(channel);
-        if slot.is_over() || slot.sent.iter().all(|lane| lane.is_empty()) {
-            return;
-        }
-        let (probe, max) = (self.config.probe_after, self.config.silence_max);
-        let lost_at = slot.last_received + max;
-        if max.0 > 0 && now >= lost_at {
-            self.give_up(now, channel, LossReason::Silent);
-            return;
-        }
-        let mut next = if max.0 > 0 { lost_at } else { Time(u64::MAX) };
-        if probe.0 > 0 {
-            if now >= slot.last_received + probe {
-                self.t.channels.at_mut(channel).probe_due = true;
-                self.activate(channel);
-                next = next.min(now + probe);
-            } else {
-                next = next.min(slot.last_received + probe);
+    /// The time of [`next_timeout`](Self::next_timeout) has come. Too early a call does nothing.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.latest = now;
+        while let Some((id, due)) = self.t.timers.pop_due(now) {
+            let (channel, timer) = Timer::named(id);
+            if self.t.channels.key_at(channel).is_none() {
+                continue;
+            }
+            self.fold_line(channel);
+            match timer {
+                Timer::Ack => self.ack_timed_out(channel),
+                Timer::Connect => self.connect_timed_out(now, channel, due),
+                Timer::Silence => self.watch(now, channel),
+                Timer::Sample => self.sample_timed_out(channel),
+                Timer::Redial => self.redial(now, channel),
+                Timer::Watch => self.look_at_rails(now, channel),
             }
         }
-        self.t.set_timer(channel, Timer::Silence, next);
+        if now >= self.keepalive_at {
+            self.keep_alive(now);
+        }
+    }
+
+    /// An acknowledgment has waited for the maximum time.
+    fn ack_timed_out(&mut self, channel: u32) {
+        self.t.channels.at_mut(channel).ack.make_due();
+        self.activate(channel);
+    }
+
+    /// No connection of a channel has come up in time: the peer is given up. If the channel is over, the core
+    /// stops dialling to send BYE (G-10).
+    fn connect_timed_out(&mut self, now: Time, channel: u32, due: Time) {
+        if self.t.channels.at(channel).is_over() {
+            self.end_late_calls(channel);
+        } else {
+            self.path_timeout(now, channel, due);
+        }
     }
 }

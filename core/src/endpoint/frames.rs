@@ -5,8 +5,7 @@ use super::Endpoint;
 use super::action::{Action, Span, SpanOf};
 use super::channel::{Channel, ChannelState};
 use super::op::OpKind;
-use super::packets::Actions;
-use super::pump::{STEP, Step};
+use super::packets::{Actions, STEP, Step};
 use super::timer::Timer;
 use crate::ids::RailId;
 use crate::mem::{MemRef, RegionId};
@@ -258,13 +257,5 @@ impl Endpoint<'_> {
             }
         }
         self.end_sample(channel);
-    }
-
-    /// Ends the sample of a channel's rail: the answer arrived, the sample timed out, or the channel is over.
-    pub(super) fn end_sample(&mut self, channel: u32) {
-        if self.paths.end_sample(channel) {
-            self.t.cancel_timer(channel, Timer::Sample);
-            self.activate(channel);
-        }
     }
 }

@@ -1,8 +1,9 @@
 //! The state between this process and one peer in numbers, as `TCP_INFO` is: for use beside a packet trace,
 //! or to find the reason of a hang. `{:?}` of an endpoint prints the same and more.
 
-use super::Endpoint;
 use super::channel::{ORDERED, UNORDERED};
+use super::timer::TIMERS;
+use super::{Endpoint, Stats};
 use crate::ids::{OpId, PeerId, RailId};
 use crate::rel::link::Pair;
 use crate::seq::Seq;
@@ -65,6 +66,19 @@ pub struct OperationInfo {
 }
 
 impl Endpoint<'_> {
+    /// The counters.
+    pub fn stats(&self) -> Stats {
+        let (short_sent, short_received) = self.shorts();
+        Stats {
+            short_sent,
+            short_received,
+            packets_sent: self.stats.packets_sent + short_sent,
+            packets_received: self.stats.packets_received + short_received,
+            sequenced_received: self.stats.sequenced_received + short_received,
+            ..self.stats
+        }
+    }
+
     /// The channel to `peer`, if there is one. The counts of the express path are added to the channel's
     /// tables first, as any packet would do.
     pub fn channel_info(&mut self, peer: PeerId) -> Option<ChannelInfo> {
@@ -102,5 +116,175 @@ impl Endpoint<'_> {
             let (retry_epoch, bytes, is_sent, posts) = (op.round, op.len, op.all_sent, op.posts);
             OperationInfo { id: self.t.op_id(index), retry_epoch, bytes, is_sent, posts }
         })
+    }
+}
+
+/// Entries of one table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InUse {
+    /// In use now.
+    pub used: u32,
+    /// The maximum.
+    pub capacity: u32,
+}
+
+/// Entries in use and capacity of every bounded table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Channels: peers that are connected, are connecting, or are gone with events or messages left.
+    pub channels: InUse,
+    /// Requests of the caller that are not complete, or not reported.
+    pub operations: InUse,
+    /// Operations that serve gets and atomics of peers.
+    pub serving: InUse,
+    /// Refusals of peers' puts in progress.
+    pub refusals: InUse,
+    /// Packets, writes and reads that a rail has, or that the peer has not acknowledged.
+    pub packets: InUse,
+    /// Numbers of packets in the sent windows of all channels, both lanes.
+    pub unacknowledged: InUse,
+    /// Messages without a buffer: before their turn, unexpected, claimed, or being copied.
+    pub messages: InUse,
+    /// Those of them that wait for their turn: an older message of the same peer is missing.
+    pub out_of_order: InUse,
+    /// Those of them that may be matched by a receive or a probe.
+    pub unexpected: InUse,
+    /// Blocks of the payload pool that hold payload of messages.
+    pub blocks: InUse,
+    /// Retained copies.
+    pub retained: InUse,
+    /// Sets of stripes: large transfers cut over several rails.
+    pub stripe_sets: InUse,
+    /// Sets of keys of registered memory, ours and peers', including sets whose registrations are still to be
+    /// released.
+    pub key_sets: InUse,
+    /// Registrations that finished after their operation and are to be released.
+    pub late_registrations: InUse,
+    /// Windows exposed.
+    pub windows: InUse,
+    /// Those of them that a peer's request or a placement works on.
+    pub windows_busy: InUse,
+    /// Receives that wait for a message.
+    pub posted: InUse,
+    /// Running timers. A silence timer may run on for a while after all is acknowledged.
+    pub timers: InUse,
+    /// Subchannels with a placement in progress.
+    pub placements: InUse,
+    /// Subchannels with an unsequenced frame (acknowledgment, probe, ...) at the rail.
+    pub frames: InUse,
+    /// Subchannels that came up unexpectedly and are to be closed.
+    pub refused: InUse,
+}
+
+impl Usage {
+    /// All tables by name, in the order of the fields.
+    pub fn tables(&self) -> [(&'static str, InUse); 21] {
+        [
+            ("channels", self.channels),
+            ("operations", self.operations),
+            ("serving", self.serving),
+            ("refusals", self.refusals),
+            ("packets", self.packets),
+            ("unacknowledged", self.unacknowledged),
+            ("messages", self.messages),
+            ("out_of_order", self.out_of_order),
+            ("unexpected", self.unexpected),
+            ("blocks", self.blocks),
+            ("retained", self.retained),
+            ("stripe_sets", self.stripe_sets),
+            ("key_sets", self.key_sets),
+            ("late_registrations", self.late_registrations),
+            ("windows", self.windows),
+            ("windows_busy", self.windows_busy),
+            ("posted", self.posted),
+            ("timers", self.timers),
+            ("placements", self.placements),
+            ("frames", self.frames),
+            ("refused", self.refused),
+        ]
+    }
+
+    /// The first table, by name, that is in use although nothing is in progress: `None` where only channels
+    /// are open and windows are exposed. This must hold when everything is received, reported and
+    /// acknowledged and no timer is due.
+    pub fn leak(&self) -> Option<(&'static str, InUse)> {
+        let stays = |name| name == "channels" || name == "windows";
+        self.tables().into_iter().find(|&(name, table)| table.used > 0 && !stays(name))
+    }
+}
+
+impl Endpoint<'_> {
+    /// A short description of the first inconsistency in an idle endpoint; `None`: there is none. When
+    /// everything is received, reported and acknowledged and no timer is due, no table is in use
+    /// ([`Usage::leak`]), and no channel counts anything open, holds any credit, or waits for anything. For
+    /// leak checks; scans every channel and subchannel.
+    pub fn unrest(&self) -> Option<&'static str> {
+        let t = &self.t;
+        let of_channel = |index| {
+            let c = t.channels.at(index);
+            [
+                (c.requests_out != c.answered, "requests are unanswered"),
+                (c.requests_in > 0 || c.serving > 0, "requests of a peer are served"),
+                (c.messages > 0, "a channel holds messages"),
+                (c.grants.messages_held() > 0 || c.grants.blocks_held() > 0, "a message that is gone holds credits"),
+                (!c.reorder.is_empty(), "a message waits for an older one"),
+                (c.is_over(), "a channel that is over has its slot"),
+            ]
+        };
+        let of_all = [
+            (!t.ops.is_empty() || self.hot.caller_ops > 0, "operations are open"),
+            (!self.hot.active.is_empty(), "a channel has something to do"),
+            (self.waiting.iter().any(|list| !list.is_empty()), "a channel waits for a slot"),
+            (self.parts_waiting, "a multi-receive waits for a slot"),
+            (self.paths.has_posts(), "a rail has posts"),
+            (t.matcher.posted_count() + t.matcher.unexpected_count() > 0, "receives or messages wait for a match"),
+        ];
+        let mut all = of_all.into_iter().chain(t.channels.indices().flat_map(of_channel));
+        all.find(|&(is_so, _)| is_so).map(|(_, what)| what)
+    }
+
+    /// The fill level of every table. Scans every channel, subchannel and window: for diagnostics and tests,
+    /// not for the message path.
+    pub fn usage(&self) -> Usage {
+        let (t, config) = (&self.t, &self.config);
+        let table = |used: u32, capacity: u32| InUse { used, capacity };
+        let (mut unacknowledged, mut out_of_order) = (0, 0);
+        for index in t.channels.indices() {
+            let channel = t.channels.at(index);
+            // An ended channel's windows are freed with it.
+            if !channel.is_over() {
+                unacknowledged += channel.sent.iter().map(|lane| lane.len()).sum::<u32>();
+            }
+            out_of_order += channel.reorder.len();
+        }
+        let busy = |&index: &u32| t.windows.key_at(index).is_some() && t.windows.at(index).users > 0;
+        let subs = t.subs.len() as u32;
+        let windows = 2 * config.channels_max * config.window;
+        Usage {
+            channels: table(t.channels.len(), t.channels.capacity()),
+            operations: table(self.open_requests(), config.operations_max),
+            serving: table(
+                t.ops.len() - self.hot.caller_ops - self.refusals,
+                t.ops.capacity() - config.operations_max - config.refusals_max(),
+            ),
+            refusals: table(self.refusals, config.refusals_max()),
+            packets: table(t.packets.len(), t.packets.capacity()),
+            unacknowledged: table(unacknowledged, windows),
+            messages: table(t.messages.len(), t.messages.capacity()),
+            out_of_order: table(out_of_order, windows / 2),
+            unexpected: table(t.matcher.unexpected_count(), config.messages_max()),
+            blocks: table(config.blocks_max() - t.blocks.free_len(), config.blocks_max()),
+            retained: table(config.retained_max - t.retention.free_len(), config.retained_max),
+            stripe_sets: table(self.paths.stripe_sets.len(), self.paths.stripe_sets.capacity()),
+            key_sets: table(t.key_sets.len(), t.key_sets.capacity()),
+            late_registrations: table(self.late_keys.len() as u32, self.late_keys.capacity() as u32),
+            windows: table(t.windows.len(), t.windows.capacity()),
+            windows_busy: table((0..t.windows.capacity()).filter(busy).count() as u32, t.windows.capacity()),
+            posted: table(t.matcher.posted_count(), config.operations_max),
+            timers: table(t.timers.len(), config.channels_max * TIMERS),
+            placements: table(t.subs.iter().filter(|sub| sub.place.is_some()).count() as u32, subs),
+            frames: table(t.subs.iter().filter(|sub| sub.frame_posted).count() as u32, subs),
+            refused: table(self.refused.len() as u32, self.refused.capacity() as u32),
+        }
     }
 }

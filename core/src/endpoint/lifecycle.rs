@@ -1,105 +1,22 @@
 //! Life of channels: opened at first use or by a peer's connection, closed by BYE, ended by loss.
 
-use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, UNORDERED};
+use super::action::Span;
+use super::channel::{Channel, ChannelState, Ending, PlaceTo, Shortage};
 use super::op::{MessageState, OpKind, Phase, Queue};
-use super::tables::{channel_active, channel_event, channel_waits, op_queue, op_rma};
+use super::packets::{Actions, STEP};
+use super::tables::{Peer, channel_waits, op_queue, op_rma};
 use super::timer::Timer;
 use super::{Endpoint, Loss, LossReason, OpError, ProtocolError};
-use crate::fast::Line;
 use crate::ids::{PeerId, RailId};
 use crate::log;
 use crate::rail::rails_of;
-use crate::rel::credit::Grants;
 use crate::rel::link::{Link, State};
-use crate::seq::Seq;
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::{Nanos, Time};
+use crate::wire::{Body, Repr};
 
 impl Endpoint<'_> {
-    /// Opens a channel to an idle peer, whichever side dials first: a peer that connects on one rail is
-    /// dialled on the others (L-1).
-    pub(super) fn open_channel(&mut self, now: Time, peer: PeerId) -> Option<u32> {
-        let first = Seq(self.config.first_number);
-        let grants = Grants::new(first, self.config.unexpected_per_peer, self.config.blocks_per_peer);
-        let rails = self.t.peers[peer.0 as usize].rails;
-        let mut channel = Channel::new(peer, first, grants, now);
-        channel.dial_pending = rails;
-        for rail in rails_of(rails) {
-            let facts = &self.paths.rails[usize::from(rail.0)];
-            channel.eager_bytes_max = channel.eager_bytes_max.min(facts.eager_bytes_max);
-            channel.segment_bytes_max = channel.segment_bytes_max.min(facts.segment_bytes_max);
-            if facts.caps.write || facts.caps.read {
-                channel.transfer_bytes_max = channel.transfer_bytes_max.min(facts.transfer_bytes_max());
-            }
-        }
-        let index = self.t.channels.insert(channel).ok()?.index;
-        let slot = &mut self.t.peers[peer.0 as usize];
-        (slot.channel, slot.is_met) = (index, !slot.gone);
-        for lane in [ORDERED, UNORDERED] {
-            self.t.sent(index, lane).1.fill(NONE);
-            self.t.received(index, lane).1.fill(0);
-        }
-        self.t.reorder(index).1.fill(NONE);
-        self.t.lines[index as usize] = Line::of(peer);
-        self.paths.begin_peer(index);
-        for sub in self.t.subs_of(index) {
-            sub.reset();
-            sub.link = Link::numbered_from(first.0);
-        }
-        log::debug!("peer {}: channel opened, rails {:x}", peer.0, rails);
-        self.t.set_timer(index, Timer::Connect, now + self.config.connect_timeout);
-        self.activate(index);
-        Some(index)
-    }
-
-    /// Puts a channel on the list of those with something to send.
-    pub(super) fn activate(&mut self, channel: u32) {
-        let mut links = By(&mut self.t.channels, channel_active);
-        if !crate::store::Links::link(&mut links, channel).is_linked() {
-            self.hot.active.push_back(&mut links, channel);
-        }
-    }
-
-    /// A channel has found a shared table full: it waits until an entry comes free.
-    pub(super) fn wait_for(&mut self, channel: u32, shortage: Shortage) {
-        if !self.t.channels.at(channel).waits[shortage as usize].is_linked() {
-            let mut links = By(&mut self.t.channels, channel_waits(shortage));
-            self.waiting[shortage as usize].push_back(&mut links, channel);
-        }
-    }
-
-    /// An entry of a shared table may have come free: the channel that has waited longest gets its turn. It
-    /// wakes the next one if it leaves entries unused.
-    #[inline]
-    pub(super) fn wake(&mut self, shortage: Shortage) {
-        if !self.waiting[shortage as usize].is_empty() {
-            self.wake_next(shortage);
-        }
-    }
-
-    #[cold]
-    fn wake_next(&mut self, shortage: Shortage) {
-        let free = match shortage {
-            Shortage::Packets => self.t.packets.room(),
-            Shortage::Stripes => self.paths.stripe_sets.room(),
-        };
-        if free == 0 {
-            return;
-        }
-        let mut links = By(&mut self.t.channels, channel_waits(shortage));
-        if let Some(channel) = self.waiting[shortage as usize].pop_front(&mut links) {
-            self.activate(channel);
-        }
-    }
-
-    pub(super) fn tell_channel(&mut self, channel: u32) {
-        let mut links = By(&mut self.t.channels, channel_event);
-        if !crate::store::Links::link(&mut links, channel).is_linked() {
-            self.channel_events.push_back(&mut links, channel);
-        }
-    }
-
     /// The peer violated a rule (G-8).
     pub(super) fn offend(&mut self, now: Time, channel: u32, error: ProtocolError) {
         self.stats.malformed_dropped += 1;
@@ -277,31 +194,213 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Frees a channel's slot once it is over, reported, disconnected and nothing refers to it.
-    #[inline]
-    pub(super) fn free_channel_if_idle(&mut self, channel: u32) {
-        // A slot that is free already belonged to a channel that was over.
-        if self.t.channels.last_at(channel).is_over() {
-            self.free_over_channel_if_idle(channel);
+    /// Ends the sample of a channel's rail: the answer arrived, the sample timed out, or the channel is over.
+    pub(super) fn end_sample(&mut self, channel: u32) {
+        if self.paths.end_sample(channel) {
+            self.t.cancel_timer(channel, Timer::Sample);
+            self.activate(channel);
         }
     }
 
-    fn free_over_channel_if_idle(&mut self, channel: u32) {
-        let Some(key) = self.t.channels.key_at(channel) else { return };
-        let slot = self.t.channels.at(channel);
-        let connections = slot.close_pending | slot.callers | slot.abort_pending | slot.dial_pending | slot.redials;
-        if slot.event.is_linked() || connections != 0 || slot.messages > 0 {
+    pub(super) fn set_redial_timer(&mut self, channel: u32) {
+        let redials = self.t.channels.at(channel).redials;
+        let subs = self.t.subs_of(channel);
+        let first = rails_of(redials).map(|rail| subs[usize::from(rail.0)].redial_at).min();
+        match first {
+            Some(at) => self.t.set_timer(channel, Timer::Redial, at),
+            None => self.t.cancel_timer(channel, Timer::Redial),
+        }
+    }
+}
+
+/// Offset of the numbers of shutdown-only connections from the first number of their side: no channel makes
+/// that many others.
+const SHUTDOWNS: u32 = 1 << 30;
+
+/// Whether a connection serves only a shutdown, by its number and the first number of its side (G-10).
+pub(super) const fn is_shutdown(first: u32, connection: u32) -> bool {
+    matches!(connection.wrapping_sub(first), SHUTDOWNS..=0x7FFF_FFFF)
+}
+
+/// Lifetime of a late connection on which nothing arrives, in multiples of the longest redial pause.
+const CALLS_FOR: u64 = 10;
+
+impl Endpoint<'_> {
+    /// Opens a closed channel of a peer that has no other state, to send it BYE.
+    pub(super) fn open_over(&mut self, now: Time, peer: PeerId) -> Option<u32> {
+        let channel = self.open_channel(now, peer)?;
+        self.t.cancel_timer(channel, Timer::Connect);
+        let slot = self.t.channels.at_mut(channel);
+        slot.enter(ChannelState::Over(Ending::Closed));
+        slot.dial_pending = 0;
+        Some(channel)
+    }
+
+    /// Ends a channel that is left. `unnotified`: the peer may not have received BYE.
+    pub(super) fn end_left(&mut self, now: Time, channel: u32, unnotified: bool) {
+        let peer = self.t.channels.at(channel).peer;
+        self.end_channel(channel, Ending::Closed);
+        self.t.peers[peer.0 as usize].unnotified = unnotified;
+        self.call_unnotified(now, peer, self.moved);
+    }
+
+    /// Connects to a peer that may not have received BYE, from the new address of a rail of this process:
+    /// otherwise the peer would dial the old one forever (G-10).
+    pub(super) fn call_unnotified(&mut self, now: Time, peer: PeerId, moved: u64) {
+        let Peer { rails, gone, unnotified, .. } = self.t.peers[peer.0 as usize];
+        if !gone || !unnotified || rails & moved == 0 {
             return;
         }
-        debug_assert_eq!(slot.ops, 0, "operations of a channel that is freed");
-        let peer = slot.peer;
-        for timer in [Timer::Connect, Timer::Redial, Timer::Watch] {
-            self.t.cancel_timer(channel, timer);
+        let Some(channel) = self.t.channel_of(peer).or_else(|| self.open_over(now, peer)) else { return };
+        let slot = self.t.channels.at_mut(channel);
+        slot.dial_pending |= rails & moved & !slot.callers;
+        self.t.set_timer(channel, Timer::Connect, now + self.config.connect_timeout);
+        self.activate(channel);
+    }
+
+    /// A connection of a peer whose channel is over.
+    pub(super) fn late_connect(&mut self, now: Time, channel: u32, rail: RailId) {
+        self.stats.stale_dropped += 1;
+        let first = self.config.first_number;
+        let shutdowns = self.stats.stale_dropped as u32 & (SHUTDOWNS / 2 - 1);
+        let sub = self.t.sub(channel, rail);
+        sub.reset();
+        // The earlier numbers are forgotten, and the peer expects a new one (F-1).
+        sub.link = Link::numbered_from(first.wrapping_add(SHUTDOWNS | shutdowns));
+        sub.link.up();
+        let slot = self.t.channels.at_mut(channel);
+        let bit = 1 << rail.0;
+        (slot.callers, slot.connect_pending) = (slot.callers | bit, slot.connect_pending | bit);
+        (slot.close_pending, slot.abort_pending) = (slot.close_pending & !bit, slot.abort_pending & !bit);
+        // No dial is needed: CONNECT is sent on this connection.
+        (slot.dial_pending, slot.redials) = (slot.dial_pending & !bit, slot.redials & !bit);
+        self.t.sub(channel, rail).last_received = now;
+        self.refresh(channel, rail);
+        if !self.t.has_timer(channel, Timer::Watch) {
+            self.t.set_timer(channel, Timer::Watch, now + self.late_timeout());
         }
-        let mut links = By(&mut self.t.channels, channel_active);
-        self.hot.active.unlink(&mut links, channel);
-        self.t.channels.remove(key);
-        let slot = &mut self.t.peers[peer.0 as usize];
-        (slot.channel, slot.is_met) = (NONE, false);
+        self.activate(channel);
+    }
+
+    fn late_timeout(&self) -> Nanos {
+        Nanos(self.config.redial_max.0.saturating_mul(CALLS_FOR)).min(self.config.connect_timeout)
+    }
+
+    /// Late connections on which the peer's CONNECT does not arrive, or BYE cannot be sent: each is aborted
+    /// on its own (F-11), and redialled as after a failure, independently of the others.
+    pub(super) fn look_at_late_connects(&mut self, now: Time, channel: u32) {
+        let timeout = self.late_timeout();
+        let mut next = None;
+        for rail in rails_of(self.t.channels.at(channel).callers) {
+            let sub = self.t.sub(channel, rail);
+            let due = sub.last_received + timeout;
+            if !sub.is_up() {
+                // The rail ends a connection that it could not open.
+                continue;
+            }
+            if now < due {
+                next = next.into_iter().chain([due]).min();
+                continue;
+            }
+            self.hang_up(now, channel, rail);
+        }
+        if let Some(next) = next {
+            self.t.set_timer(channel, Timer::Watch, next);
+        }
+    }
+
+    /// Aborts a connection that cannot send BYE. It is redialled if the peer still needs BYE.
+    fn hang_up(&mut self, now: Time, channel: u32, rail: RailId) {
+        let is_owed = self.is_bye_owed(channel, rail);
+        self.forget_late_connect(channel, rail);
+        let slot = self.t.channels.at_mut(channel);
+        if is_owed {
+            slot.abort_pending |= 1 << rail.0;
+            self.call_later(now, channel, rail);
+        } else {
+            slot.close_pending |= 1 << rail.0;
+        }
+    }
+
+    /// Of its packets only CONNECT counts.
+    #[cold]
+    pub(super) fn arrive_late(&mut self, now: Time, channel: u32, rail: RailId, header: &[u8]) {
+        let Ok(Repr { body: Body::Connect(connect), .. }) = Repr::parse(header) else { return };
+        if self.t.sub(channel, rail).link.connect(connect.connection).abort {
+            // The number is invalid: no connection has it.
+            return self.hang_up(now, channel, rail);
+        }
+        self.refresh(channel, rail);
+        self.activate(channel);
+    }
+
+    /// A connection of a channel that is over has failed, or could not be made.
+    pub(super) fn late_connect_gone(&mut self, now: Time, channel: u32, rail: RailId) {
+        let was_open = self.t.sub(channel, rail).link.state() != State::Down;
+        self.forget_late_connect(channel, rail);
+        if was_open && self.is_bye_owed(channel, rail) {
+            self.call_later(now, channel, rail);
+        }
+    }
+
+    /// Whether the peer may not have received BYE, and would dial the rail's old address.
+    fn is_bye_owed(&self, channel: u32, rail: RailId) -> bool {
+        let peer = self.t.channels.at(channel).peer;
+        self.t.peers[peer.0 as usize].unnotified && self.moved >> rail.0 & 1 == 1
+    }
+
+    fn call_later(&mut self, now: Time, channel: u32, rail: RailId) {
+        self.t.channels.at_mut(channel).redials |= 1 << rail.0;
+        self.t.sub(channel, rail).redial_at = now + self.config.redial_max;
+        self.set_redial_timer(channel);
+    }
+
+    fn forget_late_connect(&mut self, channel: u32, rail: RailId) {
+        let slot = self.t.channels.at_mut(channel);
+        let bit = 1u64 << rail.0;
+        (slot.callers, slot.connect_pending, slot.close_pending) =
+            (slot.callers & !bit, slot.connect_pending & !bit, slot.close_pending & !bit);
+        self.t.sub(channel, rail).reset();
+        self.refresh(channel, rail);
+        self.activate(channel);
+    }
+
+    /// Stops connecting to a peer that has received BYE or is unreachable. Connections that are up last for
+    /// their usual time.
+    pub(super) fn end_late_calls(&mut self, channel: u32) {
+        let slot = self.t.channels.at_mut(channel);
+        (slot.dial_pending, slot.redials) = (0, 0);
+        let &Channel { peer, callers, .. } = self.t.channels.at(channel);
+        self.t.peers[peer.0 as usize].unnotified = false;
+        for rail in rails_of(callers) {
+            if !self.t.sub(channel, rail).is_up() {
+                self.dismiss(channel, rail);
+            }
+        }
+        self.activate(channel);
+    }
+
+    fn dismiss(&mut self, channel: u32, rail: RailId) {
+        self.forget_late_connect(channel, rail);
+        self.t.channels.at_mut(channel).close_pending |= 1 << rail.0;
+    }
+
+    /// Sends BYE on late connects, and closes each once it is sent.
+    pub(super) fn pump_late_connects(&mut self, now: Time, channel: u32, out: &mut Actions) {
+        for rail in rails_of(self.t.channels.at(channel).callers) {
+            if out.len() + STEP > out.capacity() {
+                return self.activate(channel);
+            }
+            let sub = *self.t.sub(channel, rail);
+            if sub.link.state() != State::Ready || !sub.connect_sent || sub.frame_posted {
+                continue;
+            }
+            if sub.bye_sent {
+                self.end_late_calls(channel);
+                self.dismiss(channel, rail);
+            } else if self.send_frame(now, channel, rail, Body::Bye, Span::EMPTY, out) {
+                self.t.sub(channel, rail).bye_sent = true;
+            }
+        }
     }
 }

@@ -12,25 +12,22 @@
 //! (messages of errors).
 
 pub mod action;
-mod addresses;
 mod aggregate;
 mod arrive;
-mod arrive_ordered;
 mod bound;
 mod bulk;
 mod channel;
-mod deadline;
+mod complete;
 mod debug;
+mod detection;
 pub mod error;
 pub mod event;
 mod express;
 mod feed;
 mod frames;
 mod inspect;
-mod keepalive;
-mod late_connect;
 mod lifecycle;
-mod lost;
+mod line;
 mod matching;
 mod op;
 mod packets;
@@ -42,15 +39,13 @@ mod replay;
 pub mod request;
 mod retry_epoch;
 mod serve;
-mod settle;
+mod slots;
 mod stage;
 mod submit;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod timer;
-mod unexpected;
-mod usage;
 mod words;
 
 use core::mem::MaybeUninit;
@@ -59,13 +54,11 @@ pub use crate::fast::{LineId, ShortCompletion};
 pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
 pub use error::*;
 pub use event::*;
-pub use express::{NextPlace, ShortArrival, ShortPost};
-pub use inspect::{ChannelInfo, LaneInfo, OperationInfo, SubchannelInfo};
+pub use express::{NextPlace, ShortArrival, ShortPost, ShortReceived, Waiting};
+pub use inspect::{ChannelInfo, InUse, LaneInfo, OperationInfo, SubchannelInfo, Usage};
 pub use rails::{RailHealth, RailState};
 pub use request::*;
 pub use tables::{Sizes, sizes};
-pub use unexpected::{ShortReceived, Waiting};
-pub use usage::{InUse, Usage};
 
 pub use crate::config::Policy;
 pub use crate::paths::{
@@ -414,7 +407,7 @@ impl<'m> Endpoint<'m> {
             sent: 1,
             refusals: 0,
             stats: Stats::default(),
-            keepalive_at: keepalive::NEVER,
+            keepalive_at: detection::NEVER,
             keepalive_from: Time(0),
             moved: 0,
             has_short_rail,
@@ -430,19 +423,6 @@ impl<'m> Endpoint<'m> {
     /// A counter's value; `None` where there is no such counter.
     pub fn counter(&self, counter: CounterId) -> Option<u64> {
         self.t.counters.get(usize::from(counter.0)).copied()
-    }
-
-    /// The counters.
-    pub fn stats(&self) -> Stats {
-        let (short_sent, short_received) = self.shorts();
-        Stats {
-            short_sent,
-            short_received,
-            packets_sent: self.stats.packets_sent + short_sent,
-            packets_received: self.stats.packets_received + short_received,
-            sequenced_received: self.stats.sequenced_received + short_received,
-            ..self.stats
-        }
     }
 
     /// Whether everything that was submitted to `peer` (and to any peer, for `None`) is acknowledged or
@@ -463,7 +443,7 @@ impl<'m> Endpoint<'m> {
     pub fn next_timeout(&self) -> Option<Time> {
         match self.t.timers.next() {
             Some(at) => Some(at.min(self.keepalive_at)),
-            None => Some(self.keepalive_at).filter(|&at| at != keepalive::NEVER),
+            None => Some(self.keepalive_at).filter(|&at| at != detection::NEVER),
         }
     }
 
@@ -526,7 +506,7 @@ impl<'m> Endpoint<'m> {
 
     /// Opens a placement: the payload that arrives on a rail goes to `place`.
     #[inline]
-    fn open_place(&mut self, channel: u32, rail: RailId, place: Place) -> Arrival {
+    pub(super) fn open_place(&mut self, channel: u32, rail: RailId, place: Place) -> Arrival {
         let id = self.t.open_place(self.t.sub_index(channel, rail), place);
         match self.place_memory(id) {
             Some(memory) if !memory.is_empty() => Arrival::Place { id, memory },

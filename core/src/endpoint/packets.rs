@@ -1,18 +1,32 @@
 //! Builds and numbers packets, hands them to rails, and handles completions and acknowledgments.
 
-use super::action::{Action, Post, PostKind, Span};
-use super::channel::{ORDERED, Shortage, UNORDERED};
-use super::op::{Packet, PartFin, What};
+use super::action::{Action, Post, PostKind, Span, SpanOf};
+use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, UNORDERED};
+use super::op::{MessageState, Packet, PartFin, What};
 use super::timer::Timer;
-use super::{Endpoint, PostStatus};
+use super::{Endpoint, PostStatus, ProtocolError};
 use crate::ids::{Key, PostId, RailId};
 use crate::paths::{Completed, Stamp};
+use crate::rel::ack::AckVerdict;
+use crate::seq::{Claim, Seq};
 use crate::store::NONE;
 use crate::time::Time;
-use crate::wire::{Body, Common, Fin, Lane, emit_into};
+use crate::wire::{self, Body, Common, Fin, Lane, emit_into};
 
 /// The batch that `poll_actions` fills.
 pub(super) type Actions = heapless::Vec<Action, 16>;
+
+/// Actions that one step may add: a copy and a post.
+pub(super) const STEP: usize = 2;
+
+/// The result of a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Something was sent: try again.
+    Sent,
+    /// Nothing to send, or no room for it.
+    Idle,
+}
 
 impl Endpoint<'_> {
     /// The common header of the next packet of a channel (A-1, C-4).
@@ -344,6 +358,145 @@ impl Endpoint<'_> {
         self.t.channels.at_mut(channel).last_received = now;
         let first = if probe.0 == 0 { max } else { probe };
         self.t.set_timer(channel, Timer::Silence, now + first);
+    }
+
+    /// A rail has got a post: makes sure that a stall check is scheduled.
+    #[inline]
+    pub(super) fn watch_rails(&mut self, now: Time, channel: u32) {
+        let is_watched = self.t.has_timer(channel, Timer::Watch) || self.t.channels.at(channel).is_over();
+        if !is_watched && self.config.stall_min.0 > 0 {
+            self.t.set_timer(channel, Timer::Watch, now + self.config.stall_min);
+        }
+    }
+
+    /// The memory that holds bytes `offset..offset + len` of an operation's payload.
+    pub(super) fn payload(&self, op: u32, offset: u64, len: u64) -> Span {
+        match self.t.ops.at(op).retained {
+            _ if len == 0 => Span::EMPTY,
+            crate::store::NONE => self.t.op_span(op, offset, len),
+            retained => Span { of: SpanOf::At(self.t.retention.at(retained)), offset, len },
+        }
+    }
+
+    /// The packet of an atomic.
+    pub(super) fn atomic_of(&self, op: u32) -> wire::Atomic {
+        let request = self.t.ops.at(op);
+        wire::Atomic {
+            window: request.remote,
+            offset: request.remote_offset,
+            operation: self.t.op_id(op).0.to_bits(),
+            operand: request.operand,
+            compare: request.compare,
+            kind: request.atomic_kind,
+            data_type: request.atomic_type,
+        }
+    }
+
+    /// A read has failed on an invalid key: the rail counts as a rail without a key for this message.
+    fn key_is_invalid(&mut self, packet: &Packet) {
+        let rail = self.t.sub(packet.channel, RailId(packet.rail)).peer_rail;
+        let keys = self.t.ops.at(packet.op).keys;
+        if keys != NONE {
+            self.t.key_sets.at_mut(keys).forget(rail);
+        }
+        self.close_line(packet.channel);
+        self.t.channels.at_mut(packet.channel).replaying |= REPLAY_READS;
+        self.activate(packet.channel);
+    }
+
+    /// Claims a PSN; `false`: the packet is a duplicate and is dropped (S-4, S-5).
+    pub(super) fn claim_psn(&mut self, now: Time, channel: u32, lane: usize, psn: Seq) -> Result<bool, ProtocolError> {
+        let window = self.config.window;
+        if lane == ORDERED {
+            self.t.lines[channel as usize].close_receiving();
+        }
+        let (slot, bits) = self.t.received(channel, lane);
+        match slot.received[lane].claim(bits, window, psn) {
+            Claim::New => {
+                if lane == UNORDERED && !psn.is_before(slot.unordered_high) {
+                    slot.unordered_high = psn.next();
+                }
+                self.stats.sequenced_received += 1;
+                Ok(true)
+            }
+            Claim::Duplicate => {
+                self.stats.duplicates_dropped += 1;
+                let policy = self.ack_policy;
+                self.owe_ack(now, channel, 0, true, &policy);
+                Ok(false)
+            }
+            Claim::Beyond => Err(ProtocolError::Sequence { psn: psn.0 }), // S-6
+        }
+    }
+
+    /// A sequenced packet has arrived completely: count it for acknowledgment (S-7, A-3).
+    pub(super) fn received(&mut self, now: Time, channel: u32, lane: usize, psn: Seq, bytes: u32, ack_now: bool) {
+        let window = self.config.window;
+        let policy = self.ack_policy;
+        let (slot, bits) = self.t.received(channel, lane);
+        slot.received[lane].received(bits, window, psn);
+        if slot.answers_are_acknowledged() && !slot.requests.is_empty() {
+            self.activate(channel);
+        }
+        self.owe_ack(now, channel, bytes, ack_now, &policy);
+    }
+
+    fn owe_ack(&mut self, now: Time, channel: u32, bytes: u32, ack_now: bool, policy: &crate::rel::ack::AckPolicy) {
+        match self.t.channels.at_mut(channel).ack.received(policy, now, bytes, ack_now) {
+            AckVerdict::Now => self.activate(channel),
+            // The first packet's delay counts; later ones don't postpone it.
+            AckVerdict::By(at) if !self.t.has_timer(channel, Timer::Ack) => self.t.set_timer(channel, Timer::Ack, at),
+            AckVerdict::By(_) => {}
+        }
+    }
+
+    /// The payload that was being placed is not there: its number is open again. A message whose header
+    /// already took effect (it has met its receive or has its blocks) waits for the copy (F-6).
+    pub(super) fn abort_placement(&mut self, channel: u32, rail: RailId) {
+        let Some(place) = self.t.sub(channel, rail).place.take() else { return };
+        let window = self.config.window;
+        let (slot, bits) = self.t.received(channel, place.lane);
+        slot.received[place.lane].unclaim(bits, window, place.psn);
+        let is_aborted = place.lane == ORDERED;
+        match place.to {
+            PlaceTo::Op(op) => {
+                let slot = self.t.ops.at_mut(op);
+                slot.places -= 1;
+                slot.aborted = is_aborted.then_some(place.psn);
+            }
+            PlaceTo::Message(message) => self.t.messages.at_mut(message).aborted = Some(place.psn),
+            PlaceTo::Window { window, .. } => self.t.windows.at_mut(window).users -= 1,
+        }
+        self.t.channels.at_mut(channel).aborted_placements += u16::from(is_aborted);
+    }
+
+    /// Returns what waits for the copy of ordered packet `psn`, if anything does, and its bytes.
+    pub(super) fn take_aborted(&mut self, channel: u32, psn: Seq) -> Option<(PlaceTo, u64)> {
+        if self.t.channels.at(channel).aborted_placements == 0 {
+            return None;
+        }
+        let waits = |at: u32, aborted: Option<Seq>| at == channel && aborted == Some(psn);
+        let message = self.t.messages.indices().find(|&index| {
+            let message = self.t.messages.at(index);
+            waits(message.channel, message.aborted)
+        });
+        let found = if let Some(message) = message {
+            let slot = self.t.messages.at_mut(message);
+            slot.aborted = None;
+            let bytes = (slot.state != MessageState::Sealed).then_some(slot.len);
+            Some((PlaceTo::Message(message), bytes.unwrap_or(u64::from(slot.block_count))))
+        } else {
+            let op = self.t.ops.indices().find(|&op| {
+                let slot = self.t.ops.at(op);
+                waits(slot.channel, slot.aborted)
+            })?;
+            let slot = self.t.ops.at_mut(op);
+            slot.aborted = None;
+            slot.places += 1;
+            Some((PlaceTo::Op(op), slot.granted))
+        };
+        self.t.channels.at_mut(channel).aborted_placements -= 1;
+        found
     }
 }
 

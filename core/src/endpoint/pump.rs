@@ -4,8 +4,8 @@
 
 use super::action::{Action, AtomicAction, Span, SpanOf};
 use super::channel::{ChannelState, Shortage};
-use super::op::{Control, Message, Op, OpKind, Phase, Queue};
-use super::packets::Actions;
+use super::op::{Control, Message, OpKind, Phase, Queue};
+use super::packets::{Actions, STEP, Step};
 use super::tables::{channel_active, op_queue};
 use super::{Endpoint, Level, MessageClass, Registration};
 use crate::ids::RailId;
@@ -16,18 +16,6 @@ use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
 use crate::wire::{self, Body, Cts, Fin, Lane, MessageHead, Rts};
-
-/// Actions that one step may add: a copy and a post.
-pub(super) const STEP: usize = 2;
-
-/// The result of a step.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Something was sent: try again.
-    Sent,
-    /// Nothing to send, or no room for it.
-    Idle,
-}
 
 impl Endpoint<'_> {
     /// Fills `actions` (cleared first) and returns their number; 0: nothing to do. Carry the batch out, in
@@ -455,42 +443,5 @@ impl Endpoint<'_> {
         self.t.channels.at_mut(channel).requests_out += 1;
         self.transmit(now, channel, rail, op, &body, Span::EMPTY, false, out);
         Step::Sent
-    }
-
-    /// The packet of an atomic.
-    pub(super) fn atomic_of(&self, op: u32) -> wire::Atomic {
-        let request = self.t.ops.at(op);
-        wire::Atomic {
-            window: request.remote,
-            offset: request.remote_offset,
-            operation: self.t.op_id(op).0.to_bits(),
-            operand: request.operand,
-            compare: request.compare,
-            kind: request.atomic_kind,
-            data_type: request.atomic_type,
-        }
-    }
-
-    /// The largest eager payload on a rail: a packet on a rail that may fail must fit every other rail for
-    /// replay (F-5).
-    pub(super) fn eager_bytes_max(&self, channel: u32, rail: RailId) -> u32 {
-        let facts = &self.paths.rails[usize::from(rail.0)];
-        let others = if facts.caps.lossless { u32::MAX } else { self.t.channels.at(channel).eager_bytes_max };
-        self.config.eager_bytes_max.min(facts.eager_bytes_max).min(others)
-    }
-
-    /// Answers in progress pin their slots, and a rail may keep them after their acknowledgment; when they
-    /// reach the number of requests that the peer may have open, the next one waits (C-5, R-5).
-    pub(super) fn must_wait_to_serve(&self, channel: u32, slot: &Op) -> bool {
-        let serving = self.t.channels.at(channel).serving;
-        slot.serves() && !slot.counted_serving && serving >= self.config.requests_per_peer
-    }
-
-    pub(super) fn begin_serving(&mut self, channel: u32, op: u32) {
-        let slot = self.t.ops.at_mut(op);
-        if slot.serves() && !slot.counted_serving {
-            slot.counted_serving = true;
-            self.t.channels.at_mut(channel).serving += 1;
-        }
     }
 }

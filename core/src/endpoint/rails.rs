@@ -2,6 +2,7 @@
 //! would use which rail. Also the health of the rails to a peer: which are up, which are being redialled, and
 //! how often each has failed and recovered.
 
+use super::channel::History;
 use super::{ClassPolicy, CopyBy, Endpoint, Explanation, MessageClass, Policy, RailFault, RailStats, Registration};
 use crate::ids::{PeerId, RailId};
 use crate::rel::link::State;
@@ -41,59 +42,7 @@ pub struct RailHealth {
     pub fault: Option<RailFault>,
 }
 
-/// The record of a subchannel.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct History {
-    since: Time,
-    ups: u32,
-    failures: u32,
-    refusals: u32,
-    /// Connections that failed, with or without traffic, since one last carried packets.
-    in_a_row: u32,
-    fault: Option<RailFault>,
-}
-
-impl History {
-    /// It carries packets from now on.
-    pub(super) fn up(&mut self, now: Time) {
-        self.ups = self.ups.saturating_add(1);
-        self.in_a_row = 0;
-        self.since = now;
-    }
-
-    /// A connection has failed; `was_up`: it had carried packets.
-    pub(super) fn down(&mut self, now: Time, fault: RailFault, was_up: bool) {
-        let count = if was_up { &mut self.failures } else { &mut self.refusals };
-        *count = count.saturating_add(1);
-        self.in_a_row = self.in_a_row.saturating_add(1);
-        self.fault = Some(fault);
-        if was_up {
-            self.since = now;
-        }
-    }
-
-    /// Connections that failed since one became ready last, that one included.
-    pub(super) const fn failed_in_a_row(&self) -> u32 {
-        self.in_a_row
-    }
-}
-
 impl Endpoint<'_> {
-    /// A subchannel's state may have changed: whether packets may be posted on it.
-    pub(super) fn refresh(&mut self, channel: u32, rail: RailId) {
-        let is_ready = self.t.subs[self.t.sub_index(channel, rail)].is_ready();
-        if self.paths.set_ready(channel, rail, is_ready) {
-            self.line_has_changed(channel);
-        }
-    }
-
-    /// Ready rails of a channel by the state of their subchannels: the result that `refresh` must have.
-    pub(super) fn ready_subs(&self, channel: u32) -> u64 {
-        let rails = (0..self.paths.rails.len() as u8).map(RailId);
-        let is_ready = |rail: &RailId| self.t.subs[self.t.sub_index(channel, *rail)].is_ready();
-        rails.filter(is_ready).fold(0, |mask, rail| mask | 1 << rail.0)
-    }
-
     /// The current policy for the messages of a class.
     pub fn class_policy(&self, class: MessageClass) -> ClassPolicy {
         self.paths.class_policy(class)

@@ -3,48 +3,16 @@
 //! The receiver chooses when it has matched: *get* where a common rail can read the sender's memory, else
 //! *put* where its own memory can be written, else *data segments*.
 
-use super::op::{Control, Op, OpKind, Phase, Queue};
-use super::tables::KeySet;
+use super::op::{Control, Op, OpKind, Phase, Queue, What};
+use super::tables::{KeySet, op_queue};
 use super::{Endpoint, MessageClass, OpError, RailFault, Registration};
-use crate::ids::{OpId, RailId};
+use crate::ids::{OpId, PeerId, RailId};
 use crate::store::NONE;
+use crate::store::list::By;
 use crate::time::Time;
-use crate::wire::{Cts, Fin, KEYS_MAX, RemoteKey, RemoteKeys};
+use crate::wire::{Cts, Fin, KEYS_MAX, RemoteKey, Resume};
 
 impl Endpoint<'_> {
-    /// The key of a set for our rail `rail` and its current connection: a key may arrive late over
-    /// another rail, when the peer's device has given the same key to other memory (F-7).
-    pub(super) fn key_for(&mut self, channel: u32, set: u32, rail: RailId) -> Option<RemoteKey> {
-        let sub = self.t.sub(channel, rail);
-        let (rail, connection) = (sub.peer_rail, sub.link.pair().yours as u16);
-        let keys = self.t.key_sets.at(set).as_slice().iter();
-        keys.copied().find(|key| key.rail == rail && key.connection == connection)
-    }
-
-    /// The keys of our memory to send to the peer: each with the current connection of its rail.
-    pub(super) fn keys_to_tell(&self, channel: u32, set: u32) -> RemoteKeys {
-        if set == NONE {
-            return RemoteKeys::new();
-        }
-        let mut keys = self.t.key_sets.at(set).to_vec();
-        for key in &mut keys {
-            let sub = &self.t.subs[self.t.sub_index(channel, RailId(key.rail))];
-            key.connection = sub.link.pair().mine as u16;
-        }
-        keys
-    }
-
-    /// Rails of `mask` for which the set has a key.
-    pub(super) fn with_keys(&mut self, channel: u32, set: u32, mask: u64) -> u64 {
-        let mut found = 0;
-        for rail in 0..self.paths.rails.len() as u8 {
-            if mask >> rail & 1 == 1 && self.key_for(channel, set, RailId(rail)).is_some() {
-                found |= 1 << rail;
-            }
-        }
-        found
-    }
-
     /// A receive has its RTS: `keys` is the set of the source buffer's keys, or [`NONE`].
     pub(super) fn begin_rendezvous(&mut self, now: Time, op: u32, keys: u32) {
         let channel = self.t.ops.at(op).channel;
@@ -62,19 +30,8 @@ impl Endpoint<'_> {
         self.begin_transfer(op, keys, is_to_be_read);
     }
 
-    /// The pending FIN of an operation begins or ends (P-3).
-    pub(super) fn set_fins_pending(&mut self, op: u32, owes: bool) {
-        if owes && !self.paths.policies.cut(MessageClass::Large).estimates {
-            return;
-        }
-        let slot = self.t.ops.at_mut(op);
-        if core::mem::replace(&mut slot.fin_pending, owes) != owes {
-            self.paths.set_fin_pending(slot.channel, owes);
-        }
-    }
-
     /// The receiver's answer to an RTS.
-    pub(super) fn begin_transfer(&mut self, op: u32, keys: u32, is_to_be_read: bool) {
+    fn begin_transfer(&mut self, op: u32, keys: u32, is_to_be_read: bool) {
         let slot = *self.t.ops.at(op);
         let channel = slot.channel;
         // A key names one contiguous piece.
@@ -116,7 +73,7 @@ impl Endpoint<'_> {
     /// Begins a new retry epoch of a message that is being written (F-7): with the existing keys, if a rail
     /// that is up has one of them; otherwise requests others, including those that the plan had left out
     /// (P-15).
-    pub(super) fn answer_round(&mut self, op: u32) {
+    fn answer_round(&mut self, op: u32) {
         let &Op { channel, keys: set, stage, .. } = self.t.ops.at(op);
         if stage.phase() == Phase::Registering {
             return; // The CTS of the newest round follows.
@@ -297,5 +254,70 @@ impl Endpoint<'_> {
             self.stats.stale_dropped += 1;
         }
         found
+    }
+
+    /// The sender of a message that is being written requests a new epoch.
+    pub(super) fn arrive_resume(&mut self, channel: u32, resume: &Resume) {
+        let Some(op) = self.t.find_op(resume.target).filter(|&op| {
+            let slot = self.t.ops.at(op);
+            let is_newer = (resume.round.wrapping_sub(slot.round) as i16) > 0;
+            // Or it is registering memory for the epoch before.
+            let is_written = matches!(slot.phase(), Phase::Written | Phase::Registering);
+            let waits = matches!(slot.kind(), OpKind::Recv | OpKind::Part) && is_written;
+            slot.channel == channel && waits && is_newer && !slot.completed
+        }) else {
+            // It has all FINs, and its own is in flight; or it has begun the epoch already.
+            self.stats.stale_dropped += 1;
+            return;
+        };
+        let slot = self.t.ops.at_mut(op);
+        slot.round = resume.round;
+        (slot.fins, slot.fins_expected) = (0, 0);
+        if slot.queued == Queue::None {
+            self.answer_round(op);
+        }
+    }
+
+    /// A message that was being read can't be read any more: all of it is sent by put or data segments (X-4,
+    ///
+    pub(super) fn ask_anew(&mut self, op: u32) {
+        let mut walk = self.t.packets.walk();
+        while let Some(index) = self.t.packets.step(&mut walk) {
+            let packet = self.t.packets.at(index);
+            if packet.op == op && packet.what == What::Read && packet.lost {
+                self.t.packets.remove_at(index);
+            }
+        }
+        let slot = self.t.ops.at(op);
+        debug_assert!(slot.phase() == Phase::Reading && slot.kind() != OpKind::Send && slot.posts == 0);
+        if slot.queued == Queue::Bulk {
+            self.t.dequeue(op);
+        }
+        self.drop_stripes(op);
+        let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
+        self.drop_key_set(keys, false);
+        let slot = self.t.ops.at_mut(op);
+        (slot.cursor, slot.moved, slot.single, slot.all_sent) = (0, 0, None, false);
+        self.begin_transfer(op, NONE, false);
+    }
+
+    /// A subchannel can't access its peer's memory: messages that were to be read over it use another method
+    ///
+    pub(super) fn remote_access_denied(&mut self, peer: PeerId, rail: RailId) {
+        let known = usize::from(rail.0) < self.paths.rails.len();
+        let Some(channel) = self.t.channel_of(peer).filter(|_| known) else { return };
+        let sub = self.t.sub(channel, rail);
+        let theirs = sub.peer_rail;
+        self.paths.path_mut(channel, rail).no_remote_access = true;
+        let list = self.t.channels.at(channel).bulk;
+        let mut op = list.head();
+        while op != NONE {
+            let keys = self.t.ops.at(op).keys;
+            if keys != NONE {
+                self.t.key_sets.at_mut(keys).forget(theirs);
+            }
+            op = list.next(&mut By(&mut self.t.ops, op_queue), op);
+        }
+        self.activate(channel);
     }
 }

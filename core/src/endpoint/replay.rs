@@ -2,23 +2,18 @@
 //! so the peer's window drops duplicates; reads are repeated for their missing bytes.
 
 use super::action::{PostKind, Span, SpanOf};
-use super::channel::{ORDERED, REPLAY_READS, UNORDERED};
-use super::op::{Op, OpKind, Packet, PartFin, Phase, Queue, What};
-use super::packets::Actions;
-use super::pump::Step;
-use super::tables::op_queue;
+use super::channel::{ORDERED, REPLAY_READS, Shortage, UNORDERED};
+use super::op::{Op, OpKind, Packet, PartFin, Phase, What};
+use super::packets::{Actions, Step};
+use super::retry_epoch::IN_PLACE_OF_FIN;
 use super::{Endpoint, Level};
-use crate::ids::{PeerId, PostId, RailId};
-use crate::paths::{Part, Stamp};
+use crate::ids::{PostId, RailId};
+use crate::paths::Stamp;
 use crate::rail::rails_of;
 use crate::seq::Seq;
 use crate::store::NONE;
-use crate::store::list::By;
 use crate::time::Time;
-use crate::wire::{self, Body, Cts, Data, Fin, MessageHead, Resume, Rts};
-
-/// Flag beside the retry epoch in the `offset` of a RESUME: it has the number of a lost FIN.
-pub(super) const IN_PLACE_OF_FIN: u64 = 1 << 16;
+use crate::wire::{self, Body, Common, Cts, Data, Fence, Fin, MessageHead, Resume, Rts};
 
 impl Endpoint<'_> {
     /// The next item to replay; called only while the channel is `replaying`.
@@ -76,11 +71,6 @@ impl Endpoint<'_> {
             self.replay(now, channel, (lane, rail, psn, index), out);
             return Step::Sent;
         }
-    }
-
-    /// Whether the leftovers of a rail's last connection wait for the peer's FENCE.
-    pub(super) fn is_fenced_off(&self, channel: u32, rail: RailId) -> bool {
-        self.t.subs[self.t.sub_index(channel, rail)].link.waits_for().is_some()
     }
 
     fn replay(
@@ -228,113 +218,120 @@ impl Endpoint<'_> {
         Step::Idle
     }
 
-    /// A read has failed on an invalid key: the rail counts as a rail without a key for this message.
-    pub(super) fn key_is_invalid(&mut self, packet: &Packet) {
-        let rail = self.t.sub(packet.channel, RailId(packet.rail)).peer_rail;
-        let keys = self.t.ops.at(packet.op).keys;
-        if keys != NONE {
-            self.t.key_sets.at_mut(keys).forget(rail);
+    /// The connection of a ready subchannel is dead at this end. Nothing is resent before the fence
+    /// ([`release_lost`](Self::release_lost)) except reads: they write only here.
+    pub(super) fn lose(&mut self, channel: u32, rail: RailId) {
+        // When a device fails, most of its connections are idle: do not scan the tables for these.
+        let place = self.t.sub(channel, rail).place;
+        let had_packets = self.paths.path(channel, rail).under_way > 0
+            || self.t.channels.at(channel).sent.iter().any(|lane| !lane.is_empty());
+        self.abort_placement(channel, rail);
+        if had_packets {
+            self.lose_packets(channel, rail);
         }
-        self.close_line(packet.channel);
-        self.t.channels.at_mut(packet.channel).replaying |= REPLAY_READS;
-        self.activate(packet.channel);
-    }
-
-    /// A subchannel can't access its peer's memory: messages that were to be read over it use another method
-    ///
-    pub(super) fn remote_access_denied(&mut self, peer: PeerId, rail: RailId) {
-        let known = usize::from(rail.0) < self.paths.rails.len();
-        let Some(channel) = self.t.channel_of(peer).filter(|_| known) else { return };
-        let sub = self.t.sub(channel, rail);
-        let theirs = sub.peer_rail;
-        self.paths.path_mut(channel, rail).no_remote_access = true;
-        let list = self.t.channels.at(channel).bulk;
-        let mut op = list.head();
-        while op != NONE {
-            let keys = self.t.ops.at(op).keys;
-            if keys != NONE {
-                self.t.key_sets.at_mut(keys).forget(theirs);
+        self.mark_unconfirmed_writes(channel, rail);
+        if !self.t.key_sets.is_empty() {
+            self.forget_keys(channel, rail);
+        }
+        self.paths.forget(channel, rail);
+        self.t.sub(channel, rail).clear();
+        self.refresh(channel, rail);
+        let slot = self.t.channels.at_mut(channel);
+        slot.connect_pending &= !(1 << rail.0);
+        slot.probe_answers &= !(1 << rail.0); // G-6
+        // Acknowledgments and limits that were in flight.
+        slot.ack.make_due();
+        slot.replaying |= REPLAY_READS;
+        if had_packets || place.is_some() {
+            let mut ops = self.t.ops_of(channel);
+            while let Some(op) = self.t.next_of(&mut ops) {
+                self.settle(op);
             }
-            op = list.next(&mut By(&mut self.t.ops, op_queue), op);
         }
         self.activate(channel);
     }
 
-    /// A message that was being read can't be read any more: all of it is sent by put or data segments (X-4,
-    ///
-    pub(super) fn ask_anew(&mut self, op: u32) {
+    /// Every post on the connection is over, and its outcome at the peer is unknown.
+    fn lose_packets(&mut self, channel: u32, rail: RailId) {
         let mut walk = self.t.packets.walk();
         while let Some(index) = self.t.packets.step(&mut walk) {
-            let packet = self.t.packets.at(index);
-            if packet.op == op && packet.what == What::Read && packet.lost {
+            let packet = *self.t.packets.at(index);
+            if packet.channel != channel || packet.rail != rail.0 || packet.lost {
+                continue;
+            }
+            if packet.posted {
+                self.each_in_packet(packet.op, |slot| slot.posts -= 1);
+            }
+            if packet.unacked || packet.what == What::Read {
+                let slot = self.t.packets.at_mut(index);
+                slot.posted = false;
+                slot.lost = true;
+            } else {
+                // The peer has it; or it is a write, which its part tracks.
                 self.t.packets.remove_at(index);
             }
         }
-        let slot = self.t.ops.at(op);
-        debug_assert!(slot.phase() == Phase::Reading && slot.kind() != OpKind::Send && slot.posts == 0);
-        if slot.queued == Queue::Bulk {
-            self.t.dequeue(op);
-        }
-        self.drop_stripes(op);
-        let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
-        self.drop_key_set(keys, false);
-        let slot = self.t.ops.at_mut(op);
-        (slot.cursor, slot.moved, slot.single, slot.all_sent) = (0, 0, None, false);
-        self.begin_transfer(op, NONE, false);
+        self.wake(Shortage::Packets);
     }
 
-    /// Moves parts of transfers whose rail is gone to rails that are up.
-    pub(super) fn move_orphans(&mut self, channel: u32, op: u32) {
-        let slot = *self.t.ops.at(op);
-        let ready = self.paths.ready(channel);
-        let able = match slot.phase() {
-            Phase::Writing => self.paths.ready_with(channel, |caps| caps.write),
-            Phase::Reading => self.paths.ready_with(channel, |caps| caps.read),
-            _ => ready,
-        };
-        let keyed = if slot.keys == NONE { able } else { self.with_keys(channel, slot.keys, able) };
-        let is_keyless = keyed == 0 && slot.keys != NONE;
-        // A FIN alone needs no key.
-        let fit = |rest: bool| if rest || slot.phase() != Phase::Writing { keyed } else { ready };
-        if let Some(rail) = slot.single {
-            let able = fit(slot.cursor < slot.granted);
-            if able >> rail.0 & 1 == 1 || slot.unconfirmed != 0 {
-                return;
-            }
-            if able != 0 {
-                // Its written bytes are separate: their FIN goes behind them.
-                if slot.phase() == Phase::Writing && self.unconfirmed(op) & ready != 0 {
-                    return self.ask_for_keys(channel, op);
-                }
-                let other = self.paths.idlest(channel, able);
-                let slot = self.t.ops.at_mut(op);
-                slot.single = Some(other);
-                if slot.fins_due != 0 {
-                    slot.fins_due = 1 << other.0;
-                }
-            } else if is_keyless {
-                self.ask_for_keys(channel, op);
-            }
-            return;
-        }
-        let set = slot.stripes;
-        let pending = self.paths.stripe_sets.at(set).pending;
-        for part in rails_of(pending & !slot.unconfirmed) {
-            let Part { carrier, written, .. } = self.paths.parts_of(set)[usize::from(part.0)];
-            let stripe = self.paths.stripes_of(set)[usize::from(part.0)];
-            let able = fit(stripe.next < stripe.end);
-            if able >> carrier & 1 == 1 {
+    /// Messages that were being written over the connection: data without an acknowledged FIN is unconfirmed
+    /// (F-7).
+    fn mark_unconfirmed_writes(&mut self, channel: u32, rail: RailId) {
+        let mut ops = self.t.ops_of(channel);
+        while let Some(op) = self.t.next_of(&mut ops) {
+            let slot = self.t.ops.at(op);
+            if slot.kind() != OpKind::Send || slot.phase() != Phase::Writing || slot.fin_seen {
                 continue;
             }
-            if able != 0 && !(written.is_some() && ready >> carrier & 1 == 1) {
-                let other = self.paths.idlest(channel, able);
-                self.paths.parts_of_mut(set)[usize::from(part.0)].carrier = other.0;
-                let set = self.paths.stripe_sets.at_mut(set);
-                set.moved |= 1 << part.0;
-                set.helpers = 0;
-            } else if is_keyless || able != 0 {
-                return self.ask_for_keys(channel, op);
+            let unconfirmed = self.parts_of_rail(op, rail) & self.unconfirmed(op);
+            if unconfirmed == 0 {
+                continue;
+            }
+            let round = self.t.ops.at(op).round;
+            let said = self.lost_fins(op, round) & unconfirmed;
+            let slot = self.t.ops.at_mut(op);
+            slot.unconfirmed |= unconfirmed;
+            // The number of a lost FIN will carry RESUME: one of the two takes effect, whichever arrived.
+            slot.resume_due |= unconfirmed & !said != 0;
+        }
+    }
+
+    /// Parts of an operation whose FIN of this retry epoch may or may not have arrived.
+    fn lost_fins(&self, op: u32, round: u16) -> u64 {
+        let packets = self.t.packets.indices().map(|index| self.t.packets.at(index));
+        packets
+            .filter(|packet| packet.op == op && packet.lost && packet.what == What::PartFin)
+            .map(|packet| PartFin::unpack(packet.offset))
+            .filter(|fin| fin.round == round)
+            .fold(0, |mask, fin| mask | 1 << fin.part.0)
+    }
+
+    /// Selective acknowledgments in a FENCE: packets that the peer has need no replay.
+    pub(super) fn note_beyond(&mut self, channel: u32, common: &Common, fence: &Fence) {
+        let lanes = [
+            (ORDERED, common.ack_ordered, fence.ordered_beyond),
+            (UNORDERED, common.ack_unordered, fence.unordered_beyond),
+        ];
+        for (lane, acked, beyond) in lanes {
+            for bit in rails_of(beyond) {
+                let psn = Seq(acked).add(1 + u32::from(bit.0));
+                let (slot, slots) = self.t.sent(channel, lane);
+                let Some(index) = slot.sent[lane].get(slots, psn) else { continue };
+                self.t.packets.at_mut(index).lost = false;
+                let packet = *self.t.packets.at(index);
+                self.confirm(&packet);
             }
         }
+    }
+
+    /// Both ends of a dead connection are dead: its packets may be replayed.
+    pub(super) fn release_lost(&mut self, channel: u32) {
+        for lane in [ORDERED, UNORDERED] {
+            let slot = self.t.channels.at_mut(channel);
+            slot.replay_at[lane] = slot.sent[lane].oldest();
+            slot.replaying |= 1 << lane;
+        }
+        self.resume_unconfirmed(channel);
+        self.activate(channel);
     }
 }

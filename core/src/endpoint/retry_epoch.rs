@@ -9,15 +9,17 @@
 //! rewrite: once the receiver has all FINs, no write can land late.
 
 use super::Endpoint;
-use super::op::{Control, Op, OpKind, Packet, PartFin, Phase, Queue, What};
-use super::replay::IN_PLACE_OF_FIN;
+use super::op::{Control, Op, Packet, PartFin, Phase, Queue, What};
 use super::tables::KeySet;
 use crate::ids::RailId;
 use crate::paths::{Part, StripeSet};
 use crate::rail::rails_of;
 use crate::rail::sched::Stripe;
 use crate::store::NONE;
-use crate::wire::{Cts, Resume};
+use crate::wire::Cts;
+
+/// Flag beside the retry epoch in the `offset` of a RESUME: it has the number of a lost FIN.
+pub(super) const IN_PLACE_OF_FIN: u64 = 1 << 16;
 
 impl Endpoint<'_> {
     /// Parts of a transfer on a rail: bit per part.
@@ -108,28 +110,6 @@ impl Endpoint<'_> {
         }
         if self.t.ops.at(op).queued == Queue::None {
             self.send_control(op, Control::Resume);
-        }
-    }
-
-    /// The sender of a message that is being written requests a new epoch.
-    pub(super) fn arrive_resume(&mut self, channel: u32, resume: &Resume) {
-        let Some(op) = self.t.find_op(resume.target).filter(|&op| {
-            let slot = self.t.ops.at(op);
-            let is_newer = (resume.round.wrapping_sub(slot.round) as i16) > 0;
-            // Or it is registering memory for the epoch before.
-            let is_written = matches!(slot.phase(), Phase::Written | Phase::Registering);
-            let waits = matches!(slot.kind(), OpKind::Recv | OpKind::Part) && is_written;
-            slot.channel == channel && waits && is_newer && !slot.completed
-        }) else {
-            // It has all FINs, and its own is in flight; or it has begun the epoch already.
-            self.stats.stale_dropped += 1;
-            return;
-        };
-        let slot = self.t.ops.at_mut(op);
-        slot.round = resume.round;
-        (slot.fins, slot.fins_expected) = (0, 0);
-        if slot.queued == Queue::None {
-            self.answer_round(op);
         }
     }
 
@@ -300,5 +280,10 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         slot.unconfirmed = 0;
         (slot.fins_due, slot.fins_expected) = (fins_due, fins_due.count_ones() as u16);
+    }
+
+    /// Whether the leftovers of a rail's last connection wait for the peer's FENCE.
+    pub(super) fn is_fenced_off(&self, channel: u32, rail: RailId) -> bool {
+        self.t.subs[self.t.sub_index(channel, rail)].link.waits_for().is_some()
     }
 }

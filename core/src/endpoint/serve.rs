@@ -160,12 +160,4 @@ impl Endpoint<'_> {
         self.atomics.push_back(&mut By(&mut self.t.ops, op_queue), op);
         Ok(())
     }
-
-    /// A serving operation no longer uses its window.
-    pub(super) fn unuse_window(&mut self, op: u32) {
-        let window = core::mem::replace(&mut self.t.ops.at_mut(op).window, NONE);
-        if window != NONE {
-            self.t.windows.at_mut(window).users -= 1;
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! Submit: requests are validated and queued, or refused with nothing changed.
 
-use super::action::{Span, SpanOf};
+use super::action::Span;
 use super::channel::ChannelState;
 use super::op::{Op, OpKind, Phase, Queue, WindowSlot};
+use super::tables::op_rma;
 use super::{
     AtomicRequest, CancelError, DeregisterError, Endpoint, ExposeError, FlushRequest, Found, Full, GetRequest, Level,
     Notify, OpError, PeerError, PutRequest, RecvRequest, Remote, Selector, SendRequest, SubmitError, Window,
@@ -11,8 +12,6 @@ use crate::ids::{MessageId, OpId, PeerId, WindowId};
 use crate::mem::{RegionId, Seg};
 use crate::store::list::By;
 use crate::time::Time;
-
-use super::tables::op_rma;
 
 impl Endpoint<'_> {
     /// Adds a peer; bit i of `rails` means that rail i reaches it. Costs nothing until it is used.
@@ -440,15 +439,6 @@ impl Endpoint<'_> {
         match self.t.channel_of(peer) {
             Some(channel) => Ok(channel),
             None => self.open_channel(now, peer).ok_or(SubmitError::Full(Full::Channels)),
-        }
-    }
-
-    /// The memory that holds bytes `offset..offset + len` of an operation's payload.
-    pub(super) fn payload(&self, op: u32, offset: u64, len: u64) -> Span {
-        match self.t.ops.at(op).retained {
-            _ if len == 0 => Span::EMPTY,
-            crate::store::NONE => self.t.op_span(op, offset, len),
-            retained => Span { of: SpanOf::At(self.t.retention.at(retained)), offset, len },
         }
     }
 }

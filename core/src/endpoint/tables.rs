@@ -6,7 +6,7 @@ use core::mem::size_of;
 use super::action::{Span, SpanOf};
 use super::channel::{Channel, Place, Sub};
 use super::op::{Message, Op, OpKind, Packet, Queue, WindowSlot};
-use super::timer::TIMERS;
+use super::timer::{TIMERS, Timer};
 use crate::config::Config;
 use crate::fast::{Completions, Line};
 use crate::ids::{Key, OpId, PeerId, PlaceId, RailId};
@@ -375,6 +375,24 @@ impl<'m> Tables<'m> {
                     && channel.bulk.is_empty()
                     && channel.one_sided.is_empty())
         })
+    }
+
+    /// Sets a channel's timer, whether it ran or not.
+    #[inline]
+    pub(crate) fn set_timer(&mut self, channel: u32, timer: Timer, at: Time) {
+        self.timers.set(timer.of(channel), at);
+    }
+
+    /// Stops a channel's timer, if it runs.
+    #[inline]
+    pub(crate) fn cancel_timer(&mut self, channel: u32, timer: Timer) {
+        self.timers.cancel(timer.of(channel));
+    }
+
+    /// Whether a channel's timer runs.
+    #[inline]
+    pub(crate) fn has_timer(&self, channel: u32, timer: Timer) -> bool {
+        self.timers.is_set(timer.of(channel))
     }
 }
 

@@ -1,9 +1,5 @@
-//! The timers of a channel, one of each kind, and their expiry. `timer.table` lists the functions that set
-//! each kind and the one that its expiry calls.
-
-use super::Endpoint;
-use super::tables::Tables;
-use crate::time::Time;
+//! The kinds of timers of a channel. `tables` sets and stops them, and `feed` has their expiry. `timer.table`
+//! lists the functions that set each kind and the one that its expiry calls.
 
 /// Kinds of timers; each channel has one of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +28,12 @@ impl Timer {
 
     /// The number of a channel's timer in the heap.
     #[inline]
-    const fn of(self, channel: u32) -> u32 {
+    pub(super) const fn of(self, channel: u32) -> u32 {
         channel * TIMERS + self as u32
     }
 
     /// The channel and the kind of a number.
-    const fn named(id: u32) -> (u32, Timer) {
+    pub(super) const fn named(id: u32) -> (u32, Timer) {
         (id / TIMERS, Timer::ALL[(id % TIMERS) as usize])
     }
 }
@@ -49,67 +45,6 @@ const _: () = {
         at += 1;
     }
 };
-
-impl Tables<'_> {
-    /// Sets a channel's timer, whether it ran or not.
-    #[inline]
-    pub(crate) fn set_timer(&mut self, channel: u32, timer: Timer, at: Time) {
-        self.timers.set(timer.of(channel), at);
-    }
-
-    /// Stops a channel's timer, if it runs.
-    #[inline]
-    pub(crate) fn cancel_timer(&mut self, channel: u32, timer: Timer) {
-        self.timers.cancel(timer.of(channel));
-    }
-
-    /// Whether a channel's timer runs.
-    #[inline]
-    pub(crate) fn has_timer(&self, channel: u32, timer: Timer) -> bool {
-        self.timers.is_set(timer.of(channel))
-    }
-}
-
-impl Endpoint<'_> {
-    /// The time of [`next_timeout`](Self::next_timeout) has come. Too early a call does nothing.
-    pub fn handle_timeout(&mut self, now: Time) {
-        self.latest = now;
-        while let Some((id, due)) = self.t.timers.pop_due(now) {
-            let (channel, timer) = Timer::named(id);
-            if self.t.channels.key_at(channel).is_none() {
-                continue;
-            }
-            self.fold_line(channel);
-            match timer {
-                Timer::Ack => self.ack_timed_out(channel),
-                Timer::Connect => self.connect_timed_out(now, channel, due),
-                Timer::Silence => self.watch(now, channel),
-                Timer::Sample => self.sample_timed_out(channel),
-                Timer::Redial => self.redial(now, channel),
-                Timer::Watch => self.look_at_rails(now, channel),
-            }
-        }
-        if now >= self.keepalive_at {
-            self.keep_alive(now);
-        }
-    }
-
-    /// An acknowledgment has waited for the maximum time.
-    fn ack_timed_out(&mut self, channel: u32) {
-        self.t.channels.at_mut(channel).ack.make_due();
-        self.activate(channel);
-    }
-
-    /// No connection of a channel has come up in time: the peer is given up. If the channel is over, the core
-    /// stops dialling to send BYE (G-10).
-    fn connect_timed_out(&mut self, now: Time, channel: u32, due: Time) {
-        if self.t.channels.at(channel).is_over() {
-            self.end_late_calls(channel);
-        } else {
-            self.path_timeout(now, channel, due);
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -147,7 +82,7 @@ mod tests {
     /// The functions that set a timer of this kind.
     fn setters(sources: &[(String, String)], timer: Timer) -> Vec<String> {
         let mut setters = Vec::new();
-        for (file, text) in sources.iter().filter(|(file, _)| file != "timer") {
+        for (file, text) in sources.iter().filter(|(file, _)| file != "tables") {
             assert!(!text.contains("timers.set("), "{file}.rs sets a timer past `set_timer`");
             for (at, call) in text.match_indices(".set_timer(") {
                 let kind = text[at + call.len()..].split(',').nth(1).unwrap().trim();
@@ -166,7 +101,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "reads files")]
     fn the_table() {
         let sources = sources();
-        let arms = include_str!("timer.rs");
+        let arms = include_str!("feed.rs");
         let mut table = String::new();
         for timer in Timer::ALL {
             let (_, end) = arms.split_once(&format!("Timer::{timer:?} => self.")).unwrap();

@@ -1,7 +1,7 @@
 //! Closed peers that may not know it, over more than one rail: which side dials, with which numbers, and for
 //! how long (G-7, G-10, F-12).
 
-use super::super::late_connect::is_shutdown;
+use super::super::lifecycle::is_shutdown;
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::*;
 use crate::wire::{Body, Connect, Repr};

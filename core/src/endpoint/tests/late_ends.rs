@@ -1,7 +1,7 @@
 //! Concurrent late connections: each has its own time, its own end and its own number (F-1, F-11, G-10), and
 //! a finished one leaves no timer behind (G-7).
 
-use super::super::late_connect::is_shutdown;
+use super::super::lifecycle::is_shutdown;
 use super::late_connects::{config, connect, dialled_and_ended, down, moves, said, unheard, up};
 use super::lone::Lone;
 use super::*;

@@ -10,14 +10,15 @@
 //! An active rail may still have lost a packet that the peer waits for. So an old unacknowledged first packet
 //! of a lane triggers a probe when it exceeds the transit time of its rail, whatever else the rail delivers.
 
-use super::channel::{Asked, ChannelState, ORDERED, UNORDERED};
+use super::channel::{Asked, ChannelState, ORDERED, Sub, UNORDERED};
 use super::timer::Timer;
-use super::{Endpoint, RailFault};
-use crate::ids::RailId;
+use super::{Endpoint, LossReason, RailFault};
+use crate::ids::{PeerId, RailId};
 use crate::paths::Stamp;
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rel::link::State;
+use crate::store::NONE;
 use crate::time::{Nanos, Time};
 
 /// Flag in the nonces of these probes; those of samples have the bit above.
@@ -47,15 +48,6 @@ struct Missing {
 }
 
 impl Endpoint<'_> {
-    /// A rail has got a post: makes sure that a stall check is scheduled.
-    #[inline]
-    pub(super) fn watch_rails(&mut self, now: Time, channel: u32) {
-        let is_watched = self.t.has_timer(channel, Timer::Watch) || self.t.channels.at(channel).is_over();
-        if !is_watched && self.config.stall_min.0 > 0 {
-            self.t.set_timer(channel, Timer::Watch, now + self.config.stall_min);
-        }
-    }
-
     /// Maximum idle time of a rail, within the bounds of the configuration: from its time for one post, or
     /// for its unit of completion reports. Later posts don't count, as every completion ends the silence.
     fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
@@ -65,7 +57,7 @@ impl Endpoint<'_> {
     }
 
     /// Maximum transit time of a packet that was posted behind all others of its rail.
-    pub(super) fn transit_deadline(&self, channel: u32, rail: RailId) -> Nanos {
+    fn transit_deadline(&self, channel: u32, rail: RailId) -> Nanos {
         self.timeout(channel, rail, u64::MAX)
     }
 
@@ -248,7 +240,7 @@ impl Endpoint<'_> {
         }
     }
 
-    pub(super) fn ask_rail(&mut self, channel: u32, rail: RailId, asked: Asked) {
+    fn ask_rail(&mut self, channel: u32, rail: RailId, asked: Asked) {
         self.t.sub(channel, rail).asked = Some(asked);
         let slot = self.t.channels.at_mut(channel);
         slot.questions |= 1 << rail.0;
@@ -284,6 +276,60 @@ impl Endpoint<'_> {
             packet.channel == channel && packet.rail == rail.0 && packet.posted && is_before(packet.stamp, at, now)
         })
     }
+
+    /// Rails that cannot send BYE or the frames before it (G-7). While the peer has received BYE on another
+    /// rail, such a rail gets the stall timeout (F-11); otherwise the longer timeout of a sole rail.
+    fn look_at_goodbyes(&mut self, now: Time, channel: u32) {
+        let ready = self.paths.peer(channel).rooms.ready;
+        let is_out = rails_of(ready).any(|rail| {
+            let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+            sub.bye_sent && !sub.frame_posted
+        });
+        let is_said = is_out || self.t.channels.at(channel).bye_received;
+        let lone_max = self.config.stall_lone;
+        for rail in rails_of(ready) {
+            let sub = *self.t.sub(channel, rail);
+            let deadline = if is_said { self.transit_deadline(channel, rail) } else { lone_max };
+            if !sub.frame_posted || deadline.0 == 0 {
+                continue;
+            }
+            let (generation, since) = sub.frame_seen;
+            if generation != sub.frame_generation {
+                self.t.sub(channel, rail).frame_seen = (sub.frame_generation, now);
+            } else if now - since >= deadline {
+                self.abort(now, channel, rail, RailFault::TimedOut);
+                if self.t.channels.key_at(channel).is_none() || self.t.channels.at(channel).is_over() {
+                    return;
+                }
+            }
+        }
+        self.t.set_timer(channel, Timer::Watch, now + self.config.stall_min);
+    }
+
+    /// The peer has left an acknowledgment pending for too long (G-9).
+    pub(super) fn watch(&mut self, now: Time, channel: u32) {
+        let slot = *self.t.channels.at(channel);
+        if slot.is_over() || slot.sent.iter().all(|lane| lane.is_empty()) {
+            return;
+        }
+        let (probe, max) = (self.config.probe_after, self.config.silence_max);
+        let lost_at = slot.last_received + max;
+        if max.0 > 0 && now >= lost_at {
+            self.give_up(now, channel, LossReason::Silent);
+            return;
+        }
+        let mut next = if max.0 > 0 { lost_at } else { Time(u64::MAX) };
+        if probe.0 > 0 {
+            if now >= slot.last_received + probe {
+                self.t.channels.at_mut(channel).probe_due = true;
+                self.activate(channel);
+                next = next.min(now + probe);
+            } else {
+                next = next.min(slot.last_received + probe);
+            }
+        }
+        self.t.set_timer(channel, Timer::Silence, next);
+    }
 }
 
 /// Whether a packet was posted before `at`, which is not after `now`.
@@ -300,5 +346,132 @@ impl Asked {
     /// The nonce of its probe.
     pub(super) const fn nonce(&self) -> u64 {
         NONCE | self.at.0 & (NONCE - 1)
+    }
+}
+
+/// No channel has a connection that could be silent.
+pub(super) const NEVER: Time = Time(u64::MAX);
+
+/// Peers due within this fraction of `keepalive` are probed together with those due now: a sleeping process
+/// wakes once for many peers, and channels are checked rarely.
+const TOGETHER: u64 = 4;
+
+/// The minimum average time between probes of a process, for any `keepalive` and any number of peers and
+/// rails: a probe and its answer cost about 1 us at either end, so keep-alive takes at most a hundredth of a
+/// processor. Answers need no bound: a rail with a pending answer is not probed again.
+const QUESTION_GAP: Nanos = Nanos::from_micros(100);
+
+/// Peers dialled in one check: receives may wait for thousands.
+const CALLS_TOGETHER: u32 = 16;
+
+impl Endpoint<'_> {
+    /// Changes [`Config::keepalive`](crate::config::Config::keepalive); `Nanos(0)`: no peer is probed from
+    /// now on.
+    pub fn set_keepalive(&mut self, now: Time, keepalive: Nanos) {
+        self.config.keepalive = keepalive;
+        self.keepalive_at = if keepalive.0 > 0 { (now + keepalive).max(self.keepalive_from) } else { NEVER };
+    }
+
+    /// Probes silent peers, and computes the time of the next check.
+    #[cold]
+    pub(super) fn keep_alive(&mut self, now: Time) {
+        let keepalive = self.config.keepalive;
+        let soon = now + Nanos(keepalive.0.div_ceil(TOGETHER));
+        let (mut next, mut questions) = (NEVER, 0);
+        let mut walk = self.t.channels.walk();
+        while let Some(channel) = self.t.channels.step(&mut walk) {
+            self.fold_line(channel);
+            if !self.may_be_silent(channel) {
+                continue;
+            }
+            if self.sign_due(channel) <= soon {
+                self.t.channels.at_mut(channel).kept = now;
+                questions += self.ask_for_sign(now, channel);
+            }
+            next = next.min(self.sign_due(channel));
+        }
+        if self.call_sources(now) {
+            next = next.min(now + keepalive);
+        }
+        self.keepalive_from = now + Nanos(u64::from(questions) * QUESTION_GAP.0);
+        // A packet that arrives meanwhile makes its peer due no earlier than `now + keepalive`.
+        self.keepalive_at =
+            if next == NEVER { NEVER } else { next.clamp(soon, now + keepalive).max(self.keepalive_from) };
+    }
+
+    /// A receive waits for a peer without a connection: if the peer does not dial, the core does (F-13).
+    #[inline]
+    pub(super) fn expect_caller(&mut self, now: Time, source: PeerId) {
+        if self.t.peers.get(source.0 as usize).is_some_and(|peer| peer.channel == NONE) {
+            self.expect_signs(now);
+        }
+    }
+
+    /// Dials the peers that receives wait for and that have not dialled: a few at a time. If peers outnumber
+    /// channels, half of the channels are left for incoming connections and sends. Returns whether some peers
+    /// are left.
+    fn call_sources(&mut self, now: Time) -> bool {
+        let mut calls = CALLS_TOGETHER;
+        let channels = self.t.channels.capacity();
+        let left_free = if channels as usize >= self.t.peers.len() { 0 } else { channels / 2 };
+        let mut walk = self.t.matcher.posted_walk();
+        while let Some(source) = self.t.matcher.next_source(&mut walk) {
+            let is_known = self.t.peers.get(source.0 as usize).is_some_and(|peer| peer.channel != NONE || peer.gone);
+            if is_known {
+                continue;
+            }
+            let is_room = self.t.channels.room() > left_free;
+            if calls == 0 || !is_room || self.open_channel(now, source).is_none() {
+                return true;
+            }
+            calls -= 1;
+        }
+        false
+    }
+
+    /// Whether only a probe can detect that the peer is gone: connections to it are up, and none that ends
+    /// with its process (F-9).
+    fn may_be_silent(&mut self, channel: u32) -> bool {
+        if matches!(self.t.channels.at(channel).state(), ChannelState::Leaving | ChannelState::Over(_)) {
+            return false;
+        }
+        let up = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.is_up());
+        let up = up.fold(0u64, |mask, (rail, _)| mask | 1 << rail);
+        up != 0 && !rails_of(up).any(|rail| self.paths.rails[usize::from(rail.0)].caps.lossless)
+    }
+
+    /// When the peer is to be probed, unless a packet arrives before.
+    fn sign_due(&self, channel: u32) -> Time {
+        let (slot, keepalive) = (self.t.channels.at(channel), self.config.keepalive);
+        if slot.kept > slot.last_received {
+            slot.kept + keepalive.max(slot.kept - slot.last_received)
+        } else {
+            slot.last_received + keepalive
+        }
+    }
+
+    /// Probes every rail without a pending probe, and returns their number.
+    fn ask_for_sign(&mut self, now: Time, channel: u32) -> u32 {
+        let mut questions = 0;
+        let judges = self.config.recovery && self.config.stall_min.0 > 0;
+        for rail in rails_of(self.paths.peer(channel).rooms.ready) {
+            // The answer is pending, or an earlier post is still to complete; another probe would queue
+            // behind that again and again (F-11).
+            let is_busy = self.paths.path(channel, rail).under_way > 0;
+            let asked = self.t.sub(channel, rail).asked;
+            let is_judged = asked.is_some_and(|asked| asked.answered.is_none() || is_busy);
+            if !(judges && is_judged) {
+                self.ask_rail(channel, rail, Asked { keeps_alive: true, is_common: true, ..Asked::first(now) });
+                questions += 1;
+            }
+        }
+        questions
+    }
+}
+
+impl Sub {
+    /// Whether a keepalive probe on it is pending without any arrival since.
+    pub(super) fn owes_sign(&self) -> bool {
+        self.asked.is_some_and(|asked| asked.keeps_alive && asked.answered.is_none() && self.last_received <= asked.at)
     }
 }

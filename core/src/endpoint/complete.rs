@@ -1,33 +1,18 @@
 //! Completion of operations, its notification, and the release of their slots. The completion filter
 //! (multirail-2004, 4.1): one completion per request, for any number of packets, stripes and rails.
 
-use super::channel::{ChannelState, Ending, Shortage};
-use super::express::direct_id;
+use super::channel::{ChannelState, Ending};
 use super::op::{Control, Op, OpKind, Phase, Queue};
-use super::tables::{channel_event, key_set_link, op_event, op_rma};
-use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError};
-use crate::ids::{Key, RailId};
+use super::slots::direct_id;
+use super::tables::{channel_event, op_event, op_rma};
+use super::{Completion, Done, Endpoint, Event, Level, MessageClass, Notify, OpError};
+use crate::fast::ShortCompletion;
+use crate::ids::Key;
 use crate::store::NONE;
 use crate::store::list::By;
-use crate::wire::RemoteKey;
+use crate::wire::Short;
 
 impl Endpoint<'_> {
-    /// A slot for an operation; the caller has checked that there is one.
-    pub(super) fn new_op(&mut self, op: Op) -> u32 {
-        let caller = !op.serves();
-        if op.channel != NONE {
-            self.t.channels.at_mut(op.channel).ops += 1;
-        }
-        match self.t.ops.insert(op) {
-            Ok(key) => {
-                self.hot.caller_ops += u32::from(caller);
-                key.index
-            }
-            // Capacity is the sum of both limits, and both are checked before: our bug.
-            Err(_) => unreachable!("operation slots were counted wrong"),
-        }
-    }
-
     /// Decides an operation's outcome, once.
     pub(super) fn complete(&mut self, op: u32, error: Option<OpError>) {
         let slot = self.t.ops.at_mut(op);
@@ -108,6 +93,17 @@ impl Endpoint<'_> {
             list.unlink(&mut By(&mut self.t.ops, op_rma), head);
             self.complete(head, None);
             self.release(head);
+        }
+    }
+
+    /// The pending FIN of an operation begins or ends (P-3).
+    pub(super) fn set_fins_pending(&mut self, op: u32, owes: bool) {
+        if owes && !self.paths.policies.cut(MessageClass::Large).estimates {
+            return;
+        }
+        let slot = self.t.ops.at_mut(op);
+        if core::mem::replace(&mut slot.fin_pending, owes) != owes {
+            self.paths.set_fin_pending(slot.channel, owes);
         }
     }
 
@@ -198,6 +194,31 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Applies a change to an operation and those behind it in its packet.
+    pub(super) fn each_in_packet(&mut self, first: u32, change: impl Fn(&mut Op)) {
+        let mut op = first;
+        while op != NONE {
+            let slot = self.t.ops.at_mut(op);
+            change(slot);
+            op = slot.together;
+        }
+    }
+
+    /// Applies a change to an operation and those behind it in its packet, and checks whether they are
+    /// complete. Returns their number.
+    pub(super) fn each_other(&mut self, first: u32, change: impl Fn(&mut Op)) -> u32 {
+        let (mut op, mut count) = (first, 0);
+        while op != NONE {
+            let slot = self.t.ops.at_mut(op);
+            change(slot);
+            // It may be freed now.
+            let next = slot.together;
+            self.settle(op);
+            (op, count) = (next, count + 1);
+        }
+        count
+    }
+
     /// Queues a control packet of an operation.
     pub(super) fn send_control(&mut self, op: u32, control: Control) {
         let slot = self.t.ops.at_mut(op);
@@ -205,114 +226,6 @@ impl Endpoint<'_> {
         let channel = slot.channel;
         self.t.enqueue(op, Queue::Control);
         self.activate(channel);
-    }
-
-    /// Frees an operation's slot if nothing refers to it any more.
-    #[inline]
-    pub(super) fn release(&mut self, op: u32) {
-        let slot = self.t.ops.at(op);
-        if slot.is_reported() && slot.is_idle() && slot.is_through() && slot.children == 0 {
-            self.free_op(op);
-        }
-    }
-
-    fn free_op(&mut self, op: u32) {
-        let slot = self.t.ops.at(op);
-        let kind = slot.kind();
-        let &Op { channel, retained, stripes, keys, counted_serving, alias, fin_seen, .. } = slot;
-        let serves = slot.serves();
-        if retained != NONE {
-            self.t.retention.give(retained);
-        }
-        if stripes != NONE {
-            self.drop_stripes(op);
-        }
-        if keys != NONE {
-            self.drop_keys(op);
-        }
-        if kind == OpKind::RefusePut {
-            self.refusals -= u32::from(!fin_seen);
-            if channel != NONE {
-                let list = &mut self.t.channels.at_mut(channel).refusals;
-                list.unlink(&mut By(&mut self.t.ops, op_rma), op);
-            }
-        }
-        if alias != Key::default() {
-            self.t.matcher.end_promoted(alias);
-        }
-        self.t.ops.remove_at(op);
-        self.hot.caller_ops -= u32::from(!serves);
-        if channel != NONE {
-            self.t.channels.at_mut(channel).ops -= 1;
-            if counted_serving {
-                self.t.channels.at_mut(channel).serving -= 1;
-                self.activate(channel);
-            }
-            self.free_channel_if_idle(channel);
-        }
-    }
-
-    /// When all stripes of an operation are complete, uses their times for the path estimates and frees the
-    /// set.
-    pub(super) fn finish_stripes(&mut self, op: u32) {
-        let slot = self.t.ops.at(op);
-        let set = slot.stripes;
-        if set == NONE || !slot.all_sent || slot.posts > 0 || self.paths.stripe_sets.at(set).is_finished {
-            return;
-        }
-        // The carriers of the writes are needed until the peer has all data (F-7).
-        let keeps = slot.phase() == Phase::Writing;
-        self.paths.finish_stripes(slot.channel, set);
-        if !keeps {
-            self.drop_stripes(op);
-        }
-    }
-
-    pub(super) fn drop_stripes(&mut self, op: u32) {
-        let slot = self.t.ops.at_mut(op);
-        let (set, channel) = (core::mem::replace(&mut slot.stripes, NONE), slot.channel);
-        if set != NONE {
-            self.paths.drop_set(channel, set);
-            self.wake(Shortage::Stripes);
-        }
-    }
-
-    pub(super) fn drop_keys(&mut self, op: u32) {
-        let slot = self.t.ops.at_mut(op);
-        let ours = slot.keys_are_ours();
-        let set = core::mem::replace(&mut slot.keys, NONE);
-        self.drop_key_set(set, ours);
-    }
-
-    pub(super) fn drop_key_set(&mut self, set: u32, ours: bool) {
-        if set == NONE {
-            return;
-        }
-        if let Some(key) = self.t.key_sets.key_at(set) {
-            if ours {
-                // Its slot is free once its registrations have been given back.
-                self.dying_keys.push_back(&mut By(&mut self.t.key_sets, key_set_link), set);
-            } else {
-                self.t.key_sets.remove(key);
-            }
-        }
-    }
-
-    /// The next registration to release.
-    pub(super) fn pop_registration(&mut self) -> Option<(RailId, RemoteKey)> {
-        loop {
-            let set = self.dying_keys.head();
-            if set == NONE {
-                return self.late_keys.pop_front();
-            }
-            if let Some(key) = self.t.key_sets.at_mut(set).pop() {
-                return Some((RailId(key.rail), key));
-            }
-            self.dying_keys.unlink(&mut By(&mut self.t.key_sets, key_set_link), set);
-            if let Some(key) = self.t.key_sets.key_at(set) {
-                self.t.key_sets.remove(key);
-            }
-        }
     }
 
     /// The next event for the caller; `None`: none at the moment.
@@ -328,6 +241,21 @@ impl Endpoint<'_> {
             return None;
         }
         self.next_event()
+    }
+
+    /// Converts a completion of the express path to its event.
+    #[inline]
+    fn short_event(&mut self) -> Option<Event> {
+        let entry = self.t.short_done.pop()?;
+        let done = Done {
+            bytes: entry.bytes.into(),
+            peer: entry.peer,
+            tag: (entry.flags & Short::TAGGED != 0).then_some(entry.tag),
+            immediate: (entry.flags & Short::IMMEDIATE != 0).then_some(entry.immediate),
+            ..Done::default()
+        };
+        let ShortCompletion { operation, cookie, .. } = *entry;
+        Some(Event::Completed(Completion { operation, cookie, result: Ok(done), last: true, index: 0 }))
     }
 
     fn next_event(&mut self) -> Option<Event> {
