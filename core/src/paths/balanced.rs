@@ -5,7 +5,9 @@
 //! While the rate of one of the rails is unknown, messages are cut evenly, and rebalanced as the parts
 //! progress.
 
-use super::measure::{Change, Why, has_bounds};
+use super::measure::{Change, has_bounds};
+use super::path::Why;
+use super::policy::Load;
 use super::{Path, Paths, Registration};
 use crate::config::RAILS_MAX;
 use crate::ids::RailId;
@@ -16,22 +18,6 @@ use crate::rail::sched::Stripe;
 use crate::rail::sched::balanced::bottleneck::{self, beside_others, together};
 use crate::rail::sched::balanced::{CHUNK_NS, PART_BYTES_MIN, explore, steady};
 use crate::time::Time;
-
-/// What is to be moved.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    /// Its length in bytes.
-    pub bytes: u64,
-    /// It is in the peer's memory and is requested from there (remote reads).
-    pub is_read: bool,
-}
-
-impl Load {
-    /// How often something crosses until the first byte is here.
-    const fn ways(self) -> u32 {
-        1 + self.is_read as u32
-    }
-}
 
 impl Paths<'_> {
     /// The current estimates of a rail, for the planner.

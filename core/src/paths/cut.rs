@@ -1,8 +1,8 @@
 //! A transfer is cut when a rail is to be fed (P-4): one stripe for each rail that carries it, by the policy
 //! of its class. `bulk` chooses the rails; the policies cut.
 
-use super::balanced::Load;
 use super::measure::Part;
+use super::policy::Load;
 use super::{MessageClass, Paths};
 use crate::config::RAILS_MAX;
 use crate::ids::RailId;

@@ -1,8 +1,7 @@
 //! Explanations: which rails would carry a message of some size to a peer right now, and why. The same
 //! planner, without side effects.
 
-use super::balanced::Load;
-use super::policy::Choice;
+use super::policy::{Choice, Load};
 use super::{MessageClass, Paths, Registration};
 use crate::config::{Policy, RAILS_MAX};
 use crate::ids::RailId;

@@ -11,6 +11,7 @@
 //! such rails are measured in busy intervals alone. An interval continues where an idle rail gets more in the
 //! same round: the kernel holds about a millisecond's bytes (P-1).
 
+use super::path::Why;
 use super::room::is_light;
 use super::{Paths, RegistrationCost};
 use crate::ids::RailId;
@@ -18,23 +19,6 @@ use crate::rail::rate::Rate;
 use crate::rail::{RailFacts, RailKind};
 use crate::store::NONE;
 use crate::time::{Nanos, Time};
-
-/// Why a weight or a rate of a rail was last changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// The rate was measured for the first time. `from` and `to` are bytes per second.
-    Measured,
-    /// Several samples in a row were more than a quarter off on the same side: a change and no scatter.
-    /// `from` and `to` are bytes per second.
-    Jump,
-    /// The times of a message's stripes moved the weight (P-7). `from` and `to` are weights.
-    Stripes,
-    /// Weights were set. `from` and `to` are weights.
-    Set,
-    /// A message was cut otherwise than the one before, by the rails' estimates (P-8). `from` and `to` are
-    /// weights.
-    Planned,
-}
 
 /// A change of a rail's weight or rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

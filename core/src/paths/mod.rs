@@ -17,7 +17,8 @@
 //! | `idle` | the view of rails that newmadeleine's strategies get (P-13) |
 //! | `cut`, `balanced`, `rebalance` | parts of a transfer: cut, planned, moved (P-4, P-8, P-10, P-14) |
 //! | `sample` | measures latency and rate of rails at start (P-12) |
-//! | `registering` | what registering memory costs (P-15) |
+//! | `registration` | what registering memory costs (P-15) |
+//! | `registering` | which rails that pays for (P-15) |
 //! | `copying` | read by one processor or copied by two |
 //! | `explain` | the same decisions, without side effects |
 
@@ -33,6 +34,7 @@ mod path;
 mod policy;
 mod rebalance;
 mod registering;
+mod registration;
 mod room;
 mod sample;
 
@@ -44,18 +46,18 @@ use crate::rail::sched::{Stripe, Turn};
 use crate::store::{Arena, ArenaError, Sizer, Slab};
 use crate::time::Nanos;
 
-pub(crate) use balanced::Load;
 pub use copying::CopyBy;
 pub(crate) use copying::Measured;
 pub(crate) use cut::StripeSet;
 pub use explain::{Explanation, Share, Verdict, Way};
-pub use measure::{Change, RailStats, Sampled, Why};
+pub use measure::{Change, RailStats, Sampled};
 pub(crate) use measure::{Completed, Part, Stamp};
 pub(crate) use path::Path;
-pub(crate) use policy::Choice;
+pub use path::Why;
+pub(crate) use policy::{Choice, Load};
 pub use policy::{ClassPolicy, MessageClass};
 pub(crate) use rebalance::TakeOver;
-pub use registering::{Registration, RegistrationCost};
+pub use registration::{Registration, RegistrationCost};
 pub(crate) use room::Rooms;
 pub(crate) use sample::{Answered, DEFER, Question};
 

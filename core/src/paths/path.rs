@@ -1,7 +1,6 @@
 //! One subchannel as a path: bytes in flight, rate, latency, and how they are learnt from posts and their
 //! completions (P-1; what for and within which limits: `measure`).
 
-use super::measure::Why;
 use crate::rail::rate::Rate;
 use crate::rail::sched::STRIPE_BYTES_MIN;
 use crate::time::{Nanos, Time};
@@ -41,6 +40,23 @@ const OUT_OF_LINE_MAX: i8 = 3;
 
 /// What a sample counts in the average: one part of 2^3.
 const SAMPLE_SHIFT: u32 = 3;
+
+/// Why a weight or a rate of a rail was last changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The rate was measured for the first time. `from` and `to` are bytes per second.
+    Measured,
+    /// Several samples in a row were more than a quarter off on the same side: a change and no scatter.
+    /// `from` and `to` are bytes per second.
+    Jump,
+    /// The times of a message's stripes moved the weight (P-7). `from` and `to` are weights.
+    Stripes,
+    /// Weights were set. `from` and `to` are weights.
+    Set,
+    /// A message was cut otherwise than the one before, by the rails' estimates (P-8). `from` and `to` are
+    /// weights.
+    Planned,
+}
 
 /// Estimates of one subchannel as a path.
 #[derive(Clone, Copy, Debug, Default)]

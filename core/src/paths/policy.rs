@@ -4,7 +4,8 @@
 use core::cmp::Reverse;
 
 use super::Paths;
-use super::measure::{Change, Why};
+use super::measure::Change;
+use super::path::Why;
 use crate::config::{ALPHA_ONE, Config, Policy, RAILS_MAX};
 use crate::ids::RailId;
 use crate::rail::rails_of;
@@ -37,6 +38,23 @@ impl MessageClass {
             MessageClass::Large => "large",
             MessageClass::OneSided => "one-sided",
         }
+    }
+}
+
+/// What is to be moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// It is in the peer's memory and is requested from there (remote reads).
+    pub is_read: bool,
+}
+
+impl Load {
+    /// How often something crosses until the first byte is here.
+    #[inline]
+    pub(super) const fn ways(self) -> u32 {
+        1 + self.is_read as u32
     }
 }
 

@@ -4,100 +4,10 @@
 //! first `len` are zero. The core does not interpret an address: it is what a rail publishes through the
 //! bootstrap, one part of an address record. Rule: `conformance/PROTOCOL.md`, W-28.
 
-use core::fmt;
-
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::codec::write;
-use super::common::{Kind, Packet, ensure, ensure_zero};
-use super::repr::{Address, WireError};
-
-/// The longest address of a rail, in bytes.
-pub const ADDRESS_BYTES_MAX: usize = 200;
-
-/// The address of a rail as it is published: from 1 to [`ADDRESS_BYTES_MAX`] bytes of printable ASCII without
-/// space, `;`, `,` and `=`. The default is empty: no address, which is never sent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct AddressText {
-    len: u8,
-    /// Zero behind `len`, so that equal texts are equal.
-    bytes: [u8; ADDRESS_BYTES_MAX],
-}
-
-/// Why bytes are no address of a rail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AddressError {
-    /// There are none.
-    Empty,
-    /// There are more than [`ADDRESS_BYTES_MAX`].
-    TooLong {
-        /// Bytes given.
-        bytes: usize,
-    },
-    /// One that no address has.
-    Byte {
-        /// Its position.
-        at: usize,
-        /// Its value.
-        byte: u8,
-    },
-}
-
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AddressError::Empty => f.write_str("an empty address"),
-            AddressError::TooLong { bytes } => write!(f, "an address of {bytes} bytes, more than {ADDRESS_BYTES_MAX}"),
-            AddressError::Byte { at, byte } => write!(f, "an address with byte {byte:#04x} at {at}"),
-        }
-    }
-}
-
-impl core::error::Error for AddressError {}
-
-/// Whether an address may have it: what separates the words of a card has another meaning.
-const fn is_allowed(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !matches!(byte, b';' | b',' | b'=')
-}
-
-impl AddressText {
-    /// Takes an address.
-    ///
-    /// # Errors
-    /// The rule that it breaks, where it is no address.
-    pub fn new(text: &[u8]) -> Result<Self, AddressError> {
-        if text.is_empty() {
-            return Err(AddressError::Empty);
-        }
-        let mut bytes = [0; ADDRESS_BYTES_MAX];
-        let Some(front) = bytes.get_mut(..text.len()) else {
-            return Err(AddressError::TooLong { bytes: text.len() });
-        };
-        if let Some(at) = text.iter().position(|byte| !is_allowed(*byte)) {
-            return Err(AddressError::Byte { at, byte: text[at] });
-        }
-        front.copy_from_slice(text);
-        Ok(AddressText { len: text.len() as u8, bytes })
-    }
-
-    /// The text; empty for the default.
-    pub fn as_str(&self) -> &str {
-        // ASCII only, by `new`.
-        core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
-    }
-}
-
-impl Default for AddressText {
-    fn default() -> Self {
-        AddressText { len: 0, bytes: [0; ADDRESS_BYTES_MAX] }
-    }
-}
-
-impl fmt::Debug for AddressText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.as_str(), f)
-    }
-}
+use super::common::{Kind, Packet, ensure, ensure_zero, write};
+use super::repr::{ADDRESS_BYTES_MAX, Address, AddressError, AddressText, WireError};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

@@ -10,8 +10,7 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
 
-use super::codec;
-use super::common::{Packet, ensure, ensure_zero, flag};
+use super::common::{Packet, ensure, ensure_zero, flag, write};
 use super::message::HeadLayout;
 use super::repr::{MessageHead, WireError};
 
@@ -136,7 +135,7 @@ pub(super) fn parse(packet: &Packet<'_>) -> Result<u16, WireError> {
 #[inline]
 pub(super) fn emit(count: u16, payload_bytes: u32, body: &mut [u8]) -> Result<(), WireError> {
     let count = U16::new(check(count, payload_bytes)?);
-    codec::write(AggregateLayout { count, reserved: [0; 6] }, body);
+    write(AggregateLayout { count, reserved: [0; 6] }, body);
     Ok(())
 }
 

@@ -3,12 +3,10 @@
 //! Invariant (canonical form, W-7): every accepted header has exactly one meaning and every meaning exactly
 //! one header: `parse(emit(r)) == r` and `emit(parse(b)) == b`.
 
-use heapless::Vec;
-use zerocopy::{Immutable, IntoBytes};
-
 use super::aggregate;
-use super::common::{CommonLayout, Kind, Packet, key_table_bytes};
+use super::common::{CommonLayout, Kind, Packet, key_table_bytes, write};
 use super::repr::*;
+use heapless::Vec;
 
 impl Repr {
     /// Reads the header that `bytes` starts with; payload may stand behind it and is not looked at.
@@ -170,14 +168,4 @@ impl Body {
             _ => 0,
         }
     }
-}
-
-/// Writes `layout` to the front of `out` and returns what is behind it. The callers' `out` has the length
-/// [`Repr::header_bytes`], which has room for every layout (checked by the tests for every kind).
-#[inline]
-pub(super) fn write(layout: impl IntoBytes + Immutable, out: &mut [u8]) -> &mut [u8] {
-    let bytes = layout.as_bytes();
-    let (front, rest) = out.split_at_mut(bytes.len());
-    front.copy_from_slice(bytes);
-    rest
 }

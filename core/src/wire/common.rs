@@ -11,8 +11,7 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::address::ADDRESS_BYTES_MAX;
-use super::repr::{COMMON_BYTES, Common, HEADER_BYTES_MAX, KEYS_MAX, Lane, VERSION, WireError};
+use super::repr::{ADDRESS_BYTES_MAX, COMMON_BYTES, Common, HEADER_BYTES_MAX, KEYS_MAX, Lane, VERSION, WireError};
 
 /// The common header as it is on the wire.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -369,4 +368,14 @@ pub(super) fn ensure_zero<const N: usize>(field: &'static str, reserved: &[u8; N
     let mut value = [0; 8];
     value[..N].copy_from_slice(reserved);
     Err(WireError { field, value: u64::from_le_bytes(value) })
+}
+
+/// Writes `layout` to the front of `out` and returns what is behind it. The callers' `out` has the length
+/// [`Repr::header_bytes`], which has room for every layout (checked by the tests for every kind).
+#[inline]
+pub(super) fn write(layout: impl IntoBytes + Immutable, out: &mut [u8]) -> &mut [u8] {
+    let bytes = layout.as_bytes();
+    let (front, rest) = out.split_at_mut(bytes.len());
+    front.copy_from_slice(bytes);
+    rest
 }

@@ -9,8 +9,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::codec::write;
-use super::common::{Packet, ensure, ensure_zero, flag};
+use super::common::{Packet, ensure, ensure_zero, flag, write};
 use super::repr::{Ack, Connect, Fence, Probe, WireError};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

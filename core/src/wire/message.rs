@@ -10,7 +10,7 @@
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::common::{Packet, ensure, ensure_zero, flag};
+use super::common::{Packet, ensure, ensure_zero, flag, write};
 use super::keys;
 use super::repr::{Cts, Data, Fin, MessageHead, Refusal, Resume, Rts, WireError};
 
@@ -111,7 +111,7 @@ impl MessageHead {
 
     #[inline]
     pub(super) fn emit(&self, body: &mut [u8]) {
-        super::codec::write(HeadLayout::from(self), body);
+        write(HeadLayout::from(self), body);
     }
 }
 
@@ -129,7 +129,7 @@ impl Rts {
     #[inline]
     pub(super) fn emit(&self, body: &mut [u8]) {
         let layout = RtsLayout { head: HeadLayout::from(&self.head), message_bytes: U64::new(self.message_bytes) };
-        keys::emit(&self.keys, super::codec::write(layout, body));
+        keys::emit(&self.keys, write(layout, body));
     }
 }
 
@@ -156,7 +156,7 @@ impl Cts {
             round: U16::new(self.round),
             reserved: [0; 6],
         };
-        keys::emit(&self.keys, super::codec::write(layout, body));
+        keys::emit(&self.keys, write(layout, body));
     }
 }
 
@@ -190,7 +190,7 @@ impl Fin {
             round: U16::new(self.round),
             reserved: [0; 2],
         };
-        super::codec::write(layout, body);
+        write(layout, body);
         Ok(())
     }
 }
@@ -211,7 +211,7 @@ impl Data {
 
     #[inline]
     pub(super) fn emit(&self, body: &mut [u8]) {
-        super::codec::write(DataLayout { operation: U64::new(self.operation), offset: U64::new(self.offset) }, body);
+        write(DataLayout { operation: U64::new(self.operation), offset: U64::new(self.offset) }, body);
     }
 }
 
@@ -224,7 +224,7 @@ impl Resume {
 
     pub(super) fn emit(&self, body: &mut [u8]) {
         let layout = ResumeLayout { target: U64::new(self.target), round: U16::new(self.round), reserved: [0; 6] };
-        super::codec::write(layout, body);
+        write(layout, body);
     }
 }
 

@@ -45,7 +45,6 @@ pub mod stream;
 
 pub(crate) use codec::emit_into;
 
-pub use address::{ADDRESS_BYTES_MAX, AddressError, AddressText};
 pub use common::{Kind, Packet};
 pub use repr::*;
 pub use short::{Counts, Short, ShortSource};

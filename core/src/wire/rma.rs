@@ -8,8 +8,7 @@
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::codec::write;
-use super::common::{Packet, ensure_zero};
+use super::common::{Packet, ensure_zero, write};
 use super::repr::{Atomic, AtomicKind, AtomicReply, AtomicType, Get, Put, WireError};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

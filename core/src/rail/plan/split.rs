@@ -26,8 +26,10 @@
 use super::RAILS_MAX;
 use crate::rail::rails_of;
 use crate::rail::rate::{self, Rate};
-use crate::rail::sched::CUT_ALIGN;
 use heapless::Vec;
+
+/// The cut positions are multiples of this, so that no cache line is written from two rails.
+pub(crate) const CUT_ALIGN: u64 = 64;
 
 /// Estimates of one rail of a channel at the moment of planning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

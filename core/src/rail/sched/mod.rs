@@ -20,14 +20,12 @@ pub mod striping;
 
 use crate::config::Policy;
 use crate::ids::RailId;
+pub(crate) use crate::rail::plan::split::CUT_ALIGN;
 use crate::rail::rate::Rate;
 use crate::time::Nanos;
 
 /// No part of a message is cut smaller than this; below it a packet's own cost outweighs the second rail.
 pub const STRIPE_BYTES_MIN: u64 = 16 * 1024;
-
-/// The cut positions are multiples of this, so that no cache line is written from two rails.
-pub(crate) const CUT_ALIGN: u64 = 64;
 
 /// The rails of one channel at the moment.
 #[derive(Clone, Copy, Debug)]
