@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "style/order.rs"]
+mod order;
+
 /// Every file that may contain `unsafe`, each with a safety argument. A new one is a decision of the
 /// project's.
 const UNSAFE_FILES: &[&str] = &[

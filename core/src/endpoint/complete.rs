@@ -1,4 +1,4 @@
-//! Completion of operations, its notification, and the release of their slots. The completion filter
+//! Completion of operations, its notification, and the events of channels. The completion filter
 //! (multirail-2004, 4.1): one completion per request, for any number of packets, stripes and rails.
 
 use super::channel::{ChannelState, Ending};

@@ -1,5 +1,4 @@
 //! The state in progress, for finding the reason of a hang: one line per channel, subchannel and operation.
-//! Also the checks of debug builds.
 
 use core::fmt;
 

@@ -1,5 +1,9 @@
-//! Deadlines: stalled rails that report no failure (F-11). A work request never completes, a reported packet
-//! never arrives, or the other end disappears without notice.
+//! Detection: rails that stall, and peers that are silent.
+//!
+//! # Deadlines (F-11)
+//!
+//! Some rails fail without a report: a work request never completes, a reported packet never arrives, or the
+//! other end disappears without notice.
 //!
 //! A rail that has had work for a while without any arrival is probed; the probe returns on the same rail
 //! (G-6). A subchannel keeps its order (L-2), so the answer decides: packets posted before the probe have
@@ -9,6 +13,26 @@
 //!
 //! An active rail may still have lost a packet that the peer waits for. So an old unacknowledged first packet
 //! of a lane triggers a probe when it exceeds the transit time of its rail, whatever else the rail delivers.
+//!
+//! # Keep-alive (F-13)
+//!
+//! Deadlines start with a post at a rail or a packet that the peer has not acknowledged. Without either, a
+//! rail that reports nothing when the peer's process dies (verbs: its queue pair is gone without notice)
+//! looks idle. So a peer that was silent for `keepalive` is probed. That gives every rail some work, and its
+//! reaction to a dead peer is known: its device gives up (InfiniBand specification, 9.7.6.1.3: retries), its
+//! kernel does (TCP: reset, user time-out), or it never completes the probe (F-11). All rails are probed,
+//! because all of them must fail before the peer is given up (F-9).
+//!
+//! Silence by itself ends nothing: a process that computes for an hour answers no probe, and each probe waits
+//! in one of its receive buffers. So a peer that does not answer is probed again after the length of its
+//! silence so far.
+//!
+//! A receive alone dials no peer: the message may come from any of many, and the sender dials. But a receive
+//! from a peer that died before it dialled would wait forever. So at the next check, `keepalive` later at
+//! most, the core dials a source that has not dialled.
+//!
+//! One check of all channels now and then replaces a timer for each: the timers that every message sets and
+//! cancels stay few, and a received message costs nothing here.
 
 use super::channel::{Asked, ChannelState, ORDERED, Sub, UNORDERED};
 use super::timer::Timer;

@@ -1,10 +1,9 @@
-//! The express path (see [`fast`](crate::fast)) and the rest of the endpoint: when a channel's line is open,
-//! how the tables are updated from it, and what happens to a message that can't use it.
+//! Messages of the express path (see [`fast`](crate::fast)): sent and received on a channel's line, and what
+//! happens to one that can't use it.
 //!
-//! A line is open only while the channel has one rail, which is lossless and keeps the order. Then a message
-//! counts as acknowledged once it is in the ring: a live peer can't miss it (F-9). Anything unusual closes
-//! the line: code that changes what [`Endpoint::open_sending`] and [`Endpoint::open_receiving`] check calls
-//! [`Endpoint::close_line`]. The next message that needs the line opens it again.
+//! A message that arrives before its receive is posted (M-5): the driver copies it into a block and, when the
+//! receive is posted, into the buffer, without a placement or an operation. Its entry in the table of
+//! messages is the same as that of any other unexpected message.
 
 use super::action::Arrival;
 use super::op::{Message, MessageState};

@@ -1,4 +1,4 @@
-//! Feed: subchannel events, and silent peers.
+//! Feed: subchannels that come up or go down, and timers that expire.
 
 use super::timer::Timer;
 use super::{Endpoint, RailEvent, RailFault};

@@ -1,5 +1,9 @@
 //! The state between this process and one peer in numbers, as `TCP_INFO` is: for use beside a packet trace,
-//! or to find the reason of a hang. `{:?}` of an endpoint prints the same and more.
+//! or to find the reason of a hang. `{:?}` of an endpoint prints the same and more. Also statistics, and the
+//! fill level of every bounded table: for embedders to display, and for leak checks.
+//!
+//! Every table that can fill up while an endpoint runs is listed here once. Left out are the peers, which are
+//! only added, and the counters, which are all in use from the start.
 
 use super::channel::{ORDERED, UNORDERED};
 use super::timer::TIMERS;

@@ -1,4 +1,9 @@
-//! Life of channels: opened at first use or by a peer's connection, closed by BYE, ended by loss.
+//! Ends of channels: by BYE, by loss of the peer, or by a rule that the peer violated (G-8); what is in
+//! progress ends with them.
+//!
+//! Also late connects: connections of a channel that is over at this side. A peer that has not received BYE,
+//! or does not know that it was given up, makes them; or this process makes them to such a peer after one of
+//! its rails has moved. CONNECT and BYE are sent on each (G-10). Rails that cannot send BYE: G-7.
 
 use super::action::Span;
 use super::channel::{Channel, ChannelState, Ending, PlaceTo, Shortage};

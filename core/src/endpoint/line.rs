@@ -1,5 +1,5 @@
-//! The line of a channel, its express path (see [`fast`](crate::fast)): when it is open, and how the tables are
-//! updated from it.
+//! The line of a channel, its express path (see [`fast`](crate::fast)): when it is open, and how the tables
+//! are updated from it. Also which rails of a channel are ready, on which that depends.
 //!
 //! A line is open only while the channel has one rail, which is lossless and keeps the order. Then a message
 //! counts as acknowledged once it is in the ring: a live peer can't miss it (F-9). Anything unusual closes

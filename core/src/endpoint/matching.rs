@@ -1,5 +1,6 @@
-//! Messages meet buffers: matching in the order of PSNs and of posting (rule M-1), multi-receive (M-8, M-9),
-//! messages that wait in blocks (M-5).
+//! Messages arrive and meet buffers: matching in the order of PSNs and of posting (rule M-1), in whatever
+//! order they arrive; multi-receive (M-8, M-9). A message without a receive or before its turn waits in
+//! blocks (M-5).
 
 use super::action::Arrival;
 use super::channel::{ORDERED, Place, PlaceTo};

@@ -1,52 +1,84 @@
 //! The endpoint: submit work, feed what happened, poll what to do.
 //!
 //! The machines of the other modules return verdicts and never call each other; this module combines them.
-//! `paths` chooses rails. Here each file has one concern: `submit` (requests), `feed` (reports of rails),
-//! `arrive` (packets; `arrive_ordered`: messages), `serve` (peers' one-sided requests), `matching`,
-//! `rendezvous`, `pump` (actions; `bulk` for payload, `frames` for frames without a request), `packets`
-//! (building and acknowledging), `aggregate` (several messages in one packet), `settle` (completion),
-//! `lifecycle` (opening and ending channels; `late_connect`: connects after the end), `op` and `stage` (state
-//! of an operation), `recover` (subchannels that fail and recover), `deadline` (stall detection), `timer`,
-//! `keepalive` (silent peers), `addresses` (rails that move), `rails` (rail settings and queries of callers),
-//! `lost`, `replay`, `retry_epoch` (recovery of lost traffic), `usage` (fill levels of tables), `words`
-//! (messages of errors).
+//! `paths` chooses rails.
 
+// The files in order: each imports from files above it only, and its methods of `Endpoint` call those of this
+// file, its own, and those of files above it. `conformance/tests/style/order.rs` checks both. A comment for
+// each keeps rustfmt from sorting them. First data, then methods.
+
+// Actions for the shim, and spans of payload memory.
 pub mod action;
-mod aggregate;
-mod arrive;
-mod bound;
-mod bulk;
-mod channel;
-mod complete;
-mod debug;
-mod detection;
+// One error type per verb.
 pub mod error;
+// Events for the caller.
 pub mod event;
-mod express;
-mod feed;
-mod frames;
-mod inspect;
-mod lifecycle;
-mod line;
-mod matching;
-mod op;
-mod packets;
-mod pump;
-mod rails;
-mod recover;
-mod rendezvous;
-mod replay;
+// Requests of the caller.
 pub mod request;
-mod retry_epoch;
-mod serve;
-mod slots;
+// Messages of errors.
+mod words;
+// Kind and phase of an operation.
 mod stage;
-mod submit;
+// Kinds of timers.
+mod timer;
+// Operations and packets.
+mod op;
+// Channels and their subchannels.
+mod channel;
+// All tables.
 mod tables;
+// Operations of a channel.
+mod bound;
+
+// Slots: taken, waited for, freed.
+mod slots;
+// Completion of operations, and its events.
+mod complete;
+// Unconfirmed writes of a put rendezvous.
+mod retry_epoch;
+// RTS, CTS and FIN.
+mod rendezvous;
+// When the express path of a channel is open.
+mod line;
+// Packets built, posted, acknowledged.
+mod packets;
+// Messages arrive and meet buffers.
+mod matching;
+// One-sided requests of peers.
+mod serve;
+// Ends of channels, connects after them.
+mod lifecycle;
+// Several messages in one packet.
+mod aggregate;
+// What a dead connection leaves, sent again.
+mod replay;
+// Payload transfers.
+mod bulk;
+// Subchannels that fail, redial or move.
+mod recover;
+// CONNECT, acknowledgments, probes, BYE.
+mod frames;
+// Stalled rails and silent peers.
+mod detection;
+// Arrival of packets.
+mod arrive;
+// Policies, and rails as callers see them.
+mod rails;
+// Messages of the express path.
+mod express;
+// Requests validated and queued.
+mod submit;
+// Reports of rails, and expired timers.
+mod feed;
+// Actions polled.
+mod pump;
+// Statistics, state and fill levels.
+mod inspect;
+// `Debug`.
+mod debug;
+
 #[cfg(test)]
 mod tests;
-mod timer;
-mod words;
 
 use core::mem::MaybeUninit;
 

@@ -1,4 +1,6 @@
-//! Builds and numbers packets, hands them to rails, and handles completions and acknowledgments.
+//! Packets: built, numbered and handed to rails; completed and acknowledged. A packet that arrives claims its
+//! number in the window once, and its acknowledgment is due; if its payload is lost with a connection,
+//! the number is open again (F-6).
 
 use super::action::{Action, Post, PostKind, Span, SpanOf};
 use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, UNORDERED};

@@ -1,8 +1,12 @@
-//! Subchannels that fail and recover: the handling of rail reports, notification of the peer, redials, and
-//! when a peer is given up (rules F-1 to F-4, F-8 to F-10; resilient-2010, IV.B).
+//! Subchannels that fail and recover: notification of the peer, redials, and when a peer is given up (rules
+//! F-1 to F-4, F-8 to F-10; resilient-2010, IV.B). The machine of each subchannel is
+//! [`Link`](crate::rel::link::Link). `replay` and `retry_epoch` send again what a dead connection left.
 //!
-//! The machine of each subchannel is [`Link`](crate::rel::link::Link). `lost` records the leftovers of a dead
-//! connection, `replay` and `retry_epoch` send them again.
+//! Rails that move: a device that was reopened, a port with another LID or GID (F-12). If only one end has
+//! moved, it dials, and its connection carries the new address. If both have moved, neither can reach the
+//! other: so the new address is sent over every other subchannel that is up, and over each that comes up
+//! later, since the original address was published once, before the start. Only rails interpret addresses;
+//! this module stores and sends them.
 
 use super::action::{Arrival, Span};
 use super::channel::{ChannelState, NoPath, Sub};

@@ -1,5 +1,7 @@
-//! Replay of lost traffic, once both ends of its connection are dead (F-3, F-5): packets keep their numbers,
-//! so the peer's window drops duplicates; reads are repeated for their missing bytes.
+//! What a dead connection leaves (F-5 to F-7): packets that may or may not have arrived, reads that never
+//! complete, unconfirmed writes, and placements in progress here. Once both ends are dead, it is replayed
+//! (F-3, F-5): packets keep their numbers, so the peer's window drops duplicates; reads are repeated for
+//! their missing bytes.
 
 use super::action::{PostKind, Span, SpanOf};
 use super::channel::{ORDERED, REPLAY_READS, Shortage, UNORDERED};

@@ -1,5 +1,6 @@
-//! Slots of the shared tables: channels and operations take them, wait for them where a table is full, and give
-//! them back; stripe sets and keys go with their operation. Also the list of channels with something to send.
+//! Slots of the shared tables: channels and operations take them, wait for them where a table is full, and
+//! give them back; the stripe set and the keys of an operation go with it. Also the list of channels with
+//! something to send, which the end of a wait adds to.
 
 use super::Endpoint;
 use super::channel::{Channel, ORDERED, Shortage, UNORDERED};

@@ -3,7 +3,7 @@
 //!
 //! This module is a shortcut past tables that stay authoritative: it counts PSNs, windows, credits and grants
 //! while nothing unusual happens, and [`Line::fold`] returns the counts to their owners before any other code
-//! reads these. `endpoint/express.rs` decides when a line may be opened.
+//! reads these. `endpoint/line.rs` decides when a line may be opened.
 
 mod ring;
 #[cfg(test)]
