@@ -215,13 +215,31 @@ fn upward_calls(folder: &str, modules: &[&str], files: &[File]) -> Vec<String> {
     findings
 }
 
+/// The names of items that others may import from a file.
+fn items<'a>(tokens: &[Token<'a>]) -> Vec<&'a str> {
+    let kinds = ["struct", "enum", "trait", "type", "const", "static", "fn"];
+    let named = tokens.windows(2).filter(|it| kinds.contains(&it[0].text) && it[1].text != "fn");
+    named.map(|it| it[1].text).collect()
+}
+
 /// Where items that a folder's own file imports from its modules, and passes on, come from.
-fn passed_on<'a>(own: &[Token<'a>], modules: &BTreeSet<&str>) -> BTreeMap<&'a str, &'a str> {
-    let text = |at: usize| own.get(at).map_or("", |token| token.text);
+fn passed_on<'a>(folder: &str, files: &'a [File], modules: &BTreeSet<&'a str>) -> BTreeMap<&'a str, &'a str> {
     let mut from = BTreeMap::new();
-    for at in (1..own.len()).filter(|&at| text(at - 1) == "use" && modules.contains(text(at))) {
-        let end = (at..own.len()).find(|&at| text(at) == ";").unwrap_or(own.len());
-        from.extend(own[at + 1..end].iter().map(|token| (token.text, own[at].text)));
+    let is_own = |file: &&File| ["mod", "lib"].iter().any(|name| file.path == format!("{folder}/{name}.rs"));
+    for own in files.iter().filter(is_own).map(tokens) {
+        let text = |at: usize| own.get(at).map_or("", |token| token.text);
+        for at in (1..own.len()).filter(|&at| text(at - 1) == "use") {
+            let Some(module) = modules.get(text(at)) else { continue };
+            let end = (at..own.len()).find(|&at| text(at) == ";").unwrap_or(own.len());
+            let is_of = |file: &&File| module_in(folder, &file.path) == Some(module);
+            for name in own[at + 1..end].iter().map(|token| token.text) {
+                match name {
+                    "*" => from
+                        .extend(files.iter().filter(is_of).flat_map(|it| items(&tokens(it))).map(|it| (it, *module))),
+                    _ => drop(from.insert(name, *module)),
+                }
+            }
+        }
     }
     from
 }
@@ -229,8 +247,7 @@ fn passed_on<'a>(own: &[Token<'a>], modules: &BTreeSet<&str>) -> BTreeMap<&'a st
 /// The modules of a folder, and which siblings the code of each names.
 fn imports<'a>(folder: &str, files: &'a [File]) -> BTreeMap<String, BTreeSet<String>> {
     let modules: BTreeSet<&str> = files.iter().filter_map(|file| module_in(folder, &file.path)).collect();
-    let own = files.iter().filter(|file| ["mod", "lib"].iter().any(|name| file.path == format!("{folder}/{name}.rs")));
-    let passed: BTreeMap<&'a str, &'a str> = own.flat_map(|file| passed_on(&tokens(file), &modules)).collect();
+    let passed = passed_on(folder, files, &modules);
     let absolute: Vec<&str> = folder.split('/').skip(2).collect();
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in files {
@@ -346,8 +363,10 @@ fn a_call_upwards_is_found() {
 /// The helpers of the order of imports.
 #[test]
 fn circles_of_imports_are_found() {
-    let own =
-        file("core/src/f/mod.rs", "// One.\nmod a;\npub mod b;\n#[cfg(test)]\nmod tests;\npub use b::{B, Other};\n");
+    let own = file(
+        "core/src/f/mod.rs",
+        "// One.\nmod a;\npub mod b;\n#[cfg(test)]\nmod tests;\npub use b::{B, Other};\npub use b::*;\n",
+    );
     assert_eq!(declared(&tokens(&own)), ["a", "b"]);
     let found = |a: &str, b: &str| {
         let files = [file("core/src/f/a.rs", a), file("core/src/f/b/c.rs", b), file("core/src/f/mod.rs", &own.text)];
@@ -357,6 +376,7 @@ fn circles_of_imports_are_found() {
     assert_eq!(found("use super::b;", "use super::super::a::A;"), circle);
     assert_eq!(found("use super::{x, b::{B, C}};", "use crate::f::a::A;"), circle);
     assert_eq!(found("use super::{Own, B};", "x: crate::f::{a::A}"), circle);
+    assert_eq!(found("use super::C;", "use crate::f::a::A;\npub struct C;"), circle);
     assert!(found("use super::{x::b, Own};", "use super::super::a::A;").is_ok());
     assert!(found("use super::b::B;", "use super::a::A;\n// super::super::a\n").is_ok());
     assert!(found("use super::b::B;", "#[cfg(test)]\nmod tests {\nuse super::super::super::a;\n}").is_ok());
