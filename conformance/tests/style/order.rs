@@ -147,9 +147,8 @@ fn calls<'a>(tokens: &[Token<'a>]) -> Vec<Result<Token<'a>, usize>> {
                 is_receiver.extend(first);
             }
             "self" if inside && text(at + 1) == "." => {
-                if ["(", ":"].contains(&text(at + 3)) {
-                    calls.push(Ok(tokens[at + 2]));
-                }
+                let is_call = ["(", ":"].contains(&text(at + 3));
+                calls.extend(is_call.then(|| Ok(tokens[at + 2])));
             }
             "self" if inside && !is_receiver.contains(&at) => calls.push(Err(line)),
             "Self" if inside && text(at + 1) == ":" && text(at + 2) == ":" => calls.push(Ok(tokens[at + 3])),
@@ -245,7 +244,7 @@ fn passed_on<'a>(folder: &str, files: &'a [File], modules: &BTreeSet<&'a str>) -
 }
 
 /// The modules of a folder, and which siblings the code of each names.
-fn imports<'a>(folder: &str, files: &'a [File]) -> BTreeMap<String, BTreeSet<String>> {
+fn imports(folder: &str, files: &[File]) -> BTreeMap<String, BTreeSet<String>> {
     let modules: BTreeSet<&str> = files.iter().filter_map(|file| module_in(folder, &file.path)).collect();
     let passed = passed_on(folder, files, &modules);
     let absolute: Vec<&str> = folder.split('/').skip(2).collect();
