@@ -7,7 +7,8 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::common::{Kind, Packet, ensure, ensure_zero, write};
-use super::repr::{ADDRESS_BYTES_MAX, Address, AddressError, AddressText, WireError};
+pub use super::repr::{ADDRESS_BYTES_MAX, AddressError, AddressText};
+use super::repr::{Address, WireError};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
