@@ -268,6 +268,8 @@ fn lain_in(options: &VerbsOptions, largest: u64) -> (u64, u64) {
 fn receive_memory_is_what_the_architecture_says() {
     let architecture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ARCHITECTURE.md");
     let architecture = std::fs::read_to_string(architecture).unwrap();
+    let lines: Vec<String> =
+        architecture.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let common = VerbsOptions { segment_bytes: 64 * 1024, ..VerbsOptions::new(2, 0) };
     let several = VerbsOptions { xrc: Some(XrcOptions::new(7, [1, 7])), ..common.clone() };
     let one = sized(&[], common);
@@ -278,19 +280,17 @@ fn receive_memory_is_what_the_architecture_says() {
         (bytes, buffers.iter().map(|(_, count)| count).sum::<u32>())
     };
     let ((bytes_one, count_one), (bytes_several, count_several)) = (sum(&one), sum(&several));
-    rows.push(format!(
-        "| all receive buffers of a rail | {count_one}: {bytes_one} | {count_several}: {bytes_several} |"
-    ));
-    for largest in [256, 1024, 8192, 65_536] {
+    rows.push(format!("all receive buffers of a rail {count_one}: {bytes_one} {count_several}: {bytes_several}"));
+    for (largest, words) in [(256, "256 B"), (1024, "1 KiB"), (8192, "8 KiB"), (65_536, "64 KiB")] {
         let cell = |options: &VerbsOptions| {
             let (packets, buffers) = lain_in(options, largest);
             assert!(packets <= buffers);
             format!("{} ({} %)", buffers / PACKETS, (packets * 200 / buffers).div_ceil(2))
         };
-        rows.push(format!("| packets of up to {largest} bytes: one lies in | {} | {} |", cell(&one), cell(&several)));
+        rows.push(format!("{words} {} {}", cell(&one), cell(&several)));
     }
     rows.iter().for_each(|row| println!("{row}"));
     for row in rows {
-        assert!(architecture.contains(&row), "ARCHITECTURE.md lacks the row: {row}");
+        assert!(lines.contains(&row), "ARCHITECTURE.md lacks the row: {row}");
     }
 }
