@@ -318,6 +318,11 @@ impl<C: Cells> Consumer<C> {
         wake(self.cells.starved())
     }
 
+    /// What the producer last passed to [`Producer::offer`](super::Producer::offer); 0 at first.
+    pub fn offer(&self) -> u64 {
+        self.cells.offer().load(Acquire)
+    }
+
     /// Prepares for sleeping until there is a message; `false`: there is one already (or the ring is dead),
     /// don't sleep. May free cells: call [`must_ring`](Self::must_ring) before sleeping.
     pub fn arm(&mut self) -> bool {
