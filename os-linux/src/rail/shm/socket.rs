@@ -1,8 +1,8 @@
 //! Local sockets: one abstract listener per rail, one connection per peer, datagrams that keep their borders.
 //!
 //! A connection stays open as long as the peer is connected. It carries the handshake, then one descriptor
-//! each way, then doorbells and now and then a list of memory that may be mapped (`offers`); its end is how the
-//! death of a peer is noticed.
+//! each way, then doorbells and now and then a list of memory that may be mapped (`offers`); its end is how
+//! the death of a peer is noticed.
 //!
 //! The doorbell is a byte on this socket and not an eventfd of the peer's: `MSG_DONTWAIT` belongs to the
 //! call, whereas a peer that shares an eventfd's description can turn its `O_NONBLOCK` off and have our next

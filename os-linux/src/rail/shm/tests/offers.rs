@@ -1,8 +1,8 @@
 //! Memory that a peer offers to be mapped (L-18): used where it holds what is read, never behind its owner's
 //! back, and harmless where the owner lies.
 //!
-//! The owner here offers a file that has other bytes than the memory which it stands for, so that a read shows
-//! which of the two it came from.
+//! The owner here offers a file that has other bytes than the memory which it stands for, so that a read
+//! shows which of the two it came from.
 
 use std::os::fd::{AsFd, OwnedFd};
 
