@@ -51,8 +51,8 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Allocates both, such that the other side may map them or not, and writes to both: pages that were never
-    /// written are all the same one, which no application's memory is.
+    /// Allocates both, such that the other side may map them or not, and writes to both: pages that were
+    /// never written are all the same one, which no application's memory is.
     pub fn allocate(session: &mut Session, bytes: u64, mapped: bool) -> Result<Buffers, SessionError> {
         let alloc = if mapped { Session::alloc_shared } else { Session::alloc };
         let (outgoing, incoming) = (alloc(session, bytes)?, alloc(session, bytes)?);

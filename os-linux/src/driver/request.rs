@@ -34,14 +34,15 @@ impl Engine {
         self.memory.alloc(bytes)
     }
 
-    /// As [`alloc`](Self::alloc), of memory that peers on this host may map: they copy large messages and gets
-    /// out of it themselves, which is several times as fast as by the system. For buffers that live long. A
-    /// peer that has it mapped can read all of it at any time, as long as it keeps the mapping, and a child
-    /// after `fork` shares it instead of getting a copy. 64 such regions are offered to peers, further ones are
-    /// as those of `alloc`.
+    /// As [`alloc`](Self::alloc), of memory that peers on this host may map (L-18): they copy large messages
+    /// and gets out of it themselves, about three times as fast as by the system. For buffers that live long.
+    /// A peer that has it mapped can read all of it at any time, as long as it keeps the mapping; after
+    /// `fork`, a child shares it instead of getting a copy. The first 64 such regions are offered to peers,
+    /// further ones are as those of `alloc`.
     ///
     /// # Errors
-    /// As `alloc`; and [`MemoryError::System`] where the system has no sealed memory files (Linux before 5.1).
+    /// As `alloc`; and [`MemoryError::System`] where the system has no files that can be sealed so (Linux
+    /// before 5.1).
     pub fn alloc_shared(&mut self, bytes: usize) -> Result<RegionId, MemoryError> {
         let (region, file) = self.memory.alloc_shared(bytes)?;
         let memory = self.memory.whole(region)?;

@@ -47,8 +47,8 @@ fn two_faced(len: usize) -> (Vec<u8>, Vec<u8>, OwnedFd) {
     (memory, shown, file)
 }
 
-/// L-18: the first read finds nothing mapped and asks; those behind the answer come out of the mapping, to the
-/// byte, at any place and length, and what is not inside it comes as before.
+/// L-18: the first read finds nothing mapped and asks; those behind the answer come out of the mapping, to
+/// the byte, at any place and length, and what is not inside it comes as before.
 #[test]
 fn what_is_offered_is_mapped_and_read_to_the_byte() {
     let (mut a, mut b) = connected([0, 1]);
@@ -182,8 +182,8 @@ fn mapping_can_be_turned_off() {
     assert_eq!(b.mapped(0), 0);
 }
 
-/// L-18: memory that could shrink, or is no memory, or is not as long as was said, is not mapped: a read of it
-/// would end this process.
+/// L-18: memory that could shrink, or is no memory, or is not as long as was said, is not mapped: a read of
+/// it would end this process.
 #[test]
 fn memory_that_is_not_safe_is_not_mapped() {
     let (mut a, mut b) = connected([0, 1]);
@@ -227,7 +227,8 @@ fn answers_that_are_not_due_end_the_subchannel() {
         settle(&mut [&mut node]);
         assert_eq!(node.sink.down, [(PeerId(1), RailFault::Corrupt)], "{bytes:?}");
     }
-    // Asked for: a descriptor that is missing or too many, bytes that are none or not zero, a list without end.
+    // Asked for: a descriptor that is missing or too many, bytes that are none or not zero, a list without
+    // end.
     let none = Answer { bytes: 0.into(), ..answer };
     let wrong = [
         (answer, false),
