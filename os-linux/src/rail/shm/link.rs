@@ -523,7 +523,7 @@ impl Link {
         Ok(taken as usize)
     }
 
-    /// Takes doorbells (L-13) and what concerns memory that may be mapped (L-18), and notices the other
+    /// Takes doorbells (L-13) and what concerns memory that may be mapped (L-19), and notices the other
     /// side's end (L-14); `cells` is how many messages may be left then. Returns whether there may be more.
     pub fn look(&mut self, cells: u32, counters: &mut RailCounters) -> Result<bool, RailFault> {
         for _ in 0..BELLS_MAX {

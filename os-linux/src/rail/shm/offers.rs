@@ -1,5 +1,5 @@
-//! Memory that a process offers its peers to map, and what a peer has mapped of it (L-18): a large message
-//! out of such memory is then one copy by the receiver's processor, without a system call.
+//! Memory that a process offers its peers to map, and what a peer has mapped of it (L-18 to L-20): a large
+//! message out of such memory is then one copy by the receiver's processor, without a system call.
 //!
 //! The owner keeps a numbered list of its offers and writes the number into every ring that it sends into.
 //! The first read of a peer that finds a number it does not know asks for the list, by a datagram on the
@@ -31,11 +31,11 @@ use crate::rail::Piece;
 /// The most pieces of memory in a list. More are not offered.
 pub const OFFERS_MAX: usize = 64;
 
-/// The byte that asks for the list (L-18).
+/// The byte that asks for the list (L-19).
 pub const ASK: u8 = b'?';
 
-/// The answer: one piece of memory, whose descriptor comes along; or, with a length of 0 and without one,
-/// that there is none.
+/// The answer (L-19): one piece of memory, whose descriptor comes along; or, with a length of 0 and without
+/// one, that there is none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct Answer {
@@ -142,7 +142,7 @@ struct Map {
 unsafe impl Send for Map {}
 
 impl Map {
-    /// Maps memory of `bytes` bytes; `None`: it is not what may be mapped (L-18), or the system can't.
+    /// Maps memory of `bytes` bytes; `None`: it is not what may be mapped (L-20), or the system can't.
     fn new(start: u64, bytes: u64, file: &OwnedFd) -> Option<Self> {
         let len = usize::try_from(bytes).ok().filter(|len| (1..=isize::MAX as usize).contains(len))?;
         // Else a peer could end this process by a signal.
@@ -247,7 +247,7 @@ impl Maps {
         true
     }
 
-    /// Fills the pieces with the bytes at `from` of the owner's memory; `false`: they are not mapped, or
+    /// L-20. Fills the pieces with the bytes at `from` of the owner's memory; `false`: they are not mapped, or
     /// `number`, which reads what the ring says, finds that they were not to be read any more. The pieces
     /// have any bytes then.
     ///

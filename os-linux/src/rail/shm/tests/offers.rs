@@ -47,7 +47,7 @@ fn two_faced(len: usize) -> (Vec<u8>, Vec<u8>, OwnedFd) {
     (memory, shown, file)
 }
 
-/// L-18: the first read finds nothing mapped and asks; those behind the answer come out of the mapping, to
+/// L-20: the first read finds nothing mapped and asks; those behind the answer come out of the mapping, to
 /// the byte, at any place and length, and what is not inside it comes as before.
 #[test]
 fn what_is_offered_is_mapped_and_read_to_the_byte() {
@@ -87,7 +87,7 @@ fn file_of(bytes: &[u8]) -> OwnedFd {
     file(bytes, SEALS)
 }
 
-/// L-18, F-2: memory that was withdrawn is not read out of a mapping any more, from the moment that `forget`
+/// L-18, L-20, F-2: memory that was withdrawn is not read out of a mapping any more, from the moment that `forget`
 /// returns.
 #[test]
 fn withdrawn_memory_is_read_from_its_owner() {
@@ -182,7 +182,7 @@ fn mapping_can_be_turned_off() {
     assert_eq!(b.mapped(0), 0);
 }
 
-/// L-18: memory that could shrink, or is no memory, or is not as long as was said, is not mapped: a read of
+/// L-20: memory that could shrink, or is no memory, or is not as long as was said, is not mapped: a read of
 /// it would end this process.
 #[test]
 fn memory_that_is_not_safe_is_not_mapped() {
@@ -209,7 +209,7 @@ fn memory_that_is_not_safe_is_not_mapped() {
     assert!(b.sink.down.is_empty());
 }
 
-/// L-10, L-13, L-18: what a peer may not send on the socket ends its subchannel, and its descriptors are
+/// L-10, L-13, L-19: what a peer may not send on the socket ends its subchannel, and its descriptors are
 /// gone.
 #[test]
 fn answers_that_are_not_due_end_the_subchannel() {
@@ -249,7 +249,7 @@ fn answers_that_are_not_due_end_the_subchannel() {
     assert_eq!(taken, OFFERS_MAX, "a list without end");
 }
 
-/// A peer that asks again and again gets one answer at a time; one that does not read its socket delays only
+/// L-19: a peer that asks again and again gets one answer at a time; one that does not read its socket delays only
 /// itself.
 #[test]
 fn questions_are_answered_as_the_socket_takes_it() {
