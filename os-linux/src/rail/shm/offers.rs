@@ -247,9 +247,9 @@ impl Maps {
         true
     }
 
-    /// L-20. Fills the pieces with the bytes at `from` of the owner's memory; `false`: they are not mapped, or
-    /// `number`, which reads what the ring says, finds that they were not to be read any more. The pieces
-    /// have any bytes then.
+    /// L-20. Fills the pieces with the bytes at `from` of the owner's memory; `false`: they are not mapped,
+    /// or `number`, which reads what the ring says, finds that they were not to be read any more. The
+    /// pieces have any bytes then.
     ///
     /// # Safety
     /// The pieces can be written.

@@ -87,8 +87,8 @@ fn file_of(bytes: &[u8]) -> OwnedFd {
     file(bytes, SEALS)
 }
 
-/// L-18, L-20, F-2: memory that was withdrawn is not read out of a mapping any more, from the moment that `forget`
-/// returns.
+/// L-18, L-20, F-2: memory that was withdrawn is not read out of a mapping any more, from the moment that
+/// `forget` returns.
 #[test]
 fn withdrawn_memory_is_read_from_its_owner() {
     let (mut a, mut b) = connected([0, 1]);
@@ -249,8 +249,8 @@ fn answers_that_are_not_due_end_the_subchannel() {
     assert_eq!(taken, OFFERS_MAX, "a list without end");
 }
 
-/// L-19: a peer that asks again and again gets one answer at a time; one that does not read its socket delays only
-/// itself.
+/// L-19: a peer that asks again and again gets one answer at a time; one that does not read its socket
+/// delays only itself.
 #[test]
 fn questions_are_answered_as_the_socket_takes_it() {
     let mut node = Node::new(0);
