@@ -131,7 +131,8 @@ impl Link {
         }
     }
 
-    /// Sends what is due of that list to a peer that has asked for it.
+    /// Sends what is due of that list to a peer that has asked for it; what its socket does not take, in a
+    /// later call.
     pub fn answer_offers(&mut self, offers: &Offers, counters: &mut RailCounters) {
         if let Some(sent) = &mut self.asked {
             counters.system_calls += 1;
@@ -153,7 +154,6 @@ impl Link {
         self.is_waiting()
             || self.gone.is_some()
             || self.fault.is_some()
-            || self.asked.is_some()
             || self.memory.as_ref().is_some_and(|(_, reads)| reads.is_pending())
     }
 

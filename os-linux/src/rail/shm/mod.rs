@@ -281,6 +281,7 @@ impl ShmRail {
                 }
             }
         }
+        self.links.iter_mut().for_each(|link| link.answer_offers(&self.offers, &mut self.counters));
         count
     }
 
@@ -301,7 +302,6 @@ impl ShmRail {
                 has_fault = true;
                 continue;
             }
-            link.answer_offers(&self.offers, &mut self.counters);
             let received = link.receive(self.options.burst, sink, &mut self.pieces, &mut self.counters);
             let moved = received.and_then(|mut received| {
                 if to_read > 0 && link.reads().is_some() {
