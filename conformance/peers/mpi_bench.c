@@ -1,9 +1,10 @@
 /* The loops of `rerail perf --batch` in MPI, line by line: conformance/src/perf/batch.rs. Every receive is posted inside the
  * time that is measured, and the clock is read once for a batch.
  *
- *   mpi_bench latency BYTES BATCH BATCHES WARMUP
- *   mpi_bench rate    BYTES BATCH BATCHES WARMUP WINDOW
+ *   mpi_bench latency BYTES BATCH BATCHES WARMUP [WINDOW] [alloc]
+ *   mpi_bench rate    BYTES BATCH BATCHES WARMUP WINDOW [alloc]
  *
+ * All messages have the same memory, by alloc that of MPI_Alloc_mem.
  * Rank i of the first half measures with rank i of the second half, all pairs at once. Rank 0 prints the nanoseconds of a
  * message (half a round trip, the mean of the pairs; or one message of a window, of all pairs together) of each batch, one a
  * line. MPI_BENCH_PIN=A,B,... pins rank 0 to processor A, rank 1 to processor B, and so on. */
@@ -15,10 +16,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { DATA = 1, ANSWER = 2, WINDOW_MAX = 1024, BUFFER_BYTES = 64 << 20 };
+enum { DATA = 1, ANSWER = 2, WINDOW_MAX = 1024 };
 
 static char *outgoing, *incoming;
-static long bytes, stride, places;
+static long bytes;
 
 static double now_ns(void)
 {
@@ -27,19 +28,14 @@ static double now_ns(void)
     return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
-static char *place(char *buffer, long number)
-{
-    return buffer + (number & (places - 1)) * stride;
-}
-
 static void latency(int first, int peer, long batch)
 {
     for (long number = 0; number < batch; number++) {
         MPI_Request received;
-        MPI_Irecv(place(incoming, number), bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &received);
+        MPI_Irecv(incoming, bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &received);
         if (!first)
             MPI_Wait(&received, MPI_STATUS_IGNORE);
-        MPI_Send(place(outgoing, number), bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD);
+        MPI_Send(outgoing, bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD);
         if (first)
             MPI_Wait(&received, MPI_STATUS_IGNORE);
     }
@@ -52,9 +48,9 @@ static void windows(int first, int peer, long batch, long window)
     for (long round = 0; round < batch; round++) {
         for (long number = 0; number < window; number++) {
             if (first)
-                MPI_Isend(place(outgoing, number), bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &requests[number]);
+                MPI_Isend(outgoing, bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &requests[number]);
             else
-                MPI_Irecv(place(incoming, number), bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &requests[number]);
+                MPI_Irecv(incoming, bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &requests[number]);
         }
         MPI_Waitall(window, requests, statuses);
         if (first)
@@ -92,23 +88,20 @@ int main(int argc, char **argv)
     long window = argc > 6 ? atol(argv[6]) : 1;
     if (size < 2 || size % 2 || argc < 6 || window < 1 || window > WINDOW_MAX || atol(argv[4]) < 1) {
         if (rank == 0)
-            fprintf(stderr, "usage: mpi_bench latency|rate BYTES BATCH BATCHES WARMUP [WINDOW], with 2 ranks or more\n");
+            fprintf(stderr, "usage: mpi_bench latency|rate BYTES BATCH BATCHES WARMUP [WINDOW] [alloc], with 2 ranks or more\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     pin(rank);
     bytes = atol(argv[2]);
     long batch = atol(argv[3]), batches = atol(argv[4]), warmup = atol(argv[5]);
-    stride = (bytes + 63) / 64 * 64;
-    stride = stride < 64 ? 64 : stride;
-    /* As much memory as rerail perf takes: a window of messages, at most 64 MiB unless one message is larger. */
-    long room = stride * (is_rate ? window : 64);
-    if (room > BUFFER_BYTES)
-        room = stride > BUFFER_BYTES ? stride : BUFFER_BYTES;
-    /* A power of two, so that no division is measured. */
-    for (places = 1; 2 * places <= room / stride; places *= 2)
-        ;
-    if (posix_memalign((void **)&outgoing, 4096, room) || posix_memalign((void **)&incoming, 4096, room))
+    int is_allocated = argc > 7 && strcmp(argv[7], "alloc") == 0;
+    long room = bytes < 64 ? 64 : bytes;
+    if (is_allocated) {
+        MPI_Alloc_mem(room, MPI_INFO_NULL, &outgoing);
+        MPI_Alloc_mem(room, MPI_INFO_NULL, &incoming);
+    } else if (posix_memalign((void **)&outgoing, 4096, room) || posix_memalign((void **)&incoming, 4096, room)) {
         MPI_Abort(MPI_COMM_WORLD, 2);
+    }
     /* Written to before it is measured: pages that were never written are all the same one. */
     memset(outgoing, 1 + rank, room);
     memset(incoming, 0, room);

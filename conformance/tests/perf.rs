@@ -171,3 +171,13 @@ fn what_can_not_be_measured_is_wrong_use() {
         assert_eq!(output.status.code(), Some(2), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+/// Sends and gets out of memory that the other rank maps, to the byte.
+#[test]
+fn mapped_memory_is_read_to_the_byte() {
+    for op in ["send", "get"] {
+        let options = ["bandwidth", "--op", op, "--mapped", "--verify", "--sizes", "40001,300K,1M", "--window", "3"];
+        let report = result(rerail().args(["perf", "--json", "--iterations", "10"]).args(options));
+        assert_eq!((report["verified"].as_bool(), report["path"].as_str()), (Some(true), Some("shm")));
+    }
+}

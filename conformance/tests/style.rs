@@ -85,6 +85,7 @@ const UNSAFE_FILES: &[&str] = &[
     "os-linux/src/rail/mod.rs",
     "os-linux/src/rail/shm/copy.rs",
     "os-linux/src/rail/shm/link.rs",
+    "os-linux/src/rail/shm/offers.rs",
     "os-linux/src/rail/shm/mod.rs",
     "os-linux/src/rail/shm/segment.rs",
     "os-linux/src/rail/shm/tests.rs",

@@ -15,11 +15,13 @@ mod state;
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
+use std::os::fd::OwnedFd;
 
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType};
+use rustix::fs::{self, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::rail::Piece;
 pub(crate) use state::{Core, CoreError};
@@ -98,7 +100,7 @@ impl fmt::Display for MemoryError {
 
 impl std::error::Error for MemoryError {}
 
-/// A private anonymous mapping: page aligned, zeroed, unmapped when dropped.
+/// A mapping of memory that this process alone can write to: page aligned, zeroed, unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -124,6 +126,26 @@ impl Mapping {
             Some(start) => Ok(Mapping { start, len }),
             None => Err(MemoryError::System { bytes, errno: Errno::NOMEM }),
         }
+    }
+
+    /// As [`new`](Self::new), of a file that other processes can map, for reading only.
+    fn shared(bytes: usize) -> Result<(Self, OwnedFd), MemoryError> {
+        if bytes == 0 || isize::try_from(bytes).is_err() {
+            return Err(MemoryError::BadLength { bytes });
+        }
+        let system = |errno| MemoryError::System { bytes, errno };
+        let file =
+            fs::memfd_create("rerail-memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(system)?;
+        fs::ftruncate(&file, bytes as u64).map_err(system)?;
+        fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(system)?;
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: no address is requested, so no existing mapping is touched.
+        let mapped = unsafe { mmap(ptr::null_mut(), bytes, rights, MapFlags::SHARED, &file, 0) }.map_err(system)?;
+        let start = NonNull::new(mapped.cast::<u8>()).ok_or(system(Errno::NOMEM))?;
+        let mapping = Mapping { start, len: bytes };
+        // From here on no other process can write to it through the file: references to its bytes may exist.
+        fs::fcntl_add_seals(&file, SealFlags::FUTURE_WRITE | SealFlags::SEAL).map_err(system)?;
+        Ok((mapping, file))
     }
 
     /// All of it.
@@ -188,6 +210,12 @@ impl Memory {
         }
         let mapping = Mapping::new(bytes)?;
         self.insert(mapping.start.as_ptr(), bytes, Origin::Owned(mapping))
+    }
+
+    /// Maps a region of `bytes` zeroed bytes that other processes can map, by the file, for reading.
+    pub(crate) fn alloc_shared(&mut self, bytes: usize) -> Result<(RegionId, OwnedFd), MemoryError> {
+        let (mapping, file) = Mapping::shared(bytes)?;
+        Ok((self.insert(mapping.start.as_ptr(), bytes, Origin::Owned(mapping))?, file))
     }
 
     /// Takes the caller's memory as a region.

@@ -95,9 +95,12 @@ pub struct PerfArgs {
     /// puts and for latencies of gets.
     #[arg(long)]
     pub verify: bool,
+    /// Use memory that the other rank may map (`Transport::alloc_shared`).
+    #[arg(long)]
+    pub mapped: bool,
     /// Measure bare TCP sockets instead of the transport: the limit of the network (latency, bandwidth and
     /// rate).
-    #[arg(long, conflicts_with_all = ["op", "verify"])]
+    #[arg(long, conflicts_with_all = ["op", "verify", "mapped"])]
     pub baseline: bool,
     /// Send messages of one size for so long, and report the bandwidth over time (bandwidth and
     /// bidirectional); of mixed: for how long, 10 without it.

@@ -1,6 +1,6 @@
 //! The loops of MPI's benchmarks (`perf --batch`): every receive is posted inside the time that is measured,
 //! and the clock is read once for a batch, so that neither is left out of a small message's time nor added to
-//! it.
+//! it. All messages have the same memory, as in the peers' own benchmarks.
 //!
 //! `conformance/peers/mpi_bench.c` holds the same loops in MPI, line by line; `conformance/scripts/peers.sh`
 //! compares the two. They call the transport directly, so that the bookkeeping of the tool's session is not
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::{Cookie, PeerId};
-use rerail_core::mem::{RegionId, Seg};
+use rerail_core::mem::Seg;
 use rerail_linux::driver::Transport;
 use serde::{Deserialize, Serialize};
 
@@ -82,10 +82,6 @@ struct End<'s> {
     peer: PeerId,
     buffers: Buffers,
     bytes: u64,
-    /// Bytes from one message's place to the next, and how many places there are, less 1: a power of two, so
-    /// that no division is measured.
-    stride: u64,
-    places: u64,
     sent: u64,
     received: u64,
 }
@@ -102,15 +98,15 @@ pub fn ping_pong(
     let mut end = End::new(session, pair, buffers, bytes);
     let messages = 2 * batches.batch;
     measure(first, messages, batches, || {
-        for number in 0..batches.batch {
+        for _ in 0..batches.batch {
             let (sent, received) = (end.sent, end.received);
-            end.recv(DATA, number)?;
+            end.recv(DATA)?;
             if first {
-                end.send(DATA, bytes, number)?;
+                end.send(DATA, bytes)?;
                 end.until(sent, received + 1)?;
             } else {
                 end.until(sent, received + 1)?;
-                end.send(DATA, bytes, number)?;
+                end.send(DATA, bytes)?;
             }
             end.until(sent + 1, received + 1)?;
         }
@@ -133,18 +129,18 @@ pub fn windows(
         for _ in 0..batches.batch {
             let (sent, received) = (end.sent, end.received);
             if first {
-                for number in 0..window {
-                    end.send(DATA, bytes, number)?;
+                for _ in 0..window {
+                    end.send(DATA, bytes)?;
                 }
                 end.until(sent + window, received)?;
-                end.recv(ANSWER, 0)?;
+                end.recv(ANSWER)?;
                 end.until(sent + window, received + 1)?;
             } else {
-                for number in 0..window {
-                    end.recv(DATA, number)?;
+                for _ in 0..window {
+                    end.recv(DATA)?;
                 }
                 end.until(sent, received + window)?;
-                end.send(ANSWER, 0, 0)?;
+                end.send(ANSWER, 0)?;
                 end.until(sent + 1, received + window)?;
             }
         }
@@ -173,26 +169,19 @@ fn measure(
 impl<'s> End<'s> {
     fn new(session: &'s mut Session, pair: Pair, buffers: Buffers, bytes: u64) -> End<'s> {
         let other = pair.other(session.rank());
-        let stride = bytes.next_multiple_of(64).max(64);
-        let places = 1 << (buffers.bytes / stride).max(1).ilog2();
         let (transport, peer) = (session.transport_mut(), PeerId(other));
-        End { transport, peer, buffers, bytes, stride, places: places - 1, sent: 0, received: 0 }
+        End { transport, peer, buffers, bytes, sent: 0, received: 0 }
     }
 
-    /// Messages lie one behind the other, as far as there is room.
-    fn place(&self, region: RegionId, bytes: u64, number: u64) -> Seg {
-        Seg::new(region, (number & self.places) * self.stride, bytes)
-    }
-
-    fn send(&mut self, tag: u64, bytes: u64, number: u64) -> Result<(), KernelError> {
-        let segments = [self.place(self.buffers.outgoing, bytes, number)];
+    fn send(&mut self, tag: u64, bytes: u64) -> Result<(), KernelError> {
+        let segments = [Seg::new(self.buffers.outgoing, 0, bytes)];
         let send = SendRequest { tag: Some(tag), cookie: Cookie(0), ..SendRequest::new(self.peer, &segments) };
         self.transport.send(&send).map_err(SessionError::Request)?;
         Ok(())
     }
 
-    fn recv(&mut self, tag: u64, number: u64) -> Result<(), KernelError> {
-        let segments = [self.place(self.buffers.incoming, self.bytes, number)];
+    fn recv(&mut self, tag: u64) -> Result<(), KernelError> {
+        let segments = [Seg::new(self.buffers.incoming, 0, self.bytes)];
         let from = Selector { source: Some(self.peer), tag: TagMatch::Tagged { tag, ignore: 0 } };
         let recv = RecvRequest { cookie: RECEIVE, ..RecvRequest::new(from, &segments) };
         self.transport.recv(&recv).map_err(SessionError::Request)?;

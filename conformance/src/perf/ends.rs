@@ -30,6 +30,7 @@ pub struct Plan {
     window: u64,
     batch: Option<u64>,
     verify: bool,
+    mapped: bool,
     seconds: Option<u64>,
     interval: u64,
 }
@@ -46,6 +47,7 @@ impl Plan {
             window: args.window,
             batch: args.batch,
             verify: args.verify,
+            mapped: args.mapped,
             seconds: args.seconds,
             interval: args.interval,
         }
@@ -53,7 +55,7 @@ impl Plan {
 
     /// Into the command line's place.
     pub fn give(self, args: &mut PerfArgs) {
-        let Plan { measure, op, sizes, iterations, warmup, window, batch, verify, seconds, interval } = self;
+        let Plan { measure, op, sizes, iterations, warmup, window, batch, verify, mapped, seconds, interval } = self;
         *args = PerfArgs {
             measure,
             op,
@@ -63,6 +65,7 @@ impl Plan {
             window,
             batch,
             verify,
+            mapped,
             seconds,
             interval,
             ..args.clone()

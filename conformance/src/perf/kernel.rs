@@ -51,15 +51,16 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Allocates both, and writes to both: pages that were never written are all the same one, which no
-    /// application's memory is.
-    pub fn allocate(session: &mut Session, bytes: u64, verify: bool) -> Result<Buffers, SessionError> {
-        let (outgoing, incoming) = (session.alloc(bytes)?, session.alloc(bytes)?);
+    /// Allocates both, such that the other side may map them or not, and writes to both: pages that were
+    /// never written are all the same one, which no application's memory is.
+    pub fn allocate(session: &mut Session, bytes: u64, mapped: bool) -> Result<Buffers, SessionError> {
+        let alloc = if mapped { Session::alloc_shared } else { Session::alloc };
+        let (outgoing, incoming) = (alloc(session, bytes)?, alloc(session, bytes)?);
         let key = window_key(session.rank());
         for region in [outgoing, incoming] {
             pattern::fill(&key, 0, session.bytes_mut(Seg::new(region, 0, bytes)));
         }
-        Ok(Buffers { outgoing, incoming, bytes, verify })
+        Ok(Buffers { outgoing, incoming, bytes, verify: false })
     }
 }
 

@@ -179,7 +179,7 @@ fn measure(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Report,
     let sizes = sizes(args);
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let bytes = BUFFER_BYTES.max(largest.next_multiple_of(64)).min(largest.next_multiple_of(64).max(64) * args.window);
-    let buffers = Buffers::allocate(session, bytes, args.verify)?;
+    let buffers = Buffers { verify: args.verify, ..Buffers::allocate(session, bytes, args.mapped)? };
     expose(session, args, &buffers)?;
     let all = Rails::since_now(session);
     let mut lines = Vec::new();

@@ -88,7 +88,7 @@ pub fn measure(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Ste
     let stride = bytes.next_multiple_of(64).max(64);
     // Each message under way has memory of its own.
     let window = args.window.min(BUFFER_BYTES / stride).max(1);
-    let buffers = Buffers::allocate(session, stride * window, args.verify)?;
+    let buffers = Buffers { verify: args.verify, ..Buffers::allocate(session, stride * window, args.mapped)? };
     let both = args.measure == Measure::Bidirectional;
     let first = session.rank() == pair.first;
     let plan = Plan {

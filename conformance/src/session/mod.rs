@@ -319,6 +319,12 @@ impl Session {
         Ok(self.transport.alloc(bytes.max(1))?)
     }
 
+    /// As [`alloc`](Self::alloc), of memory that ranks on the same host may map.
+    pub fn alloc_shared(&mut self, bytes: u64) -> Result<RegionId, SessionError> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Ok(self.transport.alloc_shared(bytes.max(1))?)
+    }
+
     /// Gives a region back.
     pub fn free(&mut self, region: RegionId) -> Result<(), SessionError> {
         Ok(self.transport.free(region)?)

@@ -37,6 +37,8 @@ pub trait Cells {
     fn sleeping(&self) -> &Self::Flag;
     /// Not 0: the producer waits for room and needs a doorbell.
     fn starved(&self) -> &Self::Flag;
+    /// Which memory the producer offers to be mapped (L-18); 0: none.
+    fn offer(&self) -> &Self::Wide;
     /// Cell `index`, which is below `config().cells`.
     fn cell(&self, index: u32) -> Self::Cell;
     /// The cell behind `cell`, which is not the last.

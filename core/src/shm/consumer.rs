@@ -45,7 +45,8 @@ pub struct Consumer<C: Cells> {
     /// Heads were published since the last [`must_ring`](Self::must_ring).
     freed: bool,
     dead: Option<RingError>,
-    /// The kind bits of a short message's first word; no word has them once the ring is dead.
+    /// The kind bits of a short message's first word; bits that no word has once the ring is dead, and while
+    /// the due cell can't be looked at.
     kind: u64,
     /// The front's header, copied before anything in it is looked at.
     header: [u8; HEADER_BYTES_MAX],
@@ -73,7 +74,7 @@ impl<C: Cells> Consumer<C> {
             in_annex: false,
             freed: false,
             dead: None,
-            kind: First { turn: 0, len: 0, kind: SHORT, flags: 0 }.bits(),
+            kind: IS_SHORT,
             header: [0; HEADER_BYTES_MAX],
         };
         consumer.begin();
@@ -318,6 +319,11 @@ impl<C: Cells> Consumer<C> {
         wake(self.cells.starved())
     }
 
+    /// What the producer last passed to [`Producer::offer`](super::Producer::offer); 0 at first.
+    pub fn offer(&self) -> u64 {
+        self.cells.offer().load(Acquire)
+    }
+
     /// Prepares for sleeping until there is a message; `false`: there is one already (or the ring is dead),
     /// don't sleep. May free cells: call [`must_ring`](Self::must_ring) before sleeping.
     pub fn arm(&mut self) -> bool {
@@ -373,6 +379,8 @@ impl<C: Cells> Consumer<C> {
         }
         let count = self.config.populated_cells().min(self.config.cells - index);
         self.blind = index != 0 && !self.cells.populate_cells(index, count);
+        // Blind, it stays at the last cell, whose content no honest peer changes.
+        self.kind = if self.blind { NOTHING } else { IS_SHORT };
         if self.blind { self.cell } else { self.cells.cell(index) }
     }
 
@@ -400,7 +408,9 @@ impl<C: Cells> Consumer<C> {
 
 /// What a short message has beside its length, turn and the flags that there are.
 const KIND: u64 = First { turn: 0, len: 0, kind: u8::MAX, flags: !Short::FLAGS }.bits();
-/// What no message has there.
+/// What a short message has of this,
+const IS_SHORT: u64 = First { turn: 0, len: 0, kind: SHORT, flags: 0 }.bits();
+/// and what no message has.
 const NOTHING: u64 = !KIND;
 
 /// Where in its cell the payload of a short message starts; `None`: it lies in the annex.

@@ -18,8 +18,8 @@ use super::cells::{Cells, Word};
 use super::consumer::Consumer;
 use super::copy::copy_short;
 use super::layout::{
-    CELL_BYTES, CELLS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, RingConfig, RingConfigError, SLEEPING_AT,
-    STARVED_AT, ring_bytes,
+    CELL_BYTES, CELLS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, OFFER_AT, RingConfig, RingConfigError,
+    SLEEPING_AT, STARVED_AT, ring_bytes,
 };
 use super::producer::Producer;
 
@@ -222,6 +222,10 @@ impl Cells for Mapped {
     #[inline(always)]
     fn starved(&self) -> &AtomicU32 {
         self.at(STARVED_AT)
+    }
+
+    fn offer(&self) -> &AtomicU64 {
+        self.at(OFFER_AT)
     }
 
     #[inline(always)]

@@ -79,6 +79,7 @@ struct Shared {
     head: AtomicU64,
     sleeping: AtomicU32,
     starved: AtomicU32,
+    offer: AtomicU64,
     cells: Vec<Cell>,
     slots: Vec<UnsafeCell<[u8; CONFIG.slot_bytes as usize]>>,
     fences: Fences,
@@ -105,6 +106,7 @@ impl Modelled {
             head: AtomicU64::new(0),
             sleeping: word(),
             starved: word(),
+            offer: AtomicU64::new(0),
             cells: (0..CONFIG.cells).map(cell).collect(),
             slots: (0..CONFIG.slots).map(|_| UnsafeCell::new([0; CONFIG.slot_bytes as usize])).collect(),
             fences,
@@ -153,6 +155,10 @@ impl Cells for Modelled {
 
     fn starved(&self) -> &AtomicU32 {
         &self.0.starved
+    }
+
+    fn offer(&self) -> &AtomicU64 {
+        &self.0.offer
     }
 
     fn cell(&self, index: u32) -> usize {

@@ -382,6 +382,12 @@ impl<C: Cells> Producer<C> {
         room == Ok(0) && !self.no_memory
     }
 
+    /// Tells the consumer which memory it may map and read (L-18): the number of a list that it can ask for;
+    /// 0 for none. What was read from memory of the list before counts no more.
+    pub fn offer(&mut self, number: u64) {
+        self.cells.offer().store(number, Release);
+    }
+
     /// Ends what [`arm`](Self::arm) began.
     pub fn disarm(&mut self) {
         self.cells.starved().swap(0, Relaxed);

@@ -2,7 +2,9 @@
 //! properties of rings from outside.
 #![allow(unsafe_code)]
 
+use core::cell::Cell;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::boxed::Box;
 use std::collections::VecDeque;
 use std::vec;
@@ -111,4 +113,62 @@ fn a_ring_is_a_queue_where_positions_wrap() {
         let annexed = (0..next).filter(|&n| message(n).0.len() > 168).count() as u32;
         assert!(next > 6 * cells && annexed > 6 * slots, "both have wrapped");
     }
+}
+
+std::thread_local! {
+    /// Whether the system has memory.
+    static HAS_MEMORY: Cell<bool> = const { Cell::new(true) };
+}
+
+/// # Safety
+/// None is needed: nothing is touched.
+unsafe fn populate(_start: NonNull<u8>, _len: usize) -> bool {
+    HAS_MEMORY.get()
+}
+
+/// L-12: where the system has no memory for the due cell, a peer that writes to the last one leads the
+/// consumer nowhere; the messages come when there is memory again.
+#[test]
+fn a_cell_without_memory_is_not_reached() {
+    let config = RingConfig { cells: 64, slots: 2, slot_bytes: 512 };
+    let len = ring_bytes(config).unwrap();
+    let mut lines: Box<[Line]> = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES)].into();
+    let base = NonNull::new(lines.as_mut_ptr().cast::<u8>()).unwrap();
+    // SAFETY: the memory is zero, long enough, and used through the two ends and atomically alone; they end
+    // before it.
+    let mut consumer = unsafe { Consumer::create(base, len, config) }.unwrap();
+    // SAFETY: as above.
+    let mut producer = unsafe { Producer::attach(base, len, config) }.unwrap();
+    consumer.populate_by(populate);
+    producer.populate_by(populate);
+    let ready = (config.first_bytes() - CELLS_AT) as u32 / CELL_BYTES as u32;
+    let send = |producer: &mut Producer<Mapped>, n: u32| {
+        let short = Short { counts: Counts::new(n, 0, 0), len: 8, ..Short::default() };
+        // SAFETY: 8 bytes can be read there.
+        unsafe { producer.push_short(&short, n.to_le_bytes().repeat(2).as_ptr()) }.unwrap();
+    };
+    let take = |consumer: &mut Consumer<Mapped>| {
+        let (short, _) = consumer.news().and_then(|first| consumer.front_short(first))?;
+        consumer.release_short();
+        Some(short.counts.psn())
+    };
+    for n in 0..ready {
+        send(&mut producer, n);
+    }
+    HAS_MEMORY.set(false);
+    for n in 0..ready {
+        assert_eq!(take(&mut consumer), Some(n));
+    }
+    // SAFETY: a word of the last cell, aligned; nobody refers to it but by atomics.
+    let last = unsafe { &*base.as_ptr().add(CELLS_AT + (ready as usize - 1) * CELL_BYTES).cast::<AtomicU64>() };
+    let honest = last.load(Ordering::Relaxed);
+    last.store(honest + 1, Ordering::Relaxed);
+    let first = consumer.news().expect("it looks like the message that is due");
+    assert!(consumer.front_short(first).is_none() && consumer.front_inline(first).is_none());
+    assert!(matches!(consumer.front(), Ok(None)));
+    last.store(honest, Ordering::Relaxed);
+    HAS_MEMORY.set(true);
+    send(&mut producer, ready);
+    assert!(matches!(consumer.front(), Ok(Some(_))));
+    assert_eq!((take(&mut consumer), take(&mut consumer)), (Some(ready), None));
 }

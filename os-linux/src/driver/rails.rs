@@ -122,6 +122,7 @@ pub(super) fn open_shm(settings: &Settings, rank: PeerId, size: u32, key: &JobKe
         eager_bytes_max: settings.eager_max.min(settings.shm_slot_bytes),
         posts_max: settings.shm_posts,
         single_copy: settings.shm_single_copy,
+        mapped_bytes_max: settings.shm_mapped,
         handshake_timeout: settings.handshake_timeout,
         ..ShmOptions::new(size)
     };

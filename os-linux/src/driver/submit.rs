@@ -19,6 +19,15 @@ impl Transport {
         self.engine.alloc(bytes)
     }
 
+    /// As [`alloc`](Self::alloc), of memory that peers on this host may map:
+    /// [`Engine::alloc_shared`](super::Engine::alloc_shared).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn alloc_shared(&mut self, bytes: usize) -> Result<RegionId, MemoryError> {
+        self.engine.alloc_shared(bytes)
+    }
+
     /// Gives a region back: [`Engine::free`](super::Engine::free).
     ///
     /// # Errors

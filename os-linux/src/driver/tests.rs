@@ -6,6 +6,7 @@ mod first_contact;
 mod hostile;
 mod leave;
 mod loss;
+mod mapped;
 mod messages;
 mod onesided;
 mod process;

@@ -37,6 +37,31 @@ fn a_new_region_is_zeroed_and_page_aligned() {
     assert_eq!(memory.bytes(region).unwrap()[9_999], 7);
 }
 
+/// L-18: others can map it for reading, and nobody can write to it, or cut it, by its file: so that
+/// references to its bytes may exist here.
+#[test]
+fn a_shared_region_is_written_by_its_owner_alone() {
+    let mut memory = memory();
+    let (region, file) = memory.alloc_shared(10_000).unwrap();
+    let start = memory.bytes(region).unwrap().as_ptr();
+    assert_eq!(start.addr() % PAGE_BYTES, 0);
+    assert!(memory.bytes(region).unwrap().iter().all(|byte| *byte == 0));
+    memory.bytes_mut(region).unwrap()[9_999] = 7;
+    let mut byte = [0];
+    assert_eq!((rustix::io::pread(&file, &mut byte, 9_999), byte), (Ok(1), [7]));
+    assert_eq!(rustix::io::pwrite(&file, &[1], 0), Err(Errno::PERM));
+    for bytes in [0, 9_999, 10_001] {
+        assert_eq!(fs::ftruncate(&file, bytes), Err(Errno::PERM));
+    }
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: no address is requested, so no existing mapping is touched.
+    let mapped = unsafe { mmap(ptr::null_mut(), 10_000, rights, MapFlags::SHARED, &file, 0) };
+    assert_eq!(mapped, Err(Errno::PERM));
+    memory.remove(region).unwrap();
+    assert_eq!(memory.alloc_shared(0).unwrap_err(), MemoryError::BadLength { bytes: 0 });
+    assert_eq!(memory.alloc_shared(usize::MAX).unwrap_err(), MemoryError::BadLength { bytes: usize::MAX });
+}
+
 #[test]
 fn an_id_of_a_freed_region_names_nothing() {
     let mut memory = memory();

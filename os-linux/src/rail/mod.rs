@@ -344,6 +344,11 @@ pub trait Rail: std::any::Any {
     fn forget(&mut self, memory: Piece) {
         let _ = memory;
     }
+    /// This memory is that of a file which peers may map, for reading, instead of having the system copy out
+    /// of it; until [`forget`](Self::forget) is called for it. It is theirs to use or not.
+    fn offer(&mut self, memory: Piece, file: BorrowedFd<'_>) {
+        let _ = (memory, file);
+    }
     /// Makes all progress possible without waiting; returns the number of things done.
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize;
     /// When to poll at the latest even if the descriptor stays silent (handshake time-outs).

@@ -247,6 +247,8 @@ settings! {
         "Packets that may wait for room in a shared-memory ring, for each peer.";
     shm_single_copy: bool, { switch },
         "Whether large messages are copied once, out of the sender's memory (process_vm_readv), where the system allows it; else twice, through the ring.";
+    shm_mapped: u64, { number u64, bytes(0, 1 << 47) },
+        "Most bytes of one peer's memory that this process maps, of what the peer has allocated for that (alloc_shared); 0: none.";
     host_id: Option<String>, { word
         Kind::Word {
             what: "1 to 80 printable characters but space , ; = /",

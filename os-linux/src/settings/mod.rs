@@ -97,6 +97,7 @@ impl Default for Settings {
             shm_slot_bytes: 8 * 1024,
             shm_posts: 64,
             shm_single_copy: true,
+            shm_mapped: 64 << 30,
             host_id: None,
             boot_timeout: Nanos(ANSWER_MAX.as_nanos() as u64),
             handshake_timeout: Nanos::from_millis(10_000),

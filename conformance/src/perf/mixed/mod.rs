@@ -57,7 +57,7 @@ pub fn run(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Mixed, 
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let stride = largest.next_multiple_of(64).max(64);
     let window = args.window.min(BUFFER_BYTES / stride).max(1);
-    let buffers = Buffers::allocate(session, stride * window, true)?;
+    let buffers = Buffers { verify: true, ..Buffers::allocate(session, stride * window, args.mapped)? };
     let accesses = Accesses::prepare(session)?;
     let rails = Rails::since_now(session);
     let started_unix_ns = unix_ns();

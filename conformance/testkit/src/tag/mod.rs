@@ -39,6 +39,7 @@ pub fn run(data: &[u8]) {
             directs: HashMap::new(),
             promoted: vec![],
             is_stopped: false,
+            alone: None,
         };
         while let Some(step) = input.next() {
             let mut byte = || input.next().unwrap_or(0);
@@ -71,10 +72,16 @@ struct Pair<'m> {
     promoted: Vec<(Key, u32)>,
     /// Nothing is to be matched quickly.
     is_stopped: bool,
+    /// A receive that must be matched quickly: by its address, tagged, and posted where no other tagged one
+    /// was, behind which nothing has changed.
+    alone: Option<Key>,
 }
 
 impl Pair<'_> {
     fn step(&mut self, step: u8, a: u8, b: u8) {
+        if !(16..=21).contains(&(step % 24)) {
+            self.alone = None;
+        }
         match step % 24 {
             // A receive comes: takes a message that waits, else is posted.
             0..=2 => match self.find_unexpected(&selector(a, b)) {
@@ -127,12 +134,16 @@ impl Pair<'_> {
         let by = if b & 4 == 0 { MemRef::BY_ADDRESS } else { 0 };
         let at = MemRef { region: RegionId(3), offset: u64::from(self.values) << 12 | by };
         let direct = Direct { to: Seg { at, len: (b % 4).into() }, cookie: Cookie(self.values.into()) };
+        let is_tagged = |selector: &Selector| selector.tag != TagMatch::Untagged;
+        let is_first = is_tagged(selector) && !self.oracle.posted.iter().any(|(_, posted, _)| is_tagged(posted));
+        self.alone = None;
         match self.matcher.post_direct(selector, &direct) {
             Some(key) => {
                 assert!(!self.is_full() && !self.keys.contains(&(true, key)));
                 self.keys.push((true, key));
                 self.oracle.posted.push((key, *selector, NONE));
                 self.directs.insert((key.index, key.generation), direct);
+                self.alone = (is_first && by != 0 && !self.is_stopped).then_some(key);
             }
             None => assert!(self.is_full()),
         }
@@ -150,6 +161,11 @@ impl Pair<'_> {
         };
         let quickly = quickly.map(|taken| (taken.key(), taken.at(), taken.cookie()));
         assert!(quickly.is_none_or(|(_, at, _)| at.offset & MemRef::BY_ADDRESS != 0 && !self.is_stopped));
+        let fits = direct.is_some_and(|direct| direct.to.len >= len.into());
+        if fits && self.alone.is_some() && self.alone == expected.map(|(key, _)| key) {
+            assert!(quickly.is_some(), "the quick way takes nothing");
+            self.alone = None;
+        }
         let found = match quickly {
             Some(found) => found,
             None => match self.matcher.take_direct(source, bits, is_tagged, len) {

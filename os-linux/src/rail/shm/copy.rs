@@ -24,6 +24,7 @@ use rerail_core::endpoint::PostKind;
 use rerail_core::ids::PostId;
 use rustix::io::Errno;
 
+use super::offers::Maps;
 use super::reach::{Denied, Reach, SEAL_BYTES};
 use crate::rail::{Outgoing, Piece};
 
@@ -121,6 +122,8 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Reads {
     reach: Reach,
+    /// What of that memory is mapped here.
+    pub maps: Maps,
     queue: VecDeque<Reading>,
     /// Lists for posts to come.
     spare: Vec<Vec<Piece>>,
@@ -128,9 +131,9 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Of the memory behind `reach`.
-    pub fn new(reach: Reach) -> Self {
-        Reads { reach, queue: VecDeque::new(), spare: Vec::new(), ended: false }
+    /// Of the memory behind `reach`, of which so many bytes may be mapped.
+    pub fn new(reach: Reach, mapped_bytes_max: u64) -> Self {
+        Reads { reach, maps: Maps::new(mapped_bytes_max), queue: VecDeque::new(), spare: Vec::new(), ended: false }
     }
 
     /// Why the peer's memory can't be read.
@@ -152,9 +155,10 @@ impl Reads {
         !self.queue.is_empty() && !self.ended
     }
 
-    /// Reads the next portion, up to `bytes` bytes; also returns how many these were.
-    pub fn step(&mut self, bytes: usize) -> (Step, usize) {
-        let Self { reach, queue, .. } = self;
+    /// Reads the next portion, up to `bytes` bytes; also returns how many these were, and counts system
+    /// calls. `offer` reads what the ring says of the memory that may be mapped.
+    pub fn step(&mut self, bytes: usize, offer: impl FnOnce() -> u64, system_calls: &mut u64) -> (Step, usize) {
+        let Self { reach, maps, queue, .. } = self;
         let Some(reading) = queue.front_mut().filter(|_| !self.ended) else { return (Step::Ended, 0) };
         let (mut portion, mut len) = (heapless::Vec::<Piece, PIECES_MAX>::new(), 0);
         for piece in &reading.pieces[reading.first..] {
@@ -164,7 +168,12 @@ impl Reads {
             }
             len += part.len;
         }
+        // SAFETY: pieces of a post that is a read are valid for writes until it is over (the contract of
+        // `Rail::post`).
+        let is_mapped = unsafe { maps.read(offer, reading.from, &portion) };
+        *system_calls += u64::from(!is_mapped);
         let got = match reach.denied {
+            _ if is_mapped => Ok(()),
             None => read(reach, reading.from, &portion),
             Some(_) => Err(Failure::System(Errno::PERM)),
         };

@@ -12,9 +12,11 @@ use rerail_core::endpoint::{Arrival, LineId, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::shm::{Inline, Mapped, PushError};
 use rerail_core::wire::{HEADER_BYTES_MAX, Short};
+use zerocopy::FromBytes;
 
 use super::connect::Rings;
 use super::copy::{Reads, Step};
+use super::offers::{ASK, Answer, Maps, Offers, Sent};
 use super::reach::{Reach, Seal};
 use super::segment::{Inbound, Outbound, copy_to};
 use super::socket::{self, BELL, Received};
@@ -54,6 +56,8 @@ pub struct Link {
     pub barrier: bool,
     /// This process's reads from the peer's memory, and the seal that lets the peer read ours.
     pub memory: Option<(Seal, Reads)>,
+    /// The peer has asked which of our memory it may map; so far it was told this.
+    asked: Option<Sent>,
     queue: VecDeque<Queued>,
     /// Lists for queued posts.
     spare: Vec<Vec<Piece>>,
@@ -103,6 +107,7 @@ impl Link {
             outbound,
             barrier,
             memory: None,
+            asked: None,
             queue: VecDeque::with_capacity(posts_max),
             spare: (0..posts_max).map(|_| Vec::with_capacity(PIECES)).collect(),
             gone: None,
@@ -113,9 +118,28 @@ impl Link {
         }
     }
 
-    /// From now on the sides may read each other's memory, as far as `reach` goes.
-    pub fn join_memory(&mut self, seal: Seal, reach: Reach) {
-        self.memory = Some((seal, Reads::new(reach)));
+    /// From now on the sides may read each other's memory, as far as `reach` goes, and map so many bytes of
+    /// it.
+    pub fn join_memory(&mut self, seal: Seal, reach: Reach, mapped_bytes_max: u64) {
+        self.memory = Some((seal, Reads::new(reach, mapped_bytes_max)));
+    }
+
+    /// The number of our list of memory that the peer may map.
+    pub fn offer(&mut self, number: u64) {
+        if self.memory.is_some() {
+            self.outbound.offer(number);
+        }
+    }
+
+    /// Sends what is due of that list to a peer that has asked for it; what its socket does not take, in a
+    /// later call.
+    pub fn answer_offers(&mut self, offers: &Offers, counters: &mut RailCounters) {
+        if let Some(sent) = &mut self.asked {
+            counters.system_calls += 1;
+            if offers.answer(&self.socket, sent) {
+                self.asked = None;
+            }
+        }
     }
 
     /// The reads that wait here, if any do.
@@ -137,14 +161,18 @@ impl Link {
     /// of things done.
     pub fn read(&mut self, bytes: &mut usize, sink: &mut dyn Sink, counters: &mut RailCounters) -> usize {
         let mut count = 0;
-        while let Some(reads) = self.reads()
-            && *bytes > 0
-        {
+        let Self { memory, inbound, socket, peer, .. } = self;
+        let Some((_, reads)) = memory else { return 0 };
+        let offer = inbound.offer();
+        if reads.is_pending() && reads.maps.must_ask(offer) && socket::ask(socket) {
+            reads.maps.ask(offer);
+            counters.system_calls += 1;
+        }
+        while reads.is_pending() && *bytes > 0 {
             let could = reads.denied().is_none();
-            let (step, read) = reads.step(*bytes);
+            let (step, read) = reads.step(*bytes, || inbound.offer(), &mut counters.system_calls);
             let denied = could && reads.denied().is_some();
             *bytes -= read;
-            counters.system_calls += 1;
             counters.bytes_received += read as u64;
             count += 1;
             match step {
@@ -153,7 +181,7 @@ impl Link {
                 Step::NoAccess(id) => sink.completed(id, PostStatus::NoAccess),
             }
             if denied {
-                sink.no_remote_access(self.peer);
+                sink.no_remote_access(*peer);
             }
         }
         count
@@ -311,6 +339,7 @@ impl Link {
     /// Copies the payloads of waiting posts, for their memory is about to go back to the caller; reads are
     /// void.
     pub fn own_queue(&mut self) {
+        self.outbound.offer(0);
         self.memory = None;
         for queued in &mut self.queue {
             if let Payload::Pieces(pieces) = &queued.payload {
@@ -494,23 +523,30 @@ impl Link {
         Ok(taken as usize)
     }
 
-    /// Takes doorbells (L-13), and notices the other side's end (L-14); `cells` is how many messages may be
-    /// left then.
-    pub fn look(&mut self, cells: u32, counters: &mut RailCounters) -> Result<(), RailFault> {
+    /// Takes doorbells (L-13) and what concerns memory that may be mapped (L-19), and notices the other
+    /// side's end (L-14); `cells` is how many messages may be left then. Returns whether there may be more.
+    pub fn look(&mut self, cells: u32, counters: &mut RailCounters) -> Result<bool, RailFault> {
         for _ in 0..BELLS_MAX {
             if self.gone.is_some() {
-                break;
+                return Ok(false);
             }
-            let mut byte = [0];
+            let mut bytes = [0; size_of::<Answer>()];
+            let maps = self.memory.as_mut().map(|(_, reads)| &mut reads.maps);
+            let is_asking = maps.as_ref().is_some_and(|maps| maps.is_asking());
             counters.system_calls += 1;
-            match socket::receive(&self.socket, &mut byte, false) {
-                Received::Datagram(1, None) if byte == [BELL] => {}
-                Received::Nothing => break,
+            match socket::receive(&self.socket, &mut bytes, is_asking) {
+                Received::Datagram(1, None) if bytes[0] == BELL => {}
+                Received::Datagram(1, None) if bytes[0] == ASK => drop(self.asked.get_or_insert_default()),
+                Received::Datagram(len, file) if is_asking && len == bytes.len() => {
+                    take_answer(maps, &bytes, file, false)?;
+                }
+                Received::NoDescriptor if is_asking => take_answer(maps, &bytes, None, true)?,
+                Received::Nothing => return Ok(false),
                 Received::End => self.gone = Some(cells),
                 Received::Datagram(..) | Received::Excess | Received::NoDescriptor => return Err(RailFault::Corrupt),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The other side is known to be gone: the messages now in the ring are the last.
@@ -584,6 +620,12 @@ impl Link {
             self.ring_bell(counters);
         }
     }
+}
+
+fn take_answer(maps: Option<&mut Maps>, bytes: &[u8], file: Option<OwnedFd>, is_lost: bool) -> Result<(), RailFault> {
+    let answer = Answer::read_from_bytes(bytes).map_err(|_| RailFault::Corrupt)?;
+    let is_taken = maps.is_some_and(|maps| maps.take(&answer, file, is_lost));
+    if is_taken { Ok(()) } else { Err(RailFault::Corrupt) }
 }
 
 /// Copies the payload of a short message: the smallest ones by a machine word.

@@ -6,7 +6,7 @@
 //! - Connections (2.2): made at the core's first request; each side gives the other the memory of the ring
 //!   from which it will receive. Of two that cross, both sides keep the one that the lower rank dialled.
 //! - Large messages: the receiver copies out of the sender's memory, once, where the system allows that
-//!   (`copy`).
+//!   (`copy`), or without the system's help where that memory was allocated to be mapped (`offers`).
 //! - Traffic (2.3): a post is copied into the ring at once, or waits in a bounded queue while the ring is
 //!   full. A packet is copied from the ring straight to the place that the core names. No system call, but
 //!   for doorbells to sleepers.
@@ -21,6 +21,7 @@ mod barrier;
 mod connect;
 mod copy;
 mod link;
+mod offers;
 mod options;
 mod reach;
 mod segment;
@@ -49,6 +50,7 @@ pub use setup::host_id;
 use self::connect::Opening;
 use self::link::Link;
 pub(crate) use self::link::copy_short;
+use self::offers::Offers;
 use self::setup::{Dial, Peer};
 use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
 use crate::auth::JobKey;
@@ -84,6 +86,8 @@ pub struct ShmRail {
     /// The newest dial to any peer.
     attempts: u32,
     openings: BTreeMap<u64, Opening>,
+    /// Our memory that peers may map.
+    offers: Offers,
     links: Vec<Link>,
     /// Place in `links` of each rank's link, or [`NONE`].
     link_of: Vec<u32>,
@@ -146,6 +150,7 @@ impl ShmRail {
             peers: BTreeMap::new(),
             attempts: 0,
             openings: BTreeMap::new(),
+            offers: Offers::default(),
             links: Vec::new(),
             link_of: Vec::new(),
             closing: Vec::new(),
@@ -169,7 +174,8 @@ impl ShmRail {
         self.link_of.get(peer.0 as usize).filter(|&&index| index != NONE).map(|&index| index as usize)
     }
 
-    fn insert_link(&mut self, link: Link) {
+    fn insert_link(&mut self, mut link: Link) {
+        link.offer(self.offers.number());
         let rank = link.peer.0 as usize;
         if self.link_of.len() <= rank {
             self.link_of.resize(rank + 1, NONE);
@@ -267,14 +273,15 @@ impl ShmRail {
                 token if self.openings.contains_key(&token) => count += self.advance(token, sink),
                 token => {
                     let links = self.links.iter_mut().chain(self.closing.iter_mut().map(|(link, _)| link));
-                    if let Some(link) = links.into_iter().find(|link| link.token == token)
-                        && let Err(fault) = link.look(self.options.cells, &mut self.counters)
-                    {
-                        link.fail(fault);
+                    let Some(link) = links.into_iter().find(|link| link.token == token) else { continue };
+                    match link.look(self.options.cells, &mut self.counters) {
+                        Ok(more) => self.look |= more,
+                        Err(fault) => link.fail(fault),
                     }
                 }
             }
         }
+        self.links.iter_mut().for_each(|link| link.answer_offers(&self.offers, &mut self.counters));
         count
     }
 
@@ -431,6 +438,12 @@ impl ShmRail {
         count
     }
 
+    /// The list of offers has changed: rings say so.
+    fn renumber_offers(&mut self) {
+        let number = self.offers.number();
+        self.links.iter_mut().for_each(|link| link.offer(number));
+    }
+
     fn disarm_all(&mut self) {
         self.links.iter_mut().chain(self.closing.iter_mut().map(|(link, _)| link)).for_each(Link::disarm);
     }
@@ -555,6 +568,21 @@ impl Rail for ShmRail {
         // SAFETY: the caller's promise is the same, and there is room.
         unsafe { link.post_short(short, payload) };
         true
+    }
+
+    fn offer(&mut self, memory: Piece, file: BorrowedFd<'_>) {
+        // Without a descriptor for it peers read it as they do other memory.
+        if let Ok(file) = file.try_clone_to_owned()
+            && self.offers.add(memory, file)
+        {
+            self.renumber_offers();
+        }
+    }
+
+    fn forget(&mut self, memory: Piece) {
+        if self.offers.withdraw(memory) {
+            self.renumber_offers();
+        }
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

@@ -30,6 +30,9 @@ pub struct ShmOptions {
     pub eager_bytes_max: u32,
     /// Whether payload of large messages is read from the sender's memory where the system allows it.
     pub single_copy: bool,
+    /// The most bytes of one peer's memory that are mapped here, of what it has allocated to be mapped; 0:
+    /// none is.
+    pub mapped_bytes_max: u64,
     /// Posts that may be outstanding per peer: those that find the ring full wait in a queue of this length.
     pub posts_max: u16,
     /// Messages that one poll takes from one peer before it looks at the next.
@@ -57,6 +60,7 @@ impl ShmOptions {
             segment_bytes: 8 * 1024,
             eager_bytes_max: 8 * 1024,
             single_copy: true,
+            mapped_bytes_max: 64 << 30,
             posts_max: 64,
             burst: 32,
             polls_per_check: 64,

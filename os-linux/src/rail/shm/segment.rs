@@ -13,6 +13,7 @@
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, fence};
 
 use rerail_core::shm::{
     AttachError, Consumer, Front, Inline, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes,
@@ -189,6 +190,11 @@ impl Inbound {
         self.ring.must_ring()
     }
 
+    /// See [`Consumer::offer`].
+    pub fn offer(&self) -> u64 {
+        self.ring.offer()
+    }
+
     /// See [`Consumer::raise`].
     pub fn raise(&mut self) {
         self.ring.raise();
@@ -249,6 +255,12 @@ unsafe fn find_pages(start: NonNull<u8>, len: usize) -> Result<(), Errno> {
     }
 }
 
+/// Whether it is memory of ordinary pages: those of another size the system could take back, and a fault on
+/// them would raise a signal.
+pub fn is_ordinary_memory(file: &OwnedFd) -> Result<(), SegmentError> {
+    if fs::fstatfs(file)?.f_type as u64 == TMPFS_MAGIC { Ok(()) } else { Err(SegmentError::NotMemory) }
+}
+
 /// Bytes of a page.
 fn page_size() -> usize {
     // SAFETY: it reads a constant of the system.
@@ -295,10 +307,7 @@ impl Outbound {
         if !seals.contains(SEALS) {
             return Err(SegmentError::Unsealed);
         }
-        // The system could take back pages of another size; a fault on them would raise a signal.
-        if fs::fstatfs(&memory)?.f_type as u64 != TMPFS_MAGIC {
-            return Err(SegmentError::NotMemory);
-        }
+        is_ordinary_memory(&memory)?;
         let given = stat.st_size as u64;
         if given != len as u64 {
             return Err(SegmentError::Size { needed: len as u64, given });
@@ -364,6 +373,12 @@ impl Outbound {
         self.ring.must_ring()
     }
 
+    /// See [`Producer::offer`]. What is written to the memory of the list before comes behind it.
+    pub fn offer(&mut self, number: u64) {
+        self.ring.offer(number);
+        fence(Ordering::SeqCst);
+    }
+
     /// See [`Producer::raise`].
     pub fn raise(&mut self) {
         self.ring.raise();
@@ -377,6 +392,13 @@ impl Outbound {
     /// See [`Producer::disarm`].
     pub fn disarm(&mut self) {
         self.ring.disarm();
+    }
+}
+
+impl Drop for Outbound {
+    fn drop(&mut self) {
+        // Memory that the peer may be reading by a mapping is about to go back (F-2).
+        self.offer(0);
     }
 }
 

@@ -270,7 +270,7 @@ impl ShmRail {
                 }
                 tracing::debug!(rail = %self.name, peer = peer.0, dialled = opening.dialled, "subchannel up");
                 let mut link = Link::new(peer, token, opening.socket, rings, self.options.posts_max);
-                link.join_memory(seal, reach);
+                link.join_memory(seal, reach, self.options.mapped_bytes_max);
                 self.insert_link(link);
                 sink.up(peer);
                 if let Some(denied) = reach.denied {

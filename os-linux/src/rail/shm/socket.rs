@@ -1,7 +1,8 @@
 //! Local sockets: one abstract listener per rail, one connection per peer, datagrams that keep their borders.
 //!
 //! A connection stays open as long as the peer is connected. It carries the handshake, then one descriptor
-//! each way, then nothing but doorbells, and its end is how the death of a peer is noticed.
+//! each way, then doorbells and now and then a list of memory that may be mapped (`offers`); its end is how
+//! the death of a peer is noticed.
 //!
 //! The doorbell is a byte on this socket and not an eventfd of the peer's: `MSG_DONTWAIT` belongs to the
 //! call, whereas a peer that shares an eventfd's description can turn its `O_NONBLOCK` off and have our next
@@ -18,6 +19,8 @@ use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+
+use super::offers::ASK;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -60,6 +63,11 @@ pub fn send(socket: &OwnedFd, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) 
 pub fn ring(socket: &OwnedFd) {
     // Full: it rings already. Gone: the next look at the socket reports it.
     let _ = net::send(socket, &[BELL], SEND);
+}
+
+/// Asks for the list of memory that may be mapped; `false`: not now.
+pub fn ask(socket: &OwnedFd) -> bool {
+    net::send(socket, &[ASK], SEND).is_ok()
 }
 
 /// The one byte that a doorbell is (L-13).

@@ -3,6 +3,7 @@
 mod descriptors;
 mod hostile;
 mod killed;
+mod offers;
 mod reads;
 mod recover;
 mod traffic;

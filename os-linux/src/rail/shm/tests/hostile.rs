@@ -304,11 +304,12 @@ fn what_is_no_ring_is_not_mapped() {
 
 /// L-13
 #[test]
-fn after_the_rings_a_socket_carries_doorbells_only() {
-    for junk in [&b"?"[..], b"!!", &[0; 4096]] {
+fn after_the_rings_a_socket_carries_doorbells_and_questions_only() {
+    for junk in [&b"??"[..], b"!!", b"x", &[0; 4096]] {
         let mut a = Node::new(0);
         let (socket, ..) = join(&mut a, 1);
         (0..40).for_each(|_| socket::ring(&socket));
+        socket::ask(&socket);
         settle(&mut [&mut a]);
         assert_eq!(a.sink.down, []);
         socket::send(&socket, junk, None).unwrap();

@@ -12,7 +12,7 @@ use super::*;
 
 impl Node {
     /// Posts a read from `address` into the pieces.
-    fn read(&mut self, of: u32, address: u64, pieces: &[Piece]) -> PostId {
+    pub(super) fn read(&mut self, of: u32, address: u64, pieces: &[Piece]) -> PostId {
         self.posts += 1;
         let id = PostId(Key { index: self.posts, generation: 3 });
         let kind = PostKind::Read { from: RemoteKey { rail: 0, connection: 0, key: 0, address } };
@@ -29,15 +29,15 @@ impl Node {
 }
 
 /// Bytes that are like no others of a test.
-fn pattern(len: usize, seed: u8) -> Vec<u8> {
+pub(super) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i ^ i >> 8 ^ i >> 16) as u8 ^ seed).collect()
 }
 
-fn at(bytes: &[u8]) -> u64 {
+pub(super) fn at(bytes: &[u8]) -> u64 {
     bytes.as_ptr().addr() as u64
 }
 
-fn whole(bytes: &mut [u8]) -> Piece {
+pub(super) fn whole(bytes: &mut [u8]) -> Piece {
     Piece { start: bytes.as_mut_ptr(), len: bytes.len() }
 }
 

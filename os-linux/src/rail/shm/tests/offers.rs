@@ -1,0 +1,321 @@
+//! Memory that a peer offers to be mapped (L-18): used where it holds what is read, never behind its owner's
+//! back, and harmless where the owner lies.
+//!
+//! The owner here offers a file that has other bytes than the memory which it stands for, so that a read
+//! shows which of the two it came from.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{self, MemfdFlags, SealFlags};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::super::copy::BYTES_PER_POLL;
+use super::super::offers::{ASK, Answer, Maps, OFFERS_MAX, Offers, Sent};
+use super::super::socket::{BELL, Received};
+use super::hostile::join;
+use super::reads::{at, pattern, whole};
+use super::*;
+
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+fn file(bytes: &[u8], seals: SealFlags) -> OwnedFd {
+    let file = fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    assert_eq!(rustix::io::write(&file, bytes), Ok(bytes.len()));
+    fs::fcntl_add_seals(&file, seals).unwrap();
+    file
+}
+
+impl Node {
+    fn mapped(&self, peer: u32) -> usize {
+        let index = self.rail.link_index(PeerId(peer)).expect("a link");
+        self.rail.links[index].memory.as_ref().expect("memory").1.maps.len()
+    }
+
+    /// Reads all of a peer's memory into a new buffer.
+    fn fetch(&mut self, other: &mut Node, address: u64, len: usize) -> Vec<u8> {
+        let mut target = vec![0xEE; len];
+        let id = self.read(other.me().0, address, &[whole(&mut target)]);
+        run(&mut [self, other], |nodes| nodes[0].sink.completed.last() == Some(&id));
+        target
+    }
+}
+
+/// Memory, other bytes for the same place, and their file.
+fn two_faced(len: usize) -> (Vec<u8>, Vec<u8>, OwnedFd) {
+    let (memory, shown) = (pattern(len, 1), pattern(len, 2));
+    let file = file(&shown, SEALS);
+    (memory, shown, file)
+}
+
+/// L-20: the first read finds nothing mapped and asks; those behind the answer come out of the mapping, to
+/// the byte, at any place and length, and what is not inside it comes as before.
+#[test]
+fn what_is_offered_is_mapped_and_read_to_the_byte() {
+    let (mut a, mut b) = connected([0, 1]);
+    let len = 3 * BYTES_PER_POLL + 77;
+    let (mut memory, shown, file) = two_faced(len);
+    a.rail.offer(whole(&mut memory), file.as_fd());
+    assert!(b.fetch(&mut a, at(&memory), len) == memory, "nothing is mapped yet");
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!((a.mapped(1), b.mapped(0)), (0, 1));
+    for (skip, size) in [(0, len), (0, 1), (len - 1, 1), (4095, 4098), (1, BYTES_PER_POLL), (7, 2 * BYTES_PER_POLL)] {
+        let calls = b.rail.counters().system_calls;
+        let mut target = vec![0xEE; size + 2];
+        let id = b.read(0, at(&memory) + skip as u64, &[whole(&mut target[1..][..size])]);
+        while b.sink.completed.last() != Some(&id) {
+            b.poll();
+        }
+        assert!(target[1..=size] == shown[skip..][..size], "{size} bytes at {skip}");
+        assert_eq!((target[0], target[size + 1]), (0xEE, 0xEE));
+        assert!(b.rail.counters().system_calls <= calls + 8, "looks at the socket only");
+    }
+    let outside = pattern(100, 3);
+    assert!(b.fetch(&mut a, at(&outside), 100) == outside);
+    // One byte more than is mapped, at either end; the mapping must not be left.
+    let inner = file_of(&memory[10..100]);
+    a.rail.forget(whole(&mut memory));
+    a.rail.offer(Piece { start: memory[10..].as_mut_ptr(), len: 90 }, inner.as_fd());
+    b.fetch(&mut a, at(&memory), 1);
+    settle(&mut [&mut a, &mut b]);
+    memory[10..100].fill(7);
+    assert!(b.fetch(&mut a, at(&memory) + 9, 91) == memory[9..100]);
+    assert!(b.fetch(&mut a, at(&memory) + 10, 91) == memory[10..101]);
+    assert!(b.fetch(&mut a, at(&memory) + 10, 90) == pattern(len, 1)[10..100], "out of the mapping");
+}
+
+fn file_of(bytes: &[u8]) -> OwnedFd {
+    file(bytes, SEALS)
+}
+
+/// L-18, L-20, F-2: memory that was withdrawn is not read out of a mapping any more, from the moment that
+/// `forget` returns.
+#[test]
+fn withdrawn_memory_is_read_from_its_owner() {
+    let (mut a, mut b) = connected([0, 1]);
+    let (mut memory, shown, file) = two_faced(5000);
+    a.rail.offer(whole(&mut memory), file.as_fd());
+    b.fetch(&mut a, at(&memory), 1);
+    settle(&mut [&mut a, &mut b]);
+    assert!(b.fetch(&mut a, at(&memory), 5000) == shown);
+    a.rail.forget(whole(&mut memory[4000..4001]));
+    assert!(b.fetch(&mut a, at(&memory), 5000) == memory);
+    // The same place again, by another file.
+    let newer = file_of(&pattern(5000, 9));
+    a.rail.offer(whole(&mut memory), newer.as_fd());
+    assert!(b.fetch(&mut a, at(&memory), 5000) == memory, "the list is another one now, and is asked for");
+    settle(&mut [&mut a, &mut b]);
+    assert!(b.fetch(&mut a, at(&memory), 5000) == pattern(5000, 9));
+}
+
+/// L-18, F-2, L-15: a read out of a mapping does not complete once the owner has given the subchannel up.
+#[test]
+fn no_mapped_read_completes_once_the_peer_has_aborted() {
+    for abort in [ShmRail::abort, ShmRail::disconnect] {
+        let (mut a, mut b) = connected([0, 1]);
+        let (mut memory, _, file) = two_faced(2 * BYTES_PER_POLL);
+        a.rail.offer(whole(&mut memory), file.as_fd());
+        b.fetch(&mut a, at(&memory), 1);
+        settle(&mut [&mut a, &mut b]);
+        assert_eq!(b.mapped(0), 1);
+        let completed = b.sink.completed.len();
+        // A link with posts that wait lingers after `disconnect`.
+        for number in 0..20 {
+            a.send(1, number, 100);
+        }
+        let mut target = vec![0; memory.len()];
+        b.read(0, at(&memory), &[whole(&mut target)]);
+        b.poll();
+        abort(&mut a.rail, PeerId(1));
+        run(&mut [&mut a, &mut b], |nodes| !nodes[1].sink.down.is_empty());
+        assert_eq!(b.sink.down, [(PeerId(0), RailFault::Closed)]);
+        assert_eq!(b.sink.completed.len(), completed);
+    }
+}
+
+/// A peer that connects later, or again, finds what was offered before; no more pieces and bytes are mapped
+/// than are allowed.
+#[test]
+fn mappings_are_bounded() {
+    let (mut a, mut b) = (Node::new(0), Node::with(1, ShmOptions { mapped_bytes_max: 3 * 4096, ..options() }, key()));
+    let mut memories: Vec<_> = (0..=OFFERS_MAX).map(|_| two_faced(100)).collect();
+    for (memory, _, file) in &mut memories[..2] {
+        a.rail.offer(whole(memory), file.as_fd());
+    }
+    introduce(&mut [&mut a, &mut b]);
+    a.connect(1);
+    settle(&mut [&mut a, &mut b]);
+    let first = at(&memories[0].0);
+    b.fetch(&mut a, first, 1);
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!(b.mapped(0), 2);
+    for (memory, _, file) in &mut memories[2..] {
+        a.rail.offer(whole(memory), file.as_fd());
+    }
+    b.fetch(&mut a, first, 1);
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!(b.mapped(0), OFFERS_MAX);
+    assert!(b.fetch(&mut a, first, 100) == memories[0].1);
+    let (last, _, _) = &memories[OFFERS_MAX];
+    assert!(b.fetch(&mut a, at(last), 100) == *last, "one too many is read as any other");
+    let (mut large, _, file) = two_faced(4 * 4096);
+    a.rail.forget(whole(&mut memories[3].0));
+    a.rail.offer(whole(&mut large), file.as_fd());
+    b.fetch(&mut a, first, 1);
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!(b.mapped(0), OFFERS_MAX - 1);
+    assert!(b.fetch(&mut a, at(&large), large.len()) == large);
+}
+
+/// With a limit of 0 nothing is asked for.
+#[test]
+fn mapping_can_be_turned_off() {
+    let (mut a, mut b) = (Node::new(0), Node::with(1, ShmOptions { mapped_bytes_max: 0, ..options() }, key()));
+    let (mut memory, _, file) = two_faced(100);
+    a.rail.offer(whole(&mut memory), file.as_fd());
+    introduce(&mut [&mut a, &mut b]);
+    a.connect(1);
+    settle(&mut [&mut a, &mut b]);
+    for _ in 0..3 {
+        assert!(b.fetch(&mut a, at(&memory), 100) == memory);
+        settle(&mut [&mut a, &mut b]);
+    }
+    assert_eq!(b.mapped(0), 0);
+}
+
+/// L-20: memory that could shrink, or is no memory, or is not as long as was said, is not mapped: a read of
+/// it would end this process.
+#[test]
+fn memory_that_is_not_safe_is_not_mapped() {
+    let (mut a, mut b) = connected([0, 1]);
+    let (mut memory, _, _) = two_faced(8192);
+    let (read_end, _write_end) = rustix::pipe::pipe().unwrap();
+    let disk = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    let bad = [
+        file(&memory, SealFlags::empty()),
+        file(&memory, SealFlags::GROW),
+        file(&memory[..8191], SEALS),
+        file(&[], SEALS),
+        read_end,
+        disk.into(),
+    ];
+    for file in bad {
+        a.rail.offer(whole(&mut memory), file.as_fd());
+        b.fetch(&mut a, at(&memory), 1);
+        settle(&mut [&mut a, &mut b]);
+        assert_eq!(b.mapped(0), 0, "{file:?}");
+        assert!(b.fetch(&mut a, at(&memory), 8192) == memory);
+        a.rail.forget(whole(&mut memory));
+    }
+    assert!(b.sink.down.is_empty());
+}
+
+/// L-10, L-13, L-19: what a peer may not send on the socket ends its subchannel, and its descriptors are
+/// gone.
+#[test]
+fn answers_that_are_not_due_end_the_subchannel() {
+    let memory = pattern(4096, 1);
+    let file = file(&memory, SEALS);
+    let answer = Answer { number: 1.into(), start: 4096.into(), bytes: 4096.into(), left: 0.into(), zero: 0.into() };
+    let good = answer.as_bytes();
+    // Not asked for; and of no known kind.
+    for (bytes, with_file) in
+        [(good, true), (good, false), (&good[..31], false), (&b"!!"[..], false), (&b"x"[..], true)]
+    {
+        let mut node = Node::new(0);
+        let (socket, _inbound, _outbound) = join(&mut node, 1);
+        socket::send(&socket, bytes, with_file.then_some(file.as_fd())).unwrap();
+        settle(&mut [&mut node]);
+        assert_eq!(node.sink.down, [(PeerId(1), RailFault::Corrupt)], "{bytes:?}");
+    }
+    // Asked for: a descriptor that is missing or too many, bytes that are none or not zero, a list without
+    // end.
+    let none = Answer { bytes: 0.into(), ..answer };
+    let wrong = [
+        (answer, false),
+        (none, true),
+        (Answer { left: 1.into(), ..none }, false),
+        (Answer { zero: 1.into(), ..answer }, true),
+        (Answer { left: (OFFERS_MAX as u32).into(), ..answer }, true),
+    ];
+    for (answer, with_file) in wrong {
+        let mut maps = Maps::new(1 << 20);
+        maps.ask(1);
+        assert!(!maps.take(&answer, with_file.then(|| file.try_clone().unwrap()), false), "{answer:?}");
+    }
+    let mut maps = Maps::new(1 << 20);
+    maps.ask(1);
+    let more = Answer { left: 1.into(), ..answer };
+    let taken = (0..1000).take_while(|_| maps.take(&more, Some(file.try_clone().unwrap()), false)).count();
+    assert_eq!(taken, OFFERS_MAX, "a list without end");
+}
+
+/// L-19: a peer that asks again and again gets one answer at a time; one that does not read its socket
+/// delays only itself.
+#[test]
+fn questions_are_answered_as_the_socket_takes_it() {
+    let mut node = Node::new(0);
+    let mut memories: Vec<_> = (0..5).map(|_| two_faced(100)).collect();
+    for (memory, _, file) in &mut memories {
+        node.rail.offer(whole(memory), file.as_fd());
+    }
+    let (socket, inbound, _outbound) = join(&mut node, 1);
+    assert_eq!(inbound.offer(), 5);
+    for _ in 0..20 {
+        socket::send(&socket, &[ASK], None).unwrap();
+    }
+    settle(&mut [&mut node]);
+    let mut starts = Vec::new();
+    let mut bytes = [0; size_of::<Answer>()];
+    while let Received::Datagram(len, file) = socket::receive(&socket, &mut bytes, true) {
+        assert_eq!((len, file.is_some()), (bytes.len(), true));
+        starts.push(u64::from_ne_bytes(bytes[8..16].try_into().unwrap()));
+        settle(&mut [&mut node]);
+    }
+    let all: Vec<u64> = memories.iter().map(|(memory, ..)| at(memory)).collect();
+    assert_eq!(starts.len() % 5, 0);
+    assert!(starts.len() <= 10 && starts.chunks(5).all(|list| list == all), "{starts:?}");
+    assert!(node.sink.down.is_empty());
+}
+
+/// A socket that takes no more, and a list that changes meanwhile: it comes whole, from its beginning.
+#[test]
+fn a_list_comes_whole() {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let mut offers = Offers::default();
+    let mut sent = Sent::default();
+    assert!(offers.answer(&ours, &mut sent));
+    let mut memory = [0u8; 300];
+    let file = file(&memory, SEALS);
+    for part in memory.chunks_mut(100) {
+        assert!(offers.add(whole(part), file.try_clone().unwrap()));
+    }
+    while socket::send(&ours, &[BELL], None).is_ok() {}
+    assert!(!offers.answer(&ours, &mut sent));
+    let mut maps = Maps::new(1 << 20);
+    maps.ask(3);
+    let mut bytes = [0; size_of::<Answer>()];
+    let mut round = 0;
+    loop {
+        match socket::receive(&theirs, &mut bytes, true) {
+            Received::Datagram(1, None) => {}
+            Received::Datagram(_, file) => {
+                let answer = Answer::read_from_bytes(&bytes).unwrap();
+                if answer.number.get() != 0 {
+                    assert!(maps.take(&answer, file, false));
+                }
+            }
+            Received::Nothing => break,
+            other => panic!("{other:?}"),
+        }
+        offers.answer(&ours, &mut sent);
+        round += 1;
+        if round == 2 {
+            assert!(offers.withdraw(whole(&mut memory[150..160])));
+        }
+    }
+    assert_eq!((maps.len(), maps.is_asking()), (2, false));
+    assert!(offers.withdraw(whole(&mut memory)) && !offers.withdraw(whole(&mut memory)));
+    assert_eq!(offers.number(), 0);
+}
