@@ -160,7 +160,9 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         slot.grants.received(count, block_count).map_err(|_| ProtocolError::Credit)?; // C-3
         let is_early = psn != slot.reorder.esn();
-        self.announce_room(channel);
+        if slot.grants.is_used_up() {
+            self.announce_room(channel);
+        }
         // What was granted has room: the tables are sized for it.
         let blocks = self.t.blocks.take(block_count).ok_or(ProtocolError::Credit)?;
         let aggregate = Message {

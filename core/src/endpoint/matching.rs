@@ -251,6 +251,7 @@ impl Endpoint<'_> {
     }
 
     /// Sends the limits to the peer, if that is worth a packet of its own (C-4).
+    #[inline]
     pub(super) fn announce_room(&mut self, channel: u32) {
         let slot = self.t.channels.at_mut(channel);
         if slot.grants.worth_announcing() && !slot.is_over() {
@@ -298,7 +299,9 @@ impl Endpoint<'_> {
         slot.grants.received(1, blocks).map_err(|_| ProtocolError::Credit)?; // C-3
         let peer = slot.peer;
         let in_turn = psn == slot.reorder.esn();
-        self.announce_room(channel);
+        if slot.grants.is_used_up() {
+            self.announce_room(channel);
+        }
         let mut message = Message {
             channel,
             state: MessageState::Placing,

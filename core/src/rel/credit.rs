@@ -113,10 +113,15 @@ impl Grants {
     pub const fn worth_announcing(&self) -> bool {
         let messages = self.messages_released.wrapping_sub(self.messages_announced);
         let blocks = self.blocks_released.wrapping_sub(self.blocks_announced);
-        let used = self.messages_received.wrapping_sub(self.messages_announced);
         messages * 4 >= self.messages_max as u32
             || (blocks > 0 && blocks * 4 >= self.blocks_max as u32)
-            || (messages > 0 && used >= self.messages_max as u32)
+            || (messages > 0 && self.is_used_up())
+    }
+
+    /// Whether the peer has sent as many messages as it may by the limits that it knows.
+    #[inline]
+    pub const fn is_used_up(&self) -> bool {
+        self.messages_received.wrapping_sub(self.messages_announced) >= self.messages_max as u32
     }
 }
 
