@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType};
-use rustix::fs::{self, MemfdFlags, SealFlags};
+use rustix::fs::{self, FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
@@ -138,6 +138,12 @@ impl Mapping {
             fs::memfd_create("rerail-memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(system)?;
         fs::ftruncate(&file, bytes as u64).map_err(system)?;
         fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(system)?;
+        // Later, memory that can't be had would be a signal, here and at peers.
+        while let Err(errno) = fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64) {
+            if errno != Errno::INTR {
+                return Err(system(errno));
+            }
+        }
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: no address is requested, so no existing mapping is touched.
         let mapped = unsafe { mmap(ptr::null_mut(), bytes, rights, MapFlags::SHARED, &file, 0) }.map_err(system)?;

@@ -382,7 +382,7 @@ impl<C: Cells> Producer<C> {
         room == Ok(0) && !self.no_memory
     }
 
-    /// Tells the consumer which memory it may map and read (L-18): the number of a list that it can ask for;
+    /// Sets the number of the list of memory that the consumer may map and read (L-18), which it can ask for;
     /// 0 for none. What was read from memory of the list before counts no more.
     pub fn offer(&mut self, number: u64) {
         self.cells.offer().store(number, Release);

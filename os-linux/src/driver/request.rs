@@ -38,7 +38,7 @@ impl Engine {
     /// and gets out of it themselves, about three times as fast as by the system. For buffers that live long.
     /// A peer that has it mapped can read all of it at any time, as long as it keeps the mapping; after
     /// `fork`, a child shares it instead of getting a copy. The first 64 such regions are offered to peers,
-    /// further ones are as those of `alloc`.
+    /// further ones are as those of `alloc`. All of its memory is taken at once.
     ///
     /// # Errors
     /// As `alloc`; and [`MemoryError::System`] where the system has no files that can be sealed so (Linux

@@ -73,3 +73,29 @@ fn a_window_may_lie_in_a_shared_region() {
         world.at(ends.a).free(target).unwrap();
     }
 }
+
+/// The receiver has the region mapped after a few messages, for reading, and no longer once it was given
+/// back.
+#[test]
+fn a_shared_region_is_mapped_by_its_reader() {
+    // A size that no other test has, for all of them run in one process.
+    const BYTES: usize = MIB + 123 * 4096;
+    let mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let is_it = |line: &&str| {
+            let (range, rest) = line.split_once(' ').unwrap();
+            let (from, to) = range.split_once('-').unwrap();
+            let address = |text| usize::from_str_radix(text, 16).unwrap();
+            address(to) - address(from) == BYTES && rest.starts_with("r--s") && rest.contains("rerail-memory")
+        };
+        maps.lines().filter(is_it).count()
+    };
+    let (mut world, ends) = World::new(Fabric::Shm);
+    let source = shared(&mut world, ends.a, BYTES, 1);
+    assert_eq!(mapped(), 0);
+    send(&mut world, ends, (source, 0), BYTES);
+    world.until("question and answer", |_| mapped() == 1);
+    send(&mut world, ends, (source, 0), BYTES);
+    world.until("the region is free", |world| world.at(ends.a).free(source).is_ok());
+    world.until("its mapping is given up", |_| mapped() == 0);
+}

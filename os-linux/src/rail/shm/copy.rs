@@ -156,8 +156,8 @@ impl Reads {
     }
 
     /// Reads the next portion, up to `bytes` bytes; also returns how many these were, and counts system
-    /// calls. `offer` reads what the ring says of the memory that may be mapped.
-    pub fn step(&mut self, bytes: usize, offer: impl FnOnce() -> u64, system_calls: &mut u64) -> (Step, usize) {
+    /// calls. `offer` reads the number of the peer's offers.
+    pub fn step(&mut self, bytes: usize, offer: impl Fn() -> u64, system_calls: &mut u64) -> (Step, usize) {
         let Self { reach, maps, queue, .. } = self;
         let Some(reading) = queue.front_mut().filter(|_| !self.ended) else { return (Step::Ended, 0) };
         let (mut portion, mut len) = (heapless::Vec::<Piece, PIECES_MAX>::new(), 0);

@@ -12,13 +12,12 @@ use rerail_core::endpoint::{Arrival, LineId, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::shm::{Inline, Mapped, PushError};
 use rerail_core::wire::{HEADER_BYTES_MAX, Short};
-use zerocopy::FromBytes;
 
 use super::connect::Rings;
 use super::copy::{Reads, Step};
-use super::offers::{ASK, Answer, Maps, Offers, Sent};
+use super::offers::{Answer, Offers, Question};
 use super::reach::{Reach, Seal};
-use super::segment::{Inbound, Outbound, copy_to};
+use super::segment::{Inbound, Outbound, copy_short, copy_to};
 use super::socket::{self, BELL, Received};
 use crate::rail::{Outgoing, Piece, RailCounters, ShortPlace, Sink};
 
@@ -56,8 +55,8 @@ pub struct Link {
     pub barrier: bool,
     /// This process's reads from the peer's memory, and the seal that lets the peer read ours.
     pub memory: Option<(Seal, Reads)>,
-    /// The peer has asked which of our memory it may map; so far it was told this.
-    asked: Option<Sent>,
+    /// The piece of our offers that the peer has asked for.
+    asked: Option<u32>,
     queue: VecDeque<Queued>,
     /// Lists for queued posts.
     spare: Vec<Vec<Piece>>,
@@ -131,15 +130,21 @@ impl Link {
         }
     }
 
-    /// Sends what is due of that list to a peer that has asked for it; what its socket does not take, in a
-    /// later call.
-    pub fn answer_offers(&mut self, offers: &Offers, counters: &mut RailCounters) {
-        if let Some(sent) = &mut self.asked {
-            counters.system_calls += 1;
-            if offers.answer(&self.socket, sent) {
-                self.asked = None;
-            }
+    /// Asks and answers what is due about memory that may be mapped (L-19); returns the number of datagrams.
+    pub fn tend_offers(&mut self, offers: &Offers, counters: &mut RailCounters) -> usize {
+        let mut sent = 0;
+        if let Some((_, reads)) = &mut self.memory {
+            reads.maps.follow(self.inbound.offer());
+            sent += usize::from(reads.maps.ask(&self.socket));
         }
+        if let Some(piece) = self.asked
+            && offers.answer(&self.socket, piece)
+        {
+            self.asked = None;
+            sent += 1;
+        }
+        counters.system_calls += sent as u64;
+        sent
     }
 
     /// The reads that wait here, if any do.
@@ -161,12 +166,10 @@ impl Link {
     /// of things done.
     pub fn read(&mut self, bytes: &mut usize, sink: &mut dyn Sink, counters: &mut RailCounters) -> usize {
         let mut count = 0;
-        let Self { memory, inbound, socket, peer, .. } = self;
+        let Self { memory, inbound, peer, .. } = self;
         let Some((_, reads)) = memory else { return 0 };
-        let offer = inbound.offer();
-        if reads.is_pending() && reads.maps.must_ask(offer) && socket::ask(socket) {
-            reads.maps.ask(offer);
-            counters.system_calls += 1;
+        if reads.is_pending() {
+            reads.maps.want(inbound.offer());
         }
         while reads.is_pending() && *bytes > 0 {
             let could = reads.denied().is_none();
@@ -524,29 +527,36 @@ impl Link {
     }
 
     /// Takes doorbells (L-13) and what concerns memory that may be mapped (L-19), and notices the other
-    /// side's end (L-14); `cells` is how many messages may be left then. Returns whether there may be more.
-    pub fn look(&mut self, cells: u32, counters: &mut RailCounters) -> Result<bool, RailFault> {
+    /// side's end (L-14); `cells` is how many messages may be left then. Returns the number of answers
+    /// of L-19 taken.
+    pub fn look(&mut self, cells: u32, counters: &mut RailCounters) -> Result<usize, RailFault> {
+        let mut answers = 0;
         for _ in 0..BELLS_MAX {
             if self.gone.is_some() {
-                return Ok(false);
+                break;
             }
             let mut bytes = [0; size_of::<Answer>()];
-            let maps = self.memory.as_mut().map(|(_, reads)| &mut reads.maps);
-            let is_asking = maps.as_ref().is_some_and(|maps| maps.is_asking());
+            let mut maps = self.memory.as_mut().map(|(_, reads)| &mut reads.maps).filter(|maps| maps.is_due());
             counters.system_calls += 1;
-            match socket::receive(&self.socket, &mut bytes, is_asking) {
-                Received::Datagram(1, None) if bytes[0] == BELL => {}
-                Received::Datagram(1, None) if bytes[0] == ASK => drop(self.asked.get_or_insert_default()),
-                Received::Datagram(len, file) if is_asking && len == bytes.len() => {
-                    take_answer(maps, &bytes, file, false)?;
+            match (socket::receive(&self.socket, &mut bytes, maps.is_some()), &mut maps) {
+                (Received::Datagram(1, None), _) if bytes[0] == BELL => {}
+                (Received::Datagram(len, None), _) if Question::piece_of(&bytes[..len]).is_some() => {
+                    self.asked = Question::piece_of(&bytes[..len]);
                 }
-                Received::NoDescriptor if is_asking => take_answer(maps, &bytes, None, true)?,
-                Received::Nothing => return Ok(false),
-                Received::End => self.gone = Some(cells),
-                Received::Datagram(..) | Received::Excess | Received::NoDescriptor => return Err(RailFault::Corrupt),
+                (Received::Datagram(len, file), Some(maps)) => {
+                    maps.take_bytes(&bytes[..len], file, false)?;
+                    answers += 1;
+                }
+                (Received::NoDescriptor, Some(maps)) => {
+                    maps.take_bytes(&bytes, None, true)?;
+                    answers += 1;
+                }
+                (Received::Nothing, _) => break,
+                (Received::End, _) => self.gone = Some(cells),
+                _ => return Err(RailFault::Corrupt),
             }
         }
-        Ok(true)
+        Ok(answers)
     }
 
     /// The other side is known to be gone: the messages now in the ring are the last.
@@ -618,28 +628,6 @@ impl Link {
     fn ring(&mut self, counters: &mut RailCounters) {
         if self.outbound.must_ring() {
             self.ring_bell(counters);
-        }
-    }
-}
-
-fn take_answer(maps: Option<&mut Maps>, bytes: &[u8], file: Option<OwnedFd>, is_lost: bool) -> Result<(), RailFault> {
-    let answer = Answer::read_from_bytes(bytes).map_err(|_| RailFault::Corrupt)?;
-    let is_taken = maps.is_some_and(|maps| maps.take(&answer, file, is_lost));
-    if is_taken { Ok(()) } else { Err(RailFault::Corrupt) }
-}
-
-/// Copies the payload of a short message: the smallest ones by a machine word.
-///
-/// # Safety
-/// `from` can be read and `to` written for `len` bytes; they don't overlap.
-#[inline(always)]
-pub(crate) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: both have 8 bytes then.
-    unsafe {
-        if len == 8 {
-            to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());
-        } else {
-            std::ptr::copy_nonoverlapping(from, to, len);
         }
     }
 }

@@ -49,8 +49,8 @@ pub use setup::host_id;
 
 use self::connect::Opening;
 use self::link::Link;
-pub(crate) use self::link::copy_short;
 use self::offers::Offers;
+pub(crate) use self::segment::copy_short;
 use self::setup::{Dial, Peer};
 use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
 use crate::auth::JobKey;
@@ -275,13 +275,18 @@ impl ShmRail {
                     let links = self.links.iter_mut().chain(self.closing.iter_mut().map(|(link, _)| link));
                     let Some(link) = links.into_iter().find(|link| link.token == token) else { continue };
                     match link.look(self.options.cells, &mut self.counters) {
-                        Ok(more) => self.look |= more,
+                        // The next piece may be here soon.
+                        Ok(answers) => {
+                            self.look |= answers > 0;
+                            count += answers;
+                        }
                         Err(fault) => link.fail(fault),
                     }
                 }
             }
         }
-        self.links.iter_mut().for_each(|link| link.answer_offers(&self.offers, &mut self.counters));
+        let Self { links, offers, counters, .. } = self;
+        count += links.iter_mut().map(|link| link.tend_offers(offers, counters)).sum::<usize>();
         count
     }
 
@@ -438,7 +443,7 @@ impl ShmRail {
         count
     }
 
-    /// The list of offers has changed: rings say so.
+    /// The list of offers has changed: its number goes into the rings.
     fn renumber_offers(&mut self) {
         let number = self.offers.number();
         self.links.iter_mut().for_each(|link| link.offer(number));

@@ -2,15 +2,16 @@
 //! message out of such memory is then one copy by the receiver's processor, without a system call.
 //!
 //! The owner keeps a numbered list of its offers and writes the number into every ring that it sends into.
-//! The first read of a peer that finds a number it does not know asks for the list, by a datagram on the
-//! connection's socket; the answer is one datagram for each piece of memory, with its descriptor. Until then,
-//! and whenever a mapping does not hold what is to be read, reads are made as from any other memory.
+//! The first read of a peer that finds a number it does not know asks for the list, piece by piece, by
+//! datagrams on the connection's socket; each answer brings a descriptor. Until all are here, and whenever a
+//! mapping does not hold what is to be read, reads are made as from any other memory.
 //!
-//! Invariants: an owner writes another number, or 0, before it gives offered memory back and before an end of
-//! a subchannel lets its users have it again (F-2); a copy out of a mapping counts only if the number, read
-//! behind it, is still the list's. Memory is mapped only for reading, and only if the kernel guarantees that
-//! it can't shrink; its bytes go to payload and nowhere else. A peer gets no more than [`OFFERS_MAX`]
-//! mappings and the bytes that the options allow.
+//! Invariants: an owner writes another number, or 0, before it gives offered memory back and before an end
+//! of a subchannel lets its users have it again (F-2); a copy out of a mapping counts only if the number,
+//! read after it, is still the list's. Memory is mapped for reading only, and only if the kernel guarantees
+//! that all of it is there and stays; its bytes go to payload and nowhere else. Of a peer there are no more
+//! than [`OFFERS_MAX`] mappings and the bytes that the options allow, and one descriptor on its way.
+//! Mappings of an old list are given up at the next look at the sockets.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -18,6 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
+use rerail_core::endpoint::RailFault;
 use rustix::fs::{self, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, ProtFlags};
@@ -31,20 +33,38 @@ use crate::rail::Piece;
 /// The most pieces of memory in a list. More are not offered.
 pub const OFFERS_MAX: usize = 64;
 
-/// The byte that asks for the list (L-19).
+/// The first byte of a question (L-19).
 pub const ASK: u8 = b'?';
 
-/// The answer (L-19): one piece of memory, whose descriptor comes along; or, with a length of 0 and without
-/// one, that there is none.
+/// Asks for one piece of the list (L-19).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+pub struct Question {
+    /// [`ASK`].
+    pub kind: u8,
+    /// Which piece, from 0 on.
+    pub piece: U32,
+}
+
+impl Question {
+    /// Which piece a datagram asks for; `None`: it is no question.
+    pub fn piece_of(bytes: &[u8]) -> Option<u32> {
+        let question = Self::read_from_bytes(bytes).ok()?;
+        (question.kind == ASK).then_some(question.piece.get())
+    }
+}
+
+/// The answer (L-19): a piece of memory, whose descriptor comes along; or, with a length of 0 and without
+/// one, that there is none of that number.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct Answer {
-    /// Of the list.
+    /// Of the list as it is now.
     pub number: U64,
     /// Where it starts in its owner's memory.
     pub start: U64,
     pub bytes: U64,
-    /// Pieces of the list still to come.
+    /// Pieces of the list after this one.
     pub left: U32,
     pub zero: U32,
 }
@@ -65,7 +85,7 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// What rings say of it: another number for each list, 0 for an empty one.
+    /// What is written to rings: another number for each list, 0 for an empty one.
     pub fn number(&self) -> u64 {
         if self.list.is_empty() { 0 } else { self.changes }
     }
@@ -80,53 +100,28 @@ impl Offers {
         true
     }
 
-    /// Withdraws what overlaps with `memory`; whether there was any. Rings are to get the new number.
+    /// Withdraws a piece; whether it was offered. Rings are to get the new number.
     pub fn withdraw(&mut self, memory: Piece) -> bool {
         let before = self.list.len();
-        let end = |piece: Piece| piece.start.addr().saturating_add(piece.len);
-        self.list.retain(|offer| end(offer.memory) <= memory.start.addr() || end(memory) <= offer.memory.start.addr());
+        self.list.retain(|offer| (offer.memory.start, offer.memory.len) != (memory.start, memory.len));
         let is_changed = self.list.len() != before;
         self.changes += u64::from(is_changed);
         is_changed
     }
 
-    /// Sends the list from `sent` on. `true`: all of it is sent. What the socket does not take now is for the
-    /// next call; a list that has changed is sent again from its beginning.
-    pub fn answer(&self, socket: &OwnedFd, sent: &mut Sent) -> bool {
-        if sent.number != self.changes {
-            *sent = Sent { number: self.changes, pieces: 0 };
+    /// Sends a piece of the list; `false`: not now.
+    pub fn answer(&self, socket: &OwnedFd, piece: u32) -> bool {
+        let mut answer = Answer { number: self.changes.into(), ..Answer::new_zeroed() };
+        let offer = self.list.get(piece as usize);
+        if let Some(offer) = offer {
+            answer.start = (offer.memory.start.addr() as u64).into();
+            answer.bytes = (offer.memory.len as u64).into();
+            answer.left = (self.list.len() as u32 - 1 - piece).into();
         }
-        if self.list.is_empty() {
-            let answer = Answer { number: self.changes.into(), ..Answer::new_zeroed() };
-            return !is_later(socket::send(socket, answer.as_bytes(), None));
-        }
-        while let Some(offer) = self.list.get(sent.pieces) {
-            let answer = Answer {
-                number: self.changes.into(),
-                start: (offer.memory.start.addr() as u64).into(),
-                bytes: (offer.memory.len as u64).into(),
-                left: (self.list.len() as u32 - 1 - sent.pieces as u32).into(),
-                zero: 0.into(),
-            };
-            if is_later(socket::send(socket, answer.as_bytes(), Some(offer.file.as_fd()))) {
-                return false;
-            }
-            sent.pieces += 1;
-        }
-        true
+        let sent = socket::send(socket, answer.as_bytes(), offer.map(|offer| offer.file.as_fd()));
+        // Else the connection is at its end, which is found by reading.
+        !sent.is_err_and(|errno| !matches!(errno, Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN))
     }
-}
-
-/// The socket takes no more at the moment; other errors are its end, which is found by reading.
-fn is_later(sent: Result<(), Errno>) -> bool {
-    matches!(sent, Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::TOOMANYREFS))
-}
-
-/// How far the answer to one peer is.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sent {
-    number: u64,
-    pieces: usize,
 }
 
 /// A peer's memory, mapped here.
@@ -145,10 +140,13 @@ impl Map {
     /// Maps memory of `bytes` bytes; `None`: it is not what may be mapped (L-20), or the system can't.
     fn new(start: u64, bytes: u64, file: &OwnedFd) -> Option<Self> {
         let len = usize::try_from(bytes).ok().filter(|len| (1..=isize::MAX as usize).contains(len))?;
-        // Else a peer could end this process by a signal.
+        // Else a peer could end this process by a signal: memory that is cut, or that can't be had when it is
+        // read first.
+        let seals = SealFlags::SHRINK | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        let is_all_there = |stat: fs::Stat| stat.st_size as u64 >= bytes && stat.st_blocks as u64 * 512 >= bytes;
         let is_safe = is_ordinary_memory(file).is_ok()
-            && fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
-            && fs::fstat(file).is_ok_and(|stat| stat.st_size as u64 >= bytes);
+            && fs::fcntl_get_seals(file).is_ok_and(|found| found.contains(seals))
+            && fs::fstat(file).is_ok_and(is_all_there);
         if !is_safe {
             return None;
         }
@@ -166,18 +164,30 @@ impl Drop for Map {
     }
 }
 
+/// Where a reader is in a peer's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asking {
+    /// Not in it.
+    No,
+    /// This piece is to be asked for.
+    Wanted(u32),
+    /// It was asked for.
+    Asked(u32),
+}
+
 /// What is mapped of one peer's memory.
 #[derive(Debug)]
 pub struct Maps {
     /// The number of the list that `maps` are of.
     number: u64,
     maps: Vec<Map>,
-    /// The list that is coming, and the number of its pieces that are here.
-    coming: Vec<Map>,
+    /// The list that is coming: its number, its pieces so far, and how many are to come.
     coming_number: u64,
-    /// The number of the list that was asked for last, and whether it is still to come.
+    coming: Vec<Map>,
+    left: u32,
+    asking: Asking,
+    /// The number of the list that was asked for last.
     asked: u64,
-    is_asking: bool,
     /// Bytes that may be mapped.
     bytes_max: u64,
 }
@@ -188,10 +198,11 @@ impl Maps {
         Maps {
             number: 0,
             maps: Vec::new(),
-            coming: Vec::new(),
             coming_number: 0,
+            coming: Vec::new(),
+            left: 0,
+            asking: Asking::No,
             asked: 0,
-            is_asking: false,
             bytes_max,
         }
     }
@@ -202,47 +213,77 @@ impl Maps {
         self.maps.len()
     }
 
-    /// Whether answers, with descriptors, are due.
-    pub const fn is_asking(&self) -> bool {
-        self.is_asking
+    /// Whether an answer, with a descriptor, is due.
+    pub const fn is_due(&self) -> bool {
+        matches!(self.asking, Asking::Asked(_))
     }
 
-    /// The number that a ring says: whether to ask for its list.
-    pub const fn must_ask(&self, number: u64) -> bool {
-        number != 0 && number != self.asked && !self.is_asking && self.bytes_max > 0
+    /// Something is to be read, and the ring has this number: the list is wanted where it is a new one.
+    pub fn want(&mut self, number: u64) {
+        if number != 0 && number != self.asked && self.asking == Asking::No && self.bytes_max > 0 {
+            (self.asked, self.asking) = (number, Asking::Wanted(0));
+        }
     }
 
-    /// The list was asked for.
-    pub const fn ask(&mut self, number: u64) {
-        (self.asked, self.is_asking) = (number, true);
+    /// The ring has this number: mappings of another list are given up.
+    pub fn follow(&mut self, number: u64) {
+        if number != self.number {
+            self.maps.clear();
+        }
+    }
+
+    /// Sends a question that is due; whether it was sent.
+    pub fn ask(&mut self, socket: &OwnedFd) -> bool {
+        let Asking::Wanted(piece) = self.asking else { return false };
+        let question = Question { kind: ASK, piece: piece.into() };
+        let is_sent = socket::send(socket, question.as_bytes(), None).is_ok();
+        if is_sent {
+            self.asking = Asking::Asked(piece);
+        }
+        is_sent
+    }
+
+    /// As [`take`](Self::take), of a datagram.
+    pub fn take_bytes(&mut self, bytes: &[u8], file: Option<OwnedFd>, is_lost: bool) -> Result<(), RailFault> {
+        match Answer::read_from_bytes(bytes) {
+            Ok(answer) if self.take(&answer, file, is_lost) => Ok(()),
+            _ => Err(RailFault::Corrupt),
+        }
     }
 
     /// Takes an answer; `false`: it is none that an honest peer sends. Its descriptor may have been lost, for
     /// lack of room in this process.
     pub fn take(&mut self, answer: &Answer, file: Option<OwnedFd>, is_lost: bool) -> bool {
-        let (number, bytes) = (answer.number.get(), answer.bytes.get());
-        let is_due = self.is_asking && answer.zero.get() == 0 && (bytes == 0) == (file.is_none() && !is_lost);
-        if !is_due || (bytes == 0 && answer.left.get() != 0) || answer.left.get() as usize >= OFFERS_MAX {
+        let Asking::Asked(piece) = self.asking else { return false };
+        let (number, bytes, left) = (answer.number.get(), answer.bytes.get(), answer.left.get());
+        let has_file = file.is_some() || is_lost;
+        if answer.zero.get() != 0 || (bytes != 0) != has_file || (bytes == 0 && left != 0) {
             return false;
         }
-        if number != self.coming_number {
+        if piece == 0 {
             self.coming.clear();
-            self.coming_number = number;
-        }
-        if self.coming.len() >= OFFERS_MAX {
+            (self.coming_number, self.left) = (number, left);
+        } else if number != self.coming_number {
+            // It has changed meanwhile.
+            self.asking = Asking::Wanted(0);
+            return true;
+        } else if self.left.checked_sub(1) != Some(left) {
             return false;
         }
+        if left as usize >= OFFERS_MAX {
+            return false;
+        }
+        self.left = left;
         let mapped: u64 = self.coming.iter().map(|map| map.len as u64).sum();
         if let Some(file) = file
             && mapped.saturating_add(bytes) <= self.bytes_max
         {
             self.coming.extend(Map::new(answer.start.get(), bytes, &file));
         }
-        if answer.left.get() == 0 {
-            self.number = number;
+        self.asking = Asking::Wanted(piece + 1);
+        if left == 0 {
             self.maps = std::mem::take(&mut self.coming);
-            self.coming_number = 0;
-            (self.asked, self.is_asking) = (number, false);
+            (self.number, self.asked, self.asking) = (number, number, Asking::No);
         }
         true
     }
@@ -253,8 +294,8 @@ impl Maps {
     ///
     /// # Safety
     /// The pieces can be written.
-    pub unsafe fn read(&self, number: impl FnOnce() -> u64, from: u64, pieces: &[Piece]) -> bool {
-        if self.maps.is_empty() {
+    pub unsafe fn read(&self, number: impl Fn() -> u64, from: u64, pieces: &[Piece]) -> bool {
+        if self.maps.is_empty() || number() != self.number {
             return false;
         }
         let wanted: usize = pieces.iter().map(|piece| piece.len).sum();

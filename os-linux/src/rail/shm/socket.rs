@@ -20,8 +20,6 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use super::offers::ASK;
-
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -63,11 +61,6 @@ pub fn send(socket: &OwnedFd, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) 
 pub fn ring(socket: &OwnedFd) {
     // Full: it rings already. Gone: the next look at the socket reports it.
     let _ = net::send(socket, &[BELL], SEND);
-}
-
-/// Asks for the list of memory that may be mapped; `false`: not now.
-pub fn ask(socket: &OwnedFd) -> bool {
-    net::send(socket, &[ASK], SEND).is_ok()
 }
 
 /// The one byte that a doorbell is (L-13).

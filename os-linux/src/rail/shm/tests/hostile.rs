@@ -10,6 +10,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use zerocopy::IntoBytes;
 
 use super::super::connect::Share;
+use super::super::offers::ASK;
 use super::super::reach::Seal;
 use super::super::segment::{Inbound, Outbound};
 use super::super::socket::Received;
@@ -305,11 +306,11 @@ fn what_is_no_ring_is_not_mapped() {
 /// L-13
 #[test]
 fn after_the_rings_a_socket_carries_doorbells_and_questions_only() {
-    for junk in [&b"??"[..], b"!!", b"x", &[0; 4096]] {
+    for junk in [&b"?"[..], b"!!", b"x", b"x0000", &[0; 4096]] {
         let mut a = Node::new(0);
         let (socket, ..) = join(&mut a, 1);
         (0..40).for_each(|_| socket::ring(&socket));
-        socket::ask(&socket);
+        socket::send(&socket, &[ASK, 0, 0, 0, 0], None).unwrap();
         settle(&mut [&mut a]);
         assert_eq!(a.sink.down, []);
         socket::send(&socket, junk, None).unwrap();

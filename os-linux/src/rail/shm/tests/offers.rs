@@ -5,18 +5,19 @@
 //! shows which of the two it came from.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{self, MemfdFlags, SealFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::copy::BYTES_PER_POLL;
-use super::super::offers::{ASK, Answer, Maps, OFFERS_MAX, Offers, Sent};
+use super::super::offers::{ASK, Answer, Maps, OFFERS_MAX, Offers, Question};
 use super::super::socket::{BELL, Received};
 use super::hostile::join;
 use super::reads::{at, pattern, whole};
 use super::*;
 
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
 fn file(bytes: &[u8], seals: SealFlags) -> OwnedFd {
     let file = fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
@@ -87,6 +88,15 @@ fn file_of(bytes: &[u8]) -> OwnedFd {
     file(bytes, SEALS)
 }
 
+/// A file of which only the first page is there.
+fn holes(bytes: u64) -> OwnedFd {
+    let file = fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    fs::ftruncate(&file, bytes).unwrap();
+    rustix::io::write(&file, &[1]).unwrap();
+    fs::fcntl_add_seals(&file, SEALS).unwrap();
+    file
+}
+
 /// L-18, L-20, F-2: memory that was withdrawn is not read out of a mapping any more, from the moment that
 /// `forget` returns.
 #[test]
@@ -98,10 +108,14 @@ fn withdrawn_memory_is_read_from_its_owner() {
     settle(&mut [&mut a, &mut b]);
     assert!(b.fetch(&mut a, at(&memory), 5000) == shown);
     a.rail.forget(whole(&mut memory[4000..4001]));
+    assert!(b.fetch(&mut a, at(&memory), 5000) == shown, "another range");
+    a.rail.forget(whole(&mut memory));
     assert!(b.fetch(&mut a, at(&memory), 5000) == memory);
+    settle(&mut [&mut a, &mut b]);
     // The same place again, by another file.
     let newer = file_of(&pattern(5000, 9));
     a.rail.offer(whole(&mut memory), newer.as_fd());
+    assert_eq!(b.mapped(0), 0, "given up");
     assert!(b.fetch(&mut a, at(&memory), 5000) == memory, "the list is another one now, and is asked for");
     settle(&mut [&mut a, &mut b]);
     assert!(b.fetch(&mut a, at(&memory), 5000) == pattern(5000, 9));
@@ -192,7 +206,10 @@ fn memory_that_is_not_safe_is_not_mapped() {
     let disk = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
     let bad = [
         file(&memory, SealFlags::empty()),
-        file(&memory, SealFlags::GROW),
+        file(&memory, SealFlags::FUTURE_WRITE | SealFlags::SEAL),
+        file(&memory, SealFlags::SHRINK | SealFlags::SEAL),
+        file(&memory, SealFlags::SHRINK | SealFlags::FUTURE_WRITE),
+        holes(8192),
         file(&memory[..8191], SEALS),
         file(&[], SEALS),
         read_end,
@@ -237,20 +254,73 @@ fn answers_that_are_not_due_end_the_subchannel() {
         (Answer { zero: 1.into(), ..answer }, true),
         (Answer { left: (OFFERS_MAX as u32).into(), ..answer }, true),
     ];
-    for (answer, with_file) in wrong {
+    let (ours, _theirs) = sockets();
+    let asking = || {
         let mut maps = Maps::new(1 << 20);
-        maps.ask(1);
-        assert!(!maps.take(&answer, with_file.then(|| file.try_clone().unwrap()), false), "{answer:?}");
+        maps.want(1);
+        assert!(maps.ask(&ours) && maps.is_due());
+        maps
+    };
+    for (answer, with_file) in wrong {
+        assert!(!asking().take(&answer, with_file.then(|| file.try_clone().unwrap()), false), "{answer:?}");
     }
-    let mut maps = Maps::new(1 << 20);
-    maps.ask(1);
+    let mut maps = asking();
     let more = Answer { left: 1.into(), ..answer };
-    let taken = (0..1000).take_while(|_| maps.take(&more, Some(file.try_clone().unwrap()), false)).count();
-    assert_eq!(taken, OFFERS_MAX, "a list without end");
+    assert!(maps.take(&more, Some(file.try_clone().unwrap()), false) && !maps.is_due());
+    assert!(!maps.take(&answer, None, false), "nothing is due");
+    assert!(maps.ask(&ours) && !maps.take(&more, Some(file.try_clone().unwrap()), false), "as many left as before");
 }
 
-/// L-19: a peer that asks again and again gets one answer at a time; one that does not read its socket
-/// delays only itself.
+fn sockets() -> (OwnedFd, OwnedFd) {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+}
+
+/// The descriptors of this process; tests in other threads open some too.
+fn is_open(file: &OwnedFd) -> usize {
+    let of = |path: std::path::PathBuf| std::fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
+    let wanted = fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino)).unwrap();
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    all.filter(|entry| entry.as_ref().is_ok_and(|entry| of(entry.path()) == Some(wanted))).count()
+}
+
+/// L-10, L-19: of what answers bring nothing stays open, mapped or not, due or not; a lost descriptor costs
+/// its piece alone.
+#[test]
+fn descriptors_are_closed() {
+    let (mut a, mut b) = connected([0, 1]);
+    let (mut memory, shown, file) = two_faced(5000);
+    let (mut other, _, bad) = (pattern(5000, 4), (), holes(8192));
+    a.rail.offer(whole(&mut other), bad.as_fd());
+    a.rail.offer(whole(&mut memory), file.as_fd());
+    b.fetch(&mut a, at(&memory), 1);
+    settle(&mut [&mut a, &mut b]);
+    assert!(b.fetch(&mut a, at(&memory), 5000) == shown);
+    assert_eq!((is_open(&file), is_open(&bad)), (2, 2), "ours and the offer's");
+    let mut node = Node::new(0);
+    let (socket, _inbound, _outbound) = join(&mut node, 1);
+    socket::send(&socket, &[0; 32], Some(file.as_fd())).unwrap();
+    settle(&mut [&mut node]);
+    assert_eq!((node.sink.down.len(), is_open(&file)), (1, 2));
+    let (ours, theirs) = sockets();
+    let mut maps = Maps::new(1 << 20);
+    maps.want(1);
+    assert!(maps.ask(&ours) && socket::receive(&theirs, &mut [0; 8], false).is_datagram());
+    let answer = Answer { number: 1.into(), start: 4096.into(), bytes: 5000.into(), left: 1.into(), zero: 0.into() };
+    assert!(maps.take(&answer, None, true) && maps.ask(&ours));
+    assert!(maps.take(&Answer { left: 0.into(), ..answer }, Some(file.try_clone().unwrap()), false));
+    assert_eq!((maps.len(), is_open(&file)), (1, 2));
+}
+
+impl Received {
+    fn is_datagram(&self) -> bool {
+        matches!(self, Received::Datagram(..))
+    }
+}
+
+/// L-19: each question has one answer, by number; one that asks and does not read gets none, and delays only
+/// itself.
 #[test]
 fn questions_are_answered_as_the_socket_takes_it() {
     let mut node = Node::new(0);
@@ -260,62 +330,72 @@ fn questions_are_answered_as_the_socket_takes_it() {
     }
     let (socket, inbound, _outbound) = join(&mut node, 1);
     assert_eq!(inbound.offer(), 5);
-    for _ in 0..20 {
-        socket::send(&socket, &[ASK], None).unwrap();
-    }
-    settle(&mut [&mut node]);
-    let mut starts = Vec::new();
     let mut bytes = [0; size_of::<Answer>()];
-    while let Received::Datagram(len, file) = socket::receive(&socket, &mut bytes, true) {
-        assert_eq!((len, file.is_some()), (bytes.len(), true));
-        starts.push(u64::from_ne_bytes(bytes[8..16].try_into().unwrap()));
+    for piece in [0, 4, 2, 5, u32::MAX] {
+        let question = Question { kind: ASK, piece: piece.into() };
+        socket::send(&socket, question.as_bytes(), None).unwrap();
         settle(&mut [&mut node]);
+        let Received::Datagram(_, file) = socket::receive(&socket, &mut bytes, true) else { panic!("no answer") };
+        let answer = Answer::read_from_bytes(&bytes).unwrap();
+        let (start, left) = match memories.get(piece as usize) {
+            Some((memory, ..)) => (at(memory), 4 - piece),
+            None => (0, 0),
+        };
+        assert_eq!((answer.number.get(), answer.start.get(), answer.left.get()), (5, start, left));
+        assert_eq!((answer.bytes.get(), file.is_some()), if start == 0 { (0, false) } else { (100, true) });
     }
-    let all: Vec<u64> = memories.iter().map(|(memory, ..)| at(memory)).collect();
-    assert_eq!(starts.len() % 5, 0);
-    assert!(starts.len() <= 10 && starts.chunks(5).all(|list| list == all), "{starts:?}");
-    assert!(node.sink.down.is_empty());
+    let question = Question { kind: ASK, piece: 1.into() };
+    for _ in 0..2000 {
+        let _ = socket::send(&socket, question.as_bytes(), None);
+        node.poll();
+    }
+    let mut other = Node::new(2);
+    introduce(&mut [&mut node, &mut other]);
+    other.connect(0);
+    settle(&mut [&mut node, &mut other]);
+    assert_eq!((node.sink.down.len(), node.sink.up.last()), (0, Some(&PeerId(2))));
 }
 
-/// A socket that takes no more, and a list that changes meanwhile: it comes whole, from its beginning.
+/// L-19: a socket that takes no more, and a list that changes meanwhile: it comes whole, from its beginning.
 #[test]
 fn a_list_comes_whole() {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let (ours, theirs) = sockets();
     let mut offers = Offers::default();
-    let mut sent = Sent::default();
-    assert!(offers.answer(&ours, &mut sent));
     let mut memory = [0u8; 300];
     let file = file(&memory, SEALS);
     for part in memory.chunks_mut(100) {
         assert!(offers.add(whole(part), file.try_clone().unwrap()));
     }
-    while socket::send(&ours, &[BELL], None).is_ok() {}
-    assert!(!offers.answer(&ours, &mut sent));
     let mut maps = Maps::new(1 << 20);
-    maps.ask(3);
+    maps.want(offers.number());
+    let (mut rounds, mut waits) = (0, 0);
     let mut bytes = [0; size_of::<Answer>()];
-    let mut round = 0;
-    loop {
-        match socket::receive(&theirs, &mut bytes, true) {
-            Received::Datagram(1, None) => {}
-            Received::Datagram(_, file) => {
-                let answer = Answer::read_from_bytes(&bytes).unwrap();
-                if answer.number.get() != 0 {
-                    assert!(maps.take(&answer, file, false));
-                }
+    while maps.ask(&theirs) {
+        rounds += 1;
+        if rounds == 2 {
+            assert!(offers.withdraw(whole(&mut memory[100..200])));
+            while socket::send(&ours, &[BELL], None).is_ok() {}
+        }
+        let Received::Datagram(..) = socket::receive(&ours, &mut bytes, false) else { panic!("no question") };
+        let piece = Question::read_from_prefix(&bytes).unwrap().0.piece.get();
+        while !offers.answer(&ours, piece) {
+            waits += 1;
+            socket::receive(&theirs, &mut bytes, false);
+        }
+        let file = loop {
+            match socket::receive(&theirs, &mut bytes, true) {
+                Received::Datagram(1, None) => {}
+                Received::Datagram(_, file) => break file,
+                other => panic!("{other:?}"),
             }
-            Received::Nothing => break,
-            other => panic!("{other:?}"),
-        }
-        offers.answer(&ours, &mut sent);
-        round += 1;
-        if round == 2 {
-            assert!(offers.withdraw(whole(&mut memory[150..160])));
-        }
+        };
+        assert!(maps.take(&Answer::read_from_bytes(&bytes).unwrap(), file, false));
     }
-    assert_eq!((maps.len(), maps.is_asking()), (2, false));
-    assert!(offers.withdraw(whole(&mut memory)) && !offers.withdraw(whole(&mut memory)));
+    assert_eq!((rounds, maps.len(), maps.is_due()), (4, 2, false));
+    assert!(waits > 0);
+    assert!(!offers.withdraw(whole(&mut memory)));
+    assert!(offers.withdraw(whole(&mut memory[..100])) && offers.withdraw(whole(&mut memory[200..])));
     assert_eq!(offers.number(), 0);
+    maps.follow(0);
+    assert_eq!(maps.len(), 0);
 }
