@@ -25,6 +25,7 @@ mod completions;
 mod counts;
 mod deadlines;
 mod details;
+mod ended;
 mod epoch_parts;
 mod fences;
 mod frames;
