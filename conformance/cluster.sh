@@ -3,9 +3,10 @@
 # each of its devices, and figures.
 #
 #   conformance/cluster.sh local               this node alone
-#   conformance/cluster.sh serve [KEY]         the first of two nodes: prints the key for the other one
-#   conformance/cluster.sh measure HOST KEY    the second: measures with the first one
+#   conformance/cluster.sh serve               the first of two nodes: prints what to run on the other one
+#   conformance/cluster.sh measure HOST        the second: measures with the first one
 #
+# RERAIL_KEY: the key that both nodes share; `serve` makes one, where there is none.
 # RERAIL_VERBS_DEVICES says which devices; without it all that can be used. PORT (7470): the first node's TCP port. RERAIL: a
 # program that is built already. CHECK, PERF: more options of `rerail check` and `rerail perf`, as --known FILE, --sizes 8,64K.
 # Exit codes: 0 done, 1 something failed (the document says what), 69 there is no verbs device here.
@@ -58,7 +59,7 @@ remotely() {
     # The other node needs a moment for each.
     for _ in $(seq 50); do
         # shellcheck disable=SC2086
-        if out=$("$RERAIL" perf "$@" ${PERF:-} --verify --json --connect "$host:$port" --key "$key" 2>"$complaint"); then
+        if out=$("$RERAIL" perf "$@" ${PERF:-} --verify --json --connect "$host:$port" 2>"$complaint"); then
             printf '%s\n' "$out"
             return
         fi
@@ -73,19 +74,23 @@ remotely() {
 case "${1:-}" in
 local) document locally ;;
 serve)
-    key=${2:-$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')}
-    echo "the other node: conformance/cluster.sh measure $(hostname) $key > result.json" >&2
+    RERAIL_KEY=${RERAIL_KEY:-$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')}
+    export RERAIL_KEY
+    echo "the other node: RERAIL_KEY=$RERAIL_KEY conformance/cluster.sh measure $(hostname) > result.json" >&2
     for run in "${runs[@]}"; do
-        "$RERAIL" perf "${run%% *}" --listen "0.0.0.0:$port" --key "$key" || failed=1
+        "$RERAIL" perf "${run%% *}" --listen "0.0.0.0:$port" || failed=1
     done
     ;;
 measure)
-    [ $# -eq 3 ] || { echo "cluster: measure HOST KEY" >&2; exit 2; }
-    host=$2 key=$3
+    if [ $# -ne 2 ] || [ -z "${RERAIL_KEY:-}" ]; then
+        echo "cluster: RERAIL_KEY=KEY conformance/cluster.sh measure HOST" >&2
+        exit 2
+    fi
+    host=$2
     document remotely
     ;;
 *)
-    sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

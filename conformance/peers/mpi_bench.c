@@ -1,10 +1,11 @@
 /* The loops of `rerail perf --batch` in MPI, line by line: conformance/src/perf/batch.rs. Every receive is posted inside the
  * time that is measured, and the clock is read once for a batch.
  *
- *   mpi_bench latency BYTES BATCH BATCHES WARMUP [WINDOW] [alloc]
- *   mpi_bench rate    BYTES BATCH BATCHES WARMUP WINDOW [alloc]
+ *   mpi_bench latency BYTES BATCH BATCHES WARMUP [WINDOW] [alloc|fresh]
+ *   mpi_bench rate    BYTES BATCH BATCHES WARMUP WINDOW [alloc|fresh]
  *
- * All messages have the same memory, by alloc that of MPI_Alloc_mem.
+ * All messages have the same memory, by alloc that of MPI_Alloc_mem. By fresh it is rewritten before each message, and so these
+ * go one at a time.
  * Rank i of the first half measures with rank i of the second half, all pairs at once. Rank 0 prints the nanoseconds of a
  * message (half a round trip, the mean of the pairs; or one message of a window, of all pairs together) of each batch, one a
  * line. MPI_BENCH_PIN=A,B,... pins rank 0 to processor A, rank 1 to processor B, and so on. */
@@ -20,12 +21,20 @@ enum { DATA = 1, ANSWER = 2, WINDOW_MAX = 1024 };
 
 static char *outgoing, *incoming;
 static long bytes;
+static int is_fresh;
 
 static double now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1e9 + t.tv_nsec;
+}
+
+static void renew(void)
+{
+    static int value;
+    if (is_fresh)
+        memset(outgoing, ++value, bytes);
 }
 
 static void latency(int first, int peer, long batch)
@@ -35,6 +44,7 @@ static void latency(int first, int peer, long batch)
         MPI_Irecv(incoming, bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &received);
         if (!first)
             MPI_Wait(&received, MPI_STATUS_IGNORE);
+        renew();
         MPI_Send(outgoing, bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD);
         if (first)
             MPI_Wait(&received, MPI_STATUS_IGNORE);
@@ -47,7 +57,11 @@ static void windows(int first, int peer, long batch, long window)
     static MPI_Status statuses[WINDOW_MAX];
     for (long round = 0; round < batch; round++) {
         for (long number = 0; number < window; number++) {
-            if (first)
+            if (first && is_fresh) {
+                renew();
+                MPI_Send(outgoing, bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD);
+                requests[number] = MPI_REQUEST_NULL;
+            } else if (first)
                 MPI_Isend(outgoing, bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &requests[number]);
             else
                 MPI_Irecv(incoming, bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &requests[number]);
@@ -88,13 +102,14 @@ int main(int argc, char **argv)
     long window = argc > 6 ? atol(argv[6]) : 1;
     if (size < 2 || size % 2 || argc < 6 || window < 1 || window > WINDOW_MAX || atol(argv[4]) < 1) {
         if (rank == 0)
-            fprintf(stderr, "usage: mpi_bench latency|rate BYTES BATCH BATCHES WARMUP [WINDOW] [alloc], with 2 ranks or more\n");
+            fprintf(stderr, "usage: mpi_bench latency|rate BYTES BATCH BATCHES WARMUP [WINDOW] [alloc|fresh], with 2 ranks or more\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     pin(rank);
     bytes = atol(argv[2]);
     long batch = atol(argv[3]), batches = atol(argv[4]), warmup = atol(argv[5]);
     int is_allocated = argc > 7 && strcmp(argv[7], "alloc") == 0;
+    is_fresh = argc > 7 && strcmp(argv[7], "fresh") == 0;
     long room = bytes < 64 ? 64 : bytes;
     if (is_allocated) {
         MPI_Alloc_mem(room, MPI_INFO_NULL, &outgoing);

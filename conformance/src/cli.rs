@@ -1,5 +1,6 @@
 //! The command line, as types.
 
+mod key;
 mod measure;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use rerail_sim::soak::Menu;
 use crate::exit::help;
 use crate::output::parse_bytes;
 
+pub use key::KeyArgs;
 pub use measure::{
     ClassChoice, EndsArgs, ExplainArgs, Measure, Operation, PathChoice, PerfArgs, RunArgs, SeriesArgs, WaysArgs,
 };
@@ -368,9 +370,9 @@ pub struct SendArgs {
     /// Where `rerail recv` listens.
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_endpoint)]
     pub to: String,
-    /// The key that `rerail recv` was given or printed (hexadecimal).
-    #[arg(long, value_name = "HEX", env = "RERAIL_KEY", hide_env_values = true)]
-    pub key: String,
+    /// What `rerail recv` was given or printed.
+    #[command(flatten)]
+    pub key: KeyArgs,
     /// How the transfer is run.
     #[command(flatten)]
     pub transfer: TransferArgs,
@@ -382,10 +384,9 @@ pub struct RecvArgs {
     /// Where to listen.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7470", value_parser = parse_endpoint)]
     pub listen: String,
-    /// The key that the sender must prove (hexadecimal, 32 bytes or more); without it one is made and
-    /// printed.
-    #[arg(long, value_name = "HEX", env = "RERAIL_KEY", hide_env_values = true)]
-    pub key: Option<String>,
+    /// What the sender must prove; without a key, one is made and printed.
+    #[command(flatten)]
+    pub key: KeyArgs,
     /// The file to write, or the folder for the sender's file name.
     #[arg(long, value_name = "PATH", default_value = ".")]
     pub out: PathBuf,

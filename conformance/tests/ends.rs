@@ -10,10 +10,10 @@ const KEY: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e
 fn rerail(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rerail"));
     // A launcher around the tests is none of the tool's business, nor are devices.
-    for name in ["PMI_FD", "PMI_PORT", "PMI_SIZE", "PMI_RANK", "RERAIL_KEY", "RERAIL_LOG"] {
+    for name in ["PMI_FD", "PMI_PORT", "PMI_SIZE", "PMI_RANK", "RERAIL_LOG"] {
         command.env_remove(name);
     }
-    command.args(arguments);
+    command.args(arguments).env("RERAIL_KEY", KEY);
     command
 }
 
@@ -55,8 +55,8 @@ fn wrong_use_of_every_command_ends_with_2_and_names_it() {
         (&["perf", "--iterations", "18446744073709551615"], &["is not in 1..=100000000"]),
         (&["perf", "--weights", "a,b"], &["rerail: ", "weights = a,b"]),
         (&["perf", "--listen", "127.0.0.1:99999"], &["is not HOST:PORT"]),
-        (&["perf", "--listen", "192.0.2.200:9", "--key", KEY], &["--listen 192.0.2.200:9: "]),
-        (&["send", &other, "--to", "127.0.0.1", "--key", KEY], &["is not HOST:PORT"]),
+        (&["perf", "--listen", "192.0.2.200:9"], &["--listen 192.0.2.200:9: "]),
+        (&["send", &other, "--to", "127.0.0.1"], &["is not HOST:PORT"]),
         (&["exchange", "--kill-rank", "1", "--after-round", "99999"], &["--after-round 99999: there are"]),
         (&["explain", "--size", ""], &["is no size"]),
         (&["explain", "--size", "8", "--scenario", &absent], &[&absent]),
@@ -68,10 +68,11 @@ fn wrong_use_of_every_command_ends_with_2_and_names_it() {
         (&["soak", "--seeds", "1", "--scenario", &absent], &[&absent]),
         (&["lab", "--case", "5", "--bytes", "77"], &["seed 5 has messages of"]),
         (&["report", "--out", "/dev/null/page"], &["/dev/null/page"]),
-        (&["send", &absent, "--to", "127.0.0.1:1", "--key", KEY], &[&absent]),
+        (&["send", &absent, "--to", "127.0.0.1:1"], &[&absent]),
         (&["recv", "--out", &format!("{absent}/")], &["there is no such folder"]),
         (&["recv", "--out", &empty], &["--force replaces it"]),
-        (&["recv", "--key", "00"], &["rerail: "]),
+        (&["recv", "--key-file", &empty], &["64 hexadecimal digits"]),
+        (&["send", &other, "--to", "127.0.0.1:1", "--key-file", &absent], &[&absent]),
     ];
     for (arguments, says) in cases {
         let stderr = ends(&mut rerail(arguments), 2, says);
@@ -203,7 +204,7 @@ fn an_interrupted_receiver_leaves_nothing() {
         std::fs::create_dir(&out).unwrap();
         let source = folder.path().join("source");
         std::fs::File::create(&source).unwrap().set_len(4 << 30).unwrap();
-        let mut receiver = rerail(&["recv", "--listen", "127.0.0.1:0", "--key", KEY, "--interfaces", "127.0.0.1"])
+        let mut receiver = rerail(&["recv", "--listen", "127.0.0.1:0", "--interfaces", "127.0.0.1"])
             .arg("--out")
             .arg(&out)
             .env("RERAIL_HOST_ID", "receiver")
@@ -212,7 +213,7 @@ fn an_interrupted_receiver_leaves_nothing() {
             .unwrap();
         let mut lines = BufReader::new(receiver.stderr.take().unwrap());
         let address = after(&mut lines, "listening on ");
-        let mut sender = rerail(&["send", "--to", &address, "--key", KEY, "--interfaces", "127.0.0.1"])
+        let mut sender = rerail(&["send", "--to", &address, "--interfaces", "127.0.0.1"])
             .arg(&source)
             .env("RERAIL_HOST_ID", "sender")
             .stderr(Stdio::null())
@@ -245,8 +246,7 @@ fn a_silent_port_is_told_of() {
     let address = silent.local_addr().unwrap().to_string();
     let file = tempfile::NamedTempFile::new().unwrap();
     let started = Instant::now();
-    let mut sender =
-        rerail(&["send", "--to", &address, "--key", KEY]).arg(file.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut sender = rerail(&["send", "--to", &address]).arg(file.path()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(sender.stderr.take().unwrap());
     let rest = after(&mut lines, &format!("rerail: {address}: no rerail answers there yet ("));
     assert!(rest.contains(" s at most)"), "{rest}");

@@ -68,7 +68,7 @@ impl Receiver {
             rest.to_owned()
         };
         let (address, key) = (after("listening on "), after("key "));
-        assert_eq!(after("rerail send FILE --to "), format!("{address} --key {key}"));
+        assert_eq!(after("RERAIL_KEY="), format!("{key} rerail send FILE --to {address}"));
         Receiver { child, address, key, messages }
     }
 

@@ -54,7 +54,7 @@ fn a_file_goes_between_two_processes() {
         Some(address) => {
             let key = after("key ").unwrap();
             assert!(address.starts_with("[::1]:"), "{address}");
-            let sent = rerail().args(["send", "--to", &address, "--key", &key]).arg(&from).output().unwrap();
+            let sent = rerail().args(["send", "--to", &address]).env("RERAIL_KEY", &key).arg(&from).output().unwrap();
             assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
             assert!(lines.all(|line| line.is_ok()) && receiver.wait().unwrap().success());
             assert!(std::fs::read(&to).unwrap() == content);

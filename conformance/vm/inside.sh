@@ -47,9 +47,11 @@ echo "ok"
 echo "== a file"
 dd if=/dev/urandom of=/tmp/file bs=1M count=8 2>/dev/null
 mkdir /tmp/into
-RERAIL_RAILS=verbs RERAIL_HOST_ID=receiver rerail recv --listen 127.0.0.1:7001 --key "$(printf '%064d' 7)" --out /tmp/into --once >/tmp/recv 2>&1 &
+RERAIL_KEY=$(printf '%064d' 7)
+export RERAIL_KEY
+RERAIL_RAILS=verbs RERAIL_HOST_ID=receiver rerail recv --listen 127.0.0.1:7001 --out /tmp/into --once >/tmp/recv 2>&1 &
 sleep 1
-RERAIL_RAILS=verbs RERAIL_HOST_ID=sender rerail send --key "$(printf '%064d' 7)" --to 127.0.0.1:7001 /tmp/file >/tmp/sent 2>&1 || {
+RERAIL_RAILS=verbs RERAIL_HOST_ID=sender rerail send --to 127.0.0.1:7001 /tmp/file >/tmp/sent 2>&1 || {
     cat /tmp/sent /tmp/recv
     fail "rerail send"
 }

@@ -86,7 +86,8 @@ pub struct Config {
     /// Whether a failed connection is reopened and its unacknowledged packets are sent again (section F of
     /// the protocol). Without recovery the first failure ends the peer.
     pub recovery: bool,
-    /// Whether small messages over shared memory take the express path (`core/src/fast`). Off to find faults.
+    /// Whether small messages take the express path: over shared memory (`core/src/fast`), and over rails
+    /// that can lose (`core/src/endpoint/at_once.rs`). Off to find faults.
     pub express: bool,
     /// A peer with no usable path for this long is lost. `Nanos(0)`: never (a process that is known to be
     /// gone is lost at once).

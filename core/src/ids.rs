@@ -18,6 +18,15 @@ plain_id!(
     /// A rail of this endpoint, in the order in which rails were added.
     RailId(u8)
 );
+
+impl RailId {
+    /// Its place in tables by rail.
+    #[inline(always)]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 plain_id!(
     /// What the caller gave a request to find it again; the core does not interpret it.
     Cookie(u64)

@@ -15,8 +15,8 @@ use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Time;
-use rerail_linux::auth::JobKey;
-use rerail_linux::driver::{Engine, EngineOpening};
+use rerail_linux::auth::{Credentials, JobKey};
+use rerail_linux::driver::{Opening, Transport, VirtualTime};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
 use rerail_linux::rail::shm::{ShmOptions, ShmRail};
@@ -24,6 +24,7 @@ use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail};
 use rerail_linux::settings::Settings;
 use rerail_verbs::{IbDevice, Verbs};
 
+type Engine = Transport<VirtualTime>;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const USAGE: &str = "usage: driver_cost verbs|two-verbs|shm message|look COUNT";
@@ -92,13 +93,13 @@ impl Pair {
 
     fn messages(&mut self, count: u32) -> Outcome<()> {
         for from in [0, 1].into_iter().cycle().take(count as usize) {
-            let (to, now) = (1 - from, Time(self.now));
+            let to = 1 - from;
             let segments = [Seg::new(self.memory[to], 0, BYTES)];
-            self.engines[to].recv(now, &RecvRequest::new(Selector::ANY_UNTAGGED, &segments))?;
+            self.engines[to].recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &segments))?;
             let segments = [Seg::new(self.memory[from], 0, BYTES)];
-            self.engines[from].send(now, &SendRequest::new(PeerId(to as u32), &segments))?;
+            self.engines[from].send(&SendRequest::new(PeerId(to as u32), &segments))?;
             // As `Transport::progress` does it: what was submitted goes out first.
-            self.engines[from].carry_out(now);
+            self.engines[from].push();
             let mut left = 2;
             while left > 0 {
                 for rank in [to, from] {
@@ -113,7 +114,8 @@ impl Pair {
     fn step(&mut self, rank: usize) -> Outcome<u64> {
         self.now += 1000;
         let engine = &mut self.engines[rank];
-        engine.round(Time(self.now));
+        engine.set_time(Time(self.now));
+        engine.round();
         let mut over = 0;
         while let Some(event) = engine.poll_event() {
             if let Event::Completed(completion) = event {
@@ -125,7 +127,7 @@ impl Pair {
     }
 }
 
-fn opening(rank: u32, rail: &str) -> Outcome<EngineOpening> {
+fn opening(rank: u32, rail: &str) -> Outcome<Opening<VirtualTime>> {
     let me = PeerId(rank);
     let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(me))];
     match rail {
@@ -136,13 +138,18 @@ fn opening(rank: u32, rail: &str) -> Outcome<EngineOpening> {
         }
         "shm" => {
             let options = ShmOptions { host_id: Some("here".to_owned()), ..ShmOptions::new(2) };
-            rails.push(Box::new(ShmRail::open(options, JobKey::new([7; 32]), 7, me)?));
+            rails.push(Box::new(ShmRail::open(
+                options,
+                Credentials::new([me.0 as u8; 32], JobKey::new([7; 32])),
+                7,
+                me,
+            )?));
         }
         _ => return Err(USAGE.into()),
     }
     let mut config = Settings::default().to_core_config(me, 2);
     config.rails_max = u8::try_from(rails.len())?;
-    Ok(EngineOpening::with_rails(config, "here".to_owned(), rails, Time(0))?)
+    Ok(Opening::with_clock(config, "here".to_owned(), rails, VirtualTime::default())?)
 }
 
 fn verbs(me: PeerId, index: u8) -> Outcome<VerbsRail<IbDevice>> {

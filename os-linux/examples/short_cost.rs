@@ -23,14 +23,15 @@ use rerail_core::endpoint::{Notify, RecvRequest, Selector, SendRequest, TagMatch
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Time;
-use rerail_linux::auth::JobKey;
-use rerail_linux::driver::{Engine, EngineOpening};
+use rerail_linux::auth::{Credentials, JobKey};
+use rerail_linux::driver::{Opening, Transport, VirtualTime};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
 use rerail_linux::rail::shm::{ShmOptions, ShmRail};
 use rerail_linux::rail::tcp::{TcpOptions, TcpRail};
 use rerail_linux::settings::Settings;
 
+type Engine = Transport<VirtualTime>;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const USAGE: &str = "usage: short_cost 8|168|1024|8192|mpi|any|unexpected|tcp|idle COUNT";
@@ -60,7 +61,7 @@ fn main() -> Outcome<()> {
     if case.is_idle {
         for _ in 0..count {
             pair.now += 10;
-            if counted_idle(&mut pair.engines[0], Time(pair.now)) != 0 {
+            if counted_idle(&mut pair.engines[0]) != 0 {
                 return Err("something has happened".into());
             }
         }
@@ -90,19 +91,19 @@ fn places() -> Outcome<()> {
 }
 
 #[inline(never)]
-fn counted_post(engine: &mut Engine, now: Time, recv: &RecvRequest<'_>) -> bool {
-    engine.recv(now, recv).is_ok()
+fn counted_post(engine: &mut Engine, recv: &RecvRequest<'_>) -> bool {
+    engine.recv(recv).is_ok()
 }
 
 #[inline(never)]
-fn counted_send(engine: &mut Engine, now: Time, send: &SendRequest<'_>) -> bool {
-    engine.send(now, send).is_ok()
+fn counted_send(engine: &mut Engine, send: &SendRequest<'_>) -> bool {
+    engine.send(send).is_ok()
 }
 
 /// A round that finds a message, or nothing.
 #[inline(never)]
-fn counted_news(engine: &mut Engine, now: Time) -> usize {
-    engine.news(now)
+fn counted_news(engine: &mut Engine) -> usize {
+    engine.news()
 }
 
 #[inline(never)]
@@ -112,19 +113,19 @@ fn counted_poll(engine: &mut Engine) -> Option<Cookie> {
 
 /// Whether other rings have something, now and then.
 #[inline(never)]
-fn counted_rest(engine: &mut Engine, now: Time) -> usize {
-    engine.rest(now)
+fn counted_rest(engine: &mut Engine) -> usize {
+    engine.rest()
 }
 
 /// The whole round, now and then.
 #[inline(never)]
-fn counted_whole(engine: &mut Engine, now: Time) -> usize {
-    engine.round(now)
+fn counted_whole(engine: &mut Engine) -> usize {
+    engine.round()
 }
 
 #[inline(never)]
-fn counted_idle(engine: &mut Engine, now: Time) -> usize {
-    engine.news(now)
+fn counted_idle(engine: &mut Engine) -> usize {
+    engine.news()
 }
 
 /// What a message looks like.
@@ -191,14 +192,15 @@ impl Pair {
         for from in [0, 1] {
             let segments = [Seg::new(self.memory[from], 0, 8)];
             let send = SendRequest::new(PeerId(1 - from as u32), &segments);
-            self.engines[from].send(Time(self.now), &send)?;
+            self.engines[from].send(&send)?;
             let recv = RecvRequest::new(Selector::ANY_UNTAGGED, &segments);
-            self.engines[from].recv(Time(self.now), &recv)?;
+            self.engines[from].recv(&recv)?;
         }
         for _ in 0..20_000 {
             self.now += 1000;
             for engine in &mut self.engines {
-                engine.round(Time(self.now));
+                engine.set_time(Time(self.now));
+                engine.round();
                 while engine.poll_event().is_some() {}
             }
         }
@@ -211,16 +213,17 @@ impl Pair {
             for n in 0..8 {
                 let segments = [Seg::new(self.memory[rank], (n + 1) << 16, 1 << 16)];
                 let recv = RecvRequest { multi: Some(4096), ..RecvRequest::new(Selector::ANY_UNTAGGED, &segments) };
-                self.engines[rank].recv(Time(self.now), &recv)?;
+                self.engines[rank].recv(&recv)?;
             }
             let segments = [Seg::new(self.memory[rank], 0, 8)];
             let send = SendRequest { tag: Some(99), ..SendRequest::new(PeerId(1 - rank as u32), &segments) };
-            self.engines[rank].send(Time(self.now), &send)?;
+            self.engines[rank].send(&send)?;
         }
         for _ in 0..100 {
             self.now += 1000;
             for engine in &mut self.engines {
-                engine.round(Time(self.now));
+                engine.set_time(Time(self.now));
+                engine.round();
                 while engine.poll_event().is_some() {}
             }
         }
@@ -237,7 +240,7 @@ impl Pair {
             let from = (n & 1) as usize;
             let to = 1 - from;
             self.now += 300;
-            let now = Time(self.now);
+            self.engines.iter_mut().for_each(|engine| engine.set_time(Time(self.now)));
             if !case.is_late {
                 self.post(case, to, from)?;
             }
@@ -248,23 +251,23 @@ impl Pair {
                 notify: Notify::Silent,
                 ..SendRequest::new(PeerId(to as u32), &segments)
             };
-            if !counted_send(&mut self.engines[from], now, &send) {
+            if !counted_send(&mut self.engines[from], &send) {
                 return Err("not sent".into());
             }
-            counted_news(&mut self.engines[to], now);
+            counted_news(&mut self.engines[to]);
             if case.is_late {
                 self.post(case, to, from)?;
             }
             if counted_poll(&mut self.engines[to]) != Some(Cookie(42)) {
                 return Err("the message is not here".into());
             }
-            counted_news(&mut self.engines[from], now);
+            counted_news(&mut self.engines[from]);
             if n % REST < 2 {
-                counted_rest(&mut self.engines[to], now);
+                counted_rest(&mut self.engines[to]);
             }
             if n % WHOLE == 0 {
-                counted_whole(&mut self.engines[0], now);
-                counted_whole(&mut self.engines[1], now);
+                counted_whole(&mut self.engines[0]);
+                counted_whole(&mut self.engines[1]);
             }
         }
         Ok(())
@@ -276,22 +279,27 @@ impl Pair {
         let source = if case.is_any { None } else { Some(PeerId(from as u32)) };
         let tag = TagMatch::Tagged { tag: TAG, ignore: case.ignore };
         let recv = RecvRequest { cookie: Cookie(42), ..RecvRequest::new(Selector { source, tag }, &segments) };
-        if counted_post(&mut self.engines[to], Time(self.now), &recv) { Ok(()) } else { Err("not posted".into()) }
+        if counted_post(&mut self.engines[to], &recv) { Ok(()) } else { Err("not posted".into()) }
     }
 }
 
-fn opening(rank: u32, case: &Case) -> Outcome<EngineOpening> {
+fn opening(rank: u32, case: &Case) -> Outcome<Opening<VirtualTime>> {
     let me = PeerId(rank);
     let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(me))];
     let options = ShmOptions { host_id: Some("here".to_owned()), ..ShmOptions::new(2) };
-    rails.push(Box::new(ShmRail::open(options, JobKey::new([7; 32]), 7, me)?));
+    rails.push(Box::new(ShmRail::open(options, Credentials::new([me.0 as u8; 32], JobKey::new([7; 32])), 7, me)?));
     if case.has_tcp {
         for index in 0..2 {
             let options = TcpOptions::new("127.0.0.1".parse()?, index);
-            rails.push(Box::new(TcpRail::open(options, JobKey::new([7; 32]), 7, me)?));
+            rails.push(Box::new(TcpRail::open(
+                options,
+                Credentials::new([me.0 as u8; 32], JobKey::new([7; 32])),
+                7,
+                me,
+            )?));
         }
     }
     let mut config = Settings::default().to_core_config(me, 2);
     config.rails_max = u8::try_from(rails.len())?;
-    Ok(EngineOpening::with_rails(config, "here".to_owned(), rails, Time(0))?)
+    Ok(Opening::with_clock(config, "here".to_owned(), rails, VirtualTime::default())?)
 }

@@ -1,20 +1,23 @@
-//! Proof that a connecting process belongs to the job, before its other data is read.
+//! Proof that a connecting process is the one that it claims to be, before its other data is read.
 //!
-//! Both sides hold the [`JobKey`] from the launcher and prove it to each other without sending it (design,
-//! 5):
+//! Each process has a key pair ([`Credentials`]); peers learn its [`Fingerprint`] with its card or name. All
+//! processes of a job hold the job's secret, too, which keeps everyone else out for the price of a hash. The
+//! handshake is Noise (`snow`), with the call as its prologue:
 //!
 //! ```text
 //! dialler                                     acceptor
-//!   Hello { who, whom, job, rail, nonce_d }  ->
-//!                                            <-  Challenge { nonce_a, HMAC(key, label 1 | Hello | nonce_a) }
-//!   Proof { HMAC(key, label 2 | Hello | Challenge) }  ->
-//!                                            <-  Verdict { accepted, crossing, ... }
+//!   Hello { who, whom, job, rail, attempt }, e  ->
+//!                                            <-  e, its public key
+//!   its public key                           ->
+//!                                            <-  Verdict { accepted, crossing, ... }, encrypted
 //! ```
 //!
-//! Invariants: the nonces of both sides enter both MACs, so recorded messages are worthless later; each role
-//! has its own label, so a MAC sent back to its maker proves nothing; the whole Hello enters them, so no byte
-//! of it can be changed on the way. MACs are compared in constant time. Nothing here does I/O, draws random
-//! numbers or reads a clock: the caller moves the bytes, gives fresh nonces and sets the deadline.
+//! Invariants: the ephemeral keys of both sides enter all that follows, so recorded messages are worthless
+//! later; the whole Hello enters, so no byte of it can be changed on the way; a member of the job can speak
+//! for itself only, since the acceptor compares the dialler's key with the fingerprint of the peer that the
+//! Hello names, and the dialler the acceptor's with that of the peer it wants. Nothing here does I/O, draws
+//! random numbers or reads a clock: the caller moves the bytes, gives fresh random bytes and sets the
+//! deadline.
 
 use std::fmt;
 
@@ -22,19 +25,45 @@ use hmac::{Hmac, KeyInit, Mac};
 use rerail_core::ids::PeerId;
 use rerail_core::wire::WireError;
 use rerail_core::wire::handshake::{
-    CHALLENGE_BYTES, Challenge, HELLO_BYTES, Hello, MAC_BYTES, NONCE_BYTES, PROOF_BYTES, Proof, RefusedBecause,
-    Transport, VERDICT_BYTES, Verdict, challenge_transcript, proof_transcript,
+    ANSWER_BYTES, HELLO_BYTES, Hello, KEY_BYTES, NOISE, OPENING_BYTES, PROOF_BYTES, RULING_BYTES, RefusedBecause,
+    Transport, VERDICT_BYTES, Verdict,
 };
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
+use snow::params::{CipherChoice, DHChoice, HashChoice};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::types::{Cipher, Dh, Hash, Random};
+use snow::{Builder, HandshakeState, TransportState};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// A number that is used once: from the system's random source, never twice.
-pub type Nonce = [u8; NONCE_BYTES];
+/// Random bytes that are used once: from the system's random source.
+pub type Fresh = [u8; 32];
 
 /// The longest message of a handshake in bytes.
-pub const MESSAGE_BYTES_MAX: usize = CHALLENGE_BYTES;
-const _: () = assert!(HELLO_BYTES <= MESSAGE_BYTES_MAX && PROOF_BYTES <= MESSAGE_BYTES_MAX);
-const _: () = assert!(VERDICT_BYTES <= MESSAGE_BYTES_MAX);
+pub const MESSAGE_BYTES_MAX: usize = ANSWER_BYTES;
+const _: () = assert!(OPENING_BYTES <= MESSAGE_BYTES_MAX && PROOF_BYTES <= MESSAGE_BYTES_MAX);
+const _: () = assert!(RULING_BYTES <= MESSAGE_BYTES_MAX);
+
+/// Bytes of a MAC (HMAC-SHA256).
+pub(crate) const MAC_BYTES: usize = 32;
+
+/// Bytes of a fingerprint.
+pub const FINGERPRINT_BYTES: usize = 16;
+
+/// Starts the transcript of which a fingerprint is the hash.
+const FINGERPRINT_LABEL: &[u8] = b"rerail key 1";
+
+/// What is known of a process's public key: the first bytes of its hash. Not secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; FINGERPRINT_BYTES]);
+
+impl Fingerprint {
+    fn of(public: &[u8; KEY_BYTES]) -> Self {
+        let digest = Sha256::new().chain_update(FINGERPRINT_LABEL).chain_update(public).finalize();
+        let mut bytes = [0; FINGERPRINT_BYTES];
+        bytes.copy_from_slice(&digest[..FINGERPRINT_BYTES]);
+        Fingerprint(bytes)
+    }
+}
 
 /// The secret that all processes of a job share. Printing it shows nothing; it is wiped when dropped.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
@@ -46,27 +75,120 @@ impl JobKey {
         JobKey(bytes)
     }
 
-    fn mac(&self, transcript: [&[u8]; 3]) -> Hmac<Sha256> {
-        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else { unreachable!("HMAC takes any key length") };
-        // A label of known text, then parts of fixed size: the concatenation has one reading only.
-        transcript.iter().for_each(|part| mac.update(part));
-        mac
-    }
-
     /// The MAC of a transcript: a label that no other transcript has, then parts of fixed size.
     pub(crate) fn sign(&self, transcript: [&[u8]; 3]) -> [u8; MAC_BYTES] {
-        self.mac(transcript).finalize().into_bytes().into()
+        keyed(&self.0, &transcript).finalize().into_bytes().into()
     }
 
     /// Compares in constant time (H-7).
     pub(crate) fn verify(&self, transcript: [&[u8]; 3], mac: &[u8; MAC_BYTES]) -> Result<(), AuthError> {
-        self.mac(transcript).verify_slice(mac).map_err(|_| AuthError::Mac)
+        keyed(&self.0, &transcript).verify_slice(mac).map_err(|_| AuthError::Proof)
     }
+}
+
+/// An unfinished MAC over parts: a label of known text, then parts of fixed size, or one of any size at the
+/// end, so that the concatenation has one reading only.
+pub(crate) fn keyed(key: &[u8; 32], parts: &[&[u8]]) -> Hmac<Sha256> {
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { unreachable!("HMAC takes any key length") };
+    parts.iter().for_each(|part| mac.update(part));
+    mac
 }
 
 impl fmt::Debug for JobKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JobKey(..)")
+    }
+}
+
+/// This process: its key pair, and the job's secret. Printing it shows neither; both are wiped when dropped.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct Credentials {
+    private: [u8; KEY_BYTES],
+    job: JobKey,
+    #[zeroize(skip)]
+    fingerprint: Fingerprint,
+}
+
+impl Credentials {
+    /// With a private key from the system's random source.
+    pub fn new(private: [u8; KEY_BYTES], job: JobKey) -> Self {
+        let mut pair = curve();
+        pair.set(&private);
+        let mut public = [0; KEY_BYTES];
+        public.copy_from_slice(pair.pubkey());
+        Credentials { private, job, fingerprint: Fingerprint::of(&public) }
+    }
+
+    /// The same process in a job whose secret was not known before.
+    pub fn in_job(&self, job: JobKey) -> Self {
+        Credentials { private: self.private, job, fingerprint: self.fingerprint }
+    }
+
+    /// By which peers know this process.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    fn noise(&self, hello: &[u8; HELLO_BYTES], fresh: Fresh, initiates: bool) -> Box<HandshakeState> {
+        let parts = || {
+            let builder = Builder::with_resolver(NOISE.parse()?, Box::new(Primitives { fresh }))
+                .prologue(hello)?
+                .local_private_key(&self.private)?
+                .psk(0, &self.job.0)?;
+            if initiates { builder.build_initiator() } else { builder.build_responder() }
+        };
+        // Nothing of it depends on anyone's input.
+        Box::new(parts().unwrap_or_else(|error: snow::Error| unreachable!("a sound protocol and keys: {error}")))
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+    }
+}
+
+fn curve() -> Box<dyn Dh> {
+    let curve = DefaultResolver.resolve_dh(&DHChoice::Curve25519);
+    curve.unwrap_or_else(|| unreachable!("a feature of the crate that is asked for"))
+}
+
+/// What Noise is made of: snow's, but for the random bytes, of which a handshake needs those of one key.
+struct Primitives {
+    fresh: Fresh,
+}
+
+impl CryptoResolver for Primitives {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        Some(Box::new(Once(Some(self.fresh))))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
+        DefaultResolver.resolve_dh(choice)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
+        DefaultResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
+        DefaultResolver.resolve_cipher(choice)
+    }
+}
+
+/// Random bytes for one key.
+struct Once(Option<Fresh>);
+
+impl Random for Once {
+    fn try_fill_bytes(&mut self, into: &mut [u8]) -> Result<(), snow::Error> {
+        match self.0.take() {
+            Some(mut fresh) if into.len() == fresh.len() => {
+                into.copy_from_slice(&fresh);
+                fresh.zeroize();
+                Ok(())
+            }
+            _ => Err(snow::Error::Rng),
+        }
     }
 }
 
@@ -96,11 +218,12 @@ pub struct Attempts {
     pub answers: u32,
 }
 
-/// Why a handshake failed. All but [`Refused`](Self::Refused) mean that the other side did not prove that it
-/// belongs to the job; that one is its word, which no MAC protects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a handshake failed. All but [`Refused`](Self::Refused) mean that the other side did not prove who it
+/// is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
     /// The length differs from [`Dialler::expects`] or [`Acceptor::expects`].
+    #[error("handshake message of {given} bytes, not {expected}")]
     Length {
         /// Bytes given.
         given: usize,
@@ -108,34 +231,54 @@ pub enum AuthError {
         expected: usize,
     },
     /// The bytes are no such message of this version.
+    #[error("not a handshake message: {} is {:#x}", .0.field, .0.value)]
     Wire(WireError),
     /// Another sort of rail.
+    #[error("the handshake is for another sort of rail: {theirs:?}")]
     Transport {
         /// The dialler's transport.
         theirs: Transport,
     },
     /// Another job.
+    #[error("the dialler belongs to job {theirs:#x}")]
     Job {
         /// The number that the dialler named.
         theirs: u64,
     },
     /// The dialler addresses another rank than this process's.
+    #[error("the dialler wants rank {}", .wanted.0)]
     WrongRank {
         /// The rank that it named.
         wanted: PeerId,
     },
     /// The dialler claims to be this process.
+    #[error("the dialler claims to be this process")]
     Own,
     /// The dialler addresses another rail of this sort.
+    #[error("the dialler wants rail {wanted}")]
     WrongRail {
         /// The rail that it named.
         wanted: u8,
     },
-    /// The MAC is wrong: the other side does not have the key, or messages were changed, or recorded earlier.
-    Mac,
+    /// The other side does not hold the job's secret or the private key, or messages were changed, or
+    /// recorded earlier.
+    #[error("the other side did not prove that it belongs to the job")]
+    Proof,
+    /// The acceptor is another process than the one wanted.
+    #[error("another process listens at the peer's address: its key is {:02x?}", .found.0)]
+    Impostor {
+        /// Its fingerprint.
+        found: Fingerprint,
+    },
+    /// The acceptor did not take this process for a member of the job. Nothing proves that it was the peer
+    /// that said so.
+    #[error("the acceptor takes this process for no member of its job: {0:?}")]
+    Rejected(RefusedBecause),
     /// A message after the end of the handshake.
+    #[error("a message after the end of the handshake")]
     Over,
     /// The acceptor refuses.
+    #[error("the acceptor refused: {0:?}")]
     Refused(RefusedBecause),
 }
 
@@ -144,26 +287,20 @@ impl AuthError {
     pub fn is_refusal(&self) -> bool {
         matches!(self, AuthError::Refused(_))
     }
-}
 
-impl fmt::Display for AuthError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AuthError::Length { given, expected } => write!(f, "handshake message of {given} bytes, not {expected}"),
-            AuthError::Wire(WireError { field, value }) => write!(f, "not a handshake message: {field} is {value:#x}"),
-            AuthError::Transport { theirs } => write!(f, "the handshake is for another sort of rail: {theirs:?}"),
-            AuthError::Job { theirs } => write!(f, "the dialler belongs to job {theirs:#x}"),
-            AuthError::WrongRank { wanted } => write!(f, "the dialler wants rank {}", wanted.0),
-            AuthError::Own => write!(f, "the dialler claims to be this process"),
-            AuthError::WrongRail { wanted } => write!(f, "the dialler wants rail {wanted}"),
-            AuthError::Mac => write!(f, "the other side did not prove that it knows the job's key"),
-            AuthError::Over => write!(f, "a message after the end of the handshake"),
-            AuthError::Refused(why) => write!(f, "the acceptor refused: {why:?}"),
-        }
+    /// What an acceptor answers before it closes, readable by anyone (H-6): enough to find a wrong setting,
+    /// too little to find a key. `None`: nothing.
+    pub fn refusal(&self) -> Option<Message> {
+        let because = match self {
+            AuthError::Proof => RefusedBecause::Proof,
+            AuthError::Job { .. } => RefusedBecause::Job,
+            AuthError::WrongRank { .. } | AuthError::Own => RefusedBecause::Rank,
+            AuthError::WrongRail { .. } | AuthError::Transport { .. } => RefusedBecause::Rail,
+            _ => return None,
+        };
+        Some(Message::new(&Verdict::Refused(because).emit()))
     }
 }
-
-impl std::error::Error for AuthError {}
 
 /// A message to send, whole.
 #[derive(Clone, Copy, Debug)]
@@ -179,9 +316,12 @@ impl Message {
         message
     }
 
-    /// The acceptor's last message: its decision.
-    pub fn verdict(verdict: Verdict) -> Self {
-        Message::new(&verdict.emit())
+    /// The next message of Noise, behind `front`.
+    fn noise(front: &[u8], noise: &mut HandshakeState) -> Result<Self, AuthError> {
+        let mut message = Message::new(front);
+        let written = noise.write_message(&[], &mut message.bytes[front.len()..]);
+        message.len += written.map_err(|_| AuthError::Proof)?;
+        Ok(message)
     }
 
     /// The bytes to send.
@@ -195,11 +335,14 @@ impl Message {
 pub enum Step {
     /// Send this; `expects` gives the answer's length.
     Send(Message),
-    /// The other side has proved that it belongs to the job. An acceptor now decides and sends a
-    /// [`verdict`](Message::verdict); a dialler has read one: the connection is established.
+    /// The other side holds the job's secret and the private key to `key`. A dialler has compared that, and
+    /// read the verdict: the connection is established. An acceptor compares `key` with what it knows of
+    /// `peer`, decides, and sends a [`ruling`](Acceptor::ruling).
     Authenticated {
-        /// Its rank.
+        /// The dialler's claim, until the key is compared.
         peer: PeerId,
+        /// Its fingerprint.
+        key: Fingerprint,
         /// Which rail of this sort.
         rail: u8,
         /// Which dial it is.
@@ -216,61 +359,95 @@ pub fn keep(dialled_by_me: bool, me: PeerId, peer: PeerId) -> bool {
 }
 
 /// The side that opens the connection.
-#[derive(Debug)]
 pub struct Dialler {
-    key: JobKey,
+    noise: Noise,
     peer: PeerId,
+    key: Fingerprint,
     rail: u8,
     attempts: Attempts,
-    hello: [u8; HELLO_BYTES],
-    awaits: DiallerAwaits,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DiallerAwaits {
-    Challenge,
-    Verdict,
-    Nothing,
+/// Which message comes next.
+enum Noise {
+    /// Acceptor: the opening.
+    Opening(Credentials, Fresh),
+    /// Dialler: the answer. Acceptor: the proof.
+    Handshake(Box<HandshakeState>),
+    /// Dialler: the ruling. Acceptor: none, it decides.
+    Transport(Box<TransportState>),
+    Over,
+}
+
+impl Noise {
+    fn take(&mut self) -> Noise {
+        core::mem::replace(self, Noise::Over)
+    }
 }
 
 impl Dialler {
-    /// Starts a handshake with a fresh nonce; the message goes first.
-    pub fn new(key: JobKey, call: Call, nonce: Nonce) -> (Self, Message) {
+    /// Starts a handshake with the process of this fingerprint; the message goes first.
+    pub fn new(credentials: &Credentials, call: Call, key: Fingerprint, fresh: Fresh) -> (Self, Message) {
         let Call { transport, job, from, to, rail, attempts } = call;
         let Attempts { attempt, answers } = attempts;
-        let hello = Hello { transport, rail, job, from: from.0, to: to.0, attempt, answers, nonce }.emit();
-        (Dialler { key, peer: to, rail, attempts, hello, awaits: DiallerAwaits::Challenge }, Message::new(&hello))
+        let hello = Hello { transport, rail, job, from: from.0, to: to.0, attempt, answers }.emit();
+        let mut noise = credentials.noise(&hello, fresh, true);
+        let Ok(opening) = Message::noise(&hello, &mut noise) else { unreachable!("the first message has room") };
+        (Dialler { noise: Noise::Handshake(noise), peer: to, key, rail, attempts }, opening)
     }
 
     /// Bytes of the message that must come next; 0 when the handshake is over.
     pub fn expects(&self) -> usize {
-        match self.awaits {
-            DiallerAwaits::Challenge => CHALLENGE_BYTES,
-            DiallerAwaits::Verdict => VERDICT_BYTES,
-            DiallerAwaits::Nothing => 0,
+        match self.noise {
+            Noise::Handshake(_) => ANSWER_BYTES,
+            Noise::Transport(_) => RULING_BYTES,
+            Noise::Opening(..) | Noise::Over => 0,
+        }
+    }
+
+    /// The meaning of a short message in place of the answer: of [`AuthError::refusal`]. `None`: it is none.
+    pub fn rejected(message: &[u8]) -> Option<AuthError> {
+        match Verdict::parse(message.try_into().ok()?) {
+            Ok(Verdict::Refused(why)) => Some(AuthError::Rejected(why)),
+            _ => None,
         }
     }
 
     /// Takes the acceptor's next message, whole. After an error or an outcome the handshake is over.
     pub fn handle(&mut self, message: &[u8]) -> Result<Step, AuthError> {
-        match core::mem::replace(&mut self.awaits, DiallerAwaits::Nothing) {
-            DiallerAwaits::Challenge => {
-                let bytes = whole(message)?;
-                let challenge = Challenge::parse(bytes).map_err(AuthError::Wire)?;
-                self.key.verify(challenge_transcript(&self.hello, bytes), &challenge.mac)?; // H-4
-                self.awaits = DiallerAwaits::Verdict;
-                let mac = self.key.sign(proof_transcript(&self.hello, bytes));
-                Ok(Step::Send(Message::new(&Proof { mac }.emit())))
-            }
-            DiallerAwaits::Verdict => match Verdict::parse(whole(message)?).map_err(AuthError::Wire)? {
-                Verdict::Accepted => {
-                    Ok(Step::Authenticated { peer: self.peer, rail: self.rail, attempts: self.attempts })
+        match self.noise.take() {
+            Noise::Handshake(mut noise) => {
+                if let Some(rejected) = Self::rejected(message) {
+                    return Err(rejected);
                 }
-                Verdict::Crossing => Ok(Step::Crossing),
-                Verdict::Refused(why) => Err(AuthError::Refused(why)),
-            },
-            DiallerAwaits::Nothing => Err(AuthError::Over),
+                let found = read_key(&mut noise, whole::<ANSWER_BYTES>(message)?)?; // H-4
+                if found != self.key {
+                    return Err(AuthError::Impostor { found });
+                }
+                let proof = Message::noise(&[], &mut noise)?;
+                self.noise = transport(*noise)?;
+                Ok(Step::Send(proof))
+            }
+            Noise::Transport(mut noise) => {
+                let mut verdict = [0; VERDICT_BYTES];
+                let read = noise.read_message(whole::<RULING_BYTES>(message)?, &mut verdict);
+                read.map_err(|_| AuthError::Proof)?; // H-6
+                match Verdict::parse(&verdict).map_err(AuthError::Wire)? {
+                    Verdict::Accepted => {
+                        let Dialler { peer, key, rail, attempts, .. } = *self;
+                        Ok(Step::Authenticated { peer, key, rail, attempts })
+                    }
+                    Verdict::Crossing => Ok(Step::Crossing),
+                    Verdict::Refused(why) => Err(AuthError::Refused(why)),
+                }
+            }
+            Noise::Opening(..) | Noise::Over => Err(AuthError::Over),
         }
+    }
+}
+
+impl fmt::Debug for Dialler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialler").field("peer", &self.peer).field("expects", &self.expects()).finish_non_exhaustive()
     }
 }
 
@@ -288,64 +465,87 @@ pub struct Station {
 }
 
 /// The side that is called.
-#[derive(Debug)]
 pub struct Acceptor {
-    key: JobKey,
     station: Station,
-    nonce: Nonce,
-    awaits: AcceptorAwaits,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AcceptorAwaits {
-    Hello,
-    Proof { peer: PeerId, attempts: Attempts, hello: [u8; HELLO_BYTES], challenge: [u8; CHALLENGE_BYTES] },
-    Nothing,
+    noise: Noise,
+    /// The dialler's claim.
+    call: (PeerId, Attempts),
 }
 
 impl Acceptor {
-    /// Waits for the Hello of a process that calls this station; `nonce` is fresh.
-    pub fn new(key: JobKey, station: Station, nonce: Nonce) -> Self {
-        Acceptor { key, station, nonce, awaits: AcceptorAwaits::Hello }
+    /// Waits for the opening of a process that calls this station.
+    pub fn new(credentials: Credentials, station: Station, fresh: Fresh) -> Self {
+        let call = (station.me, Attempts { attempt: 0, answers: 0 });
+        Acceptor { station, noise: Noise::Opening(credentials, fresh), call }
     }
 
     /// Bytes of the message that must come next; 0 when the handshake is over.
     pub fn expects(&self) -> usize {
-        match self.awaits {
-            AcceptorAwaits::Hello => HELLO_BYTES,
-            AcceptorAwaits::Proof { .. } => PROOF_BYTES,
-            AcceptorAwaits::Nothing => 0,
+        match self.noise {
+            Noise::Opening(..) => OPENING_BYTES,
+            Noise::Handshake(_) => PROOF_BYTES,
+            Noise::Transport(_) | Noise::Over => 0,
         }
     }
 
     /// Takes the dialler's next message, whole. After an error or an outcome the handshake is over.
     pub fn handle(&mut self, message: &[u8]) -> Result<Step, AuthError> {
-        match core::mem::replace(&mut self.awaits, AcceptorAwaits::Nothing) {
-            AcceptorAwaits::Hello => {
-                let bytes = whole(message)?;
+        match self.noise.take() {
+            Noise::Opening(credentials, fresh) => {
+                let opening = whole::<OPENING_BYTES>(message)?;
+                let Some((bytes, noised)) = opening.split_first_chunk() else { unreachable!("it is as long") };
                 let hello = Hello::parse(bytes).map_err(AuthError::Wire)?;
                 self.station.check(&hello)?;
-                // The MAC covers the challenge up to its own place, so it is emitted twice.
-                let unsigned = Challenge { nonce: self.nonce, mac: [0; MAC_BYTES] }.emit();
-                let mac = self.key.sign(challenge_transcript(bytes, &unsigned));
-                let challenge = Challenge { nonce: self.nonce, mac }.emit();
-                let attempts = Attempts { attempt: hello.attempt, answers: hello.answers };
-                self.awaits = AcceptorAwaits::Proof { peer: PeerId(hello.from), attempts, hello: *bytes, challenge };
-                Ok(Step::Send(Message::new(&challenge)))
+                let mut noise = credentials.noise(bytes, fresh, false);
+                noise.read_message(noised, &mut []).map_err(|_| AuthError::Proof)?; // H-3
+                let answer = Message::noise(&[], &mut noise)?;
+                self.call = (PeerId(hello.from), Attempts { attempt: hello.attempt, answers: hello.answers });
+                self.noise = Noise::Handshake(noise);
+                Ok(Step::Send(answer))
             }
-            AcceptorAwaits::Proof { peer, attempts, hello, challenge } => {
-                let proof = Proof::parse(whole(message)?);
-                self.key.verify(proof_transcript(&hello, &challenge), &proof.mac)?; // H-5
-                Ok(Step::Authenticated { peer, rail: self.station.rail, attempts })
+            Noise::Handshake(mut noise) => {
+                let key = read_key(&mut noise, whole::<PROOF_BYTES>(message)?)?; // H-5
+                let (peer, attempts) = self.call;
+                self.noise = transport(*noise)?;
+                Ok(Step::Authenticated { peer, key, rail: self.station.rail, attempts })
             }
-            AcceptorAwaits::Nothing => Err(AuthError::Over),
+            Noise::Transport(_) | Noise::Over => Err(AuthError::Over),
         }
+    }
+
+    /// The last message of an acceptor to which the dialler has proved itself.
+    ///
+    /// # Errors
+    /// [`AuthError::Over`] where it has not, or was answered already.
+    pub fn ruling(&mut self, verdict: Verdict) -> Result<Message, AuthError> {
+        let Noise::Transport(mut noise) = self.noise.take() else { return Err(AuthError::Over) };
+        let mut message = Message::new(&[]);
+        message.len = noise.write_message(&verdict.emit(), &mut message.bytes).map_err(|_| AuthError::Over)?;
+        Ok(message)
     }
 }
 
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Acceptor { station, call, .. } = self;
+        let mut shown = f.debug_struct("Acceptor");
+        shown.field("station", station).field("call", call).field("expects", &self.expects()).finish_non_exhaustive()
+    }
+}
+
+/// Reads a message of Noise that ends with the other side's public key.
+fn read_key(noise: &mut HandshakeState, message: &[u8]) -> Result<Fingerprint, AuthError> {
+    noise.read_message(message, &mut []).map_err(|_| AuthError::Proof)?;
+    let public = noise.get_remote_static().and_then(|key| key.first_chunk()).ok_or(AuthError::Proof)?;
+    Ok(Fingerprint::of(public))
+}
+
+fn transport(noise: HandshakeState) -> Result<Noise, AuthError> {
+    noise.into_transport_mode().map(|noise| Noise::Transport(Box::new(noise))).map_err(|_| AuthError::Proof)
+}
+
 impl Station {
-    /// Before anything is signed: a challenge signed for another acceptor would let a relay impersonate that
-    /// one.
+    /// Before any key is computed.
     fn check(&self, hello: &Hello) -> Result<(), AuthError> {
         if hello.transport != self.transport {
             Err(AuthError::Transport { theirs: hello.transport })
@@ -367,5 +567,7 @@ fn whole<const N: usize>(message: &[u8]) -> Result<&[u8; N], AuthError> {
     message.try_into().map_err(|_| AuthError::Length { given: message.len(), expected: N }) // H-1
 }
 
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

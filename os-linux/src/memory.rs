@@ -12,7 +12,6 @@
 mod atomics;
 mod state;
 
-use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use std::os::fd::OwnedFd;
@@ -34,11 +33,14 @@ const INDEX_BITS: u32 = 32 - GENERATION_BITS;
 const REGIONS_MAX: usize = (1 << INDEX_BITS) - 1;
 
 /// Why memory can't be had, named or given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// No such region, or not any more.
+    #[error("region {:#x} does not exist: it was never allocated here, or it has been freed", .0.0)]
     Unknown(RegionId),
     /// The range reaches beyond the region's end.
+    #[error("{len} bytes at offset {offset} reach beyond the end of region {:#x}, which has {region_bytes} bytes",
+                .region.0)]
     OutOfBounds {
         /// The region.
         region: RegionId,
@@ -50,18 +52,24 @@ pub enum MemoryError {
         region_bytes: u64,
     },
     /// A request that is not over, or a window, names the region.
+    #[error("region {:#x} is still named by a request or a window: wait for its completion or deregister the window \
+         first",
+                .0.0)]
     InUse(RegionId),
     /// A region of no bytes, or one that wraps around the end of the address space.
+    #[error("a region can't have {bytes} bytes: give at least 1, inside the address space")]
     BadLength {
         /// The requested bytes.
         bytes: usize,
     },
     /// As many regions as can be named exist already.
+    #[error("{max} regions exist already: free some first")]
     TooManyRegions {
         /// The limit.
         max: usize,
     },
     /// The system has no memory for it.
+    #[error("the system gave no {bytes} bytes of memory ({errno}): ask for less, or raise the limit")]
     System {
         /// The requested bytes.
         bytes: usize,
@@ -69,36 +77,6 @@ pub enum MemoryError {
         errno: Errno,
     },
 }
-
-impl fmt::Display for MemoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MemoryError::Unknown(id) => {
-                write!(f, "region {:#x} does not exist: it was never allocated here, or it has been freed", id.0)
-            }
-            MemoryError::OutOfBounds { region, offset, len, region_bytes } => write!(
-                f,
-                "{len} bytes at offset {offset} reach beyond the end of region {:#x}, which has {region_bytes} bytes",
-                region.0
-            ),
-            MemoryError::InUse(id) => write!(
-                f,
-                "region {:#x} is still named by a request or a window: wait for its completion or deregister the window \
-                 first",
-                id.0
-            ),
-            MemoryError::BadLength { bytes } => {
-                write!(f, "a region can't have {bytes} bytes: give at least 1, inside the address space")
-            }
-            MemoryError::TooManyRegions { max } => write!(f, "{max} regions exist already: free some first"),
-            MemoryError::System { bytes, errno } => {
-                write!(f, "the system gave no {bytes} bytes of memory ({errno}): ask for less, or raise the limit")
-            }
-        }
-    }
-}
-
-impl std::error::Error for MemoryError {}
 
 /// A mapping of memory that this process alone can write to: page aligned, zeroed, unmapped when dropped.
 #[derive(Debug)]

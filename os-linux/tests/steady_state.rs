@@ -12,7 +12,7 @@ use rerail_core::endpoint::{
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::mem::{MemRef, Seg};
 use rerail_core::time::Nanos;
-use rerail_linux::auth::JobKey;
+use rerail_linux::auth::{Credentials, JobKey};
 use rerail_linux::driver::{Opening, Transport};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
@@ -24,6 +24,10 @@ thread_local! {
 }
 
 struct Counting;
+
+fn credentials(rank: PeerId) -> Credentials {
+    Credentials::new([rank.0 as u8; 32], JobKey::new([1; 32]))
+}
 
 fn count() {
     // Threads on their way out have no counter any more, and none of them is measured.
@@ -64,13 +68,13 @@ fn tcp(rank: PeerId) -> Box<dyn Rail + Send> {
         receive_buffer_bytes: buffer,
         ..TcpOptions::new([127, 0, 0, 1].into(), 0)
     };
-    Box::new(TcpRail::open(options, JobKey::new([1; 32]), 1, rank).unwrap())
+    Box::new(TcpRail::open(options, credentials(rank), 1, rank).unwrap())
 }
 
 /// A shared-memory rail whose rings are full after four packets.
 fn shm(rank: PeerId) -> Box<dyn Rail + Send> {
     let options = ShmOptions { cells: 4, slots: 4, ..ShmOptions::new(2) };
-    Box::new(ShmRail::open(options, JobKey::new([1; 32]), 1, rank).unwrap())
+    Box::new(ShmRail::open(options, credentials(rank), 1, rank).unwrap())
 }
 
 /// Two ranks in one thread, joined by a rail. On a busy machine a connection with buffers as small as these
@@ -172,7 +176,8 @@ fn a_running_transport_allocates_nothing(rail: fn(PeerId) -> Box<dyn Rail + Send
         pressure(&mut ranks, memory);
     }
     let after = ALLOCATIONS.get();
-    let failures = [0, 1].map(|rank| ranks[rank].rail_health(PeerId(1 - rank as u32), RailId(1)).unwrap().failures);
+    let failures =
+        [0, 1].map(|rank| ranks[rank].endpoint().rail_health(PeerId(1 - rank as u32), RailId(1)).unwrap().failures);
     assert_eq!(failures, [0, 0], "connections were made anew");
     assert_eq!(after - before, 0);
     let before = ALLOCATIONS.get();

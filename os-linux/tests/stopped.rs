@@ -34,7 +34,8 @@ fn end(rank: &mut Rank, others: &mut [Process]) {
 }
 
 fn failures(rank: &Rank, peer: u32) -> u32 {
-    let of = |rail| rank.transport.rail_health(PeerId(peer), RailId(rail)).map_or(0, |health| health.failures);
+    let of =
+        |rail| rank.transport.endpoint().rail_health(PeerId(peer), RailId(rail)).map_or(0, |health| health.failures);
     (0..3).map(of).sum()
 }
 

@@ -1,8 +1,6 @@
 //! Which port of a device and which of its GIDs to use: the requested one if it can be used, else the first
 //! that can.
 
-use std::{error, fmt};
-
 use crate::Context;
 use crate::error::QueryError;
 use crate::gid::GidEntry;
@@ -18,9 +16,10 @@ pub struct Choice {
 }
 
 /// Why a device offers no such port or GID.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ChoiceError {
     /// It has no port of that number.
+    #[error("{device} has no port {port}: it has {ports}")]
     NoPort {
         /// The device.
         device: String,
@@ -30,6 +29,7 @@ pub enum ChoiceError {
         ports: u8,
     },
     /// The port is not active.
+    #[error("{device} port {port} is not active: it is {state}")]
     PortDown {
         /// The device.
         device: String,
@@ -41,6 +41,7 @@ pub enum ChoiceError {
         link_layer: LinkLayer,
     },
     /// None of its ports is active.
+    #[error("{device} has no active port:{}", states(.ports))]
     NoActivePort {
         /// The device.
         device: String,
@@ -48,6 +49,10 @@ pub enum ChoiceError {
         ports: Vec<(u8, PortState)>,
     },
     /// The requested GID is not in use, or the port has none.
+    #[error("{device} port {port}{}", match .index {
+        Some(index) => format!(": GID index {index} is not in use"),
+        None => " has no GID".to_owned(),
+    })]
     NoGid {
         /// The device.
         device: String,
@@ -61,7 +66,8 @@ pub enum ChoiceError {
         used: Vec<GidEntry>,
     },
     /// The query failed.
-    Query(QueryError),
+    #[error("{0}")]
+    Query(#[source] QueryError),
 }
 
 impl Context {
@@ -159,38 +165,14 @@ impl ChoiceError {
     }
 }
 
+/// The ports' states, in words.
+fn states(ports: &[(u8, PortState)]) -> String {
+    ports.iter().map(|(number, state)| format!(" {number} is {state}")).collect()
+}
+
 fn shown(entry: &GidEntry) -> String {
     match entry.kind {
         Some(kind) => format!("{} ({}, {kind})", entry.index, entry.gid),
         None => format!("{} ({})", entry.index, entry.gid),
-    }
-}
-
-impl fmt::Display for ChoiceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ChoiceError::NoPort { device, port, ports } => write!(f, "{device} has no port {port}: it has {ports}"),
-            ChoiceError::PortDown { device, port, state, .. } => {
-                write!(f, "{device} port {port} is not active: it is {state}")
-            }
-            ChoiceError::NoActivePort { device, ports } => {
-                write!(f, "{device} has no active port:")?;
-                ports.iter().try_for_each(|(number, state)| write!(f, " {number} is {state}"))
-            }
-            ChoiceError::NoGid { device, port, index: Some(index), .. } => {
-                write!(f, "{device} port {port}: GID index {index} is not in use")
-            }
-            ChoiceError::NoGid { device, port, index: None, .. } => write!(f, "{device} port {port} has no GID"),
-            ChoiceError::Query(error) => error.fmt(f),
-        }
-    }
-}
-
-impl error::Error for ChoiceError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            ChoiceError::Query(error) => Some(error),
-            _ => None,
-        }
     }
 }

@@ -1,19 +1,25 @@
 //! One error type per verb, with the information that a person needs to act.
 
-use std::{error, fmt, io};
+use std::io;
 
 use rdma_core_sys::LoadError;
 
 /// Why libibverbs can't be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// It is not installed.
+    #[error(
+        "libibverbs is not installed ({reason}); install {} and, for the devices' drivers, {}",
+        Self::PACKAGES[0],
+        Self::PACKAGES[1]
+    )]
     NotInstalled {
         /// The dynamic linker's words.
         reason: String,
     },
     /// It is installed and can't be used: another architecture, a missing dependency, or older than the first
     /// version with the functions needed.
+    #[error("libibverbs can't be used: {reason}")]
     Unusable {
         /// The reason.
         reason: String,
@@ -36,24 +42,10 @@ impl From<LoadError> for OpenError {
     }
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [library, providers] = Self::PACKAGES;
-        match self {
-            OpenError::NotInstalled { reason } => write!(
-                f,
-                "libibverbs is not installed ({reason}); install {library} and, for the devices' drivers, {providers}"
-            ),
-            OpenError::Unusable { reason } => write!(f, "libibverbs can't be used: {reason}"),
-        }
-    }
-}
-
-impl error::Error for OpenError {}
-
 /// The devices can't be listed.
-#[derive(Debug)]
-pub struct ListError(pub(crate) io::Error);
+#[derive(Debug, thiserror::Error)]
+#[error("the RDMA devices can't be listed: {0}")]
+pub struct ListError(#[source] pub(crate) io::Error);
 
 impl ListError {
     /// The system's error number.
@@ -62,22 +54,11 @@ impl ListError {
     }
 }
 
-impl fmt::Display for ListError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the RDMA devices can't be listed: {}", self.0)
-    }
-}
-
-impl error::Error for ListError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        Some(&self.0)
-    }
-}
-
 /// Why a device can't be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The user may not read and write the character device.
+    #[error("{device}: permission denied: this user needs read and write access to {path}")]
     PermissionDenied {
         /// The device.
         device: String,
@@ -86,6 +67,7 @@ pub enum DeviceError {
     },
     /// The character device is missing, as in a container that the device was not given to, or the device is
     /// gone.
+    #[error("{device}: there is no {path}: is ib_uverbs loaded, and was the container given the device?")]
     NoNode {
         /// The device.
         device: String,
@@ -93,6 +75,7 @@ pub enum DeviceError {
         path: String,
     },
     /// The system refused for another reason.
+    #[error("{device}: {path} can't be opened{}", reason(*.errno))]
     System {
         /// The device.
         device: String,
@@ -119,30 +102,18 @@ impl DeviceError {
     }
 }
 
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DeviceError::PermissionDenied { device, path } => {
-                write!(f, "{device}: permission denied: this user needs read and write access to {path}")
-            }
-            DeviceError::NoNode { device, path } => {
-                write!(f, "{device}: there is no {path}: is ib_uverbs loaded, and was the container given the device?")
-            }
-            DeviceError::System { device, path, errno: 0 } => write!(f, "{device}: {path} can't be opened"),
-            DeviceError::System { device, path, errno } => {
-                write!(f, "{device}: {path} can't be opened: {}", io::Error::from_raw_os_error(*errno))
-            }
-        }
-    }
+/// The system's words, to be put behind what failed; none where the library gave no number.
+fn reason(errno: i32) -> String {
+    if errno == 0 { String::new() } else { format!(": {}", io::Error::from_raw_os_error(errno)) }
 }
 
-impl error::Error for DeviceError {}
-
 /// A query of an open device failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{device}{}: {error}", .what.failed())]
 pub struct QueryError {
     pub(crate) device: String,
     pub(crate) what: Query,
+    #[source]
     pub(crate) error: io::Error,
 }
 
@@ -152,6 +123,17 @@ pub(crate) enum Query {
     Device,
     Port(u8),
     Gid { port: u8, index: u32 },
+}
+
+impl Query {
+    /// What failed, to be put behind the device.
+    fn failed(self) -> String {
+        match self {
+            Query::Device => ": can't be queried".to_owned(),
+            Query::Port(port) => format!(" port {port}: can't be queried"),
+            Query::Gid { port, index } => format!(" port {port}: GID {index} can't be read"),
+        }
+    }
 }
 
 impl QueryError {
@@ -175,22 +157,5 @@ impl QueryError {
     /// The system's error number.
     pub fn errno(&self) -> Option<i32> {
         self.error.raw_os_error()
-    }
-}
-
-impl fmt::Display for QueryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let QueryError { device, what, error } = self;
-        match what {
-            Query::Device => write!(f, "{device}: can't be queried: {error}"),
-            Query::Port(port) => write!(f, "{device} port {port}: can't be queried: {error}"),
-            Query::Gid { port, index } => write!(f, "{device} port {port}: GID {index} can't be read: {error}"),
-        }
-    }
-}
-
-impl error::Error for QueryError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        Some(&self.error)
     }
 }

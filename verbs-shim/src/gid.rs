@@ -57,16 +57,10 @@ pub struct GidEntry {
 impl GidEntry {
     /// `typed`: the entry's type was reported, or can only be InfiniBand.
     pub(crate) fn new(index: u32, entry: &ibv_gid_entry, typed: bool) -> Self {
-        let kind = match entry.gid_type {
-            sys::IBV_GID_TYPE_IB => GidKind::InfiniBand,
-            sys::IBV_GID_TYPE_ROCE_V1 => GidKind::RoceV1,
-            sys::IBV_GID_TYPE_ROCE_V2 => GidKind::RoceV2,
-            other => GidKind::Other(other),
-        };
         GidEntry {
             index,
             gid: Gid(entry.gid.raw),
-            kind: typed.then_some(kind),
+            kind: typed.then_some(entry.gid_type.into()),
             interface: (entry.ndev_ifindex != 0).then_some(entry.ndev_ifindex),
         }
     }
@@ -101,27 +95,16 @@ pub(crate) fn kind_in(sysfs: &Path, device: &str, port: u8, index: u32) -> Optio
     }
 }
 
-/// The protocol that a GID belongs to. Both ends of a connection must use the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GidKind {
-    /// InfiniBand.
-    InfiniBand,
-    /// RoCE version 1.
-    RoceV1,
-    /// RoCE version 2.
-    RoceV2,
-    /// A number of `enum ibv_gid_type` that this crate has no name for.
-    Other(u32),
-}
-
-impl fmt::Display for GidKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GidKind::InfiniBand => f.write_str("InfiniBand"),
-            GidKind::RoceV1 => f.write_str("RoCE v1"),
-            GidKind::RoceV2 => f.write_str("RoCE v2"),
-            GidKind::Other(number) => write!(f, "GID type {number}"),
-        }
+coded! {
+    /// The protocol that a GID belongs to. Both ends of a connection must use the same.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum GidKind(u32), "GID type {}" {
+        /// InfiniBand.
+        InfiniBand = sys::IBV_GID_TYPE_IB, "InfiniBand";
+        /// RoCE version 1.
+        RoceV1 = sys::IBV_GID_TYPE_ROCE_V1, "RoCE v1";
+        /// RoCE version 2.
+        RoceV2 = sys::IBV_GID_TYPE_ROCE_V2, "RoCE v2";
     }
 }
 

@@ -35,6 +35,8 @@
 //! data: an unknown number is kept as a number.
 #![deny(unsafe_code)]
 
+#[macro_use]
+mod coded;
 pub mod contract;
 
 mod choice;

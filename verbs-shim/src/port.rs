@@ -72,46 +72,20 @@ impl Port {
     }
 }
 
-/// A port's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortState {
-    /// No link.
-    Down,
-    /// The link is up; the subnet manager has not configured it.
-    Initialising,
-    /// Configured, not yet active.
-    Armed,
-    /// In service.
-    Active,
-    /// In service; the link is down for the moment.
-    ActiveDeferred,
-    /// A number of `enum ibv_port_state` that this crate has no name for.
-    Other(i32),
-}
-
-impl From<i32> for PortState {
-    fn from(state: i32) -> Self {
-        match state {
-            sys::IBV_PORT_DOWN => PortState::Down,
-            sys::IBV_PORT_INIT => PortState::Initialising,
-            sys::IBV_PORT_ARMED => PortState::Armed,
-            sys::IBV_PORT_ACTIVE => PortState::Active,
-            sys::IBV_PORT_ACTIVE_DEFER => PortState::ActiveDeferred,
-            other => PortState::Other(other),
-        }
-    }
-}
-
-impl fmt::Display for PortState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PortState::Down => f.write_str("down"),
-            PortState::Initialising => f.write_str("initialising"),
-            PortState::Armed => f.write_str("armed"),
-            PortState::Active => f.write_str("active"),
-            PortState::ActiveDeferred => f.write_str("active, link down"),
-            PortState::Other(number) => write!(f, "state {number}"),
-        }
+coded! {
+    /// A port's state.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum PortState(i32), "state {}" {
+        /// No link.
+        Down = sys::IBV_PORT_DOWN, "down";
+        /// The link is up; the subnet manager has not configured it.
+        Initialising = sys::IBV_PORT_INIT, "initialising";
+        /// Configured, not yet active.
+        Armed = sys::IBV_PORT_ARMED, "armed";
+        /// In service.
+        Active = sys::IBV_PORT_ACTIVE, "active";
+        /// In service; the link is down for the moment.
+        ActiveDeferred = sys::IBV_PORT_ACTIVE_DEFER, "active, link down";
     }
 }
 
@@ -137,7 +111,7 @@ impl fmt::Display for LinkLayer {
 }
 
 /// `enum ibv_mtu` in bytes.
-fn mtu_bytes(code: i32) -> Option<u16> {
+pub(crate) fn mtu_bytes(code: i32) -> Option<u16> {
     match code {
         sys::IBV_MTU_256 => Some(256),
         sys::IBV_MTU_512 => Some(512),

@@ -2,10 +2,10 @@
 //!
 //! Nobody can test failover without a laboratory; this is the laboratory. A [`World`](world::World) holds
 //! hosts with ranks, each of them the real `rerail-core` driven by the real driver
-//! (`rerail_linux::driver::Engine`), over rails that are software HCAs ([`hca`]) behind the device contract
-//! of `rerail_verbs`, rings of `rerail_core::shm`, or streams like TCP. The wires between them ([`net`]) have
-//! latency, bandwidth, shared bottlenecks and faults. One seed decides everything: the same seed gives the
-//! same trace to the byte.
+//! (`rerail_linux::driver::Transport`), over rails that are software HCAs ([`hca`]) behind the device
+//! contract of `rerail_verbs`, rings of `rerail_core::shm`, or streams like TCP. The wires between them
+//! ([`net`]) have latency, bandwidth, shared bottlenecks and faults. One seed decides everything: the same
+//! seed gives the same trace to the byte.
 //!
 //! | module | holds |
 //! |---|---|

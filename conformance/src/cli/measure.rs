@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use rerail_core::endpoint::Policy;
 use serde::{Deserialize, Serialize};
 
-use super::parse_endpoint;
+use super::{KeyArgs, parse_endpoint};
 use crate::output::parse_bytes;
 
 /// Most repetitions of a measurement: each has a sample in memory.
@@ -98,6 +98,10 @@ pub struct PerfArgs {
     /// Use memory that the other rank may map (`Transport::alloc_shared`).
     #[arg(long)]
     pub mapped: bool,
+    /// Rewrite the data before each message, as applications do, and so send one at a time: the receiver's
+    /// processor does not find it in memory yet. The time includes the writing (with --batch, send).
+    #[arg(long, requires = "batch", conflicts_with_all = ["op", "verify", "seconds"])]
+    pub fresh: bool,
     /// Measure bare TCP sockets instead of the transport: the limit of the network (latency, bandwidth and
     /// rate).
     #[arg(long, conflicts_with_all = ["op", "verify", "mapped"])]
@@ -176,9 +180,9 @@ pub struct EndsArgs {
     /// Measure with the process that listens there; this side sends, where data goes one way, and prints.
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_endpoint)]
     pub connect: Option<String>,
-    /// The key that both share (hexadecimal, 32 bytes).
-    #[arg(long, value_name = "HEX", env = "RERAIL_KEY", hide_env_values = true)]
-    pub key: Option<String>,
+    /// What both share.
+    #[command(flatten)]
+    pub key: KeyArgs,
 }
 
 /// Names of policies.

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use rerail_core::endpoint::MessageClass;
 use rerail_core::ids::{PeerId, RailId};
-use rerail_linux::driver::Engine;
 use rerail_sim::scenario::Scenario;
 use rerail_sim::trace::Trace;
 use rerail_sim::workload;
@@ -102,7 +101,7 @@ fn asked(args: &ExplainArgs, session: &Session, peer: u32) -> Result<Vec<Explain
     let rails = transport.rails().map(|rail| Known::of(&rail).remarked(transport.remark(PeerId(peer), rail.id)));
     let rails: Vec<_> = rails.collect();
     let now = monotonic_ns();
-    let health = |rail| Some(Health::of(&transport.rail_health(PeerId(peer), rail)?, now));
+    let health = |rail| Some(Health::of(&transport.endpoint().rail_health(PeerId(peer), rail)?, now));
     explained(args, &rails, health, |class, bytes| transport.explain(PeerId(peer), class, bytes))
 }
 
@@ -121,7 +120,7 @@ fn simulated(args: &ExplainArgs, file: &Path) -> Result<Vec<Explained>, Failure>
     }
     let view = world.view();
     let now = view.now;
-    let engine: &Engine = view.engine(0).ok_or_else(|| Failure::usage("the world has no rank 0"))?;
+    let engine = view.engine(0).ok_or_else(|| Failure::usage("the world has no rank 0"))?;
     let rails: Vec<_> = engine.rails().map(|rail| Known::of(&rail)).collect();
     let health = |rail| Some(Health::of(&engine.endpoint().rail_health(PeerId(1), rail)?, now.0));
     explained(args, &rails, health, |class, bytes| engine.endpoint().explain(now, PeerId(1), class, bytes))

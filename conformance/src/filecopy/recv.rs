@@ -27,17 +27,16 @@ const ACCEPT: Duration = Duration::from_secs(60);
 
 /// `rerail recv`.
 pub fn run(args: &RecvArgs) -> Result<Exit, Failure> {
-    let key = match &args.key {
-        Some(text) => PairKey::from_hex(text).map_err(Failure::usage)?,
-        None => PairKey::generate().map_err(Failure::usage)?,
-    };
+    let given = args.key.read()?;
+    let is_given = given.is_some();
+    let key = given.map_or_else(PairKey::generate, Ok).map_err(Failure::usage)?;
     check(&args.out, args.force).map_err(Failure::usage)?;
     let bound = PairListener::bind(&args.listen);
     let listener = bound.map_err(|error| Failure::usage(format!("--listen {}: {error}", args.listen)))?;
     let address = listener.local_addr().map_err(Failure::usage)?;
     eprintln!("listening on {address}");
-    if args.key.is_none() {
-        eprintln!("key {}\nrerail send FILE --to {} --key {}", key.to_hex(), reachable(address), key.to_hex());
+    if !is_given {
+        eprintln!("key {}\nRERAIL_KEY={} rerail send FILE --to {}", key.to_hex(), key.to_hex(), reachable(address));
     }
     loop {
         let since = Instant::now();

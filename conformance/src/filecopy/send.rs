@@ -9,7 +9,6 @@ use std::time::Instant;
 use rerail_core::endpoint::SendRequest;
 use rerail_core::ids::PeerId;
 use rerail_core::mem::Seg;
-use rerail_linux::bootstrap::pair::PairKey;
 use sha2::{Digest, Sha256};
 
 use super::offer::{Answer, Ending, Offer, VERSION};
@@ -36,7 +35,10 @@ pub fn run(args: &SendArgs) -> Result<Exit, Failure> {
     let name = args.file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let bytes = metadata.len();
     let offer = Offer { version: VERSION, name, bytes, chunk_bytes: CHUNK_BYTES, depth: DEPTH };
-    let key = PairKey::from_hex(&args.key).map_err(Failure::usage)?;
+    let key = args
+        .key
+        .read()?
+        .ok_or_else(|| Failure::usage("send needs the key of the receiver: RERAIL_KEY or --key-file"))?;
     let pair = dial(&args.to, &key)?;
     let mut session = open(&args.transfer, Box::new(pair))?;
     let result = transfer(&mut session, file, &args.file, &offer, args.transfer.json);

@@ -4,17 +4,7 @@ use rerail_linux::settings::Settings;
 use serde::Serialize;
 
 /// Settings, in the order in which they are shown.
-const NAMES: [&str; 9] = [
-    "recovery",
-    "recovery_timeout",
-    "redial_min",
-    "redial_max",
-    "stall_min",
-    "stall_max",
-    "stall_lone",
-    "keepalive",
-    "tcp_user_timeout",
-];
+const NAMES: [&str; 5] = ["recovery", "recovery_timeout", "stall_min", "keepalive", "tcp_user_timeout"];
 
 /// A setting with its value.
 #[derive(Clone, Debug, Serialize)]

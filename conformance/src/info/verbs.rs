@@ -30,7 +30,7 @@ pub struct Device {
     pub xrc: bool,
     /// Whether RC can read and write remote memory that is registered on demand (`verbs_on_demand`).
     pub on_demand: bool,
-    /// The most that it puts completion events off: completions, microseconds (`verbs_moderation_count`).
+    /// The most that it puts completion events off: completions, microseconds (`verbs_moderation`).
     pub moderation: Option<(u16, u16)>,
     /// Its ports.
     pub ports: Vec<Port>,

@@ -82,6 +82,8 @@ struct End<'s> {
     peer: PeerId,
     buffers: Buffers,
     bytes: u64,
+    /// The data is rewritten before each message.
+    fresh: bool,
     sent: u64,
     received: u64,
 }
@@ -91,11 +93,11 @@ pub fn ping_pong(
     session: &mut Session,
     pair: Pair,
     buffers: Buffers,
-    bytes: u64,
+    (bytes, fresh): (u64, bool),
     batches: Batches,
 ) -> Result<Option<Spread>, KernelError> {
     let first = session.rank() == pair.first;
-    let mut end = End::new(session, pair, buffers, bytes);
+    let mut end = End::new(session, pair, buffers, (bytes, fresh));
     let messages = 2 * batches.batch;
     measure(first, messages, batches, || {
         for _ in 0..batches.batch {
@@ -119,18 +121,21 @@ pub fn windows(
     session: &mut Session,
     pair: Pair,
     buffers: Buffers,
-    (bytes, window): (u64, u64),
+    (bytes, window, fresh): (u64, u64, bool),
     batches: Batches,
 ) -> Result<Option<Spread>, KernelError> {
     let first = session.rank() == pair.first;
-    let mut end = End::new(session, pair, buffers, bytes);
+    let mut end = End::new(session, pair, buffers, (bytes, fresh));
     let messages = window * batches.batch;
     measure(first, messages, batches, || {
         for _ in 0..batches.batch {
             let (sent, received) = (end.sent, end.received);
             if first {
-                for _ in 0..window {
+                for number in 0..window {
                     end.send(DATA, bytes)?;
+                    if fresh {
+                        end.until(sent + number + 1, received)?;
+                    }
                 }
                 end.until(sent + window, received)?;
                 end.recv(ANSWER)?;
@@ -167,13 +172,18 @@ fn measure(
 }
 
 impl<'s> End<'s> {
-    fn new(session: &'s mut Session, pair: Pair, buffers: Buffers, bytes: u64) -> End<'s> {
+    fn new(session: &'s mut Session, pair: Pair, buffers: Buffers, (bytes, fresh): (u64, bool)) -> End<'s> {
         let other = pair.other(session.rank());
         let (transport, peer) = (session.transport_mut(), PeerId(other));
-        End { transport, peer, buffers, bytes, sent: 0, received: 0 }
+        End { transport, peer, buffers, bytes, fresh, sent: 0, received: 0 }
     }
 
     fn send(&mut self, tag: u64, bytes: u64) -> Result<(), KernelError> {
+        if self.fresh
+            && let Some(memory) = self.transport.bytes_mut(self.buffers.outgoing)
+        {
+            memory[..bytes as usize].fill(self.sent as u8);
+        }
         let segments = [Seg::new(self.buffers.outgoing, 0, bytes)];
         let send = SendRequest { tag: Some(tag), cookie: Cookie(0), ..SendRequest::new(self.peer, &segments) };
         self.transport.send(&send).map_err(SessionError::Request)?;

@@ -31,6 +31,7 @@ pub struct Plan {
     batch: Option<u64>,
     verify: bool,
     mapped: bool,
+    fresh: bool,
     seconds: Option<u64>,
     interval: u64,
 }
@@ -48,6 +49,7 @@ impl Plan {
             batch: args.batch,
             verify: args.verify,
             mapped: args.mapped,
+            fresh: args.fresh,
             seconds: args.seconds,
             interval: args.interval,
         }
@@ -55,7 +57,8 @@ impl Plan {
 
     /// Into the command line's place.
     pub fn give(self, args: &mut PerfArgs) {
-        let Plan { measure, op, sizes, iterations, warmup, window, batch, verify, mapped, seconds, interval } = self;
+        let Plan { measure, op, sizes, iterations, warmup, window, batch, verify, mapped, fresh, seconds, interval } =
+            self;
         *args = PerfArgs {
             measure,
             op,
@@ -66,6 +69,7 @@ impl Plan {
             batch,
             verify,
             mapped,
+            fresh,
             seconds,
             interval,
             ..args.clone()
@@ -91,22 +95,20 @@ pub fn open(run: &RunArgs) -> Result<(Session, u32), Failure> {
             let bound = PairListener::bind(address);
             let listener = bound.map_err(|error| Failure::usage(format!("--listen {address}: {error}")))?;
             let here = listener.local_addr().map_err(Failure::usage)?;
-            let key = match &ends.key {
-                Some(text) => PairKey::from_hex(text).map_err(Failure::usage)?,
-                None => PairKey::generate().map_err(Failure::usage)?,
-            };
+            let given = ends.key.read()?;
+            let is_given = given.is_some();
+            let key = given.map_or_else(PairKey::generate, Ok).map_err(Failure::usage)?;
             eprintln!("listening on {here}");
-            if ends.key.is_none() {
-                eprintln!("the other side: --connect {here} --key {}", key.to_hex());
+            if !is_given {
+                eprintln!("the other side: RERAIL_KEY={} rerail perf --connect {here}", key.to_hex());
             }
             Box::new(listener.accept(&key, ACCEPT).map_err(Failure::usage)?)
         }
         (None, connect) => {
             let to = connect.as_deref().unwrap_or_default();
-            let text = ends.key.as_deref();
-            let text =
-                text.ok_or_else(|| Failure::usage("--connect needs --key: what the other side was given or printed"))?;
-            Box::new(session::dial(to, &PairKey::from_hex(text).map_err(Failure::usage)?)?)
+            let why = "--connect needs what the other side was given or printed: RERAIL_KEY or --key-file";
+            let key = ends.key.read()?.ok_or_else(|| Failure::usage(why))?;
+            Box::new(session::dial(to, &key)?)
         }
     };
     Ok((session::start(settings, boot, run.stall())?, 1))

@@ -258,8 +258,8 @@ fn measure_size(
     if let Some(batch) = args.batch {
         let batches = Batches { batch, count: args.iterations.unwrap_or(21), warmup: args.warmup.unwrap_or(2) };
         let spread = match args.measure {
-            Measure::Latency => batch::ping_pong(session, pair, buffers, bytes, batches)?,
-            _ => batch::windows(session, pair, buffers, (bytes, args.window), batches)?,
+            Measure::Latency => batch::ping_pong(session, pair, buffers, (bytes, args.fresh), batches)?,
+            _ => batch::windows(session, pair, buffers, (bytes, args.window, args.fresh), batches)?,
         };
         return Ok(Line::of_batches(bytes, spread));
     }

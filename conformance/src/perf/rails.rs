@@ -178,7 +178,7 @@ impl Rails {
         let now = monotonic_ns();
         // The figures are those between two ranks; with more ranks there is no single peer.
         let peer = (session.size() == 2).then(|| PeerId(1 - session.rank()));
-        let health = |rail| peer.and_then(|peer| session.transport().rail_health(peer, rail));
+        let health = |rail| peer.and_then(|peer| session.transport().endpoint().rail_health(peer, rail));
         let used = |rail: &RailInfo<'_>| rail.kind != RailKind::Loop && rail.stats.packets > 0;
         let rails = session.transport().rails().zip(&self.before).filter(|(rail, _)| used(rail));
         let line = |(rail, (before, counters)): (RailInfo<'_>, &(RailStats, RailCounters))| RailLine {

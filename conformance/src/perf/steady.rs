@@ -104,7 +104,7 @@ pub fn measure(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Ste
     let mut kernel = Kernel::new(session, pair, buffers);
     let run = kernel.steady(&plan).map_err(|error| super::failure(session, bytes, error))?;
     let peer = 1 - session.rank();
-    let policy = session.transport().class_policy(rerail_core::endpoint::MessageClass::Large).striping;
+    let policy = session.transport().endpoint().class_policy(rerail_core::endpoint::MessageClass::Large).striping;
     Ok(Steady {
         measure: if both { "bidirectional" } else { "bandwidth" }.to_owned(),
         policy: policy.name().to_owned(),

@@ -2,15 +2,13 @@
 //! one sample packet or more for every kind.
 
 use rerail_core::wire::aggregate::{RECORD_BYTES, Record, RecordHead, Records};
-use rerail_core::wire::handshake::{
-    CHALLENGE_BYTES, Challenge, HELLO_BYTES, Hello, PROOF_BYTES, Proof, RefusedBecause,
-};
+use rerail_core::wire::handshake::{HELLO_BYTES, Hello, RefusedBecause};
 use rerail_core::wire::handshake::{VERDICT_BYTES, Verdict};
 use rerail_core::wire::stream::{header_len, payload_len};
 use rerail_core::wire::*;
 
 /// Every name that a [`WireError`] may carry.
-pub const FIELDS: [&str; 43] = [
+pub const FIELDS: [&str; 40] = [
     "header",
     "version",
     "kind",
@@ -48,9 +46,6 @@ pub const FIELDS: [&str; 43] = [
     "hello.transport",
     "hello.reserved",
     "hello.attempt",
-    "challenge.magic",
-    "challenge.version",
-    "challenge.reserved",
     "verdict.code",
     "verdict.reason",
     "verdict.reserved",
@@ -135,15 +130,6 @@ fn check_handshake(data: &[u8]) {
             Ok(hello) => assert_eq!(hello.emit(), *bytes),
             Err(error) => check_error(error),
         }
-    }
-    if let Some(bytes) = data.first_chunk::<CHALLENGE_BYTES>() {
-        match Challenge::parse(bytes) {
-            Ok(challenge) => assert_eq!(challenge.emit(), *bytes),
-            Err(error) => check_error(error),
-        }
-    }
-    if let Some(bytes) = data.first_chunk::<PROOF_BYTES>() {
-        assert_eq!(Proof::parse(bytes).emit(), *bytes);
     }
     if let Some(bytes) = data.first_chunk::<VERDICT_BYTES>() {
         match Verdict::parse(bytes) {
@@ -296,11 +282,8 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
     stream.truncate(stream.len() - 7);
     seeds.push((String::from("stream-cut"), stream));
 
-    let hello = Hello { job: 0x0807_0605_0403_0201, from: 1, to: 2, attempt: 3, nonce: [0x5A; 32], ..Hello::default() };
-    let challenge = Challenge { nonce: [0xA5; 32], mac: [0x33; 32] };
+    let hello = Hello { job: 0x0807_0605_0403_0201, from: 1, to: 2, attempt: 3, ..Hello::default() };
     seeds.push((String::from("hello"), hello.emit().to_vec()));
-    seeds.push((String::from("challenge"), challenge.emit().to_vec()));
-    seeds.push((String::from("proof"), Proof { mac: [0x33; 32] }.emit().to_vec()));
     seeds.push((String::from("verdict-accepted"), Verdict::Accepted.emit().to_vec()));
     seeds.push((String::from("verdict-refused"), Verdict::Refused(RefusedBecause::Full).emit().to_vec()));
 

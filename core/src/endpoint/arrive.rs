@@ -226,12 +226,12 @@ impl Endpoint<'_> {
     }
 
     /// Acknowledgments and limits that every packet carries (A-1, C-1).
-    #[inline]
-    fn arrive_acks_of(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
+    #[inline(always)]
+    pub(super) fn arrive_acks_of(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
         let slot = self.t.channels.at_mut(channel);
-        let known = [ORDERED, UNORDERED].map(|lane| slot.sent[lane].acked());
         // No new acknowledgment and no new limit: the usual case in one-way streams.
-        if known == [Seq(common.ack_ordered), Seq(common.ack_unordered)]
+        if slot.sent[ORDERED].acked() == Seq(common.ack_ordered)
+            && slot.sent[UNORDERED].acked() == Seq(common.ack_unordered)
             && !slot.in_doubt
             && slot.allowance.is_known(common.message_limit, common.block_limit)
         {
@@ -240,6 +240,7 @@ impl Endpoint<'_> {
         self.arrive_news(channel, sub, common)
     }
 
+    #[inline(never)]
     fn arrive_news(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
         // A peer that connects only to send BYE has dropped its earlier state (G-10).
         let connection = self.t.subs[sub].link.pair().yours;
@@ -258,7 +259,8 @@ impl Endpoint<'_> {
             // Only packets that this one is the first to acknowledge are unconfirmed; an older packet that
             // arrives late proves nothing.
             slot.in_doubt |= common.refusing && fresh > 0 && lane == UNORDERED;
-            let mut messages = 0;
+            let may_be_short = lane == ORDERED && self.t.channels.at(channel).shorts > 0;
+            let mut messages = if may_be_short { self.acknowledge_shorts(channel) } else { 0 };
             loop {
                 let (slot, slots) = self.t.sent(channel, lane);
                 let Some((_, packet)) = slot.sent[lane].pop_acked(slots) else { break };

@@ -156,6 +156,8 @@ pub(crate) struct Channel {
     pub messages: u32,
     /// Operations of this channel.
     pub ops: u32,
+    /// Packets of short messages, which have no operations.
+    pub shorts: u32,
 }
 
 impl Channel {
@@ -213,6 +215,7 @@ impl Channel {
             callers: 0,
             messages: 0,
             ops: 0,
+            shorts: 0,
         }
     }
 
@@ -461,7 +464,7 @@ impl History {
 
 // Memory per peer: each channel, each rail of it.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Channel>() == 480 && size_of::<Sub>() == 248);
+const _: () = assert!(size_of::<Channel>() == 488 && size_of::<Sub>() == 248);
 
 #[cfg(test)]
 mod tests {

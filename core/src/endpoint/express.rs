@@ -25,6 +25,11 @@ pub(super) const WAITED: u32 = SENT | 1;
 /// The id of all sends that are not reported: no event has it.
 const SILENT: Key = Key { index: SENT, generation: 0 };
 
+/// The id of the n-th send that is complete when it is submitted; 0: of all that are not reported.
+pub(super) const fn sent_id(count: u32) -> OpId {
+    OpId(Key { index: SENT, generation: count })
+}
+
 /// The destination of a short message's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShortArrival {

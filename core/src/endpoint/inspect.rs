@@ -268,7 +268,7 @@ impl Endpoint<'_> {
             channels: table(t.channels.len(), t.channels.capacity()),
             operations: table(self.open_requests(), config.operations_max),
             serving: table(
-                t.ops.len() - self.hot.caller_ops - self.refusals,
+                t.ops.len() + self.shorts - self.hot.caller_ops - self.refusals,
                 t.ops.capacity() - config.operations_max - config.refusals_max(),
             ),
             refusals: table(self.refusals, config.refusals_max()),

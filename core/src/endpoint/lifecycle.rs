@@ -106,14 +106,15 @@ impl Endpoint<'_> {
     }
 
     fn end_packets(&mut self, channel: u32) {
-        // Each belongs to an operation.
-        if self.t.channels.at(channel).ops == 0 {
+        // Each belongs to an operation, or is a short message.
+        let slot = self.t.channels.at(channel);
+        if slot.ops == 0 && slot.shorts == 0 {
             return;
         }
         let mut walk = self.t.packets.walk();
         while let Some(index) = self.t.packets.step(&mut walk) {
             if self.t.packets.at(index).channel == channel {
-                self.t.packets.remove_at(index);
+                self.free_packet(index);
             }
         }
     }

@@ -250,6 +250,6 @@ impl Endpoint<'_> {
     pub(super) fn set_parts_waiting(&mut self, starved: bool) {
         self.parts_waiting = starved;
         self.t.matcher.stop_quick(starved);
-        self.hot.may_post_short = self.has_short_rail && !starved;
+        self.hot.may_post_short = self.config.express && !starved;
     }
 }

@@ -251,7 +251,7 @@ impl Endpoint<'_> {
     }
 
     /// Sends the limits to the peer, if that is worth a packet of its own (C-4).
-    #[inline]
+    #[inline(always)]
     pub(super) fn announce_room(&mut self, channel: u32) {
         let slot = self.t.channels.at_mut(channel);
         if slot.grants.worth_announcing() && !slot.is_over() {

@@ -40,6 +40,8 @@ mod retry_epoch;
 mod rendezvous;
 // When the express path of a channel is open.
 mod line;
+// Short messages without operations: kept until acknowledged.
+mod short;
 // Packets built, posted, acknowledged.
 mod packets;
 // Messages arrive and meet buffers.
@@ -72,6 +74,8 @@ mod submit;
 mod feed;
 // Actions polled.
 mod pump;
+// Small messages over rails that can lose: sent at submission, received in one call.
+mod at_once;
 // Statistics, state and fill levels.
 mod inspect;
 // `Debug`.
@@ -84,6 +88,7 @@ use core::mem::MaybeUninit;
 
 pub use crate::fast::{LineId, ShortCompletion};
 pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
+pub use at_once::AtOnce;
 pub use error::*;
 pub use event::*;
 pub use express::{NextPlace, ShortArrival, ShortPost, ShortReceived, Waiting};
@@ -95,7 +100,7 @@ pub use tables::{Sizes, sizes};
 pub use crate::config::Policy;
 pub use crate::paths::{
     Change, ClassPolicy, CopyBy, Explanation, MessageClass, RailStats, Registration, RegistrationCost, Sampled, Share,
-    Verdict, Way, Why,
+    TwoWays, Verdict, Way, Why,
 };
 
 use crate::config::{Config, ConfigError};
@@ -344,6 +349,8 @@ pub struct Endpoint<'m> {
     sent: u32,
     /// Refusals of puts that have slots.
     refusals: u32,
+    /// Packets of short messages; each counts as an operation of the caller, but has no slot.
+    shorts: u32,
     stats: Stats,
     /// When silent channels are checked (F-13). They have no timer of their own: work of rails is never
     /// sorted among these.
@@ -369,7 +376,7 @@ struct Hot {
     caller_ops: u32,
     /// [`Config::operations_max`].
     operations_max: u32,
-    /// A rail takes short messages, and no part of a multi-receive waits: plain receives need no operation.
+    /// The express path is on, and no part of a multi-receive waits: plain receives need no operation.
     may_post_short: bool,
 }
 
@@ -424,7 +431,7 @@ impl<'m> Endpoint<'m> {
                 own: Own::new(config.block_bytes, half(config.unexpected_per_peer), half(config.blocks_per_peer)),
                 caller_ops: 0,
                 operations_max: config.operations_max,
-                may_post_short: has_short_rail,
+                may_post_short: config.express,
             },
             waiting: [List::EMPTY; 2],
             channel_events: List::EMPTY,
@@ -438,6 +445,7 @@ impl<'m> Endpoint<'m> {
             waited: 0,
             sent: 1,
             refusals: 0,
+            shorts: 0,
             stats: Stats::default(),
             keepalive_at: detection::NEVER,
             keepalive_from: Time(0),

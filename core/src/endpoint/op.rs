@@ -10,6 +10,8 @@ use crate::mem::Seg;
 use crate::paths::{Measured, Stamp};
 use crate::seq::Seq;
 use crate::store::{Link, NONE};
+#[cfg(doc)]
+use crate::wire::Short;
 use crate::wire::{AtomicKind, AtomicType, Refusal};
 
 /// The queue that holds the operation by its `queue` link.
@@ -277,16 +279,20 @@ pub(crate) enum MessageState {
 /// A packet, write or read that a rail has or the peer has not acknowledged: enough to rebuild it (F-5).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Packet {
+    /// Its operation; [`NONE`] for a short message.
     pub op: u32,
     pub channel: u32,
     /// When it was handed over.
     pub stamp: Stamp,
     /// Bytes of payload.
     pub len: u32,
-    /// Their offset in the operation's payload; for a FIN of a part [`PartFin::pack`]ed.
+    /// Their offset in the operation's payload; for a FIN of a part [`PartFin::pack`]ed; of a short message
+    /// the tag.
     pub offset: u64,
     pub rail: u8,
     pub what: What,
+    /// Of a short message: [`Short::TAGGED`], [`Short::IMMEDIATE`].
+    pub flags: u8,
     /// The rail has it.
     pub posted: bool,
     /// The peer has not acknowledged it.
@@ -300,6 +306,8 @@ pub(crate) struct Packet {
 pub(crate) enum What {
     #[default]
     Eager,
+    /// An eager message without an operation: complete when it was submitted.
+    Short,
     Aggregate,
     Rts,
     Cts,
@@ -318,6 +326,17 @@ pub(crate) enum What {
     /// No packet: a remote read.
     Read,
 }
+
+/// What a short message needs beside its [`Packet`] to be sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShortRecord {
+    /// Immediate data; 0 where there is none.
+    pub immediate: u64,
+    /// Its retained copy, or [`NONE`].
+    pub retained: u32,
+}
+
+const _: () = assert!(size_of::<Packet>() == 32 && size_of::<ShortRecord>() == 16);
 
 /// The part and the retry epoch of a put rendezvous FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

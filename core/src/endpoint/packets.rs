@@ -12,7 +12,7 @@ use crate::paths::{Completed, Stamp};
 use crate::rel::ack::AckVerdict;
 use crate::seq::{Claim, Seq};
 use crate::store::NONE;
-use crate::time::Time;
+use crate::time::{Nanos, Time};
 use crate::wire::{self, Body, Common, Fin, Lane, emit_into};
 
 /// The batch that `poll_actions` fills.
@@ -33,13 +33,18 @@ pub(super) enum Step {
 impl Endpoint<'_> {
     /// The common header of the next packet of a channel (A-1, C-4).
     pub(super) fn common(&mut self, channel: u32, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
+        self.common_inlined(channel, psn, payload_bytes, ack_now)
+    }
+
+    /// The same, inlined.
+    #[inline(always)]
+    pub(super) fn common_inlined(&mut self, channel: u32, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
         let rank = self.config.rank.0;
+        self.t.cancel_timer(channel, Timer::Ack);
         let slot = self.t.channels.at_mut(channel);
         let (message_limit, block_limit) = slot.grants.limits();
         slot.grants.announced();
         slot.ack.sent();
-        self.t.cancel_timer(channel, Timer::Ack);
-        let slot = self.t.channels.at(channel);
         Common {
             source: rank,
             psn,
@@ -155,9 +160,15 @@ impl Endpoint<'_> {
     /// Whether a packet sent now requests an immediate acknowledgment, because the tables that only
     /// acknowledgments empty are short of room.
     fn is_short(&self, op: u32) -> bool {
+        self.is_short_of_room(self.t.ops.at(op).retained != NONE)
+    }
+
+    /// The same of a packet with a retained copy, or without.
+    #[inline(always)]
+    pub(super) fn is_short_of_room(&self, retains: bool) -> bool {
         is_mark(self.t.packets.room(), self.t.packets.capacity())
             || self.open_requests() >= self.config.operations_max
-            || self.t.ops.at(op).retained != NONE && is_mark(self.t.retention.free_len(), self.config.retained_max)
+            || retains && is_mark(self.t.retention.free_len(), self.config.retained_max)
     }
 
     /// Hands a remote write or read to a rail, with the following bytes of its part.
@@ -193,7 +204,8 @@ impl Endpoint<'_> {
         unacked: bool,
     ) -> Option<Key> {
         let (stamp, rail) = (Stamp::of(now), rail.0);
-        let record = Packet { op, channel, stamp, rail, what, len, offset, posted: true, unacked, lost: false };
+        let (posted, lost) = (true, false);
+        let record = Packet { op, channel, stamp, rail, what, len, offset, flags: 0, posted, unacked, lost };
         let key = self.t.packets.insert(record).ok();
         debug_assert!(key.is_some(), "asked before");
         key
@@ -290,6 +302,10 @@ impl Endpoint<'_> {
             return;
         };
         packet.posted = false;
+        if packet.what == What::Short {
+            let packet = *packet;
+            return self.short_completed(now, id.0.index, &packet, status == PostStatus::Done);
+        }
         // The bytes of the read are still needed; the rail is about to be reported down, or has no key for
         // them.
         let is_wanted = packet.what == What::Read && status != PostStatus::Done;
@@ -331,6 +347,13 @@ impl Endpoint<'_> {
         let packet = self.t.packets.at_mut(index);
         packet.unacked = false;
         let packet = *packet;
+        if packet.what == What::Short {
+            if !packet.posted {
+                self.free_short(index);
+                self.wake(Shortage::Packets);
+            }
+            return 1;
+        }
         self.confirm(&packet);
         if !packet.posted
             && let Some(key) = self.t.packets.key_at(index)
@@ -352,21 +375,32 @@ impl Endpoint<'_> {
     }
 
     /// Starts the silence timer for a peer with a pending acknowledgment (G-9).
-    fn watch_silence(&mut self, now: Time, channel: u32) {
+    #[inline(always)]
+    pub(super) fn watch_silence(&mut self, now: Time, channel: u32) {
         let (probe, max) = (self.config.probe_after, self.config.silence_max);
-        if (probe.0 == 0 && max.0 == 0) || self.t.has_timer(channel, Timer::Silence) {
-            return;
+        if !self.t.has_timer(channel, Timer::Silence) && probe.0 | max.0 != 0 {
+            self.begin_silence(now, channel, probe, max);
         }
+    }
+
+    #[inline(never)]
+    fn begin_silence(&mut self, now: Time, channel: u32, probe: Nanos, max: Nanos) {
         self.t.channels.at_mut(channel).last_received = now;
         let first = if probe.0 == 0 { max } else { probe };
         self.t.set_timer(channel, Timer::Silence, now + first);
     }
 
     /// A rail has got a post: makes sure that a stall check is scheduled.
-    #[inline]
+    #[inline(always)]
     pub(super) fn watch_rails(&mut self, now: Time, channel: u32) {
-        let is_watched = self.t.has_timer(channel, Timer::Watch) || self.t.channels.at(channel).is_over();
-        if !is_watched && self.config.stall_min.0 > 0 {
+        if !self.t.has_timer(channel, Timer::Watch) {
+            self.begin_watch(now, channel);
+        }
+    }
+
+    #[inline(never)]
+    fn begin_watch(&mut self, now: Time, channel: u32) {
+        if self.config.stall_min.0 > 0 && !self.t.channels.at(channel).is_over() {
             self.t.set_timer(channel, Timer::Watch, now + self.config.stall_min);
         }
     }
@@ -443,7 +477,15 @@ impl Endpoint<'_> {
         self.owe_ack(now, channel, bytes, ack_now, &policy);
     }
 
-    fn owe_ack(&mut self, now: Time, channel: u32, bytes: u32, ack_now: bool, policy: &crate::rel::ack::AckPolicy) {
+    #[inline(always)]
+    pub(super) fn owe_ack(
+        &mut self,
+        now: Time,
+        channel: u32,
+        bytes: u32,
+        ack_now: bool,
+        policy: &crate::rel::ack::AckPolicy,
+    ) {
         match self.t.channels.at_mut(channel).ack.received(policy, now, bytes, ack_now) {
             AckVerdict::Now => self.activate(channel),
             // The first packet's delay counts; later ones don't postpone it.

@@ -27,7 +27,7 @@ impl Endpoint<'_> {
         self.latest = now;
         // The last batch has been carried out: its slots may be reused.
         self.feed_waiting(now);
-        if self.hot.active.is_empty() && !self.has_loose_actions() {
+        if !self.has_actions() {
             return 0;
         }
         self.next_actions(now, actions);
@@ -38,6 +38,11 @@ impl Endpoint<'_> {
     #[inline(always)]
     pub const fn is_active(&self) -> bool {
         !self.hot.active.is_empty()
+    }
+
+    /// Whether [`poll_actions`](Self::poll_actions) has something.
+    pub fn has_actions(&self) -> bool {
+        self.is_active() || self.has_loose_actions()
     }
 
     /// Whether there are actions that belong to no channel's order.
@@ -218,7 +223,7 @@ impl Endpoint<'_> {
     }
 
     #[inline(always)]
-    fn choose(&mut self, now: Time, channel: u32, class: MessageClass, bytes: u64) -> Option<RailId> {
+    pub(super) fn choose(&mut self, now: Time, channel: u32, class: MessageClass, bytes: u64) -> Option<RailId> {
         let rails = self.paths.candidates(channel);
         if self.paths.policies.class(class).choice.estimates {
             if rails.up.is_power_of_two() {

@@ -49,8 +49,7 @@ impl Endpoint<'_> {
             if !packet.lost || self.is_fenced_off(channel, RailId(packet.rail)) {
                 continue;
             }
-            let op = self.t.ops.at(packet.op);
-            if op.kind() == OpKind::Send && op.fin_seen {
+            if packet.op != NONE && self.has_fin(packet.op) {
                 // The peer needs no more of it, as its FIN states; the caller owns the memory again.
                 match packet.what {
                     // FIN does not prove that the peer received this number: the bytes may have been none, or
@@ -75,6 +74,12 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Whether the peer's FIN has ended a send.
+    fn has_fin(&self, op: u32) -> bool {
+        let op = self.t.ops.at(op);
+        op.kind() == OpKind::Send && op.fin_seen
+    }
+
     fn replay(
         &mut self,
         now: Time,
@@ -97,6 +102,7 @@ impl Endpoint<'_> {
             debug_assert!(false, "a slot has just come free");
             return;
         };
+        self.t.records[key.index as usize] = self.t.records[index as usize];
         let (slot, slots) = self.t.sent(channel, lane);
         let is_renamed = slot.sent[lane].rename(slots, psn, key.index);
         debug_assert!(is_renamed, "it is held");
@@ -114,6 +120,9 @@ impl Endpoint<'_> {
     fn rebuild(&mut self, index: u32) -> (Body, Span) {
         let packet = *self.t.packets.at(index);
         let Packet { op, len, offset, .. } = packet;
+        if packet.what == What::Short {
+            return self.rebuild_short(index);
+        }
         let operation = self.t.op_id(op).0.to_bits();
         let slot = *self.t.ops.at(op);
         let Op { remote, remote_offset, granted, round, .. } = slot;
@@ -121,7 +130,7 @@ impl Endpoint<'_> {
         let want_placed = slot.level == Level::Placed;
         let head = MessageHead { tag: slot.tag, immediate: slot.immediate, want_placed, operation };
         let body = match packet.what {
-            What::Eager => Body::Eager(head),
+            What::Eager | What::Short => Body::Eager(head),
             What::Aggregate => {
                 let (mut count, mut at) = (0, op);
                 while at != NONE {
@@ -270,7 +279,7 @@ impl Endpoint<'_> {
                 slot.lost = true;
             } else {
                 // The peer has it; or it is a write, which its part tracks.
-                self.t.packets.remove_at(index);
+                self.free_packet(index);
             }
         }
         self.wake(Shortage::Packets);

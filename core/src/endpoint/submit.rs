@@ -8,8 +8,9 @@ use super::{
     AtomicRequest, CancelError, DeregisterError, Endpoint, ExposeError, FlushRequest, Found, Full, GetRequest, Level,
     Notify, OpError, PeerError, PutRequest, RecvRequest, Remote, Selector, SendRequest, SubmitError, Window,
 };
-use crate::ids::{MessageId, OpId, PeerId, WindowId};
+use crate::ids::{Cookie, MessageId, OpId, PeerId, WindowId};
 use crate::mem::{RegionId, Seg};
+use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
 
@@ -57,10 +58,7 @@ impl Endpoint<'_> {
     pub fn send(&mut self, now: Time, send: &SendRequest<'_>) -> Result<OpId, SubmitError> {
         let len = self.check(send.segments, send.notify)?;
         let channel = self.channel_to(now, send.peer)?;
-        let op = self.new_op(Self::send_op(send, channel, len));
-        self.t.set_segments(op, send.segments);
-        self.start(op, Queue::Ordered);
-        Ok(self.t.op_id(op))
+        Ok(self.submit(Self::send_op(send, channel, len), send.segments, Queue::Ordered))
     }
 
     /// Sends a message of at most `eager_bytes_max` bytes whose buffer is free at return: the caller copies
@@ -78,7 +76,7 @@ impl Endpoint<'_> {
         self.check(&[], send.notify)?;
         let channel = self.channel_to(now, send.peer)?;
         let retained = match payload_bytes {
-            0 => crate::store::NONE,
+            0 => NONE,
             _ => self.t.retention.take().ok_or(SubmitError::Full(Full::Retained))?,
         };
         let op = self.new_op(Op { retained, ..Self::send_op(send, channel, payload_bytes) });
@@ -214,23 +212,16 @@ impl Endpoint<'_> {
     pub fn put(&mut self, now: Time, put: &PutRequest<'_>) -> Result<OpId, SubmitError> {
         let len = self.check(put.segments, put.notify)?;
         let channel = self.channel_to(now, put.to.peer)?;
-        let op =
-            self.new_op(Op { level: put.level, ..Self::one_sided(OpKind::Put, &put.to, channel, len, put.notify) });
-        self.t.ops.at_mut(op).cookie = put.cookie;
-        self.t.set_segments(op, put.segments);
-        self.start(op, Queue::Bulk);
-        Ok(self.t.op_id(op))
+        let op = Self::one_sided(OpKind::Put, &put.to, channel, len, (put.notify, put.cookie));
+        Ok(self.submit(Op { level: put.level, ..op }, put.segments, Queue::Bulk))
     }
 
     /// Reads from a peer's window.
     pub fn get(&mut self, now: Time, get: &GetRequest<'_>) -> Result<OpId, SubmitError> {
         let len = self.check(get.segments, get.notify)?;
         let channel = self.channel_to(now, get.from.peer)?;
-        let op = self.new_op(Self::one_sided(OpKind::Get, &get.from, channel, len, get.notify));
-        self.t.ops.at_mut(op).cookie = get.cookie;
-        self.t.set_segments(op, get.segments);
-        self.start(op, Queue::Requests);
-        Ok(self.t.op_id(op))
+        let op = Self::one_sided(OpKind::Get, &get.from, channel, len, (get.notify, get.cookie));
+        Ok(self.submit(op, get.segments, Queue::Requests))
     }
 
     /// Changes one value in a peer's window, exactly once, and returns the old one.
@@ -240,16 +231,15 @@ impl Endpoint<'_> {
         }
         self.check(&[], atomic.notify)?;
         let channel = self.channel_to(now, atomic.at.peer)?;
-        let op = self.new_op(Op {
+        let report = (atomic.notify, atomic.cookie);
+        let op = Op {
             atomic_kind: atomic.kind,
             atomic_type: atomic.data_type,
             operand: atomic.operand,
             compare: atomic.compare,
-            cookie: atomic.cookie,
-            ..Self::one_sided(OpKind::Atomic, &atomic.at, channel, atomic.data_type.bytes(), atomic.notify)
-        });
-        self.start(op, Queue::Requests);
-        Ok(self.t.op_id(op))
+            ..Self::one_sided(OpKind::Atomic, &atomic.at, channel, atomic.data_type.bytes(), report)
+        };
+        Ok(self.submit(op, &[], Queue::Requests))
     }
 
     /// Completes when every put, get and atomic that was submitted to the peer before is complete there (rule
@@ -258,15 +248,14 @@ impl Endpoint<'_> {
         self.check(&[], flush.notify)?;
         let channel = self.channel_to(now, flush.peer)?;
         let remote = Remote { peer: flush.peer, window: 0, offset: 0 };
-        let op = self
-            .new_op(Op { cookie: flush.cookie, ..Self::one_sided(OpKind::Flush, &remote, channel, 0, flush.notify) });
+        let op = self.new_op(Self::one_sided(OpKind::Flush, &remote, channel, 0, (flush.notify, flush.cookie)));
         let id = self.t.op_id(op);
         self.append_one_sided(op);
         self.finish_flushes(channel);
         Ok(id)
     }
 
-    fn one_sided(kind: OpKind, at: &Remote, channel: u32, len: u64, notify: Notify) -> Op {
+    fn one_sided(kind: OpKind, at: &Remote, channel: u32, len: u64, (notify, cookie): (Notify, Cookie)) -> Op {
         Op {
             channel,
             peer: at.peer,
@@ -276,8 +265,17 @@ impl Endpoint<'_> {
             granted: len,
             message_len: len,
             notify,
+            cookie,
             ..Op::new(kind)
         }
+    }
+
+    /// Makes the operation of a checked request, and queues it.
+    fn submit(&mut self, op: Op, segments: &[Seg], queue: Queue) -> OpId {
+        let op = self.new_op(op);
+        self.t.set_segments(op, segments);
+        self.start(op, queue);
+        self.t.op_id(op)
     }
 
     fn start(&mut self, op: u32, queue: Queue) {
@@ -329,9 +327,7 @@ impl Endpoint<'_> {
                 self.t.dequeue(op);
                 self.complete(op, Some(OpError::Cancelled));
             }
-            (OpKind::Put, Phase::Data)
-                if slot.queued == Queue::Bulk && slot.cursor == 0 && slot.stripes == crate::store::NONE =>
-            {
+            (OpKind::Put, Phase::Data) if slot.queued == Queue::Bulk && slot.cursor == 0 && slot.stripes == NONE => {
                 self.t.dequeue(op);
                 self.complete(op, Some(OpError::Cancelled));
             }
@@ -392,8 +388,8 @@ impl Endpoint<'_> {
             })
             || self.t.packets.indices().any(|packet| {
                 let packet = self.t.packets.at(packet);
-                let retained = self.t.ops.at(packet.op).retained != crate::store::NONE;
-                packet.posted && packet.len > 0 && !retained && self.names(packet.op, region)
+                let is_copy = |op| op == NONE || self.t.ops.at(op).retained != NONE;
+                packet.posted && packet.len > 0 && !is_copy(packet.op) && self.names(packet.op, region)
             })
     }
 

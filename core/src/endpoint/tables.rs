@@ -2,10 +2,11 @@
 //! must take the same memory in the same order.
 
 use core::mem::size_of;
+use core::ops::Range;
 
 use super::action::{Span, SpanOf};
 use super::channel::{Channel, Place, Sub};
-use super::op::{Message, Op, OpKind, Packet, Queue, WindowSlot};
+use super::op::{Message, Op, OpKind, Packet, Queue, ShortRecord, WindowSlot};
 use super::timer::{TIMERS, Timer};
 use crate::config::Config;
 use crate::fast::{Completions, Line};
@@ -73,7 +74,7 @@ pub const fn sizes(config: &Config) -> Sizes {
             + config.unexpected_per_peer as usize * size_of::<Slot<Message>>()
             + config.blocks_per_peer as usize * (size_of::<u32>() + size_of::<u16>()),
         operation: size_of::<Slot<Op>>() + config.segments_max as usize * size_of::<Seg>(),
-        packet: size_of::<Slot<Packet>>(),
+        packet: size_of::<Slot<Packet>>() + size_of::<ShortRecord>(),
     }
 }
 
@@ -88,6 +89,8 @@ pub(crate) struct Tables<'m> {
     pub ops: Slab<'m, Op>,
     pub segments: &'m mut [Seg],
     pub packets: Slab<'m, Packet>,
+    /// By the index of a packet, of short messages.
+    pub records: &'m mut [ShortRecord],
     pub messages: Slab<'m, Message>,
     pub blocks: Blocks<'m>,
     pub retention: Retention<'m>,
@@ -202,7 +205,7 @@ impl<'m> Tables<'m> {
         let s = Timers::layout(s, c.channels_max * TIMERS);
         let s = Slab::<Op>::layout(s, c.operation_slots());
         let s = s.take::<Seg>(c.operation_slots() as usize * c.segments_max as usize);
-        let s = Slab::<Packet>::layout(s, c.packets_max);
+        let s = Slab::<Packet>::layout(s, c.packets_max).take::<ShortRecord>(c.packets_max as usize);
         let s = Slab::<Message>::layout(s, c.messages_max());
         let s = Blocks::layout(s, c.blocks_max());
         let s = Retention::layout(s, c.retained_max);
@@ -231,6 +234,7 @@ impl<'m> Tables<'m> {
             ops: Slab::carve(a, c.operation_slots(), Op::new(OpKind::None))?,
             segments: a.take(c.operation_slots() as usize * usize::from(c.segments_max), Seg::default())?,
             packets: Slab::carve(a, c.packets_max, Packet::default())?,
+            records: a.take(c.packets_max as usize, ShortRecord::default())?,
             messages: Slab::carve(a, c.messages_max(), Message::default())?,
             blocks: Blocks::carve(a, c.blocks_max())?,
             retention: Retention::carve(a, c.retained_max, c.retained_base(), c.retained_stride())?,
@@ -264,9 +268,17 @@ impl<'m> Tables<'m> {
     }
 
     /// The channel and its slots of the sent window of `lane`.
+    #[inline(always)]
     pub(crate) fn sent(&mut self, channel: u32, lane: usize) -> (&mut Channel, &mut [u32]) {
+        let at = self.sent_at(channel, lane);
+        (self.channels.at_mut(channel), &mut self.sent_slots[at])
+    }
+
+    /// Where these slots lie in their table.
+    #[inline(always)]
+    pub(crate) const fn sent_at(&self, channel: u32, lane: usize) -> Range<usize> {
         let at = (channel as usize * 2 + lane) * self.window;
-        (self.channels.at_mut(channel), &mut self.sent_slots[at..at + self.window])
+        at..at + self.window
     }
 
     /// The channel and its bits of the receive window of `lane`.
@@ -384,13 +396,13 @@ impl<'m> Tables<'m> {
     }
 
     /// Stops a channel's timer, if it runs.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn cancel_timer(&mut self, channel: u32, timer: Timer) {
         self.timers.cancel(timer.of(channel));
     }
 
     /// Whether a channel's timer runs.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_timer(&self, channel: u32, timer: Timer) -> bool {
         self.timers.is_set(timer.of(channel))
     }

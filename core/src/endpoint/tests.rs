@@ -20,6 +20,7 @@ mod aborted_placements;
 mod addresses;
 mod aggregates;
 mod assumptions;
+mod at_once;
 mod balanced;
 mod completions;
 mod counts;

@@ -55,7 +55,7 @@ impl Paths<'_> {
             if state.rate == Rate::NONE {
                 return false;
             }
-            rails[usize::from(rail.0)] = state;
+            rails[rail.index()] = state;
         }
         self.plan_parts(load.bytes, mask, &rails[..self.rails.len()], plan)
     }
@@ -68,7 +68,7 @@ impl Paths<'_> {
         let mut most = 0;
         let mut count = 0;
         for (rail, seen) in (0..self.rails.len() as u8).map(RailId).zip(&mut seen) {
-            let part = self.parts_of(set)[usize::from(rail.0)];
+            let part = self.parts_of(set)[rail.index()];
             let latency = self.estimated_latency(channel, rail);
             let path = self.path(channel, rail);
             if part.bytes < PART_BYTES_MIN || !part.began_idle() || path.rate == Rate::NONE {
@@ -125,7 +125,7 @@ impl Paths<'_> {
             if share == 0 {
                 path.contention = bottleneck::fade(path.contention);
             }
-            let figures = &mut self.figures[usize::from(rail.0)];
+            let figures = &mut self.figures[rail.index()];
             let before = core::mem::replace(&mut figures.weight, share);
             if share.abs_diff(before) > before / 32 {
                 let (from, to) = (before.into(), share.into());
@@ -144,7 +144,7 @@ impl Paths<'_> {
             return;
         }
         let Some(rail) = self.longest_silence(now, channel, left_out) else { return };
-        let facts = &self.rails[usize::from(rail.0)];
+        let facts = &self.rails[rail.index()];
         let bytes = explore::part_bytes(!has_bounds(facts), facts.pio_bytes_max);
         let registering = self.registering_ns(rail, Registration::Own, bytes);
         let beside = u64::from(self.estimated_latency(channel, rail)) + u64::from(CHUNK_NS) + registering;

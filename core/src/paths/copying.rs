@@ -138,6 +138,26 @@ impl Class {
     }
 }
 
+/// Two ways of doing the same, measured as above: for the choices of a rail. The first is the one that is
+/// tried first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TwoWays {
+    classes: [Class; CLASSES],
+}
+
+impl TwoWays {
+    /// Whether a transfer of so many bytes is to use the first way.
+    pub fn is_first(&mut self, bytes: u64) -> bool {
+        self.classes[class_of(bytes)].next(bytes) == CopyBy::Read
+    }
+
+    /// What a transfer took.
+    pub fn note(&mut self, is_first: bool, took_ns: u64, bytes: u64) {
+        let by = if is_first { CopyBy::Read } else { CopyBy::Packets };
+        self.classes[class_of(bytes)].note(by, took_ns, bytes);
+    }
+}
+
 impl Known {
     fn note(&mut self, pace: u32) {
         self.least = if self.over == 0 { pace } else { self.least.min(pace) };
@@ -291,6 +311,23 @@ mod tests {
             class.note(by, [10_000, 6_000][by as usize] + away, 64 << 10);
         }
         assert!(count[1] > 18_000, "{count:?}");
+    }
+
+    /// A rail's choice is made in the same way.
+    #[test]
+    fn a_rail_finds_the_faster_of_its_ways() {
+        for (took_ns, faster) in [([10_000, 20_000], true), ([20_000, 8_000], false)] {
+            let (mut ways, mut firsts) = (TwoWays::default(), 0);
+            for n in 0..20_000 {
+                let is_first = ways.is_first(1 << 20);
+                firsts += u32::from(is_first);
+                assert!(n > 0 || is_first);
+                ways.note(is_first, took_ns[usize::from(!is_first)], 1 << 20);
+            }
+            assert_eq!(firsts > 19_000, faster, "{firsts}");
+            assert!((1..20_000).contains(&firsts), "the other way is tried: {firsts}");
+            assert!(ways.is_first(20 << 10), "another size class knows nothing of it");
+        }
     }
 
     /// Messages that take no time that the clock shows, or less than a KiB, decide nothing and divide by

@@ -34,7 +34,7 @@ impl Paths<'_> {
         if channel != NONE {
             // The remaining bytes of a transfer that is aborted.
             for rail in rails_of(self.stripe_sets.at(set).pending) {
-                let stripe = self.stripes_of(set)[usize::from(rail.0)];
+                let stripe = self.stripes_of(set)[rail.index()];
                 let path = self.path_mut(channel, rail);
                 path.planned = path.planned.saturating_sub(stripe.end.saturating_sub(stripe.next));
             }
@@ -70,7 +70,7 @@ impl Paths<'_> {
                 used |= 1 << rail;
                 let weight = weights.map_or(0, |weights| weights[rail]);
                 let rail = RailId(rail as u8);
-                self.parts_of_mut(set)[usize::from(rail.0)] = Part::of(rail, bytes, weight);
+                self.parts_of_mut(set)[rail.index()] = Part::of(rail, bytes, weight);
                 self.path_mut(channel, rail).planned += bytes;
             }
         }
@@ -118,7 +118,7 @@ impl Paths<'_> {
             for rail in rails_of(mask) {
                 let weight = self.path(channel, rail).weight;
                 if weight > 0 {
-                    weights[usize::from(rail.0)] = weight;
+                    weights[rail.index()] = weight;
                 }
             }
         }

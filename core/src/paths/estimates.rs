@@ -29,9 +29,9 @@ impl Paths<'_> {
         if measured != Rate::NONE {
             return measured;
         }
-        let figures = &self.figures[usize::from(rail.0)];
+        let figures = &self.figures[rail.index()];
         let sampled = figures.sampled.map_or(0, |sampled| sampled.bytes_per_second);
-        let declared = self.rails[usize::from(rail.0)].bytes_per_second;
+        let declared = self.rails[rail.index()].bytes_per_second;
         let known = [figures.bytes_per_second, sampled, declared].into_iter().find(|rate| *rate > 0);
         Rate::from_bytes_per_second(known.unwrap_or(0))
     }
@@ -39,9 +39,9 @@ impl Paths<'_> {
     /// The latency that is estimated of a rail towards a peer, in nanoseconds.
     pub(crate) fn estimated_latency(&self, channel: u32, rail: RailId) -> u32 {
         let measured = self.path(channel, rail).latency;
-        let facts = &self.rails[usize::from(rail.0)];
+        let facts = &self.rails[rail.index()];
         let distance = u32::from(facts.numa_distance);
-        let sampled = self.figures[usize::from(rail.0)].sampled;
+        let sampled = self.figures[rail.index()].sampled;
         let sampled = sampled.map_or(0, |sampled| u32::try_from(sampled.latency.0).unwrap_or(u32::MAX));
         match (measured, sampled) {
             (0, 0) if facts.latency_ns > 0 => facts.latency_ns,
@@ -56,7 +56,7 @@ impl Paths<'_> {
     /// that no part costs more for being one than for its bytes; and none that the processor would move.
     pub(crate) fn part_bytes_min(&self, channel: u32, rail: RailId) -> u64 {
         let way = self.estimated_rate(channel, rail).bytes_in(self.estimated_latency(channel, rail).into());
-        let programmed = u64::from(self.rails[usize::from(rail.0)].pio_bytes_max) + 1;
+        let programmed = u64::from(self.rails[rail.index()].pio_bytes_max) + 1;
         way.clamp(PART_BYTES_MIN, STRIPE_BYTES_MIN).max(programmed)
     }
 
@@ -67,8 +67,8 @@ impl Paths<'_> {
             rate => rate,
         };
         let latency = self.estimated_latency(channel, rail);
-        let is_asked = self.figures[usize::from(rail.0)].sampled.is_some();
-        let can_be_tried = !is_asked && has_bounds(&self.rails[usize::from(rail.0)]);
+        let is_asked = self.figures[rail.index()].sampled.is_some();
+        let can_be_tried = !is_asked && has_bounds(&self.rails[rail.index()]);
         let path = self.path_mut(channel, rail);
         path.set_pace(rate);
         path.way = if path.latency == 0 && can_be_tried { 0 } else { latency.max(1) };

@@ -125,7 +125,7 @@ impl Paths<'_> {
             if bytes > own.min(peers).min(self.facts(rail).eager_bytes_max).into() {
                 return self.explain(now, channel, MessageClass::Large, bytes, eager_bytes_max);
             }
-            stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
+            stripes[rail.index()] = Stripe { next: 0, end: bytes };
             self.set_shares(channel, class, ready, &stripes, &Plan::default(), &mut explanation);
             self.set_carrier(rail, &mut explanation);
             self.set_delivery(&Choice { now, channel, class, bytes, rails }, &mut explanation);
@@ -150,7 +150,7 @@ impl Paths<'_> {
             let up = if striped == 0 { mask } else { striped };
             let rails = Candidates { up, room: up };
             let rail = self.pick(Choice { now, channel, class, bytes, rails }, &mut turn)?;
-            stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
+            stripes[rail.index()] = Stripe { next: 0, end: bytes };
             carrier = Some(rail);
         } else {
             let load = Load { bytes, is_read };
@@ -209,7 +209,7 @@ impl Paths<'_> {
         let usable = self.usable(channel, class, ready);
         for rail in (0..self.rails.len() as u8).map(RailId) {
             let has = |mask: u64| mask >> rail.0 & 1 == 1;
-            let Stripe { next, end } = stripes[usize::from(rail.0)];
+            let Stripe { next, end } = stripes[rail.index()];
             let path = self.path(channel, rail);
             let verdict = match () {
                 () if end > next => Verdict::Carries,

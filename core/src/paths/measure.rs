@@ -169,7 +169,7 @@ pub(crate) struct Completed {
 impl Paths<'_> {
     /// Counters and measurements of a rail; `None` where there is no such rail.
     pub(crate) fn rail_stats(&self, rail: RailId) -> Option<RailStats> {
-        self.figures.get(usize::from(rail.0)).filter(|_| usize::from(rail.0) < self.rails.len()).copied()
+        self.figures.get(rail.index()).filter(|_| rail.index() < self.rails.len()).copied()
     }
 
     /// A rail has got a packet, write or read of `len` bytes.
@@ -178,8 +178,8 @@ impl Paths<'_> {
         let path = &mut self.paths[at];
         let is_faster = path.posted(now, len, path.under_way == 0);
         path.under_way += 1;
-        let is_light = is_light(path, &self.rails[usize::from(rail.0)]);
-        let figures = &mut self.figures[usize::from(rail.0)];
+        let is_light = is_light(path, &self.rails[rail.index()]);
+        let figures = &mut self.figures[rail.index()];
         figures.packets += 1;
         figures.bytes += len;
         figures.backlog += len;
@@ -197,26 +197,26 @@ impl Paths<'_> {
         let is_first = if set == NONE {
             is_first
         } else {
-            let part = &mut self.parts_of_mut(set)[usize::from(rail.0)];
+            let part = &mut self.parts_of_mut(set)[rail.index()];
             let is_first = !core::mem::replace(&mut part.is_posted, true);
             if is_first {
                 part.posted = now;
             }
             is_first
         };
-        self.figures[usize::from(rail.0)].messages += u64::from(is_first);
+        self.figures[rail.index()].messages += u64::from(is_first);
     }
 
     /// A rail has completed a post; `is_done`: successfully.
     pub(crate) fn note_completed(&mut self, now: Time, completed: &Completed, is_done: bool) {
         let &Completed { channel, rail, len, posted, set } = completed;
-        let facts = &self.rails[usize::from(rail.0)];
+        let facts = &self.rails[rail.index()];
         let has_bounds = has_bounds(facts);
         let at = self.index(channel, rail);
         let path = &mut self.paths[at];
         let was_light = is_light(path, facts);
         path.under_way = path.under_way.saturating_sub(1);
-        let figures = &mut self.figures[usize::from(rail.0)];
+        let figures = &mut self.figures[rail.index()];
         figures.backlog = figures.backlog.saturating_sub(len);
         if !is_done {
             path.backlog = path.backlog.saturating_sub(len);
@@ -242,10 +242,61 @@ impl Paths<'_> {
             self.refresh_load(channel, rail);
         }
         if set != NONE && len > 0 {
-            let part = &mut self.parts_of_mut(set)[usize::from(rail.0)];
+            let part = &mut self.parts_of_mut(set)[rail.index()];
             if part.bytes > 0 {
                 part.completed(now, before);
             }
+        }
+    }
+
+    /// As [`note_posted`](Self::note_posted) and [`note_moved`](Self::note_moved), of a whole short message.
+    #[inline(always)]
+    pub(crate) fn note_short_posted(&mut self, now: Time, channel: u32, rail: RailId, len: u64) {
+        let at = self.index(channel, rail);
+        let (Some(path), Some(figures)) = (self.paths.get_mut(at), self.figures.get_mut(usize::from(rail.0))) else {
+            return;
+        };
+        let is_faster = path.posted(now, len, path.under_way == 0);
+        path.under_way += 1;
+        figures.messages += 1;
+        figures.packets += 1;
+        figures.bytes += len;
+        figures.backlog += len;
+        if !is_light(path, &self.rails[usize::from(rail.0)]) {
+            self.refresh_load(channel, rail);
+        }
+        if is_faster {
+            self.learn_latency(channel, rail);
+        }
+    }
+
+    /// As [`note_completed`](Self::note_completed), of a short message: not all of them are measured.
+    #[inline(always)]
+    pub(crate) fn note_short_completed(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        len: u64,
+        posted: Stamp,
+        is_done: bool,
+    ) {
+        let at = self.index(channel, rail);
+        let path = &mut self.paths[at];
+        path.turn = path.turn.wrapping_add(1);
+        let (turn, is_passed) = (path.turn, path.is_passed());
+        if !is_done || !is_passed {
+            self.note_completed(now, &Completed { channel, rail, len, posted, set: NONE }, is_done);
+            self.paths[at].turn = turn;
+            return;
+        }
+        let was_light = is_light(path, &self.rails[usize::from(rail.0)]);
+        path.under_way = path.under_way.saturating_sub(1);
+        path.passed(now, len);
+        let figures = &mut self.figures[usize::from(rail.0)];
+        figures.backlog = figures.backlog.saturating_sub(len);
+        if !was_light {
+            self.refresh_load(channel, rail);
         }
     }
 
@@ -273,14 +324,14 @@ impl Paths<'_> {
     /// A subchannel's posts are aborted: they are not in flight any more.
     pub(crate) fn forget_backlog(&mut self, channel: u32, rail: RailId) {
         let backlog = core::mem::take(&mut self.path_mut(channel, rail).backlog);
-        let figures = &mut self.figures[usize::from(rail.0)];
+        let figures = &mut self.figures[rail.index()];
         figures.backlog = figures.backlog.saturating_sub(backlog);
     }
 
     /// A rail has answered its sampling (P-12): the path begins with the sampled rate, which later
     /// measurements lower or raise (P-1).
     pub(crate) fn begin_path(&mut self, channel: u32, rail: RailId) {
-        if let Some(sampled) = self.figures[usize::from(rail.0)].sampled {
+        if let Some(sampled) = self.figures[rail.index()].sampled {
             let path = self.path_mut(channel, rail);
             if path.rate == Rate::NONE && sampled.bytes_per_second > 0 {
                 path.rate = Rate::from_bytes_per_second(sampled.bytes_per_second);

@@ -46,8 +46,8 @@ use crate::rail::sched::{Stripe, Turn};
 use crate::store::{Arena, ArenaError, Sizer, Slab};
 use crate::time::Nanos;
 
-pub use copying::CopyBy;
 pub(crate) use copying::Measured;
+pub use copying::{CopyBy, TwoWays};
 pub(crate) use cut::StripeSet;
 pub use explain::{Explanation, Share, Verdict, Way};
 pub use measure::{Change, RailStats, Sampled};
@@ -80,6 +80,8 @@ pub(crate) struct Paths<'m> {
     paths: &'m mut [Path],
     /// By channel.
     peers: &'m mut [PeerPaths],
+    /// Rails that can lose packets: bit per rail.
+    pub lossy: u64,
     /// By rail.
     pub figures: &'m mut [RailStats],
     /// Transfers that are cut.
@@ -147,6 +149,7 @@ impl<'m> Paths<'m> {
                 pool_bytes: config.pool_bytes().unwrap_or(0),
             },
             paths: arena.take(config.subchannels_max() as usize, Path::default())?,
+            lossy: rails.iter().rev().fold(0, |mask, facts| mask << 1 | u64::from(!facts.caps.lossless)),
             peers: arena.take(config.channels_max as usize, PeerPaths::default())?,
             figures: arena.take(rails_max, RailStats::default())?,
             stripe_sets: Slab::carve(arena, config.bulk_max, StripeSet::default())?,
@@ -166,7 +169,14 @@ impl<'m> Paths<'m> {
     // ---- tables
 
     fn index(&self, channel: u32, rail: RailId) -> usize {
-        channel as usize * self.rails_max + usize::from(rail.0)
+        channel as usize * self.rails_max + rail.index()
+    }
+
+    /// The entries of a channel, or of a set, in a table by that and by rail.
+    #[inline]
+    fn row(&self, of: u32) -> core::ops::Range<usize> {
+        let at = of as usize * self.rails_max;
+        at..at + self.rails_max
     }
 
     /// The path of a rail to a channel's peer.
@@ -178,13 +188,14 @@ impl<'m> Paths<'m> {
     /// As [`path`](Self::path), to be changed.
     #[inline]
     pub(crate) fn path_mut(&mut self, channel: u32, rail: RailId) -> &mut Path {
-        &mut self.paths[channel as usize * self.rails_max + usize::from(rail.0)]
+        let index = self.index(channel, rail);
+        &mut self.paths[index]
     }
 
     /// The facts of a rail.
     #[inline]
     pub(crate) fn facts(&self, rail: RailId) -> &RailFacts {
-        &self.rails[usize::from(rail.0)]
+        &self.rails[rail.index()]
     }
 
     /// The paths to a channel's peer.
@@ -201,22 +212,24 @@ impl<'m> Paths<'m> {
 
     /// The stripes of a set, by rail.
     pub(crate) fn stripes_of(&self, set: u32) -> &[Stripe] {
-        &self.stripes[set as usize * self.rails_max..][..self.rails_max]
+        &self.stripes[self.row(set)]
     }
 
     /// As [`stripes_of`](Self::stripes_of), to be changed.
     pub(crate) fn stripes_of_mut(&mut self, set: u32) -> &mut [Stripe] {
-        &mut self.stripes[set as usize * self.rails_max..][..self.rails_max]
+        let row = self.row(set);
+        &mut self.stripes[row]
     }
 
     /// The parts of a set, by rail.
     pub(crate) fn parts_of(&self, set: u32) -> &[Part] {
-        &self.parts[set as usize * self.rails_max..][..self.rails_max]
+        &self.parts[self.row(set)]
     }
 
     /// As [`parts_of`](Self::parts_of), to be changed.
     pub(crate) fn parts_of_mut(&mut self, set: u32) -> &mut [Part] {
-        &mut self.parts[set as usize * self.rails_max..][..self.rails_max]
+        let row = self.row(set);
+        &mut self.parts[row]
     }
 
     // ---- life
@@ -224,7 +237,8 @@ impl<'m> Paths<'m> {
     /// A channel begins: there are no estimates of its peer.
     pub(crate) fn begin_peer(&mut self, channel: u32) {
         *self.peer_mut(channel) = PeerPaths::default();
-        self.paths[channel as usize * self.rails_max..][..self.rails_max].fill(Path::default());
+        let row = self.row(channel);
+        self.paths[row].fill(Path::default());
     }
 
     /// A connection over a rail has ended: its measurements are dropped.

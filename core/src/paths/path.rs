@@ -19,6 +19,9 @@ const SAMPLE_NS_BURSTS: u64 = 8_000_000;
 /// And once they were so many on average for each post: small packets cost their number, not their bytes.
 const POST_BYTES_MIN: u64 = 4 * 1024;
 
+/// Of 256 short messages in a row so many are measured.
+const MEASURED: u8 = 32;
+
 /// What so few bytes take to move is no great part of a latency.
 const SMALL_BYTES_MAX: u64 = 1024;
 
@@ -99,29 +102,56 @@ pub(crate) struct Path {
     streak: i8,
     /// A busy interval is open.
     is_open: bool,
+    /// Short messages completed, modulo 256, since anything else was: the first of them are measured.
+    pub(super) turn: u8,
     /// The peer's memory can't be reached over it, whatever the rail's capabilities.
     pub no_remote_access: bool,
 }
 
 impl Path {
     /// A post of `len` bytes was handed over; `is_idle`: the only one. Returns whether the rate has changed.
+    #[inline]
     pub(super) fn posted(&mut self, now: Time, len: u64, is_idle: bool) -> bool {
-        let before = self.rate;
-        if is_idle && now > self.last {
-            // It was left open in case that more came at once. Usually too short for a sample, it still shows
-            // a rail that is faster than estimated, where it was more than a burst.
-            let is_faster = self.is_open && self.last > self.since && self.bytes >= 2 * SAMPLE_BYTES_BURSTS;
-            let rate = Rate::of(self.bytes, (self.last - self.since).0);
-            if is_faster && rate > self.rate {
-                self.sample(rate);
-            }
-            self.is_open = false;
-        }
+        let mut has_changed = false;
         if is_idle {
+            if self.is_open && now > self.last {
+                has_changed = self.close();
+            }
             (self.busy_since, self.busy_bytes) = (now, 0);
         }
         self.backlog += len;
+        has_changed
+    }
+
+    /// An interval was left open in case that more came at once. Usually too short for a sample, it still
+    /// shows a rail that is faster than estimated, where it was more than a burst.
+    #[cold]
+    fn close(&mut self) -> bool {
+        let before = self.rate;
+        self.is_open = false;
+        if self.last > self.since && self.bytes >= 2 * SAMPLE_BYTES_BURSTS {
+            let rate = Rate::of(self.bytes, (self.last - self.since).0);
+            if rate > self.rate {
+                self.sample(rate);
+            }
+        }
         self.rate != before
+    }
+
+    /// Whether the completion of a short message is not measured but only counted: most are, as long as
+    /// there is nothing but short messages.
+    #[inline(always)]
+    pub(super) const fn is_passed(&self) -> bool {
+        self.turn >= MEASURED
+    }
+
+    /// A post of `len` bytes completed and is not measured: no interval goes on over it.
+    #[inline(always)]
+    pub(super) fn passed(&mut self, now: Time, len: u64) {
+        self.backlog = self.backlog.saturating_sub(len);
+        self.busy_bytes += len;
+        self.is_open = false;
+        self.last = now;
     }
 
     /// A post of `len` bytes, which took `took` or less, completed; `is_busy`: others are in flight. Returns
@@ -136,6 +166,7 @@ impl Path {
         pipe: Option<u32>,
     ) -> Option<(Why, Rate)> {
         let has_bounds = pipe.is_some();
+        self.turn = 0;
         self.backlog = self.backlog.saturating_sub(len);
         self.busy_bytes += len;
         let mut told = None;

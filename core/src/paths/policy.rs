@@ -164,7 +164,7 @@ impl Policies {
 
     /// That of one rail.
     pub(crate) fn share(&self, rail: RailId) -> u32 {
-        self.shares[usize::from(rail.0)]
+        self.shares[rail.index()]
     }
 }
 
@@ -354,8 +354,8 @@ impl Paths<'_> {
         follow(&times[..count], self.policies.alpha, &mut weights[..count]);
         for (rail, (&weight, time)) in rails_of(used).zip(weights.iter().zip(&times)) {
             self.path_mut(channel, rail).weight = weight;
-            let part = self.parts_of(set)[usize::from(rail.0)];
-            let figures = &mut self.figures[usize::from(rail.0)];
+            let part = self.parts_of(set)[rail.index()];
+            let figures = &mut self.figures[rail.index()];
             figures.weight = weight;
             // Small steps are normal and not reported.
             if weight.abs_diff(time.weight) > time.weight / 32 {

@@ -33,7 +33,7 @@ impl Moving<'_, '_> {
 impl Parts for Moving<'_, '_> {
     #[inline(always)]
     fn left(&self, rail: RailId) -> u64 {
-        let Stripe { next, end } = self.paths.stripes_of(self.set)[usize::from(rail.0)];
+        let Stripe { next, end } = self.paths.stripes_of(self.set)[rail.index()];
         end.saturating_sub(next)
     }
 
@@ -58,7 +58,7 @@ impl Parts for Moving<'_, '_> {
 
     #[inline(always)]
     fn registering_ns(&self, rail: RailId, bytes: u64) -> u64 {
-        let is_new = self.paths.parts_of(self.set)[usize::from(rail.0)].bytes == 0;
+        let is_new = self.paths.parts_of(self.set)[rail.index()].bytes == 0;
         if is_new { self.paths.registering_ns(rail, Registration::Own, bytes) } else { 0 }
     }
 
@@ -100,18 +100,18 @@ impl Paths<'_> {
     pub(crate) fn take_over(&mut self, channel: u32, set: u32, by: &TakeOver, owes_fin: bool) {
         let &TakeOver { giver, taker, bytes } = by;
         let stripes = self.stripes_of_mut(set);
-        let end = stripes[usize::from(giver.0)].end;
+        let end = stripes[giver.index()].end;
         let cut = end - bytes;
         // The beginning of a part lies on a multiple of the alignment, and so does its end, but for the
         // message's.
         let cut = cut.next_multiple_of(CUT_ALIGN).min(end);
-        stripes[usize::from(giver.0)].end = cut;
-        let is_empty = stripes[usize::from(giver.0)].next >= cut;
-        stripes[usize::from(taker.0)] = Stripe { next: cut, end };
+        stripes[giver.index()].end = cut;
+        let is_empty = stripes[giver.index()].next >= cut;
+        stripes[taker.index()] = Stripe { next: cut, end };
         let bytes = end - cut;
         let parts = self.parts_of_mut(set);
-        parts[usize::from(giver.0)].bytes -= bytes;
-        let mine = &mut parts[usize::from(taker.0)];
+        parts[giver.index()].bytes -= bytes;
+        let mine = &mut parts[taker.index()];
         if mine.bytes == 0 {
             let written = mine.written;
             *mine = Part::of(taker, bytes, 0);

@@ -85,10 +85,10 @@ impl Paths<'_> {
     /// A rail had to register `bytes` of memory, and was busy with it for `took`. Memory that was registered
     /// before is not reported: it costs nothing.
     pub(crate) fn note_registration_cost(&mut self, rail: RailId, what: Registration, bytes: u64, took: Nanos) {
-        if usize::from(rail.0) >= self.rails.len() {
+        if rail.index() >= self.rails.len() {
             return;
         }
-        self.figures[usize::from(rail.0)].registering.learn(bytes, took);
+        self.figures[rail.index()].registering.learn(bytes, took);
         self.registering.dear |= u64::from(took.0 > 0) << rail.0;
         let novelty = &mut self.registering.novelty[what as usize];
         novelty.missed = novelty.missed.saturating_add(bytes);
@@ -112,7 +112,7 @@ impl Paths<'_> {
             return 0;
         }
         let share = { self.registering.novelty[what as usize] }.share();
-        scale(self.figures[usize::from(rail.0)].registering.time(bytes).0, share, ALL)
+        scale(self.figures[rail.index()].registering.time(bytes).0, share, ALL)
     }
 
     /// The rails of a mask that are to register a message's memory for the peer: with `balanced` those with a
@@ -148,8 +148,8 @@ impl Paths<'_> {
         let load = Load { bytes, is_read: what == Registration::Readable };
         let mut states = [RailState::default(); RAILS_MAX];
         for rail in rails_of(mask) {
-            states[usize::from(rail.0)] = self.idle_state_of(channel, load, rail);
-            if states[usize::from(rail.0)].rate == Rate::NONE {
+            states[rail.index()] = self.idle_state_of(channel, load, rail);
+            if states[rail.index()].rate == Rate::NONE {
                 return None;
             }
         }

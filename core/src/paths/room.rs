@@ -79,7 +79,7 @@ impl Paths<'_> {
         let feed_time = self.feed_time(channel, rail, self.facts(rail));
         let at = self.index(channel, rail);
         let Paths { rails, paths, peers, .. } = self;
-        peers[channel as usize].rooms.set(rail, is_ready, &paths[at], &rails[usize::from(rail.0)], feed_time);
+        peers[channel as usize].rooms.set(rail, is_ready, &paths[at], &rails[rail.index()], feed_time);
     }
 
     /// For how long a rail is given payload ahead (P-3).
@@ -132,9 +132,8 @@ impl Paths<'_> {
     /// Rails of a channel that are ready and have the capabilities of `wanted`.
     pub(crate) fn ready_with(&self, channel: u32, wanted: impl Fn(&Caps) -> bool) -> u64 {
         let ready = self.ready(channel);
-        let able = rails_of(ready).filter(|rail| {
-            wanted(&self.rails[usize::from(rail.0)].caps) && !self.path(channel, *rail).no_remote_access
-        });
+        let able = rails_of(ready)
+            .filter(|rail| wanted(&self.rails[rail.index()].caps) && !self.path(channel, *rail).no_remote_access);
         able.fold(0, |mask, rail| mask | 1 << rail.0)
     }
 

@@ -117,7 +117,7 @@ impl Paths<'_> {
     /// The probe that was due was sent.
     pub(crate) fn asked(&mut self, now: Time) {
         if let Some(exchange) = &mut self.sampler.exchange {
-            let bytes = self.figures[usize::from(exchange.rail.0)].bytes;
+            let bytes = self.figures[exchange.rail.index()].bytes;
             (exchange.sent, exchange.bytes) = (Some(now), bytes);
         }
     }
@@ -155,7 +155,7 @@ impl Paths<'_> {
         exchange.sent = None;
         self.sampler.count += 1;
         let Exchange { rail, step, bytes, took, .. } = *exchange;
-        if self.figures[usize::from(rail.0)].bytes != bytes {
+        if self.figures[rail.index()].bytes != bytes {
             // Other traffic was in flight: it will be measured by that.
             return Answered::Over(None);
         }
@@ -183,7 +183,7 @@ impl Paths<'_> {
     /// A rail's sample is complete: the round-trip time of an empty packet, and its rate.
     fn sampled(&mut self, rail: RailId, round_trip: u64, rate: Rate) {
         let sampled = Sampled { latency: Nanos(round_trip / 2), bytes_per_second: rate.bytes_per_second() };
-        self.figures[usize::from(rail.0)].sampled = Some(sampled);
+        self.figures[rail.index()].sampled = Some(sampled);
     }
 
     /// Ends a channel's sample: it is answered, its time has expired, or the channel has ended. `true`: one

@@ -34,6 +34,7 @@ pub enum AckVerdict {
 
 impl AckState {
     /// A sequenced packet has been received whole (again, where it is a duplicate).
+    #[inline(always)]
     pub fn received(&mut self, policy: &AckPolicy, now: Time, bytes: u32, at_once: bool) -> AckVerdict {
         self.packets = self.packets.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);

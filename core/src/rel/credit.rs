@@ -51,14 +51,19 @@ impl Grants {
         }
     }
 
+    /// Whether [`received`](Self::received) would accept so many.
+    #[inline]
+    pub const fn has_room(&self, messages: u16, blocks: u32) -> bool {
+        self.messages_held() + messages as u32 <= self.messages_max as u32
+            && self.blocks_held() + blocks <= self.blocks_max as u32
+    }
+
     /// A packet with `messages` messages and a payload of `blocks` blocks has come (C-3).
     pub fn received(&mut self, messages: u16, blocks: u32) -> Result<(), CreditExceeded> {
-        let messages = messages as u32;
-        if self.messages_held() + messages > self.messages_max as u32
-            || self.blocks_held() + blocks > self.blocks_max as u32
-        {
+        if !self.has_room(messages, blocks) {
             return Err(CreditExceeded);
         }
+        let messages = messages as u32;
         self.messages_received = self.messages_received.wrapping_add(messages);
         self.blocks_received = self.blocks_received.wrapping_add(blocks);
         Ok(())
@@ -110,6 +115,7 @@ impl Grants {
 
     /// Whether the limits should go to the peer without waiting for other traffic (C-4): a quarter of a grant
     /// came free, or any message's place and the peer has used all that it knows of.
+    #[inline]
     pub const fn worth_announcing(&self) -> bool {
         let messages = self.messages_released.wrapping_sub(self.messages_announced);
         let blocks = self.blocks_released.wrapping_sub(self.blocks_announced);

@@ -126,12 +126,12 @@ impl RecvWindow {
         low | received[(word + 1) % received.len()] << (WORD - shift)
     }
 
-    /// Whether `seq` has a place in the window.
     /// So many packets came in order and whole; no number is claimed.
     pub fn skip(&mut self, packets: u32) {
         self.expected = self.expected.add(packets);
     }
 
+    /// Whether `seq` has a place in the window.
     const fn holds(&self, window: u32, seq: Seq) -> bool {
         seq.distance_from(self.expected) < window
     }

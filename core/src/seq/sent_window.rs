@@ -120,6 +120,23 @@ impl SentWindow {
         None
     }
 
+    /// The handle of the oldest number, where that is acknowledged cumulatively and the handle was not given
+    /// back.
+    #[inline]
+    pub fn first_acked(&self, slots: &[u32]) -> Option<u32> {
+        if self.oldest == self.acked {
+            return None;
+        }
+        Some(slots[place(slots.len() as u32, self.oldest)]).filter(|&handle| handle != NONE)
+    }
+
+    /// Gives back that handle, and its room.
+    #[inline]
+    pub fn pop_first(&mut self, slots: &mut [u32]) {
+        slots[place(slots.len() as u32, self.oldest)] = NONE;
+        self.oldest = self.oldest.next();
+    }
+
     /// The handle held for `seq`.
     pub fn get(&self, slots: &[u32], seq: Seq) -> Option<u32> {
         if !self.holds(seq) {

@@ -14,6 +14,8 @@ pub trait Word<V> {
     fn store(&self, value: V, order: Ordering);
     /// Atomic exchange.
     fn swap(&self, value: V, order: Ordering) -> V;
+    /// Atomic exchange, where the value is `current`, then in this order; whether it was.
+    fn replace(&self, current: V, value: V, order: Ordering) -> bool;
 }
 
 /// The memory of a ring: words that both sides see, and the bytes of cells and annex slots.
@@ -39,6 +41,8 @@ pub trait Cells {
     fn starved(&self) -> &Self::Flag;
     /// Which memory the producer offers to be mapped (L-18); 0: none.
     fn offer(&self) -> &Self::Wide;
+    /// Who copies which part of a message (L-22).
+    fn claims(&self) -> &Self::Wide;
     /// Cell `index`, which is below `config().cells`.
     fn cell(&self, index: u32) -> Self::Cell;
     /// The cell behind `cell`, which is not the last.

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::cells::{Cells, RingError, Word, wake};
 use super::layout::{
-    First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, SHORT_INLINE_BYTES, packet_at, short_extra,
+    First, NOTE, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, SHORT_INLINE_BYTES, packet_at, short_extra,
 };
 use crate::wire::{Counts, HEADER_BYTES_MAX, Short, ShortSource};
 
@@ -215,10 +215,10 @@ impl<C: Cells> Consumer<C> {
             return Ok(None);
         }
         let found = match first.kind {
-            PACKET => self.packet_of(first),
+            PACKET | NOTE => self.packet_of(first),
             _ => self.check_short(first).and_then(|()| self.short_of(self.cell, first)).map(|(short, place)| {
                 let payload_bytes = short.len.into();
-                Found { short: Some(short), header_bytes: 0, payload_bytes, payload: place, at: 0 }
+                Found { short: Some(short), is_note: false, header_bytes: 0, payload_bytes, payload: place, at: 0 }
             }),
         };
         match found {
@@ -273,7 +273,9 @@ impl<C: Cells> Consumer<C> {
         if header_bytes > HEADER_BYTES_MAX as u32 {
             return Err(Wrong::Ring(RingError { field: "header_bytes", value: header_bytes }));
         }
-        if payload_bytes > u64::from(self.config.payload_bytes_max(header_bytes)) {
+        let is_note = first.kind == NOTE;
+        let most = if is_note { 0 } else { self.config.payload_bytes_max(header_bytes) };
+        if payload_bytes > u64::from(most) {
             let value = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
             return Err(Wrong::Ring(RingError { field: "payload_bytes", value }));
         }
@@ -287,7 +289,7 @@ impl<C: Cells> Consumer<C> {
         // SAFETY: `header_bytes` is at most the array's length, and `packet_at` ensures that it ends inside
         // the cell, or it is at most a slot's length.
         unsafe { self.cells.copy_out(payload, 0, self.header.as_mut_ptr(), header_bytes as usize) };
-        Ok(Found { short: None, header_bytes, payload_bytes, payload, at })
+        Ok(Found { short: None, is_note, header_bytes, payload_bytes, payload, at })
     }
 
     fn kill(&mut self, error: RingError) -> RingError {
@@ -322,6 +324,11 @@ impl<C: Cells> Consumer<C> {
     /// What the producer last passed to [`Producer::offer`](super::Producer::offer); 0 at first.
     pub fn offer(&self) -> u64 {
         self.cells.offer().load(Acquire)
+    }
+
+    /// Who copies which part of a message that the producer reads out of this side's memory (L-22).
+    pub fn claims(&self) -> &C::Wide {
+        self.cells.claims()
     }
 
     /// Prepares for sleeping until there is a message; `false`: there is one already (or the ring is dead),
@@ -478,6 +485,7 @@ enum Wrong {
 #[derive(Debug)]
 struct Found<P> {
     short: Option<Short>,
+    is_note: bool,
     header_bytes: u32,
     payload_bytes: u32,
     payload: P,
@@ -496,6 +504,11 @@ impl<C: Cells> Front<'_, C> {
     /// The header of a short message; `None`: it is a packet.
     pub fn short(&self) -> Option<&Short> {
         self.found.short.as_ref()
+    }
+
+    /// Whether it is for the rail of this side: its header says what.
+    pub fn is_note(&self) -> bool {
+        self.found.is_note
     }
 
     /// A packet's header: a private copy, nothing else changes it. Empty where it is a short message.

@@ -6,7 +6,8 @@
 //!  256  starved           u32, set by the producer, cleared by the side that wakes it
 //!  264  offer             u64, written by the producer, seldom: see `Producer::offer`
 //!  384  constants         written once by the creator, see `Constants`
-//!  512  cell 0, cell 1, ...: CELL_BYTES each
+//!  512  claims            u64, see `claims`: the producer reads a message, the consumer owns it
+//!  640  cell 0, cell 1, ...: CELL_BYTES each
 //!    .. annex slot 0, annex slot 1, ...
 //! ```
 //!
@@ -57,7 +58,8 @@ pub(super) const STARVED_AT: usize = 2 * LINE_BYTES;
 /// Beside `starved`: both are the producer's, and this one hardly ever changes.
 pub(super) const OFFER_AT: usize = STARVED_AT + 8;
 pub(super) const CONSTANTS_AT: usize = 3 * LINE_BYTES;
-pub(super) const CELLS_AT: usize = 4 * LINE_BYTES;
+pub(super) const CLAIMS_AT: usize = 4 * LINE_BYTES;
+pub(super) const CELLS_AT: usize = 5 * LINE_BYTES;
 /// Bytes of a cell: three lines.
 pub(super) const CELL_BYTES: usize = 192;
 /// Bytes of a cell before what a short message has beside its three words.
@@ -84,6 +86,8 @@ const _: () = assert!(CELLS_AT + POPULATED_CELLS as usize * CELL_BYTES <= 4096);
 pub(super) const SHORT: u8 = 1;
 /// See [`SHORT`].
 pub(super) const PACKET: u8 = 2;
+/// See [`SHORT`]: a packet without payload, for the rail of the other side (L-21).
+pub(super) const NOTE: u8 = 3;
 
 /// A cell's first word: what the one publishing store writes.
 #[derive(Clone, Copy)]
@@ -252,7 +256,7 @@ pub(super) struct Constants {
 
 impl Constants {
     pub const MAGIC: u32 = u32::from_le_bytes(*b"rrng");
-    pub const VERSION: u32 = 2;
+    pub const VERSION: u32 = 3;
 
     pub const fn of(config: RingConfig) -> Self {
         let RingConfig { cells, slots, slot_bytes } = config;

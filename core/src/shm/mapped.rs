@@ -18,8 +18,8 @@ use super::cells::{Cells, Word};
 use super::consumer::Consumer;
 use super::copy::copy_short;
 use super::layout::{
-    CELL_BYTES, CELLS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, OFFER_AT, RingConfig, RingConfigError,
-    SLEEPING_AT, STARVED_AT, ring_bytes,
+    CELL_BYTES, CELLS_AT, CLAIMS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, OFFER_AT, RingConfig,
+    RingConfigError, SLEEPING_AT, STARVED_AT, ring_bytes,
 };
 use super::producer::Producer;
 
@@ -189,6 +189,11 @@ macro_rules! word {
             fn swap(&self, value: $value, order: Ordering) -> $value {
                 <$atomic>::swap(self, value, order)
             }
+
+            #[inline]
+            fn replace(&self, current: $value, value: $value, order: Ordering) -> bool {
+                <$atomic>::compare_exchange(self, current, value, order, Ordering::Relaxed).is_ok()
+            }
         }
     };
 }
@@ -226,6 +231,10 @@ impl Cells for Mapped {
 
     fn offer(&self) -> &AtomicU64 {
         self.at(OFFER_AT)
+    }
+
+    fn claims(&self) -> &AtomicU64 {
+        self.at(CLAIMS_AT)
     }
 
     #[inline(always)]

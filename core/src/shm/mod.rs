@@ -34,9 +34,11 @@
 //! loops on a shared value.
 //!
 //! `layout` defines the memory layout, `producer` and `consumer` are the algorithm over any `cells::Cells`,
+//! `claims` is how both sides copy one message,
 //! `mapped` puts it on raw memory, `model` puts it under the loom model checker.
 
 mod cells;
+mod claims;
 mod consumer;
 mod copy;
 mod layout;
@@ -47,7 +49,8 @@ mod producer;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use cells::{PushError, RingError};
+pub use cells::{PushError, RingError, Word};
+pub use claims::{CLAIM_GENERATIONS, CLAIM_UNITS_MAX, Claimed, OwnerClaims, ReaderClaims};
 pub use consumer::{Consumer, Front, Inline};
 pub use copy::copy_short;
 pub use layout::{

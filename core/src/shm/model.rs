@@ -24,6 +24,7 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
 use super::cells::{Cells, PushError, Word};
+use super::claims::{Claimed, OwnerClaims, ReaderClaims};
 use super::consumer::Consumer;
 use super::layout::{CELL_BYTES, RingConfig};
 use super::producer::Producer;
@@ -46,6 +47,10 @@ macro_rules! word {
 
             fn swap(&self, value: $value, order: Ordering) -> $value {
                 <$atomic>::swap(self, value, order)
+            }
+
+            fn replace(&self, current: $value, value: $value, order: Ordering) -> bool {
+                <$atomic>::compare_exchange(self, current, value, order, Ordering::Relaxed).is_ok()
             }
         }
     };
@@ -80,6 +85,7 @@ struct Shared {
     sleeping: AtomicU32,
     starved: AtomicU32,
     offer: AtomicU64,
+    claims: AtomicU64,
     cells: Vec<Cell>,
     slots: Vec<UnsafeCell<[u8; CONFIG.slot_bytes as usize]>>,
     fences: Fences,
@@ -107,6 +113,7 @@ impl Modelled {
             sleeping: word(),
             starved: word(),
             offer: AtomicU64::new(0),
+            claims: AtomicU64::new(0),
             cells: (0..CONFIG.cells).map(cell).collect(),
             slots: (0..CONFIG.slots).map(|_| UnsafeCell::new([0; CONFIG.slot_bytes as usize])).collect(),
             fences,
@@ -159,6 +166,10 @@ impl Cells for Modelled {
 
     fn offer(&self) -> &AtomicU64 {
         &self.0.offer
+    }
+
+    fn claims(&self) -> &AtomicU64 {
+        &self.0.claims
     }
 
     fn cell(&self, index: u32) -> usize {
@@ -471,4 +482,61 @@ fn no_wake_up_of_the_producer_is_lost_with_the_heavy_fence() {
 #[should_panic(expected = "deadlock")]
 fn a_fence_of_the_sleeper_alone_is_not_enough_for_the_producer() {
     the_producer_wakes(|| Fences::Own, Kind::Short, 1);
+}
+
+/// Both sides copy units of a message (L-22), each into a checked cell; the owner reports what it has
+/// written (L-23), and the reader withdraws the rest after `most` claims of its own. No unit is written by
+/// both, and what counts as complete is there.
+fn both_copy(units: u32, most: u32) {
+    loom::model(move || {
+        let word = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
+        let bytes: Arc<Vec<UnsafeCell<u8>>> = Arc::new((0..units).map(|_| UnsafeCell::new(0)).collect());
+        let mut reader = ReaderClaims::offer(&word.0, 1, units);
+        let (theirs, target) = (word.clone(), bytes.clone());
+        let owner = thread::spawn(move || {
+            let mut owner = OwnerClaims::new(1, units).unwrap();
+            while let Some(Claimed { first, count }) = owner.take(&theirs.0, |_| 1) {
+                for unit in first..first + count {
+                    // SAFETY: loom fails the model where the other side may write it, too.
+                    target[unit as usize].with_mut(|byte| unsafe { *byte = 2 });
+                }
+                theirs.1.store(owner.token(), Ordering::Release);
+            }
+            owner.leave(&theirs.0);
+        });
+        for _ in 0..most {
+            let Some(Claimed { first, count }) = reader.take(&word.0, |_| 1).unwrap() else { break };
+            for unit in first..first + count {
+                // SAFETY: as above.
+                bytes[unit as usize].with_mut(|byte| unsafe { *byte = 1 });
+            }
+        }
+        reader.withdraw(&word.0).unwrap();
+        let finished = loop {
+            reader.look(&word.0).unwrap();
+            let finished = word.1.load(Ordering::Acquire);
+            if reader.back() == 0 || finished == reader.token() {
+                break finished;
+            }
+            thread::yield_now();
+        };
+        let split = (reader.front(), if reader.back() == 0 { units } else { reader.finished_from(finished) });
+        for (unit, byte) in bytes.iter().enumerate() {
+            // SAFETY: as above.
+            let byte = byte.with(|byte| unsafe { *byte });
+            let expected = if (unit as u32) < split.0 { 1 } else { u8::from(unit as u32 >= split.1) * 2 };
+            assert_eq!(byte, expected, "unit {unit} of {units}, {split:?}");
+        }
+        // The next message: the owner, late, has no effect on it.
+        let mut next = ReaderClaims::offer(&word.0, 2, units);
+        assert_eq!(next.take(&word.0, |_| units), Ok(Some(Claimed { first: 0, count: units })));
+        owner.join().unwrap();
+        assert_eq!(next.look(&word.0).map(|_| (next.back(), next.has_left())), Ok((0, false)));
+    });
+}
+
+#[test]
+fn each_unit_is_copied_by_one_side() {
+    both_copy(3, 3);
+    both_copy(3, 1);
 }

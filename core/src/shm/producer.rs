@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::cells::{Cells, PushError, RingError, Word, wake};
 use super::layout::{
-    CELL_BYTES, First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, fits_inline, packet_at, short_extra,
+    CELL_BYTES, First, NOTE, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, fits_inline, packet_at, short_extra,
 };
 use crate::wire::{HEADER_BYTES_MAX, Short};
 
@@ -215,6 +215,27 @@ impl<C: Cells> Producer<C> {
         header: &[u8],
         pieces: impl IntoIterator<Item = (*const u8, usize), IntoIter: Clone>,
     ) -> Result<(), PushError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.push_as(PACKET, header, pieces) }
+    }
+
+    /// Appends a note for the rail of the other side (L-21). Then call [`must_ring`](Self::must_ring).
+    pub fn push_note(&mut self, note: &[u8]) -> Result<(), PushError> {
+        // SAFETY: there are no pieces.
+        unsafe { self.push_as(NOTE, note, []) }
+    }
+
+    /// See [`push`](Self::push).
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn push_as(
+        &mut self,
+        kind: u8,
+        header: &[u8],
+        pieces: impl IntoIterator<Item = (*const u8, usize), IntoIter: Clone>,
+    ) -> Result<(), PushError> {
         let pieces = pieces.into_iter();
         let payload_bytes = pieces.clone().fold(0u64, |sum, (_, len)| sum.saturating_add(len as u64));
         let max = self.config.slot_bytes;
@@ -244,7 +265,7 @@ impl<C: Cells> Producer<C> {
             self.annex_used();
         }
         let turn = self.tail.wrapping_add(1);
-        self.publish(self.cell, First { turn, len: header_bytes as u16, kind: PACKET, flags: 0 });
+        self.publish(self.cell, First { turn, len: header_bytes as u16, kind, flags: 0 });
         Ok(())
     }
 
@@ -386,6 +407,11 @@ impl<C: Cells> Producer<C> {
     /// 0 for none. What was read from memory of the list before counts no more.
     pub fn offer(&mut self, number: u64) {
         self.cells.offer().store(number, Release);
+    }
+
+    /// Who copies which part of a message that this side reads out of the consumer's memory (L-22).
+    pub fn claims(&self) -> &C::Wide {
+        self.cells.claims()
     }
 
     /// Ends what [`arm`](Self::arm) began.

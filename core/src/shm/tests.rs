@@ -28,7 +28,7 @@ fn words_of_different_owners_are_apart_and_slots_spread_over_the_cache() {
         assert_eq!(stride / 64 % 2, 1, "an even number of lines visits half of the sets only");
         assert_eq!((stride % 64, config.annex_at() % LINE_BYTES), (0, 0));
     }
-    assert_eq!(ring_bytes(SMALL), Some(512 + 4 * 192 + 4 * 576));
+    assert_eq!(ring_bytes(SMALL), Some(640 + 4 * 192 + 4 * 576));
     assert_eq!((CELL_BYTES, SHORT_INLINE_BYTES), (192, 168));
 }
 

@@ -41,12 +41,16 @@ impl<'m> Timers<'m> {
     }
 
     /// Stops timer `id`, if it runs.
+    #[inline(always)]
     pub fn cancel(&mut self, id: u32) {
         let place = self.place[id as usize];
-        if place == NONE {
-            return;
+        if place != NONE {
+            self.take_out(id, place as usize);
         }
-        let place = place as usize;
+    }
+
+    #[inline(never)]
+    fn take_out(&mut self, id: u32, place: usize) {
         self.len -= 1;
         self.place[id as usize] = NONE;
         if place < self.len {
@@ -66,6 +70,7 @@ impl<'m> Timers<'m> {
     }
 
     /// Whether timer `id` runs.
+    #[inline(always)]
     pub fn is_set(&self, id: u32) -> bool {
         self.place[id as usize] != NONE
     }

@@ -30,7 +30,7 @@ pub(super) enum State {
     Named,
     /// Posted; everything is in the entry.
     Direct,
-    /// A direct receive that has matched and lives on as operation `recv`, by the id of this entry.
+    /// A direct receive that has matched and is operation `recv` now; this entry's id names it.
     Promoted,
 }
 

@@ -16,8 +16,8 @@
 //! | [`unpost`](Matcher::unpost), [`take_unexpected`](Matcher::take_unexpected) | constant, or one hash chain |
 //!
 //! To find and to take are two calls, since a buffer that takes message after message stays posted, and a
-//! probe leaves the message where it is. The hash has no secret: a peer that picks its tags to collide slows
-//! its job down to a walk over the table, which is bounded, and changes no result.
+//! probe leaves the message where it is. The hash has no secret: a peer that picks tags which collide makes
+//! lookups scan the table, which is bounded, and changes no result.
 
 mod alone;
 mod entry;
@@ -102,7 +102,7 @@ impl core::error::Error for MatchFull {}
 /// let (key, recv) = matcher.find_posted(PeerId(3), Some(7)).unwrap();
 /// assert_eq!((recv, matcher.unpost(key)), (100, Some(100)));
 ///
-/// // Nobody waits for this one: it waits for a receive.
+/// // No receive is posted for this message: it waits.
 /// assert_eq!(matcher.find_posted(PeerId(4), Some(7)), None);
 /// matcher.store(PeerId(4), Some(7), 200).unwrap();
 /// let (key, message) = matcher.find_unexpected(&any).unwrap();

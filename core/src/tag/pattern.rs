@@ -1,5 +1,5 @@
 //! The pattern of a receive, in one normal form: two selectors that take the same messages are equal (rules
-//! M-2 to M-4). A message is the pattern that takes only its like.
+//! M-2 to M-4). A message is a pattern that takes only messages equal to it.
 
 use crate::ids::PeerId;
 use crate::selector::{Selector, TagMatch};

@@ -140,7 +140,9 @@ impl<'m> Posted<'m> {
         let key = match selector.tag {
             TagMatch::Tagged { tag, ignore } if self.tagged == 0 => {
                 self.alone = Alone { last: self.alone.last, ..Alone::of(selector.source, tag, ignore, self.free) };
-                self.stand_alone(&direct)?
+                let key = self.stand_beside(&direct)?;
+                self.tagged = 1;
+                key
             }
             TagMatch::Tagged { tag, ignore } if self.alone.takes_like(selector.source, tag, ignore) => {
                 self.stand_behind(&direct)?
@@ -153,25 +155,20 @@ impl<'m> Posted<'m> {
 
     /// A new entry beside the table, as [`insert`](Self::insert).
     #[inline(always)]
-    fn stand_alone(&mut self, new: &Entry) -> Option<Key> {
+    fn stand_beside(&mut self, new: &Entry) -> Option<Key> {
         let index = self.free;
         let entry = self.entries.get_mut(index as usize)?;
         self.free = entry.next;
         (entry.region, entry.len, entry.cookie) = (new.region, new.len, new.cookie);
         (entry.what, entry.next) = (new.what | u64::from(BESIDE) << SHAPE_AT, NONE);
-        self.tagged = 1;
         Some(entry.name(index))
     }
 
     /// The same behind those that are there.
     #[inline(always)]
     fn stand_behind(&mut self, new: &Entry) -> Option<Key> {
-        let index = self.free;
-        let entry = self.entries.get_mut(index as usize)?;
-        self.free = entry.next;
-        (entry.region, entry.len, entry.cookie) = (new.region, new.len, new.cookie);
-        (entry.what, entry.next) = (new.what | u64::from(BESIDE) << SHAPE_AT, NONE);
-        let key = entry.name(index);
+        let key = self.stand_beside(new)?;
+        let index = key.index;
         let last = if self.tagged == 1 { self.alone.first } else { self.alone.last };
         self.entries.get_mut(last as usize)?.next = index;
         self.alone.last = index;
@@ -195,7 +192,7 @@ impl<'m> Posted<'m> {
         }
     }
 
-    /// A new entry behind those of its pattern, which stands for what `new` does. `None`: all are taken.
+    /// Appends a new entry with the contents of `new` to the group of its pattern. `None`: all are taken.
     #[inline(always)]
     fn insert(&mut self, selector: &Selector, new: &Entry) -> Option<Key> {
         if self.alone.first != NONE {
@@ -224,8 +221,8 @@ impl<'m> Posted<'m> {
         Some(key)
     }
 
-    /// Puts an entry behind its like, or, as a new group, at the beginning of a chain; or aside, if there are
-    /// too many shapes.
+    /// Appends an entry to the group of its pattern, or starts a new group at the beginning of a chain; or
+    /// puts it aside, if there are too many shapes.
     #[inline(never)]
     fn join(&mut self, index: u32, shape: Shape) {
         let Some(place) = self.shapes.place_for(shape) else { return self.put_aside(index, shape) };
@@ -327,7 +324,7 @@ impl<'m> Posted<'m> {
         Some(entry.direct())
     }
 
-    /// Whether a key names a direct receive that lives on as an operation.
+    /// The operation that a key's direct receive has become; `None`: it is none.
     pub(super) fn promoted(&self, key: Key) -> Option<u32> {
         let entry = self.entries.get(key.index as usize)?;
         (entry.is(State::Promoted) && entry.generation == key.generation).then_some(entry.len)

@@ -28,8 +28,8 @@ pub(super) struct Shapes {
     stopped: bool,
 }
 
-/// The only shape of a domain and its place; a shape that no receive has, and a place that none stands at,
-/// where there are several, or none, or receives elsewhere.
+/// The only shape of a domain and its place. Where there are several, or none, or receives elsewhere: a shape
+/// that no receive has, and a place that is not used.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub(super) struct Sole {

@@ -139,7 +139,7 @@ impl<'m> Unexpected<'m> {
         self.join(key, bucket)
     }
 
-    /// Puts an entry behind its like, or, as a new group, at the beginning of a chain.
+    /// Appends an entry to the group of its pattern, or starts a new group at the beginning of a chain.
     #[inline(never)]
     fn join(&mut self, key: Key, bucket: usize) -> Result<Key, MatchFull> {
         let Key { index, .. } = key;

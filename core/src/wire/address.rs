@@ -6,7 +6,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::common::{Kind, Packet, ensure, ensure_zero, write};
+use super::common::{Contents, Kind, Packet, ensure, ensure_zero, write};
 pub use super::repr::{ADDRESS_BYTES_MAX, AddressError, AddressText};
 use super::repr::{Address, WireError};
 
@@ -26,8 +26,10 @@ impl Address {
         let packet = Packet::new_checked(header).ok().filter(|packet| packet.kind() == Kind::Address)?;
         Address::parse(&packet).ok()
     }
+}
 
-    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+impl Contents for Address {
+    fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
         let layout = packet.body_as::<AddressLayout>()?;
         ensure_zero("address.reserved", &layout.reserved)?;
         let len = usize::from(layout.len);
@@ -42,7 +44,7 @@ impl Address {
         Ok(Address { rail: layout.rail, text })
     }
 
-    pub(super) fn emit(&self, body: &mut [u8]) -> Result<(), WireError> {
+    fn emit(&self, body: &mut [u8]) -> Result<(), WireError> {
         let AddressText { len, bytes } = self.text;
         ensure("address.len", len != 0, len)?;
         write(AddressLayout { rail: self.rail, len, reserved: [0; 6], bytes }, body);

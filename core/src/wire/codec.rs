@@ -4,7 +4,7 @@
 //! one header: `parse(emit(r)) == r` and `emit(parse(b)) == b`.
 
 use super::aggregate;
-use super::common::{CommonLayout, Kind, Packet, key_table_bytes, write};
+use super::common::{CommonLayout, Contents, Kind, Packet, key_table_bytes, write};
 use super::repr::*;
 use heapless::Vec;
 
@@ -50,25 +50,7 @@ fn emit(common: &Common, body: &Body, out: &mut [u8]) -> Result<usize, EmitError
     let header = out.get_mut(..header_bytes).ok_or(EmitError::NoRoom { needed: header_bytes, room })?;
     let layout = CommonLayout::new(common, body.kind(), body.flags(), header_bytes)?;
     let out = write(layout, header);
-    match body {
-        Body::Eager(head) => head.emit(out),
-        Body::Aggregate { count } => aggregate::emit(*count, common.payload_bytes, out)?,
-        Body::Rts(rts) => rts.emit(out),
-        Body::Cts(cts) => cts.emit(out),
-        Body::Fin(fin) => fin.emit(out)?,
-        Body::Data(data) => data.emit(out),
-        Body::Put(put) => put.emit(out),
-        Body::Get(get) => get.emit(out),
-        Body::Atomic(atomic) => atomic.emit(out),
-        Body::AtomicReply(reply) => reply.emit(out),
-        Body::Resume(resume) => resume.emit(out),
-        Body::Ack(ack) => ack.emit(out),
-        Body::Connect(connect) => connect.emit(out),
-        Body::Fence(fence) => fence.emit(out),
-        Body::Probe(probe) => probe.emit(out),
-        Body::Address(address) => address.emit(out)?,
-        Body::Credit | Body::Bye => {}
-    }
+    body.emit(common.payload_bytes, out)?;
     Ok(header_bytes)
 }
 
@@ -78,10 +60,7 @@ fn emit(common: &Common, body: &Body, out: &mut [u8]) -> Result<usize, EmitError
 pub(crate) fn emit_into(common: &Common, body: &Body, header: &mut Vec<u8, HEADER_BYTES_MAX>) -> Result<(), EmitError> {
     if let Body::Eager(head) = body {
         // The header of most packets is of one size: it is written as a whole, not cleared and written.
-        let mut bytes = [0; COMMON_BYTES + Kind::Eager.fixed_bytes()];
-        let layout = CommonLayout::new(common, Kind::Eager, head.flags(), bytes.len())?;
-        head.emit(write(layout, &mut bytes));
-        let _ = header.extend_from_slice(&bytes);
+        let _ = header.extend_from_slice(&emit_eager(common, head)?);
         return Ok(());
     }
     let needed = body.header_bytes();
@@ -91,32 +70,80 @@ pub(crate) fn emit_into(common: &Common, body: &Body, header: &mut Vec<u8, HEADE
     Ok(())
 }
 
-impl Packet<'_> {
-    /// The fields beside the common header, checked against the rules of its kind.
-    #[inline(always)]
-    pub(crate) fn body(&self) -> Result<Body, WireError> {
-        let packet = self;
-        Ok(match packet.kind() {
-            Kind::Eager => Body::Eager(MessageHead::parse(packet)?),
-            Kind::Aggregate => Body::Aggregate { count: aggregate::parse(packet)? },
-            Kind::Rts => Body::Rts(Rts::parse(packet)?),
-            Kind::Cts => Body::Cts(Cts::parse(packet)?),
-            Kind::Fin => Body::Fin(Fin::parse(packet)?),
-            Kind::Data => Body::Data(Data::parse(packet)?),
-            Kind::Put => Body::Put(Put::parse(packet)?),
-            Kind::Get => Body::Get(Get::parse(packet)?),
-            Kind::Atomic => Body::Atomic(Atomic::parse(packet)?),
-            Kind::AtomicReply => Body::AtomicReply(AtomicReply::parse(packet)?),
-            Kind::Resume => Body::Resume(Resume::parse(packet)?),
-            Kind::Ack => Body::Ack(Ack::parse(packet)?),
-            Kind::Credit => Body::Credit,
-            Kind::Connect => Body::Connect(Connect::parse(packet)?),
-            Kind::Fence => Body::Fence(Fence::parse(packet)?),
-            Kind::Probe => Body::Probe(Probe::parse(packet)?),
-            Kind::Bye => Body::Bye,
-            Kind::Address => Body::Address(Address::parse(packet)?),
-        })
-    }
+/// Bytes of the header of an eager message.
+pub const EAGER_BYTES: usize = COMMON_BYTES + Kind::Eager.fixed_bytes();
+
+/// The header of an eager message.
+#[inline(always)]
+pub(crate) fn emit_eager(common: &Common, head: &MessageHead) -> Result<[u8; EAGER_BYTES], EmitError> {
+    let mut bytes = [0; EAGER_BYTES];
+    let layout = CommonLayout::new(common, Kind::Eager, head.flags(), EAGER_BYTES)?;
+    head.emit(write(layout, &mut bytes))?;
+    Ok(bytes)
+}
+
+/// The meaning of a header that is one of an eager message whose sender waits for no FIN: the common part,
+/// and tag, immediate data and the flags of [`Short`](super::Short). `None`: it is another, or wrong.
+#[inline(always)]
+pub(crate) fn eager(header: &[u8]) -> Option<(Common, u64, u64, u8)> {
+    let packet = Packet::new_eager(header.try_into().ok()?)?;
+    let (tag, immediate, flags) = packet.short_head()?;
+    Some((packet.common(), tag, immediate, flags))
+}
+
+/// Reads and writes bodies: those of the listed kinds by their types, those of the other kinds here.
+macro_rules! bodies {
+    ($($kind:ident($body:ty)),*) => {
+        impl Packet<'_> {
+            /// The fields beside the common header, checked against the rules of its kind.
+            #[inline(always)]
+            pub(crate) fn body(&self) -> Result<Body, WireError> {
+                Ok(match self.kind() {
+                    $(Kind::$kind => Body::$kind(<$body as Contents>::parse(self)?),)*
+                    Kind::Aggregate => Body::Aggregate { count: aggregate::parse(self)? },
+                    Kind::Credit => Body::Credit,
+                    Kind::Bye => Body::Bye,
+                })
+            }
+        }
+
+        impl Body {
+            /// Writes it behind the common header.
+            #[inline]
+            fn emit(&self, payload_bytes: u32, out: &mut [u8]) -> Result<(), WireError> {
+                match self {
+                    $(Body::$kind(body) => Contents::emit(body, out),)*
+                    Body::Aggregate { count } => aggregate::emit(*count, payload_bytes, out),
+                    Body::Credit | Body::Bye => Ok(()),
+                }
+            }
+
+            /// The kind.
+            #[inline]
+            pub const fn kind(&self) -> Kind {
+                match self {
+                    $(Body::$kind(_) => Kind::$kind,)*
+                    Body::Aggregate { .. } => Kind::Aggregate,
+                    Body::Credit => Kind::Credit,
+                    Body::Bye => Kind::Bye,
+                }
+            }
+
+            #[inline]
+            fn flags(&self) -> u16 {
+                match self {
+                    $(Body::$kind(body) => Contents::flags(body),)*
+                    Body::Aggregate { .. } | Body::Credit | Body::Bye => 0,
+                }
+            }
+        }
+    };
+}
+
+bodies! {
+    Eager(MessageHead), Rts(Rts), Cts(Cts), Fin(Fin), Data(Data), Put(Put), Get(Get), Atomic(Atomic),
+    AtomicReply(AtomicReply), Resume(Resume), Ack(Ack), Connect(Connect), Fence(Fence), Probe(Probe),
+    Address(Address)
 }
 
 impl Body {
@@ -129,43 +156,5 @@ impl Body {
             _ => 0,
         };
         COMMON_BYTES + self.kind().fixed_bytes() + keys
-    }
-
-    /// The kind.
-    #[inline]
-    pub const fn kind(&self) -> Kind {
-        match self {
-            Body::Eager(_) => Kind::Eager,
-            Body::Aggregate { .. } => Kind::Aggregate,
-            Body::Rts(_) => Kind::Rts,
-            Body::Cts(_) => Kind::Cts,
-            Body::Fin(_) => Kind::Fin,
-            Body::Data(_) => Kind::Data,
-            Body::Put(_) => Kind::Put,
-            Body::Get(_) => Kind::Get,
-            Body::Atomic(_) => Kind::Atomic,
-            Body::AtomicReply(_) => Kind::AtomicReply,
-            Body::Resume(_) => Kind::Resume,
-            Body::Ack(_) => Kind::Ack,
-            Body::Credit => Kind::Credit,
-            Body::Connect(_) => Kind::Connect,
-            Body::Fence(_) => Kind::Fence,
-            Body::Probe(_) => Kind::Probe,
-            Body::Bye => Kind::Bye,
-            Body::Address(_) => Kind::Address,
-        }
-    }
-
-    #[inline]
-    const fn flags(&self) -> u16 {
-        match self {
-            Body::Eager(head) => head.flags(),
-            Body::Rts(rts) => rts.head.flags(),
-            Body::Fin(fin) => fin.flags(),
-            Body::Connect(connect) => connect.flags(),
-            Body::Fence(fence) => fence.flags(),
-            Body::Probe(probe) => probe.flags(),
-            _ => 0,
-        }
     }
 }

@@ -11,6 +11,7 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::coded::coded;
 use super::repr::{ADDRESS_BYTES_MAX, COMMON_BYTES, Common, HEADER_BYTES_MAX, KEYS_MAX, Lane, VERSION, WireError};
 
 /// The common header as it is on the wire.
@@ -44,97 +45,50 @@ pub(super) mod flag {
     pub const HEAD: u16 = TAG | IMMEDIATE | WANT_PLACED;
 }
 
-/// The kind of a packet: second byte of the header. The high digit is the lane (W-4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// A whole message.
-    Eager = 0x10,
-    /// Several small messages.
-    Aggregate = 0x11,
-    /// Request to send.
-    Rts = 0x12,
-    /// Clear to send.
-    Cts = 0x20,
-    /// End of a transfer.
-    Fin = 0x21,
-    /// A segment.
-    Data = 0x22,
-    /// One-sided put.
-    Put = 0x23,
-    /// One-sided get.
-    Get = 0x24,
-    /// Atomic.
-    Atomic = 0x25,
-    /// Answer to an atomic.
-    AtomicReply = 0x26,
-    /// Writes are in doubt.
-    Resume = 0x27,
-    /// Selective acknowledgment.
-    Ack = 0x30,
-    /// Limits only.
-    Credit = 0x31,
-    /// First packet of a subchannel.
-    Connect = 0x32,
-    /// The end of a connection is dead.
-    Fence = 0x33,
-    /// Sign of life.
-    Probe = 0x34,
-    /// BYE.
-    Bye = 0x35,
-    /// A rail has moved.
-    Address = 0x36,
+coded! {
+    /// The kind of a packet: second byte of the header. The high digit is the lane (W-4).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind in "kind" {
+        /// A whole message.
+        Eager = 0x10,
+        /// Several small messages.
+        Aggregate = 0x11,
+        /// Request to send.
+        Rts = 0x12,
+        /// Clear to send.
+        Cts = 0x20,
+        /// End of a transfer.
+        Fin = 0x21,
+        /// A segment.
+        Data = 0x22,
+        /// One-sided put.
+        Put = 0x23,
+        /// One-sided get.
+        Get = 0x24,
+        /// Atomic.
+        Atomic = 0x25,
+        /// Answer to an atomic.
+        AtomicReply = 0x26,
+        /// Writes are in doubt.
+        Resume = 0x27,
+        /// Selective acknowledgment.
+        Ack = 0x30,
+        /// Limits only.
+        Credit = 0x31,
+        /// First packet of a subchannel.
+        Connect = 0x32,
+        /// The end of a connection is dead.
+        Fence = 0x33,
+        /// Sign of life.
+        Probe = 0x34,
+        /// BYE.
+        Bye = 0x35,
+        /// A rail has moved.
+        Address = 0x36,
+    }
 }
 
 impl Kind {
-    /// All kinds, in the order of their codes.
-    pub const ALL: [Kind; 18] = [
-        Kind::Eager,
-        Kind::Aggregate,
-        Kind::Rts,
-        Kind::Cts,
-        Kind::Fin,
-        Kind::Data,
-        Kind::Put,
-        Kind::Get,
-        Kind::Atomic,
-        Kind::AtomicReply,
-        Kind::Resume,
-        Kind::Ack,
-        Kind::Credit,
-        Kind::Connect,
-        Kind::Fence,
-        Kind::Probe,
-        Kind::Bye,
-        Kind::Address,
-    ];
-
-    /// The kind of a code.
-    #[inline]
-    pub const fn from_code(code: u8) -> Option<Kind> {
-        Some(match code {
-            0x10 => Kind::Eager,
-            0x11 => Kind::Aggregate,
-            0x12 => Kind::Rts,
-            0x20 => Kind::Cts,
-            0x21 => Kind::Fin,
-            0x22 => Kind::Data,
-            0x23 => Kind::Put,
-            0x24 => Kind::Get,
-            0x25 => Kind::Atomic,
-            0x26 => Kind::AtomicReply,
-            0x27 => Kind::Resume,
-            0x30 => Kind::Ack,
-            0x31 => Kind::Credit,
-            0x32 => Kind::Connect,
-            0x33 => Kind::Fence,
-            0x34 => Kind::Probe,
-            0x35 => Kind::Bye,
-            0x36 => Kind::Address,
-            _ => return None,
-        })
-    }
-
     /// The lane; `None` for unsequenced kinds.
     #[inline]
     pub const fn lane(self) -> Option<Lane> {
@@ -246,6 +200,19 @@ impl<'a> Packet<'a> {
         Ok(Packet { common, body, kind })
     }
 
+    /// As [`new_checked`](Self::new_checked) for the header of an eager message; `None`: it is another, or
+    /// wrong.
+    #[inline(always)]
+    pub(super) fn new_eager(bytes: &'a [u8; COMMON_BYTES + Kind::Eager.fixed_bytes()]) -> Option<Packet<'a>> {
+        let (common, body) = CommonLayout::ref_from_prefix(bytes).ok()?;
+        let is_eager = common.version == VERSION
+            && common.kind == Kind::Eager as u8
+            && usize::from(common.header_bytes.get()) == bytes.len() // W-3
+            && common.flags.get() & !Kind::Eager.flags_allowed() == 0 // W-5
+            && common.reserved == [0; 2]; // W-6
+        is_eager.then_some(Packet { common, body, kind: Kind::Eager })
+    }
+
     /// The kind.
     #[inline]
     pub const fn kind(&self) -> Kind {
@@ -316,7 +283,7 @@ impl CommonLayout {
     #[inline]
     pub(super) fn framing(&self) -> Result<(Kind, usize), WireError> {
         ensure("version", self.version == VERSION, self.version)?; // W-1
-        let kind = Kind::from_code(self.kind).ok_or(WireError { field: "kind", value: u64::from(self.kind) })?;
+        let kind = Kind::from_code(self.kind)?;
         let header_bytes = self.header_bytes.get();
         ensure("header_bytes", kind.may_take(usize::from(header_bytes)), header_bytes)?;
         Ok((kind, usize::from(header_bytes)))
@@ -351,6 +318,69 @@ impl CommonLayout {
         })
     }
 }
+
+/// The body of a kind: what stands between the common header and the payload.
+pub(super) trait Contents: Sized {
+    /// Reads it; the error names the first field that breaks a rule.
+    fn parse(packet: &Packet<'_>) -> Result<Self, WireError>;
+    /// Writes it into `body`, which has its length; refuses what no parser accepts.
+    fn emit(&self, body: &mut [u8]) -> Result<(), WireError>;
+    /// Its flags in the common header.
+    #[inline]
+    fn flags(&self) -> u16 {
+        0
+    }
+}
+
+/// Lays out a body that consists of its fields, in this order, with reserved bytes and a flag where it has
+/// them.
+macro_rules! plain {
+    ($name:ident {
+        $($field:ident: $type:ty,)*
+        $([$reserved:literal; $bytes:literal], $($behind:ident: $behind_type:ty,)*)?
+        $([flag $flag:ident: $bit:ident],)?
+    }) => {
+        const _: () = {
+            #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+            #[repr(C)]
+            struct Layout {
+                $($field: $type,)*
+                $(reserved: [u8; $bytes], $($behind: $behind_type,)*)?
+            }
+
+            impl Contents for $name {
+                #[inline]
+                fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+                    let layout = packet.body_as::<Layout>()?;
+                    $(ensure_zero($reserved, &layout.reserved)?;)?
+                    Ok($name {
+                        $($field: layout.$field.into(),)*
+                        $($($behind: layout.$behind.into(),)*)?
+                        $($flag: packet.flag(flag::$bit),)?
+                    })
+                }
+
+                #[inline]
+                fn emit(&self, body: &mut [u8]) -> Result<(), WireError> {
+                    let layout = Layout {
+                        $($field: self.$field.into(),)*
+                        $(reserved: [0; $bytes], $($behind: self.$behind.into(),)*)?
+                    };
+                    write(layout, body);
+                    Ok(())
+                }
+
+                $(
+                    #[inline]
+                    fn flags(&self) -> u16 {
+                        if self.$flag { flag::$bit } else { 0 }
+                    }
+                )?
+            }
+        };
+    };
+}
+pub(super) use plain;
 
 /// The error of `field` unless `holds`.
 #[inline]

@@ -10,9 +10,10 @@
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::common::{Packet, ensure, ensure_zero, flag, write};
+use super::common::{Contents, Packet, ensure, ensure_zero, flag, plain, write};
 use super::keys;
 use super::repr::{Cts, Data, Fin, MessageHead, Refusal, Resume, Rts, WireError};
+use super::short::Short;
 
 /// The envelope in eager, RTS and the records of an aggregate.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -52,21 +53,6 @@ struct FinLayout {
     reserved: [u8; 2],
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct ResumeLayout {
-    target: U64,
-    round: U16,
-    reserved: [u8; 6],
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct DataLayout {
-    operation: U64,
-    offset: U64,
-}
-
 impl HeadLayout {
     /// The meaning, where `flags` marks the fields present; absent ones must be zero (W-6).
     #[inline]
@@ -95,6 +81,23 @@ impl From<&MessageHead> for HeadLayout {
     }
 }
 
+impl Packet<'_> {
+    /// Of an eager message whose sender waits for no FIN: tag, immediate data, and the flags of [`Short`].
+    /// `None`: it waits, or an absent field is not zero (W-6).
+    #[inline(always)]
+    pub(super) fn short_head(&self) -> Option<(u64, u64, u8)> {
+        const { assert!(flag::TAG >> 1 == Short::TAGGED as u16 && flag::IMMEDIATE >> 1 == Short::IMMEDIATE as u16) };
+        let layout = self.body_as::<HeadLayout>().ok()?;
+        let (tag, immediate, flags) = (layout.tag.get(), layout.immediate.get(), self.flags());
+        let is_absent = |bit: u16, value: u64| flags & bit == 0 && value != 0;
+        let is_wrong = is_absent(flag::TAG, tag) | is_absent(flag::IMMEDIATE, immediate);
+        if is_wrong || flags & flag::WANT_PLACED != 0 {
+            return None;
+        }
+        Some((tag, immediate, (flags >> 1) as u8 & Short::FLAGS))
+    }
+}
+
 impl MessageHead {
     #[inline]
     pub(super) const fn flags(&self) -> u16 {
@@ -108,16 +111,29 @@ impl MessageHead {
     pub(crate) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
         packet.body_as::<HeadLayout>()?.meaning(packet.flags())
     }
+}
+
+impl Contents for MessageHead {
+    #[inline]
+    fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+        MessageHead::parse(packet)
+    }
 
     #[inline]
-    pub(super) fn emit(&self, body: &mut [u8]) {
+    fn emit(&self, body: &mut [u8]) -> Result<(), WireError> {
         write(HeadLayout::from(self), body);
+        Ok(())
+    }
+
+    #[inline]
+    fn flags(&self) -> u16 {
+        MessageHead::flags(self)
     }
 }
 
-impl Rts {
+impl Contents for Rts {
     #[inline]
-    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+    fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
         let (layout, table) = packet.body_before_keys::<RtsLayout>()?;
         Ok(Rts {
             head: layout.head.meaning(packet.flags())?,
@@ -127,15 +143,21 @@ impl Rts {
     }
 
     #[inline]
-    pub(super) fn emit(&self, body: &mut [u8]) {
+    fn emit(&self, body: &mut [u8]) -> Result<(), WireError> {
         let layout = RtsLayout { head: HeadLayout::from(&self.head), message_bytes: U64::new(self.message_bytes) };
         keys::emit(&self.keys, write(layout, body));
+        Ok(())
+    }
+
+    #[inline]
+    fn flags(&self) -> u16 {
+        self.head.flags()
     }
 }
 
-impl Cts {
+impl Contents for Cts {
     #[inline]
-    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+    fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
         let (layout, table) = packet.body_before_keys::<CtsLayout>()?;
         ensure_zero("cts.reserved", &layout.reserved)?;
         Ok(Cts {
@@ -148,7 +170,7 @@ impl Cts {
     }
 
     #[inline]
-    pub(super) fn emit(&self, body: &mut [u8]) {
+    fn emit(&self, body: &mut [u8]) -> Result<(), WireError> {
         let layout = CtsLayout {
             operation: U64::new(self.operation),
             target: U64::new(self.target),
@@ -157,12 +179,13 @@ impl Cts {
             reserved: [0; 6],
         };
         keys::emit(&self.keys, write(layout, body));
+        Ok(())
     }
 }
 
-impl Fin {
+impl Contents for Fin {
     #[inline]
-    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+    fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
         let layout = packet.body_as::<FinLayout>()?;
         let count = layout.count.get();
         ensure("fin.count", count != 0, count)?; // W-14
@@ -171,7 +194,10 @@ impl Fin {
         Ok(Fin {
             operation: layout.operation.get(),
             count,
-            refused: Refusal::from_code(layout.refused)?,
+            refused: match layout.refused {
+                0 => None,
+                code => Some(Refusal::from_code(code)?),
+            },
             want_placed: packet.flag(flag::WANT_PLACED),
             round: layout.round.get(),
             placed_bytes: layout.placed_bytes.get(),
@@ -179,13 +205,13 @@ impl Fin {
     }
 
     #[inline]
-    pub(super) fn emit(&self, body: &mut [u8]) -> Result<(), WireError> {
+    fn emit(&self, body: &mut [u8]) -> Result<(), WireError> {
         ensure("fin.count", self.count != 0, self.count)?; // W-14
         let layout = FinLayout {
             operation: U64::new(self.operation),
             placed_bytes: U64::new(self.placed_bytes),
             count: U16::new(self.count),
-            refused: self.refused.map_or(0, Refusal::code),
+            refused: self.refused.map_or(0, |refused| refused as u8),
             padding: 0,
             round: U16::new(self.round),
             reserved: [0; 2],
@@ -193,61 +219,20 @@ impl Fin {
         write(layout, body);
         Ok(())
     }
-}
 
-impl Fin {
     #[inline]
-    pub(super) const fn flags(&self) -> u16 {
+    fn flags(&self) -> u16 {
         if self.want_placed { flag::WANT_PLACED } else { 0 }
     }
 }
 
-impl Data {
-    #[inline]
-    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
-        let layout = packet.body_as::<DataLayout>()?;
-        Ok(Data { operation: layout.operation.get(), offset: layout.offset.get() })
-    }
+plain! { Data {
+    operation: U64,
+    offset: U64,
+} }
 
-    #[inline]
-    pub(super) fn emit(&self, body: &mut [u8]) {
-        write(DataLayout { operation: U64::new(self.operation), offset: U64::new(self.offset) }, body);
-    }
-}
-
-impl Resume {
-    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
-        let layout = packet.body_as::<ResumeLayout>()?;
-        ensure_zero("resume.reserved", &layout.reserved)?;
-        Ok(Resume { target: layout.target.get(), round: layout.round.get() })
-    }
-
-    pub(super) fn emit(&self, body: &mut [u8]) {
-        let layout = ResumeLayout { target: U64::new(self.target), round: U16::new(self.round), reserved: [0; 6] };
-        write(layout, body);
-    }
-}
-
-impl Refusal {
-    /// The number on the wire; 0 is "not refused".
-    const fn code(self) -> u8 {
-        match self {
-            Refusal::NoWindow => 1,
-            Refusal::OutOfRange => 2,
-            Refusal::NoAccess => 3,
-            Refusal::BadAtomic => 4,
-        }
-    }
-
-    #[inline]
-    const fn from_code(code: u8) -> Result<Option<Self>, WireError> {
-        Ok(Some(match code {
-            0 => return Ok(None),
-            1 => Refusal::NoWindow,
-            2 => Refusal::OutOfRange,
-            3 => Refusal::NoAccess,
-            4 => Refusal::BadAtomic,
-            other => return Err(WireError { field: "fin.refused", value: other as u64 }),
-        }))
-    }
-}
+plain! { Resume {
+    target: U64,
+    round: U16,
+    ["resume.reserved"; 6],
+} }

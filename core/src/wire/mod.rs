@@ -7,6 +7,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`repr`] | what packets mean |
+//! | `coded` | enums of numbers |
 //! | `common` | the common header, kinds, flags, the checked view |
 //! | `message` | eager, RTS, CTS, FIN, DATA |
 //! | [`aggregate`] | several small messages in one packet |
@@ -33,6 +34,7 @@
 pub mod address;
 pub mod aggregate;
 mod codec;
+mod coded;
 mod common;
 pub mod control;
 pub mod handshake;
@@ -43,7 +45,8 @@ mod rma;
 mod short;
 pub mod stream;
 
-pub(crate) use codec::emit_into;
+pub use codec::EAGER_BYTES;
+pub(crate) use codec::{eager, emit_eager, emit_into};
 
 pub use common::{Kind, Packet};
 pub use repr::*;

@@ -4,6 +4,8 @@ use core::fmt;
 
 use heapless::Vec;
 
+use super::coded::coded;
+
 /// The version of this code, and the only one it accepts.
 pub const VERSION: u8 = 1;
 /// Bytes of the header that every packet starts with.
@@ -116,18 +118,20 @@ pub struct Fin {
     pub placed_bytes: u64,
 }
 
-/// Why a peer refused a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum Refusal {
-    /// No such window, or not any more.
-    NoWindow,
-    /// Beyond the window's end.
-    OutOfRange,
-    /// The window does not allow this access.
-    NoAccess,
-    /// The combination of operation and type does not exist, or the address is not aligned for the type.
-    BadAtomic,
+coded! {
+    /// Why a peer refused a request.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+    pub enum Refusal in "fin.refused" {
+        /// No such window, or not any more.
+        NoWindow = 1,
+        /// Beyond the window's end.
+        OutOfRange = 2,
+        /// The window does not allow this access.
+        NoAccess = 3,
+        /// The combination of operation and type does not exist, or the address is not aligned for the type.
+        BadAtomic = 4,
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -176,64 +180,66 @@ pub struct Get {
     pub operation: u64,
 }
 
-/// What an atomic does to the target: `target = op(target, operand)`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum AtomicKind {
-    /// Reads without change.
-    #[default]
-    Fetch = 0,
-    /// Stores the operand.
-    Swap = 1,
-    /// Stores the operand where the target equals `compare`.
-    CompareSwap = 2,
-    /// Adds, wrapping.
-    Add = 3,
-    /// The lesser of both.
-    Min = 4,
-    /// The greater of both.
-    Max = 5,
-    /// Bitwise and (integers).
-    And = 6,
-    /// Bitwise or (integers).
-    Or = 7,
-    /// Bitwise exclusive or (integers).
-    Xor = 8,
-    /// Product, wrapping.
-    Mul = 9,
-    /// Logical and: 1 where both are non-zero.
-    LogicalAnd = 10,
-    /// Logical or: 1 where either is non-zero.
-    LogicalOr = 11,
-    /// Logical exclusive or: 1 where exactly one is non-zero.
-    LogicalXor = 12,
+coded! {
+    /// What an atomic does to the target: `target = op(target, operand)`.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum AtomicKind in "atomic.kind" {
+        /// Reads without change.
+        #[default]
+        Fetch = 0,
+        /// Stores the operand.
+        Swap = 1,
+        /// Stores the operand where the target equals `compare`.
+        CompareSwap = 2,
+        /// Adds, wrapping.
+        Add = 3,
+        /// The lesser of both.
+        Min = 4,
+        /// The greater of both.
+        Max = 5,
+        /// Bitwise and (integers).
+        And = 6,
+        /// Bitwise or (integers).
+        Or = 7,
+        /// Bitwise exclusive or (integers).
+        Xor = 8,
+        /// Product, wrapping.
+        Mul = 9,
+        /// Logical and: 1 where both are non-zero.
+        LogicalAnd = 10,
+        /// Logical or: 1 where either is non-zero.
+        LogicalOr = 11,
+        /// Logical exclusive or: 1 where exactly one is non-zero.
+        LogicalXor = 12,
+    }
 }
 
-/// The type that an atomic works on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum AtomicType {
-    /// Signed 8 bits.
-    I8 = 0,
-    /// Unsigned 8 bits.
-    U8 = 1,
-    /// Signed 16 bits.
-    I16 = 2,
-    /// Unsigned 16 bits.
-    U16 = 3,
-    /// Signed 32 bits.
-    I32 = 4,
-    /// Unsigned 32 bits.
-    U32 = 5,
-    /// Signed 64 bits.
-    I64 = 6,
-    /// Unsigned 64 bits.
-    #[default]
-    U64 = 7,
-    /// IEEE 754 single.
-    F32 = 8,
-    /// IEEE 754 double.
-    F64 = 9,
+coded! {
+    /// The type that an atomic works on.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum AtomicType in "atomic.data_type" {
+        /// Signed 8 bits.
+        I8 = 0,
+        /// Unsigned 8 bits.
+        U8 = 1,
+        /// Signed 16 bits.
+        I16 = 2,
+        /// Unsigned 16 bits.
+        U16 = 3,
+        /// Signed 32 bits.
+        I32 = 4,
+        /// Unsigned 32 bits.
+        U32 = 5,
+        /// Signed 64 bits.
+        I64 = 6,
+        /// Unsigned 64 bits.
+        #[default]
+        U64 = 7,
+        /// IEEE 754 single.
+        F32 = 8,
+        /// IEEE 754 double.
+        F64 = 9,
+    }
 }
 
 /// Atomic on a remote value of up to 8 bytes; operands little-endian in the low bytes.
@@ -492,24 +498,7 @@ pub enum Lane {
 impl Body {
     /// The lane of this kind; `None` for unsequenced kinds.
     pub const fn lane(&self) -> Option<Lane> {
-        match self {
-            Body::Eager(_) | Body::Aggregate { .. } | Body::Rts(_) => Some(Lane::Ordered),
-            Body::Cts(_)
-            | Body::Fin(_)
-            | Body::Data(_)
-            | Body::Put(_)
-            | Body::Get(_)
-            | Body::Atomic(_)
-            | Body::AtomicReply(_)
-            | Body::Resume(_) => Some(Lane::Unordered),
-            Body::Ack(_)
-            | Body::Credit
-            | Body::Connect(_)
-            | Body::Fence(_)
-            | Body::Probe(_)
-            | Body::Bye
-            | Body::Address(_) => None,
-        }
+        self.kind().lane()
     }
 }
 

@@ -1,6 +1,6 @@
 /* rerail: a message transport over all rails between processes. Link with -lrerail_c.
  *
- * A process opens a transport, publishes its name (64 bytes, as secret as the channel that carries it), collects the names
+ * A process opens a transport, publishes its name (64 bytes, no secret), collects the names
  * of all processes of the job, and joins. Its rank is then the place of its name among all names in sorted order.
  *
  *     rerail *t = NULL;

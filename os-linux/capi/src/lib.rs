@@ -97,12 +97,7 @@ impl Handle {
     fn open() -> Result<Handle, Failure> {
         let settings = Settings::from_env().map_err(|error| failure(EINVAL, error))?;
         let contacts = Contacts::open(&settings).map_err(|error| failure(ESYSTEM, error))?;
-        let mut secret = [0; 16];
-        match rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty()) {
-            Ok(drawn) if drawn == secret.len() => {}
-            _ => return Err(failure(ESYSTEM, "the kernel gave no random bytes")),
-        }
-        let own = Name::new(&contacts, None, secret);
+        let own = Name::new(&contacts, None);
         let (names, region, error) = (Vec::new(), RegionId(0), CString::default());
         Ok(Handle { stage: Stage::Listening(contacts), own, names, region, error, panicked: false })
     }

@@ -1,5 +1,6 @@
-//! The handshake against honest peers, outsiders, recordings and changed bytes.
+//! The handshake against honest peers, outsiders, other members of the job, recordings and changed bytes.
 
+use super::testing::credentials;
 use super::*;
 
 const JOB: u64 = 0x7E57;
@@ -8,8 +9,22 @@ const CALL: Call =
     Call { transport: Transport::Tcp, job: JOB, from: PeerId(3), to: PeerId(5), rail: 1, attempts: ATTEMPTS };
 const STATION: Station = Station { transport: Transport::Tcp, job: JOB, me: PeerId(5), rail: 1 };
 
-fn key() -> JobKey {
-    JobKey::new([7; 32])
+fn fingerprint(rank: u32) -> Fingerprint {
+    credentials(rank).fingerprint()
+}
+
+/// A process of another job.
+fn stranger() -> Credentials {
+    Credentials::new([0x66; 32], JobKey::new([8; 32]))
+}
+
+/// A dial of rank 3 to rank 5.
+fn dialler(fresh: u8) -> (Dialler, Message) {
+    Dialler::new(&credentials(3), CALL, fingerprint(5), [fresh; 32])
+}
+
+fn acceptor(fresh: u8) -> Acceptor {
+    Acceptor::new(credentials(5), STATION, [fresh; 32])
 }
 
 fn sent(step: Result<Step, AuthError>) -> Message {
@@ -20,151 +35,172 @@ fn sent(step: Result<Step, AuthError>) -> Message {
 }
 
 /// A dialler and an acceptor, and the first three messages of their honest exchange.
-fn exchange(dialler_nonce: u8, acceptor_nonce: u8) -> (Dialler, Acceptor, [Message; 3]) {
-    let (mut dialler, hello) = Dialler::new(key(), CALL, [dialler_nonce; 32]);
-    let mut acceptor = Acceptor::new(key(), STATION, [acceptor_nonce; 32]);
-    let challenge = sent(acceptor.handle(hello.bytes()));
-    let proof = sent(dialler.handle(challenge.bytes()));
-    (dialler, acceptor, [hello, challenge, proof])
+fn exchange(dialler_fresh: u8, acceptor_fresh: u8) -> (Dialler, Acceptor, [Message; 3]) {
+    let (mut dialler, opening) = dialler(dialler_fresh);
+    let mut acceptor = acceptor(acceptor_fresh);
+    let answer = sent(acceptor.handle(opening.bytes()));
+    let proof = sent(dialler.handle(answer.bytes()));
+    (dialler, acceptor, [opening, answer, proof])
+}
+
+/// Both sides of an exchange that has come to the acceptor's ruling.
+fn proved() -> (Dialler, Acceptor) {
+    let (dialler, mut acceptor, [_, _, proof]) = exchange(1, 2);
+    assert!(matches!(acceptor.handle(proof.bytes()), Ok(Step::Authenticated { .. })));
+    (dialler, acceptor)
 }
 
 /// H-1 to H-6
 #[test]
 fn both_sides_of_a_job_find_each_other() {
-    let (mut dialler, mut acceptor, [hello, challenge, proof]) = exchange(1, 2);
-    assert_eq!((hello.bytes().len(), challenge.bytes().len()), (HELLO_BYTES, CHALLENGE_BYTES));
-    assert_eq!((dialler.expects(), acceptor.expects()), (VERDICT_BYTES, PROOF_BYTES));
-    let outcome = acceptor.handle(proof.bytes());
-    assert!(matches!(outcome, Ok(Step::Authenticated { peer: PeerId(3), rail: 1, attempts: ATTEMPTS })), "{outcome:?}");
-    let outcome = dialler.handle(Message::verdict(Verdict::Accepted).bytes());
-    assert!(matches!(outcome, Ok(Step::Authenticated { peer: PeerId(5), rail: 1, attempts: ATTEMPTS })), "{outcome:?}");
+    let (mut dialler, mut acceptor, [opening, answer, proof]) = exchange(1, 2);
+    let lengths = [opening, answer, proof].map(|message| message.bytes().len());
+    assert_eq!(lengths, [OPENING_BYTES, ANSWER_BYTES, PROOF_BYTES]);
+    assert_eq!(lengths, [80, 96, 64], "as in PROTOCOL.md");
+    assert_eq!((dialler.expects(), acceptor.expects()), (RULING_BYTES, PROOF_BYTES));
+    match acceptor.handle(proof.bytes()) {
+        Ok(Step::Authenticated { peer: PeerId(3), key, rail: 1, attempts: ATTEMPTS }) => {
+            assert_eq!(key, fingerprint(3))
+        }
+        other => panic!("{other:?}"),
+    }
+    let ruling = acceptor.ruling(Verdict::Accepted).unwrap();
+    match dialler.handle(ruling.bytes()) {
+        Ok(Step::Authenticated { peer: PeerId(5), key, rail: 1, attempts: ATTEMPTS }) => {
+            assert_eq!(key, fingerprint(5))
+        }
+        other => panic!("{other:?}"),
+    }
     assert_eq!((dialler.expects(), acceptor.expects()), (0, 0));
     assert_eq!(dialler.handle(&[]).unwrap_err(), AuthError::Over);
     assert_eq!(acceptor.handle(&[]).unwrap_err(), AuthError::Over);
+    assert_eq!(acceptor.ruling(Verdict::Accepted).unwrap_err(), AuthError::Over, "one ruling");
 }
 
+/// H-6
 #[test]
-fn verdicts_reach_the_dialler() {
-    let (mut dialler, ..) = exchange(1, 2);
-    assert!(matches!(dialler.handle(Message::verdict(Verdict::Crossing).bytes()), Ok(Step::Crossing)));
-    let (mut dialler, ..) = exchange(1, 2);
-    let refused = Verdict::Refused(RefusedBecause::Old);
-    let refused = dialler.handle(Message::verdict(refused).bytes()).unwrap_err();
-    assert_eq!(refused, AuthError::Refused(RefusedBecause::Old));
+fn rulings_reach_the_dialler_unchanged_or_not_at_all() {
+    let (mut dialler, mut acceptor) = proved();
+    assert!(matches!(dialler.handle(acceptor.ruling(Verdict::Crossing).unwrap().bytes()), Ok(Step::Crossing)));
+    let (mut dialler, mut acceptor) = proved();
+    let refused = acceptor.ruling(Verdict::Refused(RefusedBecause::Old)).unwrap();
+    assert_eq!(dialler.handle(refused.bytes()).unwrap_err(), AuthError::Refused(RefusedBecause::Old));
+    for at in 0..RULING_BYTES {
+        let (mut dialler, mut acceptor) = proved();
+        let mut changed = acceptor.ruling(Verdict::Accepted).unwrap().bytes().to_vec();
+        changed[at] ^= 1;
+        assert_eq!(dialler.handle(&changed).unwrap_err(), AuthError::Proof, "ruling byte {at}");
+    }
+}
+
+/// H-3: before any key is computed with the stranger's.
+#[test]
+fn a_dialler_without_the_secret_is_refused_at_its_first_message() {
+    let (mut theirs, opening) = Dialler::new(&stranger(), CALL, fingerprint(5), [1; 32]);
+    let mut acceptor = acceptor(2);
+    let refused = acceptor.handle(opening.bytes()).unwrap_err();
+    assert_eq!((refused, acceptor.expects()), (AuthError::Proof, 0));
+    let refusal = refused.refusal().unwrap();
+    let rejected = AuthError::Rejected(RefusedBecause::Proof);
+    assert_eq!(theirs.handle(refusal.bytes()).unwrap_err(), rejected);
+    assert!(!rejected.is_refusal(), "nobody has proved that it is the peer's word");
 }
 
 /// H-4
 #[test]
-fn an_acceptor_without_the_key_is_found_out() {
-    let (mut dialler, hello) = Dialler::new(key(), CALL, [1; 32]);
-    let mut acceptor = Acceptor::new(JobKey::new([8; 32]), STATION, [2; 32]);
-    let challenge = sent(acceptor.handle(hello.bytes()));
-    assert_eq!(dialler.handle(challenge.bytes()).unwrap_err(), AuthError::Mac);
-    assert_eq!(dialler.expects(), 0);
+fn an_acceptor_without_the_secret_or_the_key_is_found_out() {
+    // It can't read the opening; what it answers regardless is nothing.
+    let (mut dialler_of_3, _) = dialler(1);
+    assert_eq!(dialler_of_3.handle(&[0x11; ANSWER_BYTES]).unwrap_err(), AuthError::Proof);
+    assert_eq!(dialler_of_3.expects(), 0);
+    // Another member of the job at the peer's address.
+    let (mut dialler_of_3, opening) = dialler(1);
+    let mut other = Acceptor::new(credentials(6), STATION, [2; 32]);
+    let answer = sent(other.handle(opening.bytes()));
+    let found = fingerprint(6);
+    assert_eq!(dialler_of_3.handle(answer.bytes()).unwrap_err(), AuthError::Impostor { found });
 }
 
-/// H-5
+/// H-5: a member of the job that speaks for another one is seen for what it is.
 #[test]
-fn a_dialler_without_the_key_is_found_out() {
-    // It can't pass the challenge as a Dialler; a cheat that skips this check signs with its own key.
-    let (_, hello) = Dialler::new(key(), CALL, [1; 32]);
-    let mut acceptor = Acceptor::new(key(), STATION, [2; 32]);
-    let challenge = sent(acceptor.handle(hello.bytes()));
-    let hello: &[u8; HELLO_BYTES] = hello.bytes().try_into().unwrap();
-    let challenge: &[u8; CHALLENGE_BYTES] = challenge.bytes().try_into().unwrap();
-    let mac = JobKey::new([8; 32]).sign(proof_transcript(hello, challenge));
-    assert_eq!(acceptor.handle(&Proof { mac }.emit()).unwrap_err(), AuthError::Mac);
-    assert_eq!(acceptor.expects(), 0);
+fn a_member_can_not_take_the_name_of_another() {
+    // Rank 6 calls rank 5 as rank 3.
+    let (mut impostor, opening) = Dialler::new(&credentials(6), CALL, fingerprint(5), [1; 32]);
+    let mut acceptor = acceptor(2);
+    let answer = sent(acceptor.handle(opening.bytes()));
+    let proof = sent(impostor.handle(answer.bytes()));
+    match acceptor.handle(proof.bytes()) {
+        Ok(Step::Authenticated { peer: PeerId(3), key, .. }) => assert_eq!(key, fingerprint(6)),
+        other => panic!("{other:?}"),
+    }
+    assert_ne!(fingerprint(6), fingerprint(3));
 }
 
 /// H-7
 #[test]
 fn a_recorded_handshake_is_worth_nothing() {
-    let (_, _, [hello, challenge, proof]) = exchange(1, 2);
-    // To a fresh acceptor, whose nonce is another.
-    let mut acceptor = Acceptor::new(key(), STATION, [3; 32]);
-    sent(acceptor.handle(hello.bytes()));
-    assert_eq!(acceptor.handle(proof.bytes()).unwrap_err(), AuthError::Mac);
-    // To a fresh dialler, whose nonce is another.
-    let (mut dialler, _) = Dialler::new(key(), CALL, [4; 32]);
-    assert_eq!(dialler.handle(challenge.bytes()).unwrap_err(), AuthError::Mac);
-}
-
-/// H-5
-#[test]
-fn a_reflected_mac_proves_nothing() {
-    // An outsider calls the acceptor and hands it its own challenge MAC as proof.
-    let (_, hello) = Dialler::new(key(), CALL, [1; 32]);
-    let mut acceptor = Acceptor::new(key(), STATION, [2; 32]);
-    let challenge = sent(acceptor.handle(hello.bytes()));
-    let challenge: &[u8; CHALLENGE_BYTES] = challenge.bytes().try_into().unwrap();
-    let mac = Challenge::parse(challenge).unwrap().mac;
-    assert_eq!(acceptor.handle(&Proof { mac }.emit()).unwrap_err(), AuthError::Mac);
+    let (_, _, [opening, answer, proof]) = exchange(1, 2);
+    // To a fresh acceptor, whose keys are others.
+    let mut fresh = acceptor(3);
+    sent(fresh.handle(opening.bytes()));
+    assert_eq!(fresh.handle(proof.bytes()).unwrap_err(), AuthError::Proof);
+    // To a fresh dialler, whose keys are others.
+    let (mut fresh, _) = dialler(4);
+    assert_eq!(fresh.handle(answer.bytes()).unwrap_err(), AuthError::Proof);
 }
 
 #[test]
 fn an_oracle_of_the_other_direction_does_not_help() {
-    // During a dial 3 -> 5, the outsider opens 5 -> 3 to the dialler's own acceptor with the same nonce, and
-    // returns the challenge that it gets there.
-    let (mut dialler, hello) = Dialler::new(key(), CALL, [1; 32]);
+    // During a dial 3 -> 5, somebody hands 3's own opening to 3's acceptor, and its answer to the dial.
+    let (mut dialler, opening) = dialler(1);
+    let at_home = || Acceptor::new(credentials(3), Station { me: PeerId(3), ..STATION }, [2; 32]);
+    assert_eq!(at_home().handle(opening.bytes()).unwrap_err(), AuthError::WrongRank { wanted: PeerId(5) });
     let back = Call { from: PeerId(5), to: PeerId(3), ..CALL };
-    let (_, reversed) = Dialler::new(key(), back, [1; 32]);
-    let mut theirs = Acceptor::new(key(), Station { me: PeerId(3), ..STATION }, [2; 32]);
-    assert_eq!(theirs.handle(hello.bytes()).unwrap_err(), AuthError::WrongRank { wanted: PeerId(5) });
-    let mut theirs = Acceptor::new(key(), Station { me: PeerId(3), ..STATION }, [2; 32]);
-    let challenge = sent(theirs.handle(reversed.bytes()));
-    assert_eq!(dialler.handle(challenge.bytes()).unwrap_err(), AuthError::Mac);
+    let (_, reversed) = Dialler::new(&credentials(6), back, fingerprint(3), [1; 32]);
+    let answer = sent(at_home().handle(reversed.bytes()));
+    assert_eq!(dialler.handle(answer.bytes()).unwrap_err(), AuthError::Proof);
 }
 
 #[test]
 fn no_byte_can_be_changed_on_the_way() {
-    for at in 0..HELLO_BYTES {
-        let (mut dialler, hello) = Dialler::new(key(), CALL, [1; 32]);
-        let mut changed = hello.bytes().to_vec();
+    for at in 0..OPENING_BYTES {
+        let mut changed = dialler(1).1.bytes().to_vec();
         changed[at] ^= 1;
-        // Refused at once, or signed as it arrived: then the dialler detects it.
-        match Acceptor::new(key(), STATION, [2; 32]).handle(&changed) {
-            Err(_) => {}
-            Ok(Step::Send(challenge)) => {
-                assert_eq!(dialler.handle(challenge.bytes()).unwrap_err(), AuthError::Mac, "hello byte {at}");
-            }
-            Ok(other) => panic!("hello byte {at}: {other:?}"),
-        }
+        assert!(acceptor(2).handle(&changed).is_err(), "opening byte {at}");
     }
-    for at in 0..CHALLENGE_BYTES {
-        let (mut dialler, hello) = Dialler::new(key(), CALL, [1; 32]);
-        let mut challenge = sent(Acceptor::new(key(), STATION, [2; 32]).handle(hello.bytes())).bytes().to_vec();
-        challenge[at] ^= 0x80;
-        let refused = dialler.handle(&challenge).unwrap_err();
-        assert!(matches!(refused, AuthError::Mac | AuthError::Wire(_)), "challenge byte {at}: {refused:?}");
+    for at in 0..ANSWER_BYTES {
+        let (mut dialler, opening) = dialler(1);
+        let mut answer = sent(acceptor(2).handle(opening.bytes())).bytes().to_vec();
+        answer[at] ^= 1;
+        assert_eq!(dialler.handle(&answer).unwrap_err(), AuthError::Proof, "answer byte {at}");
     }
     for at in 0..PROOF_BYTES {
         let (_, mut acceptor, [_, _, proof]) = exchange(1, 2);
         let mut proof = proof.bytes().to_vec();
         proof[at] ^= 0x10;
-        assert_eq!(acceptor.handle(&proof).unwrap_err(), AuthError::Mac, "proof byte {at}");
+        assert_eq!(acceptor.handle(&proof).unwrap_err(), AuthError::Proof, "proof byte {at}");
     }
 }
 
 #[test]
 fn the_acceptor_says_what_was_wrong_with_a_call() {
     let call = |call: Call| {
-        let (_, hello) = Dialler::new(key(), call, [1; 32]);
-        Acceptor::new(key(), STATION, [2; 32]).handle(hello.bytes()).unwrap_err()
+        let (_, opening) = Dialler::new(&credentials(3), call, fingerprint(5), [1; 32]);
+        acceptor(2).handle(opening.bytes()).unwrap_err()
     };
     assert_eq!(call(Call { job: 9, ..CALL }), AuthError::Job { theirs: 9 });
     assert_eq!(call(Call { to: PeerId(6), ..CALL }), AuthError::WrongRank { wanted: PeerId(6) });
     assert_eq!(call(Call { from: PeerId(5), ..CALL }), AuthError::Own);
     assert_eq!(call(Call { rail: 0, ..CALL }), AuthError::WrongRail { wanted: 0 });
     assert_eq!(call(Call { transport: Transport::Shm, ..CALL }), AuthError::Transport { theirs: Transport::Shm });
+    assert!(AuthError::Over.refusal().is_none(), "garbage gets no answer");
 }
 
 /// H-1
 #[test]
 fn messages_of_the_wrong_length_are_refused() {
-    let mut acceptor = Acceptor::new(key(), STATION, [2; 32]);
-    let short = acceptor.handle(&[0; HELLO_BYTES - 1]).unwrap_err();
-    assert_eq!(short, AuthError::Length { given: HELLO_BYTES - 1, expected: HELLO_BYTES });
+    let short = acceptor(2).handle(&[0; OPENING_BYTES - 1]).unwrap_err();
+    assert_eq!(short, AuthError::Length { given: OPENING_BYTES - 1, expected: OPENING_BYTES });
     let (_, mut acceptor, _) = exchange(1, 2);
     assert!(matches!(acceptor.handle(&[0; PROOF_BYTES + 1]), Err(AuthError::Length { .. })));
 }
@@ -178,8 +214,12 @@ fn crossing_calls_agree_on_one() {
 }
 
 #[test]
-fn a_printed_key_shows_nothing() {
+fn printed_credentials_show_no_secret() {
     assert_eq!(format!("{:?}", JobKey::new([0x5A; 32])), "JobKey(..)");
-    let (dialler, _) = Dialler::new(JobKey::new([0x5A; 32]), CALL, [1; 32]);
-    assert!(!format!("{dialler:?}").contains("90, 90"), "the dialler shows its key");
+    let secret = Credentials::new([0x5A; 32], JobKey::new([0x5A; 32]));
+    let (dialler, _) = Dialler::new(&secret, CALL, fingerprint(5), [0x5A; 32]);
+    let acceptor = Acceptor::new(secret.clone(), STATION, [0x5A; 32]);
+    for shown in [format!("{secret:?}"), format!("{dialler:?}"), format!("{acceptor:?}")] {
+        assert!(!shown.contains("90, 90") && !shown.contains("5a, 5a"), "{shown}");
+    }
 }

@@ -1,13 +1,16 @@
 //! Errors of the start of a job; each message names the side at fault.
 
-use std::fmt;
 use std::io;
 
 /// Why a step of the bootstrap failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootError {
     /// A variable that the launcher should have set is missing or senseless.
+    #[error("{variable}{} in the environment: {expected} expected", match .value {
+        Some(value) => format!("={value:?}"),
+        None => " is not".to_owned(),
+    })]
     Environment {
         /// The variable.
         variable: &'static str,
@@ -18,6 +21,10 @@ pub enum BootError {
     },
     /// A launcher started several processes but offers no channel with a supported protocol: without this
     /// error each of them would run as a job of one.
+    #[error(
+        "{variable} tells of a job of {size} processes, but there is neither PMI_FD nor PMI_PORT: \
+         the launcher doesn't offer PMI-1 (Slurm: srun --mpi=pmi2; else: rerail launch or mpiexec.hydra)"
+    )]
     Unspoken {
         /// The variable that reveals the launcher.
         variable: &'static str,
@@ -25,6 +32,7 @@ pub enum BootError {
         size: u32,
     },
     /// A key can't be used.
+    #[error("key {key:?}: {why}")]
     Key {
         /// The key.
         key: String,
@@ -33,11 +41,13 @@ pub enum BootError {
     },
     /// A key was put twice by this rank; the value that others would see is undefined in PMI-1, so it is
     /// refused here.
+    #[error("key {key:?} was put before")]
     DuplicateKey {
         /// The key.
         key: String,
     },
     /// A value is too long.
+    #[error("value of {key:?} has {bytes} bytes, {bytes_max} are allowed")]
     ValueTooLong {
         /// The key.
         key: String,
@@ -47,6 +57,7 @@ pub enum BootError {
         bytes_max: usize,
     },
     /// The requested rank is not in the job.
+    #[error("rank {rank} is not in a job of {size}")]
     Rank {
         /// The rank.
         rank: u32,
@@ -54,6 +65,7 @@ pub enum BootError {
         size: u32,
     },
     /// The launcher's limits leave no room for our keys and values.
+    #[error("the launcher's {limit} is {value}, at least {needed} is needed")]
     Limit {
         /// The limit by its name on the wire.
         limit: &'static str,
@@ -63,6 +75,7 @@ pub enum BootError {
         needed: usize,
     },
     /// A system call failed.
+    #[error("{doing}: {source}")]
     Io {
         /// The failed step.
         doing: &'static str,
@@ -70,11 +83,13 @@ pub enum BootError {
         source: io::Error,
     },
     /// The other side closed the channel.
+    #[error("{doing}: the other side closed the channel")]
     Closed {
         /// The failed step.
         doing: &'static str,
     },
     /// The other side violated the protocol.
+    #[error("{doing}: {why} in answer {said:?}")]
     Protocol {
         /// The failed step.
         doing: &'static str,
@@ -84,6 +99,7 @@ pub enum BootError {
         said: String,
     },
     /// The other side refused.
+    #[error("{doing}: refused with {code} ({message})")]
     Refused {
         /// The failed step.
         doing: &'static str,
@@ -93,6 +109,7 @@ pub enum BootError {
         message: String,
     },
     /// A value that a rank published can't be read back.
+    #[error("value of {key:?} of rank {rank}: {why}")]
     Value {
         /// The rank.
         rank: u32,
@@ -102,6 +119,7 @@ pub enum BootError {
         why: &'static str,
     },
     /// A rank has not published a mandatory key.
+    #[error("rank {rank} published no {key:?}")]
     Absent {
         /// The rank.
         rank: u32,
@@ -109,6 +127,7 @@ pub enum BootError {
         key: String,
     },
     /// The other side did not answer in time.
+    #[error("{doing}: no answer within {waited_ms} ms")]
     Timeout {
         /// The failed step.
         doing: &'static str,
@@ -116,57 +135,14 @@ pub enum BootError {
         waited_ms: u64,
     },
     /// The other side doesn't hold the same key.
+    #[error("authentication: {why}")]
     Authentication {
         /// The reason.
         why: &'static str,
     },
     /// The job was left or aborted already, or an earlier step's error was the end of the channel.
+    #[error("the job was left, aborted or lost before")]
     Over,
-}
-
-impl fmt::Display for BootError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Environment { variable, value: Some(value), expected } => {
-                write!(f, "{variable}={value:?} in the environment: {expected} expected")
-            }
-            Self::Environment { variable, value: None, expected } => {
-                write!(f, "{variable} is not in the environment: {expected} expected")
-            }
-            Self::Unspoken { variable, size } => write!(
-                f,
-                "{variable} tells of a job of {size} processes, but there is neither PMI_FD nor PMI_PORT: \
-                 the launcher doesn't offer PMI-1 (Slurm: srun --mpi=pmi2; else: rerail launch or mpiexec.hydra)"
-            ),
-            Self::Key { key, why } => write!(f, "key {key:?}: {why}"),
-            Self::DuplicateKey { key } => write!(f, "key {key:?} was put before"),
-            Self::ValueTooLong { key, bytes, bytes_max } => {
-                write!(f, "value of {key:?} has {bytes} bytes, {bytes_max} are allowed")
-            }
-            Self::Rank { rank, size } => write!(f, "rank {rank} is not in a job of {size}"),
-            Self::Limit { limit, value, needed } => {
-                write!(f, "the launcher's {limit} is {value}, at least {needed} is needed")
-            }
-            Self::Io { doing, source } => write!(f, "{doing}: {source}"),
-            Self::Closed { doing } => write!(f, "{doing}: the other side closed the channel"),
-            Self::Protocol { doing, why, said } => write!(f, "{doing}: {why} in answer {said:?}"),
-            Self::Refused { doing, code, message } => write!(f, "{doing}: refused with {code} ({message})"),
-            Self::Value { rank, key, why } => write!(f, "value of {key:?} of rank {rank}: {why}"),
-            Self::Absent { rank, key } => write!(f, "rank {rank} published no {key:?}"),
-            Self::Timeout { doing, waited_ms } => write!(f, "{doing}: no answer within {waited_ms} ms"),
-            Self::Authentication { why } => write!(f, "authentication: {why}"),
-            Self::Over => write!(f, "the job was left, aborted or lost before"),
-        }
-    }
-}
-
-impl std::error::Error for BootError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 /// The start of a message from outside, printable.

@@ -20,6 +20,7 @@
 //! is in no environment, argument or file: only in the memory of the job's processes and of the launcher.
 
 pub mod error;
+mod io;
 mod line;
 pub mod pair;
 pub mod pmi1;
@@ -27,12 +28,13 @@ pub mod server;
 pub mod single;
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::time::Duration;
 
 pub use error::BootError;
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
+use hmac::Mac;
+
+use crate::auth::keyed;
 
 /// Longest key in bytes.
 pub const KEY_BYTES_MAX: usize = 32;
@@ -129,7 +131,7 @@ pub fn job_key(boot: &mut dyn Bootstrap) -> Result<JobKey, BootError> {
     }
     if boot.rank() == 0 {
         let bytes: [u8; 40] = random("drawing the job key")?;
-        boot.put(KEY, &to_hex(&bytes))?;
+        boot.put(KEY, &hex::encode(bytes))?;
     }
     boot.fence()?;
     let text = boot.get(0, KEY)?.ok_or_else(|| BootError::Absent { rank: 0, key: KEY.into() })?;
@@ -150,42 +152,15 @@ fn mac(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
     keyed(key, parts).finalize().into_bytes().into()
 }
 
-/// The same, not yet finished: to compare in constant time.
-fn keyed(key: &[u8; 32], parts: &[&[u8]]) -> Hmac<Sha256> {
-    let mut state = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
-    for part in parts {
-        state.update(part);
-    }
-    state
-}
-
 /// Bytes from the kernel's generator.
 fn random<const N: usize>(doing: &'static str) -> Result<[u8; N], BootError> {
     crate::random::random().map_err(|errno| BootError::Io { doing, source: errno.into() })
 }
 
-/// Lower-case hexadecimal digits.
-fn to_hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        write!(text, "{byte:02x}").expect("a String takes everything");
-    }
-    text
-}
-
 /// Exactly `N` bytes of hexadecimal digits, or nothing.
-fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits = text.as_bytes();
-    if digits.len() != 2 * N {
-        return None;
-    }
+pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let high = (pair[0] as char).to_digit(16)?;
-        let low = (pair[1] as char).to_digit(16)?;
-        *byte = (high << 4 | low) as u8;
-    }
-    Some(bytes)
+    hex::decode_to_slice(text, &mut bytes).ok().map(|()| bytes)
 }
 
 /// The keys that this rank has put: the rules that hold for every implementation.
@@ -295,7 +270,7 @@ mod tests {
 
     #[test]
     fn hexadecimal_goes_there_and_back() {
-        assert_eq!(to_hex(&[0, 0x0f, 0xf0, 0xff]), "000ff0ff");
+        assert_eq!(hex::encode([0, 0x0f, 0xf0, 0xff]), "000ff0ff");
         assert_eq!(from_hex::<4>("000FF0ff"), Some([0, 0x0f, 0xf0, 0xff]));
         assert_eq!(from_hex::<4>("000ff0f"), None);
         assert_eq!(from_hex::<4>("000ff0f+"), None);

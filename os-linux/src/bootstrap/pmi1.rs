@@ -13,15 +13,11 @@
 //! so on.
 
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::SendFlags;
+use std::time::Duration;
 
 use super::error::excerpt;
+use super::io::Limit;
 use super::line::{Line, LineReader, escape, unescape};
 use super::{ANSWER_MAX, BootError, Bootstrap, OwnKeys, VALUE_BYTES_MAX, check_key, check_rank};
 use crate::settings::Settings;
@@ -75,18 +71,14 @@ impl Pmi1 {
             let fd = number(&var, "PMI_FD", "the number of an open descriptor", i32::MAX as u32)?;
             let size = number(&var, "PMI_SIZE", "a number of processes, at least 1", u32::MAX)?;
             let rank = number(&var, "PMI_RANK", "a rank below PMI_SIZE", u32::MAX)?;
-            let bad_fd = || BootError::Environment {
-                variable: "PMI_FD",
-                value: Some(fd.to_string()),
-                expected: "the number of an open descriptor",
-            };
-            let channel = Channel::new(duplicate(fd as i32).map_err(|_| bad_fd())?, answer_max);
+            let bad_fd = |_| unfit("PMI_FD", Some(&fd.to_string()), "the number of an open descriptor");
+            let channel = Channel::new(duplicate(fd as i32).map_err(bad_fd)?, answer_max);
             return Self::enter(channel, rank, size);
         }
-        let expected = "host:port of a launcher";
-        let port = var("PMI_PORT").ok_or(BootError::Environment { variable: "PMI_PORT", value: None, expected })?;
+        let port = var("PMI_PORT").ok_or(unfit("PMI_PORT", None, "host:port of a launcher"))?;
         let id = number(&var, "PMI_ID", "the number that the launcher gave this process", u32::MAX)?;
-        Self::introduce(Channel::new(connect(&port, answer_max)?.into(), answer_max), id)
+        let stream = Limit::new(answer_max).connect(port, "connecting to the launcher (PMI_PORT)")?;
+        Self::introduce(Channel::new(stream.into(), answer_max), id)
     }
 
     /// Joins as `rank` of `size` over a descriptor. Answers may take [`ANSWER_MAX`] unless
@@ -287,11 +279,16 @@ fn number(
     expected: &'static str,
     max: u32,
 ) -> Result<u32, BootError> {
-    let text = var(variable).ok_or(BootError::Environment { variable, value: None, expected })?;
+    let text = var(variable).ok_or(unfit(variable, None, expected))?;
     match text.parse() {
         Ok(value) if value <= max => Ok(value),
-        _ => Err(BootError::Environment { variable, value: Some(excerpt(text.as_bytes())), expected }),
+        _ => Err(unfit(variable, Some(&text), expected)),
     }
+}
+
+/// A variable of the environment is missing, or has no such value.
+fn unfit(variable: &'static str, value: Option<&str>, expected: &'static str) -> BootError {
+    BootError::Environment { variable, value: value.map(|text| excerpt(text.as_bytes())), expected }
 }
 
 /// A duplicate of an inherited descriptor.
@@ -326,78 +323,8 @@ fn accepted(doing: &'static str, line: &Line, said: &[u8]) -> Result<(), BootErr
 /// The value of [`TIMEOUT_VARIABLE`]: the setting of that name; none: for ever.
 fn limit_of(text: &str) -> Result<Option<Duration>, BootError> {
     let settings = Settings::load([(TIMEOUT_VARIABLE.to_owned(), text.to_owned())], None);
-    match settings {
-        Ok(settings) => Ok(settings.boot_limit()),
-        Err(_) => Err(BootError::Environment {
-            variable: TIMEOUT_VARIABLE,
-            value: Some(excerpt(text.as_bytes())),
-            expected: "a time of 1ms to a day, or 0",
-        }),
-    }
-}
-
-/// Dials the addresses of `host:port` in turn.
-fn connect(port: &str, answer_max: Option<Duration>) -> Result<TcpStream, BootError> {
-    const DOING: &str = "connecting to the launcher (PMI_PORT)";
-    let io = |source| BootError::Io { doing: DOING, source };
-    let limit = Limit::new(answer_max);
-    let mut last = io(io::ErrorKind::AddrNotAvailable.into());
-    for address in port.to_socket_addrs().map_err(io)? {
-        let dialled = match limit.left(DOING)? {
-            Some(left) => TcpStream::connect_timeout(&address, left),
-            None => TcpStream::connect(address),
-        };
-        match dialled {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = io(error),
-        }
-    }
-    // After the deadline the error is a timeout, whatever the last address's error.
-    limit.left(DOING)?;
-    Err(last)
-}
-
-/// Until when a question may go unanswered.
-#[derive(Clone, Copy, Debug)]
-struct Limit {
-    since: Instant,
-    answer_max: Option<Duration>,
-}
-
-impl Limit {
-    /// From now on.
-    fn new(answer_max: Option<Duration>) -> Self {
-        Limit { since: Instant::now(), answer_max }
-    }
-
-    /// The remaining time; `None`: it is no limit.
-    fn left(self, doing: &'static str) -> Result<Option<Duration>, BootError> {
-        let Some(answer_max) = self.answer_max else { return Ok(None) };
-        match answer_max.saturating_sub(self.since.elapsed()) {
-            Duration::ZERO => Err(BootError::Timeout { doing, waited_ms: answer_max.as_millis() as u64 }),
-            left => Ok(Some(left)),
-        }
-    }
-
-    /// Waits until a descriptor is ready (its mode is shared with all processes that inherited it, so it is
-    /// not changed).
-    fn wait(self, fd: BorrowedFd<'_>, flags: PollFlags, doing: &'static str) -> Result<(), BootError> {
-        loop {
-            // The descriptor is polled even after the deadline: a process that was delayed may find the
-            // answer there.
-            let left = self.left(doing);
-            let span = left.as_ref().map_or(Some(Duration::ZERO), |left| *left).map(|left| Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            });
-            match poll(&mut [PollFd::new(&fd, flags)], span.as_ref()) {
-                Ok(0) => drop(left?),
-                Err(Errno::INTR) => {}
-                Ok(_) => return Ok(()),
-                Err(errno) => return Err(BootError::Io { doing, source: errno.into() }),
-            }
-        }
-    }
+    let unfit = |_| unfit(TIMEOUT_VARIABLE, Some(text), "a time of 1ms to a day, or 0");
+    settings.map(|settings| settings.boot_limit()).map_err(unfit)
 }
 
 /// Requests and answers over a descriptor.
@@ -456,23 +383,7 @@ impl Channel {
     }
 
     fn say(&mut self, doing: &'static str, line: &str, limit: Limit) -> Result<(), BootError> {
-        let text = format!("{line}\n");
-        let mut bytes = text.as_bytes();
-        while !bytes.is_empty() {
-            limit.wait(self.fd.as_fd(), PollFlags::OUT, doing)?;
-            // A launcher that has gone must be an error here, not a SIGPIPE for a host program.
-            let sent = match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-                Err(Errno::NOTSOCK) => rustix::io::write(&self.fd, bytes),
-                sent => sent,
-            };
-            match sent {
-                Ok(count) => bytes = &bytes[count..],
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::PIPE | Errno::CONNRESET | Errno::CONNABORTED) => return Err(BootError::Closed { doing }),
-                Err(errno) => return Err(BootError::Io { doing, source: errno.into() }),
-            }
-        }
-        Ok(())
+        limit.write(self.fd.as_fd(), format!("{line}\n").as_bytes(), doing)
     }
 
     fn listen(&mut self, doing: &'static str, limit: Limit) -> Result<(Line, Vec<u8>), BootError> {
@@ -485,14 +396,9 @@ impl Channel {
                 Ok(None) => {}
                 Err(_) => return Err(strange(doing, "no end of line".into(), self.reader.rest())),
             }
-            limit.wait(self.fd.as_fd(), PollFlags::IN, doing)?;
             let mut bytes = [0; 1024];
-            match rustix::io::read(&self.fd, &mut bytes) {
-                Ok(0) | Err(Errno::CONNRESET | Errno::CONNABORTED) => return Err(BootError::Closed { doing }),
-                Ok(count) => self.reader.feed(&bytes[..count]),
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(errno) => return Err(BootError::Io { doing, source: errno.into() }),
-            }
+            let count = limit.read(self.fd.as_fd(), &mut bytes, doing)?;
+            self.reader.feed(&bytes[..count]);
         }
     }
 }

@@ -1,16 +1,22 @@
 //! A process's card: one line of text with the addresses of its rails.
 //!
-//! `rerail1;HOST;KIND@ADDRESS,KIND@ADDRESS,...`: the version, the logical host (processes on one may share
-//! memory) and one entry per rail in the order of rail numbers. Host and addresses are printable ASCII
-//! without space, `;`, `,` and `=`; so a card survives any launcher's key-value store. Parsing is strict: a
-//! card that this process would not have written is an error that names the part.
+//! `rerail2;HOST;KEY;KIND@ADDRESS,KIND@ADDRESS,...`: the version, the logical host (processes on one may
+//! share memory), the fingerprint of the process's key in hexadecimal digits (`-`: its rails prove nothing)
+//! and one entry per rail in the order of rail numbers. Host and addresses are printable ASCII without
+//! space, `;`, `,` and `=`; so a card survives any launcher's key-value store. Parsing is strict: a card
+//! that this process would not have written is an error that names the part.
 
 use core::fmt;
 
 use rerail_core::rail::RailKind;
 
+use crate::auth::Fingerprint;
+use crate::bootstrap::from_hex;
+
 /// The prefix of every card of this version.
-const VERSION: &str = "rerail1";
+const VERSION: &str = "rerail2";
+/// In place of a key.
+const NO_KEY: &str = "-";
 /// Longest host or address in bytes.
 const WORD_BYTES_MAX: usize = 200;
 /// Most rails on a card: the width of a 64-bit mask.
@@ -24,7 +30,7 @@ pub enum CardError {
         /// The text found.
         found: String,
     },
-    /// It has another number of parts than version, host and rails.
+    /// It has another number of parts than version, host, key and rails.
     Parts {
         /// How many.
         found: usize,
@@ -33,6 +39,11 @@ pub enum CardError {
     Word {
         /// The word.
         word: String,
+    },
+    /// The key is neither `-` nor a fingerprint.
+    Key {
+        /// The text found.
+        found: String,
     },
     /// A rail's entry has no `@`.
     Entry {
@@ -64,11 +75,12 @@ impl fmt::Display for CardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CardError::Version { found } => write!(f, "it is of version \"{found}\", not {VERSION}"),
-            CardError::Parts { found } => write!(f, "it has {found} parts, not version;host;rails"),
+            CardError::Parts { found } => write!(f, "it has {found} parts, not version;host;key;rails"),
             CardError::Word { word } => write!(
                 f,
                 "\"{word}\" is no host or address: 1 to {WORD_BYTES_MAX} printable characters, no space ; , or ="
             ),
+            CardError::Key { found } => write!(f, "\"{found}\" is no key: - or 32 hexadecimal digits"),
             CardError::Entry { entry } => write!(f, "\"{entry}\" is no rail: kind@address"),
             CardError::Kind { found } => write!(f, "\"{found}\" is no kind of rail: loop, shm, tcp, verbs"),
             CardError::Rails { found } => write!(f, "it has {found} rails, at most {RAILS_MAX} are possible"),
@@ -86,6 +98,8 @@ impl std::error::Error for CardError {}
 pub struct Card<'a> {
     /// The logical host.
     pub(super) host: &'a str,
+    /// Of the process's key, where its rails prove it.
+    pub(super) key: Option<Fingerprint>,
     /// Kind and address of each rail.
     pub(super) rails: Vec<(RailKind, &'a str)>,
 }
@@ -100,7 +114,8 @@ impl<'a> Card<'a> {
         if self.rails.len() > RAILS_MAX {
             return Err(CardError::Rails { found: self.rails.len() });
         }
-        let mut text = format!("{VERSION};{};", self.host);
+        let key = self.key.map_or_else(|| NO_KEY.to_owned(), |key| hex::encode(key.0));
+        let mut text = format!("{VERSION};{};{key};", self.host);
         for (index, (kind, address)) in self.rails.iter().enumerate() {
             check_word(address)?;
             if index > 0 {
@@ -124,23 +139,33 @@ impl<'a> Card<'a> {
             return Err(CardError::Version { found: excerpt(version) });
         }
         let mut parts = text.split(';').skip(1);
-        let (Some(host), Some(entries), None) = (parts.next(), parts.next(), parts.next()) else {
+        let (Some(host), Some(key), Some(entries), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
             return Err(CardError::Parts { found: text.split(';').count() });
         };
         check_word(host)?;
+        let key = match key {
+            NO_KEY => None,
+            digits => Some(parse_key(digits).ok_or_else(|| CardError::Key { found: excerpt(digits) })?),
+        };
         let entries = || entries.split(',').filter(|_| !entries.is_empty());
         let found = entries().count();
         if found > RAILS_MAX {
             return Err(CardError::Rails { found });
         }
         let rails = entries().map(parse_entry).collect::<Result<_, _>>()?;
-        Ok(Card { host, rails })
+        Ok(Card { host, key, rails })
     }
 
     /// The address of the `nth` rail of a kind.
     pub(super) fn nth(&self, kind: RailKind, nth: usize) -> Option<&'a str> {
         self.rails.iter().filter(|(of, _)| *of == kind).nth(nth).map(|(_, address)| *address)
     }
+}
+
+/// Of the digits that `emit` writes.
+fn parse_key(digits: &str) -> Option<Fingerprint> {
+    from_hex(digits).map(Fingerprint).filter(|key| hex::encode(key.0) == digits)
 }
 
 fn parse_entry(entry: &str) -> Result<(RailKind, &str), CardError> {
@@ -181,20 +206,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const CARD: &str = "rerail1;node-a;loop@self,shm@17/4,tcp@10.0.0.1:4000,tcp@[fe80::1%eth0]:4001";
+    const CARD: &str =
+        "rerail2;node-a;00112233445566778899aabbccddeeff;loop@self,shm@17/4,tcp@10.0.0.1:4000,tcp@[fe80::1%eth0]:4001";
 
     #[test]
     fn a_card_says_what_it_says() {
         let card = Card::parse(CARD).unwrap();
         assert_eq!(card.host, "node-a");
+        assert_eq!(card.key.map(|key| key.0[..2].to_vec()), Some(vec![0x00, 0x11]));
         assert_eq!(card.rails.len(), 4);
         assert_eq!(card.nth(RailKind::Tcp, 1), Some("[fe80::1%eth0]:4001"));
         assert_eq!(card.nth(RailKind::Tcp, 2), None);
         assert_eq!(card.nth(RailKind::Shm, 0), Some("17/4"));
         assert_eq!(card.emit().unwrap(), CARD);
-        let bare = Card::parse("rerail1;h;").unwrap();
-        assert!(bare.rails.is_empty());
-        assert_eq!(bare.emit().unwrap(), "rerail1;h;");
+        let bare = Card::parse("rerail2;h;-;").unwrap();
+        assert!(bare.rails.is_empty() && bare.key.is_none());
+        assert_eq!(bare.emit().unwrap(), "rerail2;h;-;");
     }
 
     #[test]
@@ -204,20 +231,22 @@ mod tests {
         let word = |word: &str| CardError::Word { word: word.into() };
         for (text, error) in [
             ("".to_owned(), CardError::Version { found: "".into() }),
-            ("rerail2;h;tcp@a;more".to_owned(), CardError::Version { found: "rerail2".into() }),
-            ("rerail1".to_owned(), CardError::Parts { found: 1 }),
-            ("rerail1;h".to_owned(), CardError::Parts { found: 2 }),
-            ("rerail1;h;tcp@a;more".to_owned(), CardError::Parts { found: 4 }),
-            ("rerail1;;tcp@a".to_owned(), word("")),
-            ("rerail1;a b;tcp@a".to_owned(), word("a b")),
-            ("rerail1;h;tcp@a=b".to_owned(), word("a=b")),
-            ("rerail1;h;tcp@".to_owned(), word("")),
-            (format!("rerail1;h;tcp@{long}"), word(&long[1..])),
-            ("rerail1;h;tcp".to_owned(), CardError::Entry { entry: "tcp".into() }),
-            ("rerail1;h;tcp@a,".to_owned(), CardError::Entry { entry: "".into() }),
-            ("rerail1;h;sim@a".to_owned(), CardError::Kind { found: "sim".into() }),
-            ("rerail1;h;TCP@a".to_owned(), CardError::Kind { found: "TCP".into() }),
-            (format!("rerail1;h;{many}"), CardError::Rails { found: RAILS_MAX + 1 }),
+            ("rerail1;h;tcp@a".to_owned(), CardError::Version { found: "rerail1".into() }),
+            ("rerail2".to_owned(), CardError::Parts { found: 1 }),
+            ("rerail2;h;-".to_owned(), CardError::Parts { found: 3 }),
+            ("rerail2;h;-;tcp@a;more".to_owned(), CardError::Parts { found: 5 }),
+            ("rerail2;h;0011;tcp@a".to_owned(), CardError::Key { found: "0011".into() }),
+            (CARD.replace("ee", "EE"), CardError::Key { found: "00112233445566778899aabbccddEEff".into() }),
+            ("rerail2;;-;tcp@a".to_owned(), word("")),
+            ("rerail2;a b;-;tcp@a".to_owned(), word("a b")),
+            ("rerail2;h;-;tcp@a=b".to_owned(), word("a=b")),
+            ("rerail2;h;-;tcp@".to_owned(), word("")),
+            (format!("rerail2;h;-;tcp@{long}"), word(&long[1..])),
+            ("rerail2;h;-;tcp".to_owned(), CardError::Entry { entry: "tcp".into() }),
+            ("rerail2;h;-;tcp@a,".to_owned(), CardError::Entry { entry: "".into() }),
+            ("rerail2;h;-;sim@a".to_owned(), CardError::Kind { found: "sim".into() }),
+            ("rerail2;h;-;TCP@a".to_owned(), CardError::Kind { found: "TCP".into() }),
+            (format!("rerail2;h;-;{many}"), CardError::Rails { found: RAILS_MAX + 1 }),
         ] {
             assert_eq!(Card::parse(&text), Err(error), "{text}");
         }
@@ -226,15 +255,15 @@ mod tests {
     #[test]
     fn what_can_not_be_read_is_not_written() {
         let rails = vec![(RailKind::Tcp, "a,b")];
-        assert_eq!(Card { host: "h", rails }.emit(), Err(CardError::Word { word: "a,b".into() }));
-        assert_eq!(Card { host: "", rails: vec![] }.emit(), Err(CardError::Word { word: "".into() }));
+        assert_eq!(Card { host: "h", key: None, rails }.emit(), Err(CardError::Word { word: "a,b".into() }));
+        assert_eq!(Card { host: "", key: None, rails: vec![] }.emit(), Err(CardError::Word { word: "".into() }));
     }
 
     proptest! {
         #[test]
         fn any_text_is_refused_or_means_itself(text in prop_oneof![
             ".{0,64}",
-            "rerail1;[a-z]{0,3};(loop|shm|tcp|sim)?@?[a-z=]{0,3}(,(tcp|shm)@[a-z0-9:]{0,8}){0,4};?",
+            "rerail2;[a-z]{0,3};(-|[0-9a-f]{30,33});(loop|shm|tcp|sim)?@?[a-z=]{0,3}(,(tcp|shm)@[a-z0-9:]{0,8}){0,4};?",
         ]) {
             if let Ok(card) = Card::parse(&text) {
                 prop_assert_eq!(card.emit().unwrap(), text);

@@ -7,8 +7,9 @@
 
 use rerail_core::ids::PeerId;
 
-use super::{Opening, StartError, rails};
-use crate::auth;
+use super::rails::{self, Who};
+use super::{Opening, StartError};
+use crate::auth::{self, Credentials, Fingerprint};
 use crate::bootstrap::JobKey;
 use crate::place::Numbers;
 use crate::rail::Rail;
@@ -21,6 +22,7 @@ use crate::settings::Settings;
 #[derive(Debug)]
 pub struct Contacts {
     settings: Settings,
+    credentials: Credentials,
     shm: Option<ShmRail>,
     tcp: Vec<TcpRail>,
 }
@@ -31,14 +33,20 @@ impl Contacts {
     /// # Errors
     /// [`StartError::Rail`].
     pub fn open(settings: &Settings) -> Result<Self, StartError> {
-        let nobody = JobKey { key: [0; 32], job_id: 0 };
+        let credentials = rails::credentials()?;
+        let nobody = Who { credentials: &credentials, job: 0, rank: PeerId(0) };
         let wanted = |kind: &str| settings.rails.iter().any(|named| named == kind);
-        let shm = wanted("shm").then(|| rails::open_shm(settings, PeerId(0), 1, &nobody)).transpose()?;
+        let shm = wanted("shm").then(|| rails::open_shm(settings, 1, &nobody)).transpose()?;
         let tcp = match wanted("tcp") {
-            true => rails::open_all_tcp(settings, PeerId(0), &nobody, &mut Numbers::default())?,
+            true => rails::open_all_tcp(settings, &nobody, &mut Numbers::default())?,
             false => Vec::new(),
         };
-        Ok(Contacts { settings: settings.clone(), shm, tcp })
+        Ok(Contacts { settings: settings.clone(), credentials, shm, tcp })
+    }
+
+    /// By which peers know this process: with the addresses, what they need to call it.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.credentials.fingerprint()
     }
 
     /// The shared-memory rail's address, as on a card.
@@ -56,15 +64,16 @@ impl Contacts {
     /// # Errors
     /// See [`StartError`].
     pub fn identify(self, rank: PeerId, size: u32, key: &JobKey) -> Result<Opening, StartError> {
-        let Contacts { settings, shm, tcp } = self;
+        let Contacts { settings, credentials, shm, tcp } = self;
+        let credentials = credentials.in_job(auth::JobKey::new(key.key));
         let mut rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(rank))];
         if size > 1 {
             if let Some(mut shm) = shm {
-                shm.identify(auth::JobKey::new(key.key), key.job_id, rank, size);
+                shm.identify(credentials.clone(), key.job_id, rank, size);
                 rails.push(Box::new(shm));
             }
             for mut tcp in tcp {
-                tcp.identify(auth::JobKey::new(key.key), key.job_id, rank);
+                tcp.identify(credentials.clone(), key.job_id, rank);
                 rails.push(Box::new(tcp));
             }
         }

@@ -15,7 +15,8 @@ use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Address, AddressText, RemoteKey, Short, ShortSource};
 use rustix::io::Errno;
 
-use super::Engine;
+use super::at_once;
+use super::engine::Engine;
 use super::slots::{Rails, Slot};
 use crate::memory::{Core, Memory, at_address};
 use crate::rail::shm::copy_short;
@@ -57,10 +58,10 @@ enum Answer {
 impl Engine {
     /// One round of driving: takes the rails' events, runs timers that are due, carries out the core's
     /// actions; returns the number of things done. Time must not go back.
-    pub fn round(&mut self, now: Time) -> usize {
-        let Engine { rails, core, memory, scratch, quick_rails, others_moved, .. } = self;
+    pub(super) fn round(&mut self, now: Time) -> usize {
+        let Engine { rails, core, memory, scratch, quick_rails, others_moved, last, .. } = self;
         let mut done = 0;
-        *others_moved = false;
+        (*others_moved, *last) = (false, now);
         rails.for_each(|slot, rail| {
             let Slot { id, registrations, .. } = slot;
             let peer_addresses = &mut scratch.peer_addresses;
@@ -87,14 +88,14 @@ impl Engine {
 
     /// Takes messages that came over shared memory (the check costs a few instructions) and carries out the
     /// actions that follow; returns the number of things done. A [`round`](Self::round) in between looks at
-    /// all the rest: other rails, connections, timers. `now` may be the time of the last of these.
+    /// all the rest: other rails, connections, timers. The time is that of the last of these.
     #[inline]
-    pub fn news(&mut self, now: Time) -> usize {
+    pub(super) fn news(&mut self) -> usize {
         match &self.rails.shm {
             Some(rail) => match rail.first_news() {
-                Some(link) if self.core.one_waits() => self.take_news::<true>(now, link),
-                Some(link) => self.take_news::<false>(now, link),
-                None if rail.has_slow_work() => self.take_rest(now),
+                Some(link) if self.core.one_waits() => self.take_news::<true>(link),
+                Some(link) => self.take_news::<false>(link),
+                None if rail.has_slow_work() => self.take_rest(),
                 None => 0,
             },
             None => 0,
@@ -104,11 +105,11 @@ impl Engine {
     /// As [`news`](Self::news), for several messages: where one was found in the round before, too, more may
     /// wait.
     #[inline]
-    pub fn more(&mut self, now: Time) -> usize {
+    pub(super) fn more(&mut self) -> usize {
         match &self.rails.shm {
             Some(rail) => match rail.first_news() {
-                Some(link) if self.core.one_waits() => self.take_several::<true>(now, link),
-                Some(link) => self.take_several::<false>(now, link),
+                Some(link) if self.core.one_waits() => self.take_several::<true>(link),
+                Some(link) => self.take_several::<false>(link),
                 None => 0,
             },
             None => 0,
@@ -118,9 +119,9 @@ impl Engine {
     /// Takes messages from the other rings, and does all other work that a ring which is never empty may
     /// delay: to be called after a few rounds of [`news`](Self::news) that found messages.
     #[inline]
-    pub fn rest(&mut self, now: Time) -> usize {
+    pub(super) fn rest(&mut self) -> usize {
         match &self.rails.shm {
-            Some(rail) if rail.has_more() => self.take_rest(now),
+            Some(rail) if rail.has_more() => self.take_rest(),
             _ => 0,
         }
     }
@@ -129,18 +130,18 @@ impl Engine {
     /// receive, and a payload in its cell. Other functions handle the rare cases. The copy comes last, so no
     /// values are kept across it. `ONE`: see [`one_waits`](Core::one_waits).
     #[inline(never)]
-    fn take_news<const ONE: bool>(&mut self, now: Time, index: usize) -> usize {
+    fn take_news<const ONE: bool>(&mut self, index: usize) -> usize {
         let Engine { rails, core, .. } = self;
         let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
         let (line, peer) = (link.line, link.peer);
-        let Some(short) = link.front_inline() else { return self.take_annex(now, index) };
+        let Some(short) = link.front_inline() else { return self.take_annex(index) };
         let (len, payload) = (short.bytes(), short.payload());
-        let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return self.take_others(now, index) };
+        let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return self.take_others(index) };
         let (to, must_look) = (at_address(place.receive.address()), place.must_look);
         if must_look || core.is_active() || !link.pass_short(len) {
             // SAFETY: as below.
             unsafe { copy_short(payload, to, len.into()) };
-            return self.after_news(now, index, len, must_look);
+            return self.after_news(index, len, must_look);
         }
         // SAFETY: the ring guarantees the payload: it is not overwritten before more is released. The place
         // is that of a posted receive, which was resolved within its region when it was posted by its
@@ -153,7 +154,7 @@ impl Engine {
     /// As [`take_news`](Self::take_news), for the messages of a link that are here, as long as each is like
     /// the one before, but a few at most: their completions are to be taken while they are in the cache.
     #[inline(never)]
-    fn take_several<const ONE: bool>(&mut self, now: Time, index: usize) -> usize {
+    fn take_several<const ONE: bool>(&mut self, index: usize) -> usize {
         let Engine { rails, core, .. } = self;
         let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
         let (line, peer) = (link.line, link.peer);
@@ -165,7 +166,7 @@ impl Engine {
             // SAFETY: as in `take_news`.
             unsafe { copy_short(payload, to, len.into()) };
             if must_look || core.is_active() || !link.pass_short(len) {
-                return done + self.after_news(now, index, len, must_look);
+                return done + self.after_news(index, len, must_look);
             }
         }
         SEVERAL
@@ -174,7 +175,7 @@ impl Engine {
     /// Rare work for a message that was taken and copied.
     #[cold]
     #[inline(never)]
-    fn after_news(&mut self, now: Time, index: usize, len: u16, must_look: bool) -> usize {
+    fn after_news(&mut self, index: usize, len: u16, must_look: bool) -> usize {
         let Engine { rails, core, .. } = self;
         if let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) {
             link.release_short(len);
@@ -182,12 +183,12 @@ impl Engine {
                 core.after_next(link.peer, len);
             }
         }
-        if core.is_active() { 1 + self.carry_out(now) } else { 1 }
+        if core.is_active() { 1 + self.carry_out(self.last) } else { 1 }
     }
 
     /// As [`take_news`](Self::take_news), for a payload in the annex.
     #[inline(never)]
-    fn take_annex(&mut self, now: Time, index: usize) -> usize {
+    fn take_annex(&mut self, index: usize) -> usize {
         let Engine { rails, core, .. } = self;
         let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
         let (line, mut len, mut must_look) = (link.line, 0, false);
@@ -199,17 +200,17 @@ impl Engine {
             true
         });
         if !is_taken {
-            return self.take_others(now, index);
+            return self.take_others(index);
         }
         if must_look {
             core.after_next(link.peer, len);
         }
-        if core.is_active() { 1 + self.take_rest(now) } else { 1 }
+        if core.is_active() { 1 + self.take_rest() } else { 1 }
     }
 
     /// Takes the message that is due on a link, if it is a short one, and all further events.
     #[inline(never)]
-    fn take_others(&mut self, now: Time, index: usize) -> usize {
+    fn take_others(&mut self, index: usize) -> usize {
         let Engine { rails, core, memory, .. } = self;
         let id = rails.shm_id;
         let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
@@ -219,14 +220,14 @@ impl Engine {
             unsafe { take_otherwise(core, memory, &mut line, peer, id, &short, payload) }
         });
         link.line = line;
-        if is_taken & !core.is_active() { 1 } else { usize::from(is_taken) + self.take_rest(now) }
+        if is_taken & !core.is_active() { 1 } else { usize::from(is_taken) + self.take_rest() }
     }
 
     /// Takes further messages and all other events, and then carries out the core's actions.
     #[inline(never)]
-    fn take_rest(&mut self, now: Time) -> usize {
-        let Engine { rails, core, memory, scratch, .. } = self;
-        let id = rails.shm_id;
+    fn take_rest(&mut self) -> usize {
+        let Engine { rails, core, memory, scratch, last: now, .. } = self;
+        let (id, now) = (rails.shm_id, *now);
         let Some(rail) = &mut rails.shm else { return 0 };
         let mut done = rail.take_burst(|peer, short| place_short(core, memory, peer, id, short));
         if rail.has_slow_work()
@@ -237,18 +238,18 @@ impl Engine {
             done += rail.poll(now, &mut sink);
             debug_assert!(!sink.moved, "a rail that loses nothing has moved");
         }
-        if self.core.is_active() || !self.scratch.peer_addresses.is_empty() { done + self.carry_on(now) } else { done }
+        if self.core.is_active() || !self.scratch.peer_addresses.is_empty() { done + self.carry_on() } else { done }
     }
 
     /// Carries out the actions that follow from news; there are seldom any.
-    fn carry_on(&mut self, now: Time) -> usize {
-        if self.scratch.peer_addresses.is_empty() { self.carry_out(now) } else { self.round(now) }
+    fn carry_on(&mut self) -> usize {
+        if self.scratch.peer_addresses.is_empty() { self.carry_out(self.last) } else { self.round(self.last) }
     }
 
     /// Carries out the core's actions until none is left; returns their number. A [`round`](Self::round) does
     /// it too; alone it sends submitted requests without looking at the rails.
     #[inline]
-    pub fn carry_out(&mut self, now: Time) -> usize {
+    pub(super) fn carry_out(&mut self, now: Time) -> usize {
         // Most rounds find nothing.
         let first = self.core.poll_actions(now, &mut self.scratch.actions);
         if first == 0 { 0 } else { self.carry_out_batches(now, first) }
@@ -469,6 +470,10 @@ unsafe impl Sink for CoreSink<'_> {
             self.peer_addresses.push(PeerAddress { peer, rail, at: text });
         }
         arrival
+    }
+
+    fn whole(&mut self, peer: PeerId, header: &[u8]) -> ShortPlace {
+        at_once::place_whole(self.core, self.memory, self.now, (peer, self.rail), header)
     }
 
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {

@@ -8,7 +8,9 @@ use rerail_core::endpoint::{Event, Loss};
 use rerail_core::ids::PeerId;
 use rerail_core::time::{Nanos, Time};
 
-use super::{Transport, WaitError, now};
+use super::clock::now;
+use super::engine::PeerSet;
+use super::{Transport, WaitError};
 use crate::bootstrap::BootError;
 
 /// The minimum wait for the launcher's answer to the goodbye, even where the peers have used up the deadline.
@@ -81,11 +83,11 @@ impl Transport {
         let since = Instant::now();
         let span = deadline.map(|span| Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
         let shutdown = self.shut_down_peers(span.map(|span| now() + span)).map_err(FinishError::Wait)?;
-        match self.boot.take() {
+        match self.clock.boot.take() {
             Some(mut boot) => {
                 if let Some(deadline) = deadline {
                     let left = deadline.saturating_sub(since.elapsed()).max(GOODBYE_MIN);
-                    boot.limit(Some(self.boot_limit.map_or(left, |limit| limit.min(left))));
+                    boot.limit(Some(self.clock.boot_limit.map_or(left, |limit| limit.min(left))));
                 }
                 match boot.finalize() {
                     Ok(()) => Ok(shutdown),
@@ -102,11 +104,10 @@ impl Transport {
         // Records the peers that connected or were lost since the last call.
         self.progress();
         while self.poll_event().is_some() {}
-        let nobody = super::PeerSet::new(self.size());
+        let nobody = PeerSet::new(self.size());
         let mut waiting = std::mem::replace(&mut self.engine.met, nobody);
-        self.pace.force();
         for peer in waiting.iter().collect::<Vec<_>>() {
-            if self.engine.close_peer(peer).is_err() {
+            if self.close_peer(peer).is_err() {
                 waiting.remove(peer);
             }
         }
@@ -136,7 +137,7 @@ impl Transport {
             self.progress();
             while self.poll_event().is_some() {}
             let time = now();
-            if !self.engine.is_closing() || until.is_some_and(|until| until <= time) {
+            if !self.is_closing() || until.is_some_and(|until| until <= time) {
                 return Ok(shutdown);
             }
             self.sleep(until, time)?;

@@ -7,10 +7,10 @@ use rerail_core::ids::RailId;
 use rerail_verbs::contract::Status;
 use rustix::io::Errno;
 
-use super::{Engine, Transport};
+use super::{Clock, Transport};
 use crate::rail::verbs::status_of;
 
-impl Engine {
+impl<C: Clock> Transport<C> {
     /// Why a peer is lost, over which rails, and which attempts preceded: a sentence for people. The
     /// `Display` of a [`Loss`] gives the same with rails and devices' reasons as numbers.
     pub fn describe_loss(&self, why: Loss) -> String {
@@ -24,19 +24,7 @@ impl Engine {
     }
 
     fn rail_name(&self, id: RailId) -> String {
-        self.rails.get(id).map_or_else(|| id.0.to_string(), |rail| rail.name().to_owned())
-    }
-}
-
-impl Transport {
-    /// Why a peer is lost: [`Engine::describe_loss`].
-    pub fn describe_loss(&self, why: Loss) -> String {
-        self.engine.describe_loss(why)
-    }
-
-    /// The names of rails: [`Engine::rail_names`].
-    pub fn rail_names(&self, rails: u64) -> Vec<String> {
-        self.engine.rail_names(rails)
+        self.engine.rails.get(id).map_or_else(|| id.0.to_string(), |rail| rail.name().to_owned())
     }
 }
 

@@ -1,38 +1,45 @@
 //! The driver: one endpoint of the core, bound to this machine's rails, memory and clock.
 //!
-//! [`Transport`], an [`Engine`] with a clock and a place to sleep, is the whole interface of an embedder:
-//! memory, requests, events, and three ways to drive it (polling, waiting, or inside a host's own event
-//! loop). It starts no thread, installs no signal handler and keeps no global state; several can live in one
-//! process.
+//! [`Transport`] is the whole interface of an embedder: memory, requests, events, and three ways to drive it
+//! (polling, waiting, or inside a host's own event loop). It starts no thread, installs no signal handler and
+//! keeps no global state; several can live in one process. It reads the system's clock, or, as a
+//! `Transport<VirtualTime>`, a time that its owner sets: so the simulator drives it in virtual time.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `engine` | the transport without clock and sleep: hosts with a time of their own, and the simulator, drive it |
+//! | `clock` | where a transport reads the time |
+//! | `request` | memory and requests |
+//! | `at_once` | small messages over rails that can lose, sent in the call and received in one |
+//! | `express` | the short way of small messages |
+//! | `engine` | rails, core and memory, without a clock |
+//! | `drive` | one round: poll rails, run timers, carry out actions |
+//! | `pace` | when a round looks at everything |
+//! | `inspect` | rank, rails, deadlines: to look at |
+//! | `policy` | policies and their knobs, changed at run time |
+//! | `queues` | completion queues; waiting for one request |
+//! | `wait` | sleeping without losing a wake-up |
+//! | `open` | opening rails, exchanging cards, joining a job |
+//! | `finish` | leaving in good order |
 //! | `contacts` | rails that are open before rank and job are known |
 //! | `name` | names of 64 bytes, and how processes start from each other's names |
-//! | `open` | opening rails, exchanging cards, joining a job |
+//! | `card` | the line of text with a process's addresses |
 //! | `rails` | the rails that the settings name |
 //! | `verbs` | those over verbs devices |
 //! | `domain_file` | the file through which processes of a host find their XRC domain |
-//! | `card` | the line of text with a process's addresses |
-//! | `request` | memory and requests, with the time as an argument |
-//! | `submit` | the same, stamped with the clock |
-//! | `policy` | policies and their knobs, changed at run time |
-//! | `drive` | one round: poll rails, run timers, carry out actions |
-//! | `pace` | when a round looks at everything |
-//! | `queues` | completion queues; waiting for one request |
-//! | `wait` | sleeping without losing a wake-up |
-//! | `finish` | leaving in good order |
 //! | `error` | the errors of each of these |
 //! | `loss` | why a peer is lost, as text |
 
+mod at_once;
 mod card;
+mod clock;
 mod contacts;
 mod domain_file;
 mod drive;
 mod engine;
 mod error;
+mod express;
 mod finish;
+mod inspect;
 mod loss;
 mod name;
 mod open;
@@ -43,28 +50,22 @@ mod rails;
 mod request;
 mod shortage;
 mod slots;
-mod submit;
 mod verbs;
 mod wait;
 
-use std::fmt;
-use std::time::Duration;
-
-use rerail_core::config::Config;
 use rerail_core::endpoint::{Event, ShortCompletion};
-use rerail_core::ids::PeerId;
 #[cfg(doc)]
 use rerail_core::mem::Seg;
-use rerail_core::time::Time;
 
 use crate::bootstrap::Bootstrap;
 
 pub use crate::memory::MemoryError;
 pub use card::{Card, CardError};
+pub use clock::{Clock, System, VirtualTime};
 pub use contacts::Contacts;
-pub use engine::{Engine, EngineOpening, RailInfo};
 pub use error::{RequestError, StartError, WaitError, WindowError};
 pub use finish::{FinishError, Shutdown};
+pub use inspect::RailInfo;
 pub use loss::describe_fault;
 pub use name::{NAME_BYTES, Name, NotAName};
 pub use open::{Opening, Options};
@@ -72,10 +73,9 @@ pub use queues::{QueueError, QueueId, WaitForError};
 pub use shortage::Shortage;
 pub use wait::Woken;
 
-use engine::PeerSet;
+use engine::Engine;
 use pace::Pace;
 use queues::Queues;
-use wait::Waiter;
 
 /// A message transport over all rails between this process and its peers.
 ///
@@ -133,50 +133,59 @@ use wait::Waiter;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// # Time
+/// A `Transport` reads the system's clock. A host with a time of its own (a simulator) opens a
+/// `Transport<VirtualTime>` over its own rails ([`Opening::with_clock`]), which has no way to sleep and makes
+/// [whole rounds](Self::round):
+///
+/// ```
+/// use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
+/// use rerail_core::{config::Config, ids::PeerId, mem::Seg, time::Time};
+/// use rerail_linux::{driver::{Opening, VirtualTime}, rail::loopback::Loopback};
+///
+/// let config = Config { rails_max: 1, ..Config::new(PeerId(0), 1) };
+/// let rails: Vec<Box<dyn rerail_linux::rail::Rail>> = vec![Box::new(Loopback::new(PeerId(0)))];
+/// let mut opening = Opening::with_clock(config, "here".into(), rails, VirtualTime::default())?;
+/// let card = opening.card().to_owned();
+/// opening.learn(PeerId(0), &card)?;
+/// let mut transport = opening.join()?;
+///
+/// let region = transport.alloc(4096)?;
+/// transport.bytes_mut(region).unwrap()[..5].copy_from_slice(b"hello");
+/// transport.recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(region, 64, 5)]))?;
+/// transport.send(&SendRequest::new(PeerId(0), &[Seg::new(region, 0, 5)]))?;
+/// let mut completed = 0;
+/// for now in 1.. {
+///     transport.set_time(Time(now));
+///     transport.round();
+///     while let Some(event) = transport.poll_event() {
+///         completed += u32::from(matches!(event, Event::Completed(_)));
+///     }
+///     if completed == 2 {
+///         break;
+///     }
+/// }
+/// assert_eq!(&transport.bytes(region).unwrap()[64..69], b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # One request
 /// [`wait_for`](Self::wait_for) sleeps until a request is over, [`test`](Self::test) checks once. Libraries
 /// that share a transport open a [completion queue](Self::open_queue) each.
-pub struct Transport {
+pub struct Transport<C: Clock = System> {
     engine: Engine,
-    waiter: Waiter,
-    spin: Spin,
+    clock: C,
     pace: Pace,
-    boot: Option<Box<dyn Bootstrap>>,
     /// `None` until the first queue is opened or the first request is waited for.
     queues: Option<Box<Queues>>,
-    /// How long a step of it may take; `None`: as long as it takes.
-    boot_limit: Option<Duration>,
-}
-
-/// When polling gives the processor to others.
-struct Spin {
-    /// Rounds without result in a row.
-    idle_rounds: u32,
-    /// After so many, every further one yields.
-    idle_rounds_max: u32,
 }
 
 impl Transport {
-    /// This process's rank.
-    pub fn rank(&self) -> PeerId {
-        self.engine.rank()
-    }
-
-    /// Processes in the job, this one included.
-    pub fn size(&self) -> u32 {
-        self.engine.size()
-    }
-
-    /// The core's sizes and knobs, as this transport runs with them.
-    pub fn config(&self) -> &Config {
-        self.engine.config()
-    }
-
     /// The board of the job that this transport was started with: a host publishes its own keys, fences, and
     /// reads the others' keys. A fence does not drive the transport, so agree with all ranks when one is due.
     /// `None`: there is no launcher (steps of [`Opening`], names).
     pub fn bootstrap(&mut self) -> Option<&mut dyn Bootstrap> {
-        match &mut self.boot {
+        match &mut self.clock.boot {
             Some(boot) => Some(&mut **boot),
             None => None,
         }
@@ -190,39 +199,36 @@ impl Transport {
         Ok(u64::from_le_bytes(crate::random::random()?))
     }
 
-    /// The rails, in the order of their numbers.
-    pub fn rails(&self) -> impl Iterator<Item = RailInfo<'_>> {
-        self.engine.rails()
-    }
-
-    /// Drives the transport one round, without waiting; returns how many things happened. After
-    /// `Settings::spin_polls` rounds in a row without any, each further one yields the processor, because
-    /// there may be more processes than processors.
+    /// Drives the transport, without waiting: a [`round`](Self::round), or a look at shared memory while
+    /// nothing else is due. Returns how many things happened. After `Settings::spin_polls` calls in a row
+    /// without any, each further one yields the processor, because there may be more processes than
+    /// processors.
     pub fn progress(&mut self) -> usize {
-        if self.waiter.is_armed() {
+        if self.clock.waiter.is_armed() {
             self.disarm();
         }
         let mut done = 0;
         if !self.pace.is_forced() {
-            done = self.engine.news(self.pace.last);
+            done = self.engine.news();
             if done > 0 {
-                if self.spin.idle_rounds == 0 {
-                    done += self.engine.more(self.pace.last);
+                if self.clock.spin.idle_rounds == 0 {
+                    done += self.engine.more();
                 }
                 if self.pace.may_go_on(done) {
-                    self.spin.idle_rounds = 0;
+                    self.clock.spin.idle_rounds = 0;
                     return done;
                 }
-                done += self.engine.rest(self.pace.last);
+                done += self.engine.rest();
             }
         }
         if self.pace.is_due() {
             done += self.whole_round();
         }
+        let spin = &mut self.clock.spin;
         if done > 0 {
-            self.spin.idle_rounds = 0;
-        } else if self.spin.idle_rounds < self.spin.idle_rounds_max {
-            self.spin.idle_rounds += 1;
+            spin.idle_rounds = 0;
+        } else if spin.idle_rounds < spin.idle_rounds_max {
+            spin.idle_rounds += 1;
         } else {
             rustix::thread::sched_yield();
         }
@@ -230,34 +236,50 @@ impl Transport {
     }
 
     fn whole_round(&mut self) -> usize {
-        let now = now();
+        let now = self.clock.now();
         // Submitted requests are sent before the rails are polled: their receivers wait for them, while the
         // rails are polled all the time.
         let done = self.engine.carry_out(now) + self.engine.round(now);
-        self.pace.whole(now, self.engine.others_moved());
+        self.pace.whole(now, self.engine.others_moved);
         done
     }
+}
 
-    /// A request was submitted that can't take the express path. It is sent at once, unless its rail is busy:
-    /// requests that collect until the rail is free are sent together (newmadeleine-2007, 2).
-    fn submitted(&mut self, now: Time, peer: PeerId) {
-        if self.engine.endpoint().is_unused(peer) {
-            self.engine.carry_out(now);
-        }
-        self.pace.busy(now);
+impl<C: Clock> Transport<C> {
+    /// One whole round of driving: takes the events of all rails, runs timers that are due, carries out what
+    /// follows; returns the number of things done. [`progress`](Transport::progress) decides itself when one
+    /// is due.
+    pub fn round(&mut self) -> usize {
+        self.engine.round(self.clock.now())
     }
 
-    /// The next completion of the express path: see [`Engine::poll_short`]. `None` as soon as there are
-    /// [completion queues](Self::open_queue): it might be another queue's.
+    /// Takes messages that came over shared memory (the check costs a few instructions); returns the number
+    /// of things done. [`progress`](Transport::progress) does it.
+    #[inline]
+    pub fn news(&mut self) -> usize {
+        self.engine.news()
+    }
+
+    /// After [`news`](Self::news) found messages several times: takes those of other peers, and does what a
+    /// ring that is never empty may delay.
+    #[inline]
+    pub fn rest(&mut self) -> usize {
+        self.engine.rest()
+    }
+
+    /// Sends submitted requests without polling the rails; a [`round`](Self::round) does it too. For hosts
+    /// whose next call after a request may come late.
+    pub fn push(&mut self) -> usize {
+        if self.engine.core.has_actions() { self.engine.carry_out(self.clock.now()) } else { 0 }
+    }
+
+    /// The next completion of the express path: a small message that was sent or received without special
+    /// cases. Cheaper than an event; completions not taken here are returned by
+    /// [`poll_event`](Self::poll_event). `None` as soon as there are [completion queues](Self::open_queue):
+    /// it might be another queue's.
     #[inline]
     pub fn poll_short(&mut self) -> Option<&ShortCompletion> {
-        if self.queues.is_some() { None } else { self.engine.poll_short() }
-    }
-
-    /// Sends submitted requests without polling the rails; [`progress`](Self::progress) does it too. For
-    /// hosts whose next call after a request may come late.
-    pub fn push(&mut self) -> usize {
-        if self.engine.endpoint().is_active() { self.engine.carry_out(now()) } else { 0 }
+        if self.queues.is_some() { None } else { self.engine.core.poll_short() }
     }
 
     /// The next event for the caller. Take events after each round: completed requests keep their place in
@@ -266,19 +288,12 @@ impl Transport {
     pub fn poll_event(&mut self) -> Option<Event> {
         if self.queues.is_some() { self.take_of(0) } else { self.engine.poll_event() }
     }
-}
 
-impl fmt::Debug for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.engine.describe("Transport", f)
+    /// Whether there is an event to take: for [`poll_event`](Self::poll_event), or one that has just come for
+    /// a completion queue.
+    pub fn has_event(&mut self) -> bool {
+        self.has_backlog() || self.has_new_event()
     }
-}
-
-/// The system's monotonic clock.
-fn now() -> Time {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // Neither is negative: the clock counts up from the machine's start.
-    Time((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
 }
 
 #[cfg(test)]

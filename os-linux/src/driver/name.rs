@@ -5,13 +5,14 @@
 //!  0   version           1 byte
 //!  1   rank              3 bytes, big-endian: the launcher's, or all ones; names sort by it
 //!  4   host              6 bytes: hash of the host's identity; equal where memory may be shared
-//! 10   secret            16 random bytes: all of them together are the job's key
+//! 10   fingerprint       16 bytes: of the process's key
 //! 26   local socket      16 bytes: unique part of its name on this host; zeros: no shared memory
 //! 42   TCP contacts      22 bytes: 4 or 6, address, port; as many as fit
 //! ```
 //!
-//! A name is sufficient to connect to the process. It is as secret as the launcher's channel that carries it:
-//! a process that knows the names of a job can send in it.
+//! A name is sufficient to connect to the process, and no secret: who has a name knows whom it calls, and
+//! nobody but its owner can prove the key of which it carries the fingerprint. All names together make up the
+//! job, so a process that is in none of them has no part in it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -21,16 +22,17 @@ use sha2::{Digest, Sha256};
 
 use super::card::{Card, CardError};
 use super::{Contacts, StartError, Transport};
+use crate::auth::Fingerprint;
 use crate::bootstrap::JobKey;
 use rerail_core::ids::PeerId;
 
 /// Bytes of a name.
 pub const NAME_BYTES: usize = 64;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const RANK: usize = 1;
 const HOST: usize = 4;
-const SECRET: usize = 10;
+const FINGERPRINT: usize = 10;
 const SOCKET: usize = 26;
 const CONTACTS: usize = 42;
 
@@ -46,16 +48,15 @@ pub struct Name([u8; NAME_BYTES]);
 pub struct NotAName;
 
 impl Name {
-    /// The name of the process that these contacts belong to; `rank`: the launcher's, where there is one;
-    /// `secret`: from the system's random source.
-    pub fn new(contacts: &Contacts, rank: Option<u32>, secret: [u8; 16]) -> Name {
+    /// The name of the process that these contacts belong to; `rank`: the launcher's, where there is one.
+    pub fn new(contacts: &Contacts, rank: Option<u32>) -> Name {
         let mut name = [0; NAME_BYTES];
         name[0] = VERSION;
         let rank = rank.filter(|rank| *rank < NO_RANK).unwrap_or(NO_RANK);
         name[RANK..HOST].copy_from_slice(&rank.to_be_bytes()[1..]);
-        name[SECRET..SOCKET].copy_from_slice(&secret);
+        name[FINGERPRINT..SOCKET].copy_from_slice(&contacts.fingerprint().0);
         if let Some((host, _, suffix)) = contacts.shm_address().as_deref().and_then(split_shm) {
-            name[HOST..SECRET].copy_from_slice(&Sha256::digest(host)[..SECRET - HOST]);
+            name[HOST..FINGERPRINT].copy_from_slice(&Sha256::digest(host)[..FINGERPRINT - HOST]);
             name[SOCKET..CONTACTS].copy_from_slice(&suffix.to_be_bytes());
         }
         let mut at = CONTACTS;
@@ -80,13 +81,17 @@ impl Name {
     /// [`NotAName`] where this version would not have written them.
     pub fn parse(bytes: [u8; NAME_BYTES]) -> Result<Name, NotAName> {
         let name = Name(bytes);
-        let well = bytes[0] == VERSION && bytes[SECRET..SOCKET] != [0; 16] && name.contacts().is_some();
+        let well = bytes[0] == VERSION && bytes[FINGERPRINT..SOCKET] != [0; 16] && name.contacts().is_some();
         if well { Ok(name) } else { Err(NotAName) }
     }
 
     /// The bytes.
     pub const fn bytes(&self) -> &[u8; NAME_BYTES] {
         &self.0
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint(self.0[FINGERPRINT..SOCKET].try_into().expect("sixteen bytes"))
     }
 
     fn socket(&self) -> u128 {
@@ -114,7 +119,7 @@ impl Name {
     /// The card of the process of this name, as a process of the name `own` and the local address `own_shm`
     /// reads it.
     fn card(&self, own: &Name, own_shm: Option<&str>) -> Result<String, CardError> {
-        let near = self.0[HOST..SECRET] == own.0[HOST..SECRET] && self.socket() != 0;
+        let near = self.0[HOST..FINGERPRINT] == own.0[HOST..FINGERPRINT] && self.socket() != 0;
         let (mut host, mut shm) = ("elsewhere", None);
         if let Some((own_host, prefix, _)) = own_shm.and_then(split_shm).filter(|_| near) {
             host = own_host;
@@ -124,16 +129,16 @@ impl Name {
         let mut rails = vec![(RailKind::Loop, "self")];
         rails.extend(shm.as_deref().map(|address| (RailKind::Shm, address)));
         rails.extend(tcp.iter().map(|address| (RailKind::Tcp, &**address)));
-        Card { host, rails }.emit()
+        Card { host, key: Some(self.fingerprint()), rails }.emit()
     }
 }
 
 impl fmt::Debug for Name {
-    /// Without the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rank = u32::from_be_bytes([0, self.0[1], self.0[2], self.0[3]]);
         f.debug_struct("Name")
             .field("rank", &(rank != NO_RANK).then_some(rank))
+            .field("key", &self.fingerprint())
             .field("contacts", &self.contacts().unwrap_or_default())
             .finish_non_exhaustive()
     }
@@ -205,52 +210,53 @@ mod tests {
     #[test]
     fn a_name_holds_what_is_needed_to_call() {
         let [a, b] = [contacts(&["127.0.0.1", "127.0.0.2"]), contacts(&["127.0.0.1"])];
-        let [name_a, name_b] = [(&a, 1), (&b, 2)].map(|(at, byte)| Name::new(at, Some(7), [byte; 16]));
+        let [name_a, name_b] = [&a, &b].map(|at| Name::new(at, Some(7)));
         assert_eq!(Name::parse(*name_a.bytes()), Ok(name_a));
         let card = name_a.card(&name_b, b.shm_address().as_deref()).unwrap();
         let host = a.shm_address().unwrap().split_once('/').unwrap().0.to_owned();
         let tcp: Vec<String> = a.tcp_addresses().map(|address| format!("tcp@{address}")).collect();
         assert_eq!(tcp.len(), 2);
-        let expected = format!("rerail1;{host};loop@self,shm@{},{}", a.shm_address().unwrap(), tcp.join(","));
+        let key = hex::encode(a.fingerprint().0);
+        let expected = format!("rerail2;{host};{key};loop@self,shm@{},{}", a.shm_address().unwrap(), tcp.join(","));
         assert_eq!(card, expected);
         // From another host there is no shared memory.
         let far = name_a.card(&Name([1; NAME_BYTES]), b.shm_address().as_deref()).unwrap();
-        assert_eq!(far, format!("rerail1;elsewhere;loop@self,{}", tcp.join(",")));
-        assert!(!format!("{name_a:?}").contains("secret"));
+        assert_eq!(far, format!("rerail2;elsewhere;{key};loop@self,{}", tcp.join(",")));
+        assert_ne!(a.fingerprint(), b.fingerprint());
     }
 
     #[test]
     fn contacts_that_do_not_fit_are_left_out_from_the_end() {
         let addresses = ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"];
         let many = contacts(&addresses);
-        let name = Name::new(&many, None, [9; 16]);
+        let name = Name::new(&many, None);
         let carried: Vec<IpAddr> = name.contacts().unwrap().iter().map(SocketAddr::ip).collect();
         assert_eq!(carried, addresses[..3].iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>());
     }
 
     #[test]
     fn other_bytes_are_no_names() {
-        let mut bytes = *Name::new(&contacts(&["127.0.0.1"]), None, [9; 16]).bytes();
+        let mut bytes = *Name::new(&contacts(&["127.0.0.1"]), None).bytes();
         assert!(Name::parse(bytes).is_ok());
         bytes[CONTACTS] = 5;
         assert_eq!(Name::parse(bytes), Err(NotAName));
         bytes[CONTACTS] = 4;
-        bytes[0] = 2;
+        bytes[0] = 1;
         assert_eq!(Name::parse(bytes), Err(NotAName));
         assert_eq!(Name::parse([0; NAME_BYTES]), Err(NotAName));
         let mut late = [0; NAME_BYTES];
-        (late[0], late[SECRET], late[NAME_BYTES - 1]) = (VERSION, 1, 6);
+        (late[0], late[FINGERPRINT], late[NAME_BYTES - 1]) = (VERSION, 1, 6);
         assert_eq!(Name::parse(late), Err(NotAName), "bytes behind the last contact");
     }
 
     #[test]
     fn names_sort_by_rank_and_make_one_key() {
         let at = contacts(&["127.0.0.1"]);
-        let names = [3, 1, 2].map(|rank| Name::new(&at, Some(rank), [rank as u8; 16]));
+        let names = [3, 1, 2].map(|rank| Name::new(&at, Some(rank)));
         let mut sorted = names;
         sorted.sort_unstable();
         assert_eq!(sorted, [names[1], names[2], names[0]]);
-        assert!(Name::new(&at, None, [0; 16]) > sorted[2]);
+        assert!(Name::new(&at, None) > sorted[2]);
         assert_eq!(job_of(&sorted), job_of(&sorted));
         assert_ne!(job_of(&sorted), job_of(&sorted[..2]));
     }

@@ -8,17 +8,21 @@
 use core::fmt;
 
 use rerail_core::config::Config;
+use rerail_core::endpoint::{Event, MessageClass, PeerError, Policy};
 use rerail_core::ids::PeerId;
+use rerail_core::rail::{RailFacts, RailKind};
+use rerail_core::time::Time;
 
+use super::clock::Spin;
 use super::drive::Scratch;
-use super::engine::PeerSet;
+use super::engine::{Engine, PeerSet};
 use super::pace::Pace;
 use super::queues::Queues;
-use super::slots::Slot;
+use super::slots::{Rails, Slot};
 use super::wait::Waiter;
-use super::{EngineOpening, Event, Spin, StartError, Transport, now, rails};
+use super::{Card, CardError, Clock, MemoryError, StartError, System, Transport, rails};
 use crate::bootstrap::{BootError, Bootstrap, JobKey, job_key};
-use crate::memory::{Core, Memory};
+use crate::memory::{Core, CoreError, Memory};
 use crate::rail::Rail;
 use crate::rail::shm::{ShmRail, host_id};
 use crate::settings::Settings;
@@ -34,10 +38,13 @@ pub struct Options {
 }
 
 /// A transport whose rails are open and whose peers are not all known yet.
-pub struct Opening {
-    engine: EngineOpening,
-    waiter: Waiter,
-    spin: Spin,
+pub struct Opening<C: Clock = System> {
+    transport: Transport<C>,
+    host: String,
+    card: String,
+    learnt: PeerSet,
+    /// Whether peers with which memory is shared are reached over other rails too.
+    others_beside_shm: bool,
 }
 
 impl Transport {
@@ -62,8 +69,8 @@ impl Transport {
             opening.learn(PeerId(rank), &card.ok_or_else(absent)?)?;
         }
         let mut transport = opening.join()?;
-        transport.boot = Some(boot);
-        transport.boot_limit = boot_limit;
+        transport.clock.boot = Some(boot);
+        transport.clock.boot_limit = boot_limit;
         Ok(transport)
     }
 
@@ -75,13 +82,6 @@ impl Transport {
     pub fn open(options: &Options, rank: PeerId, size: u32, key: &JobKey) -> Result<Opening, StartError> {
         let settings = &options.settings;
         Opening::of_settings(settings, rank, size, rails::open(settings, rank, size, key)?)
-    }
-}
-
-impl EngineOpening {
-    /// Whether processes of this host are reached over other rails beside shared memory: `tcp_beside_shm`.
-    pub fn set_others_beside_shm(&mut self, is_wanted: bool) {
-        self.others_beside_shm = is_wanted;
     }
 }
 
@@ -101,13 +101,13 @@ impl Opening {
         // memory with it.
         let host = settings.host_id.clone().or_else(|| host_id().ok()).unwrap_or_else(|| format!("rank{}", rank.0));
         let mut opening = Opening::with_rails(config, host, rails, settings.spin_polls)?;
-        opening.engine.set_others_beside_shm(settings.tcp_beside_shm);
-        settings.class_policies().for_each(|(class, policy)| opening.engine.set_policy(class, policy));
+        opening.set_others_beside_shm(settings.tcp_beside_shm);
+        settings.class_policies().for_each(|(class, policy)| opening.set_policy(class, policy));
         Ok(opening)
     }
 
     /// With rails that the caller has opened (for hosts with rails of their own): see
-    /// [`EngineOpening::with_rails`]. After `idle_rounds_max` rounds without result in a row, each further
+    /// [`with_clock`](Self::with_clock). After `idle_rounds_max` rounds without result in a row, each further
     /// one yields the processor.
     ///
     /// # Errors
@@ -118,45 +118,157 @@ impl Opening {
         rails: Vec<Box<dyn Rail + Send>>,
         idle_rounds_max: u32,
     ) -> Result<Self, StartError> {
-        let rails = rails.into_iter().map(|rail| rail as Box<dyn Rail>).collect();
-        let engine = EngineOpening::with_rails(config, host, rails, now())?;
-        let waiter = Waiter::new(engine.rails()).map_err(StartError::Wait)?;
-        Ok(Opening { engine, waiter, spin: Spin { idle_rounds: 0, idle_rounds_max } })
+        let rails = Rails::number(rails.into_iter().map(|rail| rail as Box<dyn Rail>).collect());
+        let waiter = Waiter::new(&rails).map_err(StartError::Wait)?;
+        let spin = Spin { idle_rounds: 0, idle_rounds_max };
+        Opening::over(config, host, rails, System { waiter, spin, boot: None, boot_limit: None })
+    }
+}
+
+impl<C: Clock> Opening<C> {
+    /// With rails that the caller has opened (for hosts with rails of their own). Order matters: a
+    /// [`Loopback`](crate::rail::loopback::Loopback) first, then shared memory, then the others; among rails
+    /// of one kind, the k-th of one process meets the k-th of another. `host`: equal where processes may
+    /// share memory.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn with_clock(config: Config, host: String, rails: Vec<Box<dyn Rail>>, clock: C) -> Result<Self, StartError> {
+        Opening::over(config, host, Rails::number(rails), clock)
+    }
+
+    fn over(config: Config, host: String, rails: Rails, clock: C) -> Result<Self, StartError> {
+        let entries = rails.iter().map(|(slot, _)| (slot.kind, &*slot.address)).collect();
+        let key = rails.iter().find_map(|(_, rail)| rail.fingerprint());
+        let card = Card { host: &host, key, rails: entries }
+            .emit()
+            .map_err(|error| StartError::Card { peer: config.rank, error })?;
+        let facts: Vec<RailFacts> = rails.iter().map(|(_, rail)| rail.facts()).collect();
+        let core = Core::new(config, &facts, clock.now()).map_err(|error| match error {
+            CoreError::Start(error) => StartError::Core(error),
+            CoreError::Memory(error) => StartError::Memory(error),
+        })?;
+        let pool_bytes =
+            config.pool_bytes().map_err(|error| StartError::Core(rerail_core::endpoint::StartError::Config(error)))?;
+        let pool_bytes = usize::try_from(pool_bytes)
+            .map_err(|_| StartError::Memory(MemoryError::BadLength { bytes: usize::MAX }))?;
+        let memory = Memory::new(pool_bytes).map_err(StartError::Memory)?;
+        let is_quick = |facts: &RailFacts| facts.short_bytes_max > 0;
+        let quick_rails = facts.iter().rev().fold(0, |mask, facts| mask << 1 | u64::from(is_quick(facts)));
+        let engine = Engine {
+            rails,
+            quick_rails,
+            others_moved: false,
+            core,
+            memory,
+            config,
+            scratch: Scratch::default(),
+            last: Time(0),
+            next_event: None,
+            met: PeerSet::new(config.peers_max),
+            lost: Vec::new(),
+        };
+        let learnt = PeerSet::new(config.peers_max);
+        let transport = Transport { engine, clock, pace: Pace::default(), queues: None };
+        Ok(Opening { transport, host, card, learnt, others_beside_shm: false })
     }
 
     /// The line to publish to the peers: printable ASCII without spaces.
     pub fn card(&self) -> &str {
-        self.engine.card()
+        &self.card
     }
 
     /// Takes a rank's card (this process's own among them).
     ///
     /// # Errors
-    /// See [`EngineOpening::learn`].
+    /// [`StartError::Card`] where it can't be used, [`StartError::Unreachable`] where no rail leads there,
+    /// [`StartError::Peer`] for a rank that is out of range or already known.
     pub fn learn(&mut self, peer: PeerId, card: &str) -> Result<(), StartError> {
-        self.engine.learn(peer, card)
+        let parsed = Card::parse(card).map_err(|error| StartError::Card { peer, error })?;
+        self.learn_parsed(peer, &parsed)
+    }
+
+    /// As [`learn`](Self::learn), with a card that is parsed already: for many transports in one process,
+    /// which keep of the card only what the rails keep. With thousands of them, pass one transport all cards
+    /// before the next: its tables then stay in the processor's cache.
+    ///
+    /// # Errors
+    /// As [`learn`](Self::learn).
+    pub fn learn_parsed(&mut self, peer: PeerId, parsed: &Card<'_>) -> Result<(), StartError> {
+        // Before the rails receive it: they would take a second address as a correction of the first.
+        let peers_max = self.transport.engine.config.peers_max;
+        if peer.0 >= peers_max {
+            return Err(StartError::Peer(PeerError::OutOfRange { peer, peers_max }));
+        }
+        if self.learnt.contains(peer) {
+            return Err(StartError::Peer(PeerError::Known(peer)));
+        }
+        let own = peer == self.transport.engine.config.rank;
+        let near = parsed.host == self.host;
+        // A process reaches itself by the shortest path only.
+        let within = |kind| if own { kind == RailKind::Loop } else { near && kind == RailKind::Shm };
+        let mut mask = self.introduce(peer, parsed, within)?;
+        if !own && (mask == 0 || self.others_beside_shm) {
+            mask |= self.introduce(peer, parsed, |kind| !matches!(kind, RailKind::Loop | RailKind::Shm))?;
+        }
+        if mask == 0 {
+            let card = parsed.emit().unwrap_or_default();
+            return Err(StartError::Unreachable { peer, card });
+        }
+        self.transport.engine.core.add_peer(peer, mask).map_err(StartError::Peer)?;
+        self.learnt.insert(peer);
+        Ok(())
+    }
+
+    /// Passes the peer's addresses to the rails of some kinds; returns those that reach it, bit i for rail i.
+    fn introduce(
+        &mut self,
+        peer: PeerId,
+        card: &Card<'_>,
+        wanted: impl Fn(RailKind) -> bool,
+    ) -> Result<u64, StartError> {
+        let mut mask = 0;
+        for (Slot { id, kind, nth, .. }, rail) in
+            self.transport.engine.rails.iter_mut().filter(|(slot, _)| wanted(slot.kind))
+        {
+            let Some(address) = card.nth(*kind, *nth) else { continue };
+            let reached = rail.add_peer(peer, address).map_err(|error| {
+                let rail = rail.name().to_owned();
+                StartError::Card { peer, error: CardError::Address { rail, address: error.address, why: error.why } }
+            })?;
+            if let Some(key) = card.key {
+                rail.trust(peer, key);
+            }
+            mask |= u64::from(reached) << id.0;
+        }
+        Ok(mask)
+    }
+
+    /// Whether processes of this host are reached over other rails beside shared memory: `tcp_beside_shm`.
+    pub fn set_others_beside_shm(&mut self, is_wanted: bool) {
+        self.others_beside_shm = is_wanted;
+    }
+
+    /// [`Transport::set_policy`], before the first request.
+    pub fn set_policy(&mut self, class: MessageClass, policy: Policy) {
+        self.transport.set_policy(class, policy);
     }
 
     /// Ends the opening: every rank's card has been passed to [`learn`](Self::learn).
     ///
     /// # Errors
     /// [`StartError::MissingCard`] where one has not.
-    pub fn join(self) -> Result<Transport, StartError> {
-        let Opening { engine, waiter, spin } = self;
-        Ok(Transport {
-            engine: engine.join()?,
-            waiter,
-            spin,
-            pace: Pace::default(),
-            boot: None,
-            queues: None,
-            boot_limit: None,
-        })
+    pub fn join(self) -> Result<Transport<C>, StartError> {
+        let missing = (0..self.transport.size()).map(PeerId).find(|peer| !self.learnt.contains(*peer));
+        match missing {
+            Some(peer) => Err(StartError::MissingCard(peer)),
+            None => Ok(self.transport),
+        }
     }
 }
 
 // SAFETY: the only parts that are not `Send` by themselves are boxed rails, and `Opening::with_rails`, which
-// is the only place where either gets them, takes none but those that are.
+// is the only place where a `System` is made, takes none but those that are.
 unsafe impl Send for Opening {}
 // SAFETY: as above; an opening becomes a transport.
 unsafe impl Send for Transport {}
@@ -171,8 +283,8 @@ const _: () = {
     is_send::<(Waiter, Pace, Spin, Queues, Box<dyn Bootstrap>)>();
 };
 
-impl fmt::Debug for Opening {
+impl<C: Clock> fmt::Debug for Opening<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opening").field("engine", &self.engine).finish_non_exhaustive()
+        f.debug_struct("Opening").field("transport", &self.transport).field("card", &self.card).finish_non_exhaustive()
     }
 }

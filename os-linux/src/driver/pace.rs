@@ -23,8 +23,6 @@ pub(super) struct Pace {
     /// known.
     ticks: u64,
     period: u64,
-    /// The time of the last whole round.
-    pub(super) last: Time,
     /// The next round is a whole one.
     forced: bool,
     /// Messages since the counter was read.
@@ -84,7 +82,7 @@ impl Pace {
         if others {
             self.busy_until = Time(now.0.saturating_add(BUSY_NS));
         }
-        (self.ticks, self.last) = (ticks, now);
+        self.ticks = ticks;
         self.forced = now < self.busy_until;
     }
 }
@@ -102,7 +100,7 @@ fn ticks() -> u64 {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn ticks() -> u64 {
-    super::now().0
+    super::clock::now().0
 }
 
 #[cfg(test)]

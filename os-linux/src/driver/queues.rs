@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rerail_core::endpoint::{Completion, Event};
 use rerail_core::ids::{Cookie, OpId};
 
-use super::{Transport, WaitError, Woken};
+use super::{Clock, Transport, WaitError, Woken};
 
 /// Bits of a cookie below the number of its queue.
 const VALUE_BITS: u32 = 56;
@@ -161,6 +161,46 @@ impl Queues {
 }
 
 impl Transport {
+    /// The completion of a request, if it is over, before all other events; these keep their order. Drives
+    /// the transport one round. Of a multi-receive, the next message.
+    pub fn test(&mut self, operation: OpId) -> Option<Completion> {
+        self.progress();
+        self.completion_of(operation)
+    }
+
+    /// Drives the transport and sleeps until a request is over, at most for `timeout` (`None`: as long as it
+    /// takes), and returns its completion before all other events; these keep their order. Set aside are as
+    /// many of them as there are `operations` in the settings, or as the queue has room for that they belong
+    /// to.
+    ///
+    /// # Errors
+    /// [`WaitForError`]: nothing is lost, and the request continues if it exists.
+    pub fn wait_for(&mut self, operation: OpId, timeout: Option<Duration>) -> Result<Completion, WaitForError> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(completion) = self.test(operation) {
+                return Ok(completion);
+            }
+            if let Some(queues) = self.queues.as_ref().filter(|queues| !queues.has_room()) {
+                let events = queues.queues.iter().map(|queue| queue.events.len()).max().unwrap_or(0);
+                return Err(WaitForError::Full { events });
+            }
+            if !self.engine.core.is_open(operation) {
+                return Err(WaitForError::Unknown(operation));
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(WaitForError::TimedOut);
+            }
+            if self.arm_past_backlog()? {
+                // The caller handles signals; this continues.
+                let _: Woken = self.doze(left)?;
+            }
+        }
+    }
+}
+
+impl<C: Clock> Transport<C> {
     /// Opens a completion queue with room for `events_max` events, for a library that shares this transport
     /// with others. Completions of requests with a [cookie of the queue](QueueId::cookie) come by
     /// [`poll_queue`](Self::poll_queue), and so does all that concerns peers; everything else comes by
@@ -189,46 +229,8 @@ impl Transport {
         self.take_of(usize::from(queue))
     }
 
-    /// The completion of a request, if it is over, before all other events; these keep their order. Drives
-    /// the transport one round. Of a multi-receive, the next message.
-    pub fn test(&mut self, operation: OpId) -> Option<Completion> {
-        self.progress();
-        self.completion_of(operation)
-    }
-
-    /// Drives the transport and sleeps until a request is over, at most for `timeout` (`None`: as long as it
-    /// takes), and returns its completion before all other events; these keep their order. Set aside are as
-    /// many of them as there are `operations` in the settings, or as the queue has room for that they belong
-    /// to.
-    ///
-    /// # Errors
-    /// [`WaitForError`]: nothing is lost, and the request continues if it exists.
-    pub fn wait_for(&mut self, operation: OpId, timeout: Option<Duration>) -> Result<Completion, WaitForError> {
-        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            if let Some(completion) = self.test(operation) {
-                return Ok(completion);
-            }
-            if let Some(queues) = self.queues.as_ref().filter(|queues| !queues.has_room()) {
-                let events = queues.queues.iter().map(|queue| queue.events.len()).max().unwrap_or(0);
-                return Err(WaitForError::Full { events });
-            }
-            if !self.engine.endpoint().is_open(operation) {
-                return Err(WaitForError::Unknown(operation));
-            }
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                return Err(WaitForError::TimedOut);
-            }
-            if self.arm_past_backlog()? {
-                // The caller handles signals; this continues.
-                let _: Woken = self.doze(left)?;
-            }
-        }
-    }
-
     fn queues(&mut self) -> &mut Queues {
-        let events_max = self.engine.config().operations_max as usize;
+        let events_max = self.config().operations_max as usize;
         self.queues.get_or_insert_with(|| Box::new(Queues::new(events_max.max(1))))
     }
 

@@ -13,13 +13,14 @@ use rerail_core::rail::Place;
 use rustix::io::Errno;
 
 use super::{StartError, verbs};
-use crate::auth;
+use crate::auth::{self, Credentials};
 use crate::bootstrap::JobKey;
 use crate::place::{Device, Numbers};
 use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
 use crate::rail::shm::{ShmOptions, ShmRail};
 use crate::rail::tcp::{Interface, TcpOptions, TcpRail, interfaces};
+use crate::random::random;
 use crate::settings::Settings;
 
 /// Why the settings name no rail that can be opened.
@@ -71,6 +72,19 @@ fn failed(rail: &str, why: impl Error + Send + Sync + 'static) -> StartError {
     StartError::Rail { rail: rail.to_owned(), why: Box::new(why) }
 }
 
+/// This process, to the others.
+pub(super) struct Who<'a> {
+    pub credentials: &'a Credentials,
+    pub job: u64,
+    pub rank: PeerId,
+}
+
+/// Fresh ones, in no job yet.
+pub(super) fn credentials() -> Result<Credentials, StartError> {
+    let private = random().map_err(|errno| failed("credentials", errno))?;
+    Ok(Credentials::new(private, auth::JobKey::new([0; 32])))
+}
+
 /// All rails of rank `rank` of `size`, the loopback first.
 pub(super) fn open(
     settings: &Settings,
@@ -79,16 +93,18 @@ pub(super) fn open(
     key: &JobKey,
 ) -> Result<Vec<Box<dyn Rail + Send>>, StartError> {
     let mut rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(rank))];
+    let credentials = credentials()?.in_job(auth::JobKey::new(key.key));
+    let who = Who { credentials: &credentials, job: key.job_id, rank };
     let mut numbers = Numbers::default();
     for kind in settings.rails.iter().filter(|_| size > 1) {
         match kind.as_str() {
-            "shm" => rails.push(Box::new(open_shm(settings, rank, size, key)?)),
+            "shm" => rails.push(Box::new(open_shm(settings, size, &who)?)),
             "verbs" => {
                 let opened = verbs::open(settings, rank, size, key, &mut numbers)?;
                 rails.extend(opened.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail + Send>));
             }
             "tcp" => {
-                let opened = open_all_tcp(settings, rank, key, &mut numbers)?;
+                let opened = open_all_tcp(settings, &who, &mut numbers)?;
                 rails.extend(opened.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail + Send>));
             }
             _ => return Err(failed(kind, RailError::Kind)),
@@ -100,39 +116,33 @@ pub(super) fn open(
 /// One TCP rail for each interface that the settings name.
 pub(super) fn open_all_tcp(
     settings: &Settings,
-    rank: PeerId,
-    key: &JobKey,
+    who: &Who<'_>,
     numbers: &mut Numbers,
 ) -> Result<Vec<TcpRail>, StartError> {
     let each = (0..=u8::MAX).zip(chosen(settings)?);
     each.map(|(index, (name, interface))| {
         let device = Device::of_interface(&interface.name);
         let at = (numbers.place(&device), device.numa_distance);
-        open_tcp(settings, rank, key, index, name, &interface, at)
+        open_tcp(settings, who, index, name, &interface, at)
     })
     .collect()
 }
 
-pub(super) fn open_shm(settings: &Settings, rank: PeerId, size: u32, key: &JobKey) -> Result<ShmRail, StartError> {
+pub(super) fn open_shm(settings: &Settings, size: u32, who: &Who<'_>) -> Result<ShmRail, StartError> {
+    let defaults = ShmOptions::new(size);
     let options = ShmOptions {
         host_id: settings.host_id.clone(),
-        cells: settings.shm_cells,
         slots: settings.shm_slots,
-        segment_bytes: settings.shm_slot_bytes,
-        eager_bytes_max: settings.eager_max.min(settings.shm_slot_bytes),
-        posts_max: settings.shm_posts,
+        eager_bytes_max: settings.core.eager_bytes_max.min(defaults.segment_bytes),
         single_copy: settings.shm_single_copy,
-        mapped_bytes_max: settings.shm_mapped,
-        handshake_timeout: settings.handshake_timeout,
-        ..ShmOptions::new(size)
+        ..defaults
     };
-    ShmRail::open(options, auth::JobKey::new(key.key), key.job_id, rank).map_err(|error| failed("shm", error))
+    ShmRail::open(options, who.credentials.clone(), who.job, who.rank).map_err(|error| failed("shm", error))
 }
 
 fn open_tcp(
     settings: &Settings,
-    rank: PeerId,
-    key: &JobKey,
+    who: &Who<'_>,
     index: u8,
     name: String,
     interface: &Interface,
@@ -143,23 +153,20 @@ fn open_tcp(
         first => first.checked_add(index.into()).ok_or_else(|| failed(&name, RailError::Port))?,
     };
     let buffer = |bytes: u32| (bytes > 0).then_some(bytes as usize);
+    let defaults = TcpOptions::new(interface.address, index);
     let options = TcpOptions {
         port,
         name: name.clone(),
         bytes_per_second: interface.bytes_per_second,
         place,
         numa_distance,
-        segment_bytes: settings.tcp_segment,
-        eager_bytes_max: settings.eager_max.min(settings.tcp_segment),
-        posts_max: settings.tcp_posts,
-        handshake_timeout: settings.handshake_timeout,
+        eager_bytes_max: settings.core.eager_bytes_max.min(defaults.segment_bytes),
         user_timeout_ms: u32::try_from(settings.tcp_user_timeout.0 / 1_000_000).unwrap_or(u32::MAX),
-        unsent_bytes: settings.tcp_unsent,
         send_buffer_bytes: buffer(settings.tcp_sndbuf),
         receive_buffer_bytes: buffer(settings.tcp_rcvbuf),
-        ..TcpOptions::new(interface.address, index)
+        ..defaults
     };
-    TcpRail::open(options, auth::JobKey::new(key.key), key.job_id, rank).map_err(|error| failed(&name, error))
+    TcpRail::open(options, who.credentials.clone(), who.job, who.rank).map_err(|error| failed(&name, error))
 }
 
 /// The interfaces to use, each with its rail's name.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use rustix::io::Errno;
 
-use super::{Engine, Transport};
+use super::{Clock, Transport};
 use crate::rail::shortage::remedy;
 
 /// Connections that this process could neither open nor accept since it started, because it, or the system,
@@ -35,20 +35,13 @@ impl std::error::Error for Shortage {
     }
 }
 
-impl Engine {
+impl<C: Clock> Transport<C> {
     /// The shortage of this process's connections, past or present; `None`: none so far. Check it where
     /// requests take too long.
     pub fn shortage(&self) -> Option<Shortage> {
-        let rails = || self.rails.iter().map(|(_, rail)| (rail.name(), rail.counters()));
+        let rails = || self.engine.rails.iter().map(|(_, rail)| (rail.name(), rail.counters()));
         let (rail, worst) = rails().max_by_key(|(_, counters)| counters.shortages)?;
         let times = rails().map(|(_, counters)| counters.shortages).sum();
         Some(Shortage { times, rail: rail.to_owned(), errno: worst.shortage? })
-    }
-}
-
-impl Transport {
-    /// The shortage of this process's connections: [`Engine::shortage`].
-    pub fn shortage(&self) -> Option<Shortage> {
-        self.engine.shortage()
     }
 }

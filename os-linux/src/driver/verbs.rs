@@ -39,6 +39,9 @@ const SOFTWARE_FEED_TIME: Nanos = Nanos(5_000_000);
 /// The longest acknowledgment timeout by default: 4.096 us * 2^18, about a second.
 const ACK_TIMEOUT_MAX: u8 = 18;
 
+/// What `verbs_moderation` delays an interrupt by at most, in microseconds: a few messages' time.
+const MODERATION_US: u16 = 16;
+
 /// Why a verbs rail can't be opened.
 #[derive(Debug)]
 enum RailError {
@@ -277,25 +280,25 @@ fn open_one(
         .map_err(|why| (name.clone(), RailError::Domain(why)))?;
     let sizes = srq_sizes(settings).map_err(|why| (name.clone(), RailError::Sizes(why)))?;
     let place = Device::of_verbs(&want.device, choice.port.number);
+    let moderation = match settings.verbs_moderation {
+        0 => Moderation::NONE,
+        count => Moderation { count, period_us: MODERATION_US },
+    };
     let options = VerbsOptions {
         name: name.clone(),
-        eager_bytes_max: settings.eager_max.min(settings.verbs_segment),
+        eager_bytes_max: settings.core.eager_bytes_max.min(settings.verbs_segment),
         segment_bytes: settings.verbs_segment,
-        posts_max: settings.verbs_posts,
         sends: settings.verbs_sends,
         receives: settings.verbs_receives,
-        inline_bytes: settings.verbs_inline,
         write: settings.verbs_write,
         read: settings.verbs_read,
         registrations_max: settings.verbs_registrations,
         on_demand: settings.verbs_on_demand,
-        moderation: moderation(settings),
+        moderation,
         ack_timeout,
         pkey: settings.verbs_pkey.as_deref().and_then(parse_pkey),
         service_level: settings.verbs_service_level,
         traffic_class: settings.verbs_traffic_class,
-        retry_count: settings.verbs_retries,
-        handshake_timeout: settings.handshake_timeout,
         gid_index: want.gid_index,
         xrc: file.as_ref().map(|file| XrcOptions { sizes, ..XrcOptions::new(file.descriptor(), file.id()) }),
         numa_distance: place.numa_distance,
@@ -350,13 +353,6 @@ fn ack_timeout(settings: &Settings, ack_delay: u8) -> u8 {
         Source::Default => own.max(ack_delay.saturating_add(1).min(ACK_TIMEOUT_MAX)),
         _ => own,
     }
-}
-
-/// A period that is no whole number of microseconds is a little longer.
-fn moderation(settings: &Settings) -> Moderation {
-    let period_us = settings.verbs_moderation_period.0.div_ceil(1_000);
-    let period_us = u16::try_from(period_us).unwrap_or(u16::MAX);
-    Moderation { count: settings.verbs_moderation_count, period_us }
 }
 
 /// A device as rails use it.

@@ -15,8 +15,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
+use super::clock::now;
 use super::slots::Rails;
-use super::{Transport, WaitError, now};
+use super::{Transport, WaitError};
 
 /// Why [`Transport::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +98,7 @@ impl Transport {
     /// One descriptor for the caller's event loop, the same for the transport's whole life: readable when
     /// there is work, provided that [`arm`](Self::arm) returned that the caller may sleep.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.waiter.epoll.as_fd()
+        self.clock.waiter.epoll.as_fd()
     }
 
     /// Prepares for sleeping on [`fd`](Self::fd). `true`: sleep now, and call [`disarm`](Self::disarm) after
@@ -121,21 +122,21 @@ impl Transport {
         if self.engine.carry_out(now) > 0 {
             return Ok(false);
         }
-        let due = self.engine.next_timeout();
+        let due = self.next_timeout();
         if self.has_new_event() || due.is_some_and(|due| due <= now) {
             return Ok(false);
         }
-        if due != self.waiter.timer_due {
-            self.waiter.set_timer(due)?;
+        if due != self.clock.waiter.timer_due {
+            self.clock.waiter.set_timer(due)?;
         }
-        self.waiter.follow(&self.engine.rails)?;
+        self.clock.waiter.follow(&self.engine.rails)?;
         let rails = &mut self.engine.rails;
         let busy = rails.iter_mut().position(|(_, rail)| !rail.arm());
         if let Some(busy) = busy {
             rails.iter_mut().take(busy).for_each(|(_, rail)| rail.disarm());
             return Ok(false);
         }
-        self.waiter.armed = true;
+        self.clock.waiter.armed = true;
         Ok(true)
     }
 
@@ -143,15 +144,15 @@ impl Transport {
     pub fn disarm(&mut self) {
         // The wake-up may have any cause.
         self.pace.force();
-        if !self.waiter.armed {
+        if !self.clock.waiter.armed {
             return;
         }
-        self.waiter.armed = false;
+        self.clock.waiter.armed = false;
         self.engine.rails.iter_mut().for_each(|(_, rail)| rail.disarm());
         // An expired timer keeps the descriptor readable; a pending one may serve the next sleep.
-        if self.waiter.timer_due.is_some_and(|due| due <= now()) {
+        if self.clock.waiter.timer_due.is_some_and(|due| due <= now()) {
             // Turning a timer off can't fail; if it did, the next sleep would only end early.
-            let off = self.waiter.set_timer(None);
+            let off = self.clock.waiter.set_timer(None);
             debug_assert!(off.is_ok(), "{off:?}");
         }
     }
@@ -171,7 +172,7 @@ impl Transport {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         });
-        let ready = poll(&mut [PollFd::new(&self.waiter.epoll, PollFlags::IN)], timeout.as_ref());
+        let ready = poll(&mut [PollFd::new(&self.clock.waiter.epoll, PollFlags::IN)], timeout.as_ref());
         self.disarm();
         match ready {
             Ok(0) => Ok(Woken::TimedOut),

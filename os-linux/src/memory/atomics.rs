@@ -98,16 +98,23 @@ pub(super) unsafe fn perform(
     operand: u64,
     compare: u64,
 ) -> Option<u64> {
-    match data_type {
-        AtomicType::I8 => integer!(at, kind, operand, compare, AtomicI8, i8, u8),
-        AtomicType::U8 => integer!(at, kind, operand, compare, AtomicU8, u8, u8),
-        AtomicType::I16 => integer!(at, kind, operand, compare, AtomicI16, i16, u16),
-        AtomicType::U16 => integer!(at, kind, operand, compare, AtomicU16, u16, u16),
-        AtomicType::I32 => integer!(at, kind, operand, compare, AtomicI32, i32, u32),
-        AtomicType::U32 => integer!(at, kind, operand, compare, AtomicU32, u32, u32),
-        AtomicType::I64 => integer!(at, kind, operand, compare, AtomicI64, i64, u64),
-        AtomicType::U64 => integer!(at, kind, operand, compare, AtomicU64, u64, u64),
-        AtomicType::F32 => float!(at, kind, operand, compare, AtomicU32, f32, u32),
-        AtomicType::F64 => float!(at, kind, operand, compare, AtomicU64, f64, u64),
+    macro_rules! by_type {
+        ($($type:ident: $perform:ident, $cell:ty, $value:ty, $bits:ty;)*) => {
+            match data_type {
+                $(AtomicType::$type => $perform!(at, kind, operand, compare, $cell, $value, $bits),)*
+            }
+        };
+    }
+    by_type! {
+        I8: integer, AtomicI8, i8, u8;
+        U8: integer, AtomicU8, u8, u8;
+        I16: integer, AtomicI16, i16, u16;
+        U16: integer, AtomicU16, u16, u16;
+        I32: integer, AtomicI32, i32, u32;
+        U32: integer, AtomicU32, u32, u32;
+        I64: integer, AtomicI64, i64, u64;
+        U64: integer, AtomicU64, u64, u64;
+        F32: float, AtomicU32, f32, u32;
+        F64: float, AtomicU64, f64, u64;
     }
 }

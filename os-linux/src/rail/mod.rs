@@ -96,6 +96,7 @@ pub(crate) mod shortage;
 pub mod tcp;
 pub mod verbs;
 
+use crate::auth::Fingerprint;
 use std::os::fd::BorrowedFd;
 
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
@@ -160,6 +161,13 @@ pub unsafe trait Sink {
     /// A packet's header has arrived (`wire::stream` gives its length). The answer selects the treatment of
     /// its payload.
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival;
+    /// As [`arrival`](Self::arrival), of a packet whose payload is here, all of it: it is copied to the place
+    /// before the next call into the sink, and is received then. [`ShortPlace::Packet`]: nothing has
+    /// happened, call `arrival`.
+    fn whole(&mut self, peer: PeerId, header: &[u8]) -> ShortPlace {
+        let _ = (peer, header);
+        ShortPlace::Packet
+    }
     /// Fills `pieces` with the memory of an open placement, from its byte `from` on; `false` where it is
     /// void: skip the rest of the payload. Pieces are valid until the next call into the sink.
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool;
@@ -202,14 +210,14 @@ pub unsafe trait Sink {
     fn back(&mut self);
 }
 
-/// Where a short message goes.
+/// Where a short message, or the payload of a whole packet, goes.
 #[derive(Debug)]
 pub enum ShortPlace {
     /// To this memory, which takes all of it.
     Copy(*mut u8),
     /// It is empty, and received.
     Done,
-    /// Call [`Sink::short_packet`].
+    /// Call [`Sink::short_packet`], or [`Sink::arrival`].
     Packet,
 }
 
@@ -288,6 +296,15 @@ pub trait Rail: std::any::Any {
     /// rail. For a known peer it is the new address, which holds from the next [`connect`](Self::connect) on
     /// at the latest; established subchannels stay (rule F-12).
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError>;
+    /// Takes the fingerprint of a peer's key, after its address. A rail that proves who is at the other end
+    /// connects to no other process than the one that holds the key (rules H-4, H-5).
+    fn trust(&mut self, peer: PeerId, key: Fingerprint) {
+        let _ = (peer, key);
+    }
+    /// By which the peers' rails know this process; `None`: the rail proves nothing.
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        None
+    }
     /// Starts to open the subchannel; the outcome comes through the sink. Nothing happens if it is open or
     /// opening.
     fn connect(&mut self, now: Time, peer: PeerId);

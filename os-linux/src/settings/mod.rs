@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use error::{Problem, SettingsError, Source};
 pub use knobs::Settings;
 pub(crate) use knobs::parse_pkey;
-use knobs::{KNOBS, Knob};
+use knobs::{KNOBS, Knob, OF_CORE};
 use rerail_core::config::{Config, Policy, RAILS_MAX};
 use rerail_core::endpoint::MessageClass;
 use rerail_core::ids::PeerId;
@@ -40,6 +40,11 @@ const RESERVED: &[&str] = &[FILE_VARIABLE, "RERAIL_LOG", "RERAIL_CASES", "RERAIL
 /// Starts of such variables.
 const RESERVED_PREFIXES: &[&str] = &["RERAIL_TEST_", "RERAIL_TOOL_", "RERAIL_LAUNCHER_"];
 
+/// Unacknowledged packets, and operations for each bucket of the tag matcher, for which there is room at
+/// least: as many as by default.
+const PACKETS_PER_CHANNEL: u32 = 32;
+const OPERATIONS_PER_BUCKET: u32 = 4;
+
 /// In `verbs_srq_sizes`, the size of the longest packet.
 pub(crate) const SRQ_SIZE_MAX: &str = "max";
 
@@ -59,25 +64,19 @@ pub enum Xrc {
 impl Default for Settings {
     /// The core's defaults, for as many peers as it connects by default, and those of the rails.
     fn default() -> Self {
-        let core = Config::new(PeerId(0), u32::MAX);
         Settings {
             rails: knobs::RAIL_KINDS.iter().map(|kind| kind.to_string()).collect(),
             tcp_interfaces: Vec::new(),
             tcp_beside_shm: false,
             tcp_port: 0,
-            tcp_segment: 256 * 1024,
-            tcp_posts: 32,
             tcp_user_timeout: Nanos::from_millis(5_000),
-            tcp_unsent: 256 * 1024,
             tcp_sndbuf: 0,
             tcp_rcvbuf: 0,
             verbs_devices: Vec::new(),
             verbs_segment: 64 * 1024,
-            verbs_posts: 32,
             verbs_sends: 64,
             verbs_receives: 128,
             verbs_srq_sizes: Vec::new(),
-            verbs_inline: 256,
             verbs_write: true,
             verbs_read: true,
             verbs_registrations: 1024,
@@ -85,70 +84,22 @@ impl Default for Settings {
             verbs_service_level: 0,
             verbs_traffic_class: 0,
             verbs_ack_timeout: 14,
-            verbs_retries: 7,
             verbs_relaxed_ordering: true,
             verbs_fork: true,
             verbs_on_demand: OnDemandUse::Never,
-            verbs_moderation_count: 0,
-            verbs_moderation_period: Nanos(0),
+            verbs_moderation: 0,
             verbs_xrc: Xrc::Off,
-            shm_cells: 256,
             shm_slots: 64,
-            shm_slot_bytes: 8 * 1024,
-            shm_posts: 64,
             shm_single_copy: true,
-            shm_mapped: 64 << 30,
             host_id: None,
             boot_timeout: Nanos(ANSWER_MAX.as_nanos() as u64),
-            handshake_timeout: Nanos::from_millis(10_000),
             spin_polls: 1000,
-            channels: core.channels_max,
-            operations: core.operations_max,
-            segments: core.segments_max,
-            packets: core.packets_max,
-            window: core.window,
-            unexpected: core.unexpected_per_peer,
-            blocks: core.blocks_per_peer,
-            block_bytes: core.block_bytes,
-            eager_max: core.eager_bytes_max,
-            retained: core.retained_max,
-            requests: core.requests_per_peer,
-            bulk: core.bulk_max,
-            windows: core.windows_max,
-            counters: core.counters_max,
-            match_buckets: core.match_buckets,
-            ack_packets: core.ack_packets,
-            ack_bytes: core.ack_bytes,
-            ack_delay: core.ack_delay,
-            connect_timeout: core.connect_timeout,
-            probe_after: core.probe_after,
-            silence_max: core.silence_max,
-            recovery: core.recovery,
-            recovery_timeout: core.recovery_timeout,
-            redial_min: core.redial_min,
-            redial_max: core.redial_max,
-            stall_min: core.stall_min,
-            stall_max: core.stall_max,
-            stall_lone: core.stall_lone,
-            keepalive: core.keepalive,
-            multiplex: core.multiplex,
-            striping: core.striping,
             policy: None,
             policy_small: None,
             policy_large: None,
             policy_one_sided: None,
-            rails_eligible: core.rails_eligible,
-            rails_used: core.rails_used,
-            bind: core.bind,
             weights: Vec::new(),
-            alpha: core.alpha,
-            window_messages: core.window_messages,
-            feed_time: core.feed_time,
-            sampling_time_max: core.sampling_time_max,
-            nic_depth: core.nic_depth,
-            aggregate_bytes_max: core.aggregate_bytes_max,
-            packet_cost: core.packet_cost,
-            copy_bytes_per_second: core.copy_bytes_per_second,
+            core: Config::new(PeerId(0), u32::MAX),
             sources: BTreeMap::new(),
         }
     }
@@ -181,22 +132,6 @@ pub struct KnobDescription {
     /// Its meaning.
     pub doc: &'static str,
 }
-
-/// Fields of the core's configuration that settings call by other names.
-const FIELDS: [(&str, &str); 12] = [
-    ("channels_max", "channels"),
-    ("operations_max", "operations"),
-    ("segments_max", "segments"),
-    ("packets_max", "packets"),
-    ("unexpected_per_peer", "unexpected"),
-    ("blocks_per_peer", "blocks"),
-    ("eager_bytes_max", "eager_max"),
-    ("retained_max", "retained"),
-    ("requests_per_peer", "requests"),
-    ("bulk_max", "bulk"),
-    ("windows_max", "windows"),
-    ("counters_max", "counters"),
-];
 
 impl Settings {
     /// From this process's environment, and from the file that `RERAIL_CONFIG` names there.
@@ -298,57 +233,25 @@ impl Settings {
 
     /// The core's configuration for a rank of a job. How many rails there are is the driver's to add.
     pub fn to_core_config(&self, rank: PeerId, size: u32) -> Config {
-        let mut config = Config::new(rank, size);
-        config.channels_max = self.channels.min(size);
-        config.operations_max = self.operations;
-        config.segments_max = self.segments;
-        config.packets_max = self.packets;
-        config.window = self.window;
-        config.unexpected_per_peer = self.unexpected;
-        config.blocks_per_peer = self.blocks;
-        config.block_bytes = self.block_bytes;
-        config.eager_bytes_max = self.eager_max;
-        config.retained_max = self.retained;
-        config.requests_per_peer = self.requests;
-        config.bulk_max = self.bulk;
-        config.windows_max = self.windows;
-        config.counters_max = self.counters;
-        config.match_buckets = self.match_buckets;
-        config.ack_packets = self.ack_packets;
-        config.ack_bytes = self.ack_bytes;
-        config.ack_delay = self.ack_delay;
-        config.connect_timeout = self.connect_timeout;
-        config.probe_after = self.probe_after;
-        config.silence_max = self.silence_max;
-        config.recovery = self.recovery;
-        config.recovery_timeout = self.recovery_timeout;
-        config.redial_min = self.redial_min;
-        config.redial_max = self.redial_max;
-        config.stall_min = self.stall_min;
-        config.stall_max = self.stall_max;
-        config.stall_lone = self.stall_lone;
-        config.keepalive = self.keepalive;
-        config.multiplex = self.multiplex;
-        config.striping = self.striping;
+        let core = self.core;
+        let channels_max = core.channels_max.min(size);
+        let mut config = Config {
+            rank,
+            peers_max: size,
+            channels_max,
+            // Tables that follow the number of peers and of operations.
+            packets_max: core.packets_max.max(PACKETS_PER_CHANNEL * channels_max),
+            match_buckets: core.match_buckets.max((core.operations_max / OPERATIONS_PER_BUCKET).next_power_of_two()),
+            ..core
+        };
         if let Some(policy) = self.policy {
             config.set_policy(policy);
         }
-        config.rails_eligible = self.rails_eligible;
-        config.rails_used = self.rails_used;
-        config.bind = self.bind;
         if !self.weights.is_empty() {
             // The first one is that of rail 1: rail 0 has no other beside it.
             let weight = |rail: usize| rail.checked_sub(1).and_then(|at| self.weights.get(at).copied());
             config.weights = std::array::from_fn::<_, RAILS_MAX, _>(|rail| weight(rail).unwrap_or(0));
         }
-        config.alpha = self.alpha;
-        config.window_messages = self.window_messages;
-        config.feed_time = self.feed_time;
-        config.sampling_time_max = self.sampling_time_max;
-        config.nic_depth = self.nic_depth;
-        config.aggregate_bytes_max = self.aggregate_bytes_max;
-        config.packet_cost = self.packet_cost;
-        config.copy_bytes_per_second = self.copy_bytes_per_second;
         config
     }
 
@@ -449,7 +352,7 @@ impl Settings {
 
 /// The setting that a field of the core's configuration is made from; a field without one is called as it is.
 pub(crate) fn setting_of(field: &'static str) -> &'static str {
-    FIELDS.iter().find(|(name, _)| *name == field).map_or(field, |(_, setting)| setting)
+    OF_CORE.iter().find(|(name, _)| *name == field).map_or(field, |(_, setting)| setting)
 }
 
 fn find(name: &str) -> Option<&'static Knob> {

@@ -3,8 +3,6 @@
 //!
 //! Invariant: [`Kind::parse`] reads the output of [`Kind::show`] back to the same value.
 
-use std::fmt::Write as _;
-
 use rerail_core::config::RAILS_MAX;
 
 /// A value of any kind.
@@ -44,24 +42,13 @@ impl Value {
     }
 }
 
-/// Requirements on a number besides its range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Also {
-    /// Nothing.
-    Nothing,
-    /// A power of two.
-    PowerOfTwo,
-    /// A multiple of so many.
-    MultipleOf(u64),
-}
-
 /// The form and the range of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// A plain number.
-    Count { min: u64, max: u64, also: Also },
+    Count { min: u64, max: u64 },
     /// Bytes.
-    Bytes { min: u64, max: u64, also: Also },
+    Bytes { min: u64, max: u64 },
     /// Nanoseconds.
     Span { min: u64, max: u64 },
     /// Yes or no.
@@ -110,12 +97,12 @@ impl Kind {
     /// Parses a value; the error names the reason.
     pub(super) fn parse(&self, text: &str) -> Result<Value, String> {
         match *self {
-            Kind::Count { min, max, also } => {
+            Kind::Count { min, max } => {
                 let number = text.parse().map_err(|_| "not a number".to_string())?;
-                self.within(number, min, max, also)
+                self.within(number, min, max)
             }
-            Kind::Bytes { min, max, also } => self.within(parse_bytes(text)?, min, max, also),
-            Kind::Span { min, max } => self.within(parse_span(text)?, min, max, Also::Nothing),
+            Kind::Bytes { min, max } => self.within(parse_bytes(text)?, min, max),
+            Kind::Span { min, max } => self.within(parse_span(text)?, min, max),
             Kind::Switch => match text.to_ascii_lowercase().as_str() {
                 "1" | "yes" | "on" | "true" => Ok(Value::Number(1)),
                 "0" | "no" | "off" | "false" => Ok(Value::Number(0)),
@@ -155,18 +142,14 @@ impl Kind {
         }
     }
 
-    fn within(&self, number: u64, min: u64, max: u64, also: Also) -> Result<Value, String> {
+    fn within(&self, number: u64, min: u64, max: u64) -> Result<Value, String> {
         if number < min {
             return Err(format!("less than {}", self.show_number(min)));
         }
         if number > max {
             return Err(format!("more than {}", self.show_number(max)));
         }
-        match also {
-            Also::PowerOfTwo if !number.is_power_of_two() => Err("not a power of two".into()),
-            Also::MultipleOf(unit) if !number.is_multiple_of(unit) => Err(format!("not a multiple of {unit}")),
-            _ => Ok(Value::Number(number)),
-        }
+        Ok(Value::Number(number))
     }
 
     /// Writes a value.
@@ -195,16 +178,9 @@ impl Kind {
     /// The allowed values.
     pub(super) fn range(&self) -> String {
         match *self {
-            Kind::Count { min, max, also } | Kind::Bytes { min, max, also } => {
-                let mut text = format!("{} to {}", self.show_number(min), self.show_number(max));
-                match also {
-                    Also::Nothing => {}
-                    Also::PowerOfTwo => text.push_str(", a power of two"),
-                    Also::MultipleOf(unit) => write!(text, ", a multiple of {unit}").expect("a String takes all"),
-                }
-                text
+            Kind::Count { min, max } | Kind::Bytes { min, max } | Kind::Span { min, max } => {
+                format!("{} to {}", self.show_number(min), self.show_number(max))
             }
-            Kind::Span { min, max } => format!("{} to {}", self.show_number(min), self.show_number(max)),
             Kind::Switch => "yes or no".into(),
             Kind::Choice(choices) => choices.join(", "),
             Kind::List { what, empty, .. } => format!("{what} with commas between them; nothing: {empty}"),
@@ -286,8 +262,8 @@ mod tests {
         fn numbers_come_back(number in any::<u64>()) {
             let max = u64::MAX;
             let kinds = [
-                Kind::Count { min: 0, max, also: Also::Nothing },
-                Kind::Bytes { min: 0, max, also: Also::Nothing },
+                Kind::Count { min: 0, max },
+                Kind::Bytes { min: 0, max },
                 Kind::Span { min: 0, max },
             ];
             for kind in kinds {

@@ -11,7 +11,7 @@ use rerail_core::config::Config;
 use rerail_core::endpoint::{Completion, Event, Loss, OpError, RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
-use rerail_linux::auth::JobKey;
+use rerail_linux::auth::{Credentials, JobKey};
 use rerail_linux::driver::{Opening, Transport};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
@@ -40,7 +40,7 @@ const HANG: Duration = Duration::from_secs(300);
 
 fn opening(rank: u32, fabric: &str) -> Opening {
     let me = PeerId(rank);
-    let key = || JobKey::new([5; 32]);
+    let credentials = || Credentials::new([rank as u8; 32], JobKey::new([5; 32]));
     let tcp = |index: u8| -> Box<dyn Rail + Send> {
         // Small buffers are soon full, and their connection is soon given up by the system.
         let buffer = Some(64 * 1024);
@@ -50,11 +50,11 @@ fn opening(rank: u32, fabric: &str) -> Opening {
             user_timeout_ms: 1000,
             ..TcpOptions::new([127, 0, 0, index + 1].into(), index)
         };
-        Box::new(TcpRail::open(options, key(), 11, me).unwrap())
+        Box::new(TcpRail::open(options, credentials(), 11, me).unwrap())
     };
     let mut rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(me))];
     match fabric {
-        "shm" => rails.push(Box::new(ShmRail::open(ShmOptions::new(RANKS), key(), 11, me).unwrap())),
+        "shm" => rails.push(Box::new(ShmRail::open(ShmOptions::new(RANKS), credentials(), 11, me).unwrap())),
         _ => rails.extend([tcp(0), tcp(1)]),
     }
     Opening::with_rails(Config::new(me, RANKS), "here".to_owned(), rails, 1).unwrap()

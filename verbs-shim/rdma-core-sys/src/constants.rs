@@ -2,313 +2,364 @@
 
 use core::ffi::c_int;
 
+/// Constants of one type.
+macro_rules! values {
+    ($type:ty: $($(#[$doc:meta])* $name:ident = $value:expr;)*) => { $($(#[$doc])* pub const $name: $type = $value;)* };
+}
+
 /// `enum ibv_node_type`.
 pub type ibv_node_type = c_int;
-/// The provider gives none.
-pub const IBV_NODE_UNKNOWN: ibv_node_type = -1;
-/// InfiniBand or RoCE channel adapter.
-pub const IBV_NODE_CA: ibv_node_type = 1;
-/// InfiniBand switch.
-pub const IBV_NODE_SWITCH: ibv_node_type = 2;
-/// InfiniBand router.
-pub const IBV_NODE_ROUTER: ibv_node_type = 3;
-/// iWARP NIC.
-pub const IBV_NODE_RNIC: ibv_node_type = 4;
-/// usNIC.
-pub const IBV_NODE_USNIC: ibv_node_type = 5;
-/// usNIC over UDP.
-pub const IBV_NODE_USNIC_UDP: ibv_node_type = 6;
-/// A device of no standard sort (EFA for one).
-pub const IBV_NODE_UNSPECIFIED: ibv_node_type = 7;
+values! { ibv_node_type:
+    /// The provider gives none.
+    IBV_NODE_UNKNOWN = -1;
+    /// InfiniBand or RoCE channel adapter.
+    IBV_NODE_CA = 1;
+    /// InfiniBand switch.
+    IBV_NODE_SWITCH = 2;
+    /// InfiniBand router.
+    IBV_NODE_ROUTER = 3;
+    /// iWARP NIC.
+    IBV_NODE_RNIC = 4;
+    /// usNIC.
+    IBV_NODE_USNIC = 5;
+    /// usNIC over UDP.
+    IBV_NODE_USNIC_UDP = 6;
+    /// A device of no standard sort (EFA for one).
+    IBV_NODE_UNSPECIFIED = 7;
+}
 
 /// `enum ibv_transport_type`.
 pub type ibv_transport_type = c_int;
-/// InfiniBand transport: InfiniBand and RoCE.
-pub const IBV_TRANSPORT_IB: ibv_transport_type = 0;
-/// iWARP.
-pub const IBV_TRANSPORT_IWARP: ibv_transport_type = 1;
+values! { ibv_transport_type:
+    /// InfiniBand transport: InfiniBand and RoCE.
+    IBV_TRANSPORT_IB = 0;
+    /// iWARP.
+    IBV_TRANSPORT_IWARP = 1;
+}
 
 /// `enum ibv_atomic_cap`.
 pub type ibv_atomic_cap = c_int;
-/// No atomics.
-pub const IBV_ATOMIC_NONE: ibv_atomic_cap = 0;
-/// Atomic among the queue pairs of this device.
-pub const IBV_ATOMIC_HCA: ibv_atomic_cap = 1;
-/// Atomic with the processors too.
-pub const IBV_ATOMIC_GLOB: ibv_atomic_cap = 2;
+values! { ibv_atomic_cap:
+    /// No atomics.
+    IBV_ATOMIC_NONE = 0;
+    /// Atomic among the queue pairs of this device.
+    IBV_ATOMIC_HCA = 1;
+    /// Atomic with the processors too.
+    IBV_ATOMIC_GLOB = 2;
+}
 
-/// `ibv_device_attr::device_cap_flags`: the device has XRC.
-pub const IBV_DEVICE_XRC: u32 = 1 << 20;
+values! { u32:
+    /// `ibv_device_attr::device_cap_flags`: the device has XRC.
+    IBV_DEVICE_XRC = 1 << 20;
+}
 
 /// `enum ibv_port_state`.
 pub type ibv_port_state = c_int;
-/// No state change.
-pub const IBV_PORT_NOP: ibv_port_state = 0;
-/// No link.
-pub const IBV_PORT_DOWN: ibv_port_state = 1;
-/// The link is up, the subnet manager has not configured it.
-pub const IBV_PORT_INIT: ibv_port_state = 2;
-/// Configured, not yet active.
-pub const IBV_PORT_ARMED: ibv_port_state = 3;
-/// In service.
-pub const IBV_PORT_ACTIVE: ibv_port_state = 4;
-/// In service, link down for the moment.
-pub const IBV_PORT_ACTIVE_DEFER: ibv_port_state = 5;
+values! { ibv_port_state:
+    /// No state change.
+    IBV_PORT_NOP = 0;
+    /// No link.
+    IBV_PORT_DOWN = 1;
+    /// The link is up, the subnet manager has not configured it.
+    IBV_PORT_INIT = 2;
+    /// Configured, not yet active.
+    IBV_PORT_ARMED = 3;
+    /// In service.
+    IBV_PORT_ACTIVE = 4;
+    /// In service, link down for the moment.
+    IBV_PORT_ACTIVE_DEFER = 5;
+}
 
 /// `enum ibv_mtu`.
 pub type ibv_mtu = c_int;
-/// 256 bytes.
-pub const IBV_MTU_256: ibv_mtu = 1;
-/// 512 bytes.
-pub const IBV_MTU_512: ibv_mtu = 2;
-/// 1024 bytes.
-pub const IBV_MTU_1024: ibv_mtu = 3;
-/// 2048 bytes.
-pub const IBV_MTU_2048: ibv_mtu = 4;
-/// 4096 bytes.
-pub const IBV_MTU_4096: ibv_mtu = 5;
+values! { ibv_mtu:
+    /// 256 bytes.
+    IBV_MTU_256 = 1;
+    /// 512 bytes.
+    IBV_MTU_512 = 2;
+    /// 1024 bytes.
+    IBV_MTU_1024 = 3;
+    /// 2048 bytes.
+    IBV_MTU_2048 = 4;
+    /// 4096 bytes.
+    IBV_MTU_4096 = 5;
+}
 
-/// `ibv_port_attr::link_layer`: not given; by convention InfiniBand.
-pub const IBV_LINK_LAYER_UNSPECIFIED: u8 = 0;
-/// InfiniBand.
-pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
-/// Ethernet (RoCE, iWARP).
-pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
+values! { u8:
+    /// `ibv_port_attr::link_layer`: not given; by convention InfiniBand.
+    IBV_LINK_LAYER_UNSPECIFIED = 0;
+    /// InfiniBand.
+    IBV_LINK_LAYER_INFINIBAND = 1;
+    /// Ethernet (RoCE, iWARP).
+    IBV_LINK_LAYER_ETHERNET = 2;
 
-/// `ibv_port_attr::flags`: nothing goes without a global route header.
-pub const IBV_QPF_GRH_REQUIRED: u8 = 1 << 0;
+    /// `ibv_port_attr::flags`: nothing goes without a global route header.
+    IBV_QPF_GRH_REQUIRED = 1 << 0;
+}
 
-/// `ibv_gid_entry::gid_type`: InfiniBand.
-pub const IBV_GID_TYPE_IB: u32 = 0;
-/// RoCE version 1: Ethernet frames, one broadcast domain.
-pub const IBV_GID_TYPE_ROCE_V1: u32 = 1;
-/// RoCE version 2: UDP, routable.
-pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
+values! { u32:
+    /// `ibv_gid_entry::gid_type`: InfiniBand.
+    IBV_GID_TYPE_IB = 0;
+    /// RoCE version 1: Ethernet frames, one broadcast domain.
+    IBV_GID_TYPE_ROCE_V1 = 1;
+    /// RoCE version 2: UDP, routable.
+    IBV_GID_TYPE_ROCE_V2 = 2;
+}
 
 /// `enum ibv_qp_type`.
 pub type ibv_qp_type = c_int;
-/// Reliable connection.
-pub const IBV_QPT_RC: ibv_qp_type = 2;
-/// Unreliable datagram.
-pub const IBV_QPT_UD: ibv_qp_type = 4;
-/// Sending half of an extended reliable connection.
-pub const IBV_QPT_XRC_SEND: ibv_qp_type = 9;
-/// Receiving half of one.
-pub const IBV_QPT_XRC_RECV: ibv_qp_type = 10;
+values! { ibv_qp_type:
+    /// Reliable connection.
+    IBV_QPT_RC = 2;
+    /// Unreliable datagram.
+    IBV_QPT_UD = 4;
+    /// Sending half of an extended reliable connection.
+    IBV_QPT_XRC_SEND = 9;
+    /// Receiving half of one.
+    IBV_QPT_XRC_RECV = 10;
+}
 
 /// `enum ibv_qp_state`.
 pub type ibv_qp_state = c_int;
-/// As made.
-pub const IBV_QPS_RESET: ibv_qp_state = 0;
-/// Receives may be posted.
-pub const IBV_QPS_INIT: ibv_qp_state = 1;
-/// Ready to receive.
-pub const IBV_QPS_RTR: ibv_qp_state = 2;
-/// Ready to send.
-pub const IBV_QPS_RTS: ibv_qp_state = 3;
-/// Send queue drained.
-pub const IBV_QPS_SQD: ibv_qp_state = 4;
-/// Send queue in error.
-pub const IBV_QPS_SQE: ibv_qp_state = 5;
-/// In error.
-pub const IBV_QPS_ERR: ibv_qp_state = 6;
+values! { ibv_qp_state:
+    /// As made.
+    IBV_QPS_RESET = 0;
+    /// Receives may be posted.
+    IBV_QPS_INIT = 1;
+    /// Ready to receive.
+    IBV_QPS_RTR = 2;
+    /// Ready to send.
+    IBV_QPS_RTS = 3;
+    /// Send queue drained.
+    IBV_QPS_SQD = 4;
+    /// Send queue in error.
+    IBV_QPS_SQE = 5;
+    /// In error.
+    IBV_QPS_ERR = 6;
+}
 
-/// `enum ibv_qp_attr_mask`: the state.
-pub const IBV_QP_STATE: c_int = 1 << 0;
-/// The state that it is thought to be in.
-pub const IBV_QP_CUR_STATE: c_int = 1 << 1;
-/// Whether an event reports the drained send queue.
-pub const IBV_QP_EN_SQD_ASYNC_NOTIFY: c_int = 1 << 2;
-/// The peer's permitted accesses.
-pub const IBV_QP_ACCESS_FLAGS: c_int = 1 << 3;
-/// Partition key.
-pub const IBV_QP_PKEY_INDEX: c_int = 1 << 4;
-/// Port.
-pub const IBV_QP_PORT: c_int = 1 << 5;
-/// Queue key.
-pub const IBV_QP_QKEY: c_int = 1 << 6;
-/// Address.
-pub const IBV_QP_AV: c_int = 1 << 7;
-/// Bytes in a packet.
-pub const IBV_QP_PATH_MTU: c_int = 1 << 8;
-/// Time to wait for an acknowledgment.
-pub const IBV_QP_TIMEOUT: c_int = 1 << 9;
-/// Retries.
-pub const IBV_QP_RETRY_CNT: c_int = 1 << 10;
-/// Retries after RNR.
-pub const IBV_QP_RNR_RETRY: c_int = 1 << 11;
-/// First packet sequence number received.
-pub const IBV_QP_RQ_PSN: c_int = 1 << 12;
-/// Reads and atomics open at once.
-pub const IBV_QP_MAX_QP_RD_ATOMIC: c_int = 1 << 13;
-/// RNR timer.
-pub const IBV_QP_MIN_RNR_TIMER: c_int = 1 << 15;
-/// First packet sequence number sent.
-pub const IBV_QP_SQ_PSN: c_int = 1 << 16;
-/// Reads and atomics served at once.
-pub const IBV_QP_MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
-/// Sizes.
-pub const IBV_QP_CAP: c_int = 1 << 19;
-/// The peer's queue pair.
-pub const IBV_QP_DEST_QPN: c_int = 1 << 20;
+values! { c_int:
+    /// `enum ibv_qp_attr_mask`: the state.
+    IBV_QP_STATE = 1 << 0;
+    /// The state that it is thought to be in.
+    IBV_QP_CUR_STATE = 1 << 1;
+    /// Whether an event reports the drained send queue.
+    IBV_QP_EN_SQD_ASYNC_NOTIFY = 1 << 2;
+    /// The peer's permitted accesses.
+    IBV_QP_ACCESS_FLAGS = 1 << 3;
+    /// Partition key.
+    IBV_QP_PKEY_INDEX = 1 << 4;
+    /// Port.
+    IBV_QP_PORT = 1 << 5;
+    /// Queue key.
+    IBV_QP_QKEY = 1 << 6;
+    /// Address.
+    IBV_QP_AV = 1 << 7;
+    /// Bytes in a packet.
+    IBV_QP_PATH_MTU = 1 << 8;
+    /// Time to wait for an acknowledgment.
+    IBV_QP_TIMEOUT = 1 << 9;
+    /// Retries.
+    IBV_QP_RETRY_CNT = 1 << 10;
+    /// Retries after RNR.
+    IBV_QP_RNR_RETRY = 1 << 11;
+    /// First packet sequence number received.
+    IBV_QP_RQ_PSN = 1 << 12;
+    /// Reads and atomics open at once.
+    IBV_QP_MAX_QP_RD_ATOMIC = 1 << 13;
+    /// RNR timer.
+    IBV_QP_MIN_RNR_TIMER = 1 << 15;
+    /// First packet sequence number sent.
+    IBV_QP_SQ_PSN = 1 << 16;
+    /// Reads and atomics served at once.
+    IBV_QP_MAX_DEST_RD_ATOMIC = 1 << 17;
+    /// Sizes.
+    IBV_QP_CAP = 1 << 19;
+    /// The peer's queue pair.
+    IBV_QP_DEST_QPN = 1 << 20;
+}
 
-/// `enum ibv_qp_init_attr_mask`: `pd` is given.
-pub const IBV_QP_INIT_ATTR_PD: u32 = 1 << 0;
-/// `xrcd` is given.
-pub const IBV_QP_INIT_ATTR_XRCD: u32 = 1 << 1;
+values! { u32:
+    /// `enum ibv_qp_init_attr_mask`: `pd` is given.
+    IBV_QP_INIT_ATTR_PD = 1 << 0;
+    /// `xrcd` is given.
+    IBV_QP_INIT_ATTR_XRCD = 1 << 1;
 
-/// `enum ibv_qp_open_attr_mask`: `qp_num` is given.
-pub const IBV_QP_OPEN_ATTR_NUM: u32 = 1 << 0;
-/// `xrcd` is given.
-pub const IBV_QP_OPEN_ATTR_XRCD: u32 = 1 << 1;
-/// `qp_context` is given.
-pub const IBV_QP_OPEN_ATTR_CONTEXT: u32 = 1 << 2;
-/// `qp_type` is given.
-pub const IBV_QP_OPEN_ATTR_TYPE: u32 = 1 << 3;
+    /// `enum ibv_qp_open_attr_mask`: `qp_num` is given.
+    IBV_QP_OPEN_ATTR_NUM = 1 << 0;
+    /// `xrcd` is given.
+    IBV_QP_OPEN_ATTR_XRCD = 1 << 1;
+    /// `qp_context` is given.
+    IBV_QP_OPEN_ATTR_CONTEXT = 1 << 2;
+    /// `qp_type` is given.
+    IBV_QP_OPEN_ATTR_TYPE = 1 << 3;
+}
 
-/// `enum ibv_srq_type`: an ordinary one.
-pub const IBV_SRQT_BASIC: c_int = 0;
-/// One for XRC.
-pub const IBV_SRQT_XRC: c_int = 1;
-/// `enum ibv_srq_init_attr_mask`: `srq_type` is given.
-pub const IBV_SRQ_INIT_ATTR_TYPE: u32 = 1 << 0;
-/// `pd` is given.
-pub const IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
-/// `xrcd` is given.
-pub const IBV_SRQ_INIT_ATTR_XRCD: u32 = 1 << 2;
-/// `cq` is given.
-pub const IBV_SRQ_INIT_ATTR_CQ: u32 = 1 << 3;
-/// `enum ibv_srq_attr_mask`: the limit.
-pub const IBV_SRQ_LIMIT: c_int = 1 << 1;
+values! { c_int:
+    /// `enum ibv_srq_type`: an ordinary one.
+    IBV_SRQT_BASIC = 0;
+    /// One for XRC.
+    IBV_SRQT_XRC = 1;
+}
 
-/// `enum ibv_xrcd_init_attr_mask`: `fd` is given.
-pub const IBV_XRCD_INIT_ATTR_FD: u32 = 1 << 0;
-/// `oflags` is given.
-pub const IBV_XRCD_INIT_ATTR_OFLAGS: u32 = 1 << 1;
+values! { u32:
+    /// `enum ibv_srq_init_attr_mask`: `srq_type` is given.
+    IBV_SRQ_INIT_ATTR_TYPE = 1 << 0;
+    /// `pd` is given.
+    IBV_SRQ_INIT_ATTR_PD = 1 << 1;
+    /// `xrcd` is given.
+    IBV_SRQ_INIT_ATTR_XRCD = 1 << 2;
+    /// `cq` is given.
+    IBV_SRQ_INIT_ATTR_CQ = 1 << 3;
+}
 
-/// `enum ibv_access_flags`: local writes.
-pub const IBV_ACCESS_LOCAL_WRITE: u32 = 1 << 0;
-/// Remote writes.
-pub const IBV_ACCESS_REMOTE_WRITE: u32 = 1 << 1;
-/// Remote reads.
-pub const IBV_ACCESS_REMOTE_READ: u32 = 1 << 2;
-/// Remote atomics.
-pub const IBV_ACCESS_REMOTE_ATOMIC: u32 = 1 << 3;
-/// Pages are brought in when they are needed.
-pub const IBV_ACCESS_ON_DEMAND: u32 = 1 << 6;
-/// Writes may pass each other on the bus. Optional: ignored where unknown.
-pub const IBV_ACCESS_RELAXED_ORDERING: u32 = 1 << 20;
+values! { c_int:
+    /// `enum ibv_srq_attr_mask`: the limit.
+    IBV_SRQ_LIMIT = 1 << 1;
+}
+
+values! { u32:
+    /// `enum ibv_xrcd_init_attr_mask`: `fd` is given.
+    IBV_XRCD_INIT_ATTR_FD = 1 << 0;
+    /// `oflags` is given.
+    IBV_XRCD_INIT_ATTR_OFLAGS = 1 << 1;
+
+    /// `enum ibv_access_flags`: local writes.
+    IBV_ACCESS_LOCAL_WRITE = 1 << 0;
+    /// Remote writes.
+    IBV_ACCESS_REMOTE_WRITE = 1 << 1;
+    /// Remote reads.
+    IBV_ACCESS_REMOTE_READ = 1 << 2;
+    /// Remote atomics.
+    IBV_ACCESS_REMOTE_ATOMIC = 1 << 3;
+    /// Pages are brought in when they are needed.
+    IBV_ACCESS_ON_DEMAND = 1 << 6;
+    /// Writes may pass each other on the bus. Optional: ignored where unknown.
+    IBV_ACCESS_RELAXED_ORDERING = 1 << 20;
+}
 
 /// `enum ibv_wr_opcode`.
 pub type ibv_wr_opcode = c_int;
-/// Write.
-pub const IBV_WR_RDMA_WRITE: ibv_wr_opcode = 0;
-/// Write with immediate data.
-pub const IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_opcode = 1;
-/// Send.
-pub const IBV_WR_SEND: ibv_wr_opcode = 2;
-/// Send with immediate data.
-pub const IBV_WR_SEND_WITH_IMM: ibv_wr_opcode = 3;
-/// Read.
-pub const IBV_WR_RDMA_READ: ibv_wr_opcode = 4;
-/// Compare and swap.
-pub const IBV_WR_ATOMIC_CMP_AND_SWP: ibv_wr_opcode = 5;
-/// Fetch and add.
-pub const IBV_WR_ATOMIC_FETCH_AND_ADD: ibv_wr_opcode = 6;
+values! { ibv_wr_opcode:
+    /// Write.
+    IBV_WR_RDMA_WRITE = 0;
+    /// Write with immediate data.
+    IBV_WR_RDMA_WRITE_WITH_IMM = 1;
+    /// Send.
+    IBV_WR_SEND = 2;
+    /// Send with immediate data.
+    IBV_WR_SEND_WITH_IMM = 3;
+    /// Read.
+    IBV_WR_RDMA_READ = 4;
+    /// Compare and swap.
+    IBV_WR_ATOMIC_CMP_AND_SWP = 5;
+    /// Fetch and add.
+    IBV_WR_ATOMIC_FETCH_AND_ADD = 6;
+}
 
-/// `enum ibv_send_flags`: after all reads and atomics before it.
-pub const IBV_SEND_FENCE: u32 = 1 << 0;
-/// With a completion.
-pub const IBV_SEND_SIGNALED: u32 = 1 << 1;
-/// The peer's completion is solicited.
-pub const IBV_SEND_SOLICITED: u32 = 1 << 2;
-/// Data are copied while posting.
-pub const IBV_SEND_INLINE: u32 = 1 << 3;
+values! { u32:
+    /// `enum ibv_send_flags`: after all reads and atomics before it.
+    IBV_SEND_FENCE = 1 << 0;
+    /// With a completion.
+    IBV_SEND_SIGNALED = 1 << 1;
+    /// The peer's completion is solicited.
+    IBV_SEND_SOLICITED = 1 << 2;
+    /// Data are copied while posting.
+    IBV_SEND_INLINE = 1 << 3;
+}
 
 /// `enum ibv_wc_status`.
 pub type ibv_wc_status = c_int;
-/// Success.
-pub const IBV_WC_SUCCESS: ibv_wc_status = 0;
-/// Local length error.
-pub const IBV_WC_LOC_LEN_ERR: ibv_wc_status = 1;
-/// Local queue pair operation error.
-pub const IBV_WC_LOC_QP_OP_ERR: ibv_wc_status = 2;
-/// Local protection error.
-pub const IBV_WC_LOC_PROT_ERR: ibv_wc_status = 4;
-/// Flushed.
-pub const IBV_WC_WR_FLUSH_ERR: ibv_wc_status = 5;
-/// Bad response.
-pub const IBV_WC_BAD_RESP_ERR: ibv_wc_status = 7;
-/// Local access error.
-pub const IBV_WC_LOC_ACCESS_ERR: ibv_wc_status = 8;
-/// Remote invalid request.
-pub const IBV_WC_REM_INV_REQ_ERR: ibv_wc_status = 9;
-/// Remote access error.
-pub const IBV_WC_REM_ACCESS_ERR: ibv_wc_status = 10;
-/// Remote operation error.
-pub const IBV_WC_REM_OP_ERR: ibv_wc_status = 11;
-/// Retries exceeded.
-pub const IBV_WC_RETRY_EXC_ERR: ibv_wc_status = 12;
-/// RNR retries exceeded.
-pub const IBV_WC_RNR_RETRY_EXC_ERR: ibv_wc_status = 13;
-/// Fatal error.
-pub const IBV_WC_FATAL_ERR: ibv_wc_status = 19;
+values! { ibv_wc_status:
+    /// Success.
+    IBV_WC_SUCCESS = 0;
+    /// Local length error.
+    IBV_WC_LOC_LEN_ERR = 1;
+    /// Local queue pair operation error.
+    IBV_WC_LOC_QP_OP_ERR = 2;
+    /// Local protection error.
+    IBV_WC_LOC_PROT_ERR = 4;
+    /// Flushed.
+    IBV_WC_WR_FLUSH_ERR = 5;
+    /// Bad response.
+    IBV_WC_BAD_RESP_ERR = 7;
+    /// Local access error.
+    IBV_WC_LOC_ACCESS_ERR = 8;
+    /// Remote invalid request.
+    IBV_WC_REM_INV_REQ_ERR = 9;
+    /// Remote access error.
+    IBV_WC_REM_ACCESS_ERR = 10;
+    /// Remote operation error.
+    IBV_WC_REM_OP_ERR = 11;
+    /// Retries exceeded.
+    IBV_WC_RETRY_EXC_ERR = 12;
+    /// RNR retries exceeded.
+    IBV_WC_RNR_RETRY_EXC_ERR = 13;
+    /// Fatal error.
+    IBV_WC_FATAL_ERR = 19;
+}
 
 /// `enum ibv_wc_opcode`.
 pub type ibv_wc_opcode = c_int;
-/// Send.
-pub const IBV_WC_SEND: ibv_wc_opcode = 0;
-/// Write.
-pub const IBV_WC_RDMA_WRITE: ibv_wc_opcode = 1;
-/// Read.
-pub const IBV_WC_RDMA_READ: ibv_wc_opcode = 2;
-/// Compare and swap.
-pub const IBV_WC_COMP_SWAP: ibv_wc_opcode = 3;
-/// Fetch and add.
-pub const IBV_WC_FETCH_ADD: ibv_wc_opcode = 4;
-/// Receive, filled by a send.
-pub const IBV_WC_RECV: ibv_wc_opcode = 128;
-/// Receive, taken by a write with immediate data.
-pub const IBV_WC_RECV_RDMA_WITH_IMM: ibv_wc_opcode = 129;
+values! { ibv_wc_opcode:
+    /// Send.
+    IBV_WC_SEND = 0;
+    /// Write.
+    IBV_WC_RDMA_WRITE = 1;
+    /// Read.
+    IBV_WC_RDMA_READ = 2;
+    /// Compare and swap.
+    IBV_WC_COMP_SWAP = 3;
+    /// Fetch and add.
+    IBV_WC_FETCH_ADD = 4;
+    /// Receive, filled by a send.
+    IBV_WC_RECV = 128;
+    /// Receive, taken by a write with immediate data.
+    IBV_WC_RECV_RDMA_WITH_IMM = 129;
+}
 
-/// `enum ibv_wc_flags`: the first 40 bytes are a global route header.
-pub const IBV_WC_GRH: u32 = 1 << 0;
-/// There are immediate data.
-pub const IBV_WC_WITH_IMM: u32 = 1 << 1;
+values! { u32:
+    /// `enum ibv_wc_flags`: the first 40 bytes are a global route header.
+    IBV_WC_GRH = 1 << 0;
+    /// There are immediate data.
+    IBV_WC_WITH_IMM = 1 << 1;
+}
 
 /// `enum ibv_event_type`.
 pub type ibv_event_type = c_int;
-/// Completion queue broken.
-pub const IBV_EVENT_CQ_ERR: ibv_event_type = 0;
-/// Queue pair broken.
-pub const IBV_EVENT_QP_FATAL: ibv_event_type = 1;
-/// Invalid request of the peer.
-pub const IBV_EVENT_QP_REQ_ERR: ibv_event_type = 2;
-/// Access violation of the peer.
-pub const IBV_EVENT_QP_ACCESS_ERR: ibv_event_type = 3;
-/// First packet before RTS.
-pub const IBV_EVENT_COMM_EST: ibv_event_type = 4;
-/// Send queue drained.
-pub const IBV_EVENT_SQ_DRAINED: ibv_event_type = 5;
-/// Device broken, or gone.
-pub const IBV_EVENT_DEVICE_FATAL: ibv_event_type = 8;
-/// Port up.
-pub const IBV_EVENT_PORT_ACTIVE: ibv_event_type = 9;
-/// Port down.
-pub const IBV_EVENT_PORT_ERR: ibv_event_type = 10;
-/// Another LID.
-pub const IBV_EVENT_LID_CHANGE: ibv_event_type = 11;
-/// Other partition keys.
-pub const IBV_EVENT_PKEY_CHANGE: ibv_event_type = 12;
-/// Another subnet manager.
-pub const IBV_EVENT_SM_CHANGE: ibv_event_type = 13;
-/// Shared receive queue broken.
-pub const IBV_EVENT_SRQ_ERR: ibv_event_type = 14;
-/// Shared receive queue below its limit.
-pub const IBV_EVENT_SRQ_LIMIT_REACHED: ibv_event_type = 15;
-/// Last receive of a queue pair in error.
-pub const IBV_EVENT_QP_LAST_WQE_REACHED: ibv_event_type = 16;
-/// Register with the subnet manager again.
-pub const IBV_EVENT_CLIENT_REREGISTER: ibv_event_type = 17;
-/// Other GIDs.
-pub const IBV_EVENT_GID_CHANGE: ibv_event_type = 18;
+values! { ibv_event_type:
+    /// Completion queue broken.
+    IBV_EVENT_CQ_ERR = 0;
+    /// Queue pair broken.
+    IBV_EVENT_QP_FATAL = 1;
+    /// Invalid request of the peer.
+    IBV_EVENT_QP_REQ_ERR = 2;
+    /// Access violation of the peer.
+    IBV_EVENT_QP_ACCESS_ERR = 3;
+    /// First packet before RTS.
+    IBV_EVENT_COMM_EST = 4;
+    /// Send queue drained.
+    IBV_EVENT_SQ_DRAINED = 5;
+    /// Device broken, or gone.
+    IBV_EVENT_DEVICE_FATAL = 8;
+    /// Port up.
+    IBV_EVENT_PORT_ACTIVE = 9;
+    /// Port down.
+    IBV_EVENT_PORT_ERR = 10;
+    /// Another LID.
+    IBV_EVENT_LID_CHANGE = 11;
+    /// Other partition keys.
+    IBV_EVENT_PKEY_CHANGE = 12;
+    /// Another subnet manager.
+    IBV_EVENT_SM_CHANGE = 13;
+    /// Shared receive queue broken.
+    IBV_EVENT_SRQ_ERR = 14;
+    /// Shared receive queue below its limit.
+    IBV_EVENT_SRQ_LIMIT_REACHED = 15;
+    /// Last receive of a queue pair in error.
+    IBV_EVENT_QP_LAST_WQE_REACHED = 16;
+    /// Register with the subnet manager again.
+    IBV_EVENT_CLIENT_REREGISTER = 17;
+    /// Other GIDs.
+    IBV_EVENT_GID_CHANGE = 18;
+}

@@ -7,7 +7,6 @@
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::ptr::NonNull;
 use std::ffi::OsStr;
-use std::fmt;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
@@ -23,141 +22,174 @@ const V1_1: &CStr = c"IBVERBS_1.1";
 const V1_8: &CStr = c"IBVERBS_1.8";
 const V1_11: &CStr = c"IBVERBS_1.11";
 
-/// The functions. A table with plain pointers, so that tests can fill it without the library.
-///
-/// Each documents itself in the manual page of its name. "errno" as a result: 0, or a positive error number.
-#[derive(Clone, Copy)]
-pub struct Functions {
+/// Declares the table of functions, and how it is filled from the library.
+macro_rules! functions {
+    ($($(#[$doc:meta])* $need:ident $name:ident = $symbol:literal $version:ident
+        ($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        /// The functions. A table with plain pointers, so that tests can fill it without the library.
+        ///
+        /// Each documents itself in the manual page of its name. "errno" as a result: 0, or a positive error
+        /// number.
+        #[derive(Clone, Copy)]
+        pub struct Functions {
+            $($(#[$doc])* pub $name: field!($need unsafe extern "C" fn($($argument: $type),*) $(-> $result)?),)*
+        }
+
+        impl Functions {
+            /// # Safety
+            /// `handle` is that of a libibverbs.
+            unsafe fn find_all(handle: Handle) -> Result<Functions, LoadError> {
+                // SAFETY: each field's type is the C prototype of that name and version in
+                // `infiniband/verbs.h`.
+                unsafe { Ok(Functions { $($name: $need(handle, $symbol, $version)?,)* }) }
+            }
+        }
+    };
+}
+
+/// The type of a function that the library must have, or may lack.
+macro_rules! field {
+    (required $function:ty) => { $function };
+    (optional $function:ty) => { Option<$function> };
+}
+
+functions! {
     /// `ibv_get_device_list`: NULL-terminated array, or NULL with `errno`.
-    pub get_device_list: unsafe extern "C" fn(num_devices: *mut c_int) -> *mut *mut ibv_device,
+    required get_device_list = c"ibv_get_device_list" V1_1(num_devices: *mut c_int) -> *mut *mut ibv_device;
     /// `ibv_free_device_list`: devices that are not open are gone with it.
-    pub free_device_list: unsafe extern "C" fn(list: *mut *mut ibv_device),
+    required free_device_list = c"ibv_free_device_list" V1_1(list: *mut *mut ibv_device);
     /// `ibv_get_device_guid`: big-endian; 0 where it is unknown.
-    pub get_device_guid: unsafe extern "C" fn(device: *mut ibv_device) -> u64,
+    required get_device_guid = c"ibv_get_device_guid" V1_1(device: *mut ibv_device) -> u64;
     /// `ibv_open_device`: NULL with `errno` on failure.
-    pub open_device: unsafe extern "C" fn(device: *mut ibv_device) -> *mut ibv_context,
+    required open_device = c"ibv_open_device" V1_1(device: *mut ibv_device) -> *mut ibv_context;
     /// `ibv_close_device`.
-    pub close_device: unsafe extern "C" fn(context: *mut ibv_context) -> c_int,
+    required close_device = c"ibv_close_device" V1_1(context: *mut ibv_context) -> c_int;
     /// `ibv_query_device`: errno.
-    pub query_device: unsafe extern "C" fn(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int,
+    required query_device = c"ibv_query_device" V1_1(
+        context: *mut ibv_context, attr: *mut ibv_device_attr
+    ) -> c_int;
     /// `ibv_query_port`: errno. Fills everything up to and including `flags`.
-    pub query_port: unsafe extern "C" fn(context: *mut ibv_context, port_num: u8, attr: *mut ibv_port_attr) -> c_int,
+    required query_port = c"ibv_query_port" V1_1(
+        context: *mut ibv_context, port_num: u8, attr: *mut ibv_port_attr
+    ) -> c_int;
     /// `ibv_query_gid`: -1 on failure. An empty entry is all zero.
-    pub query_gid:
-        unsafe extern "C" fn(context: *mut ibv_context, port_num: u8, index: c_int, gid: *mut ibv_gid) -> c_int,
+    required query_gid = c"ibv_query_gid" V1_1(
+        context: *mut ibv_context, port_num: u8, index: c_int, gid: *mut ibv_gid
+    ) -> c_int;
     /// `ibv_query_pkey`: -1 on failure. The key is big-endian.
-    pub query_pkey:
-        Option<unsafe extern "C" fn(context: *mut ibv_context, port_num: u8, index: c_int, pkey: *mut u16) -> c_int>,
+    optional query_pkey = c"ibv_query_pkey" V1_1(
+        context: *mut ibv_context, port_num: u8, index: c_int, pkey: *mut u16
+    ) -> c_int;
     /// `_ibv_query_gid_ex`: errno, `ENODATA` for an empty entry. Absent before rdma-core 33.
-    pub query_gid_ex: Option<
-        unsafe extern "C" fn(
-            context: *mut ibv_context,
-            port_num: u32,
-            gid_index: u32,
-            entry: *mut ibv_gid_entry,
-            flags: u32,
-            entry_size: usize,
-        ) -> c_int,
-    >,
+    optional query_gid_ex = c"_ibv_query_gid_ex" V1_11(
+        context: *mut ibv_context,
+        port_num: u32,
+        gid_index: u32,
+        entry: *mut ibv_gid_entry,
+        flags: u32,
+        entry_size: usize
+    ) -> c_int;
     /// `_ibv_query_gid_table`: the entries in use of all ports, how many; or a negative error number,
     /// `EINVAL` where `max_entries` is too small. Absent before rdma-core 33.
-    pub query_gid_table: Option<
-        unsafe extern "C" fn(
-            context: *mut ibv_context,
-            entries: *mut ibv_gid_entry,
-            max_entries: usize,
-            flags: u32,
-            entry_size: usize,
-        ) -> isize,
-    >,
+    optional query_gid_table = c"_ibv_query_gid_table" V1_11(
+        context: *mut ibv_context,
+        entries: *mut ibv_gid_entry,
+        max_entries: usize,
+        flags: u32,
+        entry_size: usize
+    ) -> isize;
     /// `ibv_fork_init`: errno. For the process, permanently; `EINVAL` where memory was registered before and
     /// it is needed.
-    pub fork_init: Option<unsafe extern "C" fn() -> c_int>,
+    optional fork_init = c"ibv_fork_init" V1_1() -> c_int;
     /// `ibv_alloc_pd`: NULL with `errno` on failure, as all that makes something.
-    pub alloc_pd: unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_pd,
+    required alloc_pd = c"ibv_alloc_pd" V1_1(context: *mut ibv_context) -> *mut ibv_pd;
     /// `ibv_dealloc_pd`: errno.
-    pub dealloc_pd: unsafe extern "C" fn(pd: *mut ibv_pd) -> c_int,
+    required dealloc_pd = c"ibv_dealloc_pd" V1_1(pd: *mut ibv_pd) -> c_int;
     /// `ibv_reg_mr`.
-    pub reg_mr: unsafe extern "C" fn(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr,
+    required reg_mr = c"ibv_reg_mr" V1_1(
+        pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int
+    ) -> *mut ibv_mr;
     /// `ibv_reg_mr_iova2`: supports optional access flags. Absent before rdma-core 28.
-    pub reg_mr_iova2: Option<
-        unsafe extern "C" fn(
-            pd: *mut ibv_pd,
-            addr: *mut c_void,
-            length: usize,
-            iova: u64,
-            access: c_uint,
-        ) -> *mut ibv_mr,
-    >,
+    optional reg_mr_iova2 = c"ibv_reg_mr_iova2" V1_8(
+        pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_uint
+    ) -> *mut ibv_mr;
     /// `ibv_dereg_mr`: errno.
-    pub dereg_mr: unsafe extern "C" fn(mr: *mut ibv_mr) -> c_int,
+    required dereg_mr = c"ibv_dereg_mr" V1_1(mr: *mut ibv_mr) -> c_int;
     /// `ibv_create_comp_channel`.
-    pub create_comp_channel: unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_comp_channel,
+    required create_comp_channel = c"ibv_create_comp_channel" V1_0(
+        context: *mut ibv_context
+    ) -> *mut ibv_comp_channel;
     /// `ibv_destroy_comp_channel`: errno.
-    pub destroy_comp_channel: unsafe extern "C" fn(channel: *mut ibv_comp_channel) -> c_int,
+    required destroy_comp_channel = c"ibv_destroy_comp_channel" V1_0(channel: *mut ibv_comp_channel) -> c_int;
     /// `ibv_create_cq`.
-    pub create_cq: unsafe extern "C" fn(
+    required create_cq = c"ibv_create_cq" V1_1(
         context: *mut ibv_context,
         cqe: c_int,
         cq_context: *mut c_void,
         channel: *mut ibv_comp_channel,
-        comp_vector: c_int,
-    ) -> *mut ibv_cq,
+        comp_vector: c_int
+    ) -> *mut ibv_cq;
     /// `ibv_destroy_cq`: errno. Waits until all its events are acknowledged.
-    pub destroy_cq: unsafe extern "C" fn(cq: *mut ibv_cq) -> c_int,
+    required destroy_cq = c"ibv_destroy_cq" V1_1(cq: *mut ibv_cq) -> c_int;
     /// `ibv_get_cq_event`: -1 with `errno` on failure.
-    pub get_cq_event: unsafe extern "C" fn(
-        channel: *mut ibv_comp_channel,
-        cq: *mut *mut ibv_cq,
-        cq_context: *mut *mut c_void,
-    ) -> c_int,
+    required get_cq_event = c"ibv_get_cq_event" V1_1(
+        channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void
+    ) -> c_int;
     /// `ibv_ack_cq_events`.
-    pub ack_cq_events: unsafe extern "C" fn(cq: *mut ibv_cq, nevents: c_uint),
+    required ack_cq_events = c"ibv_ack_cq_events" V1_1(cq: *mut ibv_cq, nevents: c_uint);
     /// `ibv_create_srq`.
-    pub create_srq: unsafe extern "C" fn(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq,
+    required create_srq = c"ibv_create_srq" V1_1(
+        pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr
+    ) -> *mut ibv_srq;
     /// `ibv_modify_srq`: errno.
-    pub modify_srq: unsafe extern "C" fn(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, attr_mask: c_int) -> c_int,
+    required modify_srq = c"ibv_modify_srq" V1_1(
+        srq: *mut ibv_srq, attr: *mut ibv_srq_attr, attr_mask: c_int
+    ) -> c_int;
     /// `ibv_query_srq`: errno.
-    pub query_srq: unsafe extern "C" fn(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int,
+    required query_srq = c"ibv_query_srq" V1_1(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int;
     /// `ibv_destroy_srq`: errno.
-    pub destroy_srq: unsafe extern "C" fn(srq: *mut ibv_srq) -> c_int,
+    required destroy_srq = c"ibv_destroy_srq" V1_1(srq: *mut ibv_srq) -> c_int;
     /// `ibv_create_qp`.
-    pub create_qp: unsafe extern "C" fn(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp,
+    required create_qp = c"ibv_create_qp" V1_1(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
     /// `ibv_modify_qp`: errno.
-    pub modify_qp: unsafe extern "C" fn(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int,
+    required modify_qp = c"ibv_modify_qp" V1_1(
+        qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int
+    ) -> c_int;
     /// `ibv_query_qp`: errno.
-    pub query_qp: unsafe extern "C" fn(
-        qp: *mut ibv_qp,
-        attr: *mut ibv_qp_attr,
-        attr_mask: c_int,
-        init_attr: *mut ibv_qp_init_attr,
-    ) -> c_int,
+    required query_qp = c"ibv_query_qp" V1_1(
+        qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int, init_attr: *mut ibv_qp_init_attr
+    ) -> c_int;
     /// `ibv_destroy_qp`: errno.
-    pub destroy_qp: unsafe extern "C" fn(qp: *mut ibv_qp) -> c_int,
+    required destroy_qp = c"ibv_destroy_qp" V1_1(qp: *mut ibv_qp) -> c_int;
     /// `ibv_create_ah`.
-    pub create_ah: unsafe extern "C" fn(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah,
+    required create_ah = c"ibv_create_ah" V1_1(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
     /// `ibv_destroy_ah`: errno.
-    pub destroy_ah: unsafe extern "C" fn(ah: *mut ibv_ah) -> c_int,
+    required destroy_ah = c"ibv_destroy_ah" V1_1(ah: *mut ibv_ah) -> c_int;
     /// `ibv_get_async_event`: -1 with `errno` on failure.
-    pub get_async_event: unsafe extern "C" fn(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int,
+    required get_async_event = c"ibv_get_async_event" V1_1(
+        context: *mut ibv_context, event: *mut ibv_async_event
+    ) -> c_int;
     /// `ibv_ack_async_event`.
-    pub ack_async_event: unsafe extern "C" fn(event: *mut ibv_async_event),
+    required ack_async_event = c"ibv_ack_async_event" V1_1(event: *mut ibv_async_event);
 }
 
 /// Why the library can't be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// There is no such file where the dynamic linker looks.
+    #[error("{reason}")]
     NotFound {
         /// The linker's words.
         reason: String,
     },
     /// The file is there and can't be loaded: another architecture, or a library that it needs is missing.
+    #[error("{reason}")]
     Unloadable {
         /// The linker's words.
         reason: String,
     },
     /// The library lacks a function.
+    #[error("the library has no function {name}@{version}")]
     NoSymbol {
         /// The function's name.
         name: &'static str,
@@ -165,17 +197,6 @@ pub enum LoadError {
         version: &'static str,
     },
 }
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LoadError::NotFound { reason } | LoadError::Unloadable { reason } => f.write_str(reason),
-            LoadError::NoSymbol { name, version } => write!(f, "the library has no function {name}@{version}"),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {}
 
 impl Functions {
     /// Opens the system's library.
@@ -195,46 +216,8 @@ impl Functions {
         // on any thread; the caller guarantees that it is libibverbs.
         let opened = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NODELETE) };
         let handle = opened.map_err(|error| not_loaded(name, &words(&error)))?.into_raw();
-        // SAFETY: each field's type is the C prototype of that name and version in `infiniband/verbs.h`.
-        unsafe {
-            Ok(Functions {
-                get_device_list: required(handle, c"ibv_get_device_list", V1_1)?,
-                free_device_list: required(handle, c"ibv_free_device_list", V1_1)?,
-                get_device_guid: required(handle, c"ibv_get_device_guid", V1_1)?,
-                open_device: required(handle, c"ibv_open_device", V1_1)?,
-                close_device: required(handle, c"ibv_close_device", V1_1)?,
-                query_device: required(handle, c"ibv_query_device", V1_1)?,
-                query_port: required(handle, c"ibv_query_port", V1_1)?,
-                query_gid: required(handle, c"ibv_query_gid", V1_1)?,
-                query_pkey: find(handle, c"ibv_query_pkey", V1_1),
-                query_gid_ex: find(handle, c"_ibv_query_gid_ex", V1_11),
-                query_gid_table: find(handle, c"_ibv_query_gid_table", V1_11),
-                fork_init: find(handle, c"ibv_fork_init", V1_1),
-                alloc_pd: required(handle, c"ibv_alloc_pd", V1_1)?,
-                dealloc_pd: required(handle, c"ibv_dealloc_pd", V1_1)?,
-                reg_mr: required(handle, c"ibv_reg_mr", V1_1)?,
-                reg_mr_iova2: find(handle, c"ibv_reg_mr_iova2", V1_8),
-                dereg_mr: required(handle, c"ibv_dereg_mr", V1_1)?,
-                create_comp_channel: required(handle, c"ibv_create_comp_channel", V1_0)?,
-                destroy_comp_channel: required(handle, c"ibv_destroy_comp_channel", V1_0)?,
-                create_cq: required(handle, c"ibv_create_cq", V1_1)?,
-                destroy_cq: required(handle, c"ibv_destroy_cq", V1_1)?,
-                get_cq_event: required(handle, c"ibv_get_cq_event", V1_1)?,
-                ack_cq_events: required(handle, c"ibv_ack_cq_events", V1_1)?,
-                create_srq: required(handle, c"ibv_create_srq", V1_1)?,
-                modify_srq: required(handle, c"ibv_modify_srq", V1_1)?,
-                query_srq: required(handle, c"ibv_query_srq", V1_1)?,
-                destroy_srq: required(handle, c"ibv_destroy_srq", V1_1)?,
-                create_qp: required(handle, c"ibv_create_qp", V1_1)?,
-                modify_qp: required(handle, c"ibv_modify_qp", V1_1)?,
-                query_qp: required(handle, c"ibv_query_qp", V1_1)?,
-                destroy_qp: required(handle, c"ibv_destroy_qp", V1_1)?,
-                create_ah: required(handle, c"ibv_create_ah", V1_1)?,
-                destroy_ah: required(handle, c"ibv_destroy_ah", V1_1)?,
-                get_async_event: required(handle, c"ibv_get_async_event", V1_1)?,
-                ack_async_event: required(handle, c"ibv_ack_async_event", V1_1)?,
-            })
-        }
+        // SAFETY: the caller guarantees that it is libibverbs.
+        unsafe { Self::find_all(handle) }
     }
 }
 
@@ -269,6 +252,15 @@ unsafe fn required<F: Copy>(handle: Handle, name: &'static CStr, version: &'stat
 
 fn text(name: &'static CStr) -> &'static str {
     name.to_str().unwrap_or_default()
+}
+
+/// A function that an older libibverbs lacks.
+///
+/// # Safety
+/// As [`find`].
+unsafe fn optional<F: Copy>(handle: Handle, name: &CStr, version: &CStr) -> Result<Option<F>, LoadError> {
+    // SAFETY: the caller's promise.
+    Ok(unsafe { find(handle, name, version) })
 }
 
 /// A function by name and version.

@@ -43,104 +43,34 @@ fn unsupported<T>() -> *mut T {
     null_mut()
 }
 
-/// `ibv_poll_cq(3)`: how many were taken, or negative.
+/// The error of a missing entry that posts a list of requests: none of them was taken.
 ///
 /// # Safety
-/// `cq` is a live completion queue; `wc` has room for `num_entries`.
-#[inline]
-pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: a live queue has an open context, whose table the provider has filled; the rest is the caller's
-    // promise.
-    unsafe {
-        match (*(*cq).context).ops.poll_cq {
-            Some(poll_cq) => poll_cq(cq, num_entries, wc),
-            None => -1,
-        }
-    }
+/// `bad_wr` may be written.
+unsafe fn none_taken<R>(wr: *mut R, bad_wr: *mut *mut R) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { *bad_wr = wr };
+    libc::EOPNOTSUPP
 }
 
-/// `ibv_req_notify_cq(3)`: errno.
-///
-/// # Safety
-/// `cq` is a live completion queue.
-pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: a live queue has an open context, whose table the provider has filled.
-    unsafe {
-        match (*(*cq).context).ops.req_notify_cq {
-            Some(req_notify_cq) => req_notify_cq(cq, solicited_only),
-            None => libc::EOPNOTSUPP,
-        }
-    }
-}
-
-/// `ibv_post_send(3)`: errno, and in `bad_wr` the first request that was not taken.
-///
-/// # Safety
-/// `qp` is a live queue pair; `wr` is a list of whole requests whose lists of pieces, inline data and address
-/// handles are valid.
-#[inline]
-pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
-    // SAFETY: a live queue pair has an open context, whose table the provider has filled; the rest is the
-    // caller's promise.
-    unsafe {
-        match (*(*qp).context).ops.post_send {
-            Some(post_send) => post_send(qp, wr, bad_wr),
-            None => {
-                *bad_wr = wr;
-                libc::EOPNOTSUPP
+/// Functions that call an entry of a table; `else`: their result where it is missing.
+macro_rules! calls {
+    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty {
+        $entry:expr, else $missing:expr
+    })*) => {$(
+        $(#[$doc])*
+        #[inline]
+        pub unsafe fn $name($($argument: $type),*) -> $result {
+            // SAFETY: a live object has an open context, whose tables the provider has filled, and an entry
+            // is looked up as the header does; the rest is the caller's promise.
+            unsafe {
+                match $entry {
+                    Some(entry) => entry($($argument),*),
+                    None => $missing,
+                }
             }
         }
-    }
-}
-
-/// `ibv_post_recv(3)`: errno, and in `bad_wr` the first request that was not taken.
-///
-/// # Safety
-/// `qp` is a live queue pair; `wr` is a list of whole requests whose lists of pieces are valid.
-#[inline]
-pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
-    // SAFETY: as in `ibv_post_send`.
-    unsafe {
-        match (*(*qp).context).ops.post_recv {
-            Some(post_recv) => post_recv(qp, wr, bad_wr),
-            None => {
-                *bad_wr = wr;
-                libc::EOPNOTSUPP
-            }
-        }
-    }
-}
-
-/// `ibv_post_srq_recv(3)`: errno, and in `bad_wr` the first request that was not taken.
-///
-/// # Safety
-/// `srq` is a live shared receive queue; `wr` is a list of whole requests whose lists of pieces are valid.
-#[inline]
-pub unsafe fn ibv_post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
-    // SAFETY: as in `ibv_post_send`.
-    unsafe {
-        match (*(*srq).context).ops.post_srq_recv {
-            Some(post_srq_recv) => post_srq_recv(srq, wr, bad_wr),
-            None => {
-                *bad_wr = wr;
-                libc::EOPNOTSUPP
-            }
-        }
-    }
-}
-
-/// `ibv_modify_cq(3)`: errno.
-///
-/// # Safety
-/// `cq` is a live completion queue, `attr` whole.
-pub unsafe fn ibv_modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    // SAFETY: a live queue has an open context; the entry is looked up as the header does.
-    unsafe {
-        match entry!((*cq).context, modify_cq) {
-            Some(modify_cq) => modify_cq(cq, attr),
-            None => libc::EOPNOTSUPP,
-        }
-    }
+    )*};
 }
 
 /// `ibv_query_device_ex(3)`: errno; `EOPNOTSUPP` where the header would call `ibv_query_device` instead.
@@ -160,86 +90,100 @@ pub unsafe fn ibv_query_device_ex(context: *mut ibv_context, attr: *mut ibv_devi
     }
 }
 
-/// `ibv_open_xrcd(3)`: NULL with `errno` on failure.
-///
-/// # Safety
-/// `context` is open, `attr` whole.
-pub unsafe fn ibv_open_xrcd(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
-    // SAFETY: the caller's promise; the entry is looked up as the header does.
-    unsafe {
-        match entry!(context, open_xrcd) {
-            Some(open_xrcd) => open_xrcd(context, attr),
-            None => unsupported(),
-        }
+calls! {
+    /// `ibv_poll_cq(3)`: how many were taken, or negative.
+    ///
+    /// # Safety
+    /// `cq` is a live completion queue; `wc` has room for `num_entries`.
+    fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+        (*(*cq).context).ops.poll_cq, else -1
     }
-}
 
-/// `ibv_close_xrcd(3)`: errno.
-///
-/// # Safety
-/// `xrcd` is open, and not used afterwards unless this fails.
-pub unsafe fn ibv_close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    // SAFETY: the caller's promise; the entry is looked up as the header does.
-    unsafe {
-        match entry!((*xrcd).context, close_xrcd) {
-            Some(close_xrcd) => close_xrcd(xrcd),
-            None => libc::EOPNOTSUPP,
-        }
+    /// `ibv_req_notify_cq(3)`: errno.
+    ///
+    /// # Safety
+    /// `cq` is a live completion queue.
+    fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+        (*(*cq).context).ops.req_notify_cq, else libc::EOPNOTSUPP
     }
-}
 
-/// `ibv_create_srq_ex(3)` for extended kinds: NULL with `errno` on failure.
-///
-/// # Safety
-/// `context` is open, `attr` whole, its objects are of this context.
-pub unsafe fn ibv_create_srq_ex(context: *mut ibv_context, attr: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
-    // SAFETY: the caller's promise; the entry is looked up as the header does.
-    unsafe {
-        match entry!(context, create_srq_ex) {
-            Some(create_srq_ex) => create_srq_ex(context, attr),
-            None => unsupported(),
-        }
+    /// `ibv_post_send(3)`: errno, and in `bad_wr` the first request that was not taken.
+    ///
+    /// # Safety `qp` is a live queue pair; `wr` is a list of whole requests whose lists of pieces, inline
+    /// data and address handles are valid.
+    fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+        (*(*qp).context).ops.post_send, else none_taken(wr, bad_wr)
     }
-}
 
-/// `ibv_get_srq_num(3)`: errno.
-///
-/// # Safety
-/// `srq` is a live shared receive queue, `srq_num` may be written.
-pub unsafe fn ibv_get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
-    // SAFETY: the caller's promise; the entry is looked up as the header does.
-    unsafe {
-        match entry!((*srq).context, get_srq_num) {
-            Some(get_srq_num) => get_srq_num(srq, srq_num),
-            None => libc::EOPNOTSUPP,
-        }
+    /// `ibv_post_recv(3)`: errno, and in `bad_wr` the first request that was not taken.
+    ///
+    /// # Safety
+    /// `qp` is a live queue pair; `wr` is a list of whole requests whose lists of pieces are valid.
+    fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+        (*(*qp).context).ops.post_recv, else none_taken(wr, bad_wr)
     }
-}
 
-/// `ibv_create_qp_ex(3)` for kinds that need more than a protection domain: NULL with `errno` on failure.
-///
-/// # Safety
-/// `context` is open, `attr` whole, its objects are of this context.
-pub unsafe fn ibv_create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
-    // SAFETY: the caller's promise; the entry is looked up as the header does.
-    unsafe {
-        match entry!(context, create_qp_ex) {
-            Some(create_qp_ex) => create_qp_ex(context, attr),
-            None => unsupported(),
-        }
+    /// `ibv_post_srq_recv(3)`: errno, and in `bad_wr` the first request that was not taken.
+    ///
+    /// # Safety `srq` is a live shared receive queue; `wr` is a list of whole requests whose lists of
+    /// pieces are valid.
+    fn ibv_post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+        (*(*srq).context).ops.post_srq_recv, else none_taken(wr, bad_wr)
     }
-}
 
-/// `ibv_open_qp(3)`: NULL with `errno` on failure.
-///
-/// # Safety
-/// `context` is open, `attr` whole, its objects are of this context.
-pub unsafe fn ibv_open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
-    // SAFETY: the caller's promise; the entry is looked up as the header does.
-    unsafe {
-        match entry!(context, open_qp) {
-            Some(open_qp) => open_qp(context, attr),
-            None => unsupported(),
-        }
+    /// `ibv_modify_cq(3)`: errno.
+    ///
+    /// # Safety
+    /// `cq` is a live completion queue, `attr` whole.
+    fn ibv_modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+        entry!((*cq).context, modify_cq), else libc::EOPNOTSUPP
+    }
+
+    /// `ibv_open_xrcd(3)`: NULL with `errno` on failure.
+    ///
+    /// # Safety
+    /// `context` is open, `attr` whole.
+    fn ibv_open_xrcd(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
+        entry!(context, open_xrcd), else unsupported()
+    }
+
+    /// `ibv_close_xrcd(3)`: errno.
+    ///
+    /// # Safety
+    /// `xrcd` is open, and not used afterwards unless this fails.
+    fn ibv_close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+        entry!((*xrcd).context, close_xrcd), else libc::EOPNOTSUPP
+    }
+
+    /// `ibv_create_srq_ex(3)` for extended kinds: NULL with `errno` on failure.
+    ///
+    /// # Safety
+    /// `context` is open, `attr` whole, its objects are of this context.
+    fn ibv_create_srq_ex(context: *mut ibv_context, attr: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
+        entry!(context, create_srq_ex), else unsupported()
+    }
+
+    /// `ibv_get_srq_num(3)`: errno.
+    ///
+    /// # Safety
+    /// `srq` is a live shared receive queue, `srq_num` may be written.
+    fn ibv_get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
+        entry!((*srq).context, get_srq_num), else libc::EOPNOTSUPP
+    }
+
+    /// `ibv_create_qp_ex(3)` for kinds that need more than a protection domain: NULL with `errno` on failure.
+    ///
+    /// # Safety
+    /// `context` is open, `attr` whole, its objects are of this context.
+    fn ibv_create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+        entry!(context, create_qp_ex), else unsupported()
+    }
+
+    /// `ibv_open_qp(3)`: NULL with `errno` on failure.
+    ///
+    /// # Safety
+    /// `context` is open, `attr` whole, its objects are of this context.
+    fn ibv_open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
+        entry!(context, open_qp), else unsupported()
     }
 }

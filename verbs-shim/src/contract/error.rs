@@ -1,6 +1,6 @@
 //! Why each verb may refuse.
 
-use std::{error, fmt};
+use std::fmt;
 
 use super::qp::QpState;
 use super::transition::TransitionError;
@@ -39,9 +39,10 @@ pub enum Kind {
 }
 
 /// Why an object was not made, opened or queried.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CreateError {
     /// The device has no more of them.
+    #[error("the device has no {what} left of its {limit}")]
     Exhausted {
         /// The object's kind.
         what: Kind,
@@ -49,6 +50,7 @@ pub enum CreateError {
         limit: u32,
     },
     /// A value is over the device's limit, or none that makes sense.
+    #[error("{what} {value} is out of range: {min} to {max}")]
     OutOfRange {
         /// The object's kind.
         what: Kind,
@@ -60,6 +62,7 @@ pub enum CreateError {
         max: u64,
     },
     /// A name in the request names nothing.
+    #[error("{what} {name} does not exist")]
     Unknown {
         /// The kind it should name.
         what: Kind,
@@ -67,18 +70,22 @@ pub enum CreateError {
         name: u32,
     },
     /// Parts of the request don't go together.
+    #[error("{why}")]
     Mismatch {
         /// The reason.
         why: &'static str,
     },
     /// The device has no such capability.
+    #[error("the device does not offer {what}")]
     Unsupported {
         /// Which.
         what: &'static str,
     },
     /// The device had a fatal error: open it again.
+    #[error("the device had a fatal error: open it again")]
     DeviceGone,
     /// The system's number.
+    #[error("refused by the system with error {code}{}", enough_memory(*.code))]
     System {
         /// An errno.
         code: i32,
@@ -86,19 +93,22 @@ pub enum CreateError {
 }
 
 /// Why memory was not registered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
     /// The protection domain does not exist.
+    #[error("protection domain {name} does not exist")]
     UnknownPd {
         /// The name.
         name: u32,
     },
     /// The device has no more entries.
+    #[error("all {limit} memory registrations of the device are in use")]
     Exhausted {
         /// How many it has.
         limit: u32,
     },
     /// No bytes, more than the device takes, or a range that wraps around.
+    #[error("{bytes} bytes can't be registered: 1 to {max} can")]
     Length {
         /// The requested bytes.
         bytes: u64,
@@ -106,14 +116,19 @@ pub enum RegisterError {
         max: u64,
     },
     /// Remote writes or atomics without local writes.
+    #[error("remote writes and atomics need local writes to be allowed")]
     Access,
     /// The device can't register under an address of the caller's choice.
+    #[error("the device registers memory under its own addresses only")]
     NoIova,
     /// The device can't register on demand.
+    #[error("the device registers no memory on demand")]
     NoOnDemand,
     /// The device had a fatal error: open it again.
+    #[error("the device had a fatal error: open it again")]
     DeviceGone,
     /// The system refused: `ENOMEM` is too small a limit of locked memory (`ulimit -l`).
+    #[error("refused by the system with error {code} (12: raise the limit of locked memory, ulimit -l)")]
     System {
         /// An errno.
         code: i32,
@@ -121,9 +136,10 @@ pub enum RegisterError {
 }
 
 /// Why an object was not destroyed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DestroyError {
     /// The name names nothing (any more).
+    #[error("{what} {name} does not exist")]
     Unknown {
         /// The kind it should name.
         what: Kind,
@@ -131,6 +147,7 @@ pub enum DestroyError {
         name: u32,
     },
     /// Other objects use it.
+    #[error("{users} other objects still use the {what}")]
     Busy {
         /// Its kind.
         what: Kind,
@@ -138,6 +155,7 @@ pub enum DestroyError {
         users: u32,
     },
     /// The system's number.
+    #[error("refused by the system with error {code}")]
     System {
         /// An errno.
         code: i32,
@@ -145,9 +163,10 @@ pub enum DestroyError {
 }
 
 /// Why an object was not changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModifyError {
     /// The name names nothing.
+    #[error("{what} {name} does not exist")]
     Unknown {
         /// The kind it should name.
         what: Kind,
@@ -155,8 +174,10 @@ pub enum ModifyError {
         name: u32,
     },
     /// Not from this state to that one, or not with these attributes.
+    #[error("{0}")]
     Transition(TransitionError),
     /// An attribute's value is out of range.
+    #[error("{field} {value} is out of range: {min} to {max}")]
     OutOfRange {
         /// Which attribute, by its field.
         field: &'static str,
@@ -168,8 +189,10 @@ pub enum ModifyError {
         max: u64,
     },
     /// The device had a fatal error: open it again.
+    #[error("the device had a fatal error: open it again")]
     DeviceGone,
     /// The system's number.
+    #[error("refused by the system with error {code}")]
     System {
         /// An errno.
         code: i32,
@@ -177,7 +200,8 @@ pub enum ModifyError {
 }
 
 /// Why a list of work requests was not taken as a whole: those before `index` were.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("work request {index}: {why}")]
 pub struct PostError {
     /// The request that was refused; none after it was checked.
     pub index: usize,
@@ -186,9 +210,10 @@ pub struct PostError {
 }
 
 /// Why a work request was not taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostReason {
     /// The queue does not exist.
+    #[error("{what} {name} does not exist")]
     Unknown {
         /// Queue pair or shared receive queue.
         what: Kind,
@@ -196,16 +221,19 @@ pub enum PostReason {
         name: u32,
     },
     /// The queue pair's state takes no such request.
+    #[error("the queue pair is in state {state} and takes none")]
     State {
         /// Its state.
         state: QpState,
     },
     /// The queue is full.
+    #[error("all {depth} places of the queue are taken")]
     Full {
         /// Requests that it holds.
         depth: u32,
     },
     /// More pieces of memory than the queue takes.
+    #[error("{given} pieces of memory, and the queue takes {max}")]
     Sges {
         /// Pieces given.
         given: usize,
@@ -213,6 +241,7 @@ pub enum PostReason {
         max: u32,
     },
     /// More inline bytes than the queue pair takes.
+    #[error("{bytes} bytes inline, and the queue pair takes {max}")]
     Inline {
         /// Bytes given.
         bytes: usize,
@@ -220,18 +249,22 @@ pub enum PostReason {
         max: u32,
     },
     /// The transport or queue can't do this.
+    #[error("{why}")]
     Operation {
         /// The reason.
         why: &'static str,
     },
     /// The address handle does not exist.
+    #[error("address handle {name} does not exist")]
     UnknownHandle {
         /// The name.
         name: u32,
     },
     /// The device had a fatal error: open it again.
+    #[error("the device had a fatal error: open it again")]
     DeviceGone,
     /// The system's number.
+    #[error("refused by the system with error {code}")]
     System {
         /// An errno.
         code: i32,
@@ -239,17 +272,27 @@ pub enum PostReason {
 }
 
 /// Why a completion queue could not be polled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PollError {
     /// It does not exist.
+    #[error("completion queue {name} does not exist")]
     Unknown {
         /// The name.
         name: u32,
     },
     /// It was full when one more completion came: it is broken permanently.
+    #[error("the completion queue overflowed: make a deeper one")]
     Overflow,
     /// The device had a fatal error: open it again.
+    #[error("the device had a fatal error: open it again")]
     DeviceGone,
+}
+
+/// The remedy where the system has no memory, behind the reason: the memory of queues is locked as registered
+/// memory is.
+fn enough_memory(code: i32) -> &'static str {
+    let full = " (the device is full, or no more memory may be locked: ulimit -l)";
+    if code == libc::ENOMEM { full } else { "" }
 }
 
 impl fmt::Display for Kind {
@@ -272,100 +315,3 @@ impl fmt::Display for Kind {
         })
     }
 }
-
-impl fmt::Display for CreateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CreateError::Exhausted { what, limit } => write!(f, "the device has no {what} left of its {limit}"),
-            CreateError::OutOfRange { what, value, min, max } => {
-                write!(f, "{what} {value} is out of range: {min} to {max}")
-            }
-            CreateError::Unknown { what, name } => write!(f, "{what} {name} does not exist"),
-            CreateError::Mismatch { why } => f.write_str(why),
-            CreateError::Unsupported { what } => write!(f, "the device does not offer {what}"),
-            CreateError::DeviceGone => f.write_str("the device had a fatal error: open it again"),
-            // The memory of queues is locked as registered memory is.
-            CreateError::System { code: libc::ENOMEM } => f.write_str(
-                "refused by the system with error 12 (the device is full, or no more memory may be locked: ulimit -l)",
-            ),
-            CreateError::System { code } => write!(f, "refused by the system with error {code}"),
-        }
-    }
-}
-
-impl fmt::Display for RegisterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RegisterError::UnknownPd { name } => write!(f, "protection domain {name} does not exist"),
-            RegisterError::Exhausted { limit } => {
-                write!(f, "all {limit} memory registrations of the device are in use")
-            }
-            RegisterError::Length { bytes, max } => write!(f, "{bytes} bytes can't be registered: 1 to {max} can"),
-            RegisterError::Access => f.write_str("remote writes and atomics need local writes to be allowed"),
-            RegisterError::NoIova => f.write_str("the device registers memory under its own addresses only"),
-            RegisterError::NoOnDemand => f.write_str("the device registers no memory on demand"),
-            RegisterError::DeviceGone => f.write_str("the device had a fatal error: open it again"),
-            RegisterError::System { code } => {
-                write!(f, "refused by the system with error {code} (12: raise the limit of locked memory, ulimit -l)")
-            }
-        }
-    }
-}
-
-impl fmt::Display for DestroyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DestroyError::Unknown { what, name } => write!(f, "{what} {name} does not exist"),
-            DestroyError::Busy { what, users } => write!(f, "{users} other objects still use the {what}"),
-            DestroyError::System { code } => write!(f, "refused by the system with error {code}"),
-        }
-    }
-}
-
-impl fmt::Display for ModifyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ModifyError::Unknown { what, name } => write!(f, "{what} {name} does not exist"),
-            ModifyError::Transition(error) => error.fmt(f),
-            ModifyError::OutOfRange { field, value, min, max } => {
-                write!(f, "{field} {value} is out of range: {min} to {max}")
-            }
-            ModifyError::DeviceGone => f.write_str("the device had a fatal error: open it again"),
-            ModifyError::System { code } => write!(f, "refused by the system with error {code}"),
-        }
-    }
-}
-
-impl fmt::Display for PostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "work request {}: ", self.index)?;
-        match &self.why {
-            PostReason::Unknown { what, name } => write!(f, "{what} {name} does not exist"),
-            PostReason::State { state } => write!(f, "the queue pair is in state {state} and takes none"),
-            PostReason::Full { depth } => write!(f, "all {depth} places of the queue are taken"),
-            PostReason::Sges { given, max } => write!(f, "{given} pieces of memory, and the queue takes {max}"),
-            PostReason::Inline { bytes, max } => write!(f, "{bytes} bytes inline, and the queue pair takes {max}"),
-            PostReason::Operation { why } => f.write_str(why),
-            PostReason::UnknownHandle { name } => write!(f, "address handle {name} does not exist"),
-            PostReason::DeviceGone => f.write_str("the device had a fatal error: open it again"),
-            PostReason::System { code } => write!(f, "refused by the system with error {code}"),
-        }
-    }
-}
-
-impl fmt::Display for PollError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PollError::Unknown { name } => write!(f, "completion queue {name} does not exist"),
-            PollError::Overflow => f.write_str("the completion queue overflowed: make a deeper one"),
-            PollError::DeviceGone => f.write_str("the device had a fatal error: open it again"),
-        }
-    }
-}
-
-impl error::Error for CreateError {}
-impl error::Error for RegisterError {}
-impl error::Error for DestroyError {}
-impl error::Error for ModifyError {}
-impl error::Error for PostError {}
-impl error::Error for PollError {}

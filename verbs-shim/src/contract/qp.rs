@@ -94,6 +94,14 @@ pub struct QpInit {
     pub signal_all: bool,
 }
 
+impl QpInit {
+    /// Of a transport, without any of the rest.
+    pub const fn of(kind: QpKind) -> QpInit {
+        let caps = QpCaps { send_depth: 0, recv_depth: 0, send_sges: 0, recv_sges: 0, inline_bytes: 0 };
+        QpInit { kind, pd: None, send_cq: None, recv_cq: None, srq: None, domain: None, caps, signal_all: false }
+    }
+}
+
 /// How to reach a port (InfiniBand specification, 11.2.2.1; `ibv_ah_attr`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressVector {
@@ -122,70 +130,88 @@ pub struct GlobalRoute {
     pub traffic_class: u8,
 }
 
-/// An attribute of a queue pair, by the name that `ibv_modify_qp` has for its mask bit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Attr {
-    /// `IBV_QP_CUR_STATE`
-    CurrentState,
-    /// `IBV_QP_EN_SQD_ASYNC_NOTIFY`
-    DrainNotify,
-    /// `IBV_QP_ACCESS_FLAGS`
-    Access,
-    /// `IBV_QP_PKEY_INDEX`
-    PkeyIndex,
-    /// `IBV_QP_PORT`
-    Port,
-    /// `IBV_QP_QKEY`
-    Qkey,
-    /// `IBV_QP_AV`
-    AddressVector,
-    /// `IBV_QP_PATH_MTU`
-    PathMtu,
-    /// `IBV_QP_TIMEOUT`
-    Timeout,
-    /// `IBV_QP_RETRY_CNT`
-    RetryCount,
-    /// `IBV_QP_RNR_RETRY`
-    RnrRetry,
-    /// `IBV_QP_RQ_PSN`
-    RecvPsn,
-    /// `IBV_QP_MAX_QP_RD_ATOMIC`
-    ReadsOpen,
-    /// `IBV_QP_MIN_RNR_TIMER`
-    RnrTimer,
-    /// `IBV_QP_SQ_PSN`
-    SendPsn,
-    /// `IBV_QP_MAX_DEST_RD_ATOMIC`
-    ReadsServed,
-    /// `IBV_QP_DEST_QPN`
-    DestinationQp,
+/// Declares the attributes of a queue pair: for each the field of [`QpChange`] with its type, the [`Attr`],
+/// and the name and number of its bit in the mask of `ibv_modify_qp`.
+macro_rules! attributes {
+    ($($(#[$doc:meta])* $field:ident: $type:ty = $attr:ident, $mask:literal, $bit:literal;)*) => {
+        /// An attribute of a queue pair, by the name that `ibv_modify_qp` has for its mask bit.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Attr {
+            $(#[doc = $mask] $attr = $bit,)*
+        }
+
+        impl Attr {
+            /// All of them, in the order of their declaration.
+            pub const ALL: [Attr; [$($bit),*].len()] = [$(Attr::$attr),*];
+        }
+
+        /// A change of a queue pair (`ibv_modify_qp`): attributes that are `None` stay. The states
+        /// determine the required and the allowed attributes:
+        /// [`check_transition`](super::check_transition).
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct QpChange {
+            /// The state to go to; `None`: it stays.
+            pub state: Option<QpState>,
+            $($(#[$doc])* pub $field: Option<$type>,)*
+        }
+
+        impl QpChange {
+            /// To this state, nothing else.
+            pub const fn to(state: QpState) -> QpChange {
+                QpChange { state: Some(state), $($field: None,)* }
+            }
+
+            /// The attributes that it names, without the state.
+            pub fn attrs(&self) -> Attrs {
+                let mut named = Attrs::NONE;
+                $(if self.$field.is_some() {
+                    named |= Attrs::of(&[Attr::$attr]);
+                })*
+                named
+            }
+        }
+    };
 }
 
-impl Attr {
-    /// All of them, in the order of their declaration.
-    pub const ALL: [Attr; 17] = [
-        Attr::CurrentState,
-        Attr::DrainNotify,
-        Attr::Access,
-        Attr::PkeyIndex,
-        Attr::Port,
-        Attr::Qkey,
-        Attr::AddressVector,
-        Attr::PathMtu,
-        Attr::Timeout,
-        Attr::RetryCount,
-        Attr::RnrRetry,
-        Attr::RecvPsn,
-        Attr::ReadsOpen,
-        Attr::RnrTimer,
-        Attr::SendPsn,
-        Attr::ReadsServed,
-        Attr::DestinationQp,
-    ];
+attributes! {
+    /// The state that the caller assumes.
+    current: QpState = CurrentState, "`IBV_QP_CUR_STATE`", 1;
+    /// An event reports when the send queue is drained.
+    drain_notify: bool = DrainNotify, "`IBV_QP_EN_SQD_ASYNC_NOTIFY`", 2;
+    /// The peer's permitted accesses (`local_write` doesn't matter).
+    access: Access = Access, "`IBV_QP_ACCESS_FLAGS`", 3;
+    /// Partition key, by its index in the port's table.
+    pkey_index: u16 = PkeyIndex, "`IBV_QP_PKEY_INDEX`", 4;
+    /// The local port.
+    port: u8 = Port, "`IBV_QP_PORT`", 5;
+    /// Queue key (UD).
+    qkey: u32 = Qkey, "`IBV_QP_QKEY`", 6;
+    /// How to reach the peer.
+    address: AddressVector = AddressVector, "`IBV_QP_AV`", 7;
+    /// Bytes of payload in one packet: 256, 512, 1024, 2048 or 4096.
+    path_mtu: u16 = PathMtu, "`IBV_QP_PATH_MTU`", 8;
+    /// Time to wait for an acknowledgment before sending again, as a code of 5 bits: [`ack_timeout_ns`].
+    timeout: u8 = Timeout, "`IBV_QP_TIMEOUT`", 9;
+    /// How often to send again when no acknowledgment comes: 0 to 7.
+    retry_count: u8 = RetryCount, "`IBV_QP_RETRY_CNT`", 10;
+    /// How often to send again when the peer had no receive posted: 0 to 6; 7: without end.
+    rnr_retry: u8 = RnrRetry, "`IBV_QP_RNR_RETRY`", 11;
+    /// The packet sequence number (24 bits) of the first packet that comes.
+    recv_psn: u32 = RecvPsn, "`IBV_QP_RQ_PSN`", 12;
+    /// Reads and atomics that this end may have open.
+    reads_open: u8 = ReadsOpen, "`IBV_QP_MAX_QP_RD_ATOMIC`", 13;
+    /// The wait requested of a peer when no receive is posted, as a code of 5 bits: [`rnr_timer_ns`].
+    rnr_timer: u8 = RnrTimer, "`IBV_QP_MIN_RNR_TIMER`", 15;
+    /// The packet sequence number (24 bits) of the first packet sent.
+    send_psn: u32 = SendPsn, "`IBV_QP_SQ_PSN`", 16;
+    /// Reads and atomics of the peer that are served at once.
+    reads_served: u8 = ReadsServed, "`IBV_QP_MAX_DEST_RD_ATOMIC`", 17;
+    /// Number of the peer's queue pair.
+    destination: u32 = DestinationQp, "`IBV_QP_DEST_QPN`", 20;
 }
 
-/// A set of attributes.
+/// A set of attributes: the mask of `ibv_modify_qp`.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Attrs(u32);
 
@@ -218,6 +244,11 @@ impl Attrs {
         Attrs(self.0 & !other.0)
     }
 
+    /// The mask's bits.
+    pub(crate) const fn mask(self) -> i32 {
+        self.0.cast_signed()
+    }
+
     /// One by one.
     pub fn iter(self) -> impl Iterator<Item = Attr> {
         Attr::ALL.into_iter().filter(move |attr| self.contains(*attr))
@@ -240,103 +271,6 @@ impl BitOrAssign for Attrs {
 impl fmt::Debug for Attrs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
-    }
-}
-
-/// A change of a queue pair (`ibv_modify_qp`): attributes that are `None` stay. The states determine the
-/// required and the allowed attributes: [`check_transition`](super::check_transition).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QpChange {
-    /// The state to go to; `None`: it stays.
-    pub state: Option<QpState>,
-    /// The state that the caller assumes.
-    pub current: Option<QpState>,
-    /// An event reports when the send queue is drained.
-    pub drain_notify: Option<bool>,
-    /// The peer's permitted accesses (`local_write` doesn't matter).
-    pub access: Option<Access>,
-    /// Partition key, by its index in the port's table.
-    pub pkey_index: Option<u16>,
-    /// The local port.
-    pub port: Option<u8>,
-    /// Queue key (UD).
-    pub qkey: Option<u32>,
-    /// How to reach the peer.
-    pub address: Option<AddressVector>,
-    /// Bytes of payload in one packet: 256, 512, 1024, 2048 or 4096.
-    pub path_mtu: Option<u16>,
-    /// Time to wait for an acknowledgment before sending again, as a code of 5 bits: [`ack_timeout_ns`].
-    pub timeout: Option<u8>,
-    /// How often to send again when no acknowledgment comes: 0 to 7.
-    pub retry_count: Option<u8>,
-    /// How often to send again when the peer had no receive posted: 0 to 6; 7: without end.
-    pub rnr_retry: Option<u8>,
-    /// The packet sequence number (24 bits) of the first packet that comes.
-    pub recv_psn: Option<u32>,
-    /// Reads and atomics that this end may have open.
-    pub reads_open: Option<u8>,
-    /// The wait requested of a peer when no receive is posted, as a code of 5 bits: [`rnr_timer_ns`].
-    pub rnr_timer: Option<u8>,
-    /// The packet sequence number (24 bits) of the first packet sent.
-    pub send_psn: Option<u32>,
-    /// Reads and atomics of the peer that are served at once.
-    pub reads_served: Option<u8>,
-    /// Number of the peer's queue pair.
-    pub destination: Option<u32>,
-}
-
-impl QpChange {
-    /// To this state, nothing else.
-    pub const fn to(state: QpState) -> QpChange {
-        const { assert!(Attr::ALL.len() == 17, "every attribute has a field here and a line in `attrs`") };
-        QpChange {
-            state: Some(state),
-            current: None,
-            drain_notify: None,
-            access: None,
-            pkey_index: None,
-            port: None,
-            qkey: None,
-            address: None,
-            path_mtu: None,
-            timeout: None,
-            retry_count: None,
-            rnr_retry: None,
-            recv_psn: None,
-            reads_open: None,
-            rnr_timer: None,
-            send_psn: None,
-            reads_served: None,
-            destination: None,
-        }
-    }
-
-    /// The attributes that it names, without the state.
-    pub fn attrs(&self) -> Attrs {
-        let mut named = Attrs::NONE;
-        let mut name = |given: bool, attr| {
-            if given {
-                named |= Attrs::of(&[attr]);
-            }
-        };
-        name(self.current.is_some(), Attr::CurrentState);
-        name(self.drain_notify.is_some(), Attr::DrainNotify);
-        name(self.access.is_some(), Attr::Access);
-        name(self.pkey_index.is_some(), Attr::PkeyIndex);
-        name(self.port.is_some(), Attr::Port);
-        name(self.qkey.is_some(), Attr::Qkey);
-        name(self.address.is_some(), Attr::AddressVector);
-        name(self.path_mtu.is_some(), Attr::PathMtu);
-        name(self.timeout.is_some(), Attr::Timeout);
-        name(self.retry_count.is_some(), Attr::RetryCount);
-        name(self.rnr_retry.is_some(), Attr::RnrRetry);
-        name(self.recv_psn.is_some(), Attr::RecvPsn);
-        name(self.reads_open.is_some(), Attr::ReadsOpen);
-        name(self.rnr_timer.is_some(), Attr::RnrTimer);
-        name(self.send_psn.is_some(), Attr::SendPsn);
-        name(self.reads_served.is_some(), Attr::ReadsServed);
-        name(self.destination.is_some(), Attr::DestinationQp);
-        named
     }
 }
 

@@ -2,14 +2,13 @@
 //! 11.2.5.2, tables 91 to 95; `ibv_modify_qp(3)`). One table for the software HCA and for libibverbs, so that
 //! an illegal change is an error that names the missing or extra attribute, not `EINVAL`.
 
-use std::fmt;
-
 use super::qp::{Attr, Attrs, QpChange, QpKind, QpState};
 
 /// Why a change of a queue pair is illegal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransitionError {
     /// No such step for this transport.
+    #[error("a {kind:?} queue pair can't go from {from} to {to}")]
     Step {
         /// The transport.
         kind: QpKind,
@@ -19,6 +18,7 @@ pub enum TransitionError {
         to: QpState,
     },
     /// The caller assumes another state.
+    #[error("the queue pair is in {actual}, and the change is for one in {named}")]
     Current {
         /// The state it is in.
         actual: QpState,
@@ -26,6 +26,7 @@ pub enum TransitionError {
         named: QpState,
     },
     /// Attributes that the step demands were not given.
+    #[error("to go from {from} to {to}, these must be given too: {attrs:?}")]
     Missing {
         /// The state it is in.
         from: QpState,
@@ -35,6 +36,7 @@ pub enum TransitionError {
         attrs: Attrs,
     },
     /// Attributes were given that the step doesn't allow.
+    #[error("on the way from {from} to {to}, these can't be changed: {attrs:?}")]
     NotAllowed {
         /// The state it is in.
         from: QpState,
@@ -44,25 +46,6 @@ pub enum TransitionError {
         attrs: Attrs,
     },
 }
-
-impl fmt::Display for TransitionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TransitionError::Step { kind, from, to } => write!(f, "a {kind:?} queue pair can't go from {from} to {to}"),
-            TransitionError::Current { actual, named } => {
-                write!(f, "the queue pair is in {actual}, and the change is for one in {named}")
-            }
-            TransitionError::Missing { from, to, attrs } => {
-                write!(f, "to go from {from} to {to}, these must be given too: {attrs:?}")
-            }
-            TransitionError::NotAllowed { from, to, attrs } => {
-                write!(f, "on the way from {from} to {to}, these can't be changed: {attrs:?}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for TransitionError {}
 
 /// Checks a change against the table: of a queue pair of this kind, in state `from`.
 pub fn check_transition(kind: QpKind, from: QpState, change: &QpChange) -> Result<(), TransitionError> {

@@ -2,7 +2,7 @@
 //! `ibv_poll_cq(3)`).
 #![allow(unsafe_code)]
 
-use std::fmt;
+use rdma_core_sys as sys;
 
 use super::object::AhId;
 
@@ -222,56 +222,35 @@ pub enum CompletionKind {
     RecvWrite,
 }
 
-/// How a work request ended (`enum ibv_wc_status`; InfiniBand specification, 11.6.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Status {
-    /// Well.
-    Success,
-    /// The message was longer than the receive, or a length is not allowed.
-    LocalLength,
-    /// Internal inconsistency of the queue pair.
-    LocalOperation,
-    /// Local memory that is not registered so.
-    LocalProtection,
-    /// The queue pair went to the error state before it was processed.
-    Flushed,
-    /// An answer that was not expected.
-    BadResponse,
-    /// A protection error while received data were written.
-    LocalAccess,
-    /// The peer found the request invalid.
-    RemoteInvalid,
-    /// The peer does not allow that access to that memory.
-    RemoteAccess,
-    /// The peer could not do it.
-    RemoteOperation,
-    /// The peer did not answer, after all retries.
-    RetryExceeded,
-    /// The peer had no receive posted, after all retries.
-    RnrRetryExceeded,
-    /// The device is broken.
-    Fatal,
-    /// A number of `enum ibv_wc_status` that is none of these.
-    Other(i32),
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Status::Success => "success",
-            Status::LocalLength => "local length error",
-            Status::LocalOperation => "local queue pair operation error",
-            Status::LocalProtection => "local protection error",
-            Status::Flushed => "flushed",
-            Status::BadResponse => "bad response",
-            Status::LocalAccess => "local access error",
-            Status::RemoteInvalid => "remote invalid request",
-            Status::RemoteAccess => "remote access error",
-            Status::RemoteOperation => "remote operation error",
-            Status::RetryExceeded => "transport retry counter exceeded",
-            Status::RnrRetryExceeded => "RNR retry counter exceeded",
-            Status::Fatal => "fatal error",
-            Status::Other(number) => return write!(f, "status {number}"),
-        })
+coded! {
+    /// How a work request ended (`enum ibv_wc_status`; InfiniBand specification, 11.6.2).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Status(i32), "status {}" {
+        /// Well.
+        Success = sys::IBV_WC_SUCCESS, "success";
+        /// The message was longer than the receive, or a length is not allowed.
+        LocalLength = sys::IBV_WC_LOC_LEN_ERR, "local length error";
+        /// Internal inconsistency of the queue pair.
+        LocalOperation = sys::IBV_WC_LOC_QP_OP_ERR, "local queue pair operation error";
+        /// Local memory that is not registered so.
+        LocalProtection = sys::IBV_WC_LOC_PROT_ERR, "local protection error";
+        /// The queue pair went to the error state before it was processed.
+        Flushed = sys::IBV_WC_WR_FLUSH_ERR, "flushed";
+        /// An answer that was not expected.
+        BadResponse = sys::IBV_WC_BAD_RESP_ERR, "bad response";
+        /// A protection error while received data were written.
+        LocalAccess = sys::IBV_WC_LOC_ACCESS_ERR, "local access error";
+        /// The peer found the request invalid.
+        RemoteInvalid = sys::IBV_WC_REM_INV_REQ_ERR, "remote invalid request";
+        /// The peer does not allow that access to that memory.
+        RemoteAccess = sys::IBV_WC_REM_ACCESS_ERR, "remote access error";
+        /// The peer could not do it.
+        RemoteOperation = sys::IBV_WC_REM_OP_ERR, "remote operation error";
+        /// The peer did not answer, after all retries.
+        RetryExceeded = sys::IBV_WC_RETRY_EXC_ERR, "transport retry counter exceeded";
+        /// The peer had no receive posted, after all retries.
+        RnrRetryExceeded = sys::IBV_WC_RNR_RETRY_EXC_ERR, "RNR retry counter exceeded";
+        /// The device is broken.
+        Fatal = sys::IBV_WC_FATAL_ERR, "fatal error";
     }
 }

@@ -27,7 +27,7 @@ use std::ptr::NonNull;
 pub(crate) use events::{Channel, RawEvent};
 #[cfg(test)]
 pub(crate) use objects::vector_of;
-pub(crate) use objects::{Ah, Cq, Mr, Pd, Qp, QpParts, Srq, Xrcd};
+pub(crate) use objects::{Ah, Cq, Mr, Object, Pd, Qp, QpParts, Srq, Xrcd};
 pub(crate) use work::Scratch;
 
 use rdma_core_sys::{

@@ -17,44 +17,48 @@ use rdma_core_sys::*;
 use super::events::Channel;
 use super::{Handle, check};
 
+/// An object of the library that is destroyed by itself.
+pub(crate) trait Object {
+    /// Destroys it; an error number where that fails.
+    ///
+    /// # Safety
+    /// It is not used again unless this fails.
+    unsafe fn destroy(&self, functions: &Functions) -> c_int;
+}
+
 macro_rules! object {
-    ($(#[$doc:meta])* $name:ident: $raw:ident) => {
+    ($($(#[$doc:meta])* $name:ident: $raw:ident, |$functions:ident| $destroy:expr;)*) => {$(
         $(#[$doc])*
         pub(crate) struct $name(pub(super) NonNull<$raw>);
 
         // SAFETY: it belongs to no thread, and libibverbs may be called from any.
         unsafe impl Send for $name {}
-    };
+
+        impl Object for $name {
+            unsafe fn destroy(&self, $functions: &Functions) -> c_int {
+                // SAFETY: the object is live; the rest is the caller's promise.
+                unsafe { $destroy(self.0.as_ptr()) }
+            }
+        }
+    )*};
 }
 
-object!(
+object! {
     /// A protection domain.
-    Pd: ibv_pd
-);
-object!(
+    Pd: ibv_pd, |functions| (functions.dealloc_pd);
     /// A memory registration.
-    Mr: ibv_mr
-);
-object!(
+    Mr: ibv_mr, |functions| (functions.dereg_mr);
     /// A completion queue.
-    Cq: ibv_cq
-);
-object!(
+    Cq: ibv_cq, |functions| (functions.destroy_cq);
     /// A shared receive queue.
-    Srq: ibv_srq
-);
-object!(
+    Srq: ibv_srq, |functions| (functions.destroy_srq);
     /// A queue pair.
-    Qp: ibv_qp
-);
-object!(
+    Qp: ibv_qp, |functions| (functions.destroy_qp);
     /// An address handle.
-    Ah: ibv_ah
-);
-object!(
+    Ah: ibv_ah, |functions| (functions.destroy_ah);
     /// An XRC domain.
-    Xrcd: ibv_xrcd
-);
+    Xrcd: ibv_xrcd, |_functions| ibv_close_xrcd;
+}
 
 /// The parts of a queue pair.
 pub(crate) struct QpParts<'o> {
@@ -70,9 +74,6 @@ pub(crate) struct QpParts<'o> {
     /// Comes back with events.
     pub name: u32,
 }
-
-/// Destroying failed: the object is still there.
-pub(crate) type Undestroyed<T> = (T, io::Error);
 
 fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(raw).ok_or_else(io::Error::last_os_error)
@@ -100,14 +101,15 @@ pub(crate) fn vector_of(process: u32, vectors: c_int) -> c_int {
 }
 
 impl Handle {
+    /// Destroys an object; where that fails, it is still there and comes back.
+    pub(crate) fn destroy<T: Object>(&self, object: T) -> Result<(), (T, io::Error)> {
+        // SAFETY: the object is not used again unless this fails.
+        check(unsafe { object.destroy(&self.functions) }).map_err(|error| (object, error))
+    }
+
     pub(crate) fn alloc_pd(&self) -> io::Result<Pd> {
         // SAFETY: the context is open.
         made(unsafe { (self.functions.alloc_pd)(self.context.as_ptr()) }).map(Pd)
-    }
-
-    pub(crate) fn dealloc_pd(&self, pd: Pd) -> Result<(), Undestroyed<Pd>> {
-        // SAFETY: the domain is live, and not used again unless this fails.
-        check(unsafe { (self.functions.dealloc_pd)(pd.0.as_ptr()) }).map_err(|error| (pd, error))
     }
 
     /// Registers memory under its own address. Optional flags of `access` take effect where the library
@@ -127,11 +129,6 @@ impl Handle {
         made(mr).map(Mr)
     }
 
-    pub(crate) fn dereg_mr(&self, mr: Mr) -> Result<(), Undestroyed<Mr>> {
-        // SAFETY: the registration is live, and not used again unless this fails.
-        check(unsafe { (self.functions.dereg_mr)(mr.0.as_ptr()) }).map_err(|error| (mr, error))
-    }
-
     pub(crate) fn create_cq(&self, depth: u32, channel: &Channel, name: u32) -> io::Result<Cq> {
         let depth = c_int::try_from(depth).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         // SAFETY: the context is open; the field is not written after that.
@@ -142,23 +139,12 @@ impl Handle {
         made(unsafe { (self.functions.create_cq)(context, depth, tag(name), channel, vector) }).map(Cq)
     }
 
-    /// `events`: how many of its completion events were read.
-    pub(crate) fn destroy_cq(&self, cq: Cq, events: u32) -> Result<(), Undestroyed<Cq>> {
+    /// So many of a queue's completion events were read. Without this, destroying it never ends.
+    pub(crate) fn ack_cq_events(&self, cq: &Cq, events: u32) {
         if events > 0 {
             // SAFETY: the queue is live, and so many of its events were read and not acknowledged.
             unsafe { (self.functions.ack_cq_events)(cq.0.as_ptr(), events) };
         }
-        // SAFETY: the queue is live, and not used again unless this fails.
-        check(unsafe { (self.functions.destroy_cq)(cq.0.as_ptr()) }).map_err(|error| (cq, error))
-    }
-
-    /// An ordinary shared receive queue.
-    pub(crate) fn create_srq(&self, pd: &Pd, attr: ibv_srq_attr, name: u32) -> io::Result<(Srq, ibv_srq_attr)> {
-        let mut init = ibv_srq_init_attr { srq_context: tag(name), attr };
-        // SAFETY: the domain is live, `init` is whole.
-        let srq = Srq(made(unsafe { (self.functions.create_srq)(pd.0.as_ptr(), &mut init) })?);
-        let given = self.srq_sizes(&srq, init.attr);
-        Ok((srq, given))
     }
 
     /// The sizes of a shared receive queue: as queried, since not every driver reports the rounded-up sizes
@@ -170,13 +156,21 @@ impl Handle {
         if asked.is_ok() && attr.max_wr >= told.max_wr { attr } else { told }
     }
 
-    /// One for XRC, and its number.
-    pub(crate) fn create_xrc_srq(
+    /// A shared receive queue and its sizes; one for XRC with its number.
+    pub(crate) fn create_srq(
         &self,
-        (pd, domain, cq): (&Pd, &Xrcd, &Cq),
+        pd: &Pd,
+        xrc: Option<(&Xrcd, &Cq)>,
         attr: ibv_srq_attr,
         name: u32,
-    ) -> io::Result<(Srq, ibv_srq_attr, u32)> {
+    ) -> io::Result<(Srq, ibv_srq_attr, Option<u32>)> {
+        let Some((domain, cq)) = xrc else {
+            let mut init = ibv_srq_init_attr { srq_context: tag(name), attr };
+            // SAFETY: the domain is live, `init` is whole.
+            let srq = Srq(made(unsafe { (self.functions.create_srq)(pd.0.as_ptr(), &mut init) })?);
+            let given = self.srq_sizes(&srq, init.attr);
+            return Ok((srq, given, None));
+        };
         let mut init = ibv_srq_init_attr_ex {
             srq_context: tag(name),
             attr,
@@ -191,28 +185,19 @@ impl Handle {
         let srq = Srq(made(unsafe { ibv_create_srq_ex(self.context.as_ptr(), &mut init) })?);
         let mut number = 0;
         // SAFETY: the queue is live.
-        match check(unsafe { ibv_get_srq_num(srq.0.as_ptr(), &mut number) }) {
-            Ok(()) => {
-                let given = self.srq_sizes(&srq, init.attr);
-                Ok((srq, given, number))
-            }
-            Err(error) => {
-                // Without a number it is of no use; an error of destroying it would add no information.
-                let _ = self.destroy_srq(srq);
-                Err(error)
-            }
+        if let Err(error) = check(unsafe { ibv_get_srq_num(srq.0.as_ptr(), &mut number) }) {
+            // Without a number it is of no use; an error of destroying it would add no information.
+            let _ = self.destroy(srq);
+            return Err(error);
         }
+        let given = self.srq_sizes(&srq, init.attr);
+        Ok((srq, given, Some(number)))
     }
 
     pub(crate) fn arm_srq(&self, srq: &Srq, limit: u32) -> io::Result<()> {
         let mut attr = ibv_srq_attr { srq_limit: limit, ..Default::default() };
         // SAFETY: the queue is live, `attr` is whole.
         check(unsafe { (self.functions.modify_srq)(srq.0.as_ptr(), &mut attr, IBV_SRQ_LIMIT) })
-    }
-
-    pub(crate) fn destroy_srq(&self, srq: Srq) -> Result<(), Undestroyed<Srq>> {
-        // SAFETY: the queue is live, and not used again unless this fails.
-        check(unsafe { (self.functions.destroy_srq)(srq.0.as_ptr()) }).map_err(|error| (srq, error))
     }
 
     /// `file`: its descriptor and `O_*` flags; without one a domain that only this process can use.
@@ -222,11 +207,6 @@ impl Handle {
         let mut init = ibv_xrcd_init_attr { comp_mask, fd, oflags };
         // SAFETY: the context is open, `init` is whole; a descriptor that is none is refused by the kernel.
         made(unsafe { ibv_open_xrcd(self.context.as_ptr(), &mut init) }).map(Xrcd)
-    }
-
-    pub(crate) fn close_xrcd(&self, domain: Xrcd) -> Result<(), Undestroyed<Xrcd>> {
-        // SAFETY: the domain is open, and not used again unless this fails.
-        check(unsafe { ibv_close_xrcd(domain.0.as_ptr()) }).map_err(|error| (domain, error))
     }
 
     /// Makes a queue pair; also the sizes that the device gave, and its number.
@@ -292,19 +272,9 @@ impl Handle {
         Ok(attr)
     }
 
-    pub(crate) fn destroy_qp(&self, qp: Qp) -> Result<(), Undestroyed<Qp>> {
-        // SAFETY: the queue pair is live, and not used again unless this fails.
-        check(unsafe { (self.functions.destroy_qp)(qp.0.as_ptr()) }).map_err(|error| (qp, error))
-    }
-
     pub(crate) fn create_ah(&self, pd: &Pd, mut attr: ibv_ah_attr) -> io::Result<Ah> {
         // SAFETY: the domain is live, `attr` is whole.
         made(unsafe { (self.functions.create_ah)(pd.0.as_ptr(), &mut attr) }).map(Ah)
-    }
-
-    pub(crate) fn destroy_ah(&self, handle: Ah) -> Result<(), Undestroyed<Ah>> {
-        // SAFETY: the handle is live, and not used again unless this fails.
-        check(unsafe { (self.functions.destroy_ah)(handle.0.as_ptr()) }).map_err(|error| (handle, error))
     }
 }
 

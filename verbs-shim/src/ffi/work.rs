@@ -277,7 +277,7 @@ fn place<T>(first: *const T, bad: *mut T, count: usize) -> usize {
 fn completion(wc: &ibv_wc) -> Completion {
     Completion {
         id: wc.wr_id,
-        status: if wc.status == IBV_WC_SUCCESS { Status::Success } else { status(wc.status) },
+        status: if wc.status == IBV_WC_SUCCESS { Status::Success } else { Status::from(wc.status) },
         kind: kind(wc.opcode),
         bytes: wc.byte_len,
         immediate: (wc.wc_flags & IBV_WC_WITH_IMM != 0).then(|| u32::from_be(wc.imm_data)),
@@ -299,24 +299,5 @@ fn kind(opcode: ibv_wc_opcode) -> CompletionKind {
         IBV_WC_RECV => CompletionKind::Recv,
         IBV_WC_RECV_RDMA_WITH_IMM => CompletionKind::RecvWrite,
         _ => CompletionKind::Send,
-    }
-}
-
-fn status(status: ibv_wc_status) -> Status {
-    match status {
-        IBV_WC_SUCCESS => Status::Success,
-        IBV_WC_LOC_LEN_ERR => Status::LocalLength,
-        IBV_WC_LOC_QP_OP_ERR => Status::LocalOperation,
-        IBV_WC_LOC_PROT_ERR => Status::LocalProtection,
-        IBV_WC_WR_FLUSH_ERR => Status::Flushed,
-        IBV_WC_BAD_RESP_ERR => Status::BadResponse,
-        IBV_WC_LOC_ACCESS_ERR => Status::LocalAccess,
-        IBV_WC_REM_INV_REQ_ERR => Status::RemoteInvalid,
-        IBV_WC_REM_ACCESS_ERR => Status::RemoteAccess,
-        IBV_WC_REM_OP_ERR => Status::RemoteOperation,
-        IBV_WC_RETRY_EXC_ERR => Status::RetryExceeded,
-        IBV_WC_RNR_RETRY_EXC_ERR => Status::RnrRetryExceeded,
-        IBV_WC_FATAL_ERR => Status::Fatal,
-        other => Status::Other(other),
     }
 }

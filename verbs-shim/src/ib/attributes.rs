@@ -1,5 +1,6 @@
 //! Attributes of queue pairs and addresses, from the contract's form into the library's and back.
 
+use std::convert::identity;
 use std::ffi::c_int;
 
 use rdma_core_sys::*;
@@ -8,25 +9,33 @@ use crate::Gid;
 use crate::contract::{
     Access, AddressVector, Attr, Attrs, GlobalRoute, Limits, ModifyError, QpChange, QpKind, QpState,
 };
+use crate::port::mtu_bytes;
 
 /// Checks values against the widths of their fields and the device's limits.
 pub(super) fn check_values(change: &QpChange, limits: &Limits) -> Result<(), ModifyError> {
-    const BITS_24: u64 = (1 << 24) - 1;
+    const BITS_24: u32 = (1 << 24) - 1;
     let check = |field, value: Option<u64>, min: u64, max: u64| match value {
         Some(value) if !(min..=max).contains(&value) => Err(ModifyError::OutOfRange { field, value, min, max }),
         _ => Ok(()),
     };
-    check("port", change.port.map(u64::from), 1, limits.ports.into())?;
+    macro_rules! within {
+        ($($field:ident: $min:literal, $max:expr;)*) => {
+            $(check(stringify!($field), change.$field.map(u64::from), $min, u64::from($max))?;)*
+        };
+    }
+    within! { port: 1, limits.ports; }
     check("address", change.address.map(|address| address.port.into()), 1, limits.ports.into())?;
-    check("destination", change.destination.map(u64::from), 0, BITS_24)?;
-    check("recv_psn", change.recv_psn.map(u64::from), 0, BITS_24)?;
-    check("send_psn", change.send_psn.map(u64::from), 0, BITS_24)?;
-    check("rnr_timer", change.rnr_timer.map(u64::from), 0, 31)?;
-    check("timeout", change.timeout.map(u64::from), 0, 31)?;
-    check("retry_count", change.retry_count.map(u64::from), 0, 7)?;
-    check("rnr_retry", change.rnr_retry.map(u64::from), 0, 7)?;
-    check("reads_open", change.reads_open.map(u64::from), 0, limits.reads_open.into())?;
-    check("reads_served", change.reads_served.map(u64::from), 0, limits.reads_served.into())?;
+    within! {
+        destination: 0, BITS_24;
+        recv_psn: 0, BITS_24;
+        send_psn: 0, BITS_24;
+        rnr_timer: 0, 31u8;
+        timeout: 0, 31u8;
+        retry_count: 0, 7u8;
+        rnr_retry: 0, 7u8;
+        reads_open: 0, limits.reads_open;
+        reads_served: 0, limits.reads_served;
+    }
     match change.path_mtu {
         Some(mtu) if mtu_code(mtu).is_none() => {
             Err(ModifyError::OutOfRange { field: "path_mtu", value: mtu.into(), min: 256, max: 4096 })
@@ -35,87 +44,51 @@ pub(super) fn check_values(change: &QpChange, limits: &Limits) -> Result<(), Mod
     }
 }
 
-/// A change as `ibv_modify_qp` takes it, with its mask.
-pub(super) fn to_raw(change: &QpChange, to: QpState) -> (ibv_qp_attr, c_int) {
-    let mut raw = ibv_qp_attr { qp_state: state_code(to), ..ibv_qp_attr::default() };
-    let mask = change.attrs().iter().fold(IBV_QP_STATE, |mask, attr| mask | bit(attr));
-    macro_rules! set {
-        ($($field:ident = $value:expr;)*) => { $(if let Some(value) = $value { raw.$field = value; })* };
-    }
-    set! {
-        cur_qp_state = change.current.map(state_code);
-        en_sqd_async_notify = change.drain_notify.map(u8::from);
-        qp_access_flags = change.access.map(access_bits);
-        pkey_index = change.pkey_index;
-        port_num = change.port;
-        qkey = change.qkey;
-        ah_attr = change.address.as_ref().map(address_to_raw);
-        path_mtu = change.path_mtu.and_then(mtu_code);
-        timeout = change.timeout;
-        retry_cnt = change.retry_count;
-        rnr_retry = change.rnr_retry;
-        rq_psn = change.recv_psn;
-        max_rd_atomic = change.reads_open;
-        min_rnr_timer = change.rnr_timer;
-        sq_psn = change.send_psn;
-        max_dest_rd_atomic = change.reads_served;
-        dest_qp_num = change.destination;
-    }
-    (raw, mask)
+/// The attributes that are set and queried, in both forms: the attribute with its field in the contract and
+/// in the library, and how a value gets from the one to the other and back.
+macro_rules! both_forms {
+    ($($attr:ident: $field:ident, $raw:ident, $to_raw:expr, $from_raw:expr;)*) => {
+        /// A change as `ibv_modify_qp` takes it, with its mask.
+        pub(super) fn to_raw(change: &QpChange, to: QpState) -> (ibv_qp_attr, c_int) {
+            let mut raw = ibv_qp_attr { qp_state: state_code(to), ..ibv_qp_attr::default() };
+            raw.cur_qp_state = change.current.map_or(0, state_code);
+            raw.en_sqd_async_notify = change.drain_notify.map_or(0, u8::from);
+            $(raw.$raw = change.$field.map_or(raw.$raw, $to_raw);)*
+            (raw, IBV_QP_STATE | change.attrs().mask())
+        }
+
+        /// The device's values of the attributes that were set.
+        pub(super) fn from_raw(raw: &ibv_qp_attr, set: Attrs) -> QpChange {
+            let mut change = QpChange::default();
+            $(if set.contains(Attr::$attr) {
+                change.$field = $from_raw(raw.$raw).into();
+            })*
+            change
+        }
+    };
 }
 
-/// The device's values of the attributes that were set.
-pub(super) fn from_raw(raw: &ibv_qp_attr, set: Attrs) -> QpChange {
-    fn told<T>(set: Attrs, attr: Attr, value: T) -> Option<T> {
-        set.contains(attr).then_some(value)
-    }
-    QpChange {
-        state: None,
-        current: None,
-        drain_notify: None,
-        access: told(set, Attr::Access, access(raw.qp_access_flags)),
-        pkey_index: told(set, Attr::PkeyIndex, raw.pkey_index),
-        port: told(set, Attr::Port, raw.port_num),
-        qkey: told(set, Attr::Qkey, raw.qkey),
-        address: told(set, Attr::AddressVector, address(&raw.ah_attr)),
-        path_mtu: told(set, Attr::PathMtu, mtu_bytes(raw.path_mtu)).flatten(),
-        timeout: told(set, Attr::Timeout, raw.timeout),
-        retry_count: told(set, Attr::RetryCount, raw.retry_cnt),
-        rnr_retry: told(set, Attr::RnrRetry, raw.rnr_retry),
-        recv_psn: told(set, Attr::RecvPsn, raw.rq_psn),
-        reads_open: told(set, Attr::ReadsOpen, raw.max_rd_atomic),
-        rnr_timer: told(set, Attr::RnrTimer, raw.min_rnr_timer),
-        send_psn: told(set, Attr::SendPsn, raw.sq_psn),
-        reads_served: told(set, Attr::ReadsServed, raw.max_dest_rd_atomic),
-        destination: told(set, Attr::DestinationQp, raw.dest_qp_num),
-    }
+both_forms! {
+    Access: access, qp_access_flags, access_bits, access;
+    PkeyIndex: pkey_index, pkey_index, identity, identity;
+    Port: port, port_num, identity, identity;
+    Qkey: qkey, qkey, identity, identity;
+    AddressVector: address, ah_attr, |address| address_to_raw(&address), address;
+    PathMtu: path_mtu, path_mtu, |bytes| mtu_code(bytes).unwrap_or_default(), mtu_bytes;
+    Timeout: timeout, timeout, identity, identity;
+    RetryCount: retry_count, retry_cnt, identity, identity;
+    RnrRetry: rnr_retry, rnr_retry, identity, identity;
+    RecvPsn: recv_psn, rq_psn, identity, identity;
+    ReadsOpen: reads_open, max_rd_atomic, identity, identity;
+    RnrTimer: rnr_timer, min_rnr_timer, identity, identity;
+    SendPsn: send_psn, sq_psn, identity, identity;
+    ReadsServed: reads_served, max_dest_rd_atomic, identity, identity;
+    DestinationQp: destination, dest_qp_num, identity, identity;
 }
 
 /// All bits of a query.
 pub(super) fn every_bit() -> c_int {
-    Attr::ALL.into_iter().fold(IBV_QP_STATE | IBV_QP_CAP, |mask, attr| mask | bit(attr))
-}
-
-const fn bit(attr: Attr) -> c_int {
-    match attr {
-        Attr::CurrentState => IBV_QP_CUR_STATE,
-        Attr::DrainNotify => IBV_QP_EN_SQD_ASYNC_NOTIFY,
-        Attr::Access => IBV_QP_ACCESS_FLAGS,
-        Attr::PkeyIndex => IBV_QP_PKEY_INDEX,
-        Attr::Port => IBV_QP_PORT,
-        Attr::Qkey => IBV_QP_QKEY,
-        Attr::AddressVector => IBV_QP_AV,
-        Attr::PathMtu => IBV_QP_PATH_MTU,
-        Attr::Timeout => IBV_QP_TIMEOUT,
-        Attr::RetryCount => IBV_QP_RETRY_CNT,
-        Attr::RnrRetry => IBV_QP_RNR_RETRY,
-        Attr::RecvPsn => IBV_QP_RQ_PSN,
-        Attr::ReadsOpen => IBV_QP_MAX_QP_RD_ATOMIC,
-        Attr::RnrTimer => IBV_QP_MIN_RNR_TIMER,
-        Attr::SendPsn => IBV_QP_SQ_PSN,
-        Attr::ReadsServed => IBV_QP_MAX_DEST_RD_ATOMIC,
-        Attr::DestinationQp => IBV_QP_DEST_QPN,
-    }
+    IBV_QP_STATE | IBV_QP_CAP | Attrs::of(&Attr::ALL).mask()
 }
 
 /// An address for a handle or a queue pair.
@@ -138,7 +111,7 @@ pub(super) fn address_to_raw(address: &AddressVector) -> ibv_ah_attr {
     }
 }
 
-fn address(raw: &ibv_ah_attr) -> AddressVector {
+fn address(raw: ibv_ah_attr) -> AddressVector {
     AddressVector {
         port: raw.port_num,
         dlid: raw.dlid,
@@ -172,18 +145,7 @@ fn access(bits: u32) -> Access {
 }
 
 fn mtu_code(bytes: u16) -> Option<ibv_mtu> {
-    match bytes {
-        256 => Some(IBV_MTU_256),
-        512 => Some(IBV_MTU_512),
-        1024 => Some(IBV_MTU_1024),
-        2048 => Some(IBV_MTU_2048),
-        4096 => Some(IBV_MTU_4096),
-        _ => None,
-    }
-}
-
-fn mtu_bytes(code: ibv_mtu) -> Option<u16> {
-    [256, 512, 1024, 2048, 4096].into_iter().find(|bytes| mtu_code(*bytes) == Some(code))
+    (IBV_MTU_256..=IBV_MTU_4096).find(|code| mtu_bytes(*code) == Some(bytes))
 }
 
 pub(super) const fn kind_code(kind: QpKind) -> ibv_qp_type {
@@ -216,11 +178,37 @@ pub(super) fn state(code: ibv_qp_state) -> QpState {
 mod tests {
     use super::*;
 
-    /// Every attribute has a bit of its own, and a query returns the values set.
+    /// A set of attributes is a mask of the library's.
+    #[test]
+    fn attributes_have_the_bits_of_the_library() {
+        let bits = [
+            (Attr::CurrentState, IBV_QP_CUR_STATE),
+            (Attr::DrainNotify, IBV_QP_EN_SQD_ASYNC_NOTIFY),
+            (Attr::Access, IBV_QP_ACCESS_FLAGS),
+            (Attr::PkeyIndex, IBV_QP_PKEY_INDEX),
+            (Attr::Port, IBV_QP_PORT),
+            (Attr::Qkey, IBV_QP_QKEY),
+            (Attr::AddressVector, IBV_QP_AV),
+            (Attr::PathMtu, IBV_QP_PATH_MTU),
+            (Attr::Timeout, IBV_QP_TIMEOUT),
+            (Attr::RetryCount, IBV_QP_RETRY_CNT),
+            (Attr::RnrRetry, IBV_QP_RNR_RETRY),
+            (Attr::RecvPsn, IBV_QP_RQ_PSN),
+            (Attr::ReadsOpen, IBV_QP_MAX_QP_RD_ATOMIC),
+            (Attr::RnrTimer, IBV_QP_MIN_RNR_TIMER),
+            (Attr::SendPsn, IBV_QP_SQ_PSN),
+            (Attr::ReadsServed, IBV_QP_MAX_DEST_RD_ATOMIC),
+            (Attr::DestinationQp, IBV_QP_DEST_QPN),
+        ];
+        assert_eq!(bits.map(|(attr, _)| attr), Attr::ALL);
+        for (attr, bit) in bits {
+            assert_eq!(Attrs::of(&[attr]).mask(), bit, "{attr:?}");
+        }
+    }
+
+    /// A query returns the values set.
     #[test]
     fn what_is_set_comes_back() {
-        let bits: std::collections::BTreeSet<_> = Attr::ALL.into_iter().map(bit).collect();
-        assert_eq!(bits.len(), Attr::ALL.len());
         let route = GlobalRoute { dgid: Gid([7; 16]), source_index: 3, hop_limit: 64, traffic_class: 104 };
         let change = QpChange {
             state: None,

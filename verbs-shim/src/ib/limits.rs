@@ -60,10 +60,10 @@ fn inline_bytes(handle: &Handle, channel: &Channel) -> u32 {
             name: 0,
         };
         let (qp, given, _) = handle.create_qp(&parts).ok()?;
-        handle.destroy_qp(qp).ok().map(|()| bytes.min(given.max_inline_data))
+        handle.destroy(qp).ok().map(|()| bytes.min(given.max_inline_data))
     };
     let found = INLINE_TRIED.into_iter().find_map(given).unwrap_or(0);
     // Errors are ignored; the kernel releases the rest with the device.
-    let _ = (handle.destroy_cq(cq, 0), handle.dealloc_pd(pd));
+    let _ = (handle.destroy(cq), handle.destroy(pd));
     found
 }

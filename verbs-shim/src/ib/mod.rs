@@ -3,8 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `mod` | the device, its parts, the reporting of errors |
-//! | `device` | the trait |
-//! | `objects` | making and destroying: prerequisites and users |
+//! | `device` | the trait; making and destroying objects: prerequisites and users |
 //! | `queue_pairs` | changing and querying queue pairs |
 //! | `work` | posting and polling |
 //! | `events` | events and the descriptors to wait on |
@@ -25,7 +24,6 @@ mod device;
 mod events;
 mod limits;
 mod names;
-mod objects;
 mod queue_pairs;
 mod removal;
 mod work;
@@ -34,12 +32,12 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::{fmt, io};
 
-use self::names::Names;
+use self::names::{Entry, Names};
 use self::removal::Removal;
 use crate::contract::{
-    AhId, Attrs, Completion, CqId, CreateError, Kind, Limits, ModifyError, PdId, QpCaps, QpKind, QpState, SrqId, XrcdId,
+    AhId, Attrs, Completion, CqId, CreateError, Kind, Limits, ModifyError, PdId, QpInit, QpState, XrcSrqInit,
 };
-use crate::ffi::{Ah, Channel, Cq, Handle, Mr, Pd, Qp, Scratch, Srq, Xrcd};
+use crate::ffi::{Ah, Channel, Cq, Handle, Mr, Object, Pd, Qp, Scratch, Srq, Xrcd};
 use crate::{Context, Moderation, Offers, QueryError};
 
 /// An open device of libibverbs, as the contract's [`Device`](crate::contract::Device).
@@ -63,12 +61,12 @@ pub struct IbDevice {
     removal: Option<Removal>,
     scratch: Scratch,
     qps: Names<QpEntry>,
-    srqs: Names<SrqEntry>,
-    ahs: Names<(Ah, PdId)>,
-    mrs: Names<(Mr, PdId)>,
-    cqs: Names<CqEntry>,
-    xrcds: Names<Xrcd>,
-    pds: Names<Pd>,
+    srqs: Names<Entry<Srq, KnownSrq>>,
+    ahs: Names<Entry<Ah, PdId>>,
+    mrs: Names<Entry<Mr, PdId>>,
+    cqs: Names<Entry<Cq, KnownCq>>,
+    xrcds: Names<Entry<Xrcd>>,
+    pds: Names<Entry<Pd>>,
     /// Descriptors of both sorts of events together.
     wait: OwnedFd,
     channel: Option<Channel>,
@@ -104,24 +102,20 @@ impl EventPace {
     }
 }
 
-struct QpEntry {
-    raw: Qp,
-    kind: QpKind,
+type QpEntry = Entry<Qp, KnownQp>;
+
+struct KnownQp {
+    /// As requested, with the sizes that the device gave.
+    init: QpInit,
     number: u32,
-    caps: QpCaps,
-    pd: Option<PdId>,
-    send_cq: Option<CqId>,
-    recv_cq: Option<CqId>,
-    srq: Option<SrqId>,
-    domain: Option<XrcdId>,
     /// As last set; the device may have gone on to SQE or ERR by itself.
     state: QpState,
     /// The attributes set since RESET.
     set: Attrs,
 }
 
-struct CqEntry {
-    raw: Cq,
+#[derive(Default)]
+struct KnownCq {
     /// It was full when one more came.
     broken: bool,
     /// Events read, for when it is destroyed.
@@ -130,13 +124,12 @@ struct CqEntry {
     kept: VecDeque<Completion>,
 }
 
-struct SrqEntry {
-    raw: Srq,
+struct KnownSrq {
     pd: PdId,
     depth: u32,
     sges: u32,
     /// Domain and completion queue, where it is one for XRC.
-    xrc: Option<(XrcdId, CqId)>,
+    xrc: Option<XrcSrqInit>,
 }
 
 impl IbDevice {
@@ -195,7 +188,7 @@ impl IbDevice {
             return Ok(());
         }
         let Moderation { count, period_us } = moderation;
-        entry.raw.moderate(count, period_us).map_err(|code| modify_error(&io::Error::from_raw_os_error(code)))
+        entry.raw.moderate(count, period_us).map_err(|code| modify_error(io::Error::from_raw_os_error(code)))
     }
 
     /// Asynchronous events are looked for at each `calls`-th call of
@@ -219,27 +212,20 @@ impl Drop for IbDevice {
     fn drop(&mut self) {
         // Users before the objects they use. Errors mean that the device is gone; the kernel
         // releases the rest.
-        for entry in self.qps.drain() {
-            let _ = self.handle.destroy_qp(entry.raw);
+        fn end<R: Object, K>(handle: &Handle, names: &mut Names<Entry<R, K>>) {
+            names.drain().for_each(|entry| drop(handle.destroy(entry.raw)));
         }
-        for entry in self.srqs.drain() {
-            let _ = self.handle.destroy_srq(entry.raw);
-        }
-        for (raw, _) in self.ahs.drain() {
-            let _ = self.handle.destroy_ah(raw);
-        }
-        for (raw, _) in self.mrs.drain() {
-            let _ = self.handle.dereg_mr(raw);
-        }
+        let handle = &self.handle;
+        end(handle, &mut self.qps);
+        end(handle, &mut self.srqs);
+        end(handle, &mut self.ahs);
+        end(handle, &mut self.mrs);
         for entry in self.cqs.drain() {
-            let _ = self.handle.destroy_cq(entry.raw, entry.events);
+            handle.ack_cq_events(&entry.raw, entry.events);
+            let _ = handle.destroy(entry.raw);
         }
-        for raw in self.xrcds.drain() {
-            let _ = self.handle.close_xrcd(raw);
-        }
-        for raw in self.pds.drain() {
-            let _ = self.handle.dealloc_pd(raw);
-        }
+        end(handle, &mut self.xrcds);
+        end(handle, &mut self.pds);
         if let Some(channel) = self.channel.take() {
             self.handle.destroy_channel(channel);
         }
@@ -266,15 +252,15 @@ fn means_gone(code: i32) -> bool {
     matches!(code, libc::EIO | libc::ENODEV | libc::ENXIO)
 }
 
-fn create_error(error: &io::Error) -> CreateError {
-    match code(error) {
+fn create_error(error: io::Error) -> CreateError {
+    match code(&error) {
         code if means_gone(code) => CreateError::DeviceGone,
         code => CreateError::System { code },
     }
 }
 
-fn modify_error(error: &io::Error) -> ModifyError {
-    match code(error) {
+fn modify_error(error: io::Error) -> ModifyError {
+    match code(&error) {
         code if means_gone(code) => ModifyError::DeviceGone,
         code => ModifyError::System { code },
     }

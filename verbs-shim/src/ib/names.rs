@@ -4,6 +4,7 @@
 //! are free, and with another generation.
 
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 
 /// Bits of a name that are the place; the rest is the generation.
 const PLACE_BITS: u32 = 20;
@@ -20,6 +21,26 @@ pub(super) struct Names<T> {
 struct Slot<T> {
     generation: u32,
     item: Option<T>,
+}
+
+/// An object of the library, and what is known of it.
+pub(super) struct Entry<R, K = ()> {
+    pub raw: R,
+    pub known: K,
+}
+
+impl<R, K> Deref for Entry<R, K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.known
+    }
+}
+
+impl<R, K> DerefMut for Entry<R, K> {
+    fn deref_mut(&mut self) -> &mut K {
+        &mut self.known
+    }
 }
 
 impl<T> Names<T> {

@@ -3,6 +3,7 @@
 use rdma_core_sys::{IBV_QP_CAP, IBV_QP_STATE};
 
 use super::attributes::{check_values, every_bit, from_raw, state, to_raw};
+use super::names::Entry;
 use super::{Handle, IbDevice, QpEntry, code, modify_error};
 use crate::contract::{
     Access, Attrs, CqId, Kind, ModifyError, QpCaps, QpChange, QpId, QpInfo, QpKind, QpState, SrqId, check_transition,
@@ -12,7 +13,7 @@ use crate::contract::{
 pub(super) fn depths(handle: &Handle, entry: &QpEntry) -> (u32, u32) {
     let told =
         handle.query_qp(&entry.raw, IBV_QP_CAP).map_or((0, 0), |attr| (attr.cap.max_send_wr, attr.cap.max_recv_wr));
-    (told.0.max(entry.caps.send_depth), told.1.max(entry.caps.recv_depth))
+    (told.0.max(entry.init.caps.send_depth), told.1.max(entry.init.caps.recv_depth))
 }
 
 impl IbDevice {
@@ -25,7 +26,7 @@ impl IbDevice {
         if self.gone {
             return Err(ModifyError::DeviceGone);
         }
-        let attr = self.handle.query_qp(&entry.raw, IBV_QP_STATE).map_err(|error| modify_error(&error))?;
+        let attr = self.handle.query_qp(&entry.raw, IBV_QP_STATE).map_err(modify_error)?;
         Ok(state(attr.qp_state))
     }
 
@@ -39,7 +40,7 @@ impl IbDevice {
         }
         let estimated = entry.state;
         let mut refused = None;
-        if entry.kind != QpKind::XrcTarget && change.state.is_some() {
+        if entry.init.kind != QpKind::XrcTarget && change.state.is_some() {
             match self.change_from(qp, estimated, change) {
                 // It may have gone on by itself.
                 Err(why @ (ModifyError::Transition(_) | ModifyError::System { code: libc::EINVAL })) => {
@@ -57,15 +58,14 @@ impl IbDevice {
 
     fn change_from(&mut self, qp: QpId, from: QpState, change: &QpChange) -> Result<(), ModifyError> {
         let entry = self.qp(qp)?;
-        check_transition(entry.kind, from, change).map_err(ModifyError::Transition)?;
+        check_transition(entry.init.kind, from, change).map_err(ModifyError::Transition)?;
         check_values(change, &self.limits)?;
         let to = change.state.unwrap_or(from);
         if (from, to) == (QpState::Reset, QpState::Error) {
             self.init_before_error(entry)?;
         }
-        let (mut raw, mask) = to_raw(change, to);
-        self.handle.modify_qp(&entry.raw, &mut raw, mask).map_err(|error| modify_error(&error))?;
-        let (number, send_cq, recv_cq) = (entry.number, entry.send_cq, entry.recv_cq);
+        self.apply(entry, change, to)?;
+        let (number, send_cq, recv_cq) = (entry.number, entry.init.send_cq, entry.init.recv_cq);
         if let Some(entry) = self.qps.get_mut(qp.0) {
             entry.state = to;
             entry.set = if to == QpState::Reset { Attrs::NONE } else { entry.set | change.attrs() };
@@ -80,12 +80,16 @@ impl IbDevice {
     /// go to ERR from every state (10.3.1). So it goes by way of INIT, with values that are never used.
     fn init_before_error(&self, entry: &QpEntry) -> Result<(), ModifyError> {
         let plain = QpChange { pkey_index: Some(0), port: Some(1), ..QpChange::default() };
-        let init = match entry.kind {
+        let init = match entry.init.kind {
             QpKind::Ud => QpChange { qkey: Some(0), ..plain },
             _ => QpChange { access: Some(Access::default()), ..plain },
         };
-        let (mut raw, mask) = to_raw(&init, QpState::Init);
-        self.handle.modify_qp(&entry.raw, &mut raw, mask).map_err(|error| modify_error(&error))
+        self.apply(entry, &init, QpState::Init)
+    }
+
+    fn apply(&self, entry: &QpEntry, change: &QpChange, to: QpState) -> Result<(), ModifyError> {
+        let (mut raw, mask) = to_raw(change, to);
+        self.handle.modify_qp(&entry.raw, &mut raw, mask).map_err(modify_error)
     }
 
     pub(super) fn ask_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
@@ -93,15 +97,15 @@ impl IbDevice {
         if self.gone {
             return Err(ModifyError::DeviceGone);
         }
-        let raw = self.handle.query_qp(&entry.raw, every_bit()).map_err(|error| modify_error(&error))?;
+        let raw = self.handle.query_qp(&entry.raw, every_bit()).map_err(modify_error)?;
         let state = state(raw.qp_state);
         Ok(QpInfo {
-            kind: entry.kind,
+            kind: entry.init.kind,
             state,
             caps: QpCaps {
-                send_depth: entry.caps.send_depth.max(raw.cap.max_send_wr),
-                recv_depth: entry.caps.recv_depth.max(raw.cap.max_recv_wr),
-                ..entry.caps
+                send_depth: entry.init.caps.send_depth.max(raw.cap.max_send_wr),
+                recv_depth: entry.init.caps.recv_depth.max(raw.cap.max_recv_wr),
+                ..entry.init.caps
             },
             attributes: from_raw(&raw, entry.set),
             draining: state == QpState::Sqd && raw.sq_draining != 0,
@@ -113,16 +117,14 @@ impl IbDevice {
         if self.gone {
             return Err(ModifyError::DeviceGone);
         }
+        let (value, max) = (limit.into(), entry.depth.into());
+        let over = ModifyError::OutOfRange { field: "limit", value, min: 0, max };
         if limit > entry.depth {
-            let (value, max) = (limit.into(), entry.depth.into());
-            return Err(ModifyError::OutOfRange { field: "limit", value, min: 0, max });
+            return Err(over);
         }
         self.handle.arm_srq(&entry.raw, limit).map_err(|error| match code(&error) {
-            libc::EINVAL => {
-                let (value, max) = (limit.into(), entry.depth.into());
-                ModifyError::OutOfRange { field: "limit", value, min: 0, max }
-            }
-            _ => modify_error(&error),
+            libc::EINVAL => over,
+            _ => modify_error(error),
         })
     }
 
@@ -132,11 +134,9 @@ impl IbDevice {
     pub(super) fn sweep(&mut self, number: u32, send_cq: Option<CqId>, recv_cq: Option<CqId>) {
         let both = [send_cq, recv_cq.filter(|recv_cq| send_cq != Some(*recv_cq))];
         for cq in both.into_iter().flatten() {
-            let Some(entry) = self.cqs.get_mut(cq.0) else { continue };
-            while let Ok(1..) = self.scratch.poll(&entry.raw, usize::MAX, |completion| entry.kept.push_back(completion))
-            {
-            }
-            entry.kept.retain(|completion| completion.qp != number);
+            let Some(Entry { raw, known }) = self.cqs.get_mut(cq.0) else { continue };
+            while let Ok(1..) = self.scratch.poll(raw, usize::MAX, |completion| known.kept.push_back(completion)) {}
+            known.kept.retain(|completion| completion.qp != number);
         }
     }
 }

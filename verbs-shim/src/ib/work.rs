@@ -3,6 +3,7 @@
 //! Requests are checked before the provider receives them, so that errors are named: the whole list, up to
 //! the first bad one; those before it are posted. That costs a few comparisons for each.
 
+use super::names::Names;
 use super::queue_pairs::depths;
 use super::{IbDevice, QpEntry, means_gone, unknown_ah};
 use crate::contract::{
@@ -17,12 +18,7 @@ impl IbDevice {
             return Ok(());
         }
         let at = |index, why| Err(PostError { index, why });
-        if self.gone {
-            return at(0, PostReason::DeviceGone);
-        }
-        let Some(entry) = self.qps.get(qp.0) else {
-            return at(0, PostReason::Unknown { what: Kind::Qp, name: qp.0 });
-        };
+        let entry = usable(self.gone, &self.qps, (Kind::Qp, qp.0))?;
         let mut bad = None;
         for (index, request) in requests.iter().enumerate() {
             if let Some(why) = self.wrong_send(entry, request) {
@@ -32,7 +28,7 @@ impl IbDevice {
         }
         let good = &requests[..bad.as_ref().map_or(requests.len(), |(index, _)| *index)];
         let ahs = &self.ahs;
-        let handle = |request: &SendWr<'_>| Some(&ahs.get(request.datagram?.handle.0)?.0);
+        let handle = |request: &SendWr<'_>| Some(&ahs.get(request.datagram?.handle.0)?.raw);
         if let Err((index, error)) = self.scratch.post_send(&entry.raw, good, handle) {
             return at(index, refused(error, || depths(&self.handle, entry).0));
         }
@@ -41,7 +37,7 @@ impl IbDevice {
 
     /// The error in a send; checked in the contract's order: impossible operations, state, sizes, handle.
     fn wrong_send(&self, entry: &QpEntry, request: &SendWr<'_>) -> Option<PostReason> {
-        match entry.kind {
+        match entry.init.kind {
             QpKind::XrcTarget => return Some(PostReason::Operation { why: "an XRC target sends nothing" }),
             QpKind::Ud if !matches!(request.op, SendOp::Send { .. }) => {
                 return Some(PostReason::Operation { why: "a datagram queue pair only sends" });
@@ -58,7 +54,7 @@ impl IbDevice {
                 return Some(PostReason::State { state });
             }
         }
-        let QpCaps { send_sges, inline_bytes, .. } = entry.caps;
+        let QpCaps { send_sges, inline_bytes, .. } = entry.init.caps;
         match request.payload {
             Payload::Memory(sges) if sges.len() > send_sges as usize => {
                 return Some(PostReason::Sges { given: sges.len(), max: send_sges });
@@ -78,7 +74,7 @@ impl IbDevice {
             }
         }
         let handle = request.datagram?.handle;
-        (entry.kind == QpKind::Ud && self.ahs.get(handle.0).is_none()).then(|| unknown_ah(handle))
+        (entry.init.kind == QpKind::Ud && self.ahs.get(handle.0).is_none()).then(|| unknown_ah(handle))
     }
 
     pub(super) fn receive(&mut self, qp: QpId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
@@ -86,19 +82,14 @@ impl IbDevice {
             return Ok(());
         }
         let at = |index, why| Err(PostError { index, why });
-        if self.gone {
-            return at(0, PostReason::DeviceGone);
-        }
-        let Some(entry) = self.qps.get(qp.0) else {
-            return at(0, PostReason::Unknown { what: Kind::Qp, name: qp.0 });
-        };
-        if !matches!(entry.kind, QpKind::Rc | QpKind::Ud) || entry.srq.is_some() {
+        let entry = usable(self.gone, &self.qps, (Kind::Qp, qp.0))?;
+        if !matches!(entry.init.kind, QpKind::Rc | QpKind::Ud) || entry.init.srq.is_some() {
             return at(0, PostReason::Operation { why: "the queue pair has no receive queue of its own" });
         }
         if entry.state == QpState::Reset {
             return at(0, PostReason::State { state: QpState::Reset });
         }
-        let (handle, QpCaps { recv_sges, .. }) = (&self.handle, entry.caps);
+        let (handle, QpCaps { recv_sges, .. }) = (&self.handle, entry.init.caps);
         let depth = || depths(handle, entry).1;
         list(requests, recv_sges, depth, |good| self.scratch.post_recv(&entry.raw, good))
     }
@@ -107,12 +98,7 @@ impl IbDevice {
         if requests.is_empty() {
             return Ok(());
         }
-        if self.gone {
-            return Err(PostError { index: 0, why: PostReason::DeviceGone });
-        }
-        let Some(entry) = self.srqs.get(srq.0) else {
-            return Err(PostError { index: 0, why: PostReason::Unknown { what: Kind::Srq, name: srq.0 } });
-        };
+        let entry = usable(self.gone, &self.srqs, (Kind::Srq, srq.0))?;
         list(requests, entry.sges, || entry.depth, |good| self.scratch.post_srq_recv(&entry.raw, good))
     }
 
@@ -160,6 +146,13 @@ impl IbDevice {
         // Providers refuse for one reason: the device is gone.
         entry.raw.request_notify(solicited).map_err(|_| PollError::DeviceGone)
     }
+}
+
+/// The queue of a name, on a device that works.
+fn usable<T>(gone: bool, names: &Names<T>, (what, name): (Kind, u32)) -> Result<&T, PostError> {
+    let found =
+        if gone { Err(PostReason::DeviceGone) } else { names.get(name).ok_or(PostReason::Unknown { what, name }) };
+    found.map_err(|why| PostError { index: 0, why })
 }
 
 /// Posts a list of receives up to the first that has too many pieces.

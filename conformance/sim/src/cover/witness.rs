@@ -115,6 +115,14 @@ unsafe impl Sink for WitnessSink<'_> {
         self.sink.arrival(peer, header)
     }
 
+    fn whole(&mut self, peer: PeerId, header: &[u8]) -> ShortPlace {
+        let place = self.sink.whole(peer, header);
+        if !matches!(place, ShortPlace::Packet) {
+            self.observer.borrow_mut().arrived(self.sub(peer), header);
+        }
+        place
+    }
+
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
         self.sink.place(id, from, pieces)
     }

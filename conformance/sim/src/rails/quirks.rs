@@ -80,6 +80,10 @@ unsafe impl Sink for Ear<'_> {
         self.sink.arrival(peer, header)
     }
 
+    fn whole(&mut self, peer: PeerId, header: &[u8]) -> ShortPlace {
+        self.sink.whole(peer, header)
+    }
+
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
         self.sink.place(id, from, pieces)
     }

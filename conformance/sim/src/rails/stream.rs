@@ -14,7 +14,7 @@ use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::Time;
 use rerail_core::wire::stream;
-use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
+use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
 
 use super::memory::{gather, scatter};
 use super::pipes::{PipeEnd, PipeNet, RECEIVE_BYTES, State};
@@ -243,6 +243,20 @@ impl Link {
                     counters.packets_received += 1;
                     things += 1;
                     let left = stream::payload_len(header) as usize;
+                    if let Some(payload) = here.get(len..len + left) {
+                        let taken = match sink.whole(peer, header) {
+                            ShortPlace::Copy(start) => {
+                                scatter(payload, &[Piece { start, len: left }]);
+                                true
+                            }
+                            ShortPlace::Done => true,
+                            ShortPlace::Packet => false,
+                        };
+                        if taken {
+                            used += len + left;
+                            continue;
+                        }
+                    }
                     let place = match sink.arrival(peer, header) {
                         Arrival::Done | Arrival::Discard | Arrival::Address { .. } => None,
                         Arrival::Close => return Err(RailFault::Corrupt),

@@ -152,6 +152,15 @@ unsafe impl Sink for TapSink<'_> {
         answer
     }
 
+    fn whole(&mut self, peer: PeerId, header: &[u8]) -> ShortPlace {
+        let place = self.sink.whole(peer, header);
+        if !matches!(place, ShortPlace::Packet) {
+            let described = Described { header, from: peer.0, to: self.rank };
+            self.note(format_args!("from rank {}: {described}; received at once", peer.0));
+        }
+        place
+    }
+
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
         self.sink.place(id, from, pieces)
     }

@@ -171,7 +171,7 @@ impl Common {
             cookie: Cookie(cookie),
             ..send
         };
-        let result = cx.engine.send(cx.now, &send).map(drop);
+        let result = cx.engine.send(&send).map(drop);
         self.submitted(cx, "send", peer, message.name, cookie, result)
     }
 
@@ -182,7 +182,7 @@ impl Common {
         let tag = TagMatch::Tagged { tag: message.name.serial().into(), ignore: 0 };
         let from = Selector { source: Some(PeerId(peer)), tag };
         let recv = RecvRequest { cookie: Cookie(cookie), ..RecvRequest::new(from, &segments) };
-        let result = cx.engine.recv(cx.now, &recv).map(drop);
+        let result = cx.engine.recv(&recv).map(drop);
         self.submitted(cx, "receive", peer, message.name, cookie, result)
     }
 

@@ -7,11 +7,10 @@ use rerail_core::endpoint::{Event, Usage};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::RegionId;
 use rerail_core::time::Time;
-use rerail_linux::driver::Engine;
 
 use super::admin::AdminNet;
 use super::wires::Wires;
-use super::{Phase, RankState};
+use super::{Engine, Phase, RankState};
 use crate::hca::Objects;
 use crate::rng::Rng;
 use crate::scenario::VerbsSpec;

@@ -4,14 +4,14 @@ use std::fmt;
 
 use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
-use rerail_linux::driver::{Card, Engine, EngineOpening, StartError};
+use rerail_linux::driver::{Card, Opening, StartError, VirtualTime};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
 
 use super::fault::Kind;
 use super::wakes::Wakes;
 use super::wires::Wires;
-use super::{AdminNet, Phase, RankState, Report, Workload, World};
+use super::{AdminNet, Engine, Phase, RankState, Report, Workload, World};
 use crate::cover::Witness;
 use crate::rails::{Gate, Liar, Quirky};
 use crate::rng::Rng;
@@ -108,7 +108,7 @@ impl World {
                 });
             }
             let host = format!("host{}", scenario.host_of(index));
-            let mut opening = EngineOpening::with_rails(config, host, rails, Time(0))
+            let mut opening = Opening::with_clock(config, host, rails, VirtualTime::default())
                 .map_err(|error| BuildError::Start { rank: index, error })?;
             opening.set_others_beside_shm(scenario.shm.others_beside);
             scenario.config.class_policies().for_each(|(class, policy)| opening.set_policy(class, policy));

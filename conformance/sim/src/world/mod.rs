@@ -54,7 +54,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use rerail_core::time::Time;
-use rerail_linux::driver::Engine;
+use rerail_linux::driver::{Transport, VirtualTime};
 
 use crate::cover::Path;
 use crate::rng::Rng;
@@ -121,6 +121,9 @@ pub struct World {
     killed: Vec<u32>,
     report: Report,
 }
+
+/// The real driver, in virtual time.
+pub type Engine = Transport<VirtualTime>;
 
 /// A process.
 struct RankState {

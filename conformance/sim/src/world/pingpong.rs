@@ -79,7 +79,7 @@ impl Player {
         let segments = [Seg::new(region, 0, self.game.bytes)];
         let send =
             SendRequest { tag: Some(round.into()), cookie: SENT, ..SendRequest::new(PeerId(self.peer), &segments) };
-        match cx.engine.send(cx.now, &send) {
+        match cx.engine.send(&send) {
             Ok(_) => {
                 self.sent += 1;
                 self.open += 1;
@@ -92,7 +92,7 @@ impl Player {
         let segments = [Seg::new(region, self.game.bytes, self.game.bytes)];
         let tag = TagMatch::Tagged { tag: self.received.into(), ignore: 0 };
         let from = Selector { source: Some(PeerId(self.peer)), tag };
-        match cx.engine.recv(cx.now, &RecvRequest::new(from, &segments)) {
+        match cx.engine.recv(&RecvRequest::new(from, &segments)) {
             Ok(_) => self.open += 1,
             Err(_) => self.fail(),
         }

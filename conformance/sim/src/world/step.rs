@@ -54,7 +54,8 @@ impl World {
     fn round(&mut self, index: u32, now: Time) {
         self.wires.set_now(now);
         let rank = &mut self.ranks[index as usize];
-        let done = rank.engine.round(now) as u64;
+        rank.engine.set_time(now);
+        let done = rank.engine.round() as u64;
         self.report.rounds += 1;
         let mut cost = self.cpu.round_ns + done * self.cpu.thing_ns;
         cost = cost.saturating_add(self.poll_rails_ns).saturating_add(self.wires.take_spent_ns(index));
@@ -105,6 +106,7 @@ impl World {
         if timer_due {
             rank.app_wake = None;
         }
+        rank.engine.set_time(now);
         let mut spent_ns = 0;
         let RankState { engine, app, rng, app_wake, datagrams, .. } = rank;
         let cx = Cx {
@@ -120,7 +122,7 @@ impl World {
             spent_ns: &mut spent_ns,
         };
         let told = what(Called { app: &mut **app, datagrams, timer_due }, cx);
-        let actions = rank.engine.carry_out(now) as u64;
+        let actions = rank.engine.push() as u64;
         let cost = told.saturating_sub(1) * self.cpu.event_ns + actions * self.cpu.thing_ns;
         let cost = cost.saturating_add(self.wires.take_spent_ns(index));
         // A change of phase is told to busy ranks too.
@@ -166,7 +168,9 @@ impl World {
                 if phase == Phase::Rest {
                     // A world in which all is over does not go on because its ranks ask each other whether
                     // they live.
-                    self.ranks[index as usize].engine.set_keepalive(self.now, Nanos(0));
+                    let engine = &mut self.ranks[index as usize].engine;
+                    engine.set_time(self.now);
+                    engine.set_keepalive(Nanos(0));
                 }
                 self.call(index, self.now, |rank, mut cx| {
                     rank.app.phase(&mut cx, phase);

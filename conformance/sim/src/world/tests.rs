@@ -183,7 +183,7 @@ impl App for Idle {
     fn start(&mut self, cx: &mut Cx<'_>) {
         if let Some(peer) = self.send_to {
             let send = rerail_core::endpoint::SendRequest::new(View::peer(peer), &[]);
-            cx.engine.inject(cx.now, &send, b"hello").unwrap();
+            cx.engine.inject(&send, b"hello").unwrap();
         }
     }
 

@@ -9,7 +9,7 @@ use rerail_core::ids::PeerId;
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::time::Time;
 use rerail_linux::auth::JobKey;
-use rerail_linux::driver::{Engine, EngineOpening};
+use rerail_linux::driver::{Opening, Transport, VirtualTime};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
 use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail};
@@ -21,7 +21,7 @@ use crate::world::{JOB, options, payload};
 
 struct Job {
     fabric: SharedFabric,
-    engines: Vec<Engine>,
+    engines: Vec<Transport<VirtualTime>>,
     events: Vec<Vec<Event>>,
     now: Time,
 }
@@ -40,7 +40,7 @@ impl Job {
             hcas.push(hca);
         }
         let fabric = fabric.shared();
-        let mut openings: Vec<EngineOpening> = (0..size)
+        let mut openings: Vec<Opening<VirtualTime>> = (0..size)
             .map(|rank| {
                 let me = PeerId(rank);
                 let device = SimDevice::open(&fabric, hcas[rank as usize], rank).unwrap();
@@ -49,7 +49,7 @@ impl Job {
                 let rail = VerbsRail::open(device, 1, options.clone(), identity).unwrap();
                 let rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(me)), Box::new(rail)];
                 let config = Config { rails_max: 2, ..Config::new(me, size) };
-                EngineOpening::with_rails(config, format!("host{rank}"), rails, Time(0)).unwrap()
+                Opening::with_clock(config, format!("host{rank}"), rails, VirtualTime(Time(0))).unwrap()
             })
             .collect();
         let cards: Vec<String> = openings.iter().map(|opening| opening.card().to_owned()).collect();
@@ -58,7 +58,8 @@ impl Job {
                 opening.learn(PeerId(rank as u32), card).unwrap();
             }
         }
-        let engines: Vec<Engine> = openings.into_iter().map(|opening| opening.join().unwrap()).collect();
+        let engines: Vec<Transport<VirtualTime>> =
+            openings.into_iter().map(|opening| opening.join().unwrap()).collect();
         let events = engines.iter().map(|_| Vec::new()).collect();
         Job { fabric, engines, events, now: Time(1) }
     }
@@ -66,8 +67,9 @@ impl Job {
     fn run(&mut self, done: impl Fn(&Job) -> bool) {
         for _ in 0..200_000 {
             let mut happened = 0;
+            self.engines.iter_mut().for_each(|engine| engine.set_time(self.now));
             for (engine, events) in self.engines.iter_mut().zip(&mut self.events) {
-                happened += engine.round(self.now);
+                happened += engine.round();
                 events.extend(std::iter::from_fn(|| engine.poll_event()));
             }
             if done(self) {
@@ -76,7 +78,7 @@ impl Job {
             if happened > 0 {
                 continue;
             }
-            let timers = self.engines.iter().filter_map(Engine::next_timeout);
+            let timers = self.engines.iter().filter_map(Transport::next_timeout);
             let next = timers.chain(self.fabric.borrow().next_event()).min();
             self.now = self.now.max(next.expect("something will happen"));
             self.fabric.borrow_mut().advance(self.now);
@@ -113,12 +115,9 @@ fn exchange(write: bool, read: bool) {
     for (number, bytes) in [(1, 10), (2, 1024), (3, 1025), (4, 100_000), (5, 300_001)] {
         let data = payload(number, bytes);
         let (source, target) = (job.region(0, &data), job.region(1, &vec![0; bytes]));
-        let now = job.now;
-        job.engines[1]
-            .recv(now, &RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(target, 0, bytes as u64)]))
-            .unwrap();
+        job.engines[1].recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(target, 0, bytes as u64)])).unwrap();
         let send = SendRequest { segments: &[Seg::new(source, 0, bytes as u64)], ..SendRequest::new(PeerId(1), &[]) };
-        job.engines[0].send(now, &send).unwrap();
+        job.engines[0].send(&send).unwrap();
         // One completion per message, on either side.
         let count = number as usize;
         job.run(|job| job.completions(0) == count && job.completions(1) == count);
@@ -154,13 +153,11 @@ fn puts_and_gets() {
     let at = MemRef { region: window, offset: 0 };
     job.engines[1].expose(&Window { at, len: 50_000, access, key: 0x5eed }).unwrap();
     let there = Remote { peer: PeerId(1), window: 0x5eed, offset: 0 };
-    let now = job.now;
     let put = PutRequest { segments: &[Seg::new(source, 0, 50_000)], ..PutRequest::new(there, &[]) };
-    job.engines[0].put(now, &put).unwrap();
+    job.engines[0].put(&put).unwrap();
     job.run(|job| job.completions(0) == 1);
     let get = GetRequest { segments: &[Seg::new(target, 0, 50_000)], ..GetRequest::new(there, &[]) };
-    let now = job.now;
-    job.engines[0].get(now, &get).unwrap();
+    job.engines[0].get(&get).unwrap();
     job.run(|job| job.completions(0) == 2);
     assert!(job.engines[0].bytes(target).unwrap() == data);
 }
@@ -172,12 +169,9 @@ fn repeated(messages: usize, options: &VerbsOptions) -> [(u64, u64); 2] {
     let mut job = Job::new(2, options);
     let (source, target) = (job.region(0, &payload(1, bytes)), job.region(1, &vec![0; bytes]));
     for count in 1..=messages {
-        let now = job.now;
-        job.engines[1]
-            .recv(now, &RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(target, 0, bytes as u64)]))
-            .unwrap();
+        job.engines[1].recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(target, 0, bytes as u64)])).unwrap();
         let send = SendRequest { segments: &[Seg::new(source, 0, bytes as u64)], ..SendRequest::new(PeerId(1), &[]) };
-        job.engines[0].send(now, &send).unwrap();
+        job.engines[0].send(&send).unwrap();
         job.run(|job| job.completions(0) == count && job.completions(1) == count);
     }
     let counted = [0, 1].map(|rank: usize| {
@@ -215,15 +209,14 @@ fn equal_runs_are_equal() {
                 let bytes = 12_000;
                 let (source, target) =
                     (job.region(from as usize, &payload(1, bytes)), job.region(to as usize, &vec![0; bytes]));
-                let now = job.now;
                 let recv = RecvRequest {
                     segments: &[Seg::new(target, 0, bytes as u64)],
                     ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
                 };
-                job.engines[to as usize].recv(now, &recv).unwrap();
+                job.engines[to as usize].recv(&recv).unwrap();
                 let send =
                     SendRequest { segments: &[Seg::new(source, 0, bytes as u64)], ..SendRequest::new(PeerId(to), &[]) };
-                job.engines[from as usize].send(now, &send).unwrap();
+                job.engines[from as usize].send(&send).unwrap();
             }
         }
         job.run(|job| (0..3).all(|rank| job.completions(rank) == 4));

@@ -23,7 +23,7 @@ use rerail_core::ids::*;
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::Time;
-use rerail_core::wire::{AtomicKind, Short};
+use rerail_core::wire::{AtomicKind, Kind, Short};
 
 pub use crate::region::Region;
 
@@ -160,6 +160,8 @@ pub struct World<'m> {
     pub now: u64,
     /// The scheduler's dice.
     pub rng: Rng,
+    /// Decides what goes at once: with numbers of its own, so that all else stays the same.
+    coin: Rng,
     /// Whether rails report only what is true.
     pub honest: bool,
     /// Whether subchannels are cut: then pending work may name memory that is gone.
@@ -172,6 +174,8 @@ pub struct World<'m> {
     registrations: Registrations,
     /// Messages that went the express path, and those for which a rail had no room.
     pub shorts: (u64, u64),
+    /// Messages that were sent at once over a rail that can lose, and received so.
+    pub at_once: (u64, u64),
     /// Receives that were over at once.
     pub waited: u64,
     /// Actions carried out.
@@ -254,6 +258,7 @@ impl<'m> World<'m> {
             posts_max: rails.iter().map(|facts| facts.posts_max).collect(),
             now: 0,
             rng: Rng::new(seed),
+            coin: Rng::new(!seed),
             honest: true,
             faulty: false,
             refuse_one_in: 0,
@@ -261,6 +266,7 @@ impl<'m> World<'m> {
             connections: 0,
             registrations: Registrations::default(),
             shorts: (0, 0),
+            at_once: (0, 0),
             waited: 0,
             actions: 0,
             counts: [0; 6],
@@ -397,7 +403,34 @@ impl<'m> World<'m> {
             self.nodes[rank].endpoint.unsend_short(send, short);
             self.shorts.1 += 1;
         }
+        if let Some(seg) = seg
+            && self.coin.one_in(2)
+            && let Some(sent) = self.nodes[rank].endpoint.send_at_once(now, send, seg.len)
+        {
+            self.post_at_once(rank, send.peer, seg, &sent);
+            return Ok(sent.operation);
+        }
         self.nodes[rank].endpoint.send(now, send)
+    }
+
+    /// Copies a message that goes at once, and hands it to its rail.
+    fn post_at_once(&mut self, rank: usize, peer: PeerId, from: Seg, sent: &AtOnce) {
+        self.counts[1] += 1;
+        self.at_once.0 += 1;
+        let mut payload = Vec::new();
+        if from.len > 0 {
+            let node = &mut self.nodes[rank];
+            let bytes = node.read(&[from]);
+            let to = Seg { at: sent.retained, len: from.len };
+            node.write(&[to], &bytes);
+            payload.push(to);
+        }
+        let posts_max = self.posts_max[usize::from(sent.rail.0)];
+        let link = self.link(rank, peer.0 as usize, sent.rail.0.into());
+        assert!(link.up, "posted on a subchannel that is down");
+        link.posted.push_back(Posted { id: sent.id, kind: PostKind::Send, header: sent.header.to_vec(), payload });
+        let open = link.posted.len() + link.finished.len();
+        assert!(open <= posts_max.into() || !self.honest, "more posts than the rail takes: L-4");
     }
 
     /// Posts a receive, which may be over at once; half of those that could do without an operation do.
@@ -548,6 +581,21 @@ impl<'m> World<'m> {
         let node = &mut self.nodes[to];
         if flying.placing.is_none() && !flying.skip {
             let (peer, rail) = (PeerId(from as u32), RailId(rail as u8));
+            let is_eager = flying.header.get(1) == Some(&(Kind::Eager as u8));
+            if is_eager && self.coin.one_in(2) {
+                match node.endpoint.arrive_at_once(now, peer, rail, &flying.header) {
+                    ShortArrival::At(at) => {
+                        self.at_once.1 += 1;
+                        node.write(&[Seg { at, len: flying.payload.len() as u64 }], &flying.payload);
+                        return None;
+                    }
+                    ShortArrival::Done => {
+                        assert_eq!(flying.payload.len(), 0, "a payload without a place");
+                        return None;
+                    }
+                    ShortArrival::Slow => {}
+                }
+            }
             let arrival = match flying.short {
                 None => node.endpoint.handle_arrival(now, peer, rail, &flying.header),
                 Some(short) => match node.endpoint.arrive_short(peer, rail, &short) {

@@ -429,6 +429,54 @@ fn programs_take_the_short_way_and_leave_it() {
     assert!(all.iter().all(|&count| count > 20), "sent, refused, received, received by packet, found waiting: {all:?}");
 }
 
+/// The same programs over rails that can lose, with faults: small messages go at once, are received at once,
+/// and are sent again; with the express path switched off, none is.
+#[test]
+fn programs_send_at_once_over_rails_that_can_lose() {
+    let [mut sent, mut received, mut replayed] = [0; 3];
+    for seed in 0..cases(100) {
+        for express in [true, false] {
+            let mut rng = Rng::new(seed ^ 0x0A7_0000);
+            let config = Config {
+                express,
+                stall_min: Nanos(4_000_000),
+                multiplex: Policy::Balanced,
+                eager_bytes_max: 1000,
+                packets_max: 128,
+                retained_max: 32,
+                operations_max: 40 + rng.below(40) as u32,
+                unexpected_per_peer: 20 + rng.below(40) as u16,
+                blocks_per_peer: 64,
+                ..config(&mut rng)
+            };
+            let ranks = 1 + rng.below(3) as usize;
+            let mut regions = regions(&config, ranks);
+            let rails = [&[TCP][..], &[TCP, TCP], &[PUT, TCP]][rng.below(3) as usize];
+            let mut program = Program::new(seed, &mut regions, config, rails, rng);
+            program.write_steps();
+            for step in program.steps.iter_mut().flatten() {
+                if let Step::Send { len, level, notify, .. } = step {
+                    *level = Level::Reusable;
+                    *notify = if *notify == Notify::Silent { Notify::Silent } else { Notify::Event };
+                    *len = (*len).min(900);
+                }
+                if let Step::Recv { notify, .. } = step {
+                    *notify = Notify::Event;
+                }
+            }
+            program.run(true);
+            program.drain();
+            program.finish();
+            let nodes = program.world.nodes.iter();
+            replayed += nodes.map(|node| node.endpoint.stats().replayed).sum::<u64>();
+            assert!(express || program.world.at_once == (0, 0));
+            sent += program.world.at_once.0;
+            received += program.world.at_once.1;
+        }
+    }
+    assert!(sent > 150 && received > 15 && replayed > 200, "sent {sent}, received {received}, replayed {replayed}");
+}
+
 /// Usage covers every table: each is in use at some time (and, by the checks of every program, free in the
 /// end). `limits.rs` tests what programs free before it can be observed.
 #[test]

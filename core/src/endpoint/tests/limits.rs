@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::{ConfigError, Policy};
 use crate::endpoint::channel::{Channel, Sub};
-use crate::endpoint::op::{Message, Op, Packet, WindowSlot};
+use crate::endpoint::op::{Message, Op, Packet, ShortRecord, WindowSlot};
 use crate::endpoint::tables::{KeySet, Peer};
 use crate::endpoint::timer::TIMERS;
 use crate::fast::{Line, ShortCompletion};
@@ -140,6 +140,7 @@ fn sizes_of(config: &Config) -> (u128, u128) {
     sum.take::<Slot<Op>>(operations);
     sum.take::<Seg>(operations * of(c.segments_max));
     sum.take::<Slot<Packet>>(of(c.packets_max));
+    sum.take::<ShortRecord>(of(c.packets_max));
     sum.take::<Slot<Message>>(messages);
     sum.take::<u32>(blocks);
     sum.take::<u16>(blocks);

@@ -210,7 +210,7 @@ fn done_ns(start_ns: u64, rate: Rate, bytes: u64) -> u64 {
 /// The rails of `eligible` that exist and have a rate.
 fn known(rails: &[RailState], eligible: u64) -> impl Iterator<Item = (usize, &RailState)> {
     let state = |rail| rails.get(rail).filter(|state: &&RailState| state.rate != Rate::NONE).map(|state| (rail, state));
-    rails_of(eligible).map(|rail| usize::from(rail.0)).filter_map(state)
+    rails_of(eligible).map(|rail| rail.index()).filter_map(state)
 }
 
 /// The candidates of a split: rails with a smallest chunk that fits into the message.

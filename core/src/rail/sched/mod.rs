@@ -63,8 +63,8 @@ pub struct Nic {
 pub struct View<'a> {
     /// The rails that may carry it.
     pub rails: Candidates,
-    /// Those of them that are idle: no part of a transfer waits for them, and they have fewer posts than the
-    /// setting `nic_depth`. Set for policies that wait for idle rails, else empty.
+    /// Those of them that are idle: no part of a transfer waits for them, and they have fewer posts than
+    /// `Config::nic_depth`. Set for policies that wait for idle rails, else empty.
     pub idle: u64,
     /// The rail of the lowest latency, where it is idle and the packet so short that no other delivers it
     /// sooner. Set for policies that go by estimates.
@@ -73,11 +73,11 @@ pub struct View<'a> {
     pub nic: &'a dyn Fn(RailId) -> Nic,
     /// When a rail that is up is predicted to deliver the packet, in nanoseconds from now.
     pub delivery_ns: &'a dyn Fn(RailId) -> u64,
-    /// The setting `bind`.
+    /// `Config::bind`.
     pub bind: RailId,
     /// The setting `weights`.
     pub weights: &'a [u16],
-    /// The setting `window_messages`.
+    /// `Config::window_messages`.
     pub window_messages: u16,
 }
 

@@ -54,7 +54,7 @@ pub(super) fn cut(bytes: u64, mask: u64, weight: impl Fn(usize) -> u64, stripes:
 
 /// The places in `stripes` that a mask names.
 fn rails(mask: u64) -> impl Iterator<Item = usize> {
-    rails_of(mask).map(|rail| usize::from(rail.0))
+    rails_of(mask).map(|rail| rail.index())
 }
 
 #[cfg(test)]

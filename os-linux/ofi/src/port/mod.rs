@@ -182,12 +182,7 @@ impl Port {
         };
         let settings = settings().map_err(|error| failed(&error))?;
         let contacts = Contacts::open(&settings).map_err(|error| failed(&error))?;
-        let mut secret = [0; 16];
-        let drawn = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty());
-        if drawn != Ok(secret.len()) {
-            return Err(failed(&"the kernel gave no random bytes"));
-        }
-        let own = Name::new(&contacts, self.launcher.rank, secret);
+        let own = Name::new(&contacts, self.launcher.rank);
         self.own = Some(own);
         self.names.begin(own);
         self.stage = Stage::Listening(contacts);
@@ -370,20 +365,20 @@ fn settings() -> Result<Settings, rerail_linux::settings::SettingsError> {
     let unset = ["channels", "operations", "windows", "connect_timeout", "recovery_timeout"].map(is_default);
     let [channels, operations, windows, connect_timeout, recovery_timeout] = unset;
     if channels {
-        settings.channels = 1024;
+        settings.core.channels_max = 1024;
     }
     if operations {
-        settings.operations = 16_384;
+        settings.core.operations_max = 16_384;
     }
     if windows {
-        settings.windows = 4096;
+        settings.core.windows_max = 4096;
     }
     if connect_timeout {
-        settings.connect_timeout = DAY;
+        settings.core.connect_timeout = DAY;
     }
     if recovery_timeout {
-        settings.recovery_timeout = DAY;
+        settings.core.recovery_timeout = DAY;
     }
-    settings.segments = settings.segments.max(PIECES_MAX as u8);
+    settings.core.segments_max = settings.core.segments_max.max(PIECES_MAX as u8);
     Ok(settings)
 }

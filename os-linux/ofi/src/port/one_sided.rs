@@ -3,10 +3,10 @@
 use rerail_core::endpoint::{
     Access, AtomicRequest, ExposeError, GetRequest, Level, Notify, PutRequest, Remote, Window,
 };
-use rerail_core::ids::{Cookie, PeerId, WindowId};
+use rerail_core::ids::{Cookie, OpId, PeerId, WindowId};
 use rerail_core::mem::MemRef;
 use rerail_core::wire::{AtomicKind, AtomicType};
-use rerail_linux::driver::WindowError;
+use rerail_linux::driver::{RequestError, Transport, WindowError};
 
 use super::ledger::{Record, What};
 use super::{Errno, Piece, Pieces, Port, Stage};
@@ -175,14 +175,29 @@ impl Port {
         Ok(())
     }
 
-    /// The rank that owns the memory, where there is room for a request.
-    fn target(&mut self, endpoint: u32, number: u64) -> Result<PeerId, Errno> {
-        let peer = self.peer(endpoint, number)?;
-        if self.ledger.others < self.others_max { Ok(peer) } else { Err(Errno(FI_EAGAIN)) }
+    /// The rank that owns the memory, and whether the caller wants a completion, where there is room for a
+    /// request.
+    fn admit(&mut self, request: &OneSided, what: What) -> Result<(PeerId, bool), Errno> {
+        let (flags, wanted) = self.call(request.endpoint, what, request.flags)?;
+        if flags & FI_FENCE != 0 && request.flags.is_some() {
+            return Err(Errno(FI_EBADFLAGS));
+        }
+        let peer = self.peer(request.endpoint, request.peer)?;
+        if self.ledger.others < self.others_max { Ok((peer, wanted && !request.silent)) } else { Err(Errno(FI_EAGAIN)) }
     }
 
-    fn record(&self, request: &OneSided, what: What, flags: u64, wanted: bool) -> Record {
-        Record { wanted: wanted && !request.silent, ..Record::new(request.endpoint, what, request.context, flags) }
+    /// Keeps the record of a request, and submits it.
+    fn submit_one_sided(
+        &mut self,
+        (request, peer): (&OneSided, PeerId),
+        record: Record,
+        submit: impl FnOnce(&mut Transport, Remote, Cookie) -> Result<OpId, RequestError>,
+    ) -> Result<(), Errno> {
+        let number = self.ledger.records.insert(record);
+        let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
+        let at = Remote { peer, window: request.key, offset: request.offset };
+        let submitted = submit(transport, at, Cookie(number.into()));
+        self.submitted(number, submitted)
     }
 
     /// Writes into a peer's memory; complete when the bytes are there.
@@ -190,29 +205,18 @@ impl Port {
     /// # Errors
     /// `FI_EAGAIN` where there is no room now; others for good.
     pub fn write(&mut self, mut request: OneSided) -> Result<(), Errno> {
-        let (flags, wanted) = self.call(request.endpoint, What::Write, request.flags)?;
-        if flags & FI_FENCE != 0 && request.flags.is_some() {
-            return Err(Errno(FI_EBADFLAGS));
-        }
-        let peer = self.target(request.endpoint, request.peer)?;
+        let (peer, wanted) = self.admit(&request, What::Write)?;
         let copy = request.copy.take();
         let pieces = match &copy {
             Some(copy) => Pieces::one(copy.as_ptr().addr() as u64, copy.len() as u64),
             None => request.pieces,
         };
-        let record = Record { copy, ..self.record(&request, What::Write, FI_RMA | FI_WRITE, wanted) };
-        let number = self.ledger.records.insert(record);
-        let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
+        let record = request.record(What::Write, FI_RMA | FI_WRITE);
         let segments = pieces.segments(self.region);
-        let put = PutRequest {
-            to: Remote { peer, window: request.key, offset: request.offset },
-            segments: &segments[..pieces.count],
-            level: Level::Placed,
-            notify: Notify::Event,
-            cookie: Cookie(number.into()),
-        };
-        let submitted = transport.put(&put);
-        self.submitted(number, submitted)
+        self.submit_one_sided((&request, peer), Record { copy, wanted, ..record }, |transport, to, cookie| {
+            let (segments, level, notify) = (&segments[..pieces.count], Level::Placed, Notify::Event);
+            transport.put(&PutRequest { to, segments, level, notify, cookie })
+        })
     }
 
     /// Reads from a peer's memory.
@@ -220,22 +224,13 @@ impl Port {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn read(&mut self, request: &OneSided) -> Result<(), Errno> {
-        let (flags, wanted) = self.call(request.endpoint, What::Read, request.flags)?;
-        if flags & FI_FENCE != 0 && request.flags.is_some() {
-            return Err(Errno(FI_EBADFLAGS));
-        }
-        let peer = self.target(request.endpoint, request.peer)?;
-        let number = self.ledger.records.insert(self.record(request, What::Read, FI_RMA | FI_READ, wanted));
-        let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
+        let (peer, wanted) = self.admit(request, What::Read)?;
+        let record = request.record(What::Read, FI_RMA | FI_READ);
         let segments = request.pieces.segments(self.region);
-        let get = GetRequest {
-            from: Remote { peer, window: request.key, offset: request.offset },
-            segments: &segments[..request.pieces.count],
-            notify: Notify::Event,
-            cookie: Cookie(number.into()),
-        };
-        let submitted = transport.get(&get);
-        self.submitted(number, submitted)
+        self.submit_one_sided((request, peer), Record { wanted, ..record }, |transport, from, cookie| {
+            let segments = &segments[..request.pieces.count];
+            transport.get(&GetRequest { from, segments, notify: Notify::Event, cookie })
+        })
     }
 
     /// Changes one value in a peer's memory.
@@ -244,28 +239,20 @@ impl Port {
     /// `FI_EOPNOTSUPP` for unsupported operations, `FI_EAGAIN` where there is no room now; other errors are
     /// permanent.
     pub fn atomic(&mut self, request: AtomicCall) -> Result<(), Errno> {
-        let what = if request.old.is_some() { What::Read } else { What::Write };
-        let (flags, wanted) = self.call(request.at.endpoint, what, request.at.flags)?;
-        if flags & FI_FENCE != 0 && request.at.flags.is_some() {
-            return Err(Errno(FI_EBADFLAGS));
-        }
-        let (kind, data_type) = atomic_of(request.op, request.datatype).ok_or(Errno(FI_EOPNOTSUPP))?;
-        let peer = self.target(request.at.endpoint, request.at.peer)?;
-        let sort = FI_ATOMIC | if request.old.is_some() { FI_READ } else { FI_WRITE };
-        let record = Record { old: request.old, ..self.record(&request.at, what, sort, wanted) };
-        let number = self.ledger.records.insert(record);
-        let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
-        let atomic = AtomicRequest {
-            at: Remote { peer, window: request.at.key, offset: request.at.offset },
-            kind,
-            data_type,
-            operand: request.operand,
-            compare: request.compare,
-            notify: Notify::Event,
-            cookie: Cookie(number.into()),
-        };
-        let submitted = transport.atomic(&atomic);
-        self.submitted(number, submitted)
+        let AtomicCall { at: request, op, datatype, operand, compare, old } = request;
+        let (kind, data_type) = atomic_of(op, datatype).ok_or(Errno(FI_EOPNOTSUPP))?;
+        let (what, sort) = if old.is_some() { (What::Read, FI_READ) } else { (What::Write, FI_WRITE) };
+        let (peer, wanted) = self.admit(&request, what)?;
+        let record = Record { old, wanted, ..request.record(what, FI_ATOMIC | sort) };
+        self.submit_one_sided((&request, peer), record, |transport, at, cookie| {
+            transport.atomic(&AtomicRequest { at, kind, data_type, operand, compare, notify: Notify::Event, cookie })
+        })
+    }
+}
+
+impl OneSided {
+    fn record(&self, what: What, flags: u64) -> Record {
+        Record::new(self.endpoint, what, self.context, flags)
     }
 }
 

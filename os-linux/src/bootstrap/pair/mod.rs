@@ -22,16 +22,17 @@ mod wire;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hmac::Mac;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
 use self::wire::{BODY_BYTES_MAX, Frames, Message, Session, Wire};
 use super::error::excerpt;
-use super::{BootError, Bootstrap, OwnKeys, check_key, check_rank, from_hex, keyed, mac, random, to_hex};
+use super::io::Limit;
+use super::{BootError, Bootstrap, OwnKeys, check_key, check_rank, from_hex, keyed, mac, random};
 
 const MAGIC: &[u8; 8] = b"rrpair1\n";
 
@@ -58,7 +59,7 @@ impl PairKey {
 
     /// As 64 hexadecimal digits, to be carried to the other side on a safe channel.
     pub fn to_hex(&self) -> String {
-        to_hex(&self.0)
+        hex::encode(self.0)
     }
 }
 
@@ -98,41 +99,31 @@ impl PairListener {
     /// After the timeout: the error of the last attempt, or [`BootError::Timeout`].
     pub fn accept(&self, key: &PairKey, timeout: Duration) -> Result<Pair, BootError> {
         let doing = "waiting for the other side to connect";
-        let start = Instant::now();
+        let limit = Limit::new(Some(timeout));
         let mut last_error = None;
         loop {
-            let left = timeout.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                let timeout = BootError::Timeout { doing, waited_ms: timeout.as_millis() as u64 };
-                return Err(last_error.unwrap_or(timeout));
-            }
+            let left = match limit.left(doing) {
+                Ok(left) => left.unwrap_or(HANDSHAKE_MAX),
+                Err(late) => return Err(last_error.unwrap_or(late)),
+            };
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    self.wait(left).map_err(|source| BootError::Io { doing, source })?;
-                    continue;
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    match limit.wait(&self.listener, PollFlags::IN, doing) {
+                        Err(error @ BootError::Io { .. }) => return Err(error),
+                        _ => continue,
+                    }
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => continue,
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
                 Err(source) => return Err(BootError::Io { doing, source }),
             };
-            match Pair::answer(stream, key, left.min(HANDSHAKE_MAX)) {
+            match Pair::answer(stream, key, Limit::new(Some(left.min(HANDSHAKE_MAX)))) {
                 Ok(frames) => return Ok(Pair::new(frames, 0, timeout)),
                 Err(error) => {
                     tracing::warn!(%error, "a connection was refused");
                     last_error = Some(error);
                 }
             }
-        }
-    }
-
-    fn wait(&self, left: Duration) -> std::io::Result<()> {
-        let fd = self.listener.as_fd();
-        let left =
-            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&left)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(errno.into()),
         }
     }
 }
@@ -158,27 +149,9 @@ impl Pair {
     /// Dials a listener once, as rank 1; trying again is the caller's decision. `timeout` is for connecting
     /// with the handshake, and for every fence later.
     pub fn dial(address: impl ToSocketAddrs, key: &PairKey, timeout: Duration) -> Result<Pair, BootError> {
-        let doing = "connecting to the other side";
-        let start = Instant::now();
-        let addresses = address.to_socket_addrs().map_err(|source| BootError::Io { doing, source })?;
-        let mut last_error = BootError::Io { doing, source: std::io::ErrorKind::AddrNotAvailable.into() };
-        for address in addresses {
-            let left = timeout.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                return Err(BootError::Timeout { doing, waited_ms: timeout.as_millis() as u64 });
-            }
-            match TcpStream::connect_timeout(&address, left) {
-                Ok(stream) => {
-                    let left = timeout.saturating_sub(start.elapsed());
-                    return Ok(Pair::new(Pair::call(stream, key, left)?, 1, timeout));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
-                    last_error = BootError::Timeout { doing, waited_ms: timeout.as_millis() as u64 };
-                }
-                Err(source) => last_error = BootError::Io { doing, source },
-            }
-        }
-        Err(last_error)
+        let limit = Limit::new(Some(timeout));
+        let stream = limit.connect(address, "connecting to the other side")?;
+        Ok(Pair::new(Pair::call(stream, key, limit)?, 1, timeout))
     }
 
     fn new(frames: Frames, rank: u32, timeout: Duration) -> Self {
@@ -196,8 +169,8 @@ impl Pair {
     }
 
     /// The dialler's side of the handshake.
-    fn call(stream: TcpStream, key: &PairKey, timeout: Duration) -> Result<Frames, BootError> {
-        let mut wire = Wire::new(stream, timeout).map_err(|source| BootError::Io { doing: HANDSHAKE, source })?;
+    fn call(stream: TcpStream, key: &PairKey, limit: Limit) -> Result<Frames, BootError> {
+        let mut wire = Wire::new(stream, limit).map_err(|source| BootError::Io { doing: HANDSHAKE, source })?;
         let nonce: [u8; 32] = random(HANDSHAKE)?;
         wire.write(HANDSHAKE, &[MAGIC, nonce.as_slice()].concat())?;
         let theirs = read_hello(&mut wire)?;
@@ -210,8 +183,8 @@ impl Pair {
     }
 
     /// The listener's side of the handshake.
-    fn answer(stream: TcpStream, key: &PairKey, timeout: Duration) -> Result<Frames, BootError> {
-        let mut wire = Wire::new(stream, timeout).map_err(|source| BootError::Io { doing: HANDSHAKE, source })?;
+    fn answer(stream: TcpStream, key: &PairKey, limit: Limit) -> Result<Frames, BootError> {
+        let mut wire = Wire::new(stream, limit).map_err(|source| BootError::Io { doing: HANDSHAKE, source })?;
         let theirs = read_hello(&mut wire)?;
         let nonce: [u8; 32] = random(HANDSHAKE)?;
         let proof = mac(&key.0, &[b"rerail pair listener", &theirs, &nonce]);

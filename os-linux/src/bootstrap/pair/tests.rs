@@ -104,14 +104,15 @@ fn a_repeated_proof_is_worth_nothing() {
             let _ = replay.read_to_end(&mut rest);
         });
         let mut refused = Vec::new();
+        let limit = Limit::new(Some(LONG));
         for _ in 0..2 {
             let stream = loop {
                 match listener.listener.accept() {
                     Ok((stream, _)) => break stream,
-                    Err(_) => listener.wait(LONG).unwrap(),
+                    Err(_) => limit.wait(&listener.listener, PollFlags::IN, "waiting for the other side").unwrap(),
                 }
             };
-            refused.push(Pair::answer(stream, &key(7), LONG).map(|_| ()).unwrap_err());
+            refused.push(Pair::answer(stream, &key(7), limit).map(|_| ()).unwrap_err());
         }
         assert!(matches!(refused[0], BootError::Closed { .. }), "{}", refused[0]);
         assert!(matches!(refused[1], BootError::Authentication { .. }), "{}", refused[1]);

@@ -4,13 +4,15 @@
 //! little-endian. Role and sequence number in the MAC keep frames from being reflected, repeated or
 //! reordered. The body's first byte is its kind; a fence carries the puts since the last one.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 use hmac::Mac;
 
 use crate::bootstrap::error::BootError;
+use crate::bootstrap::io::Limit;
 use crate::bootstrap::{KEY_BYTES_MAX, VALUE_BYTES_MAX, keyed, mac};
 
 /// Longest body: some dozens of the longest values.
@@ -91,16 +93,14 @@ fn text(rest: &mut &[u8], bytes: usize, bytes_max: usize) -> Result<String, &'st
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,
-    timeout: Duration,
-    deadline: Instant,
+    limit: Limit,
 }
 
 impl Wire {
-    /// Takes a connected stream; the first exchange starts now.
-    pub(super) fn new(stream: TcpStream, timeout: Duration) -> io::Result<Self> {
-        stream.set_nonblocking(false)?;
+    /// Takes a connected stream, for a first exchange.
+    pub(super) fn new(stream: TcpStream, limit: Limit) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Wire { stream, timeout, deadline: after(timeout) })
+        Ok(Wire { stream, limit })
     }
 
     /// The connection, for tests that break it.
@@ -111,63 +111,22 @@ impl Wire {
 
     /// Starts an exchange that may take `timeout`.
     pub(super) fn start(&mut self, timeout: Duration) {
-        self.timeout = timeout;
-        self.deadline = after(timeout);
-    }
-
-    fn left(&self, doing: &'static str) -> Result<Duration, BootError> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(self.too_late(doing)) } else { Ok(left) }
-    }
-
-    fn too_late(&self, doing: &'static str) -> BootError {
-        BootError::Timeout { doing, waited_ms: self.timeout.as_millis() as u64 }
+        self.limit = Limit::new(Some(timeout));
     }
 
     /// Fills `bytes`.
     pub(super) fn read(&mut self, doing: &'static str, mut bytes: &mut [u8]) -> Result<(), BootError> {
         while !bytes.is_empty() {
-            let left = self.left(doing)?;
-            self.stream.set_read_timeout(Some(left)).map_err(|source| BootError::Io { doing, source })?;
-            match self.stream.read(bytes) {
-                Ok(0) => return Err(BootError::Closed { doing }),
-                Ok(count) => bytes = &mut bytes[count..],
-                Err(error) => self.judge(doing, error)?,
-            }
+            let count = self.limit.read(self.stream.as_fd(), bytes, doing)?;
+            bytes = &mut bytes[count..];
         }
         Ok(())
     }
 
     /// Sends all of `bytes`.
-    pub(super) fn write(&mut self, doing: &'static str, mut bytes: &[u8]) -> Result<(), BootError> {
-        while !bytes.is_empty() {
-            let left = self.left(doing)?;
-            self.stream.set_write_timeout(Some(left)).map_err(|source| BootError::Io { doing, source })?;
-            match self.stream.write(bytes) {
-                Ok(0) => return Err(BootError::Closed { doing }),
-                Ok(count) => bytes = &bytes[count..],
-                Err(error) => self.judge(doing, error)?,
-            }
-        }
-        Ok(())
+    pub(super) fn write(&mut self, doing: &'static str, bytes: &[u8]) -> Result<(), BootError> {
+        self.limit.write(self.stream.as_fd(), bytes, doing)
     }
-
-    /// Goes on after an interruption; else makes an error of it.
-    fn judge(&self, doing: &'static str, error: io::Error) -> Result<(), BootError> {
-        use io::ErrorKind::*;
-        match error.kind() {
-            Interrupted => Ok(()),
-            WouldBlock | TimedOut => Err(self.too_late(doing)),
-            ConnectionReset | ConnectionAborted | BrokenPipe => Err(BootError::Closed { doing }),
-            _ => Err(BootError::Io { doing, source: error }),
-        }
-    }
-}
-
-/// The deadline; `timeout` is bounded against overflow.
-fn after(timeout: Duration) -> Instant {
-    const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-    Instant::now() + timeout.min(FAR)
 }
 
 /// Frames over a connection whose two ends have proved that they hold the key.

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::process::Signal;
@@ -21,6 +21,7 @@ use super::process::Process;
 use super::report::{Exit, LaunchEvent, Phase, RankEnd, Report, Stop, Stream};
 use super::signals::Signals;
 use super::{LaunchError, Launcher, OnFailure, Output, spawn};
+use crate::bootstrap::io::timespec;
 use crate::bootstrap::line::LineReader;
 
 /// Events that may wait for the caller before output is no longer read.
@@ -254,10 +255,7 @@ impl Launch {
                 watch(Watched::Process(index), rank.process.as_fd(), PollFlags::IN);
             }
         }
-        let timeout = timeout.map(|span| Timespec {
-            tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: span.subsec_nanos().into(),
-        });
+        let timeout = timeout.and_then(timespec);
         match poll(&mut descriptors, timeout.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Vec::new()),

@@ -28,7 +28,6 @@ mod signals;
 mod spawn;
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -172,7 +171,7 @@ impl Launcher {
                     doing: "drawing the job's name",
                     source: io::Error::other(error),
                 })?;
-                format!("rerail-{}-{}", std::process::id(), super::to_hex(&bytes))
+                format!("rerail-{}-{}", std::process::id(), hex::encode(bytes))
             }
         };
         Launch::start(self, name)
@@ -185,10 +184,11 @@ fn good_name(name: &str) -> bool {
 }
 
 /// Why a job could not be started or served.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// The number of ranks is out of range.
+    #[error("{ranks} ranks asked for, 1 to {ranks_max} are possible")]
     Ranks {
         /// The requested ranks.
         ranks: u32,
@@ -196,6 +196,7 @@ pub enum LaunchError {
         ranks_max: u32,
     },
     /// A variable was given for a rank that isn't in the job.
+    #[error("a variable is given for rank {rank}, but the job has {ranks} ranks")]
     RankEnv {
         /// The rank.
         rank: u32,
@@ -203,11 +204,13 @@ pub enum LaunchError {
         ranks: u32,
     },
     /// The job's name can't be used.
+    #[error("job name {name:?}: 1 to 64 letters, digits, '_', '-' and '.' are allowed")]
     JobName {
         /// The name.
         name: String,
     },
     /// The program can't be started.
+    #[error("can't start {} as rank {rank}: {source}{}", .program.display(), remedy(.source))]
     Program {
         /// The program.
         program: OsString,
@@ -217,6 +220,7 @@ pub enum LaunchError {
         source: io::Error,
     },
     /// A system call failed.
+    #[error("{doing}: {source}{}", remedy(.source))]
     Io {
         /// The failed step.
         doing: &'static str,
@@ -225,38 +229,11 @@ pub enum LaunchError {
     },
 }
 
-impl fmt::Display for LaunchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ranks { ranks, ranks_max } => write!(f, "{ranks} ranks asked for, 1 to {ranks_max} are possible"),
-            Self::RankEnv { rank, ranks } => {
-                write!(f, "a variable is given for rank {rank}, but the job has {ranks} ranks")
-            }
-            Self::JobName { name } => {
-                write!(f, "job name {name:?}: 1 to 64 letters, digits, '_', '-' and '.' are allowed")
-            }
-            Self::Program { program, rank, source } => {
-                write!(f, "can't start {} as rank {rank}: {source}{}", program.display(), remedy(source))
-            }
-            Self::Io { doing, source } => write!(f, "{doing}: {source}{}", remedy(source)),
-        }
-    }
-}
-
 /// The remedy where the launcher has no descriptor left, to be put behind the reason; else empty.
 fn remedy(source: &io::Error) -> &'static str {
     match source.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => ": raise the launcher's limit of open descriptors (ulimit -n)",
         _ => "",
-    }
-}
-
-impl std::error::Error for LaunchError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Program { source, .. } | Self::Io { source, .. } => Some(source),
-            _ => None,
-        }
     }
 }
 

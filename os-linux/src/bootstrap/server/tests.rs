@@ -100,7 +100,7 @@ fn role() {
         }
         "looks for the key" => {
             let mut boot = joined();
-            let key = crate::bootstrap::to_hex(&job_key(boot.as_mut()).unwrap().key);
+            let key = hex::encode(job_key(boot.as_mut()).unwrap().key);
             for file in ["environ", "cmdline"] {
                 for process in ["self", &std::os::unix::process::parent_id().to_string()] {
                     let bytes = std::fs::read(format!("/proc/{process}/{file}")).unwrap();

@@ -88,7 +88,7 @@ fn a_rank_without_a_rail_in_common_is_unreachable() {
     let mut other = opening(0, "here", Some(Fabric::Tcp));
     let unreachable = other.learn(PeerId(1), lonely.card()).unwrap_err();
     assert!(matches!(unreachable, StartError::Unreachable { peer: PeerId(1), .. }), "{unreachable}");
-    assert!(unreachable.to_string().contains("rerail1;there;loop@self"), "{unreachable}");
+    assert!(unreachable.to_string().contains("rerail2;there;-;loop@self"), "{unreachable}");
 }
 
 #[test]
@@ -259,14 +259,14 @@ fn policies_of_classes_are_those_of_the_settings_until_they_are_set() {
     let card = opening.card().to_owned();
     opening.learn(PeerId(0), &card).unwrap();
     let mut transport = opening.join().unwrap();
-    let small = transport.class_policy(MessageClass::Small);
+    let small = transport.endpoint().class_policy(MessageClass::Small);
     assert_eq!((small.multiplex, small.striping, small.rails_used), (Policy::Binding, Policy::Binding, 2));
-    assert_eq!(transport.class_policy(MessageClass::Large).striping, Policy::Adaptive);
+    assert_eq!(transport.endpoint().class_policy(MessageClass::Large).striping, Policy::Adaptive);
     transport.set_policy(MessageClass::Large, Policy::Even);
     transport.set_rails(MessageClass::Small, 1, 1);
-    assert_eq!(transport.class_policy(MessageClass::Large).striping, Policy::Even);
-    assert_eq!(transport.class_policy(MessageClass::Small).eligible, 1);
-    assert_eq!(transport.class_policy(MessageClass::OneSided).striping, Policy::Binding);
+    assert_eq!(transport.endpoint().class_policy(MessageClass::Large).striping, Policy::Even);
+    assert_eq!(transport.endpoint().class_policy(MessageClass::Small).eligible, 1);
+    assert_eq!(transport.endpoint().class_policy(MessageClass::OneSided).striping, Policy::Binding);
 }
 
 #[test]

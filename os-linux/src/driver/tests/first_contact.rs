@@ -8,7 +8,7 @@ use rerail_core::ids::{PeerId, RailId};
 use rerail_core::time::Nanos;
 
 use super::world::{Fabric, JOB, World, on_fabrics, small, whole};
-use crate::auth::JobKey;
+use crate::auth::testing::credentials;
 use crate::rail::Rail;
 use crate::rail::shm::{ShmOptions, ShmRail};
 use crate::rail::tcp::{TcpOptions, TcpRail};
@@ -25,14 +25,13 @@ const OTHER: PeerId = PeerId(1);
 /// machine.
 fn impatient(fabric: Fabric) -> World {
     let handshake_timeout = Nanos::from_millis(200);
-    let key = || JobKey::new([7; 32]);
     let rails = |rank| -> Vec<Box<dyn Rail + Send>> {
         if fabric == Fabric::Shm {
             let options = ShmOptions { handshake_timeout, ..ShmOptions::new(2) };
-            return vec![Box::new(ShmRail::open(options, key(), JOB, PeerId(rank)).unwrap())];
+            return vec![Box::new(ShmRail::open(options, credentials(rank), JOB, PeerId(rank)).unwrap())];
         }
         let options = TcpOptions { handshake_timeout, ..TcpOptions::new(Ipv4Addr::LOCALHOST.into(), 0) };
-        vec![Box::new(TcpRail::open(options, key(), JOB, PeerId(rank)).unwrap())]
+        vec![Box::new(TcpRail::open(options, credentials(rank), JOB, PeerId(rank)).unwrap())]
     };
     World::with(2, rails, |rank, size| Config { keepalive: Nanos::from_millis(5), ..small(rank, size) })
 }
@@ -44,7 +43,7 @@ fn who_computes_at_first_is_waited_for(fabric: Fabric) {
     let source = world.filled(0, 500, 3);
     let send = world.at(0).send(&SendRequest::new(OTHER, &whole(source, 500))).unwrap();
     world.until("calls without an answer", |world| {
-        world.at(0).rail_health(OTHER, RAIL).is_some_and(|health| health.refusals >= 2)
+        world.at(0).endpoint().rail_health(OTHER, RAIL).is_some_and(|health| health.refusals >= 2)
     });
     world.frozen[1] = false;
     let target = world.empty(1, 500);

@@ -7,11 +7,14 @@ use std::net::{TcpListener, TcpStream};
 use rerail_core::endpoint::{Event, LossReason, RailFault, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
-use rerail_core::wire::handshake::{CHALLENGE_BYTES, HELLO_BYTES, PROOF_BYTES, Transport as Sort, VERDICT_BYTES};
+use rerail_core::wire::handshake::{
+    ANSWER_BYTES, OPENING_BYTES, RULING_BYTES, RefusedBecause, Transport as Sort, VERDICT_BYTES,
+};
 
 use super::process::{Process, two_and_a_process};
 use super::world::{Fabric, JOB, World, rails, small};
-use crate::auth::{Attempts, Call, Dialler, JobKey};
+use crate::auth::testing::credentials;
+use crate::auth::{Attempts, AuthError, Call, Credentials, Dialler, JobKey, Step};
 use crate::driver::Opening;
 use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
@@ -243,28 +246,40 @@ fn attack(world: &mut World, address: &str, recorded: &[u8]) {
     let refused = |world: &mut World| sum(world, 0, |counters| counters.unauthenticated);
     assert_eq!(refused(world), 0);
 
-    // Without the key: the acceptor's challenge can't be answered.
+    // Without the job's secret: refused at once.
     let attempts = Attempts { attempt: 1, answers: 0 };
     let call = Call { transport: Sort::Tcp, job: JOB, from: PeerId(2), to: PeerId(0), rail: 0, attempts };
-    let (_, hello) = Dialler::new(JobKey::new([8; 32]), call, random().unwrap());
+    let outsider = Credentials::new([8; 32], JobKey::new([8; 32]));
+    let rank_0 = credentials(0).fingerprint();
+    let (_, opening) = Dialler::new(&outsider, call, rank_0, random().unwrap());
     let mut keyless = Stranger::at(address);
-    keyless.say(hello.bytes());
-    assert_eq!(keyless.hear(world, CHALLENGE_BYTES).len(), CHALLENGE_BYTES);
-    keyless.say(&[0x5A; PROOF_BYTES]);
-    assert!(keyless.hear(world, VERDICT_BYTES + 1).len() <= VERDICT_BYTES, "hung up");
+    keyless.say(opening.bytes());
+    assert_eq!(keyless.hear(world, ANSWER_BYTES).len(), VERDICT_BYTES, "a refusal, then hung up");
     assert_eq!(refused(world), 1);
+
+    // A member of the job in the name of another one.
+    let newer = Attempts { attempt: 99, answers: 99 };
+    let call = Call { from: PeerId(1), attempts: newer, ..call };
+    let (mut impostor, opening) = Dialler::new(&credentials(2), call, rank_0, random().unwrap());
+    let mut member = Stranger::at(address);
+    member.say(opening.bytes());
+    let Ok(Step::Send(proof)) = impostor.handle(&member.hear(world, ANSWER_BYTES)) else { panic!("rank 0 answers") };
+    member.say(proof.bytes());
+    let ruling = member.hear(world, RULING_BYTES);
+    assert_eq!(impostor.handle(&ruling).unwrap_err(), AuthError::Refused(RefusedBecause::Proof));
+    assert_eq!(refused(world), 2);
 
     // The recorded handshake once more, step by step, and then all recorded bytes at once.
     let mut patient = Stranger::at(address);
-    patient.say(&recorded[..HELLO_BYTES]);
-    assert_eq!(patient.hear(world, CHALLENGE_BYTES).len(), CHALLENGE_BYTES);
-    patient.say(&recorded[HELLO_BYTES..]);
-    assert!(patient.hear(world, VERDICT_BYTES + 1).len() <= VERDICT_BYTES, "hung up");
-    assert_eq!(refused(world), 2);
+    patient.say(&recorded[..OPENING_BYTES]);
+    assert_eq!(patient.hear(world, ANSWER_BYTES).len(), ANSWER_BYTES);
+    patient.say(&recorded[OPENING_BYTES..]);
+    assert!(patient.hear(world, RULING_BYTES).len() < RULING_BYTES, "hung up");
+    assert_eq!(refused(world), 3);
     let mut hasty = Stranger::at(address);
     hasty.say(recorded);
-    assert!(hasty.hear(world, CHALLENGE_BYTES + VERDICT_BYTES + 1).len() <= CHALLENGE_BYTES + VERDICT_BYTES, "hung up");
-    assert_eq!(refused(world), 3);
+    assert!(hasty.hear(world, ANSWER_BYTES + RULING_BYTES).len() < ANSWER_BYTES + RULING_BYTES, "hung up");
+    assert_eq!(refused(world), 4);
 
     for (a, b) in [(0, 1), (1, 2), (2, 0)] {
         world.ping(a, b, 1 << 20);

@@ -40,7 +40,7 @@ fn join(mut seat: Seat, fabric: Fabric) -> Transport {
         opening.learn(PeerId(peer), &card).unwrap();
     }
     let mut transport = opening.join().unwrap();
-    transport.boot = Some(Box::new(seat));
+    transport.clock.boot = Some(Box::new(seat));
     transport
 }
 
@@ -237,7 +237,7 @@ fn a_launcher_that_is_gone_at_the_end_is_an_error_beside_the_farewell() {
     let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, BYTES))).unwrap();
     let source = world.filled(ends.a, BYTES, 1);
     let send = SendRequest { segments: &whole(source, BYTES), ..SendRequest::new(ends.peer_b(), &[]) };
-    world.at(ends.a).boot = Some(Box::new(Gone));
+    world.at(ends.a).clock.boot = Some(Box::new(Gone));
     let send = world.at(ends.a).send(&send).unwrap();
     world.complete(ends.b, recv).unwrap();
     world.complete(ends.a, send).unwrap();
@@ -260,7 +260,7 @@ fn a_launcher_that_stalls_at_the_end_is_waited_for_until_the_deadline() {
                    cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\ncmd=my_kvsname kvsname=stalls\n";
     launcher.write_all(answers.as_bytes()).unwrap();
     let boot = Pmi1::join(client.into(), 0, 2).unwrap();
-    world.at(ends.a).boot = Some(Box::new(boot));
+    world.at(ends.a).clock.boot = Some(Box::new(boot));
     let a = world.transports.remove(ends.a);
     match a.finish(Some(Duration::from_millis(10))) {
         Err(FinishError::Boot { error: BootError::Timeout { waited_ms, .. }, .. }) => assert_eq!(waited_ms, 1000),

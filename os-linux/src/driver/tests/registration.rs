@@ -14,7 +14,7 @@ use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::rail::{Caps, RailFacts};
 use rerail_core::time::Time;
 
-use crate::driver::{Engine, EngineOpening, StartError};
+use crate::driver::{Opening, StartError, Transport, VirtualTime};
 use crate::rail::loopback::Loopback;
 use crate::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
@@ -128,32 +128,33 @@ impl Rail for Registering {
     }
 }
 
-fn opening(size: u32) -> (EngineOpening, Rc<RefCell<Book>>) {
+fn opening(size: u32) -> (Opening<VirtualTime>, Rc<RefCell<Book>>) {
     let book = Rc::new(RefCell::new(Book::default()));
     let rail = Registering { inner: Loopback::new(ME), book: book.clone() };
     let config = Config { rails_max: 1, ..Config::new(ME, size) };
-    (EngineOpening::with_rails(config, "here".into(), vec![Box::new(rail)], Time(0)).unwrap(), book)
+    (Opening::with_clock(config, "here".into(), vec![Box::new(rail)], VirtualTime::default()).unwrap(), book)
 }
 
-/// An engine with an established connection to itself, and a region of two messages.
-fn connected() -> (Engine, Rc<RefCell<Book>>, RegionId) {
+/// A transport with an established connection to itself, and a region of two messages.
+fn connected() -> (Transport<VirtualTime>, Rc<RefCell<Book>>, RegionId) {
     let (mut opening, book) = opening(1);
     let card = opening.card().to_owned();
     opening.learn(ME, &card).unwrap();
-    let mut engine = opening.join().unwrap();
-    let region = engine.alloc(4096).unwrap();
-    engine.send(Time(0), &SendRequest::new(ME, &[])).unwrap();
-    engine.recv(Time(0), &RecvRequest::new(Selector::ANY_UNTAGGED, &[])).unwrap();
-    assert_eq!(completions(&mut engine, 2).len(), 2);
-    (engine, book, region)
+    let mut transport = opening.join().unwrap();
+    let region = transport.alloc(4096).unwrap();
+    transport.send(&SendRequest::new(ME, &[])).unwrap();
+    transport.recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[])).unwrap();
+    assert_eq!(completions(&mut transport, 2).len(), 2);
+    (transport, book, region)
 }
 
 /// Drives until so many requests are over.
-fn completions(engine: &mut Engine, count: usize) -> Vec<Completion> {
+fn completions(transport: &mut Transport<VirtualTime>, count: usize) -> Vec<Completion> {
     let mut over = Vec::new();
     for now in 1..1000 {
-        engine.round(Time(now));
-        over.extend(std::iter::from_fn(|| engine.poll_event()).filter_map(completion));
+        transport.set_time(Time(now));
+        transport.round();
+        over.extend(std::iter::from_fn(|| transport.poll_event()).filter_map(completion));
         if over.len() >= count {
             break;
         }
@@ -168,43 +169,43 @@ fn completion(event: Event) -> Option<Completion> {
     }
 }
 
-fn large(engine: &mut Engine, region: RegionId) -> rerail_core::ids::OpId {
+fn large(transport: &mut Transport<VirtualTime>, region: RegionId) -> rerail_core::ids::OpId {
     let segments = [Seg::new(region, 0, MESSAGE_BYTES)];
-    engine.send(Time(2000), &SendRequest::new(ME, &segments)).unwrap()
+    transport.send(&SendRequest::new(ME, &segments)).unwrap()
 }
 
 /// a rail that can't register the memory is left out; here it is the only one, so the message goes in
 /// segments.
 #[test]
 fn a_message_goes_without_the_key_that_a_rail_refuses() {
-    let (mut engine, book, region) = connected();
+    let (mut transport, book, region) = connected();
     book.borrow_mut().refuse = true;
     let source: Vec<u8> = (0..MESSAGE_BYTES).map(|byte| (byte % 251) as u8).collect();
-    engine.bytes_mut(region).unwrap()[..source.len()].copy_from_slice(&source);
-    let start = engine.bytes(region).unwrap().as_ptr().addr();
-    large(&mut engine, region);
+    transport.bytes_mut(region).unwrap()[..source.len()].copy_from_slice(&source);
+    let start = transport.bytes(region).unwrap().as_ptr().addr();
+    large(&mut transport, region);
     let target = [Seg::new(region, 2048, MESSAGE_BYTES)];
-    engine.recv(Time(2000), &RecvRequest::new(Selector::ANY_UNTAGGED, &target)).unwrap();
-    let over = completions(&mut engine, 2);
+    transport.recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &target)).unwrap();
+    let over = completions(&mut transport, 2);
     assert!(over.len() == 2 && over.iter().all(|completion| completion.result.is_ok()), "{over:?}");
-    assert_eq!(&engine.bytes(region).unwrap()[2048..2048 + source.len()], source);
+    assert_eq!(&transport.bytes(region).unwrap()[2048..2048 + source.len()], source);
     assert_eq!(book.borrow().asked, [(start, MESSAGE_BYTES as usize, false)]);
 }
 
 #[test]
 fn a_cancelled_request_leaves_no_registration() {
-    let (mut engine, book, region) = connected();
+    let (mut transport, book, region) = connected();
     // Something that takes the rail's room while the message waits for its key.
     let window = Window { at: MemRef { region, offset: 2048 }, len: 1024, access: Access::default(), key: 7 };
-    engine.expose(&window).unwrap();
-    let message = large(&mut engine, region);
+    transport.expose(&window).unwrap();
+    let message = large(&mut transport, region);
     let segments = [Seg::new(region, 0, 1024)];
     let to = Remote { peer: ME, window: 7, offset: 0 };
-    engine.put(Time(2000), &PutRequest::new(to, &segments)).unwrap();
-    engine.carry_out(Time(2001));
+    transport.put(&PutRequest::new(to, &segments)).unwrap();
+    transport.push();
     assert_eq!(book.borrow().held.len(), 1, "the message is registered");
-    engine.cancel(Time(2002), message).unwrap();
-    let told = std::iter::from_fn(|| engine.poll_event()).filter_map(completion).next().unwrap();
+    transport.cancel(message).unwrap();
+    let told = std::iter::from_fn(|| transport.poll_event()).filter_map(completion).next().unwrap();
     assert_eq!((told.operation, told.result.err()), (message, Some(OpError::Cancelled)));
     assert_eq!(book.borrow().held, [0; 0], "its memory is the caller's again");
 }

@@ -36,7 +36,9 @@ fn a_large_message_is_carried_by_both_rails() {
     let all_up = |world: &World| {
         world.transports.iter().zip(peers).all(|(transport, peer)| {
             let mut rails = transport.rails().filter(|rail| rail.kind == RailKind::Tcp);
-            rails.all(|rail| transport.rail_health(peer, rail.id).is_some_and(|health| health.state == RailState::Up))
+            rails.all(|rail| {
+                transport.endpoint().rail_health(peer, rail.id).is_some_and(|health| health.state == RailState::Up)
+            })
         })
     };
     world.until("both rails stand at both ends", |world| all_up(world));

@@ -8,7 +8,7 @@ use rerail_core::endpoint::{Completion, Done, Event, OpError, RecvRequest, Selec
 use rerail_core::ids::{OpId, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 
-use crate::auth::JobKey;
+use crate::auth::testing::credentials;
 use crate::driver::{Opening, Transport};
 use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
@@ -233,12 +233,12 @@ pub(super) use on_fabrics;
 pub(super) fn rails(rank: u32, size: u32, fabric: Fabric) -> Vec<Box<dyn Rail + Send>> {
     let tcp = |last: u8, index| -> Box<dyn Rail + Send> {
         let options = TcpOptions::new(Ipv4Addr::new(127, 0, 0, last).into(), index);
-        Box::new(TcpRail::open(options, JobKey::new([7; 32]), JOB, PeerId(rank)).unwrap())
+        Box::new(TcpRail::open(options, credentials(rank), JOB, PeerId(rank)).unwrap())
     };
     match fabric {
         Fabric::Loop => vec![],
         Fabric::Shm => {
-            let shm = ShmRail::open(ShmOptions::new(size), JobKey::new([7; 32]), JOB, PeerId(rank));
+            let shm = ShmRail::open(ShmOptions::new(size), credentials(rank), JOB, PeerId(rank));
             vec![Box::new(shm.unwrap())]
         }
         Fabric::Tcp => vec![tcp(1, 0)],

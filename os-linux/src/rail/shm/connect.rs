@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! dialler                       acceptor
-//!   Hello, Proof       ->
-//!                      <-       Challenge, Verdict          (`auth`)
+//!   opening, proof     ->
+//!                      <-       answer, ruling              (`auth`)
 //!   Share + memory     ->  <-   Share + memory              (each side: the ring from which it will receive)
 //! ```
 //!
@@ -28,7 +28,7 @@ use super::options::RING_BYTES_MAX;
 use super::reach::{Denied, Reach, SEAL_BYTES, Seal};
 use super::segment::{Inbound, Outbound, SegmentError};
 use super::socket::{self, Received};
-use crate::auth::{Acceptor, Attempts, AuthError, Dialler, MESSAGE_BYTES_MAX, Message, Step};
+use crate::auth::{Acceptor, Attempts, AuthError, Dialler, Fingerprint, MESSAGE_BYTES_MAX, Message, Step};
 
 /// Datagrams taken from one connection in one go.
 const DATAGRAMS_MAX: usize = 4;
@@ -115,8 +115,9 @@ enum Stage {
 pub enum Progress {
     /// Nothing yet.
     Waiting,
-    /// The dialler has proved itself: [`Opening::accept`] or [`Opening::refuse`].
-    Proved(PeerId, Attempts),
+    /// The dialler calls itself the peer, and has proved which key is its own: [`Opening::accept`] or
+    /// [`Opening::refuse`].
+    Proved(PeerId, Fingerprint, Attempts),
     /// Our dial crossed theirs, and theirs is the one to keep.
     Crossing,
     /// Both rings are there; the peer's memory is, as far as it can be read.
@@ -240,15 +241,21 @@ impl Opening {
             self.refuse(Verdict::Refused(RefusedBecause::Full));
         }
         let (inbound, memory) = made.map_err(system)?;
-        self.send(&Message::verdict(Verdict::Accepted))?;
+        self.rule(Verdict::Accepted)?;
         self.share(inbound, &memory, ring)
     }
 
-    /// Sends a dialler another verdict.
+    /// Sends a dialler that has proved itself another verdict.
     pub fn refuse(&mut self, verdict: Verdict) {
-        self.stage = Stage::Over;
         // Where it can't be sent, the hang-up has the same meaning.
-        let _ = self.send(&Message::verdict(verdict));
+        let _ = self.rule(verdict);
+        self.stage = Stage::Over;
+    }
+
+    fn rule(&mut self, verdict: Verdict) -> Result<(), Failure> {
+        let Stage::Accepting(acceptor) = &mut self.stage else { return Err(Failure::Refused) };
+        let message = acceptor.ruling(verdict).map_err(|_| Failure::Refused)?;
+        self.send(&message)
     }
 
     fn send(&self, message: &Message) -> Result<(), Failure> {
@@ -281,8 +288,8 @@ impl Opening {
         match step {
             Ok(Step::Send(message)) => self.send(&message).map(|()| Some(Progress::Waiting)),
             Ok(Step::Crossing) => Ok(Some(Progress::Crossing)),
-            Ok(Step::Authenticated { peer, attempts, .. }) if !self.dialled => {
-                Ok(Some(Progress::Proved(peer, attempts)))
+            Ok(Step::Authenticated { peer, key, attempts, .. }) if !self.dialled => {
+                Ok(Some(Progress::Proved(peer, key, attempts)))
             }
             Ok(Step::Authenticated { .. }) => {
                 let (inbound, memory) = Inbound::create(ring).map_err(system)?;
@@ -290,9 +297,11 @@ impl Opening {
             }
             Err(AuthError::Refused(because)) if because != RefusedBecause::Proof => Err(Failure::Refused),
             Err(error) => {
-                if let (Stage::Accepting(_), Some(because)) = (&self.stage, refusal(error)) {
-                    self.refuse(Verdict::Refused(because));
+                if let (Stage::Accepting(_), Some(refusal)) = (&self.stage, error.refusal()) {
+                    // Where it can't be sent, the hang-up has the same meaning.
+                    let _ = self.send(&refusal);
                 }
+                self.stage = Stage::Over;
                 Err(Failure::Unauthenticated)
             }
         }
@@ -334,17 +343,6 @@ impl Opening {
             }
             _ => Err(Failure::Corrupt),
         }
-    }
-}
-
-/// The refusal sent to an unauthenticated peer (H-6). It does not help to guess the key.
-fn refusal(error: AuthError) -> Option<RefusedBecause> {
-    match error {
-        AuthError::Mac => Some(RefusedBecause::Proof),
-        AuthError::Job { .. } => Some(RefusedBecause::Job),
-        AuthError::WrongRank { .. } | AuthError::Own => Some(RefusedBecause::Rank),
-        AuthError::WrongRail { .. } | AuthError::Transport { .. } => Some(RefusedBecause::Rail),
-        _ => None,
     }
 }
 

@@ -8,15 +8,16 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-use rerail_core::endpoint::{Arrival, LineId, PostStatus, RailFault};
+use rerail_core::endpoint::{Arrival, LineId, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::shm::{Inline, Mapped, PushError};
 use rerail_core::wire::{HEADER_BYTES_MAX, Short};
 
 use super::connect::Rings;
-use super::copy::{Reads, Step};
-use super::offers::{Answer, Offers, Question};
-use super::reach::{Reach, Seal};
+use super::copy::Reads;
+use super::joint::Assist;
+use super::offers::{Answer, Question};
+use super::reach::Seal;
 use super::segment::{Inbound, Outbound, copy_short, copy_to};
 use super::socket::{self, BELL, Received};
 use crate::rail::{Outgoing, Piece, RailCounters, ShortPlace, Sink};
@@ -49,14 +50,16 @@ pub struct Link {
     /// Its name in the epoll set.
     pub token: u64,
     pub socket: OwnedFd,
-    inbound: Inbound,
-    outbound: Outbound,
+    pub(super) inbound: Inbound,
+    pub(super) outbound: Outbound,
     /// A sleeper makes the barrier of the system.
     pub barrier: bool,
     /// This process's reads from the peer's memory, and the seal that lets the peer read ours.
     pub memory: Option<(Seal, Reads)>,
     /// The piece of our offers that the peer has asked for.
-    asked: Option<u32>,
+    pub(super) asked: Option<u32>,
+    /// What this process copies for the peer.
+    pub(super) assist: Option<Assist>,
     queue: VecDeque<Queued>,
     /// Lists for queued posts.
     spare: Vec<Vec<Piece>>,
@@ -107,6 +110,7 @@ impl Link {
             barrier,
             memory: None,
             asked: None,
+            assist: None,
             queue: VecDeque::with_capacity(posts_max),
             spare: (0..posts_max).map(|_| Vec::with_capacity(PIECES)).collect(),
             gone: None,
@@ -117,41 +121,6 @@ impl Link {
         }
     }
 
-    /// From now on the sides may read each other's memory, as far as `reach` goes, and map so many bytes of
-    /// it.
-    pub fn join_memory(&mut self, seal: Seal, reach: Reach, mapped_bytes_max: u64) {
-        self.memory = Some((seal, Reads::new(reach, mapped_bytes_max)));
-    }
-
-    /// The number of our list of memory that the peer may map.
-    pub fn offer(&mut self, number: u64) {
-        if self.memory.is_some() {
-            self.outbound.offer(number);
-        }
-    }
-
-    /// Asks and answers what is due about memory that may be mapped (L-19); returns the number of datagrams.
-    pub fn tend_offers(&mut self, offers: &Offers, counters: &mut RailCounters) -> usize {
-        let mut sent = 0;
-        if let Some((_, reads)) = &mut self.memory {
-            reads.maps.follow(self.inbound.offer());
-            sent += usize::from(reads.maps.ask(&self.socket));
-        }
-        if let Some(piece) = self.asked
-            && offers.answer(&self.socket, piece)
-        {
-            self.asked = None;
-            sent += 1;
-        }
-        counters.system_calls += sent as u64;
-        sent
-    }
-
-    /// The reads that wait here, if any do.
-    pub fn reads(&mut self) -> Option<&mut Reads> {
-        self.memory.as_mut().map(|(_, reads)| reads).filter(|reads| reads.is_pending())
-    }
-
     /// Whether there is something to do that no doorbell reports and no message: posts that wait for room,
     /// reads, or an end.
     #[inline]
@@ -159,35 +128,8 @@ impl Link {
         self.is_waiting()
             || self.gone.is_some()
             || self.fault.is_some()
+            || self.assist.is_some()
             || self.memory.as_ref().is_some_and(|(_, reads)| reads.is_pending())
-    }
-
-    /// Carries out reads, as long as they fit into `bytes`, which is reduced to the rest; returns the number
-    /// of things done.
-    pub fn read(&mut self, bytes: &mut usize, sink: &mut dyn Sink, counters: &mut RailCounters) -> usize {
-        let mut count = 0;
-        let Self { memory, inbound, peer, .. } = self;
-        let Some((_, reads)) = memory else { return 0 };
-        if reads.is_pending() {
-            reads.maps.want(inbound.offer());
-        }
-        while reads.is_pending() && *bytes > 0 {
-            let could = reads.denied().is_none();
-            let (step, read) = reads.step(*bytes, || inbound.offer(), &mut counters.system_calls);
-            let denied = could && reads.denied().is_some();
-            *bytes -= read;
-            counters.bytes_received += read as u64;
-            count += 1;
-            match step {
-                Step::Some | Step::Ended => {}
-                Step::Done(id) => sink.completed(id, PostStatus::Done),
-                Step::NoAccess(id) => sink.completed(id, PostStatus::NoAccess),
-            }
-            if denied {
-                sink.no_remote_access(*peer);
-            }
-        }
-        count
     }
 
     /// Takes a post; `true`: it was sent.
@@ -343,7 +285,7 @@ impl Link {
     /// void.
     pub fn own_queue(&mut self) {
         self.outbound.offer(0);
-        self.memory = None;
+        self.end_memory();
         for queued in &mut self.queue {
             if let Payload::Pieces(pieces) = &queued.payload {
                 queued.payload = Payload::Owned(super::segment::gather(pieces));
@@ -489,6 +431,14 @@ impl Link {
                 // Taken above, unless it came just now.
                 continue;
             }
+            if front.is_note() {
+                let seal = self.memory.as_ref().map(|(seal, _)| seal).ok_or(RailFault::Corrupt)?;
+                self.assist = Some(Assist::new(front.header(), &seal.pass())?);
+                front.release();
+                self.gone = self.gone.map(|left| left - 1);
+                taken += 1;
+                continue;
+            }
             let payload_bytes = front.payload_bytes();
             counters.packets_received += 1;
             counters.bytes_received += front.header().len() as u64 + u64::from(payload_bytes);
@@ -601,6 +551,7 @@ impl Link {
     pub fn is_idle(&mut self, counters: &mut RailCounters) -> bool {
         let idle = self.fault.is_none()
             && self.reads().is_none()
+            && self.assist.is_none()
             && self.gone.is_none()
             && self.inbound.is_empty()
             && (self.queue.is_empty() || self.outbound.is_full());

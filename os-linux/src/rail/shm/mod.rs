@@ -20,7 +20,10 @@
 mod barrier;
 mod connect;
 mod copy;
+mod gate;
+mod joint;
 mod link;
+mod memory;
 mod offers;
 mod options;
 mod reach;
@@ -53,7 +56,7 @@ use self::offers::Offers;
 pub(crate) use self::segment::copy_short;
 use self::setup::{Dial, Peer};
 use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
-use crate::auth::JobKey;
+use crate::auth::{Credentials, Fingerprint};
 use crate::place::NUMA_LOCAL;
 use crate::random::random;
 
@@ -71,7 +74,7 @@ const EVENTS_MAX: usize = 64;
 pub struct ShmRail {
     options: ShmOptions,
     name: String,
-    key: JobKey,
+    credentials: Credentials,
     job: u64,
     me: PeerId,
     host_id: String,
@@ -112,14 +115,14 @@ pub struct ShmRail {
 impl ShmRail {
     /// Sets this process's rank and job, where they were not known when the rail was opened; to be called
     /// before the first dial and the first poll. Peers that dialled meanwhile wait in the kernel's queue.
-    pub fn identify(&mut self, key: JobKey, job: u64, me: PeerId, peers_max: u32) {
+    pub fn identify(&mut self, credentials: Credentials, job: u64, me: PeerId, peers_max: u32) {
         debug_assert!(self.peers.is_empty() && self.openings.is_empty(), "a rail that has met peers has an identity");
         self.options.peers_max = peers_max;
-        (self.key, self.job, self.me) = (key, job, me);
+        (self.credentials, self.job, self.me) = (credentials, job, me);
     }
 
-    /// Opens the rail of rank `me` in job `job`.
-    pub fn open(options: ShmOptions, key: JobKey, job: u64, me: PeerId) -> Result<Self, ShmError> {
+    /// Opens the rail of rank `me` in job `job`, with these `credentials`.
+    pub fn open(options: ShmOptions, credentials: Credentials, job: u64, me: PeerId) -> Result<Self, ShmError> {
         options.check()?;
         let failed = |what| move |errno| ShmError::System { what, errno };
         let host_id = match &options.host_id {
@@ -138,7 +141,7 @@ impl ShmRail {
             name: if options.index == 0 { "shm".into() } else { format!("shm{}", options.index) },
             until_check: options.polls_per_check,
             options,
-            key,
+            credentials,
             job,
             me,
             host_id,
@@ -310,8 +313,11 @@ impl ShmRail {
             let received = link.receive(self.options.burst, sink, &mut self.pieces, &mut self.counters);
             let moved = received.and_then(|mut received| {
                 if to_read > 0 && link.reads().is_some() {
-                    received += link.read(&mut to_read, sink, &mut self.counters);
+                    received += link.read(&mut to_read, sink, &mut self.counters)?;
                     self.look |= link.reads().is_none();
+                }
+                if to_read > 0 && link.is_assisting() {
+                    received += link.assist(&mut to_read, &mut self.counters);
                 }
                 if link.is_waiting() {
                     let pumped = link.pump(&mut self.counters, |id| sink.completed(id, PostStatus::Done))?;
@@ -494,6 +500,16 @@ impl Rail for ShmRail {
         }
         self.peers.entry(peer).or_default().socket_name = Some(name.into());
         Ok(true)
+    }
+
+    fn trust(&mut self, peer: PeerId, key: Fingerprint) {
+        if let Some(known) = self.peers.get_mut(&peer) {
+            known.key = Some(key);
+        }
+    }
+
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        Some(self.credentials.fingerprint())
     }
 
     fn connect(&mut self, now: Time, peer: PeerId) {

@@ -288,6 +288,14 @@ impl Maps {
         true
     }
 
+    /// Whether so many bytes at `from` are mapped.
+    pub fn has(&self, from: u64, bytes: usize) -> bool {
+        self.maps.iter().any(|map| {
+            let before = from.checked_sub(map.start).and_then(|before| usize::try_from(before).ok());
+            before.is_some_and(|before| before <= map.len && bytes <= map.len - before)
+        })
+    }
+
     /// L-20. Fills the pieces with the bytes at `from` of the owner's memory; `false`: they are not mapped,
     /// or `number`, which reads what the ring says, finds that they were not to be read any more. The
     /// pieces have any bytes then.

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::io::Errno;
 
 use super::copy;
+use crate::rail::Piece;
 use crate::random::random;
 
 /// 64-bit words of a seal.
@@ -26,16 +27,21 @@ const WORDS: usize = 2;
 /// Bytes of a seal.
 pub const SEAL_BYTES: usize = WORDS * 8;
 
+/// Bytes of the secret behind a seal, which is never sent: a peer that knows it has read this process's
+/// memory.
+pub const PASS_BYTES: usize = WORDS * 8;
+
 /// This side's seal of one subchannel: broken when it is dropped.
 #[derive(Debug)]
 pub struct Seal {
-    words: Box<[AtomicU64; WORDS]>,
+    /// The seal, and the pass.
+    words: Box<[AtomicU64; 2 * WORDS]>,
 }
 
 impl Seal {
     /// A new one, unlike all others.
     pub fn new() -> Result<Self, Errno> {
-        let mut words = [0; WORDS];
+        let mut words = [0; 2 * WORDS];
         for word in &mut words {
             *word = u64::from_ne_bytes(random()?);
         }
@@ -49,7 +55,16 @@ impl Seal {
 
     /// Its value.
     pub fn value(&self) -> [u8; SEAL_BYTES] {
-        bytemuck::cast(self.words.each_ref().map(|word| word.load(Ordering::Relaxed)))
+        self.read(0)
+    }
+
+    /// The pass.
+    pub fn pass(&self) -> [u8; PASS_BYTES] {
+        self.read(WORDS)
+    }
+
+    fn read(&self, first: usize) -> [u8; SEAL_BYTES] {
+        bytemuck::cast::<[u64; WORDS], _>(std::array::from_fn(|word| self.words[first + word].load(Ordering::Relaxed)))
     }
 
     /// From now on no read of the peer's counts.
@@ -124,7 +139,7 @@ impl fmt::Display for Denied {
 pub fn single_copy() -> Result<(), Denied> {
     let seal = Seal::new().map_err(Denied::System)?;
     let me = rustix::process::getpid().as_raw_nonzero().get();
-    let reach = Reach { pid: me, seal_address: seal.address(), seal: seal.value(), denied: None };
+    let reach = Reach { pid: me, seal_address: seal.address(), seal: seal.value(), ..Reach::none(Denied::Off) };
     match copy::read(&reach, 0, &[]) {
         Ok(()) => {}
         Err(copy::Failure::System(errno)) => return Err(Denied::System(errno)),
@@ -144,6 +159,8 @@ pub struct Reach {
     pid: i32,
     seal_address: u64,
     seal: [u8; SEAL_BYTES],
+    /// What was read behind the seal.
+    pass: [u8; PASS_BYTES],
     /// It can't be read.
     pub denied: Option<Denied>,
 }
@@ -151,7 +168,14 @@ pub struct Reach {
 impl Reach {
     /// Without a peer.
     pub const fn none(why: Denied) -> Self {
-        Reach { pid: 0, seal_address: 0, seal: [0; SEAL_BYTES], denied: Some(why) }
+        Reach { pid: 0, seal_address: 0, seal: [0; SEAL_BYTES], pass: [0; PASS_BYTES], denied: Some(why) }
+    }
+
+    /// For a peer in this process, which has this seal.
+    #[cfg(test)]
+    pub fn of_this_process(seal: &Seal) -> Self {
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        Reach { pid, seal_address: seal.address(), seal: seal.value(), pass: seal.pass(), denied: None }
     }
 
     /// For the peer at the other end of `socket`, which announced `seal`. Tries once whether it can be read.
@@ -162,10 +186,15 @@ impl Reach {
             Ok(pid) => (pid, None),
             Err(errno) => (0, Some(Denied::System(errno))),
         };
-        let mut reach = Reach { pid, seal_address, seal, denied };
+        let mut reach = Reach { pid, seal_address, seal, pass: [0; PASS_BYTES], denied };
         if denied.is_none() {
-            reach.denied = match copy::read(&reach, 0, &[]) {
-                Ok(()) => None,
+            let mut pass = [0; PASS_BYTES];
+            let piece = Piece { start: pass.as_mut_ptr(), len: PASS_BYTES };
+            reach.denied = match copy::read(&reach, seal_address.wrapping_add(SEAL_BYTES as u64), &[piece]) {
+                Ok(()) => {
+                    reach.pass = pass;
+                    None
+                }
                 Err(copy::Failure::System(errno)) => Some(Denied::System(errno)),
                 Err(copy::Failure::Unsealed) => Some(Denied::Stranger),
             };
@@ -179,6 +208,10 @@ impl Reach {
 
     pub(super) const fn seal_address(&self) -> u64 {
         self.seal_address
+    }
+
+    pub(super) const fn pass(&self) -> &[u8; PASS_BYTES] {
+        &self.pass
     }
 
     pub(super) const fn seal(&self) -> &[u8; SEAL_BYTES] {

@@ -13,7 +13,7 @@
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use rerail_core::shm::{
     AttachError, Consumer, Front, Inline, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes,
@@ -193,6 +193,11 @@ impl Inbound {
     /// See [`Consumer::offer`].
     pub fn offer(&self) -> u64 {
         self.ring.offer()
+    }
+
+    /// See [`Consumer::claims`].
+    pub fn claims(&self) -> &AtomicU64 {
+        self.ring.claims()
     }
 
     /// See [`Consumer::raise`].
@@ -393,6 +398,16 @@ impl Outbound {
     pub fn offer(&mut self, number: u64) {
         self.ring.offer(number);
         fence(Ordering::SeqCst);
+    }
+
+    /// See [`Producer::push_note`].
+    pub fn push_note(&mut self, note: &[u8]) -> Result<(), PushError> {
+        self.ring.push_note(note)
+    }
+
+    /// See [`Producer::claims`].
+    pub fn claims(&self) -> &AtomicU64 {
+        self.ring.claims()
     }
 
     /// See [`Producer::raise`].

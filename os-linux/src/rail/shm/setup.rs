@@ -14,7 +14,7 @@ use super::connect::{Failure, Offer, Opened, Opening, Progress};
 use super::link::Link;
 use super::options::is_host_id;
 use super::{EVENTS_MAX, LISTENER, ShmRail, socket};
-use crate::auth::{Acceptor, Attempts, Call, Dialler, Station};
+use crate::auth::{Acceptor, Attempts, Call, Dialler, Fingerprint, Station};
 use crate::rail::attempts::{History, Ruling};
 use crate::rail::{AddressError, Sink};
 use crate::random::random;
@@ -29,6 +29,8 @@ const RETRY_TIME: Nanos = Nanos::from_millis(2);
 pub(super) struct Peer {
     /// Its listening socket, once known.
     pub socket_name: Option<String>,
+    /// Its fingerprint, once known.
+    pub key: Option<Fingerprint>,
     /// The core's pending connect: deadline and progress. Reported up or down once.
     pub dial: Option<(Time, Dial)>,
     /// Our newest dial.
@@ -92,7 +94,9 @@ impl ShmRail {
             return self.set_dial(peer, later);
         }
         let Some(known) = self.peers.get_mut(&peer) else { return };
-        let (Some((deadline, _)), Some(name)) = (known.dial, known.socket_name.as_deref()) else { return };
+        let (Some((deadline, _)), Some(name), Some(key)) = (known.dial, known.socket_name.as_deref(), known.key) else {
+            return;
+        };
         // A number is used once, even if the dial fails (H-10).
         self.attempts += 1;
         known.attempt = self.attempts;
@@ -102,8 +106,8 @@ impl ShmRail {
             (Err(Errno::AGAIN), _) => return self.set_dial(peer, later),
             (Err(Errno::CONNREFUSED), _) => Err(Failure::Gone),
             (Err(errno), _) | (_, Err(errno)) => Err(Failure::System(errno.raw_os_error())),
-            (Ok(socket), Ok(nonce)) => {
-                let dialler = Dialler::new(self.key.clone(), call, nonce);
+            (Ok(socket), Ok(fresh)) => {
+                let dialler = Dialler::new(&self.credentials, call, key, fresh);
                 Opening::dialling(socket, peer, dialler, deadline).and_then(|opening| self.watch(opening))
             }
         };
@@ -188,12 +192,12 @@ impl ShmRail {
                 Err(_) => break,
             };
             count += 1;
-            let Ok(nonce) = random() else { continue };
+            let Ok(fresh) = random() else { continue };
             if self.strangers().count() >= self.options.pending_max {
                 self.evict_oldest();
             }
             let station = Station { transport: Transport::Shm, job: self.job, me: self.me, rail: self.options.index };
-            let acceptor = Acceptor::new(self.key.clone(), station, nonce);
+            let acceptor = Acceptor::new(self.credentials.clone(), station, fresh);
             let opening = Opening::accepting(socket, acceptor, now + self.options.handshake_timeout);
             // Where it can't be watched it is closed; no other answer is possible.
             if let Err(failure) = self.watch(opening) {
@@ -242,7 +246,7 @@ impl ShmRail {
                 self.openings.insert(token, opening);
                 return 0;
             }
-            Progress::Proved(peer, attempts) => match self.decide(peer, attempts, sink) {
+            Progress::Proved(peer, key, attempts) => match self.decide(peer, key, attempts, sink) {
                 Verdict::Accepted => match opening.accept(peer, ring) {
                     Ok(()) => {
                         self.openings.insert(token, opening);
@@ -308,10 +312,15 @@ impl ShmRail {
         }
     }
 
-    /// Whether to keep a connection that `peer` has dialled (H-8, H-10).
-    fn decide(&mut self, peer: PeerId, theirs: Attempts, sink: &mut dyn Sink) -> Verdict {
+    /// Whether to keep a connection that a process has dialled as `peer` (H-5, H-8, H-10).
+    fn decide(&mut self, peer: PeerId, key: Fingerprint, theirs: Attempts, sink: &mut dyn Sink) -> Verdict {
         if peer.0 >= self.options.peers_max {
             return Verdict::Refused(RefusedBecause::Rank); // H-9
+        }
+        if self.peers.get(&peer).and_then(|known| known.key) != Some(key) {
+            tracing::warn!(rail = %self.name, peer = peer.0, "another process has called in the peer's name");
+            self.counters.unauthenticated += 1;
+            return Verdict::Refused(RefusedBecause::Proof);
         }
         let mut of_peer = self.openings.values().filter(|opening| opening.peer == Some(peer));
         let under_way = of_peer.any(|opening| opening.dialled && !opening.is_proved());

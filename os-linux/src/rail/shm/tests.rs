@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod hostile;
+mod joint;
 mod killed;
 mod offers;
 mod reads;
@@ -16,12 +17,9 @@ use rerail_core::shm::RingConfig;
 use rerail_core::time::{Nanos, Time};
 
 use super::*;
+use crate::auth::testing::{credentials, meet};
 
 const JOB: u64 = 0x5417BA;
-
-fn key() -> JobKey {
-    JobKey::new([7; 32])
-}
 
 fn options() -> ShmOptions {
     ShmOptions { cells: 4, slots: 4, segment_bytes: 1024, eager_bytes_max: 1024, posts_max: 1000, ..ShmOptions::new(8) }
@@ -128,11 +126,15 @@ struct Node {
 
 impl Node {
     fn new(rank: u32) -> Self {
-        Node::with(rank, options(), key())
+        Node::with(rank, options())
     }
 
-    fn with(rank: u32, options: ShmOptions, key: JobKey) -> Self {
-        let rail = ShmRail::open(options, key, JOB, PeerId(rank)).unwrap();
+    fn with(rank: u32, options: ShmOptions) -> Self {
+        Node::of(rank, options, credentials(rank))
+    }
+
+    fn of(rank: u32, options: ShmOptions, credentials: Credentials) -> Self {
+        let rail = ShmRail::open(options, credentials, JOB, PeerId(rank)).unwrap();
         Node { rail, sink: Recorder::default(), now: Time(1), posts: 0, memory: Vec::new() }
     }
 
@@ -178,11 +180,17 @@ fn packet(number: u32, payload_bytes: usize) -> (Vec<u8>, Vec<u8>) {
     (header, (0..payload_bytes).map(|i| (i as u32).wrapping_mul(number | 1) as u8).collect())
 }
 
+/// Has `node` know the rank, whose address does not matter.
+fn expect(node: &mut Node, rank: u32) {
+    let known = node.rail.peers.entry(PeerId(rank)).or_default();
+    known.key = Some(credentials(rank).fingerprint());
+}
+
 fn introduce(nodes: &mut [&mut Node]) {
     for a in 0..nodes.len() {
         for b in (0..nodes.len()).filter(|&b| b != a) {
             let (peer, address) = (nodes[b].me(), nodes[b].rail.address());
-            assert_eq!(nodes[a].rail.add_peer(peer, &address), Ok(true));
+            meet(&mut nodes[a].rail, peer.0, &address);
         }
     }
 }

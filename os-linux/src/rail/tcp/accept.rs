@@ -19,13 +19,15 @@ use super::dial::fault_of_dial;
 use super::handshake::{self, Failure, Pending, Progress, Role};
 use super::receive::Reading;
 use super::{INTEREST, LISTENER, Link, Report, TcpRail, deliver, sys, token};
-use crate::auth::{Acceptor, Attempts, Message, Station};
+use crate::auth::{Acceptor, Attempts, AuthError, Fingerprint, Station};
 use crate::rail::Sink;
 use crate::rail::attempts::Ruling;
 use crate::random::random;
 
 /// Connections accepted per poll.
 const ACCEPTS_MAX: usize = 16;
+/// Handshakes carried on per poll (H-7): each may take some 100 us of computing.
+const HANDSHAKES_MAX: usize = 8;
 /// How long the listener rests when the system has no descriptor for one more connection.
 const REST_TIME: Nanos = Nanos::from_millis(100);
 
@@ -33,7 +35,7 @@ impl TcpRail {
     /// Carries on the handshakes on which something happened, then lets new ones in.
     pub(super) fn shake_hands(&mut self, now: Time, sink: &mut dyn Sink) {
         let mut dirty = std::mem::take(&mut self.dirty);
-        for (key, writable) in dirty.drain(..) {
+        for (key, writable) in dirty.drain(..dirty.len().min(HANDSHAKES_MAX)) {
             self.carry_on(key, writable, sink);
         }
         // Work for the next poll has been noted meanwhile.
@@ -77,7 +79,7 @@ impl TcpRail {
             self.evict_oldest();
         }
         let station = Station { transport: Transport::Tcp, job: self.job, me: self.me, rail: self.options.index };
-        let acceptor = Acceptor::new(self.key.clone(), station, random()?);
+        let acceptor = Acceptor::new(self.credentials.clone(), station, random()?);
         let deadline = now + self.options.handshake_timeout;
         self.add_pending(Pending::new(Some(fd), deadline, Role::Accepting { acceptor }))?;
         Ok(())
@@ -107,8 +109,8 @@ impl TcpRail {
         match pending.advance(writable, self.scratch.staging()) {
             Progress::Waits => {}
             Progress::Again => self.dirty.push((key, false)),
-            Progress::Authenticated(peer, attempts) => match pending.role {
-                Role::Accepting { .. } => self.decide(key, peer, attempts, sink),
+            Progress::Authenticated(peer, theirs, attempts) => match pending.role {
+                Role::Accepting { .. } => self.decide(key, (peer, theirs), attempts, sink),
                 _ => {
                     if let Some(known) = self.peers.get_mut(&peer) {
                         known.history.stands(attempts.attempt);
@@ -127,9 +129,14 @@ impl TcpRail {
         }
     }
 
-    /// An acceptor's decision on a peer that has proved itself (H-8, H-10).
-    fn decide(&mut self, key: Key, peer: PeerId, theirs: Attempts, sink: &mut dyn Sink) {
-        let ruling = self.peers.get(&peer).copied().map(|known| {
+    /// An acceptor's decision on a dialler that has proved which key is its own (H-5, H-8 to H-10).
+    fn decide(&mut self, key: Key, (peer, its): (PeerId, Fingerprint), theirs: Attempts, sink: &mut dyn Sink) {
+        let known = self.peers.get(&peer).copied();
+        if known.is_some_and(|known| known.key != Some(its)) {
+            self.rule(key, Verdict::Refused(RefusedBecause::Proof));
+            return self.give_up(key, Failure::Auth(AuthError::Impostor { found: its }));
+        }
+        let ruling = known.map(|known| {
             let own = match known.link {
                 Link::Opening(own) => self.pending.get_mut(own).filter(|own| !own.role.is_crossed()),
                 Link::Idle | Link::Up(_) => None,
@@ -145,9 +152,7 @@ impl TcpRail {
         if verdict == Verdict::Accepted {
             self.supersede(peer, theirs, sink);
         }
-        let fd = self.pending.get_mut(key).and_then(|pending| pending.fd.as_ref());
-        let sent = fd.is_some_and(|fd| handshake::send(fd.as_fd(), &Message::verdict(verdict)).is_ok());
-        if verdict == Verdict::Accepted && sent {
+        if self.rule(key, verdict) && verdict == Verdict::Accepted {
             if let Some(Link::Opening(own)) = self.peers.get(&peer).map(|known| known.link) {
                 self.take_pending(own);
             }
@@ -156,6 +161,14 @@ impl TcpRail {
             tracing::debug!(rail = %self.options.name, peer = peer.0, ?verdict, "connection declined");
             self.take_pending(key);
         }
+    }
+
+    /// Sends an acceptor's verdict; returns whether it could.
+    fn rule(&mut self, key: Key, verdict: Verdict) -> bool {
+        let Some(Pending { fd: Some(fd), role: Role::Accepting { acceptor }, .. }) = self.pending.get_mut(key) else {
+            return false;
+        };
+        acceptor.ruling(verdict).is_ok_and(|message| handshake::send(fd.as_fd(), &message).is_ok())
     }
 
     /// A peer's dial is accepted: it has lost or given up the existing connection, if there is one (H-10).
@@ -222,6 +235,10 @@ impl TcpRail {
     fn give_up(&mut self, key: Key, failure: Failure) {
         let Some(pending) = self.take_pending(key) else { return };
         if let Failure::Auth(why) = failure {
+            if let (Role::Accepting { .. }, Some(fd), Some(refusal)) = (&pending.role, &pending.fd, why.refusal()) {
+                // Where it can't be sent, the hang-up has the same meaning.
+                let _ = handshake::send(fd.as_fd(), &refusal);
+            }
             if !why.is_refusal() {
                 self.counters.unauthenticated += 1;
             }

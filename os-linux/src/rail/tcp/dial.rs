@@ -1,19 +1,19 @@
 //! Opening subchannels: from a peer's address to a pending handshake, and to one that failed.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::{Key, PeerId};
 use rerail_core::time::Time;
-use rerail_core::wire::handshake::Transport;
+use rerail_core::wire::handshake::{RefusedBecause, Transport};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::conn::fault_of;
 use super::handshake::{Failure, Pending, Role};
 use super::{INTEREST, Link, Peer, Report, TcpRail, pending_token, sys};
-use crate::auth::{Attempts, AuthError, Call, Dialler};
+use crate::auth::{Attempts, AuthError, Call, Dialler, Fingerprint};
 use crate::random::random;
 
 /// The fault reported to the core for a dial that failed.
@@ -22,7 +22,7 @@ pub(super) fn fault_of_dial(failure: Failure) -> RailFault {
         // The listener closed without an answer: it is not our peer.
         Failure::Closed | Failure::System(Errno::CONNRESET | Errno::PIPE) => RailFault::Refused,
         Failure::System(errno) => fault_of_connect(errno),
-        Failure::Auth(AuthError::Refused(_)) => RailFault::Refused,
+        Failure::Auth(AuthError::Refused(why)) if why != RefusedBecause::Proof => RailFault::Refused,
         Failure::Auth(_) => RailFault::Unauthenticated,
     }
 }
@@ -39,7 +39,7 @@ fn fault_of_connect(errno: Errno) -> RailFault {
 impl TcpRail {
     /// Starts to open the subchannel to `peer`, unless it is open or opening (L-1).
     pub(super) fn dial(&mut self, now: Time, peer: PeerId) {
-        let Some(&Peer { address, link, history, .. }) = self.peers.get(&peer) else {
+        let Some(&Peer { address, key: Some(key), link, history, .. }) = self.peers.get(&peer) else {
             self.reports.push_back(Report::Down(peer, RailFault::Refused));
             return;
         };
@@ -52,7 +52,7 @@ impl TcpRail {
         // A number is used once, even if the dial fails (H-10).
         self.attempts += 1;
         let attempts = history.dial(self.attempts);
-        match self.start(now, peer, address, attempts) {
+        match self.start(now, peer, (address, key), attempts) {
             Ok(key) => {
                 if let Some(known) = self.peers.get_mut(&peer) {
                     (known.link, known.attempt) = (Link::Opening(key), attempts.attempt);
@@ -65,10 +65,16 @@ impl TcpRail {
         }
     }
 
-    fn start(&mut self, now: Time, peer: PeerId, address: SocketAddr, attempts: Attempts) -> Result<Key, Errno> {
+    fn start(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        (address, key): (SocketAddr, Fingerprint),
+        attempts: Attempts,
+    ) -> Result<Key, Errno> {
         let (job, from, rail) = (self.job, self.me, self.options.index);
         let call = Call { transport: Transport::Tcp, job, from, to: peer, rail, attempts };
-        let (dialler, hello) = Dialler::new(self.key.clone(), call, random()?);
+        let (dialler, hello) = Dialler::new(&self.credentials, call, key, random()?);
         let fd = sys::socket(self.local, &self.options)?;
         sys::set_up(fd.as_fd(), &self.options)?;
         // The source address makes the connection leave by this rail's interface (L-6).
@@ -82,18 +88,29 @@ impl TcpRail {
         self.add_pending(Pending::new(Some(fd), deadline, Role::Connecting { peer, dialler, hello }))
     }
 
-    /// Puts a connection into the table and adds it to epoll, which reports existing events at once.
+    /// Puts a connection into the table and adds it to epoll, which reports existing events at once; one
+    /// that drains is in epoll already.
     pub(super) fn add_pending(&mut self, pending: Pending) -> Result<Key, Errno> {
-        let (deadline, accepted) = (pending.deadline, pending.role.is_accepting());
+        let (deadline, accepted, is_known) =
+            (pending.deadline, pending.role.is_accepting(), pending.role.is_draining());
         let key = self.pending.insert(pending);
-        let fd = self.pending.get_mut(key).and_then(|pending| pending.fd.as_ref());
-        if let Some(Err(errno)) = fd.map(|fd| epoll::add(&self.epoll, fd, pending_token(key), INTEREST)) {
+        let noted = match self.pending_fd(key) {
+            Some(fd) if is_known => epoll::modify(&self.epoll, fd, pending_token(key), INTEREST),
+            Some(fd) => epoll::add(&self.epoll, fd, pending_token(key), INTEREST),
+            None => Ok(()),
+        };
+        if let Err(errno) = noted {
             self.pending.remove(key);
             return Err(errno);
         }
         self.accepted += usize::from(accepted);
         self.note_deadline(deadline);
         Ok(key)
+    }
+
+    /// The socket of a connection that is not authenticated.
+    pub(super) fn pending_fd(&self, key: Key) -> Option<&OwnedFd> {
+        self.pending.get(key)?.fd.as_ref()
     }
 
     /// Takes a connection out of the table of those not authenticated.

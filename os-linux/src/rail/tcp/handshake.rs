@@ -11,7 +11,7 @@ use rerail_core::time::Time;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
-use crate::auth::{Acceptor, Attempts, AuthError, Dialler, MESSAGE_BYTES_MAX, Message, Step};
+use crate::auth::{Acceptor, Attempts, AuthError, Dialler, Fingerprint, MESSAGE_BYTES_MAX, Message, Step};
 
 /// A connection under construction or in dissolution.
 #[derive(Debug)]
@@ -62,8 +62,8 @@ pub(super) enum Progress {
     Waits,
     /// There is more to do without an event, but the others come first.
     Again,
-    /// The other side has proved itself; a dialler has the acceptor's word, too.
-    Authenticated(PeerId, Attempts),
+    /// The other side has proved which key is its own; a dialler has the acceptor's word, too.
+    Authenticated(PeerId, Fingerprint, Attempts),
     /// Dialler: see [`Role::Crossed`].
     Crossing,
     /// It is over.
@@ -118,8 +118,10 @@ impl Pending {
                 Role::Connecting { .. } | Role::Crossed { .. } => return Ok(Progress::Waits),
             };
             let wanted = expected - self.incoming.len();
-            if !receive(fd, &mut self.incoming, wanted)? {
-                return Ok(Progress::Waits);
+            match receive(fd, &mut self.incoming, wanted) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Progress::Waits),
+                Err(failure) => return Err(self.last_word().map_or(failure, Failure::Auth)),
             }
             if self.incoming.len() < expected {
                 continue;
@@ -132,10 +134,19 @@ impl Pending {
             self.incoming.clear();
             match step.map_err(Failure::Auth)? {
                 Step::Send(message) => send(fd, &message)?,
-                Step::Authenticated { peer, attempts, .. } => return Ok(Progress::Authenticated(peer, attempts)),
+                Step::Authenticated { peer, key, attempts, .. } => {
+                    return Ok(Progress::Authenticated(peer, key, attempts));
+                }
                 Step::Crossing => return Ok(Progress::Crossing),
             }
         }
+    }
+}
+
+impl Pending {
+    /// What a dialler was told before the acceptor closed (H-6).
+    fn last_word(&self) -> Option<AuthError> {
+        if matches!(self.role, Role::Dialling { .. }) { Dialler::rejected(&self.incoming) } else { None }
     }
 }
 

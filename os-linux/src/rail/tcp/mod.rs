@@ -56,7 +56,7 @@ use self::watch::{Turn, Watch};
 use super::attempts::History;
 use super::reports::{Report, deliver};
 use super::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink};
-use crate::auth::JobKey;
+use crate::auth::{Credentials, Fingerprint};
 
 /// Events taken from epoll at once.
 const EVENTS_MAX: usize = 64;
@@ -93,7 +93,7 @@ const PENDING: u64 = 1 << 63;
 /// A TCP rail.
 pub struct TcpRail {
     options: TcpOptions,
-    key: JobKey,
+    credentials: Credentials,
     job: u64,
     me: PeerId,
     local: SocketAddr,
@@ -146,6 +146,8 @@ impl fmt::Debug for TcpRail {
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     address: SocketAddr,
+    /// Its fingerprint, once known.
+    key: Option<Fingerprint>,
     link: Link,
     /// Our newest dial.
     attempt: u32,
@@ -171,10 +173,11 @@ fn pending_token(key: Key) -> epoll::EventData {
 }
 
 impl TcpRail {
-    /// Listens on `options.local` for processes of job `job` that hold `key`; `me` is this process's rank.
+    /// Listens on `options.local` for processes of job `job`, with these `credentials`; `me` is this
+    /// process's rank.
     ///
     /// Errors: the address is unspecified (`EADDRNOTAVAIL`), or the system's.
-    pub fn open(options: TcpOptions, key: JobKey, job: u64, me: PeerId) -> Result<Self, TcpError> {
+    pub fn open(options: TcpOptions, credentials: Credentials, job: u64, me: PeerId) -> Result<Self, TcpError> {
         let wanted = SocketAddr::new(options.local, options.port);
         let failed = |what| move |errno| TcpError { what, local: wanted, errno };
         if options.local.is_unspecified() {
@@ -197,7 +200,7 @@ impl TcpRail {
             .filter(|watch| epoll::add(&epoll, watch, epoll::EventData::new_u64(WATCH), epoll::EventFlags::IN).is_ok());
         Ok(TcpRail {
             options,
-            key,
+            credentials,
             job,
             me,
             local,
@@ -228,9 +231,9 @@ impl TcpRail {
 
     /// Sets this process's rank and job, where they were not known when the rail was opened; to be called
     /// before the first dial and the first poll. Peers that dialled meanwhile wait in the kernel's queue.
-    pub fn identify(&mut self, key: JobKey, job: u64, me: PeerId) {
+    pub fn identify(&mut self, credentials: Credentials, job: u64, me: PeerId) {
         debug_assert!(self.peers.is_empty() && self.pending.is_empty(), "a rail that has met peers has an identity");
-        (self.key, self.job, self.me) = (key, job, me);
+        (self.credentials, self.job, self.me) = (credentials, job, me);
     }
 
     /// Takes epoll's events, and notes each with its connection.
@@ -342,11 +345,21 @@ impl TcpRail {
             return;
         }
         let (deadline, peer) = (self.now + DRAIN_TIME, connection.peer);
-        let key = self.pending.insert(Pending::new(Some(connection.fd), deadline, Role::Draining { peer }));
-        self.note_deadline(deadline);
-        let fd = self.pending.get_mut(key).and_then(|pending| pending.fd.as_ref());
-        if fd.is_none_or(|fd| epoll::modify(&self.epoll, fd, pending_token(key), INTEREST).is_err()) {
-            self.pending.remove(key);
+        // Where it can't be waited for, it is closed now.
+        let _ = self.add_pending(Pending::new(Some(connection.fd), deadline, Role::Draining { peer }));
+    }
+
+    /// The core has finished with a peer: nothing of it is reported any more. Its connection, if there is
+    /// one.
+    fn unlink(&mut self, peer: PeerId) -> Option<Connection> {
+        self.reports.retain(|report| report.peer() != peer);
+        match std::mem::replace(&mut self.peers.get_mut(&peer)?.link, Link::Idle) {
+            Link::Idle => None,
+            Link::Opening(key) => {
+                self.take_pending(key);
+                None
+            }
+            Link::Up(key) => self.connections.remove(key),
         }
     }
 }
@@ -389,9 +402,19 @@ impl Rail for TcpRail {
         if peer == self.me || !same {
             return Ok(false);
         }
-        let new = Peer { address: there, link: Link::Idle, attempt: 0, history: History::default() };
+        let new = Peer { address: there, key: None, link: Link::Idle, attempt: 0, history: History::default() };
         self.peers.entry(peer).or_insert(new).address = there;
         Ok(true)
+    }
+
+    fn trust(&mut self, peer: PeerId, key: Fingerprint) {
+        if let Some(known) = self.peers.get_mut(&peer) {
+            known.key = Some(key);
+        }
+    }
+
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        Some(self.credentials.fingerprint())
     }
 
     fn connect(&mut self, now: Time, peer: PeerId) {
@@ -400,30 +423,15 @@ impl Rail for TcpRail {
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        let Some(known) = self.peers.get_mut(&peer) else { return };
-        match std::mem::replace(&mut known.link, Link::Idle) {
-            Link::Idle => {}
-            Link::Opening(key) => drop(self.take_pending(key)),
-            Link::Up(key) => {
-                if let Some(connection) = self.connections.remove(key) {
-                    self.close(connection);
-                }
-            }
+        if let Some(connection) = self.unlink(peer) {
+            self.close(connection);
         }
-        self.reports.retain(|report| report.peer() != peer);
     }
 
     // L-15
     fn abort(&mut self, peer: PeerId) {
-        let link = self.peers.get_mut(&peer).map(|known| std::mem::replace(&mut known.link, Link::Idle));
-        match link {
-            None | Some(Link::Idle) => {}
-            Some(Link::Opening(key)) => drop(self.take_pending(key)),
-            Some(Link::Up(key)) => {
-                if let Some(connection) = self.connections.remove(key) {
-                    sys::abort(connection.fd);
-                }
-            }
+        if let Some(connection) = self.unlink(peer) {
+            sys::abort(connection.fd);
         }
         // The rest of an earlier disconnect.
         let left = |role: &Role| matches!(role, Role::Draining { peer: of } if *of == peer);
@@ -434,7 +442,6 @@ impl Rail for TcpRail {
                 sys::abort(fd);
             }
         }
-        self.reports.retain(|report| report.peer() != peer);
     }
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {

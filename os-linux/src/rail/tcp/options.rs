@@ -1,6 +1,5 @@
 //! Options of a TCP rail.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use rerail_core::rail::Place;
@@ -80,24 +79,14 @@ impl TcpOptions {
 }
 
 /// Why a TCP rail can't be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("TCP rail on {local}: {what}: {errno}")]
 pub struct TcpError {
     /// The call that failed (`bind`, `listen`, ...).
     pub what: &'static str,
     /// The address concerned.
     pub local: SocketAddr,
     /// The system's reason.
+    #[source]
     pub errno: Errno,
-}
-
-impl fmt::Display for TcpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TCP rail on {}: {}: {}", self.local, self.what, self.errno)
-    }
-}
-
-impl std::error::Error for TcpError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.errno)
-    }
 }

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use super::conn::fault_of;
 use super::sys;
-use crate::rail::{Piece, RailCounters, Sink};
+use crate::rail::{Piece, RailCounters, ShortPlace, Sink};
 
 /// Bytes of the staging buffer.
 const STAGING_BYTES: usize = 64 * 1024;
@@ -238,8 +238,7 @@ impl Receiver {
                     let here = &reading.scratch.staging[at..bytes];
                     match stream::header_len(here) {
                         Ok(Some(len)) if len <= here.len() => {
-                            self.take_header(at, len, reading)?;
-                            at += len;
+                            at += len + self.take_header(at, len, bytes, reading)?;
                         }
                         Ok(_) => {
                             // The beginning of a header, hence shorter than the longest.
@@ -258,8 +257,15 @@ impl Receiver {
         Ok(())
     }
 
-    /// Hands a whole header to the sink and notes the treatment of its payload.
-    fn take_header(&mut self, at: usize, len: usize, reading: &mut Reading<'_>) -> Result<(), RailFault> {
+    /// Hands a whole header to the sink and notes the treatment of its payload. Returns how many bytes of
+    /// that, which ends before `end` then, were taken.
+    fn take_header(
+        &mut self,
+        at: usize,
+        len: usize,
+        end: usize,
+        reading: &mut Reading<'_>,
+    ) -> Result<usize, RailFault> {
         let header = &reading.scratch.staging[at..at + len];
         let left = u64::from(stream::payload_len(header));
         if left >= LARGE_BYTES {
@@ -270,6 +276,21 @@ impl Receiver {
         }
         reading.counters.packets_received += 1;
         reading.happened += 1;
+        if left <= (end - at - len).min(LARGE_BYTES as usize) as u64 {
+            match reading.sink.whole(reading.peer, header) {
+                ShortPlace::Copy(to) => {
+                    let payload = &reading.scratch.staging[at + len..][..left as usize];
+                    // SAFETY: the sink guarantees that all of the payload fits there, in memory that nothing
+                    // refers to until the next call into it, hence not our buffer.
+                    unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), to, payload.len()) };
+                    reading.scratch.copied_bytes += left;
+                    reading.happened += 1;
+                    return Ok(payload.len());
+                }
+                ShortPlace::Done => return Ok(0),
+                ShortPlace::Packet => {}
+            }
+        }
         let to = match reading.sink.arrival(reading.peer, header) {
             Arrival::Done | Arrival::Discard | Arrival::Address { .. } => To::Skip,
             Arrival::Place { id, .. } => To::Place { id, from: 0 },
@@ -280,7 +301,7 @@ impl Receiver {
         };
         self.at = At::Payload { left, to };
         self.finish_payload(reading);
-        Ok(())
+        Ok(0)
     }
 }
 

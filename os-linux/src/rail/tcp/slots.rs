@@ -32,22 +32,24 @@ impl<T> Slots<T> {
         self.slots.len() == self.free.len()
     }
 
+    fn slot(&mut self, key: Key) -> Option<&mut Option<T>> {
+        let (generation, slot) = self.slots.get_mut(key.index as usize)?;
+        (*generation == key.generation).then_some(slot)
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&T> {
+        let (generation, slot) = self.slots.get(key.index as usize)?;
+        slot.as_ref().filter(|_| *generation == key.generation)
+    }
+
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        match self.slots.get_mut(key.index as usize) {
-            Some((generation, slot)) if *generation == key.generation => slot.as_mut(),
-            _ => None,
-        }
+        self.slot(key)?.as_mut()
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Option<T> {
-        match self.slots.get_mut(key.index as usize) {
-            Some((generation, slot)) if *generation == key.generation => {
-                let value = slot.take()?;
-                self.free.push(key.index);
-                Some(value)
-            }
-            _ => None,
-        }
+        let value = self.slot(key)?.take()?;
+        self.free.push(key.index);
+        Some(value)
     }
 
     /// All values with their keys.

@@ -95,33 +95,14 @@ pub(super) fn abort(fd: OwnedFd) {
 /// Lets the system choose the local port of a bound socket when it connects, by the whole pair of addresses;
 /// else a large job would run out of ports at bind. Best effort: not all systems have it.
 pub(super) fn bind_address_only(fd: BorrowedFd<'_>) {
-    let on: libc::c_int = 1;
-    // SAFETY: the option's value is the c_int pointed to, of the length given.
-    unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_BIND_ADDRESS_NO_PORT,
-            (&raw const on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        );
-    }
+    let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
 }
 
-/// `TCP_NOTSENT_LOWAT`: with so many bytes unsent the socket is full, and is writable again at half of
-/// them.
-fn set_notsent_lowat(fd: BorrowedFd<'_>, bytes: u32) -> Result<(), Errno> {
-    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+/// Sets an option of a socket that rustix does not know.
+fn set_option(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> Result<(), Errno> {
+    let bytes = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the option's value is the c_int pointed to, of the length given.
-    let set = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_NOTSENT_LOWAT,
-            (&raw const bytes).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
+    let set = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
     result(set as isize).map(drop)
 }
 
@@ -139,7 +120,9 @@ pub(super) fn set_up(fd: BorrowedFd<'_>, options: &TcpOptions) -> Result<(), Err
     let user_timeout_ms = options.user_timeout_ms;
     sockopt::set_tcp_nodelay(fd, true)?;
     if options.unsent_bytes > 0 {
-        set_notsent_lowat(fd, options.unsent_bytes)?;
+        // With so many bytes unsent the socket is full, and is writable again at half of them.
+        let bytes = libc::c_int::try_from(options.unsent_bytes).unwrap_or(libc::c_int::MAX);
+        set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)?;
     }
     if user_timeout_ms > 0 {
         sockopt::set_tcp_user_timeout(fd, user_timeout_ms)?;
@@ -162,16 +145,6 @@ const TCP_RTO_MAX_MS: libc::c_int = 44;
 /// them: a path that was down for some seconds is found to be back within one. Best effort: older systems
 /// don't have it.
 fn limit_retransmission_pause(fd: BorrowedFd<'_>) {
-    // The least that the kernel takes.
-    let pause_ms: libc::c_int = 1_000;
-    // SAFETY: the option's value is the c_int pointed to, of the length given.
-    unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            TCP_RTO_MAX_MS,
-            (&raw const pause_ms).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        );
-    }
+    // A second is the least that the kernel takes.
+    let _ = set_option(fd, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, 1_000);
 }

@@ -17,12 +17,13 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
 use rerail_core::endpoint::{Arrival, Span};
 use rerail_core::ids::{PlaceId, PostId};
-use rerail_core::wire::handshake::{CHALLENGE_BYTES, HELLO_BYTES, Transport, VERDICT_BYTES, Verdict};
+use rerail_core::wire::handshake::{ANSWER_BYTES, OPENING_BYTES, RULING_BYTES, Transport, Verdict};
 use rerail_core::wire::{Body, Common, Data, Repr};
 use rustix::event::{PollFd, PollFlags};
 
 use super::*;
-use crate::auth::{Attempts, AuthError, Call, Dialler, Message, Step};
+use crate::auth::testing::{credentials, meet};
+use crate::auth::{Attempts, AuthError, Call, Dialler, Step};
 use crate::rail::Piece;
 use crate::random::random;
 
@@ -31,10 +32,6 @@ const JOB: u64 = 0xB0B;
 const FIRST: Attempts = Attempts { attempt: 1, answers: 0 };
 /// Far more rounds than any test needs.
 const ROUNDS_MAX: usize = 20_000;
-
-fn key() -> JobKey {
-    JobKey::new([0x42; 32])
-}
 
 fn options() -> TcpOptions {
     TcpOptions::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
@@ -214,7 +211,7 @@ struct Host {
 impl Host {
     fn new(rank: u32, options: TcpOptions) -> Self {
         let me = PeerId(rank);
-        let rail = TcpRail::open(options, key(), JOB, me).unwrap();
+        let rail = TcpRail::open(options, credentials(me.0), JOB, me).unwrap();
         Host { rail, me, sink: Recorder::new(), memory: Vec::new(), posts: 0 }
     }
 
@@ -260,7 +257,10 @@ impl World {
         let addresses: Vec<String> = world.hosts.iter().map(|host| host.rail.address()).collect();
         for host in &mut world.hosts {
             for (rank, address) in addresses.iter().enumerate() {
-                assert_eq!(host.rail.add_peer(PeerId(rank as u32), address), Ok(PeerId(rank as u32) != host.me));
+                match host.me == PeerId(rank as u32) {
+                    true => assert_eq!(host.rail.add_peer(host.me, address), Ok(false), "itself"),
+                    false => meet(&mut host.rail, rank as u32, address),
+                }
             }
         }
         world
@@ -375,28 +375,28 @@ impl Raw {
     }
 
     /// Shakes hands as `from` with the host of rank `to`; returns all that was written, and the outcome.
-    fn call(&mut self, world: &mut World, key: JobKey, from: u32, to: u32) -> (Vec<u8>, Result<Step, AuthError>) {
-        self.call_as(world, key, (from, to), FIRST)
+    fn call(&mut self, world: &mut World, from: u32, to: u32) -> (Vec<u8>, Result<Step, AuthError>) {
+        self.call_as(world, (from, to), FIRST)
     }
 
     /// The same, as which dial.
     fn call_as(
         &mut self,
         world: &mut World,
-        key: JobKey,
         (from, to): (u32, u32),
         attempts: Attempts,
     ) -> (Vec<u8>, Result<Step, AuthError>) {
         let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(from), to: PeerId(to), rail: 0, attempts };
-        let (mut dialler, hello) = Dialler::new(key, call, random().unwrap());
+        let (mut dialler, hello) =
+            Dialler::new(&credentials(from), call, credentials(to).fingerprint(), random().unwrap());
         self.write(hello.bytes());
-        let challenge = self.read(world, CHALLENGE_BYTES);
+        let challenge = self.read(world, ANSWER_BYTES);
         let proof = match dialler.handle(&challenge) {
             Ok(Step::Send(proof)) => proof,
             other => return (hello.bytes().to_vec(), other),
         };
         self.write(proof.bytes());
-        let verdict = self.read(world, VERDICT_BYTES);
+        let verdict = self.read(world, RULING_BYTES);
         ([hello.bytes(), proof.bytes()].concat(), dialler.handle(&verdict))
     }
 
@@ -405,8 +405,8 @@ impl Raw {
         let mut raw = Raw::to(&world.hosts[to]);
         let rank = world.hosts[to].me;
         // Any address will do: this peer is never dialled.
-        world.hosts[to].rail.add_peer(PeerId(from), "127.0.0.1:9").unwrap();
-        let (_, outcome) = raw.call(world, key(), from, rank.0);
+        meet(&mut world.hosts[to].rail, from, "127.0.0.1:9");
+        let (_, outcome) = raw.call(world, from, rank.0);
         assert!(matches!(outcome, Ok(Step::Authenticated { .. })), "{outcome:?}");
         world.until(|hosts| hosts[to].sink.standing.contains(&PeerId(from)));
         raw
@@ -416,13 +416,13 @@ impl Raw {
     fn answer(&mut self, world: &mut World, me: u32, verdict: Verdict) {
         use crate::auth::{Acceptor, Station};
         let station = Station { transport: Transport::Tcp, job: JOB, me: PeerId(me), rail: 0 };
-        let mut acceptor = Acceptor::new(key(), station, random().unwrap());
+        let mut acceptor = Acceptor::new(credentials(me), station, random().unwrap());
         let hello = self.read(world, acceptor.expects());
         let Ok(Step::Send(challenge)) = acceptor.handle(&hello) else { panic!("an honest hello") };
         self.write(challenge.bytes());
         let proof = self.read(world, acceptor.expects());
         assert!(matches!(acceptor.handle(&proof), Ok(Step::Authenticated { .. })));
-        self.write(Message::verdict(verdict).bytes());
+        self.write(acceptor.ruling(verdict).unwrap().bytes());
     }
 }
 

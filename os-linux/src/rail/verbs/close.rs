@@ -10,7 +10,7 @@ use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_verbs::contract::{Device, ModifyError, PostReason, QpChange, QpState};
 
-use super::link::{Ends, Phase};
+use super::link::{Ends, Link, Phase};
 use super::peers::NO_LINK;
 use super::wire::{Left, Reason, SetupKind};
 use super::xrc::How;
@@ -27,13 +27,10 @@ impl<D: Device> VerbsRail<D> {
     pub(super) fn end(&mut self, index: u32, fault: Option<RailFault>, how: How) {
         self.stir();
         let Some(link) = self.links.get_mut(index) else { return };
-        let told = match link.phase {
-            Phase::Failing(_) => return,
-            Phase::Calling | Phase::Called => link.wanted,
-            Phase::Up => true,
-            Phase::Closing => false,
-        };
-        let before = link.phase;
+        let (told, before) = (link.is_told(), link.phase);
+        if matches!(before, Phase::Failing(_)) {
+            return;
+        }
         let had_messages = before != Phase::Calling;
         self.closings -= usize::from(link.phase == Phase::Closing);
         link.phase = Phase::Failing(fault.filter(|_| told));
@@ -126,13 +123,20 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
+    /// The link to a peer that the core has finished with: nothing of it is reported, and its messages are
+    /// ignored.
+    fn silence(&mut self, peer: PeerId) -> Option<(u32, &mut Link)> {
+        self.reports.retain(|report| report.peer() != peer);
+        let index = self.peers.get(peer)?.link;
+        let link = self.links.get_mut(index)?;
+        (link.wanted, link.again, link.is_deaf) = (false, false, true);
+        Some((index, link))
+    }
+
     /// Ends a link at once (F-2, L-15): its queue pair receives and sends nothing any more, and its
     /// completions are ignored.
     pub(super) fn cut(&mut self, peer: PeerId) {
-        self.reports.retain(|report| report.peer() != peer);
-        let Some(index) = self.peers.get(peer).map(|entry| entry.link).filter(|link| *link != NO_LINK) else { return };
-        let Some(link) = self.links.get_mut(index) else { return };
-        (link.wanted, link.again, link.is_deaf) = (false, false, true);
+        let Some((index, link)) = self.silence(peer) else { return };
         if let Phase::Failing(fault) = &mut link.phase {
             *fault = None;
         }
@@ -143,10 +147,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// The core has finished with a peer.
     pub(super) fn leave(&mut self, peer: PeerId) {
-        self.reports.retain(|report| report.peer() != peer);
-        let Some(index) = self.peers.get(peer).map(|entry| entry.link).filter(|link| *link != NO_LINK) else { return };
-        let Some(link) = self.links.get_mut(index) else { return };
-        (link.wanted, link.again, link.is_deaf) = (false, false, true);
+        let Some((index, link)) = self.silence(peer) else { return };
         match &mut link.phase {
             Phase::Calling | Phase::Called => return self.fail(index, None),
             Phase::Failing(fault) => {
@@ -217,12 +218,7 @@ impl<D: Device> VerbsRail<D> {
         self.forget_initiators();
         for index in self.links.numbers() {
             let Some(link) = self.links.get_mut(index) else { continue };
-            let told = match link.phase {
-                Phase::Up => true,
-                Phase::Calling | Phase::Called => link.wanted,
-                Phase::Closing | Phase::Failing(_) => false,
-            };
-            if told {
+            if link.is_told() {
                 link.phase = Phase::Failing(Some(RailFault::Device { code: codes::BROKEN }));
             }
             self.finish(index);

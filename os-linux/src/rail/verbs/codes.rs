@@ -19,38 +19,16 @@ pub(super) const SHARED: i32 = libc::ECONNABORTED;
 /// spent.
 const STATUS_BASE: i32 = 4096;
 
-/// `enum ibv_wc_status`.
-const STATUSES: [(Status, i32); 13] = [
-    (Status::Success, 0),
-    (Status::LocalLength, 1),
-    (Status::LocalOperation, 2),
-    (Status::LocalProtection, 4),
-    (Status::Flushed, 5),
-    (Status::BadResponse, 7),
-    (Status::LocalAccess, 8),
-    (Status::RemoteInvalid, 9),
-    (Status::RemoteAccess, 10),
-    (Status::RemoteOperation, 11),
-    (Status::RetryExceeded, 12),
-    (Status::RnrRetryExceeded, 13),
-    (Status::Fatal, 19),
-];
-
 /// How a work request ended, as the code of a fault.
 pub(super) fn of_status(status: Status) -> RailFault {
-    let number = match status {
-        Status::Other(number) => number,
-        known => STATUSES.iter().find(|(status, _)| *status == known).map_or(0, |(_, number)| *number),
-    };
-    RailFault::Device { code: STATUS_BASE.saturating_add(number) }
+    RailFault::Device { code: STATUS_BASE.saturating_add(status.number()) }
 }
 
 /// How the work request ended by which a verbs rail's connection failed: of a code of [`RailFault::Device`].
 /// `None`: the code is an errno.
 pub fn status_of(code: i32) -> Option<Status> {
     let number = code.checked_sub(STATUS_BASE).filter(|number| *number >= 0)?;
-    let known = STATUSES.iter().find(|(_, known)| *known == number);
-    Some(known.map_or(Status::Other(number), |(status, _)| *status))
+    Some(Status::from(number))
 }
 
 /// A queue pair's own event: as the equivalent completion.
@@ -109,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_status_is_no_errno_and_can_be_had_back() {
-        for status in STATUSES.map(|(status, _)| status).into_iter().chain([Status::Other(77)]) {
+        for status in (0..=77).map(Status::from) {
             let RailFault::Device { code } = of_status(status) else { panic!("{status:?}") };
             assert_eq!(status_of(code), Some(status));
         }

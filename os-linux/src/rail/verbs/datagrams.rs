@@ -9,16 +9,14 @@
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_verbs::contract::{
-    AhId, Completion, Datagram, Device, Payload, PostError, QpChange, QpState, RecvWr, SendOp, SendWr, Sge, Status,
+    AhId, Completion, Datagram, Device, Payload, PostError, QpChange, QpState, SendOp, SendWr, Sge, Status,
 };
 
 use super::link::Phase;
 use super::options::{DATAGRAM_SENDS, ROUTE_HEADER_BYTES};
+use super::receive::{REFILL, requests};
 use super::wire::{Nonce, SETUP_BYTES_MAX, Setup, SetupKind, mac_of, seal, signed};
 use super::{Tag, VerbsRail};
-
-/// Receives posted with one call.
-const REFILL: usize = 16;
 
 /// The buffers' owners.
 #[derive(Debug)]
@@ -255,10 +253,7 @@ impl<D: Device> VerbsRail<D> {
                 let at = self.layout.datagrams + u64::from(*place) * self.layout.datagram;
                 *sge = self.slab.sge(at, (ROUTE_HEADER_BYTES + SETUP_BYTES_MAX) as u32);
             }
-            let requests: heapless::Vec<RecvWr<'_>, REFILL> = (free.iter().zip(&sges))
-                .map(|(place, sge)| RecvWr { id: Tag::DatagramReceive.id(*place, 0), sges: std::slice::from_ref(sge) })
-                .collect();
-            self.device.post_recv(self.objects.ud.id, &requests)?;
+            self.device.post_recv(self.objects.ud.id, &requests(Tag::DatagramReceive, free, &sges))?;
             self.datagrams.free_receives.truncate(first);
         }
         Ok(())

@@ -116,6 +116,15 @@ impl Link {
         if let Ends::Xrc(halves) = &mut self.ends { Some(halves) } else { None }
     }
 
+    /// Whether its end is reported to the core.
+    pub fn is_told(&self) -> bool {
+        match self.phase {
+            Phase::Up => true,
+            Phase::Calling | Phase::Called => self.wanted,
+            Phase::Closing | Phase::Failing(_) => false,
+        }
+    }
+
     /// Its initiator.
     pub fn initiator(&self) -> Option<u32> {
         self.halves()?.out
@@ -186,6 +195,15 @@ impl Links {
         self.slots.get_mut(index as usize)?.as_mut()
     }
 
+    /// The halves of a link; `None` with RC.
+    pub fn halves(&self, index: u32) -> Option<&Halves> {
+        self.get(index)?.halves()
+    }
+
+    pub fn halves_mut(&mut self, index: u32) -> Option<&mut Halves> {
+        self.get_mut(index)?.halves_mut()
+    }
+
     /// How many there are.
     pub fn len(&self) -> u32 {
         (self.slots.len() - self.free.len()) as u32
@@ -232,23 +250,24 @@ impl Links {
 impl<D: Device> VerbsRail<D> {
     /// A connected queue pair in INIT.
     pub(super) fn make_qp(&mut self) -> Result<Qp, RailFault> {
-        let init = QpInit {
-            kind: QpKind::Rc,
-            pd: Some(self.objects.pd),
-            send_cq: Some(self.objects.cq),
-            recv_cq: Some(self.objects.cq),
-            srq: self.objects.srqs.last().map(|srq| srq.id),
-            domain: None,
-            caps: QpCaps {
-                send_depth: self.options.posts_max.into(),
-                recv_depth: 0,
-                send_sges: self.port.sges as u32,
-                recv_sges: 0,
-                inline_bytes: self.port.inline_bytes as u32,
-            },
-            signal_all: false,
-        };
-        let qp = self.device.create_qp(&init).map_err(|why| {
+        let (pd, cq) = (Some(self.objects.pd), Some(self.objects.cq));
+        let (srq, caps) = (self.objects.srqs.last().map(|srq| srq.id), self.sender_caps(self.options.posts_max));
+        self.make(&QpInit { pd, send_cq: cq, recv_cq: cq, srq, caps, ..QpInit::of(QpKind::Rc) })
+    }
+
+    /// Sizes of a queue pair that sends, for so many requests.
+    pub(super) fn sender_caps(&self, requests: u16) -> QpCaps {
+        QpCaps {
+            send_depth: requests.into(),
+            send_sges: self.port.sges as u32,
+            inline_bytes: self.port.inline_bytes as u32,
+            ..QpCaps::default()
+        }
+    }
+
+    /// Makes a connected queue pair and takes it to INIT.
+    pub(super) fn make(&mut self, init: &QpInit) -> Result<Qp, RailFault> {
+        let qp = self.device.create_qp(init).map_err(|why| {
             tracing::debug!(rail = %self.options.name, %why, "no queue pair");
             super::codes::of_create(&why)
         })?;
@@ -256,7 +275,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// Takes a connected queue pair that was just made to INIT; destroys it where that fails.
-    pub(super) fn initialised(&mut self, qp: Qp) -> Result<Qp, RailFault> {
+    fn initialised(&mut self, qp: Qp) -> Result<Qp, RailFault> {
         // It may take less inline than the device seemed to.
         self.port.inline_bytes = self.port.inline_bytes.min(self.device.limits().inline_bytes as usize);
         let access = Access { remote_write: self.options.write, remote_read: self.options.read, ..Access::LOCAL };
@@ -277,17 +296,23 @@ impl<D: Device> VerbsRail<D> {
 
     /// Ready to receive from the peer's end.
     pub(super) fn ready_to_receive(&mut self, qp: Qp, peer: PeerId, theirs: &Terms) -> Result<(), RailFault> {
-        let Some(address) = self.way(peer) else { return Err(RailFault::Refused) };
         let change = QpChange {
-            address: Some(address),
-            path_mtu: Some(self.port.mtu.min(theirs.mtu)),
-            destination: Some(theirs.qp),
-            recv_psn: Some(theirs.psn),
             reads_served: Some(self.port.reads_served),
             rnr_timer: Some(self.options.rnr_timer),
-            ..QpChange::to(QpState::Rtr)
+            ..self.reached(peer, theirs.mtu, theirs.qp, theirs.psn)?
         };
         self.modify(qp, &change)
+    }
+
+    /// The change to RTR, for packets from a peer's queue pair, which begin with a PSN.
+    pub(super) fn reached(&self, peer: PeerId, mtu: u16, number: u32, psn: u32) -> Result<QpChange, RailFault> {
+        Ok(QpChange {
+            address: Some(self.way(peer).ok_or(RailFault::Refused)?),
+            path_mtu: Some(self.port.mtu.min(mtu)),
+            destination: Some(number),
+            recv_psn: Some(psn),
+            ..QpChange::to(QpState::Rtr)
+        })
     }
 
     /// Ready to send. A receiver without buffers is slow, not dead: RNR is retried without end (7).

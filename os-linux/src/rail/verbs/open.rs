@@ -6,15 +6,15 @@ use std::fmt;
 use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
 use rerail_verbs::contract::{
-    CqId, CqInit, CreateError, Device, Limits, ModifyError, PdId, Qp, QpCaps, QpChange, QpInit, QpKind, QpState, Srq,
-    SrqInit, XrcSrqInit, XrcdFile, XrcdId,
+    CqId, CqInit, CreateError, Device, ModifyError, PdId, Qp, QpCaps, QpChange, QpInit, QpKind, QpState, Srq, SrqInit,
+    XrcSrqInit, XrcdFile, XrcdId,
 };
 use rerail_verbs::{Gid, Moderation, Port, PortState};
 
 use super::address::Address;
 use super::datagrams::Datagrams;
 use super::link::Links;
-use super::options::{DATAGRAM_SENDS, INLINE_BYTES_MAX, SGES_MAX, VerbsError, VerbsOptions, XrcOptions};
+use super::options::{DATAGRAM_SENDS, INLINE_BYTES_MAX, SGES_MAX, VerbsError, VerbsOptions, XrcOptions, within};
 use super::outage::{self, gid_of};
 use super::partition::{self, Partition};
 use super::peers::Peers;
@@ -197,15 +197,10 @@ pub(super) fn make(
     let on_demand = options.is_on_demand(device.name(), &offers)?;
     let made = |what| move |why| VerbsError::Create { what, why };
     let attributes = device.port(port).map_err(made("port"))?;
-    let paths = 1 << attributes.lmc;
-    if u64::from(options.path) >= paths {
-        let value = options.path.into();
-        return Err(VerbsError::Option { field: "path", value, min: 0, max: paths - 1 });
-    }
+    within("path", options.path.into(), 0, (1 << attributes.lmc) - 1)?;
     let ethernet = Address::is_ethernet(attributes.link_layer);
-    if ethernet && options.service_level > PRIORITY_MAX {
-        let (value, max) = (options.service_level.into(), PRIORITY_MAX.into());
-        return Err(VerbsError::Option { field: "service_level", value, min: 0, max });
+    if ethernet {
+        within("service_level", options.service_level.into(), 0, PRIORITY_MAX.into())?;
     }
     let partition = partition::choose(device, &attributes, options.pkey)?;
     let known = before.map(|(_, gid)| gid);
@@ -243,20 +238,27 @@ pub(super) fn make(
     registry.set_on_demand(on_demand);
     let base = registry.address(0, layout.bytes);
     slab.register(device, pd, base).map_err(VerbsError::Register)?;
+    let address = Address {
+        ethernet,
+        global: attributes.needs_global,
+        lid: attributes.lid | u16::from(options.path), // V-10
+        lmc: attributes.lmc,
+        qp: ud.number,
+        gid,
+        domain: None,
+    };
     let port = PortFacts {
+        number: port,
         gid_index,
         partition,
-        address: Address {
-            ethernet,
-            global: attributes.needs_global,
-            // V-10
-            lid: attributes.lid | u16::from(options.path),
-            lmc: attributes.lmc,
-            qp: ud.number,
-            gid,
-            domain: None,
-        },
-        ..PortFacts::new(port, &attributes, &limits, options, qkey)
+        address,
+        mtu: attributes.mtu_bytes.unwrap_or(256),
+        bytes_per_second: bytes_per_second(&attributes),
+        sges: SGES_MAX.min(limits.sges as usize).max(1),
+        inline_bytes: INLINE_BYTES_MAX.min(limits.inline_bytes as usize).min(options.inline_bytes.into()),
+        reads_served: limits.reads_served.min(options.reads),
+        reads_open: limits.reads_open.min(options.reads),
+        qkey,
     };
     Ok(Made {
         objects: Objects { pd, cq, srqs, domain, ud },
@@ -279,48 +281,10 @@ fn domain_name(identity: &Identity, gid: &Gid, xrc: &XrcOptions) -> u64 {
 }
 
 fn datagram_qp(device: &mut impl Device, options: &VerbsOptions, pd: PdId, cq: CqId) -> Result<Qp, CreateError> {
-    device.create_qp(&QpInit {
-        kind: QpKind::Ud,
-        pd: Some(pd),
-        send_cq: Some(cq),
-        recv_cq: Some(cq),
-        srq: None,
-        domain: None,
-        caps: QpCaps {
-            send_depth: DATAGRAM_SENDS,
-            recv_depth: options.datagrams.into(),
-            send_sges: 1,
-            recv_sges: 1,
-            inline_bytes: 0,
-        },
-        signal_all: false,
-    })
-}
-
-impl PortFacts {
-    fn new(number: u8, port: &Port, limits: &Limits, options: &VerbsOptions, qkey: u32) -> Self {
-        PortFacts {
-            number,
-            gid_index: 0,
-            partition: Partition::FIRST,
-            address: Address {
-                ethernet: false,
-                global: false,
-                lid: port.lid,
-                lmc: port.lmc,
-                qp: 0,
-                gid: Default::default(),
-                domain: None,
-            },
-            mtu: port.mtu_bytes.unwrap_or(256),
-            bytes_per_second: bytes_per_second(port),
-            sges: SGES_MAX.min(limits.sges as usize).max(1),
-            inline_bytes: INLINE_BYTES_MAX.min(limits.inline_bytes as usize).min(options.inline_bytes.into()),
-            reads_served: limits.reads_served.min(options.reads),
-            reads_open: limits.reads_open.min(options.reads),
-            qkey,
-        }
-    }
+    let (send_depth, recv_depth) = (DATAGRAM_SENDS, options.datagrams.into());
+    let caps = QpCaps { send_depth, recv_depth, send_sges: 1, recv_sges: 1, inline_bytes: 0 };
+    let (pd, cq) = (Some(pd), Some(cq));
+    device.create_qp(&QpInit { pd, send_cq: cq, recv_cq: cq, caps, ..QpInit::of(QpKind::Ud) })
 }
 
 /// A port's bandwidth in one direction; 0: unknown. Links up to QDR spend a fifth on their line code

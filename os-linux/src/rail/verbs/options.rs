@@ -1,7 +1,5 @@
 //! Options of a verbs rail, the memory it will take, and the errors of its opening.
 
-use std::fmt;
-
 use rerail_core::rail::{Place, RailKind};
 use rerail_core::time::Nanos;
 use rerail_core::wire::HEADER_BYTES_MAX;
@@ -290,19 +288,23 @@ impl VerbsOptions {
 
     /// Against each other and against the device.
     pub(super) fn check(&self, limits: &Limits) -> Result<(), VerbsError> {
-        let within = |field, value: u64, min: u64, max: u64| {
-            if value < min || value > max { Err(VerbsError::Option { field, value, min, max }) } else { Ok(()) }
-        };
         if limits.srqs == 0 {
             return Err(VerbsError::Lacks { what: "shared receive queues" });
         }
-        within("peers", self.peers.into(), 1, u32::MAX.into())?;
-        within("eager_bytes_max", self.eager_bytes_max.into(), 0, 1 << 30)?;
-        within("segment_bytes", self.segment_bytes.into(), 1, 1 << 30)?;
-        within("posts_max", self.posts_max.into(), 2, limits.queue_depth.into())?;
+        macro_rules! fields_within {
+            ($($field:ident: $min:expr, $max:expr;)*) => {
+                $(within(stringify!($field), self.$field.into(), $min, $max)?;)*
+            };
+        }
         // With XRC, all may be on one queue pair.
         let sends_max = self.xrc.map_or(u16::MAX.into(), |_| u64::from(limits.queue_depth).min(u16::MAX.into()));
-        within("sends", self.sends.into(), 1, sends_max)?;
+        fields_within! {
+            peers: 1, u32::MAX.into();
+            eager_bytes_max: 0, 1 << 30;
+            segment_bytes: 1, 1 << 30;
+            posts_max: 2, limits.queue_depth.into();
+            sends: 1, sends_max;
+        }
         let sizes = self.srq_sizes();
         let mut least = HEADER_BYTES_MAX as u64;
         for &bytes in sizes.as_slice() {
@@ -311,16 +313,20 @@ impl VerbsOptions {
         }
         within("shared receive queues", sizes.as_slice().len() as u64 + 1, 1, limits.srqs.into())?;
         let counts = super::srq::receives_for(sizes, self.message_bytes(), limits.srq_depth);
-        within("receives", self.receives.into(), counts.0, counts.1)?;
-        within("datagrams", self.datagrams.into(), 1, limits.queue_depth.into())?;
+        fields_within! {
+            receives: counts.0, counts.1;
+            datagrams: 1, limits.queue_depth.into();
+        }
         within("sends + receives + datagrams", self.layout().cq_depth.into(), 1, limits.cq_depth.into())?;
         within("memory_bytes", self.layout().bytes, 1, limits.mr_bytes.min(isize::MAX as u64))?;
-        within("reads", self.reads.into(), u64::from(self.read), 255)?;
         within("pkey", self.pkey.map_or(1, |key| u64::from(key & 0x7fff)), 1, 0x7fff)?;
-        within("service_level", self.service_level.into(), 0, 15)?;
-        within("ack_timeout", self.ack_timeout.into(), 1, 31)?;
-        within("retry_count", self.retry_count.into(), 0, 7)?;
-        within("rnr_timer", self.rnr_timer.into(), 0, 31)?;
+        fields_within! {
+            reads: self.read.into(), 255;
+            service_level: 0, 15;
+            ack_timeout: 1, 31;
+            retry_count: 0, 7;
+            rnr_timer: 0, 31;
+        }
         let Moderation { count, period_us } = self.moderation;
         let least = |other: u16| u64::from(other > 0);
         // Without a period, fewer completions than the count would never be reported.
@@ -329,6 +335,11 @@ impl VerbsOptions {
         within("resend_first", self.resend_first.0, 1, self.resend_max.0)?;
         within("reopen_first", self.reopen_first.0, 1, self.reopen_max.0)
     }
+}
+
+/// The error of an option unless its value is in range.
+pub(super) fn within(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), VerbsError> {
+    if (min..=max).contains(&value) { Ok(()) } else { Err(VerbsError::Option { field, value, min, max }) }
 }
 
 /// Offsets in the slab, and sizes of its buffers, in bytes.
@@ -354,9 +365,10 @@ pub(super) struct Layout {
 }
 
 /// Why a verbs rail can't be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerbsError {
     /// An option is out of range, by itself or for this device.
+    #[error("verbs rail: {field} is {value}, and must be from {min} to {max}")]
     Option {
         /// Which, by its field.
         field: &'static str,
@@ -368,6 +380,7 @@ pub enum VerbsError {
         max: u64,
     },
     /// The port is not in service.
+    #[error("verbs rail: port {port} is {state}")]
     Port {
         /// Its number.
         port: u8,
@@ -375,21 +388,25 @@ pub enum VerbsError {
         state: PortState,
     },
     /// The InfiniBand port is in service and has no LID, by which peers would find it.
+    #[error("verbs rail: port {port} has no LID (a subnet manager gives them)")]
     NoLid {
         /// Its number.
         port: u8,
     },
     /// The device has none of an object that every rail needs.
+    #[error("verbs rail: the device has no {what}")]
     Lacks {
         /// The object.
         what: &'static str,
     },
     /// The port is in service, and has no GID, or none at the requested index.
+    #[error("verbs rail: port {port} has no such GID in use")]
     NoGid {
         /// Its number.
         port: u8,
     },
     /// The port is a full member of no partition, or no member of the requested one.
+    #[error("verbs rail: port {port} is {}", membership(*.wanted, *.limited))]
     Partition {
         /// Its number.
         port: u8,
@@ -399,12 +416,16 @@ pub enum VerbsError {
         limited: Option<u16>,
     },
     /// The rail is to connect by XRC, and the device has none.
+    #[error("verbs rail: the device {device} has no XRC (verbs_xrc is on; off or auto connects by RC)")]
     NoXrc {
         /// The device.
         device: String,
     },
     /// On-demand registration is configured, and the device does not offer the operations needed on
     /// such memory.
+    #[error("verbs rail: the device {device} lacks, for memory registered on demand and {transport}: {} \
+         (verbs_on_demand is on; off or auto pins memory)",
+                .missing.join(", "))]
     NoOnDemand {
         /// The device.
         device: String,
@@ -414,6 +435,11 @@ pub enum VerbsError {
         missing: Vec<&'static str>,
     },
     /// The device refuses the moderation of completion events in the options.
+    #[error(
+        "verbs rail: the device {device} does not put completion events off so: {why}; it does {} \
+         (verbs_moderation; 0: at once)",
+        extent(*.most)
+    )]
     Moderation {
         /// The device.
         device: String,
@@ -423,11 +449,13 @@ pub enum VerbsError {
         why: ModifyError,
     },
     /// There is no memory for the buffers.
+    #[error("verbs rail: no memory for buffers of {bytes} bytes")]
     Memory {
         /// The requested size, in bytes.
         bytes: u64,
     },
     /// An object was not made.
+    #[error("verbs rail: {what}: {why}")]
     Create {
         /// Which.
         what: &'static str,
@@ -435,64 +463,36 @@ pub enum VerbsError {
         why: CreateError,
     },
     /// The buffers were not registered.
+    #[error("verbs rail: registering the buffers: {0}")]
     Register(RegisterError),
     /// The queue pair for datagrams was not made ready.
+    #[error("verbs rail: queue pair for datagrams: {0}")]
     Modify(ModifyError),
     /// Receives were not posted.
+    #[error("verbs rail: posting receives: {0}")]
     Post(PostError),
 }
-
-impl fmt::Display for VerbsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            VerbsError::Option { field, value, min, max } => {
-                write!(f, "verbs rail: {field} is {value}, and must be from {min} to {max}")
-            }
-            VerbsError::Port { port, state } => write!(f, "verbs rail: port {port} is {state}"),
-            VerbsError::NoLid { port } => write!(f, "verbs rail: port {port} has no LID (a subnet manager gives them)"),
-            VerbsError::Lacks { what } => write!(f, "verbs rail: the device has no {what}"),
-            VerbsError::NoGid { port } => write!(f, "verbs rail: port {port} has no such GID in use"),
-            VerbsError::Partition { port, wanted: Some(wanted), .. } => {
-                write!(f, "verbs rail: port {port} is no member of partition {wanted:#06x} (verbs_pkey)")
-            }
-            VerbsError::Partition { port, wanted: None, limited: Some(key) } => write!(
-                f,
-                "verbs rail: port {port} is a limited member only (key {key:#06x}), and limited members don't reach each \
-                 other; the subnet manager's partitions say who is a full one (verbs_pkey={key:#06x}: use it all the same)"
-            ),
-            VerbsError::Partition { port, wanted: None, limited: None } => {
-                write!(f, "verbs rail: port {port} is in no partition")
-            }
-            VerbsError::NoXrc { device } => {
-                write!(f, "verbs rail: the device {device} has no XRC (verbs_xrc is on; off or auto connects by RC)")
-            }
-            VerbsError::NoOnDemand { device, transport, missing } => write!(
-                f,
-                "verbs rail: the device {device} lacks, for memory registered on demand and {transport}: {} \
-                 (verbs_on_demand is on; off or auto pins memory)",
-                missing.join(", ")
-            ),
-            VerbsError::Moderation { device, most, why } => {
-                write!(f, "verbs rail: the device {device} does not put completion events off so: {why}; ")?;
-                match most {
-                    Some(Moderation { count, period_us }) => {
-                        write!(f, "it does by up to {count} completions and {period_us} us")?;
-                    }
-                    None => f.write_str("it does not at all")?,
-                }
-                f.write_str(" (verbs_moderation_count, verbs_moderation_period; both 0: at once)")
-            }
-            VerbsError::Memory { bytes } => write!(f, "verbs rail: no memory for buffers of {bytes} bytes"),
-            VerbsError::Create { what, why } => write!(f, "verbs rail: {what}: {why}"),
-            VerbsError::Register(why) => write!(f, "verbs rail: registering the buffers: {why}"),
-            VerbsError::Modify(why) => write!(f, "verbs rail: queue pair for datagrams: {why}"),
-            VerbsError::Post(why) => write!(f, "verbs rail: posting receives: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for VerbsError {}
 
 #[cfg(test)]
 #[path = "options_tests.rs"]
 mod tests;
+
+/// A port's partitions, in words, where there is none to use.
+fn membership(wanted: Option<u16>, limited: Option<u16>) -> String {
+    match (wanted, limited) {
+        (Some(wanted), _) => format!("no member of partition {wanted:#06x} (verbs_pkey)"),
+        (None, Some(key)) => format!(
+            "a limited member only (key {key:#06x}), and limited members don't reach each other; the subnet manager's \
+             partitions say who is a full one (verbs_pkey={key:#06x}: use it all the same)"
+        ),
+        (None, None) => "in no partition".to_owned(),
+    }
+}
+
+/// How far a device puts completion events off, in words.
+fn extent(most: Option<Moderation>) -> String {
+    match most {
+        Some(Moderation { count, period_us }) => format!("by up to {count} completions and {period_us} us"),
+        None => "not at all".to_owned(),
+    }
+}

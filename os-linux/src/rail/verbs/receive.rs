@@ -14,10 +14,10 @@ use rerail_verbs::contract::{Completion, Device, PostError, RecvWr, Sge, Status}
 use super::link::Phase;
 use super::srq::{QUEUES_MAX, Queue, Queues};
 use super::{Tag, VerbsRail, codes};
-use crate::rail::Sink;
+use crate::rail::{Piece, ShortPlace, Sink};
 
 /// Receives posted with one call.
-const REFILL: usize = 16;
+pub(super) const REFILL: usize = 16;
 
 /// Bits of a buffer's number that are its place in its queue; those above are the queue.
 const PLACE_BITS: u32 = 24;
@@ -67,6 +67,12 @@ impl Receives {
             self.low |= 1 << queue;
         }
     }
+}
+
+/// Requests for buffers, by their places and with their memory.
+pub(super) fn requests<'s>(tag: Tag, places: &[u32], sges: &'s [Sge; REFILL]) -> heapless::Vec<RecvWr<'s>, REFILL> {
+    let request = |(place, sge): (&u32, &'s Sge)| RecvWr { id: tag.id(*place, 0), sges: std::slice::from_ref(sge) };
+    places.iter().zip(sges).map(request).collect()
 }
 
 /// Where a buffer lies in the slab.
@@ -140,6 +146,14 @@ impl<D: Device> VerbsRail<D> {
         }
         self.counters.packets_received += 1;
         self.counters.bytes_received += bytes as u64;
+        match sink.whole(peer, header) {
+            ShortPlace::Copy(start) => {
+                self.slab.scatter(at + len as u64, payload, &[Piece { start, len: payload }]);
+                return true;
+            }
+            ShortPlace::Done => return true,
+            ShortPlace::Packet => {}
+        }
         match sink.arrival(peer, header) {
             Arrival::Done | Arrival::Discard | Arrival::Address { .. } => true,
             Arrival::Close => false,
@@ -171,10 +185,7 @@ impl<D: Device> VerbsRail<D> {
                 for (sge, place) in sges.iter_mut().zip(free) {
                     *sge = self.slab.sge(place_of(&self.layout.queues, *place), queue.bytes);
                 }
-                let requests: heapless::Vec<RecvWr<'_>, REFILL> = (free.iter().zip(&sges))
-                    .map(|(place, sge)| RecvWr { id: Tag::Receive.id(*place, 0), sges: std::slice::from_ref(sge) })
-                    .collect();
-                self.device.post_srq_recv(srq.id, &requests)?;
+                self.device.post_srq_recv(srq.id, &requests(Tag::Receive, free, &sges))?;
                 places.truncate(first);
             }
         }

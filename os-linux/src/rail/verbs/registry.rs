@@ -312,8 +312,7 @@ impl Registry {
             // A device that is gone has forgotten them.
             let _ = device.deregister(entry.mr.id);
         }
-        let (next_address, serial, figures) = (self.next_address, self.serial, self.figures);
-        *self = Registry { next_address, serial, figures, ..Registry::new(self.pd, false, self.bounds) };
+        *self = self.renewed(self.pd, self.next_address.is_some());
     }
 
     fn entry(&mut self, place: u32) -> &mut Entry {

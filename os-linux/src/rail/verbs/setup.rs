@@ -16,12 +16,11 @@
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
-use rerail_core::wire::handshake::NONCE_BYTES;
 use rerail_verbs::contract::Device;
 
 use super::link::{Ends, Link, Phase};
 use super::peers::NO_LINK;
-use super::wire::{Left, Nonce, Reason, Setup, SetupKind, Terms};
+use super::wire::{Left, NONCE_BYTES, Nonce, Reason, Setup, SetupKind, Terms};
 use super::xrc::{Halves, How};
 use super::{Report, VerbsRail, codes};
 use crate::auth::keep;
@@ -36,39 +35,37 @@ const RESEND_MIN: Nanos = Nanos::from_micros(20);
 impl<D: Device> VerbsRail<D> {
     /// Calls a peer, unless it is connected or about to be.
     pub(super) fn dial(&mut self, peer: PeerId) {
-        let Some(known) = self.peers.get(peer) else {
-            self.reports.push_back(Report::Down(peer, RailFault::Refused));
-            return;
-        };
+        if let Err(fault) = self.try_dial(peer) {
+            self.reports.push_back(Report::Down(peer, fault));
+        }
+    }
+
+    fn try_dial(&mut self, peer: PeerId) -> Result<(), RailFault> {
+        let known = self.peers.get(peer).ok_or(RailFault::Refused)?;
         if let Some(link) = self.links.get_mut(known.link) {
             match link.phase {
                 Phase::Calling | Phase::Called => link.wanted = true,
                 Phase::Up | Phase::Failing(Some(_)) => {}
                 Phase::Closing | Phase::Failing(None) => link.again = true,
             }
-            return;
+            return Ok(());
         }
         self.look_at_port_again();
         if self.broken || self.outage.is_some() {
             let code = if self.broken { codes::BROKEN } else { codes::PORT_DOWN };
-            self.reports.push_back(Report::Down(peer, RailFault::Device { code }));
-            return;
+            return Err(RailFault::Device { code });
         }
         // V-18: the next try would keep this process as long as the last one did.
         if let Some(fault) = self.way(peer).and_then(|way| self.rests(&way)) {
-            self.reports.push_back(Report::Down(peer, fault));
-            return;
+            return Err(fault);
         }
         self.attempts += 1;
         let attempt = self.attempts;
-        match self.begin(peer) {
-            Ok(index) => {
-                let Some(link) = self.links.get_mut(index) else { unreachable!("made above") };
-                (link.attempt, link.wanted) = (attempt, true);
-                self.call(index);
-            }
-            Err(fault) => self.reports.push_back(Report::Down(peer, fault)),
-        }
+        let index = self.begin(peer)?;
+        let Some(link) = self.links.get_mut(index) else { unreachable!("made above") };
+        (link.attempt, link.wanted) = (attempt, true);
+        self.call(index);
+        Ok(())
     }
 
     /// A link, with RC its queue pair too; the caller sets its message.
@@ -168,6 +165,17 @@ impl<D: Device> VerbsRail<D> {
         let _ = self.send_setup((peer, link), attempt, [0; NONCE_BYTES], refusal);
     }
 
+    /// Why two ends can't be connected.
+    fn mismatch(&self, theirs: &Terms) -> Option<Reason> {
+        if theirs.message_bytes != self.options.message_bytes() {
+            Some(Reason::Sizes)
+        } else if theirs.xrc.is_some() != self.options.xrc.is_some() {
+            Some(Reason::Transport) // V-14
+        } else {
+            None
+        }
+    }
+
     fn handle_request(&mut self, from: PeerId, setup: &Setup, terms: &Terms) {
         let Some(&known) = self.peers.get(from) else { return };
         let index = known.link;
@@ -190,17 +198,14 @@ impl<D: Device> VerbsRail<D> {
             Some(Phase::Called | Phase::Up | Phase::Closing) => {
                 // Where they call by the same initiator, all was acknowledged that it has sent (V-16).
                 let through = terms.xrc.map(|xrc| xrc.through);
-                let target = self.links.get(index).and_then(Link::halves).and_then(|halves| halves.into);
+                let target = self.links.halves(index).and_then(|halves| halves.into);
                 let drained = target.is_some_and(|qp| Some(qp.number) == through);
                 return self.end(index, Some(RailFault::Closed), How::Word(Left { drained, target_dead: false }));
             }
             Some(Phase::Failing(_)) => return,
         }
-        if terms.message_bytes != self.options.message_bytes() {
-            return self.refuse(from, setup.nonce, Reason::Sizes);
-        }
-        if terms.xrc.is_some() != self.options.xrc.is_some() {
-            return self.refuse(from, setup.nonce, Reason::Transport); // V-14
+        if let Some(reason) = self.mismatch(terms) {
+            return self.refuse(from, setup.nonce, reason);
         }
         let is_new = known.link == NO_LINK;
         let begun = if is_new { self.begin(from) } else { Ok(known.link) };
@@ -276,12 +281,8 @@ impl<D: Device> VerbsRail<D> {
             entry.seen = entry.seen.max(setup.attempt);
         }
         self.follow(from, setup);
-        if terms.message_bytes != self.options.message_bytes() {
-            self.refuse(from, setup.nonce, Reason::Sizes);
-            return self.fail(index, Some(RailFault::Refused));
-        }
-        if terms.xrc.is_some() != self.options.xrc.is_some() {
-            self.refuse(from, setup.nonce, Reason::Transport);
+        if let Some(reason) = self.mismatch(terms) {
+            self.refuse(from, setup.nonce, reason);
             return self.fail(index, Some(RailFault::Refused));
         }
         if let Err(reason) = self.take_target(index, terms) {

@@ -9,9 +9,10 @@
 //! carry are zero.
 
 use rerail_core::wire::WireError;
-use rerail_core::wire::handshake::{MAC_BYTES, NONCE_BYTES};
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes, Unaligned, transmute, transmute_ref};
+
+use crate::auth::MAC_BYTES;
 
 /// The first four bytes, read as a little-endian number: `RERV`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"RERV");
@@ -37,6 +38,9 @@ const LID_END: u16 = 0xC000;
 
 /// A message's bytes.
 pub type Message = heapless::Vec<u8, SETUP_BYTES_MAX>;
+
+/// Bytes of a nonce.
+pub const NONCE_BYTES: usize = 32;
 
 /// A number that is used once.
 pub type Nonce = [u8; NONCE_BYTES];
@@ -183,7 +187,7 @@ impl Srqs {
 }
 
 /// Reasons of a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u8)]
 pub enum Reason {
     /// The message was for another rank.
@@ -419,17 +423,9 @@ impl Terms {
 }
 
 impl Reason {
-    const fn from_code(code: u8) -> Result<Self, WireError> {
-        Ok(match code {
-            1 => Self::Rank,
-            2 => Self::Rail,
-            3 => Self::Sizes,
-            4 => Self::Full,
-            5 => Self::Over,
-            6 => Self::Transport,
-            7 => Self::Target,
-            other => return Err(WireError { field: "setup.reason", value: other as u64 }),
-        })
+    fn from_code(code: u8) -> Result<Self, WireError> {
+        let error = WireError { field: "setup.reason", value: code.into() };
+        Self::try_read_from_bytes(&[code]).map_err(|_| error)
     }
 }
 

@@ -12,7 +12,6 @@ use rerail_core::endpoint::{RailState, Stats, Usage};
 use rerail_core::ids::{CounterId, PeerId};
 use rerail_core::rail::RailKind;
 use rerail_core::wire::HEADER_BYTES_MAX;
-use rerail_linux::driver::Engine;
 use rerail_linux::rail::RailUsage;
 use rerail_linux::rail::verbs::VerbsOptions;
 
@@ -20,7 +19,7 @@ use crate::check::Ledger;
 use crate::cover::Path;
 use crate::hca::Objects;
 use crate::scenario::VerbsSpec;
-use crate::world::View;
+use crate::world::{Engine, View};
 
 /// What is there, what should be, or may be: for [`Ending`](crate::check::Ending)'s lists.
 type Facts = Vec<(String, u64, u64)>;

@@ -152,11 +152,11 @@ impl Worker {
             let (kind, result) = if plan.is_put {
                 self.common.fill(cx, &message);
                 let put = PutRequest { cookie: Cookie(number), ..PutRequest::new(remote, &segments) };
-                ("put", cx.engine.put(cx.now, &put))
+                ("put", cx.engine.put(&put))
             } else {
                 self.common.clear(cx, &message);
                 let get = GetRequest { cookie: Cookie(number), ..GetRequest::new(remote, &segments) };
-                ("get", cx.engine.get(cx.now, &get))
+                ("get", cx.engine.get(&get))
             };
             match self.common.submitted(cx, kind, self.peer, message.name, number, result.map(drop)) {
                 Submitted::Open => {

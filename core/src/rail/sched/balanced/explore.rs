@@ -57,6 +57,6 @@ pub(crate) fn give_part(bytes: u64, rail: RailId, plan: &Plan, stripes: &mut [St
     }
     let from = (end - bytes) & !(CUT_ALIGN - 1);
     stripes[usize::from(chunk.rail)].end = from;
-    stripes[usize::from(rail.0)] = Stripe { next: from, end };
+    stripes[rail.index()] = Stripe { next: from, end };
     true
 }

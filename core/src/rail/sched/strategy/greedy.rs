@@ -20,7 +20,7 @@ impl Scheduler for Greedy {
 
     fn cut(&self, whole: &Whole<'_>, stripes: &mut [Stripe]) {
         if let Some(rail) = idlest(whole.rails, whole.nic) {
-            stripes[usize::from(rail.0)] = Stripe { next: 0, end: whole.bytes };
+            stripes[rail.index()] = Stripe { next: 0, end: whole.bytes };
         }
     }
 }

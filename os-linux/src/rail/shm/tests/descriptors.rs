@@ -42,7 +42,7 @@ fn child() {
 /// socket, when `limit` comes into force; returns the acceptor's counters and reports.
 fn at_the_last_step(limit: impl FnOnce()) -> (RailCounters, Vec<(PeerId, RailFault)>) {
     let large = || ShmOptions { slots: 1 << 12, segment_bytes: 1 << 14, ..options() };
-    let (mut a, mut b) = (Node::with(0, large(), key()), Node::with(1, large(), key()));
+    let (mut a, mut b) = (Node::with(0, large()), Node::with(1, large()));
     introduce(&mut [&mut a, &mut b]);
     a.connect(1);
     while !b.rail.openings.values().any(Opening::is_proved) {

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use rerail_core::wire::handshake::Transport;
+use rerail_core::wire::handshake::{RefusedBecause, Transport};
 use rustix::fs::{self, MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use zerocopy::IntoBytes;
@@ -15,7 +15,7 @@ use super::super::reach::Seal;
 use super::super::segment::{Inbound, Outbound};
 use super::super::socket::Received;
 use super::*;
-use crate::auth::{Attempts, Call, Dialler, Step};
+use crate::auth::{Attempts, AuthError, Call, Dialler, JobKey, Step};
 
 /// One that is broken at once: this process reads nothing.
 fn seal() -> Seal {
@@ -53,7 +53,9 @@ fn answer(node: &mut Node, socket: &OwnedFd, descriptor: bool) -> Option<(Vec<u8
 /// offers.
 fn prove(node: &mut Node, rank: u32) -> (OwnedFd, Vec<Vec<u8>>, OwnedFd) {
     let socket = dial(node);
-    let (mut dialler, hello) = Dialler::new(key(), call(rank, node.me()), [rank as u8; 32]);
+    expect(node, rank);
+    let me = credentials(node.me().0).fingerprint();
+    let (mut dialler, hello) = Dialler::new(&credentials(rank), call(rank, node.me()), me, [rank as u8; 32]);
     let mut sent = vec![hello.bytes().to_vec()];
     socket::send(&socket, hello.bytes(), None).unwrap();
     loop {
@@ -73,10 +75,15 @@ fn prove(node: &mut Node, rank: u32) -> (OwnedFd, Vec<Vec<u8>>, OwnedFd) {
 
 /// As [`prove`], up to an established subchannel: the socket, and both rings.
 pub(super) fn join(node: &mut Node, rank: u32) -> (OwnedFd, Inbound, Outbound) {
+    join_with(node, rank, None)
+}
+
+/// As [`join`], as a process with this seal, which stands.
+pub(super) fn join_with(node: &mut Node, rank: u32, stands: Option<&Seal>) -> (OwnedFd, Inbound, Outbound) {
     let (socket, _, memory) = prove(node, rank);
     let ring = options().ring();
     let (inbound, offered) = Inbound::create(ring).unwrap();
-    let share = Share::of(ring, false, &seal());
+    let share = stands.map_or_else(|| Share::of(ring, false, &seal()), |seal| Share::of(ring, false, seal));
     socket::send(&socket, share.as_bytes(), Some(offered.as_fd())).unwrap();
     settle(&mut [node]);
     assert_eq!(node.sink.up.last(), Some(&PeerId(rank)));
@@ -113,7 +120,7 @@ fn blank(bytes: u64) -> OwnedFd {
 #[test]
 fn without_the_key_nobody_gets_in() {
     let (mut a, mut honest) = connected([0, 1]);
-    let mut stranger = Node::with(2, options(), JobKey::new([8; 32]));
+    let mut stranger = Node::of(2, options(), Credentials::new([2; 32], JobKey::new([8; 32])));
     introduce(&mut [&mut a, &mut stranger]);
     stranger.connect(0);
     settle(&mut [&mut a, &mut stranger]);
@@ -121,7 +128,7 @@ fn without_the_key_nobody_gets_in() {
     a.connect(2);
     settle(&mut [&mut a, &mut stranger]);
     assert_eq!(a.sink.down, [(PeerId(2), RailFault::Unauthenticated)]);
-    assert_eq!(a.rail.counters().unauthenticated, 1, "the peer that it dialled itself");
+    assert_eq!(a.rail.counters().unauthenticated, 2, "its call, and the one to it");
     assert_eq!((a.sink.up.len(), stranger.sink.up.len()), (1, 0));
     honest.send(0, 1, 1);
     settle(&mut [&mut a, &mut honest]);
@@ -132,7 +139,7 @@ fn without_the_key_nobody_gets_in() {
 #[test]
 fn garbage_before_the_proof_is_refused_whatever_its_length() {
     let mut a = Node::new(0);
-    for (n, len) in [1, 63, 64, 65, 72, 73, 4096, 60_000].into_iter().enumerate() {
+    for (n, len) in [1, 31, 32, 79, 80, 81, 96, 4096, 60_000].into_iter().enumerate() {
         let socket = dial(&a);
         socket::send(&socket, &vec![0x52; len], None).unwrap();
         while let Some((message, fd)) = answer(&mut a, &socket, true) {
@@ -165,6 +172,26 @@ fn a_recorded_handshake_is_worth_nothing() {
     assert!(a.sink.up.is_empty());
 }
 
+/// H-5: a member of the job, with all its secrets but another's private key.
+#[test]
+fn a_member_that_calls_in_the_name_of_another_harms_nobody() {
+    let (mut a, mut honest) = connected([0, 1]);
+    let socket = dial(&a);
+    let newer = Call { attempts: Attempts { attempt: 9, answers: 9 }, ..call(1, PeerId(0)) };
+    let (mut impostor, opening) = Dialler::new(&credentials(2), newer, credentials(0).fingerprint(), [3; 32]);
+    socket::send(&socket, opening.bytes(), None).unwrap();
+    let (message, _) = answer(&mut a, &socket, false).unwrap();
+    let Ok(Step::Send(proof)) = impostor.handle(&message) else { panic!("a proof is due") };
+    socket::send(&socket, proof.bytes(), None).unwrap();
+    let (ruling, _) = answer(&mut a, &socket, false).unwrap();
+    assert_eq!(impostor.handle(&ruling).unwrap_err(), AuthError::Refused(RefusedBecause::Proof));
+    assert_eq!((a.rail.counters().unauthenticated, a.sink.up.len(), a.rail.openings.len()), (1, 1, 0));
+    // The connection of the true rank 1 has not ended.
+    honest.send(0, 1, 1);
+    settle(&mut [&mut a, &mut honest]);
+    assert_eq!((a.sink.taken.len(), a.sink.down.len()), (1, 0));
+}
+
 /// H-9, H-10
 #[test]
 fn a_rank_outside_the_job_and_an_old_dial_are_refused() {
@@ -174,7 +201,8 @@ fn a_rank_outside_the_job_and_an_old_dial_are_refused() {
         let socket = dial(&a);
         // Its first was newer.
         let old = Call { attempts: Attempts { attempt: 1, answers: 0 }, ..call(rank, PeerId(0)) };
-        let (mut dialler, hello) = Dialler::new(key(), old, [3; 32]);
+        let me = credentials(0).fingerprint();
+        let (mut dialler, hello) = Dialler::new(&credentials(rank), old, me, [3; 32]);
         socket::send(&socket, hello.bytes(), None).unwrap();
         let (challenge, _) = answer(&mut a, &socket, false).unwrap();
         let Ok(Step::Send(proof)) = dialler.handle(&challenge) else { panic!("a proof is due") };
@@ -188,7 +216,7 @@ fn a_rank_outside_the_job_and_an_old_dial_are_refused() {
 /// H-7
 #[test]
 fn strangers_push_each_other_out_and_nobody_else() {
-    let mut a = Node::with(0, ShmOptions { pending_max: 3, ..options() }, key());
+    let mut a = Node::with(0, ShmOptions { pending_max: 3, ..options() });
     let strangers: Vec<OwnedFd> = (0..20)
         .map(|_| {
             let socket = dial(&a);
@@ -211,7 +239,7 @@ fn strangers_push_each_other_out_and_nobody_else() {
 fn descriptors_before_the_proof_never_get_in() {
     let mut a = Node::new(0);
     let socket = dial(&a);
-    let (_, hello) = Dialler::new(key(), call(1, PeerId(0)), [1; 32]);
+    let (_, hello) = Dialler::new(&credentials(1), call(1, PeerId(0)), credentials(0).fingerprint(), [1; 32]);
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     socket::send(&socket, hello.bytes(), Some(writer.as_fd())).unwrap();
     drop(writer);
@@ -327,7 +355,7 @@ fn word(base: std::ptr::NonNull<u8>, at: usize) -> &'static AtomicU32 {
 
 /// Publishes a packet as message `position` of a mapped ring of four cells, with a header of so many bytes.
 fn publish(base: std::ptr::NonNull<u8>, position: u32, header_bytes: u16) {
-    let at = 512 + 192 * (position as usize % 4);
+    let at = 640 + 192 * (position as usize % 4);
     // SAFETY: as in `word`, on multiples of 8.
     let first: &AtomicU64 = unsafe { &*base.as_ptr().add(at).cast() };
     let packet = 2;
@@ -346,7 +374,7 @@ fn lengths_and_indices_that_no_honest_peer_writes_end_the_subchannel() {
     assert_eq!(a.sink.down, [(PeerId(1), RailFault::Corrupt)]);
     let (_socket, _inbound, outbound) = join(&mut a, 2);
     let (base, _) = outbound.raw();
-    word(base, 512 + 8).store(u32::MAX, Ordering::Relaxed);
+    word(base, 640 + 8).store(u32::MAX, Ordering::Relaxed);
     publish(base, 0, 0);
     settle(&mut [&mut a]);
     assert_eq!(a.sink.down[1..], [(PeerId(2), RailFault::Corrupt)]);

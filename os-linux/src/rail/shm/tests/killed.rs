@@ -11,7 +11,7 @@ const ADDRESS: &str = "RERAIL_TEST_SHM_ADDRESS";
 fn child() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     let mut me = Node::new(1);
-    me.rail.add_peer(PeerId(0), &address).unwrap();
+    meet(&mut me.rail, 0, &address);
     me.connect(0);
     run(&mut [&mut me], |nodes| !nodes[0].sink.up.is_empty());
     for number in 0..3 {
@@ -30,6 +30,7 @@ fn names_in_dev_shm() -> Vec<String> {
 fn a_killed_peer_is_reported_closed_after_its_last_packets_and_leaves_nothing() {
     let before = names_in_dev_shm();
     let mut parent = Node::new(0);
+    expect(&mut parent, 1);
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "rail::shm::tests::killed::child"])
         .env(ADDRESS, parent.rail.address())

@@ -150,7 +150,7 @@ fn no_mapped_read_completes_once_the_peer_has_aborted() {
 /// than are allowed.
 #[test]
 fn mappings_are_bounded() {
-    let (mut a, mut b) = (Node::new(0), Node::with(1, ShmOptions { mapped_bytes_max: 3 * 4096, ..options() }, key()));
+    let (mut a, mut b) = (Node::new(0), Node::with(1, ShmOptions { mapped_bytes_max: 3 * 4096, ..options() }));
     let mut memories: Vec<_> = (0..=OFFERS_MAX).map(|_| two_faced(100)).collect();
     for (memory, _, file) in &mut memories[..2] {
         a.rail.offer(whole(memory), file.as_fd());
@@ -183,7 +183,7 @@ fn mappings_are_bounded() {
 /// With a limit of 0 nothing is asked for.
 #[test]
 fn mapping_can_be_turned_off() {
-    let (mut a, mut b) = (Node::new(0), Node::with(1, ShmOptions { mapped_bytes_max: 0, ..options() }, key()));
+    let (mut a, mut b) = (Node::new(0), Node::with(1, ShmOptions { mapped_bytes_max: 0, ..options() }));
     let (mut memory, _, file) = two_faced(100);
     a.rail.offer(whole(&mut memory), file.as_fd());
     introduce(&mut [&mut a, &mut b]);

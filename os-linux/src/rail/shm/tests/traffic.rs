@@ -116,7 +116,7 @@ fn four_processes_all_to_all() {
 #[test]
 fn one_busy_peer_does_not_keep_another_waiting() {
     let options = ShmOptions { cells: 64, slots: 64, burst: 2, ..options() };
-    let [mut a, mut b, mut c] = [0, 1, 2].map(|rank| Node::with(rank, options.clone(), key()));
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|rank| Node::with(rank, options.clone()));
     introduce(&mut [&mut a, &mut b, &mut c]);
     b.connect(0);
     c.connect(0);
@@ -238,13 +238,13 @@ fn close_ends_the_subchannel_and_counts() {
 fn nobody_home_is_told_and_silence_times_out() {
     let mut a = Node::new(0);
     let gone = Node::new(1).rail.address();
-    a.rail.add_peer(PeerId(1), &gone).unwrap();
+    meet(&mut a.rail, 1, &gone);
     a.connect(1);
     settle(&mut [&mut a]);
     assert_eq!(a.sink.down, [(PeerId(1), RailFault::Gone)]);
     // One that listens and never answers.
     let b = Node::new(2);
-    a.rail.add_peer(PeerId(2), &b.rail.address()).unwrap();
+    meet(&mut a.rail, 2, &b.rail.address());
     a.connect(2);
     settle(&mut [&mut a]);
     let deadline = a.rail.next_timeout().unwrap();
@@ -267,7 +267,8 @@ fn a_full_backlog_is_tried_again_later_and_lets_the_caller_sleep() {
     let listener = socket::listen(&name).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     for peer in 1..3 {
-        a.rail.add_peer(PeerId(peer), &format!("{}/{name}", a.rail.host_id)).unwrap();
+        let address = format!("{}/{name}", a.rail.host_id);
+        meet(&mut a.rail, peer, &address);
         a.connect(peer);
         a.poll();
     }
@@ -289,7 +290,7 @@ fn a_full_backlog_is_tried_again_later_and_lets_the_caller_sleep() {
 #[test]
 fn processes_whose_slots_differ_in_size_do_not_connect_and_both_hear_why() {
     let mut a = Node::new(0);
-    let mut b = Node::with(1, ShmOptions { segment_bytes: 2048, ..options() }, key());
+    let mut b = Node::with(1, ShmOptions { segment_bytes: 2048, ..options() });
     introduce(&mut [&mut a, &mut b]);
     a.connect(1);
     b.connect(0);
@@ -298,7 +299,7 @@ fn processes_whose_slots_differ_in_size_do_not_connect_and_both_hear_why() {
     assert_eq!((&a.sink.down[..], &b.sink.down[..]), (&[(PeerId(1), why)][..], &[(PeerId(0), why)][..]));
     assert_eq!((a.rail.counters().corrupt, b.rail.counters().corrupt), (0, 0));
     // How many cells and slots there are is each one's own affair.
-    let mut c = Node::with(2, ShmOptions { cells: 8, slots: 16, ..options() }, key());
+    let mut c = Node::with(2, ShmOptions { cells: 8, slots: 16, ..options() });
     introduce(&mut [&mut a, &mut c]);
     c.connect(0);
     settle(&mut [&mut a, &mut c]);
@@ -307,8 +308,8 @@ fn processes_whose_slots_differ_in_size_do_not_connect_and_both_hear_why() {
 
 #[test]
 fn addresses() {
-    let mut a = Node::with(0, ShmOptions { host_id: Some("left".into()), ..options() }, key());
-    let b = Node::with(1, ShmOptions { host_id: Some("right".into()), ..options() }, key());
+    let mut a = Node::with(0, ShmOptions { host_id: Some("left".into()), ..options() });
+    let b = Node::with(1, ShmOptions { host_id: Some("right".into()), ..options() });
     let address = b.rail.address();
     assert!(address.len() <= 200 && address.starts_with("right/rerail-5417ba-1-0-"));
     assert!(address.bytes().all(|byte| byte.is_ascii_graphic() && !b";,=".contains(&byte)));
@@ -327,7 +328,7 @@ fn addresses() {
 
 #[test]
 fn options_out_of_range_are_refused() {
-    let refused = |options: ShmOptions| ShmRail::open(options, key(), JOB, PeerId(0)).unwrap_err();
+    let refused = |options: ShmOptions| ShmRail::open(options, credentials(0), JOB, PeerId(0)).unwrap_err();
     assert!(matches!(refused(ShmOptions { slots: 1, ..options() }), ShmError::Ring(error) if error.field == "slots"));
     assert!(matches!(refused(ShmOptions { cells: 3, ..options() }), ShmError::Ring(error) if error.field == "cells"));
     let eager = ShmOptions { eager_bytes_max: 1025, ..options() };
@@ -410,7 +411,7 @@ fn descriptors_do_not_survive_an_exec() {
 #[test]
 fn memory_per_peer_is_what_the_options_say() {
     let (a, _b) = connected([0, 1]);
-    assert_eq!(a.rail.ring_bytes(), 512 + 4 * 192 + 4 * 1344);
+    assert_eq!(a.rail.ring_bytes(), 640 + 4 * 192 + 4 * 1344);
     let default = rerail_core::shm::ring_bytes(ShmOptions::new(1).ring()).unwrap();
     assert!((512 * 1024..1024 * 1024).contains(&default), "{default}");
 }

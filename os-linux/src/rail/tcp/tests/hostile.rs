@@ -1,6 +1,12 @@
 //! Outsiders and broken peers: their data affects no other connection.
 
+use rerail_core::wire::handshake::{PROOF_BYTES, RefusedBecause, VERDICT_BYTES};
+
 use super::*;
+use crate::auth::{Acceptor, Credentials, JobKey, Station};
+
+/// A dial newer than the one that made the connection.
+const NEWER: Attempts = Attempts { attempt: 9, answers: 9 };
 
 /// Two honest hosts that communicate, and a third place for the outsider.
 fn honest_pair() -> World {
@@ -14,7 +20,7 @@ fn honest_pair() -> World {
 fn no_key_but_plenty_to_say() {
     let mut world = honest_pair();
     let mut raw = Raw::to(&world.hosts[0]);
-    raw.write(b"GET / HTTP/1.1\r\nHost: somewhere\r\nAccept: everything that you have\r\n\r\n");
+    raw.write(b"GET / HTTP/1.1\r\nHost: somewhere\r\nAccept: everything that you have, and much more\r\n\r\n");
     assert!(raw.is_closed(&mut world));
     assert_eq!(world.hosts[0].rail.counters().unauthenticated, 1);
     world.ping(0, 1, 2);
@@ -26,10 +32,10 @@ fn nothing_behind_an_unfinished_handshake_is_read() {
     let mut world = honest_pair();
     let mut raw = Raw::to(&world.hosts[0]);
     let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(9), to: PeerId(0), rail: 0, attempts: FIRST };
-    let (_, hello) = Dialler::new(JobKey::new([1; 32]), call, [2; 32]);
+    let (_, hello) = Dialler::new(&credentials(9), call, credentials(0).fingerprint(), [2; 32]);
     let before = world.hosts[0].rail.counters();
-    raw.write(&[hello.bytes(), &[0; 32], &header(PeerId(9), 1, 10), &payload(1, 10)].concat());
-    raw.read(&mut world, CHALLENGE_BYTES);
+    raw.write(&[hello.bytes(), &[0; PROOF_BYTES], &header(PeerId(9), 1, 10), &payload(1, 10)].concat());
+    raw.read(&mut world, ANSWER_BYTES + VERDICT_BYTES);
     assert!(raw.is_closed(&mut world));
     let after = world.hosts[0].rail.counters();
     assert_eq!((after.unauthenticated, after.packets_received), (1, before.packets_received));
@@ -42,8 +48,9 @@ fn nothing_behind_an_unfinished_handshake_is_read() {
 fn the_wrong_key() {
     let mut world = honest_pair();
     let (me, address) = (PeerId(2), world.hosts[0].rail.address());
-    let mut stranger = TcpRail::open(options(), JobKey::new([0x43; 32]), JOB, me).unwrap();
-    stranger.add_peer(PeerId(0), &address).unwrap();
+    let other_job = Credentials::new([2; 32], JobKey::new([0x43; 32]));
+    let mut stranger = TcpRail::open(options(), other_job, JOB, me).unwrap();
+    meet(&mut stranger, 0, &address);
     stranger.connect(world.now, PeerId(0));
     let mut sink = Recorder::new();
     world.until(|_| {
@@ -55,19 +62,42 @@ fn the_wrong_key() {
     world.ping(0, 1, 2);
 }
 
-/// H-5, H-6
+/// H-5: a member of the job, with all its secrets but another's private key.
 #[test]
-fn the_wrong_key_from_one_that_does_not_care_who_answers() {
+fn a_member_that_calls_in_the_name_of_another() {
     let mut world = honest_pair();
+    let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(1), to: PeerId(0), rail: 0, attempts: NEWER };
+    let (mut impostor, opening) = Dialler::new(&credentials(2), call, credentials(0).fingerprint(), [2; 32]);
     let mut raw = Raw::to(&world.hosts[0]);
-    let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(9), to: PeerId(0), rail: 0, attempts: FIRST };
-    let (_, hello) = Dialler::new(JobKey::new([1; 32]), call, [2; 32]);
-    raw.write(hello.bytes());
-    let challenge = raw.read(&mut world, CHALLENGE_BYTES);
-    // The challenge's own MAC, as if it were a proof.
-    raw.write(&challenge[CHALLENGE_BYTES - 32..]);
+    raw.write(opening.bytes());
+    let answer = raw.read(&mut world, ANSWER_BYTES);
+    let Ok(Step::Send(proof)) = impostor.handle(&answer) else { panic!("the acceptor is rank 0 indeed") };
+    raw.write(proof.bytes());
+    let ruling = raw.read(&mut world, RULING_BYTES);
+    assert_eq!(impostor.handle(&ruling).unwrap_err(), AuthError::Refused(RefusedBecause::Proof));
     assert!(raw.is_closed(&mut world));
     assert_eq!(world.hosts[0].rail.counters().unauthenticated, 1);
+    // The connection of the true rank 1 has not ended.
+    assert!(world.hosts[0].sink.down.is_empty() && world.hosts[1].sink.down.is_empty());
+    world.ping(0, 1, 2);
+}
+
+/// H-4: the process at a peer's address is another member of the job.
+#[test]
+fn a_member_that_answers_in_the_name_of_another() {
+    let mut world = honest_pair();
+    let (listener, address) = raw_listener();
+    meet(&mut world.hosts[0].rail, 7, &address);
+    world.hosts[0].rail.connect(world.now, PeerId(7));
+    let mut raw = Raw::accept(&listener, &mut world);
+    let station = Station { transport: Transport::Tcp, job: JOB, me: PeerId(7), rail: 0 };
+    let mut impostor = Acceptor::new(credentials(2), station, [3; 32]);
+    let opening = raw.read(&mut world, OPENING_BYTES);
+    let Ok(Step::Send(answer)) = impostor.handle(&opening) else { panic!("the job's secret is known to it") };
+    raw.write(answer.bytes());
+    world.until(|hosts| !hosts[0].sink.down.is_empty());
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::Unauthenticated)]);
+    assert!(raw.is_closed(&mut world), "no proof was sent to it");
     world.ping(0, 1, 2);
 }
 
@@ -75,15 +105,16 @@ fn the_wrong_key_from_one_that_does_not_care_who_answers() {
 #[test]
 fn a_recorded_handshake_replayed() {
     let mut world = honest_pair();
-    world.hosts[0].rail.add_peer(PeerId(9), "127.0.0.1:9").unwrap();
+    meet(&mut world.hosts[0].rail, 9, "127.0.0.1:9");
     let mut honest = Raw::to(&world.hosts[0]);
-    let (recording, outcome) = honest.call(&mut world, key(), 9, 0);
+    let (recording, outcome) = honest.call(&mut world, 9, 0);
     assert!(matches!(outcome, Ok(Step::Authenticated { .. })));
     drop(honest);
     world.until(|hosts| hosts[0].sink.down == [(PeerId(9), RailFault::Closed)]);
     let mut replay = Raw::to(&world.hosts[0]);
     replay.write(&recording);
-    replay.read(&mut world, CHALLENGE_BYTES);
+    let said = replay.read(&mut world, ANSWER_BYTES + VERDICT_BYTES);
+    assert_eq!(Dialler::rejected(&said[ANSWER_BYTES..]), Some(AuthError::Rejected(RefusedBecause::Proof)));
     assert!(replay.is_closed(&mut world));
     assert_eq!(world.hosts[0].rail.counters().unauthenticated, 1);
     assert_eq!(world.hosts[0].sink.up, [PeerId(1), PeerId(9)], "up once, by the honest one");

@@ -8,7 +8,7 @@ fn nobody_listens() {
     let mut world = World::new([options()]);
     let (listener, address) = raw_listener();
     drop(listener);
-    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    meet(&mut world.hosts[0].rail, 7, &address);
     world.hosts[0].rail.connect(Time(1), PeerId(7));
     world.until(|hosts| !hosts[0].sink.down.is_empty());
     assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::Gone)]);
@@ -30,10 +30,10 @@ fn an_unknown_peer_is_not_dialled() {
 fn an_acceptor_that_never_answers() {
     let mut world = World::new([options()]);
     let (listener, address) = raw_listener();
-    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    meet(&mut world.hosts[0].rail, 7, &address);
     world.hosts[0].rail.connect(world.now, PeerId(7));
     let mut raw = Raw::accept(&listener, &mut world);
-    raw.read(&mut world, HELLO_BYTES);
+    raw.read(&mut world, OPENING_BYTES);
     assert_eq!(world.hosts[0].rail.next_timeout(), Some(world.now + options().handshake_timeout));
     world.now = world.now + options().handshake_timeout;
     world.poll();
@@ -46,11 +46,11 @@ fn an_acceptor_that_never_answers() {
 fn an_acceptor_without_the_key() {
     let mut world = World::new([options()]);
     let (listener, address) = raw_listener();
-    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    meet(&mut world.hosts[0].rail, 7, &address);
     world.hosts[0].rail.connect(world.now, PeerId(7));
     let mut raw = Raw::accept(&listener, &mut world);
-    raw.read(&mut world, HELLO_BYTES);
-    raw.write(&[0x11; CHALLENGE_BYTES]);
+    raw.read(&mut world, OPENING_BYTES);
+    raw.write(&[0x11; ANSWER_BYTES]);
     world.until(|hosts| !hosts[0].sink.down.is_empty());
     assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::Unauthenticated)]);
     assert_eq!(world.hosts[0].rail.counters().unauthenticated, 1);
@@ -62,11 +62,11 @@ fn of_crossing_dials_the_lower_ranks_wins() {
     // Host 0 is dialling peer 7 when peer 7's dial comes in: 0 < 7, so the peer is ordered to use ours.
     let mut world = World::new([options()]);
     let (listener, address) = raw_listener();
-    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    meet(&mut world.hosts[0].rail, 7, &address);
     world.hosts[0].rail.connect(world.now, PeerId(7));
     let mut ours = Raw::accept(&listener, &mut world);
     let mut theirs = Raw::to(&world.hosts[0]);
-    let (_, outcome) = theirs.call(&mut world, key(), 7, 0);
+    let (_, outcome) = theirs.call(&mut world, 7, 0);
     assert!(matches!(outcome, Ok(Step::Crossing)), "{outcome:?}");
     ours.answer(&mut world, 7, Verdict::Accepted);
     world.until(|hosts| hosts[0].sink.standing == [PeerId(7)]);
@@ -79,12 +79,12 @@ fn of_crossing_dials_the_higher_ranks_yields() {
     // Host 1 is dialling peer 0 when peer 0's dial comes in: that one is kept, and ours closed.
     let mut world = World::new([options(), options()]);
     let (listener, address) = raw_listener();
-    world.hosts[1].rail.add_peer(PeerId(0), &address).unwrap();
+    meet(&mut world.hosts[1].rail, 0, &address);
     world.hosts[1].rail.connect(world.now, PeerId(0));
     let mut ours = Raw::accept(&listener, &mut world);
-    ours.read(&mut world, HELLO_BYTES);
+    ours.read(&mut world, OPENING_BYTES);
     let mut theirs = Raw::to(&world.hosts[1]);
-    let (_, outcome) = theirs.call(&mut world, key(), 0, 1);
+    let (_, outcome) = theirs.call(&mut world, 0, 1);
     assert!(matches!(outcome, Ok(Step::Authenticated { .. })), "{outcome:?}");
     assert!(ours.is_closed(&mut world));
     assert_eq!((world.hosts[1].sink.up.as_slice(), world.hosts[1].sink.down.len()), (&[PeerId(0)][..], 0));
@@ -96,7 +96,7 @@ fn who_yielded_waits_for_the_winner() {
     for comes in [true, false] {
         let mut world = World::new([options(), options()]);
         let (listener, address) = raw_listener();
-        world.hosts[1].rail.add_peer(PeerId(0), &address).unwrap();
+        meet(&mut world.hosts[1].rail, 0, &address);
         world.hosts[1].rail.connect(world.now, PeerId(0));
         let mut ours = Raw::accept(&listener, &mut world);
         ours.answer(&mut world, 0, Verdict::Crossing);
@@ -104,7 +104,7 @@ fn who_yielded_waits_for_the_winner() {
         assert_eq!((world.hosts[1].sink.up.len(), world.hosts[1].sink.down.len()), (0, 0));
         if comes {
             let mut theirs = Raw::to(&world.hosts[1]);
-            let (_, outcome) = theirs.call(&mut world, key(), 0, 1);
+            let (_, outcome) = theirs.call(&mut world, 0, 1);
             assert!(matches!(outcome, Ok(Step::Authenticated { .. })), "{outcome:?}");
             assert_eq!(world.hosts[1].sink.up, [PeerId(0)]);
         } else {
@@ -120,7 +120,7 @@ fn who_yielded_waits_for_the_winner() {
 fn a_dial_that_is_not_newer_is_refused() {
     let mut world = World::new([options()]);
     let mut first = Raw::authenticated(&mut world, 9, 0);
-    let (_, outcome) = Raw::to(&world.hosts[0]).call(&mut world, key(), 9, 0);
+    let (_, outcome) = Raw::to(&world.hosts[0]).call(&mut world, 9, 0);
     assert_eq!(outcome.unwrap_err(), AuthError::Refused(RefusedBecause::Old));
     first.write(&header(PeerId(9), 3, 0));
     world.until(|hosts| hosts[0].sink.taken.len() == 1);
@@ -139,7 +139,7 @@ fn a_newer_dial_ends_what_stood() {
     first.write(&header(PeerId(9), 40, 3000));
     let newer = Attempts { attempt: 2, answers: 0 };
     let mut second = Raw::to(&world.hosts[0]);
-    let (_, outcome) = second.call_as(&mut world, key(), (9, 0), newer);
+    let (_, outcome) = second.call_as(&mut world, (9, 0), newer);
     assert!(matches!(outcome, Ok(Step::Authenticated { .. })), "{outcome:?}");
     world.until(|hosts| hosts[0].sink.up.len() == 2);
     assert_eq!(world.hosts[0].sink.down, [(PeerId(9), RailFault::Closed)]);
@@ -155,16 +155,16 @@ fn a_newer_dial_ends_what_stood() {
 fn a_dial_that_was_given_up_for_ours_is_refused() {
     let mut world = World::new([options()]);
     let (listener, address) = raw_listener();
-    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    meet(&mut world.hosts[0].rail, 7, &address);
     world.hosts[0].rail.connect(world.now, PeerId(7));
     let mut first = Raw::accept(&listener, &mut world);
     first.answer(&mut world, 7, Verdict::Accepted);
     world.until(|hosts| hosts[0].sink.standing == [PeerId(7)]);
-    let (_, outcome) = Raw::to(&world.hosts[0]).call(&mut world, key(), 7, 0);
+    let (_, outcome) = Raw::to(&world.hosts[0]).call(&mut world, 7, 0);
     assert_eq!(outcome.unwrap_err(), AuthError::Refused(RefusedBecause::Old));
     // The same, but begun after it had accepted ours: it has lost it.
     let newer = Attempts { attempt: 2, answers: 1 };
-    let (_, outcome) = Raw::to(&world.hosts[0]).call_as(&mut world, key(), (7, 0), newer);
+    let (_, outcome) = Raw::to(&world.hosts[0]).call_as(&mut world, (7, 0), newer);
     assert!(matches!(outcome, Ok(Step::Authenticated { .. })), "{outcome:?}");
 }
 
@@ -172,7 +172,7 @@ fn a_dial_that_was_given_up_for_ours_is_refused() {
 #[test]
 fn a_rank_that_was_not_announced_is_refused() {
     let mut world = World::new([options()]);
-    let (_, outcome) = Raw::to(&world.hosts[0]).call(&mut world, key(), 77, 0);
+    let (_, outcome) = Raw::to(&world.hosts[0]).call(&mut world, 77, 0);
     assert_eq!(outcome.unwrap_err(), AuthError::Refused(RefusedBecause::Rank));
     assert!(world.hosts[0].sink.up.is_empty());
 }
@@ -181,7 +181,7 @@ fn a_rank_that_was_not_announced_is_refused() {
 fn a_refusal_reaches_the_core() {
     let mut world = World::new([options()]);
     let (listener, address) = raw_listener();
-    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    meet(&mut world.hosts[0].rail, 7, &address);
     world.hosts[0].rail.connect(world.now, PeerId(7));
     Raw::accept(&listener, &mut world).answer(&mut world, 7, Verdict::Refused(RefusedBecause::Full));
     world.until(|hosts| !hosts[0].sink.down.is_empty());
@@ -299,7 +299,7 @@ fn a_drained_peer_that_keeps_the_connection_is_left_in_the_end() {
 fn disconnect_ends_a_dial() {
     let mut world = World::new([options()]);
     let (listener, address) = raw_listener();
-    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    meet(&mut world.hosts[0].rail, 7, &address);
     world.hosts[0].rail.connect(world.now, PeerId(7));
     world.hosts[0].rail.disconnect(PeerId(7));
     let mut raw = Raw::accept(&listener, &mut world);
@@ -322,9 +322,11 @@ fn addresses() {
 
 #[test]
 fn an_address_that_names_no_host_is_not_listened_on() {
-    let error = TcpRail::open(TcpOptions::new(Ipv4Addr::UNSPECIFIED.into(), 0), key(), JOB, PeerId(0)).unwrap_err();
+    let error =
+        TcpRail::open(TcpOptions::new(Ipv4Addr::UNSPECIFIED.into(), 0), credentials(0), JOB, PeerId(0)).unwrap_err();
     assert_eq!((error.what, error.errno), ("address", Errno::ADDRNOTAVAIL));
     // TEST-NET-1: no machine has it.
-    let error = TcpRail::open(TcpOptions::new("192.0.2.1".parse().unwrap(), 0), key(), JOB, PeerId(0)).unwrap_err();
+    let error =
+        TcpRail::open(TcpOptions::new("192.0.2.1".parse().unwrap(), 0), credentials(0), JOB, PeerId(0)).unwrap_err();
     assert_eq!((error.what, error.errno), ("bind", Errno::ADDRNOTAVAIL));
 }

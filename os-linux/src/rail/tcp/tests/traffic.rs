@@ -156,7 +156,7 @@ fn the_kernel_takes_no_more_than_the_wire_will() {
 fn over_ipv6_too() {
     let local = "::1".parse().unwrap();
     // A machine may have no IPv6: then there is nothing to test, and opening must fail with that error.
-    match TcpRail::open(TcpOptions::new(local, 0), key(), JOB, PeerId(0)) {
+    match TcpRail::open(TcpOptions::new(local, 0), credentials(0), JOB, PeerId(0)) {
         Ok(_) => {
             let mut world = World::new([TcpOptions::new(local, 0), TcpOptions::new(local, 0)]);
             world.join(0, 1);

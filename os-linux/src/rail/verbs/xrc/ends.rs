@@ -118,7 +118,7 @@ impl<D: Device> VerbsRail<D> {
         let refusal = SetupKind::Refusal { answers, reason: Reason::Over, left };
         let is_out = self.send_setup((peer, Some(index)), attempt, nonce, refusal).unwrap_or(false);
         let timeout = self.now + self.word_time();
-        let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) else { return };
+        let Some(halves) = self.links.halves_mut(index) else { return };
         if is_out && !halves.said {
             halves.timeout = halves.timeout.max(timeout);
         }
@@ -128,7 +128,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// The same once more.
     fn say_left_again(&mut self, index: u32) {
-        let left = self.links.get(index).and_then(Link::halves).and_then(|halves| halves.word);
+        let left = self.links.halves(index).and_then(|halves| halves.word);
         if let Some(left) = left {
             self.say_left(index, left);
         }
@@ -146,7 +146,7 @@ impl<D: Device> VerbsRail<D> {
         }
         let left = halves.word.unwrap_or(Left { drained: self.is_drained(link), target_dead: false });
         self.say_left(index, left);
-        let said = self.links.get(index).and_then(Link::halves).is_none_or(|halves| halves.said);
+        let said = self.links.halves(index).is_none_or(|halves| halves.said);
         if !said {
             let due = (self.now + self.first_pause()).min(deadline);
             self.links.set_timer(index, Some(due));
@@ -163,7 +163,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// Nothing more comes over a link's target.
     fn kill_target(&mut self, index: u32) -> Inward {
-        let target = self.links.get(index).and_then(Link::halves).and_then(|halves| halves.into);
+        let target = self.links.halves(index).and_then(|halves| halves.into);
         if let Some(target) = target {
             let killed = self.device.modify_qp(target.id, &QpChange::to(QpState::Error));
             self.broken |= killed == Err(ModifyError::DeviceGone);
@@ -203,7 +203,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// Handles a peer's report on its end, for a link that ends here too.
     pub(in super::super) fn hear_left(&mut self, index: u32, left: Left) {
-        let Some(halves) = self.links.get(index).and_then(Link::halves) else { return };
+        let Some(halves) = self.links.halves(index) else { return };
         if halves.inward == Inward::Open {
             let inward = if left.drained { Inward::Settling(self.now + SETTLE) } else { self.kill_target(index) };
             self.set_inward(index, inward);
@@ -292,7 +292,7 @@ impl<D: Device> VerbsRail<D> {
                 tracing::warn!(rail = %self.options.name, %why, "target not given up");
             }
         }
-        if let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) {
+        if let Some(halves) = self.links.halves_mut(index) {
             (halves.out, halves.into) = (None, None);
         }
         if let Some(out) = out {

@@ -29,7 +29,7 @@ mod ends;
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_core::time::{Nanos, Time};
-use rerail_verbs::contract::{AddressVector, Device, Qp, QpCaps, QpChange, QpId, QpInit, QpKind, QpState};
+use rerail_verbs::contract::{AddressVector, Device, Qp, QpChange, QpId, QpInit, QpKind, QpState};
 
 use super::link::{Ends, Link, Phase};
 use super::wire::{Left, Reason, SetupKind, Srq, Srqs, Terms, XrcTerms};
@@ -41,7 +41,7 @@ pub(super) use ends::How;
 const TARGET_PSN: u32 = 0;
 
 /// The ends of a link here.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Halves {
     /// The initiator to the peer; `None`: the link waits for one.
     pub out: Option<u32>,
@@ -57,22 +57,6 @@ pub(super) struct Halves {
     /// Of a link that ends: its report for the peer; `said`: whether that was sent.
     pub word: Option<Left>,
     pub said: bool,
-}
-
-impl Default for Halves {
-    /// Of a link that begins.
-    fn default() -> Self {
-        Halves {
-            out: None,
-            into: None,
-            srqs: Srqs::default(),
-            mtu: 0,
-            inward: Inward::Open,
-            timeout: Time(0),
-            word: None,
-            said: false,
-        }
-    }
 }
 
 /// Whether something can come over a link.
@@ -232,7 +216,7 @@ impl<D: Device> VerbsRail<D> {
         if let Some(it) = self.initiators.get_mut(out) {
             it.links += 1;
         }
-        if let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) {
+        if let Some(halves) = self.links.halves_mut(index) {
             halves.out = Some(out);
         }
         Ok(true)
@@ -253,7 +237,7 @@ impl<D: Device> VerbsRail<D> {
             0 => self.make_target(peer, theirs).map_err(|_| Reason::Full)?,
             number => self.open_target(peer, number, theirs.qp).ok_or(Reason::Target)?,
         };
-        if let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) {
+        if let Some(halves) = self.links.halves_mut(index) {
             (halves.into, halves.srqs, halves.mtu) = (Some(qp), xrc.srqs, theirs.mtu);
         }
         self.by_number.insert(qp.number, index);
@@ -283,20 +267,14 @@ impl<D: Device> VerbsRail<D> {
 
     /// An initiator in INIT, deep enough for all requests of the rail: it can't be full.
     fn make_initiator(&mut self) -> Result<Qp, RailFault> {
-        let caps = QpCaps {
-            send_depth: self.options.sends.into(),
-            recv_depth: 0,
-            send_sges: self.port.sges as u32,
-            recv_sges: 0,
-            inline_bytes: self.port.inline_bytes as u32,
-        };
         let (pd, send_cq) = (Some(self.objects.pd), Some(self.objects.cq));
-        self.make(&QpInit { pd, send_cq, caps, ..of_xrc(QpKind::XrcInitiator) })
+        let caps = self.sender_caps(self.options.sends);
+        self.make(&QpInit { pd, send_cq, caps, ..QpInit::of(QpKind::XrcInitiator) })
     }
 
     /// A target that receives from a sender's initiator.
     fn make_target(&mut self, peer: PeerId, theirs: &Terms) -> Result<Qp, RailFault> {
-        let qp = self.make(&QpInit { domain: self.objects.domain, ..of_xrc(QpKind::XrcTarget) })?;
+        let qp = self.make(&QpInit { domain: self.objects.domain, ..QpInit::of(QpKind::XrcTarget) })?;
         let ready = self.ready_to_receive(qp, peer, theirs).and_then(|()| {
             let (timeout, send_psn) = (Some(self.options.ack_timeout), Some(TARGET_PSN));
             self.modify(qp, &QpChange { timeout, send_psn, ..QpChange::to(QpState::Rts) })
@@ -307,14 +285,6 @@ impl<D: Device> VerbsRail<D> {
         ready.map(|()| qp)
     }
 
-    fn make(&mut self, init: &QpInit) -> Result<Qp, RailFault> {
-        let qp = self.device.create_qp(init).map_err(|why| {
-            tracing::debug!(rail = %self.options.name, %why, "no queue pair");
-            codes::of_create(&why)
-        })?;
-        self.initialised(qp)
-    }
-
     /// Connects a link's initiator to the target that the peer has made for it, unless it is connected
     /// already.
     pub(super) fn connect_initiator(&mut self, index: u32, target: u32) -> Result<(), RailFault> {
@@ -323,14 +293,7 @@ impl<D: Device> VerbsRail<D> {
         let (mtu, reads_served) = (halves.mtu, link.reads_served);
         let Some(it) = self.initiators.get(out).filter(|it| it.state == State::Calling) else { return Ok(()) };
         let (qp, psn) = (it.qp, it.psn);
-        let Some(address) = self.way(peer) else { return Err(RailFault::Refused) };
-        let change = QpChange {
-            address: Some(address),
-            path_mtu: Some(self.port.mtu.min(mtu)),
-            destination: Some(target),
-            recv_psn: Some(TARGET_PSN),
-            ..QpChange::to(QpState::Rtr)
-        };
+        let change = self.reached(peer, mtu, target, TARGET_PSN)?;
         self.modify(qp, &change)?;
         self.ready_to_send(qp, psn, reads_served)?;
         if let Some(it) = self.initiators.get_mut(out) {
@@ -385,7 +348,7 @@ impl<D: Device> VerbsRail<D> {
         it.state = State::Alone { target };
         let peer = link.peer.0;
         tracing::debug!(rail = %self.options.name, peer, target, "the peer does not know this target");
-        if let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) {
+        if let Some(halves) = self.links.halves_mut(index) {
             halves.out = None;
         }
         self.release(out);
@@ -405,19 +368,5 @@ fn is_same_port(a: &AddressVector, b: &AddressVector) -> bool {
     match (a.global, b.global) {
         (Some(a), Some(b)) => a.dgid == b.dgid,
         _ => a.dlid == b.dlid,
-    }
-}
-
-/// The attributes common to both halves.
-const fn of_xrc(kind: QpKind) -> QpInit {
-    QpInit {
-        kind,
-        pd: None,
-        send_cq: None,
-        recv_cq: None,
-        srq: None,
-        domain: None,
-        caps: QpCaps { send_depth: 0, recv_depth: 0, send_sges: 0, recv_sges: 0, inline_bytes: 0 },
-        signal_all: false,
     }
 }

@@ -102,17 +102,17 @@ impl Player {
         let operation = Operation { kind: AtomicKind::Add, data_type, operand, compare: 0 };
         let (outcome, ask) = match kind {
             Verb::Put => (
-                cx.engine.put(cx.now, &PutRequest { notify, cookie, ..PutRequest::new(to, &segs) }),
+                cx.engine.put(&PutRequest { notify, cookie, ..PutRequest::new(to, &segs) }),
                 Ask::Put { target, slot: 0, content, bad },
             ),
             Verb::Get => (
-                cx.engine.get(cx.now, &GetRequest { from: to, segments: &segs, notify, cookie }),
+                cx.engine.get(&GetRequest { from: to, segments: &segs, notify, cookie }),
                 Ask::Get { target, slot: 0, offset: 0, bad },
             ),
             Verb::Atomic => {
                 let (kind, compare) = (AtomicKind::Add, 0);
                 let atomic = AtomicRequest { at: to, kind, data_type, operand, compare, notify, cookie };
-                (cx.engine.atomic(cx.now, &atomic), Ask::Atomic { target, cell: 0, operation, bad })
+                (cx.engine.atomic(&atomic), Ask::Atomic { target, cell: 0, operation, bad })
             }
         };
         let ask = if bad.is_none() { Ask::Temporary { target } } else { ask };

@@ -63,7 +63,7 @@ impl Player {
                 notify,
                 cookie: self.cookie(),
             };
-            let outcome = cx.engine.recv(cx.now, &recv);
+            let outcome = cx.engine.recv(&recv);
             let ask = match multi {
                 true => Ask::Multi { from: selector, min: 1 },
                 false => Ask::Receive { from: selector, claimed: None },
@@ -171,7 +171,7 @@ impl Player {
         let segs = self.segs(true, &held.extents);
         let (from, notify) = (held.selector, held.notify);
         let recv = RecvRequest { notify, cookie: self.cookie(), ..RecvRequest::new(from, &segs) };
-        let outcome = cx.engine.recv_claimed(cx.now, held.message, &recv);
+        let outcome = cx.engine.recv_claimed(held.message, &recv);
         match outcome {
             Err(error) if error.is_full() => {
                 self.held = Some(held);

@@ -40,14 +40,14 @@ impl Player {
         let outcome = if message.inject {
             let mut payload = vec![0; message.len as usize];
             content.fill(0, &mut payload);
-            let outcome = cx.engine.inject(cx.now, &send, &payload);
+            let outcome = cx.engine.inject(&send, &payload);
             self.entered(cx, outcome, ask, (Vec::new(), false), None, told)
         } else {
             let Some(extents) = self.pieces(cx, Zone::Send, message.len, message.plain) else { return false };
             self.fill(cx, &extents, content);
             let segs = self.segs(false, &extents);
             send.segments = &segs;
-            let outcome = cx.engine.send(cx.now, &send);
+            let outcome = cx.engine.send(&send);
             self.entered(cx, outcome, ask, (extents, false), None, told)
         };
         match outcome {
@@ -109,7 +109,7 @@ impl Player {
                 let segs = self.segs(false, &extents);
                 let put =
                     PutRequest { notify, cookie: self.cookie(), ..PutRequest::new(self.remote(target, at), &segs) };
-                let outcome = cx.engine.put(cx.now, &put);
+                let outcome = cx.engine.put(&put);
                 let ask = Ask::Put { target, slot, content, bad: None };
                 self.entered(cx, outcome, ask, (extents, false), None, told)
             }
@@ -123,7 +123,7 @@ impl Player {
                 let segs = self.segs(true, &extents);
                 let from = self.remote(target, at + offset);
                 let get = GetRequest { from, segments: &segs, notify, cookie: self.cookie() };
-                let outcome = cx.engine.get(cx.now, &get);
+                let outcome = cx.engine.get(&get);
                 let ask = Ask::Get { target, slot, offset, bad: None };
                 self.entered(cx, outcome, ask, (extents, true), None, told)
             }
@@ -138,13 +138,13 @@ impl Player {
                     notify,
                     cookie: self.cookie(),
                 };
-                let outcome = cx.engine.atomic(cx.now, &atomic);
+                let outcome = cx.engine.atomic(&atomic);
                 let ask = Ask::Atomic { target, cell, operation, bad: None };
                 self.entered(cx, outcome, ask, (Vec::new(), false), None, told)
             }
             Step::Flush { target } => {
                 let flush = FlushRequest { peer: PeerId(target), notify, cookie: self.cookie() };
-                let outcome = cx.engine.flush(cx.now, &flush);
+                let outcome = cx.engine.flush(&flush);
                 self.entered(
                     cx,
                     outcome,
@@ -194,7 +194,7 @@ impl Player {
         self.blank(cx, &extents);
         let segs = self.segs(true, &extents);
         let recv = RecvRequest { notify, cookie: self.cookie(), ..RecvRequest::new(selector, &segs) };
-        let outcome = cx.engine.recv(cx.now, &recv);
+        let outcome = cx.engine.recv(&recv);
         let ask = Ask::Receive { from: selector, claimed: None };
         let request = self.entered(cx, outcome, ask, (extents, true), None, (Sort::Vain, notify, None))?;
         self.take_back(cx, request);
@@ -204,7 +204,7 @@ impl Player {
     /// False: too late.
     pub(super) fn take_back(&mut self, cx: &mut Cx<'_>, request: u32) -> bool {
         let Some(open) = self.open.get(&request) else { return false };
-        let done = cx.engine.cancel(cx.now, open.operation).is_ok();
+        let done = cx.engine.cancel(open.operation).is_ok();
         if done {
             self.shared.borrow_mut().ledger.cancelled(self.rank, cx.now, request);
         }

@@ -1,0 +1,20 @@
+//! Processes of a job for tests of rails.
+
+use rerail_core::ids::PeerId;
+
+use super::{Credentials, JobKey};
+use crate::rail::Rail;
+
+/// Those of each rank, always the same.
+pub(crate) fn credentials(rank: u32) -> Credentials {
+    let mut private = [0x42; 32];
+    // Not at either end, where a private key has bits that do not count.
+    private[8..12].copy_from_slice(&rank.to_le_bytes());
+    Credentials::new(private, JobKey::new([7; 32]))
+}
+
+/// Passes a rail what it must know of a peer.
+pub(crate) fn meet(rail: &mut dyn Rail, peer: u32, address: &str) {
+    assert_eq!(rail.add_peer(PeerId(peer), address), Ok(true), "rank {peer} at {address}");
+    rail.trust(PeerId(peer), credentials(peer).fingerprint());
+}

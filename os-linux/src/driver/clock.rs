@@ -1,0 +1,71 @@
+//! Where a transport reads the time: from the system, beside which it can sleep, or from its owner.
+
+use std::time::Duration;
+
+use rerail_core::time::Time;
+
+use super::Transport;
+use super::wait::Waiter;
+use crate::bootstrap::Bootstrap;
+
+/// Where a transport reads the time, which must not go back. The express path of small messages does not
+/// read it.
+pub trait Clock {
+    /// Whether a request is posted when it is submitted, if its rails are idle; otherwise
+    /// [`push`](Transport::push) or the next round posts it.
+    const POSTS_AT_ONCE: bool;
+
+    /// The time.
+    fn now(&self) -> Time;
+}
+
+/// The system: its monotonic clock, descriptors to sleep on, and the launcher.
+pub struct System {
+    pub(super) waiter: Waiter,
+    pub(super) spin: Spin,
+    pub(super) boot: Option<Box<dyn Bootstrap>>,
+    /// How long a step of it may take; `None`: as long as it takes.
+    pub(super) boot_limit: Option<Duration>,
+}
+
+/// When polling gives the processor to others.
+pub(super) struct Spin {
+    /// Rounds without result in a row.
+    pub(super) idle_rounds: u32,
+    /// After so many, every further one yields.
+    pub(super) idle_rounds_max: u32,
+}
+
+impl Clock for System {
+    const POSTS_AT_ONCE: bool = true;
+
+    fn now(&self) -> Time {
+        now()
+    }
+}
+
+/// A time that the owner sets: of simulations, and of hosts with a clock of their own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VirtualTime(pub Time);
+
+impl Clock for VirtualTime {
+    const POSTS_AT_ONCE: bool = false;
+
+    fn now(&self) -> Time {
+        self.0
+    }
+}
+
+impl Transport<VirtualTime> {
+    /// Sets the time for the calls that follow. It must not go back.
+    pub fn set_time(&mut self, now: Time) {
+        self.clock.0 = now;
+    }
+}
+
+/// The system's monotonic clock.
+pub(super) fn now() -> Time {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // Neither is negative: the clock counts up from the machine's start.
+    Time((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+}

@@ -1,0 +1,138 @@
+//! The short way: small messages about which nothing is special, sent and received without the core's tables.
+//!
+//! Neither reads the clock: [`Transport::send`](super::Transport::send) and `recv` try this first.
+#![allow(unsafe_code)]
+
+use rerail_core::endpoint::{RecvRequest, SendRequest, ShortPost, ShortReceived, Waiting};
+use rerail_core::ids::OpId;
+use rerail_core::mem::Seg;
+use rerail_core::shm::fits_inline;
+
+use super::engine::Engine;
+use crate::memory::Memory;
+use crate::rail::shm::copy_short;
+
+impl Engine {
+    /// Sends a message that nothing is special about, if its rail has room: it is with the peer then, and
+    /// complete. `None`: nothing has happened, and there may be an error to find.
+    #[inline(always)]
+    pub(super) fn send_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
+        self.try_inline(send).or_else(|| self.send_short_slowly(send))
+    }
+
+    /// As [`try_short`](Self::try_short), for a message whose payload lies in its cell and takes one block at
+    /// most: without a call, so that few instructions do it.
+    #[inline(always)]
+    fn try_inline(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
+        let (from, len) = match send.segments {
+            // A message that does not fit into a cell takes another path: so this is checked first.
+            [seg] if !fits_inline(seg.len, send.immediate.is_some()) => return None,
+            [seg] => (self.memory.start_of(seg)?.cast_const(), seg.len),
+            [] => (std::ptr::null(), 0),
+            _ => return None,
+        };
+        // The core opens its express path for this rail only, if there is one.
+        let rail = self.rails.shm.as_mut()?;
+        let link = rail.inline_link(send.peer)?;
+        let (at, short, operation) = self.core.send_next(link.line, send, len)?;
+        debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
+        // SAFETY: as in `try_short`; and the payload fits into a cell, of which the link has just reported
+        // one free.
+        unsafe { link.post_inline(&short, from) };
+        Some(operation)
+    }
+
+    /// The cases that [`try_inline`](Self::try_inline) leaves out: the payload lies in the annex, the short
+    /// path is closed, its credits are used up, or the type of its rail is not known.
+    #[cold]
+    #[inline(never)]
+    fn send_short_slowly(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
+        match self.try_short(send) {
+            None => self.send_short_anew(send),
+            sent => sent,
+        }
+    }
+
+    #[inline(always)]
+    fn try_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
+        let rail = self.rails.shm.as_mut()?;
+        let (from, len) = sole_piece(&self.memory, send.segments)?;
+        let link = rail.short_link(send.peer, len, send.immediate.is_some())?;
+        let (at, short, operation) = self.core.send_short_on(link.line, send, len)?;
+        debug_assert_eq!(at, self.rails.shm_id, "a peer that is reached over another ring only has no link here");
+        // SAFETY: the link has just reported that there is room, the core's message is as long as the piece,
+        // and that was resolved within its region, or is empty; no references to the bytes of a region exist
+        // while the transport is borrowed mutably.
+        unsafe { link.post_short(&short, from) };
+        Some(operation)
+    }
+
+    /// Opens the short path if possible. Also serves rails whose type is not known: simulated shared memory.
+    #[cold]
+    #[inline(never)]
+    fn send_short_anew(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
+        if self.quick_rails == 0 {
+            return None;
+        }
+        if self.rails.shm.is_some() {
+            if !self.core.open_short(send.peer) {
+                return None;
+            }
+            let line = self.core.line_of(send.peer);
+            self.rails.shm.as_mut()?.set_line(send.peer, line);
+            return self.try_short(send);
+        }
+        let (from, len) = sole_piece(&self.memory, send.segments)?;
+        let (rail, short, operation) = match self.core.send_short(send, len) {
+            Some(sent) => sent,
+            None if self.core.open_short(send.peer) => self.core.send_short(send, len)?,
+            None => return None,
+        };
+        let is_out = match self.rails.get_mut(rail) {
+            // SAFETY: as in `try_short`.
+            Some((_, rail)) => unsafe { rail.post_short(send.peer, &short, from) },
+            None => false,
+        };
+        if is_out {
+            return Some(operation);
+        }
+        self.core.unsend_short(send, short);
+        None
+    }
+
+    /// Posts a receive that nothing is special about. `None`: nothing has happened, and there may be an error
+    /// to find.
+    #[inline(always)]
+    pub(super) fn recv_short(&mut self, recv: &RecvRequest<'_>) -> Option<OpId> {
+        let [seg] = recv.segments else { return None };
+        let to = self.memory.start_of(seg)?;
+        match self.core.post_short(recv, Memory::by_address(seg.at.region, to)) {
+            ShortPost::Posted(operation) => Some(operation),
+            ShortPost::Waits(found) => self.take_waiting(recv, to, found),
+            ShortPost::Slow => None,
+        }
+    }
+
+    /// Receives a message that arrived before this receive was posted, whose memory starts at `to`.
+    #[inline(never)]
+    fn take_waiting(&mut self, recv: &RecvRequest<'_>, to: *mut u8, found: Waiting) -> Option<OpId> {
+        let ShortReceived { operation, from } = self.core.take_waiting(recv, found)?;
+        if let Some(start) = self.memory.start_in_pool(&from) {
+            // SAFETY: the message was resolved within the pool, and is at most as long as the receive's
+            // piece, which the caller resolved within its region; a piece of a region does not overlap the
+            // pool. No references to the bytes of either exist while the transport is borrowed mutably.
+            unsafe { copy_short(start, to, from.len as usize) };
+        }
+        Some(operation)
+    }
+}
+
+/// Where a payload of one piece is, or of none.
+#[inline(always)]
+pub(super) fn sole_piece(memory: &Memory, segments: &[Seg]) -> Option<(*const u8, u64)> {
+    match segments {
+        [seg] => Some((memory.start_of(seg)?.cast_const(), seg.len)),
+        [] => Some((std::ptr::null(), 0)),
+        _ => None,
+    }
+}
