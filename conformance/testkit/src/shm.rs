@@ -23,13 +23,15 @@ pub const HEAD_AT: usize = 0;
 /// Where the constants lie.
 pub const CONSTANTS_AT: usize = 384;
 /// Where the first cell starts.
-pub const CELLS_AT: usize = 512;
+pub const CELLS_AT: usize = 640;
 /// Bytes of a cell.
 pub const CELL_BYTES: usize = 192;
 /// The kind of a short message.
 pub const SHORT: u8 = 1;
 /// The kind of a packet.
 pub const PACKET: u8 = 2;
+/// The kind of a note (L-21).
+pub const NOTE: u8 = 3;
 
 /// Runs one input.
 pub fn run(data: &[u8]) {
@@ -295,6 +297,7 @@ fn short_payload(short: &Short, from: *const u8) -> Vec<u8> {
 #[derive(Debug, PartialEq)]
 enum Said {
     Packet(Vec<u8>, Vec<u8>),
+    Note(Vec<u8>),
     Short(Short, Vec<u8>),
 }
 
@@ -302,8 +305,12 @@ impl Said {
     fn any(input: &mut Input<'_>, count: u8, is_short: bool) -> Option<Self> {
         let payload_of = |bytes: u16| (0..bytes % 5000).map(|i| count ^ (i as u8)).collect::<Vec<u8>>();
         if !is_short {
-            let header_bytes = usize::from(input.byte()?) + usize::from(input.byte()? % 3);
-            return Some(Said::Packet(vec![count; header_bytes], payload_of(input.half()?)));
+            let (most, more) = (usize::from(input.byte()?), input.byte()?);
+            let header = vec![count; most + usize::from(more % 3)];
+            return Some(match more {
+                0xF0.. => Said::Note(header),
+                _ => Said::Packet(header, payload_of(input.half()?)),
+            });
         }
         let flags = input.byte()? & Short::FLAGS;
         // Most are small.
@@ -326,6 +333,7 @@ impl Said {
                 header.len() <= HEADER_BYTES_MAX
                     && payload.len() <= config.payload_bytes_max(header.len() as u32) as usize
             }
+            Said::Note(note) => note.len() <= HEADER_BYTES_MAX,
             Said::Short(short, payload) => {
                 payload.len() <= config.slot_bytes as usize && payload.len() == short.len.into()
             }
@@ -336,6 +344,7 @@ impl Said {
     fn needs_annex(&self) -> bool {
         match self {
             Said::Packet(header, payload) => header.len().div_ceil(8) * 8 + payload.len() > 192 - 16,
+            Said::Note(note) => note.len().div_ceil(8) * 8 > 192 - 16,
             Said::Short(short, payload) => payload.len() + if short.immediate().is_some() { 8 } else { 0 } > 192 - 24,
         }
     }
@@ -343,6 +352,7 @@ impl Said {
     fn push(&self, producer: &mut Producer<Mapped>) -> Result<bool, PushError> {
         match self {
             Said::Packet(header, payload) => push(producer, header, payload).map(|()| producer.must_ring()),
+            Said::Note(note) => producer.push_note(note).map(|()| producer.must_ring()),
             Said::Short(short, payload) => push_short(producer, short, payload),
         }
     }
@@ -421,6 +431,7 @@ fn honest(input: &mut Input<'_>) -> Option<()> {
                         assert_eq!(front.read(payload.len() as u32, &mut [0]), 0);
                         let found = match front.short() {
                             Some(short) => Said::Short(*short, payload),
+                            None if front.is_note() => Said::Note(front.header().to_vec()),
                             None => Said::Packet(front.header().to_vec(), payload),
                         };
                         assert_eq!(found, *said);

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use rerail_core::shm::{AttachError, CELLS_MAX, Mapped, Producer, PushError, RingConfig, RingError, SLOTS_MAX};
 use rerail_core::wire::{Counts, Short};
 use rerail_testkit::shm::{
-    CELL_BYTES, CELLS_AT, CONSTANTS_AT, End, HEAD_AT, Memory, PACKET, SHORT, front_short, push, push_short, read_all,
-    run, short_message,
+    CELL_BYTES, CELLS_AT, CONSTANTS_AT, End, HEAD_AT, Memory, NOTE, PACKET, SHORT, front_short, push, push_short,
+    read_all, run, short_message,
 };
 
 const SMALL: RingConfig = RingConfig { cells: 4, slots: 4, slot_bytes: 512 };
@@ -120,6 +120,11 @@ fn lengths_that_leave_cell_and_slot_kill_the_ring() {
             memory.publish(SMALL, 0, header, PACKET, 0);
         });
     }
+    // A note has no payload (L-21).
+    dies(RingError { field: "payload_bytes", value: 1 }, |memory| {
+        memory.wide(CELLS_AT + 8).store(1, Relaxed);
+        memory.publish(SMALL, 0, 8, NOTE, 0);
+    });
     for len in [513, u16::MAX] {
         dies(RingError { field: "short_bytes", value: len.into() }, |memory| {
             memory.publish(SMALL, 0, len, SHORT, 0);
@@ -130,12 +135,13 @@ fn lengths_that_leave_cell_and_slot_kill_the_ring() {
 /// L-12
 #[test]
 fn kinds_flags_and_tags_that_no_honest_peer_writes_kill_the_ring() {
-    for kind in [0, 3, u8::MAX] {
+    for kind in [0, 4, u8::MAX] {
         dies(RingError { field: "kind", value: kind.into() }, |memory| memory.publish(SMALL, 0, 8, kind, 0));
     }
     for flags in [4, 0x80, u8::MAX] {
         dies(RingError { field: "flags", value: flags.into() }, |memory| memory.publish(SMALL, 0, 8, SHORT, flags));
         dies(RingError { field: "flags", value: flags.into() }, |memory| memory.publish(SMALL, 0, 8, PACKET, flags));
+        dies(RingError { field: "flags", value: flags.into() }, |memory| memory.publish(SMALL, 0, 8, NOTE, flags));
     }
     for flags in [0, Short::IMMEDIATE] {
         dies(RingError { field: "tag", value: 5 }, |memory| {
@@ -263,6 +269,8 @@ fn a_cell_has_these_bytes() {
     let immediate = [0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28];
     assert_eq!(bytes(0, 39), [&[1, 0, 0, 0, 7, 0, 1, 3], &words[..], &immediate, b"payload"].concat());
     assert_eq!(bytes(1, 27), [&[2, 0, 0, 0, 3, 0, 1, 1], &words[..], b"pay"].concat());
+    producer.push_note(b"note").unwrap();
+    assert_eq!(bytes(3, 20), [&[4, 0, 0, 0, 4, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], b"note"].concat());
     let packet = [&[3, 0, 0, 0, 6, 0, 2, 0, 7, 0, 0, 0, 0, 0, 0, 0][..], b"header\0\0payload"].concat();
     assert_eq!(bytes(2, 31), packet);
 }
@@ -354,7 +362,7 @@ fn a_ring_takes_memory_as_it_is_used() {
         !REFUSING.get()
     }
     let config = RingConfig { cells: 64, slots: 3, slot_bytes: 512 };
-    assert_eq!(config.first_bytes(), 512 + 16 * 192);
+    assert_eq!(config.first_bytes(), CELLS_AT + 16 * 192);
     let memory = Memory::new(config);
     let (mut consumer, mut producer) = (memory.consumer(config), memory.producer(config));
     consumer.populate_by(populate);
@@ -367,12 +375,12 @@ fn a_ring_takes_memory_as_it_is_used() {
             let before_next = n > 0 && n.is_multiple_of(16) && lap == 0;
             if before_next {
                 // The consumer came here first.
-                assert_eq!(taken(), [(512 + n as usize * 192, 16 * 192)]);
+                assert_eq!(taken(), [(CELLS_AT + n as usize * 192, 16 * 192)]);
                 REFUSING.set(true);
                 assert_eq!((producer.short_room(), producer.is_full()), (Ok(0), false));
                 assert_eq!(push_short(&mut producer, &short, &[1; 8]), Err(PushError::Full));
                 assert!(!producer.arm());
-                assert_eq!(taken(), [(512 + n as usize * 192, 16 * 192); 4], "it asks each time");
+                assert_eq!(taken(), [(CELLS_AT + n as usize * 192, 16 * 192); 4], "it asks each time");
                 REFUSING.set(false);
             }
             assert_eq!(push_short(&mut producer, &short, &[1; 8]), Ok(false));
@@ -385,7 +393,7 @@ fn a_ring_takes_memory_as_it_is_used() {
             consumer.release_short();
             if n == 31 && lap == 0 {
                 assert!(consumer.front().unwrap().is_none() && !consumer.has_news() && !consumer.is_empty());
-                assert_eq!(taken(), [(512 + 32 * 192, 16 * 192); 3]);
+                assert_eq!(taken(), [(CELLS_AT + 32 * 192, 16 * 192); 3]);
                 REFUSING.set(false);
                 assert!(consumer.front().unwrap().is_none() && consumer.is_empty());
             }
