@@ -15,7 +15,7 @@ use rerail_core::endpoint::{Event, RecvRequest, Selector, SendRequest};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Time;
-use rerail_linux::auth::{Credentials, JobKey};
+use rerail_linux::auth::{Credentials, Secret};
 use rerail_linux::driver::{Opening, Transport, VirtualTime};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
@@ -138,12 +138,7 @@ fn opening(rank: u32, rail: &str) -> Outcome<Opening<VirtualTime>> {
         }
         "shm" => {
             let options = ShmOptions { host_id: Some("here".to_owned()), ..ShmOptions::new(2) };
-            rails.push(Box::new(ShmRail::open(
-                options,
-                Credentials::new([me.0 as u8; 32], JobKey::new([7; 32])),
-                7,
-                me,
-            )?));
+            rails.push(Box::new(ShmRail::open(options, credentials(me), 7, me)?));
         }
         _ => return Err(USAGE.into()),
     }
@@ -152,12 +147,17 @@ fn opening(rank: u32, rail: &str) -> Outcome<Opening<VirtualTime>> {
     Ok(Opening::with_clock(config, "here".to_owned(), rails, VirtualTime::default())?)
 }
 
+/// The private key's first bits do not count.
+fn credentials(me: PeerId) -> Credentials {
+    Credentials::new([me.0 as u8 + 1; 32], Secret::new([7; 32]))
+}
+
 fn verbs(me: PeerId, index: u8) -> Outcome<VerbsRail<IbDevice>> {
     let devices = Verbs::open()?.devices()?;
     let found = devices.iter().next().ok_or("no device")?;
     let mut device = IbDevice::new(found.open()?)?;
     device.set_event_interval(EVENT_INTERVAL);
-    let secret = JobKey::new([me.0 as u8 * 2 + index; 32]);
-    let identity = Identity { key: JobKey::new([7; 32]), job: 7, me, secret };
+    let secret = Secret::new([me.0 as u8 * 2 + index; 32]);
+    let identity = Identity { credentials: credentials(me), job: 7, me, secret };
     Ok(VerbsRail::open(device, 1, VerbsOptions::new(2, index), identity)?)
 }

@@ -23,7 +23,7 @@ use rerail_core::endpoint::{Notify, RecvRequest, Selector, SendRequest, TagMatch
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Time;
-use rerail_linux::auth::{Credentials, JobKey};
+use rerail_linux::auth::{Credentials, Secret};
 use rerail_linux::driver::{Opening, Transport, VirtualTime};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
@@ -287,13 +287,13 @@ fn opening(rank: u32, case: &Case) -> Outcome<Opening<VirtualTime>> {
     let me = PeerId(rank);
     let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(me))];
     let options = ShmOptions { host_id: Some("here".to_owned()), ..ShmOptions::new(2) };
-    rails.push(Box::new(ShmRail::open(options, Credentials::new([me.0 as u8; 32], JobKey::new([7; 32])), 7, me)?));
+    rails.push(Box::new(ShmRail::open(options, Credentials::new([me.0 as u8; 32], Secret::new([7; 32])), 7, me)?));
     if case.has_tcp {
         for index in 0..2 {
             let options = TcpOptions::new("127.0.0.1".parse()?, index);
             rails.push(Box::new(TcpRail::open(
                 options,
-                Credentials::new([me.0 as u8; 32], JobKey::new([7; 32])),
+                Credentials::new([me.0 as u8; 32], Secret::new([7; 32])),
                 7,
                 me,
             )?));

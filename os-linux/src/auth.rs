@@ -52,27 +52,54 @@ pub const FINGERPRINT_BYTES: usize = 16;
 /// Starts the transcript of which a fingerprint is the hash.
 const FINGERPRINT_LABEL: &[u8] = b"rerail key 1";
 
-/// What is known of a process's public key: the first bytes of its hash. Not secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fingerprint(pub [u8; FINGERPRINT_BYTES]);
+/// Starts the transcript of which the secret of two processes is the MAC.
+const PAIR_LABEL: &[u8] = b"rerail pair 1";
 
-impl Fingerprint {
-    fn of(public: &[u8; KEY_BYTES]) -> Self {
-        let digest = Sha256::new().chain_update(FINGERPRINT_LABEL).chain_update(public).finalize();
+/// A process's public key. Not secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PublicKey(pub [u8; KEY_BYTES]);
+
+impl PublicKey {
+    /// By which a name, too short for the key, knows it.
+    pub fn fingerprint(&self) -> Fingerprint {
+        let digest = Sha256::new().chain_update(FINGERPRINT_LABEL).chain_update(self.0).finalize();
         let mut bytes = [0; FINGERPRINT_BYTES];
         bytes.copy_from_slice(&digest[..FINGERPRINT_BYTES]);
         Fingerprint(bytes)
     }
 }
 
-/// The secret that all processes of a job share. Printing it shows nothing; it is wiped when dropped.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct JobKey([u8; 32]);
+/// The first bytes of a public key's hash. Not secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; FINGERPRINT_BYTES]);
 
-impl JobKey {
-    /// A key from the launcher's 32 bytes.
+/// What is known of a peer's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerKey {
+    /// From its card.
+    Whole(PublicKey),
+    /// From its name: enough for rails whose handshake brings the key.
+    Fingerprint(Fingerprint),
+}
+
+impl PeerKey {
+    /// Its fingerprint.
+    pub fn fingerprint(&self) -> Fingerprint {
+        match self {
+            PeerKey::Whole(key) => key.fingerprint(),
+            PeerKey::Fingerprint(fingerprint) => *fingerprint,
+        }
+    }
+}
+
+/// A secret of a job, of two processes or of one. Printing it shows nothing; it is wiped when dropped.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// From 32 bytes that nobody can guess.
     pub const fn new(bytes: [u8; 32]) -> Self {
-        JobKey(bytes)
+        Secret(bytes)
     }
 
     /// The MAC of a transcript: a label that no other transcript has, then parts of fixed size.
@@ -94,9 +121,9 @@ pub(crate) fn keyed(key: &[u8; 32], parts: &[&[u8]]) -> Hmac<Sha256> {
     mac
 }
 
-impl fmt::Debug for JobKey {
+impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JobKey(..)")
+        f.write_str("Secret(..)")
     }
 }
 
@@ -104,29 +131,48 @@ impl fmt::Debug for JobKey {
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct Credentials {
     private: [u8; KEY_BYTES],
-    job: JobKey,
+    job: Secret,
     #[zeroize(skip)]
-    fingerprint: Fingerprint,
+    public: PublicKey,
 }
 
 impl Credentials {
     /// With a private key from the system's random source.
-    pub fn new(private: [u8; KEY_BYTES], job: JobKey) -> Self {
+    pub fn new(private: [u8; KEY_BYTES], job: Secret) -> Self {
         let mut pair = curve();
         pair.set(&private);
         let mut public = [0; KEY_BYTES];
         public.copy_from_slice(pair.pubkey());
-        Credentials { private, job, fingerprint: Fingerprint::of(&public) }
+        Credentials { private, job, public: PublicKey(public) }
     }
 
     /// The same process in a job whose secret was not known before.
-    pub fn in_job(&self, job: JobKey) -> Self {
-        Credentials { private: self.private, job, fingerprint: self.fingerprint }
+    pub fn in_job(&self, job: Secret) -> Self {
+        Credentials { private: self.private, job, public: self.public }
     }
 
     /// By which peers know this process.
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
+    pub fn public(&self) -> PublicKey {
+        self.public
+    }
+
+    /// The job's secret.
+    pub fn job(&self) -> &Secret {
+        &self.job
+    }
+
+    /// The secret of this process and the one that holds the private key to `theirs`: nobody else of the job
+    /// can compute it (V-3).
+    pub fn pair(&self, theirs: &PublicKey) -> Secret {
+        let mut curve = curve();
+        curve.set(&self.private);
+        let mut shared = [0; KEY_BYTES];
+        // A key of low order gives zeros: whoever publishes one has no secrets.
+        let _ = curve.dh(&theirs.0, &mut shared);
+        let (lower, upper) = (self.public.0.min(theirs.0), self.public.0.max(theirs.0));
+        let secret = keyed(&self.job.0, &[PAIR_LABEL, &shared, &lower, &upper]).finalize().into_bytes();
+        shared.zeroize();
+        Secret(secret.into())
     }
 
     fn noise(&self, hello: &[u8; HELLO_BYTES], fresh: Fresh, initiates: bool) -> Box<HandshakeState> {
@@ -144,7 +190,7 @@ impl Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+        f.debug_struct("Credentials").field("public", &self.public).finish_non_exhaustive()
     }
 }
 
@@ -537,7 +583,7 @@ impl fmt::Debug for Acceptor {
 fn read_key(noise: &mut HandshakeState, message: &[u8]) -> Result<Fingerprint, AuthError> {
     noise.read_message(message, &mut []).map_err(|_| AuthError::Proof)?;
     let public = noise.get_remote_static().and_then(|key| key.first_chunk()).ok_or(AuthError::Proof)?;
-    Ok(Fingerprint::of(public))
+    Ok(PublicKey(*public).fingerprint())
 }
 
 fn transport(noise: HandshakeState) -> Result<Noise, AuthError> {

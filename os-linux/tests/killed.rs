@@ -15,7 +15,7 @@ use rerail_core::endpoint::{
 };
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::Seg;
-use rerail_linux::auth::{Credentials, JobKey};
+use rerail_linux::auth::{Credentials, Secret};
 use rerail_linux::driver::{Opening, Transport};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
@@ -28,7 +28,7 @@ const FABRIC: &str = "RERAIL_TEST_KILLED";
 const LARGE: usize = 16 << 20;
 
 fn opening(rank: u32, fabric: &str) -> Opening {
-    let (me, key) = (PeerId(rank), Credentials::new([rank as u8; 32], JobKey::new([3; 32])));
+    let (me, key) = (PeerId(rank), Credentials::new([rank as u8; 32], Secret::new([3; 32])));
     let rail: Box<dyn Rail + Send> = match fabric {
         "shm" => Box::new(ShmRail::open(ShmOptions::new(RANKS), key, 9, me).unwrap()),
         _ => {

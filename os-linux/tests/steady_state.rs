@@ -12,7 +12,7 @@ use rerail_core::endpoint::{
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::mem::{MemRef, Seg};
 use rerail_core::time::Nanos;
-use rerail_linux::auth::{Credentials, JobKey};
+use rerail_linux::auth::{Credentials, Secret};
 use rerail_linux::driver::{Opening, Transport};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
@@ -26,7 +26,7 @@ thread_local! {
 struct Counting;
 
 fn credentials(rank: PeerId) -> Credentials {
-    Credentials::new([rank.0 as u8; 32], JobKey::new([1; 32]))
+    Credentials::new([rank.0 as u8; 32], Secret::new([1; 32]))
 }
 
 fn count() {

@@ -3,6 +3,13 @@
 use std::fs;
 use std::path::Path;
 
+use crate::{handshake, names, wire};
+
+/// File names and contents of the seeds that are generated, by their target.
+pub fn generated() -> [(&'static str, Vec<(String, Vec<u8>)>); 3] {
+    [("wire_parse", wire::seeds()), ("handshake", handshake::seeds()), ("names", names::seeds())]
+}
+
 /// The inputs of `target`, with their file names, in the order of these. Panics where there are none.
 pub fn inputs(target: &str) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);

@@ -1,7 +1,10 @@
 //! Replays the committed fuzz corpora through the bodies of the fuzz targets, so that each run checks a
 //! fuzzer's findings without a fuzzer.
 
-use rerail_testkit::{corpus, endpoint, seq, shm, tag, wire};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use rerail_testkit::{corpus, endpoint, handshake, names, seq, shm, tag, wire};
 
 /// At least `inputs_min` inputs, and `body` for each.
 fn replay(target: &str, inputs_min: usize, body: fn(&[u8])) {
@@ -43,14 +46,50 @@ fn short_arrival() {
     replay("short_arrival", 40, endpoint::run_shorts);
 }
 
+/// H-1 to H-6
+#[test]
+fn handshakes() {
+    replay("handshake", 40, handshake::run);
+}
+
+/// V-2, V-3
+#[test]
+fn cards_names_and_set_up_messages() {
+    replay("names", 12, names::parse_any);
+}
+
 /// The committed seeds are what the generator writes today (after a change of the format: run the example
 /// `wire_seeds`).
 #[test]
-fn the_wire_seeds_are_up_to_date() {
-    let committed = corpus::inputs("wire_parse");
-    for (name, bytes) in wire::seeds() {
-        let found = committed.iter().find(|(file, _)| *file == name);
-        let (_, found) = found.unwrap_or_else(|| panic!("seed {name} is not committed"));
-        assert_eq!(*found, bytes, "{name}");
+fn the_seeds_are_up_to_date() {
+    for (target, seeds) in corpus::generated() {
+        let committed = corpus::inputs(target);
+        for (name, bytes) in seeds {
+            let found = committed.iter().find(|(file, _)| *file == name);
+            let (_, found) = found.unwrap_or_else(|| panic!("{target}: seed {name} is not committed"));
+            assert_eq!(*found, bytes, "{target}: {name}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_handshake_ends_as_it_should(data in vec(any::<u8>(), 0..200)) {
+        handshake::run(&data);
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_mean_themselves(data in vec(any::<u8>(), 0..240)) {
+        names::parse_any(&data);
+    }
+
+    /// Good ones with one byte changed.
+    #[test]
+    fn nearly_good_bytes_are_refused_or_mean_themselves(seed in any::<Index>(), at in any::<Index>(), to: u8) {
+        let mut seeds = names::seeds();
+        let (_, bytes) = &mut seeds[seed.index(names::seeds().len())];
+        let at = at.index(bytes.len());
+        bytes[at] = to;
+        names::parse_any(bytes);
     }
 }

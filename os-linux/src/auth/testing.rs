@@ -2,7 +2,7 @@
 
 use rerail_core::ids::PeerId;
 
-use super::{Credentials, JobKey};
+use super::{Credentials, PeerKey, Secret};
 use crate::rail::Rail;
 
 /// Those of each rank, always the same.
@@ -10,11 +10,11 @@ pub(crate) fn credentials(rank: u32) -> Credentials {
     let mut private = [0x42; 32];
     // Not at either end, where a private key has bits that do not count.
     private[8..12].copy_from_slice(&rank.to_le_bytes());
-    Credentials::new(private, JobKey::new([7; 32]))
+    Credentials::new(private, Secret::new([7; 32]))
 }
 
 /// Passes a rail what it must know of a peer.
 pub(crate) fn meet(rail: &mut dyn Rail, peer: u32, address: &str) {
     assert_eq!(rail.add_peer(PeerId(peer), address), Ok(true), "rank {peer} at {address}");
-    rail.trust(PeerId(peer), credentials(peer).fingerprint());
+    rail.trust(PeerId(peer), &PeerKey::Whole(credentials(peer).public()));
 }

@@ -10,12 +10,12 @@ const CALL: Call =
 const STATION: Station = Station { transport: Transport::Tcp, job: JOB, me: PeerId(5), rail: 1 };
 
 fn fingerprint(rank: u32) -> Fingerprint {
-    credentials(rank).fingerprint()
+    credentials(rank).public().fingerprint()
 }
 
 /// A process of another job.
 fn stranger() -> Credentials {
-    Credentials::new([0x66; 32], JobKey::new([8; 32]))
+    Credentials::new([0x66; 32], Secret::new([8; 32]))
 }
 
 /// A dial of rank 3 to rank 5.
@@ -215,8 +215,8 @@ fn crossing_calls_agree_on_one() {
 
 #[test]
 fn printed_credentials_show_no_secret() {
-    assert_eq!(format!("{:?}", JobKey::new([0x5A; 32])), "JobKey(..)");
-    let secret = Credentials::new([0x5A; 32], JobKey::new([0x5A; 32]));
+    assert_eq!(format!("{:?}", Secret::new([0x5A; 32])), "Secret(..)");
+    let secret = Credentials::new([0x5A; 32], Secret::new([0x5A; 32]));
     let (dialler, _) = Dialler::new(&secret, CALL, fingerprint(5), [0x5A; 32]);
     let acceptor = Acceptor::new(secret.clone(), STATION, [0x5A; 32]);
     for shown in [format!("{secret:?}"), format!("{dialler:?}"), format!("{acceptor:?}")] {

@@ -1,8 +1,8 @@
 //! A process's card: one line of text with the addresses of its rails.
 //!
 //! `rerail2;HOST;KEY;KIND@ADDRESS,KIND@ADDRESS,...`: the version, the logical host (processes on one may
-//! share memory), the fingerprint of the process's key in hexadecimal digits (`-`: its rails prove nothing)
-//! and one entry per rail in the order of rail numbers. Host and addresses are printable ASCII without
+//! share memory), the process's public key in hexadecimal digits (half as many: its fingerprint, enough for
+//! shared memory and TCP; `-`: its rails prove nothing) and one entry per rail in the order of rail numbers. Host and addresses are printable ASCII without
 //! space, `;`, `,` and `=`; so a card survives any launcher's key-value store. Parsing is strict: a card
 //! that this process would not have written is an error that names the part.
 
@@ -10,7 +10,7 @@ use core::fmt;
 
 use rerail_core::rail::RailKind;
 
-use crate::auth::Fingerprint;
+use crate::auth::{Fingerprint, PeerKey, PublicKey};
 use crate::bootstrap::from_hex;
 
 /// The prefix of every card of this version.
@@ -40,7 +40,7 @@ pub enum CardError {
         /// The word.
         word: String,
     },
-    /// The key is neither `-` nor a fingerprint.
+    /// The key is neither `-` nor a public key or, without verbs rails, a fingerprint.
     Key {
         /// The text found.
         found: String,
@@ -80,7 +80,9 @@ impl fmt::Display for CardError {
                 f,
                 "\"{word}\" is no host or address: 1 to {WORD_BYTES_MAX} printable characters, no space ; , or ="
             ),
-            CardError::Key { found } => write!(f, "\"{found}\" is no key: - or 32 hexadecimal digits"),
+            CardError::Key { found } => {
+                write!(f, "\"{found}\" is no key: 64 hexadecimal digits, without verbs rails also 32 or -")
+            }
             CardError::Entry { entry } => write!(f, "\"{entry}\" is no rail: kind@address"),
             CardError::Kind { found } => write!(f, "\"{found}\" is no kind of rail: loop, shm, tcp, verbs"),
             CardError::Rails { found } => write!(f, "it has {found} rails, at most {RAILS_MAX} are possible"),
@@ -98,8 +100,8 @@ impl std::error::Error for CardError {}
 pub struct Card<'a> {
     /// The logical host.
     pub(super) host: &'a str,
-    /// Of the process's key, where its rails prove it.
-    pub(super) key: Option<Fingerprint>,
+    /// The process's key, where its rails prove it.
+    pub(super) key: Option<PeerKey>,
     /// Kind and address of each rail.
     pub(super) rails: Vec<(RailKind, &'a str)>,
 }
@@ -114,7 +116,11 @@ impl<'a> Card<'a> {
         if self.rails.len() > RAILS_MAX {
             return Err(CardError::Rails { found: self.rails.len() });
         }
-        let key = self.key.map_or_else(|| NO_KEY.to_owned(), |key| hex::encode(key.0));
+        let key = match &self.key {
+            None => NO_KEY.to_owned(),
+            Some(PeerKey::Whole(key)) => hex::encode(key.0),
+            Some(PeerKey::Fingerprint(fingerprint)) => hex::encode(fingerprint.0),
+        };
         let mut text = format!("{VERSION};{};{key};", self.host);
         for (index, (kind, address)) in self.rails.iter().enumerate() {
             check_word(address)?;
@@ -144,9 +150,10 @@ impl<'a> Card<'a> {
             return Err(CardError::Parts { found: text.split(';').count() });
         };
         check_word(host)?;
+        let wrong = || CardError::Key { found: excerpt(key) };
         let key = match key {
             NO_KEY => None,
-            digits => Some(parse_key(digits).ok_or_else(|| CardError::Key { found: excerpt(digits) })?),
+            digits => Some(parse_key(digits).ok_or_else(wrong)?),
         };
         let entries = || entries.split(',').filter(|_| !entries.is_empty());
         let found = entries().count();
@@ -154,7 +161,10 @@ impl<'a> Card<'a> {
             return Err(CardError::Rails { found });
         }
         let rails = entries().map(parse_entry).collect::<Result<_, _>>()?;
-        Ok(Card { host, key, rails })
+        let card = Card { host, key, rails };
+        // Their set-up messages bring no key (V-3).
+        let lacks_key = !matches!(card.key, Some(PeerKey::Whole(_)));
+        if lacks_key && card.nth(RailKind::Verbs, 0).is_some() { Err(wrong()) } else { Ok(card) }
     }
 
     /// The address of the `nth` rail of a kind.
@@ -164,8 +174,12 @@ impl<'a> Card<'a> {
 }
 
 /// Of the digits that `emit` writes.
-fn parse_key(digits: &str) -> Option<Fingerprint> {
-    from_hex(digits).map(Fingerprint).filter(|key| hex::encode(key.0) == digits)
+fn parse_key(digits: &str) -> Option<PeerKey> {
+    if digits.bytes().any(|digit| digit.is_ascii_uppercase()) {
+        return None;
+    }
+    let whole = from_hex(digits).map(|key| PeerKey::Whole(PublicKey(key)));
+    whole.or_else(|| from_hex(digits).map(|key| PeerKey::Fingerprint(Fingerprint(key))))
 }
 
 fn parse_entry(entry: &str) -> Result<(RailKind, &str), CardError> {
@@ -213,7 +227,8 @@ mod tests {
     fn a_card_says_what_it_says() {
         let card = Card::parse(CARD).unwrap();
         assert_eq!(card.host, "node-a");
-        assert_eq!(card.key.map(|key| key.0[..2].to_vec()), Some(vec![0x00, 0x11]));
+        let digits: Vec<u8> = (0..16).map(|digit| digit * 0x11).collect();
+        assert_eq!(card.key, Some(PeerKey::Fingerprint(Fingerprint(digits.try_into().unwrap()))));
         assert_eq!(card.rails.len(), 4);
         assert_eq!(card.nth(RailKind::Tcp, 1), Some("[fe80::1%eth0]:4001"));
         assert_eq!(card.nth(RailKind::Tcp, 2), None);
@@ -222,6 +237,9 @@ mod tests {
         let bare = Card::parse("rerail2;h;-;").unwrap();
         assert!(bare.rails.is_empty() && bare.key.is_none());
         assert_eq!(bare.emit().unwrap(), "rerail2;h;-;");
+        let whole = format!("rerail2;h;{};verbs@ib", "0f".repeat(32));
+        let card = Card::parse(&whole).unwrap();
+        assert_eq!((card.key, card.emit().unwrap()), (Some(PeerKey::Whole(PublicKey([0x0f; 32]))), whole));
     }
 
     #[test]
@@ -236,6 +254,8 @@ mod tests {
             ("rerail2;h;-".to_owned(), CardError::Parts { found: 3 }),
             ("rerail2;h;-;tcp@a;more".to_owned(), CardError::Parts { found: 5 }),
             ("rerail2;h;0011;tcp@a".to_owned(), CardError::Key { found: "0011".into() }),
+            ("rerail2;h;-;verbs@ib".to_owned(), CardError::Key { found: "-".into() }),
+            (CARD.replace("tcp", "verbs"), CardError::Key { found: "00112233445566778899aabbccddeeff".into() }),
             (CARD.replace("ee", "EE"), CardError::Key { found: "00112233445566778899aabbccddEEff".into() }),
             ("rerail2;;-;tcp@a".to_owned(), word("")),
             ("rerail2;a b;-;tcp@a".to_owned(), word("a b")),
@@ -263,7 +283,7 @@ mod tests {
         #[test]
         fn any_text_is_refused_or_means_itself(text in prop_oneof![
             ".{0,64}",
-            "rerail2;[a-z]{0,3};(-|[0-9a-f]{30,33});(loop|shm|tcp|sim)?@?[a-z=]{0,3}(,(tcp|shm)@[a-z0-9:]{0,8}){0,4};?",
+            "rerail2;[a-z]{0,3};(-|[0-9a-f]{30,33}|[0-9a-f]{64});(loop|shm|tcp|verbs|sim)?@?[a-z=]{0,3}(,(tcp|shm)@[a-z0-9:]{0,8}){0,4};?",
         ]) {
             if let Ok(card) = Card::parse(&text) {
                 prop_assert_eq!(card.emit().unwrap(), text);

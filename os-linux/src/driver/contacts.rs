@@ -46,7 +46,7 @@ impl Contacts {
 
     /// By which peers know this process: with the addresses, what they need to call it.
     pub fn fingerprint(&self) -> Fingerprint {
-        self.credentials.fingerprint()
+        self.credentials.public().fingerprint()
     }
 
     /// The shared-memory rail's address, as on a card.
@@ -65,7 +65,7 @@ impl Contacts {
     /// See [`StartError`].
     pub fn identify(self, rank: PeerId, size: u32, key: &JobKey) -> Result<Opening, StartError> {
         let Contacts { settings, credentials, shm, tcp } = self;
-        let credentials = credentials.in_job(auth::JobKey::new(key.key));
+        let credentials = credentials.in_job(auth::Secret::new(key.key));
         let mut rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(rank))];
         if size > 1 {
             if let Some(mut shm) = shm {

@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 use super::card::{Card, CardError};
 use super::{Contacts, StartError, Transport};
-use crate::auth::Fingerprint;
+use crate::auth::{Fingerprint, PeerKey};
 use crate::bootstrap::JobKey;
 use rerail_core::ids::PeerId;
 
@@ -129,7 +129,7 @@ impl Name {
         let mut rails = vec![(RailKind::Loop, "self")];
         rails.extend(shm.as_deref().map(|address| (RailKind::Shm, address)));
         rails.extend(tcp.iter().map(|address| (RailKind::Tcp, &**address)));
-        Card { host, key: Some(self.fingerprint()), rails }.emit()
+        Card { host, key: Some(PeerKey::Fingerprint(self.fingerprint())), rails }.emit()
     }
 }
 

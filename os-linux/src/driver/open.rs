@@ -21,6 +21,7 @@ use super::queues::Queues;
 use super::slots::{Rails, Slot};
 use super::wait::Waiter;
 use super::{Card, CardError, Clock, MemoryError, StartError, System, Transport, rails};
+use crate::auth::PeerKey;
 use crate::bootstrap::{BootError, Bootstrap, JobKey, job_key};
 use crate::memory::{Core, CoreError, Memory};
 use crate::rail::Rail;
@@ -139,8 +140,8 @@ impl<C: Clock> Opening<C> {
 
     fn over(config: Config, host: String, rails: Rails, clock: C) -> Result<Self, StartError> {
         let entries = rails.iter().map(|(slot, _)| (slot.kind, &*slot.address)).collect();
-        let key = rails.iter().find_map(|(_, rail)| rail.fingerprint());
-        let card = Card { host: &host, key, rails: entries }
+        let key = rails.iter().find_map(|(_, rail)| rail.public_key());
+        let card = Card { host: &host, key: key.map(PeerKey::Whole), rails: entries }
             .emit()
             .map_err(|error| StartError::Card { peer: config.rank, error })?;
         let facts: Vec<RailFacts> = rails.iter().map(|(_, rail)| rail.facts()).collect();
@@ -236,7 +237,7 @@ impl<C: Clock> Opening<C> {
                 let rail = rail.name().to_owned();
                 StartError::Card { peer, error: CardError::Address { rail, address: error.address, why: error.why } }
             })?;
-            if let Some(key) = card.key {
+            if let Some(key) = &card.key {
                 rail.trust(peer, key);
             }
             mask |= u64::from(reached) << id.0;

@@ -82,7 +82,7 @@ pub(super) struct Who<'a> {
 /// Fresh ones, in no job yet.
 pub(super) fn credentials() -> Result<Credentials, StartError> {
     let private = random().map_err(|errno| failed("credentials", errno))?;
-    Ok(Credentials::new(private, auth::JobKey::new([0; 32])))
+    Ok(Credentials::new(private, auth::Secret::new([0; 32])))
 }
 
 /// All rails of rank `rank` of `size`, the loopback first.
@@ -93,14 +93,14 @@ pub(super) fn open(
     key: &JobKey,
 ) -> Result<Vec<Box<dyn Rail + Send>>, StartError> {
     let mut rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(rank))];
-    let credentials = credentials()?.in_job(auth::JobKey::new(key.key));
+    let credentials = credentials()?.in_job(auth::Secret::new(key.key));
     let who = Who { credentials: &credentials, job: key.job_id, rank };
     let mut numbers = Numbers::default();
     for kind in settings.rails.iter().filter(|_| size > 1) {
         match kind.as_str() {
             "shm" => rails.push(Box::new(open_shm(settings, size, &who)?)),
             "verbs" => {
-                let opened = verbs::open(settings, rank, size, key, &mut numbers)?;
+                let opened = verbs::open(settings, size, &who, &mut numbers)?;
                 rails.extend(opened.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail + Send>));
             }
             "tcp" => {

@@ -10,7 +10,6 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
-use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 use rerail_verbs::contract::{CreateError, Device as _};
 use rerail_verbs::{
@@ -20,8 +19,8 @@ use rustix::io::Errno;
 
 use super::StartError;
 use super::domain_file::DomainFile;
-use crate::auth;
-use crate::bootstrap::JobKey;
+use super::rails::Who;
+use crate::auth::Secret;
 use crate::place::{Device, Numbers};
 use crate::rail::verbs::{Identity, SrqSizes, VerbsError, VerbsOptions, VerbsRail, XrcOptions};
 use crate::random;
@@ -168,9 +167,8 @@ impl Wanted {
 /// Opens them all.
 pub(super) fn open(
     settings: &Settings,
-    rank: PeerId,
     size: u32,
-    key: &JobKey,
+    who: &Who<'_>,
     numbers: &mut Numbers,
 ) -> Result<Vec<VerbsRail<IbDevice>>, StartError> {
     let asked = is_asked_for(settings);
@@ -191,7 +189,7 @@ pub(super) fn open(
     let (mut rails, mut first) = (Vec::new(), None);
     for want in wanted {
         let index = u8::try_from(rails.len()).unwrap_or(u8::MAX);
-        match open_one(settings, rank, size, key, &devices, &want, index, numbers, &mut file) {
+        match open_one(settings, size, who, &devices, &want, index, numbers, &mut file) {
             Ok(rail) => rails.push(rail),
             Err((name, why)) if !settings.verbs_devices.is_empty() => return Err(failed(&name, why)),
             // Errors in the settings, or in devices that the settings name.
@@ -248,9 +246,8 @@ fn every_port(devices: &Devices) -> Vec<Wanted> {
 #[allow(clippy::too_many_arguments, reason = "what a rail is made of, handed through once")]
 fn open_one(
     settings: &Settings,
-    rank: PeerId,
     size: u32,
-    key: &JobKey,
+    who: &Who<'_>,
     devices: &Devices,
     want: &Wanted,
     index: u8,
@@ -276,7 +273,7 @@ fn open_one(
     if settings.verbs_xrc == Xrc::On && !device.limits().xrc {
         return Err((name, RailError::Rail(VerbsError::NoXrc { device: want.device.clone() })));
     }
-    let file = domain_for(settings.verbs_xrc, device.limits().xrc, &name, domain, || DomainFile::open(key.job_id))
+    let file = domain_for(settings.verbs_xrc, device.limits().xrc, &name, domain, || DomainFile::open(who.job))
         .map_err(|why| (name.clone(), RailError::Domain(why)))?;
     let sizes = srq_sizes(settings).map_err(|why| (name.clone(), RailError::Sizes(why)))?;
     let place = Device::of_verbs(&want.device, choice.port.number);
@@ -307,8 +304,8 @@ fn open_one(
         ..VerbsOptions::new(size, index)
     };
     let secret = random::random::<32>().map_err(|errno| (name.clone(), RailError::Random(errno)))?;
-    let identity =
-        Identity { key: auth::JobKey::new(key.key), job: key.job_id, me: rank, secret: auth::JobKey::new(secret) };
+    let Who { credentials, job, rank } = *who;
+    let identity = Identity { credentials: credentials.clone(), job, me: rank, secret: Secret::new(secret) };
     let rail = VerbsRail::open(device, choice.port.number, options, identity);
     let rail = rail.map_err(|why| (name, RailError::Rail(why)))?;
     let device = want.device.clone();
@@ -374,6 +371,7 @@ fn again(name: &str, relaxed: bool) -> Result<IbDevice, CreateError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::testing::credentials;
 
     #[test]
     fn a_word_names_a_device_a_port_and_a_gid() {
@@ -458,9 +456,9 @@ mod tests {
     #[test]
     fn a_device_that_is_not_there_is_an_error_only_where_it_was_asked_for() {
         let mut settings = Settings::default();
-        let key = JobKey { key: [1; 32], job_id: 1 };
+        let who = Who { credentials: &credentials(0), job: 1, rank: rerail_core::ids::PeerId(0) };
         settings.set("verbs_devices", "no_such_device0").unwrap();
-        let error = open(&settings, PeerId(0), 2, &key, &mut Numbers::default()).unwrap_err();
+        let error = open(&settings, 2, &who, &mut Numbers::default()).unwrap_err();
         assert!(matches!(error, StartError::Rail { .. }), "{error:?}");
         assert!(error.is_absent());
     }

@@ -96,7 +96,7 @@ pub(crate) mod shortage;
 pub mod tcp;
 pub mod verbs;
 
-use crate::auth::Fingerprint;
+use crate::auth::{PeerKey, PublicKey};
 use std::os::fd::BorrowedFd;
 
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
@@ -296,13 +296,13 @@ pub trait Rail: std::any::Any {
     /// rail. For a known peer it is the new address, which holds from the next [`connect`](Self::connect) on
     /// at the latest; established subchannels stay (rule F-12).
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError>;
-    /// Takes the fingerprint of a peer's key, after its address. A rail that proves who is at the other end
-    /// connects to no other process than the one that holds the key (rules H-4, H-5).
-    fn trust(&mut self, peer: PeerId, key: Fingerprint) {
+    /// Takes a peer's key, after its address. A rail that proves who is at the other end connects to no other
+    /// process than the one that holds the private key (rules H-4, H-5, V-3).
+    fn trust(&mut self, peer: PeerId, key: &PeerKey) {
         let _ = (peer, key);
     }
     /// By which the peers' rails know this process; `None`: the rail proves nothing.
-    fn fingerprint(&self) -> Option<Fingerprint> {
+    fn public_key(&self) -> Option<PublicKey> {
         None
     }
     /// Starts to open the subchannel; the outcome comes through the sink. Nothing happens if it is open or

@@ -11,7 +11,7 @@ use rerail_core::config::Config;
 use rerail_core::endpoint::{Completion, Event, Loss, OpError, RecvRequest, Selector, SendRequest, TagMatch};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
-use rerail_linux::auth::{Credentials, JobKey};
+use rerail_linux::auth::{Credentials, Secret};
 use rerail_linux::driver::{Opening, Transport};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
@@ -40,7 +40,7 @@ const HANG: Duration = Duration::from_secs(300);
 
 fn opening(rank: u32, fabric: &str) -> Opening {
     let me = PeerId(rank);
-    let credentials = || Credentials::new([rank as u8; 32], JobKey::new([5; 32]));
+    let credentials = || Credentials::new([rank as u8; 32], Secret::new([5; 32]));
     let tcp = |index: u8| -> Box<dyn Rail + Send> {
         // Small buffers are soon full, and their connection is soon given up by the system.
         let buffer = Some(64 * 1024);

@@ -37,6 +37,8 @@ impl Rail for Witness {
         name,
         facts,
         address,
+        trust,
+        public_key,
         add_peer,
         connect,
         deregister,

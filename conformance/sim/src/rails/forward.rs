@@ -16,6 +16,14 @@ macro_rules! forward {
             self.inner.add_peer(peer, address)
         }
     };
+    (@trust) => {
+        fn trust(&mut self, peer: rerail_core::ids::PeerId, key: &rerail_linux::auth::PeerKey) {
+            self.inner.trust(peer, key);
+        }
+    };
+    (@public_key) => {
+        fn public_key(&self) -> Option<rerail_linux::auth::PublicKey> { self.inner.public_key() }
+    };
     (@connect) => {
         fn connect(&mut self, now: rerail_core::time::Time, peer: rerail_core::ids::PeerId) {
             self.inner.connect(now, peer);

@@ -49,6 +49,8 @@ impl Rail for Gate {
         name,
         facts,
         address,
+        trust,
+        public_key,
         add_peer,
         connect,
         disconnect,

@@ -91,6 +91,8 @@ impl Rail for SpiedRail {
     forward!(
         name,
         address,
+        trust,
+        public_key,
         add_peer,
         connect,
         disconnect,
@@ -247,6 +249,8 @@ impl Rail for LiarRail {
     forward!(
         name,
         address,
+        trust,
+        public_key,
         connect,
         register,
         deregister,

@@ -140,6 +140,8 @@ impl Rail for Quirky {
     forward!(
         name,
         address,
+        trust,
+        public_key,
         add_peer,
         connect,
         post,

@@ -41,6 +41,8 @@ impl Rail for Tap {
         name,
         facts,
         address,
+        trust,
+        public_key,
         add_peer,
         forget,
         next_timeout,

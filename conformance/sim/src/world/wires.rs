@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rerail_core::ids::PeerId;
 use rerail_core::rail::Place as Sharing;
 use rerail_core::time::Time;
-use rerail_linux::auth::JobKey;
+use rerail_linux::auth::{Credentials, Secret};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::verbs::{Identity, SrqSizes, VerbsOptions, VerbsRail, XrcOptions};
 
@@ -136,8 +136,11 @@ impl Wires {
         secret[..4].copy_from_slice(&rank.to_le_bytes());
         secret[4] = nth;
         secret[5..13].copy_from_slice(&self.seed.to_le_bytes());
-        let identity =
-            Identity { key: JobKey::new([7; 32]), job: self.seed, me: PeerId(rank), secret: JobKey::new(secret) };
+        // One for all rails of a process. The first bits of a private key do not count.
+        let mut private = [7; 32];
+        private[8..12].copy_from_slice(&rank.to_le_bytes());
+        let credentials = Credentials::new(private, Secret::new([7; 32]));
+        let identity = Identity { credentials, job: self.seed, me: PeerId(rank), secret: Secret::new(secret) };
         let rail = VerbsRail::open(device, port as u8 + 1, options, identity).map_err(|error| error.to_string())?;
         Ok(Box::new(rail.reopen_with(Box::new(self.devices.opener(rank, hca)))))
     }

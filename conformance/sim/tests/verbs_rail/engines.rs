@@ -8,7 +8,7 @@ use rerail_core::endpoint::{
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::time::Time;
-use rerail_linux::auth::JobKey;
+use rerail_linux::auth::{Credentials, Secret};
 use rerail_linux::driver::{Opening, Transport, VirtualTime};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
@@ -44,8 +44,9 @@ impl Job {
             .map(|rank| {
                 let me = PeerId(rank);
                 let device = SimDevice::open(&fabric, hcas[rank as usize], rank).unwrap();
-                let secret = JobKey::new([rank as u8 + 1; 32]);
-                let identity = Identity { key: JobKey::new([0x42; 32]), job: JOB, me, secret };
+                let secret = Secret::new([rank as u8 + 1; 32]);
+                let credentials = Credentials::new([rank as u8 + 1; 32], Secret::new([0x42; 32]));
+                let identity = Identity { credentials, job: JOB, me, secret };
                 let rail = VerbsRail::open(device, 1, options.clone(), identity).unwrap();
                 let rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(me)), Box::new(rail)];
                 let config = Config { rails_max: 2, ..Config::new(me, size) };

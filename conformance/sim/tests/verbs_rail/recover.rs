@@ -3,7 +3,7 @@
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_core::time::{Nanos, Time};
-use rerail_linux::auth::JobKey;
+use rerail_linux::auth::Secret;
 use rerail_linux::rail::verbs::VerbsOptions;
 use rerail_linux::rail::{Piece, Rail};
 use rerail_sim::hca::{Fault, HcaOptions};
@@ -309,7 +309,7 @@ fn lost_messages_are_said_again_soon() {
 #[test]
 fn rails_follow_their_partition() {
     let pkeys = HcaOptions { pkeys: vec![0x7fff, 0, 0x8001], ..HcaOptions::default() };
-    let mut world = World::with([options(2), options(2)], |_| JobKey::new([0x42; 32]), pkeys);
+    let mut world = World::with([options(2), options(2)], |_| Secret::new([0x42; 32]), pkeys);
     world.connect(0, 1);
     world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
     let tables = [

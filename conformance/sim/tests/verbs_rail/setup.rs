@@ -3,7 +3,7 @@
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_core::time::{Nanos, Time};
-use rerail_linux::auth::JobKey;
+use rerail_linux::auth::Secret;
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::verbs::VerbsOptions;
 use rerail_sim::hca::{Fault, HcaOptions};
@@ -76,7 +76,7 @@ fn messages_that_overtake_ready_wait_for_it() {
 /// V-3, V-1: without the key nobody is answered, or even heard.
 #[test]
 fn the_wrong_key_gets_no_answer() {
-    let key = |rank| JobKey::new([0x42 + rank as u8; 32]);
+    let key = |rank| Secret::new([0x42 + rank as u8; 32]);
     let mut world = World::with([options(2), options(2)], key, HcaOptions::default());
     world.connect(0, 1);
     world.until(|world| !world.hosts[0].sink.down.is_empty());

@@ -3,14 +3,14 @@
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_core::time::{Nanos, Time};
-use rerail_linux::auth::JobKey;
+use rerail_linux::auth::Secret;
 use rerail_linux::rail::verbs::{Identity, VerbsError, VerbsOptions, VerbsRail, XrcOptions};
 use rerail_linux::rail::{Piece, Rail};
 use rerail_sim::hca::{Fabric, Fault, HcaOptions, SimDevice};
 use rerail_sim::net::{BusModel, HcaModel, LinkModel, PlaneModel, SubnetModel};
 use rerail_sim::trace::Trace;
 
-use crate::world::{FILE, JOB, World, draws, options};
+use crate::world::{FILE, JOB, World, credentials, draws, options};
 
 /// Number of the first connected queue pair that is made on a node where so many processes have opened the
 /// device.
@@ -21,7 +21,7 @@ fn first(per_node: u32) -> u32 {
 /// Two nodes of so many processes: ranks count from node to node.
 fn two_nodes(per_node: u32, options: &VerbsOptions) -> World {
     let options = (0..2 * per_node).map(|_| options.clone());
-    World::on_nodes(per_node as usize, options, |_| JobKey::new([0x42; 32]), HcaOptions::default())
+    World::on_nodes(per_node as usize, options, |_| Secret::new([0x42; 32]), HcaOptions::default())
 }
 
 /// All pairs of processes of different nodes.
@@ -319,7 +319,7 @@ fn a_target_that_can_not_be_opened_is_replaced() {
     let elsewhere = XrcOptions { file: 8, ..FILE };
     let own = |rank: u32| if rank == 3 { Some(elsewhere) } else { Some(FILE) };
     let options = (0..4).map(|rank| VerbsOptions { xrc: own(rank), ..options(4) });
-    let mut world = World::on_nodes(2, options, |_| JobKey::new([0x42; 32]), HcaOptions::default());
+    let mut world = World::on_nodes(2, options, |_| Secret::new([0x42; 32]), HcaOptions::default());
     for (a, b) in [(0, 2), (0, 3), (3, 1)] {
         world.connect(a, b);
         world.until(|world| stand(world, (a as u32, b)));
@@ -333,7 +333,7 @@ fn a_target_that_can_not_be_opened_is_replaced() {
 fn without_a_common_file_nothing_is_shared() {
     let own = |rank: u32| XrcOptions::new(7 + rank as i32, [1, rank.into()]);
     let options = (0..4).map(|rank| VerbsOptions { xrc: Some(own(rank)), ..options(4) });
-    let mut world = World::on_nodes(2, options, |_| JobKey::new([0x42; 32]), HcaOptions::default());
+    let mut world = World::on_nodes(2, options, |_| Secret::new([0x42; 32]), HcaOptions::default());
     for (a, b) in pairs(2) {
         world.connect(a as usize, b);
     }
@@ -371,8 +371,8 @@ fn a_device_without_xrc_is_named() {
     let fabric = fabric.shared();
     fabric.borrow_mut().advance(Time(1_000));
     let device = SimDevice::open(&fabric, hca, 0).unwrap();
-    let key = JobKey::new([1; 32]);
-    let identity = Identity { key: key.clone(), job: JOB, me: PeerId(0), secret: key };
+    let key = Secret::new([1; 32]);
+    let identity = Identity { credentials: credentials(0, key.clone()), job: JOB, me: PeerId(0), secret: key };
     let error = VerbsRail::open(device, 1, options(1), identity).unwrap_err();
     assert_eq!(error, VerbsError::NoXrc { device: "rxe0".into() });
     let text = error.to_string();

@@ -3,7 +3,7 @@
 
 use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
-use rerail_linux::auth::JobKey;
+use rerail_linux::auth::Secret;
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::verbs::{SrqSizes, VerbsOptions, XrcOptions};
 use rerail_sim::hca::{Fault, HcaOptions, SharedQueueLook};
@@ -141,7 +141,7 @@ fn no_mix_of_sizes_starves() {
         let mut draw = draws(seed + 1);
         let options = VerbsOptions { posts_max: 16, sends: 32, receives: 3, ..options(4) };
         assert!(options.receive_buffers().iter().all(|(_, count)| *count == 1));
-        let mut world = World::on_nodes(2, vec![options; 4], |_| JobKey::new([0x42; 32]), HcaOptions::default());
+        let mut world = World::on_nodes(2, vec![options; 4], |_| Secret::new([0x42; 32]), HcaOptions::default());
         let pairs = [(0, 2), (0, 3), (1, 2), (1, 3)];
         for (a, b) in pairs {
             world.connect(a, b);

@@ -1,7 +1,7 @@
 //! Payload memory that is not pinned.
 
 use rerail_core::ids::PeerId;
-use rerail_linux::auth::JobKey;
+use rerail_linux::auth::Secret;
 use rerail_linux::rail::verbs::{OnDemandUse, VerbsOptions};
 use rerail_linux::rail::{Piece, Rail};
 use rerail_sim::hca::{HcaOptions, HostCost};
@@ -17,7 +17,7 @@ const COST: HostCost =
 fn pinned_by(on_demand: OnDemandUse, offers: Offers) -> ([u64; 2], u64) {
     let options = VerbsOptions { on_demand, ..options(2) };
     let hca = HcaOptions { cost: COST, offers, ..HcaOptions::default() };
-    let mut world = World::with([options.clone(), options], |_| JobKey::new([7; 32]), hca);
+    let mut world = World::with([options.clone(), options], |_| Secret::new([7; 32]), hca);
     world.connect(0, 1);
     world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
     let pinned = |world: &World, host: usize| world.fabric.borrow().objects(world.hosts[host].hca).registered_bytes;

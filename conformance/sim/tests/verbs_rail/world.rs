@@ -6,7 +6,7 @@ use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Span};
 use rerail_core::ids::{Key, PeerId, PlaceId, PostId};
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Body, Common, Data, RemoteKey, Repr};
-use rerail_linux::auth::JobKey;
+use rerail_linux::auth::{Credentials, PeerKey, Secret};
 use rerail_linux::rail::verbs::{Identity, OnDemandUse, VerbsOptions, VerbsRail, XrcOptions};
 use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, Sink};
 use rerail_sim::hca::{Fabric, Fault, HcaOptions, SharedFabric, SimDevice};
@@ -21,6 +21,11 @@ pub const END: u32 = if crate::XRC { 2 } else { 1 };
 pub const FILE: XrcOptions = XrcOptions { sizes: crate::SIZES, ..XrcOptions::new(7, [1, 7]) };
 /// Far more rounds than any test needs.
 const ROUNDS_MAX: usize = 200_000;
+
+/// Of a rank, in the job of this secret.
+pub fn credentials(rank: u32, job: Secret) -> Credentials {
+    Credentials::new([rank as u8 + 1; 32], job)
+}
 
 /// Sizes small enough that their bounds are felt.
 pub fn options(peers: u32) -> VerbsOptions {
@@ -220,12 +225,12 @@ pub struct World {
 impl World {
     /// Hosts of ranks 0, 1, ... with rails of these options that know each other.
     pub fn new(options: impl IntoIterator<Item = VerbsOptions>) -> Self {
-        Self::with(options, |_| JobKey::new([0x42; 32]), HcaOptions::default())
+        Self::with(options, |_| Secret::new([0x42; 32]), HcaOptions::default())
     }
 
     pub fn with(
         options: impl IntoIterator<Item = VerbsOptions>,
-        key: impl Fn(u32) -> JobKey,
+        key: impl Fn(u32) -> Secret,
         hca_options: HcaOptions,
     ) -> Self {
         Self::on_nodes(1, options, key, hca_options)
@@ -235,7 +240,7 @@ impl World {
     pub fn on_nodes(
         per_node: usize,
         options: impl IntoIterator<Item = VerbsOptions>,
-        key: impl Fn(u32) -> JobKey,
+        key: impl Fn(u32) -> Secret,
         hca_options: HcaOptions,
     ) -> Self {
         let mut fabric = Fabric::new(1, Trace::off());
@@ -262,7 +267,8 @@ impl World {
             let (hca, port) = nodes[rank / per_node];
             let device = SimDevice::open(&fabric, hca, rank as u32).unwrap();
             let me = PeerId(rank as u32);
-            let identity = Identity { key: key(me.0), job: JOB, me, secret: JobKey::new([rank as u8 + 1; 32]) };
+            let (credentials, secret) = (credentials(me.0, key(me.0)), Secret::new([rank as u8 + 1; 32]));
+            let identity = Identity { credentials, job: JOB, me, secret };
             let rail = VerbsRail::open(device, 1, options, identity).unwrap();
             Host { rail, me, sink: Recorder::default(), hca, port, memory: Vec::new(), posts: 0 }
         });
@@ -272,7 +278,9 @@ impl World {
         let addresses: Vec<String> = world.hosts.iter().map(|host| host.rail.address()).collect();
         for host in &mut world.hosts {
             for (rank, address) in addresses.iter().enumerate() {
-                assert_eq!(host.rail.add_peer(PeerId(rank as u32), address), Ok(PeerId(rank as u32) != host.me));
+                let peer = PeerId(rank as u32);
+                assert_eq!(host.rail.add_peer(peer, address), Ok(peer != host.me));
+                host.rail.trust(peer, &PeerKey::Whole(credentials(peer.0, Secret::new([0; 32])).public()));
             }
         }
         world

@@ -14,7 +14,7 @@ use rerail_core::wire::handshake::{
 use super::process::{Process, two_and_a_process};
 use super::world::{Fabric, JOB, World, rails, small};
 use crate::auth::testing::credentials;
-use crate::auth::{Attempts, AuthError, Call, Credentials, Dialler, JobKey, Step};
+use crate::auth::{Attempts, AuthError, Call, Credentials, Dialler, Secret, Step};
 use crate::driver::Opening;
 use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
@@ -249,8 +249,8 @@ fn attack(world: &mut World, address: &str, recorded: &[u8]) {
     // Without the job's secret: refused at once.
     let attempts = Attempts { attempt: 1, answers: 0 };
     let call = Call { transport: Sort::Tcp, job: JOB, from: PeerId(2), to: PeerId(0), rail: 0, attempts };
-    let outsider = Credentials::new([8; 32], JobKey::new([8; 32]));
-    let rank_0 = credentials(0).fingerprint();
+    let outsider = Credentials::new([8; 32], Secret::new([8; 32]));
+    let rank_0 = credentials(0).public().fingerprint();
     let (_, opening) = Dialler::new(&outsider, call, rank_0, random().unwrap());
     let mut keyless = Stranger::at(address);
     keyless.say(opening.bytes());

@@ -56,7 +56,7 @@ use self::offers::Offers;
 pub(crate) use self::segment::copy_short;
 use self::setup::{Dial, Peer};
 use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
-use crate::auth::{Credentials, Fingerprint};
+use crate::auth::{Credentials, PeerKey, PublicKey};
 use crate::place::NUMA_LOCAL;
 use crate::random::random;
 
@@ -502,14 +502,14 @@ impl Rail for ShmRail {
         Ok(true)
     }
 
-    fn trust(&mut self, peer: PeerId, key: Fingerprint) {
+    fn trust(&mut self, peer: PeerId, key: &PeerKey) {
         if let Some(known) = self.peers.get_mut(&peer) {
-            known.key = Some(key);
+            known.key = Some(key.fingerprint());
         }
     }
 
-    fn fingerprint(&self) -> Option<Fingerprint> {
-        Some(self.credentials.fingerprint())
+    fn public_key(&self) -> Option<PublicKey> {
+        Some(self.credentials.public())
     }
 
     fn connect(&mut self, now: Time, peer: PeerId) {

@@ -183,7 +183,7 @@ fn packet(number: u32, payload_bytes: usize) -> (Vec<u8>, Vec<u8>) {
 /// Has `node` know the rank, whose address does not matter.
 fn expect(node: &mut Node, rank: u32) {
     let known = node.rail.peers.entry(PeerId(rank)).or_default();
-    known.key = Some(credentials(rank).fingerprint());
+    known.key = Some(credentials(rank).public().fingerprint());
 }
 
 fn introduce(nodes: &mut [&mut Node]) {

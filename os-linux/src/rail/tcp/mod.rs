@@ -56,7 +56,7 @@ use self::watch::{Turn, Watch};
 use super::attempts::History;
 use super::reports::{Report, deliver};
 use super::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink};
-use crate::auth::{Credentials, Fingerprint};
+use crate::auth::{Credentials, Fingerprint, PeerKey, PublicKey};
 
 /// Events taken from epoll at once.
 const EVENTS_MAX: usize = 64;
@@ -407,14 +407,14 @@ impl Rail for TcpRail {
         Ok(true)
     }
 
-    fn trust(&mut self, peer: PeerId, key: Fingerprint) {
+    fn trust(&mut self, peer: PeerId, key: &PeerKey) {
         if let Some(known) = self.peers.get_mut(&peer) {
-            known.key = Some(key);
+            known.key = Some(key.fingerprint());
         }
     }
 
-    fn fingerprint(&self) -> Option<Fingerprint> {
-        Some(self.credentials.fingerprint())
+    fn public_key(&self) -> Option<PublicKey> {
+        Some(self.credentials.public())
     }
 
     fn connect(&mut self, now: Time, peer: PeerId) {

@@ -388,7 +388,7 @@ impl Raw {
     ) -> (Vec<u8>, Result<Step, AuthError>) {
         let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(from), to: PeerId(to), rail: 0, attempts };
         let (mut dialler, hello) =
-            Dialler::new(&credentials(from), call, credentials(to).fingerprint(), random().unwrap());
+            Dialler::new(&credentials(from), call, credentials(to).public().fingerprint(), random().unwrap());
         self.write(hello.bytes());
         let challenge = self.read(world, ANSWER_BYTES);
         let proof = match dialler.handle(&challenge) {

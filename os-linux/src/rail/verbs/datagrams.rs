@@ -156,7 +156,8 @@ impl<D: Device> VerbsRail<D> {
             kind,
         };
         let mut message = setup.emit();
-        let mac = identity.key.sign(signed(&message)); // V-3
+        let secret = self.peers.secret(peer, &identity.credentials);
+        let Some(mac) = secret.map(|secret| secret.sign(signed(&message))) else { return Ok(false) }; // V-3
         seal(&mut message, &mac);
         let at = self.layout.datagram_sends + u64::from(place) * self.layout.datagram;
         self.slab.put(at, &message);
@@ -214,8 +215,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// A datagram has arrived: returns the set-up message in it, if it is one and the sender has
-    /// the job's key.
+    /// A datagram has arrived: returns the set-up message in it, if it is one of the process that it claims to
+    /// be from, for this one.
     pub(super) fn datagram_received(&mut self, place: u32, completion: &Completion) -> Option<Setup> {
         self.datagrams.free_receives.push(place);
         if completion.status != Status::Success {
@@ -236,7 +237,8 @@ impl<D: Device> VerbsRail<D> {
         let at = self.layout.datagrams + u64::from(place) * self.layout.datagram;
         self.slab.get(at + ROUTE_HEADER_BYTES as u64, message);
         let setup = Setup::parse(message).ok()?; // V-1
-        self.identity.key.verify(signed(message), mac_of(message)).ok()?; // V-3
+        let secret = self.peers.secret(PeerId(setup.from), &self.identity.credentials)?;
+        secret.verify(signed(message), mac_of(message)).ok()?; // V-3
         Some(setup)
     }
 

@@ -92,6 +92,7 @@ use self::ways::Ways;
 use self::xrc::Initiators;
 use super::reports::Report;
 use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
+use crate::auth::{PeerKey, PublicKey};
 
 /// A verbs rail.
 pub struct VerbsRail<D: Device> {
@@ -260,6 +261,16 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
             return Ok(false);
         }
         if self.peers.learn(peer, &there) { Ok(true) } else { Err(wrong("of a rank that the job does not have")) }
+    }
+
+    fn trust(&mut self, peer: PeerId, key: &PeerKey) {
+        if let PeerKey::Whole(key) = key {
+            self.peers.trust(peer, *key);
+        }
+    }
+
+    fn public_key(&self) -> Option<PublicKey> {
+        Some(self.identity.credentials.public())
     }
 
     fn connect(&mut self, now: Time, peer: PeerId) {

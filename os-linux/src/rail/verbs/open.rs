@@ -27,7 +27,7 @@ use super::srq::QUEUES_MAX;
 use super::ways::Ways;
 use super::xrc::Initiators;
 use super::{Scratch, VerbsRail};
-use crate::auth::JobKey;
+use crate::auth::{Credentials, Secret};
 use crate::rail::RailCounters;
 
 /// Starts the transcript that the datagrams' queue key is made of (V-1).
@@ -41,14 +41,14 @@ const PRIORITY_MAX: u8 = 7;
 /// The identity of this process.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The job's secret, equal in all its processes.
-    pub key: JobKey,
+    /// Its key, and the job's secret.
+    pub credentials: Credentials,
     /// The job's number.
     pub job: u64,
     /// This process's rank.
     pub me: PeerId,
     /// The secret for all nonces of this rail: fresh random bytes, never used for another rail or process.
-    pub secret: JobKey,
+    pub secret: Secret,
 }
 
 /// The objects made once.
@@ -89,7 +89,7 @@ impl<D: Device> VerbsRail<D> {
     /// See [`VerbsError`]; the device is dropped then.
     pub fn open(mut device: D, port: u8, options: VerbsOptions, identity: Identity) -> Result<Self, VerbsError> {
         let layout = options.layout();
-        let qkey = identity.key.sign([QKEY_LABEL, &identity.job.to_le_bytes(), &[]]);
+        let qkey = identity.credentials.job().sign([QKEY_LABEL, &identity.job.to_le_bytes(), &[]]);
         // A key with the top bit set would stand for the sending queue pair's own (InfiniBand specification,
         // 10.2.5).
         let qkey = u32::from_le_bytes([qkey[0], qkey[1], qkey[2], qkey[3]]) & 0x7FFF_FFFF;
@@ -276,7 +276,7 @@ fn domain_name(identity: &Identity, gid: &Gid, xrc: &XrcOptions) -> u64 {
     place[..16].copy_from_slice(&gid.0);
     place[16..24].copy_from_slice(&xrc.file_id[0].to_le_bytes());
     place[24..].copy_from_slice(&xrc.file_id[1].to_le_bytes());
-    let name = identity.key.sign([DOMAIN_LABEL, &identity.job.to_le_bytes(), &place]);
+    let name = identity.credentials.job().sign([DOMAIN_LABEL, &identity.job.to_le_bytes(), &place]);
     name[..8].iter().fold(0, |name, byte| name << 8 | u64::from(*byte))
 }
 

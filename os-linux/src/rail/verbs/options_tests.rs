@@ -31,7 +31,7 @@ fn the_slab_holds_every_buffer_once() {
     assert!(layout.message >= u64::from(options.message_bytes()));
     assert_eq!(layout.bytes, 8 * layout.message + (7 + u64::from(DATAGRAM_SENDS)) * layout.datagram);
     assert_eq!(layout.sends, 5 * layout.message);
-    assert_eq!(options.memory_bytes(), layout.bytes + 16 * 1000);
+    assert_eq!(options.memory_bytes(), layout.bytes + 49 * 1000);
     assert_eq!(layout.cq_depth, 3 + 5 + 7 + DATAGRAM_SENDS);
     assert_eq!(options.receive_buffers(), [(options.message_bytes(), 5)], "by RC there is one queue");
 }

@@ -1,4 +1,5 @@
-//! The peers' addresses, 16 bytes each: a job of thousands of processes has a table of them in every one.
+//! The peers' addresses, 16 bytes each, and the secrets shared with them: a job of thousands of processes has a
+//! table of them in every one.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +9,10 @@ use rerail_verbs::contract::{AddressVector, GlobalRoute};
 
 use super::address::Address;
 use super::wire::PeerAddress;
+use crate::auth::{Credentials, PublicKey, Secret};
 
 /// Bytes per process of the job.
-pub(super) const PEER_BYTES: u64 = size_of::<Peer>() as u64;
+pub(super) const PEER_BYTES: u64 = (size_of::<Peer>() + size_of::<PairSecret>()) as u64;
 /// So many more where the rail connects by XRC.
 pub(super) const NODE_BYTES: u64 = size_of::<u32>() as u64;
 /// No node.
@@ -24,6 +26,8 @@ const HOP_LIMIT: u8 = 64;
 #[derive(Debug)]
 pub(super) struct Peers {
     table: Vec<Peer>,
+    /// By rank.
+    secrets: Vec<PairSecret>,
     /// By rank, all zeros where none is needed; on Ethernet, where ports are addressed by it, and on
     /// InfiniBand where this port or the peer's takes nothing without a global route (V-10).
     gids: Vec<Gid>,
@@ -33,6 +37,14 @@ pub(super) struct Peers {
     nodes: Vec<u32>,
     /// XRC domains, by the number of their node.
     domains: BTreeMap<u64, u32>,
+}
+
+/// What this process and one other sign their set-up messages with (V-3). Computed when it is needed first.
+#[derive(Clone, Debug)]
+enum PairSecret {
+    Unknown,
+    Of(PublicKey),
+    Known(Secret),
 }
 
 /// The entry of one.
@@ -51,7 +63,8 @@ impl Peers {
     /// As many as there are processes. `needs_global`: the own port takes nothing without a global route.
     pub fn new(peers: u32, needs_global: bool) -> Self {
         let table = vec![Peer { qp: 0, link: NO_LINK, seen: 0, lid: 0 }; peers as usize];
-        Peers { table, gids: Vec::new(), needs_global, nodes: Vec::new(), domains: BTreeMap::new() }
+        let secrets = vec![PairSecret::Unknown; peers as usize];
+        Peers { table, secrets, gids: Vec::new(), needs_global, nodes: Vec::new(), domains: BTreeMap::new() }
     }
 
     /// Notes an address; `false`: no such rank.
@@ -69,6 +82,25 @@ impl Peers {
             self.nodes[peer.0 as usize] = *self.domains.entry(domain).or_insert(next);
         }
         true
+    }
+
+    /// Notes a peer's key.
+    pub fn trust(&mut self, peer: PeerId, key: PublicKey) {
+        if let Some(secret) = self.secrets.get_mut(peer.0 as usize) {
+            *secret = PairSecret::Of(key);
+        }
+    }
+
+    /// What messages to and from a peer are signed with; `None`: its key is not known.
+    pub fn secret(&mut self, peer: PeerId, own: &Credentials) -> Option<&Secret> {
+        let secret = self.secrets.get_mut(peer.0 as usize)?;
+        if let PairSecret::Of(key) = secret {
+            *secret = PairSecret::Known(own.pair(key));
+        }
+        match secret {
+            PairSecret::Known(secret) => Some(secret),
+            PairSecret::Of(_) | PairSecret::Unknown => None,
+        }
     }
 
     /// XRC: the node of a peer, by number. Processes of one node have one XRC domain.
@@ -126,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_peer_is_16_bytes_and_has_a_gid_on_ethernet_only() {
-        assert_eq!(PEER_BYTES, 16);
+        assert_eq!(PEER_BYTES, 16 + 33);
         let gid = Gid([7; 16]);
         let mut peers = Peers::new(4, false);
         let address = Address { ethernet: false, global: false, lid: 3, lmc: 0, qp: 9, gid, domain: None };

@@ -113,27 +113,14 @@ impl<D: Device> VerbsRail<D> {
         self.identity.secret.sign([NONCE_LABEL, &self.nonces.to_le_bytes(), &[]])
     }
 
-    /// Handles a message authenticated by the job's key.
+    /// Handles a message that its sender has signed.
     pub(super) fn handle_setup(&mut self, setup: &Setup, sink: &mut dyn Sink) {
         let from = PeerId(setup.from);
-        if setup.job != self.identity.job || from == self.identity.me {
-            return;
-        }
-        if let SetupKind::Refusal { answers, reason: reason @ Reason::Rank, left } = setup.kind {
-            // From a process that was never called: it has the peer's address now.
-            if let Some(index) = self.links.find(|link| link.nonce == answers) {
-                self.handle_refusal(index, answers, reason, left);
-            }
+        if setup.job != self.identity.job || setup.to != self.identity.me.0 {
             return;
         }
         let Some(known) = self.peers.get(from).copied() else { return };
-        let misled = if setup.to != self.identity.me.0 {
-            Some(Reason::Rank)
-        } else if setup.rail != self.options.index {
-            Some(Reason::Rail)
-        } else {
-            None
-        };
+        let misled = (setup.rail != self.options.index).then_some(Reason::Rail);
         match (setup.kind, misled) {
             (SetupKind::Refusal { answers, reason, left }, None) => {
                 let its = self.links.get(known.link).is_some_and(|link| link.nonce == answers);

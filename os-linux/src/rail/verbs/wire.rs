@@ -17,7 +17,7 @@ use crate::auth::MAC_BYTES;
 /// The first four bytes, read as a little-endian number: `RERV`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"RERV");
 /// The version.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// Bytes of a message, without the part behind its MAC.
 pub const SETUP_BYTES: usize = 176;
 /// Bytes before the MAC, which covers these and those behind it.
@@ -190,8 +190,6 @@ impl Srqs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u8)]
 pub enum Reason {
-    /// The message was for another rank.
-    Rank = 1,
     /// The message was for another rail.
     Rail = 2,
     /// Messages are not equally long on both sides.

@@ -37,7 +37,7 @@ fn kinds() -> [SetupKind; 7] {
 #[test]
 fn a_reply_stands_byte_for_byte() {
     let bytes = sample(kinds()[1]).emit();
-    let mut expected = b"RERV\x03\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
+    let mut expected = b"RERV\x04\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
     expected.extend(b"\x34\x12\0\0\xEF\xCD\xAB\0\x00\x08\x04\0\x00\x01\x01\0\x0B\x0A\0\0");
     expected.extend([0xE7; 16]);
     expected.extend(b"\x0D\x0C\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
@@ -60,7 +60,8 @@ fn every_kind_comes_back() {
     for kind in kinds() {
         assert_eq!(Setup::parse(&sample(kind).emit()), Ok(sample(kind)));
     }
-    for code in 1..=7 {
+    assert!(Reason::from_code(1).is_err());
+    for code in 2..=7 {
         assert_eq!(Reason::from_code(code).map(|reason| reason as u8), Ok(code));
     }
 }

@@ -15,7 +15,7 @@ use super::super::reach::Seal;
 use super::super::segment::{Inbound, Outbound};
 use super::super::socket::Received;
 use super::*;
-use crate::auth::{Attempts, AuthError, Call, Dialler, JobKey, Step};
+use crate::auth::{Attempts, AuthError, Call, Dialler, Secret, Step};
 
 /// One that is broken at once: this process reads nothing.
 fn seal() -> Seal {
@@ -54,7 +54,7 @@ fn answer(node: &mut Node, socket: &OwnedFd, descriptor: bool) -> Option<(Vec<u8
 fn prove(node: &mut Node, rank: u32) -> (OwnedFd, Vec<Vec<u8>>, OwnedFd) {
     let socket = dial(node);
     expect(node, rank);
-    let me = credentials(node.me().0).fingerprint();
+    let me = credentials(node.me().0).public().fingerprint();
     let (mut dialler, hello) = Dialler::new(&credentials(rank), call(rank, node.me()), me, [rank as u8; 32]);
     let mut sent = vec![hello.bytes().to_vec()];
     socket::send(&socket, hello.bytes(), None).unwrap();
@@ -120,7 +120,7 @@ fn blank(bytes: u64) -> OwnedFd {
 #[test]
 fn without_the_key_nobody_gets_in() {
     let (mut a, mut honest) = connected([0, 1]);
-    let mut stranger = Node::of(2, options(), Credentials::new([2; 32], JobKey::new([8; 32])));
+    let mut stranger = Node::of(2, options(), Credentials::new([2; 32], Secret::new([8; 32])));
     introduce(&mut [&mut a, &mut stranger]);
     stranger.connect(0);
     settle(&mut [&mut a, &mut stranger]);
@@ -178,7 +178,7 @@ fn a_member_that_calls_in_the_name_of_another_harms_nobody() {
     let (mut a, mut honest) = connected([0, 1]);
     let socket = dial(&a);
     let newer = Call { attempts: Attempts { attempt: 9, answers: 9 }, ..call(1, PeerId(0)) };
-    let (mut impostor, opening) = Dialler::new(&credentials(2), newer, credentials(0).fingerprint(), [3; 32]);
+    let (mut impostor, opening) = Dialler::new(&credentials(2), newer, credentials(0).public().fingerprint(), [3; 32]);
     socket::send(&socket, opening.bytes(), None).unwrap();
     let (message, _) = answer(&mut a, &socket, false).unwrap();
     let Ok(Step::Send(proof)) = impostor.handle(&message) else { panic!("a proof is due") };
@@ -201,7 +201,7 @@ fn a_rank_outside_the_job_and_an_old_dial_are_refused() {
         let socket = dial(&a);
         // Its first was newer.
         let old = Call { attempts: Attempts { attempt: 1, answers: 0 }, ..call(rank, PeerId(0)) };
-        let me = credentials(0).fingerprint();
+        let me = credentials(0).public().fingerprint();
         let (mut dialler, hello) = Dialler::new(&credentials(rank), old, me, [3; 32]);
         socket::send(&socket, hello.bytes(), None).unwrap();
         let (challenge, _) = answer(&mut a, &socket, false).unwrap();
@@ -239,7 +239,7 @@ fn strangers_push_each_other_out_and_nobody_else() {
 fn descriptors_before_the_proof_never_get_in() {
     let mut a = Node::new(0);
     let socket = dial(&a);
-    let (_, hello) = Dialler::new(&credentials(1), call(1, PeerId(0)), credentials(0).fingerprint(), [1; 32]);
+    let (_, hello) = Dialler::new(&credentials(1), call(1, PeerId(0)), credentials(0).public().fingerprint(), [1; 32]);
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     socket::send(&socket, hello.bytes(), Some(writer.as_fd())).unwrap();
     drop(writer);

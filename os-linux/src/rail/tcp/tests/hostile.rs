@@ -3,7 +3,7 @@
 use rerail_core::wire::handshake::{PROOF_BYTES, RefusedBecause, VERDICT_BYTES};
 
 use super::*;
-use crate::auth::{Acceptor, Credentials, JobKey, Station};
+use crate::auth::{Acceptor, Credentials, Secret, Station};
 
 /// A dial newer than the one that made the connection.
 const NEWER: Attempts = Attempts { attempt: 9, answers: 9 };
@@ -32,7 +32,7 @@ fn nothing_behind_an_unfinished_handshake_is_read() {
     let mut world = honest_pair();
     let mut raw = Raw::to(&world.hosts[0]);
     let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(9), to: PeerId(0), rail: 0, attempts: FIRST };
-    let (_, hello) = Dialler::new(&credentials(9), call, credentials(0).fingerprint(), [2; 32]);
+    let (_, hello) = Dialler::new(&credentials(9), call, credentials(0).public().fingerprint(), [2; 32]);
     let before = world.hosts[0].rail.counters();
     raw.write(&[hello.bytes(), &[0; PROOF_BYTES], &header(PeerId(9), 1, 10), &payload(1, 10)].concat());
     raw.read(&mut world, ANSWER_BYTES + VERDICT_BYTES);
@@ -48,7 +48,7 @@ fn nothing_behind_an_unfinished_handshake_is_read() {
 fn the_wrong_key() {
     let mut world = honest_pair();
     let (me, address) = (PeerId(2), world.hosts[0].rail.address());
-    let other_job = Credentials::new([2; 32], JobKey::new([0x43; 32]));
+    let other_job = Credentials::new([2; 32], Secret::new([0x43; 32]));
     let mut stranger = TcpRail::open(options(), other_job, JOB, me).unwrap();
     meet(&mut stranger, 0, &address);
     stranger.connect(world.now, PeerId(0));
@@ -67,7 +67,7 @@ fn the_wrong_key() {
 fn a_member_that_calls_in_the_name_of_another() {
     let mut world = honest_pair();
     let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(1), to: PeerId(0), rail: 0, attempts: NEWER };
-    let (mut impostor, opening) = Dialler::new(&credentials(2), call, credentials(0).fingerprint(), [2; 32]);
+    let (mut impostor, opening) = Dialler::new(&credentials(2), call, credentials(0).public().fingerprint(), [2; 32]);
     let mut raw = Raw::to(&world.hosts[0]);
     raw.write(opening.bytes());
     let answer = raw.read(&mut world, ANSWER_BYTES);

@@ -16,7 +16,8 @@ use rerail_verbs::{Moderation, Offers};
 
 use super::wire::{SETUP_BYTES, Setup, SetupKind};
 use super::*;
-use crate::auth::JobKey;
+use crate::auth::Secret;
+use crate::auth::testing::{credentials, meet};
 use fake::{FakeDevice, Flying, SharedWire};
 
 /// A rail's reports.
@@ -99,14 +100,14 @@ impl Pair {
         let rail = |rank: u32| {
             let device = FakeDevice::new(&wire, 16 + rank as u16);
             change(rank, &device);
-            let secret = JobKey::new([rank as u8; 32]);
-            let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(rank), secret };
+            let secret = Secret::new([rank as u8; 32]);
+            let identity = Identity { credentials: credentials(rank), job: 5, me: PeerId(rank), secret };
             VerbsRail::open(device, 1, options.clone(), identity).unwrap()
         };
         let mut rails = [rail(0), rail(1)];
         let addresses = [rails[0].address(), rails[1].address()];
         for rank in 0..2 {
-            assert_eq!(rails[rank].add_peer(PeerId(1 - rank as u32), &addresses[1 - rank]), Ok(true));
+            meet(&mut rails[rank], 1 - rank as u32, &addresses[1 - rank]);
         }
         Pair { wire, rails, told: Default::default(), now: Time(0), posts: 0 }
     }
@@ -394,25 +395,79 @@ fn a_stale_reply_is_refused() {
     assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()), "{:?}", pair.told);
 }
 
-/// V-2: a receiver that is not the addressee reports that (V-7).
-#[test]
-fn the_wrong_rank_is_told() {
-    let mut pair = Pair::new();
-    // Rank 0 estimates that rank 1 lives at its own address... of a third process.
+/// Another process of the job, which may claim to be `rank`.
+fn third(pair: &Pair, rank: u32) -> VerbsRail<FakeDevice> {
     let device = FakeDevice::new(&pair.wire, 18);
-    let secret = JobKey::new([9; 32]);
-    let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(2), secret };
+    let secret = Secret::new([9; 32]);
+    let identity = Identity { credentials: credentials(2), job: 5, me: PeerId(rank), secret };
     let mut third = VerbsRail::open(device, 1, VerbsOptions { peers: 3, ..options() }, identity).unwrap();
-    assert_eq!(third.add_peer(PeerId(0), &pair.rails[0].address()), Ok(true));
+    meet(&mut third, 0, &pair.rails[0].address());
+    third
+}
+
+/// V-3: a message for another process, which had this address, is not answered.
+#[test]
+fn a_call_for_another_process_is_not_answered() {
+    let mut pair = Pair::new();
+    let mut third = third(&pair, 2);
     assert_eq!(pair.rails[0].add_peer(PeerId(1), &third.address()), Ok(true));
     pair.connect(0);
     let request = pair.take().remove(0);
     pair.wire.borrow_mut().deliver(&request);
     third.poll(Time(0), &mut Told::default());
-    let refusal = pair.take().remove(0);
-    assert!(matches!(kind_of(&refusal), SetupKind::Refusal { .. }));
-    pair.deliver(&refusal);
-    assert_eq!(pair.told[0].down, [RailFault::Refused]);
+    assert!(pair.take().is_empty());
+    assert_eq!(third.counters().unauthenticated, 1);
+    for _ in 0..200 {
+        pair.pass(Nanos::from_millis(1));
+        pair.take();
+    }
+    assert_eq!(pair.told[0].down, [RailFault::TimedOut]);
+}
+
+/// V-3: a member of the job that claims to be another one is not believed, whatever it sends and whoever
+/// knows its key.
+#[test]
+fn a_member_that_claims_to_be_another_ends_nothing() {
+    let mut pair = Pair::new();
+    pair.connect(1);
+    pair.settle();
+    let mut impostor = third(&pair, 1);
+    // Its attempts are newer than those of the true rank 1 (V-6).
+    for attempt in 1..=4 {
+        impostor.connect(Time(0), PeerId(0));
+        let requests = pair.take();
+        assert!(matches!(kind_of(&requests[0]), SetupKind::Request(_)));
+        for request in &requests {
+            pair.deliver(request);
+        }
+        assert_eq!(pair.rails[0].counters().unauthenticated, attempt);
+        impostor.abort(PeerId(0));
+        for refusal in pair.take() {
+            pair.wire.borrow_mut().deliver(&refusal);
+        }
+        impostor.poll(Time(0), &mut Told::default());
+    }
+    pair.settle();
+    pair.assert_whole();
+    assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()), "{:?}", pair.told);
+}
+
+/// V-3: without a peer's key nothing is said to it, and nothing of it is heard.
+#[test]
+fn a_peer_without_a_key_is_a_stranger() {
+    let mut pair = Pair::new();
+    let mut third = third(&pair, 2);
+    third.trust(PeerId(0), &PeerKey::Fingerprint(credentials(0).public().fingerprint()));
+    let (mut other, wire) = (self::third(&pair, 2), pair.wire.clone());
+    assert_eq!(other.add_peer(PeerId(1), &pair.rails[1].address()), Ok(true));
+    other.connect(Time(0), PeerId(1));
+    assert!(pair.take().is_empty(), "no key, no message");
+    other.connect(Time(0), PeerId(0));
+    let request = pair.take().remove(0);
+    wire.borrow_mut().deliver(&request);
+    pair.poll();
+    assert_eq!(pair.rails[0].counters().unauthenticated, 1, "rank 0 was told of no rank 2");
+    assert!(pair.take().is_empty());
 }
 
 /// The rail's own buffers are pinned, payload is as the device offers it; a missing feature is an error with
@@ -424,7 +479,8 @@ fn memory_and_events_are_as_the_options_say() {
         let wire = SharedWire::default();
         let device = FakeDevice::new(&wire, 16);
         device.set_offers(offers);
-        let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(0), secret: JobKey::new([9; 32]) };
+        let secret = Secret::new([9; 32]);
+        let identity = Identity { credentials: credentials(0), job: 5, me: PeerId(0), secret };
         VerbsRail::open(device, 1, options, identity)
     };
     let wanting = |on_demand| VerbsOptions { on_demand, ..options() };

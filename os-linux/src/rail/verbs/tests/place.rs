@@ -159,7 +159,7 @@ fn a_service_level_that_ethernet_does_not_have_is_named() {
     let open = |service_level, gids: &[Gid]| {
         let device = FakeDevice::new(&SharedWire::default(), 16);
         device.set_gids(gids);
-        let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(0), secret: JobKey::new([9; 32]) };
+        let identity = Identity { credentials: credentials(0), job: 5, me: PeerId(0), secret: Secret::new([9; 32]) };
         VerbsRail::open(device, 1, VerbsOptions { service_level, ..options() }, identity).map(drop)
     };
     assert_eq!((open(15, &[]), open(7, &[v4(0)])), (Ok(()), Ok(())));
@@ -203,7 +203,7 @@ fn a_port_without_any_gid_is_named_when_a_rail_is_opened() {
         if is_infiniband {
             device.be_global_infiniband();
         }
-        let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(0), secret: JobKey::new([9; 32]) };
+        let identity = Identity { credentials: credentials(0), job: 5, me: PeerId(0), secret: Secret::new([9; 32]) };
         let error = VerbsRail::open(device, 1, VerbsOptions { gid_index: named, ..options() }, identity).unwrap_err();
         assert_eq!(error, VerbsError::NoGid { port: 1 });
     }
@@ -237,7 +237,7 @@ fn a_rail_is_in_the_first_partition_that_it_is_a_full_member_of() {
         let device = FakeDevice::new(&SharedWire::default(), 16);
         device.set_pkeys(keys);
         device.set_gids(gids);
-        let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(0), secret: JobKey::new([9; 32]) };
+        let identity = Identity { credentials: credentials(0), job: 5, me: PeerId(0), secret: Secret::new([9; 32]) };
         let rail = VerbsRail::open(device, 1, VerbsOptions { pkey, ..options() }, identity)?;
         Ok((rail.port.partition.index, rail.port.partition.key))
     };
