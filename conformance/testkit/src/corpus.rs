@@ -5,13 +5,16 @@ use std::path::Path;
 
 use crate::{handshake, names, wire};
 
-/// File names and contents of the seeds that are generated, by their target.
-pub fn generated() -> [(&'static str, Vec<(String, Vec<u8>)>); 3] {
+/// Inputs with their file names.
+pub type Seeds = Vec<(String, Vec<u8>)>;
+
+/// The seeds that are generated, by their target.
+pub fn generated() -> [(&'static str, Seeds); 3] {
     [("wire_parse", wire::seeds()), ("handshake", handshake::seeds()), ("names", names::seeds())]
 }
 
 /// The inputs of `target`, with their file names, in the order of these. Panics where there are none.
-pub fn inputs(target: &str) -> Vec<(String, Vec<u8>)> {
+pub fn inputs(target: &str) -> Seeds {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("no corpus at {}: {error}", folder.display()));
     let mut files: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();

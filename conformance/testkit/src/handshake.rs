@@ -8,6 +8,8 @@ use rerail_linux::auth::{
     Acceptor, Attempts, AuthError, Call, Credentials, Dialler, Fingerprint, MESSAGE_BYTES_MAX, Secret, Station, Step,
 };
 
+use crate::corpus::Seeds;
+
 const JOB: u64 = 7;
 const ATTEMPTS: Attempts = Attempts { attempt: 1, answers: 0 };
 
@@ -114,15 +116,12 @@ pub fn run(data: &[u8]) {
     });
 }
 
+/// Takes a message and its number to the other side: what arrives, and whether it was changed.
+type Carry<'c> = dyn FnMut(u8, &[u8]) -> (Vec<u8>, bool) + 'c;
+
 /// One handshake; `carry` brings a message, and says whether it was changed. `replayed`: the opening of another
 /// one.
-fn meet(
-    (caller, called): (Who, Who),
-    verdict: Verdict,
-    fresh: [u8; 2],
-    replayed: &[u8],
-    carry: &mut dyn FnMut(u8, &[u8]) -> (Vec<u8>, bool),
-) {
+fn meet((caller, called): (Who, Who), verdict: Verdict, fresh: [u8; 2], replayed: &[u8], carry: &mut Carry<'_>) {
     let call =
         Call { transport: Transport::Tcp, job: JOB, from: PeerId(0), to: PeerId(1), rail: 0, attempts: ATTEMPTS };
     let station = Station { transport: Transport::Tcp, job: JOB, me: PeerId(1), rail: 0 };
@@ -191,8 +190,8 @@ fn over_dialler(dialler: &mut Dialler) {
 }
 
 /// Each way of changing each message, and each pair of processes.
-pub fn seeds() -> Vec<(String, Vec<u8>)> {
-    let mut seeds = Vec::new();
+pub fn seeds() -> Seeds {
+    let mut seeds = Seeds::new();
     for message in 0..4 {
         for way in 0..9 {
             seeds.push((format!("message-{message}-way-{way}"), vec![0, 0, 2, message, way, 5, 1, 2, 3]));

@@ -5,6 +5,8 @@ use rerail_core::ids::PeerId;
 use rerail_linux::driver::{Card, NAME_BYTES, Name};
 use rerail_linux::rail::verbs::wire::{SETUP_BYTES, SIGNED_BYTES, Setup, mac_of, seal, signed};
 
+use crate::corpus::Seeds;
+
 /// Reads the bytes as one of them, by the first byte. What is accepted is what would have been written, and
 /// means one thing.
 pub fn parse_any(data: &[u8]) {
@@ -41,7 +43,7 @@ fn set_up(data: &[u8]) {
 }
 
 /// Good ones, by name.
-pub fn seeds() -> Vec<(String, Vec<u8>)> {
+pub fn seeds() -> Seeds {
     let key = "00112233445566778899aabbccddeeff";
     let cards = [
         "rerail2;h;-;".to_owned(),
@@ -57,7 +59,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
     long[42..].fill(0);
     long[42] = 6;
     long[58..61].copy_from_slice(&[1, 0x1f, 0x90]);
-    let mut seeds: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut seeds = Seeds::new();
     for (number, text) in cards.iter().enumerate() {
         seeds.push((format!("card-{number}"), [&[1], text.as_bytes()].concat()));
     }
