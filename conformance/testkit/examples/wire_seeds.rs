@@ -1,5 +1,5 @@
-//! Writes the seeds of the fuzz targets that have generated ones into the folder named as argument, by default
-//! the committed corpora.
+//! Writes the seeds of the fuzz targets that have generated ones into the folder named as argument, by
+//! default the committed corpora.
 //!
 //! ```sh
 //! cargo run -p rerail-testkit --example wire_seeds

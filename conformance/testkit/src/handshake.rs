@@ -119,8 +119,8 @@ pub fn run(data: &[u8]) {
 /// Takes a message and its number to the other side: what arrives, and whether it was changed.
 type Carry<'c> = dyn FnMut(u8, &[u8]) -> (Vec<u8>, bool) + 'c;
 
-/// One handshake; `carry` brings a message, and says whether it was changed. `replayed`: the opening of another
-/// one.
+/// One handshake; `carry` delivers a message, and reports whether it was changed. `replayed`: the opening of
+/// another one.
 fn meet((caller, called): (Who, Who), verdict: Verdict, fresh: [u8; 2], replayed: &[u8], carry: &mut Carry<'_>) {
     let call =
         Call { transport: Transport::Tcp, job: JOB, from: PeerId(0), to: PeerId(1), rail: 0, attempts: ATTEMPTS };

@@ -2,9 +2,10 @@
 //!
 //! `rerail2;HOST;KEY;KIND@ADDRESS,KIND@ADDRESS,...`: the version, the logical host (processes on one may
 //! share memory), the process's public key in hexadecimal digits (half as many: its fingerprint, enough for
-//! shared memory and TCP; `-`: its rails prove nothing) and one entry per rail in the order of rail numbers. Host and addresses are printable ASCII without
-//! space, `;`, `,` and `=`; so a card survives any launcher's key-value store. Parsing is strict: a card
-//! that this process would not have written is an error that names the part.
+//! shared memory and TCP; `-`: its rails prove nothing) and one entry per rail in the order of rail numbers.
+//! Host and addresses are printable ASCII without space, `;`, `,` and `=`; so a card survives any launcher's
+//! key-value store. Parsing is strict: a card that this process would not have written is an error that names
+//! the part.
 
 use core::fmt;
 

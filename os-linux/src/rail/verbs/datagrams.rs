@@ -215,8 +215,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// A datagram has arrived: returns the set-up message in it, if it is one of the process that it claims to
-    /// be from, for this one.
+    /// A datagram has arrived: returns the set-up message in it, if it is for this process and from the one
+    /// that it names.
     pub(super) fn datagram_received(&mut self, place: u32, completion: &Completion) -> Option<Setup> {
         self.datagrams.free_receives.push(place);
         if completion.status != Status::Success {

@@ -1,5 +1,5 @@
-//! The peers' addresses, 16 bytes each, and the secrets shared with them: a job of thousands of processes has a
-//! table of them in every one.
+//! The peers' addresses, 16 bytes each, and the secrets shared with them: in a job of thousands of processes
+//! each has a table of them.
 
 use std::collections::BTreeMap;
 
