@@ -133,20 +133,21 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mem", &[]),
     ("time", &[]),
     ("wire", &[]),
-    ("config", &["ids", "time"]),
-    ("selector", &["ids"]),
     ("store", &["ids", "time"]),
     ("shm", &["wire"]),
+    ("api", &["ids", "mem", "store", "time", "wire"]),
     ("fast", &["ids", "store", "wire"]),
-    ("rail", &["config", "ids", "time"]),
+    ("rail", &["api", "ids", "time"]),
     ("seq", &["store"]),
-    ("tag", &["ids", "mem", "selector", "store"]),
+    ("tag", &["api", "ids", "mem", "store"]),
     ("rel", &["mem", "seq", "store", "time"]),
-    ("paths", &["config", "ids", "rail", "store", "time", "wire"]),
+    ("paths", &["api", "ids", "rail", "store", "time", "wire"]),
+    ("op", &["api", "ids", "mem", "paths", "seq", "store", "wire"]),
+    ("peer", &["api", "ids", "mem", "op", "rail", "rel", "seq", "store", "time", "wire"]),
     (
         "endpoint",
         &[
-            "config", "fast", "ids", "log", "mem", "paths", "rail", "rel", "selector", "seq", "store", "tag", "time",
+            "api", "fast", "ids", "log", "mem", "op", "paths", "peer", "rail", "rel", "seq", "store", "tag", "time",
             "wire",
         ],
     ),
@@ -443,7 +444,7 @@ fn the_library_starts_no_thread() {
 }
 
 /// Where in the core policies are named one by one: where they are declared, and where they are implemented.
-const POLICY_FILES: &[&str] = &["core/src/config/policy.rs", "core/src/rail/sched/"];
+const POLICY_FILES: &[&str] = &["core/src/api/config/policy.rs", "core/src/rail/sched/"];
 
 /// Whether a line names a policy of the table: a variant, not a function or a constant.
 fn names_policy(line: &str) -> bool {

@@ -34,16 +34,17 @@
 #[cfg(test)]
 extern crate std;
 
-pub mod config;
+mod api;
 pub mod endpoint;
 mod fast;
 pub mod ids;
 mod log;
 pub mod mem;
+mod op;
 mod paths;
+mod peer;
 pub mod rail;
 pub mod rel;
-mod selector;
 pub mod seq;
 pub mod shared;
 #[cfg(target_has_atomic = "64")]
@@ -52,3 +53,5 @@ pub mod store;
 pub mod tag;
 pub mod time;
 pub mod wire;
+
+pub use api::config;

@@ -2,7 +2,7 @@
 //!
 //! The sender packs messages from the front of a channel's queue, in order and with any tags, into one
 //! retained place. Their buffers are free at once; one packet, one acknowledgment and one place serve all.
-//! [`Op::together`](super::op::Op) links the operations; each counts the packet as its own, so none is freed
+//! [`Op::together`](crate::op::Op) links the operations; each counts the packet as its own, so none is freed
 //! before the packet is complete.
 //!
 //! The receiver puts the payload into blocks, whether receives wait or not, and checks the record heads once
@@ -10,13 +10,13 @@
 //! unexpected message. They share the chain of blocks, which the last of them frees. Until its payload has
 //! arrived an aggregate has not had its turn, and later packets wait.
 
-use super::action::{Action, Arrival, Peek, Span, SpanOf};
-use super::channel::{ORDERED, Place, PlaceTo};
-use super::op::{Message, MessageState, Op, Phase};
 use super::packets::{Actions, Step};
 use super::{Endpoint, Level, MessageClass, ProtocolError};
+use crate::api::action::{Action, Arrival, Peek, Span, SpanOf};
 use crate::ids::RailId;
+use crate::op::{Message, MessageState, Op, Phase};
 use crate::paths::Choice;
+use crate::peer::{ORDERED, Place, PlaceTo};
 use crate::rail::sched::{Candidates, of};
 use crate::seq::Seq;
 use crate::store::NONE;
@@ -69,7 +69,7 @@ impl Endpoint<'_> {
         let blocks_max = u64::from(slot.allowance.blocks_left()) * u64::from(terms.block_bytes);
         let bytes_max = u64::from(eager_max.min(bytes_max)).min(blocks_max);
         let count_max = (out.capacity() - out.len()).saturating_sub(1).min(slot.allowance.messages_left() as usize);
-        let (mut op, mut bytes) = (slot.ordered.head(), 0);
+        let (mut op, mut bytes) = (slot.queues.ordered.head(), 0);
         while op != NONE && lens.len() < count_max {
             let send = self.t.ops.at(op);
             bytes += RECORD_BYTES as u64 + send.len;
@@ -90,10 +90,10 @@ impl Endpoint<'_> {
             return;
         };
         let at = self.t.retention.at(place);
-        let leader = self.t.channels.at(channel).ordered.head();
+        let leader = self.t.channels.at(channel).queues.ordered.head();
         let (mut bytes, mut last, mut ack_now) = (0, NONE, false);
         for _ in 0..count {
-            let op = self.t.channels.at(channel).ordered.head();
+            let op = self.t.channels.at(channel).queues.ordered.head();
             self.t.dequeue(op);
             let &Op { tag, immediate, level, len, retained, .. } = self.t.ops.at(op);
             let operation = self.t.op_id(op).0.to_bits();

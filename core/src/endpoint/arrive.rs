@@ -1,13 +1,13 @@
 //! Arrival of packets: checked, acknowledged, delivered. Whatever a peer sends, the worst effect is the end
 //! of its channel.
 
-use super::action::Arrival;
-use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, UNORDERED};
 use super::lifecycle::is_shutdown;
-use super::op::{Control, MessageState, OpKind, Phase};
 use super::timer::Timer;
 use super::{Endpoint, LossReason, Peek, ProtocolError, RailFault};
+use crate::api::action::Arrival;
 use crate::ids::{PeerId, PlaceId, RailId};
+use crate::op::{Control, MessageState, OpKind, Phase};
+use crate::peer::{ChannelState, Ending, ORDERED, Place, PlaceTo, UNORDERED};
 use crate::rel::link::State;
 use crate::seq::{Seq, window_is_valid};
 use crate::store::NONE;
@@ -131,7 +131,7 @@ impl Endpoint<'_> {
                     self.rail_answered(now, channel, rail, probe.nonce);
                 } else {
                     self.t.sub(channel, rail).probe_nonce = probe.nonce;
-                    self.t.channels.at_mut(channel).probe_answers |= 1 << rail.0; // G-6
+                    self.t.channels.at_mut(channel).work.answers.insert(rail); // G-6
                     self.defer_samples(now, channel, probe.nonce);
                     self.activate(channel);
                 }
@@ -169,7 +169,7 @@ impl Endpoint<'_> {
         if common.source != slot.peer.0 {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
-        slot.last_received = now;
+        slot.silence.last_received = now;
         let sub = &mut self.t.subs[sub];
         sub.last_received = now;
         let state = sub.link.state();
@@ -232,7 +232,7 @@ impl Endpoint<'_> {
         // No new acknowledgment and no new limit: the usual case in one-way streams.
         if slot.sent[ORDERED].acked() == Seq(common.ack_ordered)
             && slot.sent[UNORDERED].acked() == Seq(common.ack_unordered)
-            && !slot.in_doubt
+            && !slot.requests.in_doubt
             && slot.allowance.is_known(common.message_limit, common.block_limit)
         {
             return Ok(());
@@ -258,7 +258,7 @@ impl Endpoint<'_> {
             news += fresh;
             // Only packets that this one is the first to acknowledge are unconfirmed; an older packet that
             // arrives late proves nothing.
-            slot.in_doubt |= common.refusing && fresh > 0 && lane == UNORDERED;
+            slot.requests.in_doubt |= common.refusing && fresh > 0 && lane == UNORDERED;
             let may_be_short = lane == ORDERED && self.t.channels.at(channel).shorts > 0;
             let mut messages = if may_be_short { self.acknowledge_shorts(channel) } else { 0 };
             loop {
@@ -271,8 +271,8 @@ impl Endpoint<'_> {
             }
         }
         let slot = self.t.channels.at_mut(channel);
-        if slot.in_doubt && !common.refusing && Seq(common.ack_unordered) == slot.sent[UNORDERED].acked() {
-            slot.in_doubt = false;
+        if slot.requests.in_doubt && !common.refusing && Seq(common.ack_unordered) == slot.sent[UNORDERED].acked() {
+            slot.requests.in_doubt = false;
             self.settle_puts(channel);
         }
         let slot = self.t.channels.at_mut(channel);

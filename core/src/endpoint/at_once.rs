@@ -5,15 +5,15 @@
 //! acknowledgments are the same as for other messages. What is saved is the operation, the queue and the
 //! batch. Each condition that fails sends the message the general way.
 
-use super::channel::{ChannelState, ORDERED, Shortage};
 use super::express::sent_id;
-use super::op::{Packet, ShortRecord, What};
 use super::slots::direct_id;
 use super::{Endpoint, Level, MessageClass, Notify, SendRequest, ShortArrival};
 use crate::fast::ShortCompletion;
 use crate::ids::{OpId, PeerId, PostId, RailId};
 use crate::mem::MemRef;
+use crate::op::{Packet, ShortRecord, What};
 use crate::paths::Stamp;
+use crate::peer::{ChannelState, ORDERED, Shortage};
 use crate::rail::sched::{Candidates, Gathers};
 use crate::rel::link::State;
 use crate::seq::Seq;
@@ -70,9 +70,9 @@ impl Endpoint<'_> {
             block_bytes => len.div_ceil(block_bytes) as u32,
         };
         // Nothing is before it.
-        let has_turn = slot.ordered.is_empty() & slot.control.is_empty() & (slot.replaying == 0);
+        let has_turn = slot.queues.ordered.is_empty() & slot.queues.control.is_empty() & !slot.replay.is_pending();
         let window = terms.window.min(self.config.window);
-        let is_short = len <= slot.eager_bytes_max.min(terms.eager_bytes_max).into(); // F-5
+        let is_short = len <= slot.limits.eager_bytes_max.min(terms.eager_bytes_max).into(); // F-5
         let is_open = slot.state() == ChannelState::Open && self.config.express;
         let is_granted = slot.allowance.message_allowed() && slot.allowance.blocks_allowed(blocks);
         let has_slots = self.t.packets.room() > self.t.packets.capacity() / PACKETS_LEFT
@@ -214,7 +214,7 @@ impl Endpoint<'_> {
         let is_next = psn == slot.received[ORDERED].expected()
             && psn == slot.reorder.esn()
             && slot.reorder.is_empty()
-            && slot.aborted_placements == 0;
+            && slot.replay.aborted_placements == 0;
         let len = common.payload_bytes;
         let block_bytes = self.config.block_bytes;
         let blocks = if len <= block_bytes { u32::from(len > 0) } else { len.div_ceil(block_bytes) };
@@ -238,7 +238,7 @@ impl Endpoint<'_> {
         let operation = direct_id(key);
         self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes: len, flags });
         let slot = self.t.channels.at_mut(channel);
-        slot.last_received = now;
+        slot.silence.last_received = now;
         slot.received[ORDERED].skip(1);
         slot.reorder.skip(1);
         slot.grants.passed(1, blocks);
@@ -246,7 +246,7 @@ impl Endpoint<'_> {
         self.stats.short_received += 1;
         self.announce_room(channel);
         let slot = self.t.channels.at(channel);
-        if slot.answers_are_acknowledged() && !slot.requests.is_empty() {
+        if slot.answers_are_acknowledged() && !slot.queues.requests.is_empty() {
             self.activate(channel);
         }
         let policy = self.ack_policy;

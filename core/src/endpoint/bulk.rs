@@ -1,14 +1,14 @@
 //! Payload transfers. A transfer is cut over rails once, when an eligible rail is idle (P-4), then moved
 //! segment by segment, on all its rails in turn (P-3).
 
-use super::action::PostKind;
-use super::channel::Shortage;
-use super::op::{Op, OpKind, Phase, Queue};
 use super::packets::{Actions, Step};
 use super::tables::op_queue;
 use super::{Endpoint, MessageClass, Registration};
+use crate::api::action::PostKind;
 use crate::ids::RailId;
+use crate::op::{Op, OpKind, Phase, Queue};
 use crate::paths::{Choice, Load, Part, StripeSet, TakeOver};
+use crate::peer::Shortage;
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rail::sched::{CUT_ALIGN, Candidates, STRIPE_BYTES_MIN, Stripe};
@@ -24,7 +24,7 @@ impl Endpoint<'_> {
     /// One segment of payload, of the first transfer that can move.
     pub(super) fn pump_bulk(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let slot = self.t.channels.at(channel);
-        let mut op = slot.bulk.head();
+        let mut op = slot.queues.bulk.head();
         if op == NONE || self.paths.peer(channel).rooms.feed == 0 {
             return Step::Idle;
         }
@@ -32,7 +32,7 @@ impl Endpoint<'_> {
             self.wait_for(channel, Shortage::Packets);
             return Step::Idle;
         }
-        let list = slot.bulk;
+        let list = slot.queues.bulk;
         while op != NONE {
             let next = list.next(&mut By(&mut self.t.ops, op_queue), op);
             if self.advance(now, channel, op, out) == Step::Sent {
@@ -230,9 +230,9 @@ impl Endpoint<'_> {
         let facts = &self.paths.rails[usize::from(rail.0)];
         let slot = self.t.channels.at(channel);
         let segment_bytes_max = match self.t.ops.at(op).phase() {
-            Phase::Writing | Phase::Reading => facts.transfer_bytes_max().min(slot.transfer_bytes_max),
+            Phase::Writing | Phase::Reading => facts.transfer_bytes_max().min(slot.limits.transfer_bytes_max),
             _ if facts.caps.lossless => facts.segment_bytes_max,
-            _ => facts.segment_bytes_max.min(slot.segment_bytes_max),
+            _ => facts.segment_bytes_max.min(slot.limits.segment_bytes_max),
         };
         let segment_bytes_max = segment_bytes_max.into();
         let set = self.t.ops.at(op).stripes;

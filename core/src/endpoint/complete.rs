@@ -1,13 +1,13 @@
 //! Completion of operations, its notification, and the events of channels. The completion filter
 //! (multirail-2004, 4.1): one completion per request, for any number of packets, stripes and rails.
 
-use super::channel::{ChannelState, Ending};
-use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::slots::direct_id;
 use super::tables::{channel_event, op_event, op_rma};
 use super::{Completion, Done, Endpoint, Event, Level, MessageClass, Notify, OpError};
 use crate::fast::ShortCompletion;
 use crate::ids::Key;
+use crate::op::{Control, Op, OpKind, Phase, Queue};
+use crate::peer::{ChannelState, Ending};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::wire::Short;
@@ -68,8 +68,7 @@ impl Endpoint<'_> {
     fn complete_one_sided(&mut self, channel: u32, op: u32, kind: OpKind, phase: Phase) {
         if matches!(kind, OpKind::Get | OpKind::Atomic) && phase != Phase::Queued {
             let slot = self.t.channels.at_mut(channel);
-            slot.answered += 1;
-            slot.answered_until = slot.unordered_high;
+            slot.requests.answered();
             self.activate(channel);
         }
         let list = &mut self.t.channels.at_mut(channel).one_sided;
@@ -130,14 +129,14 @@ impl Endpoint<'_> {
             // A rail may keep it, but it now counts among the answers.
             self.refusals -= 1;
             let slot = self.t.channels.at_mut(channel);
-            slot.refusing -= 1;
+            slot.requests.refusal_acknowledged();
             slot.ack.make_due();
             self.activate(channel);
         }
         let slot = self.t.ops.at_mut(op);
         if slot.counted && slot.all_sent && slot.unacked == 0 {
             slot.counted = false;
-            self.t.channels.at_mut(channel).requests_in -= 1;
+            self.t.channels.at_mut(channel).requests.answer_acknowledged();
         }
         let slot = self.t.ops.at_mut(op);
         if slot.kind() == OpKind::Send {
@@ -152,7 +151,8 @@ impl Endpoint<'_> {
         }
         let slot = self.t.ops.at(op);
         if !slot.completed {
-            let in_doubt = slot.kind() == OpKind::Put && channel != NONE && self.t.channels.at(channel).in_doubt;
+            let in_doubt =
+                slot.kind() == OpKind::Put && channel != NONE && self.t.channels.at(channel).requests.in_doubt;
             if !in_doubt && slot.is_done() {
                 self.finish(op);
             }

@@ -25,18 +25,13 @@ impl fmt::Debug for Endpoint<'_> {
             )?;
             writeln!(
                 f,
-                "  queues: control {}, ordered {}, requests {}, bulk {}, one-sided {}; requests out {} (answered {} until \
-                 {:?}), in {}, serving {}, active {}",
-                c.control.len(),
-                c.ordered.len(),
-                c.requests.len(),
-                c.bulk.len(),
+                "  queues: control {}, ordered {}, requests {}, bulk {}, one-sided {}; {}, active {}",
+                c.queues.control.len(),
+                c.queues.ordered.len(),
+                c.queues.requests.len(),
+                c.queues.bulk.len(),
                 c.one_sided.len(),
-                c.requests_out,
-                c.answered,
-                c.answered_until,
-                c.requests_in,
-                c.serving,
+                c.requests,
                 c.active.is_linked()
             )?;
             for rail in 0..self.paths.rails.len() as u8 {
@@ -48,7 +43,7 @@ impl fmt::Debug for Endpoint<'_> {
                     sub.link, sub.connect_sent, posts, sub.frame_posted, sub.place, sub.asked, sub.history
                 )?;
             }
-            writeln!(f, "  replaying {:x} from {:?}, fences {:x}", c.replaying, c.replay_at, c.fences)?;
+            writeln!(f, "  {}, {:?}", c.replay, c.work)?;
             let unacked = self.t.packets.indices();
             for packet in unacked.filter(|&packet| self.t.packets.at(packet).channel == index) {
                 writeln!(f, "  packet {packet}: {:?}", self.t.packets.at(packet))?;

@@ -34,19 +34,16 @@
 //! One check of all channels now and then replaces a timer for each: the timers that every message sets and
 //! cancels stay few, and a received message costs nothing here.
 
-use super::channel::{Asked, ChannelState, ORDERED, Sub, UNORDERED};
 use super::timer::Timer;
 use super::{Endpoint, LossReason, RailFault};
 use crate::ids::{PeerId, RailId};
 use crate::paths::Stamp;
+use crate::peer::{Asked, ChannelState, ORDERED, UNORDERED};
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rel::link::State;
 use crate::store::NONE;
 use crate::time::{Nanos, Time};
-
-/// Flag in the nonces of these probes; those of samples have the bit above.
-pub(super) const NONCE: u64 = 1 << 62;
 
 /// Any rail moves this much in the shortest deadline; with more bytes, a rail without a known rate gets the
 /// maximum time.
@@ -267,7 +264,7 @@ impl Endpoint<'_> {
     fn ask_rail(&mut self, channel: u32, rail: RailId, asked: Asked) {
         self.t.sub(channel, rail).asked = Some(asked);
         let slot = self.t.channels.at_mut(channel);
-        slot.questions |= 1 << rail.0;
+        slot.work.probes.insert(rail);
         self.activate(channel);
     }
 
@@ -337,19 +334,19 @@ impl Endpoint<'_> {
             return;
         }
         let (probe, max) = (self.config.probe_after, self.config.silence_max);
-        let lost_at = slot.last_received + max;
+        let lost_at = slot.silence.last_received + max;
         if max.0 > 0 && now >= lost_at {
             self.give_up(now, channel, LossReason::Silent);
             return;
         }
         let mut next = if max.0 > 0 { lost_at } else { Time(u64::MAX) };
         if probe.0 > 0 {
-            if now >= slot.last_received + probe {
-                self.t.channels.at_mut(channel).probe_due = true;
+            if now >= slot.silence.last_received + probe {
+                self.t.channels.at_mut(channel).silence.probe_due = true;
                 self.activate(channel);
                 next = next.min(now + probe);
             } else {
-                next = next.min(slot.last_received + probe);
+                next = next.min(slot.silence.last_received + probe);
             }
         }
         self.t.set_timer(channel, Timer::Silence, next);
@@ -359,18 +356,6 @@ impl Endpoint<'_> {
 /// Whether a packet was posted before `at`, which is not after `now`.
 fn is_before(stamp: Stamp, at: Time, now: Time) -> bool {
     stamp.age(now) > Stamp::of(at).age(now)
-}
-
-impl Asked {
-    /// Asked for the first time.
-    pub(super) const fn first(now: Time) -> Asked {
-        Asked { at: now, since: now, answered: None, repeats: 0, keeps_alive: false, is_common: false }
-    }
-
-    /// The nonce of its probe.
-    pub(super) const fn nonce(&self) -> u64 {
-        NONCE | self.at.0 & (NONCE - 1)
-    }
 }
 
 /// No channel has a connection that could be silent.
@@ -409,7 +394,7 @@ impl Endpoint<'_> {
                 continue;
             }
             if self.sign_due(channel) <= soon {
-                self.t.channels.at_mut(channel).kept = now;
+                self.t.channels.at_mut(channel).silence.probed(now);
                 questions += self.ask_for_sign(now, channel);
             }
             next = next.min(self.sign_due(channel));
@@ -466,12 +451,7 @@ impl Endpoint<'_> {
 
     /// When the peer is to be probed, unless a packet arrives before.
     fn sign_due(&self, channel: u32) -> Time {
-        let (slot, keepalive) = (self.t.channels.at(channel), self.config.keepalive);
-        if slot.kept > slot.last_received {
-            slot.kept + keepalive.max(slot.kept - slot.last_received)
-        } else {
-            slot.last_received + keepalive
-        }
+        self.t.channels.at(channel).silence.probe_at(self.config.keepalive)
     }
 
     /// Probes every rail without a pending probe, and returns their number.
@@ -490,12 +470,5 @@ impl Endpoint<'_> {
             }
         }
         questions
-    }
-}
-
-impl Sub {
-    /// Whether a keepalive probe on it is pending without any arrival since.
-    pub(super) fn owes_sign(&self) -> bool {
-        self.asked.is_some_and(|asked| asked.keeps_alive && asked.answered.is_none() && self.last_received <= asked.at)
     }
 }

@@ -5,13 +5,13 @@
 //! receive is posted, into the buffer, without a placement or an operation. Its entry in the table of
 //! messages is the same as that of any other unexpected message.
 
-use super::action::Arrival;
-use super::op::{Message, MessageState};
 use super::slots::{DIRECT, direct_id};
 use super::{Endpoint, Level, Notify, ProtocolError, RecvRequest, SendRequest};
+use crate::api::action::Arrival;
 use crate::fast::{LineId, ShortCompletion};
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::mem::{MemRef, RegionId, Seg};
+use crate::op::{Message, MessageState};
 use crate::rel::link::State;
 use crate::store::NONE;
 use crate::tag::{Direct, Match, Plain};

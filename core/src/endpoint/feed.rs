@@ -57,10 +57,7 @@ impl Endpoint<'_> {
         }
         let sub = self.t.sub(channel, rail);
         let (connect_pending, slot) = (!sub.connect_sent, self.t.channels.at_mut(channel));
-        slot.dial_pending &= !(1 << rail.0);
-        slot.redials &= !(1 << rail.0);
-        slot.abort_pending &= !(1 << rail.0);
-        slot.connect_pending |= u64::from(connect_pending) << rail.0;
+        slot.work.up(rail, connect_pending);
         self.t.sub(channel, rail).last_received = now;
         self.paths.begin_path(channel, rail);
         self.take_in(channel, rail);

@@ -2,14 +2,14 @@
 //! acknowledgments, probes, BYE.
 
 use super::Endpoint;
-use super::action::{Action, Span, SpanOf};
-use super::channel::{Channel, ChannelState};
-use super::op::OpKind;
 use super::packets::{Actions, STEP, Step};
 use super::timer::Timer;
+use crate::api::action::{Action, Span, SpanOf};
 use crate::ids::RailId;
 use crate::mem::{MemRef, RegionId};
+use crate::op::OpKind;
 use crate::paths::{Answered, DEFER, Question};
+use crate::peer::{Channel, ChannelState, ConnectionStep};
 use crate::rail::rails_of;
 use crate::rel::link::State;
 use crate::time::Time;
@@ -18,58 +18,60 @@ use crate::wire::{self, Body, Connect, Probe};
 impl Endpoint<'_> {
     /// Subchannels to open and close, and the CONNECT that is sent first on each (G-1, L-3).
     pub(super) fn pump_connections(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
-        let &Channel { peer, dial_pending, close_pending, connect_pending, abort_pending, .. } =
-            self.t.channels.at(channel);
-        for rail in rails_of(dial_pending | close_pending | connect_pending | abort_pending) {
-            let index = rail.0;
+        let &Channel { peer, work, .. } = self.t.channels.at(channel);
+        for rail in work.connections().iter() {
             if out.len() + STEP > out.capacity() {
                 return Step::Sent;
             }
             let slot = self.t.channels.at_mut(channel);
-            if slot.abort_pending >> index & 1 == 1 {
-                slot.abort_pending &= !(1 << index);
+            if slot.work.take_abort(rail) {
                 let _ = out.push(Action::Abort { peer, rail });
             }
             // At most one more action: there is room for it.
-            let slot = self.t.channels.at_mut(channel);
-            if slot.close_pending >> index & 1 == 1 {
-                slot.close_pending &= !(1 << index);
-                let _ = out.push(Action::Disconnect { peer, rail });
-            } else if slot.dial_pending >> index & 1 == 1 {
-                slot.dial_pending &= !(1 << index);
-                slot.callers |= u64::from(slot.is_over()) << index;
-                let sub = self.t.sub(channel, rail);
-                if sub.link.state() == State::Down {
-                    sub.link.dial();
-                    let _ = out.push(Action::Connect { peer, rail });
+            let is_over = slot.is_over();
+            match slot.work.take_step(rail, is_over) {
+                ConnectionStep::Disconnect => {
+                    let _ = out.push(Action::Disconnect { peer, rail });
                 }
-            } else {
-                let sub = self.t.sub(channel, rail);
-                if sub.is_up() && !sub.connect_sent {
-                    let body = Body::Connect(Connect {
-                        window: self.config.window,
-                        eager_bytes_max: self.config.eager_bytes_max,
-                        block_bytes: self.config.block_bytes,
-                        requests_max: self.config.requests_per_peer,
-                        rail: index,
-                        connection: sub.link.pair().mine,
-                        first_number: self.config.first_number,
-                        answer: sub.link.state() == State::Ready, // G-2
-                    });
-                    if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {
-                        self.t.sub(channel, rail).connect_sent = true;
-                        self.t.channels.at_mut(channel).connect_pending &= !(1 << index);
-                        self.refresh(channel, rail);
+                ConnectionStep::Dial => {
+                    let sub = self.t.sub(channel, rail);
+                    if sub.link.state() == State::Down {
+                        sub.link.dial();
+                        let _ = out.push(Action::Connect { peer, rail });
                     }
                 }
+                ConnectionStep::Connect => self.send_connect(now, channel, rail, out),
             }
         }
         Step::Idle
     }
 
+    /// Sends CONNECT, if it was not sent on this connection and the rail has room for it.
+    fn send_connect(&mut self, now: Time, channel: u32, rail: RailId, out: &mut Actions) {
+        let sub = self.t.sub(channel, rail);
+        if !sub.is_up() || sub.connect_sent {
+            return;
+        }
+        let body = Body::Connect(Connect {
+            connection: sub.link.pair().mine,
+            answer: sub.link.state() == State::Ready, // G-2
+            window: self.config.window,
+            eager_bytes_max: self.config.eager_bytes_max,
+            block_bytes: self.config.block_bytes,
+            requests_max: self.config.requests_per_peer,
+            rail: rail.0,
+            first_number: self.config.first_number,
+        });
+        if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {
+            self.t.sub(channel, rail).connect_sent = true;
+            self.t.channels.at_mut(channel).work.connect_sent(rail);
+            self.refresh(channel, rail);
+        }
+    }
+
     /// Probes of silent rails (F-11).
     pub(super) fn pump_questions(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        for rail in rails_of(self.t.channels.at(channel).questions) {
+        for rail in self.t.channels.at(channel).work.probes.iter() {
             let sub = *self.t.sub(channel, rail);
             let nonce = sub.asked.map(|asked| asked.nonce()).filter(|_| sub.is_ready());
             if let Some(nonce) = nonce {
@@ -81,14 +83,14 @@ impl Endpoint<'_> {
                     continue;
                 }
             }
-            self.t.channels.at_mut(channel).questions &= !(1 << rail.0);
+            self.t.channels.at_mut(channel).work.probes.remove(rail);
         }
     }
 
     /// Acknowledgments, limits and probes that no packet has carried (A-2, C-4, L-3).
     pub(super) fn pump_frames(&mut self, now: Time, channel: u32, out: &mut Actions) {
         let slot = self.t.channels.at(channel);
-        if slot.probe_answers == 0 && !slot.probe_due && !slot.ack.is_due() {
+        if slot.work.answers.is_empty() && !slot.silence.probe_due && !slot.ack.is_due() {
             return;
         }
         let ready = self.paths.ready(channel);
@@ -98,14 +100,14 @@ impl Endpoint<'_> {
                 return;
             }
             let slot = self.t.channels.at(channel);
-            let body = if slot.probe_answers >> rail.0 & 1 == 1 {
+            let body = if slot.work.answers.contains(rail) {
                 // The answer returns on the rail of the probe (G-6).
                 let nonce = self.t.subs[self.t.sub_index(channel, rail)].probe_nonce;
                 Body::Probe(Probe { nonce, answer: true })
-            } else if slot.probe_due {
-                Body::Probe(Probe { nonce: slot.last_received.0, answer: false }) // G-9
+            } else if slot.silence.probe_due {
+                Body::Probe(Probe { nonce: slot.silence.last_received.0, answer: false }) // G-9
             } else if !slot.ack.is_due() {
-                if slot.probe_answers == 0 {
+                if slot.work.answers.is_empty() {
                     return;
                 }
                 continue;
@@ -123,8 +125,10 @@ impl Endpoint<'_> {
             if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {
                 self.stats.acks_explicit += u64::from(is_ack);
                 let slot = self.t.channels.at_mut(channel);
-                slot.probe_answers &= !(u64::from(answers) << rail.0);
-                slot.probe_due &= !asks;
+                if answers {
+                    slot.work.answers.remove(rail);
+                }
+                slot.silence.probe_due &= !asks;
             }
         }
     }
@@ -136,11 +140,7 @@ impl Endpoint<'_> {
             return;
         }
         let leaving = slot.state() == ChannelState::Leaving;
-        let busy = slot.sent.iter().any(|lane| !lane.is_empty())
-            || [&slot.control, &slot.ordered, &slot.requests, &slot.bulk, &slot.one_sided]
-                .iter()
-                .any(|list| !list.is_empty());
-        if !leaving && (busy || self.has_transfers(channel)) {
+        if !leaving && (!slot.is_quiet() || self.has_transfers(channel)) {
             return;
         }
         let ready = self.paths.ready(channel);
@@ -180,7 +180,7 @@ impl Endpoint<'_> {
     /// lossless rail is up without the peer's CONNECT. The peer may have ours already, and would treat an end
     /// without BYE as a failure.
     fn is_early(&mut self, channel: u32, ready: u64) -> bool {
-        let has_no_path = self.t.channels.at(channel).no_path.is_some();
+        let has_no_path = self.t.channels.at(channel).silence.outage().is_some();
         let mut states = self.t.subs_of(channel).iter().map(|sub| sub.link.state());
         if ready == 0 {
             return has_no_path || states.any(|state| state != State::Down);

@@ -5,10 +5,10 @@
 //! Every table that can fill up while an endpoint runs is listed here once. Left out are the peers, which are
 //! only added, and the counters, which are all in use from the start.
 
-use super::channel::{ORDERED, UNORDERED};
 use super::timer::TIMERS;
 use super::{Endpoint, Stats};
 use crate::ids::{OpId, PeerId, RailId};
+use crate::peer::{ORDERED, UNORDERED};
 use crate::rel::link::Pair;
 use crate::seq::Seq;
 use crate::wire::Connect;
@@ -99,8 +99,8 @@ impl Endpoint<'_> {
             unordered: lane(UNORDERED),
             limits: c.grants.limits(),
             terms: c.terms,
-            requests_in: c.requests_in,
-            answering: c.serving,
+            requests_in: c.requests.admitted(),
+            answering: c.requests.serving,
             waits_for_packet: c.waits[0].is_linked(),
         })
     }
@@ -227,8 +227,8 @@ impl Endpoint<'_> {
         let of_channel = |index| {
             let c = t.channels.at(index);
             [
-                (c.requests_out != c.answered, "requests are unanswered"),
-                (c.requests_in > 0 || c.serving > 0, "requests of a peer are served"),
+                (c.requests.is_waiting(), "requests are unanswered"),
+                (c.requests.admitted() > 0 || c.requests.serving > 0, "requests of a peer are served"),
                 (c.messages > 0, "a channel holds messages"),
                 (c.grants.messages_held() > 0 || c.grants.blocks_held() > 0, "a message that is gone holds credits"),
                 (!c.reorder.is_empty(), "a message waits for an older one"),

@@ -5,16 +5,17 @@
 //! or does not know that it was given up, makes them; or this process makes them to such a peer after one of
 //! its rails has moved. CONNECT and BYE are sent on each (G-10). Rails that cannot send BYE: G-7.
 
-use super::action::Span;
-use super::channel::{Channel, ChannelState, Ending, PlaceTo, Shortage};
-use super::op::{MessageState, OpKind, Phase, Queue};
 use super::packets::{Actions, STEP};
 use super::tables::{Peer, channel_waits, op_queue, op_rma};
 use super::timer::Timer;
 use super::{Endpoint, Loss, LossReason, OpError, ProtocolError};
+use crate::api::action::Span;
 use crate::ids::{PeerId, RailId};
 use crate::log;
+use crate::op::{MessageState, OpKind, Phase, Queue};
+use crate::peer::{ChannelState, Ending, PlaceTo, Shortage};
 use crate::rail::rails_of;
+use crate::rail::set::RailSet;
 use crate::rel::link::{Link, State};
 use crate::store::NONE;
 use crate::store::list::By;
@@ -36,10 +37,10 @@ impl Endpoint<'_> {
             // It was never reached, and no request needs it any more (G-7).
             return self.end_channel(channel, Ending::Closed);
         }
-        let time = match slot.no_path {
+        let time = match slot.silence.outage() {
             // No CONNECT from it ever arrived: since its channel was opened.
-            _ if slot.terms.is_none() => now - slot.last_received,
-            Some(no_path) => now - no_path.since,
+            _ if slot.terms.is_none() => now - slot.silence.last_received,
+            Some(outage) => now - outage.since,
             None => Nanos(0),
         };
         let rails = self.t.peers[slot.peer.0 as usize].rails;
@@ -72,9 +73,8 @@ impl Endpoint<'_> {
         }
         let slot = self.t.channels.at_mut(channel);
         slot.enter(ChannelState::Over(ending));
-        slot.dial_pending = 0;
-        slot.connect_pending = 0;
-        (slot.redials, slot.fences, slot.questions, slot.replaying, slot.aborted_placements) = (0, 0, 0, 0, 0);
+        slot.work.end();
+        slot.replay.cancel();
         self.paths.close_rooms(channel);
         self.tell_channel(channel);
         for rail in 0..self.paths.rails.len() {
@@ -84,7 +84,7 @@ impl Endpoint<'_> {
             let place = sub.place;
             sub.reset();
             if open {
-                self.t.channels.at_mut(channel).close_pending |= 1 << rail;
+                self.t.channels.at_mut(channel).work.disconnect(RailId(rail as u8));
             }
             // The other placements end with their operations and messages.
             if let Some(PlaceTo::Window { window, .. }) = place.map(|place| place.to) {
@@ -168,7 +168,7 @@ impl Endpoint<'_> {
                 self.unuse_window(op);
             }
             if self.t.ops.at(op).kind() == OpKind::RefusePut {
-                let list = &mut self.t.channels.at_mut(channel).refusals;
+                let list = &mut self.t.channels.at_mut(channel).requests.refusals;
                 list.unlink(&mut By(&mut self.t.ops, op_rma), op);
             }
             self.complete(op, Some(error));
@@ -209,9 +209,9 @@ impl Endpoint<'_> {
     }
 
     pub(super) fn set_redial_timer(&mut self, channel: u32) {
-        let redials = self.t.channels.at(channel).redials;
+        let redials = self.t.channels.at(channel).work.redials();
         let subs = self.t.subs_of(channel);
-        let first = rails_of(redials).map(|rail| subs[usize::from(rail.0)].redial_at).min();
+        let first = redials.iter().map(|rail| subs[usize::from(rail.0)].redial_at).min();
         match first {
             Some(at) => self.t.set_timer(channel, Timer::Redial, at),
             None => self.t.cancel_timer(channel, Timer::Redial),
@@ -238,7 +238,7 @@ impl Endpoint<'_> {
         self.t.cancel_timer(channel, Timer::Connect);
         let slot = self.t.channels.at_mut(channel);
         slot.enter(ChannelState::Over(Ending::Closed));
-        slot.dial_pending = 0;
+        slot.work.cancel_dials();
         Some(channel)
     }
 
@@ -259,7 +259,7 @@ impl Endpoint<'_> {
         }
         let Some(channel) = self.t.channel_of(peer).or_else(|| self.open_over(now, peer)) else { return };
         let slot = self.t.channels.at_mut(channel);
-        slot.dial_pending |= rails & moved & !slot.callers;
+        slot.work.dial_late(RailSet(rails & moved));
         self.t.set_timer(channel, Timer::Connect, now + self.config.connect_timeout);
         self.activate(channel);
     }
@@ -274,12 +274,7 @@ impl Endpoint<'_> {
         // The earlier numbers are forgotten, and the peer expects a new one (F-1).
         sub.link = Link::numbered_from(first.wrapping_add(SHUTDOWNS | shutdowns));
         sub.link.up();
-        let slot = self.t.channels.at_mut(channel);
-        let bit = 1 << rail.0;
-        (slot.callers, slot.connect_pending) = (slot.callers | bit, slot.connect_pending | bit);
-        (slot.close_pending, slot.abort_pending) = (slot.close_pending & !bit, slot.abort_pending & !bit);
-        // No dial is needed: CONNECT is sent on this connection.
-        (slot.dial_pending, slot.redials) = (slot.dial_pending & !bit, slot.redials & !bit);
+        self.t.channels.at_mut(channel).work.late_connect(rail);
         self.t.sub(channel, rail).last_received = now;
         self.refresh(channel, rail);
         if !self.t.has_timer(channel, Timer::Watch) {
@@ -297,7 +292,7 @@ impl Endpoint<'_> {
     pub(super) fn look_at_late_connects(&mut self, now: Time, channel: u32) {
         let timeout = self.late_timeout();
         let mut next = None;
-        for rail in rails_of(self.t.channels.at(channel).callers) {
+        for rail in self.t.channels.at(channel).work.late().iter() {
             let sub = self.t.sub(channel, rail);
             let due = sub.last_received + timeout;
             if !sub.is_up() {
@@ -321,10 +316,10 @@ impl Endpoint<'_> {
         self.forget_late_connect(channel, rail);
         let slot = self.t.channels.at_mut(channel);
         if is_owed {
-            slot.abort_pending |= 1 << rail.0;
+            slot.work.abort(rail);
             self.call_later(now, channel, rail);
         } else {
-            slot.close_pending |= 1 << rail.0;
+            slot.work.disconnect(rail);
         }
     }
 
@@ -356,16 +351,13 @@ impl Endpoint<'_> {
     }
 
     fn call_later(&mut self, now: Time, channel: u32, rail: RailId) {
-        self.t.channels.at_mut(channel).redials |= 1 << rail.0;
+        self.t.channels.at_mut(channel).work.dial_later(rail);
         self.t.sub(channel, rail).redial_at = now + self.config.redial_max;
         self.set_redial_timer(channel);
     }
 
     fn forget_late_connect(&mut self, channel: u32, rail: RailId) {
-        let slot = self.t.channels.at_mut(channel);
-        let bit = 1u64 << rail.0;
-        (slot.callers, slot.connect_pending, slot.close_pending) =
-            (slot.callers & !bit, slot.connect_pending & !bit, slot.close_pending & !bit);
+        self.t.channels.at_mut(channel).work.late_ended(rail);
         self.t.sub(channel, rail).reset();
         self.refresh(channel, rail);
         self.activate(channel);
@@ -375,10 +367,10 @@ impl Endpoint<'_> {
     /// their usual time.
     pub(super) fn end_late_calls(&mut self, channel: u32) {
         let slot = self.t.channels.at_mut(channel);
-        (slot.dial_pending, slot.redials) = (0, 0);
-        let &Channel { peer, callers, .. } = self.t.channels.at(channel);
+        slot.work.cancel_dials();
+        let (peer, late) = (slot.peer, slot.work.late());
         self.t.peers[peer.0 as usize].unnotified = false;
-        for rail in rails_of(callers) {
+        for rail in late.iter() {
             if !self.t.sub(channel, rail).is_up() {
                 self.dismiss(channel, rail);
             }
@@ -388,12 +380,12 @@ impl Endpoint<'_> {
 
     fn dismiss(&mut self, channel: u32, rail: RailId) {
         self.forget_late_connect(channel, rail);
-        self.t.channels.at_mut(channel).close_pending |= 1 << rail.0;
+        self.t.channels.at_mut(channel).work.disconnect(rail);
     }
 
     /// Sends BYE on late connects, and closes each once it is sent.
     pub(super) fn pump_late_connects(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        for rail in rails_of(self.t.channels.at(channel).callers) {
+        for rail in self.t.channels.at(channel).work.late().iter() {
             if out.len() + STEP > out.capacity() {
                 return self.activate(channel);
             }

@@ -7,9 +7,9 @@
 //! [`Endpoint::close_line`]. The next message that needs the line opens it again.
 
 use super::Endpoint;
-use super::channel::{ChannelState, ORDERED};
 use crate::fast::{Line, Sending};
 use crate::ids::RailId;
+use crate::peer::{ChannelState, ORDERED};
 use crate::rail::sched::Gathers;
 use crate::wire::Counts;
 
@@ -39,9 +39,9 @@ impl Endpoint<'_> {
         let facts = self.paths.rails.get(usize::from(rail.0))?;
         let is_able = rails.is_power_of_two() && facts.caps.lossless && facts.short_bytes_max > 0;
         let is_ready = self.paths.ready(channel) == rails
-            && slot.aborted_placements == 0
-            && slot.replaying == 0
-            && slot.fences == 0;
+            && slot.replay.aborted_placements == 0
+            && !slot.replay.is_pending()
+            && slot.work.fences.is_empty();
         (is_able && is_ready && self.has_short_rail).then_some(rail)
     }
 
@@ -49,7 +49,7 @@ impl Endpoint<'_> {
     /// replay (F-5).
     pub(super) fn eager_bytes_max(&self, channel: u32, rail: RailId) -> u32 {
         let facts = &self.paths.rails[usize::from(rail.0)];
-        let others = if facts.caps.lossless { u32::MAX } else { self.t.channels.at(channel).eager_bytes_max };
+        let others = if facts.caps.lossless { u32::MAX } else { self.t.channels.at(channel).limits.eager_bytes_max };
         self.config.eager_bytes_max.min(facts.eager_bytes_max).min(others)
     }
 
@@ -62,7 +62,7 @@ impl Endpoint<'_> {
         let gathers = self.paths.policies.of_small().gathers == Gathers::Always;
         let Some(terms) = slot.terms else { return false };
         if slot.state() != ChannelState::Open
-            || !slot.ordered.is_empty()
+            || !slot.queues.ordered.is_empty()
             || !slot.sent[ORDERED].is_empty()
             || gathers
             || self.paths.peer(channel).rooms.room >> rail.0 & 1 == 0
@@ -173,7 +173,7 @@ impl Endpoint<'_> {
         let sends = line.credits == 0
             || (line.next == slot.sent[ORDERED].next().0
                 && slot.sent[ORDERED].is_empty()
-                && slot.ordered.is_empty()
+                && slot.queues.ordered.is_empty()
                 && slot.state() == ChannelState::Open
                 && line.credits <= slot.allowance.messages_left()
                 && line.blocks_left() <= slot.allowance.blocks_left()
@@ -224,7 +224,7 @@ impl Endpoint<'_> {
             slot.grants.announced();
         }
         if fold.received > 0 {
-            slot.last_received = slot.last_received.max(latest);
+            slot.silence.received_by(latest);
             let sub = self.t.sub(channel, fold.rail);
             sub.last_received = sub.last_received.max(latest);
             self.take_limits(channel, fold.peer_limits);

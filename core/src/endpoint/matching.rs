@@ -2,13 +2,13 @@
 //! order they arrive; multi-receive (M-8, M-9). A message without a receive or before its turn waits in
 //! blocks (M-5).
 
-use super::action::Arrival;
-use super::channel::{ORDERED, Place, PlaceTo};
-use super::op::{Message, MessageState, Op, OpKind, Phase, Queue};
 use super::tables::{KeySet, op_queue};
 use super::{Endpoint, ProtocolError, Selector};
+use crate::api::action::Arrival;
 use crate::ids::{Key, PeerId, RailId};
 use crate::mem::Seg;
+use crate::op::{Message, MessageState, Op, OpKind, Phase, Queue};
+use crate::peer::{ORDERED, Place, PlaceTo};
 use crate::seq::Seq;
 use crate::store::NONE;
 use crate::store::list::By;
@@ -289,7 +289,7 @@ impl Endpoint<'_> {
         if !self.claim_psn(now, channel, ORDERED, psn)? {
             return Ok(Arrival::Discard);
         }
-        if self.t.channels.at(channel).aborted_placements != 0
+        if self.t.channels.at(channel).replay.aborted_placements != 0
             && let Some(arrival) = self.arrive_again(channel, rail, common, psn)?
         {
             return Ok(arrival); // F-6

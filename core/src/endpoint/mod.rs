@@ -7,24 +7,8 @@
 // file, its own, and those of files above it. `conformance/tests/style/order.rs` checks both. A comment for
 // each keeps rustfmt from sorting them. First data, then methods.
 
-// Actions for the shim, and spans of payload memory.
-pub mod action;
-// One error type per verb.
-pub mod error;
-// Events for the caller.
-pub mod event;
-// Requests of the caller.
-pub mod request;
-// Messages of errors.
-mod words;
-// Kind and phase of an operation.
-mod stage;
 // Kinds of timers.
 mod timer;
-// Operations and packets.
-mod op;
-// Channels and their subchannels.
-mod channel;
 // All tables.
 mod tables;
 // Operations of a channel.
@@ -86,24 +70,26 @@ mod tests;
 
 use core::mem::MaybeUninit;
 
+pub use crate::api::action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
+pub use crate::api::error::*;
+pub use crate::api::event::*;
+pub use crate::api::feed::{PostStatus, RailEvent};
+pub use crate::api::request::*;
+pub use crate::api::stats::Stats;
 pub use crate::fast::{LineId, ShortCompletion};
-pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
 pub use at_once::AtOnce;
-pub use error::*;
-pub use event::*;
 pub use express::{NextPlace, ShortArrival, ShortPost, ShortReceived, Waiting};
 pub use inspect::{ChannelInfo, InUse, LaneInfo, OperationInfo, SubchannelInfo, Usage};
 pub use rails::{RailHealth, RailState};
-pub use request::*;
 pub use tables::{Sizes, sizes};
 
-pub use crate::config::Policy;
 pub use crate::paths::{
     Change, ClassPolicy, CopyBy, Explanation, MessageClass, RailStats, Registration, RegistrationCost, Sampled, Share,
     TwoWays, Verdict, Way, Why,
 };
 
-use crate::config::{Config, ConfigError};
+pub use crate::api::config::Policy;
+use crate::api::config::{Config, ConfigError};
 use crate::fast::Own;
 use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::paths::Paths;
@@ -113,112 +99,10 @@ use crate::rel::credit::half;
 use crate::store::{Arena, List};
 use crate::time::Time;
 
+use crate::api::action::{Pieces, SpanOf};
+use crate::peer::{Place, PlaceTo};
 use crate::rail::rails_of;
-use action::{Pieces, SpanOf};
-use channel::{Place, PlaceTo};
 use tables::Tables;
-
-/// Events that a rail reports besides packets and completions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RailEvent {
-    /// The subchannel is up and the peer is authenticated: packets may be posted.
-    Up {
-        /// The peer.
-        peer: PeerId,
-        /// The rail.
-        rail: RailId,
-    },
-    /// The subchannel is down, or could not be opened. Its incomplete posts never complete, and its
-    /// placements are aborted.
-    Down {
-        /// The peer.
-        peer: PeerId,
-        /// The rail.
-        rail: RailId,
-        /// Why.
-        fault: RailFault,
-    },
-    /// A subchannel that is up can neither read nor write remote memory, though its rail can: access to the
-    /// peer's memory depends on the pair. Holds until the subchannel's end.
-    NoRemoteAccess {
-        /// The peer.
-        peer: PeerId,
-        /// The rail.
-        rail: RailId,
-    },
-    /// The device behind a rail was lost or recreated: its registrations are aborted, and no peer can use
-    /// their keys any more. Each subchannel over it is reported down separately.
-    Reset {
-        /// The rail.
-        rail: RailId,
-    },
-    /// The link or the device behind a rail works again: subchannels over it that wait for a redial are
-    /// redialled at once (F-8).
-    Back {
-        /// The rail.
-        rail: RailId,
-    },
-}
-
-/// A message found by probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The sender.
-    pub peer: PeerId,
-    /// Its tag; `None`: untagged.
-    pub tag: Option<u64>,
-    /// Its immediate data.
-    pub immediate: Option<u64>,
-    /// Its length in bytes.
-    pub bytes: u64,
-}
-
-/// How a post ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PostStatus {
-    /// The rail doesn't need the payload memory any more (send, write), or has filled it (read).
-    Done,
-    /// It failed; the rail also reports the subchannel down.
-    Failed,
-    /// A read whose key is invalid, or not valid for this process. The subchannel stays up; the core requests
-    /// the data in another way, and does not use the key again.
-    NoAccess,
-}
-
-/// Counters since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Packets handed to rails, unsequenced ones included.
-    pub packets_sent: u64,
-    /// Packets whose header arrived, including dropped ones.
-    pub packets_received: u64,
-    /// Those among them that have a sequence number and arrived for the first time: they bring requests
-    /// nearer to completion. Acknowledgments, probes and connection frames are not among them.
-    pub sequenced_received: u64,
-    /// Packets that had arrived before.
-    pub duplicates_dropped: u64,
-    /// Packets that did not parse or violated a rule.
-    pub malformed_dropped: u64,
-    /// Packets, completions and answers for an object that no longer exists.
-    pub stale_dropped: u64,
-    /// Ordered packets that arrived before their turn.
-    pub out_of_order: u64,
-    /// Messages that arrived before their receive.
-    pub unexpected: u64,
-    /// Explicit acknowledgments sent.
-    pub acks_explicit: u64,
-    /// Payload bytes copied on the way (retained copies and unexpected messages).
-    pub bytes_copied: u64,
-    /// Ends of transfer parts that another rail took over (P-10).
-    pub rebalances: u64,
-    /// Messages sent by the express path; among [`packets_sent`](Self::packets_sent).
-    pub short_sent: u64,
-    /// Messages received directly into their buffers by the express path; among
-    /// [`packets_received`](Self::packets_received).
-    pub short_received: u64,
-    /// Packets and reads that were replayed after their connection had died (F-5).
-    pub replayed: u64,
-}
 
 /// One end of all virtual channels of a process.
 ///

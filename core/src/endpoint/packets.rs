@@ -2,13 +2,13 @@
 //! number in the window once, and its acknowledgment is due; if its payload is lost with a connection,
 //! the number is open again (F-6).
 
-use super::action::{Action, Post, PostKind, Span, SpanOf};
-use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, UNORDERED};
-use super::op::{MessageState, Packet, PartFin, What};
 use super::timer::Timer;
 use super::{Endpoint, PostStatus, ProtocolError};
+use crate::api::action::{Action, Post, PostKind, Span, SpanOf};
 use crate::ids::{Key, PostId, RailId};
+use crate::op::{MessageState, Packet, PartFin, What};
 use crate::paths::{Completed, Stamp};
+use crate::peer::{ORDERED, PlaceTo, Shortage, UNORDERED};
 use crate::rel::ack::AckVerdict;
 use crate::seq::{Claim, Seq};
 use crate::store::NONE;
@@ -54,7 +54,7 @@ impl Endpoint<'_> {
             block_limit,
             payload_bytes,
             ack_now,
-            refusing: slot.refusing > 0,
+            refusing: slot.requests.is_refusing(),
         }
     }
 
@@ -385,7 +385,7 @@ impl Endpoint<'_> {
 
     #[inline(never)]
     fn begin_silence(&mut self, now: Time, channel: u32, probe: Nanos, max: Nanos) {
-        self.t.channels.at_mut(channel).last_received = now;
+        self.t.channels.at_mut(channel).silence.last_received = now;
         let first = if probe.0 == 0 { max } else { probe };
         self.t.set_timer(channel, Timer::Silence, now + first);
     }
@@ -436,7 +436,7 @@ impl Endpoint<'_> {
             self.t.key_sets.at_mut(keys).forget(rail);
         }
         self.close_line(packet.channel);
-        self.t.channels.at_mut(packet.channel).replaying |= REPLAY_READS;
+        self.t.channels.at_mut(packet.channel).replay.begin_reads();
         self.activate(packet.channel);
     }
 
@@ -449,8 +449,8 @@ impl Endpoint<'_> {
         let (slot, bits) = self.t.received(channel, lane);
         match slot.received[lane].claim(bits, window, psn) {
             Claim::New => {
-                if lane == UNORDERED && !psn.is_before(slot.unordered_high) {
-                    slot.unordered_high = psn.next();
+                if lane == UNORDERED {
+                    slot.requests.received(psn);
                 }
                 self.stats.sequenced_received += 1;
                 Ok(true)
@@ -471,7 +471,7 @@ impl Endpoint<'_> {
         let policy = self.ack_policy;
         let (slot, bits) = self.t.received(channel, lane);
         slot.received[lane].received(bits, window, psn);
-        if slot.answers_are_acknowledged() && !slot.requests.is_empty() {
+        if slot.answers_are_acknowledged() && !slot.queues.requests.is_empty() {
             self.activate(channel);
         }
         self.owe_ack(now, channel, bytes, ack_now, &policy);
@@ -511,12 +511,12 @@ impl Endpoint<'_> {
             PlaceTo::Message(message) => self.t.messages.at_mut(message).aborted = Some(place.psn),
             PlaceTo::Window { window, .. } => self.t.windows.at_mut(window).users -= 1,
         }
-        self.t.channels.at_mut(channel).aborted_placements += u16::from(is_aborted);
+        self.t.channels.at_mut(channel).replay.aborted_placements += u16::from(is_aborted);
     }
 
     /// Returns what waits for the copy of ordered packet `psn`, if anything does, and its bytes.
     pub(super) fn take_aborted(&mut self, channel: u32, psn: Seq) -> Option<(PlaceTo, u64)> {
-        if self.t.channels.at(channel).aborted_placements == 0 {
+        if self.t.channels.at(channel).replay.aborted_placements == 0 {
             return None;
         }
         let waits = |at: u32, aborted: Option<Seq>| at == channel && aborted == Some(psn);
@@ -539,7 +539,7 @@ impl Endpoint<'_> {
             slot.places += 1;
             Some((PlaceTo::Op(op), slot.granted))
         };
-        self.t.channels.at_mut(channel).aborted_placements -= 1;
+        self.t.channels.at_mut(channel).replay.aborted_placements -= 1;
         found
     }
 }

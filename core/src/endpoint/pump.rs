@@ -2,14 +2,14 @@
 //! packets are built only when a rail has room, so that requests accumulate while rails are busy and the
 //! scheduler sees them together (newmadeleine-2007, 2).
 
-use super::action::{Action, AtomicAction, Span, SpanOf};
-use super::channel::{ChannelState, Shortage};
-use super::op::{Control, Message, OpKind, Phase, Queue};
 use super::packets::{Actions, STEP, Step};
 use super::tables::{channel_active, op_queue};
 use super::{Endpoint, Level, MessageClass, Registration};
+use crate::api::action::{Action, AtomicAction, Span, SpanOf};
 use crate::ids::RailId;
+use crate::op::{Control, Message, OpKind, Phase, Queue};
 use crate::paths::Choice;
+use crate::peer::{ChannelState, Shortage};
 use crate::rail::rails_of;
 use crate::rail::sched::Candidates;
 use crate::store::NONE;
@@ -186,9 +186,9 @@ impl Endpoint<'_> {
             }
             let slot = self.t.channels.at(channel);
             let (has_lost, has_control, has_bulk) =
-                (slot.replaying != 0, !slot.control.is_empty(), !slot.bulk.is_empty());
+                (slot.replay.is_pending(), !slot.queues.control.is_empty(), !slot.queues.bulk.is_empty());
             let (has_message, has_request) =
-                (!slot.ordered.is_empty(), !slot.requests.is_empty() || slot.answered != 0);
+                (!slot.queues.ordered.is_empty(), !slot.queues.requests.is_empty() || slot.requests.has_answers());
             is_only_messages &= !(has_lost || has_control || has_request || has_bulk);
             let sent = has_lost && self.pump_replay(now, channel, out) == Step::Sent
                 || has_control && self.pump_control(now, channel, out) == Step::Sent
@@ -253,7 +253,7 @@ impl Endpoint<'_> {
     }
 
     fn pump_control(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
-        let op = self.t.channels.at(channel).control.head();
+        let op = self.t.channels.at(channel).queues.control.head();
         if op == NONE {
             return Step::Idle;
         }
@@ -319,7 +319,7 @@ impl Endpoint<'_> {
     /// The next message in PSN order: eager where size, rail and credits allow, else RTS (X-2, C-7).
     fn pump_message(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let slot = self.t.channels.at(channel);
-        let op = slot.ordered.head();
+        let op = slot.queues.ordered.head();
         let Some(terms) = slot.terms.filter(|_| op != NONE) else { return Step::Idle };
         if !slot.allowance.message_allowed() || !self.may_send(channel, Lane::Ordered) {
             return Step::Idle; // C-1
@@ -423,11 +423,11 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         // Answers count as open until the next request acknowledges them (C-5).
         if slot.answers_are_acknowledged() {
-            slot.requests_out -= core::mem::take(&mut slot.answered);
+            slot.requests.close_answered();
         }
-        let op = slot.requests.head();
+        let op = slot.queues.requests.head();
         let requests_max = slot.terms.map_or(0, |terms| terms.requests_max);
-        if op == NONE || slot.requests_out >= requests_max || !self.may_send(channel, Lane::Unordered) {
+        if op == NONE || slot.requests.is_full(requests_max) || !self.may_send(channel, Lane::Unordered) {
             return Step::Idle;
         }
         let Some(rail) = self.choose(now, channel, MessageClass::OneSided, 0) else { return Step::Idle };
@@ -445,7 +445,7 @@ impl Endpoint<'_> {
         };
         self.t.dequeue(op);
         self.t.ops.at_mut(op).enter(Phase::Waiting);
-        self.t.channels.at_mut(channel).requests_out += 1;
+        self.t.channels.at_mut(channel).requests.sent();
         self.transmit(now, channel, rail, op, &body, Span::EMPTY, false, out);
         Step::Sent
     }

@@ -2,9 +2,9 @@
 //! would use which rail. Also the health of the rails to a peer: which are up, which are being redialled, and
 //! how often each has failed and recovered.
 
-use super::channel::History;
 use super::{ClassPolicy, CopyBy, Endpoint, Explanation, MessageClass, Policy, RailFault, RailStats, Registration};
 use crate::ids::{PeerId, RailId};
+use crate::peer::History;
 use crate::rel::link::State;
 use crate::time::{Nanos, Time};
 
@@ -107,8 +107,8 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at(channel);
         let state = match sub.link.state() {
             _ if sub.is_ready() => RailState::Up,
-            State::Down if slot.redials >> rail.0 & 1 == 1 => RailState::Down { redial_at: sub.redial_at },
-            State::Down if slot.dial_pending >> rail.0 & 1 == 0 => RailState::Idle,
+            State::Down if slot.work.redials().contains(rail) => RailState::Down { redial_at: sub.redial_at },
+            State::Down if !slot.work.dials(rail) => RailState::Idle,
             _ => RailState::Opening,
         };
         let History { since, ups, failures, refusals, fault, .. } = sub.history;

@@ -8,15 +8,16 @@
 //! later, since the original address was published once, before the start. Only rails interpret addresses;
 //! this module stores and sends them.
 
-use super::action::{Arrival, Span};
-use super::channel::{ChannelState, NoPath, Sub};
 use super::packets::{Actions, STEP};
 use super::timer::Timer;
 use super::{Endpoint, LossReason, RailFault, SetAddressError};
+use crate::api::action::{Arrival, Span};
 use crate::ids::{PeerId, RailId};
 use crate::log;
+use crate::peer::{ChannelState, Outage, Sub};
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
+use crate::rail::set::RailSet;
 use crate::rel::link::{Link, Pair, State, Verdict};
 use crate::time::{Nanos, Time};
 use crate::wire::{Address, AddressText, Body, Common, Fence};
@@ -64,7 +65,7 @@ impl Endpoint<'_> {
         } else {
             self.paths.forget(channel, rail);
             self.t.sub(channel, rail).clear();
-            self.t.channels.at_mut(channel).connect_pending &= !(1 << rail.0);
+            self.t.channels.at_mut(channel).work.down(rail);
             self.refresh(channel, rail);
         }
         // If the peer sent a FENCE, its leftovers are replayed once the arrivals are recorded
@@ -84,7 +85,8 @@ impl Endpoint<'_> {
     pub(super) fn ask_fences(&mut self, channel: u32) {
         let waiting = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.link.waits_for().is_some());
         let asked = waiting.fold(0, |mask, (rail, _)| mask | 1 << rail);
-        self.t.channels.at_mut(channel).fences |= asked;
+        let fences = &mut self.t.channels.at_mut(channel).work.fences;
+        *fences = fences.with(RailSet(asked));
         self.activate(channel);
     }
 
@@ -108,9 +110,9 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         log::debug!("peer {}: rail {} again in {} us, failure {}", slot.peer.0, rail.0, pause.0 / 1000, failures);
         if pause == Nanos(0) {
-            slot.dial_pending |= 1 << rail.0;
+            slot.work.dial_now(rail);
         } else {
-            slot.redials |= 1 << rail.0;
+            slot.work.dial_later(rail);
         }
         // A ready one with a pending CONNECT has ended that time already.
         if !self.t.subs_of(channel).iter().any(|sub| sub.link.state() == State::Ready) {
@@ -126,9 +128,7 @@ impl Endpoint<'_> {
     /// No rail is ready: `recovery_timeout` starts at the first call.
     fn mark_no_path(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
         let slot = self.t.channels.at_mut(channel);
-        let is_first = slot.no_path.is_none();
-        let since = slot.no_path.map_or(now, |before| before.since);
-        slot.no_path = Some(NoPath { since, rail, fault });
+        let is_first = slot.silence.outage_begins(now, rail, fault);
         // Before the peer's parameters are known, `connect_timeout` runs (G-4).
         if is_first && slot.terms.is_some() && self.config.recovery_timeout.0 > 0 {
             self.t.set_timer(channel, Timer::Connect, now + self.config.recovery_timeout);
@@ -145,10 +145,9 @@ impl Endpoint<'_> {
             return false;
         }
         if !is_known {
-            slot.redials &= !(1 << rail.0);
-            slot.dial_pending &= !(1 << rail.0);
+            slot.work.cancel_dial(rail);
         }
-        let is_last = is_known || slot.redials | slot.dial_pending == 0;
+        let is_last = is_known || !slot.work.will_dial();
         let others = self.t.subs_of(channel).iter().any(|sub| match sub.link.state() {
             State::Up | State::Ready => true,
             State::Connecting => !is_known,
@@ -163,13 +162,11 @@ impl Endpoint<'_> {
         if slot.state() == ChannelState::Leaving {
             return;
         }
-        for rail in rails_of(slot.redials) {
+        for rail in slot.work.redials().iter() {
             let sub = self.t.sub(channel, rail);
             if sub.redial_at <= now {
                 let is_down = sub.link.state() == State::Down;
-                let slot = self.t.channels.at_mut(channel);
-                slot.redials &= !(1 << rail.0);
-                slot.dial_pending |= u64::from(is_down) << rail.0;
+                self.t.channels.at_mut(channel).work.redial_due(rail, is_down);
             }
         }
         self.set_redial_timer(channel);
@@ -184,7 +181,7 @@ impl Endpoint<'_> {
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
             let slot = self.t.channels.at(channel);
-            let is_paused = slot.redials >> rail.0 & 1 == 1 && !slot.is_over();
+            let is_paused = slot.work.redials().contains(rail) && !slot.is_over();
             let has_no_path = self.paths.ready(channel) == 0;
             let sub = self.t.sub(channel, rail);
             if is_paused && (has_no_path || !sub.is_back_used) {
@@ -201,12 +198,11 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         let timeout = if slot.terms.is_some() { self.config.recovery_timeout } else { self.config.connect_timeout };
         let late = now - due;
-        if late > self.config.redial_max && !slot.put_off {
-            slot.put_off = true;
+        if late > self.config.redial_max && slot.silence.put_off() {
             return self.t.set_timer(channel, Timer::Connect, now + late.min(timeout));
         }
-        let why = match slot.no_path {
-            Some(NoPath { rail, fault, .. }) => LossReason::Unreachable { rail, fault },
+        let why = match slot.silence.outage() {
+            Some(Outage { rail, fault, .. }) => LossReason::Unreachable { rail, fault },
             None => LossReason::ConnectTimeout, // G-4
         };
         self.give_up(now, channel, why);
@@ -241,8 +237,7 @@ impl Endpoint<'_> {
         self.expect_signs(now);
         self.tell_addresses(channel, rail);
         let slot = self.t.channels.at_mut(channel);
-        slot.put_off = false;
-        if slot.no_path.take().is_some() {
+        if slot.silence.outage_ends() {
             self.t.cancel_timer(channel, Timer::Connect);
         }
         if verdict.safe {
@@ -257,7 +252,7 @@ impl Endpoint<'_> {
 
     /// A rail has reported late the end of a connection that the peer has replaced (F-3).
     pub(super) fn leave_old(&mut self, now: Time, channel: u32, rail: RailId, verdict: Verdict) {
-        self.t.channels.at_mut(channel).abort_pending |= 1 << rail.0;
+        self.t.channels.at_mut(channel).work.abort(rail);
         self.down(now, channel, rail, RailFault::Closed, verdict);
     }
 
@@ -272,7 +267,7 @@ impl Endpoint<'_> {
         let sub = self.t.sub(channel, rail);
         let verdict = sub.link.fence(of);
         if verdict.abort {
-            self.t.channels.at_mut(channel).abort_pending |= 1 << rail.0;
+            self.t.channels.at_mut(channel).work.abort(rail);
             self.down(now, channel, rail, RailFault::Closed, verdict);
             if self.t.channels.at(channel).is_over() {
                 return;
@@ -288,7 +283,7 @@ impl Endpoint<'_> {
             if sub.link.state() != State::Ready {
                 sub.peer_rail = fence.rail;
             }
-            self.t.channels.at_mut(channel).fences |= 1 << rail.0;
+            self.t.channels.at_mut(channel).work.fences.insert(rail);
         }
         self.activate(channel);
     }
@@ -297,21 +292,21 @@ impl Endpoint<'_> {
     pub(super) fn abort(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
         let verdict = self.t.sub(channel, rail).link.abort();
         if verdict.abort {
-            self.t.channels.at_mut(channel).abort_pending |= 1 << rail.0;
+            self.t.channels.at_mut(channel).work.abort(rail);
             self.down(now, channel, rail, fault, verdict);
         }
     }
 
     /// Requests that the peer ends its ends of dead connections, and announces ours, over any that is up.
     pub(super) fn pump_fences(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        let (fences, rooms) = (self.t.channels.at(channel).fences, self.paths.peer(channel).rooms);
-        for rail in rails_of(fences) {
+        let (fences, rooms) = (self.t.channels.at(channel).work.fences, self.paths.peer(channel).rooms);
+        for rail in fences.iter() {
             let sub = *self.t.sub(channel, rail);
             let (of, answer) = match (sub.answer, sub.link.waits_for()) {
                 (Some(of), _) => (of, true),
                 (None, Some(of)) => (of, false),
                 (None, None) => {
-                    self.t.channels.at_mut(channel).fences &= !(1 << rail.0);
+                    self.t.channels.at_mut(channel).work.fences.remove(rail);
                     continue;
                 }
             };
@@ -345,7 +340,7 @@ impl Endpoint<'_> {
             sub.answer = sub.answer.filter(|_| !answer);
             let again = answer && sub.link.waits_for().is_some();
             if !again {
-                self.t.channels.at_mut(channel).fences &= !(1 << rail.0);
+                self.t.channels.at_mut(channel).work.fences.remove(rail);
             }
         }
     }
@@ -417,7 +412,7 @@ impl Endpoint<'_> {
         let sub = self.t.sub(channel, by);
         sub.unannounced |= moved & reached & !(1 << by.0);
         if sub.unannounced != 0 {
-            self.t.channels.at_mut(channel).tellers |= 1 << by.0;
+            self.t.channels.at_mut(channel).work.addresses.insert(by);
             self.activate(channel);
         }
     }
@@ -428,12 +423,12 @@ impl Endpoint<'_> {
             // Nothing follows BYE (G-7).
             return;
         }
-        for by in rails_of(self.t.channels.at(channel).tellers) {
+        for by in self.t.channels.at(channel).work.addresses.iter() {
             let sub = self.t.sub(channel, by);
             let (untold, is_ready) = (sub.unannounced, sub.is_ready());
             let Some(rail) = rails_of(untold).next() else {
                 // The connection ended before everything was announced.
-                self.t.channels.at_mut(channel).tellers &= !(1 << by.0);
+                self.t.channels.at_mut(channel).work.addresses.remove(by);
                 continue;
             };
             if out.len() + STEP > out.capacity() {
@@ -443,7 +438,9 @@ impl Endpoint<'_> {
             let body = Body::Address(Address { rail: rail.0, text });
             if is_ready && self.send_frame(now, channel, by, body, Span::EMPTY, out) {
                 self.t.sub(channel, by).unannounced &= !(1 << rail.0);
-                self.t.channels.at_mut(channel).tellers &= !(u64::from(untold.is_power_of_two()) << by.0);
+                if untold.is_power_of_two() {
+                    self.t.channels.at_mut(channel).work.addresses.remove(by);
+                }
             }
             // Otherwise it is checked again when the frame is complete or the connection is up.
         }
@@ -451,13 +448,13 @@ impl Endpoint<'_> {
 
     /// The peer announces the address of one of its rails.
     pub(super) fn arrive_address(&mut self, now: Time, channel: u32, address: &Address) -> Arrival {
-        let meets = |(_, sub): &(u8, &super::channel::Sub)| sub.link.was_met() && sub.peer_rail == address.rail;
+        let meets = |(_, sub): &(u8, &Sub)| sub.link.was_met() && sub.peer_rail == address.rail;
         let found = (0..self.paths.rails.len() as u8).zip(self.t.subs_of(channel).iter()).find(meets);
         let Some(rail) = found.map(|(rail, _)| RailId(rail)) else {
             self.stats.stale_dropped += 1;
             return Arrival::Done;
         };
-        let waits = self.t.channels.at(channel).redials >> rail.0 & 1 == 1;
+        let waits = self.t.channels.at(channel).work.redials().contains(rail);
         let sub = self.t.sub(channel, rail);
         if waits && sub.link.state() == State::Down && now < sub.redial_at {
             sub.redial_at = now;

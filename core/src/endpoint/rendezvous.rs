@@ -3,10 +3,10 @@
 //! The receiver chooses when it has matched: *get* where a common rail can read the sender's memory, else
 //! *put* where its own memory can be written, else *data segments*.
 
-use super::op::{Control, Op, OpKind, Phase, Queue, What};
 use super::tables::{KeySet, op_queue};
 use super::{Endpoint, MessageClass, OpError, RailFault, Registration};
 use crate::ids::{OpId, PeerId, RailId};
+use crate::op::{Control, Op, OpKind, Phase, Queue, What};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
@@ -309,7 +309,7 @@ impl Endpoint<'_> {
         let sub = self.t.sub(channel, rail);
         let theirs = sub.peer_rail;
         self.paths.path_mut(channel, rail).no_remote_access = true;
-        let list = self.t.channels.at(channel).bulk;
+        let list = self.t.channels.at(channel).queues.bulk;
         let mut op = list.head();
         while op != NONE {
             let keys = self.t.ops.at(op).keys;

@@ -3,14 +3,14 @@
 //! (F-3, F-5): packets keep their numbers, so the peer's window drops duplicates; reads are repeated for
 //! their missing bytes.
 
-use super::action::{PostKind, Span, SpanOf};
-use super::channel::{ORDERED, REPLAY_READS, Shortage, UNORDERED};
-use super::op::{Op, OpKind, Packet, PartFin, Phase, What};
 use super::packets::{Actions, Step};
 use super::retry_epoch::IN_PLACE_OF_FIN;
 use super::{Endpoint, Level};
+use crate::api::action::{PostKind, Span, SpanOf};
 use crate::ids::{PostId, RailId};
+use crate::op::{Op, OpKind, Packet, PartFin, Phase, What};
 use crate::paths::Stamp;
+use crate::peer::{ORDERED, Shortage, UNORDERED};
 use crate::rail::rails_of;
 use crate::seq::Seq;
 use crate::store::NONE;
@@ -21,13 +21,13 @@ impl Endpoint<'_> {
     /// The next item to replay; called only while the channel is `replaying`.
     #[cold]
     pub(super) fn pump_replay(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
-        let replaying = self.t.channels.at(channel).replaying;
+        let replay = self.t.channels.at(channel).replay;
         for lane in [ORDERED, UNORDERED] {
-            if replaying >> lane & 1 == 1 && self.replay_packet(now, channel, lane, out) == Step::Sent {
+            if replay.has_lane(lane) && self.replay_packet(now, channel, lane, out) == Step::Sent {
                 return Step::Sent;
             }
         }
-        if replaying & REPLAY_READS != 0 {
+        if replay.has_reads() {
             return self.replay_read(now, channel, out);
         }
         Step::Idle
@@ -37,14 +37,12 @@ impl Endpoint<'_> {
     fn replay_packet(&mut self, now: Time, channel: u32, lane: usize, out: &mut Actions) -> Step {
         loop {
             let (slot, slots) = self.t.sent(channel, lane);
-            let from = slot.replay_at[lane];
-            // Packets acknowledged since then have left the window.
-            let from = if from.is_before(slot.sent[lane].oldest()) { slot.sent[lane].oldest() } else { from };
+            let from = slot.replay.position(lane, slot.sent[lane].oldest());
             let Some((psn, index)) = slot.sent[lane].next_held(slots, from) else {
-                slot.replaying &= !(1 << lane);
+                slot.replay.end(lane);
                 return Step::Idle;
             };
-            slot.replay_at[lane] = psn.next();
+            slot.replay.set_position(lane, psn.next());
             let packet = *self.t.packets.at(index);
             if !packet.lost || self.is_fenced_off(channel, RailId(packet.rail)) {
                 continue;
@@ -65,7 +63,7 @@ impl Endpoint<'_> {
             }
             let room = self.paths.peer(channel).rooms.room;
             if room == 0 {
-                self.t.channels.at_mut(channel).replay_at[lane] = psn;
+                self.t.channels.at_mut(channel).replay.set_position(lane, psn);
                 return Step::Idle;
             }
             let rail = self.paths.idlest(channel, room);
@@ -224,7 +222,7 @@ impl Endpoint<'_> {
             return Step::Sent;
         }
         if !waits {
-            self.t.channels.at_mut(channel).replaying &= !REPLAY_READS;
+            self.t.channels.at_mut(channel).replay.end_reads();
         }
         Step::Idle
     }
@@ -248,11 +246,10 @@ impl Endpoint<'_> {
         self.t.sub(channel, rail).clear();
         self.refresh(channel, rail);
         let slot = self.t.channels.at_mut(channel);
-        slot.connect_pending &= !(1 << rail.0);
-        slot.probe_answers &= !(1 << rail.0); // G-6
+        slot.work.lost(rail);
         // Acknowledgments and limits that were in flight.
         slot.ack.make_due();
-        slot.replaying |= REPLAY_READS;
+        slot.replay.begin_reads();
         if had_packets || place.is_some() {
             let mut ops = self.t.ops_of(channel);
             while let Some(op) = self.t.next_of(&mut ops) {
@@ -339,8 +336,7 @@ impl Endpoint<'_> {
     pub(super) fn release_lost(&mut self, channel: u32) {
         for lane in [ORDERED, UNORDERED] {
             let slot = self.t.channels.at_mut(channel);
-            slot.replay_at[lane] = slot.sent[lane].oldest();
-            slot.replaying |= 1 << lane;
+            slot.replay.begin(lane, slot.sent[lane].oldest());
         }
         self.resume_unconfirmed(channel);
         self.activate(channel);

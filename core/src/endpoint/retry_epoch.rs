@@ -9,9 +9,9 @@
 //! rewrite: once the receiver has all FINs, no write can land late.
 
 use super::Endpoint;
-use super::op::{Control, Op, Packet, PartFin, Phase, Queue, What};
 use super::tables::KeySet;
 use crate::ids::RailId;
+use crate::op::{Control, Op, Packet, PartFin, Phase, Queue, What};
 use crate::paths::{Part, StripeSet};
 use crate::rail::rails_of;
 use crate::rail::sched::Stripe;

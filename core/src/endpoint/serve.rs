@@ -1,12 +1,12 @@
 //! One-sided requests of peers: checked against windows, served or refused (rules ).
 
-use super::action::Arrival;
-use super::channel::{Place, PlaceTo, UNORDERED};
-use super::op::{Control, Op, OpKind, Queue};
 use super::tables::{op_queue, op_rma};
 use super::{Endpoint, ProtocolError};
+use crate::api::action::Arrival;
 use crate::ids::RailId;
 use crate::mem::{MemRef, Seg};
+use crate::op::{Control, Op, OpKind, Queue};
+use crate::peer::{Place, PlaceTo, UNORDERED};
 use crate::seq::Seq;
 use crate::store::NONE;
 use crate::store::list::By;
@@ -71,7 +71,7 @@ impl Endpoint<'_> {
     /// Refuses a put of the peer: once, for any number of its segments. Only the window limits the puts of a
     /// peer, so if more refusals are in progress than have slots, the peer is given up.
     fn refuse_put(&mut self, channel: u32, operation: u64, why: Refusal) -> Result<(), ProtocolError> {
-        let refusals = self.t.channels.at(channel).refusals;
+        let refusals = self.t.channels.at(channel).requests.refusals;
         let mut known = refusals.head();
         while known != NONE {
             if self.t.ops.at(known).remote == operation {
@@ -86,8 +86,8 @@ impl Endpoint<'_> {
         let refusal = Op::new(OpKind::RefusePut);
         let op = self.new_op(Op { channel, remote: operation, refusal: Some(why), ..refusal });
         let slot = self.t.channels.at_mut(channel);
-        slot.refusing += 1;
-        slot.refusals.push_back(&mut By(&mut self.t.ops, op_rma), op);
+        slot.requests.refuse();
+        slot.requests.refusals.push_back(&mut By(&mut self.t.ops, op_rma), op);
         self.send_control(op, Control::Fin);
         Ok(())
     }
@@ -109,11 +109,8 @@ impl Endpoint<'_> {
     /// Room to serve one more request of the peer.
     fn admit(&mut self, channel: u32) -> Result<(), ProtocolError> {
         let slot = self.t.channels.at_mut(channel);
-        if slot.requests_in >= self.config.requests_per_peer || self.t.ops.room() == 0 {
-            return Err(ProtocolError::Credit);
-        }
-        slot.requests_in += 1;
-        Ok(())
+        let is_admitted = self.t.ops.room() > 0 && slot.requests.admit(self.config.requests_per_peer);
+        if is_admitted { Ok(()) } else { Err(ProtocolError::Credit) }
     }
 
     pub(super) fn arrive_get(&mut self, channel: u32, get: &wire::Get) -> Result<(), ProtocolError> {

@@ -5,11 +5,11 @@
 //! Each counts as an operation of the caller meanwhile, as any message does that is not acknowledged.
 
 use super::Endpoint;
-use super::action::{Span, SpanOf};
-use super::channel::{ORDERED, Shortage};
-use super::op::{Packet, ShortRecord, What};
 use super::tables::Tables;
+use crate::api::action::{Span, SpanOf};
 use crate::ids::RailId;
+use crate::op::{Packet, ShortRecord, What};
+use crate::peer::{ORDERED, Shortage};
 use crate::store::NONE;
 use crate::time::Time;
 use crate::wire::{Body, MessageHead, Short};

@@ -3,14 +3,15 @@
 //! something to send, which the end of a wait adds to.
 
 use super::Endpoint;
-use super::channel::{Channel, ORDERED, Shortage, UNORDERED};
-use super::op::{Op, OpKind, Phase};
 use super::tables::{channel_active, channel_event, channel_waits, key_set_link, op_rma};
 use super::timer::Timer;
 use crate::fast::Line;
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::log;
+use crate::op::{Op, OpKind, Phase};
+use crate::peer::{Channel, ORDERED, Shortage, UNORDERED};
 use crate::rail::rails_of;
+use crate::rail::set::RailSet;
 use crate::rel::credit::Grants;
 use crate::rel::link::Link;
 use crate::seq::Seq;
@@ -72,14 +73,9 @@ impl Endpoint<'_> {
         let grants = Grants::new(first, self.config.unexpected_per_peer, self.config.blocks_per_peer);
         let rails = self.t.peers[peer.0 as usize].rails;
         let mut channel = Channel::new(peer, first, grants, now);
-        channel.dial_pending = rails;
+        channel.work.dial_all(RailSet(rails));
         for rail in rails_of(rails) {
-            let facts = &self.paths.rails[usize::from(rail.0)];
-            channel.eager_bytes_max = channel.eager_bytes_max.min(facts.eager_bytes_max);
-            channel.segment_bytes_max = channel.segment_bytes_max.min(facts.segment_bytes_max);
-            if facts.caps.write || facts.caps.read {
-                channel.transfer_bytes_max = channel.transfer_bytes_max.min(facts.transfer_bytes_max());
-            }
+            channel.limits.add(&self.paths.rails[usize::from(rail.0)]);
         }
         let index = self.t.channels.insert(channel).ok()?.index;
         let slot = &mut self.t.peers[peer.0 as usize];
@@ -120,8 +116,7 @@ impl Endpoint<'_> {
     fn free_over_channel_if_idle(&mut self, channel: u32) {
         let Some(key) = self.t.channels.key_at(channel) else { return };
         let slot = self.t.channels.at(channel);
-        let connections = slot.close_pending | slot.callers | slot.abort_pending | slot.dial_pending | slot.redials;
-        if slot.event.is_linked() || connections != 0 || slot.messages > 0 {
+        if slot.event.is_linked() || slot.work.has_connections() || slot.messages > 0 {
             return;
         }
         debug_assert_eq!(slot.ops, 0, "operations of a channel that is freed");
@@ -201,7 +196,7 @@ impl Endpoint<'_> {
         if kind == OpKind::RefusePut {
             self.refusals -= u32::from(!fin_seen);
             if channel != NONE {
-                let list = &mut self.t.channels.at_mut(channel).refusals;
+                let list = &mut self.t.channels.at_mut(channel).requests.refusals;
                 list.unlink(&mut By(&mut self.t.ops, op_rma), op);
             }
         }
@@ -213,7 +208,7 @@ impl Endpoint<'_> {
         if channel != NONE {
             self.t.channels.at_mut(channel).ops -= 1;
             if counted_serving {
-                self.t.channels.at_mut(channel).serving -= 1;
+                self.t.channels.at_mut(channel).requests.serving -= 1;
                 self.activate(channel);
             }
             self.free_channel_if_idle(channel);
@@ -256,7 +251,7 @@ impl Endpoint<'_> {
     /// Answers in progress pin their slots, and a rail may keep them after their acknowledgment; when they
     /// reach the number of requests that the peer may have open, the next one waits (C-5, R-5).
     pub(super) fn must_wait_to_serve(&self, channel: u32, slot: &Op) -> bool {
-        let serving = self.t.channels.at(channel).serving;
+        let serving = self.t.channels.at(channel).requests.serving;
         slot.serves() && !slot.counted_serving && serving >= self.config.requests_per_peer
     }
 
@@ -264,7 +259,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         if slot.serves() && !slot.counted_serving {
             slot.counted_serving = true;
-            self.t.channels.at_mut(channel).serving += 1;
+            self.t.channels.at_mut(channel).requests.serving += 1;
         }
     }
 

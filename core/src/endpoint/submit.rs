@@ -1,15 +1,15 @@
 //! Submit: requests are validated and queued, or refused with nothing changed.
 
-use super::action::Span;
-use super::channel::ChannelState;
-use super::op::{Op, OpKind, Phase, Queue, WindowSlot};
 use super::tables::op_rma;
 use super::{
     AtomicRequest, CancelError, DeregisterError, Endpoint, ExposeError, FlushRequest, Found, Full, GetRequest, Level,
     Notify, OpError, PeerError, PutRequest, RecvRequest, Remote, Selector, SendRequest, SubmitError, Window,
 };
+use crate::api::action::Span;
 use crate::ids::{Cookie, MessageId, OpId, PeerId, WindowId};
 use crate::mem::{RegionId, Seg};
+use crate::op::{Op, OpKind, Phase, Queue, WindowSlot};
+use crate::peer::ChannelState;
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;

@@ -4,15 +4,15 @@
 use core::mem::size_of;
 use core::ops::Range;
 
-use super::action::{Span, SpanOf};
-use super::channel::{Channel, Place, Sub};
-use super::op::{Message, Op, OpKind, Packet, Queue, ShortRecord, WindowSlot};
 use super::timer::{TIMERS, Timer};
-use crate::config::Config;
+use crate::api::action::{Span, SpanOf};
+use crate::api::config::Config;
 use crate::fast::{Completions, Line};
 use crate::ids::{Key, OpId, PeerId, PlaceId, RailId};
 use crate::mem::Seg;
+use crate::op::{Message, Op, OpKind, Packet, Queue, ShortRecord, WindowSlot};
 use crate::paths::Paths;
+use crate::peer::{Channel, Place, Sub};
 use crate::rel::blocks::Blocks;
 use crate::rel::credit::Grants;
 use crate::rel::retain::Retention;
@@ -330,7 +330,7 @@ impl<'m> Tables<'m> {
         let channel = slot.channel;
         let (channels, mut links) = (&mut self.channels, By(&mut self.ops, op_queue));
         let channel = channels.at_mut(channel);
-        if let Some(queue) = channel.queue(queued) {
+        if let Some(queue) = channel.queues.named(queued) {
             queue.push_back(&mut links, op);
         }
     }
@@ -342,7 +342,7 @@ impl<'m> Tables<'m> {
         let channel = slot.channel;
         let (channels, mut links) = (&mut self.channels, By(&mut self.ops, op_queue));
         let channel = channels.at_mut(channel);
-        if let Some(queue) = channel.queue(queued) {
+        if let Some(queue) = channel.queues.named(queued) {
             queue.unlink(&mut links, op);
         }
     }
@@ -378,14 +378,7 @@ impl<'m> Tables<'m> {
     pub(crate) fn is_quiet(&self, peer: Option<PeerId>) -> bool {
         self.channels.indices().all(|index| {
             let channel = self.channels.at(index);
-            peer.is_some_and(|peer| peer != channel.peer)
-                || channel.is_over()
-                || (channel.sent.iter().all(|lane| lane.is_empty())
-                    && channel.control.is_empty()
-                    && channel.ordered.is_empty()
-                    && channel.requests.is_empty()
-                    && channel.bulk.is_empty()
-                    && channel.one_sided.is_empty())
+            peer.is_some_and(|peer| peer != channel.peer) || channel.is_over() || channel.is_quiet()
         })
     }
 
@@ -435,7 +428,7 @@ pub(crate) fn channel_active<'t>(channels: &'t mut Slab<'_, Channel>, index: u32
 
 /// Links of the lists of channels that wait for a shared resource.
 pub(crate) fn channel_waits(
-    shortage: super::channel::Shortage,
+    shortage: crate::peer::Shortage,
 ) -> impl for<'t> FnMut(&'t mut Slab<'_, Channel>, u32) -> &'t mut Link {
     move |channels, index| &mut channels.at_mut(index).waits[shortage as usize]
 }

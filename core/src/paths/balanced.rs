@@ -9,7 +9,7 @@ use super::measure::{Change, has_bounds};
 use super::path::Why;
 use super::policy::Load;
 use super::{Path, Paths, Registration};
-use crate::config::RAILS_MAX;
+use crate::api::config::RAILS_MAX;
 use crate::ids::RailId;
 use crate::rail::plan::split::{Plan, RailState};
 use crate::rail::rails_of;

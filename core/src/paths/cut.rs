@@ -4,7 +4,7 @@
 use super::measure::Part;
 use super::policy::Load;
 use super::{MessageClass, Paths};
-use crate::config::RAILS_MAX;
+use crate::api::config::RAILS_MAX;
 use crate::ids::RailId;
 use crate::rail::rails_of;
 use crate::rail::sched::{Properties, Stripe, Whole, of};

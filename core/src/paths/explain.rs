@@ -3,7 +3,7 @@
 
 use super::policy::{Choice, Load};
 use super::{MessageClass, Paths, Registration};
-use crate::config::{Policy, RAILS_MAX};
+use crate::api::config::{Policy, RAILS_MAX};
 use crate::ids::RailId;
 use crate::rail::plan::split::{Plan, Reason};
 use crate::rail::sched::{Candidates, Stripe, of};

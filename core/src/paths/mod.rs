@@ -38,7 +38,7 @@ mod registration;
 mod room;
 mod sample;
 
-use crate::config::{Config, RAILS_MAX};
+use crate::api::config::{Config, RAILS_MAX};
 use crate::ids::RailId;
 use crate::rail::RailFacts;
 use crate::rail::plan::groups::Groups;

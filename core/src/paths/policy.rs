@@ -6,7 +6,7 @@ use core::cmp::Reverse;
 use super::Paths;
 use super::measure::Change;
 use super::path::Why;
-use crate::config::{ALPHA_ONE, Config, Policy, RAILS_MAX};
+use crate::api::config::{ALPHA_ONE, Config, Policy, RAILS_MAX};
 use crate::ids::RailId;
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;

@@ -14,7 +14,7 @@
 use super::Paths;
 use super::policy::{Load, MessageClass};
 use super::registration::{Registration, step};
-use crate::config::RAILS_MAX;
+use crate::api::config::RAILS_MAX;
 use crate::ids::RailId;
 use crate::rail::plan::split::{Plan, RailState, cut};
 use crate::rail::rails_of;

@@ -3,6 +3,7 @@
 pub mod plan;
 pub mod rate;
 pub mod sched;
+pub(crate) mod set;
 pub mod weights;
 
 pub use plan::groups::Place;

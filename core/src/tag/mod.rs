@@ -32,8 +32,8 @@ use core::fmt;
 
 use self::posted::Posted;
 use self::unexpected::Unexpected;
+use crate::api::selector::Selector;
 use crate::ids::{Key, PeerId};
-use crate::selector::Selector;
 use crate::store::{Arena, ArenaError, Sizer};
 
 pub use self::entry::{Direct, Plain, Taken};
@@ -84,7 +84,7 @@ impl core::error::Error for MatchFull {}
 ///
 /// ```
 /// # use core::mem::MaybeUninit;
-/// # use rerail_core::endpoint::request::{Selector, TagMatch};
+/// # use rerail_core::endpoint::{Selector, TagMatch};
 /// # use rerail_core::ids::PeerId;
 /// # use rerail_core::store::{Arena, Sizer};
 /// # use rerail_core::tag::{MatchConfig, Matcher};

@@ -1,8 +1,8 @@
 //! The pattern of a receive, in one normal form: two selectors that take the same messages are equal (rules
 //! M-2 to M-4). A message is a pattern that takes only messages equal to it.
 
+use crate::api::selector::{Selector, TagMatch};
 use crate::ids::PeerId;
-use crate::selector::{Selector, TagMatch};
 
 /// A selector in normal form: what does not matter is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

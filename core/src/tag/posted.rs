@@ -25,9 +25,9 @@ use super::entry::{
 use super::pattern::{Pattern, Shape, hash};
 use super::shapes::Shapes;
 use super::{MatchFull, Matcher};
+use crate::api::selector::{Selector, TagMatch};
 use crate::ids::{Key, PeerId};
 use crate::mem::{MemRef, Seg};
-use crate::selector::{Selector, TagMatch};
 use crate::store::{Arena, ArenaError, NONE, Sizer};
 
 /// Of the shape of an entry aside: it is tagged.

@@ -1,9 +1,9 @@
 //! What matching costs, and where its tables end.
 
 use super::*;
+use crate::api::selector::TagMatch;
 use crate::ids::Cookie;
 use crate::mem::{MemRef, RegionId, Seg};
-use crate::selector::TagMatch;
 use crate::store::NONE;
 use crate::store::arena::REGION_ALIGN;
 use core::mem::MaybeUninit;

@@ -9,8 +9,8 @@
 use super::MatchFull;
 use super::pattern::{HASH_BITS, Pattern, hash};
 use super::posted::bucket_count;
+use crate::api::selector::{Selector, TagMatch};
 use crate::ids::{Key, PeerId};
-use crate::selector::{Selector, TagMatch};
 use crate::store::{Arena, ArenaError, NONE, Sizer};
 
 /// One waiting message.

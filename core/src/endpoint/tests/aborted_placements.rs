@@ -38,7 +38,7 @@ fn copies(lone: &mut Lone<'_>, order: [u32; 2]) -> [Vec<Seg>; 2] {
         places[psn as usize] = lone.endpoint.segments(memory).collect();
         lone.place(again);
     }
-    assert_eq!(lone.endpoint.t.channels.at(0).aborted_placements, 0, "the short way may open again");
+    assert_eq!(lone.endpoint.t.channels.at(0).replay.aborted_placements, 0, "the short way may open again");
     places
 }
 

@@ -2,7 +2,7 @@
 
 use super::lone::Lone;
 use super::*;
-use crate::config::Policy;
+use crate::api::config::Policy;
 use crate::wire::aggregate::RecordHead;
 use crate::wire::{Body, Fin, MessageHead, Repr};
 

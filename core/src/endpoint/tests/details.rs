@@ -63,9 +63,9 @@ fn nothing_is_packed_past_a_message_that_can_not_be() {
     let channel = lone.endpoint.t.channel_of(PeerId(1)).unwrap();
     let front = |lone: &mut Lone<'_>| lone.endpoint.front(channel, RailId(0), 1000, &heapless::Vec::new()).len();
     assert_eq!(front(&mut lone), 3);
-    let first = lone.endpoint.t.channels.at(channel).ordered.head();
+    let first = lone.endpoint.t.channels.at(channel).queues.ordered.head();
     let second = lone.endpoint.t.ops.at(first).queue.next();
-    lone.endpoint.t.ops.at_mut(second).enter(super::super::op::Phase::Registering);
+    lone.endpoint.t.ops.at_mut(second).enter(crate::op::Phase::Registering);
     assert_eq!(front(&mut lone), 1);
 }
 

@@ -3,7 +3,8 @@
 use super::lone::Lone;
 use super::recovery::{down, fence};
 use super::*;
-use crate::endpoint::channel::Shortage;
+use crate::peer::Shortage;
+use crate::peer::{ConnectionStep, RailWork};
 use crate::wire::{Body, MessageHead};
 
 /// A message that the peer was not granted: it loses its channel.
@@ -20,8 +21,14 @@ fn from_peer() -> Selector {
 fn waits_for_nothing(lone: &Lone<'_>) {
     let slot = lone.endpoint.t.channels.at(0);
     assert!(slot.is_over());
-    let rails = (slot.dial_pending, slot.connect_pending, slot.redials, slot.fences, slot.questions);
-    assert_eq!((rails, slot.replaying, slot.aborted_placements), ((0, 0, 0, 0, 0), 0, 0));
+    // Connections that exist are to be ended.
+    let mut work = slot.work;
+    while let Some(rail) = work.connections().iter().next() {
+        let is_end = work.take_abort(rail) || work.take_step(rail, true) == ConnectionStep::Disconnect;
+        assert!(is_end, "{:?}", slot.work);
+    }
+    assert_eq!(work, RailWork::default());
+    assert_eq!((slot.replay.is_pending(), slot.replay.aborted_placements), (false, 0));
     assert_eq!(lone.endpoint.next_obligation(), None, "no timer runs");
 }
 

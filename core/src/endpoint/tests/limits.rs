@@ -1,13 +1,13 @@
 //! Sizes that `ARCHITECTURE.md` states, full tables, bad configurations.
 
 use super::*;
-use crate::config::{ConfigError, Policy};
-use crate::endpoint::channel::{Channel, Sub};
-use crate::endpoint::op::{Message, Op, Packet, ShortRecord, WindowSlot};
+use crate::api::config::{ConfigError, Policy};
 use crate::endpoint::tables::{KeySet, Peer};
 use crate::endpoint::timer::TIMERS;
 use crate::fast::{Line, ShortCompletion};
+use crate::op::{Message, Op, Packet, ShortRecord, WindowSlot};
 use crate::paths::{Part, Path, PeerPaths, StripeSet};
+use crate::peer::{Channel, Sub};
 use crate::rail::sched::Stripe;
 use crate::seq::RecvWindow;
 use crate::store::{Sizer, Slot};

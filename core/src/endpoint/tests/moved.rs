@@ -8,7 +8,7 @@ use crate::wire::{Address, Body};
 /// The rails with a pending address update; each of them, and no other, is checked again.
 fn tellers(lone: &mut Lone<'_>) -> u64 {
     let channel = lone.endpoint.t.channel_of(PeerId(1)).unwrap();
-    lone.endpoint.t.channels.at(channel).tellers
+    lone.endpoint.t.channels.at(channel).work.addresses.0
 }
 
 /// F-12: an address is sent over rails that reach the peer and are up; when they have it nothing is pending,

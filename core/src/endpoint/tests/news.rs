@@ -6,7 +6,7 @@ use super::aggregates::{gathering, record};
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::{connect, down, region, up};
 use super::*;
-use crate::config::Policy;
+use crate::api::config::Policy;
 use crate::wire::{AtomicReply, Body, Common, Connect, Counts, Data, Fin, MessageHead, Probe, Repr, Rts, Short};
 
 fn eager() -> Body {
@@ -59,7 +59,7 @@ fn news_wake_what_waits_and_nothing_else() {
     (0..40).for_each(|n| lone.send(n, 8));
     lone.sent();
     assert!(idle(&lone));
-    assert!(!lone.endpoint.t.channels.at(0).ordered.is_empty());
+    assert!(!lone.endpoint.t.channels.at(0).queues.ordered.is_empty());
     lone.limits.0 = 32;
     lone.feed(Body::Credit, 0);
     assert!(idle(&lone), "an old limit");
@@ -84,10 +84,10 @@ fn an_old_packet_puts_nothing_in_doubt() {
     assert_eq!(lone.completed().len(), 2);
     lone.acks[1] = 1;
     lone.feed_on(0, Body::Credit, 0, |common| common.refusing = true);
-    assert!(!lone.endpoint.t.channels.at(0).in_doubt);
+    assert!(!lone.endpoint.t.channels.at(0).requests.in_doubt);
     lone.acks[1] = 3;
     lone.feed_on(0, Body::Credit, 0, |common| common.refusing = true);
-    assert!(lone.endpoint.t.channels.at(0).in_doubt);
+    assert!(lone.endpoint.t.channels.at(0).requests.in_doubt);
 }
 
 /// G-6: the payload of a probe only takes its time.

@@ -14,7 +14,7 @@ use crate::wire::{
 fn lone<T>(rails: &[RailFacts], course: impl FnOnce(&mut Lone<'_>) -> T) -> T {
     let mut region = region();
     // Receives have operations, which packets may name.
-    let config = crate::config::Config { express: false, ..small() };
+    let config = crate::api::config::Config { express: false, ..small() };
     course(&mut Lone::connected(&mut region, &config, rails))
 }
 

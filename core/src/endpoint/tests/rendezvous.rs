@@ -4,7 +4,7 @@ use super::lone::Lone;
 use super::recovery::{fins, region};
 use super::single_puts::{cts, put_over_one};
 use super::*;
-use crate::config::Policy;
+use crate::api::config::Policy;
 use crate::store::NONE;
 use crate::wire::{Body, Connect, Cts, Data, Fin, MessageHead, Refusal, Repr, Rts};
 

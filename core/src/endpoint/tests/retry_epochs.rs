@@ -290,7 +290,7 @@ fn a_cts_answers_the_resume_that_waits() {
     assert_eq!(bytes, BYTES);
     finish(&mut lone, 2, operation);
     let op = lone.endpoint.t.ops.indices().find(|&op| lone.endpoint.t.ops.at(op).len == BYTES).unwrap();
-    assert_eq!(lone.endpoint.t.ops.at(op).control, crate::endpoint::op::Control::None);
+    assert_eq!(lone.endpoint.t.ops.at(op).control, crate::op::Control::None);
 }
 
 /// F-7: an epoch may begin while other rails of the message still write.

@@ -1,9 +1,10 @@
 //! The express path at one end: numbers, limits, and a rail that refuses (W-29).
 
-use super::super::channel::ChannelState;
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::region;
 use super::*;
+use crate::peer::ChannelState;
+use crate::seq::Seq;
 use crate::wire::{Body, Common, Connect, Counts, MessageHead, Repr, Short};
 
 pub(super) fn lone(course: impl FnOnce(&mut Lone<'_>)) {
@@ -301,7 +302,7 @@ fn every_reason_closes_the_way_out() {
         (0..40).for_each(|n| lone.send(n, 8));
         lone.sent();
         let channel = lone.endpoint.t.channels.at(0);
-        assert!(!channel.ordered.is_empty(), "{:?}", lone.endpoint);
+        assert!(!channel.queues.ordered.is_empty(), "{:?}", lone.endpoint);
         // All sent packets are acknowledged.
         lone.acks[0] = channel.sent[0].next().0;
         lone.limits.0 = lone.acks[0] as u16;
@@ -313,9 +314,9 @@ fn every_reason_closes_the_way_out() {
         lone.sent();
     });
     closes("room", &|lone| lone.endpoint.paths.peer_mut(0).rooms.room = 0);
-    closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).aborted_placements = 1);
-    closes("replay", &|lone| lone.endpoint.t.channels.at_mut(0).replaying = 1);
-    closes("fences", &|lone| lone.endpoint.t.channels.at_mut(0).fences = 1);
+    closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).replay.aborted_placements = 1);
+    closes("replay", &|lone| lone.endpoint.t.channels.at_mut(0).replay.begin(0, Seq(0)));
+    closes("fences", &|lone| lone.endpoint.t.channels.at_mut(0).work.fences.insert(RailId(0)));
     closes("no rail is ready", &|lone| lone.endpoint.paths.peer_mut(0).rooms.ready = 0);
     closes("no terms", &|lone| lone.endpoint.t.channels.at_mut(0).terms = None);
     closes("aggregates", &|lone| {
@@ -401,7 +402,7 @@ fn every_reason_closes_the_way_in() {
         slot.enter(ChannelState::Leaving);
     });
     closes("no terms", &|lone| lone.endpoint.t.channels.at_mut(0).terms = None);
-    closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).aborted_placements = 1);
+    closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).replay.aborted_placements = 1);
     closes("a payload is on its way", &|lone| {
         let half = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &Short { tag: 9, ..short(0) });
         assert!(matches!(half, Arrival::Place { .. }));
@@ -571,7 +572,7 @@ fn a_short_message_stands_for_a_packet() {
         let usage = lone.endpoint.usage();
         let done = lone.completed();
         let channel = lone.endpoint.t.channels.at(0);
-        (sent, done, usage, channel.in_doubt, channel.allowance.messages_left())
+        (sent, done, usage, channel.requests.in_doubt, channel.allowance.messages_left())
     };
     assert_eq!(std::format!("{:?}", outcome(true)), std::format!("{:?}", outcome(false)));
 }
@@ -601,7 +602,7 @@ fn the_tables_learn_what_went_the_short_way() {
         lone.sent();
         lone.endpoint.latest = Time(77);
         let before = lone.endpoint.t.channels.at(0).allowance;
-        let heard = lone.endpoint.t.channels.at(0).last_received;
+        let heard = lone.endpoint.t.channels.at(0).silence.last_received;
         (0..2).for_each(|_| assert!(send_short(&mut lone.endpoint, &send, 100).is_some()));
         lone.endpoint.fold_line(0);
         let slot = lone.endpoint.t.channels.at(0);
@@ -610,23 +611,23 @@ fn the_tables_learn_what_went_the_short_way() {
         expected.use_blocks(4);
         expected.acked(2);
         assert_eq!(std::format!("{:?}", slot.allowance), std::format!("{expected:?}"));
-        assert_eq!((slot.sent[0].next().0, slot.sent[0].is_empty(), slot.last_received), (2, true, heard));
+        assert_eq!((slot.sent[0].next().0, slot.sent[0].is_empty(), slot.silence.last_received), (2, true, heard));
         assert!(heard < Time(77));
         post(lone, 1);
         assert!(matches!(arrive(lone, &Short { counts: Counts::new(0, 40, 90), ..short(0) }), ShortArrival::At(_)));
         lone.endpoint.fold_line(0);
         let slot = lone.endpoint.t.channels.at(0);
-        assert_eq!((slot.received[0].expected().0, slot.reorder.esn().0, slot.last_received), (1, 1, Time(77)));
+        assert_eq!((slot.received[0].expected().0, slot.reorder.esn().0, slot.silence.last_received), (1, 1, Time(77)));
         assert_eq!((slot.allowance.messages_left(), slot.allowance.blocks_left()), (38, 86));
         assert_eq!(slot.grants.limits(), (33, 65));
         assert_eq!(lone.endpoint.t.sub(0, RailId(0)).last_received, Time(77));
         // The clock of the last batch is behind that of the last arrival.
-        lone.endpoint.t.channels.at_mut(0).last_received = Time(100);
+        lone.endpoint.t.channels.at_mut(0).silence.last_received = Time(100);
         lone.endpoint.t.sub(0, RailId(0)).last_received = Time(100);
         post(lone, 2);
         assert!(matches!(arrive(lone, &short(1)), ShortArrival::At(_)));
         lone.endpoint.fold_line(0);
-        assert_eq!(lone.endpoint.t.channels.at(0).last_received, Time(100));
+        assert_eq!(lone.endpoint.t.channels.at(0).silence.last_received, Time(100));
         assert_eq!(lone.endpoint.t.sub(0, RailId(0)).last_received, Time(100));
     });
     // Limits in a short message need no packet: for messages received before it, not later ones.

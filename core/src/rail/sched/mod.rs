@@ -18,7 +18,7 @@ mod multirail;
 mod strategy;
 pub mod striping;
 
-use crate::config::Policy;
+use crate::api::config::Policy;
 use crate::ids::RailId;
 pub(crate) use crate::rail::plan::split::CUT_ALIGN;
 use crate::rail::rate::Rate;

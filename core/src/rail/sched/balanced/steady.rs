@@ -1,7 +1,7 @@
 //! Cuts that stay as they are (P-11): parts of messages from the same buffer begin where they began before,
 //! and its registrations stay useful.
 
-use crate::config::RAILS_MAX;
+use crate::api::config::RAILS_MAX;
 use crate::ids::RailId;
 use crate::rail::plan::split::{Plan, RailState};
 use crate::rail::sched::Stripe;

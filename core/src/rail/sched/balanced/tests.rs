@@ -2,7 +2,7 @@
 
 use super::rebalance::{Parts, Rebalance, rebalance};
 use super::*;
-use crate::config::RAILS_MAX;
+use crate::api::config::RAILS_MAX;
 use crate::rail::plan::split::{Plan, RailState, cut};
 use crate::rail::rate::Rate;
 use crate::rail::sched::Stripe;

@@ -1,6 +1,6 @@
 //! What strategies decide, without an endpoint.
 
-use crate::config::Policy;
+use crate::api::config::Policy;
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
 use crate::rail::sched::{Candidates, Costs, Nic, Stripe, Turn, View, Whole, of};

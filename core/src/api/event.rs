@@ -263,3 +263,16 @@ pub enum ProtocolError {
     /// Parameters in a CONNECT that can't be met (window, block size zero, ...).
     Terms,
 }
+
+/// A message found by probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The sender.
+    pub peer: PeerId,
+    /// Its tag; `None`: untagged.
+    pub tag: Option<u64>,
+    /// Its immediate data.
+    pub immediate: Option<u64>,
+    /// Its length in bytes.
+    pub bytes: u64,
+}

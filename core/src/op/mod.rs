@@ -1,17 +1,23 @@
-//! An operation's state: one slot per request in progress, for the caller's and for those that serve peers.
+//! An operation's state: one slot per request in progress, for the caller's and for those that serve peers;
+//! beside it, what operations leave on their way: packets, messages without a buffer, exposed memory.
 
-use super::MessageClass;
-use super::event::OpError;
-use super::request::{Level, Notify};
-use super::stage::Stage;
-pub(crate) use super::stage::{OpKind, Phase};
+mod message;
+mod packet;
+mod stage;
+mod window;
+
+pub(crate) use message::{Message, MessageState};
+pub(crate) use packet::{Packet, PartFin, ShortRecord, What};
+use stage::Stage;
+pub(crate) use stage::{OpKind, Phase};
+pub(crate) use window::WindowSlot;
+
+use crate::api::event::OpError;
+use crate::api::request::{Level, Notify};
 use crate::ids::{Cookie, Key, PeerId, RailId};
-use crate::mem::Seg;
-use crate::paths::{Measured, Stamp};
+use crate::paths::{Measured, MessageClass};
 use crate::seq::Seq;
 use crate::store::{Link, NONE};
-#[cfg(doc)]
-use crate::wire::Short;
 use crate::wire::{AtomicKind, AtomicType, Refusal};
 
 /// The queue that holds the operation by its `queue` link.
@@ -166,7 +172,7 @@ pub(crate) struct Op {
 
 impl Op {
     /// The class of the payload that it moves.
-    pub(super) const fn class(&self) -> MessageClass {
+    pub(crate) const fn class(&self) -> MessageClass {
         match self.kind() {
             OpKind::Send | OpKind::Recv | OpKind::Part => MessageClass::Large,
             _ => MessageClass::OneSided,
@@ -226,143 +232,6 @@ impl Op {
     pub(crate) const fn is_idle(&self) -> bool {
         self.unacked == 0 && self.posts == 0 && self.places == 0 && matches!(self.queued, Queue::None)
     }
-}
-
-/// A message that has arrived and has no buffer yet.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Message {
-    pub channel: u32,
-    pub state: MessageState,
-    pub rendezvous: bool,
-    pub want_placed: bool,
-    pub tag: Option<u64>,
-    pub immediate: Option<u64>,
-    /// Bytes. For an unopened aggregate: messages.
-    pub len: u64,
-    /// The sender's operation.
-    pub remote: u64,
-    /// The rail that carried its announcement.
-    pub via: RailId,
-    /// First block of a chain, or [`NONE`].
-    pub blocks: u32,
-    /// Blocks of the chain.
-    pub block_count: u16,
-    /// Bytes of the chain before the payload.
-    pub offset: u32,
-    /// The message that follows this one in its packet and waits with it for the packet's turn, or [`NONE`].
-    pub together: u32,
-    /// Key set of the source buffer, or [`NONE`].
-    pub keys: u32,
-    /// Key in the matcher while unexpected.
-    pub unexpected: Key,
-    /// The receive it goes to, once matched; [`NONE`] before.
-    pub recv: u32,
-    /// It is in the matcher as unexpected.
-    pub matchable: bool,
-    /// Taken by a matched probe, not yet received.
-    pub claimed: bool,
-    /// The PSN of the payload that was being placed in the blocks when its rail died (F-6).
-    pub aborted: Option<Seq>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum MessageState {
-    /// The payload is on its way into the blocks.
-    #[default]
-    Placing,
-    /// An aggregate is being placed in the blocks: its messages are not known yet.
-    Sealed,
-    /// It has arrived completely.
-    Stored,
-}
-
-/// A packet, write or read that a rail has or the peer has not acknowledged: enough to rebuild it (F-5).
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Packet {
-    /// Its operation; [`NONE`] for a short message.
-    pub op: u32,
-    pub channel: u32,
-    /// When it was handed over.
-    pub stamp: Stamp,
-    /// Bytes of payload.
-    pub len: u32,
-    /// Their offset in the operation's payload; for a FIN of a part [`PartFin::pack`]ed; of a short message
-    /// the tag.
-    pub offset: u64,
-    pub rail: u8,
-    pub what: What,
-    /// Of a short message: [`Short::TAGGED`], [`Short::IMMEDIATE`].
-    pub flags: u8,
-    /// The rail has it.
-    pub posted: bool,
-    /// The peer has not acknowledged it.
-    pub unacked: bool,
-    /// The connection that carried it is dead, and its fate is unknown.
-    pub lost: bool,
-}
-
-/// The type of a [`Packet`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum What {
-    #[default]
-    Eager,
-    /// An eager message without an operation: complete when it was submitted.
-    Short,
-    Aggregate,
-    Rts,
-    Cts,
-    /// An answer or a refusal.
-    Fin,
-    /// Behind the writes of a part.
-    PartFin,
-    Resume,
-    Data,
-    Put,
-    Get,
-    Atomic,
-    AtomicReply,
-    /// No packet: a remote write.
-    Write,
-    /// No packet: a remote read.
-    Read,
-}
-
-/// What a short message needs beside its [`Packet`] to be sent again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ShortRecord {
-    /// Immediate data; 0 where there is none.
-    pub immediate: u64,
-    /// Its retained copy, or [`NONE`].
-    pub retained: u32,
-}
-
-const _: () = assert!(size_of::<Packet>() == 32 && size_of::<ShortRecord>() == 16);
-
-/// The part and the retry epoch of a put rendezvous FIN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PartFin {
-    pub part: RailId,
-    pub round: u16,
-}
-
-impl PartFin {
-    pub(crate) const fn pack(self) -> u64 {
-        (self.round as u64) << 8 | self.part.0 as u64
-    }
-
-    pub(crate) const fn unpack(packed: u64) -> PartFin {
-        PartFin { part: RailId(packed as u8), round: (packed >> 8) as u16 }
-    }
-}
-
-/// Memory of peers or our own, exposed window or service.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WindowSlot {
-    pub seg: Seg,
-    pub access: super::request::Access,
-    pub key: u64,
-    /// Gets and atomics being served, and puts being placed.
-    pub users: u32,
 }
 
 // Memory per additional operation; every request writes one.

@@ -1,8 +1,8 @@
 //! Requests that a caller submits.
 
+pub use super::selector::{Selector, TagMatch};
 use crate::ids::{Cookie, CounterId, PeerId};
 use crate::mem::{MemRef, Seg};
-pub use crate::selector::{Selector, TagMatch};
 use crate::wire::{AtomicKind, AtomicType};
 
 /// When a send or put counts as complete.
@@ -20,7 +20,7 @@ pub enum Level {
 /// How a completion is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Notify {
-    /// By an [`Event`](super::Event).
+    /// By an [`Event`](crate::endpoint::Event).
     #[default]
     Event,
     /// By adding one to a counter; an error still makes an event.
@@ -74,8 +74,8 @@ pub struct RecvRequest<'a> {
     pub segments: &'a [Seg],
     /// `Some(n)`: the buffer (one segment) takes message after message, back to back, until fewer than `n`
     /// bytes are free; each message has an event of its own, and the last event reports the release of the
-    /// buffer. Events arrive as messages complete; [`Completion::index`](super::Completion::index) gives the
-    /// order in which they were matched.
+    /// buffer. Events arrive as messages complete;
+    /// [`Completion::index`](crate::endpoint::Completion::index) gives the order in which they were matched.
     pub multi: Option<u64>,
     /// How completion is reported.
     pub notify: Notify,

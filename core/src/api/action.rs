@@ -5,8 +5,9 @@ use crate::mem::{MemRef, Seg};
 use crate::wire::aggregate::RECORD_BYTES;
 use crate::wire::{AtomicKind, AtomicType, HEADER_BYTES_MAX, RemoteKey};
 
-/// A range of payload memory: resolve it with [`Endpoint::segments`](super::Endpoint::segments) before the
-/// next call that changes the endpoint.
+/// A range of payload memory: resolve it with
+/// [`Endpoint::segments`](crate::endpoint::Endpoint::segments) before the next call that changes the
+/// endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub(crate) of: SpanOf,
@@ -53,7 +54,7 @@ pub(crate) enum SpanOf {
 #[allow(clippy::large_enum_variant, reason = "nearly every action is a post, and a box would need an allocator")]
 pub enum Action {
     /// Open the subchannel to `peer` over `rail`; answer with
-    /// [`RailEvent::Up`](super::RailEvent::Up) or [`Down`](super::RailEvent::Down).
+    /// [`RailEvent::Up`](crate::endpoint::RailEvent::Up) or [`Down`](crate::endpoint::RailEvent::Down).
     Connect {
         /// The peer.
         peer: PeerId,

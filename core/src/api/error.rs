@@ -1,6 +1,6 @@
 //! One narrow error per verb, with the facts to act on.
 
-use crate::config::ConfigError;
+use super::config::ConfigError;
 use crate::ids::{CounterId, PeerId, RailId};
 use crate::store::ArenaError;
 use crate::wire::AddressError;

@@ -1,0 +1,52 @@
+//! A message that waits for its buffer.
+
+use crate::ids::{Key, RailId};
+use crate::seq::Seq;
+
+/// A message that has arrived and has no buffer yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Message {
+    pub channel: u32,
+    pub state: MessageState,
+    pub rendezvous: bool,
+    pub want_placed: bool,
+    pub tag: Option<u64>,
+    pub immediate: Option<u64>,
+    /// Bytes. For an unopened aggregate: messages.
+    pub len: u64,
+    /// The sender's operation.
+    pub remote: u64,
+    /// The rail that carried its announcement.
+    pub via: RailId,
+    /// First block of a chain, or [`NONE`].
+    pub blocks: u32,
+    /// Blocks of the chain.
+    pub block_count: u16,
+    /// Bytes of the chain before the payload.
+    pub offset: u32,
+    /// The message that follows this one in its packet and waits with it for the packet's turn, or [`NONE`].
+    pub together: u32,
+    /// Key set of the source buffer, or [`NONE`].
+    pub keys: u32,
+    /// Key in the matcher while unexpected.
+    pub unexpected: Key,
+    /// The receive it goes to, once matched; [`NONE`] before.
+    pub recv: u32,
+    /// It is in the matcher as unexpected.
+    pub matchable: bool,
+    /// Taken by a matched probe, not yet received.
+    pub claimed: bool,
+    /// The PSN of the payload that was being placed in the blocks when its rail died (F-6).
+    pub aborted: Option<Seq>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MessageState {
+    /// The payload is on its way into the blocks.
+    #[default]
+    Placing,
+    /// An aggregate is being placed in the blocks: its messages are not known yet.
+    Sealed,
+    /// It has arrived completely.
+    Stored,
+}

@@ -1,0 +1,226 @@
+//! A peer: the state of the channel to it and of its subchannels. Each part has its own file, takes its own
+//! events and returns verdicts; `endpoint` combines them.
+
+mod life;
+mod replay;
+mod requests;
+mod silence;
+mod sub;
+mod work;
+
+pub(crate) use life::{ChannelState, Ending};
+pub(crate) use replay::Replay;
+pub(crate) use requests::Requests;
+pub(crate) use silence::{Asked, Outage, Silence};
+pub(crate) use sub::{History, Place, PlaceTo, Sub};
+pub(crate) use work::{ConnectionStep, RailWork};
+
+use crate::ids::PeerId;
+use crate::op::Queue;
+use crate::rail::RailFacts;
+use crate::rel::ack::AckState;
+use crate::rel::credit::{Allowance, Grants};
+use crate::seq::{RecvWindow, Reorder, SentWindow, Seq};
+use crate::store::{Link, List};
+use crate::time::Time;
+use crate::wire::Connect;
+
+/// Index of the ordered lane in pairs of windows.
+pub(crate) const ORDERED: usize = 0;
+/// Index of the unordered lane.
+pub(crate) const UNORDERED: usize = 1;
+
+/// Shared resources that a channel may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// Slots for unacknowledged packets.
+    Packets = 0,
+    /// Stripe sets.
+    Stripes = 1,
+}
+
+/// The channel to a peer: all subchannels of the pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Channel {
+    pub peer: PeerId,
+    state: ChannelState,
+    /// What the peer announced.
+    pub terms: Option<Connect>,
+    pub sent: [SentWindow; 2],
+    pub allowance: Allowance,
+    pub received: [RecvWindow; 2],
+    pub reorder: Reorder,
+    pub grants: Grants,
+    pub ack: AckState,
+    pub queues: Queues,
+    /// One-sided operations in submission order, flushes among them.
+    pub one_sided: List,
+    pub requests: Requests,
+    pub work: RailWork,
+    pub replay: Replay,
+    pub silence: Silence,
+    pub limits: Limits,
+    /// Leaving: a subchannel that carried BYE is down, because the peer received BYE (G-7).
+    pub bye_received: bool,
+    /// In the endpoint's list of channels with something to do.
+    pub active: Link,
+    /// In the endpoint's lists of channels that wait for a shared resource, by [`Shortage`].
+    pub waits: [Link; 2],
+    /// In the endpoint's list of channels with an event: connected, if `tell_up`, and then
+    /// closed, if the channel is over.
+    pub event: Link,
+    pub tell_up: bool,
+    /// Messages of this channel that still occupy slots.
+    pub messages: u32,
+    /// Operations of this channel.
+    pub ops: u32,
+    /// Packets of short messages, which have no operations.
+    pub shorts: u32,
+}
+
+/// Operations of a channel that wait to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Queues {
+    pub control: List,
+    pub ordered: List,
+    pub requests: List,
+    pub bulk: List,
+}
+
+impl Queues {
+    pub(crate) const EMPTY: Queues =
+        Queues { control: List::EMPTY, ordered: List::EMPTY, requests: List::EMPTY, bulk: List::EMPTY };
+
+    /// Whether nothing waits.
+    #[inline(always)]
+    pub(crate) const fn are_empty(&self) -> bool {
+        self.control.is_empty() && self.ordered.is_empty() && self.requests.is_empty() && self.bulk.is_empty()
+    }
+
+    /// The queue of this name, if it is one of a channel.
+    #[inline]
+    pub(crate) fn named(&mut self, queued: Queue) -> Option<&mut List> {
+        match queued {
+            Queue::Control => Some(&mut self.control),
+            Queue::Ordered => Some(&mut self.ordered),
+            Queue::Requests => Some(&mut self.requests),
+            Queue::Bulk => Some(&mut self.bulk),
+            Queue::None | Queue::Copies | Queue::Atomics => {
+                debug_assert!(false, "not a queue of a channel: {queued:?}");
+                None
+            }
+        }
+    }
+}
+
+/// Limits that fit every rail that may have to carry another rail's packets (F-5), in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub eager_bytes_max: u32,
+    pub segment_bytes_max: u32,
+    /// Of a remote write or read.
+    pub transfer_bytes_max: u32,
+}
+
+impl Limits {
+    /// Of no rail.
+    const NONE: Limits =
+        Limits { eager_bytes_max: u32::MAX, segment_bytes_max: u32::MAX, transfer_bytes_max: u32::MAX };
+
+    /// A rail leads to the peer.
+    pub(crate) fn add(&mut self, facts: &RailFacts) {
+        self.eager_bytes_max = self.eager_bytes_max.min(facts.eager_bytes_max);
+        self.segment_bytes_max = self.segment_bytes_max.min(facts.segment_bytes_max);
+        if facts.caps.write || facts.caps.read {
+            self.transfer_bytes_max = self.transfer_bytes_max.min(facts.transfer_bytes_max());
+        }
+    }
+}
+
+impl Channel {
+    /// A new channel whose packets are numbered from `first` on; the peer's CONNECT carries its first number.
+    pub(crate) fn new(peer: PeerId, first: Seq, grants: Grants, now: Time) -> Channel {
+        Channel {
+            peer,
+            state: ChannelState::Connecting,
+            terms: None,
+            sent: [SentWindow::starting_at(first); 2],
+            allowance: Allowance::new(first),
+            received: [RecvWindow::starting_at(first); 2],
+            reorder: Reorder::starting_at(first),
+            grants,
+            ack: AckState::default(),
+            queues: Queues::EMPTY,
+            one_sided: List::EMPTY,
+            requests: Requests::starting_at(first),
+            work: RailWork::default(),
+            replay: Replay::none(first),
+            silence: Silence::since(now),
+            limits: Limits::NONE,
+            bye_received: false,
+            active: Link::UNLINKED,
+            waits: [Link::UNLINKED; 2],
+            event: Link::UNLINKED,
+            tell_up: false,
+            messages: 0,
+            ops: 0,
+            shorts: 0,
+        }
+    }
+
+    pub(crate) const fn state(&self) -> ChannelState {
+        self.state
+    }
+
+    /// Enters another state. Debug builds panic where the table forbids it; others refuse it.
+    pub(crate) fn enter(&mut self, to: ChannelState) {
+        let is_legal = self.state.may_enter(to);
+        debug_assert!(is_legal, "a channel goes from {:?} to {to:?}", self.state);
+        if is_legal {
+            self.state = to;
+        }
+    }
+
+    /// The peer numbers its packets from `first` on, and its grants as well (S-1, C-1).
+    pub(crate) const fn begin_receiving(&mut self, first: Seq) {
+        self.received = [RecvWindow::starting_at(first); 2];
+        self.reorder = Reorder::starting_at(first);
+        self.allowance = Allowance::new(first);
+        self.requests.begin_receiving(first);
+    }
+
+    /// Whether the channel can use new room with a rail, in a window or in the peer's grants: something waits
+    /// to be sent, or the channel waits until everything is acknowledged.
+    pub(crate) const fn wants_room(&self) -> bool {
+        !self.queues.are_empty() || self.replay.is_pending() || !matches!(self.state, ChannelState::Open)
+    }
+
+    /// Whether there may be slow-path work: connections, probes, addresses, BYE; anything but messages,
+    /// requests, their payload, acknowledgments and limits. One check covers all of it: any other work for
+    /// `pump` must be listed here.
+    pub(crate) const fn has_slow_work(&self) -> bool {
+        self.work.is_pending()
+            || self.silence.probe_due
+            || self.terms.is_none()
+            || !matches!(self.state, ChannelState::Open)
+    }
+
+    /// Whether the next packet acknowledges all answers to our requests, so that new requests may take their
+    /// places.
+    pub(crate) fn answers_are_acknowledged(&self) -> bool {
+        self.requests.answers_are_acknowledged(self.received[UNORDERED].expected())
+    }
+
+    /// Whether everything submitted is acknowledged or answered.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.sent.iter().all(|lane| lane.is_empty()) && self.queues.are_empty() && self.one_sided.is_empty()
+    }
+
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.state, ChannelState::Over(_))
+    }
+}
+
+// Memory per peer: each channel, each rail of it.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Channel>() == 496 && size_of::<Sub>() == 248);
