@@ -362,7 +362,7 @@ fn is_before(stamp: Stamp, at: Time, now: Time) -> bool {
 }
 
 impl Asked {
-    /// Asked for the first time.
+    /// The first probe.
     pub(super) const fn first(now: Time) -> Asked {
         Asked { at: now, since: now, answered: None, repeats: 0, keeps_alive: false, is_common: false }
     }

@@ -506,7 +506,7 @@ impl<C: Cells> Front<'_, C> {
         self.found.short.as_ref()
     }
 
-    /// Whether it is for the rail of this side: its header says what.
+    /// Whether it is a note to the rail of this side; its header is the note.
     pub fn is_note(&self) -> bool {
         self.found.is_note
     }

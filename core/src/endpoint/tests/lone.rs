@@ -6,7 +6,7 @@ use crate::wire::{Body, Common, Connect, Lane, Repr};
 /// The peer's number of our rail 0; each further rail has the next one.
 pub(super) const PEER_RAIL: u8 = 5;
 
-/// What the peer announces unless a test wants something else.
+/// What the peer announces unless a test sets something else.
 pub(super) const TERMS: Connect = Connect {
     window: 64,
     eager_bytes_max: 1000,
@@ -28,7 +28,7 @@ pub(super) struct Lone<'m> {
     pub(super) acks: [u32; 2],
     /// What every packet of the peer grants: messages, blocks.
     pub(super) limits: (u16, u16),
-    /// Subchannels that the endpoint wanted closed.
+    /// Subchannels that the endpoint requested to close.
     pub(super) closed: Vec<RailId>,
     /// Remote writes and reads that it posted.
     pub(super) transfers: u32,

@@ -1,7 +1,7 @@
 //! Two endpoints over rails that take time: what is seen of rails, and how work is spread over them.
 //!
-//! A rail is a line in each direction: posts one after the other at its bandwidth, then its latency. Nobody
-//! touches payloads; that they arrive whole is what the other tests are for.
+//! A rail is a line in each direction: posts one after the other at its bandwidth, then its latency. The
+//! rails do not touch payloads; other tests check that these arrive whole.
 
 use super::*;
 use crate::rail::rails_of;
