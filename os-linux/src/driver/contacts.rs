@@ -1,4 +1,4 @@
-//! Rails that are open before this process knows its rank and its job: for hosts that publish an address
+//! Rails that are open before this process has its rank and its job: for hosts that publish an address
 //! first and receive their peers' addresses later, as libfabric's do.
 //!
 //! Peers that connect meanwhile wait in the kernel's queue, so nothing is lost and no readiness handshake
@@ -44,7 +44,7 @@ impl Contacts {
         Ok(Contacts { settings: settings.clone(), credentials, shm, tcp })
     }
 
-    /// By which peers know this process: with the addresses, what they need to call it.
+    /// The fingerprint of this process's key: peers need it and the addresses to dial this process.
     pub fn fingerprint(&self) -> Fingerprint {
         self.credentials.public().fingerprint()
     }

@@ -314,7 +314,7 @@ mod tests {
     use super::*;
     use crate::rail::tcp::TcpError;
 
-    /// The message names the limit to raise if and only if a rail can't be opened for want of a descriptor.
+    /// The message names the limit to raise if and only if a rail can't be opened for lack of a descriptor.
     #[test]
     fn who_has_no_descriptor_left_is_told_what_to_raise() {
         let refused = |errno| {

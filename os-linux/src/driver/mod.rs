@@ -15,7 +15,7 @@
 //! | `drive` | one round: poll rails, run timers, carry out actions |
 //! | `pace` | when a round looks at everything |
 //! | `inspect` | rank, rails, deadlines: to look at |
-//! | `policy` | policies and their knobs, changed at run time |
+//! | `policy` | policies and their settings, changed at run time |
 //! | `queues` | completion queues; waiting for one request |
 //! | `wait` | sleeping without losing a wake-up |
 //! | `open` | opening rails, exchanging cards, joining a job |

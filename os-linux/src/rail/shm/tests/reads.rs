@@ -1,5 +1,5 @@
-//! Reads of a peer's memory: right to the byte, bounded by the pieces, void with the subchannel, and no wait
-//! for packets.
+//! Reads of a peer's memory: right to the byte, bounded by the pieces, aborted with the subchannel, and no
+//! wait for packets.
 
 use std::process::{Child, Command, Stdio};
 
@@ -267,7 +267,7 @@ fn a_stopped_peer_is_read() {
     child.wait().unwrap();
 }
 
-/// F-9: a peer that is killed in the middle of a read takes the rail with it, and the read is void.
+/// F-9: a peer that is killed in the middle of a read takes the rail with it, and the read is aborted.
 #[test]
 fn a_peer_killed_in_mid_copy_is_reported_and_its_read_is_void() {
     let mut me = Node::new(0);
