@@ -113,7 +113,7 @@ fn samples_over_time_add_up_and_can_be_judged_and_drawn() {
     };
     assert_eq!(judge("0=0.000001"), Some(0));
     assert!(std::fs::read_to_string(&svg).unwrap().contains("bidirectional"));
-    assert_eq!(judge("0=100000000"), Some(1), "nobody carries so much");
+    assert_eq!(judge("0=100000000"), Some(1), "no rail carries so much");
     assert_eq!(judge("1=5,0=5"), Some(2));
 }
 

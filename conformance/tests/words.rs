@@ -95,7 +95,7 @@ fn collect(folder: &Path, found: &mut Vec<Document>) {
     }
 }
 
-/// The line with what stands between backticks left out, which code says and not we.
+/// The line with what stands between backticks left out, which is code and not prose.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join(" ")
 }
@@ -158,7 +158,7 @@ fn documents_use_the_words_of_the_field() {
             }
         }
     }
-    none("readers search for the words they know", findings);
+    none("readers search for the field's words", findings);
 }
 
 #[test]

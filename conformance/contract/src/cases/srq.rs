@@ -170,7 +170,7 @@ fn limit_once(bed: &mut Bed<'_>) -> Check {
     bed.post(a, send(1, &[]))?;
     bed.received(b, 1, 0)?;
     bed.no_event(End::B, AsyncEvent::SrqLimit(srq))?;
-    // Armed again, it tells again.
+    // Armed again, it notifies again.
     bed.device(End::B).arm_srq(srq, 4)?;
     bed.post(a, send(2, &[]))?;
     bed.received(b, 2, 0)?;

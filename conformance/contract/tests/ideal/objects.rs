@@ -34,7 +34,7 @@ pub struct CqObject {
     /// Any completion, and solicited ones.
     pub armed: [bool; 2],
     pub moderation: Moderation,
-    /// Completions that an event is to tell of, which is put off.
+    /// Completions that a deferred event is to report.
     pub owed: u16,
 }
 
