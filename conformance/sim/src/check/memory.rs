@@ -15,7 +15,7 @@ use super::identity::{Difference, POISON, first_not};
 /// Bytes of poison on each side of a buffer.
 const GUARD_BYTES: u64 = 64;
 
-/// Buffers start at multiples of this, plus what the caller asks for.
+/// Buffers start at multiples of this, plus what the caller requests.
 const ALIGN: u64 = 64;
 
 /// How many former owners of memory are remembered.
@@ -166,7 +166,7 @@ impl Arena {
         (to.saturating_sub(at) >= need).then_some(at)
     }
 
-    /// Gives a buffer back: from now on nobody may write there.
+    /// Gives a buffer back: from now on no rank may write there.
     ///
     /// # Errors
     /// Its guards were written; it is given back all the same.

@@ -9,7 +9,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `micro` | figure 4: latency and bandwidth |
-//! | `nas` | figure 5 and table I: who talks to whom in the NAS kernels, in what time and with how much memory |
+//! | `nas` | figure 5 and table I: the communication pairs of the NAS kernels, in what time and with how much memory |
 //! | `history` | one recovery, read from a trace |
 //! | `recovery` | VI.D: times of recoveries; a picture of one |
 
@@ -27,7 +27,7 @@ const TEXT: &str = include_str!("../../../scenarios/resilient-2010.toml");
 /// Figures 4 and 5, table I, recovery times.
 ///
 /// # Errors
-/// [`FigureError`] where a world did not end clean.
+/// [`FigureError`] where a simulation did not end clean.
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let mut figures = micro::figures(lab, effort)?;
     figures.extend(nas::figures(lab, effort)?);
@@ -77,7 +77,7 @@ const CONFIGURATIONS: [(Rendezvous, bool); 4] =
 /// depends on who comes a moment earlier.
 const KEY_SETS: u32 = 256;
 
-/// Sets one of them, and tells its name.
+/// Sets one of them, and returns its name.
 fn configure(scenario: &mut Scenario, (rendezvous, reliable): (Rendezvous, bool)) -> &'static str {
     scenario.verbs.read = rendezvous == Rendezvous::Get;
     scenario.config.recovery = Some(reliable);

@@ -105,7 +105,7 @@ impl Hca {
         self.push_receive(cx, name, work, completion, false);
     }
 
-    /// Puts a receive's completion where it belongs: with XRC, the shared receive queue says where.
+    /// Puts a receive's completion where it belongs: with XRC, the shared receive queue decides where.
     pub fn push_receive(
         &mut self,
         cx: &mut Cx<'_>,

@@ -1,5 +1,5 @@
-//! Changing a queue pair (InfiniBand specification, 11.2.5.2): the table of the contract says which
-//! attributes, this says which values, and what each step does.
+//! Changing a queue pair (InfiniBand specification, 11.2.5.2): the table of the contract defines which
+//! attributes, this defines which values, and what each step does.
 
 use rerail_verbs::contract::{
     AddressVector, AsyncEvent, Kind, ModifyError, QpChange, QpId, QpInfo, QpKind, QpState, check_transition,

@@ -76,7 +76,7 @@ pub(super) struct Processors(BTreeMap<u32, Processor>);
 struct Processor {
     /// In picoseconds since the origin: what comes next begins no earlier.
     free_ps: u64,
-    /// Picoseconds that nobody has asked for yet.
+    /// Picoseconds that were not taken yet.
     spent_ps: u64,
 }
 
@@ -95,7 +95,7 @@ impl Processors {
         from_ps
     }
 
-    /// Nanoseconds that a process has spent since it was last asked for, rounded up.
+    /// Nanoseconds that a process has spent since it was last taken, rounded up.
     pub fn take_spent_ns(&mut self, owner: u32) -> u64 {
         self.0.get_mut(&owner).map_or(0, |processor| std::mem::take(&mut processor.spent_ps).div_ceil(PS_PER_NS))
     }

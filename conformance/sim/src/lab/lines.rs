@@ -128,7 +128,7 @@ impl Lines {
         bits(self.busy).map(|line| (self.lines[line].ends, line)).min()
     }
 
-    /// The first aggregate of a line is through, at the time that [`next`](Self::next) said.
+    /// The first aggregate of a line is through, at the time that [`next`](Self::next) returned.
     pub fn pop(&mut self, line: usize) -> Option<Aggregate> {
         let this = &mut self.lines[line];
         let now = this.ends;

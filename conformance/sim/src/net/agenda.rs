@@ -19,7 +19,7 @@ pub(super) type Ps = u64;
 /// Picoseconds of a nanosecond.
 const PS_PER_NS: u64 = 1_000;
 
-/// "Nobody", in an index.
+/// "None", in an index.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Nanoseconds as picoseconds.
@@ -117,7 +117,7 @@ pub(super) struct Slot<B> {
     pub sequence: u64,
     /// The next in its queue.
     pub next: u32,
-    /// Sending port; of a write: the port that asked.
+    /// Sending port; of a write: the port that requested it.
     pub from: u32,
     /// Receiving port; `NONE`: no such LID.
     pub to: u32,
@@ -190,12 +190,12 @@ impl Chain {
     }
 }
 
-/// The clock, the heap, the slots, and what is to be told.
+/// The clock, the heap, the slots, and what is to be reported.
 #[derive(Debug)]
 pub(super) struct Agenda<B> {
     /// The moment that is being dealt with.
     pub clock: Ps,
-    /// Outcomes of this moment, not told yet.
+    /// Outcomes of this moment, not reported yet.
     pub told: VecDeque<Outcome<B>>,
     heap: BinaryHeap<Entry>,
     /// Timers, which can't be called off: most of them are of queue pairs that have long gone on. They stay
@@ -224,7 +224,7 @@ impl<B> Agenda<B> {
         }
     }
 
-    /// Takes the caller's time, in whole nanoseconds. Within the nanosecond that was told for the clock's
+    /// Takes the caller's time, in whole nanoseconds. Within the nanosecond that was reported for the clock's
     /// moment the clock stays, so that a caller who answers at once loses nothing to rounding.
     pub fn enter(&mut self, now: Time) {
         let now = ps(now.0);

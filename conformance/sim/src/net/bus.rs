@@ -1,4 +1,4 @@
-//! A host's I/O bus: masters that want it stand in line once each and are served a frame at a time, so that
+//! A host's I/O bus: masters that need it stand in line once each and are served a frame at a time, so that
 //! every master has its turn however long its own queue is (round robin, as PCI arbiters do).
 //!
 //! A port is two masters: its reader (frames to be fetched for sending) and its writer (`write_memory`).
@@ -62,7 +62,7 @@ impl<B> Net<B> {
                 Side::Write => self.next_write(port),
             };
             if slot == NONE {
-                // What it wanted is gone (a background load's window has closed).
+                // What it was to carry is gone (a background load's window has closed).
                 self.set_turn(side, port, Turn::Idle);
                 continue;
             }

@@ -50,7 +50,7 @@ impl<B> Net<B> {
         self.hold_at(Place::To(port), until);
     }
 
-    /// Frames of a port take up to so much longer, each as the seed says; their order stays:
+    /// Frames of a port take up to so much longer, each as the seed draws it; their order stays:
     /// [`jitter_at`](Self::jitter_at) of [`Place::From`].
     pub fn set_jitter(&mut self, port: PortId, max: Nanos) {
         self.jitter_at(Place::From(port), max);

@@ -49,7 +49,7 @@ impl<B> Net<B> {
         self.room(port) > 0
     }
 
-    /// Asks for [`Outcome::Room`] as a refusal does: when a frame leaves the port's transmit stage next.
+    /// Requests [`Outcome::Room`] as a refusal does: when a frame leaves the port's transmit stage next.
     pub fn want_room(&mut self, port: PortId) {
         self.ports[port.0 as usize].room_wanted = true;
     }

@@ -1,4 +1,4 @@
-//! Scenarios are read strictly, mean what they say, and read back as written.
+//! Scenarios are read strictly, have the values of their files, and read back as written.
 
 use rerail_core::endpoint::{MessageClass, Policy};
 use rerail_core::time::Nanos;

@@ -6,9 +6,9 @@ use crate::scenario::Scenario;
 /// A way to make a scenario smaller; `None`: it can't be made so.
 type Cut = fn(&Scenario) -> Option<Scenario>;
 
-/// Makes `scenario` smaller as long as `fails` says that it still fails in the same way, within `tries_max`
-/// runs. Returns the smallest found and the runs made. `seed` is the one that it fails with: the faults that
-/// it draws are made explicit first.
+/// Makes `scenario` smaller as long as `fails` returns that it still fails in the same way, within
+/// `tries_max` runs. Returns the smallest found and the runs made. `seed` is the one that it fails with: the
+/// faults that it draws are made explicit first.
 pub fn shrink(
     scenario: &Scenario,
     seed: u64,

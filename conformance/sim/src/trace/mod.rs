@@ -18,7 +18,7 @@ pub use tap::Tap;
 /// Who a line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
-    /// The world itself: faults, phases.
+    /// The simulation itself: faults, phases.
     World,
     /// A rank's process.
     Rank(u32),
@@ -56,7 +56,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// A trace that all parts of a world write to. Off, it costs a branch.
+/// A trace that all parts of a simulation write to. Off, it costs a branch.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     lines: Option<Rc<RefCell<Vec<Line>>>>,
@@ -79,7 +79,7 @@ impl Trace {
         Trace { lines: None, observer: Some(Rc::default()) }
     }
 
-    /// Who watches which paths are taken, where somebody does.
+    /// The observer of the paths that are taken, where there is one.
     pub(crate) fn observer(&self) -> Option<Rc<RefCell<Observer>>> {
         self.observer.clone()
     }
@@ -91,12 +91,12 @@ impl Trace {
         }
     }
 
-    /// Which paths were taken, as far as somebody watches.
+    /// Which paths were taken, where there is an observer.
     pub fn coverage(&self) -> Coverage {
         self.observer.as_ref().map(|observer| observer.borrow().coverage()).unwrap_or_default()
     }
 
-    /// Whether lines are kept: ask before making an expensive one.
+    /// Whether lines are kept: check before making an expensive one.
     pub fn is_on(&self) -> bool {
         self.lines.is_some()
     }

@@ -1,8 +1,8 @@
 //! The administrative network: reliable datagrams between ranks, slow, and apart from all rails.
 //!
-//! Stands for the launcher's management network (Ethernet beside the fabric), over which recovery can ask for
-//! a process whose rails are all silent. In order per pair of ranks, never doubled; lost only where it is cut
-//! or an end is dead.
+//! Stands for the launcher's management network (Ethernet beside the fabric), over which recovery can query
+//! a process whose rails are all silent. In order per pair of ranks, never duplicated; lost only where it is
+//! cut or an end is dead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub struct Datagram {
     pub from: u32,
     /// The receiver.
     pub to: u32,
-    /// What it says.
+    /// Its contents.
     pub bytes: Vec<u8>,
 }
 
@@ -79,7 +79,7 @@ impl AdminNet {
         }
     }
 
-    /// Nobody is cut off any more.
+    /// No rank is cut off any more.
     pub fn heal(&mut self) {
         self.all_cut = false;
         self.cut.clear();

@@ -47,7 +47,7 @@ fn every_sort_of_object_that_is_left_shows() {
     }
 }
 
-/// By XRC it is the scenario and the subchannels that say how much there may be, and not the rail.
+/// By XRC the scenario and the subchannels decide how much there may be, and not the rail.
 #[test]
 fn what_is_left_by_xrc_shows() {
     let of = |sizes: Option<&[u32]>, segment_bytes| {
