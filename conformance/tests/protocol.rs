@@ -140,7 +140,7 @@ impl Citations {
         }
         for file in files {
             let path = file.strip_prefix(root()).expect("found below the root").to_string_lossy().replace('\\', "/");
-            // This file speaks of citations.
+            // This file contains examples of citations.
             if path != "conformance/tests/protocol.rs" {
                 citations.read(&path, &fs::read_to_string(&file).expect("a source file"), sections);
             }

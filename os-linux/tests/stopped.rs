@@ -15,7 +15,7 @@ use rustix::process::Signal;
 /// The process that is stopped or killed.
 const DOOMED: u32 = 2;
 
-/// Everybody has exchanged so many messages more with rank 0.
+/// Every rank has exchanged so many messages more with rank 0.
 fn go_on(rank: &mut Rank, what: &str, peers: &[u32], messages: u64) {
     let before: Vec<u64> = peers.iter().map(|&peer| rank.received(peer)).collect();
     rank.until(what, |rank| peers.iter().zip(&before).all(|(&peer, before)| rank.received(peer) >= before + messages));

@@ -121,7 +121,7 @@ fn an_acceptor_without_the_secret_or_the_key_is_found_out() {
     assert_eq!(dialler_of_3.handle(answer.bytes()).unwrap_err(), AuthError::Impostor { found });
 }
 
-/// H-5: a member of the job that speaks for another one is seen for what it is.
+/// H-5: a member of the job that claims to be another one is detected.
 #[test]
 fn a_member_can_not_take_the_name_of_another() {
     // Rank 6 calls rank 5 as rank 3.

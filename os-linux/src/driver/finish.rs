@@ -49,8 +49,8 @@ impl fmt::Display for FinishError {
             FinishError::Wait(error) => write!(f, "could not wait for the peers' BYE: {error}"),
             FinishError::Boot { error, shutdown: Shutdown { closed, lost, abandoned } } => write!(
                 f,
-                "{closed} peers were left in good order ({} were lost, {} abandoned), but the launcher could not be told: \
-                 {error}",
+                "{closed} peers were left in good order ({} were lost, {} abandoned), but the launcher could not be \
+                 notified: {error}",
                 lost.len(),
                 abandoned.len()
             ),

@@ -149,7 +149,7 @@ impl Rank {
         self.is_ending = true;
     }
 
-    /// Everything is through with everybody who lives.
+    /// Everything is complete with every rank that lives.
     pub fn is_over(&self) -> bool {
         self.is_ending
             && self.talks.values().all(|talk| {

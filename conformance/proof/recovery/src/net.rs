@@ -2,7 +2,7 @@
 //!
 //! A connection delivers in order, up to some point; what was sent on it may still arrive after its sender's
 //! end has died, and never arrives after its receiver's end has. An RDMA write is one more thing on its way:
-//! it lands in the receiver's memory when its turn comes, without asking anybody.
+//! it lands in the receiver's memory when its turn comes, without a request.
 
 use heapless::Vec;
 
@@ -51,7 +51,7 @@ pub enum Packet {
     Connect(u8),
     /// The sender's end of a connection of `rail` is dead.
     Fence {
-        /// The rail that it speaks of.
+        /// The rail of that connection.
         rail: u8,
         /// The sender's number.
         mine: u8,

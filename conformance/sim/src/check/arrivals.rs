@@ -181,7 +181,7 @@ impl Ledger {
         failed.iter().map(of_peer).sum()
     }
 
-    /// Checks what is due now, with everybody's memory at hand: to be called after each turn of a rank,
+    /// Checks what is due now, with the memory of all ranks at hand: to be called after each turn of a rank,
     /// before time goes on.
     pub fn settle(&mut self, now: Time, memory: &dyn Peek) {
         for due in self.take_due() {

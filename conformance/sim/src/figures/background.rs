@@ -152,8 +152,8 @@ pub(super) fn figure_20(lab: &mut Lab<'_>, effort: Effort) -> Result<Figure, Fig
              the load lasts from {} to {} ms: the paper's times, 250 times shorter. Two simulated nodes (scenario \
              {FILE}): the other program's frames take turns with ours on the second HCA, so that half of it is left. \
              Weighted and balanced striping are ours to show. Claims are about the {JUDGED} messages that end from the \
-             {}th on after a change; the best fixed weights are searched for in worlds without a load and with one that \
-             never ends.",
+             {}th on after a change; the best fixed weights are searched for in simulations without a load and with one \
+             that never ends.",
             testbed.workload.parameters["windows"],
             change.comes_ns / 1_000_000,
             change.goes_ns / 1_000_000,

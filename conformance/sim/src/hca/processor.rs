@@ -8,7 +8,7 @@
 //! Programmed I/O (PIO) operation. This technique ... monopolizes the CPU". Larger ones are fetched by the
 //! HCA itself (DMA), as many at once as there are HCAs.
 //!
-//! A model of its own, not a cycle of anybody's processor:
+//! A model of its own, not the cycles of a real processor:
 //! * A packet of a message that goes by programmed I/O is at the HCA when its last byte is; the processor
 //!   goes on with the next one meanwhile. The HCA does not read it over the bus; that stores of the processor
 //!   take bus time away from others is left out.

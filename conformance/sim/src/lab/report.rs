@@ -57,7 +57,7 @@ impl Demand {
 pub enum Size {
     /// Eager.
     Eager,
-    /// Announced, and not cut by anybody.
+    /// Announced, and not cut by any contender.
     Whole,
     /// Up to 2 MiB.
     Middle,

@@ -136,7 +136,7 @@ pub(super) struct Port {
     pub writes: Chain,
     pub writer: Turn,
 
-    /// What the port thinks of its link.
+    /// The state of its link that the port has detected.
     pub told_up: bool,
 }
 

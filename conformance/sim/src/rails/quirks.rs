@@ -8,8 +8,8 @@
 //!   writes of a subchannel whose death only its other end has detected do land: the ghost write of the
 //!   design, section 3. The rail still fences by what it can: when this end takes a subchannel down, no key
 //!   that was given back stays.
-//! * Without rates (`untold`): the rail announces neither its bandwidth nor its latency. A rail needn't announce them, and 0
-//!   means that it doesn't.
+//! * Without rates (`untold`): the rail announces neither bandwidth nor latency. A rail needn't, and 0 means
+//!   that it doesn't.
 
 use std::collections::BTreeMap;
 

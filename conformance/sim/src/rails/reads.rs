@@ -1,7 +1,7 @@
 //! Reads of a rank's memory by another one of its host: what `rerail_linux::rail::shm` does by
 //! `process_vm_readv`, with the faults that it meets.
 //!
-//! A key is a grant in the hub's table: unlike the kernel, the simulation does not let anybody read what was
+//! A key is a grant in the hub's table: unlike the kernel, the simulation does not let a rank read what was
 //! not registered. A read moves a portion in each poll, so that ranks die and subchannels end in the middle
 //! of it; its end comes with the link's (F-2). Some pairs are denied access when they connect, and some reads
 //! find that their key opens nothing, as the seed draws it.

@@ -237,8 +237,8 @@ pub struct HcaSpec {
 }
 
 impl HcaSpec {
-    /// What it takes for a message beside its bytes, in nanoseconds, at both ends together: what its rails
-    /// believe of it.
+    /// What it takes for a message beside its bytes, in nanoseconds, at both ends together: as its
+    /// rails announce it.
     pub fn latency_ns(&self) -> u32 {
         let preset = preset(&self.device).map(|preset| &preset.hca);
         let known = |own: Option<u64>, of: fn(&HcaModel) -> u64| own.or(preset.map(of)).unwrap_or(0);

@@ -42,7 +42,7 @@ fn lasts_default() -> Span {
     Span::from_millis(2)
 }
 
-/// More faults than this are of no use to anybody.
+/// More faults than this are of no use.
 const FAULTS_MAX: usize = 100_000;
 /// An echo comes within so many nanoseconds: a few round trips, a redial, the reload of a device.
 const ECHO_NS: u64 = 300_000;

@@ -10,7 +10,7 @@
 //! * faults: in half of those with faults, echoes; in two thirds, a storm: only faults that break
 //!   connections, 5,000 to 60,000 a second within 50 us to 1.5 ms, while traffic flows
 //! * retry epochs (F-7): in half of the storms, no rail reads, segments are short, 70 % of the messages large
-//! * a device gone: in a sixth of the storms, one for good, where a stream leads to everybody
+//! * a device gone: in a sixth of the storms, one for good, where a stream leads to all ranks
 //! * closes: in half, ranks close a peer when all but acknowledgments is complete
 //! * the express path: in a third, ranks share hosts, half or more of the messages are such as MPI libraries
 //!   send, rings have 2 cells and up, peers grant 1 to 3 messages in half of these, wildcards are posted late

@@ -1,5 +1,5 @@
-//! Making a failing world smaller: fewer faults, fewer ranks, fewer messages, until nothing can be left out
-//! without the failure going away. What is kept is a scenario of its own, to be read and replayed.
+//! Making a failing scenario smaller: fewer faults, fewer ranks, fewer messages, until nothing can be left
+//! out without the failure going away. What is kept is a scenario of its own, to be read and replayed.
 
 use crate::scenario::Scenario;
 

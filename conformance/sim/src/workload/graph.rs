@@ -30,7 +30,7 @@ pub(crate) struct Application {
 /// How the pairs come about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// Everybody with everybody.
+    /// Each with each.
     All,
     /// The butterfly alone.
     Butterfly,

@@ -309,7 +309,7 @@ impl Common {
         if let Some(wrong) = &state.wrong {
             return wrong.clone();
         }
-        // What such a workload exchanges, it can't do without anybody.
+        // Such a workload needs all its ranks for what it exchanges.
         if let Some(loss) = state.losses.first() {
             return Verdict::Lost(Lost::Peer(*loss));
         }

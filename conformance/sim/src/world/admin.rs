@@ -66,7 +66,7 @@ impl AdminNet {
         self.flying.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Cuts a rank off, or everybody (`None`); or ends that.
+    /// Cuts a rank off, or all ranks (`None`); or ends that.
     pub fn set_cut(&mut self, rank: Option<u32>, cut: bool) {
         match (rank, cut) {
             (None, cut) => self.all_cut = cut,

@@ -68,7 +68,7 @@ fn a_port_that_is_down_takes_its_connections_along() {
         link(&world, 0, true);
         pass(&mut world, Nanos::from_micros(10));
         assert_eq!(world.hosts[0].sink.backs, life, "F-8");
-        // The others still believe in what stood.
+        // For the others the old connections are still up.
         assert!((1..4).all(|peer| world.is_up(peer, 0)));
         (1..4).for_each(|peer| world.connect(0, peer));
         world.until(|world| {

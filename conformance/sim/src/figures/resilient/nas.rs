@@ -326,7 +326,7 @@ fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
                 RGet-Rel."
             .into(),
         ours: format!(
-            "Who talks to whom in the kernels, 64 processes on 8 nodes, messages of a typical size, no computing: a round \
+            "The communication pairs of the kernels, 64 processes on 8 nodes, messages of a typical size, no computing: a round \
              of messages between all pairs that talk, mean of {} to {} after {SHORT}; and mean over messages of {} to {} sizes \
              within 5 % of that. Up to {MANY} exchanges are under way at a process, which has sets of keys for {KEY_SETS} \
              messages. A reliable RPut ends with a word of the receiver's, which waits behind what its rail was given of its \

@@ -14,7 +14,7 @@ use crate::hca::{Fault, SimDevice};
 use crate::net::{Direction, PortId};
 use crate::rng::Rng;
 
-/// Names that were given out to one device in all its lives; numbers and keys, to anybody.
+/// Names that were given out to one device in all its lives; numbers and keys, to any.
 #[derive(Default)]
 struct Names {
     pds: Vec<u32>,

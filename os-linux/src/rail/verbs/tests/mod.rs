@@ -141,7 +141,7 @@ impl Pair {
                 self.deliver(&datagram);
             }
         }
-        assert!(self.take().is_empty(), "they talk for ever");
+        assert!(self.take().is_empty(), "they send for ever");
     }
 
     fn pass(&mut self, span: Nanos) {
