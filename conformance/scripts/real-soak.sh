@@ -20,7 +20,7 @@
 # | full-shm | /dev/shm is a full tmpfs | 0: nothing of the transport lies there |
 # | files | few descriptors (ulimit -n), for all or for the ranks | 0, or 2 with the limit's name |
 # | memory | little address space (ulimit -v) for the ranks | 0, or 2, or 3 of a rank that lost it: one names memory |
-# | cgroup | little memory (cgroup); the kernel kills who needs more | 0, or as kill |
+# | cgroup | little memory (cgroup); the kernel kills a process that needs more | 0, or as kill |
 # | clock | CLOCK_REALTIME jumps by up to a day, either way, every 20 ms (a preloaded library, for these processes alone) | 0 |
 # | uptime | monotonic clocks begin 30 years ahead (a time namespace) | 0 |
 #

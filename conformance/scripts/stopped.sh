@@ -97,8 +97,8 @@ start() {
     RERAIL_HOST_ID=left "$binary" perf mixed --verify --seconds "$1" --window 32 --connect "$address" \
         --interfaces 127.0.0.1,127.0.0.2 --json > "$folder/result" 2> "$folder/left" &
     measures=$!
-    # Both hold a connection of the second rail: they have read each other's cards. A second later they are amid messages, or
-    # nearly, which must do no harm either.
+    # Both hold a connection of the second rail: they have read each other's address records. A second later
+    # they are amid messages, or nearly, which must do no harm either.
     tries=0
     until [ -n "$(rails)" ]; do
         kill -0 "$measures" 2> /dev/null || give_up "it ended before it was connected over a rail"

@@ -108,7 +108,7 @@ fn exit_codes_tell_verdicts_apart() {
     let world = "hosts = 2\n[[hcas]]\n[[rails]]\nkind = \"hca\"\nhca = 0\nport = 0\n[workload]\nname = \"random\"\n";
     let clean = File::of(world).run(&["--json"]);
     assert_eq!((clean.status.code(), json(&clean)["verdict"].as_str()), (Some(0), Some("clean")));
-    // Who does without recovery loses the peer with the first connection.
+    // A process without recovery loses the peer with the first connection.
     let fault = "[config]\nrecovery = false\n[[faults]]\nat = \"5us\"\nwhat = \"qp-error\"\nwhere = \"rank1.hca0\"\n";
     let lost = File::of(&format!("{world}{fault}")).run(&["--json"]);
     assert_eq!((lost.status.code(), json(&lost)["verdict"].as_str()), (Some(21), Some("lost")));

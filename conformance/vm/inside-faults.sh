@@ -104,7 +104,7 @@ case_removal() {
     for rail in 1 0; do
         traffic 14
         soon rdma link delete rxe$rail
-        echo "ok: rdma link delete rxe$rail is through: the processes have closed it"
+        echo "ok: rdma link delete rxe$rail has finished: the processes have closed it"
         sleep 1
         add $rail
         all_well "rxe$rail removed and made again"

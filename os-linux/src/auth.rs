@@ -1,8 +1,8 @@
 //! Proof that a connecting process is the one that it claims to be, before its other data is read.
 //!
-//! Each process has a key pair ([`Credentials`]); peers learn its [`Fingerprint`] with its card or name. All
-//! processes of a job hold the job's secret, too, which keeps everyone else out for the price of a hash. The
-//! handshake is Noise (`snow`), with the call as its prologue:
+//! Each process has a key pair ([`Credentials`]); peers learn its [`Fingerprint`] with its address record or
+//! name. All processes of a job hold the job's secret, too, which keeps everyone else out for the price of a
+//! hash. The handshake is Noise (`snow`), with the call as its prologue:
 //!
 //! ```text
 //! dialler                                     acceptor
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Invariants: the ephemeral keys of both sides enter all that follows, so recorded messages are worthless
-//! later; the whole Hello enters, so no byte of it can be changed on the way; a member of the job can speak
+//! later; the whole Hello enters, so no byte of it can be changed on the way; a member of the job can act
 //! for itself only, since the acceptor compares the dialler's key with the fingerprint of the peer that the
 //! Hello names, and the dialler the acceptor's with that of the peer it dials. Nothing here does I/O, draws
 //! random numbers or reads a clock: the caller moves the bytes, gives fresh random bytes and sets the
@@ -76,7 +76,7 @@ pub struct Fingerprint(pub [u8; FINGERPRINT_BYTES]);
 /// What is known of a peer's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerKey {
-    /// From its card.
+    /// From its address record.
     Whole(PublicKey),
     /// From its name: enough for rails whose handshake brings the key.
     Fingerprint(Fingerprint),
@@ -264,8 +264,8 @@ pub struct Attempts {
     pub answers: u32,
 }
 
-/// Why a handshake failed. All but [`Refused`](Self::Refused) mean that the other side did not prove who it
-/// is.
+/// Why a handshake failed. All but [`Refused`](Self::Refused) mean that the other side did not prove its
+/// identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
     /// The length differs from [`Dialler::expects`] or [`Acceptor::expects`].

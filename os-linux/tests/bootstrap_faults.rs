@@ -50,7 +50,7 @@ fn start() -> Result<Transport, BootError> {
     }
 }
 
-/// Drives until all of these are through; the immediate data of the one that had some.
+/// Drives until all of these are complete; the immediate data of the one that had some.
 fn through(transport: &mut Transport, operations: &[OpId]) -> Option<u64> {
     let (mut left, mut immediate) = (operations.len(), None);
     while left > 0 {
@@ -329,7 +329,7 @@ fn job(
         Arc::new(Launcher { board: Mutex::default(), moved: Condvar::new(), fault, streams: Mutex::default() });
     let mut ranks = [0, 1].map(|rank| Process::start(rank, &port, boot_timeout));
     let serving = launcher.clone();
-    // A rank that ends before it calls is noticed by who waits for its words.
+    // A rank that ends before it calls is noticed by the test that waits for its output.
     std::thread::spawn(move || {
         for stream in listener.incoming().take(RANKS as usize).map_while(Result::ok) {
             let launcher = serving.clone();

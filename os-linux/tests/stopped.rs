@@ -1,6 +1,7 @@
 //! Three processes that exchange messages, one of which is stopped for a while and goes on, or is killed:
-//! over shared memory and over two TCP rails. Every message comes once, in order and as it was sent; who was
-//! only stopped is not given up; who was killed is named with rail and fault, and the others go on.
+//! over shared memory and over two TCP rails. Every message comes once, in order and as it was sent; a
+//! process that was only stopped is not given up; a killed one is named with rail and fault, and the others
+//! go on.
 
 mod exchange;
 

@@ -13,7 +13,7 @@ use crate::corpus::Seeds;
 const JOB: u64 = 7;
 const ATTEMPTS: Attempts = Attempts { attempt: 1, answers: 0 };
 
-/// Who is at one end.
+/// The process at one end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Who {
     /// The process of that rank.

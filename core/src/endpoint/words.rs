@@ -338,7 +338,7 @@ impl Display for ProtocolError {
                 write!(f, "a segment at offset {offset} is outside of its transfer")
             }
             ProtocolError::Terms => {
-                f.write_str("its terms can't be met: both sides must run the same version with a window and blocks")
+                f.write_str("its parameters don't fit: both sides must run the same version with a window and blocks")
             }
         }
     }

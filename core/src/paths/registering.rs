@@ -70,7 +70,7 @@ pub(crate) struct Keys {
     pub asked: u64,
     /// Those that would have a part if registering cost nothing.
     pub unpaid: u64,
-    /// When the message is predicted to be through, registrations aside; in nanoseconds.
+    /// When the message is predicted to be complete, registrations aside; in nanoseconds.
     pub finish_ns: u64,
 }
 

@@ -326,7 +326,7 @@ impl<C: Cells> Consumer<C> {
         self.cells.offer().load(Acquire)
     }
 
-    /// Who copies which part of a message that the producer reads out of this side's memory (L-22).
+    /// The side that copies each part of a message that the producer reads out of this side's memory (L-22).
     pub fn claims(&self) -> &C::Wide {
         self.cells.claims()
     }

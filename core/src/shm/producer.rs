@@ -412,7 +412,7 @@ impl<C: Cells> Producer<C> {
         self.cells.offer().store(number, Release);
     }
 
-    /// Who copies which part of a message that this side reads out of the consumer's memory (L-22).
+    /// The side that copies each part of a message that this side reads out of the consumer's memory (L-22).
     pub fn claims(&self) -> &C::Wide {
         self.cells.claims()
     }

@@ -49,17 +49,17 @@ impl Contacts {
         self.credentials.public().fingerprint()
     }
 
-    /// The shared-memory rail's address, as on a card.
+    /// The shared-memory rail's address, as in an address record.
     pub fn shm_address(&self) -> Option<String> {
         self.shm.as_ref().map(|rail| rail.address())
     }
 
-    /// The TCP rails' addresses, as on a card.
+    /// The TCP rails' addresses, as in an address record.
     pub fn tcp_addresses(&self) -> impl Iterator<Item = String> {
         self.tcp.iter().map(|rail| rail.address())
     }
 
-    /// Gives the rails their identity. The caller passes the cards of all ranks next.
+    /// Gives the rails their identity. The caller passes the address records of all ranks next.
     ///
     /// # Errors
     /// See [`StartError`].

@@ -18,7 +18,7 @@
 //! | `policy` | policies and their settings, changed at run time |
 //! | `queues` | completion queues; waiting for one request |
 //! | `wait` | sleeping without losing a wake-up |
-//! | `open` | opening rails, exchanging cards, joining a job |
+//! | `open` | opening rails, exchanging address records, joining a job |
 //! | `finish` | leaving in good order |
 //! | `contacts` | rails that are open before rank and job are known |
 //! | `name` | names of 64 bytes, and how processes start from each other's names |

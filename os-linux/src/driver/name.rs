@@ -116,8 +116,8 @@ impl Name {
         Some(contacts)
     }
 
-    /// The card of the process of this name, as a process of the name `own` and the local address `own_shm`
-    /// reads it.
+    /// The address record of the process of this name, as a process of the name `own` and the local address
+    /// `own_shm` reads it.
     fn card(&self, own: &Name, own_shm: Option<&str>) -> Result<String, CardError> {
         let near = self.0[HOST..FINGERPRINT] == own.0[HOST..FINGERPRINT] && self.socket() != 0;
         let (mut host, mut shm) = ("elsewhere", None);

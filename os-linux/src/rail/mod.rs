@@ -296,7 +296,7 @@ pub trait Rail: std::any::Any {
     /// rail. For a known peer it is the new address, which holds from the next [`connect`](Self::connect) on
     /// at the latest; established subchannels stay (rule F-12).
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError>;
-    /// Takes a peer's key, after its address. A rail that proves who is at the other end connects to no other
+    /// Takes a peer's key, after its address. A rail that authenticates the other end connects to no other
     /// process than the one that holds the private key (rules H-4, H-5, V-3).
     fn trust(&mut self, peer: PeerId, key: &PeerKey) {
         let _ = (peer, key);

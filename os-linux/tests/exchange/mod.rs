@@ -318,7 +318,7 @@ pub fn is_other() -> bool {
     let (mut told, mut is_over) = (0, false);
     loop {
         rank.step();
-        // Once all is over, who leaves first is no loss.
+        // Once all is over, a rank that leaves first is no loss.
         for (peer, why) in rank.lost.iter().skip(told).filter(|_| !is_over) {
             println!("\nlost {} {:?}", peer.0, why.reason);
         }

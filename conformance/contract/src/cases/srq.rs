@@ -45,7 +45,7 @@ fn feeds_several(bed: &mut Bed<'_>) -> Check {
     for id in 0..6 {
         bed.srq_recv(End::B, srq, id, &[into.part(8 * id as usize, 8)])?;
     }
-    // One at a time, so that it is known who takes which.
+    // One at a time, so that the queue pair of each receive is known.
     for id in 0..6u64 {
         let [a, b] = pairs[id as usize % 3];
         let from = bed.filled(End::A, &[id as u8 + 1; 8])?;

@@ -307,7 +307,7 @@ impl Case {
         }
     }
 
-    /// What was written over `rail` and is in doubt is to be written again, in a new round.
+    /// What was written over `rail` and is unconfirmed is to be written again, in a new round.
     fn restart(&self, world: &mut World, rail: usize) {
         let doubt = Part::Doubt(rail as u8);
         let fin = world.sender.fins[rail].take();
@@ -342,7 +342,7 @@ impl World {
 
     /// Sends over the connection that lives at `end`; to an end that is dead, nothing comes.
     fn put(&mut self, rail: usize, end: usize, packet: Packet) {
-        let conn = self.rails[rail].alive_mut(end).expect("who is ready has a connection");
+        let conn = self.rails[rail].alive_mut(end).expect("an end that is ready has a connection");
         if conn.sides[1 - end] != Side::Dead {
             put(&mut conn.to[1 - end], packet);
         }
@@ -418,7 +418,7 @@ impl Model for Case {
 impl Case {
     /// Acknowledgments are true at any time, and a late one states what an early one would have. One that
     /// comes while it changes nothing is as good as one that comes later: so it comes just before it decides
-    /// whether a packet goes out again or a part is in doubt, or at the end.
+    /// whether a packet goes out again or a part is unconfirmed, or at the end.
     fn actions_of_acks(&self, world: &World, end: usize, actions: &mut Vec<Action>) {
         let (sent, expected) = (&world.ends[end].sent, world.ends[1 - end].received.expected());
         if sent.acked() == expected || world.ends[end].ready().next().is_none() {

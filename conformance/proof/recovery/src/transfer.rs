@@ -18,7 +18,7 @@ pub enum Part {
     On(u8),
     /// Written over this rail, on the connection that is lost: it may have landed, or land still.
     Doubt(u8),
-    /// In doubt, but never to land any more: to be written again in the next round.
+    /// Unconfirmed, but never to land any more: to be written again in the next round.
     Fenced,
     /// It has landed: the FIN behind it is acknowledged.
     Landed,

@@ -28,7 +28,7 @@ pub enum Mutant {
     NoWindow,
     /// A dead connection and a living one of the same rail count as one FIN.
     RailsCountedOnce,
-    /// The sender takes a CTS for writing at once what is in doubt, fenced or not.
+    /// The sender takes a CTS for writing at once what is unconfirmed, fenced or not.
     RestartUnfenced,
 }
 
@@ -245,7 +245,7 @@ impl World {
         let link = &mut self.ends[end].links[rail];
         link.dial();
         let verdict = link.up();
-        assert!(!verdict.lost, "who has a connection makes none");
+        assert!(!verdict.lost, "an end that has a connection makes none");
         let number = link.pair().mine as u8;
         self.rails[rail].open(end, number);
     }

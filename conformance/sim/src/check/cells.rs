@@ -142,7 +142,7 @@ impl Cell {
     }
 
     fn check_chain(&self, holds: u64, facts: Facts<'_>) -> Option<Verdict> {
-        // Who replaced what; doubtful ones may have replaced anything.
+        // Which operation replaced which value; doubtful ones may have replaced anything.
         let mut by_old: BTreeMap<u64, u64> = BTreeMap::new();
         let mut written: BTreeSet<u64> = BTreeSet::from([self.first]);
         let doubtful: BTreeSet<u64> = self.doubtful().map(|asked| asked.operation.operand).collect();

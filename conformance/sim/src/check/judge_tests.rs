@@ -488,7 +488,7 @@ fn peers_are_lost_only_where_nothing_leads_to_them_and_take_only_their_own_along
     assert!(excused(&early(true), hidden(1, 0, Time(0))));
     let calls_sources = Hidden { calls_sources: true, ..hidden(1, 0, Time(0)) };
     assert!(!excused(&early(true), calls_sources), "it dials the ranks that it waits for");
-    // Who was killed is lost from then on.
+    // A killed process is lost from then on.
     let mut before = good();
     let at = before.time();
     before.ledger.peer_lost(0, at, 1, why());

@@ -72,7 +72,7 @@ struct Zone {
     cursor: u64,
 }
 
-/// Who has which bytes of a region.
+/// The owners of a region's bytes.
 #[derive(Clone, Debug)]
 pub struct Arena {
     /// From the region's start on.
@@ -295,7 +295,7 @@ mod tests {
         region[extent.range().start + 3] = 9;
         let scar = arena.inspect(&region).unwrap_err();
         assert_eq!((scar.offset, scar.former), (extent.offset + 3, Some((7, Time(5)))));
-        // Found as well by who is to get the place.
+        // Found as well by the next owner of the place.
         let mut found = None;
         for owner in 0..20 {
             if let Err(scar) = arena.take(&region, 0, 100, 0, owner) {

@@ -7,7 +7,7 @@
 //! * a receive got a message: every older message of the same sender that it also takes was matched before (a
 //!   message does not overtake);
 //! * a message went to a receive: every receive that was posted before and takes it too was matched before,
-//!   or taken back (a receive is not passed by). A multi-receive must have been through with all of its
+//!   or taken back (a receive is not passed by). A multi-receive must have completed all of its
 //!   messages;
 //! * messages of one multi-receive were matched in the order of their numbers (M-9), which is also that of
 //!   their places;

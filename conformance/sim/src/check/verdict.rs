@@ -74,7 +74,7 @@ impl Verdict {
 /// A peer that a rank gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerLoss {
-    /// Who gave up.
+    /// The rank that gave up.
     pub rank: u32,
     /// The peer.
     pub peer: u32,

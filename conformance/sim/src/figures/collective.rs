@@ -125,8 +125,8 @@ impl Collective {
                 self.function
             ),
             ours: format!(
-                "Time until the slowest of {all} processes is through, what it sends included, all beginning at one moment of virtual time; mean of \
-                 {} after one that is not counted. {} {NODES} simulated nodes (scenarios multirail-2004.toml, \
+                "Time until the slowest of {all} processes has finished, what it sends included, all beginning at one moment of \
+                 virtual time; mean of {} after one that is not counted. {} {NODES} simulated nodes (scenarios multirail-2004.toml, \
                  multirail-2004-two-rails.toml) of {processes} on one switch, ranks {}; large messages by RDMA write in \
                  even stripes, small ones round robin. Sizes are our choice, and the claims' numbers what follows from \
                  figure 5.",

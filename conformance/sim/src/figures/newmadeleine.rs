@@ -31,7 +31,7 @@ const WARM_UP: i64 = 2;
 /// Up to here messages are small: the paper's "lesser than 16 KB".
 const SMALL_MAX: u64 = 16 << 10;
 
-/// Who decides.
+/// What decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     /// No aggregation: one packet for each segment, one after the other, on one rail.
@@ -53,7 +53,7 @@ impl By {
     }
 }
 
-/// A curve: rails, who decides, segments.
+/// A curve: rails, what decides, segments.
 #[derive(Clone, Copy, Debug)]
 struct Curve(&'static str, &'static [u32], By, u32);
 

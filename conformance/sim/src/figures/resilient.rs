@@ -74,7 +74,7 @@ const CONFIGURATIONS: [(Rendezvous, bool); 4] =
 /// it, of both sides' windows and of as many neighbours as a process exchanges with at a time. A message that
 /// finds no set goes by another variant: with the 16 that simulated endpoints have by default, "RGet"
 /// is a mixture of reads, writes and data packets that wait for each other, and how much of each there is
-/// depends on who comes a moment earlier.
+/// depends on which side comes a moment earlier.
 const KEY_SETS: u32 = 256;
 
 /// Sets one of them, and returns its name.

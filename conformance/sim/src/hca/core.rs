@@ -1,5 +1,5 @@
-//! An HCA as a whole: its tables, who may name what, events, and what has to be done at the end of every
-//! entry.
+//! An HCA as a whole: its tables, which process may name what, events, and what has to be done at the end of
+//! every entry.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -381,7 +381,7 @@ impl Hca {
         }
     }
 
-    /// The device is back: who opens it now finds it empty.
+    /// The device is back: a process that opens it now finds it empty.
     pub fn reload(&mut self, failure: u32) {
         if self.faults.failures == failure {
             self.faults.down = false;

@@ -53,7 +53,7 @@ impl Hca {
         true
     }
 
-    /// Completes the requests at the head of a send queue that are through.
+    /// Completes the requests at the head of a send queue that are complete.
     pub fn retire(&mut self, cx: &mut Cx<'_>, name: u32) {
         loop {
             let Some(qp) = self.qps.get_mut(name) else { return };

@@ -1,4 +1,4 @@
-//! Protection domains, registrations and who may touch what (InfiniBand specification, 10.6; 9.7.4.1.2 for
+//! Protection domains, registrations and access rights (InfiniBand specification, 10.6; 9.7.4.1.2 for
 //! the checks of a responder).
 
 use rerail_verbs::contract::{

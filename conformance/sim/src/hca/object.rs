@@ -11,7 +11,7 @@ use super::dma::Memory;
 /// An open device: what one process has of an HCA.
 #[derive(Debug)]
 pub(super) struct Context {
-    /// Who is woken when something becomes visible.
+    /// The process that is woken when something becomes visible.
     pub owner: u32,
     /// The device broke while this was open: nothing works any more.
     pub gone: bool,

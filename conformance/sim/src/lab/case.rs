@@ -14,7 +14,7 @@ use crate::rng::Rng;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// The next one is submitted when both ends are through with the one before.
+    /// The next one is submitted when both ends have completed the one before.
     OneByOne,
     /// All at once; where the load changes, as many as a window has, and another one for each that has come.
     Stream,
@@ -95,7 +95,7 @@ pub fn cases(seed: u64) -> Vec<Case> {
     SIZES.into_iter().map(case).collect()
 }
 
-/// Who decides.
+/// What decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Contender {
     /// Everything on one rail.

@@ -1,5 +1,5 @@
 //! Background load: phantom frames without an owner that take bus, engines, links, credit and memory
-//! bandwidth as others do, in windows of time (the second program of multirail-2004, 6.3), at a pace or as
+//! bandwidth as others do, in windows of time (the second program of multirail-2004, 6.3), at a rate or as
 //! hard as they can. And buses of which others take a part.
 
 use rerail_core::time::Time;
@@ -9,7 +9,7 @@ use super::bus::Side;
 use super::topology::Bus;
 use super::{BusId, Net, PortId};
 
-/// Frames by which a load that was held up may be ahead of its pace afterwards.
+/// Frames by which a load that was held up may be ahead of its rate afterwards.
 const CATCH_UP_FRAMES: u64 = 4;
 
 /// A bus under load keeps one in so many parts of its rate.
@@ -96,7 +96,7 @@ impl<B> Net<B> {
         let now = self.agenda.clock;
         let load = &mut self.flows[flow as usize];
         if load.windows.iter().any(|window| window.from == now && window.gap > 0) {
-            // A new pace does not wait for the old one.
+            // A new rate does not wait for the old one.
             load.next = now;
         }
         let port = load.port;

@@ -19,9 +19,9 @@ pub(super) enum Side {
 /// A bus, or one direction of it.
 #[derive(Debug, Default)]
 pub(super) struct BusServer {
-    /// Who is served, with the slot.
+    /// The master that is served, with the slot.
     serving: Option<(Side, u32, u32)>,
-    /// Who waits: each master at most once.
+    /// The masters that wait: each at most once.
     line: VecDeque<(Side, u32)>,
     /// Time spent serving.
     pub busy_ps: Ps,

@@ -55,7 +55,7 @@ pub enum LidError {
     Taken {
         /// The LID.
         lid: u16,
-        /// Who has it.
+        /// The port that has it.
         by: PortId,
     },
 }

@@ -14,7 +14,7 @@
 //!   direction.
 //! * *Links*: cut-through; a frame's head goes on as soon as its tail cannot be overtaken.
 //! * *Credit*: the bytes of a receiving port's buffer, end to end. A frame takes its share before it goes
-//!   onto the uplink and gives it back when the receiver is through with it. So the fabric loses nothing by
+//!   onto the uplink and gives it back when the receiver has finished with it. So the fabric loses nothing by
 //!   itself, and what is inside it is bounded; a port whose first frame waits for credit sends no data
 //!   meanwhile (head-of-line blocking, as with one virtual lane). Ports wait for a buffer in the order they
 //!   came.

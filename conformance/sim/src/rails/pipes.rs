@@ -4,9 +4,9 @@
 //! What the kernels of all hosts do, in one table: segments of at most [`SEGMENT_BYTES`], cumulative
 //! acknowledgments, a receive window, go-back-N when nothing was acknowledged for a while, a reset when
 //! nothing was for long. There is one pipe per pair of processes and rail, whichever side dials first, so
-//! dials that cross need no arbitration. Who dials after its end was over gets a new pipe, and the other
-//! side, where it still uses the old one, is notified of that by the dial; an older pipe is never dialled
-//! again. Left out, because the wires lose nothing on their own: congestion control, selective
+//! dials that cross need no arbitration. A process that dials after its end was over gets a new pipe, and the
+//! other side, where it still uses the old one, is notified of that by the dial; an older pipe is never
+//! dialled again. Left out, because the wires lose nothing on their own: congestion control, selective
 //! acknowledgments, segments out of order (they are dropped and repeated).
 //!
 //! Invariants: `base <= next <= base + tx + 1`, the one being the end's own number; bytes leave `tx` only
@@ -340,7 +340,7 @@ impl PipeNet {
         len
     }
 
-    /// The process is through: what was written still goes out, and then the peer sees the end.
+    /// The process has finished: what was written still goes out, and then the peer sees the end.
     pub fn close(&mut self, end: PipeEnd) {
         let side = self.side_mut(end);
         match side.state {

@@ -357,8 +357,8 @@ mod tests {
 
     use super::*;
 
-    /// A kind that came to the menu later takes no place in the draws of seeds; it is there for those who
-    /// name it.
+    /// A kind that came to the menu later takes no place in the draws of seeds; it is there for scenarios
+    /// that name it.
     #[test]
     fn menus_draw_what_they_always_drew() {
         let (lossless, all) = (Menu::Lossless.kinds(), Menu::All.kinds());

@@ -17,7 +17,7 @@ pub fn add(scenario: &mut Scenario, seed: u64) {
     // (`VerbsOptions::drain_time`).
     scenario.limits.rest = scenario.limits.rest.max(Span::from_millis(2_500));
     if scenario.config.keepalive.is_none() {
-        // Its process is killed, and who waits for it alone must notice.
+        // Its process is killed, and a rank that waits for it alone must notice.
         let shortest = scenario.config.stall_min.unwrap_or_default();
         scenario.config.keepalive = Some(Span(shortest.0.max(200_000) << rng.within(2, 5)));
     }

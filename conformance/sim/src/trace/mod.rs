@@ -1,4 +1,4 @@
-//! What happened, as lines: time in nanoseconds, who, what. Nothing in a line depends on addresses, hash
+//! What happened, as lines: time in nanoseconds, origin, event. Nothing in a line depends on addresses, hash
 //! orders or the machine, so that equal seeds give equal traces to the byte.
 
 mod story;
@@ -15,7 +15,7 @@ use crate::cover::{Coverage, Observer, Path};
 pub use story::story;
 pub use tap::Tap;
 
-/// Who a line is about.
+/// The origin of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     /// The simulation itself: faults, phases.
@@ -44,7 +44,7 @@ impl fmt::Display for Who {
 pub struct Line {
     /// When.
     pub at: Time,
-    /// Who.
+    /// The origin.
     pub who: Who,
     /// What.
     pub what: String,

@@ -1,7 +1,7 @@
 //! The known failures of others (`conformance/scenarios/known-failures`): unequal NICs, two ports of one HCA,
-//! a far NUMA rail, a rail that slows down and recovers, memory that is dear to register. Each is played by
-//! what others do (even cuts, one rail, fixed weights) and by `balanced`. With `--nocapture` the tests print
-//! what they measure.
+//! a far NUMA rail, a rail that slows down and recovers, memory that is expensive to register. Each is played
+//! by what others do (even cuts, one rail, fixed weights) and by `balanced`. With `--nocapture` the tests
+//! print what they measure.
 
 use super::{Measured, run_checked};
 use crate::check::Verdict;
@@ -169,7 +169,7 @@ fn a_far_rail_adds_its_bandwidth() {
 /// When the rail slows down and when it has recovered, in microseconds, as in the file.
 const CHANGES_US: [f64; 2] = [10_000.0, 30_000.0];
 
-/// Messages one after another: when each was through, and how long after the one before it, in microseconds.
+/// Messages one after another: when each was complete, and how long after the one before it, in microseconds.
 fn messages(world: &Scenario) -> Vec<(f64, f64)> {
     let measured = play(world).remove(0);
     let bytes = measured.bytes as f64;
@@ -217,7 +217,7 @@ fn a_rail_that_slows_down_is_left_and_found_again() {
                 let late = phase.iter().rposition(|us| *us > 1.05 * optimum).map_or(0, |last| last + 1);
                 let worst = phase.iter().fold(0.0, |worst: f64, us| worst.max(*us));
                 println!(
-                    "{sort:?}, untold {untold}, from {from} us: {} messages, optimum {optimum:.0} us, within 5 % after \
+                    "{sort:?}, unannounced {untold}, from {from} us: {} messages, optimum {optimum:.0} us, within 5 % after \
                      {late}, the slowest {worst:.0} us",
                     phase.len()
                 );

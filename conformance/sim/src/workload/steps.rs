@@ -32,7 +32,7 @@ pub(super) struct Step {
     pub(super) after_all: bool,
 }
 
-/// Who does what when.
+/// The steps of each rank.
 pub(super) trait Programme {
     /// Steps of each rank.
     fn steps(&self, rank: u32) -> u64;
@@ -91,7 +91,7 @@ pub(super) struct Steps {
     ends: Ends,
 }
 
-/// When the last rank was through with each round.
+/// When the last rank had finished each round.
 type Ends = Rc<RefCell<Vec<Time>>>;
 
 impl Steps {

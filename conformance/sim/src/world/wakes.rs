@@ -33,7 +33,7 @@ impl Wakes {
         self.heap.get(place as usize).map(|(at, _)| *at)
     }
 
-    /// Who wakes first, and when.
+    /// The rank that wakes first, and when.
     pub(super) fn first(&self) -> Option<(Time, u32)> {
         self.heap.first().copied()
     }

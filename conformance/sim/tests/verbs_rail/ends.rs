@@ -47,7 +47,7 @@ fn a_peer_that_is_cut_off_is_down_once() {
     assert!(world.is_up(1, 0));
 }
 
-/// V-6: who calls again has lost what the other side still uses.
+/// V-6: a process that dials again has lost what the other side still uses.
 #[test]
 fn a_newer_call_ends_what_stood() {
     let mut world = World::connected(&options(2));

@@ -1,4 +1,4 @@
-//! Connections come about whatever is lost on the way, and only between those who hold the key.
+//! Connections come about whatever is lost on the way, and only between processes that hold the key.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
@@ -254,7 +254,8 @@ fn a_peer_that_no_way_leads_to_is_left_alone_for_a_while() {
     assert!(world.hosts[0].sink.down.is_empty());
 }
 
-/// V-18: who is called, and finds no way back, has no connection; nor is it kept for each repetition.
+/// V-18: a process that is dialled, and finds no way back, has no connection; nor is it kept for each
+/// repetition.
 #[test]
 fn an_answer_that_no_way_leads_to_is_not_tried_again_and_again() {
     let mut world = World::pair(&options(2));

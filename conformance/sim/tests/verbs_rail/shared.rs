@@ -1,4 +1,5 @@
-//! What processes of one node share by XRC, and who suffers when it fails (xrc-2008, IV and V; V-14 to V-16).
+//! What processes of one node share by XRC, and which of them a failure affects (xrc-2008, IV and V; V-14 to
+//! V-16).
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
@@ -243,7 +244,7 @@ fn the_last_one_destroys_what_was_shared() {
     assert!(world.hosts[3..].iter().all(|host| host.sink.down.len() == 3));
 }
 
-/// A process is killed: who sends to it loses its node, and reaches those who live again.
+/// A process is killed: a process that sends to it loses its node, and reaches the living ones again.
 #[test]
 fn a_killed_process_takes_nobody_along_for_good() {
     let mut world = connected(3, &options(6));

@@ -68,7 +68,7 @@ pub fn payload(number: u64, bytes: usize) -> Vec<u8> {
 pub struct Recorder {
     open: BTreeMap<u32, (PeerId, u64, Vec<u8>)>,
     places: u32,
-    /// Whole packets: who, which number, what bytes.
+    /// Whole packets: source, number, bytes.
     pub taken: Vec<(PeerId, u64, Vec<u8>)>,
     pub completed: Vec<(PostId, PostStatus)>,
     pub up: Vec<PeerId>,

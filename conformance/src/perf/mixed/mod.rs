@@ -110,7 +110,7 @@ struct Run<'s> {
     ledger: Ledger,
     accesses: Accesses,
     side: Side,
-    /// When something was through last, and how much until then.
+    /// When something was last complete, and how much until then.
     moved_at: Instant,
     completions: u64,
 }

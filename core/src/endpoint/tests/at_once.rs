@@ -35,7 +35,7 @@ fn used(lone: &Lone<'_>) -> [u32; 3] {
 }
 
 /// the message is complete at once, and everything that it holds is free when it is acknowledged and
-/// the rail is through with it, whichever comes first.
+/// the rail has completed it, whichever comes first.
 #[test]
 fn it_is_kept_until_it_is_acknowledged_and_completed() {
     for acknowledged_first in [false, true] {

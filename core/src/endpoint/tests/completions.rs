@@ -125,7 +125,7 @@ fn a_copy_is_kept_until_it_is_acknowledged() {
     assert_eq!(retained(&lone), 0);
 }
 
-/// F-10: without recovery a copy is kept until the rail is through with it, and no longer.
+/// F-10: without recovery a copy is kept until the rail has completed it, and no longer.
 #[test]
 fn without_recovery_a_copy_is_kept_for_its_rail() {
     let config = Config { recovery: false, ..small() };
@@ -217,11 +217,11 @@ fn the_end_of_a_transfer_leaves_the_plans_of_others() {
         let channel = lone.endpoint.t.channel_of(PeerId(1)).unwrap();
         [0, 1].map(|rail| lone.endpoint.paths.path(channel, RailId(rail)).planned)
     };
-    let [0, left] = planned(&mut lone) else { panic!("rail 0 is through") };
+    let [0, left] = planned(&mut lone) else { panic!("rail 0 has finished") };
     assert!(left > 0 && left < 19_000);
     lone.feed(cts(rts.head.operation, 0, &[0, 1]), 0);
     lone.sent();
-    let [0, both] = planned(&mut lone) else { panic!("rail 0 is through") };
+    let [0, both] = planned(&mut lone) else { panic!("rail 0 has finished") };
     assert!(both > left + 19_000);
     let fin = Fin { operation: first, count: 1, refused: None, want_placed: false, round: 0, placed_bytes: 40_000 };
     lone.feed(Body::Fin(fin), 0);

@@ -13,7 +13,7 @@ fn eager() -> Body {
 }
 
 /// G-7: BYE goes over every rail, though a batch of actions has not room for all of them, and though no rail
-/// is through with any.
+/// has completed any.
 #[test]
 fn more_goodbyes_than_a_batch_holds_all_go_out() {
     const RAILS: u8 = 20;

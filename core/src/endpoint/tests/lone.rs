@@ -155,7 +155,7 @@ impl<'m> Lone<'m> {
         });
     }
 
-    /// The packets that the endpoint sends now. Rails are through with them at once, unless they are busy.
+    /// The packets that the endpoint sends now. Rails complete them at once, unless they are busy.
     pub(super) fn sent(&mut self) -> Vec<Repr> {
         let (mut packets, mut actions) = (Vec::new(), heapless::Vec::new());
         while self.endpoint.poll_actions(Time(self.now), &mut actions) > 0 {

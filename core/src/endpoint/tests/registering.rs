@@ -9,7 +9,7 @@ fn config() -> Config {
     Config { striping: Policy::Balanced, multiplex: Policy::Balanced, window: 256, ..small() }
 }
 
-/// Dear enough that a tenth of a message is sooner moved than registered: 1 us a page.
+/// Expensive enough that a tenth of a message is sooner moved than registered: 1 us a page.
 const DEAR: (u64, u64) = (3_000, 1_000);
 
 const LEN: u64 = 4 << 20;

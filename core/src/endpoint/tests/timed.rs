@@ -340,7 +340,7 @@ fn a_fin_waits_behind_little() {
         timed.endpoints[0].recv(Time(timed.now), &recv).unwrap();
         let send = SendRequest { cookie: Cookie(9), segments: &seg(0, 1 << 20), ..SendRequest::new(PeerId(0), &[]) };
         timed.endpoints[1].send(Time(timed.now), &send).unwrap();
-        // Until the first of both is through, each waits for the other's FIN.
+        // Until the first of both is complete, each waits for the other's FIN.
         timed.stream(1, 1, 1 << 20);
         let both_ways = lasts_longest(&mut timed);
         let one_post = 16 * 1024 * 1_000_000_000 / (800 * MB);

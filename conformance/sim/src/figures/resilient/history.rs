@@ -158,7 +158,7 @@ impl History {
         Some(Recovery { fault_us, detected_us, replayed_us, connected_us, payload_us, round_trip_us, rail })
     }
 
-    /// When writes that were in doubt begin anew: the first one that a rank posts once it has fresh keys for
+    /// When unconfirmed writes begin anew: the first one that a rank posts once it has fresh keys for
     /// the round that it requested (F-7). Writes have no numbers, so with one message under way this is how
     /// their replay is known.
     pub(super) fn written_again_us(&self) -> Option<f64> {

@@ -14,7 +14,7 @@ const OVERHEAD: f64 = 0.01;
 /// Messages that are under way at once where bandwidth is measured.
 const WINDOW: u32 = 64;
 
-/// Both ways, what two sides do to each other depends on who comes a moment earlier: among windows that
+/// Both ways, what two sides do to each other depends on which comes a moment earlier: among windows that
 /// differ by one message bandwidth of reads of 16 KiB differs by a sixth, whatever is on or off. So each size
 /// is the mean of windows around [`WINDOW`]: this many of eager messages, and of larger ones as many as
 /// [`BYTES_BOTH`] has room for messages, up to so many windows.

@@ -73,10 +73,10 @@ const MEMORY: f64 = 0.45;
 const KEPT_MAX: u64 = 8 << 10;
 
 /// Sizes of messages lie so many thousandths of the kernel's typical size apart. What a put rendezvous waits
-/// for depends on who comes a moment earlier: a round with reliability differs from one without by 0.2 % to
-/// 0.6 % (a standard deviation, with the rounds of [`KERNELS`]) from size to size, either way. So what is
-/// reported for a kernel is the mean over sizes, with its standard error. Much of what scatters is when the
-/// last process comes to its end: longer simulations are better than more.
+/// for depends on which side comes a moment earlier: a round with reliability differs from one without by 0.2
+/// % to 0.6 % (a standard deviation, with the rounds of [`KERNELS`]) from size to size, either way. So what
+/// is reported for a kernel is the mean over sizes, with its standard error. Much of what scatters is when
+/// the last process comes to its end: longer simulations are better than more.
 const APART: u64 = 9;
 
 /// So many sizes of messages, in thousandths of the typical size, which is the first; the others lie around

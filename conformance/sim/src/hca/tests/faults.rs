@@ -191,7 +191,7 @@ fn a_device_dies_and_comes_back() {
         assert_eq!(ends_of(&a.sent()), [(10, Status::RetryExceeded)], "the peer receives nothing");
         let again = SimDevice::open(&pair.fabric, hca, 9);
         assert_eq!(again.is_ok(), reload_after.is_some());
-        assert_eq!(b.device.alloc_pd(), Err(gone), "who had it open has to open it again");
+        assert_eq!(b.device.alloc_pd(), Err(gone), "a process that had it open has to open it again");
         if let Ok(mut device) = again {
             assert!(device.alloc_pd().is_ok());
         }

@@ -198,6 +198,6 @@ fn a_port_serves_its_queue_pairs_in_turn() {
         let next = pair.fabric.borrow().next_event().unwrap();
         pair.fabric.borrow_mut().advance(next);
     }
-    // Of the 200 packets of the large one, a few are through.
+    // Of the 200 packets of the large one, a few have arrived.
     assert!(pair.now().0 < 30_000, "{:?}", pair.now());
 }

@@ -1,4 +1,4 @@
-//! Who is served when: trunks, lines for credit, half duplex links, windows of load, ties, and the clock's
+//! The order of service: trunks, lines for credit, half duplex links, windows of load, ties, and the clock's
 //! grain.
 
 use rerail_core::time::{Nanos, Time};
@@ -170,7 +170,7 @@ fn ties_go_by_order() {
     assert_eq!(all(&mut net, 1000), [(1000, Outcome::Timer(7))], "what is past is reported at once");
 }
 
-/// Who answers an outcome at once loses no part of a nanosecond.
+/// A caller that answers an outcome at once loses no part of a nanosecond.
 #[test]
 fn answers_at_once_are_exact() {
     let (mut net, _) = star(1);

@@ -111,7 +111,7 @@ fn one_peers_reads_do_not_starve_anothers() {
     for _ in 0..4 {
         reader.poll();
     }
-    assert_eq!(reader.sink.completed, [id], "the small one is through long before the large one");
+    assert_eq!(reader.sink.completed, [id], "the small one is complete long before the large one");
     assert!(small[..] == source[..64]);
 }
 

@@ -30,7 +30,7 @@ impl Player {
         (posted + left).saturating_sub(coming)
     }
 
-    /// After peers were lost: what nothing can come for is taken back. Nothing is sent to find out who is
+    /// After peers were lost: what nothing can come for is taken back. Nothing is sent to detect which are
     /// gone: the transport must report each process that this rank has had to do with.
     pub(super) fn look_after_losses(&mut self, cx: &mut Cx<'_>) {
         // A loss is reported before the ends of the requests that it ends: until these are known, receives
