@@ -7,9 +7,9 @@
 #   conformance/cluster.sh measure HOST        the second: measures with the first one
 #
 # RERAIL_KEY: the key that both nodes share; `serve` makes one, where there is none.
-# RERAIL_VERBS_DEVICES says which devices; without it all that can be used. PORT (7470): the first node's TCP port. RERAIL: a
+# RERAIL_VERBS_DEVICES names the devices; without it all that can be used. PORT (7470): the first node's TCP port. RERAIL: a
 # program that is built already. CHECK, PERF: more options of `rerail check` and `rerail perf`, as --known FILE, --sizes 8,64K.
-# Exit codes: 0 done, 1 something failed (the document says what), 69 there is no verbs device here.
+# Exit codes: 0 done, 1 something failed (the document names it), 69 there is no verbs device here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RERAIL_RAILS=verbs
@@ -30,7 +30,7 @@ trap 'rm -f "$complaint"' EXIT
 document() {
     local how=$1 first=1 run
     local code=0
-    # One case tells whether there is a device at all.
+    # One case shows whether there is a device at all.
     "$RERAIL" check --all-devices states/made-in-reset >/dev/null 2>"$complaint" || code=$?
     if [ $code -eq 69 ]; then
         cat "$complaint" >&2

@@ -116,7 +116,7 @@ static void matching(void)
     free(next);
 }
 
-/* Another communicator is another world, and synchronous sends wait for the receive. */
+/* Another communicator has matching of its own, and synchronous sends wait for the receive. */
 static void synchronous(void)
 {
     MPI_Comm other;
@@ -236,7 +236,7 @@ static void truncation(int look_at_source)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, before);
 }
 
-/* Many small messages of everybody to everybody, more than any queue holds, unexpected for most. */
+/* Many small messages from each rank to each, more than any queue holds, unexpected for most. */
 static void flood(void)
 {
     enum { MESSAGES = 3000 };
@@ -428,7 +428,7 @@ static void one_sided(void)
     MPI_Win_free(&window);
 }
 
-/* Each rank wants to be the first to swap its number in; one is. */
+/* Each rank tries to swap its number in first; one is. */
 static void swapping(void)
 {
     long *memory, mine = rank + 1, zero = 0, old = -1;

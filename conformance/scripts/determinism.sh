@@ -3,7 +3,7 @@
 #
 #   conformance/scripts/determinism.sh [SEEDS]
 #
-# SEEDS: how many worlds of each menu of faults are compared (default 6).
+# SEEDS: how many simulations of each menu of faults are compared (default 6).
 # Exit code: 0 all traces are equal, 1 two differ, 2 wrong use.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -22,12 +22,12 @@ lines=0
 for menu in lossless all; do
     for ((seed = 1; seed <= seeds; seed++)); do
         for build in debug release release; do
-            # The verdict is another matter: worlds with all faults may need recovery.
+            # The verdict is another matter: simulations with all faults may need recovery.
             "$target/$build/rerail" sim --seed "$seed" --faults "$menu" --trace >"$folder/$build-new" || true
-            # Two of the last lines tell what the run took of the real machine.
+            # Two of the last lines report what the run took of the real machine.
             grep -v -e ' of virtual time in ' -e '^peak memory of this process ' "$folder/$build-new" >"$folder/new" || true
             if [ -e "$folder/old" ] && ! cmp "$folder/old" "$folder/new"; then
-                echo "seed $seed, faults $menu: the $build build tells another story" >&2
+                echo "seed $seed, faults $menu: the $build build writes another trace" >&2
                 diff "$folder/old" "$folder/new" | head -5 >&2
                 exit 1
             fi
@@ -38,4 +38,4 @@ for menu in lossless all; do
     done
 done
 [ "$lines" -gt 100 ] || { echo "hardly anything was traced: $lines lines" >&2; exit 1; }
-echo "OK $((2 * seeds)) worlds, $lines lines of trace each in a debug build and twice in a release build: equal to the byte"
+echo "OK $((2 * seeds)) simulations, $lines lines of trace each in a debug build and twice in a release build: equal to the byte"

@@ -1,11 +1,12 @@
 #!/bin/sh
 # The whole transport, from settings to the functions of libibverbs, over devices that do what real ones do and simulated
-# ones don't: the library is loopback-verbs.c, which says at its top what each quirk is and whose. Every byte of messages of
-# all sizes is looked at; what can't work has to be refused in words that say why.
+# ones don't: the library is loopback-verbs.c, which describes at its top what each quirk is and whose. Every
+# byte of messages of all sizes is looked at; what can't work has to be refused with the reason.
 #
 #   device-quirks.sh
 #
-# Exit: 0 all as it should be, 1 not, 69 a C compiler or libibverbs' headers are absent (said on stderr; not a pass).
+# Exit: 0 all as it should be, 1 not, 69 a C compiler or libibverbs' headers are absent (reported on stderr;
+# not a pass).
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,7 +28,7 @@ run() {
         ${2:+"$2"} "$program" > "$scratch/said" 2>&1
 }
 
-# QUIRKS [SETTING=VALUE [WORDS]]: all messages come, and the words stand in what is said.
+# QUIRKS [SETTING=VALUE [WORDS]]: all messages come, and the output contains the words.
 works() {
     if run "$1" "${2:-}" && grep -q '^OK ' "$scratch/said" && grep -q -- "${3:-}" "$scratch/said"; then
         echo "ok       ${1:-none}${2:+ with $2}: $(grep '^OK ' "$scratch/said")"

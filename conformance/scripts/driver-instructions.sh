@@ -11,9 +11,9 @@
 #   -w           writes the baseline anew instead of comparing
 #
 # Fails where a sum is more than 3 % above the committed one (driver-instructions.baseline, beside this script). Sums below it
-# by as much are told: the baseline is to follow. The baseline holds for x86_64; elsewhere nothing is compared.
-# Exit: 0 within the bounds, 1 not, 2 wrong use, 69 valgrind, a C compiler or libibverbs' headers are absent (said on
-# stderr; not a pass).
+# by as much are reported: the baseline is to follow. The baseline holds for x86_64; elsewhere nothing is
+# compared. Exit: 0 within the bounds, 1 not, 2 wrong use, 69 valgrind, a C compiler or libibverbs' headers
+# are absent (reported on stderr; not a pass).
 set -eu
 
 tolerance=3
@@ -49,7 +49,7 @@ cargo build --release --quiet --manifest-path "$root/os-linux/Cargo.toml" --exam
 program=${CARGO_TARGET_DIR:-$root/target}/release/examples/driver_cost
 export LD_LIBRARY_PATH=$scratch
 
-# Costs by layer, of the functions whose names say that they belong to it, and of those of libraries that they call.
+# Costs by layer, of the functions that belong to it by their names, and of those of libraries that they call.
 cat > "$scratch/layers.awk" << 'END'
 # The first mention of a function has its name, later ones only its number: "(12) name", "(12)".
 function named(kind, text,    end, number) {

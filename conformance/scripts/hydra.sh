@@ -3,7 +3,7 @@
 #
 #   hydra.sh [RERAIL [ranks]]      RERAIL: the tool; default: target/debug/rerail, or from PATH
 #
-# Exit: 0 passed, 69 something is absent (said on stderr; not a pass), else the launcher's code.
+# Exit: 0 passed, 69 something is absent (reported on stderr; not a pass), else the launcher's code.
 set -eu
 
 absent() {

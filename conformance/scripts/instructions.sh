@@ -16,9 +16,9 @@
 # small message by the default policy costs either side over 5 % more with two rails than with one, or both sides together
 # over 3 % more with recovery than without (cases whose names end with "-unreliable"), or where a peer of 1024 costs over
 # 10 % more than one of 256. Numbers below the
-# baseline by as much are told: the baseline is to follow. The baseline holds for x86_64; elsewhere numbers are only
-# compared with each other.
-# Exit: 0 within the bounds, 1 not, 2 wrong use, 69 valgrind is absent (said on stderr; not a pass).
+# baseline by as much are reported: the baseline is to follow. The baseline holds for x86_64; elsewhere
+# numbers are only compared with each other.
+# Exit: 0 within the bounds, 1 not, 2 wrong use, 69 valgrind is absent (reported on stderr; not a pass).
 set -eu
 
 tolerance=3
@@ -62,8 +62,9 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 [ -n "$folder" ] || folder=$scratch
 
-# Instructions within a function, per message, of so many: CASE RAILS POLICY COUNT SIDE. Everything that a side asks of its
-# endpoint goes through the function of that side, which only counts once connecting and the first messages are over.
+# Instructions within a function, per message, of so many: CASE RAILS POLICY COUNT SIDE. Every call of a side
+# into its endpoint goes through the function of that side, which only counts once connecting and the first
+# messages are over.
 count() {
     case $5 in sender) function=at_first ;; receiver) function=at_second ;; both) function=at_ ;; esac
     collected=$(profile "$folder/$1.$2.$3.$5.callgrind" "*pair::$function*" "$program" "$1" "$2" "$3" "$4")

@@ -7,10 +7,10 @@
  *
  * WIRE0 in the environment, words with commas between: what real devices do and this one does not by itself.
  *
- *   scatter    a receive of up to 64 bytes comes inside its completion; who polls writes it to where the request said, as a
- *              pointer (mlx5: mlx5_copy_to_recv_srq); a device that is closed tells on stderr how many did
+ *   scatter    a receive of up to 64 bytes comes inside its completion; the poll copies it to the request's address, as a
+ *              pointer (mlx5: mlx5_copy_to_recv_srq); a device that is closed reports on stderr how many did
  *   no-inline  queue pairs are made with whatever length is asked for inline, and take nothing inline (rdmavt)
- *   ethernet   the port is one of RoCE, and says that its LID is 1 (irdma)
+ *   ethernet   the port is one of RoCE, and reports 1 as its LID (irdma)
  *   grh        the InfiniBand port takes no path without a global route (mlx5, virtual functions)
  *   no-lid     the InfiniBand port has no LID
  *   no-srq     no shared receive queues
@@ -19,9 +19,9 @@
  *   vendor     neither InfiniBand nor iWARP (usNIC, EFA)
  *   no-gid     the port's table of GIDs is empty
  *   locked     completion queues are refused: no more memory may be locked
- *   sick-port  of two ports, the first can't be asked
+ *   sick-port  of two ports, the first can't be queried
  *   no-fork    ibv_fork_init fails
- *   tell       a device that is closed tells on stderr how often ibv_fork_init was called
+ *   tell       a device that is closed reports on stderr how often ibv_fork_init was called
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -175,7 +175,7 @@ static void send_one(struct qp *from, const struct ibv_send_wr *wr)
     uint32_t number = is_datagram ? wr->wr.ud.remote_qpn : from->attr.dest_qp_num;
     struct qp *to = number < QPS ? qps[number] : NULL;
     struct receive *receive = to ? next_receive(to) : NULL;
-    if (!receive && !is_datagram) wrong("a message that nobody expects");
+    if (!receive && !is_datagram) wrong("a message that no receive expects");
     if (!receive) return;
     uint32_t front = is_datagram ? ROUTE_HEADER : 0, bytes = length_of(wr);
     if (front + bytes > receive->sge.length) wrong("a message longer than the receive");
@@ -402,7 +402,7 @@ int ibv_destroy_cq(struct ibv_cq *cq)
     return 0;
 }
 
-/* Nobody sleeps on it. */
+/* No process sleeps on it. */
 int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 {
     (void)channel, (void)cq, (void)cq_context;

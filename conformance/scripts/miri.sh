@@ -9,7 +9,8 @@
 # Left out are tests of thousands of drawn cases, which take Miri minutes to hours (the fuzzer with AddressSanitizer and the
 # ordinary test run have them), and two that end Miri itself (Miri 0.1, nightly of May 2026: an assertion of its own).
 #
-# Exit: 0 nothing was found, 1 something, or a test failed, 69 Miri is absent (said on stderr; not a pass).
+# Exit: 0 nothing was found, 1 something, or a test failed, 69 Miri is absent (reported on stderr; not a
+# pass).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)

@@ -1,27 +1,27 @@
 #!/bin/sh
 # Faults on a kernel's network: two network namespaces, two or three veth pairs that tbf holds to rates of their own, and
 # `rerail perf mixed` both ways between them, which verifies every byte and counts every message. Meanwhile faults of many
-# sorts, drawn from a seed, several at a time. Nothing may be lost, doubled, late in order or different, nobody may be given
-# up, and after the last fault messages must flow again within a second.
+# sorts, drawn from a seed, several at a time. Nothing may be lost, duplicated, late in order or different, no
+# peer may be given up, and after the last fault messages must flow again within a second.
 #
 #   netns-faults.sh [-b BINARY] [-s SECONDS] [--seed N] [-r RATES_MBIT] [-o FOLDER]
 #
 #   -s SECONDS   for how long (20; by hand 600)
 #   --seed N     draws sorts, rails, sides, times and lengths of the faults (1)
 #   -r RATES     of the rails, separated by commas (400,200,100); two or three
-#   -o FOLDER    keeps the result, the faults with their times, and what both sides said
+#   -o FOLDER    keeps the result, the faults with their times, and the output of both sides
 #
 # The sorts: `link` (one end of a pair is set down, and up again), `flap` (that five times in short), `rate` (both ends of a
-# pair to a tenth), `silence` (what one end sends is dropped, and nobody is told: a tbf that no packet fits), `reset` (the kernel is told to
-# destroy the sockets at one end: ss -K), `route` (one end's route to the other is removed), `address` (one end's address
-# is), `all` (all pairs set down at once).
+# pair to a tenth), `silence` (what one end sends is dropped, without a report: a tbf that no packet fits),
+# `reset` (the kernel is requested to destroy the sockets at one end: ss -K), `route` (one end's route to the
+# other is removed), `address` (one end's address is), `all` (all pairs set down at once).
 #
 # The two processes meet over a pair of their own. Once messages flow its connection is reset and the pair set down for
-# good: nobody needs it any more, for the end neither (rules B-2 and B-3 of PROTOCOL.md).
+# good: no process needs it any more, for the end neither (rules B-2 and B-3 of PROTOCOL.md).
 #
-# With CI=true the time after the last fault is told and not judged. Needs root, iproute2 (ip, tc, ss) and a kernel with
-# network namespaces, veth and tbf; sorts of which something is absent are left out, and named. Exit codes: 0 as demanded,
-# 1 not, 2 wrong use, 69 something that is needed is absent.
+# With CI=true the time after the last fault is reported and not judged. Needs root, iproute2 (ip, tc, ss) and
+# a kernel with network namespaces, veth and tbf; sorts of which something is absent are left out, and named.
+# Exit codes: 0 as demanded, 1 not, 2 wrong use, 69 something that is needed is absent.
 set -eu
 # shellcheck source=conformance/scripts/lib/netns.sh
 . "$(dirname "$0")/lib/netns.sh"
@@ -225,7 +225,7 @@ if [ -s "$out/result.json" ]; then
     echo "messages $(sum sent), received $(sum received), bytes $(sum bytes), puts $(sum puts), additions $(sum adds)"
     echo "connections failed $(sum failures), came back $(sum returns), not to be had $(sum refusals) times;" \
         "sent again $(sum replayed) packets, dropped $(sum dropped_again) that had come before"
-    echo "lost $(sum lost), doubled $(sum doubled), late in order $(sum late), different $(sum different);" \
+    echo "lost $(sum lost), duplicated $(sum doubled), late in order $(sum late), different $(sum different);" \
         "longest pause $(field longest_pause_ms | sort -n | tail -n 1) ms"
 fi
 if [ "$status" != 0 ] || [ "$other" != 0 ]; then

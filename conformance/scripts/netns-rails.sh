@@ -14,7 +14,7 @@
 #   -o FOLDER    keeps what was measured: a JSON file for each run, and plots of the changes (rates-change-*.svg)
 #
 # Demanded of balanced: 95 % of the sum of what bare sockets carry, and within 1 s of a change 90 % of the new sum. The
-# others are told beside it. With CI=true rates are told and not judged.
+# others are reported beside it. With CI=true rates are reported and not judged.
 # Needs root, iproute2 (ip, tc) and a kernel with network namespaces, veth and tbf. Exit codes: 0 as demanded, 1 not, 2
 # wrong use, 69 something that is needed is absent.
 set -eu
@@ -68,7 +68,7 @@ RERAIL_KEY=$(new_key)
 RERAIL_RAILS=tcp
 export RERAIL_KEY RERAIL_RAILS
 
-# What one side says ends here; shown where something failed.
+# The output of one side ends here; shown where something failed.
 failed() {
     echo "$1 failed:" >&2
     cat "$folder/left.log" "$folder/right.log" >&2
@@ -85,8 +85,8 @@ socket() {
     wait "$listening"
 }
 
-# Mbit/s of payload that bare sockets carry over rail $1 at $2 Mbit/s, $3 ways at once. Whoever else uses the processors can
-# only make it less, so the better of two counts.
+# Mbit/s of payload that bare sockets carry over rail $1 at $2 Mbit/s, $3 ways at once. Other users of the
+# processors can only make it less, so the better of two counts.
 bare() {
     windows=$(($2 * seconds / 8 / 8 / 2 + 2))
     : > "$folder/left.log"
@@ -191,5 +191,5 @@ for way in bandwidth bidirectional; do
     tell "rail 0 from $(rate_of 0) to $changed Mbit/s and back, $name" "$out/rates-change-$way.svg" \
         "0=$(twice "$sum"),${judged_slow:-$slow}=$(twice "$lower"),${judged_fast:-$fast}=$(twice "$sum")"
 done
-[ -z "$lenient" ] || echo "told, not judged"
+[ -z "$lenient" ] || echo "reported, not judged"
 exit $status

@@ -4,7 +4,7 @@
 #
 #   netns.sh [-b BINARY] [-s SIZE_MIB] [-r RATE_MBIT] [-m MIN_PERCENT]
 #
-# With CI=true the rate is told and not judged; that the copy is whole always is.
+# With CI=true the rate is reported and not judged; that the copy is whole always is.
 # Needs root, iproute2 (ip, tc) and a kernel with network namespaces, veth and tbf. Exit codes: 0 fast enough and whole,
 # 1 not, 2 wrong use, 69 something that is needed is absent.
 set -eu
@@ -77,7 +77,7 @@ awk -v rate="$rate" -v each="$rate_mbit" -v least="$min_percent" 'BEGIN {
     printf "%-22s %.1f MB/s of %.1f MB/s: %.1f %% (at least %d %%)\n", "rate", rate / 1e6, sum / 1e6, percent, least
     exit percent < least
 }' || {
-    # A rate is a measurement: told, but not judged, where other people's work shares the processors.
+    # A rate is a measurement: reported, but not judged, where other people's work shares the processors.
     [ "${CI:-}" = true ] || { echo "too slow" >&2; exit 1; }
     echo "slower than demanded; not judged in CI"
 }

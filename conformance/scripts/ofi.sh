@@ -5,7 +5,8 @@
 #
 # Programs: conformance/peers/mpi_check.c (every byte and status is looked at) and mpi_bench.c. Installs what is missing
 # where it may (apt-get as root; MPICH's wheel by pip into the target folder).
-# Exit: 0 passed, 1 something failed, 69 nothing failed but something is absent (said on stderr; not a pass).
+# Exit: 0 passed, 1 something failed, 69 nothing failed but something is absent (reported on stderr; not a
+# pass).
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -30,7 +31,7 @@ mkdir -p "$work"
 # A folder of its own: libfabric opens all that ends in fi.so.
 cp "$target/release/librerail_fi.so" "$work/librerail-fi.so"
 export FI_PROVIDER_PATH="$work" FI_PROVIDER=rerail
-# As root mpirun wants to be asked twice.
+# As root mpirun needs both confirmations.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 failed=
@@ -57,7 +58,7 @@ part_layout() {
 
 part_pingpong() {
     has fi_pingpong && has fi_info || { absent "fi_pingpong (Debian: libfabric-bin)"; return; }
-    fi_info -p rerail | grep -q 'provider: rerail' || { fail "fi_info does not know the provider"; return; }
+    fi_info -p rerail | grep -q 'provider: rerail' || { fail "fi_info does not list the provider"; return; }
     for kind in "" "-m tagged"; do
         # shellcheck disable=SC2086  # two words
         timeout 60 fi_pingpong -p rerail -e rdm -I 200 -c -B 47700 $kind >"$work/pingpong.server" 2>&1 &
@@ -135,7 +136,7 @@ get_mpich() {
     for program in mpi_check mpi_bench; do
         "$mpich/mpicc" -O2 -pthread -Wall -Wextra -o "$work/$program.mpich" "conformance/peers/$program.c"
     done
-    # Its ranks of one node talk past the provider unless told otherwise, and it prefers UCX.
+    # Its ranks of one node talk past the provider unless configured otherwise, and it prefers UCX.
     export MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A soak of real processes: `rerail exchange`, which verifies every byte, again and again with drawn options, each time under
 # one kind of disturbance. What must hold of every run: nothing is lost, duplicated, late in order or different; what can't
-# work ends with a documented exit code and a message that says what to do; nothing hangs, and no process, no file in /dev/shm
-# and no unix socket stays behind.
+# work ends with a documented exit code and a message with what to do; nothing hangs, and no process, no file
+# in /dev/shm and no unix socket stays behind.
 #
 #   real-soak.sh [-b BINARY] [--minutes M | --seconds S] [--seed SEED] [--only KIND] [--run N]
 #
@@ -20,7 +20,7 @@
 # | full-shm | /dev/shm is a full tmpfs | 0: nothing of the transport lies there |
 # | files | few descriptors (ulimit -n), for all or for the ranks | 0, or 2 with the limit's name |
 # | memory | little address space (ulimit -v) for the ranks | 0, or 2, or 3 of a rank that lost it: one names memory |
-# | cgroup | little memory (cgroup); the kernel kills who needs more | 0, or as kill |
+# | cgroup | little memory (cgroup); the kernel kills a process that needs more | 0, or as kill |
 # | clock | CLOCK_REALTIME jumps by up to a day, either way, every 20 ms (a preloaded library, for these processes alone) | 0 |
 # | uptime | monotonic clocks begin 30 years ahead (a time namespace) | 0 |
 #
@@ -52,7 +52,7 @@ if [ -z "$binary" ]; then
     binary=${CARGO_TARGET_DIR:-$root/target}/release/rerail
 fi
 
-# A /dev/shm of our own, which nobody else writes to, in a mount namespace of our own.
+# A /dev/shm of our own, which no other process writes to, in a mount namespace of our own.
 if [ "$(id -u)" -eq 0 ] && [ -z "${RERAIL_SOAK_APART:-}" ] && unshare -m true 2> /dev/null; then
     arguments=(-b "$binary" --seconds "$seconds" --seed "$seed")
     [ -z "$only" ] || arguments+=(--only "$only")
@@ -83,7 +83,7 @@ trap 'exit 143' TERM
 kinds=(calm pause kill-self kill end-launcher full-shm files memory cgroup clock uptime)
 declare -A absent=()
 
-# In real time nobody is interested: only tests and what is printed for people may read it.
+# The real time is not used: only tests and what is printed for people may read it.
 if grep -rnE 'SystemTime|CLOCK_REALTIME|ClockId::Realtime|gettimeofday' "$root"/{core,os-linux,verbs-shim}/src --include='*.rs' |
     grep -vE '/tests(/|\.rs)'; then
     echo "FAILED: the transport reads the real-time clock, which may jump" >&2
@@ -164,7 +164,7 @@ pick() {
 
 # ---- one run
 
-# Processes of the session of this run. Zombies are over: whoever adopts them has not looked yet.
+# Processes of the session of this run. Zombies are over: their adopting process has not collected them yet.
 session() { ps -o pid=,stat= -s "$leader" 2> /dev/null | awk '$2 !~ /^Z/ { print $1 }'; }
 end_session() {
     local pids
@@ -184,7 +184,7 @@ pick_rank() {
 }
 pause() { sleep "$(printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)))"; }
 
-# Which code and what message are right; `why` says what is wrong.
+# Which code and what message are right; `why` names what is wrong.
 wrong() { why="${why:+$why; }$1"; }
 said() { grep -qE -- "$1" "$scratch/log"; }
 
@@ -234,7 +234,7 @@ one() {
         "$scratch/leader" "$([ "$kind" = cgroup ] && echo "$cgroup")" "$limits" "${settings[@]}" ${wrap[@]+"${wrap[@]}"} \
         "$binary" "${arguments[@]}" > "$scratch/log" 2>&1 &
     local job=$!
-    # setsid forks where it leads a group already, and waits for nobody: its child says who it is.
+    # setsid forks where it leads a group already, and does not wait: its child writes its process id.
     while [ ! -s "$scratch/leader" ]; do sleep 0.002; done
     leader=$(cat "$scratch/leader")
     rm "$scratch/leader"
@@ -309,15 +309,16 @@ survivors_name_it() {
 
 judge() {
     case $1:$code in
-    # It had said goodbye to all, so nobody misses it: the verdict on everything stands, and the launcher names it.
+    # It had sent BYE to all, so no rank misses it: the verdict on everything stands, and the launcher names
+    # it.
     kill:3) outcome=error
         if said '^(\[[0-9]+\] )?(\S* )?OK '; then
             said 'rank [0-9]+ .*was killed by SIGKILL before it had left the job' || wrong "the launcher does not name it"
         else
             survivors_name_it
-            said 'PEER LOST' || [ "$(killed | wc -l)" -eq "$ranks" ] || wrong "nobody went on"
+            said 'PEER LOST' || [ "$(killed | wc -l)" -eq "$ranks" ] || wrong "no rank went on"
         fi ;;
-    cgroup:3) outcome=error; survivors_name_it; said 'PEER LOST' || [ "$(killed | wc -l)" -eq "$ranks" ] || wrong "nobody went on" ;;
+    cgroup:3) outcome=error; survivors_name_it; said 'PEER LOST' || [ "$(killed | wc -l)" -eq "$ranks" ] || wrong "no rank went on" ;;
     # Before all had joined, a job can't start; the launcher names the rank.
     kill:2 | cgroup:2) outcome=error; said 'rank [0-9]+ .*(was killed by SIGKILL|failed)' || wrong "no rank is named" ;;
     cgroup:137) outcome=error ;;

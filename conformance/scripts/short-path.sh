@@ -11,7 +11,7 @@
 # The ways: out is a send; post a receive; in a round that finds the message, a round that finds nothing, and the completion
 # (os-linux/examples/short_cost.rs). What not every message passes (whole rounds, a line that is opened anew) is left out.
 # Exit: 0 the list is right and within the bounds (12 functions in 8 files each way), 1 not, 2 wrong use, 69 valgrind or
-# addr2line is absent, or this is no x86_64 (said on stderr; not a pass).
+# addr2line is absent, or this is no x86_64 (reported on stderr; not a pass).
 set -eu
 
 own=10

@@ -11,8 +11,8 @@
 #   -w   writes the baseline anew instead of comparing
 #
 # Fails where a figure is more than 3 % above the committed one (short.baseline, beside this script). Figures below it by as
-# much are told: the baseline is to follow. The baseline holds for x86_64; elsewhere nothing is compared.
-# Exit: 0 within the bounds, 1 not, 2 wrong use, 69 valgrind is absent (said on stderr; not a pass).
+# much are reported: the baseline is to follow. The baseline holds for x86_64; elsewhere nothing is compared.
+# Exit: 0 within the bounds, 1 not, 2 wrong use, 69 valgrind is absent (reported on stderr; not a pass).
 set -eu
 
 tolerance=3

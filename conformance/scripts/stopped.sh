@@ -7,11 +7,13 @@
 #   -s SECONDS   how long it is stopped (5; by hand 15, with which the connections' time-out is the default's 5 s)
 #
 # A stopped process's kernel takes what fits its windows; then the other's ends connections whose window stays full for
-# `tcp_user_timeout`, which is a third of the stop here. They are dialled again: its kernel takes the call, and nobody answers
-# while it is stopped. Once it runs again everything must come: nothing lost, doubled, late in order or different, nobody given up. Of a
-# process that is killed the other one must say who it was, by which rail it knows, and what was found there.
+# `tcp_user_timeout`, which is a third of the stop here. They are dialled again: its kernel takes the call,
+# and nothing answers while it is stopped. Once it runs again everything must come: nothing lost, duplicated,
+# late in order or different, no peer given up. Of a process that is killed the other one must report its
+# rank, the rail that detected it, and what was found there.
 #
-# With CI=true that connections had to be made anew is told and not demanded. Exit codes: 0 as demanded, 1 not, 2 wrong use.
+# With CI=true that connections had to be made anew is reported and not demanded. Exit codes: 0 as demanded, 1
+# not, 2 wrong use.
 set -eu
 # shellcheck source=conformance/scripts/lib/netns.sh
 . "$(dirname "$0")/lib/netns.sh"
@@ -75,7 +77,7 @@ rails() {
         END { print (near && far) ? "stands" : "" }' "$folder/sockets" /proc/net/tcp
 }
 
-# Says what both sides have said, and ends.
+# Prints the output of both sides, and ends.
 give_up() {
     echo "$1" >&2
     cat "$folder/left" "$folder/right" >&2
@@ -95,8 +97,8 @@ start() {
     RERAIL_HOST_ID=left "$binary" perf mixed --verify --seconds "$1" --window 32 --connect "$address" \
         --interfaces 127.0.0.1,127.0.0.2 --json > "$folder/result" 2> "$folder/left" &
     measures=$!
-    # Both hold a connection of the second rail: they have read each other's cards. A second later they are amid messages, or
-    # nearly, which must do no harm either.
+    # Both hold a connection of the second rail: they have read each other's address records. A second later
+    # they are amid messages, or nearly, which must do no harm either.
     tries=0
     until [ -n "$(rails)" ]; do
         kill -0 "$measures" 2> /dev/null || give_up "it ended before it was connected over a rail"
@@ -121,7 +123,7 @@ echo "stopped for $seconds s, time-out of connections $RERAIL_TCP_USER_TIMEOUT"
 echo "messages $(sum sent), received $(sum received), bytes $(sum bytes), puts $(sum puts), additions $(sum adds)"
 echo "connections failed $(sum failures), came back $(sum returns), not to be had $(sum refusals) times;" \
     "sent again $(sum replayed) packets, dropped $(sum dropped_again) that had come before"
-echo "lost $(sum lost), doubled $(sum doubled), late in order $(sum late), different $(sum different);" \
+echo "lost $(sum lost), duplicated $(sum doubled), late in order $(sum late), different $(sum different);" \
     "longest pause $longest ms"
 if [ "$(sum failures)" = 0 ]; then
     echo "no connection had to be made anew"

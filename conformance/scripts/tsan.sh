@@ -9,7 +9,8 @@
 # threads, the last reference of an Arc, channels of the test harness) is reported as a race. So no report is suppressed:
 # any one fails. A target folder of its own, for all that is built is built for the sanitizer.
 #
-# Exit: 0 no race, 1 a race or a test failed, 69 a nightly toolchain or its source is absent (said on stderr; not a pass).
+# Exit: 0 no race, 1 a race or a test failed, 69 a nightly toolchain or its source is absent (reported on
+# stderr; not a pass).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -19,7 +20,7 @@ absent() {
     exit 69
 }
 readonly TARGET=x86_64-unknown-linux-gnu
-[ "$(uname -sm)" = "Linux x86_64" ] || absent "ThreadSanitizer is asked for on $TARGET alone"
+[ "$(uname -sm)" = "Linux x86_64" ] || absent "ThreadSanitizer is supported by this script on $TARGET alone"
 cargo +nightly --version > /dev/null 2>&1 || absent "no nightly toolchain: rustup toolchain install nightly --component rust-src"
 [ -e "$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library/Cargo.toml" ] ||
     absent "the standard library's source is not installed: rustup component add rust-src --toolchain nightly"

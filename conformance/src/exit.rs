@@ -39,11 +39,11 @@ const TABLE: &[Row] = &[
     (Codes::One(3), "a peer was lost", &["exchange", "perf", "explain", "send", "recv"]),
     (
         Codes::One(20),
-        "crash: a panic (soak ends with the gravest of crash, corruption, doubled, order, lost, stuck, leak)",
+        "crash: a panic (soak ends with the gravest of crash, corruption, duplicated, order, lost, stuck, leak)",
         &["sim", "soak"],
     ),
     (Codes::One(21), "lost: something promised never happened", &["sim", "soak"]),
-    (Codes::One(22), "doubled: something happened twice", &["sim", "soak"]),
+    (Codes::One(22), "duplicated: something happened twice", &["sim", "soak"]),
     (Codes::One(23), "order: a message was matched to a receive that it must not be matched to", &["sim", "soak"]),
     (Codes::One(24), "corruption: wrong bytes", &["sim", "soak"]),
     (Codes::One(25), "leak: something was not released", &["sim", "soak"]),
@@ -52,7 +52,7 @@ const TABLE: &[Row] = &[
     (Codes::One(28), "a rare path was never taken (--demand-coverage); all simulations are clean", &["soak"]),
     (
         Codes::One(69),
-        "something that was asked for is absent on this machine: a library, a device, a feature, an interface",
+        "something that was requested is absent on this machine: a library, a device, a feature, an interface",
         &["exchange", "perf", "explain", "check", "send", "recv"],
     ),
     (Codes::One(101), "a panic: a defect of rerail itself, please report it", &[]),

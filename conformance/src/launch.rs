@@ -172,7 +172,7 @@ pub fn run(args: &LaunchArgs) -> Result<u8, Failure> {
     let report = launch.wait_with(|event| match event {
         LaunchEvent::Exited(end) => errors.ended(&end, false),
         LaunchEvent::Stopping(Stop::Signal(_)) => {}
-        LaunchEvent::Stopping(why) => eprintln!("all ranks are told to end: {why}"),
+        LaunchEvent::Stopping(why) => eprintln!("all ranks are ended: {why}"),
         LaunchEvent::Strange { rank, why } => eprintln!("rank {rank}: {why}"),
         _ => {}
     });

@@ -35,7 +35,7 @@ fn ends(command: &mut Command, code: i32, says: &[&str]) -> String {
     stderr
 }
 
-/// Wrong use of every command that can be used wrongly, by what it says.
+/// Wrong use of every command that can be used wrongly, by its message.
 #[test]
 fn wrong_use_of_every_command_ends_with_2_and_names_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -88,7 +88,7 @@ fn wrong_use_of_every_command_ends_with_2_and_names_it() {
     }
 }
 
-/// What is asked for by name and is not there. A device of this name is on no machine.
+/// What is requested by name and is not there. A device of this name is on no machine.
 #[test]
 fn what_is_absent_ends_with_69_and_is_told_once() {
     let device = "nosuchdevice0";
@@ -168,7 +168,7 @@ fn until_it_takes(child: &Child, signal: libc::c_int) {
     }
 }
 
-/// A signal ends commands with 128 and its number, and says so.
+/// A signal ends commands with 128 and its number, and reports it.
 #[test]
 fn signals_end_with_128_and_their_number() {
     let folder = tempfile::tempdir().unwrap();
@@ -239,7 +239,7 @@ fn has_nameless_files(folder: &Path) -> bool {
     std::fs::File::options().write(true).custom_flags(libc::O_TMPFILE).open(folder).is_ok()
 }
 
-/// Somebody who waits for a port that answers nothing is told.
+/// A process that waits for a port that answers nothing reports it.
 #[test]
 fn a_silent_port_is_told_of() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

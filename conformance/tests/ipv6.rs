@@ -1,4 +1,5 @@
-//! The tool over IPv6. On a machine without it, the tool must say which address it can't have (exit code 2).
+//! The tool over IPv6. On a machine without it, the tool must report which address it can't have (exit code
+//! 2).
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;

@@ -53,7 +53,7 @@ fn a_round_that_does_not_exist_is_wrong_use() {
     let arguments = ["exchange", "--quick", "--kill-rank", "9", "--after-round", "1"];
     let output = Command::new(env!("CARGO_BIN_EXE_rerail")).args(arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    // The launcher says so, once, before anything starts.
+    // The launcher reports it, once, before anything starts.
     let arguments = ["exchange", "--quick", "--kill-rank", "1", "--after-round", "1000"];
     let output = Command::new(env!("CARGO_BIN_EXE_rerail")).args(arguments).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -98,7 +98,7 @@ fn samples_over_time_add_up_and_can_be_judged_and_drawn() {
             before = number(&sample["at"]);
         }
         let total = number(&steady["bytes_per_second"]) * number(&steady["seconds"]);
-        // What was through after the last sample is in the total alone.
+        // What was complete after the last sample is in the total alone.
         assert!(moved > 0.0 && moved <= total * 1.000_001, "{moved} of {total}");
         assert_eq!(measure == "bidirectional", samples.iter().any(|sample| number(&sample["received"]) > 0.0));
         let file = folder.path().join(format!("{measure}.json"));
@@ -113,7 +113,7 @@ fn samples_over_time_add_up_and_can_be_judged_and_drawn() {
     };
     assert_eq!(judge("0=0.000001"), Some(0));
     assert!(std::fs::read_to_string(&svg).unwrap().contains("bidirectional"));
-    assert_eq!(judge("0=100000000"), Some(1), "nobody carries so much");
+    assert_eq!(judge("0=100000000"), Some(1), "no rail carries so much");
     assert_eq!(judge("1=5,0=5"), Some(2));
 }
 

@@ -1,5 +1,5 @@
 //! `PROTOCOL.md` and the code agree: rules are numbered without gaps, what is cited exists, what is stated is
-//! cited where it is implemented and where it is proved, `PROTOCOL.index` says where, and the limits are
+//! cited where it is implemented and where it is proved, `PROTOCOL.index` lists where, and the limits are
 //! those of the code.
 //!
 //! A citation is a rule's number anywhere in a source file (`X-3`), or a range of them (`X-3 to X-5`). After
@@ -140,7 +140,7 @@ impl Citations {
         }
         for file in files {
             let path = file.strip_prefix(root()).expect("found below the root").to_string_lossy().replace('\\', "/");
-            // This file speaks of citations.
+            // This file contains examples of citations.
             if path != "conformance/tests/protocol.rs" {
                 citations.read(&path, &fs::read_to_string(&file).expect("a source file"), sections);
             }
@@ -151,7 +151,7 @@ impl Citations {
     fn read(&mut self, path: &str, text: &str, sections: &BTreeSet<char>) {
         let mut testing = is_for_tests(path);
         // The function that the line is in, with its indentation. What stands before a test belongs to it;
-        // what a helper says belongs to the file.
+        // what stands in a helper belongs to the file.
         let mut inside: Option<(&str, usize)> = None;
         let (mut pending, mut is_test) = (BTreeSet::new(), false);
         for line in text.lines() {
@@ -287,7 +287,7 @@ fn the_index_says_where() {
     );
 }
 
-/// Asked for a value that is too large, the code itself says what it takes.
+/// The code's own error for a value that is too large states the limit.
 #[test]
 fn the_limits_are_those_of_the_code() {
     let text = Protocol::read().text;
@@ -329,7 +329,7 @@ fn the_limits_are_those_of_the_code() {
 fn citations_are_found_where_they_stand() {
     let sections = BTreeSet::from(['W', 'C']);
     let all = |line| named(line, &sections).iter().map(Rule::to_string).collect::<Vec<_>>();
-    assert_eq!(all("(W-3): as C-1 to C-3 say, not X-1, W-03, AW-1 or W-1_x"), ["C-1", "C-2", "C-3", "W-3"]);
+    assert_eq!(all("(W-3): as by C-1 to C-3, not X-1, W-03, AW-1 or W-1_x"), ["C-1", "C-2", "C-3", "W-3"]);
     let mut citations = Citations::default();
     let text = "//! W-1\nfn f() {} // W-2\n#[cfg(test)]\nmod tests;\n// W-3\n#[cfg(test)]\nmod more {\n    /// W-4\n    \
                 #[test]\n    fn four() {\n        // W-5\n    }\n    // W-6\n    const A: u8 = 1;\n    fn help() {\n        // W-7\n    }\n    #[test]\n    \

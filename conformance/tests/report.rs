@@ -15,8 +15,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Figures 5 to 14 and 17 to 20 of multirail-2004 with few sizes: every claim holds, and the page says what
-/// the JSON says.
+/// Figures 5 to 14 and 17 to 20 of multirail-2004 with few sizes: every claim holds, and the page has what
+/// the JSON has.
 #[test]
 fn the_claims_of_multirail_2004_hold_and_stand_on_the_page() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -64,5 +64,5 @@ fn wrong_use_says_what_would_be_right() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let unknown = report(folder.path(), &["monorail"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(text(&unknown.stderr).contains("multirail"), "the names are told: {}", text(&unknown.stderr));
+    assert!(text(&unknown.stderr).contains("multirail"), "the names are listed: {}", text(&unknown.stderr));
 }

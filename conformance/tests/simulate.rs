@@ -52,7 +52,7 @@ fn the_same_seed_tells_the_same_story() {
     assert_ne!(first, other);
 }
 
-/// Whoever looks closer sees the same world.
+/// A simulation with a trace is the same as one without.
 #[test]
 fn tracing_changes_nothing() {
     for seed in ["1", "2", "3", "5", "8"] {
@@ -89,10 +89,10 @@ fn the_story_of_one_message_is_part_of_the_trace() {
     assert!(story.lines().count() < all.lines().count() / 2);
     let none = rerail(&["sim", "--seed", "3", "--message", "ffffffffff"]);
     assert_eq!(none.status.code(), Some(2));
-    assert!(text(&none.stderr).contains("does not occur in this world"), "{}", text(&none.stderr));
+    assert!(text(&none.stderr).contains("does not occur in this simulation"), "{}", text(&none.stderr));
 }
 
-/// What `--print` prints is the same world as a file.
+/// What `--print` prints is the same simulation as a file.
 #[test]
 fn a_drawn_world_is_printed_as_a_file_and_read_again() {
     let file = File::of(&text(&rerail(&["sim", "--seed", "5", "--print"]).stdout));
@@ -108,7 +108,7 @@ fn exit_codes_tell_verdicts_apart() {
     let world = "hosts = 2\n[[hcas]]\n[[rails]]\nkind = \"hca\"\nhca = 0\nport = 0\n[workload]\nname = \"random\"\n";
     let clean = File::of(world).run(&["--json"]);
     assert_eq!((clean.status.code(), json(&clean)["verdict"].as_str()), (Some(0), Some("clean")));
-    // Who does without recovery loses the peer with the first connection.
+    // A process without recovery loses the peer with the first connection.
     let fault = "[config]\nrecovery = false\n[[faults]]\nat = \"5us\"\nwhat = \"qp-error\"\nwhere = \"rank1.hca0\"\n";
     let lost = File::of(&format!("{world}{fault}")).run(&["--json"]);
     assert_eq!((lost.status.code(), json(&lost)["verdict"].as_str()), (Some(21), Some("lost")));
@@ -116,7 +116,7 @@ fn exit_codes_tell_verdicts_apart() {
     let fault = "[config]\nrecovery_timeout = \"1s\"\nconnect_timeout = \"1s\"\n[[faults]]\nat = \"5us\"\nwhat = \"device-fatal\"\nwhere = \"host1.hca0\"\n";
     let cut = File::of(&format!("{world}{fault}")).run(&["--json"]);
     assert_eq!((cut.status.code(), json(&cut)["verdict"].as_str()), (Some(0), Some("clean")));
-    // A world that is not given the time that it needs.
+    // A simulation that is not given the time that it needs.
     let limits = "[limits]\nsafety = \"0us\"\nconvergence = \"1us\"\n";
     let stuck = File::of(&format!("{world}{limits}")).run(&["--json"]);
     assert_eq!((stuck.status.code(), json(&stuck)["verdict"].as_str()), (Some(26), Some("stuck")));

@@ -1,5 +1,5 @@
 //! Style as a test: what the code may not contain, how long files may be, where `unsafe` may stand, and which
-//! module of the core may know which. There are no exceptions; if a rule is wrong, it changes here for all.
+//! module of the core may use which. There are no exceptions; if a rule is wrong, it changes here for all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -371,7 +371,7 @@ fn the_core_is_layered() {
             findings.push(format!("{module} names {:?}, listed {:?}", uses.get(module), listed.get(module)));
         }
     }
-    none("the layers of the core are what LAYERS says", findings);
+    none("the layers of the core are those in LAYERS", findings);
     let layers = layers(&uses).unwrap_or_else(|circle| panic!("modules of the core name each other: {circle}"));
 
     let path = root().join("ARCHITECTURE.md");
@@ -479,7 +479,7 @@ fn policies_are_named_by_the_scheduler_alone() {
             findings.push(format!("{}:{i}: {}", file.path, line.trim()));
         }
     }
-    none("ask a property or a method of the scheduler", findings);
+    none("use a property or a method of the scheduler", findings);
 }
 
 /// Lines of a file before the tests that stand in it.

@@ -1,8 +1,12 @@
-//! Documents as a test: how long they may be, how wide their lines, which words they may not use, whether
-//! their links lead somewhere, and that a rule of the protocol is at most three sentences.
+//! Prose as a test: which words documents, comments and strings may not use; how long documents may be, how
+//! wide their lines, whether their links lead somewhere, and that a rule of the protocol is at most three
+//! sentences.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+#[path = "words/source.rs"]
+mod source;
 
 /// Words of all documents together, as `wc -w` counts them.
 const WORDS_MAX: usize = 21_600;
@@ -17,12 +21,12 @@ const SENTENCES_MAX: usize = 3;
 /// count.
 const NOT_OURS: &[(&[&str], &str)] = &[
     (&["farewell", "farewells", "goodbye", "goodbyes"], "shutdown, BYE"),
-    (&["belief", "beliefs", "believed", "believes"], "estimate"),
+    (&["belief", "beliefs", "believe", "believed", "believes", "thinks"], "estimate"),
     (&["soonest", "nearest"], "lowest-latency"),
     (&["recut", "recuts"], "rebalance"),
     (&["thief", "thieves", "victim", "victims"], "work stealing"),
     (&["parcel", "parcels"], "aggregate"),
-    (&["told", "tells", "hears", "heard", "untold", "unsaid"], "reported, received"),
+    (&["tell", "told", "tells", "hear", "hears", "heard", "untold", "unsaid"], "reported, received"),
     (&["patience"], "timeout"),
     (&["stranded"], "no usable path"),
     (&["sever", "severs", "severed", "severing"], "abort"),
@@ -33,7 +37,9 @@ const NOT_OURS: &[(&[&str], &str)] = &[
     (&["knocking", "stirred"], "accept pending, dirty"),
     (&["doubled"], "duplicated"),
     (&["world", "worlds"], "simulation"),
-    (&["whoever", "whom", "somebody"], "a named subject"),
+    (&["whoever", "whom", "somebody", "nobody", "anybody", "everybody"], "a named subject"),
+    (&["says", "said", "speaks", "knows"], "returns, contains, sends, has"),
+    (&["asks", "wants", "owes"], "requests, needs, has to send"),
     (&["knob", "knobs"], "setting"),
     (&["whim", "whims"], "race"),
 ];
@@ -70,24 +76,27 @@ fn root() -> PathBuf {
 }
 
 fn documents() -> Vec<Document> {
+    files_of("md", "README.md")
+}
+
+/// All files of the project with this extension; `one` is among them.
+fn files_of(extension: &str, one: &str) -> Vec<Document> {
     let mut found = Vec::new();
-    collect(&root(), &mut found);
-    assert!(
-        found.iter().any(|document| document.path == "README.md"),
-        "the project is not where this test looks for it"
-    );
+    collect(&root(), extension, &mut found);
+    let is_there = found.iter().any(|document| document.path == one);
+    assert!(is_there, "the project is not where this test looks for it: no {one}");
     found
 }
 
-fn collect(folder: &Path, found: &mut Vec<Document>) {
+fn collect(folder: &Path, extension: &str, found: &mut Vec<Document>) {
     for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
         let path = entry.expect("the folder can be read").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() {
             if !name.starts_with('.') && !["target", "corpus", "artifacts", "coverage"].contains(&name.as_str()) {
-                collect(&path, found);
+                collect(&path, extension, found);
             }
-        } else if name.ends_with(".md") {
+        } else if path.extension().is_some_and(|it| it == extension) {
             let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             let path = path.strip_prefix(root()).expect("found below the root").to_string_lossy().replace('\\', "/");
             found.push(Document { path, text });
@@ -95,7 +104,7 @@ fn collect(folder: &Path, found: &mut Vec<Document>) {
     }
 }
 
-/// The line with what stands between backticks left out, which code says and not we.
+/// The line with what stands between backticks left out, which is code and not prose.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join(" ")
 }
@@ -104,8 +113,25 @@ fn without_code(line: &str) -> String {
 fn not_ours(line: &str) -> Vec<(String, &'static str)> {
     let line = without_code(line).to_lowercase();
     let words = line.split(|c: char| !c.is_alphanumeric());
-    let instead = |word: &str| NOT_OURS.iter().find(|(forms, _)| forms.contains(&word)).map(|(_, instead)| *instead);
-    words.filter_map(|word| Some((word.to_string(), instead(word)?))).collect()
+    words.filter_map(|word| Some((word.to_string(), instead_of(word)?))).collect()
+}
+
+/// What to write instead of a word that is not the field's.
+fn instead_of(word: &str) -> Option<&'static str> {
+    NOT_OURS.iter().find(|(forms, _)| forms.contains(&word)).map(|(_, instead)| *instead)
+}
+
+/// The words of a source file's comments and strings that are not the field's, with their lines.
+fn not_ours_in(file: &Document, prose: impl Fn(&str) -> Vec<(usize, String)>) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (i, line) in prose(&file.text) {
+        for word in source::words(&line) {
+            if let Some(instead) = instead_of(&word) {
+                findings.push(format!("{}:{i}: \"{word}\"; write: {instead}", file.path));
+            }
+        }
+    }
+    findings
 }
 
 /// Sentences of a text: what ends them, and then a space or nothing.
@@ -158,7 +184,16 @@ fn documents_use_the_words_of_the_field() {
             }
         }
     }
-    none("readers search for the words they know", findings);
+    none("readers search for the field's words", findings);
+}
+
+#[test]
+fn sources_use_the_words_of_the_field() {
+    let rust = files_of("rs", "conformance/tests/words.rs");
+    let shell = files_of("sh", "conformance/scripts/short.sh");
+    let mut findings: Vec<String> = rust.iter().flat_map(|file| not_ours_in(file, source::of_rust)).collect();
+    findings.extend(shell.iter().flat_map(|file| not_ours_in(file, source::of_shell)));
+    none("readers search for the field's words", findings);
 }
 
 #[test]
@@ -208,11 +243,30 @@ fn rules_are_at_most_three_sentences() {
     none("rules of more than three sentences", long.map(|(rule, _)| rule.to_string()).collect());
 }
 
+/// What is prose in a source, and what is code. The samples are no sources themselves.
+#[test]
+fn comments_and_strings_are_prose() {
+    let found = |prose: Vec<(usize, String)>| {
+        let mut found = Vec::new();
+        for (i, line) in prose {
+            found.extend(source::words(&line).filter(|word| instead_of(word).is_some()).map(|word| (i, word)));
+        }
+        found
+    };
+    let expected = |words: &[(usize, &str)]| words.iter().map(|&(i, word)| (i, word.to_string())).collect::<Vec<_>>();
+    let rust = [(1, "told"), (1, "whom"), (2, "world"), (3, "worlds"), (4, "said"), (5, "nobody")];
+    let rust = [&rust[..], &[(7, "knob"), (12, "world")]].concat();
+    assert_eq!(found(source::of_rust(include_str!("words/sample.rust"))), expected(&rust));
+    let shell = [(2, "told"), (3, "knob"), (3, "whom"), (6, "whim"), (11, "victim"), (11, "world")];
+    assert_eq!(found(source::of_shell(include_str!("words/sample.shell"))), expected(&shell));
+}
+
 /// The helpers above decide what the rules see.
 #[test]
 fn the_rules_see_what_they_are_for() {
     let found = |line| not_ours(line).into_iter().map(|(word, _)| word).collect::<Vec<_>>();
-    assert_eq!(found("Told of worlds, `doubled` and re-told"), ["told", "worlds", "told"]);
+    let line = ["Told", "of", "worlds,", "`doubled`", "and", "re-told"].join(" ");
+    assert_eq!(found(&line), ["told", "worlds", "told"]);
     assert!(found("the underworld of `worlds.toml`").is_empty());
     assert_eq!(sentences("One (4.1). Two: `a. b`; three (see 5.2.) Four"), 2);
     assert_eq!(links("[a](b.md#c) and [d](e)").collect::<Vec<_>>(), ["b.md#c", "e"]);

@@ -3,8 +3,8 @@
 # the tables of conformance/BENCHMARKS.md. A software-emulated machine shares its processors with whatever else runs on the
 # host. So each of them stays on one of the host's (where both polling ranks have to share one, each waits for the other's
 # time slice to end, and a round trip takes 8 ms); in each round every run of rerail stands right beside the raw one that it
-# is compared with, who is first changes from round to round, both are pinned to the same processors; and what is printed
-# are medians: of the figures, and of the ratios of neighbours.
+# is compared with, which is first changes from round to round, both are pinned to the same processors; and
+# what is printed are medians: of the figures, and of the ratios of neighbours.
 #
 #   conformance/vm/bench.sh [ROUNDS]     (default 5; about 80 seconds each)
 #

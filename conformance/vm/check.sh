@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Real verbs, checked in virtual machines with Soft-RoCE devices: the contract suite on both devices, every sort of
-# request over both rails, a file, what is told when something is missing; devices that fail while messages are under way
-# (two of the cases of faults.sh); then two machines.
+# request over both rails, a file, messages when something is missing; devices that fail while messages are
+# under way (two of the cases of faults.sh); then two machines.
 #
 #   conformance/vm/check.sh [--write]     --write: conformance/DEVICES.md anew from what came out
 #
@@ -34,6 +34,6 @@ echo "== devices that fail under verified messages"
 conformance/vm/faults.sh links_in_turn removal
 
 echo "== two machines, two rails between them"
-# Both say the same words; rank 0 waits for rank 1, which tries until it is heard.
+# Both use the same words; rank 0 waits for rank 1, which dials until it is accepted.
 conformance/vm/run --two --seconds 240 --with conformance/vm/inside-two.sh sh /root/inside-two.sh
 echo "vm: all is as it should be"

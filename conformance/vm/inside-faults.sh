@@ -36,8 +36,8 @@ traffic() {
     done
     fail "no traffic over both rails"
 }
-# Messages flowed until after the last fault, which is over; nothing was lost, doubled, damaged or out of order, and both
-# rails are there.
+# Messages flowed until after the last fault, which is over; nothing was lost, duplicated, damaged or out of
+# order, and both rails are there.
 all_well() {
     kill -0 $pid 2>/dev/null || fail "$1: the traffic was over before the last fault was: let it run for longer"
     wait $pid || fail "$1: the traffic ended with $?"
@@ -104,7 +104,7 @@ case_removal() {
     for rail in 1 0; do
         traffic 14
         soon rdma link delete rxe$rail
-        echo "ok: rdma link delete rxe$rail is through: the processes have closed it"
+        echo "ok: rdma link delete rxe$rail has finished: the processes have closed it"
         sleep 1
         add $rail
         all_well "rxe$rail removed and made again"
@@ -123,8 +123,8 @@ case_removal_of_both() {
     export RERAIL_RECOVERY_TIMEOUT=600s
     [ $code -ne 0 ] || fail "both devices are gone, and the traffic has not noticed"
     grep -q 'rank [01] (.*is lost: .*verbs:rxe[01]' /tmp/traffic || fail "the message names no rail, or no peer"
-    grep -q 'device was removed' /tmp/traffic || fail "the message does not tell what has happened"
-    echo "ok: both removed: told \"$(grep -m 1 'is lost' /tmp/traffic)\""
+    grep -q 'device was removed' /tmp/traffic || fail "the message does not name what has happened"
+    echo "ok: both removed: reported \"$(grep -m 1 'is lost' /tmp/traffic)\""
     add 0
     add 1
     sleep 1

@@ -6,10 +6,10 @@ tells() {
     words=$1
     shift
     "$@" >/tmp/told 2>&1
-    grep -q -- "$words" /tmp/told || { cat /tmp/told; fail "$* does not tell: $words"; }
-    echo "ok: told \"$(grep -m 1 -- "$words" /tmp/told | sed 's/^ *//')\""
+    grep -q -- "$words" /tmp/told || { cat /tmp/told; fail "$* does not print: $words"; }
+    echo "ok: printed \"$(grep -m 1 -- "$words" /tmp/told | sed 's/^ *//')\""
 }
-# As somebody who is not root.
+# As a user who is not root.
 echo 'nobody:x:65534:65534:nobody:/:/bin/sh' >/etc/passwd
 as_nobody() { su -s /bin/sh nobody -c "$*"; }
 
@@ -59,8 +59,8 @@ wait
 cmp /tmp/file /tmp/into/file || { cat /tmp/sent /tmp/recv; fail "the file differs"; }
 echo "ok"
 
-echo "== what is told when something is missing"
-tells "rxe0 port 1: GID index 9 is not in use; ask for one that is in use: 0" \
+echo "== messages when something is missing"
+tells "rxe0 port 1: GID index 9 is not in use; choose one that is in use: 0" \
     env RERAIL_RAILS=verbs RERAIL_VERBS_DEVICES=rxe0/1/9 rerail launch -n 2 --hosts 2 rerail exchange --quick
 tells "no device of this name; there are: rxe0, rxe1" \
     env RERAIL_RAILS=verbs RERAIL_VERBS_DEVICES=mlx5_7 rerail launch -n 2 --hosts 2 rerail exchange --quick

@@ -6,11 +6,11 @@
 # What is unpacked beside the kernel. Libraries that they need and that this machine has are taken from here.
 readonly PACKAGES=(busybox-static iproute2 perftest ibverbs-utils ibverbs-providers libibverbs1 librdmacm1 libibumad3
     libnl-3-200 libnl-route-3-200 libpci3)
-# With what they depend on. crc32_generic: without it rxe says only "failed to add".
+# With what they depend on. crc32_generic: without it rxe reports only "failed to add".
 readonly MODULES=(virtio_pci virtio_console virtio_net crc32_generic udp_tunnel ip6_udp_tunnel ib_core ib_uverbs rdma_rxe
     rdma_ucm veth)
 
-# An archive of the files named on the input, as the kernel wants it.
+# An archive of the files named on the input, as the kernel needs it.
 cpio_newc() { "$root/bin/busybox" cpio -o -H newc 2>/dev/null; }
 
 install_qemu() {
@@ -37,7 +37,7 @@ prepare() {
         if [ -z "$packages" ]; then
             [ "$(id -u)" -eq 0 ] && apt-get -q update >/dev/null || true
             packages=$(newest_kernel)
-            [ -n "$packages" ] || absent "apt-cache knows no package linux-image-*-amd64 (is this Debian?)"
+            [ -n "$packages" ] || absent "apt-cache finds no package linux-image-*-amd64 (is this Debian?)"
         fi
         rm -rf "$folder"
         mkdir -p "$folder/packages" "$root"

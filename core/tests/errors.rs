@@ -1,4 +1,4 @@
-//! Every public error of the core says in a sentence what is wrong, and no two say the same.
+//! Every public error of the core states in a sentence what is wrong, and no two messages are equal.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -19,7 +19,7 @@ use rerail_core::tag::MatchFull;
 use rerail_core::time::Nanos;
 use rerail_core::wire::{AddressError, EmitError, Refusal, WireError};
 
-/// What was said, by whom.
+/// Each message, with the error that has it.
 #[derive(Default)]
 struct Said {
     by: BTreeMap<String, String>,
@@ -34,7 +34,7 @@ impl Said {
         assert!(!text.starts_with(char::is_uppercase) && !text.ends_with('.'), "{name}: {text:?}");
         let who = format!("{name}: {error:?}");
         if let Some(other) = self.by.insert(text.clone(), who.clone()) {
-            panic!("{other} and {who} say the same: {text}");
+            panic!("{other} and {who} have the same message: {text}");
         }
         if !self.types.contains(&name) {
             self.types.push(name);
@@ -185,7 +185,7 @@ fn every_error_speaks_for_itself() {
         AttachError::Constant { .. } => AttachError::Constant { field: "slots", found: 1, expected: 2 },
     });
     for name in declared(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
-        assert!(said.types.contains(&&*name), "{name} is a public error that this test does not know");
+        assert!(said.types.contains(&&*name), "{name} is a public error that this test does not check");
     }
 }
 
@@ -214,8 +214,8 @@ fn a_lost_peer_is_told_with_all_that_was_tried() {
     let fault = RailFault::Device { code: 113 };
     assert_eq!(
         told(LossReason::Unreachable { rail: RailId(2), fault }, 0b1110, 12_340_000_000, &[9, 700, 0]),
-        "no rail leads to it, at last rail 2: the link failed: the device or the system says 113; no rail was ready for \
-         12.3 s; connections that failed: 9 over 1, 700 over 2, none over 3"
+        "no rail leads to it, at last rail 2: the link failed: the device or the system reports 113; no rail was ready \
+         for 12.3 s; connections that failed: 9 over 1, 700 over 2, none over 3"
     );
     assert_eq!(
         told(LossReason::Protocol(ProtocolError::Credit), 0x1ff << 1, 950_000, &[300, 0, 0, 0, 0, 0, 0, 3, 4]),

@@ -1,4 +1,4 @@
-//! Two ranks of one process over the first device of libibverbs, as the settings say (`RERAIL_*`): messages
+//! Two ranks of one process over the first device of libibverbs, by the settings (`RERAIL_*`): messages
 //! of all sizes both ways, every byte looked at. For `conformance/scripts/device-quirks.sh`, whose libibverbs
 //! does what real devices do.
 //!

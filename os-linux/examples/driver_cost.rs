@@ -1,6 +1,6 @@
 //! What a small message and a round that finds nothing cost the driver, for
 //! `conformance/scripts/driver-instructions.sh`, which counts the instructions of the functions `counted_*`:
-//! two ranks in one thread that take turns, in a time of their own, so that nobody waits and each run is the
+//! two ranks in one thread that take turns, in a time of their own, so that neither waits and each run is the
 //! same.
 //!
 //! ```text

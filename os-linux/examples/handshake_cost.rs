@@ -1,4 +1,4 @@
-//! What it costs the processor to prove who one is: whole handshakes of both sides, in memory.
+//! What it costs the processor to authenticate: whole handshakes of both sides, in memory.
 //!
 //! ```sh
 //! cargo run --release -p rerail-linux --example handshake_cost

@@ -187,7 +187,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// One message each way, by rounds: connections stand, and what rails are asked at start is answered.
+    /// One message each way, by rounds: connections stand, and the probes at start are answered.
     fn connect(&mut self) -> Outcome<()> {
         for from in [0, 1] {
             let segments = [Seg::new(self.memory[from], 0, 8)];
@@ -207,7 +207,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Eight untagged multi-receives, and a message that nobody takes.
+    /// Eight untagged multi-receives, and a message that no receive matches.
     fn clutter(&mut self) -> Outcome<()> {
         for rank in [0, 1] {
             for n in 0..8 {

@@ -1,5 +1,5 @@
 //! What a message costs over a verbs device, and what of it is the device's: two ranks in one thread that
-//! take turns, so that nobody waits and nothing is polled for nothing; once with work requests through the
+//! take turns, so that neither waits and nothing is polled for nothing; once with work requests through the
 //! shim alone, once through the whole transport. For `conformance/vm/run --count`, where a nanosecond is an
 //! instruction, those of the kernel included.
 //!
@@ -92,7 +92,7 @@ impl End {
         let qp = device.create_qp(&init).map_err(|why| why.to_string())?;
         let mut memory = vec![1; MEMORY_BYTES as usize];
         let base = memory.as_mut_ptr().expose_provenance() as u64;
-        // SAFETY: the memory lives as long as the device, which is dropped first, and is read by nobody
+        // SAFETY: the memory lives as long as the device, which is dropped first, and is not read
         // meanwhile.
         let mr = unsafe { device.register(pd, memory.as_mut_ptr(), MEMORY_BYTES, base, Access::ALL) };
         let mr = mr.map_err(|why| why.to_string())?;

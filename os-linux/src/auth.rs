@@ -1,21 +1,21 @@
 //! Proof that a connecting process is the one that it claims to be, before its other data is read.
 //!
-//! Each process has a key pair ([`Credentials`]); peers learn its [`Fingerprint`] with its card or name. All
-//! processes of a job hold the job's secret, too, which keeps everyone else out for the price of a hash. The
-//! handshake is Noise (`snow`), with the call as its prologue:
+//! Each process has a key pair ([`Credentials`]); peers learn its [`Fingerprint`] with its address record or
+//! name. All processes of a job hold the job's secret, too, which keeps everyone else out for the price of a
+//! hash. The handshake is Noise (`snow`), with the call as its prologue:
 //!
 //! ```text
 //! dialler                                     acceptor
-//!   Hello { who, whom, job, rail, attempt }, e  ->
+//!   Hello { from, to, job, rail, attempt }, e  ->
 //!                                            <-  e, its public key
 //!   its public key                           ->
 //!                                            <-  Verdict { accepted, crossing, ... }, encrypted
 //! ```
 //!
 //! Invariants: the ephemeral keys of both sides enter all that follows, so recorded messages are worthless
-//! later; the whole Hello enters, so no byte of it can be changed on the way; a member of the job can speak
+//! later; the whole Hello enters, so no byte of it can be changed on the way; a member of the job can act
 //! for itself only, since the acceptor compares the dialler's key with the fingerprint of the peer that the
-//! Hello names, and the dialler the acceptor's with that of the peer it wants. Nothing here does I/O, draws
+//! Hello names, and the dialler the acceptor's with that of the peer it dials. Nothing here does I/O, draws
 //! random numbers or reads a clock: the caller moves the bytes, gives fresh random bytes and sets the
 //! deadline.
 
@@ -60,7 +60,7 @@ const PAIR_LABEL: &[u8] = b"rerail pair 1";
 pub struct PublicKey(pub [u8; KEY_BYTES]);
 
 impl PublicKey {
-    /// By which a name, too short for the key, knows it.
+    /// What names contain instead of the key, for which they are too short.
     pub fn fingerprint(&self) -> Fingerprint {
         let digest = Sha256::new().chain_update(FINGERPRINT_LABEL).chain_update(self.0).finalize();
         let mut bytes = [0; FINGERPRINT_BYTES];
@@ -76,7 +76,7 @@ pub struct Fingerprint(pub [u8; FINGERPRINT_BYTES]);
 /// What is known of a peer's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerKey {
-    /// From its card.
+    /// From its address record.
     Whole(PublicKey),
     /// From its name: enough for rails whose handshake brings the key.
     Fingerprint(Fingerprint),
@@ -97,7 +97,7 @@ impl PeerKey {
 pub struct Secret([u8; 32]);
 
 impl Secret {
-    /// From 32 bytes that nobody can guess.
+    /// From 32 bytes that can't be guessed.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Secret(bytes)
     }
@@ -151,7 +151,7 @@ impl Credentials {
         Credentials { private: self.private, job, public: self.public }
     }
 
-    /// By which peers know this process.
+    /// The key by which peers authenticate this process.
     pub fn public(&self) -> PublicKey {
         self.public
     }
@@ -161,13 +161,13 @@ impl Credentials {
         &self.job
     }
 
-    /// The secret of this process and the one that holds the private key to `theirs`: nobody else of the job
-    /// can compute it (V-3).
+    /// The secret of this process and the one that holds the private key to `theirs`: no other process of the
+    /// job can compute it (V-3).
     pub fn pair(&self, theirs: &PublicKey) -> Secret {
         let mut curve = curve();
         curve.set(&self.private);
         let mut shared = [0; KEY_BYTES];
-        // A key of low order gives zeros: whoever publishes one has no secrets.
+        // A key of low order gives zeros: a process that publishes one has no secrets.
         let _ = curve.dh(&theirs.0, &mut shared);
         let (lower, upper) = (self.public.0.min(theirs.0), self.public.0.max(theirs.0));
         let secret = keyed(&self.job.0, &[PAIR_LABEL, &shared, &lower, &upper]).finalize().into_bytes();
@@ -196,7 +196,7 @@ impl fmt::Debug for Credentials {
 
 fn curve() -> Box<dyn Dh> {
     let curve = DefaultResolver.resolve_dh(&DHChoice::Curve25519);
-    curve.unwrap_or_else(|| unreachable!("a feature of the crate that is asked for"))
+    curve.unwrap_or_else(|| unreachable!("the crate's feature for it is enabled"))
 }
 
 /// What Noise is made of: snow's, but for the random bytes, of which a handshake needs those of one key.
@@ -264,8 +264,8 @@ pub struct Attempts {
     pub answers: u32,
 }
 
-/// Why a handshake failed. All but [`Refused`](Self::Refused) mean that the other side did not prove who it
-/// is.
+/// Why a handshake failed. All but [`Refused`](Self::Refused) mean that the other side did not prove its
+/// identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
     /// The length differs from [`Dialler::expects`] or [`Acceptor::expects`].
@@ -292,7 +292,7 @@ pub enum AuthError {
         theirs: u64,
     },
     /// The dialler addresses another rank than this process's.
-    #[error("the dialler wants rank {}", .wanted.0)]
+    #[error("the dialler addresses rank {}", .wanted.0)]
     WrongRank {
         /// The rank that it named.
         wanted: PeerId,
@@ -301,7 +301,7 @@ pub enum AuthError {
     #[error("the dialler claims to be this process")]
     Own,
     /// The dialler addresses another rail of this sort.
-    #[error("the dialler wants rail {wanted}")]
+    #[error("the dialler addresses rail {wanted}")]
     WrongRail {
         /// The rail that it named.
         wanted: u8,
@@ -310,14 +310,14 @@ pub enum AuthError {
     /// recorded earlier.
     #[error("the other side did not prove that it belongs to the job")]
     Proof,
-    /// The acceptor is another process than the one wanted.
+    /// The acceptor is another process than the one dialled.
     #[error("another process listens at the peer's address: its key is {:02x?}", .found.0)]
     Impostor {
         /// Its fingerprint.
         found: Fingerprint,
     },
     /// The acceptor did not take this process for a member of the job. Nothing proves that it was the peer
-    /// that said so.
+    /// that refused.
     #[error("the acceptor takes this process for no member of its job: {0:?}")]
     Rejected(RefusedBecause),
     /// A message after the end of the handshake.
@@ -382,8 +382,8 @@ pub enum Step {
     /// Send this; `expects` gives the answer's length.
     Send(Message),
     /// The other side holds the job's secret and the private key to `key`. A dialler has compared that, and
-    /// read the verdict: the connection is established. An acceptor compares `key` with what it knows of
-    /// `peer`, decides, and sends a [`ruling`](Acceptor::ruling).
+    /// read the verdict: the connection is established. An acceptor compares `key` with the key that it has
+    /// of `peer`, decides, and sends a [`ruling`](Acceptor::ruling).
     Authenticated {
         /// The dialler's claim, until the key is compared.
         peer: PeerId,

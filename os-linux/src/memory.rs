@@ -69,7 +69,7 @@ pub enum MemoryError {
         max: usize,
     },
     /// The system has no memory for it.
-    #[error("the system gave no {bytes} bytes of memory ({errno}): ask for less, or raise the limit")]
+    #[error("the system gave no {bytes} bytes of memory ({errno}): allocate less, or raise the limit")]
     System {
         /// The requested bytes.
         bytes: usize,
@@ -211,7 +211,7 @@ impl Memory {
         if len == 0 || start.addr().checked_add(len).is_none() {
             return Err(MemoryError::BadLength { bytes: len });
         }
-        // What lies above has no name: that bit of an address says that it is one.
+        // What lies above has no name: that bit marks an address as one.
         let len = len.min((MemRef::BY_ADDRESS as usize).saturating_sub(start.addr()));
         if len == 0 {
             return Err(MemoryError::BadLength { bytes: len });

@@ -19,7 +19,7 @@ use rerail_linux::bootstrap::{BootError, from_env};
 use rerail_linux::driver::{FinishError, Options, StartError, Transport};
 use rerail_linux::settings::Settings;
 
-/// Tells a process that it is a rank.
+/// Set in a process that runs as a rank.
 const ROLE: &str = "RERAIL_TEST_BOOT";
 const RANKS: u32 = 2;
 /// Larger than what goes eagerly.
@@ -50,7 +50,7 @@ fn start() -> Result<Transport, BootError> {
     }
 }
 
-/// Drives until all of these are through; the immediate data of the one that had some.
+/// Drives until all of these are complete; the immediate data of the one that had some.
 fn through(transport: &mut Transport, operations: &[OpId]) -> Option<u64> {
     let (mut left, mut immediate) = (operations.len(), None);
     while left > 0 {
@@ -69,7 +69,7 @@ fn through(transport: &mut Transport, operations: &[OpId]) -> Option<u64> {
     immediate
 }
 
-/// Messages to and fro until rank 0 is told to end; then the goodbye. What happens is told line by line.
+/// Messages to and fro until rank 0 is requested to end; then BYE. Each step is printed as a line.
 fn rank() {
     let mut transport = match start() {
         Ok(transport) => transport,
@@ -84,7 +84,7 @@ fn rank() {
     let pattern =
         |round: u64| (0..BYTES).map(move |at| (at as u64 * 7 + round * 13).to_le_bytes()[0] ^ (at >> 8) as u8);
     for round in 0_u64.. {
-        // The last round is one that says so.
+        // The last round is marked as such in the message.
         let is_last = is_first && words.try_recv().is_ok();
         let recv = transport.recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &segments[1])).unwrap();
         let send = |transport: &mut Transport, is_last: bool| {
@@ -128,7 +128,7 @@ fn rank() {
 /// What the launcher does to a rank at one of its questions, instead of an answer.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
-    /// Says nothing any more, to nobody.
+    /// Sends nothing any more, to any rank.
     Silence,
     /// Resets the connection.
     Reset,
@@ -142,7 +142,7 @@ struct Board {
     waiting: u32,
     opened: u32,
     gone: u32,
-    /// Questions that each rank has asked of each kind.
+    /// Requests of each kind that each rank has sent.
     asked: HashMap<(u32, String), u32>,
 }
 
@@ -168,7 +168,7 @@ fn field<'l>(line: &'l str, name: &str) -> &'l str {
     line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
 }
 
-/// Has a connection reset: whoever reads from it hears of its end, and when nobody has it any more it ends at
+/// Has a connection reset: a reader receives its end, and when no thread holds it any more it ends at
 /// once.
 fn reset(stream: &TcpStream) {
     rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
@@ -279,19 +279,19 @@ impl Process {
         }
     }
 
-    /// The number of the last round that it has told of, if it has told of one that was not taken yet.
+    /// The number of the last round that it has printed, if it has printed one that was not taken yet.
     fn last_round(&self) -> Option<u64> {
         self.said.try_iter().filter_map(|line| round_in(&line)).last()
     }
 
-    /// Waits until it tells of this round, or a later one.
+    /// Waits until it prints this round, or a later one.
     fn reaches(&self, round: u64) {
         while round_in(&self.says("round")).is_none_or(|reached| reached < round) {}
     }
 
     /// Waits until it ends, which must be well.
     fn ends(&mut self) {
-        // Who says nothing more has closed its output: the process is on its way out.
+        // A process that prints nothing more has closed its output: it is about to end.
         loop {
             match self.said.recv_timeout(HANG) {
                 Ok(_) => {}
@@ -304,7 +304,7 @@ impl Process {
     }
 }
 
-/// The number in a line that tells of a round.
+/// The number in a line that reports a round.
 fn round_in(line: &str) -> Option<u64> {
     line.strip_prefix("round ")?.parse().ok()
 }
@@ -329,7 +329,7 @@ fn job(
         Arc::new(Launcher { board: Mutex::default(), moved: Condvar::new(), fault, streams: Mutex::default() });
     let mut ranks = [0, 1].map(|rank| Process::start(rank, &port, boot_timeout));
     let serving = launcher.clone();
-    // A rank that ends before it calls is noticed by who waits for its words.
+    // A rank that ends before it calls is noticed by the test that waits for its output.
     std::thread::spawn(move || {
         for stream in listener.incoming().take(RANKS as usize).map_while(Result::ok) {
             let launcher = serving.clone();
@@ -340,10 +340,11 @@ fn job(
     ranks.iter_mut().for_each(Process::ends);
 }
 
-/// How a rank has left the other one: it may have heard its goodbye before it said its own.
+/// How a rank has left the other one: it may have received its BYE before it sent its own.
 const GOODBYES: [&str; 2] = ["left: 1 closed, 0 lost", "left: 0 closed, 0 lost"];
 
-/// B-1, B-4: who loses the launcher at a fence says so; the other one goes on and says who is missing.
+/// B-1, B-4: a rank that loses the launcher at a fence reports it; the other one goes on and reports which is
+/// missing.
 fn a_reset_while_they_start() {
     job("100s", Some((1, "barrier_in", 1, Fault::Reset)), |_, ranks| {
         assert_eq!(ranks[1].says("no start"), "no start: closed: waiting for the other ranks (barrier)");
@@ -360,8 +361,8 @@ fn a_silent_launcher_while_they_start() {
     });
 }
 
-/// B-2, B-3: the launcher's end is not noticed by messages; at the end it is told, and the peers were left
-/// all the same.
+/// B-2, B-3: the launcher's end is not noticed by messages; at the end it is reported, and the peers were
+/// left all the same.
 fn a_launcher_that_dies_while_messages_flow() {
     job("100s", None, |launcher, ranks| {
         for rank in &mut *ranks {
@@ -369,7 +370,7 @@ fn a_launcher_that_dies_while_messages_flow() {
             rank.reaches(0);
         }
         launcher.streams.lock().unwrap().drain().for_each(|(_, stream)| reset(&stream));
-        // What was said before the reset may wait here still; after so many rounds more they were made
+        // What was sent before the reset may wait here still; after so many rounds more they were made
         // without a launcher.
         for rank in &*ranks {
             let before = rank.last_round().unwrap_or_default();
@@ -383,7 +384,7 @@ fn a_launcher_that_dies_while_messages_flow() {
     });
 }
 
-/// B-3: one that is well hears the goodbye.
+/// B-3: a working launcher receives BYE.
 fn a_launcher_that_stays() {
     job("100s", None, |_, ranks| {
         writeln!(ranks[0].stdin, "end").unwrap();

@@ -49,7 +49,7 @@ fn learn(mut opening: Opening, cards: &[String]) -> Transport {
     opening.join().unwrap()
 }
 
-/// Rank 2: takes the beginning of a large message, says so, and does nothing more.
+/// Rank 2: takes the beginning of a large message, reports it, and does nothing more.
 fn doomed(fabric: &str) {
     let opening = opening(KILLED.0, fabric);
     println!("\ncard {}", opening.card());
@@ -78,7 +78,7 @@ fn census() -> [(&'static str, usize); 3] {
     ]
 }
 
-/// Ranks 0 and 1 in this thread, and what they have told.
+/// Ranks 0 and 1 in this thread, and what they have reported.
 struct World {
     ranks: [Transport; 2],
     done: HashMap<(usize, u64), Result<Done, OpError>>,

@@ -1,6 +1,7 @@
 //! Three processes that exchange messages, one of which is stopped for a while and goes on, or is killed:
-//! over shared memory and over two TCP rails. Every message comes once, in order and as it was sent; who was
-//! only stopped is not given up; who was killed is named with rail and fault, and the others go on.
+//! over shared memory and over two TCP rails. Every message comes once, in order and as it was sent; a
+//! process that was only stopped is not given up; a killed one is named with rail and fault, and the others
+//! go on.
 
 mod exchange;
 
@@ -15,7 +16,7 @@ use rustix::process::Signal;
 /// The process that is stopped or killed.
 const DOOMED: u32 = 2;
 
-/// Everybody has exchanged so many messages more with rank 0.
+/// Every rank has exchanged so many messages more with rank 0.
 fn go_on(rank: &mut Rank, what: &str, peers: &[u32], messages: u64) {
     let before: Vec<u64> = peers.iter().map(|&peer| rank.received(peer)).collect();
     rank.until(what, |rank| peers.iter().zip(&before).all(|(&peer, before)| rank.received(peer) >= before + messages));

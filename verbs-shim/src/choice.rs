@@ -133,8 +133,8 @@ impl ChoiceError {
     /// The remedy.
     pub fn remedy(&self) -> String {
         match self {
-            ChoiceError::NoPort { ports: 1, .. } => "ask for port 1".to_owned(),
-            ChoiceError::NoPort { ports, .. } => format!("ask for a port from 1 to {ports}"),
+            ChoiceError::NoPort { ports: 1, .. } => "choose port 1".to_owned(),
+            ChoiceError::NoPort { ports, .. } => format!("choose a port from 1 to {ports}"),
             ChoiceError::PortDown { state: PortState::Initialising | PortState::Armed, .. } => {
                 "start a subnet manager (opensm) on this subnet".to_owned()
             }
@@ -158,7 +158,7 @@ impl ChoiceError {
             }
             ChoiceError::NoGid { used, .. } => {
                 let shown: Vec<String> = used.iter().take(8).map(shown).collect();
-                format!("ask for one that is in use: {}", shown.join(", "))
+                format!("choose one that is in use: {}", shown.join(", "))
             }
             ChoiceError::Query(_) => "look at the kernel's messages (dmesg): the device may be gone".to_owned(),
         }

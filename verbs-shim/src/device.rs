@@ -205,7 +205,7 @@ impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Foreign::Iwarp => "an iWARP adapter connects by rdma_cm only, and rerail does not",
-            Foreign::Vendor => "the device speaks neither InfiniBand nor RoCE but its vendor's own transport",
+            Foreign::Vendor => "the device supports neither InfiniBand nor RoCE but its vendor's own transport",
         })
     }
 }

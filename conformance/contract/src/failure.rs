@@ -12,11 +12,11 @@ pub type Check<T = ()> = Result<T, Failure>;
 /// Why a case did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Something else came than the rule says.
+    /// Something else came than the rule demands.
     Wrong {
         /// Of what.
         what: String,
-        /// What the rule says.
+        /// What the rule demands.
         expected: String,
         /// What came.
         came: String,
@@ -74,7 +74,7 @@ refused!(
     PostError: "a post verb"
 );
 
-/// Demands that what came is what the rule says.
+/// Demands that what came is what the rule demands.
 pub(crate) fn same<T: PartialEq + fmt::Debug>(what: impl fmt::Display, came: T, expected: T) -> Check {
     if came == expected {
         return Ok(());
@@ -90,7 +90,7 @@ pub(crate) fn one_of<T: PartialEq + fmt::Debug>(what: impl fmt::Display, came: T
     Err(wrong(what, format!("one of {allowed:?}"), format!("{came:?}")))
 }
 
-/// Demands equal bytes; tells the first that differs.
+/// Demands equal bytes; names the first that differs.
 pub(crate) fn same_bytes(what: impl fmt::Display, came: &[u8], expected: &[u8]) -> Check {
     same(format!("{what}: length"), came.len(), expected.len())?;
     match came.iter().zip(expected).position(|(came, expected)| came != expected) {

@@ -1,11 +1,11 @@
 //! The device contract suite: what every InfiniBand device must do, as cases over the trait
 //! [`Device`](rerail_verbs::contract::Device).
 //!
-//! The software HCA runs it in virtual time, a verbs device in real time; a case can't tell. It posts, waits,
-//! and looks at completions, events and memory; it measures no time and knows no name or number that a device
-//! is free to choose. Where the specification leaves a choice, every choice passes. Each case cites the rule
-//! that it checks: "IBA" is the InfiniBand Architecture Specification, volume 1, by section or annex;
-//! `name(3)` is a manual page of rdma-core.
+//! The software HCA runs it in virtual time, a verbs device in real time; a case can't distinguish them. It
+//! posts, waits, and looks at completions, events and memory; it measures no time and uses no name or number
+//! that a device is free to choose. Where the specification leaves a choice, every choice passes. Each case
+//! cites the rule that it checks: "IBA" is the InfiniBand Architecture Specification, volume 1, by section or
+//! annex; `name(3)` is a manual page of rdma-core.
 //!
 //! | module | holds |
 //! |---|---|

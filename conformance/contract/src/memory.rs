@@ -98,7 +98,7 @@ impl Memory {
     pub fn close(&mut self, testbed: &mut dyn Testbed) {
         let ended = self.registered.drain(..).all(|(end, mr)| testbed.device(end).deregister(mr).is_ok());
         for buffer in self.buffers.drain(..).filter(|_| ended) {
-            // SAFETY: allocated with this layout; no device has it registered, and nobody else has its
+            // SAFETY: allocated with this layout; no device has it registered, and no other code has its
             // address.
             unsafe { dealloc(buffer.start.as_ptr(), buffer.layout) };
         }

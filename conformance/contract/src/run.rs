@@ -72,8 +72,8 @@ pub struct Report {
     pub results: Vec<CaseResult>,
 }
 
-/// Runs the cases that the filter takes, each on a testbed of its own from `open`; `progress` hears of each
-/// at its end.
+/// Runs the cases that the filter takes, each on a testbed of its own from `open`; `progress` is called for
+/// each at its end.
 pub fn run(
     filter: &Filter,
     open: &mut dyn FnMut() -> Result<Box<dyn Testbed>, String>,

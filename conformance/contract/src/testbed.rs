@@ -24,7 +24,7 @@ impl End {
 ///
 /// Each end is the same device from the first call to the last; dropping the testbed closes them.
 pub trait Testbed {
-    /// The device of an end. Asked for [`End::C`] only where there is one.
+    /// The device of an end. Called for [`End::C`] only where there is one.
     fn device(&mut self, end: End) -> &mut dyn Device;
 
     /// The port that an end is to use.
@@ -50,7 +50,7 @@ pub trait Testbed {
     /// over, which is far beyond what any retry of any case takes, or nothing more can happen.
     fn pass(&mut self) -> bool;
 
-    /// Lets time pass until all that is under way and waits for nobody has happened: some fractions of a
+    /// Lets time pass until all that is under way and needs no further call has happened: some fractions of a
     /// second.
     fn settle(&mut self);
 
@@ -87,7 +87,7 @@ pub enum Fault {
     ChangeGid,
     /// The device breaks.
     DeviceFatal,
-    /// The next registration is refused for want of memory.
+    /// The next registration is refused for lack of memory.
     FailRegistration,
 }
 

@@ -89,8 +89,8 @@ fn every_group_finds_something() {
     }
 }
 
-/// A device that has not what a case needs neither passes nor fails it; all others say the same of it as
-/// before.
+/// A device that has not what a case needs neither passes nor fails it; the results of all others are the
+/// same as before.
 #[test]
 fn what_a_device_has_not_is_reported_as_that() {
     let mut open = || Ok(Box::new(IdealBed::new(|device| Box::new(Flawed::new(device, Flaw::OwnAddressesOnly)))) as _);

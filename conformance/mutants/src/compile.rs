@@ -20,7 +20,7 @@ pub struct Built {
     pub tool: PathBuf,
     /// Mutants that do not compile.
     pub dropped: BTreeSet<u32>,
-    /// What the compiler said, in this run.
+    /// Messages of the compiler, in this run.
     pub complaints: BTreeMap<u32, String>,
 }
 

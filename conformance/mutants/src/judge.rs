@@ -117,7 +117,7 @@ fn simulate_arguments(worlds: &str, seeds: impl Iterator<Item = u64>) -> Vec<Str
     ["simulate", "--worlds", worlds, "--seeds", &seeds.join(",")].map(str::to_owned).to_vec()
 }
 
-/// The test of a line of libtest's that says that it failed.
+/// The test of a line of libtest's that reports its failure.
 fn failed_test(line: &str) -> Option<&str> {
     line.strip_suffix(" ... FAILED").and_then(|line| line.split("test ").last())
 }

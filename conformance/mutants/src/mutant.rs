@@ -30,7 +30,7 @@ pub struct Edit {
 pub struct Mutant {
     /// What switches it on; from 1.
     pub id: u32,
-    /// Says what it is, and stays the same when lines move.
+    /// Describes the change, and stays the same when lines move.
     pub name: String,
     /// The file that it is counted for.
     pub file: String,

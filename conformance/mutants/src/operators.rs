@@ -107,7 +107,7 @@ const fn is_assignment(op: &BinOp) -> bool {
     )
 }
 
-/// Whether a number of a binary expression only says which bit, or by how much a counter moves on.
+/// Whether a number of a binary expression only selects a bit, or sets by how much a counter moves on.
 pub fn is_of_a_mask(binary: &ExprBinary, operand: &Expr) -> bool {
     let is_bit = |op: &BinOp| matches!(op, BinOp::Shl(_) | BinOp::Shr(_) | BinOp::BitAnd(_) | BinOp::BitOr(_));
     let masks = |expr: &Expr| matches!(expr, Expr::Binary(inner) if is_bit(&inner.op));

@@ -1,5 +1,5 @@
-//! A program with a mutant in it runs, and is ended as soon as it has said enough, or has taken more than it
-//! may.
+//! A program with a mutant in it runs, and is ended as soon as it has printed enough, or has taken more than
+//! it may.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -38,7 +38,7 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs it; `enough` sees its lines and says when it may be ended.
+    /// Runs it; `enough` sees its lines and returns whether it may be ended.
     pub fn watch(&self, mut enough: impl FnMut(&str) -> bool) -> Result<End, String> {
         let fail = |error: std::io::Error| format!("{}: {error}", self.program.display());
         let mut command = Command::new(self.program);

@@ -277,7 +277,7 @@ fn keep(places: &Places, options: &Options, outcomes: &[Outcome]) -> Result<(), 
     Ok(())
 }
 
-/// Writes the table where the documentation says that it is.
+/// Writes the table to its place in the documentation.
 fn write(places: &Places, table: &str) -> Result<(), String> {
     let path = places.root.join("conformance/mutants/results.txt");
     fs::write(&path, table).map_err(|error| format!("{}: {error}", path.display()))

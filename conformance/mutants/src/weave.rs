@@ -11,7 +11,7 @@ use crate::generate::bytes_of;
 use crate::mutant::{Edit, Form, Mutant, Source};
 
 /// What the switch is called in the woven core. One number is read from the environment, once. Where a file
-/// is named there as well, the numbers that were asked for are written into it, each once: the places that a
+/// is named there as well, the requested numbers are written into it, each once: the places that a
 /// test reaches.
 pub const SWITCH: &str = r#"
 /// Which mutant is on.
@@ -46,7 +46,7 @@ pub mod mutant {
     #[cold]
     fn note(chosen: &Chosen, id: u32) {
         if SEEN[id as usize].load(Ordering::Relaxed) == 0 && SEEN[id as usize].swap(1, Ordering::Relaxed) == 0 {
-            let mut file = chosen.reached.as_ref().expect("asked above");
+            let mut file = chosen.reached.as_ref().expect("checked above");
             file.write_all(std::format!("{id}\n").as_bytes()).expect("the file can be written");
         }
     }

@@ -30,7 +30,7 @@ for profile in dev release; do
     std=$(nm "$program" | grep -E '_ZN3std|_R.*3std' || true)
     [ -z "$std" ] || refuted "$profile: symbols of std: $std"
     if readelf --program-headers "$program" | grep -qE 'INTERP|DYNAMIC'; then
-        refuted "$profile: asks for a dynamic linker"
+        refuted "$profile: needs a dynamic linker"
     fi
     printf '%s: ' "$profile"
     "$program"

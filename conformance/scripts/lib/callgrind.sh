@@ -52,7 +52,7 @@ copied() {
     ' "$1"
 }
 
-# Says by what and when numbers were written, as the baseline's second line: SCRIPT.
+# Prints which script wrote the numbers, and when, as the baseline's second line: SCRIPT.
 written_by() {
     echo "# Written by: conformance/scripts/$1 -w   ($(uname -m), $(rustc --version | cut -d' ' -f1,2))"
 }

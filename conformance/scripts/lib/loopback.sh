@@ -21,7 +21,7 @@ needs_for_loopback() {
         absent "apt-get install failed: $packages"
 }
 
-# Builds the library into a folder, with the versions of the symbols that the loader asks for.
+# Builds the library into a folder, with the versions of the symbols that the loader requires.
 build_loopback() {
     cat > "$1/versions" << 'END'
 IBVERBS_1.0 { global: ibv_create_comp_channel; ibv_destroy_comp_channel; };

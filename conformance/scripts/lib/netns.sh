@@ -2,7 +2,7 @@
 # Two hosts on one machine: two network namespaces and veth pairs between them that tbf holds to rates of their own. What
 # netns.sh and netns-rails.sh share; they source it, it does nothing by itself.
 #
-#   absent TEXT              says what is absent, and ends with code 69
+#   absent TEXT              prints what is absent, and ends with code 69
 #   numbers_or_usage N...    calls `usage` unless all are whole numbers
 #   prepare PROGRAM...       checks for root and programs, builds `binary` where it is empty, makes both namespaces
 #   pair RAIL NET            a veth pair, rra$RAIL-$id with NET.1 to rrb$RAIL-$id with NET.2

@@ -20,7 +20,7 @@ fn main() {
     let mut number = |or: u32| words.next().map_or(or, |word| word.parse().expect("a number"));
     let (ports, until) = (number(64).clamp(2, 40_000), Time(u64::from(number(50)) * 1_000_000));
     measure("streams to a neighbour, 2048 B", ports, until, 2048, |from, ports, _| (from + 1) % ports);
-    measure("frames to anybody, 64 B", ports, until, 64, |_, ports, rng| rng.below(u64::from(ports)) as u32);
+    measure("frames to any port, 64 B", ports, until, 64, |_, ports, rng| rng.below(u64::from(ports)) as u32);
 }
 
 fn measure(what: &str, ports: u32, until: Time, bytes: u32, mut peer: impl FnMut(u32, u32, &mut Rng) -> u32) {

@@ -1,4 +1,4 @@
-//! How large worlds may be: builds one, runs it, and says what it took.
+//! How large simulations may be: builds one, runs it, and prints what it took.
 //!
 //! `cargo run --release -p rerail-sim --example scale -- HOSTS RANKS_PER_HOST ROUNDS KIND BYTES DEVICE`, KIND
 //! one of shm, hca, stream.

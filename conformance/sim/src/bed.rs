@@ -14,7 +14,7 @@ use crate::trace::Trace;
 /// times that.
 const TIMEOUT: Nanos = Nanos::from_millis(120_000);
 
-/// What is under way and waits for nobody is through by then; a link that is down shorter than that is
+/// What is under way and needs no further call is complete by then; a link that is down shorter than that is
 /// survived.
 const SETTLE: Nanos = Nanos::from_millis(200);
 

@@ -1,6 +1,6 @@
 //! A whole cluster in one process and in virtual time.
 //!
-//! Nobody can test failover without a laboratory; this is the laboratory. A [`World`](world::World) holds
+//! Failover can't be tested without a laboratory; this is the laboratory. A [`World`](world::World) holds
 //! hosts with ranks, each of them the real `rerail-core` driven by the real driver
 //! (`rerail_linux::driver::Transport`), over rails that are software HCAs ([`hca`]) behind the device
 //! contract of `rerail_verbs`, rings of `rerail_core::shm`, or streams like TCP. The wires between them
@@ -13,7 +13,7 @@
 //! | `net` | time: links, buses, switches, paths, background load |
 //! | `hca` | the software HCA: the InfiniBand verbs contract, and its faults |
 //! | `rails` | rails of the driver over simulated wires and memory |
-//! | `scenario` | what a world is made of, as data (TOML) |
+//! | `scenario` | what a simulation is made of, as data (TOML) |
 //! | `world` | hosts, ranks, the event loop, faults at their moments |
 //! | `workload` | what the ranks do |
 //! | `check` | independent checkers: what must hold, whatever the implementation is |
@@ -21,8 +21,8 @@
 //! | `lab` | random sets of rails, and what every policy makes of them |
 //! | `figures` | the papers' figures, run again: curves, and claims about them |
 //!
-//! Data runs down this list: `net` and `hca` know nothing of ranks, `world` knows nothing of workloads'
-//! meaning, and `check` knows nothing of the transport's insides.
+//! Data runs down this list: `net` and `hca` do not depend on ranks, `world` not on workloads'
+//! meaning, and `check` not on the transport's insides.
 //!
 //! Source: the project's design, section 4; the habits of single-seed simulation are those of
 //! `shared/style.md`.

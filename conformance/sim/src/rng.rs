@@ -1,5 +1,5 @@
 //! Numbers that a seed decides (xoshiro256**, seeded through splitmix64), in independent streams by label:
-//! what one part of a world draws does not change what another draws.
+//! what one part of a simulation draws does not change what another draws.
 
 /// A stream of numbers.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use rerail_contract::{Filter, Outcome, groups, run};
 
-/// A failing case is told with what was expected, what came, and the rule.
+/// A failing case is reported with what was expected, what came, and the rule.
 fn check(group: &str) {
     let filter = Filter::containing(&format!("{group}/"));
     let report = run(&filter, &mut rerail_sim::bed::open, &mut |result| println!("{result}"));

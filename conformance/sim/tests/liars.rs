@@ -1,4 +1,4 @@
-//! A member of the job that lies harms nobody but itself: every drawn simulation with a liar is clean.
+//! A member of the job that lies harms no rank but itself: every drawn simulation with a liar is clean.
 //!
 //! `RERAIL_TEST_SEEDS=100-4000 cargo test --release -p rerail-sim --test liars -- --nocapture` tries more
 //! seeds.

@@ -1,6 +1,6 @@
-//! Worlds that once failed, of the core or of the checkers, replayed: `conformance/scenarios/regressions/`,
-//! one file each, with its story in front. Faults stand in them one by one, because what seeds draw changes
-//! as the drawing does.
+//! Simulations that once failed, of the core or of the checkers, replayed:
+//! `conformance/scenarios/regressions/`, one file each, with its story in front. Faults stand in them one by
+//! one, because what seeds draw changes as the drawing does.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use rerail_sim::soak::run;
 use rerail_sim::trace::Trace;
 
 /// A file and the seed that it failed with. That it fails again without the fix is checked by a mutant where
-/// there is one (`conformance/mutants`); where there is none, the file says what was taken out of the code
+/// there is one (`conformance/mutants`); where there is none, the file names what was taken out of the code
 /// once to see it.
 struct Regression {
     file: &'static str,

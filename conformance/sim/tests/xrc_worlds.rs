@@ -1,5 +1,5 @@
-//! Worlds that seeds draw, with rails that connect by XRC: hosts of several ranks, with the faults of menus
-//! and without, end as well as by RC.
+//! Simulations that seeds draw, with rails that connect by XRC: hosts of several ranks, with the faults of
+//! menus and without, end as well as by RC.
 //!
 //! `RERAIL_TEST_SEEDS=100-400 cargo test -p rerail-sim --test xrc_worlds -- --nocapture` tries more of them.
 
@@ -20,7 +20,7 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
     }
 }
 
-/// The world of a seed on hosts of two ranks, over an HCA at least.
+/// The simulation of a seed on hosts of two ranks, over an HCA at least.
 fn shared(seed: u64, menu: &Menu) -> Option<Scenario> {
     let mut scenario = world_of(seed, menu);
     (scenario.hosts, scenario.ranks_per_host) = (2 + (seed % 2) as u32, 2);
@@ -34,8 +34,8 @@ fn buffers(scenario: &mut Scenario, seed: u64) {
     let rng = &mut Rng::new(seed, "receive buffers");
     let sizes: [Option<&[u32]>; 5] = [None, None, Some(&[]), Some(&[256, 1000, 9000]), Some(&[300])];
     scenario.verbs.srq_sizes = rng.pick(&sizes).copied().flatten().map(<[u32]>::to_vec);
-    // Three give each size one. With so few, senders wait beyond the deadlines of these worlds, and packets
-    // go twice: where nothing fails that would show as a fault.
+    // Three give each size one. With so few, senders wait beyond the deadlines of these simulations, and
+    // packets go twice: where nothing fails that would show as a fault.
     let few = if scenario.random.is_none() { 8 } else { 3 };
     scenario.verbs.receives = *rng.pick(&[few, 12, 64]).unwrap_or(&64);
 }
@@ -54,7 +54,7 @@ fn all_end_well(menu: &Menu) {
         assert!(verdict == Verdict::Clean, "seed {seed}, faults {menu}, buffers {buffers:?}: {verdict:?}");
         ran += 1;
     }
-    println!("{ran} worlds, faults: {menu}");
+    println!("{ran} simulations, faults: {menu}");
     assert!(ran > 0);
 }
 

@@ -94,7 +94,7 @@ fn devices(args: &CheckArgs) -> Result<Vec<String>, Failure> {
     let devices = verbs.devices().map_err(|why| absent(why.to_string()))?;
     let there: Vec<String> = devices.iter().map(|device| device.name()).collect();
     if there.is_empty() {
-        return Err(absent("this machine has no verbs device (rerail info tells more)".into()));
+        return Err(absent("this machine has no verbs device (rerail info prints more)".into()));
     }
     let wanted = if args.all_devices { there.clone() } else { vec![args.device.clone()] };
     for name in &wanted {

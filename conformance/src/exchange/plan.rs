@@ -106,7 +106,7 @@ impl Kind {
             Kind::Inject => "the buffer is free at once",
             Kind::MultiReceive => "many messages in one buffer, back to back",
             Kind::Truncation => "reported with both sizes; what fits is right; nothing beyond",
-            Kind::Claim => "probe tells the truth; the claimed message comes",
+            Kind::Claim => "probe is right; the claimed message comes",
             Kind::Cancel => "a cancelled receive takes nothing",
             Kind::Put => "in place after flush, nothing beside",
             Kind::Get => "every byte of a peer's memory",

@@ -173,7 +173,7 @@ impl Worker {
         transfers
             .map(|transfer| {
                 let seg = Seg::new(region, offset, transfer.bytes);
-                // A receive from anybody must fit every message of the round.
+                // A receive from any source must fit every message of the round.
                 offset += slot_bytes(transfer.bytes.max(if self.round.kind == Kind::Wildcard {
                     self.round.bytes
                 } else {

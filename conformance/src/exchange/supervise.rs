@@ -118,7 +118,7 @@ impl Watch {
             }
             LaunchEvent::Strange { rank, why } => eprintln!("rank {rank}: {why}"),
             LaunchEvent::Stopping(Stop::Signal(_)) => {}
-            LaunchEvent::Stopping(why) => eprintln!("all ranks are told to end: {why}"),
+            LaunchEvent::Stopping(why) => eprintln!("all ranks are ended: {why}"),
             LaunchEvent::Joined { .. } | LaunchEvent::Finalized { .. } => {}
         }
     }

@@ -109,18 +109,18 @@ fn asked(args: &ExplainArgs, session: &Session, peer: u32) -> Result<Vec<Explain
 fn simulated(args: &ExplainArgs, file: &Path) -> Result<Vec<Explained>, Failure> {
     let scenario = scenario(args, file)?;
     if scenario.size() < 2 {
-        return Err(Failure::usage(format!("{}: a world of one rank has no way to explain", file.display())));
+        return Err(Failure::usage(format!("{}: a cluster of one rank has no way to explain", file.display())));
     }
     let mut job = workload::make(&scenario, args.seed).map_err(Failure::usage)?;
     let mut world = World::build(&scenario, args.seed, &mut *job, Trace::off()).map_err(Failure::usage)?;
     let ended = world.run(&mut *job);
     let verdict = job.verdict(&world, &ended);
     if !verdict.is_good() {
-        return Err(Failure::verification(format!("the world did not end clean: {verdict}")));
+        return Err(Failure::verification(format!("the simulation did not end clean: {verdict}")));
     }
     let view = world.view();
     let now = view.now;
-    let engine = view.engine(0).ok_or_else(|| Failure::usage("the world has no rank 0"))?;
+    let engine = view.engine(0).ok_or_else(|| Failure::usage("the simulation has no rank 0"))?;
     let rails: Vec<_> = engine.rails().map(|rail| Known::of(&rail)).collect();
     let health = |rail| Some(Health::of(&engine.endpoint().rail_health(PeerId(1), rail)?, now.0));
     explained(args, &rails, health, |class, bytes| engine.endpoint().explain(now, PeerId(1), class, bytes))

@@ -164,7 +164,7 @@ impl Explained {
             _ => format!("{size}: announced, then in parts, cut by {}", self.striping),
         };
         if let Some(finish) = self.finish_ns {
-            text += &format!("; predicted to be through after {} us", microseconds(finish));
+            text += &format!("; predicted to be complete after {} us", microseconds(finish));
         }
         let mut others = Vec::new();
         if let Some(Alone { rail, finish_ns }) = &self.alone {

@@ -136,7 +136,7 @@ impl Digest256 {
         if let Some(hearing) = self.listening.take() {
             self.take(session, hearing)?;
         }
-        self.sent.ok_or_else(|| Failure::verification("the sender told no digest"))
+        self.sent.ok_or_else(|| Failure::verification("the sender sent no digest"))
     }
 
     fn take(&mut self, session: &mut Session, hearing: Hearing) -> Result<(), Failure> {

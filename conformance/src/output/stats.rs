@@ -37,7 +37,8 @@ impl Latency {
     }
 }
 
-/// The least sample that `per_mille` in 1,000 samples don't exceed (nearest rank); `sorted` is not empty.
+/// The least sample that `per_mille` in 1,000 samples don't exceed (the nearest-rank method); `sorted` is not
+/// empty.
 fn quantile(sorted: &[u64], per_mille: usize) -> u64 {
     let rank = (sorted.len() * per_mille).div_ceil(1000).max(1);
     sorted[rank - 1]

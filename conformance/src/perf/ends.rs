@@ -120,10 +120,9 @@ pub fn agree<T: Serialize + DeserializeOwned>(session: &mut Session, plan: &mut 
         // Plain data of this crate's own: serialisation can't fail.
         return Ok(session.tell(0, &serde_json::to_vec(plan).unwrap_or_default())?);
     }
-    let heard = session.hear(1)?.ok_or_else(|| Failure::peer_lost("the other side left before it said what to do"))?;
-    *plan = serde_json::from_slice(&heard).map_err(|_| {
-        Failure::usage("what the other side asks for can't be read: it runs another command or version")
-    })?;
+    let heard = session.hear(1)?.ok_or_else(|| Failure::peer_lost("the other side left before it sent the plan"))?;
+    *plan = serde_json::from_slice(&heard)
+        .map_err(|_| Failure::usage("the other side's plan can't be read: it runs another command or version"))?;
     Ok(())
 }
 

@@ -25,9 +25,9 @@ const BUFFER_BYTES: u64 = 256 << 20;
 pub struct Sample {
     /// Its end, in seconds since the start.
     pub at: f64,
-    /// Bytes per second of sends that were through.
+    /// Bytes per second of completed sends.
     pub sent: f64,
-    /// Bytes per second of receives that were through.
+    /// Bytes per second of completed receives.
     pub received: f64,
     /// Bytes per second that each rail was given, from rail 1 on (rail 0 is the process itself).
     pub by_rail: Vec<f64>,

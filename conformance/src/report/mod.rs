@@ -56,7 +56,7 @@ fn run_of(args: &ReportArgs, sets: &[Set]) -> Result<Exit, Failure> {
     let file = make(&args.out)?;
     let wanted: Vec<&Set> = sets.iter().filter(|set| args.wants(set.name)).collect();
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
-    let progress = Progress::steps(!args.json, 0, "worlds");
+    let progress = Progress::steps(!args.json, 0, "simulations");
     let mut tell = |step: &Step| {
         progress.set_total(step.total);
         progress.set(step.done);

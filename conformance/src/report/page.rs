@@ -57,8 +57,8 @@ pub fn escape(text: &str) -> String {
 }
 
 const INTRODUCTION: &str = "All values are in the virtual time of simulated clusters: the transport is the real one, wires, \
-    adapters, buses and processors are models whose constants are fitted to what the papers say of one rail. Broken lines are \
-    values that the paper states. Wherever the paper gives no number, the expected value follows from its words, and the \
+    adapters, buses and processors are models whose constants are fitted to the papers' values of one rail. Broken lines \
+    are values that the paper states. Wherever the paper gives no number, the expected value follows from its words, and the \
     tolerance is ours.";
 
 const STYLE: &str = "\

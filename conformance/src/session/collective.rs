@@ -47,7 +47,7 @@ impl Session {
             }
         }
         for send in sends {
-            // An error here is the loss of a peer, which the session knows.
+            // An error here is the loss of a peer, which the session has stored.
             let _ = self.wait(send)?;
         }
         Ok(told)
@@ -103,7 +103,7 @@ impl Session {
         self.is_over(&hearing.ticket)
     }
 
-    /// As [`hear`](Self::hear), of a text that is listened for.
+    /// As [`hear`](Self::hear), of a text with an open receive.
     pub fn hear_now(&mut self, hearing: Hearing) -> Result<Option<Vec<u8>>, SessionError> {
         let Hearing { region, ticket } = hearing;
         let Ok(done) = self.wait(ticket)? else { return Ok(None) };

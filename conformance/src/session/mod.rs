@@ -42,8 +42,8 @@ const SLEEP: Duration = Duration::from_millis(200);
 /// After so long without anything, each further look yields the processor: where there are fewer processors
 /// than ranks, so that the one that this rank waits for may be waiting for this rank's processor.
 const POLITE_CROWDED: Duration = Duration::from_micros(5);
-/// The same where each rank has a processor: a yield would only cost the system call, which is as dear as a
-/// message.
+/// The same where each rank has a processor: a yield would only cost the system call, which is as expensive
+/// as a message.
 const POLITE: Duration = Duration::from_micros(100);
 
 /// Consecutive polls without an event, after which the watchdog checks too, though the process does not

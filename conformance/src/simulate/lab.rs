@@ -71,17 +71,17 @@ fn families() -> Vec<Family> {
     let steady = |case: &Outcome| !case.changes && !case.shares;
     families.push(("steady, nothing shared".to_owned(), Box::new(steady)));
     families.push((
-        "steady, shared and told".to_owned(),
+        "steady, shared and declared".to_owned(),
         Box::new(|case| !case.changes && case.shares && case.is_place_told),
     ));
     families.push((
-        "steady, shared and not told".to_owned(),
+        "steady, shared and undeclared".to_owned(),
         Box::new(|case| !case.changes && case.shares && !case.is_place_told),
     ));
     families.push(("changing load".to_owned(), Box::new(|case| case.changes)));
     for (name, told) in [("nothing", lab::Told::Nothing), ("the truth", lab::Told::Truth), ("wrong", lab::Told::Wrong)]
     {
-        families.push((format!("of rates is told: {name}"), Box::new(move |case| case.told == told)));
+        families.push((format!("rates given: {name}"), Box::new(move |case| case.told == told)));
     }
     families
 }
@@ -141,7 +141,7 @@ fn render(report: &Report, most: usize, seconds: f64) -> String {
             let (best, _) = outcome.best(demand).unwrap_or_default();
             let mut rails = vec![if outcome.changes { "changing" } else { "steady" }];
             if outcome.shares {
-                rails.push(if outcome.is_place_told { "shared, told" } else { "shared, not told" });
+                rails.push(if outcome.is_place_told { "shared, declared" } else { "shared, undeclared" });
             }
             table.row([
                 outcome.seed.to_string(),
@@ -233,7 +233,8 @@ fn posts(played: &lab::Played) -> String {
     let us = |at: u64| at.saturating_sub(start) as f64 / 1e3;
     let line = |post: &lab::Posted| {
         let lab::Posted { at, through, rank, rail, bytes, .. } = *post;
-        let told = if through == 0 { "not told through".to_owned() } else { format!("through {:.1}", us(through)) };
+        let told =
+            if through == 0 { "not reported complete".to_owned() } else { format!("through {:.1}", us(through)) };
         format!("  {:>10.1} us  rank {rank}, rail {rail}: {bytes} bytes, {told}\n", us(at))
     };
     played.posts.iter().map(line).collect()

@@ -55,7 +55,7 @@ fn tell(lines: &[Line], message: Option<u64>) -> Result<(), Failure> {
             let story = story(lines, id);
             if story.is_empty() {
                 return Err(Failure::usage(format!(
-                    "message {id:x} does not occur in this world: `--trace` tells the messages that do"
+                    "message {id:x} does not occur in this simulation: `--trace` lists the messages that do"
                 )));
             }
             let start = story[0].at;

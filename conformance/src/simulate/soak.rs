@@ -123,7 +123,7 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) 
         || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         |threads| threads as usize,
     );
-    let progress = Progress::steps(!args.json, args.seeds, "worlds");
+    let progress = Progress::steps(!args.json, args.seeds, "simulations");
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -155,7 +155,7 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) 
             drawn = done.load(Ordering::Relaxed);
             progress.set(drawn);
             let rate = events.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64() / 1e6;
-            progress.say(|| format!("worlds, {rate:.2} million events a second"));
+            progress.say(|| format!("simulations, {rate:.2} million events a second"));
             if budget.is_some_and(|budget| started.elapsed() >= budget) {
                 break;
             }
@@ -242,7 +242,7 @@ fn keep(folder: &Path, findings: &[Finding]) -> Result<(), Failure> {
 
 fn render(report: &SoakReport) -> String {
     let mut text = format!(
-        "{} worlds from seed {} on, faults: {}; {} events in {:.1} s, {:.2} million a second\n",
+        "{} simulations from seed {} on, faults: {}; {} events in {:.1} s, {:.2} million a second\n",
         report.seeds,
         report.first_seed,
         report.faults,
@@ -256,7 +256,7 @@ fn render(report: &SoakReport) -> String {
     for finding in &report.findings {
         text += &format!("\n{} {}\n", bad(&format!("seed {}", finding.seed)), finding.facts);
         if let Some(shrunk) = &finding.shrunk {
-            text += &format!("{}\n{}\n", dim("the smallest world that fails so:"), shrunk.trim_end());
+            text += &format!("{}\n{}\n", dim("the smallest simulation that fails so:"), shrunk.trim_end());
         }
         text += &format!("replay: {}\n", finding.replay);
     }

@@ -27,7 +27,7 @@ fn matching(criterion: &mut Criterion) {
         let mut region = vec![MaybeUninit::uninit(); bytes + REGION_ALIGN];
         let skip = region.as_ptr().align_offset(REGION_ALIGN);
         let mut arena = Arena::new(&mut region[skip..skip + bytes]).expect("aligned");
-        let mut matcher = Matcher::carve(&mut arena, &config).expect("the layout says that it fits");
+        let mut matcher = Matcher::carve(&mut arena, &config).expect("the region has the size of the layout");
         for tag in 0..posted {
             matcher.post(&selector(tag), tag as u32).expect("there is room");
         }

@@ -26,7 +26,7 @@ const WARM_UP_SMALL: u64 = 32 * 1024;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [case, rails, policy, count] = args.as_slice() else {
-        return usage("four arguments wanted");
+        return usage("four arguments needed");
     };
     let (Ok(rails @ 1..=8), Ok(count)) = (rails.parse::<usize>(), count.parse::<u64>()) else {
         return usage("RAILS is 1 to 8, COUNT a number");

@@ -1,6 +1,6 @@
-//! A handshake of two processes (PROTOCOL, H) in which one message is changed, or one side is not who it says
-//! it is. The oracle: what is changed in any byte is refused by the side that gets it; a side is believed
-//! only for the key that it holds; else both sides end as they should.
+//! A handshake of two processes (PROTOCOL, H) in which one message is changed, or one side is not the process
+//! that it claims to be. The oracle: what is changed in any byte is refused by the side that gets it; a side
+//! is accepted only for the key that it holds; else both sides end as they should.
 
 use rerail_core::ids::PeerId;
 use rerail_core::wire::handshake::{RefusedBecause, Transport, Verdict};
@@ -13,7 +13,7 @@ use crate::corpus::Seeds;
 const JOB: u64 = 7;
 const ATTEMPTS: Attempts = Attempts { attempt: 1, answers: 0 };
 
-/// Who is at one end.
+/// The process at one end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Who {
     /// The process of that rank.
@@ -134,7 +134,7 @@ fn meet((caller, called): (Who, Who), verdict: Verdict, fresh: [u8; 2], replayed
     let same_job = (caller == Who::Outsider) == (called == Who::Outsider);
     let answer = match acceptor.handle(&bytes) {
         Ok(Step::Send(answer)) if !changed && same_job => answer,
-        // A recorded opening is answered, with keys that whoever sent it does not have.
+        // A recorded opening is answered, with keys that its sender does not have.
         Ok(Step::Send(answer)) if bytes == replayed && same_job => {
             assert!(matches!(dialler.handle(answer.bytes()), Err(AuthError::Proof)));
             return over_dialler(&mut dialler);

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`endpoint`] | endpoints in one process, over rails that delay, split and reorder; garbage |
 //! | [`handshake`] | two processes that meet, with changed messages and false claims |
-//! | [`names`] | cards, names and set-up datagrams beside writing them |
+//! | [`names`] | address records, names and set-up datagrams beside writing them |
 //! | [`seq`] | sequence numbers, windows and queues beside sets and maps that never wrap |
 //! | [`shm`] | the ring beside a queue, and between two sides of which one writes anything |
 //! | [`tag`] | matching beside two vectors |

@@ -1,5 +1,5 @@
-//! Everything about a process that others publish or send before they are known: cards, names, the set-up
-//! datagrams of verbs rails.
+//! Everything about a process that others publish or send before they are known: address records, names, the
+//! set-up datagrams of verbs rails.
 
 use rerail_core::ids::PeerId;
 use rerail_linux::driver::{Card, NAME_BYTES, Name};

@@ -78,9 +78,10 @@ pub struct Config {
     /// progress until its first call. A process that is gone is lost at once where its rails report that
     /// (F-9).
     pub connect_timeout: Nanos,
-    /// A probe is sent when a peer that owes an acknowledgment is silent for this long. `Nanos(0)`: never.
+    /// A probe is sent to a peer that has packets to acknowledge and is silent for this long. `Nanos(0)`:
+    /// never.
     pub probe_after: Nanos,
-    /// A peer that owes an acknowledgment or an answer to a probe and is silent for this long is lost.
+    /// A peer that has packets to acknowledge, or a probe to answer, and is silent for this long is lost.
     /// `Nanos(0)`: never (the rails' own detection of dead processes and hosts remains).
     pub silence_max: Nanos,
     /// Whether a failed connection is reopened and its unacknowledged packets are sent again (section F of
@@ -104,8 +105,8 @@ pub struct Config {
     /// Upper limit of that time for a rail that has many bytes to move.
     pub stall_max: Nanos,
     /// After this time a rail that has not answered is given up and reopened, even if no other rail delivers
-    /// anything. A peer that computes and owes an acknowledgment has this time plus `recovery_timeout` for
-    /// it. `Nanos(0)`: never.
+    /// anything. A peer that computes and has packets to acknowledge has this time plus `recovery_timeout`
+    /// for it. `Nanos(0)`: never.
     pub stall_lone: Nanos,
     /// A peer from which nothing was received for this long is probed on each of its rails, even if no
     /// acknowledgment is pending on either side (F-13). This detects dead peers when nothing is in flight. As

@@ -18,7 +18,7 @@ impl Display for StartError {
             StartError::Region(error) => {
                 write!(
                     f,
-                    "the memory for the endpoint does not fit: {error} (Config::memory_bytes says how much it takes)"
+                    "the memory for the endpoint does not fit: {error} (Config::memory_bytes returns how much it takes)"
                 )
             }
             StartError::RailFacts { rail } => {
@@ -99,7 +99,9 @@ impl Display for SubmitError {
         match self {
             SubmitError::Full(full) => write!(f, "no room for the request: {full}"),
             SubmitError::UnknownPeer(peer) => write!(f, "no rank {} was added that a request could go to", peer.0),
-            SubmitError::PeerGone(peer) => write!(f, "rank {} is lost or closed: nothing can be asked of it", peer.0),
+            SubmitError::PeerGone(peer) => {
+                write!(f, "rank {} is lost or closed: no request can be submitted to it", peer.0)
+            }
             SubmitError::Segments { given, max } => {
                 write!(f, "{given} segments, allowed are {max}: merge them, or raise Config::segments_max")
             }
@@ -185,7 +187,7 @@ impl Display for OpError {
             }
             OpError::Cancelled => f.write_str("the request was cancelled"),
             OpError::PeerLost { peer, why } => write!(f, "rank {} is lost: {why}", peer.0),
-            OpError::PeerClosed { peer } => write!(f, "rank {} said goodbye before the request was done", peer.0),
+            OpError::PeerClosed { peer } => write!(f, "rank {} shut down before the request was complete", peer.0),
             OpError::Refused { peer, why } => write!(f, "rank {} refused the access: {why}", peer.0),
             OpError::Registration { rail } => write!(
                 f,
@@ -310,12 +312,12 @@ impl Error for LossReason {
 impl Display for RailFault {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            RailFault::Closed => f.write_str("its process is gone, or closed without a goodbye"),
+            RailFault::Closed => f.write_str("its process is gone, or closed without BYE"),
             RailFault::Refused => f.write_str("it refused the connection"),
-            RailFault::Gone => f.write_str("nobody listens any more: its process is gone"),
+            RailFault::Gone => f.write_str("no process listens there any more: the peer's process is gone"),
             RailFault::Unauthenticated => f.write_str("it did not prove that it belongs to the job"),
             RailFault::TimedOut => f.write_str("no answer in time"),
-            RailFault::Device { code } => write!(f, "the link failed: the device or the system says {code}"),
+            RailFault::Device { code } => write!(f, "the link failed: the device or the system reports {code}"),
             RailFault::Corrupt => f.write_str("it wrote what no honest peer writes"),
         }
     }
@@ -336,7 +338,7 @@ impl Display for ProtocolError {
                 write!(f, "a segment at offset {offset} is outside of its transfer")
             }
             ProtocolError::Terms => {
-                f.write_str("its terms can't be met: both sides must run the same version with a window and blocks")
+                f.write_str("its parameters don't fit: both sides must run the same version with a window and blocks")
             }
         }
     }

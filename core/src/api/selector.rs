@@ -33,7 +33,7 @@ pub enum TagMatch {
     Untagged,
     /// Tagged messages with a tag equal to `tag` in every bit that is 0 in `ignore`.
     Tagged {
-        /// The tag wanted.
+        /// The tag to match.
         tag: u64,
         /// Bits that don't matter.
         ignore: u64,

@@ -31,8 +31,8 @@ pub(super) const AGGREGATE_MAX: usize = 15;
 pub(super) type Lens = heapless::Vec<u32, AGGREGATE_MAX>;
 
 impl Endpoint<'_> {
-    /// Sends the messages at the front of a channel's queue in one packet over `rail`, if the policy wants to
-    /// aggregate. The caller has checked `may_send`.
+    /// Sends the messages at the front of a channel's queue in one packet over `rail`, if the policy decides
+    /// to aggregate. The caller has checked `may_send`.
     pub(super) fn gather(&mut self, now: Time, channel: u32, rail: RailId, out: &mut Actions) -> Step {
         let lens = self.front(channel, rail, self.config.aggregate_bytes_max, out);
         let count = of(self.paths.policies.small()).together(&self.paths.costs(rail), &lens);
@@ -86,7 +86,7 @@ impl Endpoint<'_> {
     /// checked `may_send` and [`front`](Self::front), and `out` has room.
     fn send_aggregate(&mut self, now: Time, channel: u32, rail: RailId, count: usize, out: &mut Actions) {
         let Some(place) = self.t.retention.take() else {
-            debug_assert!(false, "asked before");
+            debug_assert!(false, "the caller has checked for room");
             return;
         };
         let at = self.t.retention.at(place);

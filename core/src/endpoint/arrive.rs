@@ -338,7 +338,8 @@ impl Endpoint<'_> {
         let op = self.t.find_op(data.operation).filter(|&op| {
             let slot = self.t.ops.at(op);
             let into = match slot.kind() {
-                // Before it has its CTS, the peer can't know the operation: it has guessed the number.
+                // The CTS carries the operation's number. A peer that uses it before the CTS is sent has
+                // guessed it.
                 OpKind::Recv | OpKind::Part => {
                     matches!(slot.phase(), Phase::Data | Phase::Written) && slot.control == Control::None
                 }

@@ -39,7 +39,7 @@ impl fmt::Debug for Endpoint<'_> {
                 let posts = self.paths.path(index, RailId(rail)).under_way;
                 writeln!(
                     f,
-                    "  rail {rail}: {:?}, connect sent {}, {} posts, frame posted {}, place {:?}, asked {:?}, {:?}",
+                    "  rail {rail}: {:?}, connect sent {}, {} posts, frame posted {}, place {:?}, probe {:?}, {:?}",
                     sub.link, sub.connect_sent, posts, sub.frame_posted, sub.place, sub.asked, sub.history
                 )?;
             }
@@ -57,8 +57,8 @@ impl fmt::Debug for Endpoint<'_> {
             writeln!(
                 f,
                 "operation {index}: {:?} {:?} in {:?}, channel {}, tag {:?}, level {:?}, {} of {} bytes out, {} in, \
-                 unacked {}, posts {}, places {}, fin seen {} wanted {}, completed {}, told {}, round {} unconfirmed {:x} due {} \
-                 fins due {:x}, {} of {}, {:?}, control {:?}",
+                 unacked {}, posts {}, places {}, fin seen {} wanted {}, completed {}, reported {}, round {} \
+                 unconfirmed {:x} due {} fins due {:x}, {} of {}, {:?}, control {:?}",
                 op.kind(),
                 op.phase(),
                 op.queued,

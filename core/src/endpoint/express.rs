@@ -457,7 +457,7 @@ impl Endpoint<'_> {
             ..Message::default()
         };
         let inserted = self.t.messages.insert(message);
-        debug_assert_eq!(inserted.ok().map(|key| key.index), Some(index), "another index than was said");
+        debug_assert_eq!(inserted.ok().map(|key| key.index), Some(index), "another index than the one predicted");
         self.stats.unexpected += 1;
         self.stats.bytes_copied += u64::from(len);
         let line = &mut self.t.lines[channel as usize];
@@ -468,7 +468,7 @@ impl Endpoint<'_> {
     }
 
     /// The tables are looked at after a message that was kept. Where many are, further ones come as packets:
-    /// then the tables know when the peer has used up what it was granted (C-4).
+    /// then the tables count what the peer has used of its grant (C-4).
     #[cold]
     fn kept_short(&mut self, channel: u32, is_crowded: bool) {
         self.short_received(channel);

@@ -2,8 +2,8 @@
 //! progress ends with them.
 //!
 //! Also late connects: connections of a channel that is over at this side. A peer that has not received BYE,
-//! or does not know that it was given up, makes them; or this process makes them to such a peer after one of
-//! its rails has moved. CONNECT and BYE are sent on each (G-10). Rails that cannot send BYE: G-7.
+//! or was not notified that it was given up, makes them; or this process makes them to such a peer after one
+//! of its rails has moved. CONNECT and BYE are sent on each (G-10). Rails that cannot send BYE: G-7.
 
 use super::packets::{Actions, STEP};
 use super::tables::{Peer, channel_waits, op_queue, op_rma};

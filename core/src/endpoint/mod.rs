@@ -180,7 +180,7 @@ use tables::Tables;
 ///                     let seg = endpoint.segments(to).next().unwrap();
 ///                     pool[seg.at.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
 ///                 }
-///                 other => unreachable!("no such thing was asked for: {other:?}"),
+///                 other => unreachable!("this program never causes {other:?}"),
 ///             }
 ///         }
 ///     }

@@ -101,7 +101,7 @@ impl Endpoint<'_> {
         let Some(key) = self.keep_packet(now, channel, rail, op, (what, len, offset), true) else { return };
         let (slot, slots) = self.t.sent(channel, lane);
         let Ok(psn) = slot.sent[lane].push(slots, key.index) else {
-            debug_assert!(false, "asked before");
+            debug_assert!(false, "the caller has checked for room");
             self.t.packets.remove(key);
             return;
         };
@@ -207,7 +207,7 @@ impl Endpoint<'_> {
         let (posted, lost) = (true, false);
         let record = Packet { op, channel, stamp, rail, what, len, offset, flags: 0, posted, unacked, lost };
         let key = self.t.packets.insert(record).ok();
-        debug_assert!(key.is_some(), "asked before");
+        debug_assert!(key.is_some(), "the caller has checked for room");
         key
     }
 

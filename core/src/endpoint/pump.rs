@@ -130,7 +130,7 @@ impl Endpoint<'_> {
     fn pump(&mut self, now: Time, channel: u32, out: &mut Actions) {
         debug_assert!(
             self.paths.rooms_are_right(channel, self.ready_subs(channel)),
-            "a subchannel changed and nobody looked"
+            "a subchannel changed, and its room was not updated"
         );
         self.fold_line(channel);
         let mut has_slow_work = self.t.channels.at(channel).has_slow_work();

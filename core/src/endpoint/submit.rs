@@ -337,7 +337,7 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// Exposes memory to one-sided access by every peer that knows the key.
+    /// Exposes memory to one-sided access by every peer that has the key.
     pub fn expose(&mut self, window: &Window) -> Result<WindowId, ExposeError> {
         if window.at.offset.checked_add(window.len).is_none() {
             return Err(ExposeError::TooLong { bytes: window.len });

@@ -376,7 +376,7 @@ impl Line {
         self.look_in < 0
     }
 
-    /// The message that is expected waits for its receive: what it needs is counted in the tables. Says
+    /// The message that is expected waits for its receive: what it needs is counted in the tables. Returns
     /// whether these must be looked at, as [`receive`](Self::receive), or the line folded, which can't count
     /// more.
     #[inline(always)]

@@ -72,7 +72,7 @@ impl<'m> Completions<'m> {
     #[inline(always)]
     pub(crate) fn push(&mut self, done: ShortCompletion) {
         let place = self.next();
-        debug_assert!(place.is_some(), "asked before");
+        debug_assert!(place.is_some(), "the caller has checked for room");
         if let Some(place) = place {
             *place = done;
             self.tail += 1;

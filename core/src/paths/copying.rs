@@ -326,7 +326,7 @@ mod tests {
             }
             assert_eq!(firsts > 19_000, faster, "{firsts}");
             assert!((1..20_000).contains(&firsts), "the other way is tried: {firsts}");
-            assert!(ways.is_first(20 << 10), "another size class knows nothing of it");
+            assert!(ways.is_first(20 << 10), "another size class has estimates of its own");
         }
     }
 

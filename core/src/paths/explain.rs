@@ -36,7 +36,7 @@ pub enum Verdict {
     NotUsed,
     /// It is another rail's turn, or another one delivers sooner.
     AnotherRail,
-    /// Its part would be smaller than a part may be, or not be through before the others.
+    /// Its part would be smaller than a part may be, or not be complete before the others.
     PartTooSmall,
     /// Parts on several rails would gain too little against one rail alone (P-8).
     CuttingDoesNotPay,
@@ -82,7 +82,7 @@ pub struct Explanation {
     pub striping: Policy,
     /// Predicted time of its completion, from now; `None`: the policy predicts nothing.
     pub finish: Option<Nanos>,
-    /// The best rail alone, and when it would be through.
+    /// The best rail alone, and when it would be complete.
     pub alone: Option<(RailId, Nanos)>,
     /// When the best cut would complete, where one was found. It is used where it beats one rail alone by 3 %
     /// and by 500 ns (P-8).

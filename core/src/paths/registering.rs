@@ -70,7 +70,7 @@ pub(crate) struct Keys {
     pub asked: u64,
     /// Those that would have a part if registering cost nothing.
     pub unpaid: u64,
-    /// When the message is predicted to be through, registrations aside; in nanoseconds.
+    /// When the message is predicted to be complete, registrations aside; in nanoseconds.
     pub finish_ns: u64,
 }
 
@@ -116,8 +116,9 @@ impl Paths<'_> {
     }
 
     /// The rails of a mask that are to register a message's memory for the peer: with `balanced` those with a
-    /// part that would pay for that, and at times another one. Only the peer knows how it will cut: this uses
-    /// the estimates of this side, without the rails' queued work, which is of the other direction.
+    /// part that would pay for that, and at times another one. How the message will be cut is decided by the
+    /// peer: this uses the estimates of this side, without the rails' queued work, which is of the other
+    /// direction.
     pub(crate) fn asked_for_keys(&mut self, channel: u32, (what, bytes): (Registration, u64), mask: u64) -> u64 {
         self.registering.novelty[what as usize].share();
         let Some(worth) = self.worth_keys(channel, (what, bytes), mask) else { return mask };

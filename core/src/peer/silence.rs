@@ -103,7 +103,7 @@ pub(crate) struct Asked {
 pub(crate) const NONCE: u64 = 1 << 62;
 
 impl Asked {
-    /// Asked for the first time.
+    /// The first probe.
     pub(crate) const fn first(now: Time) -> Asked {
         Asked { at: now, since: now, answered: None, repeats: 0, keeps_alive: false, is_common: false }
     }

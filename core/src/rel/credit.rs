@@ -93,8 +93,8 @@ impl Grants {
         self.blocks_received.wrapping_sub(self.blocks_released)
     }
 
-    /// Whether the peer may use up what it knows of before [`half`] of the grant has come free: so many
-    /// messages hold room. Otherwise limits that go to it with each half are never too late (C-4).
+    /// Whether the peer may use up the last announced limits before [`half`] of the grant has come free: so
+    /// many messages hold room. Otherwise limits that go to it with each half are never too late (C-4).
     pub const fn is_crowded(&self) -> bool {
         self.messages_held() > self.roomy_max as u32
     }
@@ -114,7 +114,7 @@ impl Grants {
     }
 
     /// Whether the limits should go to the peer without waiting for other traffic (C-4): a quarter of a grant
-    /// came free, or any message's place and the peer has used all that it knows of.
+    /// came free, or any message's place and the peer has used all that was announced to it.
     #[inline]
     pub const fn worth_announcing(&self) -> bool {
         let messages = self.messages_released.wrapping_sub(self.messages_announced);
@@ -124,7 +124,7 @@ impl Grants {
             || (messages > 0 && self.is_used_up())
     }
 
-    /// Whether the peer has sent as many messages as it may by the limits that it knows.
+    /// Whether the peer has sent as many messages as it may by the limits announced to it.
     #[inline]
     pub const fn is_used_up(&self) -> bool {
         self.messages_received.wrapping_sub(self.messages_announced) >= self.messages_max as u32

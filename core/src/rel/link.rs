@@ -8,7 +8,7 @@
 //! end: by FENCE over another subchannel, or by CONNECT over a new connection of this one, which it opens
 //! only after it has given up the one before.
 //!
-//! The machine is a table over [`State`], whether a fence is wanted, and [`Event`]; numbers only decide which
+//! The machine is a table over [`State`], whether a fence is needed, and [`Event`]; numbers only decide which
 //! event a packet is. It is printed whole by the test below and drawn in `ARCHITECTURE.md`.
 //! `conformance/proof/recovery` runs two of them against each other through every interleaving.
 
@@ -88,7 +88,7 @@ impl State {
     /// The next state and the verdict for an event. `wanted`: leftovers wait for a fence. The second value is
     /// whether they do afterwards.
     ///
-    /// Invariant: in [`State::Ready`] no fence is wanted.
+    /// Invariant: in [`State::Ready`] no fence is needed.
     pub const fn after(self, wanted: bool, event: Event) -> (State, bool, Verdict) {
         const NOTHING: Verdict = Verdict { abort: false, lost: false, safe: false, answer: false };
         const LOST: Verdict = Verdict { lost: true, ..NOTHING };
@@ -309,7 +309,7 @@ mod tests {
         let of = Pair { mine: 1, yours: 3 };
         let all = Verdict { abort: true, lost: true, safe: true, answer: true };
         assert_eq!(link.fence(of), all);
-        assert_eq!(link.fence(of), Verdict { answer: true, ..Verdict::default() }, "asked again, answered again");
+        assert_eq!(link.fence(of), Verdict { answer: true, ..Verdict::default() }, "queried again, answered again");
         link.up();
         assert_eq!(link.fence(of), Verdict { answer: true, ..Verdict::default() }, "the new connection stays");
         assert_eq!(link.state(), State::Up);
@@ -338,7 +338,10 @@ mod tests {
         let mut link = Link::default();
         link.up();
         link.connect(2);
-        assert!(link.up().lost, "told of another connection: the peer made it before, and left it for the one above");
+        assert!(
+            link.up().lost,
+            "the report is of another connection, which the peer made before and left for the one above"
+        );
         let lost = Pair { mine: 1, yours: 2 };
         assert_eq!(link.connect(1), Verdict { abort: true, ..Verdict::default() });
         assert_eq!((link.state(), link.waits_for()), (State::Down, Some(lost)));

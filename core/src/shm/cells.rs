@@ -41,7 +41,7 @@ pub trait Cells {
     fn starved(&self) -> &Self::Flag;
     /// Which memory the producer offers to be mapped (L-18); 0: none.
     fn offer(&self) -> &Self::Wide;
-    /// Who copies which part of a message (L-22).
+    /// The side that copies each part of a message (L-22).
     fn claims(&self) -> &Self::Wide;
     /// Cell `index`, which is below `config().cells`.
     fn cell(&self, index: u32) -> Self::Cell;

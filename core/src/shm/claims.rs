@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants: a unit is claimed once, because a claim is one exchange of the whole word, and an exchange
-//! fails after any other. Each side keeps what it knows privately, and takes from the word what the other
+//! fails after any other. Each side keeps its own state privately, and takes from the word what the other
 //! side may have changed: the reader finds its own half as it left it, the owner's half never smaller and
 //! never past its own, or it gives up with a [`RingError`].
 
@@ -28,7 +28,7 @@ const GENERATION_AT: u32 = 2 * BITS;
 const WITHDRAWN: u64 = 1 << 62;
 const LEFT: u64 = 1 << 63;
 
-/// What the word says.
+/// The fields of the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     front: u32,
@@ -90,7 +90,7 @@ impl ReaderClaims {
         ReaderClaims { generation, units, front: 0, back: 0, left: false, withdrawn: false }
     }
 
-    /// Claims the next units: as many as `most` says of those that are unclaimed. `None`: all are claimed.
+    /// Claims the next units: as many as `most` returns of those that are unclaimed. `None`: all are claimed.
     pub fn take(&mut self, word: &impl Word<u64>, most: impl Fn(u32) -> u32) -> Result<Option<Claimed>, RingError> {
         loop {
             let seen = self.look(word)?;
@@ -182,8 +182,8 @@ impl OwnerClaims {
         if exists { Some(OwnerClaims { generation, units, back: 0 }) } else { None }
     }
 
-    /// Claims units at the back: as many as `most` says of those that are unclaimed. `None`: nothing more is
-    /// to be claimed of this message.
+    /// Claims units at the back: as many as `most` returns of those that are unclaimed. `None`: nothing more
+    /// is to be claimed of this message.
     pub fn take(&mut self, word: &impl Word<u64>, most: impl Fn(u32) -> u32) -> Option<Claimed> {
         loop {
             let seen = word.load(Acquire);
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// Each unit is claimed once, whoever comes first, and both see the end.
+    /// Each unit is claimed once, whichever side comes first, and both see the end.
     #[test]
     fn each_unit_is_claimed_once() {
         for turns in 0u32..256 {

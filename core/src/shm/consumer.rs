@@ -326,7 +326,7 @@ impl<C: Cells> Consumer<C> {
         self.cells.offer().load(Acquire)
     }
 
-    /// Who copies which part of a message that the producer reads out of this side's memory (L-22).
+    /// The side that copies each part of a message that the producer reads out of this side's memory (L-22).
     pub fn claims(&self) -> &C::Wide {
         self.cells.claims()
     }
@@ -506,7 +506,7 @@ impl<C: Cells> Front<'_, C> {
         self.found.short.as_ref()
     }
 
-    /// Whether it is for the rail of this side: its header says what.
+    /// Whether it is a note to the rail of this side; its header is the note.
     pub fn is_note(&self) -> bool {
         self.found.is_note
     }

@@ -35,7 +35,7 @@ pub struct Producer<C: Cells> {
     annex_seen: u32,
     /// Slots with usable memory, from the first on.
     slots_ready: u32,
-    /// The last message refused for want of room needed an annex slot.
+    /// The last message refused for lack of room needed an annex slot.
     wants_annex: bool,
     /// There was no memory for it.
     no_memory: bool,
@@ -365,7 +365,10 @@ impl<C: Cells> Producer<C> {
     /// As [`put_short`](Self::put_short).
     #[inline]
     unsafe fn fill_annex(&mut self, len: u16, from: *const u8) {
-        debug_assert!(len <= self.config.short_bytes_max() && self.annex_known() > 0, "asked before");
+        debug_assert!(
+            len <= self.config.short_bytes_max() && self.annex_known() > 0,
+            "the caller has checked for room"
+        );
         // SAFETY: the caller guarantees `from`, and has checked: a slot is at least `short_bytes_max` long.
         unsafe { self.cells.copy_in(self.cells.annex(self.slot), 0, from, len.into()) };
         self.annex_used();
@@ -403,13 +406,13 @@ impl<C: Cells> Producer<C> {
         room == Ok(0) && !self.no_memory
     }
 
-    /// Sets the number of the list of memory that the consumer may map and read (L-18), which it can ask for;
+    /// Sets the number of the list of memory that the consumer may map and read (L-18), which it can request;
     /// 0 for none. What was read from memory of the list before counts no more.
     pub fn offer(&mut self, number: u64) {
         self.cells.offer().store(number, Release);
     }
 
-    /// Who copies which part of a message that this side reads out of the consumer's memory (L-22).
+    /// The side that copies each part of a message that this side reads out of the consumer's memory (L-22).
     pub fn claims(&self) -> &C::Wide {
         self.cells.claims()
     }

@@ -159,7 +159,7 @@ fn a_cell_without_memory_is_not_reached() {
     for n in 0..ready {
         assert_eq!(take(&mut consumer), Some(n));
     }
-    // SAFETY: a word of the last cell, aligned; nobody refers to it but by atomics.
+    // SAFETY: a word of the last cell, aligned; all accesses are atomic.
     let last = unsafe { &*base.as_ptr().add(CELLS_AT + (ready as usize - 1) * CELL_BYTES).cast::<AtomicU64>() };
     let honest = last.load(Ordering::Relaxed);
     last.store(honest + 1, Ordering::Relaxed);

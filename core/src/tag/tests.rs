@@ -49,7 +49,7 @@ fn with_matcher<R>(config: &MatchConfig, body: impl FnOnce(Matcher<'_>) -> R) ->
     let mut region = vec![MaybeUninit::uninit(); bytes + REGION_ALIGN];
     let skip = region.as_ptr().align_offset(REGION_ALIGN);
     let mut arena = Arena::new(&mut region[skip..skip + bytes]).expect("aligned");
-    body(Matcher::carve(&mut arena, config).expect("the layout says that it fits"))
+    body(Matcher::carve(&mut arena, config).expect("the region has the size of the layout"))
 }
 
 /// Matches `find` for each of 4,096 tags, last first. Gives the groups looked at in all and for the worst
@@ -353,7 +353,7 @@ fn the_quick_way_takes_what_fits_and_frees_its_place() {
         // Posted by its offset, and behind one of another pattern in the only bucket there is.
         let to = Seg::new(RegionId(3), 7, 100);
         let key = matcher.post_direct(&tagged(Some(1), 5, 0), &Direct { to, cookie: Cookie(8) }).unwrap();
-        assert_eq!(take_next(&mut matcher, 1, Some(5), 8), None, "a table is to be asked");
+        assert_eq!(take_next(&mut matcher, 1, Some(5), 8), None, "a table is to be searched");
         assert_eq!(take_direct(&mut matcher, 1, Some(5), 8), Some((key, to.at, Cookie(8))));
     });
 }

@@ -69,7 +69,7 @@ coded! {
         Atomic = 0x25,
         /// Answer to an atomic.
         AtomicReply = 0x26,
-        /// Writes are in doubt.
+        /// Writes are unconfirmed.
         Resume = 0x27,
         /// Selective acknowledgment.
         Ack = 0x30,

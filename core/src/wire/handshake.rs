@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! dialler                         acceptor
-//!   opening = Hello + Noise 1 ------->       who I am, whom I want, which dial this is
+//!   opening = Hello + Noise 1 ------->       dialler's identity, peer's identity, number of the dial
 //!          <----------------  answer = Noise 2
 //!   proof = Noise 3 ----------------->
 //!          <----------------  ruling         a Verdict, encrypted: accepted, crossing or refused
@@ -31,8 +31,8 @@ pub const HELLO_BYTES: usize = 32;
 /// Bytes of a [`Verdict`], readable.
 pub const VERDICT_BYTES: usize = 8;
 
-/// The Noise protocol (H-3). The job's secret enters first, so whoever lacks it is refused for the price of a
-/// hash, before any key is computed.
+/// The Noise protocol (H-3). The job's secret enters first, so a dialler without it is refused for the price
+/// of a hash, before any key is computed.
 pub const NOISE: &str = "Noise_XXpsk0_25519_ChaChaPoly_BLAKE2s";
 /// Bytes of a public key.
 pub const KEY_BYTES: usize = 32;

@@ -321,7 +321,7 @@ pub struct Fence {
     pub answer: bool,
 }
 
-/// The writes of a rail are in doubt: the receiver of a put rendezvous is to begin a new round (F-7).
+/// The writes of a rail are unconfirmed: the receiver of a put rendezvous is to begin a new round (F-7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resume {
     /// The receiver's operation, from the CTS.
@@ -388,7 +388,7 @@ impl fmt::Display for AddressError {
 
 impl core::error::Error for AddressError {}
 
-/// Whether an address may have it: what separates the words of a card has another meaning.
+/// Whether an address may have it: what separates the words of an address record has another meaning.
 const fn is_allowed(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b';' | b',' | b'=')
 }

@@ -14,8 +14,9 @@
  *     rerail_close(t, 1000);
  *
  * Every function but rerail_progress and rerail_poll, which count, answers 0 or a negative RERAIL_E... number, and
- * rerail_error then says why in words. A transport belongs to one thread at a time; there is no global state and no thread:
- * messages move, and peers are answered, only in rerail_progress. Rails are shared memory and TCP, no verbs.
+ * rerail_error then returns the reason as text. A transport belongs to one thread at a time; there is no global state
+ * and no thread: messages move, and peers are answered, only in rerail_progress. Rails are shared memory and TCP, no
+ * verbs.
  * Memory that a request names is the transport's until the request's event with RERAIL_LAST. */
 #ifndef RERAIL_H
 #define RERAIL_H
@@ -49,7 +50,7 @@ enum {
     RERAIL_COMPLETED = 1,   /* a request */
     RERAIL_PEER_UP = 2,     /* a connection to the peer stands */
     RERAIL_PEER_CLOSED = 3, /* the peer has closed */
-    RERAIL_PEER_LOST = 4    /* the peer is lost; rerail_error says why */
+    RERAIL_PEER_LOST = 4    /* the peer is lost; rerail_error returns why */
 };
 
 /* Flags of an event. */
@@ -95,7 +96,7 @@ int rerail_recv(rerail *transport, uint32_t peer, uint64_t tag, uint64_t ignore,
     uint64_t cookie, uint64_t *request);
 int rerail_cancel(rerail *transport, uint64_t request);
 
-/* One-sided access: memory that peers may read and write under a key, which they must be told. */
+/* One-sided access: memory that peers may read and write under a key, which the application sends them. */
 int rerail_expose(rerail *transport, void *bytes, size_t count, uint64_t key, uint64_t *window);
 int rerail_conceal(rerail *transport, uint64_t window);
 int rerail_put(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, const void *bytes, size_t count,

@@ -1,4 +1,4 @@
-//! Two ranks in one process that know each other, and memory of each.
+//! Two ranks in one process that have each other's addresses, and memory of each.
 
 use rerail_core::ids::PeerId;
 use rerail_core::mem::RegionId;

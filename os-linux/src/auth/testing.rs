@@ -13,7 +13,7 @@ pub(crate) fn credentials(rank: u32) -> Credentials {
     Credentials::new(private, Secret::new([7; 32]))
 }
 
-/// Passes a rail what it must know of a peer.
+/// Passes a rail a peer's address and key.
 pub(crate) fn meet(rail: &mut dyn Rail, peer: u32, address: &str) {
     assert_eq!(rail.add_peer(PeerId(peer), address), Ok(true), "rank {peer} at {address}");
     rail.trust(PeerId(peer), &PeerKey::Whole(credentials(peer).public()));

@@ -103,7 +103,7 @@ fn a_dialler_without_the_secret_is_refused_at_its_first_message() {
     let refusal = refused.refusal().unwrap();
     let rejected = AuthError::Rejected(RefusedBecause::Proof);
     assert_eq!(theirs.handle(refusal.bytes()).unwrap_err(), rejected);
-    assert!(!rejected.is_refusal(), "nobody has proved that it is the peer's word");
+    assert!(!rejected.is_refusal(), "nothing proves that the peer sent it");
 }
 
 /// H-4
@@ -121,7 +121,7 @@ fn an_acceptor_without_the_secret_or_the_key_is_found_out() {
     assert_eq!(dialler_of_3.handle(answer.bytes()).unwrap_err(), AuthError::Impostor { found });
 }
 
-/// H-5: a member of the job that speaks for another one is seen for what it is.
+/// H-5: a member of the job that claims to be another one is detected.
 #[test]
 fn a_member_can_not_take_the_name_of_another() {
     // Rank 6 calls rank 5 as rank 3.
@@ -151,7 +151,8 @@ fn a_recorded_handshake_is_worth_nothing() {
 
 #[test]
 fn an_oracle_of_the_other_direction_does_not_help() {
-    // During a dial 3 -> 5, somebody hands 3's own opening to 3's acceptor, and its answer to the dial.
+    // During a dial 3 -> 5, a third process passes 3's own opening to 3's acceptor, and its answer to the
+    // dial.
     let (mut dialler, opening) = dialler(1);
     let at_home = || Acceptor::new(credentials(3), Station { me: PeerId(3), ..STATION }, [2; 32]);
     assert_eq!(at_home().handle(opening.bytes()).unwrap_err(), AuthError::WrongRank { wanted: PeerId(5) });

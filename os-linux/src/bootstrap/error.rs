@@ -22,7 +22,7 @@ pub enum BootError {
     /// A launcher started several processes but offers no channel with a supported protocol: without this
     /// error each of them would run as a job of one.
     #[error(
-        "{variable} tells of a job of {size} processes, but there is neither PMI_FD nor PMI_PORT: \
+        "{variable} is set for a job of {size} processes, but there is neither PMI_FD nor PMI_PORT: \
          the launcher doesn't offer PMI-1 (Slurm: srun --mpi=pmi2; else: rerail launch or mpiexec.hydra)"
     )]
     Unspoken {

@@ -124,7 +124,7 @@ impl Pmi1 {
         }
         match (rank, size) {
             (Some(rank), Some(size)) => Self::enter(channel, rank, size),
-            _ => Err(strange(DOING, "neither rank nor size told".into(), b"")),
+            _ => Err(strange(DOING, "neither rank nor size received".into(), b"")),
         }
     }
 
@@ -353,7 +353,7 @@ impl Channel {
         self.ask_until(limit, doing, question, expected)
     }
 
-    /// [`ask`](Self::ask) where the time has begun before.
+    /// [`ask`](Self::ask) with a limit that has begun before.
     fn ask_until(
         &mut self,
         limit: Limit,

@@ -1,11 +1,11 @@
-//! A process's card: one line of text with the addresses of its rails.
+//! A process's address record: one line of text with the addresses of its rails.
 //!
 //! `rerail2;HOST;KEY;KIND@ADDRESS,KIND@ADDRESS,...`: the version, the logical host (processes on one may
 //! share memory), the process's public key in hexadecimal digits (half as many: its fingerprint, enough for
 //! shared memory and TCP; `-`: its rails prove nothing) and one entry per rail in the order of rail numbers.
-//! Host and addresses are printable ASCII without space, `;`, `,` and `=`; so a card survives any launcher's
-//! key-value store. Parsing is strict: a card that this process would not have written is an error that names
-//! the part.
+//! Host and addresses are printable ASCII without space, `;`, `,` and `=`; so a record survives any
+//! launcher's key-value store. Parsing is strict: a record that this process would not have written is an
+//! error that names the part.
 
 use core::fmt;
 
@@ -14,16 +14,16 @@ use rerail_core::rail::RailKind;
 use crate::auth::{Fingerprint, PeerKey, PublicKey};
 use crate::bootstrap::from_hex;
 
-/// The prefix of every card of this version.
+/// The prefix of every address record of this version.
 const VERSION: &str = "rerail2";
 /// In place of a key.
 const NO_KEY: &str = "-";
 /// Longest host or address in bytes.
 const WORD_BYTES_MAX: usize = 200;
-/// Most rails on a card: the width of a 64-bit mask.
+/// Most rails in a record: the width of a 64-bit mask.
 const RAILS_MAX: usize = 64;
 
-/// Why a card can't be used.
+/// Why an address record can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CardError {
     /// It starts with another version.
@@ -108,7 +108,7 @@ pub struct Card<'a> {
 }
 
 impl<'a> Card<'a> {
-    /// The only text that means this card.
+    /// The only text that means this record.
     ///
     /// # Errors
     /// See [`CardError`].
@@ -135,7 +135,7 @@ impl<'a> Card<'a> {
         Ok(text)
     }
 
-    /// Reads a card.
+    /// Reads an address record.
     ///
     /// # Errors
     /// See [`CardError`].

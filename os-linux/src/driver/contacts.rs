@@ -1,4 +1,4 @@
-//! Rails that are open before this process knows its rank and its job: for hosts that publish an address
+//! Rails that are open before this process has its rank and its job: for hosts that publish an address
 //! first and receive their peers' addresses later, as libfabric's do.
 //!
 //! Peers that connect meanwhile wait in the kernel's queue, so nothing is lost and no readiness handshake
@@ -44,22 +44,22 @@ impl Contacts {
         Ok(Contacts { settings: settings.clone(), credentials, shm, tcp })
     }
 
-    /// By which peers know this process: with the addresses, what they need to call it.
+    /// The fingerprint of this process's key: peers need it and the addresses to dial this process.
     pub fn fingerprint(&self) -> Fingerprint {
         self.credentials.public().fingerprint()
     }
 
-    /// The shared-memory rail's address, as on a card.
+    /// The shared-memory rail's address, as in an address record.
     pub fn shm_address(&self) -> Option<String> {
         self.shm.as_ref().map(|rail| rail.address())
     }
 
-    /// The TCP rails' addresses, as on a card.
+    /// The TCP rails' addresses, as in an address record.
     pub fn tcp_addresses(&self) -> impl Iterator<Item = String> {
         self.tcp.iter().map(|rail| rail.address())
     }
 
-    /// Gives the rails their identity. The caller passes the cards of all ranks next.
+    /// Gives the rails their identity. The caller passes the address records of all ranks next.
     ///
     /// # Errors
     /// See [`StartError`].

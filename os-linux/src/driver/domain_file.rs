@@ -155,7 +155,7 @@ mod tests {
         let folder = Folder::new("domain-left");
         let left = DomainFile::open_in(&folder.0, 7).unwrap().path.clone();
         fs::write(&left, b"").unwrap();
-        fs::write(folder.0.join("somebody-elses"), b"").unwrap();
+        fs::write(folder.0.join("of-another-user"), b"").unwrap();
         let next = DomainFile::open_in(&folder.0, 8).unwrap();
         assert!(!left.exists() && folder.names() == 2);
         drop(next);

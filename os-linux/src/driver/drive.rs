@@ -400,7 +400,7 @@ fn copy(core: &Core, memory: &Memory, from: (Span, &mut Vec<Piece>), to: (Span, 
             memory.copy(source, target)
         }
     };
-    debug_assert_eq!(copied as u64, from.len(), "the core asked for a copy between unequal lengths");
+    debug_assert_eq!(copied as u64, from.len(), "the core requested a copy between unequal lengths");
 }
 
 /// Writes a message's header, and the message behind it.
@@ -411,7 +411,7 @@ fn pack(core: &Core, memory: &Memory, head: &[u8], from: (Span, &mut Vec<Piece>)
     let mut copied = memory.fill(head, target);
     skip(target, head.len() as u64);
     copied += memory.copy(source, target);
-    debug_assert_eq!(copied as u64, to.len(), "the core asked for a copy between unequal lengths");
+    debug_assert_eq!(copied as u64, to.len(), "the core requested a copy between unequal lengths");
 }
 
 fn perform(memory: &Memory, atomic: &AtomicAction) -> Answer {
@@ -419,7 +419,7 @@ fn perform(memory: &Memory, atomic: &AtomicAction) -> Answer {
     // `expose` and the core's own checks exclude a failure here; zero is the least surprising answer if one
     // occurs.
     let old = memory.atomic(at, kind, data_type, operand, compare);
-    debug_assert!(old.is_some(), "the core asked for an impossible atomic: {atomic:?}");
+    debug_assert!(old.is_some(), "the core requested an impossible atomic: {atomic:?}");
     Answer::Atomic { operation, old: old.unwrap_or(0) }
 }
 
@@ -492,7 +492,7 @@ unsafe impl Sink for CoreSink<'_> {
         let memory = self.memory;
         self.core.handle_placed(self.now, id, &|at, bytes| {
             let read = memory.peek(at, bytes);
-            debug_assert!(read, "the core asked for bytes outside the pool: {at:?}");
+            debug_assert!(read, "the core requested bytes outside the pool: {at:?}");
         });
     }
 

@@ -27,7 +27,7 @@ pub enum StartError {
         /// Why.
         why: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A peer's card can't be used.
+    /// A peer's address record can't be used.
     Card {
         /// The peer.
         peer: PeerId,
@@ -38,12 +38,12 @@ pub enum StartError {
     Unreachable {
         /// The peer.
         peer: PeerId,
-        /// Its card.
+        /// Its address record.
         card: String,
     },
     /// The core refuses a peer.
     Peer(PeerError),
-    /// A peer's card is missing.
+    /// A peer's address record is missing.
     MissingCard(PeerId),
     /// The system refuses a descriptor to wait on.
     Wait(WaitError),
@@ -86,18 +86,19 @@ impl fmt::Display for StartError {
             StartError::Rail { rail, why } => write!(f, "rail {rail} could not be opened: {why}{}", remedy(&**why)),
             StartError::Card { peer, error } => write!(
                 f,
-                "the card of rank {} can't be used: {error}. All processes of a job must run the same version",
+                "the address record of rank {} can't be used: {error}. All processes of a job must run the \
+                 same version",
                 peer.0
             ),
             StartError::Unreachable { peer, card } => write!(
                 f,
-                "no rail leads to rank {}, whose card is \"{card}\": give both sides a TCP interface, or run both on one \
-                 host with shared memory on",
+                "no rail leads to rank {}, whose address record is \"{card}\": give both sides a TCP interface, \
+                 or run both on one host with shared memory on",
                 peer.0
             ),
             StartError::Peer(error) => write!(f, "the core refused a peer: {error}"),
             StartError::MissingCard(peer) => {
-                write!(f, "the card of rank {} was not given: every rank's card must be known before joining", peer.0)
+                write!(f, "the address record of rank {} is missing: pass every rank's before joining", peer.0)
             }
             StartError::Wait(error) => error.fmt(f),
         }
@@ -314,7 +315,7 @@ mod tests {
     use super::*;
     use crate::rail::tcp::TcpError;
 
-    /// The message names the limit to raise if and only if a rail can't be opened for want of a descriptor.
+    /// The message names the limit to raise if and only if a rail can't be opened for lack of a descriptor.
     #[test]
     fn who_has_no_descriptor_left_is_told_what_to_raise() {
         let refused = |errno| {

@@ -1,4 +1,4 @@
-//! Orderly shutdown: everything submitted is acknowledged, every peer has received a goodbye, then the
+//! Orderly shutdown: everything submitted is acknowledged, every peer has received BYE, then the
 //! launcher.
 
 use core::fmt;
@@ -13,7 +13,7 @@ use super::engine::PeerSet;
 use super::{Transport, WaitError};
 use crate::bootstrap::BootError;
 
-/// The minimum wait for the launcher's answer to the goodbye, even where the peers have used up the deadline.
+/// The minimum wait for the launcher's answer to BYE, even where the peers have used up the deadline.
 /// A working launcher answers far sooner, and a process that ends without the answer counts as failed.
 const GOODBYE_MIN: Duration = Duration::from_secs(1);
 
@@ -33,10 +33,10 @@ pub struct Shutdown {
 pub enum FinishError {
     /// The system refused to wait.
     Wait(WaitError),
-    /// The launcher refused the goodbye, or had already exited. The peers were left before, as in `shutdown`:
+    /// The launcher refused BYE, or had already exited. The peers were left before, as in `shutdown`:
     /// requests submitted to the peers that it counts as closed have arrived (B-3).
     Boot {
-        /// Why the goodbye to the launcher failed.
+        /// Why BYE to the launcher failed.
         error: BootError,
         /// How the peers were left.
         shutdown: Shutdown,
@@ -46,11 +46,11 @@ pub enum FinishError {
 impl fmt::Display for FinishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FinishError::Wait(error) => write!(f, "could not wait for the peers' goodbyes: {error}"),
+            FinishError::Wait(error) => write!(f, "could not wait for the peers' BYE: {error}"),
             FinishError::Boot { error, shutdown: Shutdown { closed, lost, abandoned } } => write!(
                 f,
-                "{closed} peers were left in good order ({} were lost, {} abandoned), but the launcher could not be told: \
-                 {error}",
+                "{closed} peers were left in good order ({} were lost, {} abandoned), but the launcher could not be \
+                 notified: {error}",
                 lost.len(),
                 abandoned.len()
             ),
@@ -77,7 +77,7 @@ impl Transport {
     /// be.
     ///
     /// # Errors
-    /// Where the system refuses to wait or the launcher refuses the goodbye. The wait for a launcher that
+    /// Where the system refuses to wait or the launcher refuses BYE. The wait for a launcher that
     /// does not answer ends after the setting `boot_timeout` or at the deadline, whichever is sooner.
     pub fn finish(mut self, deadline: Option<Duration>) -> Result<Shutdown, FinishError> {
         let since = Instant::now();
@@ -132,7 +132,7 @@ impl Transport {
             }
             self.sleep(until, time)?;
         }
-        // Sends the last posts; no goodbye is lost because its sender ended too early.
+        // Sends the last posts; no BYE is lost because its sender ended too early.
         loop {
             self.progress();
             while self.poll_event().is_some() {}

@@ -41,7 +41,7 @@ impl<C: Clock> Transport<C> {
         self.engine.config.peers_max
     }
 
-    /// The core's sizes and knobs, as this transport runs with them.
+    /// The core's sizes and settings, as this transport runs with them.
     pub fn config(&self) -> &Config {
         &self.engine.config
     }

@@ -86,8 +86,8 @@ mod tests {
         let gone = RailFault::Gone;
         assert_eq!(
             told(LossReason::RailFailed { rail: RailId(1), fault: gone }, 0b110, 2, &[2, 1]),
-            "rail tcp:eth0: nobody listens any more: its process is gone; no rail was ready for 2.0 ms; connections that \
-             failed: 2 over tcp:eth0, 1 over tcp:eth1"
+            "rail tcp:eth0: no process listens there any more: the peer's process is gone; no rail was ready for 2.0 ms; \
+             connections that failed: 2 over tcp:eth0, 1 over tcp:eth1"
         );
         assert_eq!(
             told(LossReason::Protocol(ProtocolError::Credit), 0x1ff << 1, 0, &[300, 0, 0, 0, 0, 0, 0, 3, 4]),

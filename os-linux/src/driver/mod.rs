@@ -15,10 +15,10 @@
 //! | `drive` | one round: poll rails, run timers, carry out actions |
 //! | `pace` | when a round looks at everything |
 //! | `inspect` | rank, rails, deadlines: to look at |
-//! | `policy` | policies and their knobs, changed at run time |
+//! | `policy` | policies and their settings, changed at run time |
 //! | `queues` | completion queues; waiting for one request |
 //! | `wait` | sleeping without losing a wake-up |
-//! | `open` | opening rails, exchanging cards, joining a job |
+//! | `open` | opening rails, exchanging address records, joining a job |
 //! | `finish` | leaving in good order |
 //! | `contacts` | rails that are open before rank and job are known |
 //! | `name` | names of 64 bytes, and how processes start from each other's names |

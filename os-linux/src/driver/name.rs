@@ -10,8 +10,8 @@
 //! 42   TCP contacts      22 bytes: 4 or 6, address, port; as many as fit
 //! ```
 //!
-//! A name is sufficient to connect to the process, and no secret: who has a name knows whom it calls, and
-//! nobody but its owner can prove the key of which it carries the fingerprint. All names together make up the
+//! A name is sufficient to connect to the process, and no secret: a name identifies the process to dial, and
+//! only its owner can prove that it holds the key with that fingerprint. All names together make up the
 //! job, so a process that is in none of them has no part in it.
 
 use std::fmt;
@@ -116,8 +116,8 @@ impl Name {
         Some(contacts)
     }
 
-    /// The card of the process of this name, as a process of the name `own` and the local address `own_shm`
-    /// reads it.
+    /// The address record of the process of this name, as a process of the name `own` and the local address
+    /// `own_shm` reads it.
     fn card(&self, own: &Name, own_shm: Option<&str>) -> Result<String, CardError> {
         let near = self.0[HOST..FINGERPRINT] == own.0[HOST..FINGERPRINT] && self.socket() != 0;
         let (mut host, mut shm) = ("elsewhere", None);

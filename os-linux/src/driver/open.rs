@@ -1,8 +1,8 @@
-//! Opening a transport: rails, a card to publish, the peers' cards to read.
+//! Opening a transport: rails, an address record to publish, the peers' records to read.
 //!
 //! [`Transport::start`] does it all through a [`Bootstrap`]. [`Opening`] is the same in steps, for hosts with
-//! a launcher protocol of their own and for several transports in one thread: open, publish the card, take
-//! every peer's card, join.
+//! a launcher protocol of their own and for several transports in one thread: open, publish the record, take
+//! every peer's record, join.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -28,7 +28,7 @@ use crate::rail::Rail;
 use crate::rail::shm::{ShmRail, host_id};
 use crate::settings::Settings;
 
-/// The key under which each rank publishes its card.
+/// The key under which each rank publishes its address record.
 const CARD_KEY: &str = "card";
 
 /// The options of a start.
@@ -49,9 +49,9 @@ pub struct Opening<C: Clock = System> {
 }
 
 impl Transport {
-    /// Opens the rails, agrees on the job's key, publishes this process's card, reads all ranks' cards.
-    /// Collective: every rank of the job calls it. Makes no connection: the first request to a peer does.
-    /// From then on the bootstrap is not used until [`finish`](Self::finish): a failure of its
+    /// Opens the rails, agrees on the job's key, publishes this process's address record, reads all ranks'
+    /// records. Collective: every rank of the job calls it. Makes no connection: the first request to a peer
+    /// does. From then on the bootstrap is not used until [`finish`](Self::finish): a failure of its
     /// connection meanwhile has no effect (B-2).
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl<C: Clock> Opening<C> {
         &self.card
     }
 
-    /// Takes a rank's card (this process's own among them).
+    /// Takes a rank's address record (this process's own among them).
     ///
     /// # Errors
     /// [`StartError::Card`] where it can't be used, [`StartError::Unreachable`] where no rail leads there,
@@ -189,9 +189,9 @@ impl<C: Clock> Opening<C> {
         self.learn_parsed(peer, &parsed)
     }
 
-    /// As [`learn`](Self::learn), with a card that is parsed already: for many transports in one process,
-    /// which keep of the card only what the rails keep. With thousands of them, pass one transport all cards
-    /// before the next: its tables then stay in the processor's cache.
+    /// As [`learn`](Self::learn), with an address record that is parsed already: for many transports in one
+    /// process, which keep of the record only what the rails keep. With thousands of them, pass one transport
+    /// all records before the next: its tables then stay in the processor's cache.
     ///
     /// # Errors
     /// As [`learn`](Self::learn).
@@ -255,7 +255,7 @@ impl<C: Clock> Opening<C> {
         self.transport.set_policy(class, policy);
     }
 
-    /// Ends the opening: every rank's card has been passed to [`learn`](Self::learn).
+    /// Ends the opening: every rank's address record has been passed to [`learn`](Self::learn).
     ///
     /// # Errors
     /// [`StartError::MissingCard`] where one has not.

@@ -51,7 +51,7 @@ pub enum QueueError {
 impl fmt::Display for QueueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            QueueError::NoRoom => write!(f, "a completion queue needs room for at least 1 event, 0 were asked for"),
+            QueueError::NoRoom => write!(f, "a completion queue needs room for at least 1 event, 0 were requested"),
             QueueError::TooMany { max } => write!(f, "{max} completion queues are open, and a transport has no more"),
         }
     }

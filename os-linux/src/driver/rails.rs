@@ -42,14 +42,14 @@ enum RailError {
 impl fmt::Display for RailError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RailError::Kind => write!(f, "there is no such kind of rail: shm, verbs and tcp can be asked for"),
+            RailError::Kind => write!(f, "there is no such kind of rail: the kinds are shm, verbs and tcp"),
             RailError::NoInterface { known } => write!(
                 f,
                 "no interface of this name is up with an address that others can use; there are: {}",
                 known.join(", ")
             ),
             RailError::Port => write!(f, "there is no port for it: tcp_port is too high for so many rails"),
-            RailError::Interfaces(errno) => write!(f, "the system does not tell its interfaces: {errno}"),
+            RailError::Interfaces(errno) => write!(f, "the system does not list its interfaces: {errno}"),
         }
     }
 }

@@ -55,7 +55,7 @@ impl Rails {
         }
         let rail: Box<dyn Any> = rail;
         (self.shm, self.shm_id) = (rail.downcast().ok(), id);
-        debug_assert!(self.shm.is_some(), "it was asked what it is");
+        debug_assert!(self.shm.is_some(), "its kind was checked");
         None
     }
 

@@ -63,7 +63,7 @@ impl fmt::Display for RailError {
         match self {
             RailError::Library(why) => why.fmt(f),
             RailError::List(why) => why.fmt(f),
-            RailError::None => f.write_str("there is no verbs device that can be used (rerail info tells why)"),
+            RailError::None => f.write_str("there is no verbs device that can be used (rerail info prints why)"),
             RailError::NoDevice { known } => write!(f, "no device of this name; there are: {}", known.join(", ")),
             RailError::Foreign(why) => why.fmt(f),
             RailError::Device(why) => why.fmt(f),

@@ -11,7 +11,7 @@ fn memory() -> Memory {
     Memory::new(PAGE_BYTES).unwrap()
 }
 
-/// What a request names lies below the bit that says that an offset is an address.
+/// What a request names lies below the bit that marks an offset as an address.
 #[test]
 fn addresses_of_more_than_53_bits_have_no_name() {
     let (mut memory, end) = (Memory::new(PAGE_BYTES).unwrap(), 1usize << 53);
@@ -37,7 +37,7 @@ fn a_new_region_is_zeroed_and_page_aligned() {
     assert_eq!(memory.bytes(region).unwrap()[9_999], 7);
 }
 
-/// L-18: others can map it for reading, and nobody can write to it, or cut it, by its file: so that
+/// L-18: others can map it for reading, and no process can write to it, or truncate it, by its file: so that
 /// references to its bytes may exist here.
 #[test]
 fn a_shared_region_is_written_by_its_owner_alone() {

@@ -185,7 +185,7 @@ impl Rail for Loopback {
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         if self.link != Link::Open || outgoing.peer != self.me {
-            // The core treats a post to a subchannel that is down as void.
+            // The core expects no completion of a post to a subchannel that is down.
             return;
         }
         let header = heapless::Vec::from_slice(outgoing.header).unwrap_or_default();

@@ -21,7 +21,7 @@
 //! let (id, peer) = (PostId::default(), PeerId(0));
 //! let post = Outgoing { id, peer, kind: PostKind::Send, header: &[1], payload, extent: 0 };
 //! let mut rail = Loopback::new(peer);
-//! // SAFETY: `target` lives longer than the rail, and nobody refers to it meanwhile.
+//! // SAFETY: `target` lives longer than the rail, and is not accessed meanwhile.
 //! unsafe { rail.post(post) };
 //! ```
 //!
@@ -169,7 +169,7 @@ pub unsafe trait Sink {
         ShortPlace::Packet
     }
     /// Fills `pieces` with the memory of an open placement, from its byte `from` on; `false` where it is
-    /// void: skip the rest of the payload. Pieces are valid until the next call into the sink.
+    /// aborted: skip the rest of the payload. Pieces are valid until the next call into the sink.
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool;
     /// The payload is in place.
     fn placed(&mut self, id: PlaceId);
@@ -193,8 +193,8 @@ pub unsafe trait Sink {
     fn no_remote_access(&mut self, peer: PeerId) {
         let _ = peer;
     }
-    /// The subchannel to `peer` is down. Reported once; open posts and placements on it are void. The peer's
-    /// writes and reads over it no longer reach memory here (rule F-2). It may be connected again.
+    /// The subchannel to `peer` is down. Reported once; open posts and placements on it are aborted. The
+    /// peer's writes and reads over it no longer reach memory here (rule F-2). It may be connected again.
     fn down(&mut self, peer: PeerId, fault: RailFault);
     /// The rail had to register `bytes` of memory, which took `took`; not reported for memory that it had
     /// registered already (rule P-15).
@@ -296,12 +296,12 @@ pub trait Rail: std::any::Any {
     /// rail. For a known peer it is the new address, which holds from the next [`connect`](Self::connect) on
     /// at the latest; established subchannels stay (rule F-12).
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError>;
-    /// Takes a peer's key, after its address. A rail that proves who is at the other end connects to no other
+    /// Takes a peer's key, after its address. A rail that authenticates the other end connects to no other
     /// process than the one that holds the private key (rules H-4, H-5, V-3).
     fn trust(&mut self, peer: PeerId, key: &PeerKey) {
         let _ = (peer, key);
     }
-    /// By which the peers' rails know this process; `None`: the rail proves nothing.
+    /// The key by which peers' rails authenticate this process; `None`: the rail proves nothing.
     fn public_key(&self) -> Option<PublicKey> {
         None
     }

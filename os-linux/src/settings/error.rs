@@ -45,7 +45,7 @@ pub enum Problem {
         source: Source,
         /// The name as written (in the environment with its prefix).
         name: String,
-        /// The nearest right name, written the same way.
+        /// The most similar right name, written the same way.
         nearest: Option<String>,
     },
     /// The value can't be used.

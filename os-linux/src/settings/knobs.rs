@@ -127,8 +127,8 @@ macro_rules! settings {
         #[non_exhaustive]
         pub struct Settings {
             $(#[doc = $doc] pub $field: $type,)*
-            /// Sizes and knobs of the core: those that have a setting, and others. Rank and size of the job,
-            /// and how many rails there are, are put in at the start.
+            /// Sizes and settings of the core: those that have a setting, and others. Rank and size of the
+            /// job, and how many rails there are, are put in at the start.
             pub core: Config,
             /// The sources of values that are not defaults.
             pub(super) sources: BTreeMap<&'static str, Source>,
@@ -192,11 +192,11 @@ own {
     verbs_traffic_class: u8, { number u8, count(0, 255) },
         "Traffic class of all that verbs rails send with a global route, as on Ethernet always: there four times the DSCP, and the ECN bits. Set it where the administrator names one.";
     verbs_ack_timeout: u8, { number u8, count(1, 31) },
-        "Time that a verbs device waits for an acknowledgment, eight times in all: 4.096 us times 2 to the power of this. Unless it is set, one more than the device says that its own acknowledgments may take, where that is more, up to 18. Lower it to detect dead links sooner.";
+        "Time that a verbs device waits for an acknowledgment, eight times in all: 4.096 us times 2 to the power of this. Unless it is set, one more than the device reports for its own acknowledgments, where that is more, up to 18. Lower it to detect dead links sooner.";
     verbs_relaxed_ordering: bool, { switch },
-        "Whether a verbs device's writes to memory may pass each other on the bus, where it knows that. Switch it off to rule it out as the cause of wrong data.";
+        "Whether a verbs device's writes to memory may pass each other on the bus, where it supports that. Switch it off to rule it out as the cause of wrong data.";
     verbs_fork: bool, { switch },
-        "Whether libibverbs is told that this process may fork (ibv_fork_init): of the process, for good. Where the kernel copies pinned pages at a fork (5.12) nothing is done; elsewhere children lack registered pages, and huge pages need RDMAV_HUGEPAGES_SAFE. Switch it off for a program that never forks.";
+        "Whether libibverbs is notified that this process may fork (ibv_fork_init): of the process, for good. Where the kernel copies pinned pages at a fork (5.12) nothing is done; elsewhere children lack registered pages, and huge pages need RDMAV_HUGEPAGES_SAFE. Switch it off for a program that never forks.";
     verbs_on_demand: OnDemandUse, { choice ON_DEMAND_NAMES, ON_DEMAND },
         "Whether a verbs rail registers payload memory on demand: not pinned, its pages brought in as the device needs them. Set it where little memory may be locked. On: a device that does not offer what the rail does with it is an error. Auto: with such devices memory is pinned.";
     verbs_moderation: u16, { number u16, count(0, 65_535) },
@@ -210,7 +210,7 @@ own {
     host_id: Option<String>, { word
         Kind::Word {
             what: "1 to 80 printable characters but space , ; = /",
-            empty: "asked from the kernel",
+            empty: "read from the kernel",
             fits: is_host_id,
         } },
         "Name of the host: processes of the same name share memory. Set it to make several hosts of one machine, for tests.";
@@ -277,7 +277,7 @@ core {
     requests = requests_per_peer, { number u16, count(1, 1024) },
         "Gets and atomics of one peer that are served at once. Raise it where many are under way between two processes.";
     bulk = bulk_max, { number u32, count(1, TABLE_MAX) },
-        "Large transfers that may be cut over rails at once, and sets of keys for messages that are read or written remotely. Raise it for long windows of these: n both ways want 2n.";
+        "Large transfers that may be cut over rails at once, and sets of keys for messages that are read or written remotely. Raise it for long windows of these: n both ways need 2n.";
     windows = windows_max, { number u32, count(0, TABLE_MAX) },
         "Windows that may be exposed to one-sided access at once. Raise it for programs that expose more.";
     counters = counters_max, { number u16, count(0, 65_535) },
@@ -289,11 +289,11 @@ core {
     recovery_timeout = recovery_timeout, { time Kind::Span { min: 0, max: DAY } },
         "A peer to which no rail leads for so long is lost; 0: never (a process that is known to be gone is lost at once). Lower it to learn sooner of dead peers, raise it for long outages.";
     stall_min = stall_min, { time Kind::Span { min: 0, max: 3600 * SECOND } },
-        "A rail that has something to do and brings nothing for so long at least is asked whether it works, and opened anew if it does not; 0: never. Lower it to detect stalled rails sooner.";
+        "A rail that has something to do and brings nothing for so long at least is probed, and opened anew if no answer comes; 0: never. Lower it to detect stalled rails sooner.";
     keepalive = keepalive, { time Kind::Span { min: 0, max: DAY } },
-        "A peer from which nothing has come for so long is probed, though nothing is owed, so that a dead process or host is noticed; 0: never. However short, at most 10,000 probes a second are sent. Lower it to learn sooner of dead peers.";
+        "A peer from which nothing has come for so long is probed, though nothing is due from it, so that a dead process or host is noticed; 0: never. However short, at most 10,000 probes a second are sent. Lower it to learn sooner of dead peers.";
     silence_max = silence_max, { time Kind::Span { min: 0, max: DAY } },
-        "A peer that owes an answer is lost after this time of silence; 0: never (a dead process or host is still noticed). Set it where a stopped or endlessly computing process is to count as lost.";
+        "A peer with an answer due is lost after this time of silence; 0: never (a dead process or host is still noticed). Set it where a stopped or endlessly computing process is to count as lost.";
 }
 }
 

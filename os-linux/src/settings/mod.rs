@@ -1,9 +1,9 @@
-//! Every knob of the transport: its name, default, unit, range, meaning, and where its value came from.
+//! Every setting of the transport: its name, default, unit, range, meaning, and where its value came from.
 //!
 //! Values come from a file of lines `name = value` (`#` starts a comment) and from variables `RERAIL_<NAME>`;
 //! the environment overrides the file. Nothing is ignored silently: an unknown name or a bad value is an
-//! error that names it and the allowed values and suggests the nearest right one. All errors are reported at
-//! once.
+//! error that names it and the allowed values and suggests the most similar right one. All errors are
+//! reported at once.
 //!
 //! Invariant: a [`Settings`] that was loaded makes a configuration that the core accepts.
 
@@ -363,7 +363,7 @@ fn nearest_name(name: &str) -> Option<&'static str> {
     suggest::nearest(name, KNOBS.iter().map(|knob| knob.name))
 }
 
-/// The nearest variable: a setting's or a reserved one.
+/// The most similar variable: a setting's or a reserved one.
 fn nearest_variable(variable: &str, name: &str) -> Option<String> {
     let reserved: Vec<String> = RESERVED.iter().map(|known| known[PREFIX.len()..].to_ascii_lowercase()).collect();
     let known = KNOBS.iter().map(|knob| knob.name).chain(reserved.iter().map(String::as_str));

@@ -1,4 +1,4 @@
-//! The right name nearest to a wrong one.
+//! The right name that is most similar to a wrong one.
 
 /// The candidate with the fewest letters inserted, left out, changed or swapped; `None` where even that one
 /// is far off.

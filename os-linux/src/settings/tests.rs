@@ -43,7 +43,7 @@ fn the_environment_beats_the_file_and_each_value_says_where_it_comes_from() {
     assert_eq!(blocks.range, "1 to 16384");
 }
 
-/// A value at each end of a knob's range that isn't its default.
+/// A value at each end of a setting's range that isn't its default.
 fn other_values(knob: &Knob) -> Vec<Value> {
     match knob.kind {
         Kind::Count { min, max, .. } | Kind::Bytes { min, max, .. } | Kind::Span { min, max } => {

@@ -20,7 +20,7 @@ use rerail_linux::rail::tcp::{TcpOptions, TcpRail};
 use rustix::process::{Pid, Signal, kill_process};
 
 pub const RANKS: u32 = 3;
-/// Tells a process its rank and fabric.
+/// Contains a process's rank and fabric.
 const ROLE: &str = "RERAIL_TEST_EXCHANGE";
 /// Messages under way from each rank to each other.
 const WINDOW: u64 = 4;
@@ -149,7 +149,7 @@ impl Rank {
         self.is_ending = true;
     }
 
-    /// Everything is through with everybody who lives.
+    /// Everything is complete with every rank that lives.
     pub fn is_over(&self) -> bool {
         self.is_ending
             && self.talks.values().all(|talk| {
@@ -175,7 +175,7 @@ impl Rank {
                 let cookie = Cookie(SEND | u64::from(peer) << 32 | slot);
                 let (tag, immediate, peer) = (Some(DATA), Some(number), PeerId(peer));
                 let send = SendRequest { tag, immediate, cookie, ..SendRequest::new(peer, &segments) };
-                // A peer that is lost this moment is told of by an event.
+                // A peer that is lost this moment is reported by an event.
                 let _ = self.transport.send(&send);
             } else if self.is_ending && !talk.has_ended && talk.busy.iter().all(|busy| !busy) {
                 talk.has_ended = true;
@@ -205,7 +205,7 @@ impl Rank {
         let done = match completion.result {
             Ok(done) => done,
             Err(OpError::PeerLost { peer, why }) => return self.failed.push((peer, why)),
-            // It has said that it has all, and left.
+            // It has reported that it has all, and left.
             Err(OpError::PeerClosed { .. }) if self.is_over() => return,
             Err(error) => panic!("{error:?}"),
         };
@@ -264,7 +264,7 @@ impl Process {
         Process { child, stdin, said, heard: Vec::new() }
     }
 
-    /// Takes what it has said; whether a line begins like this.
+    /// Takes what it has printed; returns whether a line begins like this.
     pub fn has_said(&mut self, start: &str) -> bool {
         self.heard.extend(self.said.try_iter());
         self.heard.iter().any(|line| line.starts_with(start))
@@ -299,7 +299,7 @@ pub fn start(fabric: &str) -> (Rank, [Process; 2]) {
     let mut cards = vec![opening.card().to_owned()];
     for other in &mut others {
         let card = other.said.iter().find_map(|line| line.strip_prefix("card ").map(str::to_owned));
-        cards.push(card.expect("it says its card"));
+        cards.push(card.expect("it prints its address record"));
     }
     others.iter_mut().for_each(|other| other.tell(&cards.join("\n")));
     (Rank::new(opening, &cards), others)
@@ -318,7 +318,7 @@ pub fn is_other() -> bool {
     let (mut told, mut is_over) = (0, false);
     loop {
         rank.step();
-        // Once all is over, who leaves first is no loss.
+        // Once all is over, a rank that leaves first is no loss.
         for (peer, why) in rank.lost.iter().skip(told).filter(|_| !is_over) {
             println!("\nlost {} {:?}", peer.0, why.reason);
         }

@@ -16,7 +16,7 @@ fn what_is_not_there_is_told_with_a_remedy() {
     assert!(matches!(error, ChoiceError::NoPort { port: 3, ports: 2, .. }), "{error:?}");
     assert_eq!(
         (error.to_string().as_str(), error.remedy().as_str()),
-        ("mlx9_0 has no port 3: it has 2", "ask for a port from 1 to 2")
+        ("mlx9_0 has no port 3: it has 2", "choose a port from 1 to 2")
     );
     // The second port can't be queried.
     assert!(matches!(context.choose(Some(2), None), Err(ChoiceError::Query(_))));

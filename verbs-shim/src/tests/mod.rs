@@ -153,7 +153,7 @@ fn an_infiniband_port_has_lids() {
 fn codes_that_are_not_known_are_none() {
     let port = open("rxe9").port(1).unwrap();
     assert_eq!((port.state, port.link_layer), (PortState::Down, LinkLayer::Ethernet));
-    assert_eq!((port.lid, port.lmc, port.needs_global), (0, 0, false), "whatever the driver says");
+    assert_eq!((port.lid, port.lmc, port.needs_global), (0, 0, false), "whatever the driver reports");
     assert_eq!((port.mtu_bytes, port.mtu_bytes_max), (None, None));
     assert_eq!((port.lanes, port.lane_mbit_per_second, port.mbit_per_second()), (None, Some(2_500), None));
 }
@@ -165,7 +165,7 @@ fn a_port_that_cannot_be_queried_is_named() {
     assert_eq!((error.device(), error.port(), error.errno()), ("mlx9_0", Some(2), Some(libc::EIO)));
     assert!(error.to_string().starts_with("mlx9_0 port 2: "), "{error}");
     let each: Vec<_> = context.each_port().unwrap().map(|port| port.map_err(|why| why.port())).collect();
-    assert_eq!(each, [Ok(context.port(1).unwrap()), Err(Some(2))], "the others are told all the same");
+    assert_eq!(each, [Ok(context.port(1).unwrap()), Err(Some(2))], "the others are reported all the same");
     assert_eq!(open("rxe9").ports().unwrap().len(), 1);
     assert_eq!(context.port(3).unwrap_err().errno(), Some(libc::EINVAL));
 }

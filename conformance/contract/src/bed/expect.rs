@@ -1,4 +1,4 @@
-//! Awaiting completions and events, and demanding what they say.
+//! Awaiting completions and events, and demanding their contents.
 
 use rerail_verbs::contract::{AsyncEvent, Completion, CompletionKind, CqId, QpState, Status};
 
@@ -12,7 +12,7 @@ impl Bed<'_> {
     pub(crate) fn take(&mut self, end: End, cq: CqId) -> Check<Option<Completion>> {
         let mut out = Vec::new();
         let count = self.device(end).poll_cq(cq, 1, &mut out)?;
-        same("completions told and completions given", count, out.len())?;
+        same("completions counted and completions written", count, out.len())?;
         if count > 1 {
             return Err(wrong("a poll for one completion", "one at most", count));
         }

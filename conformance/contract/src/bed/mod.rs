@@ -5,7 +5,7 @@
 //! | `mod` | the bed itself: devices, memory, waiting |
 //! | `queue` | queue pairs: made, brought to a state, connected |
 //! | `request` | short names for work requests, posting |
-//! | `expect` | awaiting completions and events, and demanding what they say |
+//! | `expect` | awaiting completions and events, and demanding their contents |
 
 pub(crate) mod expect;
 pub(crate) mod queue;
@@ -26,7 +26,7 @@ pub struct Bed<'t> {
     memory: Memory,
     /// The protection domain of each end that cases use when they name none, once it is made.
     pds: [Option<PdId>; 3],
-    /// Asynchronous events of each end that no case has asked for yet.
+    /// Asynchronous events of each end that no case has taken yet.
     events: [Vec<AsyncEvent>; 3],
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Region {
     pub mr: Mr,
     /// Bytes registered.
     pub len: usize,
-    /// The address that the device knows its first byte by.
+    /// The address of its first byte at the device.
     pub iova: u64,
     buffer: usize,
 }
@@ -157,7 +157,7 @@ impl<'t> Bed<'t> {
         Ok(self.device(end).create_cq(&CqInit { depth })?)
     }
 
-    /// Every access that the device of this end knows.
+    /// Every access that the device of this end supports.
     pub(crate) fn every_access(&mut self, end: End) -> Access {
         Access { remote_atomic: self.limits(end).atomics, ..Access::ALL }
     }
@@ -200,7 +200,7 @@ impl<'t> Bed<'t> {
         Ok(Region { mr, len, ..*whole })
     }
 
-    /// Registers new memory and tells what the device says to it.
+    /// Registers new memory and returns the device's answer.
     pub(crate) fn try_register(&mut self, end: End, pd: PdId, len: usize, access: Access) -> Result<Mr, RegisterError> {
         let buffer = self.memory.allocate(len);
         let iova = self.memory.address(buffer);
@@ -259,7 +259,7 @@ impl Drop for Bed<'_> {
     }
 }
 
-/// Bytes that tell their place: `seed` makes streams differ.
+/// Bytes that depend on their place: `seed` makes streams differ.
 pub(crate) fn pattern(seed: u8, len: usize) -> Vec<u8> {
     let byte = |i: usize| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ (i as u8) ^ seed;
     (0..len).map(byte).collect()

@@ -12,10 +12,10 @@ use crate::testbed::{End, Need};
 /// The queue key of datagram queue pairs.
 pub(crate) const QKEY: u32 = 0x1234;
 
-/// Depth of completion queues of which a case does not say otherwise.
+/// Depth of completion queues for which a case sets no other.
 const CQ_DEPTH: u32 = 64;
 
-/// A queue pair, with what cases need to know of it.
+/// A queue pair, with the properties that cases need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queue {
     pub end: End,
@@ -258,7 +258,7 @@ impl Bed<'_> {
         Ok([initiator, target])
     }
 
-    /// The queue pair as its device tells it.
+    /// The queue pair as its device reports it.
     pub(crate) fn query(&mut self, queue: Queue) -> Check<QpInfo> {
         Ok(self.device(queue.end).query_qp(queue.id)?)
     }

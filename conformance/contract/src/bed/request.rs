@@ -68,7 +68,7 @@ impl Bed<'_> {
         Ok(self.try_post(queue, &[request])?)
     }
 
-    /// Posts send requests, and tells what the device says to it.
+    /// Posts send requests, and returns the device's answer.
     pub(crate) fn try_post(&mut self, queue: Queue, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         self.device(queue.end).post_send(queue.id, requests)
     }
@@ -78,7 +78,7 @@ impl Bed<'_> {
         Ok(self.try_recv(queue, id, into)?)
     }
 
-    /// Posts a receive, and tells what the device says to it.
+    /// Posts a receive, and returns the device's answer.
     pub(crate) fn try_recv(&mut self, queue: Queue, id: u64, into: &[Sge]) -> Result<(), PostError> {
         self.device(queue.end).post_recv(queue.id, &[RecvWr { id, sges: into }])
     }

@@ -76,7 +76,7 @@ fn link_down(bed: &mut Bed<'_>) -> Check {
 }
 
 fn short_link_down(bed: &mut Bed<'_>) -> Check {
-    // Eight waits of a second at least: settling takes less.
+    // Eight waits of a second at least: `settle` takes less.
     let [a, b] = bed.rc_with(Spec::RC, Terms { timeout: 18, ..Terms::USUAL })?;
     bed.recv(b, 1, &[])?;
     bed.inject(End::A, Fault::LinkDown)?;

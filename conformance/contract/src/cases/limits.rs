@@ -155,7 +155,7 @@ fn cq_overflow(bed: &mut Bed<'_>) -> Check {
         bed.recv(b, id, &[])?;
         bed.post(a, send(id, &[]))?;
     }
-    // The queue is broken: it says so itself, or an event does.
+    // The queue is broken: it reports that itself, or by an event.
     bed.event(End::A, AsyncEvent::CqError(cq))?;
     let mut out = Vec::new();
     match bed.device(End::A).poll_cq(cq, 1024, &mut out) {

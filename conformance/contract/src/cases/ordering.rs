@@ -72,7 +72,7 @@ fn write_before_send(bed: &mut Bed<'_>) -> Check {
     bed.recv(b, 1, &[])?;
     let (data, nothing) = ([from.all()], []);
     bed.try_post(a, &[unsignaled(write(1, &data, into.remote(0))), send(2, &nothing)])?;
-    // Whoever has received the send may look at what was written before it.
+    // A process that has received the send may look at what was written before it.
     bed.received(b, 1, 0)?;
     same_bytes("memory written", &bed.read(&into, 0, len), &pattern(7, len))
 }

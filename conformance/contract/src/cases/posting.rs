@@ -126,7 +126,7 @@ fn sqd_tells(bed: &mut Bed<'_>) -> Check {
     bed.post(a, send(1, &[from.all()]))?;
     to_sqd(bed, a, Some(true))?;
     bed.event(End::A, AsyncEvent::SqDrained(a.id))?;
-    // What was posted before is through.
+    // What was posted before is complete.
     bed.sent(a, 1).map(drop)
 }
 

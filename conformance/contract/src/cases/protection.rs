@@ -1,7 +1,7 @@
-//! Protection: who may touch which memory, and where the error shows.
+//! Protection: which process may touch which memory, and where the error shows.
 //!
 //! Errors of the peer's memory end the request with an error at the sender, both queue pairs go to ERR, and
-//! at the peer, where no request of its own is to blame, an asynchronous event tells (IBA 9.9.3, 10.6 and
+//! at the peer, where no request of its own is to blame, an asynchronous event is raised (IBA 9.9.3, 10.6 and
 //! 11.6.3).
 
 use rerail_verbs::contract::{

@@ -127,7 +127,7 @@ fn peer_destroyed(bed: &mut Bed<'_>) -> Check {
 fn no_such_peer(bed: &mut Bed<'_>) -> Check {
     let a = bed.queue(End::A, Spec::RC)?;
     let address = bed.address(End::A, End::B, 0)?;
-    // Made and destroyed, so that nobody has the number.
+    // Made and destroyed, so that no queue pair has the number.
     let gone = bed.queue(End::B, Spec::RC)?;
     bed.device(End::B).destroy_qp(gone.id)?;
     let attributes = bed.attributes(a, gone.number, address, Terms::IMPATIENT);

@@ -1,4 +1,4 @@
-//! Which completions are made, what inline means, and who is told.
+//! Which completions are made, what inline means, and which side is notified.
 
 use rerail_verbs::Moderation;
 use rerail_verbs::contract::{PostReason, SendWr, Status};
@@ -137,7 +137,7 @@ fn inline_too_long(bed: &mut Bed<'_>) -> Check {
     refuses("one inline byte too many", result, "index 0: Inline", |error| {
         error.index == 0 && error.why == PostReason::Inline { bytes: bytes.len(), max }
     })?;
-    // All that the queue pair says it takes, it takes.
+    // The queue pair takes all that it reports as its maximum.
     let into = bed.region(End::B, max as usize)?;
     bed.recv(b, 2, &[into.all()])?;
     bed.post(a, send_inline(2, &[&bytes[1..]]))?;
@@ -169,7 +169,7 @@ fn notify_once(bed: &mut Bed<'_>) -> Check {
     bed.post(a, send(2, &[]))?;
     bed.received(b, 2, 0)?;
     bed.not_notified(End::B)?;
-    // Asked again, it tells again.
+    // Armed again, it notifies again.
     bed.device(End::B).request_notify(cq, false)?;
     bed.post(a, send(3, &[]))?;
     bed.notified(End::B, cq)

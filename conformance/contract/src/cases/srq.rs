@@ -45,7 +45,7 @@ fn feeds_several(bed: &mut Bed<'_>) -> Check {
     for id in 0..6 {
         bed.srq_recv(End::B, srq, id, &[into.part(8 * id as usize, 8)])?;
     }
-    // One at a time, so that it is known who takes which.
+    // One at a time, so that the queue pair of each receive is known.
     for id in 0..6u64 {
         let [a, b] = pairs[id as usize % 3];
         let from = bed.filled(End::A, &[id as u8 + 1; 8])?;
@@ -170,7 +170,7 @@ fn limit_once(bed: &mut Bed<'_>) -> Check {
     bed.post(a, send(1, &[]))?;
     bed.received(b, 1, 0)?;
     bed.no_event(End::B, AsyncEvent::SrqLimit(srq))?;
-    // Armed again, it tells again.
+    // Armed again, it notifies again.
     bed.device(End::B).arm_srq(srq, 4)?;
     bed.post(a, send(2, &[]))?;
     bed.received(b, 2, 0)?;

@@ -1,4 +1,4 @@
-//! The states of a queue pair: every step that is legal is taken, every other one is refused and told why.
+//! The states of a queue pair: every step that is legal is taken, every other one is refused with the reason.
 
 use rerail_verbs::contract::{
     Access, Attr, Attrs, ModifyError, QpChange, QpKind, QpState, Sge, Status, TransitionError, demanded, optional,

@@ -111,7 +111,7 @@ fn mtu(bed: &mut Bed<'_>) -> Check<usize> {
     for end in [End::A, End::B] {
         let port = bed.port(end);
         let mtu = bed.device(end).port(port)?.mtu_bytes;
-        least = least.min(mtu.ok_or(Failure::Unsupported(Need::Other("a port that tells its MTU")))?.into());
+        least = least.min(mtu.ok_or(Failure::Unsupported(Need::Other("a port that reports its MTU")))?.into());
     }
     Ok(least)
 }
@@ -129,7 +129,7 @@ fn over_mtu(bed: &mut Bed<'_>) -> Check {
     let handle = bed.handle(End::A, End::B)?;
     bed.recv(b, 1, &[into.all()])?;
     let list = [from.all()];
-    // Refused at once, or a completion tells; never sent in two packets.
+    // Refused at once, or a completion reports it; never sent in two packets.
     if bed.try_post(a, &[datagram(2, &list, handle, b)]).is_ok() {
         bed.send_ended(a, 2, Status::LocalLength)?;
     }
@@ -261,12 +261,12 @@ fn global_route(bed: &mut Bed<'_>) -> Check {
     bed.recv(b, 1, &[into.all()])?;
     bed.post(a, datagram(2, &[from.all()], handle, b))?;
     bed.sent(a, 2)?;
-    same("header told of", bed.received(b, 1, HEADER + 8)?.global, true)?;
+    same("header reported", bed.received(b, 1, HEADER + 8)?.global, true)?;
     same_bytes("source GID", &bed.read(&into, 8, 16), &sgid.0)?;
     same_bytes("destination GID", &bed.read(&into, 24, 16), &dgid.0)?;
     same_bytes("message", &bed.read(&into, HEADER, 8), &pattern(1, 8))?;
-    // Without one, none is told of.
-    same("header told of", deliver(bed, (a, b), 3, &from, &into)?.global, false)
+    // Without one, none is reported.
+    same("header reported", deliver(bed, (a, b), 3, &from, &into)?.global, false)
 }
 
 fn source_lid(bed: &mut Bed<'_>) -> Check {

@@ -221,12 +221,12 @@ fn domain_of_a_file(bed: &mut Bed<'_>) -> Check {
     let [at_b, at_c] = bed.shared_file()?;
     let open = |file, create, exclusive| XrcdFile::Shared { file, create, exclusive };
     let result = bed.device(End::B).open_xrcd(open(at_b, false, false));
-    refuses("a domain that nobody has made", result, "a refusal", |_| true)?;
+    refuses("a domain that no process has made", result, "a refusal", |_| true)?;
     let made = bed.device(End::B).open_xrcd(open(at_b, true, true))?;
     let result = bed.device(End::C).open_xrcd(open(at_c, true, true));
     refuses("a domain that is there, made exclusively", result, "a refusal", |_| true)?;
     let opened = bed.device(End::C).open_xrcd(open(at_c, false, false))?;
-    // It exists as long as somebody has it.
+    // It exists as long as a process has it open.
     bed.device(End::B).close_xrcd(made)?;
     let again = bed.device(End::B).open_xrcd(open(at_b, false, false))?;
     bed.device(End::B).close_xrcd(again)?;

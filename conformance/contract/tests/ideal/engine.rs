@@ -69,7 +69,7 @@ impl World {
         self.fail(number, if kind == QpKind::Ud { QpState::Sqe } else { QpState::Error });
     }
 
-    /// Tells of a drained send queue.
+    /// Reports a drained send queue.
     pub fn drained(&mut self, number: u32) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         if qp.state == QpState::Sqd && qp.drain_notify && !qp.sends.iter().any(|work| work.before_drain) {

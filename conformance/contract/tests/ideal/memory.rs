@@ -1,7 +1,7 @@
 //! Copies to and from registered memory.
 #![allow(unsafe_code)]
 
-/// The start of registered memory, as an address. Whoever registered it has promised that it stays.
+/// The start of registered memory, as an address. The caller that registered it guarantees that it stays.
 #[derive(Clone, Copy)]
 pub struct Start(pub *mut u8);
 

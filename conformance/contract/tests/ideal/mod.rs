@@ -21,7 +21,8 @@ pub use objects::World;
 
 /// Ticks of the time-out: twice what all retries of timeout 18 take.
 const TIMEOUT: u32 = 4_000;
-/// Ticks of settling: more than a peer with one retry gets, far fewer than one with seven of timeout 18.
+/// Ticks that `settle` takes: more than a peer with one retry gets, far fewer than one with seven of timeout
+/// 18.
 const SETTLE: u32 = 100;
 /// The file that B and C share.
 const FILE: i32 = 42;

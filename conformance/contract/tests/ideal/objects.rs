@@ -34,7 +34,7 @@ pub struct CqObject {
     /// Any completion, and solicited ones.
     pub armed: [bool; 2],
     pub moderation: Moderation,
-    /// Completions that an event is to tell of, which is put off.
+    /// Completions that a deferred event is to report.
     pub owed: u16,
 }
 
@@ -81,7 +81,7 @@ pub struct Work {
 }
 
 pub struct QpObject {
-    /// Who has it, by which name.
+    /// The process that has it, and its name there.
     pub holders: Vec<(usize, u32)>,
     pub hca: usize,
     pub init: QpInit,
@@ -149,7 +149,7 @@ impl World {
         self.qps.iter().find(|(_, it)| it.holders.contains(&(process, qp.0))).map(|(number, _)| *number)
     }
 
-    /// Who uses a protection domain, a completion queue, a shared receive queue, an XRC domain.
+    /// The users of a protection domain, a completion queue, a shared receive queue, an XRC domain.
     pub fn users(&self, what: Kind, name: u32) -> u32 {
         let qps = self.qps.values().filter(|it| match what {
             Kind::Pd => it.init.pd == Some(PdId(name)),

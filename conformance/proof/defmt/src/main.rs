@@ -48,7 +48,7 @@ unsafe impl defmt::Logger for Stdout {
 static NOW_US: AtomicU64 = AtomicU64::new(0);
 defmt::timestamp!("{=u64:us}", NOW_US.fetch_add(1, Ordering::Relaxed));
 
-/// A peer is connected, its only rail fails twice, and nobody hears of it again.
+/// A peer is connected, its only rail fails twice, and never comes back.
 fn main() {
     let config = Config { rails_max: 1, ..Config::new(PeerId(0), 4) };
     let facts = RailFacts { eager_bytes_max: 4096, segment_bytes_max: 8192, posts_max: 8, ..RailFacts::default() };
@@ -76,7 +76,7 @@ fn main() {
     }
 }
 
-/// Takes what the endpoint asks for, and leaves it at that.
+/// Takes the endpoint's actions, and does not execute them.
 fn poll(endpoint: &mut Endpoint<'_>, now: Time) {
     let mut actions = heapless::Vec::new();
     while endpoint.poll_actions(now, &mut actions) > 0 {

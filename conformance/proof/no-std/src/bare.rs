@@ -43,7 +43,7 @@ pub fn exit(code: i32) -> ! {
 #[panic_handler]
 fn panicked(info: &PanicInfo<'_>) -> ! {
     let mut line = Line::new();
-    // A message that doesn't fit is cut; the exit code says enough.
+    // A message that doesn't fit is cut; the exit code is sufficient.
     let _ = core::fmt::Write::write_fmt(&mut line, format_args!("no-std: PANIC: {info}"));
     write_stdout(line.as_bytes());
     write_stdout(b"\n");

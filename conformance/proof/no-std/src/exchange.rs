@@ -198,7 +198,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Lets the world run until all requests have ended and nothing moves any more.
+    /// Runs both hosts until all requests have ended and nothing moves any more.
     fn settle(&mut self) -> Result<(), Failure> {
         for _ in 0..ROUNDS_MAX {
             let mut any = false;

@@ -60,9 +60,9 @@ pub enum Failure {
     Lost(PeerId, Loss),
     /// A peer left.
     Left(PeerId),
-    /// The core asked for what no rail of this program has told that it can do.
+    /// The core requested what no rail of this program has announced.
     Asked(&'static str),
-    /// The core asked for memory that is not there.
+    /// The core requested memory that is not there.
     Outside(Seg),
     /// Bytes differ from what was sent.
     Bytes { what: &'static str, at: usize },
@@ -82,7 +82,7 @@ impl fmt::Display for Failure {
             Failure::Failed(Cookie(tag), error) => write!(f, "request {tag} failed: {error:?}"),
             Failure::Lost(PeerId(peer), why) => write!(f, "peer {peer} was lost: {why:?}"),
             Failure::Left(PeerId(peer)) => write!(f, "peer {peer} left"),
-            Failure::Asked(what) => write!(f, "the core asked for {what}"),
+            Failure::Asked(what) => write!(f, "the core requested {what}"),
             Failure::Outside(seg) => write!(f, "the core named memory that is not there: {seg:?}"),
             Failure::Bytes { what, at } => write!(f, "{what}: byte {at} is wrong"),
             Failure::Number { what, got, wanted } => write!(f, "{what}: {got} instead of {wanted}"),
@@ -192,7 +192,7 @@ impl<'m> Host<'m> {
     }
 }
 
-/// Carries out what the host's endpoint asks for, until dry. Returns whether there was something.
+/// Carries out the actions of the host's endpoint, until there are none. Returns whether there was something.
 pub fn drive(hosts: &mut [Host<'_>; 2], at: usize, links: &mut [Link; RAILS], now: Time) -> Result<bool, Failure> {
     let mut any = false;
     let mut actions: Vec<Action, 16> = Vec::new();
@@ -288,7 +288,7 @@ pub fn events(host: &mut Host<'_>) -> Result<bool, Failure> {
     Ok(any)
 }
 
-/// When the hosts want to be woken at the latest.
+/// When the hosts must be woken at the latest.
 pub fn next_timeout(hosts: &[Host<'_>; 2]) -> Option<Time> {
     hosts.iter().filter_map(|host| host.endpoint.next_timeout()).min()
 }

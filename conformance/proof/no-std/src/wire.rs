@@ -29,7 +29,7 @@ pub struct Packet {
 /// One rail.
 #[derive(Default)]
 pub struct Link {
-    /// Both ends have been told that it is up.
+    /// Both ends were notified that it is up.
     pub up: bool,
     /// Packets from host 0 and from host 1.
     pub queues: [Deque<Packet, POSTS_MAX>; 2],

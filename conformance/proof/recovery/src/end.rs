@@ -27,7 +27,7 @@ pub enum Place {
 /// A packet and where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Outgoing {
-    /// What it says; a FIN may become a RESUME.
+    /// Its content; a FIN may become a RESUME.
     pub body: Body,
     /// Where it stands.
     pub place: Place,
@@ -128,7 +128,7 @@ impl Sent {
         due.map(|(at, _)| self.acked() + at as u8)
     }
 
-    /// The window's storage, as the packets say it is: made anew for each call, since states are many.
+    /// The window's storage, as its packets define it: made anew for each call, since states are many.
     fn slots(&self) -> [u32; WINDOW as usize] {
         let mut slots = [NONE; WINDOW as usize];
         for psn in self.window.acked().0..self.window.next().0 {
@@ -153,7 +153,7 @@ impl Received {
         }
     }
 
-    /// The packet has taken effect. Says whether it had before.
+    /// The packet has taken effect. Returns whether it had before.
     pub fn receive(&mut self, psn: u8) -> bool {
         self.window.received(&mut self.bits, WINDOW, Seq(psn.into()));
         let before = self.effects & 1 << psn != 0;

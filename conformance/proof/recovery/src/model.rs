@@ -24,13 +24,13 @@ pub enum Action {
     Arrive { end: usize, rail: usize },
     /// The oldest payload that `end` is placing from `rail` is placed.
     Placed { end: usize, rail: usize },
-    /// `end` hears that its peer has all packets before this one.
+    /// `end` receives the acknowledgment of all packets before this one.
     Acked { end: usize, before: u8 },
-    /// `end` asks over `via` whether the peer's end of what it lost on `rail` is dead.
+    /// `end` queries over `via` whether the peer's end of the connection lost on `rail` is dead.
     Fence { end: usize, rail: usize, via: usize },
     /// `end` dials, and has made a connection.
     Open { end: usize, rail: usize },
-    /// `end` is told of a connection that the peer has made; `late`: and left since.
+    /// `end` is notified of a connection that the peer has made; `late`: and left since.
     Join { end: usize, rail: usize, late: bool },
     /// `end` waits no longer for the peer's CONNECT.
     GiveUp { end: usize, rail: usize },
@@ -41,7 +41,7 @@ pub enum Action {
 }
 
 impl Case {
-    /// Whether the world may be relied on to take this step some day, though all faults have ended and no end
+    /// Whether this step is certain to be taken some day, though all faults have ended and no end
     /// notices anything by itself.
     pub fn is_sure(&self, world: &World, action: Action) -> bool {
         match action {
@@ -102,7 +102,7 @@ impl Case {
             }
             Action::Acked { end, before } => world.ends[end].sent.ack(before),
             Action::Fence { end, rail, via } => {
-                let lost = world.ends[end].links[rail].waits_for().expect("a fence is wanted");
+                let lost = world.ends[end].links[rail].waits_for().expect("a fence is needed");
                 world.put(via, end, fence(rail, lost, false));
             }
             Action::Open { end, rail } => {
@@ -136,7 +136,7 @@ impl Case {
         world
     }
 
-    /// Forgets what makes no difference any more, so that worlds that differ only in that are one.
+    /// Forgets what makes no difference any more, so that states that differ only in that are one.
     fn forget(&self, world: &mut World) {
         let ends = &world.ends;
         let windows = self.mutant != Some(Mutant::NoWindow);
@@ -264,7 +264,8 @@ impl Case {
         }
     }
 
-    /// Does what the table says. `lost`: the connection that is safe, if the verdict says that one is.
+    /// Applies the verdict of the table. `lost`: the connection that is safe, if the verdict declares one
+    /// safe.
     fn follow(&self, world: &mut World, rail: usize, end: usize, lost: Option<Pair>, verdict: Verdict) {
         if verdict.abort && self.mutant != Some(Mutant::SeverLate) {
             world.rails[rail].kill(end);
@@ -306,7 +307,7 @@ impl Case {
         }
     }
 
-    /// What was written over `rail` and is in doubt is to be written again, in a new round.
+    /// What was written over `rail` and is unconfirmed is to be written again, in a new round.
     fn restart(&self, world: &mut World, rail: usize) {
         let doubt = Part::Doubt(rail as u8);
         let fin = world.sender.fins[rail].take();
@@ -341,7 +342,7 @@ impl World {
 
     /// Sends over the connection that lives at `end`; to an end that is dead, nothing comes.
     fn put(&mut self, rail: usize, end: usize, packet: Packet) {
-        let conn = self.rails[rail].alive_mut(end).expect("who is ready has a connection");
+        let conn = self.rails[rail].alive_mut(end).expect("an end that is ready has a connection");
         if conn.sides[1 - end] != Side::Dead {
             put(&mut conn.to[1 - end], packet);
         }
@@ -397,7 +398,7 @@ impl Model for Case {
     }
 
     fn next_state(&self, last: &World, action: Action) -> Option<World> {
-        // Of a world and its mirror image, one stands for both.
+        // Of a state and its mirror image, one stands for both.
         let next = self.step(last, action);
         let mirrored = next.mirrored();
         Some(if self.rails == 1 || fingerprint(&next) <= fingerprint(&mirrored) { next } else { mirrored })
@@ -415,9 +416,9 @@ impl Model for Case {
 }
 
 impl Case {
-    /// Acknowledgments are true at any time, and a late one says what an early one would have. One that comes
-    /// while it changes nothing is as good as one that comes later: so it comes just before it decides
-    /// whether a packet goes out again or a part is in doubt, or at the end.
+    /// Acknowledgments are true at any time, and a late one states what an early one would have. One that
+    /// comes while it changes nothing is as good as one that comes later: so it comes just before it decides
+    /// whether a packet goes out again or a part is unconfirmed, or at the end.
     fn actions_of_acks(&self, world: &World, end: usize, actions: &mut Vec<Action>) {
         let (sent, expected) = (&world.ends[end].sent, world.ends[1 - end].received.expected());
         if sent.acked() == expected || world.ends[end].ready().next().is_none() {

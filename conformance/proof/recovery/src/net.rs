@@ -2,7 +2,7 @@
 //!
 //! A connection delivers in order, up to some point; what was sent on it may still arrive after its sender's
 //! end has died, and never arrives after its receiver's end has. An RDMA write is one more thing on its way:
-//! it lands in the receiver's memory when its turn comes, without asking anybody.
+//! it lands in the receiver's memory when its turn comes, without a request.
 
 use heapless::Vec;
 
@@ -14,15 +14,15 @@ pub const Y: usize = 1;
 /// What one end makes of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
-    /// The other end has made it; this one has not been told yet, and may never be.
+    /// The other end has made it; this one was not notified yet, and may never be.
     Pending,
-    /// It stands, as far as this end knows: what comes is taken, what is written here lands.
+    /// It stands, as far as this end has detected: what comes is taken, what is written here lands.
     Alive,
     /// It is over: nothing comes or lands any more.
     Dead,
 }
 
-/// What a sequenced packet says.
+/// The content of a sequenced packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
     /// The ordered message of this number, with a payload that is placed.
@@ -51,20 +51,20 @@ pub enum Packet {
     Connect(u8),
     /// The sender's end of a connection of `rail` is dead.
     Fence {
-        /// The rail that it speaks of.
+        /// The rail of that connection.
         rail: u8,
         /// The sender's number.
         mine: u8,
         /// The receiver's number.
         yours: u8,
-        /// It answers one, and asks for no answer.
+        /// It answers one, and requests no answer.
         answer: bool,
     },
     /// A numbered packet, retained until it is acknowledged.
     Sequenced {
         /// Its number.
         psn: u8,
-        /// What it says.
+        /// Its content.
         body: Body,
     },
     /// A part of the put.
@@ -86,7 +86,7 @@ pub struct Conn {
 }
 
 /// The connections of one rail that matter still: at most one on which X lives, one on which Y lives, and for
-/// each end one that the other made, left, and may yet be told of.
+/// each end one that the other made, left, and may yet be reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rail {
     /// Ordered by [`Conn::sides`], which differ.
@@ -104,7 +104,7 @@ impl Rail {
         self.conns.iter_mut().find(|conn| conn.sides[end] == Side::Alive)
     }
 
-    /// A connection that `end` has not been told of, and that stands (or not: `other`) at the other end.
+    /// A connection that `end` was not notified of, and that stands (or not: `other`) at the other end.
     pub fn pending(&self, end: usize, other: Side) -> Option<usize> {
         self.conns.iter().position(|conn| conn.sides[end] == Side::Pending && conn.sides[1 - end] == other)
     }
@@ -126,7 +126,7 @@ impl Rail {
         self.conns.push(conn).expect("few connections matter at a time");
     }
 
-    /// `end` is told of the connection at `index`.
+    /// `end` is notified of the connection at `index`.
     pub fn join(&mut self, index: usize, end: usize, number: u8) {
         let conn = &mut self.conns[index];
         conn.sides[end] = Side::Alive;
@@ -136,7 +136,8 @@ impl Rail {
         }
     }
 
-    /// Forgets connections that can't matter any more. `late`: an end may still be told of one that is over.
+    /// Forgets connections that can't matter any more. `late`: an end may still be notified of one that is
+    /// over.
     pub fn tidy(&mut self, late: bool) {
         let mut seen = [false; 2];
         let mut index = self.conns.len();

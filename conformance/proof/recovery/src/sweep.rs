@@ -1,5 +1,5 @@
-//! Goes through all states of a case, and asks whether from each of them the end can be reached by steps that
-//! the world may be relied on to take: if not, the two ends would stay apart for ever.
+//! Goes through all states of a case, and checks whether from each of them the end can be reached by steps
+//! that are certain to be taken some day: if not, the two ends would stay apart for ever.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -52,9 +52,9 @@ struct Origin {
     action: u8,
 }
 
-/// All states of `case`. Ends at the first broken rule. `breadth`: those nearest to the start come first, so
-/// that the way to a broken rule is a shortest one; it takes much more memory. States are told apart by 64
-/// bits of hash.
+/// All states of `case`. Ends at the first broken rule. `breadth`: those with the fewest steps from the start
+/// come first, so that the way to a broken rule is a shortest one; it takes much more memory. States are
+/// distinguished by 64 bits of hash.
 pub fn sweep(case: &Case, breadth: bool) -> Sweep {
     let mut ids: HashMap<u64, u32, BuildHasherDefault<Hashed>> = HashMap::default();
     let mut origins = Vec::new();
@@ -141,13 +141,13 @@ fn way(case: &Case, origins: &[Origin], mut id: u32) -> Vec<Action> {
     taken
 }
 
-/// The same for a world and its mirror image.
+/// The same for a state and its mirror image.
 fn either(case: &Case, world: &World) -> u64 {
     let own = fingerprint(world);
     if case.rails == 1 { own } else { own.min(fingerprint(&world.mirrored())) }
 }
 
-/// What states are told apart by.
+/// The hash that distinguishes states.
 pub fn fingerprint(world: &World) -> u64 {
     let mut hasher = Folded(0x9e37_79b9_7f4a_7c15);
     world.hash(&mut hasher);

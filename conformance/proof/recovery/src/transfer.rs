@@ -1,4 +1,4 @@
-//! The put in two parts, as both sides know it, and the ordered messages and the atomic beside it.
+//! The put in two parts, as both sides store it, and the ordered messages and the atomic beside it.
 
 use rerail_core::seq::{Reorder, Seq};
 use rerail_core::store::NONE;
@@ -8,7 +8,7 @@ use crate::world::RAILS;
 /// Parts of the put.
 pub const PARTS: usize = 2;
 
-/// Where a part of the put stands, as its sender knows.
+/// Where a part of the put stands, in its sender's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Part {
     /// To be written in this round.
@@ -18,7 +18,7 @@ pub enum Part {
     On(u8),
     /// Written over this rail, on the connection that is lost: it may have landed, or land still.
     Doubt(u8),
-    /// In doubt, but never to land any more: to be written again in the next round.
+    /// Unconfirmed, but never to land any more: to be written again in the next round.
     Fenced,
     /// It has landed: the FIN behind it is acknowledged.
     Landed,
@@ -31,7 +31,7 @@ pub struct Sender {
     pub round: u8,
     /// The parts.
     pub parts: [Part; PARTS],
-    /// How many FINs the round has, once one has said so; 0: none has.
+    /// How many FINs the round has, once one has been received; 0: none was.
     pub count: u8,
     /// The number of the round's FIN for the connection, lost or not, of each rail.
     pub fins: [Option<u8>; RAILS],
@@ -79,8 +79,8 @@ impl Sender {
 }
 
 impl Delivered {
-    /// An ordered message has come, and is delivered when it is its turn, with those that waited for it. Says
-    /// whether order was kept.
+    /// An ordered message has come, and is delivered when it is its turn, with those that waited for it.
+    /// Returns whether order was kept.
     pub fn message(&mut self, number: u8) -> bool {
         let mut slots = [NONE; 64];
         let mut queue = Reorder::starting_at(Seq(self.messages.into()));

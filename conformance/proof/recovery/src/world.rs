@@ -1,4 +1,4 @@
-//! Both ends and all between them: one state of the world, and what can be broken in it.
+//! Both ends and all between them: one state of the model, and what can be broken in it.
 
 use crate::end::{End, Place};
 use crate::net::{Body, Packet, Rail, Side, X, Y};
@@ -10,11 +10,11 @@ pub const RAILS: usize = 2;
 /// A bug on purpose: each must be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// What was lost goes out again without a word of the peer.
+    /// What was lost is sent again without an answer of the peer.
     NoFence,
     /// The put starts over, on other rails, when the sender's own end is dead.
     ReleaseOnDown,
-    /// Who hears that the peer's end is dead says that its own is, and ends it later.
+    /// A side that receives that the peer's end is dead answers that its own is, and ends it later.
     SeverLate,
     /// The receiver counts all FINs, whatever their round, and keeps the count when a round begins.
     NoRounds,
@@ -28,7 +28,7 @@ pub enum Mutant {
     NoWindow,
     /// A dead connection and a living one of the same rail count as one FIN.
     RailsCountedOnce,
-    /// The sender takes a CTS for writing at once what is in doubt, fenced or not.
+    /// The sender takes a CTS for writing at once what is unconfirmed, fenced or not.
     RestartUnfenced,
 }
 
@@ -47,8 +47,8 @@ pub struct Case {
     pub script: &'static [Body],
     /// Ends of connections that die of themselves.
     pub deaths: u8,
-    /// What happens though it need not: both ends make a connection at once; an end is told of one that is
-    /// over; an end gives up one that is being set up.
+    /// What happens though it need not: both ends make a connection at once; an end is notified of one that
+    /// is over; an end gives up one that is being set up.
     pub whims: u8,
     /// Whether a rail is opened while another stands. If not, fewer interleavings are seen, and rails may
     /// stay down.
@@ -112,14 +112,14 @@ impl Case {
         Case::PUT,
         Case { name: "put, 1 death, FENCE twice", fences: 2, ..Case::PUT },
         Case { name: "put, 2 deaths", deaths: 2, ..Case::PUT },
-        Case { name: "put, 1 death, 1 whim", whims: 1, notices: true, ..Case::PUT },
+        Case { name: "put, 1 death, 1 race", whims: 1, notices: true, ..Case::PUT },
         Case { name: "put, 1 rail, 3 deaths", rails: 1, deaths: 3, ..Case::PUT },
-        Case { name: "put, 1 rail, 2 deaths, 1 whim", rails: 1, deaths: 2, whims: 1, notices: true, ..Case::PUT },
+        Case { name: "put, 1 rail, 2 deaths, 1 race", rails: 1, deaths: 2, whims: 1, notices: true, ..Case::PUT },
         Case { name: "put and message, 1 death", script: &[Body::Message(0)], ..Case::PUT },
         Case { name: "put, messages and atomic, 1 rail, 1 death", rails: 1, script: &SCRIPT, ..Case::PUT },
         Case::MESSAGES,
         Case {
-            name: "cold, message, 1 death, 1 whim",
+            name: "cold, message, 1 death, 1 race",
             cold: true,
             deaths: 1,
             whims: 1,
@@ -128,7 +128,7 @@ impl Case {
             ..Case::MESSAGES
         },
         Case {
-            name: "cold, messages and atomic, 1 rail, 2 deaths, 2 whims",
+            name: "cold, messages and atomic, 1 rail, 2 deaths, 2 races",
             rails: 1,
             cold: true,
             whims: 2,
@@ -162,7 +162,7 @@ pub struct World {
 }
 
 impl Case {
-    /// How the world begins.
+    /// The initial state.
     pub fn start(&self) -> World {
         let mut world = World {
             ends: Default::default(),
@@ -189,7 +189,8 @@ impl Case {
         world
     }
 
-    /// `end` is told of the connection at `index`. What it had before is over, which nobody has told it.
+    /// `end` is notified of the connection at `index`. What it had before is over, of which it was not
+    /// notified.
     pub fn join(&self, world: &mut World, rail: usize, index: usize, end: usize) {
         world.rails[rail].kill(end);
         let verdict = world.ends[end].links[rail].up();
@@ -244,12 +245,12 @@ impl World {
         let link = &mut self.ends[end].links[rail];
         link.dial();
         let verdict = link.up();
-        assert!(!verdict.lost, "who has a connection makes none");
+        assert!(!verdict.lost, "an end that has a connection makes none");
         let number = link.pair().mine as u8;
         self.rails[rail].open(end, number);
     }
 
-    /// The same world with its rails the other way round: nothing that can happen depends on which is which.
+    /// The same state with its rails the other way round: nothing that can happen depends on which is which.
     pub fn mirrored(&self) -> World {
         let mut world = self.clone();
         world.rails.swap(0, 1);

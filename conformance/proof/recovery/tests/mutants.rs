@@ -61,8 +61,8 @@ fn a_claim_that_is_not_given_back_leaves_the_ends_apart() {
     println!("there is no way on from {:?}", found.apart.expect("the packet is taken for a duplicate for ever"));
 }
 
-/// Deadlines are needed: two ends may each stand on a connection that the other has left, and neither is
-/// told.
+/// Deadlines are needed: two ends may each stand on a connection that the other has left, of which neither is
+/// notified.
 #[test]
 fn who_never_notices_may_wait_for_ever() {
     let late = Case { rails: 1, cold: true, deaths: 1, whims: 1, notices: false, ..MESSAGES };

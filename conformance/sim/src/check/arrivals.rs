@@ -1,4 +1,4 @@
-//! What came: received messages told apart, compared with what was sent, and looked for in memory.
+//! What came: received messages identified, compared with what was sent, and looked for in memory.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Ledger {
         to.map(|(_, pair)| pair.len() as u64).sum()
     }
 
-    /// The message that a completion tells of: by its immediate data, by the front of its payload, or, where
+    /// The message that a completion reports: by its immediate data, by the front of its payload, or, where
     /// both are missing, as the oldest of its pair with this tag and length that was not received (messages
     /// of one pair with one tag are matched in order, so no other is allowed), and that begins with the bytes
     /// that are there.
@@ -56,11 +56,11 @@ impl Ledger {
         let begins = |message: &&super::ledger::Message| {
             fits(message) && Content::from(message.name).first_difference(0, front).is_none()
         };
-        // Where nothing begins so, the bytes are wrong, and it is told of whom.
+        // Where nothing begins so, the bytes are wrong, and the report names the sender.
         pair.iter().find(begins).or_else(|| pair.iter().find(fits)).map(|message| message.name)
     }
 
-    /// A receive is told of something; gives the message's name.
+    /// A receive reports something; returns the message's name.
     pub(super) fn came(
         &mut self,
         rank: u32,
@@ -181,7 +181,7 @@ impl Ledger {
         failed.iter().map(of_peer).sum()
     }
 
-    /// Checks what is due now, with everybody's memory at hand: to be called after each turn of a rank,
+    /// Checks what is due now, with the memory of all ranks at hand: to be called after each turn of a rank,
     /// before time goes on.
     pub fn settle(&mut self, now: Time, memory: &dyn Peek) {
         for due in self.take_due() {

@@ -6,10 +6,10 @@
 //! * [`Rule::Sum`]: 64-bit fetch-and-add of positive operands. Sorted by old value, each answer must be where
 //!   the one before it ended: distinct, complete, and the end is the cell's value.
 //! * [`Rule::Chain`]: 64-bit swap and compare-and-swap of values that are all different. Each value is
-//!   replaced by at most one operation; following who replaced whom from the first value leads over every
+//!   replaced by at most one operation; following the replacements from the first value leads over every
 //!   operation to the last one.
 //! * [`Rule::Alone`]: any operation on any integer type, by one origin, one at a time: a plain calculation
-//!   tells each old value.
+//!   gives each old value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,7 +110,7 @@ impl Cells {
 type Facts<'a> = &'a dyn Fn(u64, u64) -> CellFacts;
 
 impl Cell {
-    /// What was asked and never answered (its peer was lost): done or not, nobody knows.
+    /// What was requested and never answered (its peer was lost): whether it was done is undecided.
     fn doubtful(&self) -> impl Iterator<Item = &Asked> {
         self.asked.iter().filter(|asked| asked.old.is_none())
     }
@@ -132,7 +132,7 @@ impl Cell {
                     false => Verdict::Doubled(Doubled::Atomic(facts(value, old))),
                 });
             }
-            // Too much: something was done that nobody asked for.
+            // Too much: something was done that was not requested.
             if !take_sum(&mut doubtful, old - value) {
                 return Some(Verdict::Doubled(Doubled::Atomic(facts(value, old))));
             }
@@ -142,7 +142,7 @@ impl Cell {
     }
 
     fn check_chain(&self, holds: u64, facts: Facts<'_>) -> Option<Verdict> {
-        // Who replaced what; doubtful ones may have replaced anything.
+        // Which operation replaced which value; doubtful ones may have replaced anything.
         let mut by_old: BTreeMap<u64, u64> = BTreeMap::new();
         let mut written: BTreeSet<u64> = BTreeSet::from([self.first]);
         let doubtful: BTreeSet<u64> = self.doubtful().map(|asked| asked.operation.operand).collect();

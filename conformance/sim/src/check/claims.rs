@@ -1,4 +1,4 @@
-//! Probes and claims: messages that were found, some of them before anybody can tell which they are.
+//! Probes and claims: messages that were found, some of them before they can be identified.
 //!
 //! A probe or a claim shows a message's envelope: sender, tag, length, and immediate data where it has any.
 //! Its name is known at once only from the latter. Without it, two messages of one sender with one tag and
@@ -16,9 +16,9 @@ use super::verdict::Damage;
 /// A message that a probe found.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
-    /// What was asked for.
+    /// The selector of the probe.
     pub from: Selector,
-    /// What was found; `None`: nobody can tell (yet).
+    /// What was found; `None`: not identified (yet).
     pub name: Option<Name>,
     /// When.
     pub at: Moment,
@@ -27,7 +27,7 @@ pub struct Probe {
 /// A message that was claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Which; `None`: its payload will tell.
+    /// Which; `None`: its payload will identify it.
     pub name: Option<Name>,
     /// Its sender.
     pub source: u32,
@@ -50,7 +50,7 @@ impl Claim {
 }
 
 impl Ledger {
-    /// Enters what a probe found. False: nobody sent anything of the sort, which is a finding.
+    /// Enters what a probe found. False: no rank sent anything of the sort, which is a finding.
     pub fn probed(&mut self, rank: u32, at: Time, from: Selector, found: &Found) -> bool {
         let Ok(name) = self.found(rank, at, found) else { return false };
         let at = self.moment(at);
@@ -59,7 +59,7 @@ impl Ledger {
     }
 
     /// Enters that a message was claimed; the claim goes into the [`Ask::Receive`](super::Ask::Receive) that
-    /// receives it. `None`: nobody sent anything of the sort, which is a finding.
+    /// receives it. `None`: no rank sent anything of the sort, which is a finding.
     pub fn claimed(&mut self, rank: u32, at: Time, found: &Found) -> Option<Claim> {
         let name = self.found(rank, at, found).ok()?;
         let at = self.moment(at);
@@ -68,7 +68,7 @@ impl Ledger {
         Some(Claim { name, source: found.peer.0, tag: found.tag, len: found.bytes, at, probe })
     }
 
-    /// The message that an envelope tells of, as far as it does.
+    /// The message that an envelope identifies, as far as it does.
     fn found(&mut self, rank: u32, at: Time, found: &Found) -> Result<Option<Name>, ()> {
         let (peer, bytes) = (found.peer.0, found.bytes);
         if self.is_liar(rank) || self.is_liar(peer) {
@@ -77,7 +77,7 @@ impl Ledger {
         let name = found.immediate.map(Name::from_bits);
         let fits = |message: &&Message| {
             let envelope = (message.tag, message.len, message.immediate) == (found.tag, bytes, name.is_some());
-            // Whether one with a name was free is for the checker of the order to say.
+            // Whether one with a name was free is decided by the checker of the order.
             let free = name.is_some() || message.receipt.is_none();
             envelope && free && message.taken_back.is_none() && name.is_none_or(|name| name == message.name)
         };

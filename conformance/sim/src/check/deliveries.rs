@@ -13,7 +13,7 @@ use super::verdict::{Disorder, Verdict};
 /// A selector that can be sorted: source, tag, mask.
 type Wanted = (Option<u32>, Option<(u64, u64)>);
 
-/// Receiver, sender, what receives asked for.
+/// Receiver, sender, selector of the receives.
 type Stream = (u32, u32, Wanted);
 
 /// What came, by stream: the serial numbers of its messages, in the order of the receives.

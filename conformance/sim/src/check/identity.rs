@@ -1,4 +1,4 @@
-//! Names of messages, and contents that follow from names: whoever sees a payload can tell what it should be.
+//! Names of messages, and contents that follow from names: a payload contains what it should be.
 //!
 //! A name travels as immediate data, and as the first 8 bytes of every payload that is long enough. All other
 //! bytes are mixed from the name and their place, so a byte of the right message at the wrong place is as
@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// Bytes of buffers that belong to nobody: what is found there must be this, or somebody wrote late.
+/// Bytes of buffers without an owner: what is found there must be this; else a rank wrote late.
 pub const POISON: u8 = 0xDB;
 
 /// Bytes of a receive buffer before anything came.
@@ -20,29 +20,29 @@ const SERIAL_BITS: u32 = 24;
 pub struct Name(u64);
 
 impl Name {
-    /// Ranks that names can tell apart.
+    /// Ranks that names can distinguish.
     pub const RANKS_MAX: u32 = 1 << RANK_BITS;
-    /// Messages of one pair that names can tell apart.
+    /// Messages of one pair that names can distinguish.
     pub const SERIALS_MAX: u32 = 1 << SERIAL_BITS;
 
     /// The `serial`-th message from `source` to `destination`.
     ///
     /// # Panics
     /// Where a number does not fit ([`RANKS_MAX`](Self::RANKS_MAX), [`SERIALS_MAX`](Self::SERIALS_MAX)):
-    /// workloads know their sizes.
+    /// workloads fit their sizes.
     pub fn new(source: u32, destination: u32, serial: u32) -> Self {
         assert!(source < Self::RANKS_MAX && destination < Self::RANKS_MAX && serial < Self::SERIALS_MAX);
         let ranks = u64::from(source) << RANK_BITS | u64::from(destination);
         Name(ranks << SERIAL_BITS | u64::from(serial))
     }
 
-    /// As it travels. The serial number stands lowest, so that even one byte of payload tells neighbours
-    /// apart.
+    /// As it travels. The serial number stands lowest, so that even one byte of payload distinguishes
+    /// neighbours.
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// From what travelled; any number is a name, whether a message has it is for the ledger to say.
+    /// From what travelled; any number is a name, whether a message has it is decided by the ledger.
     pub const fn from_bits(bits: u64) -> Self {
         Name(bits)
     }

@@ -10,7 +10,7 @@ use super::timeout::{Patience, starved, waiting};
 use super::verdict::{Corruption, Crash, Damage, Leak, Lost, PeerLoss, Verdict};
 use super::{once, order};
 
-/// How a run ended, beside what the ledger knows: what the world saw.
+/// How a run ended, beside what the ledger contains: what the simulation recorded.
 #[derive(Clone, Debug)]
 pub struct Ending {
     /// When.
@@ -39,7 +39,7 @@ pub struct Ending {
     pub timeout: Patience,
 }
 
-/// Says what a run came to. `memory` is asked for windows only.
+/// Returns the verdict on a run. `memory` is used for windows only.
 pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Verdict {
     if let Some(crash) = &ending.crash {
         return Verdict::Crash(crash.clone());
@@ -68,8 +68,8 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
     findings.into_iter().min_by_key(gravity).unwrap_or(Verdict::Clean)
 }
 
-/// Two ranks between which the world has left no way for good: every rail that led from one to the other went
-/// over a device that never came back.
+/// Two ranks between which the simulation has left no way for good: every rail that led from one to the other
+/// went over a device that never came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The two.
@@ -86,13 +86,13 @@ impl Cut {
     }
 }
 
-/// A rank that is elsewhere than its address record says, on every rail that leads to it from another rank,
+/// A rank that is elsewhere than in its address record, on every rail that leads to it from another rank,
 /// where no stream leads from one to the other that could report it (F-12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hidden {
     /// The one that has moved.
     pub rank: u32,
-    /// The one that knows its first addresses alone.
+    /// The one that has its first addresses only.
     pub from: u32,
     /// When the last of its rails began to move.
     pub since: Time,
@@ -161,7 +161,7 @@ fn unexcused(ledger: &Ledger, ending: &Ending) -> Option<PeerLoss> {
     wrong.next()
 }
 
-/// A request that ended with its peer, though the rank never heard that the peer is gone, or with another
+/// A request that ended with its peer, though the peer's loss was never reported to the rank, or with another
 /// reason.
 fn unexplained(ledger: &Ledger, rank: u32) -> Option<Verdict> {
     let book = ledger.book(rank);
@@ -181,7 +181,7 @@ fn unexplained(ledger: &Ledger, rank: u32) -> Option<Verdict> {
     })
 }
 
-/// Whether a reason says what happened to the rails; what a peer did against the protocol is never a reason
+/// Whether a reason names what happened to the rails; what a peer did against the protocol is never a reason
 /// among honest peers.
 fn names_cause(reason: LossReason) -> bool {
     match reason {
@@ -252,7 +252,7 @@ impl WindowMemory for NoMemory {
     }
 }
 
-/// Where memory that nobody may write has been: `expected` against what is there.
+/// Where memory that no rank may write has been: `expected` against what is there.
 pub fn protected(expected: &[u8], found: &[u8]) -> Result<(), Damage> {
     let differ = expected.iter().zip(found).position(|(expected, found)| expected != found);
     match differ {

@@ -10,7 +10,7 @@ use super::super::verdict::{Doubled, Stuck};
 use super::super::{Operation, Rule};
 use super::*;
 
-/// Nobody reaches anybody.
+/// No rank reaches another.
 fn all_cut() -> Vec<Cut> {
     [[0, 1], [0, 2], [2, 1]].map(|ranks| Cut { ranks, since: Time(0) }).into()
 }
@@ -86,7 +86,7 @@ fn a_message_that_never_comes_is_lost() {
     assert!(matches!(judge(&story.ledger, &ending, &NoMemory), Verdict::Stuck(Stuck::Waiting { count: 1, .. })));
 }
 
-/// Who waits for a killed process must hear of it, as for any other.
+/// The loss of a killed process must be reported to a rank that waits for it, as for any other.
 #[test]
 fn what_waits_is_stuck_whoever_it_waits_for() {
     for killed in [false, true] {
@@ -215,7 +215,7 @@ fn truncation_is_told_with_both_lengths() {
 }
 
 /// A multi-receive of 64 bytes is taken back after messages failed with their peer and 8 bytes came behind
-/// them; the bytes `written` are somebody's.
+/// them; the bytes `written` belong to a message.
 fn taken_back(failed: usize, written: &[usize]) -> Verdict {
     let mut story = Story::new(3);
     let from = rerail_core::endpoint::Selector::ANY_UNTAGGED;
@@ -264,7 +264,7 @@ fn source_buffers_are_left_alone() {
     assert!(matches!(damage(story.verdict()), Damage::Source { request: 0, .. }));
 }
 
-/// Memory of windows as tests want it; all slots hold the same.
+/// Memory of windows as tests need it; all slots hold the same.
 struct Windows {
     slot: Vec<u8>,
     cell: u64,
@@ -450,7 +450,7 @@ fn peers_are_lost_only_where_nothing_leads_to_them_and_take_only_their_own_along
     let (_, request) = story.send_at(0, 1, Some(5), 16, Level::Reusable);
     story.tell(0, request, lost(1), &[0; 16]);
     let excused = Ending { cuts: all_cut(), ..story.ending() };
-    assert!(matches!(damage(judge(&story.ledger, &excused, &NoMemory)), Damage::Error { .. }), "not heard of");
+    assert!(matches!(damage(judge(&story.ledger, &excused, &NoMemory)), Damage::Error { .. }), "not reported");
     let at = story.time();
     story.ledger.peer_lost(0, at, 1, why());
     assert!(matches!(story.verdict(), Verdict::Lost(Lost::Peer(PeerLoss { rank: 0, peer: 1, requests: 1, .. }))));
@@ -487,8 +487,8 @@ fn peers_are_lost_only_where_nothing_leads_to_them_and_take_only_their_own_along
     assert!(!excused(&early(false), hidden(1, 0, Time(0))), "it calls to send");
     assert!(excused(&early(true), hidden(1, 0, Time(0))));
     let calls_sources = Hidden { calls_sources: true, ..hidden(1, 0, Time(0)) };
-    assert!(!excused(&early(true), calls_sources), "it calls whom it waits for");
-    // Who was killed is lost from then on.
+    assert!(!excused(&early(true), calls_sources), "it dials the ranks that it waits for");
+    // A killed process is lost from then on.
     let mut before = good();
     let at = before.time();
     before.ledger.peer_lost(0, at, 1, why());
@@ -499,7 +499,7 @@ fn peers_are_lost_only_where_nothing_leads_to_them_and_take_only_their_own_along
     after.ledger.killed(1, at);
     after.ledger.peer_lost(0, at, 1, why());
     assert_eq!(after.verdict(), Verdict::Clean);
-    // Somebody else's request.
+    // Another rank's request.
     let mut story = Story::new(3);
     let (_, request) = story.send_at(0, 2, Some(5), 16, Level::Reusable);
     story.tell(0, request, lost(1), &[0; 16]);
@@ -529,7 +529,7 @@ fn acknowledged_outlives_the_sender() {
         story.ledger.peer_lost(1, at, 0, why());
         match asked {
             Asked::TakenBackAfter | Asked::Elsewhere => story.cancel(1, receive.unwrap()),
-            // The receive that is open to the end is told of nothing: that alone is wrong of it.
+            // The receive that is open to the end reports nothing: that alone is wrong of it.
             Asked::ToTheEnd | Asked::No | Asked::TakenBackBefore => {}
         }
         judge(&story.ledger, &Ending { cuts: all_cut(), ..story.ending() }, &NoMemory)

@@ -1,7 +1,7 @@
-//! The ledger: what apps submitted, and what they were told. Checkers read nothing else but memory.
+//! The ledger: what apps submitted, and what was reported to them. Checkers read nothing else but memory.
 //!
-//! One ledger serves all ranks of a world; every entry gets a stamp, so that "before" is known between ranks
-//! too. What is wrong on the face of it (a completion of what is over, wrong bytes) is found as it is
+//! One ledger serves all ranks of a simulation; every entry gets a stamp, so that "before" is known between
+//! ranks too. What is wrong on the face of it (a completion of what is over, wrong bytes) is found as it is
 //! entered; what only the whole story shows, by the checkers at the end ([`judge`](super::judge::judge)).
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub struct Moment {
     pub at: Time,
 }
 
-/// What a rank asked for.
+/// What a rank requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// A message.
@@ -96,7 +96,7 @@ pub enum Ask {
     },
     /// Waits for the one-sided requests submitted before.
     Flush {
-        /// At whom.
+        /// The rank that it flushes.
         target: u32,
     },
 }
@@ -150,18 +150,18 @@ pub struct Part {
     pub offset: u64,
     /// Bytes in the buffer.
     pub bytes: u64,
-    /// When it was told.
+    /// When it was reported.
     pub told: Moment,
 }
 
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What was asked for.
+    /// The request.
     pub ask: Ask,
     /// Its memory, in pieces.
     pub memory: Vec<Seg>,
-    /// How it is told.
+    /// How it is reported.
     pub notify: Notify,
     /// When it was submitted.
     pub submitted: Moment,
@@ -189,7 +189,7 @@ impl Request {
         self.len() == 0
     }
 
-    /// Whether its good end is told by an event.
+    /// Whether its good end is reported by an event.
     pub const fn is_told(&self) -> bool {
         matches!(self.notify, Notify::Event | Notify::Both(_))
     }
@@ -276,7 +276,7 @@ pub struct Told {
     pub name: Option<Name>,
 }
 
-/// What apps submitted, and what they were told.
+/// What apps submitted, and what was reported to them.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     stamps: u64,
@@ -527,7 +527,7 @@ impl Ledger {
         }
     }
 
-    /// A flush is over: puts before it are in the window, those included of which nobody is told.
+    /// A flush is over: puts before it are in the window, those included that are not reported.
     fn flushed(&mut self, rank: u32, flush: u32, target: u32, stamp: u64) {
         for request in 0..flush {
             let entry = &self.books[rank as usize].requests[request as usize];
@@ -562,7 +562,7 @@ impl Ledger {
         self.books[rank as usize].closed.push(peer);
     }
 
-    /// Enters that a rank's process was killed: nothing more is asked of it.
+    /// Enters that a rank's process was killed: nothing more is expected of it.
     pub fn killed(&mut self, rank: u32, at: Time) {
         self.books[rank as usize].killed.get_or_insert(at);
     }
@@ -581,7 +581,7 @@ impl Ledger {
         self.book(one).closed.contains(&other) || self.book(other).closed.contains(&one)
     }
 
-    /// What is to be checked now, with [`settle`](Self::settle).
+    /// Whether there is something to check now, by [`settle`](Self::settle).
     pub fn has_due(&self) -> bool {
         !self.due.is_empty()
     }

@@ -95,7 +95,7 @@ mod tests {
         story
     }
 
-    /// What comes of a liar may be anything: a message that nobody sent, an error that says what it did, a
+    /// What comes of a liar may be anything: a message that was not sent, an error that names what it did, a
     /// loss.
     #[test]
     fn what_is_between_a_liar_and_others_is_not_judged() {
@@ -151,7 +151,7 @@ mod tests {
         let request = story.recv(0, tagged(Some(LIAR), 7, 0));
         let ending = Ending { converged: false, quiet: false, ..story.ending() };
         let Verdict::Stuck(Stuck::Waiting { requests, count: 1, .. }) = judge(&story.ledger, &ending, &NoMemory) else {
-            panic!("nobody waits");
+            panic!("no request waits");
         };
         assert_eq!(requests, [story.ledger.facts(0, request)]);
         assert_eq!((requests[0].kind, requests[0].peer), ("receive", Some(LIAR)));

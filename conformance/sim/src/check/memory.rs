@@ -15,7 +15,7 @@ use super::identity::{Difference, POISON, first_not};
 /// Bytes of poison on each side of a buffer.
 const GUARD_BYTES: u64 = 64;
 
-/// Buffers start at multiples of this, plus what the caller asks for.
+/// Buffers start at multiples of this, plus what the caller requests.
 const ALIGN: u64 = 64;
 
 /// How many former owners of memory are remembered.
@@ -72,7 +72,7 @@ struct Zone {
     cursor: u64,
 }
 
-/// Who has which bytes of a region.
+/// The owners of a region's bytes.
 #[derive(Clone, Debug)]
 pub struct Arena {
     /// From the region's start on.
@@ -166,7 +166,7 @@ impl Arena {
         (to.saturating_sub(at) >= need).then_some(at)
     }
 
-    /// Gives a buffer back: from now on nobody may write there.
+    /// Gives a buffer back: from now on no rank may write there.
     ///
     /// # Errors
     /// Its guards were written; it is given back all the same.
@@ -295,7 +295,7 @@ mod tests {
         region[extent.range().start + 3] = 9;
         let scar = arena.inspect(&region).unwrap_err();
         assert_eq!((scar.offset, scar.former), (extent.offset + 3, Some((7, Time(5)))));
-        // Found as well by who is to get the place.
+        // Found as well by the next owner of the place.
         let mut found = None;
         for owner in 0..20 {
             if let Err(scar) = arena.take(&region, 0, 100, 0, owner) {

@@ -1,23 +1,23 @@
 //! Independent checkers: what must hold, whatever the implementation is.
 //!
-//! Apps enter into a [`Ledger`] what they submit and what they are told; checkers read that and the ranks'
-//! memory, and nothing of the transport. [`judge`] says what it came to.
+//! Apps enter into a [`Ledger`] what they submit and what is reported to them; checkers read that and the
+//! ranks' memory, and nothing of the transport. [`judge`] returns the verdict.
 //!
-//! | what must hold | where | told as |
+//! | what must hold | where | verdict |
 //! |---|---|---|
-//! | every message is received once, every completion told once, counters count each request once | `ledger`, `arrivals`, `once` | Doubled, Lost |
+//! | every message is received once, every completion reported once, counters count each request once | `ledger`, `arrivals`, `once` | `Doubled`, Lost |
 //! | MPI's order of matching, wildcards, probes and claims, places in multi-receive buffers | `order` | Order |
 //! | the express path changes nothing that MPI decides | `deliveries` | Order |
 //! | payloads, lengths, tags, immediate data as sent; nothing behind them; source buffers untouched | `arrivals` | Corruption |
-//! | nobody writes into memory that is not, or no longer, named: guards and poison | `memory` | Corruption |
-//! | a send of level Placed is in the receiver's buffer when it is told, a put in the window | `arrivals` | Corruption, Lost |
+//! | no rank writes into memory that is not, or no longer, named: guards and poison | `memory` | Corruption |
+//! | a send of level Placed is in the receiver's buffer when it is reported, a put in the window | `arrivals` | Corruption, Lost |
 //! | windows hold what was put, gets bring it, refused accesses change nothing | `slots` | Corruption |
-//! | atomics happen once, and their answers make one story | `cells` | Doubled, Lost |
+//! | atomics happen once, and their answers make one history | `cells` | `Doubled`, Lost |
 //! | requests fail only with a peer that was lost, which fails only by a fault | `judge` | Corruption, Lost |
-//! | everything ends, nobody starves | `timeout` | Stuck |
+//! | everything ends, no request starves | `timeout` | Stuck |
 //! | tables are empty, device objects given back, bounds kept | `judge` | Leak |
 //!
-//! Buffers of sends are poisoned as soon as their completion is told, so that a completion that comes too
+//! Buffers of sends are poisoned as soon as their completion is reported, so that a completion that comes too
 //! early shows as corruption at the receiver.
 
 mod arrivals;
@@ -55,5 +55,5 @@ pub use verdict::{
     CellFacts, Corruption, Crash, Damage, Disorder, Doubled, Leak, Lost, PeerLoss, RequestFacts, Stuck, Verdict,
 };
 
-/// The one ledger of a world, in the hands of all its apps.
+/// The one ledger of a simulation, in the hands of all its apps.
 pub type SharedLedger = Rc<RefCell<Ledger>>;

@@ -1,7 +1,7 @@
-//! Exactly once: every message that was sent is received, every request is told of, every count is right.
+//! Exactly once: every message that was sent is received, every request is reported, every count is right.
 //!
-//! What came twice is found as it is entered; here is what never came. It is asked at the end, when everybody
-//! is done and nothing is under way any more.
+//! What came twice is found as it is entered; here is what never came. It is checked at the end, when every
+//! rank is done and nothing is under way any more.
 
 use rerail_core::endpoint::{Level, Notify};
 
@@ -27,8 +27,8 @@ pub(super) fn lost_message(ledger: &Ledger) -> Option<Verdict> {
 }
 
 /// Whether a receive that takes the message was free after it had been acknowledged: what is acknowledged is
-/// in matching, so it would have gone there. Without such a receive it may lie at its receiver still: nobody
-/// has asked for it.
+/// in matching, so it would have gone there. Without such a receive it may lie at its receiver still: it was
+/// not requested.
 fn is_missed(ledger: &Ledger, message: &Message, acknowledged: Moment) -> bool {
     ledger.book(message.name.destination()).requests.iter().any(|entry| {
         let (Ask::Receive { from, claimed: None } | Ask::Multi { from, .. }) = entry.ask else { return false };
@@ -42,7 +42,7 @@ fn is_missed(ledger: &Ledger, message: &Message, acknowledged: Moment) -> bool {
     })
 }
 
-/// When the sender was told that all is well.
+/// When the good completion was reported to the sender.
 fn completed(ledger: &Ledger, message: &Message) -> Option<Moment> {
     let entry = &ledger.book(message.name.source()).requests[message.request as usize];
     entry.ended.filter(|(_, result)| result.is_ok()).map(|(told, _)| told)
@@ -69,13 +69,13 @@ pub(super) fn waited_for(ledger: &Ledger) -> Option<Verdict> {
     })
 }
 
-/// A request whose completion should have been told and was not.
+/// A request whose completion should have been reported and was not.
 pub(super) fn untold(ledger: &Ledger, rank: u32) -> Option<Verdict> {
     let book = ledger.book(rank);
     if book.killed.is_some() {
         return None;
     }
-    // An end that is not good is told of, however the good one would have been.
+    // An end that is not good is reported, however the good one would have been.
     let owes = |entry: &super::ledger::Request| entry.is_told() || entry.cancelled.is_some();
     let untold = book.requests.iter().position(|entry| owes(entry) && entry.ended.is_none())?;
     Some(Verdict::Lost(Lost::Completion(ledger.facts(rank, untold as u32))))

@@ -1,13 +1,13 @@
 //! MPI's matching rule, as an oracle that is slow and plain (rules M-1 to M-8 of `conformance/PROTOCOL.md`).
 //!
-//! The oracle never sees a message being matched. It knows bounds: not before the receive was posted and the
-//! message was sent, not after the receive's completion was told. And it knows which matches must have come
-//! before which:
+//! The oracle never sees a message being matched. It has bounds: not before the receive was posted and the
+//! message was sent, not after the receive's completion was reported. And it derives which matches must have
+//! come before which:
 //!
 //! * a receive got a message: every older message of the same sender that it also takes was matched before (a
 //!   message does not overtake);
 //! * a message went to a receive: every receive that was posted before and takes it too was matched before,
-//!   or taken back (a receive is not passed by). A multi-receive must have been through with all of its
+//!   or taken back (a receive is not passed by). A multi-receive must have completed all of its
 //!   messages;
 //! * messages of one multi-receive were matched in the order of their numbers (M-9), which is also that of
 //!   their places;
@@ -138,7 +138,7 @@ impl Graph<'_> {
             }
             let Ask::Multi { min, .. } = receive.entry.ask else { continue };
             // What failed with its peer, or was under way when the process was killed, leaves a gap that
-            // nobody knows.
+            // can't be reconstructed.
             let book = self.ledger.book(self.rank);
             let has_gaps = !book.losses.is_empty() || book.killed.is_some();
             let mut parts = receive.entry.parts.clone();
@@ -209,7 +209,7 @@ impl Graph<'_> {
                     self.nodes[node].after.extend(before);
                 }
                 (None, None) if receive.entry.failed_with_peer() || !receive.entry.is_told() => {}
-                // The process was killed before it could be told what was matched.
+                // The process was killed before the match could be reported.
                 (_, None) if !over && self.has_untold(receive) => {}
                 _ => {
                     let younger = self.nodes[node].receive;
@@ -303,7 +303,7 @@ impl Graph<'_> {
         false
     }
 
-    /// Says what is wrong with a match in the plainest words: which of its predecessors can't have come
+    /// Describes what is wrong with a match as plainly as possible: which of its predecessors can't have come
     /// before.
     fn blame(&self, node: usize) -> Disorder {
         let this = &self.nodes[node];

@@ -94,12 +94,12 @@ fn what_a_killed_rank_had_matched_is_not_known() {
     };
     assert_eq!(story(true, true), None);
     assert!(matches!(story(true, false), Some(Disorder::PassedBy { .. })), "nothing can have gone there");
-    assert!(story(false, true).is_some(), "its end is told, or it is free");
+    assert!(story(false, true).is_some(), "its end is reported, or it is free");
 }
 
 #[test]
 fn a_receive_posted_later_cannot_have_come_first() {
-    // The older message went to a receive that was posted when the younger one had been told already.
+    // The older message went to a receive that was posted when the younger one had been reported already.
     let mut story = Story::new(2);
     let first = story.recv(1, tagged(Some(0), 5, 0));
     let (early, late) = (story.send(0, 1, 5), story.send(0, 1, 5));
@@ -115,7 +115,7 @@ fn stories_that_no_order_explains() {
     let mut story = Story::new(4);
     let wild = story.recv(1, tagged(None, 5, 0));
     let exact = story.recv(1, tagged(Some(2), 5, 0));
-    // Rank 2's message was told to the exact receive before rank 0 sent what the wildcard got.
+    // Rank 2's message was reported for the exact receive before rank 0 sent what the wildcard got.
     let theirs = story.send(2, 1, 5);
     story.got(exact, theirs);
     let ours = story.send(0, 1, 5);
@@ -170,7 +170,7 @@ fn multi_receives_lie_back_to_back_in_order() {
     assert!(matches!(story([0, 16, 48], false), Some(Disorder::Offset { offset: 48, expected: 32, .. })));
     assert!(matches!(story([0, 16, 16], false), Some(Disorder::Offset { .. })));
 
-    // Of a process that was killed, what was still under way is told of to nobody; what was told lies apart
+    // Of a process that was killed, what was still under way is not reported; what was reported lies apart
     // all the same.
     for (places, is_right) in [([16, 44], true), ([16, 16], false), ([0, 48], false)] {
         let mut story = Story::new(2);

@@ -13,7 +13,7 @@ struct Version {
     /// Rank and request; `None` for what was there from the start.
     by: Option<(u32, u32)>,
     submitted: u64,
-    /// When its completion was told.
+    /// When its completion was reported.
     done: Option<u64>,
 }
 
@@ -98,7 +98,7 @@ impl Slots {
     ) -> Option<Difference> {
         let versions = self.slots.get(&(target, slot))?;
         let put = versions.iter().find(|version| version.by == Some(by))?;
-        // Told as done or flushed: as good as done before anything that comes now.
+        // Reported as done or flushed: as good as done before anything that comes now.
         let after = |version: &&Version| {
             version.by == Some(by)
                 || version.submitted > put.submitted

@@ -130,7 +130,7 @@ impl Story {
         self.ledger.told(rank, at, &completion, &memory);
     }
 
-    /// Something is told of a message in a multi-receive buffer that goes on.
+    /// Something is reported for a message in a multi-receive buffer that goes on.
     pub(super) fn part_told(&mut self, rank: u32, request: u32, result: Result<Done, OpError>, memory: &[u8]) {
         let at = self.time();
         let entry = &self.ledger.book(rank).requests[request as usize];

@@ -112,7 +112,7 @@ impl fmt::Display for Corruption {
             Damage::Envelope { name, receive, field } => write!(f, "receive {receive}, {name}: wrong {field}"),
             Damage::Behind { receive, difference } => write!(f, "receive {receive}, behind the message: {difference}"),
             Damage::Source { request, difference } => write!(f, "source buffer of request {request}: {difference}"),
-            Damage::NotPlaced { name } => write!(f, "{name} is told as placed and is not in the receiver's buffer"),
+            Damage::NotPlaced { name } => write!(f, "{name} is reported as placed and is not in the receiver's buffer"),
             Damage::Got { request, target, slot, at, found } => {
                 write!(f, "get {request} of rank {target}'s slot {slot}: byte {at} is {found:#04x}")
             }

@@ -1,4 +1,4 @@
-//! Nobody waits for ever, and nobody waits long while others go on.
+//! No request waits for ever, and none waits long while others go on.
 
 use rerail_core::endpoint::Notify;
 use rerail_core::time::Time;
@@ -9,9 +9,10 @@ use super::verdict::{Stuck, Verdict};
 /// How long a request may wait while others of its kind go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// So long nobody asks, in nanoseconds.
+    /// Waits up to this are not checked, in nanoseconds.
     pub wait_ns: u64,
-    /// So many others of its kind, submitted later, must have been done before one is called starved.
+    /// So many others of its kind, submitted later, must have been done before a request that waits is a
+    /// finding.
     pub others: usize,
 }
 
@@ -30,7 +31,7 @@ pub(super) fn waiting(ledger: &Ledger, at: Time) -> Verdict {
 }
 
 /// A request that waited too long though its time had come. The time of a message begins when both sides have
-/// asked: the sender for the message, the receiver for what it got.
+/// requested it: the sender for the message, the receiver for what it got.
 pub(super) fn starved(ledger: &Ledger, rank: u32, timeout: Patience) -> Option<Verdict> {
     let book = ledger.book(rank);
     // Kind, begin, end, request.

@@ -6,8 +6,8 @@ use rerail_core::time::Time;
 use super::identity::{Difference, Name};
 use super::memory::Scar;
 
-/// What a run came to. Of several findings the gravest is told: they stand here in the order of
-/// [`exit_code`], except that a run that got [`Stuck`] is not asked for leaks.
+/// What a run came to. Of several findings the gravest is reported: they stand here in the order of
+/// [`exit_code`], except that a run that got [`Stuck`] is not checked for leaks.
 ///
 /// [`exit_code`]: Self::exit_code
 /// [`Stuck`]: Self::Stuck
@@ -15,9 +15,9 @@ use super::memory::Scar;
 pub enum Verdict {
     /// Everything was done, and done right.
     Clean,
-    /// The world can't be built as it is described.
+    /// The simulation can't be built as it is described.
     Impossible(String),
-    /// A rank panicked, or the world could not go on.
+    /// A rank panicked, or the simulation could not go on.
     Crash(Crash),
     /// Something that was promised never happened.
     Lost(Lost),
@@ -34,7 +34,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The exit code that tells this verdict apart: 0 clean, 20 crash, 21 lost, 22 doubled, 23 order, 24
+    /// The exit code of this verdict: 0 clean, 20 crash, 21 lost, 22 duplicated, 23 order, 24
     /// corruption, 25 leak, 26 stuck. (1 and 2 are left to errors of use, 101 to a panic of the tool itself.)
     pub const fn exit_code(&self) -> u8 {
         match self {
@@ -57,7 +57,7 @@ impl Verdict {
             Verdict::Impossible(_) => "impossible",
             Verdict::Crash(_) => "crash",
             Verdict::Lost(_) => "lost",
-            Verdict::Doubled(_) => "doubled",
+            Verdict::Doubled(_) => "duplicated",
             Verdict::Order(_) => "order",
             Verdict::Corruption(_) => "corruption",
             Verdict::Leak(_) => "leak",
@@ -74,11 +74,11 @@ impl Verdict {
 /// A peer that a rank gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerLoss {
-    /// Who gave up.
+    /// The rank that gave up.
     pub rank: u32,
-    /// Whom.
+    /// The peer.
     pub peer: u32,
-    /// Why, as the endpoint says it.
+    /// The reason that the endpoint reports.
     pub why: Loss,
     /// When.
     pub at: Time,
@@ -89,11 +89,11 @@ pub struct PeerLoss {
 /// A run that could not go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// Whose; `None`: the world's.
+    /// Whose; `None`: the simulation's.
     pub rank: Option<u32>,
     /// When.
     pub at: Time,
-    /// What was said.
+    /// The panic's message.
     pub message: String,
 }
 
@@ -123,7 +123,7 @@ pub enum Lost {
         name: Name,
         /// When it was submitted.
         sent: Time,
-        /// When its completion was told, if it was.
+        /// When its completion was reported, if it was.
         completed: Option<Time>,
     },
     /// A message was acknowledged (level Acknowledged or Placed) before its sender was given up, and never
@@ -131,10 +131,10 @@ pub enum Lost {
     Acknowledged {
         /// Which.
         name: Name,
-        /// When its completion was told.
+        /// When its completion was reported.
         completed: Time,
     },
-    /// A request's outcome was never told, although what it asked for was done.
+    /// A request's outcome was never reported, although what it requested was done.
     Completion(RequestFacts),
     /// A counter that requests count on shows less than were done.
     Counted {
@@ -169,7 +169,7 @@ pub struct CellFacts {
     pub cell: u32,
     /// What it should hold, by the answers.
     pub expected: u64,
-    /// What it holds, or what an answer said that it held.
+    /// What it holds, or what it held by an answer.
     pub found: u64,
 }
 
@@ -315,7 +315,7 @@ pub enum Damage {
         /// Where.
         difference: Difference,
     },
-    /// A message that nobody sent, by its name, sender or length.
+    /// A message that was not sent, by its name, sender or length.
     Stranger {
         /// The receive.
         receive: u32,

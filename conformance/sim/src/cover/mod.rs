@@ -1,4 +1,4 @@
-//! Which rare paths simulations take: a soak that never takes one says nothing about it.
+//! Which rare paths simulations take: a soak that never takes one is no test of it.
 //!
 //! All of it is observed from outside: packets, completions and connections as rails see them ([`Witness`]),
 //! tables as [`Usage`](rerail_core::endpoint::Usage) shows them, and what the workload did at a certain

@@ -18,7 +18,7 @@ const AT_ONCE: Nanos = Nanos::from_micros(10);
 pub struct Sub {
     /// Whose end.
     pub rank: u32,
-    /// To whom it leads.
+    /// The rank to which it leads.
     pub peer: u32,
     /// The rank's rail.
     pub rail: u8,
@@ -65,7 +65,7 @@ pub struct Observer {
     lanes: BTreeMap<(u32, u32), [LaneSeen; 2]>,
     /// Offsets at which puts began, by origin and its operation.
     puts: BTreeMap<(u32, u64), u64>,
-    /// The newest round that the receiver of a message was asked for, by the receiver and its operation.
+    /// The newest round that was requested of the receiver of a message, by the receiver and its operation.
     rounds: BTreeMap<(u32, u64), u16>,
     /// Pairs of ranks without a rail, the first one's view.
     cut_off: BTreeMap<(u32, u32), ()>,

@@ -1,6 +1,6 @@
 //! multirail-2004, figure 20: bandwidth over time while, for a while, another program uses the second HCA.
 //!
-//! What can be had under load is searched for, as in `unlike`: fixed weights, each in a world whose load
+//! What can be had under load is searched for, as in `unlike`: fixed weights, each in a simulation whose load
 //! never ends. The paper's text gives no bandwidth, no window and no size of messages for this figure; those
 //! are ours.
 
@@ -50,7 +50,7 @@ enum Phase {
     After,
 }
 
-/// When the load comes and when it goes, in nanoseconds: the scenario says it.
+/// When the load comes and when it goes, in nanoseconds: as in the scenario.
 struct Change {
     comes_ns: u64,
     goes_ns: u64,
@@ -75,14 +75,14 @@ impl Change {
 /// Figure 20.
 ///
 /// # Errors
-/// [`FigureError`] where a world did not end clean.
+/// [`FigureError`] where a simulation did not end clean.
 pub(super) fn figure_20(lab: &mut Lab<'_>, effort: Effort) -> Result<Figure, FigureError> {
     let testbed = Scenario::parse(FILE, TEXT)?;
     let change = Change::of(&testbed);
     let mut runs = Vec::new();
     for (name, striping) in POLICIES {
-        // The same world twice: over time, as the paper shows it, and message by message, as the claims need
-        // it.
+        // The same simulation twice: over time, as the paper shows it, and message by message, as the claims
+        // need it.
         for series in [None, Some("message")] {
             let mut scenario = cut(&testbed, striping, [1, 1]);
             if let Some(series) = series {
@@ -152,8 +152,8 @@ pub(super) fn figure_20(lab: &mut Lab<'_>, effort: Effort) -> Result<Figure, Fig
              the load lasts from {} to {} ms: the paper's times, 250 times shorter. Two simulated nodes (scenario \
              {FILE}): the other program's frames take turns with ours on the second HCA, so that half of it is left. \
              Weighted and balanced striping are ours to show. Claims are about the {JUDGED} messages that end from the \
-             {}th on after a change; the best fixed weights are searched for in worlds without a load and with one that \
-             never ends.",
+             {}th on after a change; the best fixed weights are searched for in simulations without a load and with one \
+             that never ends.",
             testbed.workload.parameters["windows"],
             change.comes_ns / 1_000_000,
             change.goes_ns / 1_000_000,
@@ -168,7 +168,7 @@ pub(super) fn figure_20(lab: &mut Lab<'_>, effort: Effort) -> Result<Figure, Fig
     })
 }
 
-/// The same world, with large messages cut so, small ones round robin.
+/// The same simulation, with large messages cut so, small ones round robin.
 fn cut(testbed: &Scenario, striping: Policy, weights: [u16; 2]) -> Scenario {
     let mut scenario = testbed.clone();
     scenario.config.multiplex = Some(Policy::RoundRobin);

@@ -49,7 +49,7 @@ impl Claim {
 }
 
 impl Relation {
-    /// As people say it.
+    /// As text.
     pub const fn words(self) -> &'static str {
         match self {
             Relation::About => "about",

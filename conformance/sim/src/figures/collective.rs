@@ -89,7 +89,7 @@ impl Plan {
 /// Figures 11 to 14.
 ///
 /// # Errors
-/// [`FigureError`] where a world did not end clean.
+/// [`FigureError`] where a simulation did not end clean.
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let plan = Plan::new(effort);
     FIGURES.iter().map(|figure| figure.run(lab, &plan)).collect()
@@ -125,8 +125,8 @@ impl Collective {
                 self.function
             ),
             ours: format!(
-                "Time until the slowest of {all} processes is through, what it sends included, all beginning at one moment of virtual time; mean of \
-                 {} after one that is not counted. {} {NODES} simulated nodes (scenarios multirail-2004.toml, \
+                "Time until the slowest of {all} processes has finished, what it sends included, all beginning at one moment of \
+                 virtual time; mean of {} after one that is not counted. {} {NODES} simulated nodes (scenarios multirail-2004.toml, \
                  multirail-2004-two-rails.toml) of {processes} on one switch, ranks {}; large messages by RDMA write in \
                  even stripes, small ones round robin. Sizes are our choice, and the claims' numbers what follows from \
                  figure 5.",
@@ -152,7 +152,7 @@ impl Collective {
         })
     }
 
-    /// One curve for each testbed; each point is a world of its own.
+    /// One curve for each testbed; each point is a simulation of its own.
     fn curves(&self, lab: &mut Lab<'_>, plan: &Plan) -> Result<Vec<Series>, FigureError> {
         let mut runs = Vec::new();
         for (rails, file, text) in TESTBEDS {

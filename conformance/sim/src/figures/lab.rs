@@ -1,7 +1,7 @@
-//! Many worlds, run on several threads.
+//! Many simulations, run on several threads.
 //!
-//! Each world is decided by its scenario and [`SEED`] alone, and results come back in the order of the runs:
-//! the number of threads changes nothing but the time that it takes.
+//! Each simulation is decided by its scenario and [`SEED`] alone, and results come back in the order of the
+//! runs: the number of threads changes nothing but the time that it takes.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,30 +14,30 @@ use crate::soak;
 use crate::trace::Trace;
 use crate::workload::Measured;
 
-/// The seed of all worlds: the papers' testbeds have nothing that is drawn.
+/// The seed of all simulations: the papers' testbeds have nothing that is drawn.
 pub(super) const SEED: u64 = 1;
 
-/// A world to be run.
+/// A simulation to be run.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Which, for people.
     pub what: String,
-    /// The world.
+    /// The scenario.
     pub scenario: Scenario,
 }
 
 /// How far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Worlds that have ended.
+    /// Simulations that have ended.
     pub done: u64,
-    /// Worlds that are known of; more may follow.
+    /// Simulations submitted so far; more may follow.
     pub total: u64,
     /// The last that ended; empty: none has.
     pub what: String,
 }
 
-/// Runs worlds, and tells how far it is.
+/// Runs simulations, and reports its progress.
 pub struct Lab<'a> {
     threads: NonZero<usize>,
     tell: &'a mut dyn FnMut(&Step),
@@ -45,7 +45,8 @@ pub struct Lab<'a> {
 }
 
 impl<'a> Lab<'a> {
-    /// A lab that runs so many worlds at a time; `tell` is called when some begin and when one has ended.
+    /// A lab that runs so many simulations at a time; `tell` is called when some begin and when one has
+    /// ended.
     pub fn new(threads: NonZero<usize>, tell: &'a mut dyn FnMut(&Step)) -> Lab<'a> {
         Lab { threads, tell, step: Step { done: 0, total: 0, what: String::new() } }
     }
@@ -82,7 +83,7 @@ impl<'a> Lab<'a> {
                 let (next, look, sender) = (&next, &look, sender.clone());
                 scope.spawn(move || {
                     while let Some((index, run)) = take(next, runs) {
-                        // Nobody takes results any more only where this thread's scope ends by a panic.
+                        // No receiver takes results any more only where this thread's scope ends by a panic.
                         let _ = sender.send((index, look(run)));
                     }
                 });
@@ -99,7 +100,7 @@ impl<'a> Lab<'a> {
     }
 }
 
-/// The next run that nobody has taken.
+/// The next run that was not taken.
 fn take<'r>(next: &AtomicUsize, runs: &'r [Run]) -> Option<(usize, &'r Run)> {
     let index = next.fetch_add(1, Ordering::Relaxed);
     Some((index, runs.get(index)?))

@@ -2,18 +2,18 @@
 //!
 //! A [`Figure`] is data: what the paper shows, in words and numbers; what was run here; axes, curves and
 //! claims. The page that `rerail report` writes and the tests take the same objects, so that what the page
-//! says is what the tests hold.
+//! shows is what the tests hold.
 //!
-//! A set of figures is a function of a [`Lab`], which runs worlds on several threads, and of an [`Effort`].
-//! Values are in virtual time: they depend on scenarios and on the transport, never on this machine, its load
-//! or the number of threads.
+//! A set of figures is a function of a [`Lab`], which runs simulations on several threads, and of an
+//! [`Effort`]. Values are in virtual time: they depend on scenarios and on the transport, never on this
+//! machine, its load or the number of threads.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `background` | multirail-2004, figure 20: another program on one of two rails, for a while |
 //! | `claim` | a statement with a number, and whether it holds |
 //! | `collective` | multirail-2004, figures 11 to 14: broadcast and all-to-all |
-//! | `lab` | many worlds, run on several threads |
+//! | `lab` | many simulations, run on several threads |
 //! | `multirail` | multirail-2004, figures 5 to 8: one rail and two alike |
 //! | `newmadeleine` | newmadeleine-2007, figures 2 to 7: segments apart and together, greedily, cut; two unlike networks |
 //! | `pairs` | multirail-2004, figures 9 and 10: two processes a node |
@@ -159,7 +159,7 @@ pub struct Set {
     pub name: &'static str,
     /// The paper.
     pub about: &'static str,
-    /// Runs its worlds.
+    /// Runs its simulations.
     pub figures: fn(&mut Lab<'_>, Effort) -> Result<Vec<Figure>, FigureError>,
 }
 
@@ -195,14 +195,14 @@ pub const SETS: &[Set] = &[
 pub enum FigureError {
     /// A scenario can't be read.
     Scenario(crate::scenario::ScenarioError),
-    /// A world did not end clean: what was measured in it means nothing.
+    /// A simulation did not end clean: what was measured in it means nothing.
     Run {
         /// Which.
         what: String,
         /// The checkers' verdict.
         verdict: String,
     },
-    /// A world ended well, but measured nothing.
+    /// A simulation ended well, but measured nothing.
     Nothing {
         /// Which.
         what: String,

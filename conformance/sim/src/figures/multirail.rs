@@ -2,7 +2,7 @@
 //! others are in `pairs` (9, 10), `collective` (11 to 14), `unlike` (17 to 19) and `background` (20).
 //!
 //! The paper's text gives no range of sizes, no window and no points of its curves; those are ours, and the
-//! descriptions say so. What it does state (6.2) is in the claims.
+//! descriptions state that. What it does state (6.2) is in the claims.
 
 use super::{
     Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series, Stated, background, collective, pairs,
@@ -71,7 +71,7 @@ impl Plan {
 /// Figures 5 to 14, and 17 to 20.
 ///
 /// # Errors
-/// [`FigureError`] where a world did not end clean.
+/// [`FigureError`] where a simulation did not end clean.
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let plan = Plan::new(effort);
     let mut figures = vec![figure_5(lab, &plan)?, figure_6(lab, &plan)?, figure_7(lab, &plan)?, figure_8(lab, &plan)?];
@@ -207,7 +207,7 @@ fn bandwidth(lab: &mut Lab<'_>, plan: &Plan, sizes: &[u64], both: bool) -> Resul
     curves(lab, "bandwidth", sizes, &parameters)
 }
 
-/// One curve for each testbed; each point is a world of its own.
+/// One curve for each testbed; each point is a simulation of its own.
 fn curves(
     lab: &mut Lab<'_>,
     workload: &str,

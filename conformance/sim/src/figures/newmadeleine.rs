@@ -2,7 +2,7 @@
 //! both, under the strategies of the paper.
 //!
 //! The paper's text gives no range of sizes and no points of its curves, neither how fast programmed I/O is
-//! nor how long a poll takes; those are ours (`newmadeleine-2007.toml` says which). What it does state is in
+//! nor how long a poll takes; those are ours (`newmadeleine-2007.toml` marks them). What it does state is in
 //! the claims.
 
 mod claims;
@@ -31,10 +31,10 @@ const WARM_UP: i64 = 2;
 /// Up to here messages are small: the paper's "lesser than 16 KB".
 const SMALL_MAX: u64 = 16 << 10;
 
-/// Who decides.
+/// What decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
-    /// Nobody: one packet for each segment, one after the other, on one rail.
+    /// No aggregation: one packet for each segment, one after the other, on one rail.
     Nobody,
     Greedy,
     Aggregate,
@@ -53,7 +53,7 @@ impl By {
     }
 }
 
-/// A curve: rails, who decides, segments.
+/// A curve: rails, what decides, segments.
 #[derive(Clone, Copy, Debug)]
 struct Curve(&'static str, &'static [u32], By, u32);
 
@@ -81,7 +81,7 @@ impl Plan {
 /// Figures 2 to 7.
 ///
 /// # Errors
-/// [`FigureError`] where a world did not end clean.
+/// [`FigureError`] where a simulation did not end clean.
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let plan = Plan::new(effort);
     let (myri, mut quadrics) = (raw(lab, &plan, MYRI)?, raw(lab, &plan, QUADRICS)?);
@@ -236,7 +236,7 @@ fn ours(plan: &Plan, more: &str) -> String {
     )
 }
 
-/// Latencies over size, a series for each curve; each point is a world of its own.
+/// Latencies over size, a series for each curve; each point is a simulation of its own.
 fn run(lab: &mut Lab<'_>, plan: &Plan, sizes: &[u64], curves: &[Curve]) -> Result<Vec<Series>, FigureError> {
     let testbed = Scenario::parse(FILE, TEXT)?;
     let mut runs = Vec::new();

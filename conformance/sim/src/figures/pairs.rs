@@ -3,7 +3,7 @@
 //! striping.
 //!
 //! The paper's text gives no bandwidth for these figures, no sizes and no window; the ratios that are claimed
-//! follow from its words and its figures 7 and 8, and the descriptions say so.
+//! follow from its words and its figures 7 and 8, and the descriptions state that.
 
 use rerail_core::config::Policy;
 
@@ -59,7 +59,7 @@ impl Use {
 /// Bandwidth one way over size, the two senders on different nodes.
 ///
 /// # Errors
-/// [`FigureError`] where a world did not end clean.
+/// [`FigureError`] where a simulation did not end clean.
 pub(super) fn figure_9(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
     let series = curves(lab, plan, false)?;
     let [original, binding, striping] = [0, 1, 2].map(|index: usize| series[index].peak());
@@ -93,7 +93,7 @@ pub(super) fn figure_9(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureE
 /// Bandwidth both ways over size.
 ///
 /// # Errors
-/// [`FigureError`] where a world did not end clean.
+/// [`FigureError`] where a simulation did not end clean.
 pub(super) fn figure_10(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
     let series = curves(lab, plan, true)?;
     let claims = vec![ratio(
@@ -124,7 +124,7 @@ fn ratio(name: &str, relation: Relation, expected: f64, tolerance: f64, measured
     Claim { name: name.into(), expected, relation, tolerance, measured, unit: "" }
 }
 
-/// One curve for each of [`USES`]; each point is a world of its own.
+/// One curve for each of [`USES`]; each point is a simulation of its own.
 fn curves(lab: &mut Lab<'_>, plan: &Plan, both: bool) -> Result<Vec<Series>, FigureError> {
     let mut runs = Vec::new();
     for (name, rails) in USES {

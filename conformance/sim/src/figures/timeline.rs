@@ -31,7 +31,7 @@ pub struct Flight {
     pub taken_us: Option<f64>,
 }
 
-/// Sorts of packets, as the picture tells them apart.
+/// Sorts of packets, as the picture distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sort {
@@ -53,7 +53,7 @@ impl Sort {
     /// All, in the order of the legend.
     pub const ALL: [Sort; 6] = [Sort::Payload, Sort::Replay, Sort::Fence, Sort::Answer, Sort::Connect, Sort::Other];
 
-    /// As the legend says it.
+    /// As in the legend.
     pub const fn words(self) -> &'static str {
         match self {
             Sort::Payload => "payload",

@@ -1,9 +1,9 @@
 //! multirail-2004, figures 17 to 19: a 4x rail beside one that is forced to 1x, under several ways of
 //! cutting.
 //!
-//! What is the best that any fixed weights could do is not computed but searched for, world by world
-//! ([`Bench::best`]). The paper's text gives no range of sizes, no window and no points of its curves; those
-//! are ours.
+//! What is the best that any fixed weights could do is not computed but searched for, simulation by
+//! simulation ([`Bench::best`]). The paper's text gives no range of sizes, no window and no points of its
+//! curves; those are ours.
 
 use rerail_core::config::Policy;
 
@@ -32,7 +32,7 @@ const OTHERS: f64 = 0.03;
 /// the 16 KiB that are the least it cuts.
 const BALANCED_MIN: u64 = 128 << 10;
 
-/// From here on one message at a time is enough for balanced striping to know both rails: the halves of
+/// From here on one message at a time is enough for balanced striping to measure both rails: the halves of
 /// smaller ones are below the 32 KiB of which it takes a rate.
 const KNOWN_MIN: u64 = 64 << 10;
 
@@ -72,7 +72,7 @@ impl Cut {
         };
         knobs.striping = Some(word);
         if !matches!(self, Cut::Balanced) {
-            // As in the paper: nobody asks rails at start, and what is not cut goes over one of them.
+            // As in the paper: rails are not sampled at start, and what is not cut goes over one of them.
             knobs.multiplex = Some(Policy::Binding);
             knobs.sampling_time_max = Some(Span::from_micros(0));
         }
@@ -121,7 +121,7 @@ impl Plan {
 /// Figures 17 to 19.
 ///
 /// # Errors
-/// [`FigureError`] where a world did not end clean.
+/// [`FigureError`] where a simulation did not end clean.
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let plan = Plan::new(effort);
     Ok(vec![figure_17(lab, &plan)?, figure_18(lab, &plan)?, figure_19(lab, &plan)?])
@@ -149,7 +149,7 @@ fn figure_17(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
             "Half a round trip, mean of {} after {MESSAGES} messages from each side that are not counted: that is all that \
              adaptive striping has seen. {} Messages below 32K are not cut. Balanced striping gives no rail less than 16K, \
              too much for the slow one in messages below {}; and where messages below {} are all there is, one at a time, \
-             it never comes to know the rails and cuts evenly. Its claims leave these out.",
+             it never measures the rails and cuts evenly. Its claims leave these out.",
             plan.rounds,
             testbed(),
             kibibytes(BALANCED_MIN),
@@ -245,7 +245,7 @@ impl Bench {
         Bench { workload: "bandwidth", parameters, is_less_better: false, steps: plan.steps }
     }
 
-    /// The world in which messages of one size are cut so.
+    /// The simulation in which messages of one size are cut so.
     fn world(&self, cut: Cut, bytes: u64) -> Result<Run, FigureError> {
         let mut scenario = Scenario::parse(FILE, TEXT)?;
         cut.apply(&mut scenario.config);
@@ -337,7 +337,8 @@ fn kibibytes(bytes: u64) -> String {
 
 fn testbed() -> String {
     "Two simulated nodes (scenario multirail-2004-4x-1x.toml): InfiniHost HCAs, each on a half-duplex PCI-X bus of its own, \
-     the second one's link of 250 MB/s; large messages by RDMA write. Each point is a world of its own, in which weights \
-     begin equal. The best fixed weights are found for each size by a search over weights, each tried in a world of its own."
+     the second one's link of 250 MB/s; large messages by RDMA write. Each point is a simulation of its own, in which \
+     weights begin equal. The best fixed weights are found for each size by a search over weights, each tried in a \
+     simulation of its own."
         .to_owned()
 }

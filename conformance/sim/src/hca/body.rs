@@ -60,7 +60,7 @@ pub(super) struct Request {
     pub first: bool,
     /// Last packet of its message.
     pub last: bool,
-    /// An acknowledgment is wanted.
+    /// An acknowledgment is requested.
     pub ack: bool,
     pub solicited: bool,
     /// In the last packet.
@@ -117,7 +117,7 @@ pub(super) enum AckCode {
     Nak(Nak),
 }
 
-/// What a negative acknowledgment says.
+/// The reason of a negative acknowledgment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nak {
     /// Packets are missing from this PSN on.
@@ -183,7 +183,7 @@ impl Load {
     }
 }
 
-/// Data on the way from an HCA into its host's memory, and what is to be told when they are there.
+/// Data on the way from an HCA into its host's memory, and what is to be reported when they are there.
 #[derive(Debug)]
 pub struct Landing {
     /// The queue pair, and which of its lives: a reset ends one.

@@ -1,5 +1,5 @@
-//! An HCA as a whole: its tables, who may name what, events, and what has to be done at the end of every
-//! entry.
+//! An HCA as a whole: its tables, which process may name what, events, and what has to be done at the end of
+//! every entry.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -73,7 +73,7 @@ impl Default for HcaOptions {
 /// What an entry into an HCA works with.
 pub(super) struct Cx<'a> {
     pub net: &'a mut Net<Body>,
-    /// Owners for whom something became visible.
+    /// Owners to which something became visible.
     pub woken: &'a mut BTreeSet<u32>,
     pub processors: &'a mut Processors,
     pub now: Time,
@@ -210,7 +210,7 @@ impl Hca {
     }
 
     /// The number of the queue pair of that name: its slot, and above it as much of its generation as there
-    /// is room for, so that what comes late for a destroyed one finds nobody.
+    /// is room for, so that what comes late for a destroyed one finds none.
     pub fn number_of_qp(&self, name: u32) -> u32 {
         (generation_of(name) << self.number_bits() | (slot_of(name) + RESERVED_QPS)) & 0xff_ffff
     }
@@ -219,7 +219,7 @@ impl Hca {
         if self.qps_max < 0xff00 { 16 } else { 20 }
     }
 
-    /// Tells a process.
+    /// Notifies a process.
     pub fn event(&mut self, cx: &mut Cx<'_>, context: u32, event: AsyncEvent) {
         if let Some(context) = self.contexts.get_mut(context) {
             context.events.push_back(event);
@@ -230,14 +230,14 @@ impl Hca {
         }
     }
 
-    /// Tells all processes.
+    /// Notifies all processes.
     pub fn event_to_all(&mut self, cx: &mut Cx<'_>, event: AsyncEvent) {
         for context in self.contexts.names(|context| !context.gone) {
             self.event(cx, context, event);
         }
     }
 
-    /// Tells the processes that have a queue pair, each by its own name.
+    /// Notifies the processes that have a queue pair, each by its own name.
     pub fn qp_event(&mut self, cx: &mut Cx<'_>, qp: u32, event: impl Fn(QpId) -> AsyncEvent) {
         let names = self.qps.get(qp).map(|qp| qp.names.clone()).unwrap_or_default();
         for name in names {

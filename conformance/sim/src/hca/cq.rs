@@ -114,7 +114,7 @@ impl Hca {
         }
     }
 
-    /// Something is to be told of: at once, or as the queue is moderated.
+    /// A completion is to be notified: at once, or as the queue is moderated.
     fn owe_notice(&mut self, cx: &mut Cx<'_>, cq: u32) {
         let hca = self.id.0;
         let Some(queue) = self.cqs.get_mut(cq) else { return };

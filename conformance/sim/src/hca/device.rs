@@ -16,7 +16,7 @@ use super::slab::NAMES_MAX;
 use crate::net::HcaId;
 
 /// A device of a simulated HCA, open in one process. Dropping it is that process's end: its queue pairs are
-/// gone, their peers hear nothing. What it shares with others (XRC domains, targets that they have open)
+/// gone, their peers receive nothing. What it shares with others (XRC domains, targets that they have open)
 /// stays theirs.
 pub struct SimDevice {
     fabric: SharedFabric,
@@ -64,7 +64,7 @@ impl SimDevice {
         })
     }
 
-    /// Asks, unless the device is broken.
+    /// Queries, unless the device is broken.
     fn ask<T>(&self, run: impl FnOnce(&Hca) -> Result<T, CreateError>) -> Result<T, CreateError> {
         let fabric = self.fabric.borrow();
         let hca = fabric.hca(self.hca);
@@ -79,7 +79,7 @@ impl SimDevice {
 const EMFILE: i32 = 24;
 const ENODEV: i32 = 19;
 
-/// What an error type says of a broken device.
+/// The value of an error type for a broken device.
 trait Gone: Sized {
     fn gone<T>() -> Result<T, Self>;
 }
@@ -193,7 +193,7 @@ impl Device for SimDevice {
         iova: u64,
         access: Access,
     ) -> Result<Mr, RegisterError> {
-        // SAFETY: the caller of this promises what `Memory` asks for: until the registration ends, or the
+        // SAFETY: the caller of this promises what `Memory` requires: until the registration ends, or the
         // device is dropped, which ends it. The value goes into the table of registrations, and goes out of
         // it with that.
         let make = || unsafe { Memory::new(start, bytes, iova, access) };

@@ -17,8 +17,8 @@ impl Memory {
     /// Registered memory of `bytes` bytes at `start`, named from `iova` on.
     ///
     /// # Safety
-    /// What [`Device::register`](rerail_verbs::contract::Device::register) asks of its caller, for as long as
-    /// the value exists.
+    /// What [`Device::register`](rerail_verbs::contract::Device::register) requires of its caller, for as
+    /// long as the value exists.
     pub unsafe fn new(start: *mut u8, bytes: u64, iova: u64, access: Access) -> Memory {
         let writable = access.local_write || access.remote_write || access.remote_atomic;
         Memory { start, bytes, iova, writable }
@@ -37,8 +37,8 @@ impl Memory {
         out.reserve(len);
         // SAFETY: `offset + len` is at most `bytes`, all of which the registering caller promised to be
         // mapped while the value exists, with no Rust reference to it while the device runs. `out` has room
-        // for `len` bytes more, which are initialised by the copy before the length says so; it can't overlap
-        // registered memory, to which nobody has a reference.
+        // for `len` bytes more, which are initialised by the copy before the length includes them; it can't
+        // overlap registered memory, to which there is no reference.
         unsafe {
             std::ptr::copy_nonoverlapping(self.start.add(offset as usize), out.as_mut_ptr().add(out.len()), len);
             out.set_len(out.len() + len);

@@ -16,11 +16,11 @@ use crate::net::{
 };
 use crate::trace::{Trace, Who};
 
-/// A fabric that devices and the world's loop share.
+/// A fabric that devices and the simulation's loop share.
 pub type SharedFabric = Rc<RefCell<Fabric>>;
 
 /// A net and its HCAs. Built once, part by part; then [`advance`](Self::advance) lets time pass, and
-/// [`take_woken`](Self::take_woken) says whose devices have something new.
+/// [`take_woken`](Self::take_woken) returns whose devices have something new.
 pub struct Fabric {
     net: Net<Body>,
     hcas: Vec<Hca>,
@@ -140,7 +140,7 @@ impl Fabric {
         self.now = self.now.max(now);
     }
 
-    /// Appends the owners of devices for whom something became visible since the last call: completions,
+    /// Appends the owners of devices to which something became visible since the last call: completions,
     /// events. In ascending order, each once.
     pub fn take_woken(&mut self, out: &mut Vec<u32>) {
         while let Some(owner) = self.woken.pop_first() {
@@ -148,8 +148,8 @@ impl Fabric {
         }
     }
 
-    /// Nanoseconds of its processor that a process has spent on HCAs since the last call; whoever runs the
-    /// process lets it do nothing else meanwhile. See [`HostCost`](super::HostCost).
+    /// Nanoseconds of its processor that a process has spent on HCAs since the last call; the code that runs
+    /// the process lets it do nothing else meanwhile. See [`HostCost`](super::HostCost).
     pub fn take_spent_ns(&mut self, owner: u32) -> u64 {
         self.processors.take_spent_ns(owner)
     }
@@ -233,7 +233,7 @@ impl Fabric {
     fn arrived(&mut self, port: PortId, dlid: u16, corrupt: bool, packet: Packet) {
         let now = self.now;
         let (base, lmc) = self.net.lid(port);
-        // A frame for a LID that the port had is not for it any more; a checksum tells wrong bytes.
+        // A frame for a LID that the port had is not for it any more; a checksum detects wrong bytes.
         let addressed = dlid & !((1 << lmc) - 1) == base;
         if self.trace.is_on() {
             let Packet { head: Header { source_qp, destination, psn, .. }, load } = &packet;

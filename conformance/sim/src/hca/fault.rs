@@ -1,6 +1,6 @@
 //! What can go wrong, each at the moment of [`Fabric::inject`]. The menu is complete enough for every failure
-//! that the design knows (resilient-2010, III and IV): lost acknowledgments, silent requests, broken queue
-//! pairs, links, paths, switches, ports without a word, new addresses, dead devices, exhausted resources.
+//! that the design handles (resilient-2010, III and IV): lost acknowledgments, silent requests, broken queue
+//! pairs, links, paths, switches, ports without events, new addresses, dead devices, exhausted resources.
 
 use rerail_core::time::{Nanos, Time};
 use rerail_verbs::Gid;
@@ -61,7 +61,7 @@ pub enum Fault {
         /// The number of the queue pair.
         qp: u32,
     },
-    /// A queue pair goes to the error state at one end; the peer hears nothing.
+    /// A queue pair goes to the error state at one end; the peer receives nothing.
     BreakQp {
         /// The device.
         hca: HcaId,
@@ -95,15 +95,15 @@ pub enum Fault {
         /// Up.
         up: bool,
     },
-    /// From now on, what a port notices about its link is told as an event so much later; `None`: never.
+    /// From now on, what a port notices about its link is reported as an event so much later; `None`: never.
     PortEvents {
         /// The port.
         port: PortId,
         /// The delay.
         delay: Option<Nanos>,
     },
-    /// The port gets other addresses: at once, or if its link is down, when it has come up. Events tell of
-    /// it; the old LIDs lead nowhere.
+    /// The port gets other addresses: at once, or if its link is down, when it has come up. Events report
+    /// that; the old LIDs lead nowhere.
     Readdress {
         /// The port.
         port: PortId,
@@ -112,7 +112,7 @@ pub enum Fault {
         /// The first entry of its table of GIDs; `None`: as it is.
         gid: Option<Gid>,
     },
-    /// Nobody answers when a device looks for the way to a port, as on Ethernet where the host is dead: a
+    /// There is no answer when a device looks for the way to a port, as on Ethernet where the host is dead: a
     /// handle is not made and a queue pair not changed, and the process has waited for that.
     Unanswered {
         /// The device that looks.
@@ -122,14 +122,14 @@ pub enum Fault {
         /// How long it looks; `None`: it is found again.
         took: Option<Nanos>,
     },
-    /// The port has another table of partition keys, which is not empty; an event tells.
+    /// The port has another table of partition keys, which is not empty; an event reports it.
     Pkeys {
         /// The port.
         port: PortId,
         /// Its table: 15 bits of the partition each, and the top bit of full members.
         table: Vec<u16>,
     },
-    /// The device breaks: everything in it is gone, every verb says so, peers hear nothing.
+    /// The device breaks: everything in it is gone, every verb reports it, peers receive nothing.
     Kill {
         /// The device.
         hca: HcaId,
@@ -199,7 +199,7 @@ pub enum Fault {
 /// `errno` of a neighbour that does not answer.
 const ETIMEDOUT: i32 = 110;
 
-/// The faults of an HCA, and what it has to know for them.
+/// The faults of an HCA, and the state that they need.
 #[derive(Debug, Default)]
 pub(super) struct HcaFaults {
     /// It is broken and can't be opened.
@@ -347,7 +347,7 @@ impl Hca {
         }
     }
 
-    /// Looks for a way, for a process that waits meanwhile; the error's number where nobody answers.
+    /// Looks for a way, for a process that waits meanwhile; the error's number where there is no answer.
     pub fn search(&mut self, cx: &mut Cx<'_>, context: u32, address: &AddressVector) -> Result<(), i32> {
         self.searches += 1;
         let found = self.faults.unanswered.iter().find(|(lid, _)| *lid == address.dlid).map(|(_, took)| *took);
@@ -381,7 +381,7 @@ impl Hca {
         }
     }
 
-    /// The device is back: who opens it now finds it empty.
+    /// The device is back: a process that opens it now finds it empty.
     pub fn reload(&mut self, failure: u32) {
         if self.faults.failures == failure {
             self.faults.down = false;
@@ -408,7 +408,7 @@ impl Hca {
         }
     }
 
-    /// All processes hear of a port's link.
+    /// All processes are notified of a port's link.
     pub fn port_event(&mut self, cx: &mut Cx<'_>, port: u8, up: bool) {
         self.event_to_all(cx, if up { AsyncEvent::PortActive(port) } else { AsyncEvent::PortError(port) });
     }

@@ -53,7 +53,7 @@ impl Hca {
         true
     }
 
-    /// Completes the requests at the head of a send queue that are through.
+    /// Completes the requests at the head of a send queue that are complete.
     pub fn retire(&mut self, cx: &mut Cx<'_>, name: u32) {
         loop {
             let Some(qp) = self.qps.get_mut(name) else { return };
@@ -105,7 +105,7 @@ impl Hca {
         self.push_receive(cx, name, work, completion, false);
     }
 
-    /// Puts a receive's completion where it belongs: with XRC, the shared receive queue says where.
+    /// Puts a receive's completion where it belongs: with XRC, the shared receive queue decides where.
     pub fn push_receive(
         &mut self,
         cx: &mut Cx<'_>,

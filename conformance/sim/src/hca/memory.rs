@@ -1,4 +1,4 @@
-//! Protection domains, registrations and who may touch what (InfiniBand specification, 10.6; 9.7.4.1.2 for
+//! Protection domains, registrations and access rights (InfiniBand specification, 10.6; 9.7.4.1.2 for
 //! the checks of a responder).
 
 use rerail_verbs::contract::{
@@ -80,7 +80,7 @@ impl Hca {
             self.faults.refuse_registrations -= 1;
             return Err(RegisterError::System { code: ENOMEM });
         }
-        // What is registered on demand is pinned by nobody.
+        // What is registered on demand is not pinned.
         let pins = if access.on_demand { 0 } else { bytes };
         let pinned: u64 = self.faults.pinned_bytes;
         if pins > 0 && self.faults.pinned_max.is_some_and(|max| pinned.saturating_add(pins) > max) {
@@ -110,7 +110,7 @@ impl Hca {
         Ok(())
     }
 
-    /// Ends a registration, whoever has it.
+    /// Ends a registration, whichever process has it.
     pub fn remove_mr(&mut self, mr: u32) {
         if let Some(entry) = self.mrs.remove(mr) {
             self.faults.pinned_bytes -= entry.pins;
@@ -200,7 +200,7 @@ impl Hca {
     }
 }
 
-/// `errno` of a refusal for want of memory.
+/// `errno` of a refusal for lack of memory.
 const ENOMEM: i32 = 12;
 
 /// A local key: slot, and 8 bits of the generation.

@@ -1,5 +1,5 @@
-//! Changing a queue pair (InfiniBand specification, 11.2.5.2): the table of the contract says which
-//! attributes, this says which values, and what each step does.
+//! Changing a queue pair (InfiniBand specification, 11.2.5.2): the table of the contract defines which
+//! attributes, this defines which values, and what each step does.
 
 use rerail_verbs::contract::{
     AddressVector, AsyncEvent, Kind, ModifyError, QpChange, QpId, QpInfo, QpKind, QpState, check_transition,
@@ -47,7 +47,7 @@ impl Hca {
                 self.check_drained(cx, name);
             }
             (QpState::Sqd, QpState::Rts) => qp.requester.draining = false,
-            // Requests before the failed one are through, those behind were flushed: it starts over.
+            // Requests before the failed one are complete, those behind were flushed: it starts over.
             (QpState::Sqe, QpState::Rts) => qp.requester.failing = None,
             _ => {}
         }
@@ -63,7 +63,7 @@ impl Hca {
         Ok(qp.ok_or(ModifyError::Unknown { what: Kind::Qp, name: id.0 })?.info())
     }
 
-    /// A queue pair that drains may be through.
+    /// A queue pair that drains may have finished.
     pub fn check_drained(&mut self, cx: &mut Cx<'_>, name: u32) {
         let Some(qp) = self.qps.get_mut(name) else { return };
         let requester = &mut qp.requester;

@@ -11,7 +11,7 @@ use super::dma::Memory;
 /// An open device: what one process has of an HCA.
 #[derive(Debug)]
 pub(super) struct Context {
-    /// Who is woken when something becomes visible.
+    /// The process that is woken when something becomes visible.
     pub owner: u32,
     /// The device broke while this was open: nothing works any more.
     pub gone: bool,
@@ -46,15 +46,15 @@ pub(super) struct Cq {
     pub entries: VecDeque<Cqe>,
     pub notify: Notify,
     pub moderation: Moderation,
-    /// Completions that an event is to tell of, which is put off.
+    /// Completions that a deferred event is to report.
     pub owed: u16,
-    /// Which putting off this is: the alarm of an earlier one says nothing.
+    /// The number of this deferral: the alarm of an earlier one has no effect.
     pub round: u32,
     /// It was full when one more came.
     pub broken: bool,
 }
 
-/// Whether an event is to tell of the next completion.
+/// Whether an event is to report the next completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notify {
     Off,

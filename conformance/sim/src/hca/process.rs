@@ -1,4 +1,4 @@
-//! Processes, as the fabric knows them: what one has on an HCA, and its end.
+//! Processes, as the fabric represents them: what one has on an HCA, and its end.
 
 use rerail_verbs::contract::QpKind;
 
@@ -15,8 +15,8 @@ pub struct SharedQueueLook {
 }
 
 impl Fabric {
-    /// A process is killed: its devices close as the kernel closes them, while the handles stay with whoever
-    /// holds them and say that the device is gone.
+    /// A process is killed: its devices close as the kernel closes them, while the handles stay with their
+    /// holders and report that the device is gone.
     pub fn kill_owner(&mut self, owner: u32) {
         for hca in 0..self.hca_count() {
             self.on_hca(HcaId(hca), |hca, _| {

@@ -8,7 +8,7 @@
 //! Programmed I/O (PIO) operation. This technique ... monopolizes the CPU". Larger ones are fetched by the
 //! HCA itself (DMA), as many at once as there are HCAs.
 //!
-//! A model of its own, not a cycle of anybody's processor:
+//! A model of its own, not the cycles of a real processor:
 //! * A packet of a message that goes by programmed I/O is at the HCA when its last byte is; the processor
 //!   goes on with the next one meanwhile. The HCA does not read it over the bus; that stores of the processor
 //!   take bus time away from others is left out.
@@ -76,7 +76,7 @@ pub(super) struct Processors(BTreeMap<u32, Processor>);
 struct Processor {
     /// In picoseconds since the origin: what comes next begins no earlier.
     free_ps: u64,
-    /// Picoseconds that nobody has asked for yet.
+    /// Picoseconds that were not taken yet.
     spent_ps: u64,
 }
 
@@ -95,7 +95,7 @@ impl Processors {
         from_ps
     }
 
-    /// Nanoseconds that a process has spent since it was last asked for, rounded up.
+    /// Nanoseconds that a process has spent since it was last taken, rounded up.
     pub fn take_spent_ns(&mut self, owner: u32) -> u64 {
         self.0.get_mut(&owner).map_or(0, |processor| std::mem::take(&mut processor.spent_ps).div_ceil(PS_PER_NS))
     }

@@ -38,7 +38,7 @@ pub(super) struct Qp {
     pub responder: Responder,
     /// When the earliest alarm in the heap goes off.
     pub alarm: Option<Time>,
-    /// Completions and requests that faults ask to go wrong.
+    /// Completions and requests that faults make go wrong.
     pub faults: QpFaults,
 }
 
@@ -88,9 +88,9 @@ pub(super) struct Requester {
     pub refused: Option<(u64, Status)>,
     /// Going to [`QpState::Sqd`] is not over.
     pub draining: bool,
-    /// Nobody waits to hear that it is, or has heard.
+    /// No notification of it is due any more.
     pub drain_told: bool,
-    /// Where an answer was missing when the peer was last asked again for it: ask once.
+    /// Where an answer was missing when it was last requested again of the peer: request once.
     pub gap: Option<(u64, u32)>,
 }
 
@@ -176,7 +176,7 @@ impl Requester {
         })
     }
 
-    /// The oldest packet that the peer has to be asked for again: position, packet within the request.
+    /// The oldest packet that has to be requested of the peer again: position, packet within the request.
     pub fn oldest_open(&self) -> Option<(u64, u32)> {
         for position in self.base..self.begun {
             let work = self.at(position)?;
@@ -207,7 +207,7 @@ pub(super) struct Responder {
     pub held: u32,
     /// The PSN that must come next.
     pub expected: u64,
-    /// The peer was told to go back, or to wait: say it once.
+    /// The peer was requested to go back, or to wait: request it once.
     pub told: bool,
     /// A first packet has come in [`QpState::Rtr`].
     pub established: bool,
@@ -217,9 +217,9 @@ pub(super) struct Responder {
     pub arrived: VecDeque<Arrived>,
     /// Answers that wait their turn.
     pub replies: VecDeque<Reply>,
-    /// The last reads and atomics, for when they are asked for again.
+    /// The last reads and atomics, for when they are requested again.
     pub served: VecDeque<Served>,
-    /// Writes into memory that were asked for, and that are done: a read waits for those before it.
+    /// Writes into memory that were requested, and that are done: a read waits for those before it.
     pub asked: u64,
     pub landed: u64,
     /// The receives are to be flushed once what has arrived is in memory.
@@ -305,7 +305,7 @@ impl Message {
 }
 
 impl Qp {
-    /// As [`query_qp`](rerail_verbs::contract::Device::query_qp) tells it.
+    /// As [`query_qp`](rerail_verbs::contract::Device::query_qp) reports it.
     pub fn info(&self) -> QpInfo {
         QpInfo {
             kind: self.kind,
@@ -342,7 +342,7 @@ pub(super) const fn first_psn(psn: u32) -> u64 {
     (1 << PSN_BITS) + psn as u64
 }
 
-/// The number nearest to `near` that ends in these 24 bits; of two as near, the smaller.
+/// The number closest to `near` that ends in these 24 bits; of two as near, the smaller.
 pub(super) const fn widen(near: u64, psn: u32) -> u64 {
     let ahead = (psn as u64).wrapping_sub(near) & PSN_MASK;
     if ahead < 1 << (PSN_BITS - 1) || near < (1 << PSN_BITS) { near + ahead } else { near + ahead - (1 << PSN_BITS) }

@@ -12,7 +12,7 @@ impl Hca {
         let Some(qp) = self.qps.get_mut(name) else { return };
         let replies = &mut qp.responder.replies;
         match (replies.back_mut(), reply) {
-            // A later acknowledgment says what an earlier one does.
+            // A later acknowledgment includes an earlier one.
             (Some(Reply::Ack { psn: waiting }), Reply::Ack { psn }) => *waiting = psn,
             _ => replies.push_back(reply),
         }

@@ -12,10 +12,10 @@ use super::object::cut;
 use super::qp::{Qp, SendWork, packets, widen};
 use super::service::Outgoing;
 
-/// Packets that may be under way at most: half of what sequence numbers tell apart, less some room.
+/// Packets that may be under way at most: half of what sequence numbers distinguish, less some room.
 const WINDOW: u64 = (1 << 23) - 1024;
 
-/// In a long message, every so many packets ask for an acknowledgment.
+/// In a long message, every so many packets request an acknowledgment.
 const ACK_EVERY: u32 = 64;
 
 /// The longest message (InfiniBand specification, 9.7.7): 2^31 bytes.
@@ -204,7 +204,7 @@ impl Hca {
         let Some(qp) = self.qps.get_mut(name) else { return };
         let psn = widen(qp.requester.acked, psn);
         if !qp.sends() || psn >= qp.requester.next_psn || psn < qp.requester.acked {
-            // Of another life, or late: what it says is known.
+            // Of another life, or late: what it acknowledges is known.
             return;
         }
         let before = if code == AckCode::Ok { psn + 1 } else { psn };

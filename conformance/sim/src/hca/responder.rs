@@ -1,5 +1,5 @@
 //! The receiving side of a connected queue pair (InfiniBand specification, 9.7.4 and 9.9.3): checks each
-//! packet, moves its data towards memory, and says what has to be answered. What comes twice is answered
+//! packet, moves its data towards memory, and decides what has to be answered. What comes twice is answered
 //! again and not done again.
 
 use rerail_verbs::contract::{AsyncEvent, Completion, CompletionKind, QpKind, QpState, Remote, Status};
@@ -17,7 +17,7 @@ enum Refusal {
     NotReady,
     /// The peer's request is wrong: this queue pair goes to the error state, and so does the peer's.
     Nak(Nak),
-    /// The receive in use ends with this status, the peer hears of it.
+    /// The receive in use ends with this status, the peer is notified.
     Receive(Status, Nak),
 }
 
@@ -35,7 +35,7 @@ impl Hca {
         let responder = &mut qp.responder;
         let psn = widen(responder.expected, psn);
         if psn > responder.expected {
-            // Something is missing: told once, then silence until it comes (9.7.4.1.1).
+            // Something is missing: reported once, then silence until it comes (9.7.4.1.1).
             if !std::mem::replace(&mut responder.told, true) {
                 let psn = responder.expected;
                 self.reply(cx, name, Reply::Nak { psn, nak: Nak::Sequence });
@@ -79,8 +79,8 @@ impl Hca {
         }
     }
 
-    /// A request of the peer sends this queue pair to the error state: what was asked before is still
-    /// answered, then the peer hears why. `false`: it was in that state.
+    /// A request of the peer sends this queue pair to the error state: what was requested before is still
+    /// answered, then the peer receives the reason. `false`: it was in that state.
     fn fail_responder(&mut self, cx: &mut Cx<'_>, name: u32, psn: u64, nak: Nak) -> bool {
         let entered = self.keeping_replies(cx, name, |hca, cx| hca.enter_error(cx, name));
         self.reply(cx, name, Reply::Nak { psn, nak });
@@ -362,7 +362,7 @@ impl Hca {
         let receive = matches!(landing.place, Place::Receive { .. });
         let landed = qp.responder.landed;
         match qp.responder.arrived.iter_mut().find(|arrived| arrived.after >= landed) {
-            // The process behind an XRC queue is gone with its queue: nobody waits, and others share the
+            // The process behind an XRC queue is gone with its queue: no process waits, and others share the
             // connection.
             Some(arrived) if arrived.work.srq.is_some_and(|srq| self.srqs.get(srq).is_none()) => return,
             Some(arrived) if receive => arrived.completion.status = Status::LocalAccess,
@@ -379,8 +379,8 @@ impl Hca {
     }
 }
 
-/// What a peer hears that uses an operation which the queue pair's access flags don't allow (9.7.4.1.5: the
-/// operation is not supported by this receive queue).
+/// The answer to a peer that uses an operation which the queue pair's access flags don't allow (9.7.4.1.5:
+/// the operation is not supported by this receive queue).
 const CLOSED: Nak = Nak::Access;
 
 impl super::qp::Qp {

@@ -81,7 +81,7 @@ impl Hca {
         Ok(())
     }
 
-    /// Takes a shared queue away, whoever uses it.
+    /// Takes a shared queue away, whichever process uses it.
     pub fn remove_srq(&mut self, srq: u32) {
         let Some(found) = self.srqs.remove(srq) else { return };
         self.release_pd(found.pd);

@@ -14,7 +14,7 @@ use crate::rng::Rng;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// The next one is submitted when both ends are through with the one before.
+    /// The next one is submitted when both ends have completed the one before.
     OneByOne,
     /// All at once; where the load changes, as many as a window has, and another one for each that has come.
     Stream,
@@ -95,7 +95,7 @@ pub fn cases(seed: u64) -> Vec<Case> {
     SIZES.into_iter().map(case).collect()
 }
 
-/// Who decides.
+/// What decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Contender {
     /// Everything on one rail.
@@ -139,7 +139,7 @@ pub struct Played {
 }
 
 impl Case {
-    /// Everybody who has a say in messages of this size.
+    /// All contenders that decide on messages of this size.
     pub fn contenders(&self) -> Vec<Contender> {
         let singles = (0..self.set.rails.len() as u8).map(Contender::Single);
         let cuts = self.bytes >= 2 * STRIPE_BYTES_MIN;
@@ -149,7 +149,7 @@ impl Case {
         singles.chain(Policy::ALL.into_iter().filter(says).map(Contender::Policy)).collect()
     }
 
-    /// The rail that is nearest: what policies that only cut send announcements by.
+    /// The rail of the lowest latency: what policies that only cut send announcements by.
     fn nearest(&self) -> u8 {
         let rails = (0..).zip(&self.set.rails);
         rails.min_by_key(|(_, rail)| rail.latency_ns + rail.post_ns).map_or(0, |(index, _)| index)

@@ -39,7 +39,7 @@ struct Line {
     fixed_left: u64,
     work_left: u64,
     since: u64,
-    /// When the first is through, at this rate.
+    /// When the first is complete, at this rate.
     ends: u64,
 }
 
@@ -70,7 +70,7 @@ impl Line {
         self.since = now;
     }
 
-    /// When the first will be through.
+    /// When the first will be complete.
     fn plan(&mut self) {
         self.ends = self.since + self.fixed_left + self.work_left.div_ceil(self.rate.max(1));
     }
@@ -123,12 +123,12 @@ impl Lines {
         rails.map(|rail| lines.lines[line(rail, way)].rate).collect()
     }
 
-    /// When the next aggregate is through, and on which line.
+    /// When the next aggregate is complete, and on which line.
     pub fn next(&self) -> Option<(u64, usize)> {
         bits(self.busy).map(|line| (self.lines[line].ends, line)).min()
     }
 
-    /// The first aggregate of a line is through, at the time that [`next`](Self::next) said.
+    /// The first aggregate of a line is complete, at the time that [`next`](Self::next) returned.
     pub fn pop(&mut self, line: usize) -> Option<Aggregate> {
         let this = &mut self.lines[line];
         let now = this.ends;

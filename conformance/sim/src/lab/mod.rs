@@ -2,7 +2,7 @@
 //! policy's time beside that of the best rail alone, of the best policy, and of the best fixed split that a
 //! search finds.
 //!
-//! Whole simulated worlds are too dear for a thousand sets: 64 MiB are 32 thousand frames there. Here two
+//! Whole simulated clusters are too slow for a thousand sets: 64 MiB are 32 thousand frames there. Here two
 //! real endpoints of the core stand in a loop of virtual time over rails that are lines with a rate, a
 //! latency and a cost of each post, and that share bottlenecks. The seed decides everything, threads change
 //! nothing but the time that it takes.
@@ -42,7 +42,7 @@ pub struct Ask {
     pub threads: NonZero<usize>,
 }
 
-/// Plays all cases of all seeds that are asked for; `tell` hears how many seeds are done.
+/// Plays all cases of all requested seeds; `tell` receives how many seeds are done.
 ///
 /// # Errors
 /// The first thing that went wrong, in words: a request that failed, or a message that never came.
@@ -59,7 +59,7 @@ pub fn run(ask: Ask, tell: &mut dyn FnMut(u64)) -> Result<Report, String> {
                     if index >= ask.seeds {
                         return;
                     }
-                    // Nobody takes results any more only where this thread's scope ends by a panic.
+                    // No receiver takes results any more only where this thread's scope ends by a panic.
                     let _ = sender.send((index, seed(ask.from.wrapping_add(index))));
                 }
             });
@@ -95,7 +95,7 @@ pub fn outcome(case: &Case) -> Result<Outcome, String> {
     Ok(Outcome::new(case, times?, optimum(case)))
 }
 
-/// Plays one case with one contender, and keeps all that can be told of it.
+/// Plays one case with one contender, and keeps all that can be reported of it.
 ///
 /// # Errors
 /// What went wrong, in words.

@@ -9,8 +9,8 @@
 //! rates that rails have alone and by those that they have while all are busy. Messages of a stream are tried
 //! both ways: all cut alike, and each whole on one rail.
 //!
-//! It is a bound for what splits and chooses, and for nothing else: whoever puts several small messages into
-//! one packet saves posts, and may be better.
+//! It is a bound for what splits and chooses, and for nothing else: a contender that puts several small
+//! messages into one packet saves posts, and may be better.
 
 use super::case::{Case, Pattern};
 use super::lines::{Aggregate, Lines, line};

@@ -1,9 +1,9 @@
 //! Two real endpoints in a loop of virtual time, over the [`Lines`] of a set.
 //!
-//! Processors cost nothing and notice everything at once; nobody touches payloads but those of aggregates,
+//! Processors cost nothing and notice everything at once; no payloads are touched but those of aggregates,
 //! whose heads are read. A packet or write takes its line, and after the latency it is there; after the
-//! latency once more its sender hears of it, as on verbs. A read asks first, which takes the latency, then
-//! takes the line that comes back. Registrations are answered at once.
+//! latency once more its sender's completion is reported, as on verbs. A read sends its request first, which
+//! takes the latency, then takes the line that comes back. Registrations are answered at once.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -95,7 +95,7 @@ enum Happens {
     Asked(u32),
     /// A packet is there.
     Arrives(u32),
-    /// The poster hears that it is through.
+    /// Its completion is reported to the poster.
     Completes(u32),
     /// A rail's capacity changes, to so many bytes per second.
     Changes(usize, u64),
@@ -117,7 +117,7 @@ pub struct Over {
 pub struct Posted {
     /// When, in nanoseconds.
     pub at: u64,
-    /// When its poster heard that it was through; 0: not yet.
+    /// When its completion was reported to the poster; 0: not yet.
     pub through: u64,
     /// By which rank.
     pub rank: usize,
@@ -145,7 +145,7 @@ pub struct Pair<'m> {
     /// Payload bytes that were posted, by rail.
     carried: Vec<u64>,
     over: Vec<Over>,
-    /// Payload that rails got, where somebody wants to know.
+    /// Payload that rails got, where a caller requested that.
     log: Option<Vec<Posted>>,
     /// Requests that failed, and how: none should.
     failed: Option<String>,
@@ -155,7 +155,7 @@ pub struct Pair<'m> {
 const RECEIVE: u64 = 1 << 63;
 
 impl<'m> Pair<'m> {
-    /// Two endpoints that are connected on all rails; `policy` is asked to set up each.
+    /// Two endpoints that are connected on all rails; `policy` sets up each.
     pub fn new(
         regions: &'m mut [Region; 2],
         config: &Config,
@@ -207,18 +207,18 @@ impl<'m> Pair<'m> {
         self.now
     }
 
-    /// Payload bytes that were posted on each rail since this was asked last.
+    /// Payload bytes that were posted on each rail since this was last called.
     pub fn take_carried(&mut self) -> Vec<u64> {
         let fresh = vec![0; self.carried.len()];
         std::mem::replace(&mut self.carried, fresh)
     }
 
-    /// Payload that rails got since this was asked last; from now on it is kept.
+    /// Payload that rails got since this was last called; from now on it is kept.
     pub fn take_log(&mut self) -> Vec<Posted> {
         self.log.replace(Vec::new()).unwrap_or_default()
     }
 
-    /// Requests that are over since this was asked last.
+    /// Requests that are over since this was last called.
     pub fn take_over(&mut self) -> Vec<Over> {
         std::mem::take(&mut self.over)
     }
@@ -375,7 +375,7 @@ impl<'m> Pair<'m> {
         }
     }
 
-    /// An endpoint does what there is to do, and tells what there is to tell.
+    /// An endpoint does what there is to do, and reports what there is to report.
     fn act(&mut self, rank: usize) {
         let mut actions = heapless::Vec::new();
         while self.endpoints[rank].poll_actions(Time(self.now), &mut actions) > 0 {

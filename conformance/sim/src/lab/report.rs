@@ -57,7 +57,7 @@ impl Demand {
 pub enum Size {
     /// Eager.
     Eager,
-    /// Announced, and not cut by anybody.
+    /// Announced, and not cut by any contender.
     Whole,
     /// Up to 2 MiB.
     Middle,
@@ -104,9 +104,9 @@ pub struct Outcome {
     pub changes: bool,
     /// Rails share something.
     pub shares: bool,
-    /// The core was told which rails share what.
+    /// The rails that share something were declared to the core.
     pub is_place_told: bool,
-    /// What it was told of rates.
+    /// The rates that were declared to it.
     pub told: Told,
 }
 
@@ -234,7 +234,7 @@ impl Report {
     }
 }
 
-/// One case, told.
+/// One case, as text.
 pub struct Story<'a> {
     /// The case.
     pub case: &'a Case,

@@ -1,5 +1,5 @@
 //! Sets of rails as a seed draws them: how fast, how far, what they share, how their load changes, and what
-//! the core is told of all that.
+//! is declared to the core of all that.
 //!
 //! The draws of each concern come from a stream of their own, so that a change to one leaves the others as
 //! they are.
@@ -32,7 +32,7 @@ pub enum Sort {
     Data,
 }
 
-/// What the core is told of the rails' rates.
+/// What is declared to the core of the rails' rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Told {
@@ -53,9 +53,9 @@ pub struct Rail {
     pub latency_ns: u64,
     /// What each post costs it before the first byte, in nanoseconds.
     pub post_ns: u64,
-    /// What the core is told as its rate; 0: nothing.
+    /// The rate that is declared to the core; 0: none.
     pub told: u64,
-    /// What the core is told of its place.
+    /// The place that is declared to the core.
     pub place: Place,
 }
 
@@ -68,7 +68,7 @@ pub enum At {
     Hca,
     /// A bus.
     Bus,
-    /// Somewhere between the hosts: nobody can declare it.
+    /// Somewhere between the hosts: it can't be declared.
     Trunk,
 }
 
@@ -110,9 +110,9 @@ pub struct RailSet {
     pub rails: Vec<Rail>,
     /// What they share.
     pub shared: Vec<Bottleneck>,
-    /// Whether the core is told which rails share what.
+    /// Whether it is declared to the core which rails share what.
     pub is_place_told: bool,
-    /// What it is told of rates.
+    /// What is declared of rates.
     pub told: Told,
     /// How their load changes; none: it does not.
     pub changes: Vec<Change>,
@@ -210,7 +210,7 @@ impl RailSet {
         }
     }
 
-    /// What the core is told of rates.
+    /// What is declared to the core of rates.
     fn tell(&mut self, rng: &mut Rng) {
         self.told = *rng
             .pick(&[Told::Nothing, Told::Nothing, Told::Nothing, Told::Truth, Told::Truth, Told::Truth, Told::Wrong])
@@ -241,7 +241,7 @@ impl RailSet {
         self.changes.sort_by_key(|change| (change.message, change.after_permille, change.rail));
     }
 
-    /// What the core is told of the rails.
+    /// What is declared to the core of the rails.
     pub fn facts(&self) -> Vec<RailFacts> {
         let caps = Caps { read: self.sort == Sort::Read, write: self.sort == Sort::Write, ..Caps::default() };
         let facts = |rail: &Rail| RailFacts {
@@ -271,9 +271,9 @@ impl fmt::Display for RailSet {
             Sort::Data => "data segments",
         };
         let told = match self.told {
-            Told::Nothing => "rates not told",
-            Told::Truth => "rates told",
-            Told::Wrong => "rates told wrong",
+            Told::Nothing => "rates undeclared",
+            Told::Truth => "rates declared",
+            Told::Wrong => "rates declared wrong",
         };
         write!(f, "{} rails, large messages by {by}, {told}", self.rails.len())?;
         let mega = |rate: u64| rate as f64 / 1e6;
@@ -282,7 +282,7 @@ impl fmt::Display for RailSet {
             let us = latency_ns as f64 / 1e3;
             write!(f, "\n  rail {index}: {:.0} MB/s, {us:.1} us, {post_ns} ns a post", mega(bytes_per_second))?;
             if self.told == Told::Wrong {
-                write!(f, ", told {:.0} MB/s", mega(told))?;
+                write!(f, ", declared {:.0} MB/s", mega(told))?;
             }
         }
         for Bottleneck { at, rails, bytes_per_second, half_duplex } in &self.shared {
@@ -295,7 +295,7 @@ impl fmt::Display for RailSet {
                 At::Trunk => "a trunk",
             };
             let ways = if *half_duplex { "both ways together" } else { "each way" };
-            let known = if self.is_place_told && *at != At::Trunk { "told" } else { "not told" };
+            let known = if self.is_place_told && *at != At::Trunk { "declared" } else { "undeclared" };
             write!(
                 f,
                 "\n  rails {} share {what} of {:.0} MB/s {ways} ({known})",

@@ -31,7 +31,7 @@ fn seeds_decide_everything() {
     assert_eq!(run(1), run(2));
 }
 
-/// Sets are as they are said to be: 2 to 8 rails, at most 1:50 apart, some of each kind.
+/// Sets are as documented: 2 to 8 rails, at most 1:50 apart, some of each kind.
 #[test]
 fn sets_are_as_they_are_meant_to_be() {
     let sets: Vec<RailSet> = (1..1001).map(RailSet::drawn).collect();
@@ -192,7 +192,7 @@ fn the_search_is_as_good_as_all_splits() {
     }
 }
 
-/// One rail alone takes just what the model says: the loop adds nothing of its own but headers.
+/// One rail alone takes just what the model computes: the loop adds nothing of its own but headers.
 #[test]
 fn one_rail_is_as_fast_as_it_is() {
     for sort in [Sort::Data, Sort::Write, Sort::Read] {
@@ -219,7 +219,7 @@ fn changes_come_with_their_message() {
     assert_eq!(slow, [4, 5]);
 }
 
-/// Policies that are added take part: whoever cuts has a say in large messages, whoever chooses rails in
+/// Policies that are added take part: those that cut decide on large messages, those that choose rails on
 /// small ones.
 #[test]
 fn every_policy_has_its_say() {
@@ -233,7 +233,7 @@ fn every_policy_has_its_say() {
 
 /// What holds of `balanced` over 40 sets (10 where the core is not optimised, which takes ten times as long):
 /// of its best single rail, of the best policy and of the best split, by size, in which share of the cases,
-/// and on average. `rerail lab --seeds 40` says what it is in fact.
+/// and on average. `rerail lab --seeds 40` prints the actual values.
 #[test]
 fn balanced_is_as_good_as_it_is_said_to_be() {
     let seeds = if cfg!(debug_assertions) { 10 } else { 40 };
@@ -267,7 +267,7 @@ fn rails_that_share_a_bottleneck_are_not_helped_to_more() {
     }
 }
 
-/// P-3: a rail that is far away is fed for as long as its latency needs, while FINs are owed, too. In this
+/// P-3: a rail that is far away is fed for as long as its latency needs, while FINs are pending, too. In this
 /// set one of 85 us was idle for two thirds of the time, and balanced three times as slow as that rail alone.
 #[test]
 fn distant_rails_are_not_idle_while_fins_are_owed() {

@@ -19,7 +19,7 @@ pub(super) type Ps = u64;
 /// Picoseconds of a nanosecond.
 const PS_PER_NS: u64 = 1_000;
 
-/// "Nobody", in an index.
+/// "None", in an index.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Nanoseconds as picoseconds.
@@ -57,17 +57,17 @@ impl Rate {
 /// What is to be done at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// A bus is through with what it served (bus x 2 + server).
+    /// A bus has finished what it served (bus x 2 + server).
     Bus(u32),
     /// The frame at the head of a port's engine chain reaches the link.
     Uplink(u32),
-    /// The head of a frame on a port's uplink is through the switch's input.
+    /// The head of a frame on a port's uplink has passed the switch's input.
     Ingress(u32),
     /// A frame has crossed a plane.
     Plane(u32),
     /// A frame on a port's downlink is complete.
     Downlink(u32),
-    /// A frame is through a port's receive engine.
+    /// A frame has passed a port's receive engine.
     Arrived(u32),
     /// A timer (slot).
     Timer(u32),
@@ -111,13 +111,13 @@ impl Eq for Entry {}
 /// A frame, a write or a timer under way.
 #[derive(Debug)]
 pub(super) struct Slot<B> {
-    /// When it is through the chain it is in.
+    /// When it has passed the chain it is in.
     pub due: Ps,
     /// Its place among equal dues.
     pub sequence: u64,
     /// The next in its queue.
     pub next: u32,
-    /// Sending port; of a write: the port that asked.
+    /// Sending port; of a write: the port that requested it.
     pub from: u32,
     /// Receiving port; `NONE`: no such LID.
     pub to: u32,
@@ -190,12 +190,12 @@ impl Chain {
     }
 }
 
-/// The clock, the heap, the slots, and what is to be told.
+/// The clock, the heap, the slots, and what is to be reported.
 #[derive(Debug)]
 pub(super) struct Agenda<B> {
     /// The moment that is being dealt with.
     pub clock: Ps,
-    /// Outcomes of this moment, not told yet.
+    /// Outcomes of this moment, not reported yet.
     pub told: VecDeque<Outcome<B>>,
     heap: BinaryHeap<Entry>,
     /// Timers, which can't be called off: most of them are of queue pairs that have long gone on. They stay
@@ -224,8 +224,8 @@ impl<B> Agenda<B> {
         }
     }
 
-    /// Takes the caller's time, in whole nanoseconds. Within the nanosecond that was told for the clock's
-    /// moment the clock stays, so that a caller who answers at once loses nothing to rounding.
+    /// Takes the caller's time, in whole nanoseconds. Within the nanosecond that was reported for the clock's
+    /// moment the clock stays, so that a caller that answers at once loses nothing to rounding.
     pub fn enter(&mut self, now: Time) {
         let now = ps(now.0);
         if now >= self.clock.saturating_add(PS_PER_NS) {

@@ -1,6 +1,6 @@
-//! Background load: phantom frames of nobody's that take bus, engines, links, credit and memory bandwidth as
-//! others do, in windows of time (the second program of multirail-2004, 6.3), at a pace or as hard as they
-//! can. And buses of which others take a part.
+//! Background load: phantom frames without an owner that take bus, engines, links, credit and memory
+//! bandwidth as others do, in windows of time (the second program of multirail-2004, 6.3), at a rate or as
+//! hard as they can. And buses of which others take a part.
 
 use rerail_core::time::Time;
 
@@ -9,7 +9,7 @@ use super::bus::Side;
 use super::topology::Bus;
 use super::{BusId, Net, PortId};
 
-/// Frames by which a load that was held up may be ahead of its pace afterwards.
+/// Frames by which a load that was held up may be ahead of its rate afterwards.
 const CATCH_UP_FRAMES: u64 = 4;
 
 /// A bus under load keeps one in so many parts of its rate.
@@ -75,7 +75,7 @@ impl<B> Net<B> {
 
     /// Others take so many bytes per second of a bus from each moment on (0: none), of each of its ways where
     /// it has two; a hundredth of its rate is left in any case. A bus without a limit has none with a load
-    /// either. What was said of the bus before counts no more.
+    /// either. What was set for the bus before counts no more.
     pub fn load_bus(&mut self, bus: BusId, steps: &[(Time, u64)]) {
         let bus = &mut self.buses[bus.0 as usize];
         let whole = bus.bytes_per_second;
@@ -96,7 +96,7 @@ impl<B> Net<B> {
         let now = self.agenda.clock;
         let load = &mut self.flows[flow as usize];
         if load.windows.iter().any(|window| window.from == now && window.gap > 0) {
-            // A new pace does not wait for the old one.
+            // A new rate does not wait for the old one.
             load.next = now;
         }
         let port = load.port;
@@ -115,7 +115,7 @@ impl<B> Net<B> {
         let (from, dlid, bytes) = (load.port, load.dlid, load.frame_bytes);
         let (to, plane) = self.find_route(from, dlid);
         if to == from {
-            // What a port tells itself may take no time at all: such a load would never let time pass.
+            // What a port sends to itself may take no time at all: such a load would never let time pass.
             return NONE;
         }
         let now = self.agenda.clock;

@@ -1,4 +1,4 @@
-//! A host's I/O bus: masters that want it stand in line once each and are served a frame at a time, so that
+//! A host's I/O bus: masters that need it stand in line once each and are served a frame at a time, so that
 //! every master has its turn however long its own queue is (round robin, as PCI arbiters do).
 //!
 //! A port is two masters: its reader (frames to be fetched for sending) and its writer (`write_memory`).
@@ -19,9 +19,9 @@ pub(super) enum Side {
 /// A bus, or one direction of it.
 #[derive(Debug, Default)]
 pub(super) struct BusServer {
-    /// Who is served, with the slot.
+    /// The master that is served, with the slot.
     serving: Option<(Side, u32, u32)>,
-    /// Who waits: each master at most once.
+    /// The masters that wait: each at most once.
     line: VecDeque<(Side, u32)>,
     /// Time spent serving.
     pub busy_ps: Ps,
@@ -62,7 +62,7 @@ impl<B> Net<B> {
                 Side::Write => self.next_write(port),
             };
             if slot == NONE {
-                // What it wanted is gone (a background load's window has closed).
+                // What it was to carry is gone (a background load's window has closed).
                 self.set_turn(side, port, Turn::Idle);
                 continue;
             }

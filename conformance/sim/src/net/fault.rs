@@ -27,7 +27,7 @@ impl<B> Net<B> {
     }
 
     /// Makes a port look at its link after a while: [`Outcome::LinkState`] follows if the link then isn't
-    /// what the port last told. A flap that is over by then goes unnoticed.
+    /// what the port last reported. A flap that is over by then goes unnoticed.
     pub fn notice(&mut self, port: PortId, after: Nanos) {
         self.agenda.schedule(self.agenda.clock.saturating_add(ps(after.0)), Event::Detect(port.0));
     }
@@ -43,7 +43,7 @@ impl<B> Net<B> {
     }
 
     /// Switches a subnet's switches off, with all that is in them and on their links, or on again. Ports
-    /// notice where they are told to look ([`notice`](Self::notice)).
+    /// notice where they are set to look ([`notice`](Self::notice)).
     pub fn set_switch(&mut self, subnet: SubnetId, up: bool) {
         let state = &mut self.subnets[subnet.0 as usize];
         let dies = state.up && !up;

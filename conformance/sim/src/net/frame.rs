@@ -39,14 +39,15 @@ pub enum Outcome<B> {
         /// The frame's body.
         body: B,
     },
-    /// A write that was asked for with `write_memory` is in memory.
+    /// A write that was requested by `write_memory` is in memory.
     Written {
-        /// The port that asked.
+        /// The port of the request.
         port: PortId,
-        /// What it asked with.
+        /// The body of the request.
         body: B,
     },
-    /// The port's transmit stage has room again after it refused a frame, or after `want_room`; told once.
+    /// The port's transmit stage has room again after it refused a frame, or after `want_room`; reported
+    /// once.
     Room(PortId),
     /// A timer's moment has come.
     Timer(B),
@@ -158,11 +159,11 @@ pub struct NetStats {
     pub events: u64,
     /// Frames taken by `send`.
     pub frames: u64,
-    /// Frames told as arrived.
+    /// Frames reported as arrived.
     pub arrived: u64,
     /// Most moments in the heap at once.
     pub waiting_max: usize,
-    /// Frames told as lost.
+    /// Frames reported as lost.
     pub lost: u64,
     /// Writes done.
     pub written: u64,

@@ -50,7 +50,7 @@ impl<B> Net<B> {
         self.hold_at(Place::To(port), until);
     }
 
-    /// Frames of a port take up to so much longer, each as the seed says; their order stays:
+    /// Frames of a port take up to so much longer, each as the seed draws it; their order stays:
     /// [`jitter_at`](Self::jitter_at) of [`Place::From`].
     pub fn set_jitter(&mut self, port: PortId, max: Nanos) {
         self.jitter_at(Place::From(port), max);
@@ -72,7 +72,7 @@ impl<B> Net<B> {
     }
 
     /// Keeps frames that come to a place, and lets them go on at `until`, in order: frames that the network
-    /// delivers long after everybody has given them up. They give their credit back while they are kept, so
+    /// delivers long after all ranks have given them up. They give their credit back while they are kept, so
     /// that others pass; phantoms are dropped. Another call moves the end, also to now. What is kept dies
     /// with the switch, with nothing else.
     pub fn hold_at(&mut self, place: Place, until: Time) {

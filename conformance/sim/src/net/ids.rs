@@ -34,28 +34,28 @@ name!(
 pub enum LidError {
     /// Unicast LIDs are 1..=0xbfff (IB spec vol. 1, 4.1.3); these reach beyond.
     OutOfRange {
-        /// The base LID asked for.
+        /// The requested base LID.
         base_lid: u16,
-        /// The mask control asked for.
+        /// The requested mask control.
         lmc: u8,
     },
     /// LMC is 0..=7 (IB spec vol. 1, 4.1.3).
     LmcTooLarge {
-        /// The mask control asked for.
+        /// The requested mask control.
         lmc: u8,
     },
     /// The low `lmc` bits of a base LID are 0 (IB spec vol. 1, 4.1.3).
     NotAligned {
-        /// The base LID asked for.
+        /// The requested base LID.
         base_lid: u16,
-        /// The mask control asked for.
+        /// The requested mask control.
         lmc: u8,
     },
     /// A port of the subnet has this LID.
     Taken {
         /// The LID.
         lid: u16,
-        /// Who has it.
+        /// The port that has it.
         by: PortId,
     },
 }

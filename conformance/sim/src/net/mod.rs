@@ -1,5 +1,5 @@
 //! Time and wires: how long frames take from one host's memory to another's, and what may go wrong on the
-//! way. Knows nothing of InfiniBand beyond LIDs; what frames mean is the business of `hca` and `rails`.
+//! way. Uses nothing of InfiniBand beyond LIDs; what frames mean is the business of `hca` and `rails`.
 //!
 //! A frame's way, and the servers on it (each serves one at a time):
 //!
@@ -14,7 +14,7 @@
 //!   direction.
 //! * *Links*: cut-through; a frame's head goes on as soon as its tail cannot be overtaken.
 //! * *Credit*: the bytes of a receiving port's buffer, end to end. A frame takes its share before it goes
-//!   onto the uplink and gives it back when the receiver is through with it. So the fabric loses nothing by
+//!   onto the uplink and gives it back when the receiver has finished with it. So the fabric loses nothing by
 //!   itself, and what is inside it is bounded; a port whose first frame waits for credit sends no data
 //!   meanwhile (head-of-line blocking, as with one virtual lane). Ports wait for a buffer in the order they
 //!   came.
@@ -23,7 +23,7 @@
 //! Order: frames of one port to one LID arrive in order, control frames among themselves and the others among
 //! themselves. Writes of a port are done in order. Nothing else is promised.
 //!
-//! Time is counted in picoseconds inside, and told in nanoseconds, rounded up. Equal calls give equal
+//! Time is counted in picoseconds inside, and reported in nanoseconds, rounded up. Equal calls give equal
 //! outcomes: there is no clock here, and chance comes from the seed.
 //!
 //! ```
@@ -103,17 +103,17 @@ pub struct Net<B> {
     gates: Vec<Gate<B>>,
     rng: Rng,
     stats: NetStats,
-    /// The arrival that was told last, while its receiver deals with it.
+    /// The arrival that was reported last, while its receiver deals with it.
     handling: Option<Handling>,
 }
 
-/// An arrival that was told.
+/// An arrival that was reported.
 #[derive(Clone, Copy, Debug)]
 struct Handling {
     port: u32,
     /// Its bytes of the port's buffer.
     credit: u32,
-    /// The last write that was asked for about it, which gives them back; `NONE`: none.
+    /// The last write that was requested for it, which gives them back; `NONE`: none.
     write: u32,
 }
 
@@ -169,8 +169,8 @@ impl<B> Net<B> {
         }
     }
 
-    /// When something is to happen next, outcome or not; `None`: nothing is under way. With outcomes untold,
-    /// or an arrival whose receiver may just have finished with it, that is now.
+    /// When something is to happen next, outcome or not; `None`: nothing is under way. With outcomes not
+    /// reported, or an arrival whose receiver may just have finished with it, that is now.
     pub fn next_event(&self) -> Option<Time> {
         if !self.agenda.told.is_empty()
             || self.handling.is_some_and(|arrival| arrival.write == NONE && arrival.credit > 0)
@@ -186,7 +186,7 @@ impl<B> Net<B> {
     }
 
     /// A timer: [`Outcome::Timer`] with this body at `when` (at once if that is past). It cannot be called
-    /// off; a body that knows what it is about lets its owner ignore it.
+    /// off; a body that names its purpose lets its owner ignore it.
     pub fn at(&mut self, when: Time, body: B) {
         let slot = self.agenda.take_slot(Slot::plain(Some(body)));
         self.agenda.schedule(ps(when.0), Event::Timer(slot));

@@ -7,9 +7,9 @@ use super::bus::Side;
 use super::{Handling, LostAt, Net, Outcome, PortId};
 
 impl<B> Net<B> {
-    /// Asks for a write into the memory of a port's host: [`Outcome::Written`] with this body when it is
+    /// Requests a write into the memory of a port's host: [`Outcome::Written`] with this body when it is
     /// there, in the order of the port's calls. `bytes` 0 takes no time of the bus, only its place in the
-    /// order. Asked for while an arrival at the port is dealt with, it holds that frame's receive buffer
+    /// order. Requested while an arrival at the port is dealt with, it holds that frame's receive buffer
     /// until it is done.
     pub fn write_memory(&mut self, now: Time, port: PortId, bytes: u32, body: B) {
         self.agenda.enter(now);
@@ -53,7 +53,7 @@ impl<B> Net<B> {
         self.agenda.chain(&mut port.receiving, Event::Arrived(to), slot, at + hca.latency_rx_ps);
     }
 
-    /// A frame is in the HCA: its receiver is told. A phantom is written at once.
+    /// A frame is in the HCA: its receiver is notified. A phantom is written at once.
     pub(super) fn arrive(&mut self, port: u32) {
         let slot = self.agenda.unchain(&mut self.ports[port as usize].receiving, Event::Arrived(port));
         let frame = self.agenda.slot_mut(slot);
@@ -69,7 +69,7 @@ impl<B> Net<B> {
         self.agenda.told.push_back(Outcome::Arrived { port: PortId(port), dlid, corrupt, body });
     }
 
-    /// The arrival that was told last has been dealt with: without a write its buffer is free.
+    /// The arrival that was reported last has been dealt with: without a write its buffer is free.
     pub(super) fn settle(&mut self) {
         if let Some(arrival) = self.handling.take_if(|arrival| arrival.write == NONE) {
             self.return_credit(arrival.port, arrival.credit);

@@ -7,10 +7,10 @@ use super::agenda::{Chain, NONE, Ps, Rate, ps};
 use super::bus::BusServer;
 use super::{BusId, BusModel, HcaId, HcaModel, HostId, LidError, LinkModel, Net, PortId, SubnetId, SubnetModel};
 
-/// Frames in a port's transmit stage, unless said otherwise.
+/// Frames in a port's transmit stage, unless set otherwise.
 const STAGE_FRAMES: u32 = 8;
 
-/// A port's receive buffer, unless said otherwise.
+/// A port's receive buffer, unless set otherwise.
 const BUFFER_BYTES: u32 = 64 << 10;
 
 /// The greatest unicast LID (IB spec vol. 1, 4.1.3).
@@ -85,7 +85,7 @@ pub(super) struct Way {
 /// A port's turn at its bus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Wants nothing.
+    /// Has nothing to transfer.
     Idle,
     /// In line.
     Waiting,
@@ -136,7 +136,7 @@ pub(super) struct Port {
     pub writes: Chain,
     pub writer: Turn,
 
-    /// What the port thinks of its link.
+    /// The state of its link that the port has detected.
     pub told_up: bool,
 }
 
@@ -269,13 +269,13 @@ impl<B> Net<B> {
     }
 
     /// Frames that each port of an HCA may have in its transmit stage at once, between `send` and the switch:
-    /// waiting for the bus, in the engine, waiting for credit, on the link. At least 1; 8 unless said
+    /// waiting for the bus, in the engine, waiting for credit, on the link. At least 1; 8 unless set
     /// otherwise.
     pub fn set_stage(&mut self, hca: HcaId, frames: u32) {
         self.hcas[hca.0 as usize].stage_frames = frames.max(1);
     }
 
-    /// Time of an HCA's transmit or receive engine for every frame, beside that for messages; 0 unless said
+    /// Time of an HCA's transmit or receive engine for every frame, beside that for messages; 0 unless set
     /// otherwise.
     pub fn set_frame_cost(&mut self, hca: HcaId, ns: u64) {
         self.hcas[hca.0 as usize].frame_ps = ps(ns);
@@ -283,13 +283,13 @@ impl<B> Net<B> {
 
     /// Bytes per second between an HCA's bus and the memory of its host, each way, where that is slower than
     /// the bus: the memory of another NUMA node. The bus is taken for as long as the slower of the two takes.
-    /// 0: no limit, as it is unless said otherwise.
+    /// 0: no limit, as it is unless set otherwise.
     pub fn set_memory_rate(&mut self, hca: HcaId, bytes_per_second: u64) {
         self.hcas[hca.0 as usize].memory_rate = Rate::new(bytes_per_second);
     }
 
     /// Bytes of a port's receive buffer: the credit that its senders share (IB spec vol. 1, 7.9; there per
-    /// hop and virtual lane). A frame that is larger takes all of it. At least 1; 65536 unless said
+    /// hop and virtual lane). A frame that is larger takes all of it. At least 1; 65536 unless set
     /// otherwise.
     pub fn set_receive_buffer(&mut self, port: PortId, bytes: u32) {
         self.ports[port.0 as usize].buffer_bytes = bytes.max(1);
@@ -301,7 +301,7 @@ impl<B> Net<B> {
     }
 
     /// Gives a port another base LID, as a subnet manager may after a flap. Frames under way reach it still;
-    /// those sent to the old LIDs from now on reach nobody.
+    /// those sent to the old LIDs from now on reach no port.
     ///
     /// # Panics
     /// Where the LIDs are not legal or another port has one.
@@ -378,7 +378,7 @@ impl<B> Net<B> {
         number(self.ports.len())
     }
 
-    /// Port and plane (index in the fabric) of a LID; the port is `NONE` where nobody has it.
+    /// Port and plane (index in the fabric) of a LID; the port is `NONE` where no port has it.
     pub(super) fn find_route(&self, from: u32, dlid: u16) -> (u32, u32) {
         let subnet = &self.subnets[self.ports[from as usize].subnet as usize];
         let to = subnet.lids.get(usize::from(dlid)).copied().unwrap_or(NONE);

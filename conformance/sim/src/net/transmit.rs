@@ -49,7 +49,7 @@ impl<B> Net<B> {
         self.room(port) > 0
     }
 
-    /// Asks for [`Outcome::Room`] as a refusal does: when a frame leaves the port's transmit stage next.
+    /// Requests [`Outcome::Room`] as a refusal does: when a frame leaves the port's transmit stage next.
     pub fn want_room(&mut self, port: PortId) {
         self.ports[port.0 as usize].room_wanted = true;
     }
@@ -119,7 +119,7 @@ impl<B> Net<B> {
         self.agenda.chain(&mut port.engine, event, slot, at + hca.latency_tx_ps);
     }
 
-    /// A frame is through the engine: onto the link, if the receiver has a buffer for it.
+    /// A frame has passed the engine: onto the link, if the receiver has a buffer for it.
     pub(super) fn reach_uplink(&mut self, port: u32) {
         let slot = self.agenda.unchain(&mut self.ports[port as usize].engine, Event::Uplink(port));
         if self.agenda.slot(slot).control {
@@ -224,7 +224,7 @@ impl<B> Net<B> {
         let due = start + slack + port.latency_ps + self.subnets[port.subnet as usize].latency_ps + jitter;
         let port = &mut self.ports[from as usize];
         port.free[0] = start + span;
-        // A dead link takes frames at its pace, and gives none of them: they are of a life that is over.
+        // A dead link takes frames at its rate, and gives none of them: they are of a life that is over.
         let dead = u32::from(!port.uplink.up);
         self.agenda.slot_mut(slot).epoch = port.uplink.epoch.wrapping_sub(dead);
         self.agenda.chain(&mut port.uplink.chain, Event::Ingress(from), slot, due);

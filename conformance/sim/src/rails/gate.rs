@@ -16,7 +16,7 @@ use super::forward::forward;
 pub struct Gate {
     inner: Box<dyn Rail>,
     closed_until: GateHandle,
-    /// The last time that the driver told.
+    /// The last time that the driver passed.
     now: Time,
 }
 
@@ -82,7 +82,7 @@ impl Rail for Gate {
         let closed_until = self.closed_until.0.get();
         let inner = self.inner.next_timeout();
         match closed_until > self.now {
-            // For ever: whoever opens it wakes the rank.
+            // For ever: the code that opens it wakes the rank.
             true if closed_until == Time(u64::MAX) => None,
             true => Some(inner.map_or(closed_until, |at| at.max(closed_until))),
             false => inner,

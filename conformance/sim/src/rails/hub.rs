@@ -1,5 +1,5 @@
 //! What the kernel is to real processes that share memory: it makes the rings of a pair, rings doorbells, and
-//! knows who is dead.
+//! records which are dead.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,10 +21,10 @@ pub(super) struct Hub {
     pub(super) ring: RingConfig,
     pub(super) posts_max: u16,
     pub(super) latency_ns: u64,
-    /// The world's clock.
+    /// The simulation's clock.
     pub(super) now: Time,
     pub(super) ranks: Vec<Process>,
-    /// Ranks that something becomes visible to, and when, until the world takes them.
+    /// Ranks that something becomes visible to, and when, until the simulation takes them.
     pub(super) woken: Vec<(u32, Time)>,
     pub(super) ring_bytes: u64,
     /// How ranks read each other's memory; `None`: they don't.
@@ -34,7 +34,7 @@ pub(super) struct Hub {
     pub(super) rng: Rng,
 }
 
-/// A rank, as its host's kernel knows it.
+/// A rank, as its host's kernel records it.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) host: u32,
@@ -104,7 +104,7 @@ impl ShmHub {
         std::mem::take(&mut self.0.borrow_mut().grants.spent_ns[rank as usize])
     }
 
-    /// Tells the time: what is posted from now on is seen `latency_ns` later.
+    /// Sets the time: what is posted from now on is seen `latency_ns` later.
     pub fn set_now(&self, now: Time) {
         self.0.borrow_mut().now = now;
     }

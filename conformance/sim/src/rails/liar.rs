@@ -2,8 +2,9 @@
 //!
 //! The endpoint behind it is an honest one. Of its packets some are altered on their way out, and forged ones
 //! go out beside them, at the drawn moments and rates of a [`LiarSpec`]. All rails of the rank share what the
-//! liar knows, so that it can lie on one about what it saw on another. The rail below takes a few more posts
-//! than the endpoint is told of: these are for the forged packets, whose completions the endpoint never sees.
+//! liar has learned, so that it can lie on one about what it saw on another. The rail below takes a few more
+//! posts than are announced to the endpoint: these are for the forged packets, whose completions the endpoint
+//! never sees.
 //!
 //! All packets parse, with numbers near true ones: ids of operations seen, next to these, or of others; PSNs,
 //! connection numbers, retry epochs, nonces, keys and windows now or formerly in use. Two things that a peer
@@ -73,7 +74,7 @@ fn lose(liar: &RefCell<Liar>, peer: u32) {
 }
 
 /// A rail of an honest rank: the liar learns the ids of operations that the rank has with others. Ids are
-/// small numbers, so what it might guess is what it knows.
+/// small numbers, so what it might guess is what it learns here.
 pub struct SpiedRail {
     inner: Box<dyn Rail>,
     liar: Rc<RefCell<Liar>>,
@@ -138,7 +139,7 @@ pub struct LiarRail {
     liar: Rc<RefCell<Liar>>,
     /// Its number among the rank's rails.
     rail: usize,
-    /// Peers to whom the subchannel stands, with the forged posts that are not over.
+    /// Peers to which the subchannel is up, with the forged posts that are not over.
     open: BTreeMap<u32, u16>,
     /// Addresses of the peers' rails, as they were published.
     addresses: BTreeMap<u32, String>,
@@ -213,7 +214,7 @@ impl LiarRail {
     fn send(&mut self, liar: &mut Liar, peer: u32, kind: PostKind, header: &[u8], bytes: usize) {
         let facts = self.inner.facts();
         if kind == PostKind::Send && bytes as u64 > u64::from(facts.segment_bytes_max.min(facts.eager_bytes_max)) {
-            // No rail takes more than it says.
+            // No rail takes more than it announces.
             return;
         }
         liar.forged = liar.forged.wrapping_add(1);
@@ -331,7 +332,7 @@ struct Ear<'a> {
     liar: &'a RefCell<Liar>,
     rail: usize,
     open: &'a mut BTreeMap<u32, u16>,
-    /// Peers of whom something came.
+    /// Peers from which something came.
     came: Vec<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! What a liar knows, and what it makes of that.
+//! What a liar has learned, and the lies that it makes of that.
 //!
 //! Every lie is a packet that parses. Its numbers are near the true ones: operation ids that were seen in
 //! packets of this peer (or lie beside them), the next PSN, the numbers of connections that stand or stood,
@@ -131,7 +131,7 @@ struct Link {
     there: (u8, u32),
 }
 
-/// What a liar knows of a peer.
+/// What a liar has learned of a peer.
 #[derive(Clone, Debug, Default)]
 pub struct Knowledge {
     /// Ids of operations of the peer's.
@@ -149,7 +149,7 @@ pub struct Knowledge {
     last: Option<Common>,
     /// Ids of operations that the peer has with others.
     pub strangers: Vec<u64>,
-    /// Forged messages: the endpoint does not know that they took credits.
+    /// Forged messages: the endpoint did not count their credits.
     messages: u16,
     /// Forged packets by lane.
     pub lanes: [Insertions; 2],
@@ -190,7 +190,7 @@ impl Knowledge {
         }
     }
 
-    /// A packet of the peer's; its acknowledgments and credits are shifted back. Says whether they were.
+    /// A packet of the peer's; its acknowledgments and credits are shifted back. Returns whether they were.
     pub fn received(&mut self, rail: usize, repr: &mut Repr) -> bool {
         self.learn(rail, repr);
         let [ordered, unordered] = &mut self.lanes;
@@ -224,7 +224,7 @@ impl Knowledge {
         Some(repr)
     }
 
-    /// Notes an operation of the peer's with somebody else.
+    /// Notes an operation of the peer's with another rank.
     pub fn spy(&mut self, repr: &Repr) {
         let operation = match &repr.body {
             Body::Eager(head) => head.operation,

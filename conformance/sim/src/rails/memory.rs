@@ -1,11 +1,11 @@
 //! Raw memory of the simulated rails: that of rings, and copies between packets and the places that engines
 //! name.
 //!
-//! Safety argument of the file: a ring's memory is allocated here, zeroed, aligned as the ring asks for, and
+//! Safety argument of the file: a ring's memory is allocated here, zeroed, aligned as the ring requires, and
 //! lives as long as either end ([`Rc`]); it is touched through its one consumer and its one producer only,
 //! which the pair of ends made by [`pair`] are. Pieces are those of the driver's seam: readable until a post
-//! is over, writable while a placement is open; all ranks of a world live in one thread, and none refers to
-//! its memory while an engine is driven.
+//! is over, writable while a placement is open; all ranks of a simulation live in one thread, and none refers
+//! to its memory while an engine is driven.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -171,7 +171,7 @@ pub(super) fn copy_granted(source: Piece, pieces: &mut VecDeque<Piece>) {
 pub(super) fn gather(payload: &[Piece], bytes: &mut Vec<u8>) {
     for piece in payload.iter().filter(|piece| piece.len > 0) {
         // SAFETY: the pieces of a post can be read until its completion is reported (the contract of
-        // `Outgoing`), and nobody writes to them meanwhile.
+        // `Outgoing`), and they are not written meanwhile.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.start, piece.len) });
     }
 }

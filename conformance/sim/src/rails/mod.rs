@@ -7,7 +7,7 @@
 //! | `liar`, `lies`, `insert`, `numbers` | around any rail: a member of the job that lies |
 //! | `shm` | rings of `rerail_core::shm` between the ranks of a host |
 //! | `reads` | reads of another rank's memory |
-//! | `hub` | who shares memory with whom, and the making of rings |
+//! | `hub` | which ranks share memory, and the making of rings |
 //! | `stream` | a byte pipe per peer, with TCP's framing |
 //! | `pipes` | the pipes: what kernels make of wires |
 //! | `memory` | raw memory: that of the rings, and copies between packets and places |

@@ -4,9 +4,9 @@
 //! What the kernels of all hosts do, in one table: segments of at most [`SEGMENT_BYTES`], cumulative
 //! acknowledgments, a receive window, go-back-N when nothing was acknowledged for a while, a reset when
 //! nothing was for long. There is one pipe per pair of processes and rail, whichever side dials first, so
-//! dials that cross need no arbitration. Who dials after its end was over gets a new pipe, and the other
-//! side, where it still uses the old one, hears of that by the dial; an older pipe is never dialled
-//! again. Left out, because the wires lose nothing on their own: congestion control, selective
+//! dials that cross need no arbitration. A process that dials after its end was over gets a new pipe, and the
+//! other side, where it still uses the old one, is notified of that by the dial; an older pipe is never
+//! dialled again. Left out, because the wires lose nothing on their own: congestion control, selective
 //! acknowledgments, segments out of order (they are dropped and repeated).
 //!
 //! Invariants: `base <= next <= base + tx + 1`, the one being the end's own number; bytes leave `tx` only
@@ -28,13 +28,13 @@ pub const SEND_BYTES: usize = 256 * 1024;
 pub const RECEIVE_BYTES: u64 = 256 * 1024;
 /// Bytes of TCP's and IP's headers (RFC 9293, RFC 791).
 const HEADER_BYTES: u32 = 40;
-/// What is not acknowledged by then is sent again; doubled each time.
+/// What is not acknowledged by then is sent again; twice as long each time.
 const REPEAT_AFTER_NS: u64 = 5_000_000;
 /// At most.
 const REPEAT_AFTER_MAX_NS: u64 = 200_000_000;
 /// A pipe on which nothing was acknowledged for so long is reset.
 const GIVE_UP_NS: u64 = 5_000_000_000;
-/// What is told where the port has no link (`ENETDOWN`).
+/// What is reported where the port has no link (`ENETDOWN`).
 const NET_DOWN: RailFault = RailFault::Device { code: 100 };
 
 /// What travels.
@@ -70,7 +70,7 @@ enum Kind {
 /// Where a side stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It has not asked for the pipe, and the other's dial has not come.
+    /// It has not dialled the pipe, and the other's dial has not come.
     Idle,
     /// It waits for the other's answer.
     Dialing,
@@ -99,7 +99,7 @@ struct Side {
     expected: u64,
     /// The other side has ended; all its bytes are in `rx` or read.
     ended: bool,
-    /// What the other side was last told.
+    /// What was last announced to the other side.
     granted: u64,
     /// Something was acknowledged, or sent when nothing was under way, at this time.
     progress: Time,
@@ -145,7 +145,7 @@ pub struct PipeNet {
 }
 
 impl PipeNet {
-    /// Pipes over a net that is built already and that nobody else uses.
+    /// Pipes over a net that is built already and that is not used otherwise.
     pub fn over(net: Net<Segment>) -> Self {
         PipeNet {
             net,
@@ -176,7 +176,7 @@ impl PipeNet {
         self.ports.insert((rail, rank), port);
     }
 
-    /// Tells the time to what is done without one.
+    /// Sets the time of what is done without one.
     pub fn set_now(&mut self, now: Time) {
         self.now = now;
     }
@@ -186,7 +186,7 @@ impl PipeNet {
         self.net.next_event()
     }
 
-    /// Moves the processes to whom something became visible.
+    /// Moves the processes to which something became visible.
     pub fn take_woken(&mut self, woken: &mut Vec<(u32, Time)>) {
         woken.append(&mut self.woken);
     }
@@ -232,7 +232,7 @@ impl PipeNet {
         }
     }
 
-    /// Asks for the pipe to a peer, a new one where this end of the last one is over; its state tells what
+    /// Dials the pipe to a peer, a new one where this end of the last one is over; its state shows what
     /// comes of it.
     pub fn dial(&mut self, rail: u8, rank: u32, peer: u32) -> Option<PipeEnd> {
         let mut end = self.end(rail, rank, peer)?;
@@ -332,7 +332,7 @@ impl PipeNet {
         out.extend_from_slice(&front[..of_front]);
         out.extend_from_slice(&back[..len - of_front]);
         side.rx.drain(..len);
-        // A sender that stands still is told of room once there is room for something.
+        // A sender that stands still is notified of room once there is room for something.
         let room = side.expected + RECEIVE_BYTES - side.rx.len() as u64;
         if side.state == State::Open && room >= side.granted + RECEIVE_BYTES / 2 {
             self.send(end, Kind::Ack);
@@ -340,7 +340,7 @@ impl PipeNet {
         len
     }
 
-    /// The process is through: what was written still goes out, and then the peer sees the end.
+    /// The process has finished: what was written still goes out, and then the peer sees the end.
     pub fn close(&mut self, end: PipeEnd) {
         let side = self.side_mut(end);
         match side.state {
@@ -357,7 +357,7 @@ impl PipeNet {
         }
     }
 
-    /// The process wants no more of it: nothing of it is sent or taken any more, and the peer sees a reset.
+    /// The process ends it: nothing of it is sent or taken any more, and the peer sees a reset.
     pub fn abort(&mut self, end: PipeEnd) {
         let side = self.side_mut(end);
         if matches!(side.state, State::Over(_)) {
@@ -513,7 +513,7 @@ impl PipeNet {
             match dialing {
                 true => self.send(end, Kind::Dial),
                 false => {
-                    // A closed window is asked about with its first byte, as TCP's persist timer does.
+                    // A closed window is probed with its first byte, as TCP's persist timer does.
                     side.allowed = side.allowed.max(side.base + 1);
                     side.next = side.base;
                     self.pump(end);
@@ -572,7 +572,7 @@ impl PipeNet {
                 }
             }
             Kind::Data { at, bytes } => {
-                // The answer to a dial may be lost; bytes say the same.
+                // The answer to a dial may be lost; bytes imply the same.
                 if side.state == State::Dialing {
                     side.state = State::Open;
                 }

@@ -1,14 +1,15 @@
 //! A rail that does what the contract of rails allows and well-behaved rails don't, to bring to light what
 //! relies on it.
 //!
-//! * Repeats: every post is reported over once more, later. Endpoints must know late reports by the
+//! * Repeats: every post is reported over once more, later. Endpoints must recognise late reports by the
 //!   generation in the post's id.
 //! * Pinned: what was registered stays registered, with its key, until the memory goes or a subchannel of the
 //!   rail ends: a pin-down cache, as MPI libraries have. Keys that were given back don't fence then, so late
-//!   writes of a subchannel that only its other end knows to be dead do land: the ghost write of the design,
-//!   section 3. The rail still fences by what it can: when this end takes a subchannel down, no key that was
-//!   given back stays.
-//! * Untold: the rail tells neither its bandwidth nor its latency. A rail needn't know them, and 0 says so.
+//!   writes of a subchannel whose death only its other end has detected do land: the ghost write of the
+//!   design, section 3. The rail still fences by what it can: when this end takes a subchannel down, no key
+//!   that was given back stays.
+//! * Without rates (`untold`): the rail announces neither bandwidth nor latency. A rail needn't, and 0 means
+//!   that it doesn't.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,7 @@ pub struct Quirky {
 /// A registration.
 struct Pin {
     key: MemoryKey,
-    /// How often it was asked for and not given back.
+    /// How often it was registered and not given back.
     users: u32,
 }
 
@@ -53,7 +54,7 @@ impl Quirky {
         Box::new(Quirky { inner, quirks, rng, repeats, reports, pinned, ended })
     }
 
-    /// Ends what nobody uses, now and from now on.
+    /// Ends what is not used, now and from now on.
     fn end_pins(&mut self) {
         self.ended = true;
         let inner = &mut self.inner;

@@ -1,10 +1,10 @@
 //! Reads of a rank's memory by another one of its host: what `rerail_linux::rail::shm` does by
 //! `process_vm_readv`, with the faults that it meets.
 //!
-//! A key is a grant in the hub's table: unlike the kernel, the simulation does not let anybody read what was
+//! A key is a grant in the hub's table: unlike the kernel, the simulation does not let a rank read what was
 //! not registered. A read moves a portion in each poll, so that ranks die and subchannels end in the middle
 //! of it; its end comes with the link's (F-2). Some pairs are denied access when they connect, and some reads
-//! find that their key opens nothing, as the seed says.
+//! find that their key opens nothing, as the seed draws it.
 
 use std::collections::VecDeque;
 
@@ -29,13 +29,13 @@ pub struct ReadModel {
     pub void_one_in: u64,
 }
 
-/// What the hub knows of it.
+/// What the hub records of it.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
     /// By rank: what others may read, and under which number.
     granted: Vec<Vec<(u64, Piece)>>,
     next: u64,
-    /// Nanoseconds that ranks have spent on copies since they were asked.
+    /// Nanoseconds that ranks have spent on copies since they were last taken.
     pub(super) spent_ns: Vec<u64>,
 }
 

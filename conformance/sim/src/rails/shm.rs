@@ -1,12 +1,12 @@
 //! Rings between the ranks of a simulated host, on the very code of [`rerail_core::shm`].
 //!
 //! A [`ShmHub`] is what the kernel is to real processes: it makes the memory of a pair of rings when one of
-//! two ranks first connects, hands one end to each, rings doorbells, and knows who is dead. An idle pair
-//! costs nothing; a connected one is looked at only when its doorbell has rung (rule L-13), so that a rank's
-//! poll costs what happens to it. Every connect makes rings of its own; who finds new ones of a peer whose
-//! old ones stand hears that they are over. Differences from the real rail, on purpose: no authentication,
-//! for all ranks are one process; of two connects that cross, the second finds the first one's ends; bells
-//! are no system calls.
+//! two ranks first connects, hands one end to each, rings doorbells, and records which rank is dead. An idle
+//! pair costs nothing; a connected one is looked at only when its doorbell has rung (rule L-13), so that a
+//! rank's poll costs what happens to it. Every connect makes rings of its own; a rank that finds new ones of
+//! a peer whose old ones stand is notified that they are over. Differences from the real rail, on purpose: no
+//! authentication, for all ranks are one process; of two connects that cross, the second finds the first
+//! one's ends; bells are no system calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -45,9 +45,9 @@ enum Payload {
 #[derive(Debug)]
 struct Link {
     end: End,
-    /// `up` has been told.
+    /// `up` has been reported.
     told: bool,
-    /// The rank disconnected: what is queued still goes out, nothing is told any more.
+    /// The rank disconnected: what is queued still goes out, nothing is reported any more.
     closing: bool,
     /// Listed in `ShmRail::active`.
     active: bool,
@@ -225,7 +225,7 @@ impl ShmRail {
         };
         things += sent + received;
         let mut hub = self.hub.0.borrow_mut();
-        // Asking takes the sleeper's flag, so one asks only when there is something to wake it for.
+        // The query takes the sleeper's flag, so it is made only when there is something to wake it for.
         let bell = sent > 0 && link.end.outbound.must_ring();
         if link.end.inbound.must_ring() || bell {
             hub.ring(self.rank, peer);
@@ -389,7 +389,7 @@ impl Rail for ShmRail {
     }
 
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
-        // Nothing is kept: the hub knows everybody.
+        // Nothing is kept: the hub has all ranks.
         if address.strip_prefix("ring/").and_then(|rank| rank.parse().ok()) != Some(peer.0) {
             return Err(AddressError { address: address.to_owned(), why: "it is no ring of this rank" });
         }
@@ -447,13 +447,13 @@ impl Rail for ShmRail {
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         let Some(link) = self.links.get_mut(&outgoing.peer.0).filter(|link| link.told && !link.closing) else {
-            // A post to a subchannel that is down is void, as the core knows.
+            // A post to a subchannel that is down is dropped, as the core expects.
             return;
         };
         if outgoing.kind != PostKind::Send {
             let hub = &mut *self.hub.0.borrow_mut();
             let taken = hub.reads.is_some_and(|model| link.reads.post(&outgoing, &model, &mut hub.rng));
-            debug_assert!(taken, "ranks read where the rail says so, and write never");
+            debug_assert!(taken, "ranks read where the rail allows it, and write never");
             hub.wake(self.rank);
             self.active.extend((!std::mem::replace(&mut link.active, true)).then_some(outgoing.peer.0));
             return;
@@ -489,7 +489,7 @@ impl Rail for ShmRail {
     }
 
     unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
-        debug_assert!(!write, "nobody writes");
+        debug_assert!(!write, "no rank writes");
         Ok(self.hub.0.borrow_mut().grants.add(self.rank, memory))
     }
 

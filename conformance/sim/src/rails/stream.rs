@@ -2,7 +2,7 @@
 //!
 //! As the real TCP rail, with the kernel's part done by [`PipeNet`]: a post is copied to the pipe's send
 //! buffer and over when its last byte is there; headers are found in the stream, and a payload goes to its
-//! place as it comes. Connections are not authenticated: nobody else is on a simulated network.
+//! place as it comes. Connections are not authenticated: no other process is on a simulated network.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -45,7 +45,7 @@ enum At {
 struct Link {
     end: PipeEnd,
     told: bool,
-    /// The core disconnected: what is queued goes out, nothing is told any more.
+    /// The core disconnected: what is queued goes out, nothing is reported any more.
     closing: bool,
     active: bool,
     queue: VecDeque<Queued>,
@@ -186,7 +186,7 @@ impl StreamRail {
         self.counters.bytes_received += read as u64;
         *things += usize::from(read > 0);
         *things += link.understand(PeerId(peer), sink, &mut self.pieces, &mut self.counters)?;
-        // Only the pipe knows whether there is more, or whether that was the last.
+        // Only the pipe shows whether there is more, or whether that was the last.
         match pipes.state(link.end) {
             State::Over(fault) => Err(fault),
             _ if read == READ_BYTES => {
@@ -315,7 +315,7 @@ impl Rail for StreamRail {
     }
 
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
-        // Nothing is kept: the pipes know everybody.
+        // Nothing is kept: the pipes have all ranks.
         match address.split_once('/').and_then(|(_, rank)| rank.parse().ok()) == Some(peer.0) {
             true => Ok(peer.0 != self.rank),
             false => Err(AddressError { address: address.to_owned(), why: "it is no pipe of this rank" }),
@@ -361,7 +361,7 @@ impl Rail for StreamRail {
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         let Some(link) = self.links.get_mut(&outgoing.peer.0).filter(|link| link.told && !link.closing) else {
-            // A post to a subchannel that is down is void, as the core knows.
+            // A post to a subchannel that is down is dropped, as the core expects.
             return;
         };
         debug_assert!(outgoing.kind == PostKind::Send, "streams take messages only");

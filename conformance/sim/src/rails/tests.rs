@@ -25,7 +25,7 @@ struct Ear {
     open: Option<(u64, Vec<u8>)>,
 }
 
-// SAFETY: `place` answers with memory that this recorder owns and nobody else refers to until `placed`.
+// SAFETY: `place` answers with memory that this recorder owns and no other code refers to until `placed`.
 unsafe impl Sink for Ear {
     fn arrival(&mut self, _: PeerId, header: &[u8]) -> Arrival {
         assert!(self.standing && self.open.is_none());
@@ -70,7 +70,7 @@ unsafe impl Sink for Ear {
     fn back(&mut self) {}
 }
 
-/// What carries: told the time, it says when something happens next.
+/// What carries: called with the time, it returns when something happens next.
 type Ground = Box<dyn FnMut(Time) -> Option<Time>>;
 
 struct Pair {
@@ -272,7 +272,7 @@ fn any_order_of_dials_and_ends() {
     });
 }
 
-/// L-16: nobody listens any more.
+/// L-16: no process listens any more.
 #[test]
 fn the_dead_are_gone() {
     let (mut pair, pipes) = Pair::streams();

@@ -24,7 +24,7 @@ impl Scenario {
             self.check_hca(index, hca)?;
         }
         if self.buses.len() > 1 && self.hcas.is_empty() {
-            return Err(format!("buses: {} are listed, and no hcas that say which is theirs", self.buses.len()));
+            return Err(format!("buses: {} are listed, and no hcas that name theirs", self.buses.len()));
         }
         for (index, subnet) in self.subnets.iter().enumerate() {
             if subnet.planes.is_empty() {
@@ -175,7 +175,7 @@ impl Scenario {
         rerail_core::shm::RingConfig { cells: self.shm.cells, slots: self.shm.slots, slot_bytes }
     }
 
-    /// Whether a place is in this world.
+    /// Whether a place is in this scenario.
     pub(crate) fn has_place(&self, place: Place) -> bool {
         let hcas = self.hcas();
         let ports_of = |hca: u32| hcas.get(hca as usize).map_or(0, |hca| hca.ports);

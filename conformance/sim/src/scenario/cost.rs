@@ -1,5 +1,5 @@
 //! What an HCA costs the processes of its host, beside the time of its own. All of it is nothing unless a
-//! scenario says so.
+//! scenario sets it.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ impl CostSpec {
         *self == CostSpec::default()
     }
 
-    /// What the HCA itself knows of: all but polling.
+    /// What the HCA itself charges: all but polling.
     pub fn host_cost(&self) -> HostCost {
         let CostSpec { poll_ns: _, post_ns, pio_bytes_max, pio_bytes_per_second, register_ns, register_page_ns } =
             *self;

@@ -48,7 +48,7 @@ const FREE_BUS: BusModel =
 
 /// All presets.
 pub const PRESETS: [Preset; 6] = [
-    // Costs nothing but half a microsecond: for worlds that test protocols, not performance.
+    // Costs nothing but half a microsecond: for simulations that test protocols, not performance.
     Preset {
         name: "ideal",
         bus: FREE_BUS,

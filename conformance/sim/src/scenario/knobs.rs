@@ -1,5 +1,5 @@
-//! The core's knobs by name, as a scenario sets them: any field of [`Config`] but what the world itself
-//! decides (rank, size, rails).
+//! The core's settings by name, as a scenario sets them: any field of [`Config`] but what the simulation
+//! itself decides (rank, size, rails).
 
 use std::marker::PhantomData;
 
@@ -85,10 +85,10 @@ macro_rules! knobs {
             /// `Config::striping`.
             #[serde(skip_serializing_if = "Option::is_none", with = "ByName::<Striping>")]
             pub striping: Option<Policy>,
-            /// Both of these or one of them, before what they say.
+            /// Both of these or one of them, before their values.
             #[serde(skip_serializing_if = "Option::is_none", with = "ByName::<Any>")]
             pub policy: Option<Policy>,
-            /// The same for small messages alone, before what is said of all.
+            /// The same for small messages alone, before the value for all.
             #[serde(skip_serializing_if = "Option::is_none", with = "ByName::<Any>")]
             pub policy_small: Option<Policy>,
             /// The same for large messages alone.
@@ -121,7 +121,7 @@ macro_rules! knobs {
                 }
             }
 
-            /// The policies of single classes, of which endpoints are told when they stand.
+            /// The policies of single classes, which are set at endpoints once they exist.
             pub fn class_policies(&self) -> impl Iterator<Item = (MessageClass, Policy)> {
                 let classes = [
                     (MessageClass::Small, self.policy_small),
@@ -181,7 +181,7 @@ knobs! {
     keepalive,
 }
 
-/// Tables so small that everything runs full, drawn by the world's seed: a resource limit as a fault.
+/// Tables so small that everything runs full, drawn by the simulation's seed: a resource limit as a fault.
 pub fn squeeze(config: &mut Config, rng: &mut Rng) {
     config.packets_max = 1 << rng.within(2, 6);
     config.operations_max = rng.within(24, 64) as u32;
@@ -197,8 +197,8 @@ pub fn squeeze(config: &mut Config, rng: &mut Rng) {
     config.match_buckets = 1 << rng.below(4);
 }
 
-/// Knobs of one rank at the edges of what is legal, each as likely as not left as it was; numbers that wrap
-/// before long.
+/// Settings of one rank at the edges of what is legal, each as likely as not left as it was; numbers that
+/// wrap before long.
 pub fn uneven(config: &mut Config, rng: &mut Rng) {
     let near = rng.below(70) as u32;
     config.first_number = *rng

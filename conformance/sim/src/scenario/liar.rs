@@ -59,7 +59,7 @@ impl LiarSpec {
         }
         if scenario.workload.name != "random" {
             let name = &scenario.workload.name;
-            return Err(format!("liar: only the checkers of the workload \"random\" know of liars, not \"{name}\""));
+            return Err(format!("liar: only the checkers of the workload \"random\" support liars, not \"{name}\""));
         }
         Ok(())
     }

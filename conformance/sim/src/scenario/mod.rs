@@ -1,7 +1,7 @@
-//! What a world is made of, as data.
+//! What a simulation is made of, as data.
 //!
-//! A [`Scenario`] is a TOML file or made in code; every key has a default, so that a world of two hosts with
-//! an HCA each takes five lines:
+//! A [`Scenario`] is a TOML file or made in code; every key has a default, so that a simulation of two hosts
+//! with an HCA each takes five lines:
 //!
 //! ```
 //! let scenario = rerail_sim::scenario::Scenario::parse("doc.toml", r#"
@@ -55,7 +55,7 @@ pub use quirks::QuirkSpec;
 pub use random::RandomFaults;
 pub use span::{Span, SpanError};
 
-/// A world as data.
+/// A simulation as data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
@@ -75,12 +75,12 @@ pub struct Scenario {
     pub rails: Vec<RailSpec>,
     /// Draw tables so small that everything runs full.
     pub squeeze: bool,
-    /// Each rank draws knobs and numbers of its own, at the edges of what is legal.
+    /// Each rank draws settings and numbers of its own, at the edges of what is legal.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub uneven: bool,
     /// What a processor takes.
     pub cpu: CpuSpec,
-    /// I/O buses of each host. Empty: one for each HCA, as its preset says.
+    /// I/O buses of each host. Empty: one for each HCA, as in its preset.
     pub buses: Vec<BusSpec>,
     /// HCAs of each host.
     pub hcas: Vec<HcaSpec>,
@@ -94,7 +94,7 @@ pub struct Scenario {
     pub quirks: QuirkSpec,
     /// The administrative network.
     pub admin: AdminSpec,
-    /// The core's knobs.
+    /// The core's settings.
     pub config: Knobs,
     /// Faults at their moments.
     pub faults: Vec<FaultAt>,
@@ -237,8 +237,8 @@ pub struct HcaSpec {
 }
 
 impl HcaSpec {
-    /// What it takes for a message beside its bytes, in nanoseconds, at both ends together: what its rails
-    /// believe of it.
+    /// What it takes for a message beside its bytes, in nanoseconds, at both ends together: as its
+    /// rails announce it.
     pub fn latency_ns(&self) -> u32 {
         let preset = preset(&self.device).map(|preset| &preset.hca);
         let known = |own: Option<u64>, of: fn(&HcaModel) -> u64| own.or(preset.map(of)).unwrap_or(0);
@@ -373,7 +373,7 @@ pub struct AdminSpec {
 pub struct WorkloadSpec {
     /// Its name.
     pub name: String,
-    /// What it wants to know.
+    /// Its parameters.
     pub parameters: toml::Table,
 }
 
@@ -388,9 +388,9 @@ pub struct Limits {
     pub convergence: Span,
     /// Quiet at the end, in which the engines come to rest.
     pub rest: Span,
-    /// How often checkers look at the world meanwhile.
+    /// How often checkers look at the simulation meanwhile.
     pub look_every: Span,
-    /// More events than this are taken for a world that does not end; 0: no limit.
+    /// More events than this are taken for a simulation that does not end; 0: no limit.
     pub events_max: u64,
 }
 

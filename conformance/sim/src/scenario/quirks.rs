@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Span;
 
-/// What all rails of a world (but the loopback) do, though well-behaved ones don't: see
+/// What all rails of a simulation (but the loopback) do, though well-behaved ones don't: see
 /// [`Quirky`](crate::rails::Quirky). Endpoints must bear it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -13,7 +13,7 @@ pub struct QuirkSpec {
     pub repeats: Span,
     /// Memory stays registered under its key until it is unmapped or a subchannel of the rail ends.
     pub pinned: bool,
-    /// Neither bandwidth nor latency is told: whoever uses them must find out.
+    /// Neither bandwidth nor latency is announced: an endpoint that uses them must measure.
     pub untold: bool,
 }
 

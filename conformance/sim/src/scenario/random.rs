@@ -14,7 +14,7 @@ use crate::world::place::Place;
 pub struct RandomFaults {
     /// On the average.
     pub per_second: u32,
-    /// Which; a kind that the world has no place for is left out. Empty: every kind that devices bear and
+    /// Which; a kind that the scenario has no place for is left out. Empty: every kind that devices bear and
     /// menus have ([`Kind::is_in_menus`]).
     #[serde(default)]
     pub kinds: Vec<Kind>,
@@ -42,7 +42,7 @@ fn lasts_default() -> Span {
     Span::from_millis(2)
 }
 
-/// More faults than this are of no use to anybody.
+/// More faults than this are of no use.
 const FAULTS_MAX: usize = 100_000;
 /// An echo comes within so many nanoseconds: a few round trips, a redial, the reload of a device.
 const ECHO_NS: u64 = 300_000;
@@ -145,10 +145,10 @@ impl Scenario {
 }
 
 /// Whether two ends can still find each other. A device that was loaded anew and a port that was renumbered
-/// are somewhere else than before, and only they themselves can tell: where both ends of all that leads from
-/// one to the other move at once, and no other network stands, neither can reach the other to tell it. So,
-/// without streams, only the first host moves, and its device is only loaded anew if its ranks have shared
-/// memory, or are one.
+/// are somewhere else than before, and only they themselves can report it: where both ends of all that leads
+/// from one to the other move at once, and no other network stands, neither can reach the other to report it.
+/// So, without streams, only the first host moves, and its device is only loaded anew if its ranks have
+/// shared memory, or are one.
 fn leaves_a_way(scenario: &Scenario, kind: Kind, place: Place) -> bool {
     let host = match place {
         _ if !kind.moves() => return true,

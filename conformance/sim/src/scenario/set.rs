@@ -6,9 +6,9 @@ use toml::{Table, Value};
 use super::{Scenario, ScenarioError};
 
 impl Scenario {
-    /// The same world with one value set: `key` is a path through the scenario file's tables, the parts
+    /// The same scenario with one value set: `key` is a path through the scenario file's tables, the parts
     /// joined by dots, `value` as it would stand in the file; what is no TOML value is taken as a string.
-    /// Whether all values go together is for [`check`](Self::check) to say, when all are set.
+    /// Whether all values go together is checked by [`check`](Self::check), when all are set.
     ///
     /// # Errors
     /// [`ScenarioError`] for an unknown key, a value of another type, or where a part of the path names no

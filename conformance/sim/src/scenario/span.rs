@@ -7,7 +7,7 @@ use rerail_core::time::{Nanos, Time};
 use serde::{Deserialize, Serialize};
 
 /// A span of virtual time in nanoseconds, written with its unit. As a moment it counts from the start of the
-/// world.
+/// simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Span(pub u64);

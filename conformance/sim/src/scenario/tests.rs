@@ -1,4 +1,4 @@
-//! Scenarios are read strictly, mean what they say, and read back as written.
+//! Scenarios are read strictly, have the values of their files, and read back as written.
 
 use rerail_core::endpoint::{MessageClass, Policy};
 use rerail_core::time::Nanos;
@@ -175,7 +175,7 @@ fn errors_name_file_key_and_value() {
         ("[cpu]\nslow_polls_per_thousand = 1001", ["cpu.slow_polls_per_thousand = 1001", "at most 1000"]),
         ("[random]\nper_second = 0", ["random.per_second = 0", "1 to"]),
         ("[random]\nper_second = 1\nkinds = [\"gremlin\"]", ["gremlin", "unknown variant"]),
-        ("[[faults]]\nat = \"1ms\"\nwhat = \"gremlin\"\nwhere = \"world\"", ["gremlin", "link-down"]),
+        ("[[faults]]\nat = \"1ms\"\nwhat = \"gremlin\"\nwhere = \"rank0\"", ["gremlin", "link-down"]),
         ("[[faults]]\nat = \"1ms\"\nwhat = \"kill\"\nwhere = \"port1\"", ["port1", "no place"]),
         (
             "[[faults]]\nat = \"1ms\"\nwhat = \"kill\"\nwhere = \"rank7\"",

@@ -1,4 +1,4 @@
-//! A world from a seed. What a seed draws:
+//! A scenario from a seed. What a seed draws:
 //!
 //! * places: in half, rank r is on host r mod hosts (`scattered`)
 //! * settings: in half, each rank has its own at the edges of `Config` (`uneven`): numbers that wrap after at
@@ -10,7 +10,7 @@
 //! * faults: in half of those with faults, echoes; in two thirds, a storm: only faults that break
 //!   connections, 5,000 to 60,000 a second within 50 us to 1.5 ms, while traffic flows
 //! * retry epochs (F-7): in half of the storms, no rail reads, segments are short, 70 % of the messages large
-//! * a device gone: in a sixth of the storms, one for good, where a stream leads to everybody
+//! * a device gone: in a sixth of the storms, one for good, where a stream leads to all ranks
 //! * closes: in half, ranks close a peer when all but acknowledgments is complete
 //! * the express path: in a third, ranks share hosts, half or more of the messages are such as MPI libraries
 //!   send, rings have 2 cells and up, peers grant 1 to 3 messages in half of these, wildcards are posted late
@@ -31,14 +31,14 @@ use crate::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpe
 use crate::world::fault::{Fault, FaultAt, Kind};
 use crate::world::place::Place;
 
-/// Devices that worlds are given: slow and fast ones, with buses that are shared and not.
+/// Devices of scenarios: slow and fast ones, with buses that are shared and not.
 const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
 
-/// The world of a seed, with faults of a menu. Small worlds, because many of them find more than few large
-/// ones.
+/// The scenario of a seed, with faults of a menu. Small clusters, because many of them find more than few
+/// large ones.
 pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     let rng = &mut Rng::new(seed, "world");
-    let about = format!("the world of seed {seed}, faults: {menu}");
+    let about = format!("the simulation of seed {seed}, faults: {menu}");
     let mut scenario = Scenario { about, ..Scenario::default() };
     (scenario.hosts, scenario.ranks_per_host) = *rng.pick(&SHAPES).unwrap_or(&(2, 1));
     let hcas = rng.within(1, 3) as usize;
@@ -77,7 +77,7 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     }
     let kinds_kill = kinds.contains(&Kind::Kill);
     let echoes = *Rng::new(seed, "echoes").pick(&[0, 0, 30, 80]).unwrap_or(&0);
-    // One world in four is calm: it should be clean whatever the menu.
+    // One scenario in four is calm: it should be clean whatever the menu.
     if !kinds.is_empty() && !rng.one_in(4) {
         scenario.random = Some(RandomFaults {
             per_second: rng.within(50, 2000) as u32,
@@ -115,7 +115,7 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
 fn storm(scenario: &mut Scenario, rng: &mut Rng) {
     let Some(random) = scenario.random.as_mut().filter(|_| !rng.one_in(3)) else { return };
     let with_kills = rng.one_in(8);
-    // Before its first call a rank does not hear that a peer it never met has moved, unless by another
+    // Before its first call a rank is not notified that a peer it never met has moved, unless by another
     // network.
     let has_stream = scenario.rails.iter().any(is_stream);
     let breaks =
@@ -167,7 +167,7 @@ fn random_allows(scenario: &Scenario, kind: Kind) -> bool {
 }
 
 /// One device of one host is gone for good, where every rank has another one: what it had goes over others
-/// only because the peers hear that its connections are dead (F-3), for none is ever made anew.
+/// only because the peers are notified that its connections are dead (F-3), for none is ever made anew.
 fn for_good(scenario: &mut Scenario, until_us: u64, rng: &mut Rng) {
     let verbs = |scenario: &Scenario, of: u32| {
         scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Hca { hca, .. } if *hca == of))
@@ -184,7 +184,7 @@ fn for_good(scenario: &mut Scenario, until_us: u64, rng: &mut Rng) {
     scenario.faults.push(FaultAt { at, fault, until: None });
 }
 
-/// Any policy with any, on some of the rails, in half of the worlds.
+/// Any policy with any, on some of the rails, in half of the scenarios.
 fn policies(scenario: &mut Scenario, rng: &mut Rng) {
     if rng.one_in(2) {
         return;
@@ -229,8 +229,8 @@ fn single_copy(scenario: &mut Scenario, rng: &mut Rng) {
     shm.void_one_in = rng.pick(&[0, 0, 2, 10]).copied().unwrap_or(0);
 }
 
-/// Deadlines and pauses on the time scale of these worlds, whose faults are over within 20 ms. A living peer
-/// must be reached again long before `recovery_timeout`; one that was killed is given up long before
+/// Deadlines and pauses on the time scale of these simulations, whose faults are over within 20 ms. A living
+/// peer must be reached again long before `recovery_timeout`; one that was killed is given up long before
 /// `limits.convergence`.
 fn recovery(scenario: &mut Scenario, rng: &mut Rng) {
     let (redial_min, stall_min) = (rng.within(10, 1_000), rng.within(200, 5_000));
@@ -245,15 +245,15 @@ fn recovery(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.verbs.handshake_timeout = Span::from_millis(rng.within(5, 50));
     scenario.verbs.ack_timeout = rng.within(5, 10) as u8;
     scenario.limits.convergence = Span::from_millis(10_000);
-    // Longer than all that comes behind a lost goodbye: the peer is called, from a new address, for
+    // Longer than all that comes behind a lost BYE: the peer is called, from a new address, for
     // `connect_timeout`; the last connection stands for ten times `redial_max` (G-10); its rail waits for the
-    // goodbye to leave, and its device may not give back what it has, for a second each
+    // BYE to leave, and its device may not give back what it has, for a second each
     // (`VerbsOptions::drain_time`).
     scenario.limits.rest = Span::from_millis(2_000 + 200 + 2_500);
 }
 
-/// Where processes are killed, who waits for one of them alone must hear of it within `limits.convergence`.
-/// From the scale of deadlines (four times `stall_min`) up to that of pauses.
+/// Where processes are killed, its loss must be reported to a rank that waits for it alone within
+/// `limits.convergence`. From the scale of deadlines (four times `stall_min`) up to that of pauses.
 fn keepalive(scenario: &mut Scenario, rng: &mut Rng) {
     let shortest = scenario.config.stall_min.unwrap_or_default();
     scenario.config.keepalive = Some(Span::from_micros((shortest.nanos().0 / 1_000) << rng.within(2, 7)));
@@ -357,8 +357,8 @@ mod tests {
 
     use super::*;
 
-    /// A kind that came to the menu later takes no place in the draws of seeds; it is there for those who
-    /// name it.
+    /// A kind that came to the menu later takes no place in the draws of seeds; it is there for scenarios
+    /// that name it.
     #[test]
     fn menus_draw_what_they_always_drew() {
         let (lossless, all) = (Menu::Lossless.kinds(), Menu::All.kinds());
@@ -380,7 +380,7 @@ mod tests {
         assert!(storms > 300 && moving > 100, "{storms} storms, {moving} that move");
     }
 
-    /// Every world is a legal scenario that survives being written and read, and worlds differ.
+    /// Every scenario is legal and survives being written and read, and scenarios differ.
     #[test]
     fn worlds_are_legal_and_different() {
         let mut seen = BTreeSet::new();

@@ -17,7 +17,7 @@ pub fn add(scenario: &mut Scenario, seed: u64) {
     // (`VerbsOptions::drain_time`).
     scenario.limits.rest = scenario.limits.rest.max(Span::from_millis(2_500));
     if scenario.config.keepalive.is_none() {
-        // Its process is killed, and who waits for it alone must notice.
+        // Its process is killed, and a rank that waits for it alone must notice.
         let shortest = scenario.config.stall_min.unwrap_or_default();
         scenario.config.keepalive = Some(Span(shortest.0.max(200_000) << rng.within(2, 5)));
     }
@@ -26,7 +26,7 @@ pub fn add(scenario: &mut Scenario, seed: u64) {
 fn draw(scenario: &Scenario, rng: &mut Rng) -> LiarSpec {
     let until = rng.within(scenario.limits.safety.0 / 2, scenario.limits.safety.0);
     let from = if rng.one_in(2) { 0 } else { rng.below(until / 4 + 1) };
-    // Many lies end a channel at once: a liar that tells few sorts of them comes further.
+    // Many lies end a channel at once: a liar that uses few sorts of them comes further.
     let lies = match rng.below(4) {
         0 => LIES.to_vec(),
         _ => {

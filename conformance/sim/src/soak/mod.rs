@@ -1,5 +1,5 @@
-//! World after world, each drawn from its seed whole: hosts, devices, rails, tables, traffic and faults. What
-//! fails is made smaller and told with the command that replays it.
+//! Simulation after simulation, each drawn from its seed whole: hosts, devices, rails, tables, traffic and
+//! faults. What fails is made smaller and reported with the command that replays it.
 //!
 //! The habit is that of single-seed simulation (TigerBeetle's VOPR): break, heal, then demand that everything
 //! ends well.
@@ -24,7 +24,7 @@ use crate::world::fault::{KINDS, Kind};
 pub use draw::world_of;
 pub use shrink::shrink;
 
-/// Which faults worlds are given.
+/// Which faults simulations are given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Menu {
     /// None.
@@ -95,15 +95,15 @@ impl fmt::Display for Menu {
     }
 }
 
-/// Runs one world; a panic in it is a [`Verdict::Crash`].
+/// Runs one simulation; a panic in it is a [`Verdict::Crash`].
 pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Vec<Measured>) {
     caught(|| run_checked(scenario, seed, trace))
 }
 
-/// Runs one world twice, with the short way and without, on all ranks alike: the verdict is that of the first
-/// run that is not clean; where both are, receives must have got the same ([`Deliveries`]), and the second
-/// run must have taken the short way nowhere. The trace and the report are those of the first run, the latter
-/// with the events of both.
+/// Runs one simulation twice, with the short way and without, on all ranks alike: the verdict is that of the
+/// first run that is not clean; where both are, receives must have got the same ([`Deliveries`]), and the
+/// second run must have taken the short way nowhere. The trace and the report are those of the first run, the
+/// latter with the events of both.
 pub fn run_both(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Deliveries) {
     let run = |express: bool, trace: Trace| {
         let mut scenario = scenario.clone();
@@ -138,7 +138,7 @@ fn caught<T: Default>(run: impl FnOnce() -> (Verdict, Report, T)) -> (Verdict, R
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".to_owned())
@@ -176,7 +176,7 @@ mod tests {
         assert!(took > 200 && left > 20 && full > 10 && messages > 4_000, "took it, left it, no room, all: {counts:?}");
     }
 
-    /// Of the worlds that soaks draw, every tenth and more takes the express path.
+    /// Of the simulations that soaks draw, every tenth and more takes the express path.
     #[test]
     fn many_drawn_worlds_take_the_short_way() {
         let takes = |seed: &u64| {

@@ -1,14 +1,14 @@
-//! Making a failing world smaller: fewer faults, fewer ranks, fewer messages, until nothing can be left out
-//! without the failure going away. What is kept is a scenario of its own, to be read and replayed.
+//! Making a failing scenario smaller: fewer faults, fewer ranks, fewer messages, until nothing can be left
+//! out without the failure going away. What is kept is a scenario of its own, to be read and replayed.
 
 use crate::scenario::Scenario;
 
 /// A way to make a scenario smaller; `None`: it can't be made so.
 type Cut = fn(&Scenario) -> Option<Scenario>;
 
-/// Makes `scenario` smaller as long as `fails` says that it still fails in the same way, within `tries_max`
-/// runs. Returns the smallest found and the runs made. `seed` is the one that it fails with: the faults that
-/// it draws are made explicit first.
+/// Makes `scenario` smaller as long as `fails` returns that it still fails in the same way, within
+/// `tries_max` runs. Returns the smallest found and the runs made. `seed` is the one that it fails with: the
+/// faults that it draws are made explicit first.
 pub fn shrink(
     scenario: &Scenario,
     seed: u64,

@@ -1,4 +1,4 @@
-//! What happened, as lines: time in nanoseconds, who, what. Nothing in a line depends on addresses, hash
+//! What happened, as lines: time in nanoseconds, origin, event. Nothing in a line depends on addresses, hash
 //! orders or the machine, so that equal seeds give equal traces to the byte.
 
 mod story;
@@ -15,10 +15,10 @@ use crate::cover::{Coverage, Observer, Path};
 pub use story::story;
 pub use tap::Tap;
 
-/// Who a line is about.
+/// The origin of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
-    /// The world itself: faults, phases.
+    /// The simulation itself: faults, phases.
     World,
     /// A rank's process.
     Rank(u32),
@@ -44,7 +44,7 @@ impl fmt::Display for Who {
 pub struct Line {
     /// When.
     pub at: Time,
-    /// Who.
+    /// The origin.
     pub who: Who,
     /// What.
     pub what: String,
@@ -56,7 +56,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// A trace that all parts of a world write to. Off, it costs a branch.
+/// A trace that all parts of a simulation write to. Off, it costs a branch.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     lines: Option<Rc<RefCell<Vec<Line>>>>,
@@ -79,7 +79,7 @@ impl Trace {
         Trace { lines: None, observer: Some(Rc::default()) }
     }
 
-    /// Who watches which paths are taken, where somebody does.
+    /// The observer of the paths that are taken, where there is one.
     pub(crate) fn observer(&self) -> Option<Rc<RefCell<Observer>>> {
         self.observer.clone()
     }
@@ -91,12 +91,12 @@ impl Trace {
         }
     }
 
-    /// Which paths were taken, as far as somebody watches.
+    /// Which paths were taken, where there is an observer.
     pub fn coverage(&self) -> Coverage {
         self.observer.as_ref().map(|observer| observer.borrow().coverage()).unwrap_or_default()
     }
 
-    /// Whether lines are kept: ask before making an expensive one.
+    /// Whether lines are kept: check before making an expensive one.
     pub fn is_on(&self) -> bool {
         self.lines.is_some()
     }

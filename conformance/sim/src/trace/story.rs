@@ -1,4 +1,4 @@
-//! The story of one message, told from a trace: every line that concerns it, found by following what it is
+//! The history of one message, read from a trace: every line that concerns it, found by following what it is
 //! called from its submission on: its identity, the operations at both ends, the posts that carry it, the
 //! places that it fills.
 
@@ -11,7 +11,7 @@ use super::{Line, Who};
 type Name<'a> = (Option<u32>, &'a str, &'a str);
 
 /// The lines of a trace that concern the message `id` (as the workload numbered it), in their order. Faults
-/// and other lines of the world between the first and the last of them are part of it.
+/// and other lines of the simulation between the first and the last of them are part of it.
 pub fn story(lines: &[Line], id: u64) -> Vec<&Line> {
     let id = format!("{id:x}");
     let mut names: BTreeSet<Name<'_>> = BTreeSet::from([(None, "msg", id.as_str())]);

@@ -1,6 +1,6 @@
-//! A rail that tells the trace what goes over it, and is otherwise the rail inside.
+//! A rail that writes what goes over it to the trace, and is otherwise the rail inside.
 //!
-//! Packets are told with what identifies their message: the immediate (which carries the identity that the
+//! Packets are written with what identifies their message: the immediate (which carries the identity that the
 //! workload gave it), operations at both ends, lane and PSN, acknowledgments. [`story`](super::story) reads
 //! it back.
 
@@ -18,7 +18,7 @@ pub struct Tap {
     inner: Box<dyn Rail>,
     trace: Trace,
     rank: u32,
-    /// The last time that the driver told.
+    /// The last time that the driver passed.
     now: Time,
 }
 
@@ -237,7 +237,7 @@ impl std::fmt::Display for DescribedShort<'_> {
     }
 }
 
-/// A header in one line. An operation is told with the rank that it belongs to.
+/// A header in one line. An operation is written with the rank that it belongs to.
 struct Described<'a> {
     header: &'a [u8],
     from: u32,

@@ -1,11 +1,11 @@
-//! What a scenario says that processors pay for comes out in what its workloads measure.
+//! The processor costs of a scenario appear in what its workloads measure.
 
 use super::run_checked;
 use crate::check::Verdict;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 
-/// The first value that a workload measures in a world of this text.
+/// The first value that a workload measures in a simulation of this text.
 fn measured(world: &str, workload: &str, parameters: &str) -> f64 {
     let text = format!("{world}\n[workload]\nname = \"{workload}\"\nparameters = {{ {parameters} }}\n");
     let scenario = Scenario::parse("test", &text).unwrap_or_else(|error| panic!("{error}"));

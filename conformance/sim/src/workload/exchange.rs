@@ -98,7 +98,7 @@ pub(super) fn many_to_many(
 }
 
 /// Step r: with rank xor r where the number of ranks is a power of two, else with the rank that makes r
-/// together with this one, modulo their number. Either way, who is met meets back at the same step.
+/// together with this one, modulo their number. Either way, two ranks meet each other in the same step.
 struct AllToAll {
     size: u32,
     rounds: u64,

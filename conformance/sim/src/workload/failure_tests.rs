@@ -1,7 +1,7 @@
 //! The known failures of others (`conformance/scenarios/known-failures`): unequal NICs, two ports of one HCA,
-//! a far NUMA rail, a rail that slows down and recovers, memory that is dear to register. Each is played by
-//! what others do (even cuts, one rail, fixed weights) and by `balanced`. With `--nocapture` the tests print
-//! what they measure.
+//! a far NUMA rail, a rail that slows down and recovers, memory that is expensive to register. Each is played
+//! by what others do (even cuts, one rail, fixed weights) and by `balanced`. With `--nocapture` the tests
+//! print what they measure.
 
 use super::{Measured, run_checked};
 use crate::check::Verdict;
@@ -64,8 +64,8 @@ const PORT: &str = "2";
 const PORTS_OF_ONE: &str = "6";
 const PORT_OF_EACH: &str = "10";
 
-/// Of four rails two are one port each of two HCAs, whether or not their rates are told; two ports of an HCA
-/// whose bus carries one port's traffic are no worse than one of them (P-6, P-14).
+/// Of four rails two are one port each of two HCAs, whether or not their rates are announced; two ports of an
+/// HCA whose bus carries one port's traffic are no worse than one of them (P-6, P-14).
 #[test]
 fn two_rails_are_a_port_of_each_hca() {
     for untold in ["false", "true"] {
@@ -116,7 +116,7 @@ const NEAR: (&str, &str) = ("config.rails_eligible", "4");
 
 /// In a ping-pong, a rail on the far NUMA node carries nothing of small messages and as much of large ones as
 /// pays: never is a message later than over the near rail alone, large ones are sooner. Which rail is near,
-/// is found out within the first 20 messages, told or not.
+/// is detected within the first 20 messages, announced or not.
 #[test]
 fn a_far_rail_carries_what_it_pays_for() {
     let bytes = |measured: &Measured| measured.bytes;
@@ -129,7 +129,7 @@ fn a_far_rail_carries_what_it_pays_for() {
         let both = play(&world(FAR, &[warm, policy("balanced"), ("quirks.untold", untold)]));
         for (((both, near), even), bound) in both.iter().zip(&near).zip(&even).zip(&bound) {
             let best = format!(
-                "{} B, us: balanced {:.2} (untold: {untold}), near rail {:.2}, even {:.2}, far rail {:.2}",
+                "{} B, us: balanced {:.2} (unannounced: {untold}), near rail {:.2}, even {:.2}, far rail {:.2}",
                 bytes(both),
                 both.value,
                 near.value,
@@ -166,10 +166,10 @@ fn a_far_rail_adds_its_bandwidth() {
     }
 }
 
-/// When the rail slows down and when it has recovered, in microseconds, as the file says.
+/// When the rail slows down and when it has recovered, in microseconds, as in the file.
 const CHANGES_US: [f64; 2] = [10_000.0, 30_000.0];
 
-/// Messages one after another: when each was through, and how long after the one before it, in microseconds.
+/// Messages one after another: when each was complete, and how long after the one before it, in microseconds.
 fn messages(world: &Scenario) -> Vec<(f64, f64)> {
     let measured = play(world).remove(0);
     let bytes = measured.bytes as f64;
@@ -217,14 +217,15 @@ fn a_rail_that_slows_down_is_left_and_found_again() {
                 let late = phase.iter().rposition(|us| *us > 1.05 * optimum).map_or(0, |last| last + 1);
                 let worst = phase.iter().fold(0.0, |worst: f64, us| worst.max(*us));
                 println!(
-                    "{sort:?}, untold {untold}, from {from} us: {} messages, optimum {optimum:.0} us, within 5 % after \
+                    "{sort:?}, unannounced {untold}, from {from} us: {} messages, optimum {optimum:.0} us, within 5 % after \
                      {late}, the slowest {worst:.0} us",
                     phase.len()
                 );
-                assert!(late <= 10, "{sort:?}, untold {untold}, from {from} us: {late} messages: {phase:.0?}");
+                assert!(late <= 10, "{sort:?}, unannounced {untold}, from {from} us: {late} messages: {phase:.0?}");
                 assert!(phase.len() > 30, "{}", phase.len());
                 let bound = 1.15 * (given_us + slow);
-                let held = format!("{sort:?}, untold {untold}, from {from} us: {worst:.0} us, more than {bound:.0}");
+                let held =
+                    format!("{sort:?}, unannounced {untold}, from {from} us: {worst:.0} us, more than {bound:.0}");
                 assert!(worst <= bound, "{held}");
             }
         }

@@ -1,10 +1,11 @@
-//! Who talks to whom in the applications of xrc-2008's tables II and III, for 64 processes.
+//! The pairs of processes that communicate in the applications of xrc-2008's tables II and III, for 64
+//! processes.
 //!
 //! The NAS kernels follow from how they are written: processes on a grid, and the butterfly (rank xor a power
 //! of two) of reductions and barriers. That these graphs have the tables' averages to the digit, and as many
-//! peers on other nodes of 8 processes as the tables count queue pairs of RC-SRQ, is what says that they are
-//! right. NAMD's patterns follow from its input, which nobody printed: there pairs are drawn by a fixed seed,
-//! as many inside nodes and between them as the tables say, and rank 0 talks to all.
+//! peers on other nodes of 8 processes as the tables count queue pairs of RC-SRQ, is the evidence that they
+//! are right. NAMD's patterns follow from its input, which was not printed: there pairs are drawn by a fixed
+//! seed, as many inside nodes and between them as in the tables, and rank 0 talks to all.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +30,7 @@ pub(crate) struct Application {
 /// How the pairs come about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// Everybody with everybody.
+    /// Each with each.
     All,
     /// The butterfly alone.
     Butterfly,
@@ -67,7 +68,7 @@ pub(crate) fn application(name: &str) -> Option<&'static Application> {
 }
 
 impl Application {
-    /// The peers of each of the [`SIZE`] processes, ascending; whoever is somebody's peer has him as a peer.
+    /// The peers of each of the [`SIZE`] processes, ascending; the relation is symmetric.
     pub(crate) fn peers(&self) -> Vec<Vec<u32>> {
         let mut pairs = Pairs::default();
         match self.shape {

@@ -52,7 +52,7 @@ fn series(world: &str, parameters: &str) -> Vec<Sample> {
     run(&Scenario::parse("test", &text).unwrap_or_else(|error| panic!("{error}"))).series
 }
 
-/// A quarter of a link that somebody else uses is a quarter less; so is a quarter of the bus, which is as
+/// A quarter of a link that other traffic uses is a quarter less; so is a quarter of the bus, which is as
 /// fast.
 #[test]
 fn what_others_use_is_gone_by_steps() {

@@ -10,7 +10,7 @@
 //! | `broadcast` | from rank 0 down a binomial tree | `exchange` |
 //! | `stencil` | neighbours in a grid of two or three dimensions | `exchange` |
 //! | `many-to-many` | random peers, again and again (xrc-2008, VI.D) | `exchange` |
-//! | `nas-is`, `nas-cg`, ... `namd-apoa1`, ... | who talks to whom in xrc-2008's tables II and III | `applications` |
+//! | `nas-is`, `nas-cg`, ... `namd-apoa1`, ... | the communication pairs of xrc-2008's tables II and III | `applications` |
 //!
 //! | file | holds |
 //! |---|---|
@@ -45,9 +45,9 @@ use crate::scenario::{Scenario, WorkloadSpec};
 use crate::trace::Trace;
 use crate::world::{Ended, Report, Workload, World};
 
-/// A workload that can say what it came to.
+/// A workload with a verdict.
 pub trait Job: Workload {
-    /// Called once when the world has stopped.
+    /// Called once when the simulation has stopped.
     fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict;
     /// Which messages came to which receives, as far as the workload keeps a ledger.
     fn deliveries(&self) -> Deliveries {
@@ -70,7 +70,7 @@ pub struct Measured {
     pub value: f64,
     /// Of what: "MB/s" (10^6), "us".
     pub unit: &'static str,
-    /// How it was over virtual time, in the same unit, where the workload was asked for that.
+    /// How it was over virtual time, in the same unit, where that was requested of the workload.
     pub series: Vec<Sample>,
 }
 
@@ -162,7 +162,7 @@ impl Parameters {
     }
 }
 
-/// The least `config.operations_max` of a world's ranks.
+/// The least `config.operations_max` of a simulation's ranks.
 fn operations_least(scenario: &Scenario, seed: u64) -> u64 {
     // Without a squeeze all ranks have the same.
     let ranks = if scenario.squeeze { scenario.size() } else { 1 };
@@ -170,7 +170,7 @@ fn operations_least(scenario: &Scenario, seed: u64) -> u64 {
 }
 
 /// With a `parameter` of this value a rank needs so many operations at once, or it waits for ever: else an
-/// error that says how many are needed, and what value there are enough for.
+/// error with how many are needed, and what value there are enough for.
 fn fit_operations(
     (scenario, seed): (&Scenario, u64),
     (parameter, value): (&str, u64),
@@ -191,7 +191,7 @@ fn fit_operations(
     Err(WorkloadError { why })
 }
 
-/// As [`fit_operations`], where no parameter says how many are needed.
+/// As [`fit_operations`], where no parameter sets how many are needed.
 fn need_operations(scenario: &Scenario, seed: u64, needed: u64) -> Result<(), WorkloadError> {
     let (name, operations) = (&scenario.workload.name, operations_least(scenario, seed));
     if needed <= operations {
@@ -249,7 +249,7 @@ pub fn make(scenario: &Scenario, seed: u64) -> Result<Box<dyn Job>, WorkloadErro
     Ok(job)
 }
 
-/// Builds a world, runs its workload through all phases, and says what it came to.
+/// Builds a simulation, runs its workload through all phases, and returns the verdict.
 pub fn run_checked(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Vec<Measured>) {
     match run(scenario, seed, trace) {
         Ok((job, verdict, report)) => (verdict, report, job.measured()),
@@ -265,7 +265,7 @@ pub fn run_delivered(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, 
     }
 }
 
-/// `Err`: why there is no such world.
+/// `Err`: why there is no such simulation.
 fn run(scenario: &Scenario, seed: u64, trace: Trace) -> Result<(Box<dyn Job>, Verdict, Report), String> {
     let mut job = make(scenario, seed).map_err(|error| error.to_string())?;
     let mut world = World::build(scenario, seed, &mut *job, trace).map_err(|error| error.to_string())?;

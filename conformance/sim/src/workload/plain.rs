@@ -1,8 +1,9 @@
 //! What workloads with a fixed programme have in common: payloads that follow from names, requests that are
 //! open, and what was seen wrong.
 //!
-//! Such a workload knows every message beforehand: who sends it to whom, when, and what is in it. So a
-//! receive names its sender and its tag, and has one right outcome. All apps of a world share a [`Common`].
+//! Such a workload has every message beforehand: its sender, its receiver, its time and its contents. So a
+//! receive names its sender and its tag, and has one right outcome. All apps of a simulation share a
+//! [`Common`].
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -31,7 +32,7 @@ const SAMPLE_EVERY: usize = 4096;
 /// Tables that are full are tried again after so long.
 pub(super) const AGAIN: Nanos = Nanos::from_micros(20);
 
-/// What all apps of a world share.
+/// What all apps of a simulation share.
 #[derive(Clone, Default)]
 pub(super) struct Common(Rc<RefCell<State>>);
 
@@ -62,7 +63,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// A request that says to whom it goes; [`send`](Plain::send) says the rest.
+    /// A request with its receiver; [`send`](Plain::send) sets the rest.
     pub(super) fn request(&self) -> SendRequest<'static> {
         SendRequest::new(PeerId(self.name.destination()), &[])
     }
@@ -186,7 +187,7 @@ impl Common {
         self.submitted(cx, "receive", peer, message.name, cookie, result)
     }
 
-    /// Notes a request that was submitted, or says why it was not.
+    /// Notes a request that was submitted, or reports why it was not.
     pub(super) fn submitted(
         &self,
         cx: &mut Cx<'_>,
@@ -258,13 +259,13 @@ impl Common {
         }
     }
 
-    /// Takes an event: its completion, if it is one. `closing`: peers may say goodbye.
+    /// Takes an event: its completion, if it is one. `closing`: peers may send BYE.
     pub(super) fn event(&self, cx: &Cx<'_>, event: Event, closing: bool) -> Option<Completion> {
         match event {
             Event::Completed(completion) => return Some(completion),
             Event::PeerLost { peer, why } => self.lost(cx, peer.0, why, 0),
             Event::PeerClosed { peer } if !closing => {
-                self.crash(cx, format!("rank {} said goodbye, which nobody asked it to", peer.0));
+                self.crash(cx, format!("rank {} shut down before its time", peer.0));
             }
             Event::PeerClosed { .. } | Event::PeerUp { .. } => {}
         }
@@ -308,7 +309,7 @@ impl Common {
         if let Some(wrong) = &state.wrong {
             return wrong.clone();
         }
-        // What such a workload exchanges, it can't do without anybody.
+        // Such a workload needs all its ranks for what it exchanges.
         if let Some(loss) = state.losses.first() {
             return Verdict::Lost(Lost::Peer(*loss));
         }

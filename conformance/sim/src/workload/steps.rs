@@ -22,9 +22,9 @@ use crate::world::{App, Cx, Ended, Moment, View, Workload, World};
 /// What a rank does at a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Step {
-    /// To whom it sends.
+    /// The rank to which it sends.
     pub(super) to: Option<u32>,
-    /// From whom it receives.
+    /// The rank from which it receives.
     pub(super) from: Option<u32>,
     /// The serial number of its messages among those of their pair.
     pub(super) serial: u32,
@@ -32,7 +32,7 @@ pub(super) struct Step {
     pub(super) after_all: bool,
 }
 
-/// Who does what when.
+/// The steps of each rank.
 pub(super) trait Programme {
     /// Steps of each rank.
     fn steps(&self, rank: u32) -> u64;
@@ -53,7 +53,7 @@ pub(super) struct Terms {
     pub(super) every: Option<Every>,
 }
 
-/// Rounds, all of as many steps, that every rank begins at the same moments, as if a clock told them: so
+/// Rounds, all of as many steps, that every rank begins at the same moments, as if by a clock: so
 /// nothing of a barrier is in what is measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Every {
@@ -91,7 +91,7 @@ pub(super) struct Steps {
     ends: Ends,
 }
 
-/// When the last rank was through with each round.
+/// When the last rank had finished each round.
 type Ends = Rc<RefCell<Vec<Time>>>;
 
 impl Steps {
@@ -250,7 +250,7 @@ impl Player {
         *end = cx.now.max(*end);
     }
 
-    /// Submits what a slot wants.
+    /// Submits what a slot has due.
     fn submit(&mut self, cx: &mut Cx<'_>, at: usize) {
         let slot = self.slots[at];
         if let Some(message) = self.received(cx, at).filter(|_| slot.receive == Half::Wanted) {
@@ -302,7 +302,7 @@ impl Player {
         let (index, half) = (completion.cookie.0 >> 1, completion.cookie.0 & 1);
         let at = (index % self.slots.len() as u64) as usize;
         if self.slots[at].index != index || self.slots[at].is_over() {
-            // Nobody waits for it: that has been noted.
+            // It is not waited for: that has been noted.
             return;
         }
         if half == RECEIVE {

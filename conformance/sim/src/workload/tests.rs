@@ -1,4 +1,4 @@
-//! Workloads with a fixed programme run on small worlds, see what is wrong, and measure what a testbed
+//! Workloads with a fixed programme run on small clusters, detect what is wrong, and measure what a testbed
 //! measured.
 
 use rerail_core::config::Policy;
@@ -65,7 +65,7 @@ fn ping_pong_needs_no_parameters_and_no_partner() {
     assert!(run(ONE, "bandwidth", "").is_empty());
 }
 
-/// Several messages a turn, each checked: apart, and together where a strategy says so.
+/// Several messages a turn, each checked: apart, and together where a strategy does so.
 #[test]
 fn turns_of_several_segments_are_clean() {
     for world in [STREAMS, HCAS, NODES] {
@@ -119,7 +119,7 @@ fn the_large_all_to_all_is_clean_with_fewer_ranks() {
     let channels = small.core_config(0, 1).channels_max;
     assert!(channels < report.ranks, "{channels} channels are enough to keep all peers");
     // From every rank to every other a message of its own and its acknowledgment at least, and hello; and a
-    // goodbye of one of the two, for who gets one says none (G-7).
+    // BYE of one of the two, for a side that receives one sends none (G-7).
     let pairs = u64::from(report.ranks) * u64::from(report.ranks - 1);
     assert!(report.packets >= 3 * pairs + pairs / 2, "{report:?}");
 }
@@ -149,9 +149,9 @@ fn parameters_that_there_are_not_are_refused() {
     }
 }
 
-/// A world whose ranks could never submit what they wait for is refused before it starts, by an error that
-/// says which value is wrong, what it may be and what else to do; with just enough operations it comes to its
-/// end.
+/// A simulation whose ranks could never submit what they wait for is refused before it starts, by an error
+/// that names which value is wrong, what it may be and what else to do; with just enough operations it comes
+/// to its end.
 #[test]
 fn too_few_operations_are_an_error() {
     let world = |operations: u64| format!("config = {{ operations_max = {operations} }}\n{NODES}");
@@ -192,9 +192,9 @@ fn too_few_operations_are_an_error() {
     assert!(make(&scenario(&squeezed, "bandwidth", "window = 23"), 1).is_ok());
 }
 
-/// Where all ranks may talk to all and no peer is closed, each has a channel for every rank. The world of
-/// this seed, two ranks on one host with one channel each, lost a peer: rank 1's channel to itself had taken
-/// its only one, so it refused rank 0's calls until `connect_timeout` was over.
+/// Where all ranks may talk to all and no peer is closed, each has a channel for every rank. The simulation
+/// of this seed, two ranks on one host with one channel each, lost a peer: rank 1's channel to itself had
+/// taken its only one, so it refused rank 0's calls until `connect_timeout` was over.
 #[test]
 fn too_few_channels_are_an_error() {
     let two = "hosts = 1\nranks_per_host = 2\nrails = [{ kind = \"shm\" }]";
@@ -295,7 +295,7 @@ fn rounds_are_measured_from_their_beginnings() {
         let long = value(workload, "20ms");
         assert!(long.is_some_and(|(what, bytes, us)| (what, bytes) == ("latency", 20_000) && us > 10.0), "{long:?}");
         assert_eq!(value(workload, "1us"), None, "{workload}: rounds overlap");
-        assert_eq!(run(NODES, workload, "rounds = 3"), [], "{workload}: nobody asked");
+        assert_eq!(run(NODES, workload, "rounds = 3"), [], "{workload}: not requested");
     }
     // Down one more stage of the tree takes longer.
     let latency = |hosts: u32| run(&format!("hosts = {hosts}"), "broadcast", "rounds = 2, every = \"20ms\"")[0].value;

@@ -1,8 +1,8 @@
 //! The administrative network: reliable datagrams between ranks, slow, and apart from all rails.
 //!
-//! Stands for the launcher's management network (Ethernet beside the fabric), over which recovery can ask for
-//! a process whose rails are all silent. In order per pair of ranks, never doubled; lost only where it is cut
-//! or an end is dead.
+//! Stands for the launcher's management network (Ethernet beside the fabric), over which recovery can query
+//! a process whose rails are all silent. In order per pair of ranks, never duplicated; lost only where it is
+//! cut or an end is dead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub struct Datagram {
     pub from: u32,
     /// The receiver.
     pub to: u32,
-    /// What it says.
+    /// Its contents.
     pub bytes: Vec<u8>,
 }
 
@@ -66,7 +66,7 @@ impl AdminNet {
         self.flying.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Cuts a rank off, or everybody (`None`); or ends that.
+    /// Cuts a rank off, or all ranks (`None`); or ends that.
     pub fn set_cut(&mut self, rank: Option<u32>, cut: bool) {
         match (rank, cut) {
             (None, cut) => self.all_cut = cut,
@@ -79,7 +79,7 @@ impl AdminNet {
         }
     }
 
-    /// Nobody is cut off any more.
+    /// No rank is cut off any more.
     pub fn heal(&mut self) {
         self.all_cut = false;
         self.cut.clear();

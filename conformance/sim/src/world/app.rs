@@ -1,7 +1,8 @@
-//! What runs on a rank, and what a workload sees of the world.
+//! What runs on a rank, and what a workload sees of the simulation.
 //!
-//! One [`App`] per rank, made by a [`Workload`]. Apps submit through [`Cx::engine`] and hear of completions
-//! as events; checkers look at the world through a [`View`] only, between steps, and see every rank's memory.
+//! One [`App`] per rank, made by a [`Workload`]. Apps submit through [`Cx::engine`] and receive completions
+//! as events; checkers look at the simulation through a [`View`] only, between steps, and see every rank's
+//! memory.
 
 use rerail_core::endpoint::{Event, Usage};
 use rerail_core::ids::PeerId;
@@ -20,7 +21,7 @@ use crate::trace::Trace;
 pub trait App {
     /// The first call, at virtual time 0, in order of ranks: allocate memory, submit, set a timer.
     fn start(&mut self, cx: &mut Cx<'_>);
-    /// The engine tells something. What is submitted here goes out when the call returns.
+    /// The engine reports something. What is submitted here goes out when the call returns.
     fn event(&mut self, cx: &mut Cx<'_>, event: Event);
     /// The moment named by [`Cx::wake_at`] has come.
     fn timer(&mut self, cx: &mut Cx<'_>) {
@@ -30,12 +31,12 @@ pub trait App {
     fn datagram(&mut self, cx: &mut Cx<'_>, from: u32, bytes: &[u8]) {
         let _ = (cx, from, bytes);
     }
-    /// The world's phase has changed: in [`Phase::Liveness`] an app submits nothing new of its own accord,
-    /// and finishes.
+    /// The simulation's phase has changed: in [`Phase::Liveness`] an app submits nothing new of its own
+    /// accord, and finishes.
     fn phase(&mut self, cx: &mut Cx<'_>, phase: Phase) {
         let _ = (cx, phase);
     }
-    /// Whether all that this rank submitted is over and it wants nothing more.
+    /// Whether all that this rank submitted is over and it will submit nothing more.
     fn is_done(&self) -> bool;
 }
 
@@ -43,20 +44,20 @@ pub trait App {
 pub trait Workload {
     /// The app of a rank of `size`.
     fn app(&mut self, rank: u32, size: u32) -> Box<dyn App>;
-    /// Whether it wants to [`look`](Self::look) at once: asked whenever something has happened, before time
+    /// Whether it is to [`look`](Self::look) at once: called whenever something has happened, before time
     /// goes on.
     fn is_due(&self) -> bool {
         false
     }
-    /// Looks at the world: after every `Limits::look_every` of virtual time, and at each [`Moment`]. `false`
-    /// ends the run (a checker has seen what must not be).
+    /// Looks at the simulation: after every `Limits::look_every` of virtual time, and at each [`Moment`].
+    /// `false` ends the run (a checker has seen what must not be).
     fn look(&mut self, view: &View<'_>, moment: Moment) -> bool {
         let _ = (view, moment);
         true
     }
 }
 
-/// When a workload looks at the world.
+/// When a workload looks at the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// In between: every `Limits::look_every`.
@@ -87,7 +88,7 @@ pub struct Cx<'a> {
     pub engine: &'a mut Engine,
     /// The rank's own stream of numbers.
     pub rng: &'a mut Rng,
-    /// The world's trace.
+    /// The simulation's trace.
     pub trace: &'a Trace,
     pub(super) admin: &'a mut AdminNet,
     pub(super) wake: &'a mut Option<Time>,
@@ -95,7 +96,7 @@ pub struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// Asks for [`App::timer`] at a moment; a rank has one timer, the earliest moment asked for counts.
+    /// Requests [`App::timer`] at a moment; a rank has one timer, the earliest requested moment counts.
     pub fn wake_at(&mut self, at: Time) {
         *self.wake = Some(self.wake.map_or(at, |set| set.min(at)));
     }
@@ -112,7 +113,7 @@ impl Cx<'_> {
     }
 }
 
-/// A look at the world between two steps.
+/// A look at the simulation between two steps.
 pub struct View<'a> {
     /// Virtual time.
     pub now: Time,
@@ -150,7 +151,7 @@ impl View<'_> {
         self.ranks.get(rank as usize).is_some_and(|rank| rank.alive)
     }
 
-    /// Whether a rank's app says that it is done.
+    /// Whether a rank's app reports that it is done.
     pub fn is_done(&self, rank: u32) -> bool {
         self.ranks.get(rank as usize).is_some_and(|rank| rank.app.is_done())
     }

@@ -7,7 +7,7 @@ use super::place::Place;
 use super::{What, World, topology};
 use crate::trace::Who;
 
-/// Paused until somebody continues it.
+/// Paused until it is continued.
 const FOR_EVER: Time = Time(u64::MAX);
 
 impl World {
@@ -110,7 +110,7 @@ impl World {
         self.wake_woken();
     }
 
-    /// A process is killed: its devices are gone, its memory stays until the world ends.
+    /// A process is killed: its devices are gone, its memory stays until the simulation ends.
     fn kill(&mut self, index: u32) {
         let Some(rank) = self.ranks.get_mut(index as usize).filter(|rank| rank.alive) else { return };
         rank.alive = false;
@@ -125,7 +125,8 @@ impl World {
         self.killed.push(index);
     }
 
-    /// Whether the world can do what the menu offers; for those that it can't, scenario files are refused.
+    /// Whether the simulation supports a kind of the menu; for those that it can't, scenario files are
+    /// refused.
     pub(super) fn knows(kind: Kind) -> bool {
         matches!(kind.target(), Target::Rank | Target::RankOrAll) || super::wires::knows(kind)
     }

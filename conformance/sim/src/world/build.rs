@@ -18,7 +18,7 @@ use crate::rng::Rng;
 use crate::scenario::{RailSpec, Scenario};
 use crate::trace::{Tap, Trace};
 
-/// Why no world can be made of a scenario.
+/// Why no simulation can be made of a scenario.
 #[derive(Debug)]
 pub enum BuildError {
     /// A value is not possible; the sentence names it.
@@ -54,7 +54,7 @@ impl fmt::Display for BuildError {
 impl std::error::Error for BuildError {}
 
 impl World {
-    /// The world of a scenario and a seed, with the workload's apps on its ranks.
+    /// The simulation of a scenario and a seed, with the workload's apps on its ranks.
     ///
     /// # Errors
     /// See [`BuildError`].

@@ -1,4 +1,4 @@
-//! Which ranks the world has left no way to each other, or none to be found.
+//! The ranks between which the simulation has left no way, and those that can't be found.
 
 use rerail_core::time::{Nanos, Time};
 

@@ -1,4 +1,4 @@
-//! The fabric of software HCAs in a world: laid out, opened by ranks, and made to fail.
+//! The fabric of software HCAs in a simulation: laid out, opened by ranks, and made to fail.
 
 use rerail_core::time::{Nanos, Time};
 use rerail_verbs::Gid;
@@ -13,7 +13,7 @@ use crate::rng::Rng;
 use crate::scenario::{HcaSpec, Placement, Scenario, preset};
 use crate::trace::Trace;
 
-/// Frames of a dead queue pair arrive so late where nothing says when.
+/// Frames of a dead queue pair arrive so late where no time is set.
 const GHOST_NS: u64 = 2_000_000;
 
 /// All software HCAs.
@@ -62,7 +62,7 @@ impl Ground for Fabric {
 }
 
 impl Devices {
-    /// The HCAs of a scenario that are wanted.
+    /// The HCAs of a scenario that are used.
     pub(super) fn build(scenario: &Scenario, seed: u64, wanted: &[bool], trace: &Trace) -> Self {
         let mut fabric = Fabric::new(seed, trace.clone());
         let plan = Plan::lay_out(scenario, &mut fabric, wanted);
@@ -104,7 +104,7 @@ impl Devices {
         self.fabric.borrow_mut().advance(now);
     }
 
-    /// Ranks to whom something has become visible.
+    /// Ranks to which something has become visible.
     pub(super) fn take_woken(&mut self, woken: &mut Vec<(u32, Time)>) {
         let fabric = &mut *self.fabric.borrow_mut();
         fabric.take_woken(&mut self.woken);
@@ -187,7 +187,7 @@ impl Devices {
                 let count = u32::try_from(fault.amount).unwrap_or(u32::MAX);
                 match kind {
                     Kind::AckLost => self.inject(&hca::Fault::LoseAcks { hca, qp, count }),
-                    // Carried out, and never told. A request that is skipped while those behind it go on
+                    // Carried out, and never reported. A request that is skipped while those behind it go on
                     // would be a reliable connection out of order, which no transport above could bear.
                     Kind::NeverCompletes => self.inject(&hca::Fault::LoseCompletions { hca, qp, id: None, count }),
                     Kind::RetryExceeded => self.inject(&hca::Fault::ExceedRetries { hca, qp }),

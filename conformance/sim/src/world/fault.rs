@@ -1,4 +1,4 @@
-//! The menu of faults: what may go wrong in a world, where, and when it is over.
+//! The menu of faults: what may go wrong in a simulation, where, and when it is over.
 //!
 //! A fault is written in three words, `what where` and what else it needs, and reads back as the same:
 //! `link-down host0.hca0.port0 rx`, `kill rank3`, `plane-down subnet0.plane1`. The list is the one of the
@@ -51,7 +51,7 @@ pub enum Kind {
     AdminCut,
     /// Registrations of memory fail.
     RegistrationFails,
-    /// The port's link is down for a millisecond at most, so short that retries bear it and nobody notices.
+    /// The port's link is down for a millisecond at most, so short that retries bear it and no rank notices.
     Blink,
     /// The events of a port come `amount` nanoseconds late; 0: never.
     PortEvents,
@@ -77,7 +77,7 @@ pub enum Kind {
     DeviceFatal,
     /// No queue pair can be made.
     OutOfQps,
-    /// No memory region can be made, and the ones asked for fail.
+    /// No memory region can be made, and requested ones fail.
     OutOfMrs,
     /// The device has no memory for any object.
     OutOfMemory,
@@ -269,8 +269,8 @@ impl Kind {
         }
     }
 
-    /// Whether menus of faults that nobody listed one by one have it. Seeds draw by place in the menu, so a
-    /// kind that came later stays out: the worlds of all seeds stay what they were.
+    /// Whether menus of faults that are not listed one by one have it. Seeds draw by place in the menu, so a
+    /// kind that came later stays out: the simulations of all seeds stay what they were.
     pub const fn is_in_menus(self) -> bool {
         !matches!(self, Kind::Slow)
     }
@@ -374,7 +374,7 @@ pub enum FaultError {
         /// What stands there.
         found: u64,
     },
-    /// A word after kind and place that says nothing.
+    /// A word after kind and place that has no meaning.
     Word {
         /// The word.
         found: String,
@@ -392,7 +392,7 @@ impl fmt::Display for FaultError {
             FaultError::Target { kind, place } => {
                 let example = match kind.target() {
                     Target::Rank => "rank3",
-                    Target::RankOrAll => "rank3 or world",
+                    Target::RankOrAll => "rank3 or `world`",
                     Target::RankHca => "rank3.hca0",
                     Target::Hca => "host0.hca1",
                     Target::Port => "host0.hca1.port0",
@@ -406,7 +406,7 @@ impl fmt::Display for FaultError {
             FaultError::Amount { kind, found } => {
                 write!(f, "amount = {found} is too small for {}: at least {}", kind.word(), kind.amount_min())
             }
-            FaultError::Word { found } => write!(f, "\"{found}\" says nothing: tx, rx or an amount may stand there"),
+            FaultError::Word { found } => write!(f, "\"{found}\" has no meaning: tx, rx or an amount may stand there"),
         }
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! A [`World`] is one scenario and one seed. It holds an engine of the real driver for every rank, the wires
 //! between them, and one order of everything that happens: by time, then by sort, then in the order of being
-//! asked for. Nothing else decides, so a seed has one history.
+//! requested. Nothing else decides, so a seed has one history.
 //!
 //! # A rank's time
 //! A polling process sees what became visible `poll_ns` later. It then makes a round of its engine; what that
-//! did costs time (`cpu` of the scenario), after which the application hears of events and submits; that
+//! did costs time (`cpu` of the scenario), after which the application receives events and submits; that
 //! costs time too. Until then the process sees nothing. What a round does to rails happens at its start, so
 //! costs lie between a message's coming and the answer to it, not within a round; but for posts, where an
-//! HCA's `cost` says that they take the processor time: these go out one behind the other, and the round's
+//! HCA's `cost` sets that they take the processor time: these go out one behind the other, and the round's
 //! other costs follow. A process polls again as long as rounds bring something; else it sleeps until
 //! something becomes visible to it or a deadline comes, for polling in vain is not worth simulating.
 //!
@@ -21,16 +21,16 @@
 //! |---|---|
 //! | `app` | what runs on ranks, and what checkers see |
 //! | `build` | a scenario becomes hosts, wires, rails and engines |
-//! | `step` | a rank wakes, makes a round, tells its application |
+//! | `step` | a rank wakes, makes a round, reports to its application |
 //! | `apply` | faults at their moments |
-//! | `cuts` | which ranks the world has left no way to each other, or none to be found |
+//! | `cuts` | ranks between which there is no way left, and those that can't be found |
 //! | `topology` | hosts, buses, HCAs and subnets laid out on a net, and faults of wires |
 //! | `devices` | the fabric of software HCAs, and its faults |
 //! | `wires` | rings and wires together, as the loop sees them |
 //! | `fault`, `place` | the menu of faults |
 //! | `admin` | the administrative network |
 //! | `wakes` | when ranks wake |
-//! | `report` | what a world took |
+//! | `report` | what a simulation took |
 //! | `pingpong` | the simplest workload: pairs of ranks, payload checked |
 
 mod admin;
@@ -116,7 +116,7 @@ pub struct World {
     events: u64,
     /// Time at which everything was healed.
     healed: Option<Time>,
-    /// Ranks to whom something becomes visible, and when; reused.
+    /// Ranks to which something becomes visible, and when; reused.
     woken: Vec<(u32, Time)>,
     killed: Vec<u32>,
     report: Report,
@@ -132,7 +132,7 @@ struct RankState {
     app: Box<dyn App>,
     rng: Rng,
     alive: bool,
-    /// Whether the app said so when it was last asked.
+    /// The app's last answer of `is_done`.
     done: bool,
     /// Nothing is polled until then; [`Time`]'s end: until it is continued.
     paused_until: Time,
@@ -187,7 +187,7 @@ impl World {
         self.now
     }
 
-    /// Faults of this world, by moment; those with `true` have happened and are not over.
+    /// Faults of this simulation, by moment; those with `true` have happened and are not over.
     pub fn faults(&self) -> impl Iterator<Item = (&FaultAt, bool)> {
         self.faults.iter().zip(self.active.iter().copied())
     }
@@ -204,7 +204,7 @@ impl World {
         View { now: self.now, phase: self.phase, ranks: &self.ranks, wires: &self.wires }
     }
 
-    /// Runs all phases. A world runs once.
+    /// Runs all phases. A simulation runs once.
     pub fn run(&mut self, workload: &mut dyn Workload) -> Ended {
         self.start();
         let ended = self.phases(workload);
@@ -360,7 +360,7 @@ impl World {
         self.trace.took(path);
     }
 
-    /// What a world took so far.
+    /// What a simulation took so far.
     pub fn report(&self) -> &Report {
         &self.report
     }

@@ -1,4 +1,4 @@
-//! Places in a world, as words: `rank3`, `rank3.hca0`, `host0.hca1.port0`, `host0.bus1`,
+//! Places in a simulation, as text: `rank3`, `rank3.hca0`, `host0.hca1.port0`, `host0.bus1`,
 //! `subnet0.plane1`, `world`.
 
 use std::fmt;
@@ -63,7 +63,8 @@ impl fmt::Display for PlaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "\"{}\" is no place: rank3, rank3.hca0, host0.hca1, host0.hca1.port0, host0.bus1, subnet0, subnet0.plane1 or world",
+            "\"{}\" is no place: rank3, rank3.hca0, host0.hca1, host0.hca1.port0, host0.bus1, subnet0, \
+             subnet0.plane1 or `world`",
             self.found
         )
     }

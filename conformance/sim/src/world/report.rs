@@ -1,8 +1,8 @@
-//! How a world ended, and what it took.
+//! How a simulation ended, and what it took.
 
 use std::fmt;
 
-/// How a run ended, as far as the world itself can tell; whether that is well, checkers say.
+/// How a run ended, as far as the simulation itself can detect; whether that is well, checkers decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Every app was done within the bound, and the engines rested.
@@ -39,7 +39,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// What a world took.
+/// What a simulation took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Virtual time at the end, in nanoseconds.

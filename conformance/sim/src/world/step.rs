@@ -1,4 +1,4 @@
-//! A rank wakes, makes a round, tells its application.
+//! A rank wakes, makes a round, reports to its application.
 
 use rerail_core::time::{Nanos, Time};
 
@@ -26,7 +26,7 @@ impl World {
         self.wakes.set(index, at);
     }
 
-    /// Wakes everybody to whom something becomes visible on the wires.
+    /// Wakes all ranks to which something becomes visible on the wires.
     pub(super) fn wake_woken(&mut self) {
         let mut woken = std::mem::take(&mut self.woken);
         self.wires.take_woken(&mut woken);
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// A round of the engine; the application hears of it when its cost is over.
+    /// A round of the engine; it is reported to the application when its cost is over.
     fn round(&mut self, index: u32, now: Time) {
         self.wires.set_now(now);
         let rank = &mut self.ranks[index as usize];
@@ -75,7 +75,7 @@ impl World {
         self.reschedule(index, again);
     }
 
-    /// The application hears of events, datagrams and its timer, and submits.
+    /// The application receives events, datagrams and its timer, and submits.
     fn tell(&mut self, index: u32, now: Time) {
         self.ranks[index as usize].telling = false;
         self.call(index, now, |rank, mut cx| {
@@ -125,7 +125,7 @@ impl World {
         let actions = rank.engine.push() as u64;
         let cost = told.saturating_sub(1) * self.cpu.event_ns + actions * self.cpu.thing_ns;
         let cost = cost.saturating_add(self.wires.take_spent_ns(index));
-        // A change of phase is told to busy ranks too.
+        // A change of phase is reported to busy ranks too.
         rank.busy_until = Time(rank.busy_until.max(now).0.saturating_add(cost).saturating_add(spent_ns));
         let done = rank.app.is_done();
         match (std::mem::replace(&mut rank.done, done), done) {
@@ -133,7 +133,7 @@ impl World {
             (true, false) => self.undone += 1,
             _ => {}
         }
-        // What was submitted is looked after at once; events that came of it are told next time.
+        // What was submitted is handled at once; events that came of it are reported next time.
         let again = (told > 0 || actions > 0 || rank.engine.has_event()).then_some(rank.busy_until);
         self.wake_woken();
         self.reschedule(index, again);
@@ -159,15 +159,15 @@ impl World {
         }
     }
 
-    /// The phase changes, and every living application is told.
+    /// The phase changes, and every living application is notified.
     pub(super) fn enter(&mut self, phase: Phase) {
         self.phase = phase;
         self.trace.note(self.now, Who::World, format_args!("phase: {phase:?}"));
         for index in 0..self.ranks.len() as u32 {
             if self.ranks[index as usize].alive {
                 if phase == Phase::Rest {
-                    // A world in which all is over does not go on because its ranks ask each other whether
-                    // they live.
+                    // A simulation in which all is over does not go on because its ranks probe each other
+                    // whether they live.
                     let engine = &mut self.ranks[index as usize].engine;
                     engine.set_time(self.now);
                     engine.set_keepalive(Nanos(0));

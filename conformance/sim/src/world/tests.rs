@@ -1,4 +1,4 @@
-//! Worlds of a few ranks: they run, they are the same again, and faults do what they say.
+//! Simulations of a few ranks: they run, they are the same again, and faults do what they should.
 
 use rerail_core::endpoint::{Event, Loss, LossReason, RailFault};
 use rerail_core::time::Time;
@@ -173,7 +173,7 @@ fn what_costs_more_takes_longer() {
     }
 }
 
-/// Does nothing but count the peers that were lost, and wake when it is told to.
+/// Does nothing but count the peers that were lost, and wake at set times.
 struct Idle {
     send_to: Option<u32>,
     lost: std::rc::Rc<std::cell::RefCell<Vec<(u32, Loss, Time)>>>,
@@ -272,7 +272,7 @@ fn a_paused_rank_does_nothing_until_it_goes_on() {
 #[derive(Default)]
 struct Letters(std::rc::Rc<std::cell::RefCell<Vec<Letter>>>);
 
-/// When, to whom, what.
+/// Time, receiver, contents.
 type Letter = (u64, u32, Vec<u8>);
 
 impl Workload for Letters {
@@ -383,7 +383,7 @@ fn every_fault_happens_and_the_world_ends() {
     for kind in fault::KINDS {
         let recovery = "[config]\nrecovery = false";
         let text = restless_verbs(&format!("kinds = [\"{kind}\"]\n{recovery}"));
-        // Two ranks of a host whose device is gone would have no way to each other: such worlds are not
+        // Two ranks of a host whose device is gone would have no way to each other: such simulations are not
         // drawn.
         let alone = matches!(kind, Kind::DeviceFatal | Kind::CqOverflow);
         let text = if alone { text.replace("ranks_per_host = 2", "ranks_per_host = 1") } else { text };

@@ -1,7 +1,7 @@
 //! When ranks wake: each at one moment at most.
 //!
 //! A rank's moment is moved and called off again and again: whatever becomes visible to it comes before the
-//! deadline that it would have slept until. So this is a binary heap that knows where everybody is in it. A
+//! deadline that it would have slept until. So this is a binary heap that stores where each rank is in it. A
 //! heap that can only be added to would keep each deadline that something came before, and these are seconds
 //! away: it grew with events, not with ranks.
 //!
@@ -15,7 +15,7 @@ const AWAY: u32 = u32::MAX;
 /// The moments of all ranks.
 #[derive(Debug)]
 pub(super) struct Wakes {
-    /// A binary heap: nobody comes before the one above.
+    /// A binary heap: no rank comes before the one above.
     heap: Vec<(Time, u32)>,
     /// By rank: its place in the heap, or [`AWAY`].
     places: Vec<u32>,
@@ -33,7 +33,7 @@ impl Wakes {
         self.heap.get(place as usize).map(|(at, _)| *at)
     }
 
-    /// Who wakes first, and when.
+    /// The rank that wakes first, and when.
     pub(super) fn first(&self) -> Option<(Time, u32)> {
         self.heap.first().copied()
     }
@@ -56,7 +56,7 @@ impl Wakes {
             return;
         }
         // The last one takes its place.
-        let last = self.heap.pop().expect("somebody is in the heap");
+        let last = self.heap.pop().expect("the heap is not empty");
         if last.1 != rank {
             self.put(place as usize, last);
         }

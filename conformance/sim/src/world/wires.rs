@@ -131,7 +131,7 @@ impl Wires {
             retry_count: spec.retry_count,
             ..VerbsOptions::new(scenario.size(), nth)
         };
-        // Nobody here has secrets from anybody; the rail only asks that no two be equal.
+        // There are no secrets here; the rail only requires that no two be equal.
         let mut secret = [0; 32];
         secret[..4].copy_from_slice(&rank.to_le_bytes());
         secret[4] = nth;
@@ -150,7 +150,7 @@ impl Wires {
         self.pipes.borrow().next_event().into_iter().chain(self.devices.next_event()).min()
     }
 
-    /// Tells what is not told it by a driver what time it is: a rank is about to act.
+    /// Sets the time of what no driver sets it for: a rank is about to act.
     pub(super) fn set_now(&mut self, now: Time) {
         self.shm.set_now(now);
         self.advance(now);
@@ -162,7 +162,7 @@ impl Wires {
         self.pipes.borrow_mut().advance(now);
     }
 
-    /// Ranks to whom something becomes visible, and when.
+    /// Ranks to which something becomes visible, and when.
     pub(super) fn take_woken(&mut self, woken: &mut Vec<(u32, Time)>) {
         self.shm.take_woken(woken);
         self.devices.take_woken(woken);
@@ -234,7 +234,7 @@ pub(super) fn knows(kind: Kind) -> bool {
     is_of_wires(kind) || is_of_devices(kind) || kind == Kind::StreamReset
 }
 
-/// What a port shares with others of its host, and how far it is from the ranks, as a kernel would tell: 10
+/// What a port shares with others of its host, and how far it is from the ranks, as a kernel would report: 10
 /// is near.
 fn at(scenario: &Scenario, hca: u32, port: u32) -> (Sharing, u8) {
     let number = |index: u32| index as u16 + 1;

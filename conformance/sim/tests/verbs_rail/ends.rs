@@ -1,4 +1,4 @@
-//! How connections end: by faults, by peers that break the protocol, by goodbye, and with the device.
+//! How connections end: by faults, by peers that break the protocol, by BYE, and with the device.
 
 use rerail_core::endpoint::{PostStatus, RailFault};
 use rerail_core::ids::PeerId;
@@ -47,7 +47,7 @@ fn a_peer_that_is_cut_off_is_down_once() {
     assert!(world.is_up(1, 0));
 }
 
-/// V-6: who calls again has lost what the other side still uses.
+/// V-6: a process that dials again has lost what the other side still uses.
 #[test]
 fn a_newer_call_ends_what_stood() {
     let mut world = World::connected(&options(2));
@@ -64,7 +64,7 @@ fn a_newer_call_ends_what_stood() {
     assert_eq!(world.qps(), 2 + 2 * END);
 }
 
-/// V-7: the other end hears of it.
+/// V-7: the other end is notified.
 #[test]
 fn one_end_in_error_takes_the_other_along() {
     let mut world = World::connected(&options(2));
@@ -168,7 +168,7 @@ fn disconnect_ends_transfers_at_once() {
     let (_, memory) = world.hosts[0].read(PeerId(1), key, 4096, 4096);
     assert_eq!(world.fabric.borrow().objects(hca).mrs, before + 1);
     world.hosts[0].rail.disconnect(PeerId(1));
-    // Nobody uses it now: it goes on demand.
+    // It is not used now: it goes on demand.
     world.hosts[0].rail.forget(Piece { start: std::ptr::null_mut(), len: usize::MAX });
     assert_eq!(world.fabric.borrow().objects(hca).mrs, before);
     world.settle();
@@ -239,14 +239,14 @@ fn a_broken_device_takes_everything_along_and_is_safe_to_call() {
 #[test]
 fn the_completion_queue_is_deep_enough_for_everything_at_once() {
     let options = VerbsOptions { posts_max: 32, sends: 32, receives: 32, ..options(2) };
-    // As deep as asked for, and no deeper.
+    // As deep as requested, and no deeper.
     let mut world = World::connected(&options);
     for round in 0..4 {
         for number in 0..32 {
             world.hosts[0].send(PeerId(1), round * 32 + number, 100, 100);
             world.hosts[1].send(PeerId(0), round * 32 + number, 100, 100);
         }
-        // Nobody polls while everything arrives.
+        // No rank polls while everything arrives.
         let quiet = world.now + Nanos::from_millis(5);
         world.fabric.borrow_mut().advance(quiet);
         world.now = quiet;
@@ -257,7 +257,7 @@ fn the_completion_queue_is_deep_enough_for_everything_at_once() {
 }
 
 /// F-2, L-15: when abort returns, no request of it names payload memory, peers' writes and reads get nowhere,
-/// nothing more is told of it, and it may be connected at once, without waiting for the old queue pair.
+/// nothing more is reported of it, and it may be connected at once, without waiting for the old queue pair.
 #[test]
 fn sever_ends_everything_at_once() {
     let mut world = World::connected(&options(2));
@@ -325,7 +325,7 @@ fn abort_at_any_stage() {
     }
 }
 
-/// F-2: one that had failed and was not told yet is told no more.
+/// F-2: one that had failed and was not reported yet is reported no more.
 #[test]
 fn sever_of_a_failed_one() {
     let mut world = World::connected(&options(2));
@@ -364,7 +364,7 @@ fn any_order_of_calls_and_ends() {
                 }
             }
         }
-        // From here on both want it, and call again whenever they are told that it failed.
+        // From here on both need it, and dial again whenever its failure is reported.
         for _ in 0..20_000 {
             world.connect(0, 1);
             world.connect(1, 0);
@@ -384,7 +384,7 @@ fn any_order_of_calls_and_ends() {
     }
 }
 
-/// F-2: once it is told that a connection is down, a write of the peer's that comes late lands nowhere.
+/// F-2: once it is reported that a connection is down, a write of the peer's that comes late lands nowhere.
 #[test]
 fn a_late_write_lands_nowhere() {
     for abort_pending in [false, true] {

@@ -1,5 +1,5 @@
 //! The whole driver over verbs rails: eager messages, rendezvous by get and by put, one-sided requests,
-//! goodbye.
+//! BYE.
 
 use rerail_core::config::Config;
 use rerail_core::endpoint::{
@@ -180,7 +180,7 @@ fn repeated(messages: usize, options: &VerbsOptions) -> [(u64, u64); 2] {
         assert_eq!(counters.registered_bytes, bytes as u64, "once, and kept");
         (counters.registrations, counters.registration_hits)
     });
-    // Mapped anew, for all that the rail knows.
+    // Mapped anew, as far as the rail can detect.
     for (rank, region) in [(0, source), (1, target)] {
         job.engines[rank].invalidate(&Seg::new(region, bytes as u64 / 2, 1)).unwrap();
         assert_eq!(job.engines[rank].rails().nth(1).unwrap().counters.registered_bytes, 0);

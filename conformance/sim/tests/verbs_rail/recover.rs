@@ -68,7 +68,7 @@ fn a_port_that_is_down_takes_its_connections_along() {
         link(&world, 0, true);
         pass(&mut world, Nanos::from_micros(10));
         assert_eq!(world.hosts[0].sink.backs, life, "F-8");
-        // The others still believe in what stood.
+        // For the others the old connections are still up.
         assert!((1..4).all(|peer| world.is_up(peer, 0)));
         (1..4).for_each(|peer| world.connect(0, peer));
         world.until(|world| {
@@ -97,7 +97,7 @@ fn a_blink_costs_nothing() {
     assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
 
-/// V-11: where no event comes, the port is asked before a call.
+/// V-11: where no event comes, the port is queried before a dial.
 #[test]
 fn a_port_without_events_is_asked() {
     let mut world = World::pair(&options(2));
@@ -116,8 +116,8 @@ fn a_port_without_events_is_asked() {
     assert!(world.hosts[0].rail.address().starts_with("ib-0384-"));
 }
 
-/// V-11, V-13: a port that is back elsewhere is called nowhere by those who know the old place, and tells
-/// them the new one when it calls itself.
+/// V-11, V-13: a port that is back elsewhere is not reached by peers that have the old address, and sends
+/// them the new one when it dials itself.
 #[test]
 fn a_port_that_moves_says_where_it_is() {
     let mut world = mesh(3, &options(3));
@@ -137,7 +137,7 @@ fn a_port_that_moves_says_where_it_is() {
         world.until(|world| world.is_up(0, 1) && world.hosts[1].sink.up.len() == 3 + usize::from(life) * 2);
         // F-12: once for each place.
         assert_eq!(world.hosts[0].sink.moves, usize::from(life) + 1);
-        // Now rank 1 knows, and may call by itself.
+        // Now rank 1 has the new address, and may dial by itself.
         world.hosts[1].rail.abort(PeerId(0));
         world.hosts[1].sink.standing.retain(|peer| *peer != PeerId(0));
         world.connect(1, 0);
@@ -152,8 +152,8 @@ fn a_port_that_moves_says_where_it_is() {
     }
 }
 
-/// V-12, F-2: all is down, then all registrations are void; while the device is broken everything is refused
-/// at once; then it works as before, and peers learn where it is.
+/// V-12, F-2: all is down, then all registrations are invalid; while the device is broken everything is
+/// refused at once; then it works as before, and peers learn where it is.
 #[test]
 fn a_broken_device_comes_back() {
     let options = options(3);
@@ -192,7 +192,7 @@ fn a_broken_device_comes_back() {
         world.until(|world| world.is_up(0, 1) && world.is_up(0, 2) && world.hosts[1].sink.up.len() == ups + 1);
         // F-12: its queue pair for datagrams has another number.
         assert_eq!(world.hosts[0].sink.moves, life);
-        // It has told where it is now: it can be called.
+        // It has sent its new address: it can be dialled.
         world.hosts[2].rail.abort(PeerId(0));
         world.hosts[2].sink.standing.retain(|peer| *peer != PeerId(0));
         let ups = world.hosts[0].sink.up.len();
@@ -258,8 +258,8 @@ fn faults_while_it_comes_back() {
     world.until(|world| world.is_up(0, 1) && world.hosts[1].sink.up.len() == 2);
 }
 
-/// V-12, V-13: both ends at once. Neither knows where the other is then, unless the numbers happen to be
-/// those of before; who is told the new address by another way can call.
+/// V-12, V-13: both ends at once. Neither has the other's address then, unless the numbers happen to be
+/// those of before; a rank that receives the new address by another way can dial.
 #[test]
 fn both_devices_break_at_once() {
     let mut world = World::connected(&options(2)).reviving();
@@ -277,7 +277,7 @@ fn both_devices_break_at_once() {
     world.until(|world| world.hosts[0].numbers_from(PeerId(1)) == [9]);
 }
 
-/// V-4: a lost message of the set-up is said again after four round trips.
+/// V-4: a lost message of the set-up is sent again after four round trips.
 #[test]
 fn lost_messages_are_said_again_soon() {
     let slow = VerbsOptions { resend_first: Nanos::from_millis(4), ..options(2) };

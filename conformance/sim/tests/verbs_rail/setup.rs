@@ -1,4 +1,4 @@
-//! Connections come about whatever is lost on the way, and only between those who hold the key.
+//! Connections come about whatever is lost on the way, and only between processes that hold the key.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
@@ -73,7 +73,7 @@ fn messages_that_overtake_ready_wait_for_it() {
     assert_eq!(world.hosts[1].numbers_from(PeerId(0)), [0, 1, 2, 3, 4]);
 }
 
-/// V-3, V-1: without the key nobody is answered, or even heard.
+/// V-3, V-1: without the key no request is answered, or even processed.
 #[test]
 fn the_wrong_key_gets_no_answer() {
     let key = |rank| Secret::new([0x42 + rank as u8; 32]);
@@ -100,7 +100,7 @@ fn rails_with_messages_of_other_lengths_refuse() {
     assert_eq!(world.qps(), 2);
 }
 
-/// V-7: one that has no queue pair left says so.
+/// V-7: a side that has no queue pair left reports it.
 #[test]
 fn a_full_device_refuses() {
     let mut world = World::pair(&options(2));
@@ -160,7 +160,7 @@ fn who_was_not_announced_can_not_be_called() {
     assert!(world.hosts[0].rail.add_peer(PeerId(4), &address).is_err(), "of a rank that the job does not have");
 }
 
-/// A rail in set-up wants to be polled when its timer is due, not before.
+/// A rail in set-up has to be polled when its timer is due, not before.
 #[test]
 fn pauses_double() {
     let mut world = World::pair(&options(2));
@@ -182,7 +182,7 @@ fn pauses_double() {
 const TIMED_OUT: RailFault = RailFault::Device { code: 110 };
 
 /// V-18: the device looks for the peer once for the messages of a call and once for the queue pair, however
-/// often they are said; no handle is kept for longer.
+/// often they are sent; no handle is kept for longer.
 #[test]
 fn a_call_looks_for_its_peer_once_however_often_it_is_said() {
     let mut world = World::pair(&options(2));
@@ -197,7 +197,7 @@ fn a_call_looks_for_its_peer_once_however_often_it_is_said() {
     // What stands needs none; devices have fewer than a job has peers.
     world.settle();
     assert!(world.hosts.iter().all(|host| world.fabric.borrow().objects(host.hca).ahs == 0));
-    // One that nobody answers.
+    // One without an answer.
     world.hosts[0].rail.abort(PeerId(1));
     world.hosts[0].sink.standing.clear();
     world.until(|world| !world.is_up(1, 0));
@@ -213,9 +213,9 @@ fn a_call_looks_for_its_peer_once_however_often_it_is_said() {
     assert!(world.hosts.iter().all(|host| world.fabric.borrow().objects(host.hca).ahs == 0));
 }
 
-/// V-18: a search that nobody answers fails the call with the device's word at once, and keeps the process
+/// V-18: a search without an answer fails the dial with the device's error at once, and keeps the process
 /// for a small part of its time, whatever the core dials: twice as long as it took nothing is tried, then
-/// four times, up to sixteen times. A peer that is heard is called at once again.
+/// four times, up to sixteen times. A peer from which something is received is dialled at once again.
 #[test]
 fn a_peer_that_no_way_leads_to_is_left_alone_for_a_while() {
     let mut world = World::new([options(3), options(3), options(3)]);
@@ -241,7 +241,7 @@ fn a_peer_that_no_way_leads_to_is_left_alone_for_a_while() {
     // Others are called meanwhile.
     world.connect(0, 2);
     world.until(|world| world.is_up(0, 2) && world.is_up(2, 0));
-    // It is there again, and says so.
+    // It is there again, and announces it.
     world.inject(Fault::Unanswered { hca, lid, took: None });
     world.connect(1, 0);
     world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
@@ -254,7 +254,8 @@ fn a_peer_that_no_way_leads_to_is_left_alone_for_a_while() {
     assert!(world.hosts[0].sink.down.is_empty());
 }
 
-/// V-18: who is called, and finds no way back, has no connection; nor is it kept for each repetition.
+/// V-18: a process that is dialled, and finds no way back, has no connection; nor is it kept for each
+/// repetition.
 #[test]
 fn an_answer_that_no_way_leads_to_is_not_tried_again_and_again() {
     let mut world = World::pair(&options(2));

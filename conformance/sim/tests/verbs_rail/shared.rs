@@ -1,4 +1,5 @@
-//! What processes of one node share by XRC, and who suffers when it fails (xrc-2008, IV and V; V-14 to V-16).
+//! What processes of one node share by XRC, and which of them a failure affects (xrc-2008, IV and V; V-14 to
+//! V-16).
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
@@ -86,7 +87,7 @@ fn traffic_between_all() {
         let key = world.hosts[b as usize].register(piece, true).unwrap();
         let written = world.hosts[a as usize].write(PeerId(b), key, (a * 6 + b).into(), 4096, 4096);
         world.until(|world| world.hosts[a as usize].is_done(written));
-        // A completion does not say that memory was written.
+        // A completion is no proof that memory was written.
         world.settle();
         assert!(windows[b as usize] == crate::world::payload((a * 6 + b).into(), 4096));
         let window = &mut windows[b as usize];
@@ -141,8 +142,8 @@ fn a_broken_initiator_costs_the_links_that_use_it() {
     exchange(&mut world, pairs(3), 2);
 }
 
-/// V-16: more peers than set-up messages can be on their way at once; each hears, so none of their initiators
-/// has to go.
+/// V-16: more peers than set-up messages can be on their way at once; each is notified, so none of their
+/// initiators has to go.
 #[test]
 fn a_broken_initiator_of_many_links_is_heard_of_by_all() {
     let per_node = 40;
@@ -156,7 +157,7 @@ fn a_broken_initiator_of_many_links_is_heard_of_by_all() {
     world.settle();
     let hca = world.hosts[0].hca;
     world.inject(Fault::BreakQp { hca, qp: initiator });
-    // Some of them get lost, and are said again.
+    // Some of them get lost, and are sent again.
     world.inject(Fault::Lose { port: world.hosts[0].port, packets: 5 });
     world.until(|world| peers.clone().all(|peer| !world.is_up(0, peer)));
     world.settle();
@@ -167,7 +168,7 @@ fn a_broken_initiator_of_many_links_is_heard_of_by_all() {
     exchange(&mut world, peers.map(|peer| (1, peer)), 1);
 }
 
-/// V-16: a peer that computes for a while has time to say that it is through.
+/// V-16: a peer that computes for a while has time to report that it is complete.
 #[test]
 fn a_peer_that_computes_for_a_while_is_waited_for() {
     let mut world = connected(3, &options(6));
@@ -204,7 +205,7 @@ fn a_severed_peer_loses_the_node() {
     exchange(&mut world, pairs(3), 3);
 }
 
-/// V-16: who leaves one peer harms no other, whoever made the target that is shared.
+/// V-16: a process that leaves one peer harms no other, whichever made the target that is shared.
 #[test]
 fn a_goodbye_harms_nobody_else() {
     for leaves in [(0, 3), (3, 0), (0, 5), (4, 2)] {
@@ -243,7 +244,7 @@ fn the_last_one_destroys_what_was_shared() {
     assert!(world.hosts[3..].iter().all(|host| host.sink.down.len() == 3));
 }
 
-/// A process is killed: who sends to it loses its node, and reaches those who live again.
+/// A process is killed: a process that sends to it loses its node, and reaches the living ones again.
 #[test]
 fn a_killed_process_takes_nobody_along_for_good() {
     let mut world = connected(3, &options(6));
@@ -312,8 +313,8 @@ fn calls_in_a_ring_do_not_wait_for_each_other() {
     assert!(took < Nanos::from_millis(2) && took < FILE.wait, "{took:?}");
 }
 
-/// V-15: what one process says of its domain is wrong; it can open no target of the others, and is connected
-/// all the same.
+/// V-15: what one process announces of its domain is wrong; it can open no target of the others, and is
+/// connected all the same.
 #[test]
 fn a_target_that_can_not_be_opened_is_replaced() {
     let elsewhere = XrcOptions { file: 8, ..FILE };
@@ -328,7 +329,7 @@ fn a_target_that_can_not_be_opened_is_replaced() {
     assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
 
-/// Processes of one host that have no file in common are two nodes, and know it.
+/// Processes of one host that have no file in common are two nodes, and treat each other so.
 #[test]
 fn without_a_common_file_nothing_is_shared() {
     let own = |rank: u32| XrcOptions::new(7 + rank as i32, [1, rank.into()]);
@@ -342,7 +343,7 @@ fn without_a_common_file_nothing_is_shared() {
     exchange(&mut world, pairs(2), 1);
 }
 
-/// V-14: by RC and by XRC don't go together, and that is said where it is seen.
+/// V-14: by RC and by XRC don't go together, and that is reported where it is detected.
 #[test]
 fn rails_of_both_sorts_do_not_connect() {
     let by_xrc = World::pair(&options(2));

@@ -1,5 +1,5 @@
 //! Shared receive queues with buffers of several sizes (xrc-2008, V.A): which queue a packet goes to, what
-//! memory that takes, and that queues which run dry hold nobody up for good. Rule V-17.
+//! memory that takes, and that queues which run dry hold no peer up for good. Rule V-17.
 
 use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
@@ -98,7 +98,7 @@ fn each_queue_has_its_own_low_water_mark() {
     assert!(mark > 2 && expected == full.map(|full| full - 2));
 }
 
-/// xrc-2008, VI: the same memory, registered once and never more of it, takes more packets while nobody
+/// xrc-2008, VI: the same memory, registered once and never more of it, takes more packets while no process
 /// polls.
 #[test]
 fn the_same_memory_holds_more_packets() {
@@ -222,7 +222,8 @@ fn packets_that_wait_for_ready_may_take_all_buffers_of_a_size() {
     assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
 
-/// V-12, V-17: a device that comes back has other queues; peers hear their numbers with the next connection.
+/// V-12, V-17: a device that comes back has other queues; peers receive their numbers with the next
+/// connection.
 #[test]
 fn queues_of_a_device_that_came_back_have_other_numbers() {
     let mut world = World::connected(&options(2)).reviving();

@@ -144,7 +144,7 @@ fn registrations_are_kept_up_to_their_bound() {
     assert_eq!((mrs(&world), before), (1, 1));
 }
 
-/// A post that can't be done ends the subchannel, and says so.
+/// A post that can't be done ends the subchannel, and reports it.
 #[test]
 fn a_post_longer_than_any_message_fails() {
     let mut world = World::connected(&options(2));

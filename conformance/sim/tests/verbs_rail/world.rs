@@ -51,7 +51,7 @@ pub fn options(peers: u32) -> VerbsOptions {
     }
 }
 
-/// A packet: a DATA header that says `number`, and its payload.
+/// A packet: a DATA header with `number`, and its payload.
 fn header(source: PeerId, number: u64, payload_bytes: usize) -> Vec<u8> {
     let common = Common { source: source.0, payload_bytes: payload_bytes as u32, ..Common::default() };
     let body = Body::Data(Data { operation: number, offset: 0 });
@@ -63,12 +63,12 @@ pub fn payload(number: u64, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at as u64 ^ (at as u64 >> 8) ^ number.wrapping_mul(37)) as u8).collect()
 }
 
-/// A sink that keeps what it is told.
+/// A sink that keeps what is reported to it.
 #[derive(Default)]
 pub struct Recorder {
     open: BTreeMap<u32, (PeerId, u64, Vec<u8>)>,
     places: u32,
-    /// Whole packets: who, which number, what bytes.
+    /// Whole packets: source, number, bytes.
     pub taken: Vec<(PeerId, u64, Vec<u8>)>,
     pub completed: Vec<(PostId, PostStatus)>,
     pub up: Vec<PeerId>,
@@ -81,7 +81,7 @@ pub struct Recorder {
     pub close_at: Option<u64>,
 }
 
-// SAFETY: `place` answers with memory that this recorder owns and nobody else refers to until `placed`.
+// SAFETY: `place` answers with memory that this recorder owns and no other code refers to until `placed`.
 unsafe impl Sink for Recorder {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         assert!(self.standing.contains(&peer), "a packet from {peer:?}, which is not up");
@@ -223,7 +223,7 @@ pub struct World {
 }
 
 impl World {
-    /// Hosts of ranks 0, 1, ... with rails of these options that know each other.
+    /// Hosts of ranks 0, 1, ... with rails of these options that have each other's addresses.
     pub fn new(options: impl IntoIterator<Item = VerbsOptions>) -> Self {
         Self::with(options, |_| Secret::new([0x42; 32]), HcaOptions::default())
     }
@@ -352,7 +352,7 @@ impl World {
                 return;
             }
             if !self.step(&polled) {
-                // One more look: the last step may have told it.
+                // One more look: the last step may have reported it.
                 assert!(come_true(self), "nothing will ever happen, at {:?}: {:?}", self.now, self.states());
                 return;
             }

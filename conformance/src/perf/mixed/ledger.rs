@@ -77,8 +77,8 @@ mod tests {
         assert_eq!(found(&[0, 2, 3], 4), (1, 0, 0, 0), "lost");
         assert_eq!(found(&[], 4), (4, 0, 0, 0), "all lost");
         assert_eq!(found(&[0, 1, 2], 4), (1, 0, 0, 0), "the last one lost");
-        assert_eq!(found(&[0, 1, 1, 2, 3], 4), (0, 1, 0, 0), "doubled");
-        assert_eq!(found(&[0, 3, 1, 3, 2], 4), (0, 1, 2, 0), "late, and one doubled that came early");
+        assert_eq!(found(&[0, 1, 1, 2, 3], 4), (0, 1, 0, 0), "duplicated");
+        assert_eq!(found(&[0, 3, 1, 3, 2], 4), (0, 1, 2, 0), "late, and one duplicated that came early");
         assert_eq!(found(&[0, 1, 2, 3, 4], 4), (0, 0, 0, 1), "invented");
         assert_eq!(found(&[0, 9, 1, 2, 3], 4), (0, 0, 3, 1), "invented, and too early");
         assert_eq!(of(&[0, 2]).first_missing(4), Some(1));

@@ -110,7 +110,7 @@ struct Run<'s> {
     ledger: Ledger,
     accesses: Accesses,
     side: Side,
-    /// When something was through last, and how much until then.
+    /// When something was last complete, and how much until then.
     moved_at: Instant,
     completions: u64,
 }
@@ -128,7 +128,7 @@ impl Run<'_> {
         1 - self.session.rank()
     }
 
-    /// The size of a message, which both sides know by its number.
+    /// The size of a message, which both sides derive from its number.
     fn size(&self, number: u64) -> u64 {
         self.sizes[(mix(number) % self.sizes.len() as u64) as usize]
     }
@@ -234,7 +234,7 @@ impl Run<'_> {
         let done = match outcome {
             Ok(done) => done,
             Err(rerail_core::endpoint::OpError::Truncated { sent, .. }) => {
-                self.side.wrong(|side| &mut side.different, format!("a message of {sent} B, which nobody sent"));
+                self.side.wrong(|side| &mut side.different, format!("a message of {sent} B, which was not sent"));
                 return Ok(());
             }
             Err(_) => return Err(KernelError::PeerGone),
@@ -300,7 +300,7 @@ impl Run<'_> {
         }
         let invented = self.ledger.invented(expected);
         if invented > 0 {
-            self.side.wrong(|side| &mut side.different, format!("{invented} messages that nobody sent"));
+            self.side.wrong(|side| &mut side.different, format!("{invented} messages that were not sent"));
         }
         self.accesses.settle(self.session, &mut self.side)?;
         (self.side.sent, self.side.seconds) = (self.out.begun, took.as_secs_f64());

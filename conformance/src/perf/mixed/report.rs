@@ -9,7 +9,7 @@ use crate::session::{Path, Session};
 
 use super::PROBLEMS_KEPT;
 
-/// A time in which nothing was through: no send, receive or one-sided operation.
+/// A time in which nothing was completed: no send, receive or one-sided operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     /// Its begin, in nanoseconds since 1970.

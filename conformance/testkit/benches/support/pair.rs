@@ -96,7 +96,7 @@ fn asked_by<R>(side: Option<usize>, ask: impl FnOnce() -> R) -> R {
     } else {
         at_second(&mut work)
     }
-    answer.expect("asked once")
+    answer.expect("called once")
 }
 
 struct Side<'m> {
@@ -252,7 +252,7 @@ impl<'m> Pair<'m> {
                         there.comes_up(now, *rail);
                     }
                     Action::Pack { head, from, to } => here.pack(head, *from, *to, &mut self.wire),
-                    other => unreachable!("nobody asked for {other:?}"),
+                    other => unreachable!("no request leads to {other:?}"),
                 }
             }
         }

@@ -120,7 +120,7 @@ impl Node<'_> {
     pub fn placed(&mut self, now: Time, id: PlaceId) {
         let Some(pool) = self.memory.last() else { return };
         self.endpoint.handle_placed(now, id, &|at, bytes| {
-            assert_eq!(at.region, RegionId::POOL, "asked for bytes that are not the core's");
+            assert_eq!(at.region, RegionId::POOL, "the core reads bytes that are not its own");
             bytes.copy_from_slice(&pool[at.offset as usize..][..bytes.len()]);
         });
     }
@@ -654,7 +654,7 @@ impl<'m> World<'m> {
                 return;
             }
         }
-        panic!("the world does not come to rest");
+        panic!("the simulated cluster does not come to rest");
     }
 
     /// Whether no rail has anything left to do, and every registration is answered.

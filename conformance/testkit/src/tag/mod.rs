@@ -56,7 +56,7 @@ fn with_matcher<R>(config: &MatchConfig, body: impl FnOnce(Matcher<'_>) -> R) ->
     let mut region = vec![MaybeUninit::uninit(); bytes + REGION_ALIGN];
     let skip = region.as_ptr().align_offset(REGION_ALIGN);
     let mut arena = Arena::new(&mut region[skip..skip + bytes]).expect("aligned");
-    body(Matcher::carve(&mut arena, config).expect("the layout says that it fits"))
+    body(Matcher::carve(&mut arena, config).expect("the region has the size of the layout"))
 }
 
 struct Pair<'m> {

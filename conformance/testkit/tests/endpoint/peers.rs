@@ -321,7 +321,7 @@ fn rails_that_cannot_be_had_are_tried_again() {
     assert_eq!(endpoint.poll_event(), Some(Event::PeerLost { peer: PeerId(1), why }));
 }
 
-/// G-9: a silent peer that owes an acknowledgment is probed, and lost when it stays silent.
+/// G-9: a silent peer that has packets to acknowledge is probed, and lost when it stays silent.
 #[test]
 fn silence_is_noticed() {
     let config = Config { probe_after: Nanos(1_000_000), silence_max: Nanos(10_000_000), ..small() };

@@ -224,7 +224,7 @@ impl<'m> Program<'m> {
                 idle = 0;
             }
         }
-        self.fail("the world does not come to rest");
+        self.fail("the simulated cluster does not come to rest");
     }
 
     fn fail(&self, why: &str) -> ! {

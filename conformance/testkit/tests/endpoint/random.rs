@@ -108,7 +108,7 @@ fn run(seed: u64) {
         }
     }
     assert_eq!(seen.len(), lens.len(), "seed {seed}: nothing lost");
-    assert!(seen.values().all(|&n| n == 1), "seed {seed}: nothing doubled");
+    assert!(seen.values().all(|&n| n == 1), "seed {seed}: nothing duplicated");
     for node in &world.nodes {
         assert!(node.endpoint.is_quiet(None), "seed {seed}");
         assert!(is_idle(&node.endpoint), "seed {seed}: operations leak");

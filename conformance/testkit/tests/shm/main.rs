@@ -83,7 +83,7 @@ fn flags_make_one_doorbell_each() {
     let memory = Memory::new(SMALL);
     let (mut consumer, mut producer) = (memory.consumer(SMALL), memory.producer(SMALL));
     push(&mut producer, &[1], &[]).unwrap();
-    assert!(!producer.must_ring(), "nobody sleeps");
+    assert!(!producer.must_ring(), "the consumer is awake");
     assert!(!consumer.arm(), "a message is there");
     consumer.front().unwrap().unwrap().release();
     assert!(consumer.arm());
@@ -380,7 +380,7 @@ fn a_ring_takes_memory_as_it_is_used() {
                 assert_eq!((producer.short_room(), producer.is_full()), (Ok(0), false));
                 assert_eq!(push_short(&mut producer, &short, &[1; 8]), Err(PushError::Full));
                 assert!(!producer.arm());
-                assert_eq!(taken(), [(CELLS_AT + n as usize * 192, 16 * 192); 4], "it asks each time");
+                assert_eq!(taken(), [(CELLS_AT + n as usize * 192, 16 * 192); 4], "it requests memory each time");
                 REFUSING.set(false);
             }
             assert_eq!(push_short(&mut producer, &short, &[1; 8]), Ok(false));

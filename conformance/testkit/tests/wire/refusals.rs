@@ -25,7 +25,7 @@ fn the_parser_names_field_and_value() {
     assert_eq!(damaged("bye", 30, [40, 0]), ("header_bytes", 40)); // W-3
     assert_eq!(damaged("bye", 30, [31, 0]), ("header_bytes", 31)); // W-3
     assert_eq!(damaged("rts", 30, [8, 1]), ("header_bytes", 264)); // W-3
-    assert_eq!(damaged("rts", 30, [96, 0]), ("header_bytes", 96)); // W-3: not what the key count says
+    assert_eq!(damaged("rts", 30, [96, 0]), ("header_bytes", 96)); // W-3: not what the key count requires
     assert_eq!(damaged("rts", 30, [64, 0]), ("header_bytes", 64)); // W-3: no room for the key count
     assert_eq!(damaged("eager", 2, [0x2E, 0]), ("flags", 0x2E)); // W-5: no kind of it answers
     assert_eq!(damaged("atomic", 2, [0x10, 0]), ("flags", 0x10)); // W-5: there is no such flag
@@ -53,8 +53,8 @@ fn the_parser_names_field_and_value() {
     assert_eq!(damaged("resume", 42, [0, 1]), ("resume.reserved", 1 << 8)); // W-6
     assert_eq!(damaged("address", 33, [0]), ("address.len", 0)); // W-28
     assert_eq!(damaged("address", 33, [201]), ("address.len", 201)); // W-28
-    assert_eq!(damaged("address", 33, [13]), ("address.bytes", 0x31)); // W-6: more than was said
-    assert_eq!(damaged("address", 33, [15]), ("address.bytes", 0)); // W-28: less than was said
+    assert_eq!(damaged("address", 33, [13]), ("address.bytes", 0x31)); // W-6: more than announced
+    assert_eq!(damaged("address", 33, [15]), ("address.bytes", 0)); // W-28: less than announced
     assert_eq!(damaged("address", 34, [0, 1]), ("address.reserved", 1 << 8)); // W-6
     assert_eq!(damaged("address", 41, [b';']), ("address.bytes", 0x3B)); // W-28
     assert_eq!(damaged("address", 239, [0xFF]), ("address.bytes", 0xFF)); // W-6

@@ -198,7 +198,7 @@ fn who_moves_before_its_goodbye_is_heard_calls_to_say_it() {
         let events: Vec<Event> = std::iter::from_fn(|| lone.endpoint.poll_event()).collect();
         assert_eq!(events, [Event::PeerClosed { peer: PeerId(1) }]);
         if !moves_first {
-            assert_eq!(dialled(&mut lone), [], "it may call where it knows us");
+            assert_eq!(dialled(&mut lone), [], "the peer has our address and may dial it");
             moves(&mut lone);
         }
         if heard {

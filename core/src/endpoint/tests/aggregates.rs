@@ -51,7 +51,7 @@ fn what_waits_goes_together() {
     lone.busy = true;
     let first = lone.sent_one();
     assert_eq!((first.body, first.common.payload_bytes), (Body::Aggregate { count: 4 }, 4 * 32 + 60));
-    assert!(first.common.ack_now, "one of them asks for it (A-3)");
+    assert!(first.common.ack_now, "one of them requests it (A-3)");
     assert_eq!(lone.completed().into_keys().collect::<Vec<_>>(), [0, 3], "their buffers are free");
     let late = lone.endpoint.t.op_id(1);
     assert_eq!(lone.endpoint.cancel(late), Err(CancelError::TooLate));
@@ -179,7 +179,7 @@ fn aggregates_keep_their_turn() {
     assert_eq!((again, lone.endpoint.stats().duplicates_dropped), (Arrival::Discard, 1));
 }
 
-/// a FIN for each message that wants one.
+/// a FIN for each message that requests one.
 #[test]
 fn each_is_answered() {
     let config = small();

@@ -41,7 +41,7 @@ fn rails_overtake_each_other() {
     });
 }
 
-/// A rail that is through with a post does not say that the peer has it.
+/// A rail's completion of a post is no proof that the peer has received it.
 #[test]
 fn a_completed_post_completes_no_request() {
     lone(&[PUT], |lone| {

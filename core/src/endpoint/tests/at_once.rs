@@ -35,7 +35,7 @@ fn used(lone: &Lone<'_>) -> [u32; 3] {
 }
 
 /// the message is complete at once, and everything that it holds is free when it is acknowledged and
-/// the rail is through with it, whichever comes first.
+/// the rail has completed it, whichever comes first.
 #[test]
 fn it_is_kept_until_it_is_acknowledged_and_completed() {
     for acknowledged_first in [false, true] {
@@ -206,7 +206,7 @@ fn it_takes_no_more_than_there_is() {
         let sent = core::iter::from_fn(|| at_once(&mut lone, 1, len)).take(100);
         let sent: Vec<AtOnce> = sent.inspect(|_| {}).collect();
         assert_eq!(sent.len(), count, "{what}");
-        // The last ones ask the peer for acknowledgments where a table is full.
+        // The last ones request acknowledgments where a table is full.
         let asks = sent.iter().filter(|sent| Repr::parse(&sent.header).unwrap().common.ack_now).count();
         assert_eq!(asks > 0, matches!(what, "packets" | "operations" | "copies"), "{what}: {asks} of {count}");
     }
@@ -287,7 +287,7 @@ fn what_is_not_next_or_not_plain_takes_the_general_way() {
         ("truncated", arriving(0, 65), HEAD, 64),
         ("no receive", arriving(0, 8), MessageHead { tag: Some(8), ..HEAD }, 64),
         ("untagged", arriving(0, 8), MessageHead { tag: None, ..HEAD }, 64),
-        ("a FIN is wanted", arriving(0, 8), MessageHead { want_placed: true, operation: 3, ..HEAD }, 64),
+        ("a FIN is requested", arriving(0, 8), MessageHead { want_placed: true, operation: 3, ..HEAD }, 64),
     ];
     for (why, common, head, room) in cases {
         let config = small();
@@ -315,7 +315,7 @@ fn what_is_not_next_or_not_plain_takes_the_general_way() {
         wrong[at] ^= value;
         assert_eq!(arrives(&mut lone, &wrong), ShortArrival::Slow, "byte {at}");
     }
-    // Fields that are said to be absent are zero (W-6).
+    // Fields that the flags declare absent are zero (W-6).
     for (flag, absent) in [(1 << 1, "tag"), (1 << 2, "immediate")] {
         let mut wrong = whole.clone();
         wrong[2] &= !flag;

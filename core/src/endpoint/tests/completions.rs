@@ -125,7 +125,7 @@ fn a_copy_is_kept_until_it_is_acknowledged() {
     assert_eq!(retained(&lone), 0);
 }
 
-/// F-10: without recovery a copy is kept until the rail is through with it, and no longer.
+/// F-10: without recovery a copy is kept until the rail has completed it, and no longer.
 #[test]
 fn without_recovery_a_copy_is_kept_for_its_rail() {
     let config = Config { recovery: false, ..small() };
@@ -191,14 +191,14 @@ fn a_table_of_parts_goes_to_who_waits_for_it() {
     assert!(lone.sent().is_empty());
     let fin = Fin { operation: first, count: 1, refused: None, want_placed: false, round: 0, placed_bytes: 40_000 };
     lone.feed(Body::Fin(fin), 0);
-    assert!(lone.sent().is_empty(), "the first one's parts are known until it is told");
+    assert!(lone.sent().is_empty(), "the first one keeps its parts until its completion is reported");
     assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(40_000));
     // There is no room for its keys either.
     let bytes: u32 = lone.sent().iter().map(|packet| packet.common.payload_bytes).sum();
     assert_eq!(bytes, 40_000);
 }
 
-/// of a transfer whose receiver wants no more, only what was left of it is taken off the plans of its
+/// of a transfer that its receiver ends early, only what was left of it is taken off the plans of its
 /// rails: those of others stand.
 #[test]
 fn the_end_of_a_transfer_leaves_the_plans_of_others() {
@@ -217,11 +217,11 @@ fn the_end_of_a_transfer_leaves_the_plans_of_others() {
         let channel = lone.endpoint.t.channel_of(PeerId(1)).unwrap();
         [0, 1].map(|rail| lone.endpoint.paths.path(channel, RailId(rail)).planned)
     };
-    let [0, left] = planned(&mut lone) else { panic!("rail 0 is through") };
+    let [0, left] = planned(&mut lone) else { panic!("rail 0 has finished") };
     assert!(left > 0 && left < 19_000);
     lone.feed(cts(rts.head.operation, 0, &[0, 1]), 0);
     lone.sent();
-    let [0, both] = planned(&mut lone) else { panic!("rail 0 is through") };
+    let [0, both] = planned(&mut lone) else { panic!("rail 0 has finished") };
     assert!(both > left + 19_000);
     let fin = Fin { operation: first, count: 1, refused: None, want_placed: false, round: 0, placed_bytes: 40_000 };
     lone.feed(Body::Fin(fin), 0);

@@ -220,7 +220,7 @@ fn strangers_are_counted() {
         brings(lone, "a message on an ended connection", |lone| lone.feed_on(1, eager(), 0, |_| {}), old);
         // Of a channel that is over.
         lone.feed(Body::Bye, 0);
-        brings(lone, "behind the goodbye", |lone| lone.feed(Body::Credit, 0), old);
+        brings(lone, "behind BYE", |lone| lone.feed(Body::Credit, 0), old);
     });
     lone(&[TCP], |lone| {
         brings(

@@ -20,7 +20,7 @@ fn wait_for_question(lone: &mut Lone<'_>, rail: u8) -> u64 {
             return nonce;
         }
     }
-    panic!("rail {rail} is not asked")
+    panic!("no probe is sent over rail {rail}")
 }
 
 /// One message is in flight over rail 0.
@@ -208,7 +208,7 @@ fn who_computes_and_owes_something_has_so_long() {
                 }
             }
         }
-        let ended_at = ended_at.expect("it is asked, and nothing comes");
+        let ended_at = ended_at.expect("the rail is probed, and no answer comes");
         assert!((STALL_LONE..STALL_LONE + 30_000_000).contains(&ended_at), "{ended_at}");
         assert_eq!(lost_at, (!returns).then_some(ended_at + RECOVERY_TIMEOUT));
     }
@@ -303,7 +303,7 @@ fn signs_of_life_hide_no_post_that_never_ends() {
                 lone.feed_on(rail, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
             }
         }
-        assert_eq!(lone.closed, [RailId(0)], "asked every {keepalive} ns over {rails} rails");
+        assert_eq!(lone.closed, [RailId(0)], "probed every {keepalive} ns over {rails} rails");
         lone.closed.clear();
         while lone.now < 120_000_000 {
             lone.now += 500_000;
@@ -447,7 +447,7 @@ fn an_idle_rail_that_is_dead_is_found_by_the_answer_on_another() {
             lone.feed_on(0, Body::Credit, 0, |_| {});
         }
     }
-    assert_eq!(lone.closed, [], "who talks is asked nothing");
+    assert_eq!(lone.closed, [], "a peer that sends is not probed");
     while lone.now < 800_000_000 && lone.closed.is_empty() {
         lone.now += 1_000_000;
         for (rail, nonce) in questions(&mut lone) {

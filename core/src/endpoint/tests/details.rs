@@ -13,7 +13,7 @@ fn eager() -> Body {
 }
 
 /// G-7: BYE goes over every rail, though a batch of actions has not room for all of them, and though no rail
-/// is through with any.
+/// has completed any.
 #[test]
 fn more_goodbyes_than_a_batch_holds_all_go_out() {
     const RAILS: u8 = 20;
@@ -69,7 +69,7 @@ fn nothing_is_packed_past_a_message_that_can_not_be() {
     assert_eq!(front(&mut lone), 1);
 }
 
-/// a message waits for all registrations that it has asked for, though the batch was full between two
+/// a message waits for all registrations that it has requested, though the batch was full between two
 /// of them, and by the next one the peer has granted what it needs to go eagerly.
 #[test]
 fn a_message_that_is_half_registered_waits() {
@@ -219,8 +219,8 @@ fn registrations_of_rails_that_do_not_exist_are_dropped() {
     assert!(matches!(lone.sent_one().body, Body::Cts(_)));
 }
 
-/// X-3, P-2: a receiver that wants no more frees what a transfer over several rails holds, before anybody
-/// asks for events.
+/// X-3, P-2: a receiver that ends a transfer over several rails early frees what it holds, before the
+/// application polls events.
 #[test]
 fn a_transfer_that_is_ended_early_holds_no_stripes() {
     let mut own = region();

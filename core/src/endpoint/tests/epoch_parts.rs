@@ -84,7 +84,7 @@ fn stripe_bytes(lone: &Lone<'_>, rail: u8) -> u64 {
 }
 
 /// A message that rail 1 has begun to write: its id. A request came before it, and a transfer over both
-/// rails, whose receiver soon wanted no more.
+/// rails, whose receiver soon ended it.
 fn begun_by_second_rail(lone: &mut Lone<'_>) -> u64 {
     let from = Remote { peer: PeerId(1), window: 3, offset: 8 };
     let get = GetRequest { cookie: Cookie(9), segments: &seg(0, 100), ..GetRequest::new(from, &[]) };
@@ -108,8 +108,8 @@ fn begun_by_second_rail(lone: &mut Lone<'_>) -> u64 {
 }
 
 /// F-7, X-11: the rest of a message that one rail has begun goes over another one, from where the first has
-/// stopped; plans and figures say so. What the first has written it answers for: it is written again from its
-/// first byte on when that rail dies.
+/// stopped; plans and figures show it. The first rail stays responsible for what it has written: it is
+/// written again from its first byte on when that rail dies.
 #[test]
 fn the_rest_of_a_message_is_a_part_of_another_rail() {
     let mut region = region();
@@ -295,7 +295,7 @@ fn a_part_that_has_moved_is_not_forgotten() {
 }
 
 /// F-7, X-4: a rail whose part another one carries takes no rest as long as that has not come to its end:
-/// another epoch is asked for, where no other rail can take it. Then it does.
+/// another epoch is requested, where no other rail can take it. Then it does.
 #[test]
 fn a_rail_takes_no_rest_beside_its_part_that_has_moved() {
     for is_over in [false, true] {

@@ -1,5 +1,5 @@
-//! Several ends of connections that are to be ended, asked about or answered for at the same time, and what
-//! peers say of connections that can't be true (F-2 to F-4).
+//! Several connections to be ended, queried or answered for at the same time, and claims of
+//! peers about connections that can't be true (F-2 to F-4).
 
 use super::lone::{Lone, PEER_RAIL};
 use super::recovery::{connect, down, fence, region, up};
@@ -37,7 +37,7 @@ fn every_end_is_ended_and_answered_for() {
 }
 
 /// F-3, F-4: a connection that dies before an answer is out takes nothing from it: one is answered for, the
-/// other asked about.
+/// other queried.
 #[test]
 fn an_answer_survives_the_next_failure() {
     let mut region = region();
@@ -48,8 +48,8 @@ fn an_answer_survives_the_next_failure() {
     assert_eq!(fences(&sent), [(1, 1, true), (2, 1, false)]);
 }
 
-/// F-3, F-4: of one subchannel the peer may ask about an old connection while we ask about the last one: both
-/// FENCEs are sent.
+/// F-3, F-4: of one subchannel the peer may query an old connection while this side queries the last one:
+/// both FENCEs are sent.
 #[test]
 fn a_rail_is_answered_for_and_asked_about() {
     for is_asked_first in [true, false] {
@@ -68,7 +68,7 @@ fn a_rail_is_answered_for_and_asked_about() {
             lone.feed(Body::Fence(fence(1, false)), 0);
         }
         let sent = lone.sent();
-        assert_eq!(fences(&sent), [(1, 1, true), (1, 2, false)], "asked first: {is_asked_first}");
+        assert_eq!(fences(&sent), [(1, 1, true), (1, 2, false)], "peer's query first: {is_asked_first}");
     }
 }
 
@@ -129,8 +129,8 @@ fn questions_that_a_batch_has_no_room_for_go_out_in_the_next() {
     }
 }
 
-/// F-3: what is answered before it was asked is not asked, and leaves nothing behind that is looked at with
-/// every message.
+/// F-3: a connection that is answered for before it was queried is not queried, and leaves nothing behind
+/// that is looked at with every message.
 #[test]
 fn a_question_that_is_answered_is_forgotten() {
     let mut region = region();
@@ -142,7 +142,7 @@ fn a_question_that_is_answered_is_forgotten() {
     assert!(!lone.endpoint.t.channels.at(0).has_slow_work());
 }
 
-/// L-3: a connection that dies before our CONNECT is out on it wants none any more, whether the peer's has
+/// L-3: a connection that dies before our CONNECT is out on it needs none any more, whether the peer's has
 /// come on it or not.
 #[test]
 fn a_connection_that_died_wants_no_connect() {

@@ -238,7 +238,7 @@ fn who_is_waited_for_is_called_at_last() {
     };
     let anybody = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
     endpoint.recv(Time(0), &anybody).unwrap();
-    assert_eq!(endpoint.next_timeout(), None, "from anybody: there is nobody to call");
+    assert_eq!(endpoint.next_timeout(), None, "from any source: there is no peer to dial");
     let recv = RecvRequest { cookie: Cookie(7), segments: &seg(0, 8), ..RecvRequest::new(tagged(Some(1), 3), &[]) };
     endpoint.recv(Time(500), &recv).unwrap();
     assert_eq!(endpoint.next_timeout(), Some(Time(500 + keepalive.0)));

@@ -28,7 +28,7 @@ fn late_keys_open_nothing() {
         let is_data = |packet: &Repr| matches!(packet.body, Body::Data(_));
         assert_eq!(sent.iter().any(is_data), !writes, "{sent:?}");
     }
-    // The keys of an RTS: read, or asked for by CTS.
+    // The keys of an RTS: read, or requested by CTS.
     for (connection, reads) in [(1, true), (0, false), (2, false)] {
         let mut region = Region::of(&small());
         let mut lone = Lone::connected(&mut region, &small(), &[GET]);

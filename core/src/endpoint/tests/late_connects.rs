@@ -1,5 +1,5 @@
-//! Closed peers that may not know it, over more than one rail: which side dials, with which numbers, and for
-//! how long (G-7, G-10, F-12).
+//! Closed peers that may not have received BYE, over more than one rail: which side dials, with which
+//! numbers, and for how long (G-7, G-10, F-12).
 
 use super::super::lifecycle::is_shutdown;
 use super::lone::{Lone, PEER_RAIL, TERMS};
@@ -191,7 +191,7 @@ fn a_caller_whose_connection_has_no_number_is_hung_up() {
     assert_eq!(lone.closed, [RailId(1)]);
     lone.feed_on(0, connect(0), 0, |_| {});
     lone.sent();
-    assert_eq!(lone.closed, [RailId(1), RailId(0)], "the other hears the goodbye");
+    assert_eq!(lone.closed, [RailId(1), RailId(0)], "the other receives BYE");
     assert!(lone.endpoint.t.channels.is_empty());
 }
 

@@ -69,7 +69,7 @@ fn a_part_that_was_not_begun_needs_new_keys() {
     lone.feed(connect(0, 1 + (1 << 16)), 0);
     lone.stuck = 0;
     let sent = lone.sent();
-    assert_eq!((lone.transfers, resumes(&sent)), (0, vec![1]), "new keys are asked for: {sent:?}");
+    assert_eq!((lone.transfers, resumes(&sent)), (0, vec![1]), "new keys are requested: {sent:?}");
 }
 
 /// V-12: registrations of a device that was reset are not sent to peers any more, and not released on its

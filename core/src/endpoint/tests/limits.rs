@@ -92,7 +92,7 @@ fn what_several_values_make_together_is_told_with_each_of_them() {
     );
 }
 
-/// A policy is only taken for what it decides (P-5), and the error says its name.
+/// A policy is only taken for what it decides (P-5), and the error contains its name.
 #[test]
 fn policies_are_taken_for_what_they_decide() {
     for policy in Policy::ALL {

@@ -6,7 +6,7 @@ use crate::wire::{Body, Common, Connect, Lane, Repr};
 /// The peer's number of our rail 0; each further rail has the next one.
 pub(super) const PEER_RAIL: u8 = 5;
 
-/// What the peer announces unless a test wants something else.
+/// What the peer announces unless a test sets something else.
 pub(super) const TERMS: Connect = Connect {
     window: 64,
     eager_bytes_max: 1000,
@@ -28,7 +28,7 @@ pub(super) struct Lone<'m> {
     pub(super) acks: [u32; 2],
     /// What every packet of the peer grants: messages, blocks.
     pub(super) limits: (u16, u16),
-    /// Subchannels that the endpoint wanted closed.
+    /// Subchannels that the endpoint requested to close.
     pub(super) closed: Vec<RailId>,
     /// Remote writes and reads that it posted.
     pub(super) transfers: u32,
@@ -155,7 +155,7 @@ impl<'m> Lone<'m> {
         });
     }
 
-    /// The packets that the endpoint sends now. Rails are through with them at once, unless they are busy.
+    /// The packets that the endpoint sends now. Rails complete them at once, unless they are busy.
     pub(super) fn sent(&mut self) -> Vec<Repr> {
         let (mut packets, mut actions) = (Vec::new(), heapless::Vec::new());
         while self.endpoint.poll_actions(Time(self.now), &mut actions) > 0 {

@@ -56,12 +56,12 @@ fn a_connection_that_ends_takes_no_address_along() {
         down(&mut lone, ends);
         told(&mut lone);
         assert_eq!(tellers(&mut lone) >> ends & 1, 0, "rail {ends}");
-        assert_eq!(tellers(&mut lone) >> one & 1, 1, "rail {one} has still to tell");
+        assert_eq!(tellers(&mut lone) >> one & 1, 1, "rail {one} still has an address update to send");
         lone.busy = false;
         for id in core::mem::take(&mut lone.held) {
             lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
         }
-        assert!(told(&mut lone).contains(&(one, two, text("two"))), "rail {one} tells of {two}");
+        assert!(told(&mut lone).contains(&(one, two, text("two"))), "rail {one} carries the address of rail {two}");
         assert_eq!(tellers(&mut lone), 0);
         up(&mut lone, ends, 2);
         let again = told(&mut lone);

@@ -130,8 +130,8 @@ fn segments_that_belong_nowhere_are_acknowledged() {
     assert_eq!(lone.offence(), ProtocolError::OutOfRange { offset: u64::MAX });
 }
 
-/// X-11, P-3: bytes that come as packets, though keys were given, make the receiver owe a FIN; without
-/// recovery it owed none.
+/// X-11, P-3: bytes that come as packets, though keys were given, require a FIN of the receiver; without
+/// recovery they require none.
 #[test]
 fn a_fin_is_owed_for_bytes_that_come_as_packets() {
     let config = Config { recovery: false, ..small() };
@@ -277,7 +277,7 @@ fn empty_packets_count_no_bytes() {
     assert_eq!(lone.sent_one().common.ack_unordered, 3);
 }
 
-/// G-9: a peer that owes an acknowledgment is watched where one of both times is set, whichever.
+/// G-9: a peer that has packets to acknowledge is watched where one of both times is set, whichever.
 #[test]
 fn silence_is_watched_by_either_time() {
     for (probe_after, silence_max, is_watched) in [(0, 0, false), (5_000, 0, true), (0, 5_000, true)] {
@@ -337,7 +337,7 @@ fn a_gap_that_closes_lets_the_next_request_go() {
     assert_eq!(asked(&lone.sent()).len(), 1);
 }
 
-/// Of two processes that sample each other at once the higher rank stops, forgets what it has asked,
+/// Of two processes that sample each other at once the higher rank stops, drops its open probes,
 /// and begins anew a while later.
 #[test]
 fn the_higher_rank_samples_later() {
@@ -380,12 +380,12 @@ fn a_rail_has_one_time_for_all_questions() {
             };
             lone.sent().iter().find_map(nonce)
         };
-        let mut nonce = question(&mut lone).expect("the first rail is asked");
+        let mut nonce = question(&mut lone).expect("the first rail is probed");
         assert!(is_timed(&lone));
         lone.now += 6_000_000;
         for _ in 1..answered {
             lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
-            nonce = question(&mut lone).expect("it is asked again");
+            nonce = question(&mut lone).expect("it is probed again");
             assert!(is_timed(&lone));
         }
         lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
@@ -393,9 +393,9 @@ fn a_rail_has_one_time_for_all_questions() {
             assert!(!is_timed(&lone), "all was answered");
             continue;
         }
-        question(&mut lone).expect("it is asked again");
+        question(&mut lone).expect("it is probed again");
         lone.now += 4_000_000;
         lone.endpoint.handle_timeout(Time(lone.now));
-        assert!(!is_timed(&lone), "its time is over, however often it was asked");
+        assert!(!is_timed(&lone), "its time is over, however often it was probed");
     }
 }

@@ -57,7 +57,7 @@ fn packets_are_counted_by_rail() {
     }
 }
 
-/// G-9: where no probe is sent, a peer that owes an acknowledgment has all of `silence_max`.
+/// G-9: where no probe is sent, a peer that has packets to acknowledge has all of `silence_max`.
 #[test]
 fn without_probes_silence_lasts_as_long_as_it_may() {
     let config = Config { probe_after: Nanos(0), silence_max: Nanos(5_000_000), ..small() };
@@ -79,7 +79,7 @@ fn settle(lone: &mut Lone<'_>) {
     }
 }
 
-/// Whether a rail is asked what it does, in time.
+/// Whether a rail is probed in time.
 fn is_asked(lone: &mut Lone<'_>, rail: u8) -> bool {
     lone.stuck = 0;
     (0..20).any(|_| {

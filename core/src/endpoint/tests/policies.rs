@@ -74,7 +74,7 @@ fn large_messages_follow_the_policy() {
     });
 }
 
-/// P-6: which rails are eligible and how many are used are two knobs; one rail is better than none.
+/// P-6: which rails are eligible and how many are used are two settings; one rail is better than none.
 #[test]
 fn eligibility_and_number_are_two_knobs() {
     three(&Config { striping: Policy::Even, ..small() }, |timed| {

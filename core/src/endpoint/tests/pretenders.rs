@@ -417,7 +417,7 @@ fn records_fill_their_aggregate() {
     let mut more = good.clone();
     more.push(0);
     assert!(long.len() as u32 <= max);
-    // The length that a record claims: its head says 20 bytes, and 19 or 21 are there.
+    // The length that a record claims: its head has 20 bytes, and 19 or 21 follow.
     for (payload, fits) in [(good, true), (long, true), (beyond, false), (more, false)] {
         lone(&[TCP], |lone| {
             let arrival = lone.feed(Body::Aggregate { count: 2 }, payload.len() as u32);

@@ -255,7 +255,7 @@ fn a_copy_goes_where_the_first_was_to_go() {
         }
         let Arrival::Place { id, .. } = lone.feed_on(1, eager(5), 100, |_| {}) else { panic!("no place") };
         down(&mut lone, 1, RailFault::TimedOut);
-        assert_eq!(lone.endpoint.place_memory(id), None, "the place is void");
+        assert_eq!(lone.endpoint.place_memory(id), None, "the placement is aborted");
         let sent = lone.sent();
         assert!(sent.iter().all(|packet| packet.common.ack_ordered == 0), "it is not here: {sent:?}");
         lone.feed(Body::Fence(fence(1, true)), 0);
@@ -382,7 +382,7 @@ fn what_was_taken_over_is_written_in_the_new_round() {
     again.sort_unstable();
     let mut covered = 10_240;
     for (from, to) in again {
-        assert!(from <= covered, "nobody writes {covered} to {from}");
+        assert!(from <= covered, "no rail writes bytes {covered} to {from}");
         covered = to;
     }
     assert_eq!(covered, 40_000);

@@ -9,22 +9,22 @@ fn config() -> Config {
     Config { striping: Policy::Balanced, multiplex: Policy::Balanced, window: 256, ..small() }
 }
 
-/// Dear enough that a tenth of a message is sooner moved than registered: 1 us a page.
+/// Expensive enough that a tenth of a message is sooner moved than registered: 1 us a page.
 const DEAR: (u64, u64) = (3_000, 1_000);
 
 const LEN: u64 = 4 << 20;
 
 /// A fast rail and one of a tenth of its rate, both of which register before peers can write or read.
 fn unlike<'m>(regions: &'m mut [Region], config: &Config, facts: RailFacts) -> Timed<'m> {
-    // Who has the memory moves nothing and measures nothing; rails are not asked at start here.
+    // The process with the memory moves nothing and measures nothing; rails are not sampled at start here.
     let rail = |rate| RailFacts { segment_bytes_max: 64 * 1024, posts_max: 64, bytes_per_second: rate * MB, ..facts };
     let mut timed = Timed::new(regions, config, &[rail(800), rail(80)], &[line(800), line(80)]);
     timed.registering = vec![(0, 0), DEAR];
     timed
 }
 
-/// P-15: a rail whose part would not pay for its registration is not asked for one, and takes no part; now
-/// and then it is asked, at a cost that was saved up for.
+/// P-15: no registration is requested of a rail whose part would not pay for it, and it takes no part; now
+/// and then one is requested, at a cost that was saved up for.
 #[test]
 fn a_rail_that_costs_more_than_it_moves_is_left_out() {
     let [_, write, read] = sorts();
@@ -40,7 +40,7 @@ fn a_rail_that_costs_more_than_it_moves_is_left_out() {
         let alone = 128 * LEN * 1_000_000_000 / (800 * MB);
         assert!(took < alone + alone / 50, "{took} ns, alone {alone}");
         let dear = timed.made.iter().filter(|rail| rail.0 == 1).count();
-        assert!((1..=16).contains(&dear), "it is asked now and then: {dear} times");
+        assert!((1..=16).contains(&dear), "it registers now and then: {dear} times");
         let way = timed.endpoints[0].explain(Time(timed.now), PeerId(1), MessageClass::Large, LEN).unwrap();
         let [_, share] = &way.shares[..] else { panic!("{way:?}") };
         if facts.caps.read {
@@ -106,7 +106,7 @@ fn rails_that_were_left_out_carry_what_is_left() {
     lone.feed_on(1, Body::Resume(Resume { target: operation, round: 1 }), 0, |_| {});
     let (_, round, keys) = target(&mut lone);
     assert_eq!((round, keys), (1, vec![0, 1]));
-    // And no more of it is asked for, however often.
+    // And no more of it is requested, however often.
     lone.feed_on(1, Body::Resume(Resume { target: operation, round: 2 }), 0, |_| {});
     let (_, round, keys) = target(&mut lone);
     assert_eq!((round, keys), (2, vec![0, 1]));

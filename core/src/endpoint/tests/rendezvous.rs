@@ -112,12 +112,12 @@ fn the_last_fin_lets_the_goodbye_go() {
     lone.sent();
     lone.endpoint.close_peer(PeerId(1)).unwrap();
     let is_bye = |packet: &Repr| packet.body == Body::Bye;
-    assert!(!lone.sent().iter().any(is_bye), "the receiver may want it again");
+    assert!(!lone.sent().iter().any(is_bye), "the receiver may request it again");
     lone.feed(Body::Fin(Fin { placed_bytes: 8, ..fin(operation) }), 0);
     assert!(lone.sent().iter().any(is_bye));
 }
 
-/// of a message whose receiver wants no more nothing is left to be sent, as people see it too, while a
+/// of a message that its receiver ends early nothing is left to be sent, as people see it too, while a
 /// rail still has some of it.
 #[test]
 fn what_fin_ends_counts_as_sent() {

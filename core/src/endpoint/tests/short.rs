@@ -57,7 +57,7 @@ fn limits_are_announced_while_nothing_is_sent() {
         let sent = lone.sent();
         let limits = |packet: &crate::wire::Repr| (packet.common.message_limit, packet.common.block_limit);
         let expected = (small().unexpected_per_peer + half as u16, small().blocks_per_peer + half as u16);
-        assert!(sent.iter().any(|packet| limits(packet) == expected), "{sent:?}, wanted {expected:?}");
+        assert!(sent.iter().any(|packet| limits(packet) == expected), "{sent:?}, expected {expected:?}");
     });
 }
 
@@ -396,7 +396,7 @@ fn every_reason_closes_the_way_in() {
             assert!(lone.endpoint.t.lines[0].receives_on().is_none(), "{why}");
         });
     };
-    closes("goodbye", &|lone| {
+    closes("BYE", &|lone| {
         let slot = lone.endpoint.t.channels.at_mut(0);
         slot.enter(ChannelState::Closing);
         slot.enter(ChannelState::Leaving);

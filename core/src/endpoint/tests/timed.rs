@@ -1,7 +1,7 @@
 //! Two endpoints over rails that take time: what is seen of rails, and how work is spread over them.
 //!
-//! A rail is a line in each direction: posts one after the other at its bandwidth, then its latency. Nobody
-//! touches payloads; that they arrive whole is what the other tests are for.
+//! A rail is a line in each direction: posts one after the other at its bandwidth, then its latency. The
+//! rails do not touch payloads; other tests check that these arrive whole.
 
 use super::*;
 use crate::rail::rails_of;
@@ -340,7 +340,7 @@ fn a_fin_waits_behind_little() {
         timed.endpoints[0].recv(Time(timed.now), &recv).unwrap();
         let send = SendRequest { cookie: Cookie(9), segments: &seg(0, 1 << 20), ..SendRequest::new(PeerId(0), &[]) };
         timed.endpoints[1].send(Time(timed.now), &send).unwrap();
-        // Until the first of both is through, each waits for the other's FIN.
+        // Until the first of both is complete, each waits for the other's FIN.
         timed.stream(1, 1, 1 << 20);
         let both_ways = lasts_longest(&mut timed);
         let one_post = 16 * 1024 * 1_000_000_000 / (800 * MB);

@@ -1,4 +1,4 @@
-//! What a connection has when it dies, and what of it must not stay: placements, loads of rails, goodbyes,
+//! What a connection has when it dies, and what of it must not stay: placements, loads of rails, BYEs,
 //! replay that waits for room, unconfirmed writes, registrations (F-2, F-5, F-7, G-7).
 
 use super::lone::{Lone, PEER_RAIL, TERMS};

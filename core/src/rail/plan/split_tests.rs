@@ -103,7 +103,7 @@ fn check(rails: &[RailState], bytes: u64, chunks: &[Chunk], finish_ns: u64) -> R
     prop_assert!(legal(rails, &parts), "{:?}", chunks);
     let finish = oracle_finish_ns(rails, &parts);
     let off = (finish - finish_ns as f64).abs() / finish;
-    prop_assert!(off < 0.002, "predicted {} ns, the oracle says {finish} ns", finish_ns);
+    prop_assert!(off < 0.002, "predicted {} ns, the oracle computes {finish} ns", finish_ns);
     Ok(finish)
 }
 

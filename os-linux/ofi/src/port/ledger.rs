@@ -144,7 +144,7 @@ pub struct Record {
     /// A message of a multi-receive has failed.
     pub failed: bool,
     /// A copy of what the caller has injected: the transport may read it until the request is complete.
-    #[allow(dead_code, reason = "held for the transport, which knows its address")]
+    #[allow(dead_code, reason = "held for the transport, which has its address")]
     pub copy: Option<Box<[u8]>>,
     /// Where the value before an atomic goes.
     pub old: Option<Target>,

@@ -175,7 +175,7 @@ impl Port {
         Ok(())
     }
 
-    /// The rank that owns the memory, and whether the caller wants a completion, where there is room for a
+    /// The rank that owns the memory, and whether the caller requests a completion, where there is room for a
     /// request.
     fn admit(&mut self, request: &OneSided, what: What) -> Result<(PeerId, bool), Errno> {
         let (flags, wanted) = self.call(request.endpoint, what, request.flags)?;

@@ -13,7 +13,7 @@
 //! session = HMAC(key, "rerail pair session " | nonce D | nonce L)
 //! ```
 //!
-//! The connection is used at the start, within the caller's limit (B-1), and for a goodbye without an answer
+//! The connection is used at the start, within the caller's limit (B-1), and for a BYE without an answer
 //! (B-3); in between it may fail (B-2).
 //!
 //! Order at a fence: rank 1 sends first, rank 0 answers, so that two long messages can't block each other.
@@ -296,7 +296,7 @@ impl Bootstrap for Pair {
         // as well. So a connection that has failed since, or a side that has left before us, is no failure
         // (B-3).
         if let Err(error) = self.frames.send("leaving", &Message::Bye) {
-            tracing::debug!(%error, "the other side did not hear that we leave");
+            tracing::debug!(%error, "could not send BYE to the other side");
         }
         Ok(())
     }

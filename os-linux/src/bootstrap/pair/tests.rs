@@ -199,7 +199,7 @@ fn a_fence_waits_no_longer_than_it_was_told() {
     });
 }
 
-/// B-3: a pair's goodbye has no answer, so a connection that is gone by then is no failure.
+/// B-3: a pair's BYE has no answer, so a connection that is gone by then is no failure.
 #[test]
 fn leaving_needs_no_connection() {
     let (ready, waits) = std::sync::mpsc::channel();

@@ -65,7 +65,7 @@ impl Board {
     /// The board of a job of `size` ranks on one machine.
     pub(super) fn new(kvsname: String, size: u32) -> Self {
         debug_assert!(kvsname.len() < KVSNAME_BYTES);
-        // MPICH's own layout hint, from which its programs conclude that all ranks share a machine.
+        // MPICH's own layout hint, from which its programs derive that all ranks share a machine.
         let mapping = ("PMI_process_mapping".to_string(), format!("(vector,(0,1,{size}))"));
         let seats = (0..size).map(|_| Seat { place: Place::Busy, published_bytes: 0 }).collect();
         Board { kvsname, values: HashMap::from([mapping]), seats }
@@ -93,7 +93,7 @@ impl Board {
                 notice = Some(if rc == 0 {
                     Notice::Joined
                 } else {
-                    Notice::Strange(format!("asks for PMI version {version}, only 1 is spoken"))
+                    Notice::Strange(format!("requests PMI version {version}, only 1 is supported"))
                 });
                 format!("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}")
             }

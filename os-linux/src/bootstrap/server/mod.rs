@@ -188,7 +188,7 @@ fn good_name(name: &str) -> bool {
 #[non_exhaustive]
 pub enum LaunchError {
     /// The number of ranks is out of range.
-    #[error("{ranks} ranks asked for, 1 to {ranks_max} are possible")]
+    #[error("{ranks} ranks requested, 1 to {ranks_max} are possible")]
     Ranks {
         /// The requested ranks.
         ranks: u32,

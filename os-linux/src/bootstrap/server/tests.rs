@@ -112,7 +112,7 @@ fn role() {
         "is a launcher" => {
             let launch = job("joins and sleeps", 3).output(Output::Inherit).spawn().unwrap();
             let report = launch.wait();
-            panic!("nobody was to end: {report:?}");
+            panic!("no rank was to end: {report:?}");
         }
         other => panic!("no part {other:?}"),
     }
@@ -282,7 +282,7 @@ fn nothing_is_left_over_when_the_launcher_is_killed() {
     loop {
         let minute = Timespec { tv_sec: 60, tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(&pipe.as_fd(), PollFlags::IN)], Some(&minute)).unwrap();
-        assert_ne!(ready, 0, "silence, killed: {killed}, said: {}", String::from_utf8_lossy(&said));
+        assert_ne!(ready, 0, "silence, killed: {killed}, output: {}", String::from_utf8_lossy(&said));
         let mut bytes = [0; 512];
         match pipe.read(&mut bytes).unwrap() {
             0 => break,

@@ -1,4 +1,4 @@
-//! Leaving: everything arrives before the goodbye, and the launcher is notified.
+//! Leaving: everything arrives before BYE, and the launcher is notified.
 
 use std::io::Write;
 use std::os::fd::BorrowedFd;
@@ -104,7 +104,7 @@ fn a_peer_hears_the_goodbye(fabric: Fabric) {
     let goodbye = ends.peer_b();
     world.at(ends.a).close_peer(goodbye).unwrap();
     for (rank, other) in [(ends.a, ends.peer_b()), (ends.b, ends.peer_a())] {
-        world.expect(rank, "the goodbye", |event| match event {
+        world.expect(rank, "BYE", |event| match event {
             Event::PeerClosed { peer } => {
                 assert_eq!(*peer, other);
                 Some(())
@@ -113,7 +113,7 @@ fn a_peer_hears_the_goodbye(fabric: Fabric) {
             _ => None,
         });
     }
-    // A message behind the goodbye, on another rail, is no violation.
+    // A message behind BYE, on another rail, is no violation.
     for rank in [ends.a, ends.b] {
         assert_eq!(world.at(rank).rails().map(|rail| rail.counters.corrupt).sum::<u64>(), 0);
     }
@@ -200,7 +200,7 @@ fn leaving_without_having_met_anybody_needs_nobody() {
     assert_eq!(shutdown, crate::driver::Shutdown::default());
 }
 
-/// A launcher that does not receive goodbyes.
+/// A launcher that does not receive BYE.
 struct Gone;
 
 impl Bootstrap for Gone {
@@ -214,13 +214,13 @@ impl Bootstrap for Gone {
         "gone"
     }
     fn put(&mut self, _key: &str, _value: &str) -> Result<(), BootError> {
-        panic!("nothing is asked while messages flow")
+        panic!("no request is sent while messages flow")
     }
     fn fence(&mut self) -> Result<(), BootError> {
-        panic!("nothing is asked while messages flow")
+        panic!("no request is sent while messages flow")
     }
     fn get(&mut self, _rank: u32, _key: &str) -> Result<Option<String>, BootError> {
-        panic!("nothing is asked while messages flow")
+        panic!("no request is sent while messages flow")
     }
     fn finalize(&mut self) -> Result<(), BootError> {
         Err(BootError::Timeout { doing: "leaving", waited_ms: 7 })

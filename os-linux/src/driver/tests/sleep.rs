@@ -74,7 +74,7 @@ fn a_timer_wakes_the_sleeper(fabric: Fabric) {
     world.complete(1, recv).unwrap();
     let before = world.at(1).stats().acks_explicit;
     let sleeps = until_asleep(&mut world, "the acknowledgment", |world| world.at(1).stats().acks_explicit > before);
-    assert!(sleeps > 0, "nobody slept, so that the timer was not needed");
+    assert!(sleeps > 0, "no transport slept, so that the timer was not needed");
 }
 
 fn a_vanished_peer_wakes_the_sleeper(fabric: Fabric) {

@@ -1,4 +1,4 @@
-//! A small world: some transports of one job in one thread.
+//! A small cluster: some transports of one job in one thread.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -19,7 +19,7 @@ use crate::rail::tcp::{TcpOptions, TcpRail};
 /// every transport once, so this is far beyond what any exchange here takes; it bounds work, not time.
 const ROUNDS_MAX: usize = 20_000_000;
 
-/// The job that all worlds here are of.
+/// The job that all clusters here are of.
 pub(super) const JOB: u64 = 42;
 
 /// Which rails connect the ranks.

@@ -24,7 +24,7 @@ enum Answer {
     Discard,
     Close,
     Place,
-    /// A placement that is void when its memory is requested.
+    /// A placement that is aborted when its memory is requested.
     Void,
 }
 
@@ -232,5 +232,5 @@ fn a_severed_one_is_silent_and_can_be_connected_anew() {
     rail.connect(Time(0), ME);
     send(&mut rail, 2, b"head", b"0123456789", 3);
     rail.poll(Time(0), &mut log);
-    assert_eq!(log.told, [Told::Up], "what was posted to nobody is void");
+    assert_eq!(log.told, [Told::Up], "posts to other peers have no completion");
 }

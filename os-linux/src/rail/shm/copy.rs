@@ -13,7 +13,7 @@
 //!
 //! Invariants: reads are carried out in post order; one counts as done only if the peer's seal was whole
 //! after its last byte ([`Reach`]); once a seal was found broken nothing is read any more, and the pending
-//! end of the link makes waiting reads void.
+//! end of the link aborts waiting reads.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -122,7 +122,7 @@ struct Timing {
     is_joint: bool,
     /// Something was.
     has_joint: bool,
-    /// The first piece for which the peer was not asked yet.
+    /// The first piece that was not requested of the peer yet.
     next_piece: usize,
 }
 
@@ -161,7 +161,7 @@ pub struct Reads {
     ways: TwoWays,
     /// Of the piece that both sides copy, what this one has copied.
     own_bytes: usize,
-    /// What peers have copied of pieces that are complete, and nobody has counted yet.
+    /// What peers have copied of pieces that are complete, and not counted yet.
     peer_bytes: u64,
     queue: VecDeque<Reading>,
     /// Lists for posts to come.

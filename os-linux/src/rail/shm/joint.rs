@@ -1,16 +1,16 @@
 //! Joint copies (L-21 to L-24): a large piece of a read is copied by both processors, the reader's from the
 //! front and the owner's from the back, so that it takes half the time.
 //!
-//! The reader asks by a note in the ring, and both claim units by one word ([`ReaderClaims`]). The owner
-//! writes what it has claimed through the reader's [`Gate`]. It does so in its polls only: while it
+//! The reader requests help by a note in the ring, and both claim units by one word ([`ReaderClaims`]). The
+//! owner writes what it has claimed through the reader's [`Gate`]. It does so in its polls only: while it
 //! computes, the reader copies all, and waits for nothing.
 //!
 //! Invariants: a piece is complete when each of its units was read here, or claimed by the owner and
 //! written to its end as the gate shows. A claim that is not finished in time is taken back by closing the
 //! gate, and the reader copies its units itself; so a peer that is stopped delays its own message only, and
 //! by little. No memory goes back to the caller while a write to it may be in progress (F-2). What the peer
-//! says only decides who copies which bytes of this piece: a lie costs the liar's own transfer, or is found
-//! and ends the subchannel.
+//! writes only decides which side copies which bytes of this piece: a lie costs the liar's own transfer, or
+//! is found and ends the subchannel.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ fn guided(left: u32, bytes: usize) -> u32 {
     (left / 2).max(UNITS_MIN).min(whole_units(bytes).min(UNITS_MAX))
 }
 
-/// Asks the owner of memory to copy, too (L-21): the only note there is.
+/// Requests the owner of memory to copy, too (L-21): the only note there is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct Request {
@@ -121,7 +121,7 @@ impl Joints {
         self.current.is_some()
     }
 
-    /// Asks for help with a piece, the bytes of which lie at `from`; `false`: there is none.
+    /// Requests help with a piece, the bytes of which lie at `from`; `false`: there is none.
     pub fn begin(
         &mut self,
         reach: &Reach,
@@ -169,7 +169,7 @@ impl Joints {
         match outbound.push_note(request.as_bytes()) {
             Ok(()) => {}
             Err(PushError::Corrupt(error)) => return Err(error),
-            // Nobody knows of it.
+            // The owner has not received it.
             Err(_) => return Ok(false),
         }
         self.current = Some(Joint { claims, bytes: piece.len, alone: None, is_failed: false, waits_since: None });

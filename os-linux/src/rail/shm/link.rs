@@ -56,7 +56,7 @@ pub struct Link {
     pub barrier: bool,
     /// This process's reads from the peer's memory, and the seal that lets the peer read ours.
     pub memory: Option<(Seal, Reads)>,
-    /// The piece of our offers that the peer has asked for.
+    /// The piece of our offers that the peer has requested.
     pub(super) asked: Option<u32>,
     /// What this process copies for the peer.
     pub(super) assist: Option<Assist>,
@@ -282,7 +282,7 @@ impl Link {
     }
 
     /// Copies the payloads of waiting posts, for their memory is about to go back to the caller; reads are
-    /// void.
+    /// aborted.
     pub fn own_queue(&mut self) {
         self.outbound.offer(0);
         self.end_memory();

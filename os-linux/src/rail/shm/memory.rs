@@ -23,7 +23,8 @@ impl Link {
         }
     }
 
-    /// Asks and answers what is due about memory that may be mapped (L-19); returns the number of datagrams.
+    /// Sends the requests and answers that are due about memory that may be mapped (L-19); returns the number
+    /// of datagrams.
     pub fn tend_offers(&mut self, offers: &Offers, counters: &mut RailCounters) -> usize {
         let mut sent = 0;
         if let Some((_, reads)) = &mut self.memory {
@@ -88,7 +89,7 @@ impl Link {
         end.map(|()| count)
     }
 
-    /// Whether the peer has asked for help with its reads.
+    /// Whether the peer has requested help with its reads.
     pub fn is_assisting(&self) -> bool {
         self.assist.is_some()
     }

@@ -565,7 +565,7 @@ impl Rail for ShmRail {
     }
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
-        // To a link that is down or has a fault: void; the subchannel's end reports it.
+        // To a link that is down or has a fault: dropped; the subchannel's end reports it.
         let Some(index) = self.link_index(outgoing.peer) else { return };
         // Its completion is to be reported, it waits for room, or it is to be read.
         self.has_slow_work = true;

@@ -2,7 +2,7 @@
 //! message out of such memory is then one copy by the receiver's processor, without a system call.
 //!
 //! The owner keeps a numbered list of its offers and writes the number into every ring that it sends into.
-//! The first read of a peer that finds a number it does not know asks for the list, piece by piece, by
+//! The first read of a peer that finds a new number requests the list, piece by piece, by
 //! datagrams on the connection's socket; each answer brings a descriptor. Until all are here, and whenever a
 //! mapping does not hold what is to be read, reads are made as from any other memory.
 //!
@@ -36,7 +36,7 @@ pub const OFFERS_MAX: usize = 64;
 /// The first byte of a question (L-19).
 pub const ASK: u8 = b'?';
 
-/// Asks for one piece of the list (L-19).
+/// Requests one piece of the list (L-19).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct Question {
@@ -47,7 +47,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// Which piece a datagram asks for; `None`: it is no question.
+    /// Which piece a datagram requests; `None`: it is no question.
     pub fn piece_of(bytes: &[u8]) -> Option<u32> {
         let question = Self::read_from_bytes(bytes).ok()?;
         (question.kind == ASK).then_some(question.piece.get())
@@ -169,9 +169,9 @@ impl Drop for Map {
 enum Asking {
     /// Not in it.
     No,
-    /// This piece is to be asked for.
+    /// This piece is to be requested.
     Wanted(u32),
-    /// It was asked for.
+    /// It was requested.
     Asked(u32),
 }
 
@@ -186,7 +186,7 @@ pub struct Maps {
     coming: Vec<Map>,
     left: u32,
     asking: Asking,
-    /// The number of the list that was asked for last.
+    /// The number of the list that was requested last.
     asked: u64,
     /// Bytes that may be mapped.
     bytes_max: u64,
@@ -218,7 +218,7 @@ impl Maps {
         matches!(self.asking, Asking::Asked(_))
     }
 
-    /// Something is to be read, and the ring has this number: the list is wanted where it is a new one.
+    /// Something is to be read, and the ring has this number: the list is requested where it is a new one.
     pub fn want(&mut self, number: u64) {
         if number != 0 && number != self.asked && self.asking == Asking::No && self.bytes_max > 0 {
             (self.asked, self.asking) = (number, Asking::Wanted(0));
@@ -297,8 +297,8 @@ impl Maps {
     }
 
     /// L-20. Fills the pieces with the bytes at `from` of the owner's memory; `false`: they are not mapped,
-    /// or `number`, which reads what the ring says, finds that they were not to be read any more. The
-    /// pieces have any bytes then.
+    /// or `number`, which reads the ring, returns another list's number, after which they must not be read.
+    /// The pieces have any bytes then.
     ///
     /// # Safety
     /// The pieces can be written.
@@ -315,7 +315,7 @@ impl Maps {
         for piece in pieces {
             // SAFETY: `wanted` bytes are mapped from the first `at` on, which is the sum of the lengths; the
             // piece can be written for its length (the caller's promise), and a mapping of a peer's memory
-            // that nobody else here knows does not overlap with it. Its bytes may change meanwhile, by
+            // that no other code here uses does not overlap with it. Its bytes may change meanwhile, by
             // another process; the copy then yields other bytes of payload, and no more.
             unsafe { std::ptr::copy_nonoverlapping(at, piece.start, piece.len) };
             at = at.wrapping_add(piece.len);

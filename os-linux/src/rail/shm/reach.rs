@@ -27,7 +27,7 @@ const WORDS: usize = 2;
 /// Bytes of a seal.
 pub const SEAL_BYTES: usize = WORDS * 8;
 
-/// Bytes of the secret behind a seal, which is never sent: a peer that knows it has read this process's
+/// Bytes of the secret behind a seal, which is never sent: a peer that has it has read this process's
 /// memory.
 pub const PASS_BYTES: usize = WORDS * 8;
 

@@ -42,7 +42,7 @@ struct Recorder {
     piece_bytes: usize,
     /// Placements take no more than this.
     capacity: Option<usize>,
-    /// Placements become void after so many bytes.
+    /// Placements are aborted after so many bytes.
     void_after: Option<u64>,
     /// Packets with this first header byte make the sink request the end.
     close_on: Option<u8>,
@@ -180,7 +180,7 @@ fn packet(number: u32, payload_bytes: usize) -> (Vec<u8>, Vec<u8>) {
     (header, (0..payload_bytes).map(|i| (i as u32).wrapping_mul(number | 1) as u8).collect())
 }
 
-/// Has `node` know the rank, whose address does not matter.
+/// Adds the rank as a peer of `node`; its address does not matter.
 fn expect(node: &mut Node, rank: u32) {
     let known = node.rail.peers.entry(PeerId(rank)).or_default();
     known.key = Some(credentials(rank).public().fingerprint());
@@ -195,7 +195,7 @@ fn introduce(nodes: &mut [&mut Node]) {
     }
 }
 
-/// Polls all in turn until `over`; a world in which that never comes fails instead of hanging.
+/// Polls all in turn until `over`; a test in which that never comes fails instead of hanging.
 fn run(nodes: &mut [&mut Node], mut over: impl FnMut(&mut [&mut Node]) -> bool) {
     for _ in 0..200_000 {
         if over(nodes) {

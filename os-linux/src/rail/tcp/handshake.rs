@@ -144,7 +144,7 @@ impl Pending {
 }
 
 impl Pending {
-    /// What a dialler was told before the acceptor closed (H-6).
+    /// The verdict that a dialler received before the acceptor closed (H-6).
     fn last_word(&self) -> Option<AuthError> {
         if matches!(self.role, Role::Dialling { .. }) { Dialler::rejected(&self.incoming) } else { None }
     }

@@ -6,7 +6,7 @@ use rerail_core::rail::Place;
 use rerail_core::time::Nanos;
 use rustix::io::Errno;
 
-/// Sizes and knobs of one TCP rail: one local address, and through it one network interface.
+/// Sizes and settings of one TCP rail: one local address, and through it one network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
     /// The interface's address: listened on, and the source of every connection that this rail opens, so that

@@ -98,7 +98,7 @@ pub(super) fn bind_address_only(fd: BorrowedFd<'_>) {
     let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
 }
 
-/// Sets an option of a socket that rustix does not know.
+/// Sets an option of a socket that rustix does not support.
 fn set_option(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> Result<(), Errno> {
     let bytes = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the option's value is the c_int pointed to, of the length given.

@@ -1,8 +1,8 @@
 //! TCP rails of several processes inside one, over loopback, each with a sink that checks its calls.
 //!
-//! Nothing here waits for time to pass: a world is polled, and where no rail has work it sleeps on the rails'
-//! descriptors, until the test's condition holds or the bound on rounds is reached. Deadlines are met by
-//! passing a later `now`.
+//! Nothing here waits for time to pass: the hosts are polled, and where no rail has work it sleeps on the
+//! rails' descriptors, until the test's condition holds or the bound on rounds is reached. Deadlines are met
+//! by passing a later `now`.
 
 mod hostile;
 mod links;
@@ -69,7 +69,7 @@ enum Plan {
         bytes: usize,
         piece_bytes: usize,
     },
-    /// Takes so many bytes in one piece, then reports the placement void.
+    /// Takes so many bytes in one piece, then reports the placement aborted.
     Void {
         after: u64,
     },
@@ -338,7 +338,7 @@ impl Raw {
         Raw { stream }
     }
 
-    /// Accepts from a non-blocking listener while the world goes on.
+    /// Accepts from a non-blocking listener while the hosts are polled.
     fn accept(listener: &TcpListener, world: &mut World) -> Self {
         let mut stream = None;
         world.until(|_| {

@@ -155,7 +155,7 @@ impl<D: Device> VerbsRail<D> {
                 self.detach(index);
             }
             Phase::Up => {
-                // Waiting posts with payload can't be copied anywhere; after a goodbye there are none.
+                // Waiting posts with payload can't be copied anywhere; after BYE there are none.
                 let keep = link.waiting.iter().position(|waiting| waiting.pieces > 0).unwrap_or(link.waiting.len());
                 link.waiting.truncate(keep);
                 link.pieces.clear();

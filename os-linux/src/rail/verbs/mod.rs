@@ -6,7 +6,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options` | sizes and knobs, the slab's layout, why a rail can't be opened |
+//! | `options` | sizes and settings, the slab's layout, why a rail can't be opened |
 //! | `open` | objects made once |
 //! | `address`, `peers` | addresses as published and as kept |
 //! | `ways` | how the device addresses peers, and paths that are not retried |
@@ -32,7 +32,7 @@
 //! registered slab, which bounds the device's requests whatever the number of peers: posts beyond wait.
 //! Rules: `conformance/PROTOCOL.md`, L-1 to L-5 and V.
 //!
-//! When the device breaks, every peer is down and every registration void; the device is closed and, where
+//! When the device breaks, every peer is down and every registration invalid; the device is closed and, where
 //! the rail was given a way to ([`VerbsRail::reopen_with`]), opened again. Meanwhile the rail is safe to
 //! call, and refuses.
 
@@ -330,7 +330,7 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
         if now >= self.idle_until {
             return self.poll_all(None, sink);
         }
-        debug_assert!(self.is_idle(), "something has changed, and nobody said so");
+        debug_assert!(self.is_idle(), "something has changed, and was not marked");
         let event = self.device.async_event();
         if event.is_some() {
             return self.poll_all(event, sink);

@@ -19,7 +19,7 @@ pub(super) const SGES_MAX: usize = 8;
 /// Most bytes sent inline.
 pub(super) const INLINE_BYTES_MAX: usize = 512;
 
-/// Sizes and knobs of one verbs rail: one port of one device.
+/// Sizes and settings of one verbs rail: one port of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerbsOptions {
     /// Short name for people (`verbs:mlx5_0/1`).
@@ -483,7 +483,7 @@ fn membership(wanted: Option<u16>, limited: Option<u16>) -> String {
         (Some(wanted), _) => format!("no member of partition {wanted:#06x} (verbs_pkey)"),
         (None, Some(key)) => format!(
             "a limited member only (key {key:#06x}), and limited members don't reach each other; the subnet manager's \
-             partitions say who is a full one (verbs_pkey={key:#06x}: use it all the same)"
+             partitions define the full ones (verbs_pkey={key:#06x}: use it all the same)"
         ),
         (None, None) => "in no partition".to_owned(),
     }

@@ -54,7 +54,7 @@ impl<D: Device> VerbsRail<D> {
                 return;
             }
             Err(why) => {
-                tracing::debug!(rail = %self.options.name, %why, "the port does not say how it is");
+                tracing::debug!(rail = %self.options.name, %why, "the port's state can't be queried");
                 return;
             }
         };

@@ -34,7 +34,6 @@ impl Partition {
 /// # Errors
 /// [`VerbsError::Partition`] where there is none; the device's reason, where its table can't be queried and
 /// `wanted` is given.
-/// wanted.
 pub(super) fn choose(device: &impl Device, port: &Port, wanted: Option<u16>) -> Result<Partition, VerbsError> {
     if port.link_layer == LinkLayer::Ethernet {
         return Ok(Partition::FIRST);
@@ -46,7 +45,7 @@ pub(super) fn choose(device: &impl Device, port: &Port, wanted: Option<u16>) -> 
             Err(CreateError::OutOfRange { .. }) => break,
             // The default, as without a query.
             Err(why) if wanted.is_none() && why != CreateError::DeviceGone => {
-                tracing::debug!(device = device.name(), port = port.number, %why, "partition keys are not told");
+                tracing::debug!(device = device.name(), port = port.number, %why, "partition keys can't be queried");
                 return Ok(Partition::FIRST);
             }
             Err(why) => return Err(VerbsError::Create { what: "partition key", why }),

@@ -18,7 +18,7 @@
 //!
 //! **Harm that a peer can do.** A key to read with is kept when it is given back: a peer that breaks the
 //! rules may read memory that peers could read once, until the registration ends. Nothing that a peer could
-//! *change* outlives [`Registry::deregister`], unless the knob `keep_writable` is set; then it outlives no
+//! *change* outlives [`Registry::deregister`], unless the setting `keep_writable` is set; then it outlives no
 //! connection ([`Registry::fence`]).
 //!
 //! **Unmapped memory.** A kept registration must not outlive the memory: [`Registry::forget`] must be called

@@ -1,8 +1,8 @@
 //! A device that breaks, and is opened again (resilient-2010, IV.B.2). Rule V-12.
 //!
-//! On a fatal event everything of the device is void. All connections end, all registrations are taken back,
-//! and the device is closed, which ends its possible accesses to memory; only then it is reported to the
-//! core. If the rail has a means to reopen, it opens the device again, with pauses that double: domain,
+//! On a fatal event all objects of the device are invalid. All connections end, all registrations are taken
+//! back, and the device is closed, which ends its possible accesses to memory; only then it is reported to
+//! the core. If the rail has a means to reopen, it opens the device again, with pauses that double: domain,
 //! queues and the queue pair for datagrams are made again, the slab is registered again, nothing else: queue
 //! pairs and registrations are made on demand. Attempts and nonces continue, so that peers take the next call
 //! for a newer one, and it announces our new address (V-2).
@@ -57,7 +57,7 @@ impl<D> DerefMut for Held<D> {
 pub(super) struct Revival<D: Device> {
     reopen: Option<D::Opener>,
     next: Option<Attempt>,
-    /// A report to the core is due: registrations are void.
+    /// A report to the core is due: registrations are invalid.
     pub reset_due: bool,
     /// A report to the core is due: connections are possible again.
     pub back_due: bool,

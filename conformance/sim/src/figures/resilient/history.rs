@@ -1,5 +1,5 @@
-//! One recovery, read from a world's trace: who learnt of the fault when, when the first packet went out
-//! again, when the connection stood anew.
+//! One recovery, read from a simulation's trace: when each end detected the fault, when the first packet went
+//! out again, when the connection stood anew.
 //!
 //! All moments are those of the trace ([`crate::trace`]), which is written where rails are called and report;
 //! nothing here or in the transport stops a time. A packet goes out again under its own number (F-5), so a
@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::figures::{Flight, Mark, Sort, Timeline};
 use crate::trace::{Line, Who};
 
-/// What a rank's rail did or told.
+/// What a rank's rail did or reported.
 #[derive(Clone, Debug, PartialEq)]
 enum What {
     /// A packet was handed to it. `text` describes it in the same words at both ends.
@@ -38,7 +38,7 @@ struct Event {
     what: What,
 }
 
-/// A world with one fault (and perhaps others before, that make it worse).
+/// A simulation with one fault (and perhaps others before, that make it worse).
 #[derive(Clone, Debug)]
 pub(super) struct History {
     events: Vec<Event>,
@@ -66,7 +66,7 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// The same with the first replay at this moment, of payload that is written: no trace tells when that
+    /// The same with the first replay at this moment, of payload that is written: no trace shows when that
     /// comes.
     pub(super) fn replayed_at(self, replayed_us: f64) -> Recovery {
         Recovery { replayed_us, payload_us: None, ..self }
@@ -135,7 +135,7 @@ impl History {
         self.events.iter().filter(move |event| event.at_us >= from_us)
     }
 
-    /// What the recovery took; `None` where nobody noticed the fault, or nothing went out again.
+    /// What the recovery took; `None` where no end noticed the fault, or nothing went out again.
     pub(super) fn recovery(&self) -> Option<Recovery> {
         let fault_us = self.fault_us;
         let down = self.after(fault_us).find(|event| event.what == What::Down)?;
@@ -158,8 +158,8 @@ impl History {
         Some(Recovery { fault_us, detected_us, replayed_us, connected_us, payload_us, round_trip_us, rail })
     }
 
-    /// When writes that were in doubt begin anew: the first one that a rank posts once it has fresh keys for
-    /// the round that it asked for (F-7). Writes have no numbers, so with one message under way this is how
+    /// When unconfirmed writes begin anew: the first one that a rank posts once it has fresh keys for
+    /// the round that it requested (F-7). Writes have no numbers, so with one message under way this is how
     /// their replay is known.
     pub(super) fn written_again_us(&self) -> Option<f64> {
         let resumes = |event: &&Event| matches!(&event.what, What::Post { text, .. } if text.starts_with("RESUME "));
@@ -278,8 +278,8 @@ mod tests {
         text.iter().map(|(us, who, what)| Line { at: Time(us * 1000), who: *who, what: (*what).to_owned() }).collect()
     }
 
-    /// A rail fails with two packets on their way; the other end is asked, answers, and one of them goes out
-    /// again.
+    /// A rail fails with two packets on their way; the other end is queried, answers, and one of them goes
+    /// out again.
     fn trace() -> Vec<Line> {
         let (a, b) = (Who::Rank(0), Who::Rank(1));
         lines(&[

@@ -1,5 +1,5 @@
 //! resilient-2010, figure 4: latency and bandwidth with reliability on and off. Bandwidth both ways is only
-//! told in words there (VI.B): no overhead.
+//! described in text there (VI.B): no overhead.
 
 use super::{CONFIGURATIONS, configure, greatest, testbed};
 use crate::figures::multirail::{megabytes, point};
@@ -14,7 +14,7 @@ const OVERHEAD: f64 = 0.01;
 /// Messages that are under way at once where bandwidth is measured.
 const WINDOW: u32 = 64;
 
-/// Both ways, what two sides do to each other depends on who comes a moment earlier: among windows that
+/// Both ways, what two sides do to each other depends on which comes a moment earlier: among windows that
 /// differ by one message bandwidth of reads of 16 KiB differs by a sixth, whatever is on or off. So each size
 /// is the mean of windows around [`WINDOW`]: this many of eager messages, and of larger ones as many as
 /// [`BYTES_BOTH`] has room for messages, up to so many windows.
@@ -81,7 +81,7 @@ impl Plan {
 /// Latency, bandwidth one way and both ways.
 ///
 /// # Errors
-/// [`FigureError`] where a world did not end clean.
+/// [`FigureError`] where a simulation did not end clean.
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let plan = Plan::new(effort);
     [What::Latency, What::OneWay, What::BothWays].into_iter().map(|what| figure(lab, &plan, what)).collect()
@@ -132,7 +132,7 @@ const FOUR: &str = "Latency and bandwidth over message size for RPut, RPut-Rel, 
 const BOTH: &str = "\"For all standard microbenchmarks including latency, bandwidth and bi-directional bandwidth there is no \
     overhead.\" There is no plot of it.";
 
-/// One curve for each configuration; each point is a world of its own.
+/// One curve for each configuration; each point is a simulation of its own.
 fn curves(lab: &mut Lab<'_>, plan: &Plan, what: What) -> Result<Vec<Series>, FigureError> {
     let sizes = if what == What::Latency { &plan.latency } else { &plan.bandwidth };
     let windows: Vec<Vec<u32>> = sizes.iter().map(|bytes| plan.windows_of(what, *bytes)).collect();

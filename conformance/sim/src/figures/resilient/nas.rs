@@ -1,7 +1,7 @@
 //! resilient-2010, figure 5 and table I: the NAS kernels' patterns, in what time with reliability on and off,
 //! and how much memory holds copies of messages.
 //!
-//! The patterns (who talks to whom, and how large messages are) are those of 64 processes
+//! The patterns (pairs of processes and sizes of messages) are those of 64 processes
 //! ([`crate::workload`]); the paper ran 256. They compute nothing, so all their time is communication, and
 //! what reliability costs is not hidden behind anything.
 
@@ -27,7 +27,7 @@ struct Kernel {
     paper: [f64; 2],
     /// How many sizes of messages its times are means over.
     sizes: u32,
-    /// Rounds of the longer of the two worlds that a time is the difference of.
+    /// Rounds of the longer of the two simulations that a time is the difference of.
     rounds: u32,
 }
 
@@ -73,10 +73,10 @@ const MEMORY: f64 = 0.45;
 const KEPT_MAX: u64 = 8 << 10;
 
 /// Sizes of messages lie so many thousandths of the kernel's typical size apart. What a put rendezvous waits
-/// for depends on who comes a moment earlier: a round with reliability differs from one without by 0.2 % to
-/// 0.6 % (a standard deviation, with the rounds of [`KERNELS`]) from size to size, either way. So what is
-/// told of a kernel is the mean over sizes, with its standard error. Much of what scatters is when the last
-/// process comes to its end: longer worlds are better than more.
+/// for depends on which side comes a moment earlier: a round with reliability differs from one without by 0.2
+/// % to 0.6 % (a standard deviation, with the rounds of [`KERNELS`]) from size to size, either way. So what
+/// is reported for a kernel is the mean over sizes, with its standard error. Much of what scatters is when
+/// the last process comes to its end: longer simulations are better than more.
 const APART: u64 = 9;
 
 /// So many sizes of messages, in thousandths of the typical size, which is the first; the others lie around
@@ -88,7 +88,7 @@ fn thousandths(count: u32) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Rounds of the shorter world: what connecting takes is in both, and so not in the difference.
+/// Rounds of the shorter simulation: what connecting takes is in both, and so not in the difference.
 const SHORT: u32 = 1;
 
 /// Kernels by their places, each with how many sizes of messages.
@@ -109,7 +109,7 @@ impl Plan {
     }
 }
 
-/// What a world took.
+/// What a simulation took.
 struct Taken {
     done_ns: u64,
     /// Mean over processes of the most copies that each held at a time.
@@ -129,7 +129,7 @@ impl Taken {
 /// Figure 5 and table I.
 ///
 /// # Errors
-/// [`FigureError`] where a world did not end clean.
+/// [`FigureError`] where a simulation did not end clean.
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let plan = Plan::new(effort);
     let mut runs = Vec::new();
@@ -173,7 +173,7 @@ fn run(kernel: usize, (configuration, ahead): Setting, rounds: u32, bytes: Optio
     Ok(Run { what: format!("{workload}, {name}, {rounds} rounds"), scenario })
 }
 
-/// Runs a world, and looks at its processes whenever they are told something.
+/// Runs a simulation, and looks at its processes whenever an event is reported to them.
 fn look(run: &Run) -> Result<Taken, FigureError> {
     let failed = |verdict: String| FigureError::Run { what: run.what.clone(), verdict };
     let mut watched = Watched::new(&run.scenario).map_err(failed)?;
@@ -194,14 +194,14 @@ fn look(run: &Run) -> Result<Taken, FigureError> {
     })
 }
 
-/// A job whose processes' copies are counted. A copy is made when a process submits or is told something, and
-/// is held at least until it hears of what it sent: looking whenever it is told something misses no more than
-/// what came and went between.
+/// A job whose processes' copies are counted. A copy is made when a process submits or receives an event, and
+/// is held at least until the completion of what it sent is reported: looking at every event misses no more
+/// than what came and went between.
 struct Watched {
     job: Box<dyn Job>,
     most: Vec<Rc<Cell<u32>>>,
     /// A process was seen without a free set of keys: messages may have gone another way than the figure
-    /// says.
+    /// shows.
     is_short: Rc<Cell<bool>>,
 }
 
@@ -326,7 +326,7 @@ fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
                 RGet-Rel."
             .into(),
         ours: format!(
-            "Who talks to whom in the kernels, 64 processes on 8 nodes, messages of a typical size, no computing: a round \
+            "The communication pairs of the kernels, 64 processes on 8 nodes, messages of a typical size, no computing: a round \
              of messages between all pairs that talk, mean of {} to {} after {SHORT}; and mean over messages of {} to {} sizes \
              within 5 % of that. Up to {MANY} exchanges are under way at a process, which has sets of keys for {KEY_SETS} \
              messages. A reliable RPut ends with a word of the receiver's, which waits behind what its rail was given of its \
@@ -358,7 +358,7 @@ fn table_1(plan: &Plan, kernels: &[&[Taken]], largest: &[Taken]) -> Figure {
         points: plan.kernels.iter().enumerate().map(|(place, kernel)| (*kernel as f64, of(place))).collect(),
     };
     let paper = |place: usize| KERNELS[plan.kernels[place]].paper;
-    // RGet and RGet-Rel, the longer worlds.
+    // RGet and RGet-Rel, the longer simulations.
     let ours = |place: usize| [&kernels[place][5], &kernels[place][7]];
     let large = |place: usize| [&largest[2 * place], &largest[2 * place + 1]];
     let mean = |taken: &Taken| taken.megabytes(taken.copies);
@@ -379,7 +379,7 @@ fn table_1(plan: &Plan, kernels: &[&[Taken]], largest: &[Taken]) -> Figure {
             "MB",
         ),
         at_most(
-            "all copies of the process that had most (the knobs allow 4.19 MB)",
+            "all copies of the process that had most (the settings allow 4.19 MB)",
             MEMORY,
             greatest(places().flat_map(|at| [most(ours(at)[1]), most(large(at)[1])])),
             "MB",

@@ -1,7 +1,7 @@
 //! resilient-2010, VI.D: how long recovery takes, from traces; and one recovery as a picture.
 //!
-//! Each case is run with the fault at several moments; the worst is told. Round trips are those of packets in
-//! the same trace, before the fault.
+//! Each case is run with the fault at several moments; the worst is reported. Round trips are those of
+//! packets in the same trace, before the fault.
 
 use super::history::{History, Recovery};
 use super::{Claim, at_most, greatest, testbed};
@@ -62,8 +62,8 @@ impl Traffic {
 
 impl Traffic {
     /// At how many of so many moments something must have been under way that went out again. Less of it is a
-    /// case that measures something else than it says. A get is answered by the device, and what the fault
-    /// takes along is rarely more than the answers.
+    /// case that measures something else than its description. A get is answered by the device, and what the
+    /// fault takes along is rarely more than the answers.
     const fn found_min(self, moments: u64) -> u64 {
         match self {
             Traffic::Messages | Traffic::Puts | Traffic::Writes => moments.div_ceil(4),
@@ -99,7 +99,7 @@ const NAMES: &[&str] = &[
 /// Those with another rail up: replay waits for nothing but the fence.
 const WITH_ANOTHER_RAIL: [usize; 7] = [0, 1, 2, 3, 6, 7, 8];
 
-/// How long a device is gone before its driver has it again: ours, for nobody says how long a reload takes.
+/// How long a device is gone before its driver has it again: ours, for no paper gives the time of a reload.
 const RELOAD: Span = Span::from_millis(5);
 
 const CASES: [Case; 9] = [
@@ -152,7 +152,7 @@ const APART_US: u64 = 137;
 /// Times of recoveries, and a picture.
 ///
 /// # Errors
-/// [`FigureError`] where a world did not end clean, or nothing was replayed in it.
+/// [`FigureError`] where a simulation did not end clean, or nothing was replayed in it.
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let moments = match effort {
         Effort::Quick => 2,
@@ -257,11 +257,11 @@ fn times(cases: &[Vec<Recovery>], moments: u64) -> Figure {
              written; the fault at \
              {moments} moments (those at which something was on its way that had to go out again: {}), the worst of each time. \
              Two ports in use, one of which fails: its link at the sender's or the receiver's end (the device's event \
-             comes 3 ms later), a queue pair, a link of which no event tells (the device gives up after 8 time-outs of 4.2 \
+             comes 3 ms later), a queue pair, a link without an event (the device gives up after 8 time-outs of 4.2 \
              ms); or one port alone: a queue pair, the device (gone for {} ms, opened anew {REOPEN_MS} ms after the fault). A \
              replay is a packet that goes out again under its number, after both ends are fenced, or the first write with \
              fresh keys; a round trip is packets \
-             there and back in the same world before the fault, {trip:.1} us at most.",
+             there and back in the same simulation before the fault, {trip:.1} us at most.",
             counts.join("; "),
             RELOAD.0 / 1_000_000
         ),
@@ -284,8 +284,8 @@ fn picture((history, recovery): &(History, Recovery)) -> Figure {
             .into(),
         ours: format!(
             "A queue pair of rank 0 breaks while messages of 1 KiB go to rank 1 over two ports. What was in flight goes out \
-             again over the other rail as soon as both ends know that the connection is dead; the rail is dialled at once and \
-             carries payload when it stands. Detection {:.2} us after the fault, first replay {:.2} us after that, a round trip \
+             again over the other rail as soon as both ends have detected that the connection is dead; the rail is dialled at \
+             once and carries payload when it stands. Detection {:.2} us after the fault, first replay {:.2} us after that, a round trip \
              takes {round_trip_us:.2} us. Microseconds of virtual time; what lies between the parts is left out.",
             detected_us - fault_us,
             replayed_us - detected_us,

@@ -99,7 +99,7 @@ fn inline_data_are_free_at_once() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});
     b.recv(1, 0, 100);
-    let mut parts = [b"hello ".to_vec(), b"world".to_vec()];
+    let mut parts = [b"hello ".to_vec(), b"rails".to_vec()];
     {
         let list: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
         let request = SendWr::new(2, SendOp::Send { immediate: None }, Payload::Inline(&list));
@@ -108,7 +108,7 @@ fn inline_data_are_free_at_once() {
     parts[0].fill(0);
     pair.settle();
     assert_eq!(ends_of(&b.received()), [ok(1)]);
-    assert_eq!(b.bytes(0, 11), b"hello world");
+    assert_eq!(b.bytes(0, 11), b"hello rails");
 }
 
 /// One port talks to itself.
@@ -131,7 +131,7 @@ fn a_port_reaches_itself() {
 }
 
 /// The send's completion comes with the acknowledgment, the receive's when the data are in memory: where the
-/// receiver's bus is slow, the sender knows first (resilient-2010, III.B).
+/// receiver's bus is slow, the sender's completes first (resilient-2010, III.B).
 #[test]
 fn a_completed_send_need_not_be_in_memory() {
     let bus = BusModel { write_ns_per_frame: 50_000, ..BusModel::default() };

@@ -60,8 +60,8 @@ fn a_global_route_is_written_before_the_data() {
     assert_eq!(b.bytes(40, 10), [3; 10]);
 }
 
-/// No receive, another key, nobody there, wrong bytes on the way: nobody hears of it, and the queue pair goes
-/// on.
+/// No receive, another key, no such queue pair, wrong bytes on the way: nothing is reported, and the queue
+/// pair goes on.
 #[test]
 fn what_cannot_be_taken_is_dropped_without_a_word() {
     let pair = pair();

@@ -127,7 +127,7 @@ fn a_receive_into_foreign_memory_fails_on_both_sides() {
     assert_eq!(ends_of(&b.received()), [(1, Status::LocalProtection)]);
 }
 
-/// The peer hears nothing of a local error; what was before it is carried out.
+/// The peer receives nothing of a local error; what was before it is carried out.
 #[test]
 fn a_bad_local_key_is_the_senders_error_alone() {
     let pair = pair();
@@ -160,7 +160,7 @@ fn a_read_needs_local_write() {
     a.device.deregister(mr.id).unwrap();
 }
 
-/// What arrived before a bad request is delivered, what was asked before it is answered.
+/// What arrived before a bad request is delivered, what was requested before it is answered.
 #[test]
 fn requests_before_a_bad_one_succeed() {
     let pair = pair();

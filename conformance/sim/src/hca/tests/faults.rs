@@ -168,7 +168,7 @@ fn a_flap_may_bring_new_addresses() {
     assert_eq!(ends_of(&c.sent()), [ok(11)]);
 }
 
-/// Everything is gone at once, every verb says so, and a reload brings an empty device.
+/// Everything is gone at once, every verb reports it, and a reload brings an empty device.
 #[test]
 fn a_device_dies_and_comes_back() {
     for reload_after in [Some(Nanos(1_000_000)), None] {
@@ -188,10 +188,10 @@ fn a_device_dies_and_comes_back() {
         assert_eq!((objects.qps, objects.mrs, objects.pds, objects.registered_bytes), (0, 0, 0, 0));
         a.send(10, 0, 8);
         pair.settle();
-        assert_eq!(ends_of(&a.sent()), [(10, Status::RetryExceeded)], "the peer hears nothing");
+        assert_eq!(ends_of(&a.sent()), [(10, Status::RetryExceeded)], "the peer receives nothing");
         let again = SimDevice::open(&pair.fabric, hca, 9);
         assert_eq!(again.is_ok(), reload_after.is_some());
-        assert_eq!(b.device.alloc_pd(), Err(gone), "who had it open has to open it again");
+        assert_eq!(b.device.alloc_pd(), Err(gone), "a process that had it open has to open it again");
         if let Ok(mut device) = again {
             assert!(device.alloc_pd().is_ok());
         }
@@ -279,7 +279,7 @@ fn a_reset_stops_what_is_on_the_bus() {
     assert_eq!((b.received(), b.bytes(0, 72)), (vec![], vec![0; 72]));
 }
 
-/// A process is gone: its peers hear nothing, its objects are no more.
+/// A process is gone: its peers receive nothing, its objects are no more.
 #[test]
 fn a_dead_process_is_silent() {
     let pair = pair();
@@ -310,6 +310,6 @@ fn a_slow_port_changes_nothing_but_time() {
     };
     let (fast, slow) = (run(0), run(100_000));
     assert!(slow.last().unwrap().at > fast.last().unwrap().at);
-    // The same world gives the same lines.
+    // The same simulation gives the same lines.
     assert_eq!(slow, run(100_000));
 }

@@ -251,7 +251,7 @@ pub fn try_register(
     access: Access,
 ) -> Result<Mr, RegisterError> {
     // SAFETY: the memory is a boxed slice beside the device in the same `End` (or a test's own that lives as
-    // long), and nobody looks at it while the fabric is stepped.
+    // long), and it is not accessed while the fabric is stepped.
     unsafe { device.register(pd, memory.as_mut_ptr(), memory.len() as u64, iova, access) }
 }
 

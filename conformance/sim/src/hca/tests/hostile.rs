@@ -14,7 +14,7 @@ use crate::hca::{Fault, SimDevice};
 use crate::net::{Direction, PortId};
 use crate::rng::Rng;
 
-/// Names that were given out to one device in all its lives; numbers and keys, to anybody.
+/// Names that were given out to one device in all its lives; numbers and keys, to any.
 #[derive(Default)]
 struct Names {
     pds: Vec<u32>,
@@ -28,7 +28,7 @@ struct Names {
     domains: Vec<u32>,
     /// Names and numbers of RC queue pairs.
     made: Vec<(u32, u32)>,
-    /// Remote keys that the others don't know yet.
+    /// Remote keys that the others don't have yet.
     told: Vec<u32>,
 }
 
@@ -295,7 +295,7 @@ fn nothing_panics_and_nothing_is_left() {
                 18 if world.rng.one_in(10) => world.fault(&pair),
                 _ => pair.pass(Nanos(world.rng.below(20_000))),
             }
-            // Everybody knows everybody's keys, as they would be told.
+            // Every process has the keys of all others, as if they were sent.
             for key in std::mem::take(&mut world.names.told) {
                 names[other].keys.push(key);
                 names[(other + 1) % 3].keys.push(key);

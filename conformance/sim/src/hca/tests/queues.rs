@@ -139,7 +139,7 @@ fn a_destroyed_queue_pair_leaves_no_completions() {
     a.device.destroy_cq(a.send_cq).unwrap();
 }
 
-/// SQD ends what was begun and begins nothing; then an event, if it was asked for.
+/// SQD ends what was begun and begins nothing; then an event, if it was requested.
 #[test]
 fn a_send_queue_drains() {
     let pair = pair();
@@ -177,7 +177,7 @@ fn an_error_flushes_everything_in_order() {
     a.recv(3, 0, 8);
     a.send(13, 0, 8);
     assert_eq!((ends_of(&a.sent()), ends_of(&a.received())), (flushed(13..14), flushed(3..4)));
-    // The peer finds nobody.
+    // The peer finds no queue pair.
     b.send(20, 0, 8);
     pair.settle();
     assert_eq!(ends_of(&b.sent()), [(20, Status::RetryExceeded)]);
@@ -198,6 +198,6 @@ fn a_port_serves_its_queue_pairs_in_turn() {
         let next = pair.fabric.borrow().next_event().unwrap();
         pair.fabric.borrow_mut().advance(next);
     }
-    // Of the 200 packets of the large one, a few are through.
+    // Of the 200 packets of the large one, a few have arrived.
     assert!(pair.now().0 < 30_000, "{:?}", pair.now());
 }

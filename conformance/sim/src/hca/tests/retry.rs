@@ -112,7 +112,7 @@ fn retries_are_as_many_as_agreed() {
     }
 }
 
-/// Timeout 0 waits for ever; the message is lost and nobody knows.
+/// Timeout 0 waits for ever; the message is lost without a report.
 #[test]
 fn without_a_timeout_nothing_is_repeated() {
     let pair = pair();
@@ -197,7 +197,7 @@ fn a_fence_waits_for_reads() {
         let pair = pair();
         let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});
         b.fill(0, &[1; 8]);
-        // The answer is lost: the read has to be asked again.
+        // The answer is lost: the read has to be requested again.
         pair.inject(Fault::Lose { port: B, packets: 1 });
         a.post(1, SendOp::Read { from: b.remote(0) }, 0, 8);
         a.fill(100, &[2; 8]);

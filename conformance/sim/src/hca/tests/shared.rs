@@ -41,7 +41,7 @@ fn connections_share_a_queue_and_the_limit_tells() {
     assert_eq!(b.events(), []);
     c.send(11, 0, 60);
     pair.settle();
-    // Two are left, fewer than three; it is told once.
+    // Two are left, fewer than three; it is reported once.
     assert_eq!(b.events(), [AsyncEvent::SrqLimit(srq)]);
     a.send(12, 0, 70);
     pair.settle();
@@ -49,14 +49,14 @@ fn connections_share_a_queue_and_the_limit_tells() {
     let received = b.received();
     let by: Vec<_> = received.iter().map(|completion| (completion.id, completion.qp, completion.bytes)).collect();
     assert_eq!(by, [(0, b.qp.number, 50), (1, second.number, 60), (2, b.qp.number, 70)]);
-    // A limit above what there is tells at once.
+    // A limit above what there is is reported at once.
     b.device.arm_srq(srq, 2).unwrap();
     assert_eq!(b.events(), [AsyncEvent::SrqLimit(srq)]);
     assert!(b.device.arm_srq(srq, 65).is_err());
 }
 
-/// A broken queue pair takes nothing along: its shared queue keeps the requests, an event says that it takes
-/// no more.
+/// A broken queue pair takes nothing along: its shared queue keeps the requests, an event reports that it
+/// takes no more.
 #[test]
 fn shared_receives_are_not_flushed() {
     let pair = pair();
@@ -169,13 +169,13 @@ fn one_target_delivers_to_all_processes() {
     assert_eq!(ends_of(&a.sent()), [ok(22)]);
     assert_eq!(&y.memory[1000..1004], b"for ");
 
-    // The maker goes; the target lives as long as somebody has it.
+    // The maker goes; the target lives as long as a process has it open.
     drop(x);
     y.recv(3);
     xrc_send(&mut a, 23, ny, 4);
     pair.settle();
     assert_eq!((ends_of(&a.sent()), ends_of(&poll(&mut y.device, y.cq))), (vec![ok(23)], vec![ok(3)]));
-    // A queue that is gone, or never was: the connection breaks, its holder hears why.
+    // A queue that is gone, or never was: the connection breaks, its holder receives the reason.
     xrc_send(&mut a, 24, nx, 4);
     pair.settle();
     assert_eq!((ends_of(&a.sent()), a.state()), (vec![(24, Status::RemoteInvalid)], QpState::Error));

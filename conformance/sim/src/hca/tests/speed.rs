@@ -31,7 +31,7 @@ fn a_window_of_writes_fills_the_link() {
     assert!((wire..wire + 10_000).contains(&end.0), "{end:?} against {wire}");
 }
 
-/// What an idle queue pair costs the simulator: worlds have many.
+/// What an idle queue pair costs the simulator: simulations have many.
 #[test]
 fn a_queue_pair_is_not_large() {
     let bytes = std::mem::size_of::<Qp>();

@@ -6,7 +6,7 @@ use rerail_core::time::{Nanos, Time};
 use super::super::*;
 use crate::rng::Rng;
 
-/// Frames that a port's transmit stage takes, and bytes of its receive buffer, unless said otherwise.
+/// Frames that a port's transmit stage takes, and bytes of its receive buffer, unless set otherwise.
 const STAGE: u64 = 8;
 const BUFFER: u64 = 64 << 10;
 
@@ -203,7 +203,7 @@ fn planes_fail_one_by_one() {
     assert_eq!(arrive(&mut net, 6), None, "no port has this LID");
 }
 
-/// A port hears of its link when it was said to.
+/// A port notices the state of its link when it was set to.
 #[test]
 fn links_are_noticed_late() {
     let mut net = pairs(1, true, BusModel::default());

@@ -98,7 +98,7 @@ fn a_plane_takes_what_is_on_it() {
     assert_eq!(arrivals(&outcomes), [(2100, 2)]);
 }
 
-/// A flap that is over before a port looks goes unnoticed; one that isn't is told both ways.
+/// A flap that is over before a port looks goes unnoticed; one that isn't is reported both ways.
 #[test]
 fn ports_tell_what_they_see_when_they_look() {
     let (mut net, _) = star(2);

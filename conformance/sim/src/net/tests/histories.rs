@@ -251,7 +251,7 @@ proptest! {
         prop_assert_eq!(history(seed, true, background), history(seed, true, background));
     }
 
-    /// Without faults nothing but frames to nobody is lost.
+    /// Without faults nothing is lost but frames without a receiver.
     #[test]
     fn a_healthy_fabric_loses_nothing(seed: u64) {
         let nowhere = |told: &(u64, Outcome<Tag>)| match told.1 {

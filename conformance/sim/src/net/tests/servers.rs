@@ -1,4 +1,4 @@
-//! Who is served when: trunks, lines for credit, half duplex links, windows of load, ties, and the clock's
+//! The order of service: trunks, lines for credit, half duplex links, windows of load, ties, and the clock's
 //! grain.
 
 use rerail_core::time::{Nanos, Time};
@@ -98,7 +98,7 @@ fn load_keeps_to_its_windows() {
     assert_eq!((net.inside(), net.stats().phantoms_written), (0, phantoms[1] + phantoms[3]));
 }
 
-/// A load keeps its pace from step to step, and ends when it is told to.
+/// A load keeps its rate from step to step, and ends when it is set to.
 #[test]
 fn load_keeps_its_pace() {
     let (mut net, _) = star(2);
@@ -167,10 +167,10 @@ fn ties_go_by_order() {
     let expected = [(50, 9), (100, 0), (100, 1), (100, 2), (100, 3), (100, 4)];
     assert_eq!(told, expected.map(|(at, body)| (at, Outcome::Timer(body))));
     net.at(Time(10), 7);
-    assert_eq!(all(&mut net, 1000), [(1000, Outcome::Timer(7))], "what is past is told at once");
+    assert_eq!(all(&mut net, 1000), [(1000, Outcome::Timer(7))], "what is past is reported at once");
 }
 
-/// Who answers an outcome at once loses no part of a nanosecond.
+/// A caller that answers an outcome at once loses no part of a nanosecond.
 #[test]
 fn answers_at_once_are_exact() {
     let (mut net, _) = star(1);

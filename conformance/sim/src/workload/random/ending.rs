@@ -1,9 +1,9 @@
-//! What a world shows of itself, for the checkers: objects of devices, how full tables became, what was
+//! What a simulation shows of itself, for the checkers: objects of devices, how full tables became, what was
 //! counted.
 //!
-//! Each figure comes from two sides that know nothing of each other: the devices count what exists, rails
-//! what they hold of it for a time; how many connections that takes the core says, by its subchannels, and
-//! what a rail has once the scenario; the core counts packets where they leave and where they come; the
+//! Each figure comes from two independent sources: the devices count what exists, rails
+//! what they hold of it for a time; how many connections that takes is the core's number of subchannels, and
+//! what a rail has once is in the scenario; the core counts packets where they leave and where they come; the
 //! ledger counts messages.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,7 +127,7 @@ fn count(objects: &Objects) -> u64 {
     [pds, mrs, cqs, qps, srqs, ahs, xrcds].into_iter().map(u64::from).sum()
 }
 
-/// What a process's rails say that they hold for a time, together.
+/// What a process's rails report that they hold for a time, together.
 fn held(rails: impl Iterator<Item = RailUsage>) -> RailUsage {
     rails.fold(RailUsage::default(), |sum, rail| RailUsage {
         registrations: sum.registrations + rail.registrations,
@@ -198,7 +198,7 @@ impl Watch {
             }
             let peers = u64::from(engine.size() - 1);
             let devices = u64::from(found.contexts);
-            // By XRC an initiator and a target, where they are shared with nobody.
+            // By XRC an initiator and a target, where they are not shared.
             let each = if found.xrcds > 0 { 2 } else { 1 };
             self.note(Some(rank), QUEUE_PAIRS, found.qps.into(), devices * (1 + each * peers));
             // One of each connection, and the one before, from which the device still gives back what it has.
@@ -240,8 +240,8 @@ impl Watch {
     }
 
     /// All of it. Where no fault happened, there are no failed queue pairs. A device that has kept a
-    /// completion back, which it did `kept` times, never says that it has given everything back, and such a
-    /// queue pair waits for a second (`drain_time` of the rail); meanwhile others are made and fail.
+    /// completion back, which it did `kept` times, never reports that it has given everything back, and such
+    /// a queue pair waits for a second (`drain_time` of the rail); meanwhile others are made and fail.
     pub fn bounds(&self, weather: Weather, kept: u64) -> Facts {
         let name =
             |rank: Option<u32>, what| rank.map_or_else(|| what_of_all(what), |rank| format!("rank {rank}: {what}"));
@@ -256,7 +256,7 @@ fn what_of_all(what: &str) -> String {
     format!("all ranks: {what}")
 }
 
-/// How honest the world was.
+/// How honest the ranks were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
     /// No fault happened.
@@ -265,14 +265,14 @@ pub enum Weather {
     Rough,
 }
 
-/// What every rank counted, in a world that has come to rest. `messages`: those sent to a rank.
+/// What every rank counted, in a simulation that has come to rest. `messages`: those sent to a rank.
 /// `all_arrive`: no channel was closed, with its last packets on their way.
 pub fn statistics(stats: &[(u32, Stats)], messages: impl Fn(u32) -> u64, weather: Weather, all_arrive: bool) -> Facts {
     let mut all = Facts::new();
     for &(rank, stats) in stats {
         let mut bound = |what: &str, reached, bound| all.push((format!("rank {rank}: {what}"), reached, bound));
         bound("messages before their receive", stats.unexpected, messages(rank));
-        // Peers here keep to the protocol, and no rail delivers what its checksums tell to be wrong.
+        // Peers here keep to the protocol, and no rail delivers what its checksums show to be wrong.
         bound("malformed packets", stats.malformed_dropped, 0);
         if weather == Weather::Calm {
             bound("packets that came twice", stats.duplicates_dropped, 0);

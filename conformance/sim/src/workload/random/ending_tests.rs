@@ -39,7 +39,7 @@ fn every_sort_of_object_that_is_left_shows() {
         add(&mut found);
         let expected_now = expected(&RC, (DEVICES, found.qps), holds());
         assert_eq!(differ(&expected_now, &found), [format!("rank 4: {what}")]);
-        // What rails believe to hold and is not there is wrong too.
+        // What rails report as held and is not there is wrong too.
         assert_eq!(differ(&found, &right), [format!("rank 4: {what}")]);
         let mut one = Objects::default();
         add(&mut one);
@@ -47,7 +47,7 @@ fn every_sort_of_object_that_is_left_shows() {
     }
 }
 
-/// By XRC it is the scenario and the subchannels that say how much there may be, and not the rail.
+/// By XRC the scenario and the subchannels decide how much there may be, and not the rail.
 #[test]
 fn what_is_left_by_xrc_shows() {
     let of = |sizes: Option<&[u32]>, segment_bytes| {

@@ -24,10 +24,10 @@ use app::{Marks, Player, SENDS_MAX, STEPS_MAX, Shared};
 use ending::{Watch, Weather};
 use plan::{AT_START_MAX, Plan, Terms, WINDOWS};
 
-/// Messages of a world, unless its parameters say otherwise.
+/// Messages of a simulation, unless its parameters set another number.
 const MESSAGES: u64 = 100;
 
-/// Nobody here looks as late as that, and nothing moves as slowly.
+/// No rank here polls as late as that, and nothing moves as slowly.
 const CALM_STALL_MIN: Nanos = Nanos::from_millis(2);
 
 /// Bytes of the largest of them.
@@ -48,7 +48,7 @@ const OPERATIONS_MIN: u64 = {
 pub struct Random {
     shared: Rc<RefCell<Shared>>,
     patience_ns: u64,
-    /// The world rests for longer than rails wait for their devices.
+    /// The simulation rests for longer than rails wait for their devices.
     rests_long: bool,
     watch: Watch,
 }
@@ -199,7 +199,7 @@ impl Job for Random {
             crash,
             cuts: world.cuts(),
             hidden: world.hidden(),
-            // Only a world that has come to rest has given everything back.
+            // Only a simulation that has come to rest has given everything back.
             tables: if rested { tables.collect() } else { Vec::new() },
             objects: if rested { ending::objects(&view, waited_for) } else { Vec::new() },
             bounds,
@@ -231,7 +231,7 @@ fn kept_back(world: &World) -> u64 {
     world.faults().map(|(at, _)| of(at.fault.kind, at.fault.amount)).sum()
 }
 
-/// Everybody's memory, as checkers want to see it.
+/// The memory of all ranks, as checkers read it.
 struct Looker<'a> {
     view: &'a View<'a>,
     shared: &'a Shared,

@@ -1,5 +1,5 @@
-//! The programme of a random world: every message with the selector that will receive it, every one-sided
-//! request.
+//! The programme of a random simulation: every message with the selector that will receive it, every
+//! one-sided request.
 //!
 //! It is free of deadlocks by construction. Messages belong to turns; a rank posts all receives of a turn at
 //! once, before it waits for any of them, and goes on to the next turn when they are over, while senders send
@@ -82,7 +82,7 @@ pub struct Class {
 pub enum Step {
     /// A put into a slot that is this rank's to write.
     Put { target: u32, slot: u32 },
-    /// A get from a slot that nobody else writes.
+    /// A get from a slot that no other rank writes.
     Get { target: u32, slot: u32 },
     /// An atomic on a cell.
     Atomic { target: u32, cell: u32 },
@@ -192,7 +192,7 @@ pub struct Terms {
 /// written alone; a temporary one.
 pub const WINDOWS: u32 = 4;
 
-/// Bytes behind the slots of a window that nobody looks at: what is too long begins there.
+/// Bytes behind the slots of a window that is not checked: what is too long begins there.
 pub const SCRATCH_BYTES: u64 = 4096;
 
 /// Receives posted at the start of a rank, at most.
@@ -203,7 +203,7 @@ pub const SUM: u32 = 0;
 pub const CHAIN: u32 = 1;
 pub const ALONE: u32 = 2;
 
-/// The slot that nobody writes.
+/// The slot that no rank writes.
 pub const CONSTANT: u32 = 0;
 
 impl Plan {
@@ -250,8 +250,8 @@ impl Plan {
                 Manner::Multi => lens.sum(),
                 // What is claimed gets the room that it was found to need.
                 Manner::Claimed => lens.max().unwrap_or(0),
-                // Some receives are too short, and say so. Where several are, the bytes that fit tell their
-                // messages apart.
+                // Some receives are too short, and report it. Where several are, the bytes that fit
+                // distinguish their messages.
                 _ if rng.one_in(12) && (class.members.len() == 1 || lens.clone().min() >= Some(16)) => {
                     lens.max().unwrap_or(0) / 2
                 }
@@ -410,7 +410,7 @@ impl Plan {
         self.cells_bytes().next_multiple_of(64) + before
     }
 
-    /// Where the memory begins that nobody looks at.
+    /// Where the memory begins that is not checked.
     pub fn scratch_at(&self) -> u64 {
         self.slot_at(self.slots.len() as u32 - 1) + self.slots.last().map_or(0, |bytes| bytes.next_multiple_of(64))
     }

@@ -1,7 +1,7 @@
 //! Windows of messages one way, or both ways at once; a short reply ends each window.
 //!
 //! Receives are posted a whole window ahead, before the reply that lets the next window begin. All sends are
-//! from one buffer, so messages of one size have one content; immediate data and tag tell them apart.
+//! from one buffer, so messages of one size have one content; immediate data and tag distinguish them.
 
 use std::rc::Rc;
 

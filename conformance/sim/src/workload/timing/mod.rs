@@ -55,7 +55,7 @@ impl Spans {
         self.0.borrow_mut()[size].push((from, to));
     }
 
-    /// The mean of all ranks' times in nanoseconds; `None` where nobody came to an end.
+    /// The mean of all ranks' times in nanoseconds; `None` where no rank came to an end.
     fn mean_ns(&self, size: usize) -> Option<f64> {
         let spans = &self.0.borrow()[size];
         let sum: u64 = spans.iter().map(|(from, to)| span_ns(*from, *to)).sum();

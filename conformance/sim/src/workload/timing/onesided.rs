@@ -1,7 +1,7 @@
 //! Puts into, or gets from, the partner's memory: so many under way, one after another.
 //!
-//! Each works on a place of its own, which the next one takes when it is through. What a get brings is
-//! compared when it is told, what a put left when all are through.
+//! Each works on a place of its own, which the next one takes when it is complete. What a get brings is
+//! compared when it is reported, what a put left when all are complete.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,9 +1,10 @@
 //! Bandwidth over virtual time: what a run looked like, beside what it came to (multirail-2004, figure 20:
 //! "we print out the bandwidth every second").
 //!
-//! Made of the moments at which receivers heard that messages were complete. Between two such moments of a
+//! Made of the moments at which completions were reported to receivers. Between two such moments of a
 //! rank the bytes of the second one are taken to have come evenly: messages of a window are under way
-//! together, and where one ends is chance. Messages that a rank hears of at one moment are one such step.
+//! together, and where one ends is chance. Messages that are reported to a rank at one moment are one such
+//! step.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use rerail_core::time::Time;
 use crate::scenario::Span;
 use crate::workload::{Parameters, Sample, WorkloadError};
 
-/// Samples of a size; what comes after them is not told.
+/// Samples of a size; what comes after them is not reported.
 const SAMPLES_MAX: u64 = 1 << 16;
 
 /// The shortest interval.
@@ -40,7 +41,7 @@ pub(super) struct Series {
 /// The steps of each rank, in their order.
 type ByRank = BTreeMap<u32, Vec<Step>>;
 
-/// Bytes that a rank heard of at a moment.
+/// Bytes that were reported to a rank at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     after: Time,
@@ -72,7 +73,7 @@ impl Series {
         Series { every, steps: Rc::new(RefCell::new(vec![BTreeMap::new(); sizes])) }
     }
 
-    /// A rank has heard that a message is complete; `None`: where it counts from, with no bytes of its own.
+    /// A message's completion was reported to a rank; `None`: where it counts from, with no bytes of its own.
     pub fn add(&self, size: usize, rank: u32, at: Time, bytes: Option<u64>) {
         if self.every.is_none() {
             return;
@@ -146,7 +147,7 @@ fn mb_per_second(bytes: f64, ns: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// 100 bytes in 100 ns, 200 in 100 ns by two messages heard of at once, 300 in 600 ns; from 50 on.
+    /// 100 bytes in 100 ns, 200 in 100 ns by two messages reported at once, 300 in 600 ns; from 50 on.
     fn series(every: Every) -> Vec<(u64, f64)> {
         let series = Series::of(Some(every), 1);
         series.add(0, 3, Time(50), None);

@@ -25,7 +25,7 @@ fn child() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(first_free), ..limit }).unwrap();
     me.poll();
     assert!(me.rail.arm());
-    assert!(!readable(&me), "a caller who can't be let in keeps nobody awake");
+    assert!(!readable(&me), "a connection that can't be accepted keeps no process awake");
     me.rail.disarm();
     assert_eq!((me.rail.counters().shortages, me.rail.counters().shortage), (1, Some(Errno::MFILE)));
     let again = me.rail.next_timeout().unwrap();

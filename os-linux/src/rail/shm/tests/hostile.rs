@@ -66,7 +66,7 @@ fn prove(node: &mut Node, rank: u32) -> (OwnedFd, Vec<Vec<u8>>, OwnedFd) {
                 socket::send(&socket, message.bytes(), None).unwrap();
             }
             Step::Authenticated { .. } => break,
-            Step::Crossing => panic!("nobody else dials"),
+            Step::Crossing => panic!("no other process dials"),
         }
     }
     let (_, memory) = answer(node, &socket, true).unwrap();

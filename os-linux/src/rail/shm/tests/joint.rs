@@ -1,5 +1,5 @@
-//! Joint copies: every byte right, whoever copies it; nothing written behind the end of a read; peers that
-//! stop, die or lie.
+//! Joint copies: every byte right, whichever side copies it; nothing written behind the end of a read; peers
+//! that stop, die or lie.
 
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -197,7 +197,7 @@ fn a_claim_that_is_not_finished_is_taken_back() {
     let late = |token| gate::write(&reach, request.gate.get(), token, ranges);
     assert_eq!(late(claims.token()), Err(Errno::FAULT));
     assert!(target.iter().all(|byte| *byte == 0xEE));
-    // Until the owner has come back, it is not asked again.
+    // Until the owner has come back, no further help is requested.
     let asks = |node: &mut Node, player: &mut Player, target: &mut Vec<u8>| {
         let done = node.sink.completed.len();
         node.read(1, at(&source), &[whole(target)]);

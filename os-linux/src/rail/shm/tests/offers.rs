@@ -48,8 +48,8 @@ fn two_faced(len: usize) -> (Vec<u8>, Vec<u8>, OwnedFd) {
     (memory, shown, file)
 }
 
-/// L-20: the first read finds nothing mapped and asks; those behind the answer come out of the mapping, to
-/// the byte, at any place and length, and what is not inside it comes as before.
+/// L-20: the first read finds nothing mapped and requests the list; those behind the answer come out of the
+/// mapping, to the byte, at any place and length, and what is not inside it comes as before.
 #[test]
 fn what_is_offered_is_mapped_and_read_to_the_byte() {
     let (mut a, mut b) = connected([0, 1]);
@@ -116,7 +116,7 @@ fn withdrawn_memory_is_read_from_its_owner() {
     let newer = file_of(&pattern(5000, 9));
     a.rail.offer(whole(&mut memory), newer.as_fd());
     assert_eq!(b.mapped(0), 0, "given up");
-    assert!(b.fetch(&mut a, at(&memory), 5000) == memory, "the list is another one now, and is asked for");
+    assert!(b.fetch(&mut a, at(&memory), 5000) == memory, "the list is another one now, and is requested");
     settle(&mut [&mut a, &mut b]);
     assert!(b.fetch(&mut a, at(&memory), 5000) == pattern(5000, 9));
 }
@@ -180,7 +180,7 @@ fn mappings_are_bounded() {
     assert!(b.fetch(&mut a, at(&large), large.len()) == large);
 }
 
-/// With a limit of 0 nothing is asked for.
+/// With a limit of 0 nothing is requested.
 #[test]
 fn mapping_can_be_turned_off() {
     let (mut a, mut b) = (Node::new(0), Node::with(1, ShmOptions { mapped_bytes_max: 0, ..options() }));
@@ -196,7 +196,7 @@ fn mapping_can_be_turned_off() {
     assert_eq!(b.mapped(0), 0);
 }
 
-/// L-20: memory that could shrink, or is no memory, or is not as long as was said, is not mapped: a read of
+/// L-20: memory that could shrink, or is no memory, or is shorter than announced, is not mapped: a read of
 /// it would end this process.
 #[test]
 fn memory_that_is_not_safe_is_not_mapped() {
@@ -234,7 +234,7 @@ fn answers_that_are_not_due_end_the_subchannel() {
     let file = file(&memory, SEALS);
     let answer = Answer { number: 1.into(), start: 4096.into(), bytes: 4096.into(), left: 0.into(), zero: 0.into() };
     let good = answer.as_bytes();
-    // Not asked for; and of no known kind.
+    // Not requested; and of no known kind.
     for (bytes, with_file) in
         [(good, true), (good, false), (&good[..31], false), (&b"!!"[..], false), (&b"x"[..], true)]
     {
@@ -244,7 +244,7 @@ fn answers_that_are_not_due_end_the_subchannel() {
         settle(&mut [&mut node]);
         assert_eq!(node.sink.down, [(PeerId(1), RailFault::Corrupt)], "{bytes:?}");
     }
-    // Asked for: a descriptor that is missing or too many, bytes that are none or not zero, a list without
+    // Requested: a descriptor that is missing or too many, bytes that are none or not zero, a list without
     // end.
     let none = Answer { bytes: 0.into(), ..answer };
     let wrong = [
@@ -319,8 +319,8 @@ impl Received {
     }
 }
 
-/// L-19: each question has one answer, by number; one that asks and does not read gets none, and delays only
-/// itself.
+/// L-19: each question has one answer, by number; a peer that requests and does not read gets none, and
+/// delays only itself.
 #[test]
 fn questions_are_answered_as_the_socket_takes_it() {
     let mut node = Node::new(0);

@@ -1,5 +1,5 @@
-//! Reads of a peer's memory: right to the byte, bounded by the pieces, void with the subchannel, and no wait
-//! for packets.
+//! Reads of a peer's memory: right to the byte, bounded by the pieces, aborted with the subchannel, and no
+//! wait for packets.
 
 use std::process::{Child, Command, Stdio};
 
@@ -111,7 +111,7 @@ fn one_peers_reads_do_not_starve_anothers() {
     for _ in 0..4 {
         reader.poll();
     }
-    assert_eq!(reader.sink.completed, [id], "the small one is through long before the large one");
+    assert_eq!(reader.sink.completed, [id], "the small one is complete long before the large one");
     assert!(small[..] == source[..64]);
 }
 
@@ -267,7 +267,7 @@ fn a_stopped_peer_is_read() {
     child.wait().unwrap();
 }
 
-/// F-9: a peer that is killed in the middle of a read takes the rail with it, and the read is void.
+/// F-9: a peer that is killed in the middle of a read takes the rail with it, and the read is aborted.
 #[test]
 fn a_peer_killed_in_mid_copy_is_reported_and_its_read_is_void() {
     let mut me = Node::new(0);

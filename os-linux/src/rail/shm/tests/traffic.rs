@@ -198,7 +198,7 @@ fn the_ring_of_a_peer_that_is_gone_is_emptied_first() {
     settle(&mut [&mut b]);
     assert_eq!(b.taken_from(0), (0..4).map(|number| packet(number, 77)).collect::<Vec<_>>());
     assert_eq!(b.sink.down, [(PeerId(0), RailFault::Closed)]);
-    // A post that comes too late is void.
+    // A post that comes too late is dropped.
     b.send(0, 2, 2);
     settle(&mut [&mut b]);
 }
@@ -361,7 +361,7 @@ fn sleepers_are_woken_for_messages_and_for_room() {
     assert_eq!(b.sink.taken.len(), 1);
     let calls = a.rail.counters().system_calls;
     a.send(1, 2, 10);
-    assert_eq!(a.rail.counters().system_calls, calls, "no doorbell where nobody sleeps");
+    assert_eq!(a.rail.counters().system_calls, calls, "no doorbell where no process sleeps");
     assert!(!b.rail.arm(), "a message is there");
     b.poll();
     // The other way: a sender that has used up the ring.
@@ -390,7 +390,7 @@ fn both_sides_use_the_barrier_of_the_system_or_neither() {
     let (mut a, b) = connected([0, 1]);
     assert_eq!([&a, &b].map(|node| node.rail.links[0].barrier), [barrier::is_registered(); 2]);
     let (_socket, _inbound, mut outbound) = super::hostile::join(&mut a, 2);
-    assert!(!a.rail.links[1].barrier, "this one says that it has none");
+    assert!(!a.rail.links[1].barrier, "this one announces that it has none");
     // One call for all rings.
     let calls = a.rail.counters().system_calls;
     assert!(a.rail.arm());

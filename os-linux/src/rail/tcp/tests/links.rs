@@ -286,7 +286,7 @@ fn a_drained_peer_that_keeps_the_connection_is_left_in_the_end() {
     let mut world = World::new([options()]);
     let mut raw = Raw::authenticated(&mut world, 9, 0);
     world.hosts[0].rail.disconnect(PeerId(9));
-    assert!(raw.is_closed(&mut world), "our side says that it is done");
+    assert!(raw.is_closed(&mut world), "our side closes its direction");
     raw.write(&[0; 100_000]);
     world.poll();
     assert_eq!(world.hosts[0].rail.pending.iter().count(), 1);

@@ -83,7 +83,7 @@ fn a_placement_may_become_void_while_it_fills() {
     }
     world.until(|hosts| hosts[1].sink.taken.len() >= 2);
     assert_eq!(world.hosts[1].sink.seen.len(), 4);
-    assert_eq!(world.hosts[1].numbers_from(PeerId(0)), [2, 3], "what is void is not reported as placed");
+    assert_eq!(world.hosts[1].numbers_from(PeerId(0)), [2, 3], "what is aborted is not reported as placed");
 }
 
 #[test]

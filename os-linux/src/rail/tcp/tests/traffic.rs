@@ -215,8 +215,8 @@ fn a_post_goes_out_without_a_poll() {
     let mut world = World::pair();
     world.hosts[0].send(PeerId(1), 5, 10, 10);
     assert_eq!(world.hosts[0].rail.counters().packets_sent, 1);
-    assert!(world.hosts[0].sink.completed.is_empty(), "told at the next poll");
-    assert!(!world.hosts[0].rail.arm(), "there is something to tell: no time to sleep");
+    assert!(world.hosts[0].sink.completed.is_empty(), "reported at the next poll");
+    assert!(!world.hosts[0].rail.arm(), "there is something to report: the process must not sleep");
     let Host { rail, sink, .. } = &mut world.hosts[0];
     assert!(rail.poll(Time(1), sink) > 0);
     assert_eq!(sink.completed.len(), 1);

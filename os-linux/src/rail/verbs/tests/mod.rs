@@ -141,7 +141,7 @@ impl Pair {
                 self.deliver(&datagram);
             }
         }
-        assert!(self.take().is_empty(), "they talk for ever");
+        assert!(self.take().is_empty(), "they send for ever");
     }
 
     fn pass(&mut self, span: Nanos) {
@@ -191,7 +191,7 @@ fn three_messages_make_a_connection() {
     pair.deliver(&reply[0]);
     let ready = pair.take();
     assert!(matches!(kind_of(&ready[0]), SetupKind::Ready { .. }) && ready.len() == 1);
-    assert!(pair.told[0].standing && !pair.told[1].standing, "the caller knows first");
+    assert!(pair.told[0].standing && !pair.told[1].standing, "the dialler completes first");
     // V-4: messages that overtake READY wait for it.
     pair.send(0);
     assert_eq!(pair.told[1].arrived, 0);
@@ -199,7 +199,7 @@ fn three_messages_make_a_connection() {
     assert_eq!(pair.told[1].arrived, 1);
     pair.assert_whole();
     pair.pass(Nanos::from_millis(1000));
-    assert!(pair.take().is_empty(), "nobody has anything more to say");
+    assert!(pair.take().is_empty(), "neither side has more to send");
 }
 
 /// V-10: ports of which one or both require a global route.
@@ -424,8 +424,8 @@ fn a_call_for_another_process_is_not_answered() {
     assert_eq!(pair.told[0].down, [RailFault::TimedOut]);
 }
 
-/// V-3: a member of the job that claims to be another one is not believed, whatever it sends and whoever
-/// knows its key.
+/// V-3: a member of the job that claims to be another one is refused, whatever it sends and whichever process
+/// has its key.
 #[test]
 fn a_member_that_claims_to_be_another_ends_nothing() {
     let mut pair = Pair::new();
@@ -452,7 +452,7 @@ fn a_member_that_claims_to_be_another_ends_nothing() {
     assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()), "{:?}", pair.told);
 }
 
-/// V-3: without a peer's key nothing is said to it, and nothing of it is heard.
+/// V-3: without a peer's key nothing is sent to it, and what it sends is dropped.
 #[test]
 fn a_peer_without_a_key_is_a_stranger() {
     let mut pair = Pair::new();
@@ -466,7 +466,7 @@ fn a_peer_without_a_key_is_a_stranger() {
     let request = pair.take().remove(0);
     wire.borrow_mut().deliver(&request);
     pair.poll();
-    assert_eq!(pair.rails[0].counters().unauthenticated, 1, "rank 0 was told of no rank 2");
+    assert_eq!(pair.rails[0].counters().unauthenticated, 1, "rank 0 has no peer of rank 2");
     assert!(pair.take().is_empty());
 }
 

@@ -161,7 +161,7 @@ fn what_peers_may_write_is_shared_with_nobody() {
     assert!(bench.device.registered().iter().all(|(_, _, remote_write)| !remote_write));
 }
 
-/// The knob keeps them, until a connection ends.
+/// The setting keeps them, until a connection ends.
 #[test]
 fn what_peers_may_write_is_kept_on_demand_as_long_as_all_connections_live() {
     let mut bench = Bench::bounded(8, 1 << 30, true);
@@ -263,7 +263,7 @@ fn forgotten_memory_is_not_kept() {
     bench.give_back(key);
     assert_eq!(bench.count(), 2);
     let other = bench.acquire(450, 10, false);
-    assert_ne!(other, c, "it is found by nobody");
+    assert_ne!(other, c, "no search finds it");
     bench.release(c);
     bench.release(other);
     assert_eq!(bench.count(), 2);

@@ -347,7 +347,7 @@ impl<D: Device> VerbsRail<D> {
         let (State::Live { target } | State::Alone { target }) = it.state else { return };
         it.state = State::Alone { target };
         let peer = link.peer.0;
-        tracing::debug!(rail = %self.options.name, peer, target, "the peer does not know this target");
+        tracing::debug!(rail = %self.options.name, peer, target, "the peer has no such target");
         if let Some(halves) = self.links.halves_mut(index) {
             halves.out = None;
         }

@@ -18,8 +18,8 @@ const LATE_NS_MAX: u64 = 30_000;
 const LIARS_BYTES_MAX: u64 = 512;
 
 impl Player {
-    /// How a receive is told. How many messages of a liar come to a multi-receive its counter could not be
-    /// checked for.
+    /// How a receive is reported. How many messages of a liar come to a multi-receive its counter could not
+    /// be checked for.
     fn notify_of(&self, cx: &Cx<'_>, from: Selector) -> Notify {
         let is_liar = from.source.is_some_and(|source| self.shared.borrow().ledger.is_liar(source.0));
         if is_liar { Notify::Event } else { self.notify(cx, Telling::Event) }

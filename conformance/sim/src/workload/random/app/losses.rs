@@ -11,7 +11,7 @@ use super::{Player, Shared};
 use crate::world::Cx;
 
 impl Player {
-    /// Whether a peer of this rank is gone, as far as it can know.
+    /// Whether a peer of this rank is gone, as far as it can detect.
     pub(super) fn is_orphaned(&self) -> bool {
         self.shared.borrow().has_parted(self.rank)
     }
@@ -30,7 +30,7 @@ impl Player {
         (posted + left).saturating_sub(coming)
     }
 
-    /// After peers were lost: what nothing can come for is taken back. Nothing is sent to find out who is
+    /// After peers were lost: what nothing can come for is taken back. Nothing is sent to detect which are
     /// gone: the transport must report each process that this rank has had to do with.
     pub(super) fn look_after_losses(&mut self, cx: &mut Cx<'_>) {
         // A loss is reported before the ends of the requests that it ends: until these are known, receives
@@ -78,7 +78,7 @@ impl Player {
         let mut sources: Vec<Option<PeerId>> = (0..size).filter(lost).map(|peer| Some(PeerId(peer))).collect();
         let waiting = self.open.values().any(|open| open.class.is_some());
         // What lies here is for none of those that are posted; so where none is to be posted any more, it is
-        // for nobody, and keeps its sender from sending what others wait for.
+        // for none, and keeps its sender from sending what others wait for.
         if (!waiting || self.claims_left == 0) && self.receives.iter().all(|(_, _, left)| *left == 0) {
             sources.push(None);
         }
@@ -121,13 +121,12 @@ impl Shared {
         (0..self.plan.size).any(|peer| self.is_gone(rank, peer))
     }
 
-    /// Whether a rank knows that a peer is gone: the transport has reported it. Of a process that it has
-    /// never had to do with and names in no request, nothing can tell it that it was killed, or has given
-    /// this rank up; there it knows what a launcher would say.
+    /// Whether a peer is gone for a rank: the transport has reported it, or the two have never met, and the
+    /// peer was killed or has given this rank up. The transport can't report that; a launcher would.
     pub(super) fn is_gone(&self, rank: u32, peer: u32) -> bool {
         let is_unmet = || !self.met.contains(&(rank, peer));
         let book = self.ledger.book(rank);
-        // A liar may say goodbye in mid-flow; an honest peer closes when nothing is left, and what then is
+        // A liar may send BYE in mid-flow; an honest peer closes when nothing is left, and what then is
         // left is lost.
         let has_left = || self.ledger.is_liar(peer) && book.closed.contains(&peer);
         let has_given_up = || self.ledger.book(peer).losses.iter().any(|loss| loss.peer == rank);

@@ -17,7 +17,7 @@ pub struct Memory {
     pub send: (RegionId, Arena),
     /// The temporary window's.
     pub temporary: Option<RegionId>,
-    /// What that held when its window was withdrawn: nobody writes there any more.
+    /// What that held when its window was withdrawn: no peer writes there any more.
     pub withdrawn: Option<Vec<u8>>,
 }
 
@@ -195,7 +195,7 @@ impl Player {
     }
 }
 
-/// Enters what windows hold at first. Before any rank begins, because the first may ask for memory of the
+/// Enters what windows hold at first. Before any rank begins, because the first may request memory of the
 /// last.
 pub fn open_windows(plan: &Plan, ledger: &mut Ledger) {
     for rank in 0..plan.size {
@@ -220,7 +220,7 @@ fn first_content(rank: u32, slot: u32) -> Content {
 
 /// Bytes of buffers for what a rank sends and puts: as much as can be under way at once, with holes between,
 /// or all of it, where that is less (most of these bytes would never be used, and poisoning them took a third
-/// of a world's time).
+/// of a simulation's time).
 fn send_bytes(plan: &Plan, rank: u32) -> u64 {
     let most = plan.messages.iter().map(|message| message.len).chain(plan.slots.iter().copied()).max().unwrap_or(0);
     let at_once = (most + 1024) * (SENDS_MAX as u64 + 1) * 2;

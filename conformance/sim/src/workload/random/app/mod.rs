@@ -1,5 +1,5 @@
-//! One rank of a random world: submits its part of the plan, as far as tables and memory let it, and enters
-//! everything into the ledger.
+//! One rank of a random simulation: submits its part of the plan, as far as tables and memory let it, and
+//! enters everything into the ledger.
 
 mod closes;
 mod forbidden;
@@ -60,7 +60,7 @@ impl Marks {
     }
 }
 
-/// What all ranks of a world share: the programme, the ledger, and where memory lies.
+/// What all ranks of a simulation share: the programme, the ledger, and where memory lies.
 pub struct Shared {
     pub plan: Plan,
     pub ledger: Ledger,
@@ -71,7 +71,7 @@ pub struct Shared {
     /// By name: index in the plan.
     pub index: BTreeMap<u64, usize>,
     pub ranks: Vec<Option<Memory>>,
-    /// How requests are told is drawn from here.
+    /// How requests are reported is drawn from here.
     pub telling: Rng,
     /// Messages of two ranks to each other, by [`pair`]: their indices in the plan.
     pub between: BTreeMap<(u32, u32), Vec<usize>>,
@@ -124,7 +124,7 @@ struct Open {
     peer: Option<u32>,
     sort: Sort,
     notify: Notify,
-    /// What its counter showed before, where nothing else tells of it.
+    /// What its counter showed before, where nothing else reports it.
     counted: Option<u64>,
 }
 
@@ -175,7 +175,7 @@ enum Sort {
     Receive,
     /// A one-sided request on a place that only one request may use at a time.
     Step(Option<(u32, u32, bool)>),
-    /// At whom.
+    /// The rank that it flushes.
     Flush(u32),
     /// An access to the temporary window of this rank.
     Temporary(u32),
@@ -215,7 +215,7 @@ pub struct Player {
     retracted: BTreeSet<u32>,
     /// The temporary window, until it is withdrawn.
     temporary: Option<WindowId>,
-    /// Processes are gone of which this rank must hear.
+    /// Processes are gone whose loss must be reported to this rank.
     waits_for_news: bool,
     /// After losses: messages lie about that there was no room for.
     is_unswept: bool,
@@ -338,9 +338,9 @@ impl Player {
                 cx.trace.note(
                     cx.now,
                     crate::trace::Who::Rank(self.rank),
-                    format_args!("request {request}: {what}, told by {notify:?}, op {}:{id:x}", self.rank),
+                    format_args!("request {request}: {what}, reported by {notify:?}, op {}:{id:x}", self.rank),
                 );
-                // Nobody asks what becomes of a message that was copied.
+                // A message that was copied is not followed.
                 if notify != Notify::Silent || sort != Sort::Send {
                     self.open
                         .insert(request, Open { operation, extents, receiving, class, peer, sort, notify, counted });
@@ -387,7 +387,7 @@ impl Player {
     }
 
     fn completed(&mut self, cx: &mut Cx<'_>, completion: &Completion) {
-        // A peer's loss is told after its requests' ends: it is entered first.
+        // A peer's loss is reported after its requests' ends: it is entered first.
         if let Err(OpError::PeerLost { peer, why }) = completion.result
             && !self.shared.borrow().ledger.book(self.rank).losses.iter().any(|loss| loss.peer == peer.0)
         {

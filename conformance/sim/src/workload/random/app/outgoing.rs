@@ -93,7 +93,7 @@ impl Player {
         self.values += 1;
         let fresh = u64::from(self.rank) << 40 | self.values << 8 | 7;
         let may = match step {
-            // A flush behind it tells.
+            // A flush behind it reports it.
             Step::Put { .. } => Telling::Silent,
             Step::Get { .. } | Step::Flush { .. } => Telling::Counter,
             _ => Telling::Event,
@@ -187,7 +187,7 @@ impl Player {
         }
     }
 
-    /// A receive for a tag that nobody sends, taken back at once.
+    /// A receive for a tag that no rank sends, taken back at once.
     pub(super) fn in_vain(&mut self, cx: &mut Cx<'_>, notify: Notify) -> Result<u32, Refused> {
         let selector = Selector { source: None, tag: TagMatch::Tagged { tag: u64::MAX - self.values, ignore: 0 } };
         let Some(extents) = self.pieces(cx, Zone::Receive, 16, true) else { return Err(Refused::Full) };

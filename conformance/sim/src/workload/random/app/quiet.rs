@@ -1,8 +1,9 @@
-//! Requests that are over without an event: told by a counter alone, or by nothing but a flush behind them.
+//! Requests that are over without an event: reported by a counter alone, or by nothing but a flush behind
+//! them.
 //!
-//! A counter says how many, not which: so of the requests that are told by a counter alone, each has one to
-//! itself for its time. All that are told both ways share the last one. A put that is told not at all is over
-//! with a flush submitted after it; its buffer stays taken until then. A message that is told not at all is
+//! A counter shows how many, not which: so of the requests that are reported by a counter alone, each has one
+//! to itself for its time. All that are reported both ways share the last one. A put that is not reported is
+//! over with a flush submitted after it; its buffer stays taken until then. A message that is not reported is
 //! one whose bytes were copied at once.
 
 use rerail_core::endpoint::{Completion, Done, Notify};
@@ -15,19 +16,19 @@ use crate::world::Cx;
 /// How often counters are looked at, where any is waited for.
 const LOOK: Nanos = Nanos::from_micros(100);
 
-/// How a request may be told.
+/// How a request may be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Telling {
-    /// What its end says is wanted.
+    /// The contents of its completion are needed.
     Event,
-    /// That it is over is enough to know.
+    /// Only that it is over is needed.
     Counter,
-    /// The caller finds out in other ways, or need not know.
+    /// The caller detects its end in other ways, or needs no report.
     Silent,
 }
 
 impl Player {
-    /// Draws how a request is told.
+    /// Draws how a request is reported.
     pub(super) fn notify(&self, cx: &Cx<'_>, may: Telling) -> Notify {
         let Some(last) = cx.engine.config().counters_max.checked_sub(1) else { return Notify::Event };
         let free = |lane: &u16| !self.open.values().any(|open| open.notify == Notify::Counter(CounterId(*lane)));
@@ -41,7 +42,7 @@ impl Player {
         }
     }
 
-    /// What the request's counter shows, where only that tells of it.
+    /// What the request's counter shows, where only that reports it.
     pub(super) fn counted(cx: &Cx<'_>, notify: Notify) -> Option<u64> {
         match notify {
             Notify::Counter(counter) => cx.engine.endpoint().counter(counter),
@@ -54,7 +55,7 @@ impl Player {
         let moved = |open: &Open| open.counted.is_some_and(|before| Self::counted(cx, open.notify) != Some(before));
         let over: Vec<u32> = self.open.iter().filter(|(_, open)| moved(open)).map(|(request, _)| *request).collect();
         if !over.is_empty() {
-            // A counter of a flush must not be trusted before the errors of the puts before it are heard of.
+            // A counter of a flush must not be trusted before the errors of the puts before it are received.
             self.take_events(cx);
         }
         for request in over {
@@ -65,8 +66,8 @@ impl Player {
         }
     }
 
-    /// A flush is over: with it the puts before it that nobody tells of. One that failed went with its peer,
-    /// and so did they, those told of excepted that failed before.
+    /// A flush is over: with it the puts before it that are not reported. One that failed went with its peer,
+    /// and so did they, except for those reported that failed before.
     pub(super) fn flushed(&mut self, cx: &mut Cx<'_>, target: u32, flush: u32, well: bool) {
         let before = |open: &Open| {
             open.notify == Notify::Silent && matches!(open.sort, Sort::Step(Some((at, ..))) if at == target)
@@ -83,7 +84,7 @@ impl Player {
         }
     }
 
-    /// Enters the good end of a request that no event tells.
+    /// Enters the good end of a request that no event reports.
     fn over(&mut self, cx: &mut Cx<'_>, request: u32) {
         let Some(operation) = self.open.get(&request).map(|open| open.operation) else { return };
         let cookie = rerail_core::ids::Cookie(request.into());
