@@ -13,7 +13,7 @@
 #
 # The sorts: `link` (one end of a pair is set down, and up again), `flap` (that five times in short), `rate` (both ends of a
 # pair to a tenth), `silence` (what one end sends is dropped, without a report: a tbf that no packet fits),
-# `reset` (the kernel is requested to destroy the sockets at one end: ss -K), `route` (one end's route to the
+# `reset` (the kernel is made to destroy the sockets at one end: ss -K), `route` (one end's route to the
 # other is removed), `address` (one end's address is), `all` (all pairs set down at once).
 #
 # The two processes meet over a pair of their own. Once messages flow its connection is reset and the pair set down for

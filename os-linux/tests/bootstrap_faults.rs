@@ -69,7 +69,7 @@ fn through(transport: &mut Transport, operations: &[OpId]) -> Option<u64> {
     immediate
 }
 
-/// Messages to and fro until rank 0 is requested to end; then BYE. Each step is printed as a line.
+/// Messages to and fro until rank 0 reads `end`; then BYE. Each step is printed as a line.
 fn rank() {
     let mut transport = match start() {
         Ok(transport) => transport,

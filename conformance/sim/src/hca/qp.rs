@@ -207,7 +207,7 @@ pub(super) struct Responder {
     pub held: u32,
     /// The PSN that must come next.
     pub expected: u64,
-    /// The peer was requested to go back, or to wait: request it once.
+    /// A request to go back, or to wait, was sent to the peer: it is sent once.
     pub told: bool,
     /// A first packet has come in [`QpState::Rtr`].
     pub established: bool,

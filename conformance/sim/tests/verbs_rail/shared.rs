@@ -1,5 +1,5 @@
-//! What processes of one node share by XRC, and which of them a failure affects (xrc-2008, IV and V; V-14 to
-//! V-16).
+//! What processes of one node share by XRC, and which of them a failure affects (xrc-2008, IV and V;
+//! V-14 to V-16).
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;

@@ -28,7 +28,7 @@ pub(super) struct Lone<'m> {
     pub(super) acks: [u32; 2],
     /// What every packet of the peer grants: messages, blocks.
     pub(super) limits: (u16, u16),
-    /// Subchannels that the endpoint requested to close.
+    /// Subchannels whose close the endpoint has requested.
     pub(super) closed: Vec<RailId>,
     /// Remote writes and reads that it posted.
     pub(super) transfers: u32,

@@ -81,7 +81,7 @@ impl fmt::Display for RankEnd {
             Phase::Started if self.failed() => write!(f, " before it had joined the job")?,
             _ => {}
         }
-        if self.stopped { write!(f, ", sent by the launcher") } else { Ok(()) }
+        if self.stopped { write!(f, " (stopped by the launcher)") } else { Ok(()) }
     }
 }
 
@@ -145,7 +145,7 @@ impl fmt::Display for Stop {
                 Some(name) => write!(f, "the launcher got {name}"),
                 None => write!(f, "the launcher got signal {signal}"),
             },
-            Stop::Asked => write!(f, "the launcher was requested to"),
+            Stop::Asked => write!(f, "the caller of the launcher requested it"),
         }
     }
 }
@@ -249,7 +249,11 @@ mod tests {
                 true,
                 "rank 0 (pid 77) was killed by SIGSEGV before it had joined the job",
             ),
-            (end(Exit::Signal(15), Joined, true), false, "rank 0 (pid 77) was killed by SIGTERM, sent by the launcher"),
+            (
+                end(Exit::Signal(15), Joined, true),
+                false,
+                "rank 0 (pid 77) was killed by SIGTERM (stopped by the launcher)",
+            ),
             (end(Exit::Signal(40), Finalized, false), true, "rank 0 (pid 77) was killed by signal 40"),
         ];
         for (end, failed, text) in cases {

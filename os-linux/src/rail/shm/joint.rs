@@ -57,7 +57,7 @@ fn guided(left: u32, bytes: usize) -> u32 {
     (left / 2).max(UNITS_MIN).min(whole_units(bytes).min(UNITS_MAX))
 }
 
-/// Requests the owner of memory to copy, too (L-21): the only note there is.
+/// Requests help of the owner of the memory (L-21): the only note there is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub struct Request {
