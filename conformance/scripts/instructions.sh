@@ -62,11 +62,11 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 [ -n "$folder" ] || folder=$scratch
 
-# Instructions within a function, per message, of so many: CASE RAILS POLICY COUNT SIDE. Everything that a side asks of its
-# endpoint goes through the function of that side, which only counts once connecting and the first messages are over.
+# Instructions per message, of so many: CASE RAILS POLICY COUNT SIDE. Everything that a side asks of its endpoint goes through
+# functions of that side, which only count once connecting and the first messages are over: the endpoint's alone.
 count() {
-    case $5 in sender) function=at_first ;; receiver) function=at_second ;; both) function=at_ ;; esac
-    collected=$(profile "$folder/$1.$2.$3.$5.callgrind" "*pair::$function*" "$program" "$1" "$2" "$3" "$4")
+    case $5 in sender) functions=at_first ;; receiver) functions=at_second ;; both) functions='at_*' ;; esac
+    collected=$(profile "$folder/$1.$2.$3.$5.callgrind" "*pair::$functions::*" "$program" "$1" "$2" "$3" "$4")
     echo "$1 $3 $2 $5 $((collected / $4))" >> "$scratch/counted"
 }
 

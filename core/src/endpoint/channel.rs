@@ -2,6 +2,7 @@
 
 use super::event::{Loss, RailFault};
 use super::op::Queue;
+use crate::fast::Road;
 use crate::ids::{PeerId, RailId};
 use crate::mem::MemRef;
 use crate::rel::ack::AckState;
@@ -158,6 +159,8 @@ pub(crate) struct Channel {
     pub ops: u32,
     /// Packets of short messages, which have no operations.
     pub shorts: u32,
+    /// The express path over rails that can lose.
+    pub road: Road,
 }
 
 impl Channel {
@@ -216,6 +219,7 @@ impl Channel {
             messages: 0,
             ops: 0,
             shorts: 0,
+            road: Road::default(),
         }
     }
 
@@ -227,6 +231,7 @@ impl Channel {
     pub(crate) fn enter(&mut self, to: ChannelState) {
         let is_legal = self.state.may_enter(to);
         debug_assert!(is_legal, "a channel goes from {:?} to {to:?}", self.state);
+        self.road.close();
         if is_legal {
             self.state = to;
         }
@@ -244,9 +249,9 @@ impl Channel {
     /// Whether the channel can use new room with a rail, in a window or in the peer's grants: something waits
     /// to be sent, or the channel waits until everything is acknowledged.
     pub(crate) const fn wants_room(&self) -> bool {
-        let idle =
-            self.control.is_empty() && self.ordered.is_empty() && self.requests.is_empty() && self.bulk.is_empty();
-        !idle || self.replaying != 0 || !matches!(self.state, ChannelState::Open)
+        // One comparison: this is asked for each packet that completes.
+        let queued = self.control.len() | self.ordered.len() | self.requests.len() | self.bulk.len();
+        queued | self.replaying as u32 != 0 || !matches!(self.state, ChannelState::Open)
     }
 
     /// Whether there may be slow-path work: connections, probes, addresses, BYE; anything but messages,
@@ -464,7 +469,7 @@ impl History {
 
 // Memory per peer: each channel, each rail of it.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Channel>() == 488 && size_of::<Sub>() == 248);
+const _: () = assert!(size_of::<Channel>() == 504 && size_of::<Sub>() == 248);
 
 #[cfg(test)]
 mod tests {

@@ -253,6 +253,7 @@ impl Endpoint<'_> {
         // Acknowledgments and limits that were in flight.
         slot.ack.make_due();
         slot.replaying |= REPLAY_READS;
+        slot.road.close();
         if had_packets || place.is_some() {
             let mut ops = self.t.ops_of(channel);
             while let Some(op) = self.t.next_of(&mut ops) {
@@ -341,6 +342,7 @@ impl Endpoint<'_> {
             let slot = self.t.channels.at_mut(channel);
             slot.replay_at[lane] = slot.sent[lane].oldest();
             slot.replaying |= 1 << lane;
+            slot.road.stop_sending();
         }
         self.resume_unconfirmed(channel);
         self.activate(channel);
