@@ -62,12 +62,12 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 [ -n "$folder" ] || folder=$scratch
 
-# Instructions within a function, per message, of so many: CASE RAILS POLICY COUNT SIDE. Every call of a side
-# into its endpoint goes through the function of that side, which only counts once connecting and the first
-# messages are over.
+# Instructions of the endpoint within a function, per message, of so many: CASE RAILS POLICY COUNT SIDE. A side
+# calls its endpoint through functions of its own, which only count once connecting and the first messages are
+# over.
 count() {
-    case $5 in sender) function=at_first ;; receiver) function=at_second ;; both) function=at_ ;; esac
-    collected=$(profile "$folder/$1.$2.$3.$5.callgrind" "*pair::$function*" "$program" "$1" "$2" "$3" "$4")
+    case $5 in sender) functions=at_first ;; receiver) functions=at_second ;; both) functions='at_*' ;; esac
+    collected=$(profile "$folder/$1.$2.$3.$5.callgrind" "*pair::$functions::*" "$program" "$1" "$2" "$3" "$4")
     echo "$1 $3 $2 $5 $((collected / $4))" >> "$scratch/counted"
 }
 

@@ -7,8 +7,11 @@
 
 use super::express::sent_id;
 use super::slots::direct_id;
+use super::tables::Tables;
+use super::timer::Timer;
 use super::{Endpoint, Level, MessageClass, Notify, SendRequest, ShortArrival};
 use crate::fast::ShortCompletion;
+use crate::fast::road::TURN;
 use crate::ids::{OpId, PeerId, PostId, RailId};
 use crate::mem::MemRef;
 use crate::op::{Packet, ShortRecord, What};
@@ -20,7 +23,7 @@ use crate::seq::Seq;
 use crate::store::NONE;
 use crate::tag::Match;
 use crate::time::Time;
-use crate::wire::{self, EAGER_BYTES, MessageHead, Short, emit_eager};
+use crate::wire::{self, EAGER_BYTES, MessageHead, Short};
 
 /// Of the table of packets this part is left to messages that wait in queues.
 const PACKETS_LEFT: u32 = 8;
@@ -51,17 +54,109 @@ impl Endpoint<'_> {
             Notify::Event if self.t.short_done.has_room() => true,
             _ => return None,
         };
-        if send.level != Level::Reusable || len > self.config.eager_bytes_max.into() {
+        if send.level != Level::Reusable {
             return None;
         }
         let channel = self.t.channel_of(send.peer)?;
+        let road = &self.t.channels.at(channel).road;
+        if road.go == 0 || len > road.go_bytes.into() {
+            return self.send_checked(now, channel, send, (len, is_told));
+        }
+        debug_assert!(self.road_is_right(channel), "something else is to be sent, and the road is open");
+        let only = road.only;
+        if !self.has_slots() {
+            return None;
+        }
+        let rail = match only {
+            Some((rail, depth)) if self.paths.path(channel, rail).under_way < depth => rail,
+            Some(_) => return None,
+            None => self.rail_at_once(now, channel, len)?,
+        };
+        self.transmit_at_once(now, channel, rail, send, (len as u32, u32::from(len > 0), is_told))
+    }
+
+    /// As [`send_at_once`](Self::send_at_once), where the tables have to be looked at.
+    #[inline(never)]
+    fn send_checked(
+        &mut self,
+        now: Time,
+        channel: u32,
+        send: &SendRequest<'_>,
+        (len, is_told): (u64, bool),
+    ) -> Option<AtOnce> {
+        if len > self.config.eager_bytes_max.into() || !self.has_slots() {
+            return None;
+        }
         let blocks = self.blocks_at_once(channel, len)?;
         let rail = self.rail_at_once(now, channel, len)?;
-        self.transmit_at_once(now, channel, rail, send, (len as u32, blocks, is_told))
+        let sent = self.transmit_at_once(now, channel, rail, send, (len as u32, blocks, is_told));
+        self.watch_silence(now, channel);
+        self.watch_rails(now, channel);
+        self.open_road(channel);
+        sent
+    }
+
+    /// Whether the tables that all channels share have room for one more message.
+    #[inline(always)]
+    fn has_slots(&self) -> bool {
+        self.t.packets.room() > self.t.packets.capacity() / PACKETS_LEFT
+            && self.open_requests() < self.hot.operations_max
+            && self.t.retention.free_len() > 0
+            && self.waiting[Shortage::Packets as usize].is_empty()
+    }
+
+    /// Whether no shared table is in use so far that acknowledgments are requested.
+    #[inline(always)]
+    fn is_roomy(&self) -> bool {
+        self.t.packets.room() > self.t.packets.capacity() / 2
+            && self.t.retention.free_len() > self.config.retained_max / 2
+            && self.open_requests() < self.hot.operations_max
+    }
+
+    /// Messages of one block that may go before anything has to be checked.
+    fn open_road(&mut self, channel: u32) {
+        let runs = |timer, wanted: bool| !wanted || self.t.has_timer(channel, timer);
+        let is_watched = runs(Timer::Silence, self.config.probe_after.0 | self.config.silence_max.0 != 0)
+            && runs(Timer::Watch, self.config.stall_min.0 > 0);
+        let slot = self.t.channels.at(channel);
+        let Some(terms) = slot.terms.filter(|_| is_watched && self.blocks_at_once(channel, 0).is_some()) else {
+            return;
+        };
+        let window = terms.window.min(self.config.window) - slot.sent[ORDERED].len();
+        let granted = slot.allowance.messages_left().min(slot.allowance.blocks_left());
+        let go = window.min(granted).min(TURN.into()) as u16;
+        let eager = self.config.eager_bytes_max.min(slot.limits.eager_bytes_max).min(terms.eager_bytes_max);
+        let only = self.only_rail(channel);
+        let slot = self.t.channels.at_mut(channel);
+        (slot.road.go, slot.road.go_bytes, slot.road.only) = (go, eager.min(terms.block_bytes), only);
+    }
+
+    /// The only rail of a channel, if the policy leaves no choice of it, and the posts that it may have.
+    fn only_rail(&self, channel: u32) -> Option<(RailId, u16)> {
+        let Candidates { up, .. } = self.paths.candidates(channel);
+        let choice = &self.paths.policies.class(MessageClass::Small).choice;
+        if !up.is_power_of_two() || up & !self.paths.lossy != 0 || !choice.estimates {
+            return None;
+        }
+        let rail = RailId(up.trailing_zeros() as u8);
+        Some((rail, self.paths.alone_below(rail)?))
+    }
+
+    /// Whether an open road agrees with the tables; checks everything again.
+    fn road_is_right(&self, channel: u32) -> bool {
+        let slot = self.t.channels.at(channel);
+        let road = &slot.road;
+        let Some(terms) = slot.terms else { return false };
+        let window = terms.window.min(self.config.window);
+        self.blocks_at_once(channel, road.go_bytes.into()).is_some_and(|blocks| blocks <= 1)
+            && u32::from(road.go) <= window - slot.sent[ORDERED].len()
+            && u32::from(road.go) <= slot.allowance.messages_left().min(slot.allowance.blocks_left())
+            && (self.config.probe_after.0 | self.config.silence_max.0 == 0 || self.t.has_timer(channel, Timer::Silence))
+            && (self.config.stall_min.0 == 0 || self.t.has_timer(channel, Timer::Watch))
+            && road.only == self.only_rail(channel)
     }
 
     /// Whether a message may be numbered now: returns the blocks that it needs at the peer.
-    #[inline(always)]
     fn blocks_at_once(&self, channel: u32, len: u64) -> Option<u32> {
         let slot = self.t.channels.at(channel);
         let terms = slot.terms.as_ref()?;
@@ -75,16 +170,12 @@ impl Endpoint<'_> {
         let is_short = len <= slot.limits.eager_bytes_max.min(terms.eager_bytes_max).into(); // F-5
         let is_open = slot.state() == ChannelState::Open && self.config.express;
         let is_granted = slot.allowance.message_allowed() && slot.allowance.blocks_allowed(blocks);
-        let has_slots = self.t.packets.room() > self.t.packets.capacity() / PACKETS_LEFT
-            && self.open_requests() < self.config.operations_max
-            && self.t.retention.free_len() > 0
-            && self.waiting[Shortage::Packets as usize].is_empty();
-        let may_go = is_open && has_turn && is_short && is_granted && has_slots && slot.sent[ORDERED].has_room(window);
+        let may_go = is_open && has_turn && is_short && is_granted && slot.sent[ORDERED].has_room(window);
         may_go.then_some(blocks)
     }
 
     /// The rail on which a message goes at once. `None`: it waits, or it goes with others.
-    #[inline(always)]
+    #[inline(never)]
     fn rail_at_once(&mut self, now: Time, channel: u32, len: u64) -> Option<RailId> {
         let Candidates { up, room } = self.paths.candidates(channel);
         if up & !self.paths.lossy != 0 {
@@ -146,32 +237,32 @@ impl Endpoint<'_> {
             unacked: true,
             lost: false,
         };
-        let key = self.t.packets.insert(packet).ok();
+        let at = self.t.sent_at(channel, ORDERED);
+        let Tables { channels, packets, records, retention, sent_slots, .. } = &mut self.t;
+        let slot = channels.at_mut(channel);
+        let key = packets.insert(packet).ok();
         debug_assert!(key.is_some(), "there is room");
         let key = key?;
-        let retained = if len > 0 { self.t.retention.take() } else { None };
-        debug_assert_eq!(retained.is_some(), len > 0, "there is room");
-        self.t.records[key.index as usize] = ShortRecord { immediate, retained: retained.unwrap_or(NONE) };
-        let retained = self.t.retention.at(retained.unwrap_or(0));
-        self.shorts += 1;
-        self.hot.caller_ops += 1;
-        let ack_now = self.is_short_of_room(len > 0);
-        let (slot, slots) = self.t.sent(channel, ORDERED);
-        let psn = slot.sent[ORDERED].push(slots, key.index);
+        let place = if len > 0 { retention.take() } else { None };
+        debug_assert_eq!(place.is_some(), len > 0, "there is room");
+        records[key.index as usize] = ShortRecord { immediate, retained: place.unwrap_or(NONE) };
+        let retained = retention.at(place.unwrap_or(0));
+        let psn = slot.sent[ORDERED].push(&mut sent_slots[at], key.index);
         debug_assert!(psn.is_ok(), "the window has room");
         let psn = psn.unwrap_or_default();
+        slot.road.passes();
         slot.allowance.use_messages(1); // C-1
         slot.allowance.use_blocks(blocks); // C-2
         slot.shorts += 1;
+        self.shorts += 1;
+        self.hot.caller_ops += 1;
+        let ack_now = !self.is_roomy() && self.is_short_of_room(len > 0);
         let common = self.common_inlined(channel, psn.0, len, ack_now);
         let head = MessageHead { tag: send.tag, immediate: send.immediate, ..MessageHead::default() };
-        let header = emit_eager(&common, &head);
-        debug_assert!(header.is_ok(), "our own headers are well formed: {common:?}");
+        let header = wire::eager_header(&common, &head);
         self.paths.note_short_posted(now, channel, rail, len.into());
         self.stats.short_sent += 1;
         self.stats.bytes_copied += u64::from(len);
-        self.watch_silence(now, channel);
-        self.watch_rails(now, channel);
         let mut operation = sent_id(0);
         if is_told {
             self.sent = self.sent.wrapping_add(2);
@@ -180,7 +271,7 @@ impl Endpoint<'_> {
             let bytes = len;
             self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         }
-        Some(AtOnce { operation, id: PostId(key), rail, retained, header: header.ok()? })
+        Some(AtOnce { operation, id: PostId(key), rail, retained, header })
     }
 
     /// Returns the destination of an eager message whose payload the rail has here, all of it, if it is the
@@ -205,23 +296,20 @@ impl Endpoint<'_> {
         let sub = self.t.sub_index(channel, rail);
         let at = self.t.subs.get(sub)?;
         let slot = self.t.channels.at(channel);
-        let psn = Seq(common.psn);
-        let is_open = matches!(slot.state(), ChannelState::Open | ChannelState::Closing)
-            && at.link.state() == State::Ready
-            && at.place.is_none()
-            && common.source == peer.0;
-        // The peer's next one, and no header of an older or a newer one is here.
-        let is_next = psn == slot.received[ORDERED].expected()
-            && psn == slot.reorder.esn()
-            && slot.reorder.is_empty()
-            && slot.replay.aborted_placements == 0;
         let len = common.payload_bytes;
-        let block_bytes = self.config.block_bytes;
-        let blocks = if len <= block_bytes { u32::from(len > 0) } else { len.div_ceil(block_bytes) };
-        let is_plain = !self.parts_waiting && len <= self.config.eager_bytes_max;
-        if !is_open || !is_next || !is_plain || !slot.grants.has_room(1, blocks) || !self.t.short_done.has_room() {
+        let is_there = at.link.state() == State::Ready
+            && at.place.is_none()
+            && common.source == peer.0
+            && Seq(common.psn) == slot.received[ORDERED].expected();
+        if !is_there || self.parts_waiting || !self.t.short_done.has_room() {
             return None;
         }
+        let slot = self.t.channels.at(channel);
+        let is_plain = slot.road.quiet > 0 && len <= self.config.block_bytes && !common.ack_now;
+        if !is_plain && !self.may_arrive(channel, len) {
+            return None;
+        }
+        debug_assert!(self.may_arrive(channel, len), "a message may not come, and the road is open");
         self.arrive_acks_of(channel, sub, &common).ok()?;
         let is_tagged = flags & Short::TAGGED != 0;
         let taken = match self.t.matcher.has_alone() {
@@ -241,16 +329,53 @@ impl Endpoint<'_> {
         slot.silence.last_received = now;
         slot.received[ORDERED].skip(1);
         slot.reorder.skip(1);
-        slot.grants.passed(1, blocks);
         self.t.subs[sub].last_received = now;
         self.stats.short_received += 1;
+        match slot.road.quiet.checked_sub(1).filter(|_| is_plain) {
+            Some(quiet) => {
+                slot.road.quiet = quiet;
+                slot.grants.passed(1, u32::from(len > 0));
+                slot.ack.count(len);
+                debug_assert!(self.is_quiet_road(channel), "something is due after a message that was not looked at");
+            }
+            None => self.message_passed(now, channel, len, common.ack_now),
+        }
+        Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(to) })
+    }
+
+    /// Whether the next message of a peer, `len` bytes long, may be received without a header of an older or
+    /// a newer one being here, and within what was granted.
+    fn may_arrive(&self, channel: u32, len: u32) -> bool {
+        let slot = self.t.channels.at(channel);
+        matches!(slot.state(), ChannelState::Open | ChannelState::Closing)
+            && slot.received[ORDERED].expected() == slot.reorder.esn()
+            && slot.reorder.is_empty()
+            && slot.replay.aborted_placements == 0
+            && len <= self.config.eager_bytes_max
+            && slot.grants.has_room(1, len.div_ceil(self.config.block_bytes))
+    }
+
+    /// A message has met its receive: what is due now, and how many may follow until anything is.
+    #[inline(never)]
+    fn message_passed(&mut self, now: Time, channel: u32, len: u32, ack_now: bool) {
+        self.t.channels.at_mut(channel).grants.passed(1, len.div_ceil(self.config.block_bytes));
         self.announce_room(channel);
         let slot = self.t.channels.at(channel);
         if slot.answers_are_acknowledged() && !slot.queues.requests.is_empty() {
             self.activate(channel);
         }
         let policy = self.ack_policy;
-        self.owe_ack(now, channel, len, common.ack_now, &policy);
-        Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(to) })
+        self.owe_ack(now, channel, len, ack_now, &policy);
+        if self.may_arrive(channel, 1) {
+            let slot = self.t.channels.at_mut(channel);
+            let quiet = slot.ack.quiet(&policy, self.config.block_bytes).min(slot.grants.quiet());
+            slot.road.quiet = quiet.min(TURN.into()) as u16;
+        }
+    }
+
+    /// Whether nothing is due to the peer but an acknowledgment, when its timer expires.
+    fn is_quiet_road(&self, channel: u32) -> bool {
+        let slot = self.t.channels.at(channel);
+        !slot.ack.is_due() && !slot.grants.worth_announcing() && self.t.has_timer(channel, Timer::Ack)
     }
 }

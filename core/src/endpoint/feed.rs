@@ -81,6 +81,7 @@ impl Endpoint<'_> {
                 continue;
             }
             self.fold_line(channel);
+            self.t.channels.at_mut(channel).road.close();
             match timer {
                 Timer::Ack => self.ack_timed_out(channel),
                 Timer::Connect => self.connect_timed_out(now, channel, due),

@@ -18,6 +18,7 @@ impl Endpoint<'_> {
     pub(super) fn refresh(&mut self, channel: u32, rail: RailId) {
         let is_ready = self.t.subs[self.t.sub_index(channel, rail)].is_ready();
         if self.paths.set_ready(channel, rail, is_ready) {
+            self.t.channels.at_mut(channel).road.close();
             self.line_has_changed(channel);
         }
     }

@@ -247,6 +247,7 @@ impl Endpoint<'_> {
         self.grant_on_line(channel, messages, blocks);
         let slot = self.t.channels.at_mut(channel);
         slot.grants.released(messages, blocks);
+        slot.road.stop_receiving();
         self.announce_room(channel);
     }
 

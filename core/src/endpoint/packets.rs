@@ -40,11 +40,12 @@ impl Endpoint<'_> {
     #[inline(always)]
     pub(super) fn common_inlined(&mut self, channel: u32, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
         let rank = self.config.rank.0;
-        self.t.cancel_timer(channel, Timer::Ack);
+        if !self.t.channels.at(channel).ack.is_clear() {
+            self.ack_goes(channel);
+        }
         let slot = self.t.channels.at_mut(channel);
         let (message_limit, block_limit) = slot.grants.limits();
         slot.grants.announced();
-        slot.ack.sent();
         Common {
             source: rank,
             psn,
@@ -56,6 +57,15 @@ impl Endpoint<'_> {
             ack_now,
             refusing: slot.requests.is_refusing(),
         }
+    }
+
+    /// A packet carries what is to be acknowledged: the next one received begins the delay anew.
+    #[inline(never)]
+    fn ack_goes(&mut self, channel: u32) {
+        self.t.cancel_timer(channel, Timer::Ack);
+        let slot = self.t.channels.at_mut(channel);
+        slot.ack.sent();
+        slot.road.stop_receiving();
     }
 
     /// The same for CONNECT, which acknowledges nothing: the peer's first number may be unknown.
@@ -100,6 +110,8 @@ impl Endpoint<'_> {
         let len = payload.len() as u32;
         let Some(key) = self.keep_packet(now, channel, rail, op, (what, len, offset), true) else { return };
         let (slot, slots) = self.t.sent(channel, lane);
+        // It may take what the road has counted of window and grants.
+        slot.road.stop_sending();
         let Ok(psn) = slot.sent[lane].push(slots, key.index) else {
             debug_assert!(false, "the caller has checked for room");
             self.t.packets.remove(key);
@@ -164,7 +176,7 @@ impl Endpoint<'_> {
     }
 
     /// The same of a packet with a retained copy, or without.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn is_short_of_room(&self, retains: bool) -> bool {
         is_mark(self.t.packets.room(), self.t.packets.capacity())
             || self.open_requests() >= self.config.operations_max
@@ -436,7 +448,9 @@ impl Endpoint<'_> {
             self.t.key_sets.at_mut(keys).forget(rail);
         }
         self.close_line(packet.channel);
-        self.t.channels.at_mut(packet.channel).replay.begin_reads();
+        let slot = self.t.channels.at_mut(packet.channel);
+        slot.replay.begin_reads();
+        slot.road.stop_sending();
         self.activate(packet.channel);
     }
 
@@ -447,6 +461,7 @@ impl Endpoint<'_> {
             self.t.lines[channel as usize].close_receiving();
         }
         let (slot, bits) = self.t.received(channel, lane);
+        slot.road.stop_receiving();
         match slot.received[lane].claim(bits, window, psn) {
             Claim::New => {
                 if lane == UNORDERED {
@@ -486,7 +501,9 @@ impl Endpoint<'_> {
         ack_now: bool,
         policy: &crate::rel::ack::AckPolicy,
     ) {
-        match self.t.channels.at_mut(channel).ack.received(policy, now, bytes, ack_now) {
+        let slot = self.t.channels.at_mut(channel);
+        slot.road.stop_receiving();
+        match slot.ack.received(policy, now, bytes, ack_now) {
             AckVerdict::Now => self.activate(channel),
             // The first packet's delay counts; later ones don't postpone it.
             AckVerdict::By(at) if !self.t.has_timer(channel, Timer::Ack) => self.t.set_timer(channel, Timer::Ack, at),

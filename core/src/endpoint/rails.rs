@@ -51,12 +51,22 @@ impl Endpoint<'_> {
     /// From now on `policy` decides for messages of a class (P-5). Fields that it leaves unset stay.
     pub fn set_policy(&mut self, class: MessageClass, policy: Policy) {
         self.paths.set_policy(class, policy);
+        self.close_roads();
     }
 
     /// Sets the rails that may carry messages of a class (`eligible`, bit per rail), and how many of them
     /// each message uses at most (`rails_used`, 0 counts as 1; P-6).
     pub fn set_rails(&mut self, class: MessageClass, eligible: u64, rails_used: u8) {
         self.paths.set_rails(class, eligible, rails_used);
+        self.close_roads();
+    }
+
+    /// Each channel chooses its rails anew.
+    fn close_roads(&mut self) {
+        let mut walk = self.t.channels.walk();
+        while let Some(channel) = self.t.channels.step(&mut walk) {
+            self.t.channels.at_mut(channel).road.close();
+        }
     }
 
     /// Sets the weights of rails, relative to each other; rails beyond the slice's end get 0. Adaptive

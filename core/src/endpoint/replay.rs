@@ -250,6 +250,7 @@ impl Endpoint<'_> {
         // Acknowledgments and limits that were in flight.
         slot.ack.make_due();
         slot.replay.begin_reads();
+        slot.road.close();
         if had_packets || place.is_some() {
             let mut ops = self.t.ops_of(channel);
             while let Some(op) = self.t.next_of(&mut ops) {
@@ -337,6 +338,7 @@ impl Endpoint<'_> {
         for lane in [ORDERED, UNORDERED] {
             let slot = self.t.channels.at_mut(channel);
             slot.replay.begin(lane, slot.sent[lane].oldest());
+            slot.road.stop_sending();
         }
         self.resume_unconfirmed(channel);
         self.activate(channel);

@@ -44,23 +44,23 @@ impl Endpoint<'_> {
         let at = self.t.sent_at(channel, ORDERED);
         let Tables { channels, sent_slots, packets, records, retention, .. } = &mut self.t;
         let (slot, slots) = (channels.at_mut(channel), &mut sent_slots[at]);
-        while let Some(index) = slot.sent[ORDERED].first_acked(slots) {
+        slot.sent[ORDERED].pop_while(slots, |index| {
             let packet = packets.at_mut(index);
             if packet.what != What::Short {
-                break;
+                return false;
             }
-            slot.sent[ORDERED].pop_first(slots);
-            packet.unacked = false;
             count += 1;
+            packet.unacked = false;
             if !packet.posted {
+                packets.remove_at(index);
+                freed += 1;
                 let retained = records[index as usize].retained;
                 if retained != NONE {
                     retention.give(retained);
                 }
-                packets.remove_at(index);
-                freed += 1;
             }
-        }
+            true
+        });
         if freed > 0 {
             slot.shorts -= freed;
             self.shorts -= freed;

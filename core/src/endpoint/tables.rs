@@ -330,6 +330,9 @@ impl<'m> Tables<'m> {
         let channel = slot.channel;
         let (channels, mut links) = (&mut self.channels, By(&mut self.ops, op_queue));
         let channel = channels.at_mut(channel);
+        if matches!(queued, Queue::Ordered | Queue::Control) {
+            channel.road.stop_sending();
+        }
         if let Some(queue) = channel.queues.named(queued) {
             queue.push_back(&mut links, op);
         }

@@ -6,10 +6,12 @@
 //! reads these. `endpoint/line.rs` decides when a line may be opened.
 
 mod ring;
+pub(crate) mod road;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use ring::Completions;
+pub(crate) use road::Road;
 
 use crate::ids::{Cookie, OpId, PeerId, RailId};
 use crate::wire::{Counts, Short};

@@ -3,7 +3,7 @@
 
 use super::{Path, Paths};
 use crate::ids::RailId;
-use crate::rail::sched::Candidates;
+use crate::rail::sched::{Candidates, Gathers};
 use crate::rail::{Caps, RailFacts, rails_of};
 use crate::time::Nanos;
 
@@ -54,6 +54,17 @@ const fn has_room(path: &Path, facts: &RailFacts) -> bool {
 }
 
 impl Paths<'_> {
+    /// Below how many posts a small message goes alone on a rail that is the only one: it has room, and is not
+    /// so busy that messages gather. `None`: they gather anyway.
+    pub(crate) fn alone_below(&self, rail: RailId) -> Option<u16> {
+        let room = self.facts(rail).posts_max - 1;
+        match self.policies.of_small().gathers {
+            Gathers::Never => Some(room),
+            Gathers::WhileBusy => Some(room.min(self.knobs.nic_depth)),
+            Gathers::Always => None,
+        }
+    }
+
     /// Sets whether packets may be posted on a rail. Returns whether that is a change.
     pub(crate) fn set_ready(&mut self, channel: u32, rail: RailId, is_ready: bool) -> bool {
         let before = self.ready(channel);

@@ -57,6 +57,30 @@ impl AckState {
         self.packets > 0
     }
 
+    /// Whether nothing waits to be acknowledged or announced, so [`sent`](Self::sent) would change nothing.
+    #[inline(always)]
+    pub const fn is_clear(&self) -> bool {
+        self.packets == 0 && !self.due
+    }
+
+    /// Packets of at most `bytes_each` bytes that [`count`](Self::count) may count before one makes an
+    /// acknowledgment due.
+    pub fn quiet(&self, policy: &AckPolicy, bytes_each: u32) -> u32 {
+        if self.due {
+            return 0;
+        }
+        let packets = u32::from(policy.packets.saturating_sub(self.packets)).saturating_sub(1);
+        let bytes = policy.bytes.saturating_sub(self.bytes).saturating_sub(1);
+        packets.min(bytes / bytes_each.max(1))
+    }
+
+    /// As [`received`](Self::received), of a packet that makes nothing due.
+    #[inline(always)]
+    pub fn count(&mut self, bytes: u32) {
+        self.packets += 1;
+        self.bytes += bytes;
+    }
+
     /// A packet with the current acknowledgment was sent.
     pub fn sent(&mut self) {
         *self = AckState::default();

@@ -124,6 +124,20 @@ impl Grants {
             || (messages > 0 && self.is_used_up())
     }
 
+    /// Messages of one block at most that may [pass](Self::passed) before the limits are [worth
+    /// announcing](Self::worth_announcing); 0 also where one more could not be held (C-3).
+    pub fn quiet(&self) -> u32 {
+        if !self.has_room(1, 1) {
+            return 0;
+        }
+        let (messages_max, blocks_max) = (u32::from(self.messages_max), u32::from(self.blocks_max));
+        let messages = self.messages_released.wrapping_sub(self.messages_announced);
+        let blocks = self.blocks_released.wrapping_sub(self.blocks_announced);
+        let sent = self.messages_received.wrapping_sub(self.messages_announced);
+        let left = |max: u32, of: u32| (max.saturating_sub(1) / 4).saturating_sub(of);
+        left(messages_max, messages).min(left(blocks_max, blocks)).min(messages_max.saturating_sub(sent + 1))
+    }
+
     /// Whether the peer has sent as many messages as it may by the limits announced to it.
     #[inline]
     pub const fn is_used_up(&self) -> bool {

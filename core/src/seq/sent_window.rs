@@ -120,21 +120,19 @@ impl SentWindow {
         None
     }
 
-    /// The handle of the oldest number, where that is acknowledged cumulatively and the handle was not given
-    /// back.
-    #[inline]
-    pub fn first_acked(&self, slots: &[u32]) -> Option<u32> {
-        if self.oldest == self.acked {
-            return None;
+    /// Gives back the oldest handles that are acknowledged cumulatively, and their room, as long as `take`
+    /// takes them; ends at a number whose handle was given back before.
+    #[inline(always)]
+    pub fn pop_while(&mut self, slots: &mut [u32], mut take: impl FnMut(u32) -> bool) {
+        let mask = slots.len() as u32 - 1;
+        while self.oldest != self.acked {
+            let Some(slot) = slots.get_mut((self.oldest.0 & mask) as usize) else { return };
+            if *slot == NONE || !take(*slot) {
+                return;
+            }
+            *slot = NONE;
+            self.oldest = self.oldest.next();
         }
-        Some(slots[place(slots.len() as u32, self.oldest)]).filter(|&handle| handle != NONE)
-    }
-
-    /// Gives back that handle, and its room.
-    #[inline]
-    pub fn pop_first(&mut self, slots: &mut [u32]) {
-        slots[place(slots.len() as u32, self.oldest)] = NONE;
-        self.oldest = self.oldest.next();
     }
 
     /// The handle held for `seq`.

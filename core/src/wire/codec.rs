@@ -5,8 +5,10 @@
 
 use super::aggregate;
 use super::common::{CommonLayout, Contents, Kind, Packet, key_table_bytes, write};
+use super::message::HeadLayout;
 use super::repr::*;
 use heapless::Vec;
+use zerocopy::{Immutable, IntoBytes};
 
 impl Repr {
     /// Reads the header that `bytes` starts with; payload may stand behind it and is not looked at.
@@ -60,7 +62,7 @@ fn emit(common: &Common, body: &Body, out: &mut [u8]) -> Result<usize, EmitError
 pub(crate) fn emit_into(common: &Common, body: &Body, header: &mut Vec<u8, HEADER_BYTES_MAX>) -> Result<(), EmitError> {
     if let Body::Eager(head) = body {
         // The header of most packets is of one size: it is written as a whole, not cleared and written.
-        let _ = header.extend_from_slice(&emit_eager(common, head)?);
+        let _ = header.extend_from_slice(&eager_header(common, head));
         return Ok(());
     }
     let needed = body.header_bytes();
@@ -75,11 +77,11 @@ pub const EAGER_BYTES: usize = COMMON_BYTES + Kind::Eager.fixed_bytes();
 
 /// The header of an eager message.
 #[inline(always)]
-pub(crate) fn emit_eager(common: &Common, head: &MessageHead) -> Result<[u8; EAGER_BYTES], EmitError> {
-    let mut bytes = [0; EAGER_BYTES];
-    let layout = CommonLayout::new(common, Kind::Eager, head.flags(), EAGER_BYTES)?;
-    head.emit(write(layout, &mut bytes))?;
-    Ok(bytes)
+pub(crate) fn eager_header(common: &Common, head: &MessageHead) -> [u8; EAGER_BYTES] {
+    #[derive(IntoBytes, Immutable)]
+    #[repr(C)]
+    struct Whole(CommonLayout, HeadLayout);
+    zerocopy::transmute!(Whole(CommonLayout::lay_out(common, Kind::Eager, head.flags(), EAGER_BYTES), head.into()))
 }
 
 /// The meaning of a header that is one of an eager message whose sender waits for no FIN: the common part,

@@ -299,10 +299,16 @@ impl CommonLayout {
     pub(super) fn new(common: &Common, kind: Kind, flags: u16, header_bytes: usize) -> Result<Self, WireError> {
         ensure("psn", common.psn == 0 || kind.lane().is_some(), common.psn)?;
         ensure("payload_bytes", common.payload_bytes == 0 || kind.has_payload(), common.payload_bytes)?;
+        Ok(CommonLayout::lay_out(common, kind, flags, header_bytes))
+    }
+
+    /// As [`new`](Self::new), where the kind allows a number and a payload.
+    #[inline(always)]
+    pub(super) fn lay_out(common: &Common, kind: Kind, flags: u16, header_bytes: usize) -> Self {
         let flags = if common.ack_now { flags | flag::ACK_NOW } else { flags };
         let flags = if common.refusing { flags | flag::REFUSING } else { flags };
         debug_assert!(flags & !kind.flags_allowed() == 0 && header_bytes <= HEADER_BYTES_MAX);
-        Ok(CommonLayout {
+        CommonLayout {
             version: VERSION,
             kind: kind as u8,
             flags: U16::new(flags),
@@ -315,7 +321,7 @@ impl CommonLayout {
             payload_bytes: U32::new(common.payload_bytes),
             reserved: [0; 2],
             header_bytes: U16::new(header_bytes as u16),
-        })
+        }
     }
 }
 

@@ -5,18 +5,18 @@
 //! busy job. Rails move [`BYTES_PER_MICROSECOND`], so a post completes later than it was made and policies
 //! get measurements; where nothing else is pending, the clock moves to the next completion.
 //!
-//! All calls of a side to its endpoint go through [`at_first`] or [`at_second`], which a profiler can
-//! distinguish: their inclusive cost is what the core spends on that side.
+//! All calls of a side to its endpoint go through functions of [`at_first`] or [`at_second`], which a profiler
+//! can distinguish: their inclusive cost is what the core spends on that side, and nothing else.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
 
 use rerail_core::config::Config;
 use rerail_core::endpoint::{
-    Action, Arrival, Endpoint, Event, MessageClass, Policy, PostStatus, RailEvent, RecvRequest, Selector, SendRequest,
-    ShortArrival, ShortPost, Span, TagMatch,
+    Action, Arrival, AtOnce, Endpoint, Event, MessageClass, Peek, Policy, PostStatus, RailEvent, RecvRequest, Selector,
+    SendRequest, ShortArrival, ShortPost, Span, TagMatch,
 };
-use rerail_core::ids::{PeerId, PostId, RailId};
+use rerail_core::ids::{PeerId, PlaceId, PostId, RailId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::{Nanos, Time};
@@ -66,37 +66,121 @@ impl Regions {
     }
 }
 
-/// The first side's calls to its endpoint. Not inlined, and not the same code as [`at_second`], so that a
-/// profiler separates them.
-#[inline(never)]
-pub fn at_first(work: &mut dyn FnMut()) {
-    work();
-    black_box(1);
+/// The calls of one side to its endpoint, as a driver makes them. None is inlined, and no other side's are the
+/// same code, so a profiler distinguishes the sides from each other and from what is around them.
+macro_rules! calls {
+    ($side:ident, $number:literal) => {
+        mod $side {
+            use super::*;
+
+            #[inline(never)]
+            pub fn post(endpoint: &mut Endpoint<'_>, now: Time, recv: &RecvRequest<'_>, at: MemRef) {
+                black_box($number);
+                if !matches!(endpoint.post_short(recv, at), ShortPost::Posted(_)) {
+                    endpoint.recv(now, recv).expect("there is room");
+                }
+            }
+
+            #[inline(never)]
+            pub fn send_at_once(
+                endpoint: &mut Endpoint<'_>,
+                now: Time,
+                send: &SendRequest<'_>,
+                bytes: u64,
+            ) -> Option<AtOnce> {
+                black_box($number);
+                endpoint.send_at_once(now, send, bytes)
+            }
+
+            #[inline(never)]
+            pub fn send(endpoint: &mut Endpoint<'_>, now: Time, send: &SendRequest<'_>) {
+                black_box($number);
+                endpoint.send(now, send).expect("there is room");
+            }
+
+            #[inline(never)]
+            pub fn timeout(endpoint: &mut Endpoint<'_>, now: Time) {
+                black_box($number);
+                endpoint.handle_timeout(now);
+            }
+
+            #[inline(never)]
+            pub fn act(endpoint: &mut Endpoint<'_>, now: Time, actions: &mut heapless::Vec<Action, 16>) -> bool {
+                black_box($number);
+                actions.clear();
+                endpoint.has_actions() && endpoint.poll_actions(now, actions) > 0
+            }
+
+            #[inline(never)]
+            pub fn up(endpoint: &mut Endpoint<'_>, now: Time, event: RailEvent) {
+                black_box($number);
+                endpoint.handle_rail_event(now, event);
+            }
+
+            #[inline(never)]
+            pub fn completion(endpoint: &mut Endpoint<'_>, now: Time, id: PostId) {
+                black_box($number);
+                endpoint.handle_completion(now, id, PostStatus::Done);
+            }
+
+            #[inline(never)]
+            pub fn arrive_at_once(
+                endpoint: &mut Endpoint<'_>,
+                now: Time,
+                from: (PeerId, RailId),
+                header: &[u8],
+            ) -> ShortArrival {
+                black_box($number);
+                endpoint.arrive_at_once(now, from.0, from.1, header)
+            }
+
+            #[inline(never)]
+            pub fn arrival(endpoint: &mut Endpoint<'_>, now: Time, from: (PeerId, RailId), header: &[u8]) -> Arrival {
+                black_box($number);
+                endpoint.handle_arrival(now, from.0, from.1, header)
+            }
+
+            #[inline(never)]
+            pub fn placed(endpoint: &mut Endpoint<'_>, now: Time, id: PlaceId, peek: Peek<'_>) {
+                black_box($number);
+                endpoint.handle_placed(now, id, peek);
+            }
+
+            #[inline(never)]
+            pub fn short_done(endpoint: &mut Endpoint<'_>) -> bool {
+                black_box($number);
+                endpoint.poll_short().is_some()
+            }
+
+            #[inline(never)]
+            pub fn event(endpoint: &mut Endpoint<'_>) -> Option<Event> {
+                black_box($number);
+                endpoint.poll_event()
+            }
+        }
+    };
 }
 
-/// The second side's calls to its endpoint.
-#[inline(never)]
-pub fn at_second(work: &mut dyn FnMut()) {
-    work();
-    black_box(2);
+calls!(at_first, 1);
+calls!(at_second, 2);
+// Until costs are counted: connecting and the first messages.
+calls!(uncounted, 0);
+
+/// Calls the function of a side.
+macro_rules! ask {
+    ($side:expr, $call:ident($($argument:expr),*)) => {{
+        let side = &mut *$side;
+        match (side.counted, side.me) {
+            (false, _) => uncounted::$call(&mut side.endpoint, $($argument),*),
+            (true, 0) => at_first::$call(&mut side.endpoint, $($argument),*),
+            (true, _) => at_second::$call(&mut side.endpoint, $($argument),*),
+        }
+    }};
 }
 
 /// Where memory lies in its region: the buffer begins at address 0.
 fn offset(at: MemRef) -> usize {
     at.address().unwrap_or(at.offset) as usize
-}
-
-/// Calls through the function of a side, where it is counted.
-fn asked_by<R>(side: Option<usize>, ask: impl FnOnce() -> R) -> R {
-    let Some(side) = side else { return ask() };
-    let (mut ask, mut answer) = (Some(ask), None);
-    let mut work = || answer = ask.take().map(|ask| ask());
-    if side == 0 {
-        at_first(&mut work)
-    } else {
-        at_second(&mut work)
-    }
-    answer.expect("called once")
 }
 
 struct Side<'m> {
@@ -186,10 +270,7 @@ impl<'m> Pair<'m> {
         let recv = RecvRequest::new(from, &segments);
         let now = self.now;
         // The driver names memory by its address; here the buffer begins at address 0.
-        let posted = self.sides[side].ask(|endpoint| endpoint.post_short(&recv, MemRef::by_address(BUFFER, 0)));
-        if !matches!(posted, ShortPost::Posted(_)) {
-            self.sides[side].ask(|endpoint| endpoint.recv(now, &recv)).expect("there is room");
-        }
+        ask!(&mut self.sides[side], post(now, &recv, MemRef::by_address(BUFFER, 0)));
     }
 
     /// Submits a send, as the driver does.
@@ -199,9 +280,8 @@ impl<'m> Pair<'m> {
         let now = self.now;
         let [first, second] = &mut self.sides;
         let (here, there) = if side == 0 { (first, second) } else { (second, first) };
-        let Some(sent) = here.ask(|endpoint| endpoint.send_at_once(now, &send, bytes)) else {
-            here.ask(|endpoint| endpoint.send(now, &send)).expect("there is room");
-            return;
+        let Some(sent) = ask!(here, send_at_once(now, &send, bytes)) else {
+            return ask!(here, send(now, &send));
         };
         let at = sent.retained.offset as usize;
         here.pool[at..][..bytes as usize].copy_from_slice(&here.buffer[..bytes as usize]);
@@ -228,14 +308,9 @@ impl<'m> Pair<'m> {
         let (here, there) = if me == 0 { (first, second) } else { (second, first) };
         let mut done = here.complete(now);
         if here.endpoint.next_timeout().is_some_and(|due| due <= now) {
-            here.ask(|endpoint| endpoint.handle_timeout(now));
+            ask!(here, timeout(now));
         }
-        loop {
-            let actions = &mut self.actions;
-            actions.clear();
-            if here.ask(|endpoint| endpoint.poll_actions(now, actions)) == 0 {
-                break;
-            }
+        while ask!(here, act(now, &mut self.actions)) {
             done = true;
             for action in &self.actions {
                 match action {
@@ -262,15 +337,10 @@ impl<'m> Pair<'m> {
 }
 
 impl<'m> Side<'m> {
-    /// Calls the endpoint.
-    fn ask<R>(&mut self, ask: impl FnOnce(&mut Endpoint<'m>) -> R) -> R {
-        asked_by(self.counted.then_some(self.me), || ask(&mut self.endpoint))
-    }
-
     /// A subchannel is there, unless it was already.
     fn comes_up(&mut self, now: Time, rail: RailId) {
         let peer = PeerId(1 - self.me as u32);
-        self.ask(|endpoint| endpoint.handle_rail_event(now, RailEvent::Up { peer, rail }));
+        ask!(self, up(now, RailEvent::Up { peer, rail }));
     }
 
     /// A rail gets a post of so many bytes, header included.
@@ -286,7 +356,7 @@ impl<'m> Side<'m> {
         for rail in 0..self.rails.len() {
             while let Some(&(_, id)) = self.rails[rail].front().filter(|(due, _)| *due <= now) {
                 self.rails[rail].pop_front();
-                self.ask(|endpoint| endpoint.handle_completion(now, id, PostStatus::Done));
+                ask!(self, completion(now, id));
                 done = true;
             }
         }
@@ -325,7 +395,7 @@ impl<'m> Side<'m> {
     /// A packet arrives, whole.
     fn take(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8], payload: &[u8]) {
         if payload.len() <= EAGER_BYTES as usize {
-            match self.ask(|endpoint| endpoint.arrive_at_once(now, peer, rail, header)) {
+            match ask!(self, arrive_at_once(now, (peer, rail), header)) {
                 ShortArrival::At(at) => {
                     return self.buffer[offset(at)..][..payload.len()].copy_from_slice(payload);
                 }
@@ -333,14 +403,15 @@ impl<'m> Side<'m> {
                 ShortArrival::Slow => {}
             }
         }
-        match self.ask(|endpoint| endpoint.handle_arrival(now, peer, rail, header)) {
+        match ask!(self, arrival(now, (peer, rail), header)) {
             Arrival::Place { id, memory } => {
                 self.scatter(&payload[..memory.len() as usize], memory);
-                let Side { me, counted, endpoint, pool, .. } = self;
+                let pool = std::mem::take(&mut self.pool);
                 let peek = |at: MemRef, bytes: &mut [u8]| {
                     bytes.copy_from_slice(&pool[at.offset as usize..][..bytes.len()]);
                 };
-                asked_by(counted.then_some(*me), || endpoint.handle_placed(now, id, &peek));
+                ask!(self, placed(now, id, &peek));
+                self.pool = pool;
             }
             Arrival::Done | Arrival::Discard | Arrival::Address { .. } => {}
             Arrival::Close => unreachable!("both sides are honest"),
@@ -348,7 +419,10 @@ impl<'m> Side<'m> {
     }
 
     fn tell(&mut self) {
-        while let Some(event) = self.ask(|endpoint| endpoint.poll_event()) {
+        while ask!(self, short_done()) {
+            self.completed += 1;
+        }
+        while let Some(event) = ask!(self, event()) {
             if let Event::Completed(completion) = event {
                 completion.result.expect("nothing fails here");
                 self.completed += 1;

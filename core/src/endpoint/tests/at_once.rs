@@ -212,6 +212,61 @@ fn it_takes_no_more_than_there_is() {
     }
 }
 
+/// S-1, C-1, P-5: whatever comes before the next message, or forbids it, counts from the moment on that it is
+/// there, also where messages went without a check.
+#[test]
+fn an_open_road_is_closed_at_once() {
+    type Change = fn(&mut Lone<'_>);
+    let cases: [(&str, Change); 5] = [
+        ("something is queued", |lone| lone.send(9, 8)),
+        ("the channel closes", |lone| lone.endpoint.close_peer(PeerId(1)).unwrap()),
+        ("the rail is down", |lone| down(lone, 0, RailFault::TimedOut)),
+        ("the rail is not for such messages", |lone| lone.endpoint.set_rails(MessageClass::Small, 0b10, 1)),
+        ("messages gather", |lone| {
+            lone.endpoint.set_policy(MessageClass::Small, Policy::named("aggregate").unwrap());
+        }),
+    ];
+    for (why, change) in cases {
+        let config = small();
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+        for n in 0..3 {
+            let sent = at_once(&mut lone, n, 8).unwrap();
+            complete(&mut lone, sent.id, PostStatus::Done);
+        }
+        change(&mut lone);
+        let before = lone.endpoint.usage();
+        let may_go = why == "the rail is not for such messages"; // Another rail is better than none (P-6).
+        assert_eq!(at_once(&mut lone, 3, 8).is_some(), may_go, "{why}");
+        assert!(may_go || lone.endpoint.usage() == before, "{why}");
+    }
+}
+
+/// G-9: the checks of silent peers and stalled rails go on while messages go without a check.
+#[test]
+fn timers_that_expired_are_set_again() {
+    let config = Config {
+        probe_after: Nanos::from_millis(5),
+        silence_max: Nanos::from_millis(50),
+        stall_min: Nanos::from_millis(10),
+        ..small()
+    };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    for round in 0..4 {
+        let sent = at_once(&mut lone, round, 8).unwrap();
+        complete(&mut lone, sent.id, PostStatus::Done);
+        acknowledge(&mut lone, round as u32 + 1);
+        while let Some(at) = lone.endpoint.next_obligation() {
+            lone.now = lone.now.max(at.0);
+            lone.endpoint.handle_timeout(Time(lone.now));
+            lone.sent();
+        }
+    }
+    assert!(at_once(&mut lone, 9, 8).is_some());
+    assert!(lone.endpoint.next_obligation().is_some(), "nobody looks whether the peer answers");
+}
+
 // ---- receiving
 
 fn header(common: Common, head: MessageHead) -> Vec<u8> {
@@ -361,4 +416,45 @@ fn a_message_beyond_the_grant_is_not_received() {
         assert_eq!(lone.endpoint.handle_arrival(Time(0), PeerId(1), RailId(0), &next), Arrival::Close);
         assert_eq!(lone.offence(), ProtocolError::Credit);
     }
+}
+
+/// after an acknowledgment the delay of the next one counts from the next message on.
+#[test]
+fn each_acknowledgment_has_its_delay() {
+    let config = small();
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    (0..6).for_each(|n| receive(&mut lone, n, 64 * n, 64));
+    for n in 0..2 {
+        assert!(matches!(arrives(&mut lone, &header(arriving(n, 8), HEAD)), ShortArrival::At(_)));
+    }
+    let sent = at_once(&mut lone, 9, 0).unwrap();
+    assert_eq!(Repr::parse(&sent.header).unwrap().common.ack_ordered, 2);
+    complete(&mut lone, sent.id, PostStatus::Done);
+    acknowledge(&mut lone, 1);
+    for n in 2..4 {
+        lone.now += 1;
+        let common = Common { ack_ordered: 1, ..arriving(n, 8) };
+        assert!(matches!(arrives(&mut lone, &header(common, HEAD)), ShortArrival::At(_)));
+    }
+    lone.endpoint.handle_timeout(Time(lone.now - 2 + config.ack_delay.0));
+    assert!(lone.sent().is_empty(), "too early");
+    lone.now = lone.now - 1 + config.ack_delay.0;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    assert_eq!(lone.sent_one().common.ack_ordered, 4);
+}
+
+/// C-4: limits go to the peer when a quarter of its grant is free again, however few acknowledgments are due.
+#[test]
+fn limits_are_announced_in_time() {
+    let config = Config { ack_packets: 16, ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    for n in 0..8 {
+        assert!(lone.sent().is_empty(), "announced before {n}");
+        receive(&mut lone, n, 64 * n, 64);
+        assert!(matches!(arrives(&mut lone, &header(arriving(n as u32, 8), HEAD)), ShortArrival::At(_)));
+    }
+    let common = lone.sent_one().common;
+    assert_eq!((common.message_limit, common.block_limit), (32 + 8, 64 + 8));
 }

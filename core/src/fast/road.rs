@@ -1,0 +1,50 @@
+//! The express path of a channel over rails that can lose: how many messages may go, and come, before the
+//! tables are checked.
+//!
+//! Unlike on a [`Line`](super::Line) nothing is counted here instead of there: recovery and acknowledgments
+//! need the tables as they are. Only the checks are saved, and timers that run anyway.
+
+use crate::ids::RailId;
+
+/// Messages for which a road is opened at once: then the tables are looked at again.
+pub(crate) const TURN: u16 = 128;
+
+/// What the express path needs of a channel beside its tables.
+///
+/// `go` and `quiet` cover every reason to look at the tables: code that causes one calls
+/// [`close`](Self::close), [`stop_sending`](Self::stop_sending) or [`stop_receiving`](Self::stop_receiving),
+/// and the next message that finds 0 opens it again, where nothing prevents it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Road {
+    /// Messages of at most `go_bytes` bytes, one block each, that may be numbered.
+    pub go: u16,
+    pub go_bytes: u32,
+    /// Messages of at most one block that may come until an acknowledgment is due, or our limits are.
+    pub quiet: u16,
+    /// The rail that they go on as long as it has fewer than so many posts. `None`: it is chosen each time.
+    pub only: Option<(RailId, u16)>,
+}
+
+impl Road {
+    /// Something else than the next message must be thought of, in either direction.
+    pub(crate) const fn close(&mut self) {
+        self.go = 0;
+        self.quiet = 0;
+    }
+
+    /// Something goes before the next message, or it may not go.
+    pub(crate) const fn stop_sending(&mut self) {
+        self.go = 0;
+    }
+
+    /// What was received is not as it was when it was counted how many messages may come.
+    pub(crate) const fn stop_receiving(&mut self) {
+        self.quiet = 0;
+    }
+
+    /// One of `go` goes, if there is one.
+    #[inline(always)]
+    pub(crate) const fn passes(&mut self) {
+        self.go = self.go.saturating_sub(1);
+    }
+}
