@@ -2,7 +2,7 @@
 //! of its channel.
 
 use super::action::Arrival;
-use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, UNORDERED};
+use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, UNNUMBERED, UNORDERED};
 use super::lifecycle::is_shutdown;
 use super::op::{Control, MessageState, OpKind, Phase};
 use super::timer::Timer;
@@ -166,7 +166,7 @@ impl Endpoint<'_> {
         common: &Common,
     ) -> Result<Option<State>, ProtocolError> {
         let slot = self.t.channels.at_mut(channel);
-        if common.source != slot.peer.0 {
+        if common.source != slot.source && slot.source != UNNUMBERED {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
         slot.last_received = now;
@@ -212,6 +212,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         if slot.terms.is_none() {
             slot.terms = Some(*connect); // G-3, G-4
+            slot.source = common.source; // S-11
             slot.begin_receiving(Seq(connect.first_number));
             slot.allowance.update(common.message_limit, common.block_limit);
             if slot.state() == ChannelState::Connecting {

@@ -209,7 +209,7 @@ impl Endpoint<'_> {
         let is_open = matches!(slot.state(), ChannelState::Open | ChannelState::Closing)
             && at.link.state() == State::Ready
             && at.place.is_none()
-            && common.source == peer.0;
+            && common.source == slot.source;
         // The peer's next one, and no header of an older or a newer one is here.
         let is_next = psn == slot.received[ORDERED].expected()
             && psn == slot.reorder.esn()

@@ -3,7 +3,7 @@
 //! something to send, which the end of a wait adds to.
 
 use super::Endpoint;
-use super::channel::{Channel, ORDERED, Shortage, UNORDERED};
+use super::channel::{Channel, ORDERED, Shortage, UNNUMBERED, UNORDERED};
 use super::op::{Op, OpKind, Phase};
 use super::tables::{channel_active, channel_event, channel_waits, key_set_link, op_rma};
 use super::timer::Timer;
@@ -73,6 +73,9 @@ impl Endpoint<'_> {
         let rails = self.t.peers[peer.0 as usize].rails;
         let mut channel = Channel::new(peer, first, grants, now);
         channel.dial_pending = rails;
+        if self.config.number.is_some() {
+            channel.source = UNNUMBERED;
+        }
         for rail in rails_of(rails) {
             let facts = &self.paths.rails[usize::from(rail.0)];
             channel.eager_bytes_max = channel.eager_bytes_max.min(facts.eager_bytes_max);
