@@ -390,7 +390,8 @@ fn in_a_process_of_its_own() {
         // Until it is killed.
         loop {
             node.drive();
-            assert!(node.completed.is_empty());
+            // With errors, once the others have ended.
+            assert!(node.completed.iter().all(|(_, result)| result.is_err()));
         }
     }
     let other = if part == "a" { b } else { a };

@@ -101,6 +101,6 @@ impl Transport {
     pub fn open_named(options: &Options) -> Result<Transport, StartError> {
         let contacts = Contacts::open(&options.settings)?;
         let own = Name::new(&contacts, None);
-        contacts.start(own, PeerId(0), options.settings.peers)
+        contacts.join(&own, &[])
     }
 }

@@ -46,7 +46,7 @@ pub enum StartError {
     /// A name can't be inserted.
     Insert {
         /// The name.
-        name: Name,
+        name: Box<Name>,
         /// The reason.
         error: InsertError,
     },

@@ -154,11 +154,15 @@ impl Contacts {
     /// Starts with the names of all processes of a job, `own` among them, in any order: the number of each,
     /// its rank, is the place of its name in sorted order, so that processes with the same names agree on all
     /// ranks without communication. Makes no connection. More names can be inserted later, up to the setting
-    /// `peers` where that is set.
+    /// `peers` where that is set. Without names: as [`Transport::open_named`], this process is number 0.
     ///
     /// # Errors
     /// See [`StartError`]; [`StartError::MissingCard`] where `own` is not among the names.
     pub fn join(self, own: &Name, names: &[Name]) -> Result<Transport, StartError> {
+        if names.is_empty() {
+            let room = self.settings.peers;
+            return self.start(*own, PeerId(0), room);
+        }
         let mut sorted = names.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
@@ -168,7 +172,7 @@ impl Contacts {
         let mut transport = self.start(*own, rank, room)?;
         for (name, peer) in sorted.iter().zip((0..size).map(PeerId)).filter(|(_, peer)| *peer != rank) {
             let inserted = transport.engine.insert(name, Some(peer));
-            inserted.map_err(|error| StartError::Insert { name: *name, error })?;
+            inserted.map_err(|error| StartError::Insert { name: Box::new(*name), error })?;
         }
         Ok(transport)
     }

@@ -200,6 +200,13 @@ impl<C: Clock> Transport<C> {
         self.engine.scratch.reports.named.as_ref()?.name_of(peer).copied()
     }
 
+    /// The peer of a name that is inserted.
+    pub fn peer_of(&self, name: &Name) -> Option<PeerId> {
+        let named = self.engine.scratch.reports.named.as_ref()?;
+        let peer = *named.numbers.get(&name.fingerprint())?;
+        named.name_of(peer).filter(|known| *known == name).map(|_| peer)
+    }
+
     /// Closes a peer as [`close_peer`](Self::close_peer) does, then forgets it: it is a stranger again, and
     /// its place and number are free. That takes rounds, and the peer's events must be taken; until then its
     /// name can't be inserted again. Both sides that want to meet again remove each other first. Messages of

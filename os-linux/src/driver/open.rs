@@ -112,7 +112,7 @@ impl Opening {
         let engine = &mut self.transport.engine;
         let (own, rank) = (named.own, engine.config.rank);
         engine.scratch.reports.named = Some(Box::new(named));
-        engine.insert(&own, Some(rank)).map_err(|error| StartError::Insert { name: own, error })?;
+        engine.insert(&own, Some(rank)).map_err(|error| StartError::Insert { name: Box::new(own), error })?;
         Ok(self.transport)
     }
 
