@@ -243,8 +243,8 @@ impl Port {
     /// Puts a name into a vector and gives its number there.
     ///
     /// # Errors
-    /// `FI_EINVAL` for bytes that are no name, or a false one; `FI_ENOMEM` where there is no room for one more
-    /// (`RERAIL_PEERS`), `FI_EAGAIN` where the process is being removed.
+    /// `FI_EINVAL` for bytes that are no name, or a false one; `FI_ENOMEM` where there is no room for one
+    /// more (`RERAIL_PEERS`), `FI_EAGAIN` where the process is being removed.
     pub fn insert(&mut self, vector: u32, bytes: &[u8; NAME_BYTES]) -> Result<u64, Errno> {
         let name = Name::parse(*bytes).map_err(|_| Errno(FI_EINVAL))?;
         self.listen()?;
