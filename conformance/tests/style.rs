@@ -44,6 +44,7 @@ const UNSAFE_FILES: &[&str] = &[
     "core/src/shm/tests.rs",
     "core/src/store/arena.rs",
     "os-linux/capi/src/lib.rs",
+    "os-linux/capi/src/names.rs",
     "os-linux/examples/verbs_cost.rs",
     "os-linux/ofi/src/abi/info.rs",
     "os-linux/ofi/src/abi/object.rs",

@@ -74,6 +74,7 @@ fn every_error_speaks_for_itself() {
         PeerError::OutOfRange { .. } => PeerError::OutOfRange { peer, peers_max: 2 },
         PeerError::Known(_) => PeerError::Known(peer),
         PeerError::Unknown(_) => PeerError::Unknown(peer),
+        PeerError::InUse(_) => PeerError::InUse(peer),
         PeerError::NoSuchRail { .. } => PeerError::NoSuchRail { rails: 0b100 },
     });
     hear!(said, AddressError {

@@ -8,14 +8,16 @@
 //! dialler                                     acceptor
 //!   Hello { from, to, job, rail, attempt }, e  ->
 //!                                            <-  e, its public key
-//!   its public key                           ->
+//!   its public key, its name                 ->
 //!                                            <-  Verdict { accepted, crossing, ... }, encrypted
 //! ```
 //!
 //! Invariants: the ephemeral keys of both sides enter all that follows, so recorded messages are worthless
 //! later; the whole Hello enters, so no byte of it can be changed on the way; a member of the job can act
 //! for itself only, since the acceptor compares the dialler's key with the fingerprint of the peer that the
-//! Hello names, and the dialler the acceptor's with that of the peer it dials. Nothing here does I/O, draws
+//! Hello names, and the dialler the acceptor's with that of the peer it dials. Processes that have each other's
+//! [names](Credentials::by_name) need no secret of a job: a process that has the acceptor's name can call it.
+//! Nothing here does I/O, draws
 //! random numbers or reads a clock: the caller moves the bytes, gives fresh random bytes and sets the
 //! deadline.
 
@@ -25,8 +27,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use rerail_core::ids::PeerId;
 use rerail_core::wire::WireError;
 use rerail_core::wire::handshake::{
-    ANSWER_BYTES, HELLO_BYTES, Hello, KEY_BYTES, NOISE, OPENING_BYTES, PROOF_BYTES, RULING_BYTES, RefusedBecause,
-    Transport, VERDICT_BYTES, Verdict,
+    ANSWER_BYTES, HELLO_BYTES, Hello, KEY_BYTES, NAME_BYTES, NOISE, OPENING_BYTES, PROOF_BYTES, RULING_BYTES,
+    RefusedBecause, Transport, VERDICT_BYTES, Verdict,
 };
 use sha2::{Digest, Sha256};
 use snow::params::{CipherChoice, DHChoice, HashChoice};
@@ -39,8 +41,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 pub type Fresh = [u8; 32];
 
 /// The longest message of a handshake in bytes.
-pub const MESSAGE_BYTES_MAX: usize = ANSWER_BYTES;
-const _: () = assert!(OPENING_BYTES <= MESSAGE_BYTES_MAX && PROOF_BYTES <= MESSAGE_BYTES_MAX);
+pub const MESSAGE_BYTES_MAX: usize = PROOF_BYTES;
+const _: () = assert!(OPENING_BYTES <= MESSAGE_BYTES_MAX && ANSWER_BYTES <= MESSAGE_BYTES_MAX);
 const _: () = assert!(RULING_BYTES <= MESSAGE_BYTES_MAX);
 
 /// Bytes of a MAC (HMAC-SHA256).
@@ -51,6 +53,9 @@ pub const FINGERPRINT_BYTES: usize = 16;
 
 /// Starts the transcript of which a fingerprint is the hash.
 const FINGERPRINT_LABEL: &[u8] = b"rerail key 1";
+
+/// Starts the transcript of which the secret of those who have a name is the MAC.
+const NAME_LABEL: &[u8] = b"rerail name 1";
 
 /// Starts the transcript of which the secret of two processes is the MAC.
 const PAIR_LABEL: &[u8] = b"rerail pair 1";
@@ -70,8 +75,17 @@ impl PublicKey {
 }
 
 /// The first bytes of a public key's hash. Not secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub [u8; FINGERPRINT_BYTES]);
+
+impl Fingerprint {
+    /// What stands for the process in place of a rank, where processes number each other themselves (H-9).
+    pub fn number(&self) -> PeerId {
+        let number = u32::from_le_bytes(*self.0.first_chunk().expect("four of sixteen bytes"));
+        // The last one stands for none (S-11).
+        PeerId(number.min(u32::MAX - 1))
+    }
+}
 
 /// What is known of a peer's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +148,9 @@ pub struct Credentials {
     job: Secret,
     #[zeroize(skip)]
     public: PublicKey,
+    /// The process's name, where there is no job.
+    #[zeroize(skip)]
+    name: Option<[u8; NAME_BYTES]>,
 }
 
 impl Credentials {
@@ -143,12 +160,35 @@ impl Credentials {
         pair.set(&private);
         let mut public = [0; KEY_BYTES];
         public.copy_from_slice(pair.pubkey());
-        Credentials { private, job, public: PublicKey(public) }
+        Credentials { private, job, public: PublicKey(public), name: None }
     }
 
     /// The same process in a job whose secret was not known before.
     pub fn in_job(&self, job: Secret) -> Self {
-        Credentials { private: self.private, job, public: self.public }
+        Credentials { job, name: None, ..self.clone() }
+    }
+
+    /// The same process in no job: its secret is for those who have its name, and `secret` if there is one.
+    pub fn by_name(&self, name: [u8; NAME_BYTES], secret: Secret) -> Self {
+        Credentials { job: secret, name: Some(name), ..self.clone() }
+    }
+
+    /// Whether the process is known by its name, not by its rank in a job.
+    pub fn is_named(&self) -> bool {
+        self.name.is_some()
+    }
+
+    /// What a call names as its dialler and its acceptor: their ranks, or parts of their fingerprints (H-9).
+    pub fn numbers(&self, ranks: (PeerId, PeerId), theirs: &Fingerprint) -> (PeerId, PeerId) {
+        match self.name {
+            Some(_) => (self.number(ranks.0), theirs.number()),
+            None => ranks,
+        }
+    }
+
+    /// What a call names as this process (H-9).
+    pub fn number(&self, rank: PeerId) -> PeerId {
+        if self.is_named() { self.public.fingerprint().number() } else { rank }
     }
 
     /// The key by which peers authenticate this process.
@@ -175,13 +215,23 @@ impl Credentials {
         Secret(secret.into())
     }
 
-    fn noise(&self, hello: &[u8; HELLO_BYTES], fresh: Fresh, initiates: bool) -> Box<HandshakeState> {
+    /// The secret of a call to `acceptor` (H-3).
+    fn secret(&self, acceptor: &Fingerprint) -> Secret {
+        match self.name {
+            Some(_) => Secret(self.job.sign([NAME_LABEL, &acceptor.0, &[]])),
+            None => self.job.clone(),
+        }
+    }
+
+    /// `acceptor`: the one that is called; this process where it does not initiate.
+    fn noise(&self, hello: &[u8; HELLO_BYTES], fresh: Fresh, acceptor: Option<&Fingerprint>) -> Box<HandshakeState> {
+        let secret = self.secret(acceptor.unwrap_or(&self.public.fingerprint()));
         let parts = || {
             let builder = Builder::with_resolver(NOISE.parse()?, Box::new(Primitives { fresh }))
                 .prologue(hello)?
                 .local_private_key(&self.private)?
-                .psk(0, &self.job.0)?;
-            if initiates { builder.build_initiator() } else { builder.build_responder() }
+                .psk(0, &secret.0)?;
+            if acceptor.is_some() { builder.build_initiator() } else { builder.build_responder() }
         };
         // Nothing of it depends on anyone's input.
         Box::new(parts().unwrap_or_else(|error: snow::Error| unreachable!("a sound protocol and keys: {error}")))
@@ -316,6 +366,12 @@ pub enum AuthError {
         /// Its fingerprint.
         found: Fingerprint,
     },
+    /// The dialler is no peer, and not accepted as one (H-11).
+    #[error("a process of an unknown name has called: its key is {:02x?}", .found.0)]
+    Unknown {
+        /// Its fingerprint.
+        found: Fingerprint,
+    },
     /// The acceptor did not take this process for a member of the job. Nothing proves that it was the peer
     /// that refused.
     #[error("the acceptor takes this process for no member of its job: {0:?}")]
@@ -362,10 +418,10 @@ impl Message {
         message
     }
 
-    /// The next message of Noise, behind `front`.
-    fn noise(front: &[u8], noise: &mut HandshakeState) -> Result<Self, AuthError> {
+    /// The next message of Noise with `payload`, behind `front`.
+    fn noise(front: &[u8], payload: &[u8], noise: &mut HandshakeState) -> Result<Self, AuthError> {
         let mut message = Message::new(front);
-        let written = noise.write_message(&[], &mut message.bytes[front.len()..]);
+        let written = noise.write_message(payload, &mut message.bytes[front.len()..]);
         message.len += written.map_err(|_| AuthError::Proof)?;
         Ok(message)
     }
@@ -407,6 +463,7 @@ pub fn keep(dialled_by_me: bool, me: PeerId, peer: PeerId) -> bool {
 /// The side that opens the connection.
 pub struct Dialler {
     noise: Noise,
+    name: [u8; NAME_BYTES],
     peer: PeerId,
     key: Fingerprint,
     rail: u8,
@@ -436,9 +493,10 @@ impl Dialler {
         let Call { transport, job, from, to, rail, attempts } = call;
         let Attempts { attempt, answers } = attempts;
         let hello = Hello { transport, rail, job, from: from.0, to: to.0, attempt, answers }.emit();
-        let mut noise = credentials.noise(&hello, fresh, true);
-        let Ok(opening) = Message::noise(&hello, &mut noise) else { unreachable!("the first message has room") };
-        (Dialler { noise: Noise::Handshake(noise), peer: to, key, rail, attempts }, opening)
+        let mut noise = credentials.noise(&hello, fresh, Some(&key));
+        let Ok(opening) = Message::noise(&hello, &[], &mut noise) else { unreachable!("the first message has room") };
+        let name = credentials.name.unwrap_or([0; NAME_BYTES]);
+        (Dialler { noise: Noise::Handshake(noise), name, peer: to, key, rail, attempts }, opening)
     }
 
     /// Bytes of the message that must come next; 0 when the handshake is over.
@@ -465,11 +523,11 @@ impl Dialler {
                 if let Some(rejected) = Self::rejected(message) {
                     return Err(rejected);
                 }
-                let found = read_key(&mut noise, whole::<ANSWER_BYTES>(message)?)?; // H-4
+                let found = read_key(&mut noise, whole::<ANSWER_BYTES>(message)?, &mut [])?; // H-4
                 if found != self.key {
                     return Err(AuthError::Impostor { found });
                 }
-                let proof = Message::noise(&[], &mut noise)?;
+                let proof = Message::noise(&[], &self.name, &mut noise)?; // H-5
                 self.noise = transport(*noise)?;
                 Ok(Step::Send(proof))
             }
@@ -504,7 +562,7 @@ pub struct Station {
     pub transport: Transport,
     /// The job's number.
     pub job: u64,
-    /// This process.
+    /// This process, as calls name it.
     pub me: PeerId,
     /// Which of the rails of this sort.
     pub rail: u8,
@@ -516,13 +574,21 @@ pub struct Acceptor {
     noise: Noise,
     /// The dialler's claim.
     call: (PeerId, Attempts),
+    /// What it sent as its name.
+    name: [u8; NAME_BYTES],
 }
 
 impl Acceptor {
     /// Waits for the opening of a process that calls this station.
     pub fn new(credentials: Credentials, station: Station, fresh: Fresh) -> Self {
         let call = (station.me, Attempts { attempt: 0, answers: 0 });
-        Acceptor { station, noise: Noise::Opening(credentials, fresh), call }
+        Acceptor { station, noise: Noise::Opening(credentials, fresh), call, name: [0; NAME_BYTES] }
+    }
+
+    /// The name that came with the proof, by which the dialler wants to be known; zeros: none. The caller
+    /// compares the key that it names.
+    pub fn name(&self) -> &[u8; NAME_BYTES] {
+        &self.name
     }
 
     /// Bytes of the message that must come next; 0 when the handshake is over.
@@ -542,15 +608,15 @@ impl Acceptor {
                 let Some((bytes, noised)) = opening.split_first_chunk() else { unreachable!("it is as long") };
                 let hello = Hello::parse(bytes).map_err(AuthError::Wire)?;
                 self.station.check(&hello)?;
-                let mut noise = credentials.noise(bytes, fresh, false);
+                let mut noise = credentials.noise(bytes, fresh, None);
                 noise.read_message(noised, &mut []).map_err(|_| AuthError::Proof)?; // H-3
-                let answer = Message::noise(&[], &mut noise)?;
+                let answer = Message::noise(&[], &[], &mut noise)?;
                 self.call = (PeerId(hello.from), Attempts { attempt: hello.attempt, answers: hello.answers });
                 self.noise = Noise::Handshake(noise);
                 Ok(Step::Send(answer))
             }
             Noise::Handshake(mut noise) => {
-                let key = read_key(&mut noise, whole::<PROOF_BYTES>(message)?)?; // H-5
+                let key = read_key(&mut noise, whole::<PROOF_BYTES>(message)?, &mut self.name)?; // H-5
                 let (peer, attempts) = self.call;
                 self.noise = transport(*noise)?;
                 Ok(Step::Authenticated { peer, key, rail: self.station.rail, attempts })
@@ -579,9 +645,9 @@ impl fmt::Debug for Acceptor {
     }
 }
 
-/// Reads a message of Noise that ends with the other side's public key.
-fn read_key(noise: &mut HandshakeState, message: &[u8]) -> Result<Fingerprint, AuthError> {
-    noise.read_message(message, &mut []).map_err(|_| AuthError::Proof)?;
+/// Reads a message of Noise that brings the other side's public key.
+fn read_key(noise: &mut HandshakeState, message: &[u8], payload: &mut [u8]) -> Result<Fingerprint, AuthError> {
+    noise.read_message(message, payload).map_err(|_| AuthError::Proof)?;
     let public = noise.get_remote_static().and_then(|key| key.first_chunk()).ok_or(AuthError::Proof)?;
     Ok(PublicKey(*public).fingerprint())
 }

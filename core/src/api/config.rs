@@ -21,6 +21,10 @@ pub const ALPHA_ONE: u16 = 256;
 pub struct Config {
     /// This process's rank.
     pub rank: PeerId,
+    /// What packets name as their source. `None`: the rank, which is the same for all processes. `Some`: each
+    /// process numbers its peers itself, and a peer's number is that of its first CONNECT (S-11); any value
+    /// but `u32::MAX`, different for different processes.
+    pub number: Option<u32>,
     /// The numbers that this endpoint gives to packets and connections begin here, towards each peer (S-1,
     /// F-1); any value. A host draws it at random for each process, so that no packet of an earlier process
     /// of the same rank is taken for one of this process, as with initial sequence numbers of TCP (RFC 9293,
@@ -161,6 +165,7 @@ impl Config {
     pub const fn new(rank: PeerId, size: u32) -> Self {
         Config {
             rank,
+            number: None,
             first_number: 0,
             peers_max: size,
             channels_max: if size < 64 { size } else { 64 },
@@ -321,6 +326,10 @@ impl Config {
         check!(
             within("peers_max", self.peers_max as u64, 1, TABLE_MAX),
             within("rank", self.rank.0 as u64, 0, peers.saturating_sub(1)),
+            match self.number {
+                Some(number) => within("number", number as u64, 0, u32::MAX as u64 - 1),
+                None => Ok(()),
+            },
             within(
                 "channels_max",
                 self.channels_max as u64,

@@ -26,7 +26,7 @@ pub enum StartError {
     },
 }
 
-/// Why a peer can't be added or closed.
+/// Why a peer can't be added, closed or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerError {
     /// The rank is not below `peers_max`.
@@ -40,6 +40,8 @@ pub enum PeerError {
     Known(PeerId),
     /// It is not known.
     Unknown(PeerId),
+    /// It is not closed yet, or a message of it is being received.
+    InUse(PeerId),
     /// The mask names no rail, or one that does not exist.
     NoSuchRail {
         /// The mask.

@@ -49,6 +49,9 @@ impl Display for PeerError {
             }
             PeerError::Known(peer) => write!(f, "rank {} was added before: each is added once", peer.0),
             PeerError::Unknown(peer) => write!(f, "rank {} was never added: add it first", peer.0),
+            PeerError::InUse(peer) => {
+                write!(f, "rank {} is not closed yet, or a message of it is being received", peer.0)
+            }
             PeerError::NoSuchRail { rails } => {
                 write!(f, "the rails {rails:#b} that are to lead to the peer are none, or name one that does not exist")
             }

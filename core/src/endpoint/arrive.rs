@@ -7,7 +7,7 @@ use super::{Endpoint, LossReason, Peek, ProtocolError, RailFault};
 use crate::api::action::Arrival;
 use crate::ids::{PeerId, PlaceId, RailId};
 use crate::op::{Control, MessageState, OpKind, Phase};
-use crate::peer::{ChannelState, Ending, ORDERED, Place, PlaceTo, UNORDERED};
+use crate::peer::{ChannelState, Ending, ORDERED, Place, PlaceTo, UNNUMBERED, UNORDERED};
 use crate::rel::link::State;
 use crate::seq::{Seq, window_is_valid};
 use crate::store::NONE;
@@ -166,7 +166,7 @@ impl Endpoint<'_> {
         common: &Common,
     ) -> Result<Option<State>, ProtocolError> {
         let slot = self.t.channels.at_mut(channel);
-        if common.source != slot.peer.0 {
+        if common.source != slot.source && slot.source != UNNUMBERED {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
         slot.silence.last_received = now;
@@ -212,6 +212,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         if slot.terms.is_none() {
             slot.terms = Some(*connect); // G-3, G-4
+            slot.source = common.source; // S-11
             slot.begin_receiving(Seq(connect.first_number));
             slot.allowance.update(common.message_limit, common.block_limit);
             if slot.state() == ChannelState::Connecting {

@@ -299,7 +299,7 @@ impl Endpoint<'_> {
         let len = common.payload_bytes;
         let is_there = at.link.state() == State::Ready
             && at.place.is_none()
-            && common.source == peer.0
+            && common.source == slot.source
             && Seq(common.psn) == slot.received[ORDERED].expected();
         if !is_there || self.parts_waiting || !self.t.short_done.has_room() {
             return None;

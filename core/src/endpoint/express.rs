@@ -346,7 +346,7 @@ impl Endpoint<'_> {
         let (message_limit, block_limit) = short.counts.limits();
         // It acknowledges nothing (W-29), so these fields of `Common` are not read.
         let common = Common {
-            source: slot.peer.0,
+            source: slot.source,
             psn: short.counts.psn(),
             message_limit,
             block_limit,

@@ -228,7 +228,7 @@ impl Endpoint<'_> {
 
     /// A probe of the peer has arrived; it may interfere with ours.
     pub(super) fn defer_samples(&mut self, now: Time, channel: u32, nonce: u64) {
-        let is_later = self.config.rank > self.t.channels.at(channel).peer;
+        let is_later = self.source > self.t.channels.at(channel).source;
         if self.paths.defer_samples(channel, is_later, nonce) {
             self.t.set_timer(channel, Timer::Sample, now + DEFER);
         }

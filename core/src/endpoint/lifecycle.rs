@@ -200,6 +200,18 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Frees the messages of a channel that is over which nobody is receiving.
+    pub(super) fn drop_messages(&mut self, channel: u32) {
+        let mut walk = self.t.messages.walk();
+        while let Some(index) = self.t.messages.step(&mut walk) {
+            let message = *self.t.messages.at(index);
+            if message.channel == channel && message.matchable && !message.claimed && message.recv == NONE {
+                self.t.matcher.take_unexpected(message.unexpected);
+                self.free_message(index);
+            }
+        }
+    }
+
     /// Ends the sample of a channel's rail: the answer arrived, the sample timed out, or the channel is over.
     pub(super) fn end_sample(&mut self, channel: u32) {
         if self.paths.end_sample(channel) {

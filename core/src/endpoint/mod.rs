@@ -243,6 +243,8 @@ pub struct Endpoint<'m> {
     keepalive_from: Time,
     /// Rails that have moved since the start: bit per rail (F-12).
     moved: u64,
+    /// What packets of this endpoint name as their source (S-11).
+    source: u32,
     /// A rail carries short messages, and the configuration allows them: otherwise no line ever opens.
     has_short_rail: bool,
     /// The latest time passed with anything but a short message.
@@ -334,6 +336,7 @@ impl<'m> Endpoint<'m> {
             keepalive_at: detection::NEVER,
             keepalive_from: Time(0),
             moved: 0,
+            source: config.number.unwrap_or(config.rank.0),
             has_short_rail,
             latest: now,
         })

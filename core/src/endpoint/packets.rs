@@ -39,7 +39,7 @@ impl Endpoint<'_> {
     /// The same, inlined.
     #[inline(always)]
     pub(super) fn common_inlined(&mut self, channel: u32, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
-        let rank = self.config.rank.0;
+        let source = self.source;
         if !self.t.channels.at(channel).ack.is_clear() {
             self.ack_goes(channel);
         }
@@ -47,7 +47,7 @@ impl Endpoint<'_> {
         let (message_limit, block_limit) = slot.grants.limits();
         slot.grants.announced();
         Common {
-            source: rank,
+            source,
             psn,
             ack_ordered: slot.received[ORDERED].expected().0,
             ack_unordered: slot.received[UNORDERED].expected().0,
@@ -73,7 +73,7 @@ impl Endpoint<'_> {
     fn connect_common(&self, channel: u32) -> Common {
         let slot = self.t.channels.at(channel);
         let (message_limit, block_limit) = slot.grants.limits();
-        Common { source: self.config.rank.0, message_limit, block_limit, ..Common::default() }
+        Common { source: self.source, message_limit, block_limit, ..Common::default() }
     }
 
     /// Whether one more sequenced packet of `lane` may be under way (S-3).

@@ -9,7 +9,7 @@ use crate::fast::Line;
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::log;
 use crate::op::{Op, OpKind, Phase};
-use crate::peer::{Channel, ORDERED, Shortage, UNORDERED};
+use crate::peer::{Channel, ORDERED, Shortage, UNNUMBERED, UNORDERED};
 use crate::rail::rails_of;
 use crate::rail::set::RailSet;
 use crate::rel::credit::Grants;
@@ -74,6 +74,9 @@ impl Endpoint<'_> {
         let rails = self.t.peers[peer.0 as usize].rails;
         let mut channel = Channel::new(peer, first, grants, now);
         channel.work.dial_all(RailSet(rails));
+        if self.config.number.is_some() {
+            channel.source = UNNUMBERED;
+        }
         for rail in rails_of(rails) {
             channel.limits.add(&self.paths.rails[usize::from(rail.0)]);
         }

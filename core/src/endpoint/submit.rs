@@ -1,6 +1,6 @@
 //! Submit: requests are validated and queued, or refused with nothing changed.
 
-use super::tables::op_rma;
+use super::tables::{Peer, op_rma};
 use super::{
     AtomicRequest, CancelError, DeregisterError, Endpoint, ExposeError, FlushRequest, Found, Full, GetRequest, Level,
     Notify, OpError, PeerError, PutRequest, RecvRequest, Remote, Selector, SendRequest, SubmitError, Window,
@@ -51,6 +51,30 @@ impl Endpoint<'_> {
         } else {
             self.end_receives_of(peer, OpError::PeerClosed { peer });
         }
+        Ok(())
+    }
+
+    /// Forgets a peer that is closed or lost: it may be added again, as a new one. Messages of it that nobody
+    /// is receiving are dropped.
+    ///
+    /// # Errors
+    /// [`PeerError::InUse`] until it is closed ([`close_peer`](Self::close_peer)), its last events are taken
+    /// and its connections are ended: try again later.
+    pub fn remove_peer(&mut self, peer: PeerId) -> Result<(), PeerError> {
+        let peers_max = self.config.peers_max;
+        let slot = self.t.peers.get(peer.0 as usize).ok_or(PeerError::OutOfRange { peer, peers_max })?;
+        if slot.rails == 0 {
+            return Err(PeerError::Unknown(peer));
+        }
+        if let Some(channel) = self.t.channel_of(peer).filter(|&channel| self.t.channels.at(channel).is_over()) {
+            self.drop_messages(channel);
+            self.free_channel_if_idle(channel);
+        }
+        let slot = &mut self.t.peers[peer.0 as usize];
+        if !slot.gone || slot.channel != NONE {
+            return Err(PeerError::InUse(peer));
+        }
+        *slot = Peer { channel: NONE, ..Peer::default() };
         Ok(())
     }
 

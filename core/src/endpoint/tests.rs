@@ -40,6 +40,7 @@ mod limits;
 mod lone;
 mod moved;
 mod news;
+mod numbers;
 mod packets;
 mod policies;
 mod pretenders;

@@ -31,6 +31,9 @@ pub(crate) const ORDERED: usize = 0;
 /// Index of the unordered lane.
 pub(crate) const UNORDERED: usize = 1;
 
+/// The source of a peer whose number is not known before its first CONNECT (S-11).
+pub(crate) const UNNUMBERED: u32 = u32::MAX;
+
 /// Shared resources that a channel may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
@@ -44,6 +47,8 @@ pub(crate) enum Shortage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {
     pub peer: PeerId,
+    /// What its packets name as their source, or [`UNNUMBERED`] (S-11).
+    pub source: u32,
     state: ChannelState,
     /// What the peer announced.
     pub terms: Option<Connect>,
@@ -146,6 +151,7 @@ impl Channel {
     pub(crate) fn new(peer: PeerId, first: Seq, grants: Grants, now: Time) -> Channel {
         Channel {
             peer,
+            source: peer.0,
             state: ChannelState::Connecting,
             terms: None,
             sent: [SentWindow::starting_at(first); 2],

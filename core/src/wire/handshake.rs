@@ -42,8 +42,10 @@ const TAG_BYTES: usize = 16;
 pub const OPENING_BYTES: usize = HELLO_BYTES + KEY_BYTES + TAG_BYTES;
 /// Bytes of the acceptor's answer: a public key of this handshake, its own public key, encrypted, and a tag.
 pub const ANSWER_BYTES: usize = KEY_BYTES + (KEY_BYTES + TAG_BYTES) + TAG_BYTES;
-/// Bytes of the dialler's proof: its own public key, encrypted, and a tag.
-pub const PROOF_BYTES: usize = (KEY_BYTES + TAG_BYTES) + TAG_BYTES;
+/// Bytes of a process's name.
+pub const NAME_BYTES: usize = 64;
+/// Bytes of the dialler's proof: its own public key and its name, both encrypted, each with a tag.
+pub const PROOF_BYTES: usize = (KEY_BYTES + TAG_BYTES) + (NAME_BYTES + TAG_BYTES);
 /// Bytes of the acceptor's ruling: a [`Verdict`], encrypted.
 pub const RULING_BYTES: usize = VERDICT_BYTES + TAG_BYTES;
 
@@ -69,9 +71,9 @@ pub struct Hello {
     pub rail: u8,
     /// The job that both must belong to.
     pub job: u64,
-    /// Rank of the dialler.
+    /// Number of the dialler: its rank, or a part of its fingerprint (rule H-9).
     pub from: u32,
-    /// Rank that the dialler connects to.
+    /// That of the process that it connects to.
     pub to: u32,
     /// The dialler's number of this dial. Its rail numbers its dials upwards from 1 (rule H-10).
     pub attempt: u32,
@@ -108,6 +110,8 @@ coded! {
         Full = 6,
         /// The acceptor is leaving.
         Closing = 7,
+        /// The acceptor does not accept a process of the dialler's name (rule H-11).
+        Unknown = 8,
     }
 }
 
@@ -237,7 +241,7 @@ mod tests {
         assert_eq!(Verdict::Refused(RefusedBecause::Closing).emit(), [3, 7, 0, 0, 0, 0, 0, 0]);
     }
 
-    // H-6: of all codes and reasons, exactly nine pairs are verdicts, and each is distinct.
+    // H-6: of all codes and reasons, exactly ten pairs are verdicts, and each is distinct.
     #[test]
     fn every_code_and_reason() {
         let mut accepted = 0;
@@ -250,7 +254,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(accepted, 9);
+        assert_eq!(accepted, 10);
     }
 
     // H-1

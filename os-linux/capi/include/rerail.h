@@ -1,7 +1,8 @@
 /* rerail: a message transport over all rails between processes. Link with -lrerail_c.
  *
- * A process opens a transport, publishes its name (64 bytes, no secret), collects the names
- * of all processes of the job, and joins. Its rank is then the place of its name among all names in sorted order.
+ * A process opens a transport, publishes its name (64 bytes), collects the names of all processes of the job, and joins. Its
+ * rank is then the place of its name among all names in sorted order. Or it joins without names and inserts those of others
+ * when it learns them (rerail_insert). Whoever has a process's name can call it.
  *
  *     rerail *t = NULL;
  *     char why[200];
@@ -50,7 +51,8 @@ enum {
     RERAIL_COMPLETED = 1,   /* a request */
     RERAIL_PEER_UP = 2,     /* a connection to the peer stands */
     RERAIL_PEER_CLOSED = 3, /* the peer has closed */
-    RERAIL_PEER_LOST = 4    /* the peer is lost; rerail_error returns why */
+    RERAIL_PEER_LOST = 4,   /* the peer is lost; rerail_error returns why */
+    RERAIL_CALLER = 5       /* a process whose name is not inserted has called: rerail_caller */
 };
 
 /* Flags of an event. */
@@ -78,12 +80,24 @@ typedef struct rerail_event {
 int rerail_open(rerail **transport, char *why, size_t why_bytes);
 /* This process's name. */
 int rerail_name(const rerail *transport, uint8_t name[RERAIL_NAME_BYTES]);
-/* Begins with `count` names, this process's among them, in any order; no connection is made. */
+/* Begins with `count` names, this process's among them, in any order; no connection is made. 0 names: this process is number
+ * 0, and others are inserted. */
 int rerail_join(rerail *transport, const uint8_t *names, size_t count);
-/* The number of ranks, this process's, and that of a name. */
+/* The number of ranks (after a join without names: for how many there is room), this process's, and that of a name. */
 int rerail_size(const rerail *transport, uint32_t *size);
 int rerail_rank(const rerail *transport, uint32_t *rank);
 int rerail_rank_of(const rerail *transport, const uint8_t name[RERAIL_NAME_BYTES], uint32_t *rank);
+/* Makes the process of a name a peer, at any time, in any order; `peer`, unless NULL, gets its number, which is this process's
+ * own. What the peer has sent before is received. RERAIL_EAGAIN: there is no room (RERAIL_PEERS), or the same name is being
+ * removed. */
+int rerail_insert(rerail *transport, const uint8_t name[RERAIL_NAME_BYTES], uint32_t *peer);
+/* The name of a peer. */
+int rerail_name_of(const rerail *transport, uint32_t peer, uint8_t name[RERAIL_NAME_BYTES]);
+/* Closes a peer and forgets it, after some rounds. Two processes that want to meet again both remove each other first. */
+int rerail_remove(rerail *transport, uint32_t peer);
+/* The process of the last RERAIL_CALLER event (RERAIL_CALLERS=ask, the default), which waits: insert it, or refuse it. */
+int rerail_caller(const rerail *transport, uint8_t name[RERAIL_NAME_BYTES]);
+int rerail_refuse(rerail *transport, const uint8_t name[RERAIL_NAME_BYTES]);
 
 /* Messages. `request`, unless NULL, gets a number for rerail_cancel. A send is complete when its buffer may be used again. */
 int rerail_send(rerail *transport, uint32_t peer, uint64_t tag, uint64_t immediate, const void *bytes, size_t count,

@@ -5,6 +5,8 @@
 //! transport.
 #![allow(unsafe_code)]
 
+mod names;
+
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fmt::Display;
 use std::os::fd::AsRawFd;
@@ -17,7 +19,7 @@ use rerail_core::endpoint::{
 };
 use rerail_core::ids::{Cookie, Key, OpId, PeerId, WindowId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
-use rerail_linux::driver::{Contacts, NAME_BYTES, Name, RequestError, Transport};
+use rerail_linux::driver::{Contacts, Name, RequestError, Transport};
 use rerail_linux::settings::Settings;
 
 const EINVAL: c_int = -1;
@@ -34,6 +36,7 @@ const COMPLETED: u32 = 1;
 const PEER_UP: u32 = 2;
 const PEER_CLOSED: u32 = 3;
 const PEER_LOST: u32 = 4;
+const CALLER: u32 = 5;
 
 const LAST: u32 = 1;
 const IMMEDIATE: u32 = 2;
@@ -67,8 +70,8 @@ enum Stage {
 pub struct Handle {
     stage: Stage,
     own: Name,
-    /// All names in sorted order, once joined.
-    names: Vec<Name>,
+    /// That of the last `RERAIL_CALLER` event.
+    caller: Option<Name>,
     /// All of this process's memory.
     region: RegionId,
     error: CString,
@@ -98,8 +101,8 @@ impl Handle {
         let settings = Settings::from_env().map_err(|error| failure(EINVAL, error))?;
         let contacts = Contacts::open(&settings).map_err(|error| failure(ESYSTEM, error))?;
         let own = Name::new(&contacts, None);
-        let (names, region, error) = (Vec::new(), RegionId(0), CString::default());
-        Ok(Handle { stage: Stage::Listening(contacts), own, names, region, error, panicked: false })
+        let (caller, region, error) = (None, RegionId(0), CString::default());
+        Ok(Handle { stage: Stage::Listening(contacts), own, caller, region, error, panicked: false })
     }
 
     fn transport(&mut self) -> Result<&mut Transport, Failure> {
@@ -109,7 +112,7 @@ impl Handle {
         }
     }
 
-    fn join(&mut self, names: Vec<Name>) -> Result<(), Failure> {
+    fn join(&mut self, names: &[Name]) -> Result<(), Failure> {
         let contacts = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Listening(contacts) => contacts,
             stage => {
@@ -117,14 +120,11 @@ impl Handle {
                 return Err(failure(ESTATE, "the transport has joined already"));
             }
         };
-        let mut transport = contacts.join(&self.own, &names).map_err(|error| failure(ESYSTEM, error))?;
+        let mut transport = contacts.join(&self.own, names).map_err(|error| failure(ESYSTEM, error))?;
         // SAFETY: requests and windows name the caller's memory. By the header's contract the caller leaves
         // it mapped and to the transport until the request's last event, or until the window is deregistered.
         // The rails that are opened here keep no memory registered.
         self.region = unsafe { transport.adopt_address_space() }.map_err(|error| failure(ESYSTEM, error))?;
-        self.names = names;
-        self.names.sort_unstable();
-        self.names.dedup();
         self.stage = Stage::Joined(transport);
         Ok(())
     }
@@ -243,16 +243,6 @@ unsafe fn submit(
     }
 }
 
-/// Reads a name.
-///
-/// # Safety
-/// 64 bytes at `name` are readable.
-unsafe fn name_at(name: *const u8) -> Result<Name, Failure> {
-    // SAFETY: the caller's promise.
-    let bytes = unsafe { name.cast::<[u8; NAME_BYTES]>().read_unaligned() };
-    Name::parse(bytes).map_err(|_| failure(EINVAL, "these bytes are no name of this version"))
-}
-
 /// See the header.
 ///
 /// # Safety
@@ -277,83 +267,6 @@ pub unsafe extern "C" fn rerail_open(transport: *mut *mut Handle, why: *mut c_ch
             }
             number
         }
-    }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`; 64 bytes at `name` are writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_name(handle: *const Handle, name: *mut u8) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        call(handle.cast_mut(), |handle| {
-            handle.own.bytes().as_ptr().copy_to_nonoverlapping(name, NAME_BYTES);
-            Ok(())
-        })
-    }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`; `count` names at `names` are readable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_join(handle: *mut Handle, names: *const u8, count: usize) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        call(handle, |handle| {
-            let each = (0..count).map(|index| name_at(names.add(index * NAME_BYTES)));
-            handle.join(each.collect::<Result<_, _>>()?)
-        })
-    }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`; `size` is writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_size(handle: *const Handle, size: *mut u32) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        call(handle.cast_mut(), |handle| {
-            *size = handle.transport()?.size();
-            Ok(())
-        })
-    }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`; `rank` is writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_rank(handle: *const Handle, rank: *mut u32) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        call(handle.cast_mut(), |handle| {
-            *rank = handle.transport()?.rank().0;
-            Ok(())
-        })
-    }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`; `name` is readable, `rank` writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_rank_of(handle: *const Handle, name: *const u8, rank: *mut u32) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        call(handle.cast_mut(), |handle| {
-            handle.transport()?;
-            let found = name_at(name)?.rank_among(&handle.names);
-            *rank = found.ok_or_else(|| failure(EINVAL, "no process of this name has joined"))?.0;
-            Ok(())
-        })
     }
 }
 
@@ -587,6 +500,13 @@ pub unsafe extern "C" fn rerail_poll(handle: *mut Handle, events: *mut Event, ma
                 && let Some(event) = transport.poll_event()
             {
                 events.add(count).write(handle.event(event));
+                count += 1;
+            }
+            // Last, so that there is one at most.
+            if count < max
+                && let Some(event) = handle.next_caller()
+            {
+                events.add(count).write(event);
                 count += 1;
             }
             count

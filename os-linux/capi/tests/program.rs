@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const HEADER: &str = include_str!("../include/rerail.h");
-const LIBRARY: &str = include_str!("../src/lib.rs");
+const LIBRARY: &str = concat!(include_str!("../src/lib.rs"), include_str!("../src/names.rs"));
 
 /// Where cargo has put the library: beside this test.
 fn libraries() -> PathBuf {
@@ -44,14 +44,23 @@ fn every_function_is_declared_and_every_declaration_exists() {
 
 #[test]
 fn a_program_of_c_exchanges_messages() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program.c");
+    both_forms("program");
+}
+
+#[test]
+fn programs_of_c_meet_by_name() {
+    both_forms("names");
+}
+
+fn both_forms(program: &str) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{program}.c"));
     let folder = libraries();
     let (search, run) = (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", folder.display()));
     let archive = folder.join("librerail_c.a").display().to_string();
     let forms: [(&str, &[&str]); 2] =
         [("shared", &[&search, &run, "-lrerail_c"]), ("static", &[&archive, "-lpthread", "-ldl", "-lm", "-lgcc_s"])];
     for (name, arguments) in forms {
-        let Some(program) = compile(&source, name, arguments) else {
+        let Some(program) = compile(&source, &format!("{program}-{name}"), arguments) else {
             println!("absent: a C compiler");
             return;
         };

@@ -1,5 +1,5 @@
-//! The environment's description of a job: hints only. Ranks sort the names in the launcher's order; the size
-//! determines when all names are known.
+//! The environment's description of a job: hints only. The rank is shown with the name, for people; the size
+//! is for how many processes there is room at least.
 
 /// A launcher's word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -56,7 +56,7 @@ fn both_sides_of_a_job_find_each_other() {
     let (mut dialler, mut acceptor, [opening, answer, proof]) = exchange(1, 2);
     let lengths = [opening, answer, proof].map(|message| message.bytes().len());
     assert_eq!(lengths, [OPENING_BYTES, ANSWER_BYTES, PROOF_BYTES]);
-    assert_eq!(lengths, [80, 96, 64], "as in PROTOCOL.md");
+    assert_eq!(lengths, [80, 96, 128], "as in PROTOCOL.md");
     assert_eq!((dialler.expects(), acceptor.expects()), (RULING_BYTES, PROOF_BYTES));
     match acceptor.handle(proof.bytes()) {
         Ok(Step::Authenticated { peer: PeerId(3), key, rail: 1, attempts: ATTEMPTS }) => {

@@ -1,16 +1,16 @@
-//! Rails that are open before this process has its rank and its job: for hosts that publish an address
-//! first and receive their peers' addresses later, as libfabric's do.
+//! Rails that are open before this process knows a peer: what its name is made from, and transports over
+//! them.
 //!
-//! Peers that connect meanwhile wait in the kernel's queue, so nothing is lost and no readiness handshake
-//! is needed. Only rails whose address does not depend on the rank can be opened so: shared memory and
-//! TCP, no verbs.
+//! Peers that connect before the transport starts wait in the kernel's queue, so nothing is lost and no
+//! readiness handshake is needed. Only rails whose address does not depend on a rank can be opened so: shared
+//! memory and TCP, no verbs.
 
 use rerail_core::ids::PeerId;
 
+use super::named::Named;
 use super::rails::{self, Who};
-use super::{Opening, StartError};
+use super::{Name, Opening, Options, StartError, Transport};
 use crate::auth::{self, Credentials, Fingerprint};
-use crate::bootstrap::JobKey;
 use crate::place::Numbers;
 use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
@@ -21,7 +21,7 @@ use crate::settings::Settings;
 /// Open rails without an identity.
 #[derive(Debug)]
 pub struct Contacts {
-    settings: Settings,
+    pub(super) settings: Settings,
     credentials: Credentials,
     shm: Option<ShmRail>,
     tcp: Vec<TcpRail>,
@@ -59,24 +59,48 @@ impl Contacts {
         self.tcp.iter().map(|rail| rail.address())
     }
 
-    /// Gives the rails their identity. The caller passes the address records of all ranks next.
+    /// Starts as `rank`, the number of this process for itself, with room for `peers_max` processes.
+    pub(super) fn start(self, own: Name, rank: PeerId, peers_max: u32) -> Result<Transport, StartError> {
+        let own_shm = self.shm_address();
+        let Contacts { settings, credentials, shm, tcp } = self;
+        let credentials = credentials.by_name(*own.bytes(), auth::Secret::new([0; 32]));
+        let mut rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(rank))];
+        if let Some(mut shm) = shm {
+            shm.identify(credentials.clone(), 0, rank, peers_max);
+            rails.push(Box::new(shm));
+        }
+        for mut tcp in tcp {
+            tcp.identify(credentials.clone(), 0, rank);
+            rails.push(Box::new(tcp));
+        }
+        let opening = Opening::of_settings(&settings, rank, peers_max, Some(own.fingerprint().number()), rails)?;
+        opening.named(Named::new(own, own_shm, settings.callers))
+    }
+}
+
+impl Transport {
+    /// Opens a transport without rank, size or secret: [`name`](Self::name) is to be published,
+    /// [`insert`](Self::insert) takes the names of others. This process is peer 0. Shared memory and TCP
+    /// only; capacity and what happens to unknown callers are the settings `peers` and `callers`.
+    ///
+    /// ```
+    /// use rerail_linux::{Options, Settings, Transport};
+    ///
+    /// let mut settings = Settings::default();
+    /// settings.rails = vec!["shm".into()];
+    /// let options = Options { settings };
+    /// let (mut a, mut b) = (Transport::open_named(&options)?, Transport::open_named(&options)?);
+    /// let (name_a, name_b) = (a.name().unwrap(), b.name().unwrap());
+    /// let (b_of_a, a_of_b) = (a.insert(&name_b)?, b.insert(&name_a)?);
+    /// assert_eq!((a.name_of(b_of_a), b.name_of(a_of_b)), (Some(name_b), Some(name_a)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn identify(self, rank: PeerId, size: u32, key: &JobKey) -> Result<Opening, StartError> {
-        let Contacts { settings, credentials, shm, tcp } = self;
-        let credentials = credentials.in_job(auth::Secret::new(key.key));
-        let mut rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(rank))];
-        if size > 1 {
-            if let Some(mut shm) = shm {
-                shm.identify(credentials.clone(), key.job_id, rank, size);
-                rails.push(Box::new(shm));
-            }
-            for mut tcp in tcp {
-                tcp.identify(credentials.clone(), key.job_id, rank);
-                rails.push(Box::new(tcp));
-            }
-        }
-        Opening::of_settings(&settings, rank, size, rails)
+    pub fn open_named(options: &Options) -> Result<Transport, StartError> {
+        let contacts = Contacts::open(&options.settings)?;
+        let own = Name::new(&contacts, None);
+        contacts.join(&own, &[])
     }
 }

@@ -12,12 +12,15 @@ use rerail_core::endpoint::{
 use rerail_core::ids::{OpId, PeerId, PlaceId, PostId, RailId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::{Nanos, Time};
+use rerail_core::wire::handshake::NAME_BYTES;
 use rerail_core::wire::{Address, AddressText, RemoteKey, Short, ShortSource};
 use rustix::io::Errno;
 
 use super::at_once;
 use super::engine::Engine;
+use super::named::Named;
 use super::slots::{Rails, Slot};
+use crate::auth::Fingerprint;
 use crate::memory::{Core, Memory, at_address};
 use crate::rail::shm::copy_short;
 use crate::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
@@ -35,8 +38,18 @@ pub(super) struct Scratch {
     answers: heapless::Vec<Answer, BATCH>,
     source: Vec<Piece>,
     pub(super) target: Vec<Piece>,
+    pub(super) reports: Reports,
+}
+
+/// What rails report that is not for the core, and names.
+#[derive(Default)]
+pub(super) struct Reports {
+    /// Something of it is left to do.
+    pub(super) is_pending: bool,
     /// Peer addresses received and not yet passed on.
     peer_addresses: Vec<PeerAddress>,
+    /// The peers' names, where they have names.
+    pub(super) named: Option<Box<Named>>,
 }
 
 /// Where a peer is, for one of our rails.
@@ -64,8 +77,8 @@ impl Engine {
         (*others_moved, *last) = (false, now);
         rails.for_each(|slot, rail| {
             let Slot { id, registrations, .. } = slot;
-            let peer_addresses = &mut scratch.peer_addresses;
-            let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, peer_addresses };
+            let reports = &mut scratch.reports;
+            let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, reports };
             let count = rail.poll(now, &mut sink);
             done += count;
             *others_moved |= count > 0 && *quick_rails >> id.0 & 1 == 0;
@@ -73,17 +86,27 @@ impl Engine {
                 announce(core, slot, rail);
             }
         });
-        if !scratch.peer_addresses.is_empty() {
-            // Before anything is dialled (F-12).
-            for PeerAddress { peer, rail, at } in scratch.peer_addresses.drain(..) {
-                introduce(rails, peer, rail, &at);
-            }
+        if scratch.reports.is_pending {
+            self.follow_reports();
         }
+        let Engine { core, .. } = self;
         if core.next_timeout().is_some_and(|due| due <= now) {
             core.handle_timeout(now);
             done += 1;
         }
         done + self.carry_out(now)
+    }
+
+    /// Follows reports that are not for the core.
+    #[cold]
+    fn follow_reports(&mut self) {
+        let Engine { rails, scratch, .. } = self;
+        scratch.reports.is_pending = false;
+        // Before anything is dialled (F-12).
+        for PeerAddress { peer, rail, at } in scratch.reports.peer_addresses.drain(..) {
+            introduce(rails, peer, rail, &at);
+        }
+        self.tend_names();
     }
 
     /// Takes messages that came over shared memory (the check costs a few instructions) and carries out the
@@ -233,17 +256,17 @@ impl Engine {
         if rail.has_slow_work()
             && let Some((Slot { registrations, .. }, rail)) = rails.get_mut(id)
         {
-            let peer_addresses = &mut scratch.peer_addresses;
-            let mut sink = CoreSink { core, memory, rail: id, registrations, now, moved: false, peer_addresses };
+            let reports = &mut scratch.reports;
+            let mut sink = CoreSink { core, memory, rail: id, registrations, now, moved: false, reports };
             done += rail.poll(now, &mut sink);
             debug_assert!(!sink.moved, "a rail that loses nothing has moved");
         }
-        if self.core.is_active() || !self.scratch.peer_addresses.is_empty() { done + self.carry_on() } else { done }
+        if self.core.is_active() || self.scratch.reports.is_pending { done + self.carry_on() } else { done }
     }
 
     /// Carries out the actions that follow from news; there are seldom any.
     fn carry_on(&mut self) -> usize {
-        if self.scratch.peer_addresses.is_empty() { self.carry_out(self.last) } else { self.round(self.last) }
+        if self.scratch.reports.is_pending { self.round(self.last) } else { self.carry_out(self.last) }
     }
 
     /// Carries out the core's actions until none is left; returns their number. A [`round`](Self::round) does
@@ -455,7 +478,7 @@ struct CoreSink<'a> {
     now: Time,
     /// The rail's address has changed.
     moved: bool,
-    peer_addresses: &'a mut Vec<PeerAddress>,
+    reports: &'a mut Reports,
 }
 
 // SAFETY: the pieces are those of an open placement: memory of a receive, a window or the pool, resolved
@@ -467,7 +490,8 @@ unsafe impl Sink for CoreSink<'_> {
         if let Arrival::Address { rail } = arrival
             && let Some(Address { text, .. }) = Address::in_header(header)
         {
-            self.peer_addresses.push(PeerAddress { peer, rail, at: text });
+            self.reports.peer_addresses.push(PeerAddress { peer, rail, at: text });
+            self.reports.is_pending = true;
         }
         arrival
     }
@@ -531,6 +555,11 @@ unsafe impl Sink for CoreSink<'_> {
 
     fn moved(&mut self) {
         self.moved = true;
+    }
+
+    fn stranger(&mut self, name: &[u8; NAME_BYTES], key: Fingerprint) -> bool {
+        self.reports.is_pending = true;
+        self.reports.named.as_mut().is_some_and(|named| named.stranger(name, key))
     }
 
     fn back(&mut self) {

@@ -3,10 +3,12 @@
 use rerail_core::config::Config;
 use rerail_core::endpoint::{Event, Loss};
 use rerail_core::ids::PeerId;
+use rerail_core::rail::RailKind;
 use rerail_core::time::Time;
 
+use super::card::{Card, CardError};
 use super::drive::Scratch;
-use super::slots::Rails;
+use super::slots::{Rails, Slot};
 use crate::memory::{Core, Memory};
 
 /// What a transport drives. `drive` holds its rounds, `express` the short way of small messages.
@@ -25,6 +27,10 @@ pub(super) struct Engine {
     pub(super) last: Time,
     /// An event taken from the core to check whether there is one.
     pub(super) next_event: Option<Event>,
+    /// The logical host: processes of one may share memory.
+    pub(super) host: String,
+    /// Whether peers with which memory is shared are reached over other rails too.
+    pub(super) others_beside_shm: bool,
     /// Peers with a connection, existing or requested: `finish` closes these.
     pub(super) met: PeerSet,
     /// Peers that were lost, and why: reported again at the end.
@@ -32,6 +38,41 @@ pub(super) struct Engine {
 }
 
 impl Engine {
+    /// Passes a peer's addresses to the rails; returns those that reach it, bit i for rail i.
+    pub(super) fn reach(&mut self, peer: PeerId, card: &Card<'_>) -> Result<u64, CardError> {
+        let own = peer == self.config.rank;
+        let near = card.host == self.host;
+        // A process reaches itself by the shortest path only.
+        let within = |kind| if own { kind == RailKind::Loop } else { near && kind == RailKind::Shm };
+        let mut mask = self.introduce(peer, card, within)?;
+        if !own && (mask == 0 || self.others_beside_shm) {
+            mask |= self.introduce(peer, card, |kind| !matches!(kind, RailKind::Loop | RailKind::Shm))?;
+        }
+        Ok(mask)
+    }
+
+    /// The same for the rails of some kinds.
+    fn introduce(
+        &mut self,
+        peer: PeerId,
+        card: &Card<'_>,
+        wanted: impl Fn(RailKind) -> bool,
+    ) -> Result<u64, CardError> {
+        let mut mask = 0;
+        for (Slot { id, kind, nth, .. }, rail) in self.rails.iter_mut().filter(|(slot, _)| wanted(slot.kind)) {
+            let Some(address) = card.nth(*kind, *nth) else { continue };
+            let reached = rail.add_peer(peer, address).map_err(|error| {
+                let rail = rail.name().to_owned();
+                CardError::Address { rail, address: error.address, why: error.why }
+            })?;
+            if let Some(key) = &card.key {
+                rail.trust(peer, key);
+            }
+            mask |= u64::from(reached) << id.0;
+        }
+        Ok(mask)
+    }
+
     /// The next event of the core; keeps which peers to close, and which are lost.
     #[inline]
     pub(super) fn poll_event(&mut self) -> Option<Event> {

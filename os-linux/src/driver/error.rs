@@ -6,7 +6,7 @@ use rerail_core::endpoint::{self, ExposeError, Full, PeerError, SubmitError};
 use rerail_core::ids::PeerId;
 use rustix::io::Errno;
 
-use super::{CardError, MemoryError};
+use super::{CardError, MemoryError, Name};
 use crate::bootstrap::BootError;
 use crate::rail::shortage;
 use crate::settings::setting_of;
@@ -43,11 +43,84 @@ pub enum StartError {
     },
     /// The core refuses a peer.
     Peer(PeerError),
+    /// A name can't be inserted.
+    Insert {
+        /// The name.
+        name: Box<Name>,
+        /// The reason.
+        error: InsertError,
+    },
     /// A peer's address record is missing.
     MissingCard(PeerId),
     /// The system refuses a descriptor to wait on.
     Wait(WaitError),
 }
+
+/// Why a name can't be inserted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InsertError {
+    /// The transport was started with ranks.
+    Ranks,
+    /// There are as many peers as the transport was opened for.
+    Full {
+        /// How many: the setting `peers`.
+        peers_max: u32,
+    },
+    /// The peer of this name is being removed: go on driving, take events, and try again.
+    Leaving(PeerId),
+    /// Another name with the same key is inserted, or the key is this process's.
+    Key,
+    /// No rail leads to it.
+    Unreachable,
+    /// A rail can't use an address of it.
+    Card(CardError),
+    /// The core refuses it.
+    Peer(PeerError),
+}
+
+impl fmt::Display for InsertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InsertError::Ranks => write!(f, "the transport was started with ranks: it takes no names"),
+            InsertError::Full { peers_max } => write!(
+                f,
+                "the transport was opened for {peers_max} processes, this one included: raise the setting peers, or                  remove a peer"
+            ),
+            InsertError::Leaving(peer) => {
+                write!(f, "peer {} of this name is still being removed: try again after some rounds", peer.0)
+            }
+            InsertError::Key => write!(f, "another process has the key of this name: it is a false one"),
+            InsertError::Unreachable => write!(f, "no rail of this process leads to an address in the name"),
+            InsertError::Card(error) => error.fmt(f),
+            InsertError::Peer(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for InsertError {}
+
+/// Why a peer can't be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoveError {
+    /// The transport was started with ranks.
+    Ranks,
+    /// No peer has this number.
+    Unknown(PeerId),
+    /// It is this process.
+    Own,
+}
+
+impl fmt::Display for RemoveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RemoveError::Ranks => write!(f, "the transport was started with ranks: they stay for its whole life"),
+            RemoveError::Unknown(peer) => write!(f, "there is no peer {}: insert its name first", peer.0),
+            RemoveError::Own => write!(f, "a process can't remove itself"),
+        }
+    }
+}
+
+impl std::error::Error for RemoveError {}
 
 impl StartError {
     /// Whether the settings require a rail that this machine does not have: there is no such device,
@@ -100,6 +173,7 @@ impl fmt::Display for StartError {
             StartError::MissingCard(peer) => {
                 write!(f, "the address record of rank {} is missing: pass every rank's before joining", peer.0)
             }
+            StartError::Insert { name, error } => write!(f, "{name:?} can't be inserted: {error}"),
             StartError::Wait(error) => error.fmt(f),
         }
     }
@@ -124,6 +198,7 @@ impl std::error::Error for StartError {
             StartError::Wait(error) => Some(error),
             StartError::Core(error) => Some(error),
             StartError::Peer(error) => Some(error),
+            StartError::Insert { error, .. } => Some(error),
             StartError::Unreachable { .. } | StartError::MissingCard(_) => None,
         }
     }

@@ -22,6 +22,7 @@
 //! | `finish` | leaving in good order |
 //! | `contacts` | rails that are open before rank and job are known |
 //! | `name` | names of 64 bytes, and how processes start from each other's names |
+//! | `named` | peers inserted and removed by name |
 //! | `card` | the line of text with a process's addresses |
 //! | `rails` | the rails that the settings name |
 //! | `verbs` | those over verbs devices |
@@ -42,6 +43,7 @@ mod finish;
 mod inspect;
 mod loss;
 mod name;
+mod named;
 mod open;
 mod pace;
 mod policy;
@@ -63,7 +65,7 @@ pub use crate::memory::MemoryError;
 pub use card::{Card, CardError};
 pub use clock::{Clock, System, VirtualTime};
 pub use contacts::Contacts;
-pub use error::{RequestError, StartError, WaitError, WindowError};
+pub use error::{InsertError, RemoveError, RequestError, StartError, WaitError, WindowError};
 pub use finish::{FinishError, Shutdown};
 pub use inspect::RailInfo;
 pub use loss::describe_fault;

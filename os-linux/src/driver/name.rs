@@ -10,9 +10,8 @@
 //! 42   TCP contacts      22 bytes: 4 or 6, address, port; as many as fit
 //! ```
 //!
-//! A name is sufficient to connect to the process, and no secret: a name identifies the process to dial, and
-//! only its owner can prove that it holds the key with that fingerprint. All names together make up the
-//! job, so a process that is in none of them has no part in it.
+//! A name is sufficient to connect to the process, and necessary: the fingerprint in it is what a caller
+//! proves first (H-3). Only its owner can prove the key of which it is the fingerprint.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -23,11 +22,10 @@ use sha2::{Digest, Sha256};
 use super::card::{Card, CardError};
 use super::{Contacts, StartError, Transport};
 use crate::auth::{Fingerprint, PeerKey};
-use crate::bootstrap::JobKey;
+use crate::settings::Source;
 use rerail_core::ids::PeerId;
 
-/// Bytes of a name.
-pub const NAME_BYTES: usize = 64;
+pub use rerail_core::wire::handshake::NAME_BYTES;
 
 const VERSION: u8 = 2;
 const RANK: usize = 1;
@@ -90,7 +88,7 @@ impl Name {
         &self.0
     }
 
-    fn fingerprint(&self) -> Fingerprint {
+    pub(super) fn fingerprint(&self) -> Fingerprint {
         Fingerprint(self.0[FINGERPRINT..SOCKET].try_into().expect("sixteen bytes"))
     }
 
@@ -118,7 +116,7 @@ impl Name {
 
     /// The address record of the process of this name, as a process of the name `own` and the local address
     /// `own_shm` reads it.
-    fn card(&self, own: &Name, own_shm: Option<&str>) -> Result<String, CardError> {
+    pub(super) fn card(&self, own: &Name, own_shm: Option<&str>) -> Result<String, CardError> {
         let near = self.0[HOST..FINGERPRINT] == own.0[HOST..FINGERPRINT] && self.socket() != 0;
         let (mut host, mut shm) = ("elsewhere", None);
         if let Some((own_host, prefix, _)) = own_shm.and_then(split_shm).filter(|_| near) {
@@ -153,25 +151,30 @@ fn split_shm(address: &str) -> Option<(&str, &str, u128)> {
 }
 
 impl Contacts {
-    /// Starts from the names of all processes of a job, `own` among them. Their order does not matter: each
-    /// process's rank is the place of its name in sorted order, and all names together are the job's key, so
-    /// that processes with the same names agree on both without communication. Makes no connection.
+    /// Starts with the names of all processes of a job, `own` among them, in any order: the number of each,
+    /// its rank, is the place of its name in sorted order, so that processes with the same names agree on all
+    /// ranks without communication. Makes no connection. More names can be inserted later, up to the setting
+    /// `peers` where that is set. Without names: as [`Transport::open_named`], this process is number 0.
     ///
     /// # Errors
     /// See [`StartError`]; [`StartError::MissingCard`] where `own` is not among the names.
     pub fn join(self, own: &Name, names: &[Name]) -> Result<Transport, StartError> {
+        if names.is_empty() {
+            let room = self.settings.peers;
+            return self.start(*own, PeerId(0), room);
+        }
         let mut sorted = names.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
         let size = u32::try_from(sorted.len()).unwrap_or(u32::MAX);
         let rank = own.rank_among(&sorted).ok_or(StartError::MissingCard(PeerId(size)))?;
-        let own_shm = self.shm_address();
-        let mut opening = self.identify(rank, size, &job_of(&sorted))?;
-        for (name, peer) in sorted.iter().zip((0..size).map(PeerId)) {
-            let card = name.card(own, own_shm.as_deref()).map_err(|error| StartError::Card { peer, error })?;
-            opening.learn(peer, &card)?;
+        let room = if self.settings.source("peers") == Source::Default { size } else { size.max(self.settings.peers) };
+        let mut transport = self.start(*own, rank, room)?;
+        for (name, peer) in sorted.iter().zip((0..size).map(PeerId)).filter(|(_, peer)| *peer != rank) {
+            let inserted = transport.engine.insert(name, Some(peer));
+            inserted.map_err(|error| StartError::Insert { name: Box::new(*name), error })?;
         }
-        opening.join()
+        Ok(transport)
     }
 }
 
@@ -180,19 +183,6 @@ impl Name {
     pub fn rank_among(&self, sorted: &[Name]) -> Option<PeerId> {
         sorted.binary_search(self).ok().and_then(|rank| u32::try_from(rank).ok()).map(PeerId)
     }
-}
-
-/// The job key that processes derive from each other's names: all of them, in order.
-fn job_of(names: &[Name]) -> JobKey {
-    let digest = |label: &[u8]| -> [u8; 32] {
-        let mut hash = Sha256::new();
-        hash.update(label);
-        names.iter().for_each(|name| hash.update(name.0));
-        hash.finalize().into()
-    };
-    let id = digest(b"rerail job of names: id ");
-    let job_id = u64::from_le_bytes(*id.first_chunk().expect("eight of 32 bytes"));
-    JobKey { key: digest(b"rerail job of names: key"), job_id }
 }
 
 #[cfg(test)]
@@ -250,14 +240,12 @@ mod tests {
     }
 
     #[test]
-    fn names_sort_by_rank_and_make_one_key() {
+    fn names_sort_by_rank() {
         let at = contacts(&["127.0.0.1"]);
         let names = [3, 1, 2].map(|rank| Name::new(&at, Some(rank)));
         let mut sorted = names;
         sorted.sort_unstable();
         assert_eq!(sorted, [names[1], names[2], names[0]]);
         assert!(Name::new(&at, None) > sorted[2]);
-        assert_eq!(job_of(&sorted), job_of(&sorted));
-        assert_ne!(job_of(&sorted), job_of(&sorted[..2]));
     }
 }

@@ -10,17 +10,18 @@ use core::fmt;
 use rerail_core::config::Config;
 use rerail_core::endpoint::{Event, MessageClass, PeerError, Policy};
 use rerail_core::ids::PeerId;
-use rerail_core::rail::{RailFacts, RailKind};
+use rerail_core::rail::RailFacts;
 use rerail_core::time::Time;
 
 use super::clock::Spin;
 use super::drive::Scratch;
 use super::engine::{Engine, PeerSet};
+use super::named::Named;
 use super::pace::Pace;
 use super::queues::Queues;
 use super::slots::{Rails, Slot};
 use super::wait::Waiter;
-use super::{Card, CardError, Clock, MemoryError, StartError, System, Transport, rails};
+use super::{Card, Clock, MemoryError, StartError, System, Transport, rails};
 use crate::auth::PeerKey;
 use crate::bootstrap::{BootError, Bootstrap, JobKey, job_key};
 use crate::memory::{Core, CoreError, Memory};
@@ -41,11 +42,8 @@ pub struct Options {
 /// A transport whose rails are open and whose peers are not all known yet.
 pub struct Opening<C: Clock = System> {
     transport: Transport<C>,
-    host: String,
     card: String,
     learnt: PeerSet,
-    /// Whether peers with which memory is shared are reached over other rails too.
-    others_beside_shm: bool,
 }
 
 impl Transport {
@@ -82,7 +80,7 @@ impl Transport {
     /// See [`StartError`].
     pub fn open(options: &Options, rank: PeerId, size: u32, key: &JobKey) -> Result<Opening, StartError> {
         let settings = &options.settings;
-        Opening::of_settings(settings, rank, size, rails::open(settings, rank, size, key)?)
+        Opening::of_settings(settings, rank, size, None, rails::open(settings, rank, size, key)?)
     }
 }
 
@@ -92,10 +90,12 @@ impl Opening {
         settings: &Settings,
         rank: PeerId,
         size: u32,
+        number: Option<PeerId>,
         rails: Vec<Box<dyn Rail + Send>>,
     ) -> Result<Self, StartError> {
         let mut config = settings.to_core_config(rank, size);
         config.rails_max = u8::try_from(rails.len()).unwrap_or(u8::MAX);
+        config.number = number.map(|number| number.0);
         // Another process of the same rank, before or after this one, has other numbers.
         config.first_number = crate::random::random().map_or(0, u32::from_le_bytes);
         // Without a host id from the kernel, this process's rank makes the id unique: no other process shares
@@ -105,6 +105,15 @@ impl Opening {
         opening.set_others_beside_shm(settings.tcp_beside_shm);
         settings.class_policies().for_each(|(class, policy)| opening.set_policy(class, policy));
         Ok(opening)
+    }
+
+    /// Ends the opening of a transport that takes names; its own is inserted.
+    pub(super) fn named(mut self, named: Named) -> Result<Transport, StartError> {
+        let engine = &mut self.transport.engine;
+        let (own, rank) = (named.own, engine.config.rank);
+        engine.scratch.reports.named = Some(Box::new(named));
+        engine.insert(&own, Some(rank)).map_err(|error| StartError::Insert { name: Box::new(own), error })?;
+        Ok(self.transport)
     }
 
     /// With rails that the caller has opened (for hosts with rails of their own): see
@@ -166,12 +175,14 @@ impl<C: Clock> Opening<C> {
             scratch: Scratch::default(),
             last: Time(0),
             next_event: None,
+            host,
+            others_beside_shm: false,
             met: PeerSet::new(config.peers_max),
             lost: Vec::new(),
         };
         let learnt = PeerSet::new(config.peers_max);
         let transport = Transport { engine, clock, pace: Pace::default(), queues: None };
-        Ok(Opening { transport, host, card, learnt, others_beside_shm: false })
+        Ok(Opening { transport, card, learnt })
     }
 
     /// The line to publish to the peers: printable ASCII without spaces.
@@ -204,14 +215,7 @@ impl<C: Clock> Opening<C> {
         if self.learnt.contains(peer) {
             return Err(StartError::Peer(PeerError::Known(peer)));
         }
-        let own = peer == self.transport.engine.config.rank;
-        let near = parsed.host == self.host;
-        // A process reaches itself by the shortest path only.
-        let within = |kind| if own { kind == RailKind::Loop } else { near && kind == RailKind::Shm };
-        let mut mask = self.introduce(peer, parsed, within)?;
-        if !own && (mask == 0 || self.others_beside_shm) {
-            mask |= self.introduce(peer, parsed, |kind| !matches!(kind, RailKind::Loop | RailKind::Shm))?;
-        }
+        let mask = self.transport.engine.reach(peer, parsed).map_err(|error| StartError::Card { peer, error })?;
         if mask == 0 {
             let card = parsed.emit().unwrap_or_default();
             return Err(StartError::Unreachable { peer, card });
@@ -221,33 +225,9 @@ impl<C: Clock> Opening<C> {
         Ok(())
     }
 
-    /// Passes the peer's addresses to the rails of some kinds; returns those that reach it, bit i for rail i.
-    fn introduce(
-        &mut self,
-        peer: PeerId,
-        card: &Card<'_>,
-        wanted: impl Fn(RailKind) -> bool,
-    ) -> Result<u64, StartError> {
-        let mut mask = 0;
-        for (Slot { id, kind, nth, .. }, rail) in
-            self.transport.engine.rails.iter_mut().filter(|(slot, _)| wanted(slot.kind))
-        {
-            let Some(address) = card.nth(*kind, *nth) else { continue };
-            let reached = rail.add_peer(peer, address).map_err(|error| {
-                let rail = rail.name().to_owned();
-                StartError::Card { peer, error: CardError::Address { rail, address: error.address, why: error.why } }
-            })?;
-            if let Some(key) = &card.key {
-                rail.trust(peer, key);
-            }
-            mask |= u64::from(reached) << id.0;
-        }
-        Ok(mask)
-    }
-
     /// Whether processes of this host are reached over other rails beside shared memory: `tcp_beside_shm`.
     pub fn set_others_beside_shm(&mut self, is_wanted: bool) {
-        self.others_beside_shm = is_wanted;
+        self.transport.engine.others_beside_shm = is_wanted;
     }
 
     /// [`Transport::set_policy`], before the first request.

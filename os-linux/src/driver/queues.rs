@@ -269,10 +269,11 @@ impl<C: Clock> Transport<C> {
         if self.queues.is_none() { self.engine.has_event() } else { self.sort_events() }
     }
 
-    /// Whether events of [`poll_event`](Self::poll_event) were set aside. Events of other queues prevent
-    /// sleep only once, when they come.
+    /// Whether events of [`poll_event`](Self::poll_event) were set aside, or a caller waits. Events of other
+    /// queues prevent sleep only once, when they come.
     pub(super) fn has_backlog(&self) -> bool {
         let first = self.queues.as_ref().and_then(|queues| queues.queues.first());
         first.is_some_and(|queue| !queue.events.is_empty())
+            || self.engine.scratch.reports.named.as_ref().is_some_and(|named| named.has_caller())
     }
 }

@@ -96,7 +96,7 @@ pub(crate) mod shortage;
 pub mod tcp;
 pub mod verbs;
 
-use crate::auth::{PeerKey, PublicKey};
+use crate::auth::{Fingerprint, PeerKey, PublicKey};
 use std::os::fd::BorrowedFd;
 
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
@@ -104,6 +104,7 @@ use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::rail::RailFacts;
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::Short;
+use rerail_core::wire::handshake::NAME_BYTES;
 use rustix::io::Errno;
 
 /// A piece of this process's memory, in the form that `readv` and `writev` take.
@@ -206,6 +207,13 @@ pub unsafe trait Sink {
     fn reset(&mut self);
     /// [`Rail::address`] has changed: announce it to the peers (rule F-12).
     fn moved(&mut self);
+    /// A process that is no peer has called, proved its key and sent `name` with it; of a rail without a job
+    /// only. `true`: it waits for the answer, which is [`Rail::trust`] with its key, or [`Rail::refuse`]
+    /// (rule H-11).
+    fn stranger(&mut self, name: &[u8; NAME_BYTES], key: Fingerprint) -> bool {
+        let _ = (name, key);
+        false
+    }
     /// The link or the device works again: pending reconnects need not wait any longer (rule F-8).
     fn back(&mut self);
 }
@@ -300,6 +308,14 @@ pub trait Rail: std::any::Any {
     /// process than the one that holds the private key (rules H-4, H-5, V-3).
     fn trust(&mut self, peer: PeerId, key: &PeerKey) {
         let _ = (peer, key);
+    }
+    /// The caller with this key, which waits for an answer, gets none but a refusal (rule H-11).
+    fn refuse(&mut self, key: &Fingerprint) {
+        let _ = key;
+    }
+    /// The peer is no peer any more: [`abort`](Self::abort), and its address and key are forgotten.
+    fn forget_peer(&mut self, peer: PeerId) {
+        self.abort(peer);
     }
     /// The key by which peers' rails authenticate this process; `None`: the rail proves nothing.
     fn public_key(&self) -> Option<PublicKey> {

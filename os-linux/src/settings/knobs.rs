@@ -9,7 +9,7 @@ use rerail_core::config::{Config, Policy, RAILS_MAX};
 use rerail_core::time::Nanos;
 
 use super::value::{Kind, Order, Value, parse_bytes};
-use super::{OnDemandUse, SRQ_SIZE_MAX, Source, Xrc};
+use super::{Callers, OnDemandUse, SRQ_SIZE_MAX, Source, Xrc};
 
 /// A row of the table.
 #[derive(Debug)]
@@ -56,6 +56,10 @@ const XRC: [Xrc; 3] = [Xrc::Off, Xrc::On, Xrc::Auto];
 /// Names of [`OnDemandUse`], in the order of [`ON_DEMAND`].
 const ON_DEMAND_NAMES: &[&str] = &["off", "on", "auto"];
 const ON_DEMAND: [OnDemandUse; 3] = [OnDemandUse::Never, OnDemandUse::Always, OnDemandUse::WhereOffered];
+
+/// Names of [`Callers`], in the order of [`CALLERS`].
+const CALLERS_NAMES: &[&str] = &["refuse", "ask", "accept"];
+const CALLERS: [Callers; 3] = [Callers::Refuse, Callers::Ask, Callers::Accept];
 
 /// The kinds of rails that can be named.
 pub(super) const RAIL_KINDS: &[&str] = &["shm", "verbs", "tcp"];
@@ -207,6 +211,10 @@ own {
         "Messages longer than 168 bytes that fit the shared-memory ring of each peer and direction; 8 KiB each. Lower it where many processes on a host take too much memory, raise it for bursts.";
     shm_single_copy: bool, { switch },
         "Whether large messages are copied once, out of the sender's memory (process_vm_readv), where the system allows it; else twice, through the ring. Switch it off where that system call is slow or watched.";
+    peers: u32, { number u32, count(2, TABLE_MAX) },
+        "Processes that a transport without ranks can know at once, itself included; 16 bytes each. Raise it where inserting a name says so.";
+    callers: Callers, { choice CALLERS_NAMES, CALLERS },
+        "A process that calls before its name is inserted is refused, waits for the host's answer, or is inserted. Whoever has this process's name can call.";
     host_id: Option<String>, { word
         Kind::Word {
             what: "1 to 80 printable characters but space , ; = /",

@@ -61,6 +61,18 @@ pub enum Xrc {
     Auto,
 }
 
+/// What happens to a process that calls before its name is inserted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Callers {
+    /// It is refused.
+    Refuse,
+    /// It waits for the host's answer, as long as a handshake may take.
+    #[default]
+    Ask,
+    /// Its name is inserted.
+    Accept,
+}
+
 impl Default for Settings {
     /// The core's defaults, for as many peers as it connects by default, and those of the rails.
     fn default() -> Self {
@@ -91,6 +103,8 @@ impl Default for Settings {
             verbs_xrc: Xrc::Off,
             shm_slots: 64,
             shm_single_copy: true,
+            peers: 1024,
+            callers: Callers::Ask,
             host_id: None,
             boot_timeout: Nanos(ANSWER_MAX.as_nanos() as u64),
             spin_polls: 1000,

@@ -93,7 +93,7 @@ unsafe extern "C" fn remove(av: *mut FidAv, numbers: *mut u64, count: usize, _fl
 unsafe extern "C" fn lookup(av: *mut FidAv, number: u64, name: *mut c_void, len: *mut usize) -> c_int {
     // SAFETY: the contract of objects.
     let vector = unsafe { &*av.cast::<Vector>() };
-    let found = vector.domain.with(Err(PANICKED), |port| port.lookup(vector.number, number).copied());
+    let found = vector.domain.with(Err(PANICKED), |port| port.lookup(vector.number, number));
     match found {
         Ok(found) => {
             // SAFETY: the caller has room for `*len` bytes, and gets the length back there.

@@ -4,17 +4,13 @@
 //! | file | holds |
 //! |---|---|
 //! | `ledger` | requests under way, queues, counters: from an event to a completion |
-//! | `names` | address vectors: from `fi_addr_t` to a rank of the transport and back |
+//! | `names` | address vectors: from `fi_addr_t` to a peer of the transport and back |
 //! | `two_sided` | sends, receives, probes, cancellation |
 //! | `one_sided` | windows, reads, writes, atomics |
 //!
-//! # When the transport begins
-//! Rails listen from the first endpoint on, because its name holds their addresses. The transport itself
-//! needs all ranks before it starts. It starts when as many names are known as the launcher has started
-//! processes, else with the first request to a peer (or, without a launcher, the first poll of a queue) once
-//! a name was inserted. The ranks are the places of the names in sorted order, and all names together are the
-//! job's key: processes with the same names agree on both without communication. Receives and windows wait
-//! until then.
+//! The transport begins with the first endpoint (or inserted name), for its name holds the rails' addresses.
+//! Names are inserted and removed at any time; a process that calls before it is inserted is accepted, as
+//! libfabric's other providers do, unless `RERAIL_CALLERS` says otherwise.
 
 mod ledger;
 mod names;
@@ -30,8 +26,9 @@ use std::time::{Duration, Instant};
 use rerail_core::ids::{MessageId, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Nanos;
-use rerail_linux::driver::{Contacts, NAME_BYTES, Name, RequestError, Transport};
-use rerail_linux::settings::{Settings, Source};
+use rerail_linux::Event;
+use rerail_linux::driver::{Contacts, InsertError, NAME_BYTES, Name, RequestError, Transport};
+use rerail_linux::settings::{Callers, Settings, Source};
 
 pub use self::ledger::{Bound, Count, Endpoint, Entry, Queue};
 pub use self::one_sided::{AtomicCall, Exposed, OneSided, atomic_of};
@@ -48,6 +45,9 @@ pub const PIECES_MAX: usize = 4;
 
 /// How long the last endpoint waits for its peers' acknowledgments.
 const FINISH_TIME_MAX: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
+
+/// How long a name waits for the place of a process that is removed for it.
+const ROOM_TIME_MAX: Duration = FINISH_TIME_MAX;
 
 /// A positive error number of libfabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +114,6 @@ impl Pieces {
 enum Stage {
     /// No endpoint was opened.
     Closed,
-    /// Rails listen, and peers may be named.
-    Listening(Contacts),
     /// Peers can be reached.
     Joined(Transport),
     /// Closed for good, or never begun.
@@ -128,6 +126,8 @@ pub struct Port {
     launcher: Launcher,
     own: Option<Name>,
     names: Names,
+    /// Peers that have closed or are lost.
+    gone: Vec<PeerId>,
     ledger: Ledger,
     /// All of this process's memory, as a region of the transport.
     region: RegionId,
@@ -153,6 +153,7 @@ impl Port {
             launcher,
             own: None,
             names: Names::default(),
+            gone: Vec::new(),
             ledger: Ledger::default(),
             region: RegionId(0),
             deferred: VecDeque::new(),
@@ -169,24 +170,34 @@ impl Port {
     /// # Errors
     /// `FI_EIO` where no rail can be opened; the reason is on standard error.
     pub fn open_endpoint(&mut self, endpoint: Endpoint) -> Result<u32, Errno> {
-        if matches!(self.stage, Stage::Closed) {
-            self.listen()?;
-        }
+        self.listen()?;
         Ok(self.ledger.endpoints.insert(endpoint))
     }
 
+    /// Begins, if it has not.
     fn listen(&mut self) -> Result<(), Errno> {
-        let failed = |why: &dyn std::fmt::Display| {
+        if !matches!(self.stage, Stage::Closed) {
+            return Ok(());
+        }
+        let started = self.start().map_err(|why| {
             eprintln!("rerail: {why}");
             Errno(FI_EIO)
-        };
-        let settings = settings().map_err(|error| failed(&error))?;
-        let contacts = Contacts::open(&settings).map_err(|error| failed(&error))?;
+        })?;
+        self.stage = Stage::Joined(started);
+        self.expose_all()
+    }
+
+    fn start(&mut self) -> Result<Transport, Box<dyn std::error::Error>> {
+        let contacts = Contacts::open(&settings(self.launcher.size)?)?;
         let own = Name::new(&contacts, self.launcher.rank);
+        let mut transport = contacts.join(&own, &[])?;
         self.own = Some(own);
-        self.names.begin(own);
-        self.stage = Stage::Listening(contacts);
-        Ok(())
+        self.region = crate::memory::adopt_all(&mut transport)?;
+        let config = transport.config();
+        self.receives_max = config.operations_max / 2;
+        // Silent requests are not counted; each holds a retained copy.
+        self.others_max = self.receives_max.saturating_sub(config.retained_max).max(1);
+        Ok(transport)
     }
 
     /// Closes an endpoint. The last one also shuts down the peers, and waits a limited time for their
@@ -232,74 +243,77 @@ impl Port {
     /// Puts a name into a vector and gives its number there.
     ///
     /// # Errors
-    /// `FI_EINVAL` for bytes that are no name; `FI_EOPNOTSUPP` for a process that is new after the transport
-    /// has begun.
+    /// `FI_EINVAL` for bytes that are no name, or a false one; `FI_ENOMEM` where there is no room for one
+    /// more (`RERAIL_PEERS`), `FI_EAGAIN` where the process is being removed.
     pub fn insert(&mut self, vector: u32, bytes: &[u8; NAME_BYTES]) -> Result<u64, Errno> {
         let name = Name::parse(*bytes).map_err(|_| Errno(FI_EINVAL))?;
-        let place = match self.names.place(&name) {
-            Some(place) => place,
-            None if matches!(self.stage, Stage::Joined(_) | Stage::Over) => return Err(Errno(FI_EOPNOTSUPP)),
-            None => self.names.learn(name),
-        };
-        let number = self.names.insert(vector, place)?;
-        if self.launcher.size.is_some_and(|size| self.names.count() == size as usize) {
-            self.join()?;
+        self.listen()?;
+        let is_new = self.transport()?.peer_of(&name).is_none();
+        let mut inserted = self.transport()?.insert(&name);
+        if matches!(inserted, Err(InsertError::Full { .. } | InsertError::Leaving(_))) {
+            self.make_room(&name);
+            inserted = self.transport()?.insert(&name);
         }
-        Ok(number)
+        let peer = inserted.map_err(|error| {
+            eprintln!("rerail: {error}");
+            Errno(match error {
+                InsertError::Full { .. } => FI_ENOMEM,
+                InsertError::Leaving(_) => FI_EAGAIN,
+                _ => FI_EINVAL,
+            })
+        })?;
+        if is_new {
+            // The number was another process's.
+            self.gone.retain(|gone| *gone != peer);
+        }
+        self.names.insert(vector, peer)
     }
 
-    /// Takes a name out of a vector.
+    /// Closes peers that are in no vector, until one is gone or `name` can be inserted again.
+    fn make_room(&mut self, name: &Name) {
+        let unnamed = self.names.take_unnamed(|_| false);
+        let Ok(transport) = self.transport() else { return };
+        for peer in &unnamed {
+            let _ = transport.remove(*peer);
+        }
+        let until = Instant::now() + ROOM_TIME_MAX;
+        let is_full = |port: &mut Port| {
+            let Stage::Joined(transport) = &port.stage else { return false };
+            let leaves = transport.peer_of(name).is_some();
+            leaves || !unnamed.is_empty() && unnamed.iter().all(|peer| transport.name_of(*peer).is_some())
+        };
+        while is_full(self) && Instant::now() < until {
+            self.progress();
+        }
+    }
+
+    /// Takes a name out of a vector. A process that was lost or has closed is forgotten, any other one stays
+    /// connected until its place is needed: the name may be inserted again.
     ///
     /// # Errors
     /// `FI_EINVAL` where the number names none.
     pub fn remove(&mut self, vector: u32, number: u64) -> Result<(), Errno> {
-        self.names.remove(vector, number)
+        self.names.remove(vector, number)?;
+        let gone = &mut self.gone;
+        let over = self.names.take_unnamed(|peer| !gone.contains(&peer));
+        gone.retain(|peer| !over.contains(peer));
+        let transport = self.transport()?;
+        // Each was inserted, and none is this process.
+        over.into_iter().for_each(|peer| _ = transport.remove(peer));
+        Ok(())
     }
 
     /// The name behind a number.
     ///
     /// # Errors
     /// `FI_EINVAL` where the number names none.
-    pub fn lookup(&self, vector: u32, number: u64) -> Result<&Name, Errno> {
-        self.names.lookup(vector, number)
+    pub fn lookup(&self, vector: u32, number: u64) -> Result<Name, Errno> {
+        let peer = self.names.peer(Some(vector), number)?;
+        let Stage::Joined(transport) = &self.stage else { return Err(Errno(FI_EINVAL)) };
+        transport.name_of(peer).ok_or(Errno(FI_EINVAL))
     }
 
-    /// Starts the transport with the known names.
-    fn join(&mut self) -> Result<(), Errno> {
-        let contacts = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Listening(contacts) => contacts,
-            stage => {
-                self.stage = stage;
-                return Ok(());
-            }
-        };
-        let started = self.start(contacts);
-        self.stage = Stage::Joined(started.map_err(|why| {
-            eprintln!("rerail: {why}");
-            Errno(FI_EIO)
-        })?);
-        self.expose_all()?;
-        self.post_deferred();
-        Ok(())
-    }
-
-    fn start(&mut self, contacts: Contacts) -> Result<Transport, Box<dyn std::error::Error>> {
-        let own = self.own.ok_or("no endpoint is open")?;
-        self.names.number();
-        let mut transport = contacts.join(&own, self.names.all())?;
-        self.region = crate::memory::adopt_all(&mut transport)?;
-        let config = transport.config();
-        self.receives_max = config.operations_max / 2;
-        // Silent requests are not counted; each holds a retained copy.
-        self.others_max = self.receives_max.saturating_sub(config.retained_max).max(1);
-        Ok(transport)
-    }
-
-    /// The transport, begun if it has not.
     fn transport(&mut self) -> Result<&mut Transport, Errno> {
-        if !matches!(self.stage, Stage::Joined(_)) {
-            self.join()?;
-        }
         match &mut self.stage {
             Stage::Joined(transport) => Ok(transport),
             _ => Err(Errno(FI_EOPBADSTATE)),
@@ -309,12 +323,15 @@ impl Port {
     /// One round: what has arrived is completed, and what waited for room is posted.
     #[inline]
     pub fn progress(&mut self) {
-        let Stage::Joined(transport) = &mut self.stage else { return self.begin_if_named() };
+        let Stage::Joined(transport) = &mut self.stage else { return };
         transport.progress();
         while let Some(event) = transport.poll_event() {
+            if let Event::PeerClosed { peer } | Event::PeerLost { peer, .. } = event {
+                self.gone.push(peer);
+            }
             if let Some((peer, why)) = self.ledger.deliver(event, &self.names) {
                 let what = transport.describe_loss(why);
-                eprintln!("rerail: rank {} is lost: {what}", peer.0);
+                eprintln!("rerail: peer {} ({:?}) is lost: {what}", peer.0, transport.name_of(peer));
             }
         }
         if !self.deferred.is_empty() {
@@ -322,15 +339,6 @@ impl Port {
         }
         if !self.waiting.is_empty() {
             self.send_waiting();
-        }
-    }
-
-    /// A process that only receives begins when it looks for messages.
-    #[cold]
-    fn begin_if_named(&mut self) {
-        if self.launcher.size.is_none() && self.names.count() > 1 {
-            // The next request reports a failure.
-            let _ = self.join();
         }
     }
 
@@ -358,14 +366,21 @@ fn refusal(error: RequestError) -> Errno {
 
 /// The settings of the environment, with defaults that suit a runtime: it computes for hours without a call,
 /// reaches every peer, and posts receives without end.
-fn settings() -> Result<Settings, rerail_linux::settings::SettingsError> {
+fn settings(size: Option<u32>) -> Result<Settings, rerail_linux::settings::SettingsError> {
     const DAY: Nanos = Nanos(24 * 3600 * 1_000_000_000);
     let mut settings = Settings::from_env()?;
     let is_default = |name: &str| settings.source(name) == Source::Default;
-    let unset = ["channels", "operations", "windows", "connect_timeout", "recovery_timeout"].map(is_default);
-    let [channels, operations, windows, connect_timeout, recovery_timeout] = unset;
+    let unset = ["channels", "operations", "windows", "connect_timeout", "recovery_timeout", "peers", "callers"];
+    let [channels, operations, windows, connect_timeout, recovery_timeout, peers, callers] = unset.map(is_default);
     if channels {
-        settings.core.channels_max = 1024;
+        // Those of a job, and some that it meets later.
+        settings.core.channels_max = size.unwrap_or(0).clamp(64, 1024);
+    }
+    if peers {
+        settings.peers = settings.peers.saturating_add(size.unwrap_or(0));
+    }
+    if callers {
+        settings.callers = Callers::Accept;
     }
     if operations {
         settings.core.operations_max = 16_384;

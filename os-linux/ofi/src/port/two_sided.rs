@@ -112,10 +112,9 @@ impl Port {
         Ok((flags, bound.is_some_and(|bound| !bound.selective || flags & FI_COMPLETION != 0)))
     }
 
-    /// The rank that an endpoint's vector has under a number; begins if nothing was sent before.
+    /// The peer that an endpoint's vector has under a number.
     #[inline]
     pub(super) fn peer(&mut self, endpoint: u32, number: u64) -> Result<PeerId, Errno> {
-        self.transport()?;
         let vector = self.ledger.endpoints.get(endpoint).and_then(|endpoint| endpoint.vector);
         self.names.peer(vector, number)
     }
@@ -256,8 +255,7 @@ impl Port {
         }
     }
 
-    /// Posts a buffer. Where the transport has no room, or has not begun, the provider keeps it and posts it
-    /// in its turn.
+    /// Posts a buffer. Where the transport has no room, the provider keeps it and posts it in its turn.
     ///
     /// # Errors
     /// `FI_EINVAL` where source or buffer are invalid; other errors are permanent.
@@ -266,7 +264,7 @@ impl Port {
         let endpoint = self.ledger.endpoints.get(incoming.endpoint).ok_or(Errno(FI_EINVAL))?;
         let from = Some(incoming.from).filter(|from| endpoint.directed && *from != FI_ADDR_UNSPEC);
         if let Some(from) = from {
-            self.names.lookup(endpoint.vector.ok_or(Errno(FI_ENOAV))?, from)?;
+            self.names.peer(endpoint.vector, from)?;
         }
         let multi = match flags & FI_MULTI_RECV {
             0 => None,
@@ -281,7 +279,7 @@ impl Port {
         });
         let deferred = Deferred { record, from, tag: incoming.tag, pieces: incoming.pieces, multi };
         // In order: one that waits goes before.
-        if !self.deferred.is_empty() || !matches!(self.stage, Stage::Joined(_)) {
+        if !self.deferred.is_empty() {
             self.deferred.push_back(deferred);
             return Ok(());
         }
@@ -360,10 +358,6 @@ impl Port {
         self.progress();
         let flags = FI_RECV | kind(incoming.tag.is_some());
         let missed = Entry { error: FI_ENOMSG, ..Entry::new(incoming.context, flags) };
-        let Stage::Joined(_) = self.stage else {
-            self.ledger.push(incoming.endpoint, What::Recv, missed);
-            return Ok(());
-        };
         let directed = self.ledger.endpoints.get(incoming.endpoint).is_some_and(|endpoint| endpoint.directed);
         let from = Some(incoming.from).filter(|from| directed && *from != FI_ADDR_UNSPEC);
         let selector = self.selector(incoming.endpoint, from, incoming.tag)?;

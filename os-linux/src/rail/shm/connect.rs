@@ -18,7 +18,7 @@ use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_core::shm::{RingConfig, ring_bytes};
 use rerail_core::time::Time;
-use rerail_core::wire::handshake::{RefusedBecause, Verdict};
+use rerail_core::wire::handshake::{NAME_BYTES, RefusedBecause, Verdict};
 use rustix::io::Errno;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -96,8 +96,13 @@ pub struct Opening {
     pub peer: Option<PeerId>,
     /// This process dialled.
     pub dialled: bool,
+    /// The dialler has proved its key, is no peer, and waits for an answer (H-11).
+    pub held: Option<Caller>,
     stage: Stage,
 }
+
+/// A dialler that has proved its key: its number, the key, and which dial it is.
+pub type Caller = (PeerId, Fingerprint, Attempts);
 
 #[derive(Debug)]
 enum Stage {
@@ -203,17 +208,25 @@ impl Opening {
     ) -> Result<Self, Failure> {
         let (dialler, hello) = dialler;
         socket::send(&socket, hello.bytes(), None).map_err(|_| Failure::Refused)?;
-        Ok(Opening { socket, deadline, peer: Some(peer), dialled: true, stage: Stage::Dialling(dialler) })
+        Ok(Opening { socket, deadline, peer: Some(peer), dialled: true, held: None, stage: Stage::Dialling(dialler) })
     }
 
     /// A connection that came in.
     pub fn accepting(socket: OwnedFd, acceptor: Acceptor, deadline: Time) -> Self {
-        Opening { socket, deadline, peer: None, dialled: false, stage: Stage::Accepting(acceptor) }
+        Opening { socket, deadline, peer: None, dialled: false, held: None, stage: Stage::Accepting(acceptor) }
     }
 
     /// Whether the other side has proved itself.
     pub fn is_proved(&self) -> bool {
         matches!(self.stage, Stage::Sharing(..))
+    }
+
+    /// What the dialler sent as its name.
+    pub fn caller_name(&self) -> &[u8; NAME_BYTES] {
+        match &self.stage {
+            Stage::Accepting(acceptor) => acceptor.name(),
+            _ => &[0; NAME_BYTES],
+        }
     }
 
     /// Moves as far as the datagrams that are here allow.

@@ -56,7 +56,7 @@ use self::offers::Offers;
 pub(crate) use self::segment::copy_short;
 use self::setup::{Dial, Peer};
 use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
-use crate::auth::{Credentials, PeerKey, PublicKey};
+use crate::auth::{Credentials, Fingerprint, PeerKey, PublicKey};
 use crate::place::NUMA_LOCAL;
 use crate::random::random;
 
@@ -86,6 +86,8 @@ pub struct ShmRail {
     /// The next free name in the epoll set; never used twice.
     next_token: u64,
     peers: BTreeMap<PeerId, Peer>,
+    /// The peers by their keys.
+    callers: BTreeMap<Fingerprint, PeerId>,
     /// The newest dial to any peer.
     attempts: u32,
     openings: BTreeMap<u64, Opening>,
@@ -151,6 +153,7 @@ impl ShmRail {
             epoll,
             next_token: LISTENER + 1,
             peers: BTreeMap::new(),
+            callers: BTreeMap::new(),
             attempts: 0,
             openings: BTreeMap::new(),
             offers: Offers::default(),
@@ -250,6 +253,7 @@ impl ShmRail {
         }
         if std::mem::take(&mut self.look) || due || !self.openings.is_empty() || !self.closing.is_empty() {
             count += self.look_at_sockets(now, sink);
+            count += self.answer_held(sink);
             count += self.retry_dials(now);
             count += self.expire(now);
         }
@@ -504,7 +508,23 @@ impl Rail for ShmRail {
 
     fn trust(&mut self, peer: PeerId, key: &PeerKey) {
         if let Some(known) = self.peers.get_mut(&peer) {
-            known.key = Some(key.fingerprint());
+            let key = key.fingerprint();
+            known.key = Some(key);
+            self.callers.insert(key, peer);
+            // It may have called before (H-11).
+            self.look = true;
+            self.has_slow_work = true;
+        }
+    }
+
+    fn refuse(&mut self, key: &Fingerprint) {
+        self.refuse_held(key);
+    }
+
+    fn forget_peer(&mut self, peer: PeerId) {
+        self.abort(peer);
+        if let Some(key) = self.peers.remove(&peer).and_then(|known| known.key) {
+            self.callers.remove(&key);
         }
     }
 

@@ -10,7 +10,7 @@ use rerail_core::wire::handshake::{RefusedBecause, Transport, Verdict};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::connect::{Failure, Offer, Opened, Opening, Progress};
+use super::connect::{Caller, Failure, Offer, Opened, Opening, Progress};
 use super::link::Link;
 use super::options::is_host_id;
 use super::{EVENTS_MAX, LISTENER, ShmRail, socket};
@@ -100,8 +100,9 @@ impl ShmRail {
         // A number is used once, even if the dial fails (H-10).
         self.attempts += 1;
         known.attempt = self.attempts;
-        let (job, from, rail, attempts) = (self.job, self.me, self.options.index, known.history.dial(known.attempt));
-        let call = Call { transport: Transport::Shm, job, from, to: peer, rail, attempts };
+        let (job, rail, attempts) = (self.job, self.options.index, known.history.dial(known.attempt));
+        let (from, to) = self.credentials.numbers((self.me, peer), &key);
+        let call = Call { transport: Transport::Shm, job, from, to, rail, attempts };
         let dialled = match (socket::dial(name), random()) {
             (Err(Errno::AGAIN), _) => return self.set_dial(peer, later),
             (Err(Errno::CONNREFUSED), _) => Err(Failure::Gone),
@@ -196,7 +197,8 @@ impl ShmRail {
             if self.strangers().count() >= self.options.pending_max {
                 self.evict_oldest();
             }
-            let station = Station { transport: Transport::Shm, job: self.job, me: self.me, rail: self.options.index };
+            let me = self.credentials.number(self.me);
+            let station = Station { transport: Transport::Shm, job: self.job, me, rail: self.options.index };
             let acceptor = Acceptor::new(self.credentials.clone(), station, fresh);
             let opening = Opening::accepting(socket, acceptor, now + self.options.handshake_timeout);
             // Where it can't be watched it is closed; no other answer is possible.
@@ -246,19 +248,7 @@ impl ShmRail {
                 self.openings.insert(token, opening);
                 return 0;
             }
-            Progress::Proved(peer, key, attempts) => match self.decide(peer, key, attempts, sink) {
-                Verdict::Accepted => match opening.accept(peer, ring) {
-                    Ok(()) => {
-                        self.openings.insert(token, opening);
-                        self.set_dial(peer, Dial::Under(token));
-                    }
-                    Err(failure) => {
-                        self.set_dial(peer, Dial::Under(token));
-                        self.fail(token, opening, failure);
-                    }
-                },
-                verdict => opening.refuse(verdict),
-            },
+            Progress::Proved(from, key, attempts) => self.rule(token, opening, (from, key, attempts), sink),
             Progress::Crossing => {
                 if let Some(peer) = opening.peer
                     && self.dial_of(peer) == Some(Dial::Under(token))
@@ -287,6 +277,69 @@ impl ShmRail {
         1
     }
 
+    /// Answers a process that has proved its key.
+    fn rule(&mut self, token: u64, mut opening: Opening, caller: Caller, sink: &mut dyn Sink) {
+        let (from, key, attempts) = caller;
+        let peer = match self.credentials.is_named() {
+            false => from,
+            true => match self.callers.get(&key) {
+                Some(&peer) if from == key.number() => peer,
+                // H-11
+                None if opening.held.is_some() || sink.stranger(opening.caller_name(), key) => {
+                    opening.held = Some(caller);
+                    self.openings.insert(token, opening);
+                    return;
+                }
+                known => {
+                    self.counters.unauthenticated += 1;
+                    let because = if known.is_some() { RefusedBecause::Proof } else { RefusedBecause::Unknown };
+                    return opening.refuse(Verdict::Refused(because));
+                }
+            },
+        };
+        match self.decide(peer, from, key, attempts, sink) {
+            Verdict::Accepted => match opening.accept(peer, self.options.ring()) {
+                Ok(()) => {
+                    self.openings.insert(token, opening);
+                    self.set_dial(peer, Dial::Under(token));
+                }
+                Err(failure) => {
+                    self.set_dial(peer, Dial::Under(token));
+                    self.fail(token, opening, failure);
+                }
+            },
+            verdict => opening.refuse(verdict),
+        }
+    }
+
+    /// Answers the callers that have waited and are peers now (H-11).
+    pub(super) fn answer_held(&mut self, sink: &mut dyn Sink) -> usize {
+        let is_due = |opening: &Opening| opening.held.is_some_and(|(_, key, _)| self.callers.contains_key(&key));
+        let due: Vec<u64> =
+            self.openings.iter().filter(|(_, opening)| is_due(opening)).map(|(&token, _)| token).collect();
+        for token in &due {
+            if let Some(mut opening) = self.openings.remove(token)
+                && let Some(caller) = opening.held.take()
+            {
+                self.rule(*token, opening, caller, sink);
+            }
+        }
+        due.len()
+    }
+
+    /// Refuses the calls of a process that is no peer (H-11).
+    pub(super) fn refuse_held(&mut self, key: &Fingerprint) {
+        let counters = &mut self.counters;
+        self.openings.retain(|_, opening| {
+            let is_its = opening.held.is_some_and(|(_, its, _)| its == *key);
+            if is_its {
+                counters.unauthenticated += 1;
+                opening.refuse(Verdict::Refused(RefusedBecause::Unknown));
+            }
+            !is_its
+        });
+    }
+
     fn note_shortage(&mut self, failure: Failure) {
         if let Failure::System(code) = failure {
             self.counters.note_shortage(&self.name, Errno::from_raw_os_error(code));
@@ -313,7 +366,14 @@ impl ShmRail {
     }
 
     /// Whether to keep a connection that a process has dialled as `peer` (H-5, H-8, H-10).
-    fn decide(&mut self, peer: PeerId, key: Fingerprint, theirs: Attempts, sink: &mut dyn Sink) -> Verdict {
+    fn decide(
+        &mut self,
+        peer: PeerId,
+        from: PeerId,
+        key: Fingerprint,
+        theirs: Attempts,
+        sink: &mut dyn Sink,
+    ) -> Verdict {
         if peer.0 >= self.options.peers_max {
             return Verdict::Refused(RefusedBecause::Rank); // H-9
         }
@@ -325,7 +385,7 @@ impl ShmRail {
         let mut of_peer = self.openings.values().filter(|opening| opening.peer == Some(peer));
         let under_way = of_peer.any(|opening| opening.dialled && !opening.is_proved());
         let known = self.peers.entry(peer).or_default();
-        match known.history.judge(self.me, peer, theirs, under_way.then_some(known.attempt)) {
+        match known.history.judge(self.credentials.number(self.me), from, theirs, under_way.then_some(known.attempt)) {
             Ruling::Old => return Verdict::Refused(RefusedBecause::Old),
             Ruling::Crossing => return Verdict::Crossing,
             Ruling::Accept => known.history.accepted(theirs),

@@ -16,7 +16,7 @@ use rustix::net::SocketFlags;
 
 use super::conn::Connection;
 use super::dial::fault_of_dial;
-use super::handshake::{self, Failure, Pending, Progress, Role};
+use super::handshake::{self, Caller, Failure, Pending, Progress, Role};
 use super::receive::Reading;
 use super::{INTEREST, LISTENER, Link, Report, TcpRail, deliver, sys, token};
 use crate::auth::{Acceptor, Attempts, AuthError, Fingerprint, Station};
@@ -78,7 +78,8 @@ impl TcpRail {
         if self.accepted >= usize::from(self.options.pending_max).max(1) {
             self.evict_oldest();
         }
-        let station = Station { transport: Transport::Tcp, job: self.job, me: self.me, rail: self.options.index };
+        let me = self.credentials.number(self.me);
+        let station = Station { transport: Transport::Tcp, job: self.job, me, rail: self.options.index };
         let acceptor = Acceptor::new(self.credentials.clone(), station, random()?);
         let deadline = now + self.options.handshake_timeout;
         self.add_pending(Pending::new(Some(fd), deadline, Role::Accepting { acceptor }))?;
@@ -106,17 +107,22 @@ impl TcpRail {
     /// Continues one handshake.
     fn carry_on(&mut self, key: Key, writable: bool, sink: &mut dyn Sink) {
         let Some(pending) = self.pending.get_mut(key) else { return };
+        if let Role::Held { caller: (from, its, theirs), .. } = pending.role
+            && self.callers.contains_key(&its)
+        {
+            return self.decide(key, (from, its), theirs, sink);
+        }
         match pending.advance(writable, self.scratch.staging()) {
             Progress::Waits => {}
             Progress::Again => self.dirty.push((key, false)),
-            Progress::Authenticated(peer, theirs, attempts) => match pending.role {
-                Role::Accepting { .. } => self.decide(key, (peer, theirs), attempts, sink),
-                _ => {
+            Progress::Authenticated(from, theirs, attempts) => match pending.role {
+                Role::Dialling { peer, .. } => {
                     if let Some(known) = self.peers.get_mut(&peer) {
                         known.history.stands(attempts.attempt);
                     }
                     self.stand(key, peer);
                 }
+                _ => self.decide(key, (from, theirs), attempts, sink),
             },
             Progress::Crossing => {
                 // The peer's own connection is pending, or in our backlog; the deadline stays.
@@ -130,18 +136,26 @@ impl TcpRail {
     }
 
     /// An acceptor's decision on a dialler that has proved which key is its own (H-5, H-8 to H-10).
-    fn decide(&mut self, key: Key, (peer, its): (PeerId, Fingerprint), theirs: Attempts, sink: &mut dyn Sink) {
+    fn decide(&mut self, key: Key, (from, its): (PeerId, Fingerprint), theirs: Attempts, sink: &mut dyn Sink) {
+        let peer = match self.credentials.is_named() {
+            false => from,
+            true => match self.callers.get(&its) {
+                Some(&peer) if from == its.number() => peer,
+                Some(_) => return self.turn_away(key, RefusedBecause::Proof, AuthError::Impostor { found: its }),
+                None => return self.hold(key, (from, its, theirs), sink),
+            },
+        };
         let known = self.peers.get(&peer).copied();
         if known.is_some_and(|known| known.key != Some(its)) {
-            self.rule(key, Verdict::Refused(RefusedBecause::Proof));
-            return self.give_up(key, Failure::Auth(AuthError::Impostor { found: its }));
+            return self.turn_away(key, RefusedBecause::Proof, AuthError::Impostor { found: its });
         }
         let ruling = known.map(|known| {
             let own = match known.link {
                 Link::Opening(own) => self.pending.get_mut(own).filter(|own| !own.role.is_crossed()),
                 Link::Idle | Link::Up(_) => None,
             };
-            known.history.judge(self.me, peer, theirs, own.map(|_| known.attempt))
+            let (me, it) = (self.credentials.number(self.me), from);
+            known.history.judge(me, it, theirs, own.map(|_| known.attempt))
         });
         let verdict = match ruling {
             None => Verdict::Refused(RefusedBecause::Rank), // H-9
@@ -163,11 +177,50 @@ impl TcpRail {
         }
     }
 
+    /// A process that is no peer has proved its key: it waits for an answer, or gets one (H-11).
+    fn hold(&mut self, key: Key, caller: Caller, sink: &mut dyn Sink) {
+        let (_, found, _) = caller;
+        let Some(pending) = self.pending.get_mut(key) else { return };
+        let Role::Accepting { acceptor } = &pending.role else { return };
+        if !sink.stranger(acceptor.name(), found) {
+            return self.turn_away(key, RefusedBecause::Unknown, AuthError::Unknown { found });
+        }
+        // A placeholder for the time between two lines.
+        let role = std::mem::replace(&mut pending.role, Role::Draining { peer: self.me });
+        if let Role::Accepting { acceptor } = role {
+            pending.role = Role::Held { acceptor, caller };
+        }
+    }
+
+    /// Refuses a dialler that has proved its key.
+    fn turn_away(&mut self, key: Key, because: RefusedBecause, why: AuthError) {
+        self.rule(key, Verdict::Refused(because));
+        self.give_up(key, Failure::Auth(why));
+    }
+
+    /// The callers with this key that wait for an answer.
+    fn held(&self, key: &Fingerprint) -> Vec<Key> {
+        let is_its = |role: &Role| matches!(role, Role::Held { caller: (_, its, _), .. } if its == key);
+        self.pending.iter().filter(|(_, pending)| is_its(&pending.role)).map(|(held, _)| held).collect()
+    }
+
+    /// The caller has become a peer: its calls are decided at the next poll.
+    pub(super) fn call_in(&mut self, key: &Fingerprint) {
+        let held = self.held(key);
+        self.dirty.extend(held.into_iter().map(|held| (held, false)));
+    }
+
+    /// Refuses a caller's calls.
+    pub(super) fn refuse_held(&mut self, key: &Fingerprint) {
+        for held in self.held(key) {
+            self.turn_away(held, RefusedBecause::Unknown, AuthError::Unknown { found: *key });
+        }
+    }
+
     /// Sends an acceptor's verdict; returns whether it could.
     fn rule(&mut self, key: Key, verdict: Verdict) -> bool {
-        let Some(Pending { fd: Some(fd), role: Role::Accepting { acceptor }, .. }) = self.pending.get_mut(key) else {
-            return false;
-        };
+        let Some(Pending { fd: Some(fd), role, .. }) = self.pending.get_mut(key) else { return false };
+        let (Role::Accepting { acceptor } | Role::Held { acceptor, .. }) = role else { return false };
         acceptor.ruling(verdict).is_ok_and(|message| handshake::send(fd.as_fd(), &message).is_ok())
     }
 
@@ -248,7 +301,7 @@ impl TcpRail {
             Role::Connecting { peer, .. } | Role::Dialling { peer, .. } | Role::Crossed { peer } => {
                 self.report_down(peer, fault_of_dial(failure));
             }
-            Role::Accepting { .. } | Role::Draining { .. } => {}
+            Role::Accepting { .. } | Role::Held { .. } | Role::Draining { .. } => {}
         }
     }
 

@@ -72,8 +72,9 @@ impl TcpRail {
         (address, key): (SocketAddr, Fingerprint),
         attempts: Attempts,
     ) -> Result<Key, Errno> {
-        let (job, from, rail) = (self.job, self.me, self.options.index);
-        let call = Call { transport: Transport::Tcp, job, from, to: peer, rail, attempts };
+        let (job, rail) = (self.job, self.options.index);
+        let (from, to) = self.credentials.numbers((self.me, peer), &key);
+        let call = Call { transport: Transport::Tcp, job, from, to, rail, attempts };
         let (dialler, hello) = Dialler::new(&self.credentials, call, key, random()?);
         let fd = sys::socket(self.local, &self.options)?;
         sys::set_up(fd.as_fd(), &self.options)?;

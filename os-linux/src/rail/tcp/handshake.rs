@@ -35,15 +35,20 @@ pub(super) enum Role {
     Crossed { peer: PeerId },
     /// A peer dialled us, and the handshake runs.
     Accepting { acceptor: Acceptor },
+    /// A process that is no peer dialled us, and has proved its key: it waits for an answer (H-11).
+    Held { acceptor: Acceptor, caller: Caller },
     /// Disconnected by us: the last bytes are with the system. Closing while bytes of the peer are unread
     /// would reset the connection and throw ours away, so the peer's are read, and forgotten, until it closes
     /// as well.
     Draining { peer: PeerId },
 }
 
+/// A dialler that has proved its key: its number, the key, and which dial it is.
+pub(super) type Caller = (PeerId, Fingerprint, Attempts);
+
 impl Role {
     pub(super) fn is_accepting(&self) -> bool {
-        matches!(self, Role::Accepting { .. })
+        matches!(self, Role::Accepting { .. } | Role::Held { .. })
     }
 
     pub(super) fn is_draining(&self) -> bool {
@@ -115,6 +120,12 @@ impl Pending {
                 Role::Dialling { dialler, .. } => dialler.expects(),
                 Role::Accepting { acceptor } => acceptor.expects(),
                 Role::Draining { .. } => return drain(fd, scratch),
+                Role::Held { .. } => {
+                    return match receive(fd, &mut self.incoming, 1)? {
+                        true => Err(Failure::Auth(AuthError::Over)),
+                        false => Ok(Progress::Waits),
+                    };
+                }
                 Role::Connecting { .. } | Role::Crossed { .. } => return Ok(Progress::Waits),
             };
             let wanted = expected - self.incoming.len();

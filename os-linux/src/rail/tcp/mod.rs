@@ -100,6 +100,8 @@ pub struct TcpRail {
     listener: OwnedFd,
     epoll: OwnedFd,
     peers: HashMap<PeerId, Peer>,
+    /// The peers by their keys.
+    callers: HashMap<Fingerprint, PeerId>,
     /// The newest dial to any peer.
     attempts: u32,
     pending: Slots<Pending>,
@@ -207,6 +209,7 @@ impl TcpRail {
             listener,
             epoll,
             peers: HashMap::new(),
+            callers: HashMap::new(),
             attempts: 0,
             pending: Slots::new(),
             connections: Slots::new(),
@@ -409,7 +412,21 @@ impl Rail for TcpRail {
 
     fn trust(&mut self, peer: PeerId, key: &PeerKey) {
         if let Some(known) = self.peers.get_mut(&peer) {
-            known.key = Some(key.fingerprint());
+            let key = key.fingerprint();
+            known.key = Some(key);
+            self.callers.insert(key, peer);
+            self.call_in(&key);
+        }
+    }
+
+    fn refuse(&mut self, key: &Fingerprint) {
+        self.refuse_held(key);
+    }
+
+    fn forget_peer(&mut self, peer: PeerId) {
+        self.abort(peer);
+        if let Some(key) = self.peers.remove(&peer).and_then(|known| known.key) {
+            self.callers.remove(&key);
         }
     }
 
