@@ -251,7 +251,7 @@ impl ShmRail {
         if std::mem::take(&mut self.look) || due || !self.openings.is_empty() || !self.closing.is_empty() {
             count += self.look_at_sockets(now, sink);
             count += self.retry_dials(now);
-            count += self.expire(now);
+            count += self.expire(now, sink);
         }
         count += self.serve_links(sink);
         if !self.closing.is_empty() {
