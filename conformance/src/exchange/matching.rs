@@ -177,6 +177,7 @@ impl Worker {
                 capacity: seg.len,
                 peer: PeerId(transfer.source),
                 tag: Some(self.tag()),
+                immediate: Some(Self::immediate(transfer)),
             };
             match outcome {
                 Err(error) if error == wanted => self.judge_bytes(&Slot { transfer: *transfer, seg }),

@@ -109,13 +109,14 @@ pub struct Config {
     /// Upper limit of that time for a rail that has many bytes to move.
     pub stall_max: Nanos,
     /// After this time a rail that has not answered is given up and reopened, even if no other rail delivers
-    /// anything. A peer that computes and has packets to acknowledge has this time plus `recovery_timeout`
-    /// for it. `Nanos(0)`: never.
+    /// anything. `Nanos(0)`, the default: never, as a peer that computes answers nowhere, and a rail whose
+    /// peer died reports that itself. With another value such a peer is lost after this time plus
+    /// `recovery_timeout` if it owes an acknowledgment.
     pub stall_lone: Nanos,
     /// A peer from which nothing was received for this long is probed on each of its rails, even if no
     /// acknowledgment is pending on either side (F-13). This detects dead peers when nothing is in flight. As
     /// with keep-alive of TCP (RFC 9293, 3.8.4) or UCX (`UCX_KEEPALIVE_INTERVAL`, 20 s), the rail answers for
-    /// the peer's host and process: a rail that can't deliver the probe fails, or `stall_lone` applies to it;
+    /// the peer's host and process: a rail that can't deliver the probe fails;
     /// a process that receives the probe and computes is not lost. A peer with a rail that is lossless while
     /// the peer lives is not probed. `Nanos(0)`: never. However short the interval, a process sends at most
     /// 10,000 probes a second on average, one for each rail of each peer: with 1,000 silent peers on two
@@ -197,7 +198,7 @@ impl Config {
             redial_max: Nanos::from_millis(1_000),
             stall_min: Nanos::from_millis(100),
             stall_max: Nanos::from_millis(10_000),
-            stall_lone: Nanos::from_millis(30_000),
+            stall_lone: Nanos(0),
             keepalive: Nanos::from_millis(10_000),
             feed_time: Nanos::from_micros(250),
             sampling_time_max: Nanos::from_millis(5),

@@ -83,6 +83,8 @@ pub enum OpError {
         peer: PeerId,
         /// Its tag.
         tag: Option<u64>,
+        /// Its immediate data.
+        immediate: Option<u64>,
     },
     /// Cancelled by the caller.
     Cancelled,

@@ -23,6 +23,14 @@ pub enum RailEvent {
         /// Why.
         fault: RailFault,
     },
+    /// A dial waits at the peer's kernel for its process: that exists and makes no call, so the time without
+    /// a usable path begins anew (F-9).
+    Queued {
+        /// The peer.
+        peer: PeerId,
+        /// The rail.
+        rail: RailId,
+    },
     /// A subchannel that is up can neither read nor write remote memory, though its rail can: access to the
     /// peer's memory depends on the pair. Holds until the subchannel's end.
     NoRemoteAccess {

@@ -180,7 +180,7 @@ impl Error for DeregisterError {}
 impl Display for OpError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            OpError::Truncated { sent, capacity, peer, tag } => {
+            OpError::Truncated { sent, capacity, peer, tag, .. } => {
                 write!(f, "a message of {sent} bytes from rank {}", peer.0)?;
                 match tag {
                     Some(tag) => write!(f, " with tag {tag:#x}")?,

@@ -165,7 +165,8 @@ impl Endpoint<'_> {
         let kind = slot.kind();
         let error = match slot.kind() {
             OpKind::Recv | OpKind::Part if slot.message_len > slot.len => {
-                Some(OpError::Truncated { sent: slot.message_len, capacity: slot.len, peer: slot.peer, tag: slot.tag })
+                let &Op { message_len: sent, len: capacity, peer, tag, immediate, .. } = slot;
+                Some(OpError::Truncated { sent, capacity, peer, tag, immediate })
             }
             _ => None,
         };

@@ -134,21 +134,24 @@ impl Endpoint<'_> {
     fn look_at_set_ups(&mut self, now: Time, channel: u32) -> Option<Nanos> {
         let mut next = None;
         let is_closing = self.t.channels.at(channel).state() == ChannelState::Closing;
+        let ready = self.t.subs_of(channel).iter().filter(|sub| sub.link.state() == State::Ready);
+        let received_at = ready.map(|sub| sub.last_received).max();
+        let (soon, lone_max) = (self.config.stall_min, self.config.stall_lone);
         for rail in (0..self.paths.rails.len() as u8).map(RailId) {
             let lossless = self.paths.rails[usize::from(rail.0)].caps.lossless;
-            // A lossless one fails with the peer's process; BYE waits for it as for a sole rail (G-7).
-            let set_up_max = if lossless {
-                if is_closing { self.config.stall_lone } else { Nanos(0) }
-            } else {
-                // Without a CONNECT it is no connection: the peer may have left it already.
-                Nanos(self.config.stall_min.0.saturating_mul(SET_UP_TIMEOUT))
-            };
             let sub = self.t.sub(channel, rail);
-            if sub.link.state() != State::Up || set_up_max.0 == 0 {
+            // A lossless one fails with the peer's process; BYE waits for it as for a sole rail (G-7).
+            if sub.link.state() != State::Up || lossless && !(is_closing && lone_max.0 > 0) {
                 continue;
             }
-            if now - sub.last_received < set_up_max {
-                next = Some(self.config.stall_min);
+            // A peer that makes calls without sending CONNECT may have left this connection already; one that
+            // is silent everywhere computes.
+            let makes_calls = received_at > Some(sub.last_received);
+            let few = Nanos(soon.0.saturating_mul(SET_UP_TIMEOUT));
+            let set_up_max = if makes_calls && !lossless { few } else { lone_max };
+            if set_up_max.0 == 0 || now - sub.last_received < set_up_max {
+                let look = if set_up_max.0 == 0 { few } else { soon };
+                next = next.into_iter().chain([look]).min();
                 continue;
             }
             self.abort(now, channel, rail, RailFault::TimedOut);
@@ -206,8 +209,8 @@ impl Endpoint<'_> {
         Some(look)
     }
 
-    /// Whether a rail is stuck on an unsequenced frame, though it delivers others: no probe can be sent
-    /// behind it.
+    /// Whether a rail is stuck on an unsequenced frame, though it goes on to deliver others: no probe can be
+    /// sent behind it. One that delivers nothing for a while belongs to a peer that computes.
     fn is_frame_stuck(&mut self, now: Time, channel: u32, rail: RailId, deadline: Nanos) -> bool {
         let last = self.paths.path(channel, rail).last;
         let sub = self.t.sub(channel, rail);
@@ -215,11 +218,12 @@ impl Endpoint<'_> {
         if !sub.frame_posted {
             return false;
         }
-        if generation != sub.frame_generation || last > since {
+        let is_silent = sub.last_received <= since || now - sub.last_received >= deadline;
+        if generation != sub.frame_generation || last > since || is_silent {
             sub.frame_seen = (sub.frame_generation, now);
             return false;
         }
-        now - since >= deadline && sub.last_received > since
+        now - since >= Nanos(deadline.0.saturating_mul(2))
     }
 
     /// Probes a rail that has done nothing since `seen`. Also probes the others if they have been silent for

@@ -14,6 +14,7 @@ impl Endpoint<'_> {
             RailEvent::Reset { rail } => self.rail_reset(rail),
             RailEvent::Back { rail } => self.rail_back(now, rail),
             RailEvent::NoRemoteAccess { peer, rail } => self.remote_access_denied(peer, rail),
+            RailEvent::Queued { peer, .. } => self.dial_queued(now, peer),
             RailEvent::Down { peer, rail, fault } => {
                 if usize::from(rail.0) >= self.paths.rails.len() {
                     return;

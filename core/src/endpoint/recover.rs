@@ -192,11 +192,26 @@ impl Endpoint<'_> {
         }
     }
 
+    /// The peer's process exists, and has not answered a dial: its time begins anew (F-9).
+    pub(super) fn dial_queued(&mut self, now: Time, peer: PeerId) {
+        let Some(channel) = self.t.channel_of(peer) else { return };
+        if !self.t.channels.at(channel).is_over() && self.t.has_timer(channel, Timer::Connect) {
+            let timeout = self.path_timeout_of(channel);
+            self.t.set_timer(channel, Timer::Connect, now + timeout);
+        }
+    }
+
+    /// How long a peer may be without a usable path, or unmet.
+    fn path_timeout_of(&self, channel: u32) -> Nanos {
+        let is_met = self.t.channels.at(channel).terms.is_some();
+        if is_met { self.config.recovery_timeout } else { self.config.connect_timeout }
+    }
+
     /// No rail has been ready for the maximum time: the peer is given up (F-9). If this process was suspended
     /// when the time ended, and so unreachable, the time is extended once by its delay.
     pub(super) fn path_timeout(&mut self, now: Time, channel: u32, due: Time) {
+        let timeout = self.path_timeout_of(channel);
         let slot = self.t.channels.at_mut(channel);
-        let timeout = if slot.terms.is_some() { self.config.recovery_timeout } else { self.config.connect_timeout };
         let late = now - due;
         if late > self.config.redial_max && slot.silence.put_off() {
             return self.t.set_timer(channel, Timer::Connect, now + late.min(timeout));
@@ -205,6 +220,10 @@ impl Endpoint<'_> {
             Some(Outage { rail, fault, .. }) => LossReason::Unreachable { rail, fault },
             None => LossReason::ConnectTimeout, // G-4
         };
+        if self.t.subs_of(channel).iter().any(|sub| sub.link.state() == State::Up) {
+            // Both processes have opened it, and the rail would report an end: the peer computes.
+            return self.t.set_timer(channel, Timer::Connect, now + timeout);
+        }
         self.give_up(now, channel, why);
     }
 

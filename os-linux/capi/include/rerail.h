@@ -66,7 +66,7 @@ typedef struct rerail rerail;
 
 typedef struct rerail_event {
     uint64_t cookie;    /* the request's */
-    uint64_t bytes;     /* moved; of a truncated message: those in the buffer */
+    uint64_t bytes;     /* moved; of a truncated message: all that it has */
     uint64_t tag;       /* of a received message */
     uint64_t immediate; /* of a received message */
     int32_t status;     /* 0, or RERAIL_E... */

@@ -161,16 +161,12 @@ impl Handle {
 
 fn completed(completion: &Completion) -> Event {
     let mut event = Event { cookie: completion.cookie.0, kind: COMPLETED, ..Event::default() };
-    let mut tagged = None;
+    let (mut tagged, mut immediate) = (None, None);
     match completion.result {
-        Ok(done) => {
-            (event.bytes, event.peer, tagged) = (done.bytes, done.peer.0, done.tag);
-            if let Some(immediate) = done.immediate {
-                (event.immediate, event.flags) = (immediate, IMMEDIATE);
-            }
-        }
-        Err(OpError::Truncated { capacity, peer, tag, .. }) => {
-            (event.status, event.bytes, event.peer, tagged) = (ETRUNCATED, capacity, peer.0, tag);
+        Ok(done) => (event.bytes, event.peer, tagged, immediate) = (done.bytes, done.peer.0, done.tag, done.immediate),
+        Err(OpError::Truncated { sent, peer, tag, immediate: came, .. }) => {
+            (event.status, event.bytes, event.peer) = (ETRUNCATED, sent, peer.0);
+            (tagged, immediate) = (tag, came);
         }
         Err(OpError::Cancelled) => event.status = ECANCELLED,
         Err(OpError::PeerLost { peer, .. } | OpError::PeerClosed { peer }) => {
@@ -182,6 +178,10 @@ fn completed(completion: &Completion) -> Event {
     if let Some(tag) = tagged {
         event.tag = tag;
         event.flags |= TAGGED;
+    }
+    if let Some(immediate) = immediate {
+        event.immediate = immediate;
+        event.flags |= IMMEDIATE;
     }
     if completion.last {
         event.flags |= LAST;

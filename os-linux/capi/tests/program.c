@@ -80,7 +80,8 @@ int main(void)
         /* The other one has read them both when it answers. */
         CHECK(rerail_recv(transport, RERAIL_ANY, 0, UINT64_MAX, buffer, 10, 3, NULL) == 0);
         rerail_event event = completed(3);
-        CHECK(event.status == RERAIL_ETRUNCATED && event.bytes == 10 && event.peer == peer && event.tag == 55);
+        CHECK(event.status == RERAIL_ETRUNCATED && event.bytes == 20 && event.peer == peer && event.tag == 55);
+        CHECK(event.flags == (RERAIL_LAST | RERAIL_IMMEDIATE | RERAIL_TAGGED) && event.immediate == 66);
         CHECK(rerail_put(transport, peer, 99, 100, "written", 7, 4, NULL) == 0);
         CHECK(completed(4).status == 0);
         CHECK(rerail_get(transport, peer, 99, 98, buffer, 11, 5, NULL) == 0);
@@ -101,7 +102,7 @@ int main(void)
         CHECK(rerail_cancel(transport, request) == 0 && completed(8).status == RERAIL_ECANCELLED);
         CHECK(rerail_recv(transport, peer, TAG + 1, 0, buffer, LARGE, 2, NULL) == 0);
         CHECK(completed(2).bytes == LARGE && buffer[0] == 'x' && buffer[LARGE - 1] == 'x');
-        CHECK(rerail_send(transport, peer, 55, 0, buffer, 20, 3, NULL) == 0);
+        CHECK(rerail_send(transport, peer, 55, 66, buffer, 20, 3, NULL) == 0);
         CHECK(completed(3).status == 0);
         CHECK(rerail_recv(transport, peer, 60, 0, NULL, 0, 4, NULL) == 0);
         CHECK(completed(4).status == 0 && !memcmp(memory + 100, "written", 7));

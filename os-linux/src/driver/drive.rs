@@ -544,6 +544,10 @@ unsafe impl Sink for CoreSink<'_> {
         self.core.handle_rail_event(self.now, RailEvent::Down { peer, rail: self.rail, fault });
     }
 
+    fn queued(&mut self, peer: PeerId) {
+        self.core.handle_rail_event(self.now, RailEvent::Queued { peer, rail: self.rail });
+    }
+
     fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
         self.core.handle_registration_cost(self.rail, what, bytes, took);
     }

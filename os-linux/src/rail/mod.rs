@@ -197,6 +197,11 @@ pub unsafe trait Sink {
     /// The subchannel to `peer` is down. Reported once; open posts and placements on it are aborted. The
     /// peer's writes and reads over it no longer reach memory here (rule F-2). It may be connected again.
     fn down(&mut self, peer: PeerId, fault: RailFault);
+    /// A dial waits at the peer's kernel for its process, which exists and makes no call. Reported again as
+    /// long as that lasts (rule L-16).
+    fn queued(&mut self, peer: PeerId) {
+        let _ = peer;
+    }
     /// The rail had to register `bytes` of memory, which took `took`; not reported for memory that it had
     /// registered already (rule P-15).
     fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {

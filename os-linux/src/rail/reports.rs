@@ -13,13 +13,14 @@ pub(super) enum Report {
     Completed(PeerId, PostId, PostStatus),
     Up(PeerId),
     Down(PeerId, RailFault),
+    Queued(PeerId),
 }
 
 impl Report {
     /// The peer that it is about.
     pub(super) fn peer(&self) -> PeerId {
         match *self {
-            Report::Completed(peer, ..) | Report::Up(peer) | Report::Down(peer, _) => peer,
+            Report::Completed(peer, ..) | Report::Up(peer) | Report::Down(peer, _) | Report::Queued(peer) => peer,
         }
     }
 }
@@ -35,6 +36,7 @@ pub(super) fn deliver(reports: &mut VecDeque<Report>, sink: &mut dyn Sink) -> us
             Report::Completed(_, id, status) => sink.completed(id, status),
             Report::Up(peer) => sink.up(peer),
             Report::Down(peer, fault) => sink.down(peer, fault),
+            Report::Queued(peer) => sink.queued(peer),
         }
     }
     count

@@ -161,7 +161,7 @@ own {
     tcp_port: u16, { number u16, count(0, 65_535) },
         "Port of the first TCP rail to listen on, the next rails take the next ports; 0: the system chooses. Set it for a firewall.";
     tcp_user_timeout: Nanos, { time Kind::Span { min: 0, max: DAY } },
-        "A TCP connection whose other side acknowledges nothing for this long is given up (in whole ms); 0: the system's default. Lower it to detect failed links sooner, raise it for links with long outages.";
+        "A TCP connection whose other side's kernel answers nothing for this long is given up (in whole ms; a process that computes is no reason); 0: the system's default. Lower it to detect failed links sooner, raise it for links with long outages.";
     tcp_sndbuf: u32, { number u32, bytes(0, 1 << 30) },
         "Send buffer of a TCP connection; 0: the system adapts it. Set it where bandwidth times latency exceeds what the system allows itself (net.ipv4.tcp_wmem).";
     tcp_rcvbuf: u32, { number u32, bytes(0, 1 << 30) },

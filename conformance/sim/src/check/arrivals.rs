@@ -76,7 +76,9 @@ impl Ledger {
             // The end of a multi-receive without a message.
             Ok(done) if is_multi && done.released && done.bytes == 0 && done.immediate.is_none() => return None,
             Ok(done) => (done.peer.0, done.tag, done.immediate, done.bytes, done.bytes, done.offset),
-            Err(OpError::Truncated { sent, capacity, peer, tag }) => (peer.0, tag, None, sent, capacity, 0),
+            Err(OpError::Truncated { sent, capacity, peer, tag, immediate }) => {
+                (peer.0, tag, immediate, sent, capacity, 0)
+            }
             // Cancelled: beyond the messages reported before, only messages that failed with their peer may
             // have been written.
             Err(OpError::Cancelled) => {

@@ -205,7 +205,7 @@ fn truncation_is_told_with_both_lengths() {
         let mut memory = [BLANK; 12];
         Content::from(name).fill(0, &mut memory);
         memory[11] ^= u8::from(wrong);
-        let error = OpError::Truncated { sent, capacity, peer: PeerId(0), tag: Some(5) };
+        let error = OpError::Truncated { sent, capacity, peer: PeerId(0), tag: Some(5), immediate: None };
         story.tell(1, receive, Err(error), &memory);
         story.verdict()
     };

@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use rerail_core::endpoint::RailFault;
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 
 use crate::net::{Frame, Net, Outcome, PortId};
 
@@ -32,7 +32,8 @@ const HEADER_BYTES: u32 = 40;
 const REPEAT_AFTER_NS: u64 = 5_000_000;
 /// At most.
 const REPEAT_AFTER_MAX_NS: u64 = 200_000_000;
-/// A pipe on which nothing was acknowledged for so long is reset.
+/// A pipe with something to acknowledge on which nothing came for so long is reset. A closed window is no
+/// silence: the probes of its state are answered.
 const GIVE_UP_NS: u64 = 5_000_000_000;
 /// What is reported where the port has no link (`ENETDOWN`).
 const NET_DOWN: RailFault = RailFault::Device { code: 100 };
@@ -103,6 +104,8 @@ struct Side {
     granted: u64,
     /// Something was acknowledged, or sent when nothing was under way, at this time.
     progress: Time,
+    /// Something came from the other side's kernel.
+    heard: Time,
     repeat_ns: u64,
     timer: bool,
     /// Waits for room in its port.
@@ -278,6 +281,7 @@ impl PipeNet {
             ended: false,
             granted: RECEIVE_BYTES,
             progress: Time(0),
+            heard: Time(0),
             repeat_ns: REPEAT_AFTER_NS,
             timer: false,
             waiting: false,
@@ -503,7 +507,7 @@ impl PipeNet {
             return;
         }
         let silent_ns = (now - side.progress).0;
-        if silent_ns >= GIVE_UP_NS {
+        if now - side.progress.max(side.heard) >= Nanos(GIVE_UP_NS) {
             self.finish(end, RailFault::TimedOut);
             self.send(end, Kind::Reset);
             return;
@@ -541,6 +545,7 @@ impl PipeNet {
         let now = self.now;
         let side = self.side_mut(end);
         side.allowed = side.allowed.max(segment.granted);
+        side.heard = now;
         if segment.ack > side.base {
             let acked = (segment.ack - side.base).min(side.tx.len() as u64);
             side.tx.drain(..acked as usize);

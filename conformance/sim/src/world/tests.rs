@@ -268,6 +268,43 @@ fn a_paused_rank_does_nothing_until_it_goes_on() {
     assert!((5_000_000..6_000_000).contains(&healed), "{healed}");
 }
 
+/// F-11, F-13: a rank that computes for three hours in the midst of transfers loses no connection, nothing is
+/// sent twice, and it takes part again at once, with default settings over every kind of rail. Its buffers
+/// are full meanwhile.
+#[test]
+fn a_rank_that_computes_for_hours_goes_on() {
+    let stream = "device = \"ethernet-10g\"\n";
+    let two_streams = "[[hcas]]\ndevice = \"ethernet-10g\"\nports = 2\n";
+    let verbs = "device = \"connectx\"\n";
+    let xrc = "ranks_per_host = 2\nrails = [{ kind = \"hca\" }]\nverbs = { xrc = true }\ndevice = \"connectx\"\n";
+    for rails in [stream, two_streams, verbs, xrc, SHM] {
+        for (bytes, at_us) in [(3000, 1), (1_000_000, 300), (1_000_000, 1500)] {
+            if rails == SHM && at_us > 1 {
+                continue; // It is over by then.
+            }
+            let text = format!(
+                "faults = [{{ at = \"{at_us}us\", what = \"pause\", where = \"rank1\", until = \"7200s\" }}]\n\
+                 limits = {{ safety = \"7201s\", look_every = \"100s\" }}\n{rails}"
+            );
+            let mut workload = PingPong::new(60, bytes);
+            let mut world = world(&text, 1, &mut workload, Trace::off());
+            let case = format!("{bytes} bytes, from {at_us} us on, {text}");
+            assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "{case}");
+            assert!(world.report().done_ns > 7_200_000_000_000, "{case}");
+            for rank in 0..world.view().size() {
+                let view = world.view();
+                let endpoint = view.engine(rank).unwrap().endpoint();
+                let stats = endpoint.stats();
+                assert_eq!((stats.replayed, stats.duplicates_dropped), (0, 0), "{case}: {stats:?}");
+                for (peer, rail) in (0..world.view().size()).flat_map(|peer| (0..3).map(move |rail| (peer, rail))) {
+                    let health = endpoint.rail_health(View::peer(peer), rerail_core::ids::RailId(rail));
+                    assert_eq!(health.map_or(0, |health| health.failures + health.refusals), 0, "{case}: {rank}");
+                }
+            }
+        }
+    }
+}
+
 /// Answers a datagram with the next letter; rank 0 begins.
 #[derive(Default)]
 struct Letters(std::rc::Rc<std::cell::RefCell<Vec<Letter>>>);

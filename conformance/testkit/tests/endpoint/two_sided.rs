@@ -106,15 +106,15 @@ fn truncation_is_told_to_the_receiver_and_hurts_nobody_else() {
                 if early {
                     world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
                 }
-                let send =
-                    SendRequest { cookie: Cookie(1), segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
+                let (segments, immediate) = (&seg(0, len), early.then_some(77));
+                let send = SendRequest { cookie: Cookie(1), segments, immediate, ..SendRequest::new(PeerId(1), &[]) };
                 world.nodes[0].endpoint.send(Time(0), &send).unwrap();
                 world.settle();
                 if !early {
                     world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
                     world.settle();
                 }
-                let want = OpError::Truncated { sent: len, capacity: room, peer: PeerId(0), tag: None };
+                let want = OpError::Truncated { sent: len, capacity: room, peer: PeerId(0), tag: None, immediate };
                 assert_eq!(completions(&mut world, 1)[&1], Err(want));
                 assert!(completions(&mut world, 0)[&1].is_ok());
                 assert_filled(&world, 1, 50_000, room, 9);

@@ -321,10 +321,11 @@ impl Ledger {
                 if completion.last && what == What::Multi {
                     entry.flags |= FI_MULTI_RECV;
                 }
-                if let OpError::Truncated { sent, capacity, peer, tag } = error {
+                if let OpError::Truncated { sent, capacity, peer, tag, immediate } = error {
                     let vector = self.endpoints.get(endpoint).and_then(|endpoint| endpoint.vector);
-                    (entry.len, entry.missing, entry.tag) = (capacity, sent.saturating_sub(capacity), tag.unwrap_or(0));
-                    entry.source = names.number_of(vector, peer);
+                    (entry.len, entry.missing) = (capacity, sent.saturating_sub(capacity));
+                    let done = Done { tag, immediate, ..Done::default() };
+                    receive(&mut entry, &done, names.number_of(vector, peer));
                 }
                 message = true;
             }

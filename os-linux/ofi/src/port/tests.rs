@@ -259,6 +259,7 @@ fn a_message_that_is_too_long_is_an_error_with_its_lengths() {
         let failed = world.completion(1);
         let lengths = (failed.error, failed.len, failed.missing, failed.tag, failed.source);
         assert_eq!(lengths, (FI_ETRUNC, bytes as u64 / 2, bytes as u64 / 2, 2, 0));
+        assert_eq!(failed.data, 1002, "MPICH has the sender's rank there");
         assert_eq!(buffer, payload[..bytes / 2]);
         assert_eq!(world.completion(0).context, 21);
     }

@@ -219,10 +219,11 @@ fn a_short_buffer_truncates(fabric: Fabric) {
         let source = world.filled(ends.a, bytes, 3);
         let target = world.empty(ends.b, MIB);
         let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, capacity))).unwrap();
-        let send = SendRequest { segments: &whole(source, bytes), ..SendRequest::new(ends.peer_b(), &[]) };
+        let (segments, immediate) = (&whole(source, bytes), Some(bytes as u64));
+        let send = SendRequest { segments, immediate, ..SendRequest::new(ends.peer_b(), &[]) };
         let send = world.at(ends.a).send(&send).unwrap();
         let (sent, capacity) = (bytes as u64, capacity as u64);
-        let truncated = OpError::Truncated { sent, capacity, peer: ends.peer_a(), tag: None };
+        let truncated = OpError::Truncated { sent, capacity, peer: ends.peer_a(), tag: None, immediate };
         assert_eq!(world.complete(ends.b, recv), Err(truncated));
         world.complete(ends.a, send).unwrap();
         let (fitted, beyond) = world.bytes(ends.b, target).split_at(capacity as usize);

@@ -255,7 +255,7 @@ impl ShmRail {
             count += self.look_at_sockets(now, sink);
             count += self.answer_held(sink);
             count += self.retry_dials(now);
-            count += self.expire(now);
+            count += self.expire(now, sink);
         }
         count += self.serve_links(sink);
         if !self.closing.is_empty() {

@@ -149,8 +149,28 @@ impl ShmRail {
         again.len()
     }
 
+    /// A dial that the system has taken waits for the peer's process, which may compute for hours; the socket
+    /// reports its end.
+    fn put_off(&mut self, now: Time, sink: &mut dyn Sink) {
+        let more = now + self.options.handshake_timeout;
+        for (&peer, known) in &mut self.peers {
+            let Some((deadline, dial)) = known.dial.as_mut().filter(|(deadline, _)| *deadline <= now) else { continue };
+            match *dial {
+                Dial::Retry(_) => {}
+                Dial::Under(token) => match self.openings.get_mut(&token).filter(|opening| opening.dialled) {
+                    Some(opening) => opening.deadline = more,
+                    None => continue,
+                },
+                Dial::Crossing => continue,
+            }
+            *deadline = more;
+            sink.queued(peer);
+        }
+    }
+
     /// Gives up connections past their deadline.
-    pub(super) fn expire(&mut self, now: Time) -> usize {
+    pub(super) fn expire(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        self.put_off(now, sink);
         if self.listener_rests.is_some_and(|until| until <= now) {
             self.listener_rests = None;
             self.listen(now, epoll::EventFlags::IN);

@@ -46,6 +46,7 @@ struct Recorder {
     void_after: Option<u64>,
     /// Packets with this first header byte make the sink request the end.
     close_on: Option<u8>,
+    queued: Vec<PeerId>,
 }
 
 // SAFETY: `place` returns memory that this recorder owns, without other references until `placed`.
@@ -106,6 +107,10 @@ unsafe impl Sink for Recorder {
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.open.clear();
         self.down.push((peer, fault));
+    }
+
+    fn queued(&mut self, peer: PeerId) {
+        self.queued.push(peer);
     }
 
     fn reset(&mut self) {}

@@ -305,6 +305,19 @@ impl TcpRail {
         }
     }
 
+    /// A dial that the peer's kernel has accepted waits for its process, which may compute for hours; the
+    /// kernel reports its end.
+    fn queued(&mut self, key: Key) -> Option<PeerId> {
+        let (now, more) = (self.now, self.options.handshake_timeout);
+        let pending = self.pending.get_mut(key)?;
+        let Role::Dialling { peer, .. } = pending.role else { return None };
+        let silence = pending.fd.as_ref().and_then(|fd| sys::silence(fd.as_fd()).ok());
+        silence.is_some_and(|silence| !silence.waits).then(|| {
+            pending.deadline = now + more;
+            peer
+        })
+    }
+
     /// Ends connections past their deadline.
     pub(super) fn expire(&mut self, now: Time) {
         if self.listener_rests.is_some_and(|until| until <= now) {
@@ -320,6 +333,10 @@ impl TcpRail {
         loop {
             let due = self.pending.iter().find(|(_, pending)| pending.deadline <= now);
             let Some((key, accepting)) = due.map(|(key, pending)| (key, pending.role.is_accepting())) else { break };
+            if let Some(peer) = self.queued(key) {
+                self.reports.push_back(Report::Queued(peer));
+                continue;
+            }
             self.counters.unauthenticated += u64::from(accepting);
             self.give_up(key, Failure::System(Errno::TIMEDOUT));
         }

@@ -4,12 +4,14 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::{PeerId, PostId};
+use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::HEADER_BYTES_MAX;
 use rustix::io::Errno;
 
 use super::options::TcpOptions;
 use super::receive::{Reading, Received, Receiver, Scratch};
 use super::send::{Flush, SendQueue};
+use super::sys::{self, Silence};
 use crate::rail::{Outgoing, RailCounters};
 
 /// After so many polls without data, a connection is left to epoll.
@@ -41,6 +43,8 @@ pub(super) struct Connection {
     pub(super) hot_polls: u8,
     send: SendQueue,
     receive: Receiver,
+    /// Since when the other side's kernel owes an acknowledgment; see [`sys::Silence`].
+    silent_since: Option<Time>,
     /// Why sending failed; reported once the received data is delivered.
     broken: Option<RailFault>,
 }
@@ -64,6 +68,7 @@ impl Connection {
             hot_polls: 0,
             send: SendQueue::new(options.posts_max, options.unsent_bytes > 0),
             receive: Receiver::new(),
+            silent_since: None,
             broken: None,
         }
     }
@@ -121,6 +126,18 @@ impl Connection {
     /// Whether sending makes no sense any more.
     pub(super) fn is_broken(&self) -> bool {
         self.broken.is_some()
+    }
+
+    /// Whether the other side's kernel has acknowledged nothing for `longest`, though it should have;
+    /// `before` is the time of the last such look. A closed window is no silence: its probes are
+    /// acknowledged.
+    pub(super) fn is_silent(&mut self, now: Time, before: Time, longest: Nanos) -> bool {
+        let silence = sys::silence(self.fd.as_fd()).ok().filter(|silence| silence.waits);
+        self.silent_since = silence.map(|Silence { last_ms, .. }| {
+            let last = Time(now.0.saturating_sub(Nanos::from_millis(last_ms.into()).0));
+            last.max(self.silent_since.unwrap_or(before))
+        });
+        self.silent_since.is_some_and(|since| now - since >= longest)
     }
 
     /// The peer has given it up: takes the data that has arrived, and returns why it is over.

@@ -77,6 +77,8 @@ const FEED_TIME: Nanos = Nanos(2_000_000);
 const WAIT_PAUSE: Nanos = Nanos(200_000);
 /// Connections that the system holds until they are accepted.
 const BACKLOG: i32 = 1024;
+/// Looks at what the kernels owe in the time after which a silent one is given up.
+const LOOKS: u64 = 4;
 /// How long a disconnected peer may take to read the last bytes.
 const DRAIN_TIME: Nanos = Nanos::from_millis(1_000);
 
@@ -126,6 +128,8 @@ pub struct TcpRail {
     /// Reports for the sink at the next poll, in order.
     reports: VecDeque<Report>,
     unasked_polls: u8,
+    /// When the kernel was last asked for what it waits for.
+    looked_at: Time,
     /// The time of the last epoll call.
     asked_at: Time,
     /// When something happened last.
@@ -224,6 +228,7 @@ impl TcpRail {
             waiting: false,
             reports: VecDeque::new(),
             unasked_polls: 0,
+            looked_at: Time(0),
             asked_at: Time(0),
             busy_at: Time(0),
             scratch: Scratch::new(),
@@ -326,6 +331,25 @@ impl TcpRail {
             }
         }
         happened
+    }
+
+    /// Ends connections whose other side's kernel is silent (L-17).
+    fn look_for_silence(&mut self, now: Time) {
+        let longest = Nanos::from_millis(self.options.user_timeout_ms.into());
+        let before = self.looked_at;
+        if longest.0 == 0 || now - before < Nanos(longest.0 / LOOKS) {
+            return;
+        }
+        self.looked_at = now;
+        let silent = self.connections.iter_mut().filter_map(|(key, connection)| {
+            connection.is_silent(now, before, longest).then_some((key, connection.peer))
+        });
+        for (key, peer) in silent.collect::<Vec<_>>() {
+            if let Some(connection) = self.connections.remove(key) {
+                sys::abort(connection.fd);
+            }
+            self.report_down(peer, RailFault::TimedOut);
+        }
     }
 
     /// L-5
@@ -501,6 +525,7 @@ impl Rail for TcpRail {
             self.busy_at = now;
         }
         self.expire(now);
+        self.look_for_silence(now);
         let count = deliver(&mut self.reports, sink) + self.serve(sink) + deliver(&mut self.reports, sink);
         if count > 0 {
             self.busy_at = now;

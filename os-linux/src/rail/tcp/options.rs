@@ -30,11 +30,12 @@ pub struct TcpOptions {
     pub eager_bytes_max: u32,
     /// Posts that may be outstanding per peer.
     pub posts_max: u16,
-    /// A connection that is not authenticated after this time is closed.
+    /// A connection that is not authenticated after this time is closed, unless it was dialled and waits at
+    /// the peer's kernel for its process.
     pub handshake_timeout: Nanos,
-    /// Milliseconds after which the system gives up a connection whose other side does not answer, whether or
-    /// not this process polls (`TCP_USER_TIMEOUT`, and keep-alive probes where nothing is sent); 0: the
-    /// system's default.
+    /// Milliseconds after which a connection is given up whose other side's kernel does not answer: neither
+    /// unacknowledged bytes nor probes (`TCP_INFO`, checked by polls), nor keep-alive probes where nothing is
+    /// sent. 0: the system's default.
     pub user_timeout_ms: u32,
     /// Have the kernel report when the interface goes down, and end all connections at once then instead of
     /// waiting for their time-outs; nothing is dialled while it is down.

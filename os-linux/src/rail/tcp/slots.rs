@@ -58,6 +58,13 @@ impl<T> Slots<T> {
             slot.as_ref().map(|value| (Key { index: index as u32, generation: *generation }, value))
         })
     }
+
+    /// See [`Self::iter`].
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+        self.slots.iter_mut().enumerate().filter_map(|(index, (generation, slot))| {
+            slot.as_mut().map(|value| (Key { index: index as u32, generation: *generation }, value))
+        })
+    }
 }
 
 #[cfg(test)]

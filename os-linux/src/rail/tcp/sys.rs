@@ -125,17 +125,43 @@ pub(super) fn set_up(fd: BorrowedFd<'_>, options: &TcpOptions) -> Result<(), Err
         set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)?;
     }
     if user_timeout_ms > 0 {
-        sockopt::set_tcp_user_timeout(fd, user_timeout_ms)?;
-        // Probes start after a quarter of that time of silence, in whole seconds, and the user time-out ends
-        // them.
-        let quarter = Duration::from_secs(u64::from(user_timeout_ms).div_ceil(4_000));
-        sockopt::set_tcp_keepidle(fd, quarter)?;
-        sockopt::set_tcp_keepintvl(fd, quarter)?;
-        sockopt::set_tcp_keepcnt(fd, 4)?;
+        // TCP_USER_TIMEOUT also ends a connection whose window the other side keeps closed, that is, whose
+        // process computes. So unacknowledged data is judged by `Silence`, and keep-alive is for the rest:
+        // its probes start after a quarter of that time, in whole seconds, and end with it.
+        let seconds = u64::from(user_timeout_ms).div_ceil(1_000);
+        let (idle, pause) = (seconds.div_ceil(4), (seconds / 5).max(1));
+        sockopt::set_tcp_keepidle(fd, Duration::from_secs(idle))?;
+        sockopt::set_tcp_keepintvl(fd, Duration::from_secs(pause))?;
+        sockopt::set_tcp_keepcnt(fd, u32::try_from((seconds - idle) / pause).unwrap_or(u32::MAX).clamp(2, 100))?;
         sockopt::set_socket_keepalive(fd, true)?;
         limit_retransmission_pause(fd);
     }
     Ok(())
+}
+
+/// What the kernel has of the other side's (`TCP_INFO`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Silence {
+    /// Data was sent again, or two probes of a closed window, and nothing was acknowledged since.
+    pub(super) waits: bool,
+    /// Milliseconds since the last acknowledgment came.
+    pub(super) last_ms: u32,
+}
+
+/// Whether the other side's kernel owes an acknowledgment, and since when.
+pub(super) fn silence(fd: BorrowedFd<'_>) -> Result<Silence, Errno> {
+    // The start of `struct tcp_info` (include/uapi/linux/tcp.h): 8 bytes, then words.
+    let mut info = [0u32; 15];
+    let mut bytes = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the system writes at most `bytes` bytes to `info`.
+    let got = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut bytes)
+    };
+    result(got as isize)?;
+    let [_state, _congestion, repeats, probes] = info[0].to_ne_bytes();
+    // tcpi_unacked and tcpi_last_ack_recv.
+    let (unacknowledged, last_ms) = (info[6], info[14]);
+    Ok(Silence { waits: unacknowledged > 0 && repeats > 0 || probes > 1, last_ms })
 }
 
 /// `TCP_RTO_MAX_MS` of Linux 6.15, which libc does not name yet (include/uapi/linux/tcp.h).

@@ -102,6 +102,7 @@ struct Recorder {
     down: Vec<(PeerId, RailFault)>,
     standing: Vec<PeerId>,
     backs: u64,
+    queued: Vec<PeerId>,
 }
 
 impl Recorder {
@@ -117,6 +118,7 @@ impl Recorder {
             down: Vec::new(),
             standing: Vec::new(),
             backs: 0,
+            queued: Vec::new(),
         }
     }
 }
@@ -186,6 +188,10 @@ unsafe impl Sink for Recorder {
         self.open.retain(|_, placement| placement.peer != peer);
         self.standing.retain(|&standing| standing != peer);
         self.down.push((peer, fault));
+    }
+
+    fn queued(&mut self, peer: PeerId) {
+        self.queued.push(peer);
     }
 
     fn reset(&mut self) {}

@@ -27,19 +27,24 @@ fn an_unknown_peer_is_not_dialled() {
 }
 
 #[test]
-fn an_acceptor_that_never_answers() {
+fn an_acceptor_that_computes_is_waited_for() {
     let mut world = World::new([options()]);
     let (listener, address) = raw_listener();
     meet(&mut world.hosts[0].rail, 7, &address);
     world.hosts[0].rail.connect(world.now, PeerId(7));
     let mut raw = Raw::accept(&listener, &mut world);
     raw.read(&mut world, OPENING_BYTES);
-    assert_eq!(world.hosts[0].rail.next_timeout(), Some(world.now + options().handshake_timeout));
-    world.now = world.now + options().handshake_timeout;
-    world.poll();
-    assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::TimedOut)]);
-    assert_eq!(world.hosts[0].rail.next_timeout(), None);
-    assert!(raw.is_closed(&mut world));
+    for _ in 0..1000 {
+        assert_eq!(world.hosts[0].rail.next_timeout(), Some(world.now + options().handshake_timeout));
+        world.now = world.now + options().handshake_timeout;
+        world.poll();
+    }
+    assert_eq!(world.hosts[0].sink.down, []);
+    assert_eq!(world.hosts[0].sink.queued, [PeerId(7); 1000]);
+    // Its process ends.
+    drop(raw);
+    world.until(|hosts| !hosts[0].sink.down.is_empty());
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::Refused)]);
 }
 
 #[test]

@@ -99,9 +99,13 @@ fn every_rail_uses_its_own_address() {
             let here = SocketAddr::try_from(rustix::net::getsockname(&connection.fd).unwrap()).unwrap();
             let there = rustix::net::getpeername(&connection.fd).unwrap().unwrap();
             assert_eq!((here.ip(), SocketAddr::try_from(there).unwrap().ip()), (local, local));
-            // Dialled or accepted: no delay, and a vanished host is noticed even without polls.
+            // Dialled or accepted: no delay, and a vanished host is noticed even without polls, but a closed
+            // window is not taken for one.
             assert_eq!(sockopt::tcp_nodelay(&connection.fd), Ok(true));
-            assert_eq!(sockopt::tcp_user_timeout(&connection.fd), Ok(host.rail.options.user_timeout_ms));
+            assert_eq!(sockopt::tcp_user_timeout(&connection.fd), Ok(0));
+            let [idle, pause] = [sockopt::tcp_keepidle, sockopt::tcp_keepintvl].map(|of| of(&connection.fd).unwrap());
+            let probes = sockopt::tcp_keepcnt(&connection.fd).unwrap();
+            assert_eq!((idle + pause * probes).as_millis(), host.rail.options.user_timeout_ms.into());
             assert_eq!(sockopt::socket_keepalive(&connection.fd), Ok(true));
         }
     }
