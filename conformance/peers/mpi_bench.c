@@ -1,8 +1,8 @@
 /* The loops of `rerail perf --batch` in MPI, line by line: conformance/src/perf/batch.rs. Every receive is posted inside the
  * time that is measured, and the clock is read once for a batch.
  *
- *   mpi_bench latency BYTES BATCH BATCHES WARMUP [WINDOW] [alloc|fresh]
- *   mpi_bench rate    BYTES BATCH BATCHES WARMUP WINDOW [alloc|fresh]
+ *   mpi_bench latency BYTES BATCH BATCHES WARMUP [WINDOW] [alloc] [fresh]
+ *   mpi_bench rate    BYTES BATCH BATCHES WARMUP WINDOW [alloc] [fresh]
  *
  * All messages have the same memory, by alloc that of MPI_Alloc_mem. By fresh it is rewritten before each message, and so these
  * go one at a time.
@@ -102,14 +102,17 @@ int main(int argc, char **argv)
     long window = argc > 6 ? atol(argv[6]) : 1;
     if (size < 2 || size % 2 || argc < 6 || window < 1 || window > WINDOW_MAX || atol(argv[4]) < 1) {
         if (rank == 0)
-            fprintf(stderr, "usage: mpi_bench latency|rate BYTES BATCH BATCHES WARMUP [WINDOW] [alloc|fresh], with 2 ranks or more\n");
+            fprintf(stderr, "usage: mpi_bench latency|rate BYTES BATCH BATCHES WARMUP [WINDOW] [alloc] [fresh], with 2 ranks or more\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     pin(rank);
     bytes = atol(argv[2]);
     long batch = atol(argv[3]), batches = atol(argv[4]), warmup = atol(argv[5]);
-    int is_allocated = argc > 7 && strcmp(argv[7], "alloc") == 0;
-    is_fresh = argc > 7 && strcmp(argv[7], "fresh") == 0;
+    int is_allocated = 0;
+    for (int number = 7; number < argc; number++) {
+        is_allocated |= strcmp(argv[number], "alloc") == 0;
+        is_fresh |= strcmp(argv[number], "fresh") == 0;
+    }
     long room = bytes < 64 ? 64 : bytes;
     if (is_allocated) {
         MPI_Alloc_mem(room, MPI_INFO_NULL, &outgoing);

@@ -20,6 +20,10 @@ use crate::time::Time;
 /// Messages of a run.
 const RUN: u8 = 8;
 
+/// The first runs of each way come before any choice, and only the last of them counts: the first one has a
+/// ring's memory made, and caches filled.
+const FIRST_RUNS: u8 = 2;
+
 /// One part in 2^5 of the time is spent on runs of the way that is not the faster one.
 const TRY_SHIFT: u32 = 5;
 
@@ -64,11 +68,16 @@ pub(crate) struct Measured {
 struct Known {
     /// 0: not measured.
     pace: u32,
-    /// Of complete messages that do not count in `pace` yet: the least pace, the sum of all (each counts as
-    /// twice the least at most), and their number.
+    /// Runs that were measured, up to [`FIRST_RUNS`].
+    runs: u8,
+    /// Of complete messages that do not count in `pace` yet: the least pace above 0, the sum of all (each
+    /// counts as twice the least at most), and their number.
     least: u32,
     sum: u32,
     over: u8,
+    /// What the last one that took time took beyond that, in such parts: it counts as far as messages follow
+    /// that took none.
+    held: u8,
 }
 
 /// A size class of a channel.
@@ -114,9 +123,9 @@ impl Class {
         self.credit_ns = self.credit_ns.saturating_add(u32::try_from(spent).unwrap_or(u32::MAX));
         let [read, packets] = self.known.map(|known| known.pace);
         let better = if read <= packets { CopyBy::Read } else { CopyBy::Packets };
-        self.by = match (read, packets) {
-            (0, _) => CopyBy::Read,
-            (_, 0) => CopyBy::Packets,
+        self.by = match self.known.map(|known| known.runs) {
+            [read, packets] if read < FIRST_RUNS && read <= packets => CopyBy::Read,
+            [_, packets] if packets < FIRST_RUNS => CopyBy::Packets,
             _ => {
                 // What a run of this size is expected to take more; of equals, a part of what it takes.
                 let more = read.abs_diff(packets).max(read.min(packets) >> 3);
@@ -134,7 +143,7 @@ impl Class {
 
     fn note(&mut self, by: CopyBy, took_ns: u64, bytes: u64) {
         let pace = u64::try_from((u128::from(took_ns) << 20) / u128::from(bytes.max(1))).unwrap_or(u64::MAX);
-        self.known[by as usize].note(pace.clamp(1, PACE_MAX) as u32);
+        self.known[by as usize].note(pace.min(PACE_MAX) as u32);
     }
 }
 
@@ -159,8 +168,11 @@ impl TwoWays {
 }
 
 impl Known {
+    /// Of messages that complete at the same time the first one has the time of all, the others have none.
     fn note(&mut self, pace: u32) {
-        self.least = if self.over == 0 { pace } else { self.least.min(pace) };
+        if pace > 0 && (self.least == 0 || pace < self.least) {
+            self.least = pace;
+        }
         match self.over {
             // Of more, the older ones fade.
             OVER_MAX => self.sum -= self.sum / u32::from(OVER_MAX),
@@ -168,15 +180,28 @@ impl Known {
         }
         // The time of a process that did not run measures its absence, not the protocol.
         let most = self.least * 2;
-        self.sum = (self.sum + pace.min(most)).min(most * u32::from(self.over));
+        let counts = match pace {
+            0 if self.held > 0 => {
+                self.held -= 1;
+                most
+            }
+            0 => 0,
+            _ => {
+                self.held = (pace.saturating_sub(most) / most).min(u8::MAX.into()) as u8;
+                pace.min(most)
+            }
+        };
+        self.sum = (self.sum + counts).min(most * u32::from(self.over));
     }
 
-    /// Updates the pace from complete messages, if there are enough.
+    /// Updates the pace from complete messages, if there are enough, and not only the last ones of those that
+    /// completed together.
     fn learn(&mut self) {
-        let Known { pace, sum, over, .. } = *self;
-        if over >= RUN / 2 {
-            let seen = sum / u32::from(over);
-            *self = Known { pace: if pace == 0 { seen } else { (pace + seen).div_ceil(2) }, ..Known::default() };
+        let Known { pace, runs, least, sum, over, .. } = *self;
+        if over >= RUN / 2 && (least > 0 || over == OVER_MAX) {
+            let seen = (sum / u32::from(over)).max(1);
+            let pace = if runs < FIRST_RUNS { seen } else { (pace + seen).div_ceil(2) };
+            *self = Known { pace, runs: (runs + 1).min(FIRST_RUNS), ..Known::default() };
         }
     }
 }
@@ -309,6 +334,38 @@ mod tests {
             count[by as usize] += 1;
             let away = if n % 7 == 3 || n < 3 { 4_000_000 } else { 0 };
             class.note(by, [10_000, 6_000][by as usize] + away, 64 << 10);
+        }
+        assert!(count[1] > 18_000, "{count:?}");
+    }
+
+    /// The first messages of a way may take long, as those that have a ring's memory made: it is measured
+    /// again before the choice.
+    #[test]
+    fn a_first_run_does_not_decide() {
+        let mut class = Class::default();
+        let mut count = [0; 2];
+        for _ in 0..8 * 20 {
+            let by = class.next(64 << 10);
+            count[by as usize] += 1;
+            let is_first = by == CopyBy::Packets && count[1] <= u32::from(RUN);
+            class.note(by, if is_first { 60_000 } else { [7_000, 4_000][by as usize] }, 64 << 10);
+        }
+        assert!(count[1] > 8 * 16, "{count:?}");
+    }
+
+    /// Reads of one poll complete at the same time: what they took together counts.
+    #[test]
+    fn messages_that_complete_together_took_what_they_took() {
+        let mut class = Class::default();
+        let (mut count, mut group) = ([0; 2], 0);
+        for n in 0..20_000 {
+            let by = class.next(64 << 10);
+            count[by as usize] += 1;
+            // Reads come alone or up to five at a time, the first with the time of all; packets are faster.
+            let first = if group == 0 { [1, 5, 4][n % 3] } else { 0 };
+            group = if first > 0 { first - 1 } else { group - 1 };
+            let took = [7_000 * first as u64, 4_000][by as usize];
+            class.note(by, took, 64 << 10);
         }
         assert!(count[1] > 18_000, "{count:?}");
     }

@@ -273,6 +273,8 @@ mod tests {
         owner.leave(&word);
         reader.look(&word).unwrap();
         assert!(reader.has_left());
+        assert_eq!((reader.finished_from(token_of(1, 3)), reader.finished_from(token_of(1, 2))), (7, 8));
+        assert_eq!(reader.finished_from(token_of(2, 3)), 10, "another message's claim");
         // A message later, nothing of the one before counts.
         let mut stale = OwnerClaims::new(1, 10).unwrap();
         let mut reader = ReaderClaims::offer(&word, 2, 10);

@@ -540,3 +540,40 @@ fn each_unit_is_copied_by_one_side() {
     both_copy(3, 3);
     both_copy(3, 1);
 }
+
+/// A reader copies out of memory that its owner offers (L-18, L-20), while the owner withdraws it and gives
+/// it another use. `fence_of_owner`: it makes the fence between the two.
+fn the_owner_withdraws(fence_of_owner: bool) {
+    loom::model(move || {
+        let cells = Modelled::new(Fences::Both);
+        let (mut owner, reader) = (Producer::over(cells.clone()), Consumer::over(cells));
+        let byte = Arc::new(AtomicU32::new(1));
+        owner.offer(1);
+        let theirs = byte.clone();
+        let thread = thread::spawn(move || {
+            owner.offer(2);
+            if fence_of_owner {
+                fence(Ordering::SeqCst);
+            }
+            theirs.store(2, Ordering::Relaxed);
+        });
+        if reader.offer() == 1 {
+            let copied = byte.load(Ordering::Relaxed);
+            fence(Ordering::Acquire);
+            assert!(reader.offer() != 1 || copied == 1, "a copy counts that has another use's bytes");
+        }
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_copy_out_of_a_mapping_that_counts_has_the_bytes_of_the_offer() {
+    the_owner_withdraws(true);
+}
+
+/// That the model can fail.
+#[test]
+#[should_panic(expected = "another use's bytes")]
+fn an_owner_without_a_fence_is_read_too_late() {
+    the_owner_withdraws(false);
+}

@@ -172,3 +172,23 @@ fn a_cell_without_memory_is_not_reached() {
     assert!(matches!(consumer.front(), Ok(Some(_))));
     assert_eq!((take(&mut consumer), take(&mut consumer)), (Some(ready), None));
 }
+
+/// L-18: the consumer finds each number that the producer writes, in both directions of change, and nothing
+/// else of the ring has changed.
+#[test]
+fn a_consumer_finds_every_number_of_a_list() {
+    let config = RingConfig { cells: 4, slots: 2, slot_bytes: 256 };
+    let len = ring_bytes(config).unwrap();
+    let mut lines: Box<[Line]> = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES)].into();
+    let base = NonNull::new(lines.as_mut_ptr().cast::<u8>()).unwrap();
+    // SAFETY: the memory is zero, long enough, and used through the two ends alone, which end before it.
+    let mut consumer = unsafe { Consumer::create(base, len, config) }.unwrap();
+    // SAFETY: as above.
+    let mut producer = unsafe { Producer::attach(base, len, config) }.unwrap();
+    assert_eq!(consumer.offer(), 0);
+    for number in [1, 2, u64::MAX, 0, 3] {
+        producer.offer(number);
+        assert_eq!(consumer.offer(), number);
+        assert!(!consumer.has_news() && matches!(consumer.front(), Ok(None)));
+    }
+}

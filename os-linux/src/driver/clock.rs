@@ -5,6 +5,7 @@ use std::time::Duration;
 use rerail_core::time::Time;
 
 use super::Transport;
+use super::turns::Turns;
 use super::wait::Waiter;
 use crate::bootstrap::Bootstrap;
 
@@ -15,6 +16,10 @@ pub trait Clock {
     /// [`push`](Transport::push) or the next round posts it.
     const POSTS_AT_ONCE: bool;
 
+    /// How work beside the express path reads the time: it measures large messages, which take less than
+    /// passes between two rounds. `None`: it has the time of the round before.
+    const READ: Option<fn() -> Time> = None;
+
     /// The time.
     fn now(&self) -> Time;
 }
@@ -23,6 +28,7 @@ pub trait Clock {
 pub struct System {
     pub(super) waiter: Waiter,
     pub(super) spin: Spin,
+    pub(super) turns: Turns,
     pub(super) boot: Option<Box<dyn Bootstrap>>,
     /// How long a step of it may take; `None`: as long as it takes.
     pub(super) boot_limit: Option<Duration>,
@@ -34,10 +40,31 @@ pub(super) struct Spin {
     pub(super) idle_rounds: u32,
     /// After so many, every further one yields.
     pub(super) idle_rounds_max: u32,
+    /// The setting: as many as that while nobody else uses the processor.
+    rounds_max: u32,
+}
+
+/// Rounds before the processor is yielded where others wait for it: the peer may be one of these.
+const SHARED_ROUNDS: u32 = 16;
+
+impl Spin {
+    pub(super) fn new(rounds_max: u32) -> Self {
+        Spin { idle_rounds: 0, idle_rounds_max: rounds_max, rounds_max }
+    }
+
+    /// The processor was yielded; `is_shared`: something else has run meanwhile.
+    pub(super) fn yielded(&mut self, is_shared: bool) {
+        self.idle_rounds_max = match is_shared {
+            true => self.rounds_max.min(SHARED_ROUNDS),
+            // What ran once may have been none of the job's.
+            false => self.idle_rounds_max.saturating_mul(2).min(self.rounds_max),
+        };
+    }
 }
 
 impl Clock for System {
     const POSTS_AT_ONCE: bool = true;
+    const READ: Option<fn() -> Time> = Some(now);
 
     fn now(&self) -> Time {
         now()
@@ -68,4 +95,24 @@ pub(super) fn now() -> Time {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     // Neither is negative: the clock counts up from the machine's start.
     Time((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_that_others_wait_for_is_yielded_sooner() {
+        for (setting, shared) in [(1000, SHARED_ROUNDS), (4, 4), (0, 0)] {
+            let mut spin = Spin::new(setting);
+            assert_eq!(spin.idle_rounds_max, setting);
+            spin.yielded(false);
+            assert_eq!(spin.idle_rounds_max, setting);
+            spin.yielded(true);
+            spin.yielded(true);
+            assert_eq!(spin.idle_rounds_max, shared);
+            (0..10).for_each(|_| spin.yielded(false));
+            assert_eq!(spin.idle_rounds_max, setting, "nobody else is there any more");
+        }
+    }
 }

@@ -20,6 +20,7 @@ use super::at_once;
 use super::engine::Engine;
 use super::named::Named;
 use super::slots::{Rails, Slot};
+use super::turns::Turn;
 use crate::auth::Fingerprint;
 use crate::memory::{Core, Memory, at_address};
 use crate::rail::shm::copy_short;
@@ -72,11 +73,41 @@ impl Engine {
     /// One round of driving: takes the rails' events, runs timers that are due, carries out the core's
     /// actions; returns the number of things done. Time must not go back.
     pub(super) fn round(&mut self, now: Time) -> usize {
+        self.others_moved = false;
+        let done = self.poll_rails(now, u64::MAX);
+        done + self.after_rails(now)
+    }
+
+    /// As [`round`](Self::round), of some of the rails; returns what came by shared memory, what by others,
+    /// and what followed.
+    #[cold]
+    pub(super) fn round_of(&mut self, now: Time, turn: Turn) -> [usize; 3] {
+        let (shared, others) = (self.quick_rails, !self.quick_rails);
+        self.others_moved = false;
+        let [mut of_shared, mut of_others] = [0; 2];
+        if turn == Turn::OthersThenShared {
+            of_others = self.poll_rails(now, others);
+        }
+        if turn != Turn::Others {
+            of_shared = self.poll_rails(now, shared);
+        }
+        if matches!(turn, Turn::Others | Turn::SharedThenOthers) {
+            of_others = self.poll_rails(now, others);
+        }
+        [of_shared, of_others, self.after_rails(now)]
+    }
+
+    /// Takes the events of some rails, bit per rail.
+    #[inline(always)]
+    fn poll_rails(&mut self, now: Time, wanted: u64) -> usize {
         let Engine { rails, core, memory, scratch, quick_rails, others_moved, last, .. } = self;
         let mut done = 0;
-        (*others_moved, *last) = (false, now);
+        *last = now;
         rails.for_each(|slot, rail| {
             let Slot { id, registrations, .. } = slot;
+            if wanted >> id.0 & 1 == 0 {
+                return;
+            }
             let reports = &mut scratch.reports;
             let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, reports };
             let count = rail.poll(now, &mut sink);
@@ -86,7 +117,14 @@ impl Engine {
                 announce(core, slot, rail);
             }
         });
-        if scratch.reports.is_pending {
+        done
+    }
+
+    /// What follows from the rails' events, timers that are due, and the core's actions.
+    #[inline(always)]
+    fn after_rails(&mut self, now: Time) -> usize {
+        let mut done = 0;
+        if self.scratch.reports.is_pending {
             self.follow_reports();
         }
         let Engine { core, .. } = self;
@@ -249,13 +287,15 @@ impl Engine {
     /// Takes further messages and all other events, and then carries out the core's actions.
     #[inline(never)]
     fn take_rest(&mut self) -> usize {
-        let Engine { rails, core, memory, scratch, last: now, .. } = self;
-        let (id, now) = (rails.shm_id, *now);
+        let Engine { rails, core, memory, scratch, last, read_clock, .. } = self;
+        let id = rails.shm_id;
         let Some(rail) = &mut rails.shm else { return 0 };
         let mut done = rail.take_burst(|peer, short| place_short(core, memory, peer, id, short));
         if rail.has_slow_work()
             && let Some((Slot { registrations, .. }, rail)) = rails.get_mut(id)
         {
+            let now = read_clock.map_or(*last, |read| read());
+            *last = now;
             let reports = &mut scratch.reports;
             let mut sink = CoreSink { core, memory, rail: id, registrations, now, moved: false, reports };
             done += rail.poll(now, &mut sink);

@@ -23,8 +23,10 @@ pub(super) struct Engine {
     pub(super) memory: Memory,
     pub(super) config: Config,
     pub(super) scratch: Scratch,
-    /// When the last round was: rounds that look at shared memory only use it as the time.
+    /// When the last round was, or slow-path work: the express path uses it as the time.
     pub(super) last: Time,
+    /// [`Clock::READ`](super::Clock::READ).
+    pub(super) read_clock: Option<fn() -> Time>,
     /// An event taken from the core to check whether there is one.
     pub(super) next_event: Option<Event>,
     /// The logical host: processes of one may share memory.

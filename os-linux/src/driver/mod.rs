@@ -14,6 +14,7 @@
 //! | `engine` | rails, core and memory, without a clock |
 //! | `drive` | one round: poll rails, run timers, carry out actions |
 //! | `pace` | when a round looks at everything |
+//! | `turns` | which rails it polls, by the paper's policies |
 //! | `inspect` | rank, rails, deadlines: to look at |
 //! | `policy` | policies and their settings, changed at run time |
 //! | `queues` | completion queues; waiting for one request |
@@ -52,6 +53,7 @@ mod rails;
 mod request;
 mod shortage;
 mod slots;
+mod turns;
 mod verbs;
 mod wait;
 
@@ -75,9 +77,11 @@ pub use queues::{QueueError, QueueId, WaitForError};
 pub use shortage::Shortage;
 pub use wait::Woken;
 
+use crate::settings::Progress;
 use engine::Engine;
 use pace::Pace;
 use queues::Queues;
+use turns::Turns;
 
 /// A message transport over all rails between this process and its peers.
 ///
@@ -204,7 +208,7 @@ impl Transport {
     /// Drives the transport, without waiting: a [`round`](Self::round), or a look at shared memory while
     /// nothing else is due. Returns how many things happened. After `Settings::spin_polls` calls in a row
     /// without any, each further one yields the processor, because there may be more processes than
-    /// processors.
+    /// processors; after fewer where another process ran when it was yielded last.
     pub fn progress(&mut self) -> usize {
         if self.clock.waiter.is_armed() {
             self.disarm();
@@ -232,16 +236,32 @@ impl Transport {
         } else if spin.idle_rounds < spin.idle_rounds_max {
             spin.idle_rounds += 1;
         } else {
-            rustix::thread::sched_yield();
+            let is_shared = self.pace.is_long(rustix::thread::sched_yield);
+            spin.yielded(is_shared);
         }
         done
+    }
+
+    /// From now on rails take turns in this way.
+    pub fn set_progress(&mut self, progress: Progress) {
+        self.clock.turns = Turns::of(progress);
+        // A round that looks at shared memory alone is no part of the others.
+        self.pace.set_always_whole(progress != Progress::Timed);
     }
 
     fn whole_round(&mut self) -> usize {
         let now = self.clock.now();
         // Submitted requests are sent before the rails are polled: their receivers wait for them, while the
         // rails are polled all the time.
-        let done = self.engine.carry_out(now) + self.engine.round(now);
+        let mut done = self.engine.carry_out(now);
+        match self.clock.turns.progress {
+            Progress::Timed => done += self.engine.round(now),
+            Progress::Adaptive | Progress::Toggle => {
+                let [shared, others, rest] = self.engine.round_of(now, self.clock.turns.turn());
+                self.clock.turns.over(shared, others);
+                done += shared + others + rest;
+            }
+        }
         self.pace.whole(now, self.engine.others_moved);
         done
     }

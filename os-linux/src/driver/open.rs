@@ -20,6 +20,7 @@ use super::named::Named;
 use super::pace::Pace;
 use super::queues::Queues;
 use super::slots::{Rails, Slot};
+use super::turns::Turns;
 use super::wait::Waiter;
 use super::{Card, Clock, MemoryError, StartError, System, Transport, rails};
 use crate::auth::PeerKey;
@@ -102,6 +103,7 @@ impl Opening {
         // memory with it.
         let host = settings.host_id.clone().or_else(|| host_id().ok()).unwrap_or_else(|| format!("rank{}", rank.0));
         let mut opening = Opening::with_rails(config, host, rails, settings.spin_polls)?;
+        opening.transport.set_progress(settings.progress);
         opening.set_others_beside_shm(settings.tcp_beside_shm);
         settings.class_policies().for_each(|(class, policy)| opening.set_policy(class, policy));
         Ok(opening)
@@ -130,8 +132,9 @@ impl Opening {
     ) -> Result<Self, StartError> {
         let rails = Rails::number(rails.into_iter().map(|rail| rail as Box<dyn Rail>).collect());
         let waiter = Waiter::new(&rails).map_err(StartError::Wait)?;
-        let spin = Spin { idle_rounds: 0, idle_rounds_max };
-        Opening::over(config, host, rails, System { waiter, spin, boot: None, boot_limit: None })
+        let spin = Spin::new(idle_rounds_max);
+        let system = System { waiter, spin, turns: Turns::default(), boot: None, boot_limit: None };
+        Opening::over(config, host, rails, system)
     }
 }
 
@@ -174,6 +177,7 @@ impl<C: Clock> Opening<C> {
             config,
             scratch: Scratch::default(),
             last: Time(0),
+            read_clock: C::READ,
             next_event: None,
             host,
             others_beside_shm: false,

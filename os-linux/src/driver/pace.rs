@@ -11,6 +11,8 @@ use rerail_core::time::Time;
 const PERIOD_NS: u64 = 8_000;
 /// For so long after another rail had something to do every round is a whole one, in nanoseconds.
 const BUSY_NS: u64 = 1_000_000;
+/// A yield that takes longer than this part of the period was used by another process.
+const LONG_PART: u64 = 4;
 /// Messages before the counter is read again.
 const UNASKED_MAX: usize = 8;
 /// The counter's rate is measured over at least so long.
@@ -28,6 +30,8 @@ pub(super) struct Pace {
     /// Messages since the counter was read.
     unasked: usize,
     busy_until: Time,
+    /// Every round is a whole one.
+    always_whole: bool,
     /// Where the measurement of the counter's rate began.
     since: (u64, Time),
 }
@@ -69,6 +73,14 @@ impl Pace {
         self.forced || ticks().wrapping_sub(self.ticks) >= self.period
     }
 
+    /// Whether `call`, which takes well below a microsecond by itself, has taken so long that another process
+    /// must have run.
+    pub(super) fn is_long(&self, call: impl FnOnce()) -> bool {
+        let before = ticks();
+        call();
+        ticks().wrapping_sub(before) > self.period / LONG_PART && self.period > 0
+    }
+
     /// A whole round is over; `others`: a rail had something to do that has no rings.
     pub(super) fn whole(&mut self, now: Time, others: bool) {
         let ticks = ticks();
@@ -83,7 +95,12 @@ impl Pace {
             self.busy_until = Time(now.0.saturating_add(BUSY_NS));
         }
         self.ticks = ticks;
-        self.forced = now < self.busy_until;
+        self.forced = self.always_whole || now < self.busy_until;
+    }
+
+    /// From now on every round is a whole one, or not.
+    pub(super) fn set_always_whole(&mut self, always: bool) {
+        (self.always_whole, self.forced) = (always, true);
     }
 }
 

@@ -133,7 +133,8 @@ pub(super) fn open_shm(settings: &Settings, size: u32, who: &Who<'_>) -> Result<
     let options = ShmOptions {
         host_id: settings.host_id.clone(),
         slots: settings.shm_slots,
-        eager_bytes_max: settings.core.eager_bytes_max.min(defaults.segment_bytes),
+        segment_bytes: settings.shm_segment,
+        eager_bytes_max: settings.core.eager_bytes_max.min(settings.shm_segment),
         single_copy: settings.shm_single_copy,
         ..defaults
     };

@@ -283,7 +283,7 @@ fn open_one(
     };
     let options = VerbsOptions {
         name: name.clone(),
-        eager_bytes_max: settings.core.eager_bytes_max.min(settings.verbs_segment),
+        eager_bytes_max: settings.core.eager_bytes_max.min(settings.verbs_segment).min(settings.verbs_eager),
         segment_bytes: settings.verbs_segment,
         sends: settings.verbs_sends,
         receives: settings.verbs_receives,

@@ -9,7 +9,7 @@ use rerail_core::config::{Config, Policy, RAILS_MAX};
 use rerail_core::time::Nanos;
 
 use super::value::{Kind, Order, Value, parse_bytes};
-use super::{Callers, OnDemandUse, SRQ_SIZE_MAX, Source, Xrc};
+use super::{Callers, OnDemandUse, Progress, SRQ_SIZE_MAX, Source, Xrc};
 
 /// A row of the table.
 #[derive(Debug)]
@@ -52,6 +52,10 @@ const fn settings<const COUNT: usize>(policies: [Policy; COUNT]) -> [&'static st
 /// Names of [`Xrc`], in the order of [`XRC`].
 const XRC_NAMES: &[&str] = &["off", "on", "auto"];
 const XRC: [Xrc; 3] = [Xrc::Off, Xrc::On, Xrc::Auto];
+
+/// Names of [`Progress`], in the order of [`PROGRESS`].
+const PROGRESS_NAMES: &[&str] = &["timed", "adaptive", "toggle"];
+const PROGRESS: [Progress; 3] = [Progress::Timed, Progress::Adaptive, Progress::Toggle];
 
 /// Names of [`OnDemandUse`], in the order of [`ON_DEMAND`].
 const ON_DEMAND_NAMES: &[&str] = &["off", "on", "auto"];
@@ -207,8 +211,12 @@ own {
         "Completions after which a verbs device interrupts a sleeping process, or 16 us after the first of them, as far as it offers that; 0: at once. Set it where interrupts take too much processor time.";
     verbs_xrc: Xrc, { choice XRC_NAMES, XRC },
         "Whether verbs rails connect by XRC, by which the processes of a node share what leads to another node; the same in all processes. Set it for many processes on each node. On: a device that has none is an error. Auto: over such devices, and where /dev/shm can't be used, rails connect by RC; the devices of all processes must be alike.";
+    verbs_eager: u32, { number u32, bytes(0, 1 << 30) },
+        "Largest message that is sent at once over verbs rails, of those up to eager_max. Lower it where eager_max is raised for shared memory: shiba-2005 (2.3.3) has 8 KiB here and 256 KiB there.";
     shm_slots: u32, { number u32, count(2, 65_536) },
-        "Messages longer than 168 bytes that fit the shared-memory ring of each peer and direction; 8 KiB each. Lower it where many processes on a host take too much memory, raise it for bursts.";
+        "Messages longer than 168 bytes that fit the shared-memory ring of each peer and direction; shm_segment each. Lower it where many processes on a host take too much memory, raise it for bursts.";
+    shm_segment: u32, { number u32, bytes(256, 4 << 20) },
+        "Largest packet in shared memory, a multiple of 16; the same in all processes of a host. Raise it, with eager_max and blocks, where longer messages are to be sent at once: 256 KiB in shiba-2005.";
     shm_single_copy: bool, { switch },
         "Whether large messages are copied once, out of the sender's memory (process_vm_readv), where the system allows it; else twice, through the ring. Switch it off where that system call is slow or watched.";
     peers: u32, { number u32, count(2, TABLE_MAX) },
@@ -224,6 +232,8 @@ own {
         "Name of the host: processes of the same name share memory. Set it to make several hosts of one machine, for tests.";
     boot_timeout: Nanos, { time Kind::Span { min: 0, max: DAY } },
         "A launcher that does not answer within this time is an error, at the start and at the end; the wait for all ranks to start is part of it; 0: as long as it takes. Raise it for jobs that start slowly.";
+    progress: Progress, { choice PROGRESS_NAMES, PROGRESS },
+        "How rails take turns in being polled. Timed: shared memory all the time, all rails 8 us after the last time or while one of them has work. Adaptive and toggle are those of shiba-2005 (2.3.1, 2.3.2). Set it to compare them.";
     spin_polls: u32, { number u32, count(0, 1 << 30) },
         "Polls in a row that find nothing before the processor is yielded with each further one. Lower it where there are more processes than processors.";
     policy: Option<Policy>, { choice POLICY_NAMES, POLICY },

@@ -73,6 +73,20 @@ pub enum Callers {
     Accept,
 }
 
+/// How rails take turns in being polled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// Shared memory all the time, all rails 8 us after the last time or while another rail has work.
+    #[default]
+    Timed,
+    /// shiba-2005, 2.3.1: one kind is polled a number of times, then the other. After packets of one kind it
+    /// gets more of the next turns, after packets of both each gets half.
+    Adaptive,
+    /// shiba-2005, 2.3.2: both kinds are polled, first the one that had work in the call before.
+    Toggle,
+}
+
 impl Default for Settings {
     /// The core's defaults, for as many peers as it connects by default, and those of the rails.
     fn default() -> Self {
@@ -101,12 +115,15 @@ impl Default for Settings {
             verbs_on_demand: OnDemandUse::Never,
             verbs_moderation: 0,
             verbs_xrc: Xrc::Off,
+            verbs_eager: 1 << 30,
             shm_slots: 64,
+            shm_segment: 8 * 1024,
             shm_single_copy: true,
             peers: 1024,
             callers: Callers::Ask,
             host_id: None,
             boot_timeout: Nanos(ANSWER_MAX.as_nanos() as u64),
+            progress: Progress::Timed,
             spin_polls: 1000,
             policy: None,
             policy_small: None,

@@ -118,7 +118,7 @@ fn every_knob_says_what_it_means_and_names_are_unique() {
 #[test]
 fn every_knob_of_the_core_arrives_there() {
     // Each changed alone must change the core's configuration, but for those that are the shims'.
-    let shims = ["rails", "peers", "callers", "host_id", "boot_timeout", "spin_polls"];
+    let shims = ["rails", "peers", "callers", "host_id", "boot_timeout", "progress", "spin_polls"];
     let of_shims =
         |name: &str| shims.contains(&name) || ["tcp_", "shm_", "verbs_"].iter().any(|of| name.starts_with(of));
     let told = |settings: &Settings| {

@@ -1,6 +1,7 @@
 //! Rails against each other in one process, against dishonest peers, and against a process that is killed.
 
 mod descriptors;
+mod gate;
 mod hostile;
 mod joint;
 mod killed;
