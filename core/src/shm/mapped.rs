@@ -18,7 +18,7 @@ use super::cells::{Cells, Word};
 use super::consumer::Consumer;
 use super::copy::copy_short;
 use super::layout::{
-    CELL_BYTES, CELLS_AT, CLAIMS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, OFFER_AT, RingConfig,
+    AHEAD, CELL_BYTES, CELLS_AT, CLAIMS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, OFFER_AT, RingConfig,
     RingConfigError, SLEEPING_AT, STARVED_AT, ring_bytes,
 };
 use super::producer::Producer;
@@ -246,8 +246,25 @@ impl Cells for Mapped {
 
     #[inline(always)]
     fn next(&self, cell: At) -> At {
-        // SAFETY: `cell` is not the last, so one more lies behind it.
+        // SAFETY: one more cell lies behind it, or the annex.
         At(unsafe { cell.0.add(CELL_BYTES) })
+    }
+
+    #[inline(always)]
+    fn will_write(&self, cell: At) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a hint: it changes neither memory nor registers, and no address makes it fault. Processors
+        // that lack the instruction ignore it.
+        unsafe {
+            core::arch::asm!(
+                "prefetchw [{cell} + {ahead}]",
+                cell = in(reg) cell.0.as_ptr(),
+                ahead = const AHEAD * CELL_BYTES,
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = cell;
     }
 
     #[inline(always)]

@@ -23,6 +23,9 @@ pub struct Producer<C: Cells> {
     /// Where `tail` may not go: one ring behind the consumer's head, and where the memory ends that is usable
     /// yet.
     end: u32,
+    /// Up to here the next message goes behind the last one without a check: `end`, or where the cells begin
+    /// again.
+    edge: u32,
     /// The consumer's head as last seen and checked.
     head_seen: u32,
     /// Cells with usable memory, from the first on.
@@ -53,6 +56,7 @@ impl<C: Cells> Producer<C> {
             mask: config.cells - 1,
             tail: 0,
             end: 0,
+            edge: 0,
             head_seen: 0,
             cells_ready: 0,
             slot: 0,
@@ -73,6 +77,17 @@ impl<C: Cells> Producer<C> {
         self.cells_ready = if whole { self.config.cells } else { self.config.populated_cells() };
         self.slots_ready = if whole { self.config.slots } else { 0 };
         self.end = self.cells_ready;
+        self.find_edge();
+    }
+
+    /// After a change of `end`, or where the cells begin again.
+    fn find_edge(&mut self) {
+        let lap_end = (self.tail | self.mask).wrapping_add(1);
+        let left = self.cells_known().min(lap_end.wrapping_sub(self.tail));
+        self.edge = self.tail.wrapping_add(left);
+        if self.tail & self.mask == 0 {
+            self.cell = self.cells.cell(0);
+        }
     }
 
     /// The memory.
@@ -129,6 +144,7 @@ impl<C: Cells> Producer<C> {
                 self.dead = Some(error);
                 // So that every later push comes here.
                 self.end = self.tail;
+                self.edge = self.tail;
                 return Err(error);
             }
         }
@@ -145,6 +161,7 @@ impl<C: Cells> Producer<C> {
             }
             self.end = self.end.min(self.cells_ready);
         }
+        self.find_edge();
         Ok(())
     }
 
@@ -183,14 +200,17 @@ impl<C: Cells> Producer<C> {
     /// A cell is free, or why not.
     #[inline(always)]
     fn claim(&mut self) -> Result<(), PushError> {
-        if self.cells_known() == 0 { self.claim_slowly() } else { Ok(()) }
+        if self.has_cell() { Ok(()) } else { self.claim_slowly() }
     }
 
     #[cold]
     #[inline(never)]
     fn claim_slowly(&mut self) -> Result<(), PushError> {
-        self.look().map_err(PushError::Corrupt)?;
+        if self.cells_known() == 0 {
+            self.look().map_err(PushError::Corrupt)?;
+        }
         if self.cells_known() > 0 {
+            self.find_edge();
             return Ok(());
         }
         self.wants_annex = false;
@@ -202,7 +222,7 @@ impl<C: Cells> Producer<C> {
     fn publish(&mut self, cell: C::Cell, first: First) {
         self.cells.word(cell, 0).store(first.bits(), Release);
         self.tail = first.turn;
-        self.cell = if first.turn & self.mask == 0 { self.cells.cell(0) } else { self.cells.next(cell) };
+        self.cell = self.cells.next(cell);
     }
 
     /// Appends a packet: `header`, then the bytes of all pieces as one payload. Then call
@@ -285,11 +305,11 @@ impl<C: Cells> Producer<C> {
         self.claim_short(len, immediate).is_ok()
     }
 
-    /// Whether a cell is free, without reading the consumer's indices: then [`put_inline`](Self::put_inline)
-    /// puts in a short message that [fits into it](fits_inline).
+    /// Whether a cell is known to be free behind the one that was used last: then
+    /// [`put_inline`](Self::put_inline) puts in a short message that [fits into it](fits_inline).
     #[inline(always)]
     pub const fn has_cell(&self) -> bool {
-        self.end != self.tail
+        self.edge != self.tail
     }
 
     /// There is room for a short message of `len` bytes, or why not.
@@ -338,6 +358,7 @@ impl<C: Cells> Producer<C> {
         // SAFETY: the caller vouches for `from`, and that the payload ends inside the cell.
         unsafe { self.cells.copy_in(self.cells.inline(cell, at), 0, from, short.len.into()) };
         self.publish(cell, first);
+        self.cells.will_write(cell);
         self.must_ring()
     }
 
@@ -435,6 +456,7 @@ mod tests {
             self.tail = position;
             self.head_seen = position;
             self.end = position.wrapping_add(self.config.cells);
+            self.find_edge();
             (self.annex_tail, self.annex_seen) = (annex, annex);
         }
     }
