@@ -73,6 +73,7 @@ fn every_error_speaks_for_itself() {
     hear!(said, PeerError {
         PeerError::OutOfRange { .. } => PeerError::OutOfRange { peer, peers_max: 2 },
         PeerError::Known(_) => PeerError::Known(peer),
+        PeerError::InUse(_) => PeerError::InUse(peer),
         PeerError::Unknown(_) => PeerError::Unknown(peer),
         PeerError::InUse(_) => PeerError::InUse(peer),
         PeerError::NoSuchRail { .. } => PeerError::NoSuchRail { rails: 0b100 },

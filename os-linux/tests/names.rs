@@ -232,7 +232,8 @@ fn calls_that_cross_become_one() {
             let (b_of_a, a_of_b);
             if round % 2 == 0 {
                 (b_of_a, a_of_b) = (a.insert(&b.name.clone()), b.insert(&a.name.clone()));
-                (a.send(b_of_a, 1, 10), b.send(a_of_b, 1, 10));
+                a.send(b_of_a, 1, 10);
+                b.send(a_of_b, 1, 10);
             } else {
                 b_of_a = a.insert(&b.name.clone());
                 a.send(b_of_a, 1, 10);
@@ -302,7 +303,8 @@ fn removed_peers_meet_again() {
             assert_eq!((a.closed.len(), b.closed.len()), (1, 1), "{fabric:?} {round}");
             assert!(a.lost.is_empty() && b.lost.is_empty());
             for node in [&mut a, &mut b] {
-                (node.closed.clear(), node.completed.clear());
+                node.closed.clear();
+                node.completed.clear();
             }
         }
     }

@@ -206,6 +206,46 @@ fn messages_of_the_wrong_length_are_refused() {
     assert!(matches!(acceptor.handle(&[0; PROOF_BYTES + 1]), Err(AuthError::Length { .. })));
 }
 
+/// H-3, H-5, H-9: between processes without a job, a call is for those who have the acceptor's name.
+#[test]
+fn a_name_is_what_a_caller_needs() {
+    let named = |rank: u32| credentials(rank).by_name([rank as u8; NAME_BYTES], Secret::new([0; 32]));
+    let (from, to) = named(3).numbers((PeerId(0), PeerId(1)), &fingerprint(5));
+    assert_eq!((from, to), (fingerprint(3).number(), fingerprint(5).number()));
+    assert_eq!(named(5).number(PeerId(0)), to);
+    let (call, station) = (Call { job: 0, from, to, ..CALL }, Station { job: 0, me: to, ..STATION });
+    let acceptor = || Acceptor::new(named(5), station, [2; 32]);
+
+    let (mut dialler, opening) = Dialler::new(&named(3), call, fingerprint(5), [1; 32]);
+    let mut accepts = acceptor();
+    let answer = sent(accepts.handle(opening.bytes()));
+    let proof = sent(dialler.handle(answer.bytes()));
+    match accepts.handle(proof.bytes()) {
+        Ok(Step::Authenticated { peer, key, .. }) => assert_eq!((peer, key), (from, fingerprint(3))),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(accepts.name(), &[3; NAME_BYTES]);
+
+    // With the number, but another fingerprint; with a job's secret; to a process that has a job.
+    let (_, opening) = Dialler::new(&named(3), call, fingerprint(6), [1; 32]);
+    assert_eq!(acceptor().handle(opening.bytes()).unwrap_err(), AuthError::Proof);
+    let (_, opening) = Dialler::new(&credentials(3), call, fingerprint(5), [1; 32]);
+    assert_eq!(acceptor().handle(opening.bytes()).unwrap_err(), AuthError::Proof);
+    let (_, opening) = Dialler::new(&named(3), CALL, fingerprint(5), [1; 32]);
+    assert_eq!(self::acceptor(2).handle(opening.bytes()).unwrap_err(), AuthError::Proof);
+}
+
+/// The number that stands for none is no process's (S-11).
+#[test]
+fn numbers_are_parts_of_fingerprints() {
+    let of = |first: u32| {
+        let mut bytes = [7; FINGERPRINT_BYTES];
+        bytes[..4].copy_from_slice(&first.to_le_bytes());
+        Fingerprint(bytes).number()
+    };
+    assert_eq!([of(0), of(0x0403_0201), of(u32::MAX)], [0, 0x0403_0201, u32::MAX - 1].map(PeerId));
+}
+
 /// H-8
 #[test]
 fn crossing_calls_agree_on_one() {

@@ -97,7 +97,7 @@ impl Name {
     }
 
     /// The TCP contacts; `None`: there are bytes that are none.
-    fn contacts(&self) -> Option<Vec<SocketAddr>> {
+    pub(super) fn contacts(&self) -> Option<Vec<SocketAddr>> {
         let mut rest = &self.0[CONTACTS..];
         let mut contacts = Vec::new();
         while let [kind, behind @ ..] = rest {

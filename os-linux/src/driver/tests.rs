@@ -8,6 +8,7 @@ mod leave;
 mod loss;
 mod mapped;
 mod messages;
+mod named;
 mod onesided;
 mod process;
 mod queues;

@@ -639,6 +639,10 @@ impl Scenario {
         if self.uneven {
             knobs::uneven(&mut config, &mut Rng::new(seed, &format!("knobs of rank {rank}")));
             config.express = !Rng::new(seed, &format!("short way of rank {rank}")).one_in(6);
+            if Rng::new(seed, "numbers").one_in(4) {
+                // As between processes without a job (S-11).
+                config.number = Some(Rng::new(seed, &format!("number of rank {rank}")).draw() as u32 & !(1 << 31));
+            }
         }
         self.config.apply(&mut config);
         if self.config.bind_by_local_rank == Some(true) {
