@@ -144,7 +144,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("rel", &["mem", "seq", "store", "time"]),
     ("paths", &["api", "ids", "rail", "store", "time", "wire"]),
     ("op", &["api", "ids", "mem", "paths", "seq", "store", "wire"]),
-    ("peer", &["api", "ids", "mem", "op", "rail", "rel", "seq", "store", "time", "wire"]),
+    ("peer", &["api", "fast", "ids", "mem", "op", "rail", "rel", "seq", "store", "time", "wire"]),
     (
         "endpoint",
         &[

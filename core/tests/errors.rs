@@ -75,7 +75,6 @@ fn every_error_speaks_for_itself() {
         PeerError::Known(_) => PeerError::Known(peer),
         PeerError::InUse(_) => PeerError::InUse(peer),
         PeerError::Unknown(_) => PeerError::Unknown(peer),
-        PeerError::InUse(_) => PeerError::InUse(peer),
         PeerError::NoSuchRail { .. } => PeerError::NoSuchRail { rails: 0b100 },
     });
     hear!(said, AddressError {

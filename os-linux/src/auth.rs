@@ -15,9 +15,9 @@
 //! Invariants: the ephemeral keys of both sides enter all that follows, so recorded messages are worthless
 //! later; the whole Hello enters, so no byte of it can be changed on the way; a member of the job can act
 //! for itself only, since the acceptor compares the dialler's key with the fingerprint of the peer that the
-//! Hello names, and the dialler the acceptor's with that of the peer it dials. Processes that have each other's
-//! [names](Credentials::by_name) need no secret of a job: a process that has the acceptor's name can call it.
-//! Nothing here does I/O, draws
+//! Hello names, and the dialler the acceptor's with that of the peer it dials. Processes that have each
+//! other's [names](Credentials::by_name) need no secret of a job: a process that has the acceptor's name can
+//! call it. Nothing here does I/O, draws
 //! random numbers or reads a clock: the caller moves the bytes, gives fresh random bytes and sets the
 //! deadline.
 
@@ -585,7 +585,7 @@ impl Acceptor {
         Acceptor { station, noise: Noise::Opening(credentials, fresh), call, name: [0; NAME_BYTES] }
     }
 
-    /// The name that came with the proof, by which the dialler wants to be known; zeros: none. The caller
+    /// The name that came with the proof, by which the dialler is to be addressed; zeros: none. The caller
     /// compares the key that it names.
     pub fn name(&self) -> &[u8; NAME_BYTES] {
         &self.name

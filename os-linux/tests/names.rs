@@ -205,7 +205,7 @@ fn a_refused_caller_that_is_inserted_later_loses_nothing() {
     }
 }
 
-/// H-11: by `callers` = `accept` nobody needs to insert a caller.
+/// H-11: by `callers` = `accept` no process needs to insert a caller.
 #[test]
 fn callers_are_accepted_where_the_setting_says_so() {
     for fabric in FABRICS {
@@ -248,7 +248,7 @@ fn calls_that_cross_become_one() {
     }
 }
 
-/// A third process that nobody inserted is refused by both, and counted; a name that carries another
+/// A third process that neither inserted is refused by both, and counted; a name that carries another
 /// process's key leads nowhere.
 #[test]
 fn strangers_and_false_names_harm_nobody() {
@@ -290,11 +290,11 @@ fn removed_peers_meet_again() {
         for round in 0..6 {
             let (b_of_a, a_of_b) = (a.insert(&b.name.clone()), b.insert(&a.name.clone()));
             both_ways(&mut a, b_of_a, &mut b, a_of_b, 10);
-            // Nobody receives it.
+            // It is not received.
             a.send(b_of_a, 99, 10);
             a.transport.remove(b_of_a).expect("a peer");
             assert_eq!(a.transport.insert(&b.name).err(), Some(InsertError::Leaving(b_of_a)));
-            until(&mut [&mut a, &mut b], "the goodbye", |nodes| !nodes[1].closed.is_empty());
+            until(&mut [&mut a, &mut b], "BYE", |nodes| !nodes[1].closed.is_empty());
             b.transport.remove(a_of_b).expect("a peer");
             until(&mut [&mut a, &mut b], "both are removed", |nodes| {
                 nodes[0].transport.name_of(b_of_a).is_none() && nodes[1].transport.name_of(a_of_b).is_none()

@@ -111,7 +111,7 @@ pub struct Config {
     /// After this time a rail that has not answered is given up and reopened, even if no other rail delivers
     /// anything. `Nanos(0)`, the default: never, as a peer that computes answers nowhere, and a rail whose
     /// peer died reports that itself. With another value such a peer is lost after this time plus
-    /// `recovery_timeout` if it owes an acknowledgment.
+    /// `recovery_timeout` if an acknowledgment of it is pending.
     pub stall_lone: Nanos,
     /// A peer from which nothing was received for this long is probed on each of its rails, even if no
     /// acknowledgment is pending on either side (F-13). This detects dead peers when nothing is in flight. As

@@ -200,7 +200,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Frees the messages of a channel that is over which nobody is receiving.
+    /// Frees the messages of a channel that is over and that have no receive.
     pub(super) fn drop_messages(&mut self, channel: u32) {
         let mut walk = self.t.messages.walk();
         while let Some(index) = self.t.messages.step(&mut walk) {

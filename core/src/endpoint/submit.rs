@@ -54,8 +54,8 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// Forgets a peer that is closed or lost: it may be added again, as a new one. Messages of it that nobody
-    /// is receiving are dropped.
+    /// Forgets a peer that is closed or lost: it may be added again, as a new one. Messages of it
+    /// without a receive are dropped.
     ///
     /// # Errors
     /// [`PeerError::InUse`] until it is closed ([`close_peer`](Self::close_peer)), its last events are taken

@@ -40,7 +40,7 @@ pub(super) struct Spin {
     pub(super) idle_rounds: u32,
     /// After so many, every further one yields.
     pub(super) idle_rounds_max: u32,
-    /// The setting: as many as that while nobody else uses the processor.
+    /// The setting: as many as that while no other process uses the processor.
     rounds_max: u32,
 }
 
@@ -112,7 +112,7 @@ mod tests {
             spin.yielded(true);
             assert_eq!(spin.idle_rounds_max, shared);
             (0..10).for_each(|_| spin.yielded(false));
-            assert_eq!(spin.idle_rounds_max, setting, "nobody else is there any more");
+            assert_eq!(spin.idle_rounds_max, setting, "no other process is there any more");
         }
     }
 }

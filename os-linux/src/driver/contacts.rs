@@ -1,4 +1,4 @@
-//! Rails that are open before this process knows a peer: what its name is made from, and transports over
+//! Rails that are open before this process has a peer: what its name is made from, and transports over
 //! them.
 //!
 //! Peers that connect before the transport starts wait in the kernel's queue, so nothing is lost and no

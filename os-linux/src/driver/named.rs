@@ -19,7 +19,7 @@ use crate::settings::Callers;
 /// Most callers that wait for the host to ask for them.
 const CALLERS_MAX: usize = 64;
 
-/// The names that a transport knows.
+/// The names that a transport has.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) own: Name,
@@ -134,7 +134,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Goes on with peers that are being removed, and inserts callers where the setting says so.
+    /// Goes on with peers that are being removed, and inserts callers if the setting is to accept them.
     #[cold]
     pub(super) fn tend_names(&mut self) {
         let Engine { rails, core, scratch, met, .. } = self;
@@ -175,7 +175,7 @@ impl Engine {
 
 /// # Peers by name
 /// A transport that [`open_named`](Transport::open_named) or [`Contacts::join`](super::Contacts::join) has
-/// opened knows processes by their names; the methods below belong to it.
+/// opened addresses processes by their names; the methods below belong to it.
 impl<C: Clock> Transport<C> {
     /// This process's name; `None`: the transport was started with ranks.
     pub fn name(&self) -> Option<Name> {
@@ -210,7 +210,7 @@ impl<C: Clock> Transport<C> {
     /// Closes a peer as [`close_peer`](Self::close_peer) does, then forgets it: it is a stranger again, and
     /// its place and number are free. That takes rounds, and the peer's events must be taken; until then its
     /// name can't be inserted again. Both sides that want to meet again remove each other first. Messages of
-    /// it that nobody has received are dropped.
+    /// it without a receive are dropped.
     ///
     /// # Errors
     /// See [`RemoveError`].

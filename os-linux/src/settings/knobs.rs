@@ -220,9 +220,9 @@ own {
     shm_single_copy: bool, { switch },
         "Whether large messages are copied once, out of the sender's memory (process_vm_readv), where the system allows it; else twice, through the ring. Switch it off where that system call is slow or watched.";
     peers: u32, { number u32, count(2, TABLE_MAX) },
-        "Processes that a transport without ranks can know at once, itself included; 16 bytes each. Raise it where inserting a name says so.";
+        "Processes that a transport without ranks can have names of at once, itself included; 16 bytes each. Raise it where inserting a name fails for it.";
     callers: Callers, { choice CALLERS_NAMES, CALLERS },
-        "A process that calls before its name is inserted is refused, waits for the host's answer, or is inserted. Whoever has this process's name can call.";
+        "A process that calls before its name is inserted is refused, waits for the host's answer, or is inserted. Any process that has this one's name can call.";
     host_id: Option<String>, { word
         Kind::Word {
             what: "1 to 80 printable characters but space , ; = /",

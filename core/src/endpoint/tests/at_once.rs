@@ -264,7 +264,7 @@ fn timers_that_expired_are_set_again() {
         }
     }
     assert!(at_once(&mut lone, 9, 8).is_some());
-    assert!(lone.endpoint.next_obligation().is_some(), "nobody looks whether the peer answers");
+    assert!(lone.endpoint.next_obligation().is_some(), "no timer checks whether the peer answers");
 }
 
 // ---- receiving

@@ -10,7 +10,7 @@
 //!
 //! The transport begins with the first endpoint (or inserted name), for its name holds the rails' addresses.
 //! Names are inserted and removed at any time; a process that calls before it is inserted is accepted, as
-//! libfabric's other providers do, unless `RERAIL_CALLERS` says otherwise.
+//! libfabric's other providers do, unless `RERAIL_CALLERS` is set otherwise.
 
 mod ledger;
 mod names;

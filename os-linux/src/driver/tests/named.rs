@@ -1,4 +1,5 @@
-//! Calls that only look like those of a named peer: whoever has the names of two processes can't part them.
+//! Calls that only look like those of a named peer: a process that has the names of two others can't
+//! part them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

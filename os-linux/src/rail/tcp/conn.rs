@@ -43,7 +43,7 @@ pub(super) struct Connection {
     pub(super) hot_polls: u8,
     send: SendQueue,
     receive: Receiver,
-    /// Since when the other side's kernel owes an acknowledgment; see [`sys::Silence`].
+    /// Since when an acknowledgment of the other side's kernel is pending; see [`sys::Silence`].
     silent_since: Option<Time>,
     /// Why sending failed; reported once the received data is delivered.
     broken: Option<RailFault>,

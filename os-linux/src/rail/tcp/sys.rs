@@ -148,7 +148,7 @@ pub(super) struct Silence {
     pub(super) last_ms: u32,
 }
 
-/// Whether the other side's kernel owes an acknowledgment, and since when.
+/// Whether an acknowledgment of the other side's kernel is pending, and since when.
 pub(super) fn silence(fd: BorrowedFd<'_>) -> Result<Silence, Errno> {
     // The start of `struct tcp_info` (include/uapi/linux/tcp.h): 8 bytes, then words.
     let mut info = [0u32; 15];
