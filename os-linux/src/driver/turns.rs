@@ -80,8 +80,8 @@ impl Turns {
 mod tests {
     use super::*;
 
-    /// Plays so many turns, in which `work` returns how much there is of each kind; returns how often each was
-    /// polled.
+    /// Plays so many turns, in which `work` returns how much there is of each kind; returns how often each
+    /// was polled.
     fn play(turns: &mut Turns, count: u32, work: impl Fn(u32) -> [usize; 2]) -> [u32; 2] {
         let mut polled = [0; 2];
         for number in 0..count {

@@ -69,8 +69,8 @@ fn the_number_of_nobody_is_refused() {
     assert_eq!(config.validate().map_err(|error| error.field), Err("number"));
 }
 
-/// A peer is removed when it is closed and its connection has ended; messages without a receive are dropped. Then
-/// it can be added again, and a channel to it opens as the first one did.
+/// A peer is removed when it is closed and its connection has ended; messages without a receive are dropped.
+/// Then it can be added again, and a channel to it opens as the first one did.
 #[test]
 fn a_removed_peer_is_a_new_one() {
     let mut region = Region::of(&numbered());
