@@ -269,7 +269,8 @@ struct Hot {
 const _: () = assert!(size_of::<Hot>() == 64);
 
 impl Config {
-    /// Bytes of state that [`Endpoint::new`] needs; exact.
+    /// Bytes of state that [`Endpoint::new`] needs; exact. Rings and buffers are the rails' own, and come on
+    /// top.
     pub fn memory_bytes(&self) -> Result<usize, ConfigError> {
         self.validate()?;
         let also = "all tables together must fit the address space";

@@ -115,6 +115,29 @@ fn a_ring_is_a_queue_where_positions_wrap() {
     }
 }
 
+/// L-12, L-13: a cell is free when its message has been released, not when it was found.
+#[test]
+fn a_message_that_is_looked_at_keeps_its_cell() {
+    let len = ring_bytes(SMALL).unwrap();
+    let mut lines: Box<[Line]> = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES)].into();
+    let base = NonNull::new(lines.as_mut_ptr().cast()).unwrap();
+    // SAFETY: the memory is zero, long enough, and used through the two ends alone, which end before it.
+    let mut consumer = unsafe { Consumer::create(base, len, SMALL) }.unwrap();
+    // SAFETY: as above.
+    let mut producer = unsafe { Producer::attach(base, len, SMALL) }.unwrap();
+    let mut next = 0;
+    while push(&mut producer, next).is_some() {
+        next += 1;
+    }
+    for n in 0..20 {
+        let front = consumer.front().unwrap().expect("the ring is full");
+        assert_eq!(push(&mut producer, next), None, "message {n} is being read");
+        front.release();
+        assert!(push(&mut producer, next).is_some(), "message {n} has been read");
+        next += 1;
+    }
+}
+
 std::thread_local! {
     /// Whether the system has memory.
     static HAS_MEMORY: Cell<bool> = const { Cell::new(true) };

@@ -5,7 +5,7 @@ use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::region;
 use super::short::{arrive, lone, post, short};
 use super::*;
-use crate::wire::{Body, Connect, Counts, MessageHead, Short};
+use crate::wire::{Body, Connect, Counts, MessageHead, Short, ShortSource};
 
 fn send(cookie: u64) -> SendRequest<'static> {
     const TO: [Seg; 1] = [Seg { at: MemRef { region: HEAP, offset: 0 }, len: 8 }];
@@ -98,6 +98,61 @@ fn the_next_message_of_an_open_line_is_taken_at_once() {
         assert_eq!(taken(lone, &short(3)), Some(400));
         let done = core::iter::from_fn(|| lone.endpoint.poll_short().map(|done| (done.cookie.0, done.flags)));
         assert_eq!(done.collect::<Vec<_>>(), [(1, 1), (2, 3), (3, 0), (4, 1)]);
+    });
+}
+
+/// A short message, and how often each part of it was read: length, counts, tag, immediate data.
+#[derive(Default)]
+struct Counted(Short, [core::cell::Cell<u32>; 4]);
+
+impl Counted {
+    fn read<T>(&self, part: usize, value: T) -> T {
+        self.1[part].set(self.1[part].get() + 1);
+        value
+    }
+}
+
+impl ShortSource for Counted {
+    fn bytes(&self) -> u16 {
+        self.read(0, self.0.len)
+    }
+
+    fn flags(&self) -> u8 {
+        // With the length a private copy, and also read by an assertion.
+        self.0.flags
+    }
+
+    fn counts(&self) -> Counts {
+        self.read(1, self.0.counts)
+    }
+
+    fn tag(&self) -> Option<u64> {
+        self.read(2, Some(self.0.tag))
+    }
+
+    fn immediate(&self) -> u64 {
+        self.read(3, self.0.immediate)
+    }
+}
+
+/// L-12: what its sender may still write is read once.
+#[test]
+fn each_word_of_a_short_message_is_read_once() {
+    lone(|lone| {
+        for n in 1..3 {
+            let to = seg(0, 64);
+            let from = Selector { source: Some(PeerId(1)), tag: TagMatch::Tagged { tag: 7, ignore: 0 } };
+            let recv = RecvRequest { cookie: Cookie(n), ..RecvRequest::new(from, &to) };
+            let posted = lone.endpoint.post_short(&recv, MemRef::by_address(RegionId(0), 100 * n));
+            assert!(matches!(posted, ShortPost::Posted(_)), "{posted:?}");
+        }
+        assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)));
+        for (psn, read) in [(2, [0, 1, 0, 0]), (1, [1, 1, 1, 1])] {
+            let source = Counted(short(psn), Default::default());
+            let line = lone.endpoint.line_of(PeerId(1));
+            assert_eq!(lone.endpoint.arrive_next(line, PeerId(1), &source).is_some(), psn == 1);
+            assert_eq!(source.1.map(core::cell::Cell::into_inner), read);
+        }
     });
 }
 

@@ -7,8 +7,9 @@ use rerail_core::time::Nanos;
 use rerail_core::wire::HEADER_BYTES_MAX;
 use rustix::io::Errno;
 
-/// Sizes and limits of a [`ShmRail`](super::ShmRail). A connected peer costs one ring of about
-/// `cells * 192 + slots * (segment_bytes + 320)` bytes in each direction; an idle one none.
+/// Sizes and limits of a [`ShmRail`](super::ShmRail). A connected peer costs one ring of at most about
+/// `cells * 192 + slots * (segment_bytes + 320)` bytes in each direction, of which the pages exist that were
+/// used: one at first. An idle peer costs none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmOptions {
     /// Which of this process's shared-memory rails this is: 0 for the first. Rails of equal index connect.
@@ -49,7 +50,7 @@ pub struct ShmOptions {
 }
 
 impl ShmOptions {
-    /// Defaults for a job of `peers_max` processes: about half a mebibyte per peer and direction.
+    /// Defaults for a job of `peers_max` processes: at most about half a mebibyte per peer and direction.
     pub fn new(peers_max: u32) -> Self {
         ShmOptions {
             index: 0,

@@ -414,11 +414,14 @@ fn descriptors_do_not_survive_an_exec() {
 }
 
 #[test]
-fn memory_per_peer_is_what_the_options_say() {
+fn memory_per_peer_is_what_the_options_and_the_architecture_say() {
     let (a, _b) = connected([0, 1]);
     assert_eq!(a.rail.ring_bytes(), 640 + 4 * 192 + 4 * 1344);
     let default = rerail_core::shm::ring_bytes(ShmOptions::new(1).ring()).unwrap();
-    assert!((512 * 1024..1024 * 1024).contains(&default), "{default}");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md");
+    let architecture = std::fs::read_to_string(path).unwrap();
+    let sentence = format!("4096 bytes at first, growing with use to {default}.");
+    assert!(architecture.contains(&sentence), "ARCHITECTURE.md lacks: {sentence}");
 }
 
 /// A ring has the pages that were used, and those are there before they are touched.
