@@ -469,7 +469,7 @@ impl History {
 
 // Memory per peer: each channel, each rail of it.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Channel>() == 504 && size_of::<Sub>() == 248);
+const _: () = assert!(size_of::<Channel>() == 496 && size_of::<Sub>() == 248);
 
 #[cfg(test)]
 mod tests {
