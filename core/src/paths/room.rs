@@ -54,8 +54,8 @@ const fn has_room(path: &Path, facts: &RailFacts) -> bool {
 }
 
 impl Paths<'_> {
-    /// Below how many posts a small message goes alone on a rail that is the only one: it has room, and is not
-    /// so busy that messages gather. `None`: they gather anyway.
+    /// Below how many posts a small message goes alone on a rail that is the only one: it has room, and is
+    /// not so busy that messages gather. `None`: they gather anyway.
     pub(crate) fn alone_below(&self, rail: RailId) -> Option<u16> {
         let room = self.facts(rail).posts_max - 1;
         match self.policies.of_small().gathers {

@@ -5,8 +5,8 @@
 //! busy job. Rails move [`BYTES_PER_MICROSECOND`], so a post completes later than it was made and policies
 //! get measurements; where nothing else is pending, the clock moves to the next completion.
 //!
-//! All calls of a side to its endpoint go through functions of [`at_first`] or [`at_second`], which a profiler
-//! can distinguish: their inclusive cost is what the core spends on that side, and nothing else.
+//! All calls of a side to its endpoint go through functions of [`at_first`] or [`at_second`], which a
+//! profiler can distinguish: their inclusive cost is what the core spends on that side, and nothing else.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -66,8 +66,8 @@ impl Regions {
     }
 }
 
-/// The calls of one side to its endpoint, as a driver makes them. None is inlined, and no other side's are the
-/// same code, so a profiler distinguishes the sides from each other and from what is around them.
+/// The calls of one side to its endpoint, as a driver makes them. None is inlined, and no other side's are
+/// the same code, so a profiler distinguishes the sides from each other and from what is around them.
 macro_rules! calls {
     ($side:ident, $number:literal) => {
         mod $side {
