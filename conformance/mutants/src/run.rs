@@ -38,6 +38,7 @@ const FILES: [&str; 34] = [
     "endpoint/slots.rs",
     "fast/mod.rs",
     "fast/ring.rs",
+    "fast/road.rs",
     "rel/ack.rs",
     "rel/blocks.rs",
     "rel/credit.rs",
