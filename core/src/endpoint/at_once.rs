@@ -11,11 +11,11 @@ use super::tables::Tables;
 use super::timer::Timer;
 use super::{Endpoint, Level, MessageClass, Notify, SendRequest, ShortArrival};
 use crate::fast::ShortCompletion;
-use crate::fast::road::TURN;
+use crate::fast::road::{By, TURN};
 use crate::ids::{OpId, PeerId, PostId, RailId};
 use crate::mem::MemRef;
 use crate::op::{Packet, ShortRecord, What};
-use crate::paths::Stamp;
+use crate::paths::{Choice, Stamp};
 use crate::peer::{ChannelState, ORDERED, Shortage};
 use crate::rail::sched::{Candidates, Gathers};
 use crate::rel::link::State;
@@ -63,14 +63,19 @@ impl Endpoint<'_> {
             return self.send_checked(now, channel, send, (len, is_told));
         }
         debug_assert!(self.road_is_right(channel), "something else is to be sent, and the road is open");
-        let only = road.only;
+        let by = road.by;
         if !self.has_slots() {
             return None;
         }
-        let rail = match only {
-            Some((rail, depth)) if self.paths.path(channel, rail).under_way < depth => rail,
-            Some(_) => return None,
-            None => self.rail_at_once(now, channel, len)?,
+        let rail = match by {
+            By::Only(rail, depth) if self.paths.path(channel, rail).under_way < depth => rail,
+            By::Only(..) => return None,
+            // What is idle has room, and a rail that is not ready is not the nearest.
+            By::Latency => match self.paths.nearest_idle(channel, len, u64::MAX) {
+                Some(rail) => rail,
+                None => self.choose_at_once(now, channel, len)?,
+            },
+            By::Choice => self.rail_at_once(now, channel, len)?,
         };
         self.transmit_at_once(now, channel, rail, send, (len as u32, u32::from(len > 0), is_told))
     }
@@ -126,20 +131,25 @@ impl Endpoint<'_> {
         let granted = slot.allowance.messages_left().min(slot.allowance.blocks_left());
         let go = window.min(granted).min(TURN.into()) as u16;
         let eager = self.config.eager_bytes_max.min(slot.limits.eager_bytes_max).min(terms.eager_bytes_max);
-        let only = self.only_rail(channel);
+        let by = self.road_by(channel);
         let slot = self.t.channels.at_mut(channel);
-        (slot.road.go, slot.road.go_bytes, slot.road.only) = (go, eager.min(terms.block_bytes), only);
+        (slot.road.go, slot.road.go_bytes, slot.road.by) = (go, eager.min(terms.block_bytes), by);
     }
 
-    /// The only rail of a channel, if the policy leaves no choice of it, and the posts that it may have.
-    fn only_rail(&self, channel: u32) -> Option<(RailId, u16)> {
+    /// How rails are found for the messages of an open road.
+    fn road_by(&self, channel: u32) -> By {
         let Candidates { up, .. } = self.paths.candidates(channel);
-        let choice = &self.paths.policies.class(MessageClass::Small).choice;
-        if !up.is_power_of_two() || up & !self.paths.lossy != 0 || !choice.estimates {
-            return None;
+        let class = self.paths.policies.class(MessageClass::Small);
+        if up & !self.paths.lossy != 0 || !class.choice.estimates {
+            return By::Choice;
         }
         let rail = RailId(up.trailing_zeros() as u8);
-        Some((rail, self.paths.alone_below(rail)?))
+        match self.paths.alone_below(rail) {
+            // One of several has to be idle.
+            Some(depth) if up.is_power_of_two() => By::Only(rail, depth),
+            Some(_) if class.is_open_to_all(up) => By::Latency,
+            _ => By::Choice,
+        }
     }
 
     /// Whether an open road agrees with the tables; checks everything again.
@@ -153,7 +163,8 @@ impl Endpoint<'_> {
             && u32::from(road.go) <= slot.allowance.messages_left().min(slot.allowance.blocks_left())
             && (self.config.probe_after.0 | self.config.silence_max.0 == 0 || self.t.has_timer(channel, Timer::Silence))
             && (self.config.stall_min.0 == 0 || self.t.has_timer(channel, Timer::Watch))
-            && road.only == self.only_rail(channel)
+            && road.by == self.road_by(channel)
+            && self.paths.candidates(channel).up >> self.paths.peer(channel).lowest_latency & 1 == 1
     }
 
     /// Whether a message may be numbered now: returns the blocks that it needs at the peer.
@@ -201,7 +212,8 @@ impl Endpoint<'_> {
     #[inline(never)]
     fn choose_at_once(&mut self, now: Time, channel: u32, len: u64) -> Option<RailId> {
         let turns = self.paths.peer(channel).turns;
-        let rail = self.choose(now, channel, MessageClass::Small, len)?;
+        let rails = self.paths.candidates(channel);
+        let rail = self.paths.multiplex(Choice { now, channel, class: MessageClass::Small, bytes: len, rails })?;
         if self.paths.gathers(channel, rail) {
             // The turn goes to the same message in its queue.
             self.paths.peer_mut(channel).turns = turns;

@@ -21,8 +21,20 @@ pub(crate) struct Road {
     pub go_bytes: u32,
     /// Messages of at most one block that may come until an acknowledgment is due, or our limits are.
     pub quiet: u16,
-    /// The rail that they go on as long as it has fewer than so many posts. `None`: it is chosen each time.
-    pub only: Option<(RailId, u16)>,
+    /// The rail that they go on.
+    pub by: By,
+}
+
+/// How the rail of a message is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The policy chooses each time.
+    #[default]
+    Choice,
+    /// It is the only one, as long as it has fewer than so many posts.
+    Only(RailId, u16),
+    /// It is the one of the lowest latency, as long as that is idle, and no other is due to be tried.
+    Latency,
 }
 
 impl Road {

@@ -22,11 +22,18 @@ impl Paths<'_> {
         bytes: u64,
         Candidates { up, room }: Candidates,
     ) -> Option<RailId> {
-        let is_open_to_all = self.policies.class(class).is_open_to_all(up);
+        if !self.policies.class(class).is_open_to_all(up) {
+            return None;
+        }
+        self.nearest_idle(channel, bytes, up & room)
+    }
+
+    /// The same, where all of the channel's rails may carry the message; `rails` have room.
+    #[inline(always)]
+    pub(crate) fn nearest_idle(&mut self, channel: u32, bytes: u64, rails: u64) -> Option<RailId> {
         let slot = self.peer_mut(channel);
         let (rail, untried) = (RailId(slot.lowest_latency), slot.untried.wrapping_add(1));
-        let is_plain = is_open_to_all && !explore::is_turn(untried);
-        if !is_plain || !self.is_near_and_idle(channel, rail, up & room, bytes) {
+        if explore::is_turn(untried) || !self.is_near_and_idle(channel, rail, rails, bytes) {
             return None;
         }
         self.peer_mut(channel).untried = untried;

@@ -242,6 +242,25 @@ fn an_open_road_is_closed_at_once() {
     }
 }
 
+/// F-5: messages on the rail that is left wait until the lost ones have gone.
+#[test]
+fn nothing_goes_before_what_is_sent_again() {
+    let config = small();
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &TWO);
+    let on = at_once(&mut lone, 0, 8).unwrap().rail;
+    down(&mut lone, on.0, RailFault::TimedOut);
+    lone.sent();
+    for n in 1..3 {
+        let sent = at_once(&mut lone, n, 8).unwrap();
+        complete(&mut lone, sent.id, PostStatus::Done);
+    }
+    lone.feed_on(1 - on.0, Body::Fence(fence(on.0, true)), 0, |_| {});
+    assert_eq!(at_once(&mut lone, 3, 8), None);
+    lone.sent();
+    assert!(at_once(&mut lone, 3, 8).is_some());
+}
+
 /// G-9: the checks of silent peers and stalled rails go on while messages go without a check.
 #[test]
 fn timers_that_expired_are_set_again() {
@@ -389,7 +408,10 @@ fn nothing_overtakes_a_placement() {
         receive(&mut lone, n, 64 * n, 64);
     }
     let first = lone.feed_on(1, Body::Eager(HEAD), 8, |_| {});
-    assert_eq!(arrives(&mut lone, &header(arriving(1, 8), HEAD)), ShortArrival::Slow);
+    // Neither the next one nor a copy of that one.
+    for psn in [1, 0] {
+        assert_eq!(arrives(&mut lone, &header(arriving(psn, 8), HEAD)), ShortArrival::Slow);
+    }
     lone.place(first);
     assert!(matches!(arrives(&mut lone, &header(arriving(1, 8), HEAD)), ShortArrival::At(_)));
     let mut region = Region::of(&config);
@@ -444,17 +466,21 @@ fn each_acknowledgment_has_its_delay() {
     assert_eq!(lone.sent_one().common.ack_ordered, 4);
 }
 
-/// C-4: limits go to the peer when a quarter of its grant is free again, however few acknowledgments are due.
+/// A-3, C-4: acknowledgments go by count, and limits when a quarter of the grant is free again, whichever is
+/// first.
 #[test]
-fn limits_are_announced_in_time() {
-    let config = Config { ack_packets: 16, ..small() };
-    let mut region = Region::of(&config);
-    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
-    for n in 0..8 {
-        assert!(lone.sent().is_empty(), "announced before {n}");
-        receive(&mut lone, n, 64 * n, 64);
-        assert!(matches!(arrives(&mut lone, &header(arriving(n as u32, 8), HEAD)), ShortArrival::At(_)));
+fn what_is_due_goes_in_time() {
+    for (ack_packets, due) in [(4, 4), (16, 8)] {
+        let config = Config { ack_packets, ..small() };
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+        for n in 0..due {
+            assert!(lone.sent().is_empty(), "{ack_packets}: before {n}");
+            receive(&mut lone, n, 64 * n, 64);
+            assert!(matches!(arrives(&mut lone, &header(arriving(n as u32, 8), HEAD)), ShortArrival::At(_)));
+        }
+        let common = lone.sent_one().common;
+        let due = due as u16;
+        assert_eq!((common.message_limit, common.block_limit), (32 + due, 64 + due), "{ack_packets}");
     }
-    let common = lone.sent_one().common;
-    assert_eq!((common.message_limit, common.block_limit), (32 + 8, 64 + 8));
 }
