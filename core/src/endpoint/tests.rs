@@ -23,6 +23,7 @@ mod assumptions;
 mod at_once;
 mod balanced;
 mod completions;
+mod computing;
 mod counts;
 mod deadlines;
 mod details;
