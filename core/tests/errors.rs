@@ -149,7 +149,7 @@ fn every_error_speaks_for_itself() {
     });
     said.hear("Loss", &loss);
     hear!(said, OpError {
-        OpError::Truncated { .. } => OpError::Truncated { sent: 9, capacity: 4, peer, tag: Some(7), immediate: None },
+        OpError::Truncated { .. } => OpError::Truncated { sent: 9, capacity: 4, peer, tag: Some(7), immediate: Some(8) },
         OpError::Cancelled => OpError::Cancelled,
         OpError::PeerLost { .. } => OpError::PeerLost { peer, why: loss },
         OpError::PeerClosed { .. } => OpError::PeerClosed { peer },

@@ -155,7 +155,7 @@ pub struct AtomicRequest {
     pub data_type: AtomicType,
     /// Operand, in the low bytes.
     pub operand: u64,
-    /// Comparand of compare-and-swap, in the low bytes.
+    /// Comparand of the comparing swaps, mask of the masked one, in the low bytes.
     pub compare: u64,
     /// How completion is reported.
     pub notify: Notify,
@@ -164,7 +164,7 @@ pub struct AtomicRequest {
 }
 
 impl AtomicRequest {
-    /// An atomic with one operand, reported by an event; compare-and-swap needs `compare` as well.
+    /// An atomic with one operand, reported by an event; comparing and masked swaps need `compare` as well.
     pub const fn new(at: Remote, kind: AtomicKind, data_type: AtomicType, operand: u64) -> Self {
         AtomicRequest { at, kind, data_type, operand, compare: 0, notify: Notify::Event, cookie: Cookie(0) }
     }
@@ -226,6 +226,6 @@ impl AtomicType {
     /// Whether `kind` is defined on this type: bitwise operations are not defined on floating point.
     pub const fn allows(self, kind: AtomicKind) -> bool {
         let float = matches!(self, AtomicType::F32 | AtomicType::F64);
-        !(float && matches!(kind, AtomicKind::And | AtomicKind::Or | AtomicKind::Xor))
+        !(float && matches!(kind, AtomicKind::And | AtomicKind::Or | AtomicKind::Xor | AtomicKind::MaskedSwap))
     }
 }

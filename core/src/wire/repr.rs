@@ -189,7 +189,7 @@ coded! {
         Fetch = 0,
         /// Stores the operand.
         Swap = 1,
-        /// Stores the operand where the target equals `compare`.
+        /// Stores the operand if `compare` equals the target.
         CompareSwap = 2,
         /// Adds, wrapping.
         Add = 3,
@@ -211,6 +211,18 @@ coded! {
         LogicalOr = 11,
         /// Logical exclusive or: 1 where exactly one is non-zero.
         LogicalXor = 12,
+        /// Stores the operand if `compare` differs from the target.
+        CompareSwapNe = 13,
+        /// Stores the operand if `compare` is not above the target.
+        CompareSwapLe = 14,
+        /// Stores the operand if `compare` is below the target.
+        CompareSwapLt = 15,
+        /// Stores the operand if `compare` is not below the target.
+        CompareSwapGe = 16,
+        /// Stores the operand if `compare` is above the target.
+        CompareSwapGt = 17,
+        /// Stores the operand's bits that are set in `compare` (integers).
+        MaskedSwap = 18,
     }
 }
 

@@ -2,8 +2,8 @@
 //! (rule R-7).
 //!
 //! Integers use the machine's own instructions; products, logical operations and floating point go through a
-//! compare-and-swap loop on the bits. A floating point compare-and-swap compares values (so -0.0 equals 0.0,
-//! and NaN equals nothing), min and max prefer a number to a NaN.
+//! compare-and-swap loop on the bits. Comparing swaps of floating point compare values (so -0.0 equals 0.0,
+//! and a NaN only differs), min and max prefer a number to a NaN.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{
@@ -31,6 +31,10 @@ macro_rules! integer {
         let update = |change: fn($int, $int) -> $int| {
             cell.fetch_update(SeqCst, SeqCst, |value| Some(change(value, operand))).unwrap_or_else(|value| value)
         };
+        let swap_if = |holds: fn($int, $int) -> bool| {
+            let stored = cell.fetch_update(SeqCst, SeqCst, |value| holds(compare, value).then_some(operand));
+            stored.unwrap_or_else(|value| value)
+        };
         let old: $int = match $kind {
             AtomicKind::Fetch => cell.load(SeqCst),
             AtomicKind::Swap => cell.swap(operand, SeqCst),
@@ -47,6 +51,15 @@ macro_rules! integer {
             AtomicKind::LogicalAnd => update(|a, b| <$int>::from(a != 0 && b != 0)),
             AtomicKind::LogicalOr => update(|a, b| <$int>::from(a != 0 || b != 0)),
             AtomicKind::LogicalXor => update(|a, b| <$int>::from((a != 0) != (b != 0))),
+            AtomicKind::CompareSwapNe => swap_if(|compare, value| compare != value),
+            AtomicKind::CompareSwapLe => swap_if(|compare, value| compare <= value),
+            AtomicKind::CompareSwapLt => swap_if(|compare, value| compare < value),
+            AtomicKind::CompareSwapGe => swap_if(|compare, value| compare >= value),
+            AtomicKind::CompareSwapGt => swap_if(|compare, value| compare > value),
+            AtomicKind::MaskedSwap => {
+                let masked = |value| Some(operand & compare | value & !compare);
+                cell.fetch_update(SeqCst, SeqCst, masked).unwrap_or_else(|value| value)
+            }
         };
         // The low bytes carry the value; signed values are not extended into the high ones.
         Some(u64::from(old as $bits))
@@ -66,12 +79,19 @@ macro_rules! float {
             cell.fetch_update(SeqCst, SeqCst, |bits| Some(change(<$float>::from_bits(bits)).to_bits()))
                 .unwrap_or_else(|bits| bits)
         };
+        let swap_if = |holds: fn($float, $float) -> bool| {
+            let new = |bits| holds(compare, <$float>::from_bits(bits)).then_some(operand_bits);
+            cell.fetch_update(SeqCst, SeqCst, new).unwrap_or_else(|bits| bits)
+        };
         let old: $bits = match $kind {
             AtomicKind::Fetch => cell.load(SeqCst),
             AtomicKind::Swap => cell.swap(operand_bits, SeqCst),
-            AtomicKind::CompareSwap => cell
-                .fetch_update(SeqCst, SeqCst, |bits| (<$float>::from_bits(bits) == compare).then_some(operand_bits))
-                .unwrap_or_else(|bits| bits),
+            AtomicKind::CompareSwap => swap_if(|compare, value| compare == value),
+            AtomicKind::CompareSwapNe => swap_if(|compare, value| compare != value),
+            AtomicKind::CompareSwapLe => swap_if(|compare, value| compare <= value),
+            AtomicKind::CompareSwapLt => swap_if(|compare, value| compare < value),
+            AtomicKind::CompareSwapGe => swap_if(|compare, value| compare >= value),
+            AtomicKind::CompareSwapGt => swap_if(|compare, value| compare > value),
             AtomicKind::Add => update(&|value| value + operand),
             AtomicKind::Mul => update(&|value| value * operand),
             AtomicKind::Min => update(&|value| value.min(operand)),
@@ -79,7 +99,7 @@ macro_rules! float {
             AtomicKind::LogicalAnd => update(&|value| truth(value != 0.0 && operand != 0.0)),
             AtomicKind::LogicalOr => update(&|value| truth(value != 0.0 || operand != 0.0)),
             AtomicKind::LogicalXor => update(&|value| truth((value != 0.0) != (operand != 0.0))),
-            AtomicKind::And | AtomicKind::Or | AtomicKind::Xor => return None,
+            AtomicKind::And | AtomicKind::Or | AtomicKind::Xor | AtomicKind::MaskedSwap => return None,
         };
         Some(u64::from(old))
     }};

@@ -185,22 +185,6 @@ proptest! {
     }
 }
 
-const KINDS: [AtomicKind; 13] = [
-    AtomicKind::Fetch,
-    AtomicKind::Swap,
-    AtomicKind::CompareSwap,
-    AtomicKind::Add,
-    AtomicKind::Min,
-    AtomicKind::Max,
-    AtomicKind::And,
-    AtomicKind::Or,
-    AtomicKind::Xor,
-    AtomicKind::Mul,
-    AtomicKind::LogicalAnd,
-    AtomicKind::LogicalOr,
-    AtomicKind::LogicalXor,
-];
-
 /// The result of an integer atomic on a value, in arithmetic wide enough for all types; the caller truncates.
 fn integer_oracle(kind: AtomicKind, value: i128, operand: i128, compare: i128) -> i128 {
     match kind {
@@ -218,6 +202,42 @@ fn integer_oracle(kind: AtomicKind, value: i128, operand: i128, compare: i128) -
         AtomicKind::LogicalAnd => i128::from(value != 0 && operand != 0),
         AtomicKind::LogicalOr => i128::from(value != 0 || operand != 0),
         AtomicKind::LogicalXor => i128::from((value != 0) != (operand != 0)),
+        AtomicKind::CompareSwapNe => {
+            if compare != value {
+                operand
+            } else {
+                value
+            }
+        }
+        AtomicKind::CompareSwapLe => {
+            if compare <= value {
+                operand
+            } else {
+                value
+            }
+        }
+        AtomicKind::CompareSwapLt => {
+            if compare < value {
+                operand
+            } else {
+                value
+            }
+        }
+        AtomicKind::CompareSwapGe => {
+            if compare >= value {
+                operand
+            } else {
+                value
+            }
+        }
+        AtomicKind::CompareSwapGt => {
+            if compare > value {
+                operand
+            } else {
+                value
+            }
+        }
+        AtomicKind::MaskedSwap => value & !compare | operand & compare,
     }
 }
 
@@ -245,11 +265,11 @@ fn integer_atomics_do_what_arithmetic_says() {
             let shift = 64 - bits;
             if is_signed { i128::from((raw << shift) as i64 >> shift) } else { i128::from(raw & mask) }
         };
-        for kind in KINDS {
+        for kind in AtomicKind::ALL {
             for value in samples {
                 for operand in samples {
-                    // One comparand that matches and one that does not.
-                    for compare in [value, value ^ 1] {
+                    // One comparand that matches, one beside it, and one on the other side of zero.
+                    for compare in [value, value ^ 1, !value] {
                         let expected = integer_oracle(kind, widen(value), widen(operand), widen(compare));
                         let expected = value & !mask | expected as u64 & mask;
                         let (old, after) = run(kind, data_type, value, operand, compare);
@@ -293,13 +313,25 @@ fn float_atomics_do_what_arithmetic_says() {
         (AtomicKind::LogicalOr, 0.0, 2.0, 0.0, 1.0),
         (AtomicKind::LogicalXor, 1.5, 2.0, 0.0, 0.0),
         (AtomicKind::LogicalXor, 0.0, 2.0, 0.0, 1.0),
+        (AtomicKind::CompareSwapNe, 1.5, 9.0, 1.5, 1.5),
+        (AtomicKind::CompareSwapNe, 1.5, 9.0, 2.5, 9.0),
+        (AtomicKind::CompareSwapLe, -1.5, 9.0, -1.5, 9.0),
+        (AtomicKind::CompareSwapLe, -1.5, 9.0, -1.0, -1.5),
+        (AtomicKind::CompareSwapLt, -1.5, 9.0, -2.0, 9.0),
+        (AtomicKind::CompareSwapLt, -1.5, 9.0, -1.5, -1.5),
+        (AtomicKind::CompareSwapGe, -1.5, 9.0, -1.5, 9.0),
+        (AtomicKind::CompareSwapGe, -1.5, 9.0, -2.0, -1.5),
+        (AtomicKind::CompareSwapGt, -1.5, 9.0, -1.0, 9.0),
+        (AtomicKind::CompareSwapGt, -1.5, 9.0, -1.5, -1.5),
     ] {
         assert_eq!(wide(kind, value, operand, compare), expected, "{kind:?} {value} {operand} {compare}");
         let narrow = single(kind, value as f32, operand as f32, compare as f32);
         assert_eq!(narrow, expected as f32, "{kind:?} {value} {operand} {compare} in single precision");
     }
     assert!(wide(AtomicKind::CompareSwap, f64::NAN, 1.0, f64::NAN).is_nan(), "NaN equals nothing");
-    for kind in [AtomicKind::And, AtomicKind::Or, AtomicKind::Xor] {
+    assert_eq!(wide(AtomicKind::CompareSwapNe, f64::NAN, 1.0, f64::NAN), 1.0);
+    assert!(wide(AtomicKind::CompareSwapLe, f64::NAN, 1.0, 1.0).is_nan());
+    for kind in [AtomicKind::And, AtomicKind::Or, AtomicKind::Xor, AtomicKind::MaskedSwap] {
         assert_eq!(run(kind, AtomicType::F64, 5, 3, 0), (None, 5), "{kind:?} on floating point changes nothing");
         assert_eq!(run(kind, AtomicType::F32, 5, 3, 0), (None, 5));
     }

@@ -233,12 +233,12 @@ impl Operation {
             true => i128::from((value << (64 - bits)) as i64 >> (64 - bits)),
             false => i128::from(value << (64 - bits) >> (64 - bits)),
         };
-        let (a, b) = (number(old), number(self.operand));
+        let (a, b, c) = (number(old), number(self.operand), number(self.compare));
+        let chosen = |swaps| if swaps { b } else { a };
         let result = match self.kind {
             AtomicKind::Fetch => a,
             AtomicKind::Swap => b,
-            AtomicKind::CompareSwap if a == number(self.compare) => b,
-            AtomicKind::CompareSwap => a,
+            AtomicKind::CompareSwap => chosen(c == a),
             AtomicKind::Add => a + b,
             AtomicKind::Mul => a.wrapping_mul(b),
             AtomicKind::Min => a.min(b),
@@ -249,6 +249,12 @@ impl Operation {
             AtomicKind::LogicalAnd => i128::from(a != 0 && b != 0),
             AtomicKind::LogicalOr => i128::from(a != 0 || b != 0),
             AtomicKind::LogicalXor => i128::from((a != 0) != (b != 0)),
+            AtomicKind::MaskedSwap => a & !c | b & c,
+            AtomicKind::CompareSwapNe => chosen(c != a),
+            AtomicKind::CompareSwapLe => chosen(c <= a),
+            AtomicKind::CompareSwapLt => chosen(c < a),
+            AtomicKind::CompareSwapGe => chosen(c >= a),
+            AtomicKind::CompareSwapGt => chosen(c > a),
         };
         result as u64
     }

@@ -176,6 +176,18 @@ numbers! {
     FI_ATOMIC_WRITE: c_int = 11;
     /// Of atomics.
     FI_CSWAP: c_int = 12;
+    /// Of atomics.
+    FI_CSWAP_NE: c_int = 13;
+    /// Of atomics.
+    FI_CSWAP_LE: c_int = 14;
+    /// Of atomics.
+    FI_CSWAP_LT: c_int = 15;
+    /// Of atomics.
+    FI_CSWAP_GE: c_int = 16;
+    /// Of atomics.
+    FI_CSWAP_GT: c_int = 17;
+    /// Of atomics.
+    FI_MSWAP: c_int = 18;
     /// Of the types of atomics, in the order of `enum fi_datatype`.
     FI_INT8: c_int = 0;
     /// Of types.
@@ -196,6 +208,14 @@ numbers! {
     FI_FLOAT: c_int = 8;
     /// Of types.
     FI_DOUBLE: c_int = 9;
+    /// Of types.
+    FI_FLOAT_COMPLEX: c_int = 10;
+    /// Of types.
+    FI_DOUBLE_COMPLEX: c_int = 11;
+    /// Of types.
+    FI_LONG_DOUBLE: c_int = 12;
+    /// Of types.
+    FI_LONG_DOUBLE_COMPLEX: c_int = 13;
 
     /// Of atomics: the previous value is requested.
     FI_FETCH_ATOMIC: u64 = 1 << 58;

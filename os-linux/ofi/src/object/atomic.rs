@@ -42,9 +42,9 @@ impl Sort {
     fn bytes(self, op: c_int, datatype: c_int) -> Option<usize> {
         let (_, of) = atomic_of(op, datatype)?;
         let fits = match self {
-            Sort::Write => !matches!(op, FI_CSWAP | FI_ATOMIC_READ),
-            Sort::Fetch => op != FI_CSWAP,
-            Sort::Compare => op == FI_CSWAP,
+            Sort::Write => !matches!(op, FI_CSWAP..=FI_MSWAP | FI_ATOMIC_READ),
+            Sort::Fetch => !matches!(op, FI_CSWAP..=FI_MSWAP),
+            Sort::Compare => matches!(op, FI_CSWAP..=FI_MSWAP),
         };
         fits.then_some(of.bytes() as usize)
     }

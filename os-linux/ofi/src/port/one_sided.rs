@@ -85,6 +85,12 @@ pub fn atomic_of(op: i32, datatype: i32) -> Option<(AtomicKind, AtomicType)> {
         FI_ATOMIC_READ => AtomicKind::Fetch,
         FI_ATOMIC_WRITE => AtomicKind::Swap,
         FI_CSWAP => AtomicKind::CompareSwap,
+        FI_CSWAP_NE => AtomicKind::CompareSwapNe,
+        FI_CSWAP_LE => AtomicKind::CompareSwapLe,
+        FI_CSWAP_LT => AtomicKind::CompareSwapLt,
+        FI_CSWAP_GE => AtomicKind::CompareSwapGe,
+        FI_CSWAP_GT => AtomicKind::CompareSwapGt,
+        FI_MSWAP => AtomicKind::MaskedSwap,
         _ => return None,
     };
     let of = match datatype {
@@ -98,6 +104,8 @@ pub fn atomic_of(op: i32, datatype: i32) -> Option<(AtomicKind, AtomicType)> {
         FI_UINT64 => AtomicType::U64,
         FI_FLOAT => AtomicType::F32,
         FI_DOUBLE => AtomicType::F64,
+        // More than the 8 bytes of a value (W-18), or two values.
+        FI_FLOAT_COMPLEX | FI_DOUBLE_COMPLEX | FI_LONG_DOUBLE | FI_LONG_DOUBLE_COMPLEX => return None,
         _ => return None,
     };
     of.allows(kind).then_some((kind, of))
@@ -259,5 +267,34 @@ impl OneSided {
 impl Exposed {
     fn is_remote(&self) -> bool {
         self.access.read || self.access.write
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers as in `enum fi_op` and `enum fi_datatype` of libfabric's fi_atomic.h.
+    #[test]
+    fn all_of_libfabrics_atomics_up_to_masked_swap() {
+        for op in FI_MIN..=FI_MSWAP {
+            let types: Vec<i32> =
+                (FI_INT8..=FI_LONG_DOUBLE_COMPLEX).filter(|of| atomic_of(op, *of).is_some()).collect();
+            let is_bitwise = matches!(op, FI_BOR | FI_BAND | FI_BXOR | FI_MSWAP);
+            let last = if is_bitwise { FI_UINT64 } else { FI_DOUBLE };
+            assert_eq!(types, (FI_INT8..=last).collect::<Vec<_>>(), "{op}");
+        }
+        assert_eq!(atomic_of(FI_MSWAP + 1, FI_UINT64), None);
+        let comparing = (FI_CSWAP..=FI_MSWAP).map(|op| atomic_of(op, FI_INT64).map(|(kind, _)| kind));
+        let kinds = [
+            AtomicKind::CompareSwap,
+            AtomicKind::CompareSwapNe,
+            AtomicKind::CompareSwapLe,
+            AtomicKind::CompareSwapLt,
+            AtomicKind::CompareSwapGe,
+            AtomicKind::CompareSwapGt,
+            AtomicKind::MaskedSwap,
+        ];
+        assert!(comparing.eq(kinds.map(Some)));
     }
 }

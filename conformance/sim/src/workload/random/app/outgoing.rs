@@ -232,8 +232,15 @@ impl Player {
                     AtomicKind::And,
                     AtomicKind::Or,
                     AtomicKind::Xor,
+                    AtomicKind::MaskedSwap,
+                    AtomicKind::CompareSwapNe,
+                    AtomicKind::CompareSwapLe,
+                    AtomicKind::CompareSwapLt,
+                    AtomicKind::CompareSwapGe,
+                    AtomicKind::CompareSwapGt,
                 ];
-                u64s(*rng.pick(&kinds).unwrap_or(&AtomicKind::Add), rng.draw(), 0)
+                let (kind, operand) = (*rng.pick(&kinds).unwrap_or(&AtomicKind::Add), rng.draw());
+                u64s(kind, operand, operand.rotate_left(32))
             }
         }
     }
