@@ -70,7 +70,7 @@ impl Endpoint<'_> {
         let rail = match by {
             By::Only(rail, depth) if self.paths.path(channel, rail).under_way < depth => rail,
             By::Only(..) => return None,
-            // What is idle has room, and a rail that is not ready is not the nearest.
+            // What is idle has room, and a rail that is not ready has not the lowest latency.
             By::Latency => match self.paths.nearest_idle(channel, len, u64::MAX) {
                 Some(rail) => rail,
                 None => self.choose_at_once(now, channel, len)?,
