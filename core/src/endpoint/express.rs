@@ -367,8 +367,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Whether several completions of the express path were made since all were taken: as a stream of messages
-    /// makes them.
+    /// Whether several completions of the express path were made since all were taken, as by a stream of
+    /// messages.
     #[inline(always)]
     pub const fn has_several_done(&self) -> bool {
         self.t.short_done.has_several()
