@@ -367,6 +367,13 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Whether several completions of the express path were made since all were taken, as by a stream of
+    /// messages.
+    #[inline(always)]
+    pub const fn has_several_done(&self) -> bool {
+        self.t.short_done.has_several()
+    }
+
     /// The next completion of the express path.
     #[inline]
     pub fn poll_short(&mut self) -> Option<&ShortCompletion> {

@@ -32,6 +32,12 @@ impl<'m> Completions<'m> {
         self.tail == 0
     }
 
+    /// Whether several were made since all were taken.
+    #[inline(always)]
+    pub(crate) const fn has_several(&self) -> bool {
+        self.tail > 1
+    }
+
     /// Whether there is no place at the end; [`has_room`](Self::has_room) may find some.
     #[inline(always)]
     pub(crate) const fn is_full(&self) -> bool {

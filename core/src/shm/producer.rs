@@ -358,8 +358,13 @@ impl<C: Cells> Producer<C> {
         // SAFETY: the caller vouches for `from`, and that the payload ends inside the cell.
         unsafe { self.cells.copy_in(self.cells.inline(cell, at), 0, from, short.len.into()) };
         self.publish(cell, first);
-        self.cells.will_write(cell);
         self.must_ring()
+    }
+
+    /// More short messages follow soon: has the line of one fetched.
+    #[inline(always)]
+    pub fn expect_more(&self) {
+        self.cells.will_write(self.cell);
     }
 
     /// Writes what is beside the first word and the payload to the due cell.

@@ -206,6 +206,12 @@ impl Link {
         }
     }
 
+    /// See [`Producer::expect_more`](rerail_core::shm::Producer::expect_more).
+    #[inline(always)]
+    pub fn expect_more(&self) {
+        self.outbound.expect_more();
+    }
+
     #[inline(always)]
     fn count_short(&mut self, bytes: u16) {
         self.counted.sent += 1;

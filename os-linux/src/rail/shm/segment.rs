@@ -365,6 +365,12 @@ impl Outbound {
         unsafe { self.ring.put_inline(short, from) }
     }
 
+    /// See [`Producer::expect_more`].
+    #[inline(always)]
+    pub fn expect_more(&self) {
+        self.ring.expect_more();
+    }
+
     /// See [`Producer::has_short_room`].
     #[inline(always)]
     pub fn has_short_room(&mut self, len: u64, immediate: bool) -> bool {
