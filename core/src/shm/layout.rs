@@ -65,7 +65,7 @@ pub(super) const CELL_BYTES: usize = 192;
 /// So many cells ahead of a small message a producer has the line fetched that it will write: it is in the
 /// consumer's cache, and takes several times as long as a message to come. Not further, so that the consumer,
 /// which reads ahead, takes few away again.
-pub(super) const AHEAD: usize = 6;
+pub(super) const AHEAD: usize = 5;
 /// Bytes of a cell before what a short message has beside its three words.
 pub(super) const SHORT_AT: u32 = 24;
 /// Bytes of a cell before the packet in it.
