@@ -74,7 +74,7 @@ impl Engine {
     /// actions; returns the number of things done. Time must not go back.
     pub(super) fn round(&mut self, now: Time) -> usize {
         self.others_moved = false;
-        let done = self.poll_rails(now, u64::MAX);
+        let done = self.poll_rails::<false>(now, u64::MAX);
         done + self.after_rails(now)
     }
 
@@ -86,26 +86,33 @@ impl Engine {
         self.others_moved = false;
         let [mut of_shared, mut of_others] = [0; 2];
         if turn == Turn::OthersThenShared {
-            of_others = self.poll_rails(now, others);
+            of_others = self.poll_some(now, others);
         }
         if turn != Turn::Others {
-            of_shared = self.poll_rails(now, shared);
+            of_shared = self.poll_some(now, shared);
         }
         if matches!(turn, Turn::Others | Turn::SharedThenOthers) {
-            of_others = self.poll_rails(now, others);
+            of_others = self.poll_some(now, others);
         }
         [of_shared, of_others, self.after_rails(now)]
     }
 
     /// Takes the events of some rails, bit per rail.
+    #[inline(never)]
+    fn poll_some(&mut self, now: Time, wanted: u64) -> usize {
+        self.poll_rails::<true>(now, wanted)
+    }
+
+    /// Takes the events of all rails, or where `SOME`, of those wanted. Each has its own code: a round of all
+    /// is most of what idle rails cost.
     #[inline(always)]
-    fn poll_rails(&mut self, now: Time, wanted: u64) -> usize {
+    fn poll_rails<const SOME: bool>(&mut self, now: Time, wanted: u64) -> usize {
         let Engine { rails, core, memory, scratch, quick_rails, others_moved, last, .. } = self;
         let mut done = 0;
         *last = now;
         rails.for_each(|slot, rail| {
             let Slot { id, registrations, .. } = slot;
-            if wanted >> id.0 & 1 == 0 {
+            if SOME && wanted >> id.0 & 1 == 0 {
                 return;
             }
             let reports = &mut scratch.reports;
