@@ -104,7 +104,7 @@ use crate::peer::{Place, PlaceTo};
 use crate::rail::rails_of;
 use tables::Tables;
 
-/// One end of all virtual channels of a process.
+/// A process's end of all its channels.
 ///
 /// # The drive loop
 ///

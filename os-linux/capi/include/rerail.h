@@ -2,7 +2,7 @@
  *
  * A process opens a transport, publishes its name (64 bytes), collects the names of all processes of the job, and joins. Its
  * rank is then the place of its name among all names in sorted order. Or it joins without names and inserts those of others
- * when it learns them (rerail_insert). Whoever has a process's name can call it.
+ * when it learns them (rerail_insert). Any process with its name can connect.
  *
  *     rerail *t = NULL;
  *     char why[200];
@@ -14,7 +14,7 @@
  *     for (;;) { rerail_progress(t); while (rerail_poll(t, &event, 1)) ... }
  *     rerail_close(t, 1000);
  *
- * Every function but rerail_progress and rerail_poll, which count, answers 0 or a negative RERAIL_E... number, and
+ * Functions of type int return 0 (rerail_arm: 0 or 1) or a negative RERAIL_E... number;
  * rerail_error then returns the reason as text. A transport belongs to one thread at a time; there is no global state
  * and no thread: messages move, and peers are answered, only in rerail_progress. Rails are shared memory and TCP, no
  * verbs.
@@ -93,7 +93,7 @@ int rerail_rank_of(const rerail *transport, const uint8_t name[RERAIL_NAME_BYTES
 int rerail_insert(rerail *transport, const uint8_t name[RERAIL_NAME_BYTES], uint32_t *peer);
 /* The name of a peer. */
 int rerail_name_of(const rerail *transport, uint32_t peer, uint8_t name[RERAIL_NAME_BYTES]);
-/* Closes a peer and forgets it, after some rounds. Two processes that want to meet again both remove each other first. */
+/* Closes a peer and forgets it, in later rerail_progress calls. To reconnect, both processes remove each other first. */
 int rerail_remove(rerail *transport, uint32_t peer);
 /* The process of the last RERAIL_CALLER event (RERAIL_CALLERS=ask, the default), which waits: insert it, or refuse it. */
 int rerail_caller(const rerail *transport, uint8_t name[RERAIL_NAME_BYTES]);

@@ -1,7 +1,7 @@
 //! The driver: one endpoint of the core, bound to this machine's rails, memory and clock.
 //!
 //! [`Transport`] is the whole interface of an embedder: memory, requests, events, and three ways to drive it
-//! (polling, waiting, or inside a host's own event loop). It starts no thread, installs no signal handler and
+//! (polling, waiting, or in the program's event loop). It starts no thread, installs no signal handler and
 //! keeps no global state; several can live in one process. It reads the system's clock, or, as a
 //! `Transport<VirtualTime>`, a time that its owner sets: so the simulator drives it in virtual time.
 //!
@@ -117,7 +117,7 @@ use turns::Turns;
 /// belongs to it: reading a receive's buffer early shows some of the bytes, writing to a send's buffer sends
 /// some of the new ones; neither harms anything else.
 ///
-/// A host that uses pointers makes its whole address space one region, once
+/// An embedder that uses pointers makes its whole address space one region, once
 /// ([`adopt_address_space`](Self::adopt_address_space)), and names memory by [`Seg::at_address`]:
 ///
 /// ```
@@ -140,7 +140,7 @@ use turns::Turns;
 /// ```
 ///
 /// # Time
-/// A `Transport` reads the system's clock. A host with a time of its own (a simulator) opens a
+/// A `Transport` reads the system's clock. A simulator with its own time opens a
 /// `Transport<VirtualTime>` over its own rails ([`Opening::with_clock`]), which has no way to sleep and makes
 /// [whole rounds](Self::round):
 ///
