@@ -189,6 +189,9 @@ impl Endpoint<'_> {
         common: &Common,
         connect: &Connect,
     ) -> Result<(), ProtocolError> {
+        if common.source == UNNUMBERED {
+            return Err(ProtocolError::WrongSource { named: common.source }); // S-11
+        }
         let known = self.t.channels.at(channel).terms;
         let sub = self.t.sub(channel, rail);
         let changed = known.is_some_and(|terms| {

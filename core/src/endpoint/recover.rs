@@ -195,7 +195,12 @@ impl Endpoint<'_> {
     /// The peer's process exists, and has not answered a dial: its time begins anew (F-9).
     pub(super) fn dial_queued(&mut self, now: Time, peer: PeerId) {
         let Some(channel) = self.t.channel_of(peer) else { return };
-        if !self.t.channels.at(channel).is_over() && self.t.has_timer(channel, Timer::Connect) {
+        let slot = self.t.channels.at(channel);
+        if slot.state() == ChannelState::Closing && slot.terms.is_none() && slot.ops == 0 {
+            // No request needs it, and its process has not seen the dial: it may end without BYE (G-7).
+            return;
+        }
+        if !slot.is_over() && self.t.has_timer(channel, Timer::Connect) {
             let timeout = self.path_timeout_of(channel);
             self.t.set_timer(channel, Timer::Connect, now + timeout);
         }

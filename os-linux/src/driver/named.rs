@@ -137,7 +137,7 @@ impl Engine {
     /// Goes on with peers that are being removed, and inserts callers if the setting is to accept them.
     #[cold]
     pub(super) fn tend_names(&mut self) {
-        let Engine { rails, core, scratch, met, .. } = self;
+        let Engine { rails, core, scratch, met, lost, .. } = self;
         let Some(named) = &mut scratch.reports.named else { return };
         let Named { names, numbers, free, leaving, .. } = &mut **named;
         leaving.retain(|&peer| {
@@ -146,6 +146,7 @@ impl Engine {
             }
             rails.for_each(|_, rail| rail.forget_peer(peer));
             met.remove(peer);
+            lost.retain(|(of, _)| *of != peer);
             if let Some(name) = names.get_mut(peer.0 as usize).and_then(Option::take) {
                 numbers.remove(&name.fingerprint());
             }

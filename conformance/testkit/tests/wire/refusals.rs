@@ -45,7 +45,7 @@ fn the_parser_names_field_and_value() {
     assert_eq!(damaged("fin", 48, [0, 0]), ("fin.count", 0)); // W-14
     assert_eq!(damaged("fin", 50, [5]), ("fin.refused", 5)); // W-14
     assert_eq!(damaged("fin", 51, [7]), ("fin.reserved", 7)); // W-6
-    assert_eq!(damaged("atomic", 72, [13]), ("atomic.kind", 13)); // W-18
+    assert_eq!(damaged("atomic", 72, [19]), ("atomic.kind", 19)); // W-18
     assert_eq!(damaged("atomic", 73, [10]), ("atomic.data_type", 10)); // W-18
     assert_eq!(damaged("atomic", 74, [1]), ("atomic.reserved", 1)); // W-6
     assert_eq!(damaged("connect", 47, [1]), ("connect.reserved", 1)); // W-6

@@ -654,7 +654,9 @@ impl Rail for ShmRail {
     fn arm(&mut self) -> bool {
         // Whatever the cause of the wake-up, look at the sockets.
         self.look = true;
-        if self.done.is_empty() && self.failed.is_empty() && self.sleep() {
+        // A caller that has become a peer is answered by a poll (H-11).
+        let is_answered = !self.has_held_peer();
+        if is_answered && self.done.is_empty() && self.failed.is_empty() && self.sleep() {
             return true;
         }
         self.disarm_all();

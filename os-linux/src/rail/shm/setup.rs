@@ -332,11 +332,20 @@ impl ShmRail {
         }
     }
 
+    /// Whether a caller that waits for an answer is a peer now.
+    fn is_held_peer(&self, opening: &Opening) -> bool {
+        opening.held.is_some_and(|(_, key, _)| self.callers.contains_key(&key))
+    }
+
+    /// Whether one of them is.
+    pub(super) fn has_held_peer(&self) -> bool {
+        self.openings.values().any(|opening| self.is_held_peer(opening))
+    }
+
     /// Answers the callers that have waited and are peers now (H-11).
     pub(super) fn answer_held(&mut self, sink: &mut dyn Sink) -> usize {
-        let is_due = |opening: &Opening| opening.held.is_some_and(|(_, key, _)| self.callers.contains_key(&key));
-        let due: Vec<u64> =
-            self.openings.iter().filter(|(_, opening)| is_due(opening)).map(|(&token, _)| token).collect();
+        let due = self.openings.iter().filter(|(_, opening)| self.is_held_peer(opening));
+        let due: Vec<u64> = due.map(|(&token, _)| token).collect();
         for token in &due {
             if let Some(mut opening) = self.openings.remove(token)
                 && let Some(caller) = opening.held.take()

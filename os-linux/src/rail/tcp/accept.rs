@@ -1,8 +1,8 @@
 //! The door: connections that come in, handshakes that go on, end or run out of time.
 //!
 //! Outsiders can do no more than hold [`TcpOptions::pending_max`](super::TcpOptions::pending_max) places for
-//! the handshake's time, and where they come in floods the oldest place is given to the next comer: an honest
-//! peer needs its place for a round trip only.
+//! the handshake's time. Where all are taken, the oldest one is given to the next connection, but not before
+//! it has had its time: an honest peer needs its place for a round trip only, and others wait in the kernel.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -28,19 +28,25 @@ use crate::random::random;
 const ACCEPTS_MAX: usize = 16;
 /// Handshakes carried on per poll (H-7): each may take some 100 us of computing.
 const HANDSHAKES_MAX: usize = 8;
+/// So long a connection keeps its place in a handshake before another one may have it (H-7).
+const PLACE_TIME: Nanos = Nanos::from_millis(100);
 /// How long the listener rests when the system has no descriptor for one more connection.
 const REST_TIME: Nanos = Nanos::from_millis(100);
 
 impl TcpRail {
     /// Carries on the handshakes on which something happened, then lets new ones in.
     pub(super) fn shake_hands(&mut self, now: Time, sink: &mut dyn Sink) {
-        let mut dirty = std::mem::take(&mut self.dirty);
-        for (key, writable) in dirty.drain(..dirty.len().min(HANDSHAKES_MAX)) {
+        let mut left = HANDSHAKES_MAX;
+        while left > 0
+            && let Some(key) = self.dirty.pop_front()
+        {
+            // One that is gone costs nothing.
+            let Some(pending) = self.pending.get_mut(key) else { continue };
+            pending.is_listed = false;
+            let writable = std::mem::take(&mut pending.is_writable);
+            left -= 1;
             self.carry_on(key, writable, sink);
         }
-        // Work for the next poll has been noted meanwhile.
-        dirty.append(&mut self.dirty);
-        self.dirty = dirty;
         if self.accept_pending {
             self.accept_pending = self.accept(now);
         }
@@ -49,6 +55,10 @@ impl TcpRail {
     /// Accepts waiting connections; true: there may be more.
     fn accept(&mut self, now: Time) -> bool {
         for _ in 0..ACCEPTS_MAX {
+            if self.is_full_of_young(now) {
+                // They wait in the kernel's queue meanwhile.
+                return true;
+            }
             match rustix::net::accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(fd) => {
                     if let Err(errno) = self.admit(now, fd) {
@@ -71,6 +81,16 @@ impl TcpRail {
             }
         }
         true
+    }
+
+    /// Whether all places of incoming connections are taken, and none has had [`PLACE_TIME`].
+    fn is_full_of_young(&self, now: Time) -> bool {
+        if self.accepted < usize::from(self.options.pending_max).max(1) {
+            return false;
+        }
+        let accepted = self.pending.iter().filter(|(_, pending)| pending.role.is_accepting());
+        let oldest = accepted.map(|(_, pending)| pending.deadline).min();
+        oldest.is_some_and(|deadline| deadline + PLACE_TIME > now + self.options.handshake_timeout)
     }
 
     fn admit(&mut self, now: Time, fd: OwnedFd) -> Result<(), Errno> {
@@ -114,7 +134,7 @@ impl TcpRail {
         }
         match pending.advance(writable, self.scratch.staging()) {
             Progress::Waits => {}
-            Progress::Again => self.dirty.push((key, false)),
+            Progress::Again => self.list(key, false),
             Progress::Authenticated(from, theirs, attempts) => match pending.role {
                 Role::Dialling { peer, .. } => {
                     if let Some(known) = self.peers.get_mut(&peer) {
@@ -206,8 +226,9 @@ impl TcpRail {
 
     /// The caller has become a peer: its calls are decided at the next poll.
     pub(super) fn call_in(&mut self, key: &Fingerprint) {
-        let held = self.held(key);
-        self.dirty.extend(held.into_iter().map(|held| (held, false)));
+        for held in self.held(key) {
+            self.list(held, false);
+        }
     }
 
     /// Refuses a caller's calls.
@@ -308,7 +329,11 @@ impl TcpRail {
     /// A dial that the peer's kernel has accepted waits for its process, which may compute for hours; the
     /// kernel reports its end.
     fn queued(&mut self, key: Key) -> Option<PeerId> {
-        let (now, more) = (self.now, self.options.handshake_timeout);
+        if self.options.user_timeout_ms == 0 {
+            // Nothing would report the end of the peer's host.
+            return None;
+        }
+        let (now, more) = (self.now, self.options.handshake_timeout.max(Nanos(1)));
         let pending = self.pending.get_mut(key)?;
         let Role::Dialling { peer, .. } = pending.role else { return None };
         let silence = pending.fd.as_ref().and_then(|fd| sys::silence(fd.as_fd()).ok());

@@ -31,6 +31,16 @@ pub(super) struct Ready {
     pub(super) end: bool,
 }
 
+/// What the other side's kernel has acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    All,
+    /// The rest is on its way.
+    Some,
+    /// Nothing for too long: its host is gone.
+    Nothing,
+}
+
 /// A socket, its send queue, and the progress of the incoming packet.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -128,16 +138,20 @@ impl Connection {
         self.broken.is_some()
     }
 
-    /// Whether the other side's kernel has acknowledged nothing for `longest`, though it should have;
-    /// `before` is the time of the last such look. A closed window is no silence: its probes are
-    /// acknowledged.
-    pub(super) fn is_silent(&mut self, now: Time, before: Time, longest: Nanos) -> bool {
-        let silence = sys::silence(self.fd.as_fd()).ok().filter(|silence| silence.waits);
-        self.silent_since = silence.map(|Silence { last_ms, .. }| {
+    /// What the other side's kernel has acknowledged; nothing counts after `longest`, and `before` is the
+    /// time of the last such look. A closed window is no silence: its probes are acknowledged.
+    pub(super) fn listen(&mut self, now: Time, before: Time, longest: Nanos) -> Heard {
+        let silence = sys::silence(self.fd.as_fd()).ok();
+        let has_unacknowledged = silence.is_some_and(|silence| silence.has_unacknowledged);
+        self.silent_since = silence.filter(|silence| silence.waits).map(|Silence { last_ms, .. }| {
             let last = Time(now.0.saturating_sub(Nanos::from_millis(last_ms.into()).0));
             last.max(self.silent_since.unwrap_or(before))
         });
-        self.silent_since.is_some_and(|since| now - since >= longest)
+        match self.silent_since {
+            Some(since) if now - since >= longest => Heard::Nothing,
+            None if !has_unacknowledged => Heard::All,
+            _ => Heard::Some,
+        }
     }
 
     /// The peer has given it up: takes the data that has arrived, and returns why it is over.

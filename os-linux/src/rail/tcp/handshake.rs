@@ -21,6 +21,9 @@ pub(super) struct Pending {
     /// When it is given up.
     pub(super) deadline: Time,
     pub(super) role: Role,
+    /// It is among the handshakes on which something happened; and what was reported of its socket.
+    pub(super) is_listed: bool,
+    pub(super) is_writable: bool,
     incoming: heapless::Vec<u8, MESSAGE_BYTES_MAX>,
 }
 
@@ -88,7 +91,7 @@ pub(super) enum Failure {
 
 impl Pending {
     pub(super) fn new(fd: Option<OwnedFd>, deadline: Time, role: Role) -> Self {
-        Pending { fd, deadline, role, incoming: heapless::Vec::new() }
+        Pending { fd, deadline, role, is_listed: false, is_writable: false, incoming: heapless::Vec::new() }
     }
 
     /// Goes as far as it can without waiting. `writable`: the socket was reported writable, so a connect is

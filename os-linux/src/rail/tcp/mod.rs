@@ -48,7 +48,7 @@ use rustix::net::{Shutdown, sockopt};
 pub use interfaces::{Interface, interfaces};
 pub use options::{TcpError, TcpOptions};
 
-use self::conn::{Connection, Served};
+use self::conn::{Connection, Heard, Served};
 use self::handshake::{Pending, Role};
 use self::receive::{Reading, Scratch};
 use self::slots::Slots;
@@ -119,8 +119,8 @@ pub struct TcpRail {
     watch: Option<Watch>,
     /// Something has changed about the machine's interfaces.
     news: bool,
-    /// Connections in handshake on which something happened; true: it may be written to.
-    dirty: Vec<(Key, bool)>,
+    /// Connections in handshake on which something happened, each once.
+    dirty: VecDeque<Key>,
     /// Connections to serve at the next poll.
     to_serve: VecDeque<Key>,
     /// Some of these have posts that the kernel has taken and the wire has not.
@@ -130,6 +130,8 @@ pub struct TcpRail {
     unasked_polls: u8,
     /// When the kernel was last asked for what it waits for.
     looked_at: Time,
+    /// Something was sent since, or was not acknowledged then.
+    is_unheard: bool,
     /// The time of the last epoll call.
     asked_at: Time,
     /// When something happened last.
@@ -223,12 +225,13 @@ impl TcpRail {
             accept_pending: false,
             watch,
             news: false,
-            dirty: Vec::new(),
+            dirty: VecDeque::new(),
             to_serve: VecDeque::new(),
             waiting: false,
             reports: VecDeque::new(),
             unasked_polls: 0,
             looked_at: Time(0),
+            is_unheard: false,
             asked_at: Time(0),
             busy_at: Time(0),
             scratch: Scratch::new(),
@@ -266,7 +269,7 @@ impl TcpRail {
                 self.news = true;
             } else if data & PENDING != 0 {
                 let writable = end || flags.contains(epoll::EventFlags::OUT);
-                self.dirty.push((Key::from_bits(data & !PENDING), writable));
+                self.list(Key::from_bits(data & !PENDING), writable);
             } else if let Some(connection) = self.connections.get_mut(Key::from_bits(data)) {
                 connection.ready.read |= end || flags.contains(epoll::EventFlags::IN);
                 connection.ready.write |= flags.contains(epoll::EventFlags::OUT) && !connection.is_broken();
@@ -276,6 +279,15 @@ impl TcpRail {
                     self.to_serve.push_back(Key::from_bits(data));
                 }
             }
+        }
+    }
+
+    /// Something happened on a handshake, or its socket is writable: it is carried on in its turn.
+    fn list(&mut self, key: Key, writable: bool) {
+        let Some(pending) = self.pending.get_mut(key) else { return };
+        pending.is_writable |= writable;
+        if !std::mem::replace(&mut pending.is_listed, true) {
+            self.dirty.push_back(key);
         }
     }
 
@@ -341,10 +353,16 @@ impl TcpRail {
             return;
         }
         self.looked_at = now;
-        let silent = self.connections.iter_mut().filter_map(|(key, connection)| {
-            connection.is_silent(now, before, longest).then_some((key, connection.peer))
-        });
-        for (key, peer) in silent.collect::<Vec<_>>() {
+        let mut silent = Vec::new();
+        self.is_unheard = false;
+        for (key, connection) in self.connections.iter_mut() {
+            let heard = connection.listen(now, before, longest);
+            self.is_unheard |= heard != Heard::All;
+            if heard == Heard::Nothing {
+                silent.push((key, connection.peer));
+            }
+        }
+        for (key, peer) in silent {
             if let Some(connection) = self.connections.remove(key) {
                 sys::abort(connection.fd);
             }
@@ -448,7 +466,10 @@ impl Rail for TcpRail {
     }
 
     fn forget_peer(&mut self, peer: PeerId) {
-        self.abort(peer);
+        // What drains holds no memory of the caller, and ends by itself: BYE may be in it (L-7).
+        if let Some(connection) = self.unlink(peer) {
+            sys::abort(connection.fd);
+        }
         if let Some(key) = self.peers.remove(&peer).and_then(|known| known.key) {
             self.callers.remove(&key);
         }
@@ -497,6 +518,7 @@ impl Rail for TcpRail {
         let Self { connections, scratch, counters, reports, .. } = self;
         let Some(connection) = connections.get_mut(key) else { return };
         self.busy_at = self.now;
+        self.is_unheard = true;
         let done = |id| reports.push_back(Report::Completed(peer, id, PostStatus::Done));
         connection.post(&outgoing, scratch, counters, done);
         let waits = connection.is_waiting();
@@ -535,7 +557,10 @@ impl Rail for TcpRail {
 
     fn next_timeout(&self) -> Option<Time> {
         let waiting = self.waiting.then(|| self.now + WAIT_PAUSE);
-        [self.deadline, self.listener_rests, waiting].into_iter().flatten().min()
+        // While an acknowledgment is due, the end of its time is looked for by this rail alone (L-17).
+        let longest = Nanos::from_millis(self.options.user_timeout_ms.into());
+        let look = (self.is_unheard && longest.0 > 0).then(|| self.looked_at + Nanos(longest.0 / LOOKS));
+        [self.deadline, self.listener_rests, waiting, look].into_iter().flatten().min()
     }
 
     fn is_closing(&self) -> bool {

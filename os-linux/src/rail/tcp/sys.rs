@@ -134,7 +134,7 @@ pub(super) fn set_up(fd: BorrowedFd<'_>, options: &TcpOptions) -> Result<(), Err
         sockopt::set_tcp_keepintvl(fd, Duration::from_secs(pause))?;
         sockopt::set_tcp_keepcnt(fd, u32::try_from((seconds - idle) / pause).unwrap_or(u32::MAX).clamp(2, 100))?;
         sockopt::set_socket_keepalive(fd, true)?;
-        limit_retransmission_pause(fd);
+        limit_retransmission_pause(fd, user_timeout_ms);
     }
     Ok(())
 }
@@ -144,6 +144,8 @@ pub(super) fn set_up(fd: BorrowedFd<'_>, options: &TcpOptions) -> Result<(), Err
 pub(super) struct Silence {
     /// Data was sent again, or two probes of a closed window, and nothing was acknowledged since.
     pub(super) waits: bool,
+    /// Data or a probe is on its way, sent once or more.
+    pub(super) has_unacknowledged: bool,
     /// Milliseconds since the last acknowledgment came.
     pub(super) last_ms: u32,
 }
@@ -161,16 +163,18 @@ pub(super) fn silence(fd: BorrowedFd<'_>) -> Result<Silence, Errno> {
     let [_state, _congestion, repeats, probes] = info[0].to_ne_bytes();
     // tcpi_unacked and tcpi_last_ack_recv.
     let (unacknowledged, last_ms) = (info[6], info[14]);
-    Ok(Silence { waits: unacknowledged > 0 && repeats > 0 || probes > 1, last_ms })
+    let waits = unacknowledged > 0 && repeats > 0 || probes > 1;
+    Ok(Silence { waits, has_unacknowledged: unacknowledged > 0 || probes > 0, last_ms })
 }
 
 /// `TCP_RTO_MAX_MS` of Linux 6.15, which libc does not name yet (include/uapi/linux/tcp.h).
 const TCP_RTO_MAX_MS: libc::c_int = 44;
 
-/// Unacknowledged data, and a SYN without an answer, are sent again every second and not after 1, 2, 4, 8 of
-/// them: a path that was down for some seconds is found to be back within one. Best effort: older systems
-/// don't have it.
-fn limit_retransmission_pause(fd: BorrowedFd<'_>) {
-    // A second is the least that the kernel takes.
-    let _ = set_option(fd, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, 1_000);
+/// Unacknowledged data, and a SYN without an answer, are sent again after at most an eighth of that time and
+/// not after 1, 2, 4, 8 seconds and so on: a path that was down is found to be back soon, and the kernel's own
+/// limit of 15 repeats ends nothing before that time. Best effort: older systems don't have it.
+fn limit_retransmission_pause(fd: BorrowedFd<'_>, user_timeout_ms: u32) {
+    // The kernel takes 1 to 120 s.
+    let pause_ms = (user_timeout_ms / 8).clamp(1_000, 120_000) as libc::c_int;
+    let _ = set_option(fd, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, pause_ms);
 }

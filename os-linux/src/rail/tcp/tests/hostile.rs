@@ -124,7 +124,11 @@ fn a_recorded_handshake_replayed() {
 /// H-7
 #[test]
 fn silence_ends_at_the_deadline() {
-    let mut world = honest_pair();
+    // Without another deadline.
+    let endless = || TcpOptions { user_timeout_ms: 0, ..options() };
+    let mut world = World::new([endless(), endless()]);
+    world.join(0, 1);
+    world.ping(0, 1, 1);
     let mut silent = Raw::to(&world.hosts[0]);
     let mut slow = Raw::to(&world.hosts[0]);
     slow.write(b"RER");
@@ -173,6 +177,20 @@ fn a_packet_that_the_core_rejects() {
     world.ping(0, 1, 2);
 }
 
+/// H-7: more dials than places at once all succeed, and none is closed for another one.
+#[test]
+fn many_peers_at_once() {
+    let few = TcpOptions { pending_max: 2, ..options() };
+    let mut world = World::new([few, options(), options(), options(), options(), options(), options()]);
+    let peer = world.hosts[0].me;
+    for caller in 1..7 {
+        world.hosts[caller].rail.connect(world.now, peer);
+    }
+    world.until(|hosts| hosts[0].sink.standing.len() == 6);
+    assert_eq!((world.hosts[0].rail.counters().unauthenticated, world.hosts[0].sink.down.len()), (0, 0));
+    assert!(world.hosts[1..].iter().all(|host| host.sink.down.is_empty()));
+}
+
 /// H-7
 #[test]
 fn a_flood_of_outsiders() {
@@ -187,11 +205,19 @@ fn a_flood_of_outsiders() {
             assert!(world.hosts[0].rail.accepted <= 4);
         }
     }
-    // And an honest peer still gets in.
-    world.join(2, 0);
+    // And an honest peer still gets in, when those in front of it have had their time.
+    let (it, peer) = (world.hosts[2].me, world.hosts[0].me);
+    world.hosts[2].rail.connect(world.now, peer);
+    for _ in 0..ROUNDS_MAX {
+        if world.hosts[2].sink.standing.contains(&peer) && world.hosts[0].sink.standing.contains(&it) {
+            break;
+        }
+        world.now = world.now + Nanos::from_millis(10);
+        world.round();
+        assert!(world.hosts[0].rail.accepted <= 4);
+    }
     world.ping(2, 0, 500);
-    world.until(|hosts| hosts[0].rail.counters().unauthenticated >= 96);
-    assert!(world.hosts[0].rail.accepted <= 4);
+    assert!(world.hosts[0].rail.counters().unauthenticated >= 96);
     assert_eq!(world.hosts[0].sink.down, []);
 }
 
