@@ -171,8 +171,8 @@ pub(super) fn silence(fd: BorrowedFd<'_>) -> Result<Silence, Errno> {
 const TCP_RTO_MAX_MS: libc::c_int = 44;
 
 /// Unacknowledged data, and a SYN without an answer, are sent again after at most an eighth of that time and
-/// not after 1, 2, 4, 8 seconds and so on: a path that was down is found to be back soon, and the kernel's own
-/// limit of 15 repeats ends nothing before that time. Best effort: older systems don't have it.
+/// not after 1, 2, 4, 8 seconds and so on: a path that was down is found to be back soon, and the kernel's
+/// own limit of 15 repeats ends nothing before that time. Best effort: older systems don't have it.
 fn limit_retransmission_pause(fd: BorrowedFd<'_>, user_timeout_ms: u32) {
     // The kernel takes 1 to 120 s.
     let pause_ms = (user_timeout_ms / 8).clamp(1_000, 120_000) as libc::c_int;
