@@ -175,6 +175,10 @@ pub struct OwnerClaims {
     back: u32,
 }
 
+/// Attempts of the owner to change the word: a reader that writes it all the time harms its own
+/// transfer only.
+const TRIES_MAX: u32 = 64;
+
 impl OwnerClaims {
     /// Of a message that the reader has named; `None`: there is no such one.
     pub const fn new(generation: u32, units: u32) -> Option<Self> {
@@ -185,7 +189,7 @@ impl OwnerClaims {
     /// Claims units at the back: as many as `most` returns of those that are unclaimed. `None`: nothing more
     /// is to be claimed of this message.
     pub fn take(&mut self, word: &impl Word<u64>, most: impl Fn(u32) -> u32) -> Option<Claimed> {
-        loop {
+        for _ in 0..TRIES_MAX {
             let seen = word.load(Acquire);
             let state = State::of(seen);
             // Whatever the reader may have written: this side's own half is private.
@@ -201,11 +205,12 @@ impl OwnerClaims {
                 return Some(Claimed { first: self.units - back, count });
             }
         }
+        None
     }
 
     /// This side copies nothing of this message any more.
     pub fn leave(&self, word: &impl Word<u64>) {
-        loop {
+        for _ in 0..TRIES_MAX {
             let seen = word.load(Acquire);
             // Else it is another message's.
             if State::of(seen).generation != self.generation || word.replace(seen, seen | LEFT, AcqRel) {
