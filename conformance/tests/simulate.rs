@@ -57,8 +57,8 @@ fn the_same_seed_tells_the_same_story() {
 fn tracing_changes_nothing() {
     for seed in ["1", "2", "3", "5", "8"] {
         for faults in ["lossless", "all"] {
-            let world = ["sim", "--seed", seed, "--faults", faults];
-            let (plain, traced) = (rerail(&world), rerail(&[&world[..], &["--trace"]].concat()));
+            let cluster = ["sim", "--seed", seed, "--faults", faults];
+            let (plain, traced) = (rerail(&cluster), rerail(&[&cluster[..], &["--trace"]].concat()));
             assert_eq!(plain.status.code(), traced.status.code(), "seed {seed}, faults {faults}");
             let events = |output: &Output| {
                 let told = text(&output.stdout);
@@ -105,20 +105,20 @@ fn a_drawn_world_is_printed_as_a_file_and_read_again() {
 
 #[test]
 fn exit_codes_tell_verdicts_apart() {
-    let world = "hosts = 2\n[[hcas]]\n[[rails]]\nkind = \"hca\"\nhca = 0\nport = 0\n[workload]\nname = \"random\"\n";
-    let clean = File::of(world).run(&["--json"]);
+    let cluster = "hosts = 2\n[[hcas]]\n[[rails]]\nkind = \"hca\"\nhca = 0\nport = 0\n[workload]\nname = \"random\"\n";
+    let clean = File::of(cluster).run(&["--json"]);
     assert_eq!((clean.status.code(), json(&clean)["verdict"].as_str()), (Some(0), Some("clean")));
     // A process without recovery loses the peer with the first connection.
     let fault = "[config]\nrecovery = false\n[[faults]]\nat = \"5us\"\nwhat = \"qp-error\"\nwhere = \"rank1.hca0\"\n";
-    let lost = File::of(&format!("{world}{fault}")).run(&["--json"]);
+    let lost = File::of(&format!("{cluster}{fault}")).run(&["--json"]);
     assert_eq!((lost.status.code(), json(&lost)["verdict"].as_str()), (Some(21), Some("lost")));
     // A device that is gone and never comes back: nothing leads to the peer any more, and it may be given up.
     let fault = "[config]\nrecovery_timeout = \"1s\"\nconnect_timeout = \"1s\"\n[[faults]]\nat = \"5us\"\nwhat = \"device-fatal\"\nwhere = \"host1.hca0\"\n";
-    let cut = File::of(&format!("{world}{fault}")).run(&["--json"]);
+    let cut = File::of(&format!("{cluster}{fault}")).run(&["--json"]);
     assert_eq!((cut.status.code(), json(&cut)["verdict"].as_str()), (Some(0), Some("clean")));
     // A simulation that is not given the time that it needs.
     let limits = "[limits]\nsafety = \"0us\"\nconvergence = \"1us\"\n";
-    let stuck = File::of(&format!("{world}{limits}")).run(&["--json"]);
+    let stuck = File::of(&format!("{cluster}{limits}")).run(&["--json"]);
     assert_eq!((stuck.status.code(), json(&stuck)["verdict"].as_str()), (Some(26), Some("stuck")));
     assert!(json(&stuck)["facts"].as_str().is_some_and(|facts| facts.contains("are not over at")));
 }

@@ -32,7 +32,7 @@ const UNSAFE_FILES: &[&str] = &[
     "conformance/sim/src/rails/stream.rs",
     "conformance/sim/src/rails/tests.rs",
     "conformance/sim/src/trace/tap.rs",
-    "conformance/sim/tests/verbs_rail/world.rs",
+    "conformance/sim/tests/verbs_rail/cluster.rs",
     "conformance/testkit/src/shm.rs",
     "conformance/testkit/tests/shm/main.rs",
     "core/src/shm/cells.rs",

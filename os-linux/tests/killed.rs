@@ -79,13 +79,13 @@ fn census() -> [(&'static str, usize); 3] {
 }
 
 /// Ranks 0 and 1 in this thread, and what they have reported.
-struct World {
+struct Cluster {
     ranks: [Transport; 2],
     done: HashMap<(usize, u64), Result<Done, OpError>>,
     lost: Vec<(usize, PeerId, Loss)>,
 }
 
-impl World {
+impl Cluster {
     fn step(&mut self) {
         for (rank, transport) in self.ranks.iter_mut().enumerate() {
             transport.progress();
@@ -128,69 +128,69 @@ fn a_killed_rank_leaves_nothing(fabric: &str) {
     let mut stdin = child.stdin.take().unwrap();
     writeln!(stdin, "{}", cards.join("\n")).unwrap();
     let ranks = openings.map(|opening| learn(opening, &cards));
-    let mut world = World { ranks, done: HashMap::new(), lost: Vec::new() };
+    let mut cluster = Cluster { ranks, done: HashMap::new(), lost: Vec::new() };
 
     // Rank 1 is connected to rank 2 as well, and waits for it.
-    world.ranks[1]
+    cluster.ranks[1]
         .inject(&SendRequest { cookie: Cookie(1), tag: Some(1), ..SendRequest::new(KILLED, &[]) }, b"hello")
         .unwrap();
     let from = Selector { source: Some(KILLED), ..Selector::ANY_UNTAGGED };
-    world.ranks[1].recv(&RecvRequest { cookie: Cookie(2), ..RecvRequest::new(from, &[]) }).unwrap();
-    let doomed = world.ranks[0].alloc(LARGE).unwrap();
-    world.ranks[0].bytes_mut(doomed).unwrap().fill(0xAB);
+    cluster.ranks[1].recv(&RecvRequest { cookie: Cookie(2), ..RecvRequest::new(from, &[]) }).unwrap();
+    let doomed = cluster.ranks[0].alloc(LARGE).unwrap();
+    cluster.ranks[0].bytes_mut(doomed).unwrap().fill(0xAB);
     let segments = [Seg::new(doomed, 0, LARGE as u64)];
-    world.ranks[0].send(&SendRequest { cookie: Cookie(3), ..SendRequest::new(KILLED, &segments) }).unwrap();
+    cluster.ranks[0].send(&SendRequest { cookie: Cookie(3), ..SendRequest::new(KILLED, &segments) }).unwrap();
     let (line, lines) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || said.find(|text| text == "begun").map(|text| line.send(text)));
         while lines.try_recv().is_err() {
-            world.step();
+            cluster.step();
         }
     });
     // Until all that it takes is taken: the rest waits in rails, in the memory of the request.
-    let sent = |world: &World| world.ranks[0].rails().map(|rail| rail.counters.bytes_sent).sum::<u64>();
-    let mut full = (sent(&world), 0);
+    let sent = |cluster: &Cluster| cluster.ranks[0].rails().map(|rail| rail.counters.bytes_sent).sum::<u64>();
+    let mut full = (sent(&cluster), 0);
     while full.1 < 1000 {
-        world.step();
-        full = if sent(&world) == full.0 { (full.0, full.1 + 1) } else { (sent(&world), 0) };
+        cluster.step();
+        full = if sent(&cluster) == full.0 { (full.0, full.1 + 1) } else { (sent(&cluster), 0) };
     }
     assert!(full.0 < LARGE as u64, "the whole message fits into rings and sockets");
-    assert_eq!(world.done.get(&(0, 3)), None);
+    assert_eq!(cluster.done.get(&(0, 3)), None);
 
-    let memory = [0, 1].map(|rank| world.ranks[rank].alloc(LARGE).unwrap());
-    world.ranks[0].bytes_mut(memory[0]).unwrap().fill(0xCD);
-    world.exchange(10, memory);
+    let memory = [0, 1].map(|rank| cluster.ranks[rank].alloc(LARGE).unwrap());
+    cluster.ranks[0].bytes_mut(memory[0]).unwrap().fill(0xCD);
+    cluster.exchange(10, memory);
     child.kill().unwrap();
     child.wait().unwrap();
-    while world.lost.len() < 2 {
-        world.step();
+    while cluster.lost.len() < 2 {
+        cluster.step();
     }
     // The memory is the caller's again, and gone: a rail that still used it would crash or send an error.
-    world.ranks[0].free(doomed).unwrap();
-    for &(rank, peer, why) in &world.lost {
+    cluster.ranks[0].free(doomed).unwrap();
+    for &(rank, peer, why) in &cluster.lost {
         assert_eq!(peer, KILLED);
         let LossReason::RailFailed { rail, fault } = why.reason else { panic!("{why:?} names no rail") };
         assert!(matches!(fault, RailFault::Closed | RailFault::Gone | RailFault::Device { .. }), "{fault:?}");
-        let name = world.ranks[rank].rails().find(|info| info.id == rail).unwrap().name;
+        let name = cluster.ranks[rank].rails().find(|info| info.id == rail).unwrap().name;
         assert!(name.starts_with(fabric), "{name}");
         let waiting = (rank, [3, 2][rank]);
-        assert_eq!(world.done[&waiting], Err(OpError::PeerLost { peer, why }));
+        assert_eq!(cluster.done[&waiting], Err(OpError::PeerLost { peer, why }));
     }
-    while !(world.done.contains_key(&(0, 10)) && world.done.contains_key(&(1, 10))) {
-        world.step();
+    while !(cluster.done.contains_key(&(0, 10)) && cluster.done.contains_key(&(1, 10))) {
+        cluster.step();
     }
-    world.exchange(11, memory);
-    while !(world.done.contains_key(&(0, 11)) && world.done.contains_key(&(1, 11))) {
-        world.step();
+    cluster.exchange(11, memory);
+    while !(cluster.done.contains_key(&(0, 11)) && cluster.done.contains_key(&(1, 11))) {
+        cluster.step();
     }
     for key in [(0, 10), (1, 10), (0, 11), (1, 11)] {
-        assert!(world.done[&key].is_ok(), "{key:?}: {:?}", world.done[&key]);
+        assert!(cluster.done[&key].is_ok(), "{key:?}: {:?}", cluster.done[&key]);
     }
-    assert!(world.ranks[1].bytes(memory[1]).unwrap().iter().all(|&byte| byte == 0xCD));
+    assert!(cluster.ranks[1].bytes(memory[1]).unwrap().iter().all(|&byte| byte == 0xCD));
     // Between two ranks of one process a ring is mapped by both; those to rank 2 are gone.
     let rings = if fabric == "shm" { 4 } else { 0 };
     assert_eq!(census()[1], ("mapped rings", rings));
-    drop((world, stdin));
+    drop((cluster, stdin));
     assert_eq!(census(), before);
 }
 

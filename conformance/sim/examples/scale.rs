@@ -5,9 +5,9 @@
 
 use std::time::Instant;
 
+use rerail_sim::cluster::{Cluster, PingPong};
 use rerail_sim::scenario::{RailSpec, Scenario};
 use rerail_sim::trace::Trace;
-use rerail_sim::world::{PingPong, World};
 
 /// Bytes of this process that are in memory.
 fn resident_bytes() -> u64 {
@@ -36,16 +36,16 @@ fn main() {
     let mut workload = PingPong::new(number(2, 100), number(4, 64).into());
     let before = resident_bytes();
     let clock = Instant::now();
-    let mut world = match World::build(&scenario, 1, &mut workload, Trace::off()) {
-        Ok(world) => world,
+    let mut cluster = match Cluster::build(&scenario, 1, &mut workload, Trace::off()) {
+        Ok(cluster) => cluster,
         Err(error) => return println!("{error}"),
     };
     let built = clock.elapsed();
     let idle = resident_bytes();
     let clock = Instant::now();
-    let ended = world.run(&mut workload);
+    let ended = cluster.run(&mut workload);
     let ran = clock.elapsed();
-    let (report, ranks) = (world.report(), u64::from(scenario.size()));
+    let (report, ranks) = (cluster.report(), u64::from(scenario.size()));
     println!("{ended}, {} failures: {report:?}", workload.failures());
     println!("built in {built:?}, ran in {ran:?}: {:.0} events per second", report.events as f64 / ran.as_secs_f64());
     let (idle, end) = ((idle - before) / ranks, (resident_bytes() - before) / ranks);

@@ -1,7 +1,7 @@
 //! A whole cluster in one process and in virtual time.
 //!
-//! Failover can't be tested without a laboratory; this is the laboratory. A [`World`](world::World) holds
-//! hosts with ranks, each of them the real `rerail-core` driven by the real driver
+//! Failover can't be tested without a laboratory; this is the laboratory. A [`Cluster`](cluster::Cluster)
+//! holds hosts with ranks, each of them the real `rerail-core` driven by the real driver
 //! (`rerail_linux::driver::Transport`), over rails that are software HCAs ([`hca`]) behind the device
 //! contract of `rerail_verbs`, rings of `rerail_core::shm`, or streams like TCP. The wires between them
 //! ([`net`]) have latency, bandwidth, shared bottlenecks and faults. One seed decides everything: the same
@@ -14,14 +14,14 @@
 //! | `hca` | the software HCA: the InfiniBand verbs contract, and its faults |
 //! | `rails` | rails of the driver over simulated wires and memory |
 //! | `scenario` | what a simulation is made of, as data (TOML) |
-//! | `world` | hosts, ranks, the event loop, faults at their moments |
+//! | `cluster` | hosts, ranks, the event loop, faults at their moments |
 //! | `workload` | what the ranks do |
 //! | `check` | independent checkers: what must hold, whatever the implementation is |
 //! | `trace` | what happened, as lines |
 //! | `lab` | random sets of rails, and what every policy makes of them |
 //! | `figures` | the papers' figures, run again: curves, and claims about them |
 //!
-//! Data runs down this list: `net` and `hca` do not depend on ranks, `world` not on workloads'
+//! Data runs down this list: `net` and `hca` do not depend on ranks, `cluster` not on workloads'
 //! meaning, and `check` not on the transport's insides.
 //!
 //! Source: the project's design, section 4; the habits of single-seed simulation are those of
@@ -38,7 +38,7 @@ pub mod rails;
 pub mod rng;
 pub mod scenario;
 
+pub mod cluster;
 pub mod soak;
 pub mod trace;
 pub mod workload;
-pub mod world;

@@ -1,9 +1,9 @@
 //! Both ends of a verbs rail move at the same moment, and only a stream is left between them: rule F-12.
 
 use rerail_core::time::Time;
+use rerail_sim::cluster::{App, Cluster, Ended, Moment, PingPong, View, Workload};
 use rerail_sim::scenario::Scenario;
 use rerail_sim::trace::Trace;
-use rerail_sim::world::{App, Ended, Moment, PingPong, View, Workload, World};
 
 /// Rails by their numbers; 0 is the way to oneself.
 const VERBS: usize = 1;
@@ -58,11 +58,11 @@ fn both_move(what: &str, place: &str) {
     );
     for seed in 1..3 {
         let mut workload = Watched { game: PingPong::new(ROUNDS, 64), seen: Vec::new() };
-        let mut world = World::build(&Scenario::parse("moved", &text).unwrap(), seed, &mut workload, Trace::off())
+        let mut cluster = Cluster::build(&Scenario::parse("moved", &text).unwrap(), seed, &mut workload, Trace::off())
             .unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!((world.run(&mut workload), workload.game.failures()), (Ended::Done, 0), "{what}, seed {seed}");
+        assert_eq!((cluster.run(&mut workload), workload.game.failures()), (Ended::Done, 0), "{what}, seed {seed}");
         let (begun, over, later) = (workload.by(FROM), workload.by(UNTIL), workload.by(UNTIL + RECOVERY));
-        let end = packets(&world.view(), VERBS);
+        let end = packets(&cluster.view(), VERBS);
         for rank in 0..2 {
             let it = format!("{what}, seed {seed}, rank {rank}: {begun:?} {over:?} {later:?} {end:?}");
             assert!(begun[rank] > 100, "it carried messages: {it}");

@@ -30,7 +30,7 @@ const REGRESSIONS: &[Regression] = &[
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/regressions");
 
-fn world(regression: &Regression) -> Scenario {
+fn cluster(regression: &Regression) -> Scenario {
     let text = std::fs::read_to_string(format!("{FOLDER}/{}", regression.file)).expect("a file of this repository");
     Scenario::parse(regression.file, &text).expect("a scenario of this repository")
 }
@@ -38,7 +38,7 @@ fn world(regression: &Regression) -> Scenario {
 #[test]
 fn what_failed_once_is_clean() {
     for regression in REGRESSIONS {
-        let (verdict, ..) = run(&world(regression), regression.seed, Trace::off());
+        let (verdict, ..) = run(&cluster(regression), regression.seed, Trace::off());
         assert!(verdict.is_good(), "{}: {verdict}", regression.file);
     }
 }

@@ -9,8 +9,8 @@ const ON_DEMAND: bool = false;
 /// Sizes of their receive buffers, where they do.
 const SIZES: Option<rerail_linux::rail::verbs::SrqSizes> = None;
 
-#[path = "verbs_rail/world.rs"]
-mod world;
+#[path = "verbs_rail/cluster.rs"]
+mod cluster;
 
 #[path = "verbs_rail/ends.rs"]
 mod ends;

@@ -12,8 +12,8 @@ const ON_DEMAND: bool = false;
 /// Sizes of their receive buffers: the default.
 const SIZES: Option<SrqSizes> = None;
 
-#[path = "verbs_rail/world.rs"]
-mod world;
+#[path = "verbs_rail/cluster.rs"]
+mod cluster;
 
 #[path = "verbs_rail/ends.rs"]
 mod ends;

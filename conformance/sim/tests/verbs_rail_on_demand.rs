@@ -8,8 +8,8 @@ const ON_DEMAND: bool = true;
 /// Sizes of their receive buffers, where they connect by XRC.
 const SIZES: Option<rerail_linux::rail::verbs::SrqSizes> = None;
 
-#[path = "verbs_rail/world.rs"]
-mod world;
+#[path = "verbs_rail/cluster.rs"]
+mod cluster;
 
 #[path = "verbs_rail/ends.rs"]
 mod ends;

@@ -12,8 +12,8 @@ const ON_DEMAND: bool = false;
 /// Sizes of their receive buffers.
 const SIZES: Option<SrqSizes> = Some(SrqSizes::ONE);
 
-#[path = "verbs_rail/world.rs"]
-mod world;
+#[path = "verbs_rail/cluster.rs"]
+mod cluster;
 
 #[path = "verbs_rail/ends.rs"]
 mod ends;

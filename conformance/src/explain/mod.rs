@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use rerail_core::endpoint::MessageClass;
 use rerail_core::ids::{PeerId, RailId};
+use rerail_sim::cluster::Cluster;
 use rerail_sim::scenario::Scenario;
 use rerail_sim::trace::Trace;
 use rerail_sim::workload;
-use rerail_sim::world::World;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{ClassChoice, ExplainArgs};
@@ -112,13 +112,13 @@ fn simulated(args: &ExplainArgs, file: &Path) -> Result<Vec<Explained>, Failure>
         return Err(Failure::usage(format!("{}: a cluster of one rank has no way to explain", file.display())));
     }
     let mut job = workload::make(&scenario, args.seed).map_err(Failure::usage)?;
-    let mut world = World::build(&scenario, args.seed, &mut *job, Trace::off()).map_err(Failure::usage)?;
-    let ended = world.run(&mut *job);
-    let verdict = job.verdict(&world, &ended);
+    let mut cluster = Cluster::build(&scenario, args.seed, &mut *job, Trace::off()).map_err(Failure::usage)?;
+    let ended = cluster.run(&mut *job);
+    let verdict = job.verdict(&cluster, &ended);
     if !verdict.is_good() {
         return Err(Failure::verification(format!("the simulation did not end clean: {verdict}")));
     }
-    let view = world.view();
+    let view = cluster.view();
     let now = view.now;
     let engine = view.engine(0).ok_or_else(|| Failure::usage("the simulation has no rank 0"))?;
     let rails: Vec<_> = engine.rails().map(|rail| Known::of(&rail)).collect();

@@ -5,8 +5,8 @@
 
 mod page;
 pub mod plot;
+mod text;
 mod timeline;
-mod words;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -20,7 +20,7 @@ use crate::cli::ReportArgs;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::output::{Align, Progress, Table, bad, bold, good, json, write_stdout};
-use words::{expected, number, quantity};
+use text::{expected, number, quantity};
 
 /// A set of figures that was run.
 #[derive(Clone, Debug, Serialize)]

@@ -11,8 +11,8 @@ use rerail_sim::figures::{Claim, Figure};
 
 use super::Chapter;
 use super::plot::{PlotError, dark_rules, svg};
+use super::text::{expected, heading, number, on_axis, quantity};
 use super::timeline;
-use super::words::{expected, heading, number, on_axis, quantity};
 
 /// The page of these chapters.
 ///

@@ -20,7 +20,7 @@ use plotters_backend::DrawingErrorKind;
 
 use rerail_sim::figures::{Axis, Figure, Scale, Series};
 
-use super::words::{heading, on_axis, quantity};
+use super::text::{heading, on_axis, quantity};
 
 /// Width and height, in pixels where nothing scales it.
 const SIZE: (u32, u32) = (760, 440);

@@ -8,7 +8,7 @@ use rerail_sim::figures::{Flight, Sort, Timeline};
 
 use super::page::escape;
 use super::plot::{GRID, INK, PALETTE, Shade};
-use super::words::number;
+use super::text::number;
 
 /// Width in pixels where nothing scales it.
 const WIDTH: f64 = 760.0;

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use rerail_sim::check::Verdict;
+use rerail_sim::cluster::Report;
 use rerail_sim::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span};
 use rerail_sim::soak::{self, Menu};
 use rerail_sim::trace::{Line, Trace, story};
 use rerail_sim::workload::Measured;
-use rerail_sim::world::Report;
 
 use super::memory::peak_resident_bytes;
 use super::report::{RunReport, Took, replay};

@@ -1,8 +1,8 @@
 //! What runs came to, for people and for programs.
 
 use rerail_sim::check::Verdict;
+use rerail_sim::cluster::Report;
 use rerail_sim::workload::Measured;
-use rerail_sim::world::Report;
 use serde::Serialize;
 
 /// What a run took of the real machine: the only facts about it that differ from time to time.

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rerail_sim::check::{Verdict, gravity};
+use rerail_sim::cluster::Report;
 use rerail_sim::cover::Coverage;
 use rerail_sim::scenario::Scenario;
 use rerail_sim::soak;
 use rerail_sim::trace::Trace;
-use rerail_sim::world::Report;
 use serde::Serialize;
 
 use super::one::{how_to_replay, read};
@@ -114,7 +114,7 @@ impl SoakReport {
 }
 
 fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) -> SoakReport {
-    let world = |seed| file.cloned().unwrap_or_else(|| soak::world_of(seed, &args.faults));
+    let cluster = |seed| file.cloned().unwrap_or_else(|| soak::world_of(seed, &args.faults));
     let (next, done, events) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let tally = Mutex::new(Tally::default());
     let over = AtomicBool::new(false);
@@ -135,7 +135,7 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) 
                     }
                     let seed = args.from + index;
                     let trace = Trace::watching();
-                    let (verdict, report) = run_one(args, &world(seed), seed, trace.clone());
+                    let (verdict, report) = run_one(args, &cluster(seed), seed, trace.clone());
                     events.fetch_add(report.events, Ordering::Relaxed);
                     done.fetch_add(1, Ordering::Relaxed);
                     // A poisoned lock would mean a panic here, which the thread's scope reports.
@@ -165,8 +165,11 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) 
     let seconds = started.elapsed().as_secs_f64();
     let Tally { verdicts, mut failed, coverage } = tally.into_inner().expect("no thread panics with the tally");
     failed.sort_by_key(|(seed, _)| *seed);
-    let findings =
-        failed.iter().take(FINDINGS_MAX).map(|(seed, verdict)| finding(args, &world(*seed), *seed, verdict)).collect();
+    let findings = failed
+        .iter()
+        .take(FINDINGS_MAX)
+        .map(|(seed, verdict)| finding(args, &cluster(*seed), *seed, verdict))
+        .collect();
     let more = failed.iter().skip(FINDINGS_MAX).map(|(seed, _)| *seed).collect();
     let (events, seeds) = (events.into_inner(), done.into_inner());
     SoakReport {
@@ -189,23 +192,23 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) 
     }
 }
 
-fn run_one(args: &SoakArgs, world: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report) {
+fn run_one(args: &SoakArgs, cluster: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report) {
     if args.differential {
-        let (verdict, report, _) = soak::run_both(world, seed, trace);
+        let (verdict, report, _) = soak::run_both(cluster, seed, trace);
         return (verdict, report);
     }
-    let (verdict, report, _) = soak::run(world, seed, trace);
+    let (verdict, report, _) = soak::run(cluster, seed, trace);
     (verdict, report)
 }
 
 /// Looks into a simulation that failed.
-fn finding(args: &SoakArgs, world: &Scenario, seed: u64, verdict: &Verdict) -> Finding {
+fn finding(args: &SoakArgs, cluster: &Scenario, seed: u64, verdict: &Verdict) -> Finding {
     let shrunk = (!args.no_shrink).then(|| {
-        let (mut least, tries) = soak::shrink(world, seed, SHRINK_TRIES, |candidate: &Scenario| {
+        let (mut least, tries) = soak::shrink(cluster, seed, SHRINK_TRIES, |candidate: &Scenario| {
             run_one(args, candidate, seed, Trace::off()).0.word() == verdict.word()
         });
         least.about =
-            format!("{}: {} (shrunk in {tries} runs); replay with --seed {seed}", world.about, verdict.word());
+            format!("{}: {} (shrunk in {tries} runs); replay with --seed {seed}", cluster.about, verdict.word());
         least.to_toml().unwrap_or_default()
     });
     Finding {

@@ -40,37 +40,37 @@ fn main() -> ExitCode {
     let mut region = Region::of(&config);
     println!("{peers} peers over {RAILS} rails, {operations} operations at most, {busy} peers busy");
     println!("{:<34} {:>12} {:>14} {:>14}", "what", "us in all", "ns/peer", "longest, us");
-    let mut world = World::new(&config, &mut region);
-    world.timed("all connect", peers, |world, peer| {
-        world.endpoint.add_peer(peer, u64::MAX >> (64 - RAILS)).expect("there is room");
+    let mut cluster = Cluster::new(&config, &mut region);
+    cluster.timed("all connect", peers, |cluster, peer| {
+        cluster.endpoint.add_peer(peer, u64::MAX >> (64 - RAILS)).expect("there is room");
         for rail in 0..RAILS {
-            world.endpoint.handle_rail_event(world.now, RailEvent::Up { peer, rail: RailId(rail) });
-            world.greet(peer, rail, 1);
+            cluster.endpoint.handle_rail_event(cluster.now, RailEvent::Up { peer, rail: RailId(rail) });
+            cluster.greet(peer, rail, 1);
         }
     });
-    world.load(busy.min(peers));
+    cluster.load(busy.min(peers));
     for rail in (0..RAILS).rev() {
         let what = if rail > 0 { "a rail of two fails" } else { "the last rail fails" };
-        world.timed(what, peers, |world, peer| {
+        cluster.timed(what, peers, |cluster, peer| {
             let fault = RailFault::Device { code: 1 };
-            world.endpoint.handle_rail_event(world.now, RailEvent::Down { peer, rail: RailId(rail), fault });
+            cluster.endpoint.handle_rail_event(cluster.now, RailEvent::Down { peer, rail: RailId(rail), fault });
         });
     }
     for rail in 0..RAILS {
-        world.timed("a rail comes back", peers, |world, peer| {
-            world.endpoint.handle_rail_event(world.now, RailEvent::Up { peer, rail: RailId(rail) });
-            world.greet(peer, rail, 2);
+        cluster.timed("a rail comes back", peers, |cluster, peer| {
+            cluster.endpoint.handle_rail_event(cluster.now, RailEvent::Up { peer, rail: RailId(rail) });
+            cluster.greet(peer, rail, 2);
         });
     }
     // Every other peer dies, the rest is taken leave of.
-    world.timed("every other process dies", peers, |world, peer| {
+    cluster.timed("every other process dies", peers, |cluster, peer| {
         for rail in (0..RAILS).filter(|_| peer.0 % 2 == 0).map(RailId) {
-            world.endpoint.handle_rail_event(world.now, RailEvent::Down { peer, rail, fault: RailFault::Gone });
+            cluster.endpoint.handle_rail_event(cluster.now, RailEvent::Down { peer, rail, fault: RailFault::Gone });
         }
     });
-    world.timed("the others are closed", peers, |world, peer| {
+    cluster.timed("the others are closed", peers, |cluster, peer| {
         if peer.0 % 2 == 1 && u64::from(peer.0) > u64::from(busy) {
-            world.endpoint.close_peer(peer).expect("it is there");
+            cluster.endpoint.close_peer(peer).expect("it is there");
         }
     });
     ExitCode::SUCCESS
@@ -90,14 +90,14 @@ fn config(peers: u32, operations: u32) -> Config {
     }
 }
 
-struct World<'m> {
+struct Cluster<'m> {
     endpoint: Endpoint<'m>,
     actions: heapless::Vec<Action, 16>,
     now: Time,
 }
 
-impl<'m> World<'m> {
-    fn new(config: &Config, region: &'m mut Region) -> World<'m> {
+impl<'m> Cluster<'m> {
+    fn new(config: &Config, region: &'m mut Region) -> Cluster<'m> {
         let facts = RailFacts {
             kind: RailKind::Verbs,
             eager_bytes_max: 1024,
@@ -106,7 +106,7 @@ impl<'m> World<'m> {
             ..RailFacts::UNKNOWN
         };
         let endpoint = Endpoint::new(*config, &[facts; RAILS as usize], region.take(config), Time(0)).expect("starts");
-        World { endpoint, actions: heapless::Vec::new(), now: Time(1) }
+        Cluster { endpoint, actions: heapless::Vec::new(), now: Time(1) }
     }
 
     /// The peer's CONNECT, on its connection of this number.

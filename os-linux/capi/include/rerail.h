@@ -112,19 +112,19 @@ int rerail_cancel(rerail *transport, uint64_t request);
 
 /* One-sided access: memory that peers may read and write under a key, which the application sends them. */
 int rerail_expose(rerail *transport, void *bytes, size_t count, uint64_t key, uint64_t *window);
-int rerail_conceal(rerail *transport, uint64_t window);
+int rerail_deregister(rerail *transport, uint64_t window);
 int rerail_put(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, const void *bytes, size_t count,
     uint64_t cookie, uint64_t *request);
 int rerail_get(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, void *bytes, size_t count,
     uint64_t cookie, uint64_t *request);
 
-/* Drives the transport for a round, without waiting; answers how many things happened. */
+/* Drives the transport for a round, without waiting; returns how many things happened. */
 size_t rerail_progress(rerail *transport);
-/* Takes at most `max` events; answers how many. */
+/* Takes at most `max` events; returns how many. */
 size_t rerail_poll(rerail *transport, rerail_event *events, size_t max);
 /* Sleeps until there is something to do, at most `ms` milliseconds; below 0: as long as it takes. */
 int rerail_wait(rerail *transport, int ms);
-/* For event loops: a descriptor to wait on for reading, between rerail_arm, which answers 1 where one may sleep and 0 where
+/* For event loops: a descriptor to wait on for reading, between rerail_arm, which returns 1 where one may sleep and 0 where
  * there is something to do already, and rerail_disarm. */
 int rerail_fd(const rerail *transport, int *fd);
 int rerail_arm(rerail *transport);

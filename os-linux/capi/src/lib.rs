@@ -409,7 +409,7 @@ pub unsafe extern "C" fn rerail_expose(
 /// # Safety
 /// That of `with`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_conceal(handle: *mut Handle, window: u64) -> c_int {
+pub unsafe extern "C" fn rerail_deregister(handle: *mut Handle, window: u64) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         call(handle, |handle| {

@@ -106,7 +106,7 @@ int main(void)
         CHECK(completed(3).status == 0);
         CHECK(rerail_recv(transport, peer, 60, 0, NULL, 0, 4, NULL) == 0);
         CHECK(completed(4).status == 0 && !memcmp(memory + 100, "written", 7));
-        CHECK(rerail_conceal(transport, window) == 0);
+        CHECK(rerail_deregister(transport, window) == 0);
     }
     CHECK(rerail_wait(transport, 0) == 0);
     CHECK(rerail_close(transport, 2000) == 0);

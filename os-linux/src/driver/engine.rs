@@ -6,8 +6,8 @@ use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
 use rerail_core::time::Time;
 
-use super::card::{Card, CardError};
 use super::drive::Scratch;
+use super::record::{Card, CardError};
 use super::slots::{Rails, Slot};
 use crate::memory::{Core, Memory};
 

@@ -24,7 +24,7 @@
 //! | `contacts` | rails that are open before rank and job are known |
 //! | `name` | names of 64 bytes, and how processes start from each other's names |
 //! | `named` | peers inserted and removed by name |
-//! | `card` | the line of text with a process's addresses |
+//! | `record` | the line of text with a process's addresses |
 //! | `rails` | the rails that the settings name |
 //! | `verbs` | those over verbs devices |
 //! | `domain_file` | the file through which processes of a host find their XRC domain |
@@ -32,7 +32,6 @@
 //! | `loss` | why a peer is lost, as text |
 
 mod at_once;
-mod card;
 mod clock;
 mod contacts;
 mod domain_file;
@@ -50,6 +49,7 @@ mod pace;
 mod policy;
 mod queues;
 mod rails;
+mod record;
 mod request;
 mod shortage;
 mod slots;
@@ -64,7 +64,6 @@ use rerail_core::mem::Seg;
 use crate::bootstrap::Bootstrap;
 
 pub use crate::memory::MemoryError;
-pub use card::{Card, CardError};
 pub use clock::{Clock, System, VirtualTime};
 pub use contacts::Contacts;
 pub use error::{InsertError, RemoveError, RequestError, StartError, WaitError, WindowError};
@@ -74,6 +73,7 @@ pub use loss::describe_fault;
 pub use name::{NAME_BYTES, Name, NotAName};
 pub use open::{Opening, Options};
 pub use queues::{QueueError, QueueId, WaitForError};
+pub use record::{Card, CardError};
 pub use shortage::Shortage;
 pub use wait::Woken;
 

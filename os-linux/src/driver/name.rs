@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use rerail_core::rail::RailKind;
 use sha2::{Digest, Sha256};
 
-use super::card::{Card, CardError};
+use super::record::{Card, CardError};
 use super::{Contacts, StartError, Transport};
 use crate::auth::{Fingerprint, PeerKey};
 use crate::settings::Source;

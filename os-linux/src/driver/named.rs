@@ -8,10 +8,10 @@ use std::collections::{HashMap, VecDeque};
 
 use rerail_core::ids::PeerId;
 
-use super::card::Card;
 use super::engine::Engine;
 use super::error::{InsertError, RemoveError};
 use super::name::Name;
+use super::record::Card;
 use super::{Clock, Transport};
 use crate::auth::Fingerprint;
 use crate::settings::Callers;

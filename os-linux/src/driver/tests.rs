@@ -2,6 +2,7 @@
 //! cases special to one fabric, to waiting, to leaving and to losing a peer.
 
 mod boot;
+mod cluster;
 mod first_contact;
 mod hostile;
 mod leave;
@@ -16,4 +17,3 @@ mod registration;
 mod reopened;
 mod sleep;
 mod striping;
-mod world;

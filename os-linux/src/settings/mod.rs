@@ -8,21 +8,21 @@
 //! Invariant: a [`Settings`] that was loaded makes a configuration that the core accepts.
 
 mod error;
-mod knobs;
 mod suggest;
+mod table;
 mod value;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use error::{Problem, SettingsError, Source};
-pub use knobs::Settings;
-pub(crate) use knobs::parse_pkey;
-use knobs::{KNOBS, Knob, OF_CORE};
 use rerail_core::config::{Config, Policy, RAILS_MAX};
 use rerail_core::endpoint::MessageClass;
 use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
+pub use table::Settings;
+pub(crate) use table::parse_pkey;
+use table::{KNOBS, Knob, OF_CORE};
 pub(crate) use value::parse_bytes;
 
 use crate::bootstrap::ANSWER_MAX;
@@ -91,7 +91,7 @@ impl Default for Settings {
     /// The core's defaults, for as many peers as it connects by default, and those of the rails.
     fn default() -> Self {
         Settings {
-            rails: knobs::RAIL_KINDS.iter().map(|kind| kind.to_string()).collect(),
+            rails: table::RAIL_KINDS.iter().map(|kind| kind.to_string()).collect(),
             tcp_interfaces: Vec::new(),
             tcp_beside_shm: false,
             tcp_port: 0,

@@ -274,7 +274,7 @@ mod tests {
 
         #[test]
         fn no_text_makes_a_parser_panic(text in any::<String>()) {
-            for knob in super::super::knobs::KNOBS {
+            for knob in super::super::table::KNOBS {
                 if let Ok(value) = knob.kind.parse(&text) {
                     prop_assert_eq!(knob.kind.parse(&knob.kind.show(&value)), Ok(value));
                 }

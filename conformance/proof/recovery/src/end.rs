@@ -8,7 +8,7 @@ use rerail_core::seq::{Claim, RecvWindow, SentWindow, Seq};
 use rerail_core::store::NONE;
 
 use crate::net::Body;
-use crate::world::RAILS;
+use crate::state::RAILS;
 
 /// Numbers of the windows under test. No case sends as many.
 const WINDOW: u32 = 64;

@@ -3,6 +3,6 @@
 pub mod end;
 pub mod model;
 pub mod net;
+pub mod state;
 pub mod sweep;
 pub mod transfer;
-pub mod world;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use proof_recovery::model::Action;
+use proof_recovery::state::{Case, broken};
 use proof_recovery::sweep::sweep;
-use proof_recovery::world::{Case, broken};
 use stateright::{Checker, Model};
 
 /// Cases of up to so many states are gone through by stateright too.

@@ -5,9 +5,9 @@ use stateright::{Model, Property};
 
 use crate::end::Place;
 use crate::net::{Body, Packet, Side, X, Y, put};
+use crate::state::{Case, Mutant, RAILS, World, broken};
 use crate::sweep::fingerprint;
 use crate::transfer::{PARTS, Part};
-use crate::world::{Case, Mutant, RAILS, World, broken};
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use stateright::Model;
 
 use crate::model::Action;
-use crate::world::{Case, World};
+use crate::state::{Case, World};
 
 /// What a sweep has found.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Sweep {
     /// States that are complete.
     pub complete: usize,
     /// A way to a state in which rules are broken, and which they are (bits of
-    /// [`broken`](crate::world::broken)).
+    /// [`broken`](crate::state::broken)).
     pub broken: Option<(Vec<Action>, u8)>,
     /// A way to a state from which the end can't be reached.
     pub apart: Option<Vec<Action>>,

@@ -3,7 +3,7 @@
 use rerail_core::seq::{Reorder, Seq};
 use rerail_core::store::NONE;
 
-use crate::world::RAILS;
+use crate::state::RAILS;
 
 /// Parts of the put.
 pub const PARTS: usize = 2;

@@ -1,9 +1,9 @@
 //! The rules can be broken: each bug that the protocol guards against is found, and breaks the rule that it
 //! should.
 
+use proof_recovery::state::broken::{EARLY, INCOMPLETE, LATE_WRITE, TWICE};
+use proof_recovery::state::{Case, Mutant};
 use proof_recovery::sweep::{Sweep, sweep};
-use proof_recovery::world::broken::{EARLY, INCOMPLETE, LATE_WRITE, TWICE};
-use proof_recovery::world::{Case, Mutant};
 
 /// Two deaths, in as few states as may be.
 const PUT: Case = Case { deaths: 2, mends: false, ..Case::PUT };

@@ -22,10 +22,10 @@ pub struct Ending {
     /// What made it impossible to go on.
     pub crash: Option<Crash>,
     /// Ranks between which no way was left for good: they may lose each other. As of
-    /// [`World::cuts`](crate::world::World::cuts).
+    /// [`Cluster::cuts`](crate::cluster::Cluster::cuts).
     pub cuts: Vec<Cut>,
     /// Ranks that a peer that has never met them can't find. As of
-    /// [`World::hidden`](crate::world::World::hidden).
+    /// [`Cluster::hidden`](crate::cluster::Cluster::hidden).
     pub hidden: Vec<Hidden>,
     /// Entries in use of the ranks' tables that should be empty: rank, table, entries.
     pub tables: Vec<(u32, &'static str, u32)>,

@@ -3,9 +3,9 @@ use rerail_core::ids::{CounterId, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 
+use super::super::fixture::{Story, tagged, why};
 use super::super::identity::{BLANK, Content, POISON};
 use super::super::ledger::Ask;
-use super::super::story::{Story, tagged, why};
 use super::super::verdict::{Doubled, Stuck};
 use super::super::{Operation, Rule};
 use super::*;

@@ -83,7 +83,7 @@ mod tests {
     use rerail_core::ids::PeerId;
     use rerail_core::time::Nanos;
 
-    use super::super::story::{Story, tagged, why};
+    use super::super::fixture::{Story, tagged, why};
     use super::super::{Doubled, Ending, Lost, NoMemory, judge};
     use super::*;
 

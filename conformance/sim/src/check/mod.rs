@@ -24,6 +24,9 @@ mod arrivals;
 mod cells;
 mod claims;
 mod deliveries;
+mod display;
+#[cfg(test)]
+mod fixture;
 mod identity;
 mod judge;
 mod ledger;
@@ -32,9 +35,6 @@ mod memory;
 mod once;
 mod order;
 mod slots;
-#[cfg(test)]
-mod story;
-mod telling;
 mod timeout;
 mod verdict;
 

@@ -2,7 +2,7 @@ use rerail_core::endpoint::Found;
 use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
 
-use super::super::story::{Story, tagged};
+use super::super::fixture::{Story, tagged};
 use super::super::verdict::{Corruption, Damage, Verdict};
 use super::*;
 

@@ -225,7 +225,7 @@ fn best(lab: &mut Lab<'_>, testbed: &Scenario, effort: Effort, loaded: bool) -> 
         Effort::Quick => 4,
         Effort::Full => 1,
     };
-    let world = |first: u16| {
+    let cluster = |first: u16| {
         let mut scenario = cut(testbed, Policy::Weighted, [first, PARTS - first]);
         scenario.workload.parameters.remove("series");
         scenario.workload.parameters.insert("windows".into(), 2.into());
@@ -237,7 +237,7 @@ fn best(lab: &mut Lab<'_>, testbed: &Scenario, effort: Effort, loaded: bool) -> 
         }
         Run { what: format!("background load, weights {first}:{}", PARTS - first), scenario }
     };
-    let runs: Vec<Run> = (PARTS / 2..PARTS * 3 / 4).step_by(step).map(world).collect();
+    let runs: Vec<Run> = (PARTS / 2..PARTS * 3 / 4).step_by(step).map(cluster).collect();
     let values = lab.run(&runs)?;
     Ok(values.iter().flatten().map(|measured| measured.value).fold(f64::NAN, f64::max))
 }

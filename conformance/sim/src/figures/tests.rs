@@ -81,14 +81,14 @@ fn hold(figures: impl Fn(&mut Lab<'_>) -> Result<Vec<Figure>, FigureError>) {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-fn world(bytes: u32, more: &str) -> Run {
+fn cluster(bytes: u32, more: &str) -> Run {
     let text = format!("[workload]\nname = \"ping-pong\"\nparameters = {{ bytes = [{bytes}], rounds = 2 }}\n{more}");
     Run { what: format!("{bytes} bytes"), scenario: Scenario::parse("test", &text).expect("a scenario") }
 }
 
 #[test]
 fn results_come_in_the_order_of_the_runs_whatever_the_threads() {
-    let runs = [world(1 << 20, ""), world(8, ""), world(4096, ""), world(64, "")];
+    let runs = [cluster(1 << 20, ""), cluster(8, ""), cluster(4096, ""), cluster(64, "")];
     let run = |threads: usize| {
         let mut steps = Vec::new();
         let mut tell = |step: &Step| steps.push(step.clone());
@@ -106,9 +106,9 @@ fn results_come_in_the_order_of_the_runs_whatever_the_threads() {
 
 #[test]
 fn a_world_that_does_not_end_clean_has_no_figure() {
-    let starved = world(16, "[limits]\nsafety = \"0us\"\nconvergence = \"1us\"\n");
+    let starved = cluster(16, "[limits]\nsafety = \"0us\"\nconvergence = \"1us\"\n");
     let mut tell = |_: &Step| {};
-    let error = Lab::new(NonZero::<usize>::MIN, &mut tell).run(&[world(8, ""), starved]);
+    let error = Lab::new(NonZero::<usize>::MIN, &mut tell).run(&[cluster(8, ""), starved]);
     let Err(FigureError::Run { what, verdict }) = error else { panic!("{error:?}") };
     assert_eq!(what, "16 bytes");
     assert!(verdict.contains("stuck"), "{verdict}");

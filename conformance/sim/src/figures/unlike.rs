@@ -246,7 +246,7 @@ impl Bench {
     }
 
     /// The simulation in which messages of one size are cut so.
-    fn world(&self, cut: Cut, bytes: u64) -> Result<Run, FigureError> {
+    fn cluster(&self, cut: Cut, bytes: u64) -> Result<Run, FigureError> {
         let mut scenario = Scenario::parse(FILE, TEXT)?;
         cut.apply(&mut scenario.config);
         let mut parameters = toml::Table::new();
@@ -257,8 +257,8 @@ impl Bench {
     }
 
     /// Runs all of these at once; the values in their order.
-    fn values(&self, lab: &mut Lab<'_>, worlds: &[(Cut, u64)]) -> Result<Vec<f64>, FigureError> {
-        let runs: Vec<Run> = worlds.iter().map(|&(cut, bytes)| self.world(cut, bytes)).collect::<Result<_, _>>()?;
+    fn values(&self, lab: &mut Lab<'_>, clusters: &[(Cut, u64)]) -> Result<Vec<f64>, FigureError> {
+        let runs: Vec<Run> = clusters.iter().map(|&(cut, bytes)| self.cluster(cut, bytes)).collect::<Result<_, _>>()?;
         Ok(lab.run(&runs)?.iter().flatten().map(|measured| point(measured).1).collect())
     }
 
@@ -271,9 +271,9 @@ impl Bench {
         let mut asked: Vec<(usize, u16)> =
             (0..sizes.len()).flat_map(|size| first.iter().map(move |&fast| (size, fast))).collect();
         loop {
-            let worlds: Vec<(Cut, u64)> =
+            let clusters: Vec<(Cut, u64)> =
                 asked.iter().map(|&(size, fast)| (Cut::Fixed(fast, PARTS - fast), sizes[size])).collect();
-            for (&(size, fast), value) in asked.iter().zip(self.values(lab, &worlds)?) {
+            for (&(size, fast), value) in asked.iter().zip(self.values(lab, &clusters)?) {
                 let best = &mut found[size];
                 // Nothing is better than what is no number, so the first value is taken.
                 if best.1.is_nan() || if self.is_less_better { value < best.1 } else { value > best.1 } {
@@ -302,9 +302,9 @@ struct Curves {
 impl Curves {
     fn run(lab: &mut Lab<'_>, bench: &Bench, sizes: &[u64]) -> Result<Curves, FigureError> {
         let mut series = Vec::new();
-        let worlds: Vec<(Cut, u64)> =
+        let clusters: Vec<(Cut, u64)> =
             CUTS.iter().flat_map(|&(_, cut)| sizes.iter().map(move |&bytes| (cut, bytes))).collect();
-        let values = bench.values(lab, &worlds)?;
+        let values = bench.values(lab, &clusters)?;
         for ((name, _), values) in CUTS.iter().zip(values.chunks(sizes.len())) {
             let points = sizes.iter().zip(values).map(|(&bytes, &value)| (bytes as f64, value)).collect();
             series.push(Series { name: (*name).into(), points });

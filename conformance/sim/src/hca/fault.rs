@@ -264,7 +264,7 @@ impl Fabric {
     /// nothing.
     pub fn inject(&mut self, fault: &Fault) {
         let trace = self.trace.clone();
-        trace.note(self.now(), Who::World, format_args!("fault {fault:?}"));
+        trace.note(self.now(), Who::Cluster, format_args!("fault {fault:?}"));
         let now = self.now();
         match *fault {
             Fault::LoseAcks { hca, qp, count } => self.on_qp(hca, qp, |hca, _, qp| {

@@ -1,7 +1,7 @@
 //! What a scenario must keep beyond the types of its values. Messages name key, value and what is allowed.
 
-use super::{CostSpec, HcaSpec, RailSpec, Scenario, device, knobs};
-use crate::world::place::Place;
+use super::{CostSpec, HcaSpec, RailSpec, Scenario, device, settings};
+use crate::cluster::place::Place;
 
 /// More ranks than this would not fit the LIDs of a subnet, nor this machine.
 const RANKS_MAX: u32 = 1 << 16;
@@ -109,7 +109,7 @@ impl Scenario {
         if self.limits.look_every.0 == 0 {
             return Err("limits.look_every = \"0ns\": time would stand still".into());
         }
-        self.core_config(0, 0).validate().map_err(|error| knobs::describe(&error))
+        self.core_config(0, 0).validate().map_err(|error| settings::describe(&error))
     }
 
     fn check_hca(&self, index: usize, hca: &HcaSpec) -> Result<(), String> {
@@ -180,7 +180,7 @@ impl Scenario {
         let hcas = self.hcas();
         let ports_of = |hca: u32| hcas.get(hca as usize).map_or(0, |hca| hca.ports);
         match place {
-            Place::World => true,
+            Place::Cluster => true,
             Place::Rank(rank) => rank < self.size(),
             Place::RankHca { rank, hca } => rank < self.size() && ports_of(hca) > 0,
             Place::Hca { host, hca } => host < self.hosts && ports_of(hca) > 0,

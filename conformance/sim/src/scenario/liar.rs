@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Scenario, Span};
+use crate::cluster::fault::{Fault, FaultAt, Kind};
+use crate::cluster::place::Place;
 use crate::rails::Lie;
-use crate::world::fault::{Fault, FaultAt, Kind};
-use crate::world::place::Place;
 
 /// A member of the job whose packets are not always true: see [`Liar`](crate::rails::Liar). What it sends is
 /// well-formed, and the ids in it are those that it has learnt. Its process is killed in the end, so what its

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Scenario, Span, preset};
-use crate::world::place::Place;
+use crate::cluster::place::Place;
 
 /// A load with its programme (the second program of multirail-2004, 6.3 and figure 20). It is nothing before
 /// its first step, and ends with the safety phase.

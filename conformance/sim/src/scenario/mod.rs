@@ -22,13 +22,13 @@
 mod check;
 mod cost;
 mod device;
-mod knobs;
 mod liar;
 mod load;
 mod placement;
 mod quirks;
 mod random;
 mod set;
+mod settings;
 mod span;
 #[cfg(test)]
 mod tests;
@@ -40,19 +40,19 @@ use rerail_core::ids::PeerId;
 use rerail_core::rail::sched::multiplex::Binding;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::fault::FaultAt;
 use crate::net::HcaModel;
 use crate::rails::ReadModel;
 use crate::rng::Rng;
-use crate::world::fault::FaultAt;
 
 pub use cost::{CostSpec, NumaSpec};
 pub use device::{DeviceLimits, PRESETS, Preset, preset};
-pub use knobs::Knobs;
 pub use liar::LiarSpec;
 pub use load::{LoadSpec, LoadStep};
 pub(crate) use placement::Placement;
 pub use quirks::QuirkSpec;
 pub use random::RandomFaults;
+pub use settings::Knobs;
 pub use span::{Span, SpanError};
 
 /// A simulation as data.
@@ -634,10 +634,10 @@ impl Scenario {
             ..Config::new(PeerId(rank), size)
         };
         if self.squeeze {
-            knobs::squeeze(&mut config, &mut Rng::new(seed, &format!("squeeze of rank {rank}")));
+            settings::squeeze(&mut config, &mut Rng::new(seed, &format!("squeeze of rank {rank}")));
         }
         if self.uneven {
-            knobs::uneven(&mut config, &mut Rng::new(seed, &format!("knobs of rank {rank}")));
+            settings::uneven(&mut config, &mut Rng::new(seed, &format!("knobs of rank {rank}")));
             config.express = !Rng::new(seed, &format!("short way of rank {rank}")).one_in(6);
             if Rng::new(seed, "numbers").one_in(4) {
                 // As between processes without a job (S-11).

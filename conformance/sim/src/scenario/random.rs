@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{RailSpec, Scenario, Span};
+use crate::cluster::fault::{Fault, FaultAt, KINDS, Kind, Target, Way};
+use crate::cluster::place::Place;
 use crate::rng::Rng;
-use crate::world::fault::{Fault, FaultAt, KINDS, Kind, Target, Way};
-use crate::world::place::Place;
 
 /// So many faults per second of virtual time, of these kinds, at places that the seed draws, until the safety
 /// phase ends.
@@ -176,7 +176,7 @@ fn place(scenario: &Scenario, target: Target, rng: &mut Rng) -> Option<Place> {
     let plane = rng.below(planes as u64) as u32;
     Some(match target {
         Target::Rank => Place::Rank(rank),
-        Target::RankOrAll if rng.one_in(4) => Place::World,
+        Target::RankOrAll if rng.one_in(4) => Place::Cluster,
         Target::RankOrAll => Place::Rank(rank),
         Target::RankHca => Place::RankHca { rank, hca },
         Target::Hca => Place::Hca { host, hca },

@@ -41,22 +41,23 @@ mod tests {
 
     #[test]
     fn values_are_set_by_their_path() {
-        let world = Scenario::default();
-        let set =
-            world.set("workload.name", "bandwidth").and_then(|world| world.set("workload.parameters.both", "true"));
-        let set = set.and_then(|world| world.set("workload.parameters.bytes", "[8, 4096]")).unwrap();
+        let cluster = Scenario::default();
+        let set = cluster
+            .set("workload.name", "bandwidth")
+            .and_then(|cluster| cluster.set("workload.parameters.both", "true"));
+        let set = set.and_then(|cluster| cluster.set("workload.parameters.bytes", "[8, 4096]")).unwrap();
         assert_eq!(set.workload.name, "bandwidth");
         assert_eq!(set.workload.parameters["both"].as_bool(), Some(true));
         assert_eq!(set.workload.parameters["bytes"].as_array().map(Vec::len), Some(2));
-        assert_eq!(set.hosts, world.hosts);
-        assert_eq!(world.set("config.bulk_max", "7").unwrap().config.bulk_max, Some(7));
-        assert_eq!(world.set("limits.safety", "5ms").unwrap().limits.safety, super::super::Span::from_millis(5));
+        assert_eq!(set.hosts, cluster.hosts);
+        assert_eq!(cluster.set("config.bulk_max", "7").unwrap().config.bulk_max, Some(7));
+        assert_eq!(cluster.set("limits.safety", "5ms").unwrap().limits.safety, super::super::Span::from_millis(5));
     }
 
     #[test]
     fn what_can_not_be_set_says_so() {
-        let world = Scenario::default();
-        let why = |key: &str, value: &str| world.set(key, value).unwrap_err().to_string();
+        let cluster = Scenario::default();
+        let why = |key: &str, value: &str| cluster.set(key, value).unwrap_err().to_string();
         assert!(why("hosts.many", "3").contains("hosts is no table"));
         assert!(why("config.bulk", "3").contains("bulk_max"));
         assert!(why("hosts", "none").contains("hosts=none"));

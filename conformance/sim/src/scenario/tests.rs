@@ -4,8 +4,8 @@ use rerail_core::endpoint::{MessageClass, Policy};
 use rerail_core::time::Nanos;
 
 use super::*;
-use crate::world::fault::{KINDS, Kind, Target, Way};
-use crate::world::place::Place;
+use crate::cluster::fault::{KINDS, Kind, Target, Way};
+use crate::cluster::place::Place;
 
 const FULL: &str = r#"
 about = "everything"
@@ -233,7 +233,7 @@ fn squeezed_tables_are_valid_for_every_seed() {
 fn every_fault_has_one_spelling() {
     let place = |kind: Kind| match kind.target() {
         Target::Rank => Place::Rank(3),
-        Target::RankOrAll => Place::World,
+        Target::RankOrAll => Place::Cluster,
         Target::RankHca => Place::RankHca { rank: 3, hca: 1 },
         Target::Hca => Place::Hca { host: 2, hca: 1 },
         Target::Port => Place::Port { host: 2, hca: 1, port: 0 },
@@ -241,13 +241,13 @@ fn every_fault_has_one_spelling() {
         Target::Subnet => Place::Subnet(1),
     };
     for kind in KINDS {
-        let usual = crate::world::fault::Fault::new(kind, place(kind));
+        let usual = crate::cluster::fault::Fault::new(kind, place(kind));
         let mut all = vec![usual];
         if kind == Kind::LinkDown {
-            all.push(crate::world::fault::Fault { way: Way::Rx, ..usual });
+            all.push(crate::cluster::fault::Fault { way: Way::Rx, ..usual });
         }
         if kind.amount().is_some() {
-            all.push(crate::world::fault::Fault { amount: 77, ..usual });
+            all.push(crate::cluster::fault::Fault { amount: 77, ..usual });
         }
         for fault in all {
             assert_eq!(fault.to_string().parse(), Ok(fault), "{fault}");

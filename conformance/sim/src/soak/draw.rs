@@ -26,10 +26,10 @@ use rerail_core::rail::sched::of;
 use toml::Value;
 
 use super::Menu;
+use crate::cluster::fault::{Fault, FaultAt, Kind};
+use crate::cluster::place::Place;
 use crate::rng::Rng;
 use crate::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpec};
-use crate::world::fault::{Fault, FaultAt, Kind};
-use crate::world::place::Place;
 
 /// Devices of scenarios: slow and fast ones, with buses that are shared and not.
 const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
@@ -371,10 +371,10 @@ mod tests {
     #[test]
     fn storms_move_rails_only_beside_a_stream() {
         let (mut storms, mut moving) = (0, 0);
-        for world in (0..1000).map(|seed| world_of(seed, &Menu::All)) {
-            let Some(random) = world.random.as_ref().filter(|random| random.until.is_some()) else { continue };
+        for cluster in (0..1000).map(|seed| world_of(seed, &Menu::All)) {
+            let Some(random) = cluster.random.as_ref().filter(|random| random.until.is_some()) else { continue };
             let moves = random.kinds.iter().any(|kind| kind.moves());
-            assert!(!moves || world.has_stream(), "{}", world.about);
+            assert!(!moves || cluster.has_stream(), "{}", cluster.about);
             (storms, moving) = (storms + 1, moving + u32::from(moves));
         }
         assert!(storms > 300 && moving > 100, "{storms} storms, {moving} that move");
@@ -385,12 +385,12 @@ mod tests {
     fn worlds_are_legal_and_different() {
         let mut seen = BTreeSet::new();
         for seed in 0..500 {
-            let world = world_of(seed, &Menu::All);
-            let text = world.to_toml().unwrap();
-            assert_eq!(Scenario::parse("drawn", &text).unwrap(), world, "seed {seed}");
-            assert_eq!(world_of(seed, &Menu::All), world, "the seed decides");
-            for rank in 0..world.size() {
-                world.core_config(rank, seed).validate().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let cluster = world_of(seed, &Menu::All);
+            let text = cluster.to_toml().unwrap();
+            assert_eq!(Scenario::parse("drawn", &text).unwrap(), cluster, "seed {seed}");
+            assert_eq!(world_of(seed, &Menu::All), cluster, "the seed decides");
+            for rank in 0..cluster.size() {
+                cluster.core_config(rank, seed).validate().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             }
             seen.insert(text);
         }

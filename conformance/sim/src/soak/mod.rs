@@ -14,12 +14,12 @@ use std::str::FromStr;
 use rerail_core::time::Time;
 
 use crate::check::{Crash, Deliveries, Verdict};
+use crate::cluster::Report;
+use crate::cluster::fault::{KINDS, Kind};
 use crate::cover::Path;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 use crate::workload::{Measured, run_checked, run_delivered};
-use crate::world::Report;
-use crate::world::fault::{KINDS, Kind};
 
 pub use draw::world_of;
 pub use shrink::shrink;
@@ -159,12 +159,12 @@ mod tests {
         let (mut took, mut left, mut full, mut messages) = (0, 0, 0, 0);
         for seed in 1..=SEEDS {
             let menu = if seed % 2 == 0 { Menu::Calm } else { Menu::Lossless };
-            let world = world_of(seed, &menu);
-            if !world.workload.parameters.contains_key("plain_percent") {
+            let cluster = world_of(seed, &menu);
+            if !cluster.workload.parameters.contains_key("plain_percent") {
                 continue;
             }
             let trace = Trace::watching();
-            let (verdict, _, deliveries) = run_both(&world, seed, trace.clone());
+            let (verdict, _, deliveries) = run_both(&cluster, seed, trace.clone());
             assert_eq!(verdict, Verdict::Clean, "rerail soak --differential --from {seed} --seeds 1 --faults {menu}");
             let coverage = trace.coverage();
             took += coverage.of(Path::ShortWay);

@@ -1,7 +1,7 @@
 //! What happened, as lines: time in nanoseconds, origin, event. Nothing in a line depends on addresses, hash
 //! orders or the machine, so that equal seeds give equal traces to the byte.
 
-mod story;
+mod message;
 mod tap;
 
 use std::cell::RefCell;
@@ -12,14 +12,14 @@ use rerail_core::time::Time;
 
 use crate::cover::{Coverage, Observer, Path};
 
-pub use story::story;
+pub use message::story;
 pub use tap::Tap;
 
 /// The origin of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     /// The simulation itself: faults, phases.
-    World,
+    Cluster,
     /// A rank's process.
     Rank(u32),
     /// A port of the fabric.
@@ -31,7 +31,7 @@ pub enum Who {
 impl fmt::Display for Who {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Who::World => f.write_str("world"),
+            Who::Cluster => f.write_str("world"),
             Who::Rank(rank) => write!(f, "rank {rank}"),
             Who::Port(port) => write!(f, "port {port}"),
             Who::Device(device) => write!(f, "hca {device}"),

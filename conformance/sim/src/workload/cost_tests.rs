@@ -6,8 +6,8 @@ use crate::scenario::Scenario;
 use crate::trace::Trace;
 
 /// The first value that a workload measures in a simulation of this text.
-fn measured(world: &str, workload: &str, parameters: &str) -> f64 {
-    let text = format!("{world}\n[workload]\nname = \"{workload}\"\nparameters = {{ {parameters} }}\n");
+fn measured(cluster: &str, workload: &str, parameters: &str) -> f64 {
+    let text = format!("{cluster}\n[workload]\nname = \"{workload}\"\nparameters = {{ {parameters} }}\n");
     let scenario = Scenario::parse("test", &text).unwrap_or_else(|error| panic!("{error}"));
     let (verdict, _, measured) = run_checked(&scenario, 1, Trace::off());
     assert_eq!(verdict, Verdict::Clean, "{text}");
@@ -16,8 +16,8 @@ fn measured(world: &str, workload: &str, parameters: &str) -> f64 {
 
 /// Half a round trip of small messages in nanoseconds, over so many HCAs, each with `more`.
 fn latency_ns(hcas: usize, more: &str) -> f64 {
-    let world = format!("[[hcas]]\ndevice = \"connectx\"\n{more}\n").repeat(hcas);
-    1000.0 * measured(&world, "ping-pong", "bytes = [8]")
+    let cluster = format!("[[hcas]]\ndevice = \"connectx\"\n{more}\n").repeat(hcas);
+    1000.0 * measured(&cluster, "ping-pong", "bytes = [8]")
 }
 
 #[test]
@@ -33,8 +33,8 @@ fn a_far_device_is_slower_to_reach_and_to_feed() {
     let far = latency_ns(1, "numa = { latency_ns = 150 }") - latency_ns(1, "");
     assert!((299.0..301.0).contains(&far), "both ends are far: {far}");
     let bandwidth = |more: &str| {
-        let world = format!("[[hcas]]\ndevice = \"connectx\"\n{more}\n");
-        measured(&world, "bandwidth", "window = 16, windows = 1")
+        let cluster = format!("[[hcas]]\ndevice = \"connectx\"\n{more}\n");
+        measured(&cluster, "bandwidth", "window = 16, windows = 1")
     };
     let (near, far) = (bandwidth(""), bandwidth("numa = { bytes_per_second = 1000000000 }"));
     assert!(near > 1_700.0, "{near}");
@@ -49,8 +49,8 @@ fn posting_and_registering_delay_messages() {
     // 10 ns per byte of the message and its header, which has some tens of bytes.
     assert!((200.0..1_000.0).contains(&pio), "{pio}");
     let large = |more: &str, rounds: &str| {
-        let world = format!("[[hcas]]\ndevice = \"connectx\"\n{more}\n");
-        1000.0 * measured(&world, "ping-pong", &format!("bytes = [65536], {rounds}"))
+        let cluster = format!("[[hcas]]\ndevice = \"connectx\"\n{more}\n");
+        1000.0 * measured(&cluster, "ping-pong", &format!("bytes = [65536], {rounds}"))
     };
     let registering =
         |rounds| large("cost = { register_ns = 10000, register_page_ns = 100 }", rounds) - large("", rounds);
@@ -70,8 +70,8 @@ fn two_rails_speed_up_what_the_processor_does_not_carry() {
         let hca = "[[hcas]]\ndevice = \"connectx\"\nlink_bytes_per_second = 1000000000\n\
                    cost = { pio_bytes_max = 4096, pio_bytes_per_second = 500000000 }\n";
         let rate = |hcas: usize| {
-            let world = format!("config = {{ multiplex = \"round-robin\" }}\n{}", hca.repeat(hcas));
-            measured(&world, "bandwidth", &format!("bytes = [{bytes}], window = 16, windows = 4"))
+            let cluster = format!("config = {{ multiplex = \"round-robin\" }}\n{}", hca.repeat(hcas));
+            measured(&cluster, "bandwidth", &format!("bytes = [{bytes}], window = 16, windows = 4"))
         };
         rate(2) / rate(1)
     };

@@ -15,22 +15,23 @@ const DEAR: &str = include_str!("../../../scenarios/known-failures/dear-registra
 const SLOW: &str = include_str!("../../../scenarios/known-failures/slow-rail.toml");
 
 /// A scenario with these values set.
-fn world(text: &str, values: &[(&str, &str)]) -> Scenario {
+fn cluster(text: &str, values: &[(&str, &str)]) -> Scenario {
     let file = Scenario::parse("known failure", text).unwrap_or_else(|error| panic!("{error}"));
-    let set = |world: Scenario, (key, value): &(&str, &str)| world.set(key, value).unwrap_or_else(|e| panic!("{e}"));
+    let set =
+        |cluster: Scenario, (key, value): &(&str, &str)| cluster.set(key, value).unwrap_or_else(|e| panic!("{e}"));
     values.iter().fold(file, set)
 }
 
 /// What it measures, with all payloads compared.
-fn play(world: &Scenario) -> Vec<Measured> {
-    let (verdict, report, measured) = run_checked(world, 1, Trace::off());
+fn play(cluster: &Scenario) -> Vec<Measured> {
+    let (verdict, report, measured) = run_checked(cluster, 1, Trace::off());
     assert_eq!(verdict, Verdict::Clean, "{report:?}");
     measured
 }
 
 /// The first value that it measures.
 fn value(text: &str, values: &[(&str, &str)]) -> f64 {
-    let measured = play(&world(text, values))[0].value;
+    let measured = play(&cluster(text, values))[0].value;
     println!("{values:?}: {measured:.2}");
     measured
 }
@@ -122,11 +123,11 @@ fn a_far_rail_carries_what_it_pays_for() {
     let bytes = |measured: &Measured| measured.bytes;
     let policy = |name| ("config.policy", name);
     let warm = ("workload.parameters.warm_up", "20");
-    let near = play(&world(FAR, &[warm, policy("balanced"), NEAR]));
-    let even = play(&world(FAR, &[warm, policy("even")]));
-    let bound = play(&world(FAR, &[warm, policy("binding")]));
+    let near = play(&cluster(FAR, &[warm, policy("balanced"), NEAR]));
+    let even = play(&cluster(FAR, &[warm, policy("even")]));
+    let bound = play(&cluster(FAR, &[warm, policy("binding")]));
     for untold in ["false", "true"] {
-        let both = play(&world(FAR, &[warm, policy("balanced"), ("quirks.untold", untold)]));
+        let both = play(&cluster(FAR, &[warm, policy("balanced"), ("quirks.untold", untold)]));
         for (((both, near), even), bound) in both.iter().zip(&near).zip(&even).zip(&bound) {
             let best = format!(
                 "{} B, us: balanced {:.2} (unannounced: {untold}), near rail {:.2}, even {:.2}, far rail {:.2}",
@@ -170,8 +171,8 @@ fn a_far_rail_adds_its_bandwidth() {
 const CHANGES_US: [f64; 2] = [10_000.0, 30_000.0];
 
 /// Messages one after another: when each was complete, and how long after the one before it, in microseconds.
-fn messages(world: &Scenario) -> Vec<(f64, f64)> {
-    let measured = play(world).remove(0);
+fn messages(cluster: &Scenario) -> Vec<(f64, f64)> {
+    let measured = play(cluster).remove(0);
     let bytes = measured.bytes as f64;
     measured.series.iter().map(|sample| (sample.at_ns as f64 / 1000.0, bytes / sample.value)).collect()
 }
@@ -184,12 +185,12 @@ fn optimum_us(sort: &[(&str, &str)], window: &str, slow: bool) -> f64 {
     let mut best = f64::MAX;
     for weight in if slow { vec![0, 6, 8, 9, 10, 11, 12, 14] } else { vec![90, 95, 100] } {
         let weights = format!("[0, 100, {weight}]");
-        let mut world = world(SLOW, &[sort, &steady, &[("config.weights", &weights)]].concat());
-        world.faults.clear();
+        let mut cluster = cluster(SLOW, &[sort, &steady, &[("config.weights", &weights)]].concat());
+        cluster.faults.clear();
         if slow {
-            world.hcas[1].link_bytes_per_second = Some(200_000_000);
+            cluster.hcas[1].link_bytes_per_second = Some(200_000_000);
         }
-        let (all, count) = (messages(&world), window.parse::<usize>().expect("a number"));
+        let (all, count) = (messages(&cluster), window.parse::<usize>().expect("a number"));
         let last: f64 = all[all.len() - count..].iter().map(|(_, us)| *us).sum();
         best = best.min(last / count as f64);
     }
@@ -207,7 +208,7 @@ fn a_rail_that_slows_down_is_left_and_found_again() {
         let [fast, slow] = [false, true].map(|slow| optimum_us(sort, "1", slow));
         for untold in ["false", "true"] {
             let values = [("config.policy", "balanced"), ("quirks.untold", untold)];
-            let all = messages(&world(SLOW, &[sort, &values].concat()));
+            let all = messages(&cluster(SLOW, &[sort, &values].concat()));
             assert_eq!(all.len(), 120);
             let phases =
                 [(0.0, CHANGES_US[0], fast), (CHANGES_US[0], CHANGES_US[1], slow), (CHANGES_US[1], f64::MAX, fast)];
@@ -231,7 +232,7 @@ fn a_rail_that_slows_down_is_left_and_found_again() {
         }
     }
     // Others wait for it, message for message, or do without it.
-    let by = |policy| messages(&world(SLOW, &[("config.policy", policy)]));
+    let by = |policy| messages(&cluster(SLOW, &[("config.policy", policy)]));
     let median = |all: &[(f64, f64)]| {
         let mut within: Vec<f64> =
             all.iter().filter(|(at, _)| (20_000.0..30_000.0).contains(at)).map(|(_, us)| *us).collect();
@@ -251,7 +252,7 @@ fn streams_follow_a_rail_that_slows_down() {
     let [fast, slow] = [false, true].map(|slow| optimum_us(&[], "16", slow));
     let values =
         [("config.policy", "balanced"), ("workload.parameters.window", "16"), ("workload.parameters.windows", "10")];
-    let all = messages(&world(SLOW, &values));
+    let all = messages(&cluster(SLOW, &values));
     let phases = [(CHANGES_US[0], CHANGES_US[1], slow), (CHANGES_US[1], f64::MAX, fast)];
     for (from, until, optimum) in phases {
         let within = |(at, _): &&(f64, f64)| (from..until).contains(at);

@@ -47,8 +47,8 @@ fn the_load_of_figure_20_comes_and_goes() {
 
 const ONE: &str = "[[hcas]]\ndevice = \"connectx\"\n";
 
-fn series(world: &str, parameters: &str) -> Vec<Sample> {
-    let text = format!("{world}\n[workload]\nname = \"bandwidth\"\nparameters = {{ {parameters} }}\n");
+fn series(cluster: &str, parameters: &str) -> Vec<Sample> {
+    let text = format!("{cluster}\n[workload]\nname = \"bandwidth\"\nparameters = {{ {parameters} }}\n");
     run(&Scenario::parse("test", &text).unwrap_or_else(|error| panic!("{error}"))).series
 }
 

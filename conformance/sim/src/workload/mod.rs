@@ -41,14 +41,14 @@ use std::fmt;
 pub(crate) use graph::application;
 
 use crate::check::{Deliveries, Verdict};
+use crate::cluster::{Cluster, Ended, Report, Workload};
 use crate::scenario::{Scenario, WorkloadSpec};
 use crate::trace::Trace;
-use crate::world::{Ended, Report, Workload, World};
 
 /// A workload with a verdict.
 pub trait Job: Workload {
     /// Called once when the simulation has stopped.
-    fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict;
+    fn verdict(&mut self, cluster: &Cluster, ended: &Ended) -> Verdict;
     /// Which messages came to which receives, as far as the workload keeps a ledger.
     fn deliveries(&self) -> Deliveries {
         Deliveries::default()
@@ -268,9 +268,9 @@ pub fn run_delivered(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, 
 /// `Err`: why there is no such simulation.
 fn run(scenario: &Scenario, seed: u64, trace: Trace) -> Result<(Box<dyn Job>, Verdict, Report), String> {
     let mut job = make(scenario, seed).map_err(|error| error.to_string())?;
-    let mut world = World::build(scenario, seed, &mut *job, trace).map_err(|error| error.to_string())?;
-    let ended = world.run(&mut *job);
-    let verdict = job.verdict(&world, &ended);
-    let report = world.report().clone();
+    let mut cluster = Cluster::build(scenario, seed, &mut *job, trace).map_err(|error| error.to_string())?;
+    let ended = cluster.run(&mut *job);
+    let verdict = job.verdict(&cluster, &ended);
+    let report = cluster.report().clone();
     Ok((job, verdict, report))
 }

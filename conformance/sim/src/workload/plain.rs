@@ -18,7 +18,7 @@ use rerail_linux::driver::RequestError;
 
 use crate::check::{BLANK, Content, Corruption, Crash, Damage, Difference, Doubled, Lost, Name, PeerLoss};
 use crate::check::{RequestFacts, Stuck, Verdict};
-use crate::world::{Cx, Ended, World};
+use crate::cluster::{Cluster, Cx, Ended};
 
 /// Payloads up to so many bytes are written and compared whole.
 pub(super) const WHOLE_MAX: u64 = 64 * 1024;
@@ -304,7 +304,7 @@ impl Common {
     }
 
     /// What a run came to.
-    pub(super) fn verdict(&self, world: &World, ended: &Ended) -> Verdict {
+    pub(super) fn verdict(&self, cluster: &Cluster, ended: &Ended) -> Verdict {
         let state = self.0.borrow();
         if let Some(wrong) = &state.wrong {
             return wrong.clone();
@@ -314,21 +314,21 @@ impl Common {
             return Verdict::Lost(Lost::Peer(*loss));
         }
         match ended {
-            Ended::Done | Ended::Stopped => leftover(world).unwrap_or(Verdict::Clean),
+            Ended::Done | Ended::Stopped => leftover(cluster).unwrap_or(Verdict::Clean),
             Ended::Stuck { .. } | Ended::TooManyEvents { .. } => {
                 let mut requests: Vec<_> = state.open.values().copied().collect();
                 let count = requests.len();
                 requests.sort_by_key(|request| request.since);
                 requests.truncate(Stuck::SHOWN_MAX);
-                Verdict::Stuck(Stuck::Waiting { at: world.now(), requests, count })
+                Verdict::Stuck(Stuck::Waiting { at: cluster.now(), requests, count })
             }
         }
     }
 }
 
 /// Every message has its receive, so one that lies unreceived at the end came twice, or was never sent.
-fn leftover(world: &World) -> Option<Verdict> {
-    let view = world.view();
+fn leftover(cluster: &Cluster) -> Option<Verdict> {
+    let view = cluster.view();
     let any = [TagMatch::Tagged { tag: 0, ignore: u64::MAX }, TagMatch::Untagged];
     let found = (0..view.size()).filter(|rank| view.is_alive(*rank)).find_map(|rank| {
         let found = |tag: &TagMatch| view.engine(rank)?.probe(&Selector { source: None, tag: *tag });
@@ -341,7 +341,7 @@ fn leftover(world: &World) -> Option<Verdict> {
             peer: found.peer.0,
             bytes: found.bytes,
         };
-        Verdict::Corruption(Corruption { rank, at: world.now(), damage })
+        Verdict::Corruption(Corruption { rank, at: cluster.now(), damage })
     })
 }
 

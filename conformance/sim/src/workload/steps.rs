@@ -17,7 +17,7 @@ use rerail_core::time::Time;
 use super::plain::{Common, Message, Submitted};
 use super::{Job, Measured};
 use crate::check::{Name, Verdict};
-use crate::world::{App, Cx, Ended, Moment, View, Workload, World};
+use crate::cluster::{App, Cluster, Cx, Ended, Moment, View, Workload};
 
 /// What a rank does at a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,8 +130,8 @@ impl Workload for Steps {
 }
 
 impl Job for Steps {
-    fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict {
-        self.common.verdict(world, ended)
+    fn verdict(&mut self, cluster: &Cluster, ended: &Ended) -> Verdict {
+        self.common.verdict(cluster, ended)
     }
 
     fn measured(&self) -> Vec<Measured> {

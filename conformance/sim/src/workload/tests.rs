@@ -8,18 +8,18 @@ use super::steps::Steps;
 use super::timing::{Bandwidth, OneSided, PingPong};
 use super::{Job, Measured, Parameters, make, run_checked};
 use crate::check::{Damage, Name, Verdict};
+use crate::cluster::Cluster;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
-use crate::world::World;
 
-fn scenario(world: &str, workload: &str, parameters: &str) -> Scenario {
-    let text = format!("{world}\n[workload]\nname = \"{workload}\"\nparameters = {{ {parameters} }}\n");
+fn scenario(cluster: &str, workload: &str, parameters: &str) -> Scenario {
+    let text = format!("{cluster}\n[workload]\nname = \"{workload}\"\nparameters = {{ {parameters} }}\n");
     Scenario::parse("test", &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn run(world: &str, workload: &str, parameters: &str) -> Vec<Measured> {
-    let (verdict, report, measured) = run_checked(&scenario(world, workload, parameters), 1, Trace::off());
-    assert_eq!(verdict, Verdict::Clean, "{workload} {parameters} on {world}: {report:?}");
+fn run(cluster: &str, workload: &str, parameters: &str) -> Vec<Measured> {
+    let (verdict, report, measured) = run_checked(&scenario(cluster, workload, parameters), 1, Trace::off());
+    assert_eq!(verdict, Verdict::Clean, "{workload} {parameters} on {cluster}: {report:?}");
     measured
 }
 
@@ -33,13 +33,13 @@ const SIZES: [u64; 3] = [8, 20_000, 200_000];
 
 #[test]
 fn timings_are_clean_and_measure() {
-    for world in [STREAMS, HCAS, NODES] {
+    for cluster in [STREAMS, HCAS, NODES] {
         for (workload, parameters) in [
             ("ping-pong", "bytes = [1, 20000, 200000], rounds = 3, warm_up = 1"),
             ("bandwidth", "bytes = [1, 20000, 200000], window = 5, windows = 2"),
             ("bandwidth", "bytes = [1, 20000, 200000], window = 30, windows = 1, both = true"),
         ] {
-            let measured = run(world, workload, parameters);
+            let measured = run(cluster, workload, parameters);
             assert_eq!(measured.iter().map(|one| one.bytes).collect::<Vec<_>>(), [1, 20_000, 200_000]);
             assert!(measured.iter().all(|one| one.value > 0.0), "{measured:?}");
         }
@@ -48,9 +48,9 @@ fn timings_are_clean_and_measure() {
 
 #[test]
 fn puts_and_gets_are_clean() {
-    for world in [STREAMS, HCAS, NODES] {
+    for cluster in [STREAMS, HCAS, NODES] {
         for (operation, bytes) in [("put", 1), ("put", 20_000), ("put", 200_000), ("get", 1000), ("get", 200_000)] {
-            run(world, "one-sided", &format!("operation = \"{operation}\", bytes = {bytes}, window = 5, count = 17"));
+            run(cluster, "one-sided", &format!("operation = \"{operation}\", bytes = {bytes}, window = 5, count = 17"));
         }
     }
     run(ONE, "one-sided", "");
@@ -68,10 +68,10 @@ fn ping_pong_needs_no_parameters_and_no_partner() {
 /// Several messages a turn, each checked: apart, and together where a strategy does so.
 #[test]
 fn turns_of_several_segments_are_clean() {
-    for world in [STREAMS, HCAS, NODES] {
+    for cluster in [STREAMS, HCAS, NODES] {
         let parameters = "bytes = [8, 20000, 200000], rounds = 3, warm_up = 1, segments = 4";
-        let apart = run(world, "ping-pong", parameters);
-        let together = format!("config = {{ multiplex = \"aggregate\", nic_depth = 1 }}\n{world}");
+        let apart = run(cluster, "ping-pong", parameters);
+        let together = format!("config = {{ multiplex = \"aggregate\", nic_depth = 1 }}\n{cluster}");
         let together = run(&together, "ping-pong", parameters);
         for measured in [&apart, &together] {
             assert_eq!(measured.iter().map(|one| one.bytes).collect::<Vec<_>>(), [8, 20_000, 200_000]);
@@ -82,7 +82,7 @@ fn turns_of_several_segments_are_clean() {
 
 #[test]
 fn exchanges_are_clean() {
-    for world in [STREAMS, HCAS, NODES, ONE] {
+    for cluster in [STREAMS, HCAS, NODES, ONE] {
         for bytes in SIZES {
             for (workload, parameters) in [
                 ("all-to-all", "ahead = 2"),
@@ -93,7 +93,7 @@ fn exchanges_are_clean() {
                 ("many-to-many", "peers = 2, times = 3"),
                 ("many-to-many", "times = 2"),
             ] {
-                run(world, workload, &format!("bytes = {bytes}, {parameters}"));
+                run(cluster, workload, &format!("bytes = {bytes}, {parameters}"));
             }
         }
     }
@@ -101,8 +101,8 @@ fn exchanges_are_clean() {
 
 #[test]
 fn more_ranks_than_channels_meet_where_peers_are_closed() {
-    let world = "hosts = 24\ndevice = \"connectx\"\nconfig = { channels_max = 12 }";
-    run(world, "all-to-all", "close = true");
+    let cluster = "hosts = 24\ndevice = \"connectx\"\nconfig = { channels_max = 12 }";
+    run(cluster, "all-to-all", "close = true");
 }
 
 /// The same schedule and the same tables as in `scenarios/all-to-all-4096.toml`, with fewer ranks: every rank
@@ -126,9 +126,9 @@ fn the_large_all_to_all_is_clean_with_fewer_ranks() {
 
 #[test]
 fn an_application_is_clean() {
-    let world = "hosts = 8\nranks_per_host = 8\ndevice = \"connectx\"";
-    run(world, "nas-ep", "rounds = 2");
-    run(world, "nas-lu", "");
+    let cluster = "hosts = 8\nranks_per_host = 8\ndevice = \"connectx\"";
+    run(cluster, "nas-ep", "rounds = 2");
+    run(cluster, "nas-lu", "");
     let few = make(&scenario(NODES, "nas-ep", ""), 1).err().map(|error| error.why).unwrap_or_default();
     assert!(few.contains("64"), "{few}");
 }
@@ -154,7 +154,7 @@ fn parameters_that_there_are_not_are_refused() {
 /// to its end.
 #[test]
 fn too_few_operations_are_an_error() {
-    let world = |operations: u64| format!("config = {{ operations_max = {operations} }}\n{NODES}");
+    let cluster = |operations: u64| format!("config = {{ operations_max = {operations} }}\n{NODES}");
     let window = "workload.parameters.window = 20: a rank of bandwidth needs";
     let exchange = "needs 2 operations; set as many or more";
     for (workload, parameters, needed, why) in [
@@ -177,15 +177,15 @@ fn too_few_operations_are_an_error() {
         ("many-to-many", "bytes = 20000, times = 3", 2, exchange.into()),
         ("random", "", 23, "config.operations_max = 22: a rank of random needs 23".into()),
     ] {
-        let error = make(&scenario(&world(needed - 1), workload, parameters), 1).err().map(|error| error.why);
+        let error = make(&scenario(&cluster(needed - 1), workload, parameters), 1).err().map(|error| error.why);
         assert!(
             error.as_ref().is_some_and(|error| error.contains(&why)),
             "{workload} {parameters}: {error:?}, not {why}"
         );
-        run(&world(needed), workload, parameters);
+        run(&cluster(needed), workload, parameters);
     }
-    run(&world(1), "broadcast", "bytes = 20000");
-    run(&world(1), "one-sided", "operation = \"get\", count = 50");
+    run(&cluster(1), "broadcast", "bytes = 20000");
+    run(&cluster(1), "one-sided", "operation = \"get\", count = 50");
     // Of squeezed tables the smallest decides: ranks have 24 to 64 operations.
     let squeezed = format!("squeeze = true\n{NODES}");
     assert!(make(&scenario(&squeezed, "bandwidth", "window = 64"), 1).is_err());
@@ -199,7 +199,7 @@ fn too_few_operations_are_an_error() {
 fn too_few_channels_are_an_error() {
     let two = "hosts = 1\nranks_per_host = 2\nrails = [{ kind = \"shm\" }]";
     let three = "hosts = 3\ndevice = \"connectx\"";
-    for (world, channels, why) in [
+    for (cluster, channels, why) in [
         (two, 1, "config.channels_max = 1 is out of range: 2 to 2"),
         (
             three,
@@ -207,14 +207,14 @@ fn too_few_channels_are_an_error() {
             "config.channels_max = 2: any two of the 3 ranks of random may talk to each other, and each to itself; set 3",
         ),
     ] {
-        let small = format!("config = {{ channels_max = {channels} }}\n{world}");
+        let small = format!("config = {{ channels_max = {channels} }}\n{cluster}");
         let text = format!("{small}\nworkload = {{ name = \"random\" }}");
         let error = match Scenario::parse("few channels", &text) {
             Err(error) => error.to_string(),
             Ok(scenario) => run_checked(&scenario, 229_330_652_545_756, Trace::off()).0.to_string(),
         };
         assert!(error.contains(why), "{error}, not {why}");
-        let enough = format!("config = {{ channels_max = {} }}\n{world}", channels + 1);
+        let enough = format!("config = {{ channels_max = {} }}\n{cluster}", channels + 1);
         run(&enough, "random", "messages = 20");
     }
 }
@@ -222,9 +222,9 @@ fn too_few_channels_are_an_error() {
 /// A payload of rank 0's first message to rank 1 with a wrong byte.
 fn assert_sees<J: Job>(scenario: &Scenario, name: Name, mut job: J, common: impl Fn(&J) -> &Common) {
     common(&job).spoil(name);
-    let mut world = World::build(scenario, 1, &mut job, Trace::off()).unwrap_or_else(|error| panic!("{error}"));
-    let ended = world.run(&mut job);
-    let verdict = job.verdict(&world, &ended);
+    let mut cluster = Cluster::build(scenario, 1, &mut job, Trace::off()).unwrap_or_else(|error| panic!("{error}"));
+    let ended = cluster.run(&mut job);
+    let verdict = job.verdict(&cluster, &ended);
     let Verdict::Corruption(corruption) = &verdict else { panic!("{verdict}") };
     assert!(matches!(corruption.damage, Damage::Message { name: found, .. } if found == name), "{verdict}");
 }

@@ -17,7 +17,7 @@ use rerail_sim::hca::{Fabric, HcaOptions, SharedFabric, SimDevice};
 use rerail_sim::net::{BusModel, HcaModel, LinkModel, PlaneModel, SubnetModel};
 use rerail_sim::trace::Trace;
 
-use crate::world::{JOB, options, payload};
+use crate::cluster::{JOB, options, payload};
 
 struct Job {
     fabric: SharedFabric,

@@ -11,7 +11,7 @@ use rerail_sim::hca::{Fabric, Fault, HcaOptions, SimDevice};
 use rerail_sim::net::{BusModel, HcaModel, LinkModel, PlaneModel, SubnetModel};
 use rerail_sim::trace::Trace;
 
-use crate::world::{FILE, JOB, World, credentials, draws, options};
+use crate::cluster::{Cluster, FILE, JOB, credentials, draws, options};
 
 /// Number of the first connected queue pair that is made on a node where so many processes have opened the
 /// device.
@@ -20,9 +20,9 @@ fn first(per_node: u32) -> u32 {
 }
 
 /// Two nodes of so many processes: ranks count from node to node.
-fn two_nodes(per_node: u32, options: &VerbsOptions) -> World {
+fn two_nodes(per_node: u32, options: &VerbsOptions) -> Cluster {
     let options = (0..2 * per_node).map(|_| options.clone());
-    World::on_nodes(per_node as usize, options, |_| Secret::new([0x42; 32]), HcaOptions::default())
+    Cluster::on_nodes(per_node as usize, options, |_| Secret::new([0x42; 32]), HcaOptions::default())
 }
 
 /// All pairs of processes of different nodes.
@@ -30,31 +30,31 @@ fn pairs(per_node: u32) -> impl Iterator<Item = (u32, u32)> + Clone {
     (0..per_node).flat_map(move |a| (per_node..2 * per_node).map(move |b| (a, b)))
 }
 
-fn stand(world: &World, (a, b): (u32, u32)) -> bool {
-    world.is_up(a as usize, b) && world.is_up(b as usize, a)
+fn stand(cluster: &Cluster, (a, b): (u32, u32)) -> bool {
+    cluster.is_up(a as usize, b) && cluster.is_up(b as usize, a)
 }
 
 /// Each process calls all of the other node, all at once.
-fn connected(per_node: u32, options: &VerbsOptions) -> World {
-    let mut world = two_nodes(per_node, options);
+fn connected(per_node: u32, options: &VerbsOptions) -> Cluster {
+    let mut cluster = two_nodes(per_node, options);
     for (a, b) in pairs(per_node) {
-        world.connect(a as usize, b);
-        world.connect(b as usize, a);
+        cluster.connect(a as usize, b);
+        cluster.connect(b as usize, a);
     }
-    world.until(|world| pairs(per_node).all(|pair| stand(world, pair)));
-    world.settle();
-    assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
-    world
+    cluster.until(|cluster| pairs(per_node).all(|pair| stand(cluster, pair)));
+    cluster.settle();
+    assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
+    cluster
 }
 
 /// Sends a packet each way between these.
-fn exchange(world: &mut World, pairs: impl Iterator<Item = (u32, u32)> + Clone, number: u64) {
+fn exchange(cluster: &mut Cluster, pairs: impl Iterator<Item = (u32, u32)> + Clone, number: u64) {
     for (a, b) in pairs.clone() {
-        world.hosts[a as usize].send(PeerId(b), number, 900, 900);
-        world.hosts[b as usize].send(PeerId(a), number, 10, 10);
+        cluster.hosts[a as usize].send(PeerId(b), number, 900, 900);
+        cluster.hosts[b as usize].send(PeerId(a), number, 10, 10);
     }
-    world.until(|world| {
-        let has = |at: u32, from: u32| world.hosts[at as usize].numbers_from(PeerId(from)).contains(&number);
+    cluster.until(|cluster| {
+        let has = |at: u32, from: u32| cluster.hosts[at as usize].numbers_from(PeerId(from)).contains(&number);
         pairs.clone().all(|(a, b)| has(a, b) && has(b, a))
     });
 }
@@ -76,70 +76,70 @@ fn queue_pairs_by_node_and_not_by_process() {
 /// Everything goes where it is addressed to: packets of all, writes and reads into one of several processes.
 #[test]
 fn traffic_between_all() {
-    let mut world = connected(3, &options(6));
+    let mut cluster = connected(3, &options(6));
     for number in 0..20 {
-        exchange(&mut world, pairs(3), number);
+        exchange(&mut cluster, pairs(3), number);
     }
     let mut windows: Vec<Vec<u8>> = (0..6).map(|rank| vec![rank as u8; 4096]).collect();
     for (a, b) in pairs(3) {
         let window = &mut windows[b as usize];
         let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
-        let key = world.hosts[b as usize].register(piece, true).unwrap();
-        let written = world.hosts[a as usize].write(PeerId(b), key, (a * 6 + b).into(), 4096, 4096);
-        world.until(|world| world.hosts[a as usize].is_done(written));
+        let key = cluster.hosts[b as usize].register(piece, true).unwrap();
+        let written = cluster.hosts[a as usize].write(PeerId(b), key, (a * 6 + b).into(), 4096, 4096);
+        cluster.until(|cluster| cluster.hosts[a as usize].is_done(written));
         // A completion is no proof that memory was written.
-        world.settle();
-        assert!(windows[b as usize] == crate::world::payload((a * 6 + b).into(), 4096));
+        cluster.settle();
+        assert!(windows[b as usize] == crate::cluster::payload((a * 6 + b).into(), 4096));
         let window = &mut windows[b as usize];
         let key =
-            world.hosts[b as usize].register(Piece { start: window.as_mut_ptr(), len: window.len() }, false).unwrap();
-        let (read, memory) = world.hosts[a as usize].read(PeerId(b), key, 4096, 4096);
-        world.until(|world| world.hosts[a as usize].is_done(read));
-        assert!(world.hosts[a as usize].post_memory(memory) == windows[b as usize]);
+            cluster.hosts[b as usize].register(Piece { start: window.as_mut_ptr(), len: window.len() }, false).unwrap();
+        let (read, memory) = cluster.hosts[a as usize].read(PeerId(b), key, 4096, 4096);
+        cluster.until(|cluster| cluster.hosts[a as usize].is_done(read));
+        assert!(cluster.hosts[a as usize].post_memory(memory) == windows[b as usize]);
     }
-    assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
+    assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
 
 /// A process that calls one after the other makes one initiator, and the node one target.
 #[test]
 fn later_calls_share() {
-    let mut world = two_nodes(3, &options(6));
-    let bare = world.qps();
+    let mut cluster = two_nodes(3, &options(6));
+    let bare = cluster.qps();
     for (count, peer) in (3..6).enumerate() {
-        world.connect(0, peer);
-        world.until(|world| stand(world, (0, peer)));
+        cluster.connect(0, peer);
+        cluster.until(|cluster| stand(cluster, (0, peer)));
         // Its own way there, and one way back for each of the others.
-        assert_eq!(world.qps() - bare, 2 + 2 * (count as u32 + 1));
+        assert_eq!(cluster.qps() - bare, 2 + 2 * (count as u32 + 1));
     }
-    exchange(&mut world, (3..6).map(|peer| (0, peer)), 1);
+    exchange(&mut cluster, (3..6).map(|peer| (0, peer)), 1);
 }
 
 /// V-16: an initiator that fails takes the links along that use it, each reported once at both ends, and no
 /// other one.
 #[test]
 fn a_broken_initiator_costs_the_links_that_use_it() {
-    let mut world = two_nodes(3, &options(6));
+    let mut cluster = two_nodes(3, &options(6));
     for (a, b) in pairs(3) {
-        world.connect(a as usize, b);
-        world.until(|world| stand(world, (a, b)));
+        cluster.connect(a as usize, b);
+        cluster.until(|cluster| stand(cluster, (a, b)));
     }
-    let hca = world.hosts[0].hca;
-    world.inject(Fault::BreakQp { hca, qp: first(3) });
-    world.until(|world| (3..6).all(|peer| !world.is_up(0, peer) && !world.is_up(peer as usize, 0)));
-    world.settle();
+    let hca = cluster.hosts[0].hca;
+    cluster.inject(Fault::BreakQp { hca, qp: first(3) });
+    cluster.until(|cluster| (3..6).all(|peer| !cluster.is_up(0, peer) && !cluster.is_up(peer as usize, 0)));
+    cluster.settle();
     for (a, b) in pairs(3) {
-        assert_eq!(stand(&world, (a, b)), a != 0, "{a} and {b}");
+        assert_eq!(stand(&cluster, (a, b)), a != 0, "{a} and {b}");
     }
-    assert_eq!(world.hosts[0].sink.down.len(), 3);
-    assert!(world.hosts[0].sink.down.iter().all(|(_, fault)| *fault == world.hosts[0].sink.down[0].1));
+    assert_eq!(cluster.hosts[0].sink.down.len(), 3);
+    assert!(cluster.hosts[0].sink.down.iter().all(|(_, fault)| *fault == cluster.hosts[0].sink.down[0].1));
     for peer in 3..6 {
-        assert_eq!(world.hosts[peer].sink.down, [(PeerId(0), RailFault::Closed)]);
+        assert_eq!(cluster.hosts[peer].sink.down, [(PeerId(0), RailFault::Closed)]);
     }
-    let before = world.qps();
-    (3..6).for_each(|peer| world.connect(0, peer));
-    world.until(|world| pairs(3).all(|pair| stand(world, pair)));
-    assert_eq!(world.qps(), before + 2, "one initiator and one target again");
-    exchange(&mut world, pairs(3), 2);
+    let before = cluster.qps();
+    (3..6).for_each(|peer| cluster.connect(0, peer));
+    cluster.until(|cluster| pairs(3).all(|pair| stand(cluster, pair)));
+    assert_eq!(cluster.qps(), before + 2, "one initiator and one target again");
+    exchange(&mut cluster, pairs(3), 2);
 }
 
 /// V-16: more peers than set-up messages can be on their way at once; each is notified, so none of their
@@ -148,37 +148,37 @@ fn a_broken_initiator_costs_the_links_that_use_it() {
 fn a_broken_initiator_of_many_links_is_heard_of_by_all() {
     let per_node = 40;
     let peers = per_node..2 * per_node;
-    let mut world = two_nodes(per_node, &options(2 * per_node));
+    let mut cluster = two_nodes(per_node, &options(2 * per_node));
     let initiator = first(per_node);
     for rank in 0..2 {
-        peers.clone().for_each(|peer| world.connect(rank, peer));
-        world.until(|world| peers.clone().all(|peer| stand(world, (rank as u32, peer))));
+        peers.clone().for_each(|peer| cluster.connect(rank, peer));
+        cluster.until(|cluster| peers.clone().all(|peer| stand(cluster, (rank as u32, peer))));
     }
-    world.settle();
-    let hca = world.hosts[0].hca;
-    world.inject(Fault::BreakQp { hca, qp: initiator });
+    cluster.settle();
+    let hca = cluster.hosts[0].hca;
+    cluster.inject(Fault::BreakQp { hca, qp: initiator });
     // Some of them get lost, and are sent again.
-    world.inject(Fault::Lose { port: world.hosts[0].port, packets: 5 });
-    world.until(|world| peers.clone().all(|peer| !world.is_up(0, peer)));
-    world.settle();
+    cluster.inject(Fault::Lose { port: cluster.hosts[0].port, packets: 5 });
+    cluster.until(|cluster| peers.clone().all(|peer| !cluster.is_up(0, peer)));
+    cluster.settle();
     for peer in peers.clone() {
-        assert_eq!(world.hosts[peer as usize].sink.down, [(PeerId(0), RailFault::Closed)], "{peer}");
-        assert!(stand(&world, (1, peer)), "{peer}");
+        assert_eq!(cluster.hosts[peer as usize].sink.down, [(PeerId(0), RailFault::Closed)], "{peer}");
+        assert!(stand(&cluster, (1, peer)), "{peer}");
     }
-    exchange(&mut world, peers.map(|peer| (1, peer)), 1);
+    exchange(&mut cluster, peers.map(|peer| (1, peer)), 1);
 }
 
 /// V-16: a peer that computes for a while has time to report that it is complete.
 #[test]
 fn a_peer_that_computes_for_a_while_is_waited_for() {
-    let mut world = connected(3, &options(6));
-    let (hca, broken) = (world.hosts[0].hca, first(3));
-    world.inject(Fault::BreakQp { hca, qp: broken });
-    let began = world.now;
-    world.until_polling(|host| host < 3, |world| world.now > began + Nanos::from_millis(2));
-    world.settle();
+    let mut cluster = connected(3, &options(6));
+    let (hca, broken) = (cluster.hosts[0].hca, first(3));
+    cluster.inject(Fault::BreakQp { hca, qp: broken });
+    let began = cluster.now;
+    cluster.until_polling(|host| host < 3, |cluster| cluster.now > began + Nanos::from_millis(2));
+    cluster.settle();
     for (a, b) in pairs(3) {
-        assert_eq!(stand(&world, (a, b)), a != 0, "{a} and {b}");
+        assert_eq!(stand(&cluster, (a, b)), a != 0, "{a} and {b}");
     }
 }
 
@@ -186,130 +186,130 @@ fn a_peer_that_computes_for_a_while_is_waited_for() {
 /// and so do all others. No write of the aborted one lands any more.
 #[test]
 fn a_severed_peer_loses_the_node() {
-    let mut world = connected(3, &options(6));
+    let mut cluster = connected(3, &options(6));
     let mut window = vec![0u8; 4096];
     let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
-    let key = world.hosts[0].register(piece, true).unwrap();
-    world.hosts[3].write(PeerId(0), key, 1, 4096, 4096);
-    world.hosts[0].rail.abort(PeerId(3));
-    world.hosts[0].sink.standing.retain(|peer| *peer != PeerId(3));
+    let key = cluster.hosts[0].register(piece, true).unwrap();
+    cluster.hosts[3].write(PeerId(0), key, 1, 4096, 4096);
+    cluster.hosts[0].rail.abort(PeerId(3));
+    cluster.hosts[0].sink.standing.retain(|peer| *peer != PeerId(3));
     let frozen = window.clone();
-    world.until(|world| (0..3).all(|rank| !world.is_up(3, rank) && !world.is_up(rank as usize, 3)));
-    world.settle();
+    cluster.until(|cluster| (0..3).all(|rank| !cluster.is_up(3, rank) && !cluster.is_up(rank as usize, 3)));
+    cluster.settle();
     assert_eq!(window, frozen);
     for (a, b) in pairs(3) {
-        assert_eq!(stand(&world, (a, b)), b != 3, "{a} and {b}");
+        assert_eq!(stand(&cluster, (a, b)), b != 3, "{a} and {b}");
     }
-    (0..3).for_each(|rank| world.connect(rank, 3));
-    world.until(|world| pairs(3).all(|pair| stand(world, pair)));
-    exchange(&mut world, pairs(3), 3);
+    (0..3).for_each(|rank| cluster.connect(rank, 3));
+    cluster.until(|cluster| pairs(3).all(|pair| stand(cluster, pair)));
+    exchange(&mut cluster, pairs(3), 3);
 }
 
 /// V-16: a process that leaves one peer harms no other, whichever made the target that is shared.
 #[test]
 fn a_goodbye_harms_nobody_else() {
     for leaves in [(0, 3), (3, 0), (0, 5), (4, 2)] {
-        let mut world = connected(3, &options(6));
+        let mut cluster = connected(3, &options(6));
         let (from, to) = leaves;
-        world.hosts[from as usize].send(PeerId(to), 9, 0, 1);
-        world.hosts[from as usize].rail.disconnect(PeerId(to));
-        world.hosts[from as usize].sink.standing.retain(|peer| *peer != PeerId(to));
-        world.until(|world| !world.is_up(to as usize, from));
-        world.settle();
-        assert_eq!(world.hosts[to as usize].numbers_from(PeerId(from)), [9]);
+        cluster.hosts[from as usize].send(PeerId(to), 9, 0, 1);
+        cluster.hosts[from as usize].rail.disconnect(PeerId(to));
+        cluster.hosts[from as usize].sink.standing.retain(|peer| *peer != PeerId(to));
+        cluster.until(|cluster| !cluster.is_up(to as usize, from));
+        cluster.settle();
+        assert_eq!(cluster.hosts[to as usize].numbers_from(PeerId(from)), [9]);
         let pair = (from.min(to), from.max(to));
         let rest = pairs(3).filter(move |other| *other != pair);
-        assert!(rest.clone().all(|pair| stand(&world, pair)));
-        assert_eq!(world.hosts.iter().map(|host| host.sink.down.len()).sum::<usize>(), 1);
-        exchange(&mut world, rest, 4);
+        assert!(rest.clone().all(|pair| stand(&cluster, pair)));
+        assert_eq!(cluster.hosts.iter().map(|host| host.sink.down.len()).sum::<usize>(), 1);
+        exchange(&mut cluster, rest, 4);
         // It comes again, over what is there.
-        let before = world.qps();
-        world.connect(to as usize, from);
-        world.until(|world| stand(world, pair));
-        assert_eq!(world.qps(), before);
-        exchange(&mut world, pairs(3), 5);
+        let before = cluster.qps();
+        cluster.connect(to as usize, from);
+        cluster.until(|cluster| stand(cluster, pair));
+        assert_eq!(cluster.qps(), before);
+        exchange(&mut cluster, pairs(3), 5);
     }
 }
 
 /// All leave: nothing is left but the queue pairs for datagrams.
 #[test]
 fn the_last_one_destroys_what_was_shared() {
-    let mut world = connected(3, &options(6));
-    exchange(&mut world, pairs(3), 1);
+    let mut cluster = connected(3, &options(6));
+    exchange(&mut cluster, pairs(3), 1);
     for (a, b) in pairs(3) {
-        world.hosts[a as usize].rail.disconnect(PeerId(b));
+        cluster.hosts[a as usize].rail.disconnect(PeerId(b));
     }
-    world.settle();
-    assert_eq!(world.qps(), 6);
-    assert!(world.hosts[3..].iter().all(|host| host.sink.down.len() == 3));
+    cluster.settle();
+    assert_eq!(cluster.qps(), 6);
+    assert!(cluster.hosts[3..].iter().all(|host| host.sink.down.len() == 3));
 }
 
 /// A process is killed: a process that sends to it loses its node, and reaches the living ones again.
 #[test]
 fn a_killed_process_takes_nobody_along_for_good() {
-    let mut world = connected(3, &options(6));
-    exchange(&mut world, pairs(3), 1);
-    world.fabric.borrow_mut().kill_owner(3);
+    let mut cluster = connected(3, &options(6));
+    exchange(&mut cluster, pairs(3), 1);
+    cluster.fabric.borrow_mut().kill_owner(3);
     for rank in 0..3 {
-        world.hosts[rank].send(PeerId(3), 2, 100, 100);
+        cluster.hosts[rank].send(PeerId(3), 2, 100, 100);
     }
     let alive = pairs(3).filter(|(_, b)| *b != 3);
-    world.until(|world| (0..3).all(|rank| !world.is_up(rank, 3)));
+    cluster.until(|cluster| (0..3).all(|rank| !cluster.is_up(rank, 3)));
     for _ in 0..20_000 {
         for (a, b) in alive.clone() {
-            world.connect(a as usize, b);
+            cluster.connect(a as usize, b);
         }
-        world.step(|host| host != 3);
-        if alive.clone().all(|pair| stand(&world, pair)) {
+        cluster.step(|host| host != 3);
+        if alive.clone().all(|pair| stand(&cluster, pair)) {
             break;
         }
     }
     let polled: Vec<usize> = (0..6).filter(|rank| *rank != 3).collect();
     for (a, b) in alive.clone() {
-        world.hosts[a as usize].send(PeerId(b), 7, 100, 100);
+        cluster.hosts[a as usize].send(PeerId(b), 7, 100, 100);
     }
-    world.until_polling(
+    cluster.until_polling(
         |host| polled.contains(&host),
-        |world| alive.clone().all(|(a, b)| world.hosts[b as usize].numbers_from(PeerId(a)).contains(&7)),
+        |cluster| alive.clone().all(|(a, b)| cluster.hosts[b as usize].numbers_from(PeerId(a)).contains(&7)),
     );
 }
 
 /// V-15: calls to a node wait for the first one, but not for one that gets no answer.
 #[test]
 fn who_does_not_answer_holds_up_nobody_for_good() {
-    let mut world = two_nodes(2, &options(4));
-    world.connect(0, 2);
-    world.connect(0, 3);
-    let called = world.now;
-    world.until_polling(|host| host != 2, |world| stand(world, (0, 3)));
-    let took = world.now - called;
+    let mut cluster = two_nodes(2, &options(4));
+    cluster.connect(0, 2);
+    cluster.connect(0, 3);
+    let called = cluster.now;
+    cluster.until_polling(|host| host != 2, |cluster| stand(cluster, (0, 3)));
+    let took = cluster.now - called;
     assert!(took >= FILE.wait && took < Nanos(2 * FILE.wait.0), "{took:?}");
-    world.until(|world| stand(world, (0, 2)));
-    exchange(&mut world, [(0, 2), (0, 3)].into_iter(), 1);
+    cluster.until(|cluster| stand(cluster, (0, 2)));
+    exchange(&mut cluster, [(0, 2), (0, 3)].into_iter(), 1);
 }
 
 /// V-15: calls to a node wait for the oldest that has no answer, not for each one in turn.
 #[test]
 fn many_who_do_not_answer_hold_up_nobody_for_longer() {
-    let mut world = two_nodes(4, &options(8));
-    (4..8).for_each(|peer| world.connect(0, peer));
-    let called = world.now;
-    world.until_polling(|host| !(4..7).contains(&host), |world| stand(world, (0, 7)));
-    let took = world.now - called;
+    let mut cluster = two_nodes(4, &options(8));
+    (4..8).for_each(|peer| cluster.connect(0, peer));
+    let called = cluster.now;
+    cluster.until_polling(|host| !(4..7).contains(&host), |cluster| stand(cluster, (0, 7)));
+    let took = cluster.now - called;
     assert!(took >= FILE.wait && took < Nanos(FILE.wait.0 / 2 * 3), "{took:?}");
-    world.until(|world| (4..8).all(|peer| stand(world, (0, peer))));
-    exchange(&mut world, (4..8).map(|peer| (0, peer)), 1);
+    cluster.until(|cluster| (4..8).all(|peer| stand(cluster, (0, peer))));
+    exchange(&mut cluster, (4..8).map(|peer| (0, peer)), 1);
 }
 
 /// V-15: of calls that could wait for each other in a ring, one does not.
 #[test]
 fn calls_in_a_ring_do_not_wait_for_each_other() {
-    let mut world = two_nodes(2, &options(4));
+    let mut cluster = two_nodes(2, &options(4));
     let ring = [(0, 2), (2, 1), (1, 3), (3, 0)];
-    let called = world.now;
-    ring.into_iter().for_each(|(from, to)| world.connect(from, to));
-    world.until(|world| ring.into_iter().all(|(from, to)| stand(world, (from as u32, to))));
-    let took = world.now - called;
+    let called = cluster.now;
+    ring.into_iter().for_each(|(from, to)| cluster.connect(from, to));
+    cluster.until(|cluster| ring.into_iter().all(|(from, to)| stand(cluster, (from as u32, to))));
+    let took = cluster.now - called;
     assert!(took < Nanos::from_millis(2) && took < FILE.wait, "{took:?}");
 }
 
@@ -320,13 +320,13 @@ fn a_target_that_can_not_be_opened_is_replaced() {
     let elsewhere = XrcOptions { file: 8, ..FILE };
     let own = |rank: u32| if rank == 3 { Some(elsewhere) } else { Some(FILE) };
     let options = (0..4).map(|rank| VerbsOptions { xrc: own(rank), ..options(4) });
-    let mut world = World::on_nodes(2, options, |_| Secret::new([0x42; 32]), HcaOptions::default());
+    let mut cluster = Cluster::on_nodes(2, options, |_| Secret::new([0x42; 32]), HcaOptions::default());
     for (a, b) in [(0, 2), (0, 3), (3, 1)] {
-        world.connect(a, b);
-        world.until(|world| stand(world, (a as u32, b)));
+        cluster.connect(a, b);
+        cluster.until(|cluster| stand(cluster, (a as u32, b)));
     }
-    exchange(&mut world, [(0, 2), (0, 3), (1, 3)].into_iter(), 1);
-    assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
+    exchange(&mut cluster, [(0, 2), (0, 3), (1, 3)].into_iter(), 1);
+    assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
 
 /// Processes of one host that have no file in common are two nodes, and treat each other so.
@@ -334,20 +334,20 @@ fn a_target_that_can_not_be_opened_is_replaced() {
 fn without_a_common_file_nothing_is_shared() {
     let own = |rank: u32| XrcOptions::new(7 + rank as i32, [1, rank.into()]);
     let options = (0..4).map(|rank| VerbsOptions { xrc: Some(own(rank)), ..options(4) });
-    let mut world = World::on_nodes(2, options, |_| Secret::new([0x42; 32]), HcaOptions::default());
+    let mut cluster = Cluster::on_nodes(2, options, |_| Secret::new([0x42; 32]), HcaOptions::default());
     for (a, b) in pairs(2) {
-        world.connect(a as usize, b);
+        cluster.connect(a as usize, b);
     }
-    world.until(|world| pairs(2).all(|pair| stand(world, pair)));
-    assert_eq!(world.qps(), 4 + 2 * 8);
-    exchange(&mut world, pairs(2), 1);
+    cluster.until(|cluster| pairs(2).all(|pair| stand(cluster, pair)));
+    assert_eq!(cluster.qps(), 4 + 2 * 8);
+    exchange(&mut cluster, pairs(2), 1);
 }
 
 /// V-14: by RC and by XRC don't go together, and that is reported where it is detected.
 #[test]
 fn rails_of_both_sorts_do_not_connect() {
-    let by_xrc = World::pair(&options(2));
-    let by_rc = World::pair(&VerbsOptions { xrc: None, ..options(2) });
+    let by_xrc = Cluster::pair(&options(2));
+    let by_rc = Cluster::pair(&VerbsOptions { xrc: None, ..options(2) });
     for (mut here, there) in [(by_xrc, by_rc)].into_iter().flat_map(|(a, b)| {
         let (at, bt) = (a.hosts[1].rail.address(), b.hosts[1].rail.address());
         [(a, bt), (b, at)]
@@ -387,59 +387,59 @@ fn any_order_of_calls_and_ends_between_nodes() {
     for seed in 0..60u64 {
         let mut draw = draws(seed);
         let all: Vec<(u32, u32)> = pairs(2).collect();
-        let mut world = two_nodes(2, &options(4));
+        let mut cluster = two_nodes(2, &options(4));
         for round in 0..150 {
             let (a, b) = all[draw(4) as usize];
             let (at, to) = if draw(2) == 0 { (a as usize, b) } else { (b as usize, a) };
-            let gone = |world: &mut World| world.hosts[at].sink.standing.retain(|peer| *peer != PeerId(to));
+            let gone = |cluster: &mut Cluster| cluster.hosts[at].sink.standing.retain(|peer| *peer != PeerId(to));
             match draw(16) {
                 0 => {
-                    world.hosts[at].rail.abort(PeerId(to));
-                    gone(&mut world);
+                    cluster.hosts[at].rail.abort(PeerId(to));
+                    gone(&mut cluster);
                 }
                 1 => {
-                    world.hosts[at].rail.disconnect(PeerId(to));
-                    gone(&mut world);
+                    cluster.hosts[at].rail.disconnect(PeerId(to));
+                    gone(&mut cluster);
                 }
-                2..6 => world.connect(at, to),
-                6 => world.inject(Fault::Lose { port: world.hosts[at].port, packets: 1 }),
+                2..6 => cluster.connect(at, to),
+                6 => cluster.inject(Fault::Lose { port: cluster.hosts[at].port, packets: 1 }),
                 7 => {
-                    let hca = world.hosts[at].hca;
-                    let numbers = world.fabric.borrow().queue_pairs_of(hca, at as u32);
+                    let hca = cluster.hosts[at].hca;
+                    let numbers = cluster.fabric.borrow().queue_pairs_of(hca, at as u32);
                     if let Some(qp) = numbers.get(draw(4) as usize) {
-                        world.inject(Fault::BreakQp { hca, qp: *qp });
+                        cluster.inject(Fault::BreakQp { hca, qp: *qp });
                     }
                 }
-                8 if world.is_up(at, to) => {
-                    world.hosts[at].send(PeerId(to), 1_000 + round, 3_000, 3_000);
+                8 if cluster.is_up(at, to) => {
+                    cluster.hosts[at].send(PeerId(to), 1_000 + round, 3_000, 3_000);
                 }
                 _ => {
                     let polled = draw(6) as usize;
-                    world.step(|host| host != polled);
+                    cluster.step(|host| host != polled);
                 }
             }
         }
-        let settled = |world: &World| all.iter().all(|pair| stand(world, *pair));
+        let settled = |cluster: &Cluster| all.iter().all(|pair| stand(cluster, *pair));
         for _ in 0..40_000 {
             for (a, b) in &all {
-                world.connect(*a as usize, *b);
-                world.connect(*b as usize, *a);
+                cluster.connect(*a as usize, *b);
+                cluster.connect(*b as usize, *a);
             }
-            world.step(|_| true);
-            if settled(&world) {
+            cluster.step(|_| true);
+            if settled(&cluster) {
                 break;
             }
         }
-        assert!(settled(&world), "seed {seed}");
+        assert!(settled(&cluster), "seed {seed}");
         for number in 0..6 {
-            exchange(&mut world, all.iter().copied(), number);
+            exchange(&mut cluster, all.iter().copied(), number);
         }
-        world.settle();
-        assert!(settled(&world), "seed {seed}");
+        cluster.settle();
+        assert!(settled(&cluster), "seed {seed}");
         for (a, b) in &all {
-            world.hosts[*a as usize].rail.disconnect(PeerId(*b));
+            cluster.hosts[*a as usize].rail.disconnect(PeerId(*b));
         }
-        world.settle();
-        assert_eq!(world.qps(), 4, "seed {seed}");
+        cluster.settle();
+        assert_eq!(cluster.qps(), 4, "seed {seed}");
     }
 }

@@ -8,7 +8,7 @@ use rerail_linux::rail::Rail;
 use rerail_linux::rail::verbs::{SrqSizes, VerbsOptions, XrcOptions};
 use rerail_sim::hca::{Fault, HcaOptions, SharedQueueLook};
 
-use crate::world::{FILE, World, draws, options};
+use crate::cluster::{Cluster, FILE, draws, options};
 
 /// These options with buffers of these sizes beside those for the longest packet.
 fn sized(sizes: &[u32], options: VerbsOptions) -> VerbsOptions {
@@ -16,30 +16,30 @@ fn sized(sizes: &[u32], options: VerbsOptions) -> VerbsOptions {
 }
 
 /// A rank's queues, smallest buffers first.
-fn queues(world: &World, rank: usize) -> Vec<SharedQueueLook> {
-    world.fabric.borrow().shared_queues_of(world.hosts[rank].hca, rank as u32)
+fn queues(cluster: &Cluster, rank: usize) -> Vec<SharedQueueLook> {
+    cluster.fabric.borrow().shared_queues_of(cluster.hosts[rank].hca, rank as u32)
 }
 
-fn taken(world: &World, rank: usize) -> Vec<u64> {
-    queues(world, rank).iter().map(|queue| queue.taken).collect()
+fn taken(cluster: &Cluster, rank: usize) -> Vec<u64> {
+    queues(cluster, rank).iter().map(|queue| queue.taken).collect()
 }
 
-fn posted(world: &World, rank: usize) -> Vec<u32> {
-    queues(world, rank).iter().map(|queue| queue.posted).collect()
+fn posted(cluster: &Cluster, rank: usize) -> Vec<u32> {
+    queues(cluster, rank).iter().map(|queue| queue.posted).collect()
 }
 
 /// All but one poll for a while, or until nothing happens any more.
-fn without(world: &mut World, asleep: usize) {
-    let until = world.now + Nanos::from_millis(3);
-    while world.now < until && world.step(|host| host != asleep) {}
+fn without(cluster: &mut Cluster, asleep: usize) {
+    let until = cluster.now + Nanos::from_millis(3);
+    while cluster.now < until && cluster.step(|host| host != asleep) {}
 }
 
 /// Bytes in front of the payload of the packets of these tests.
 fn header_bytes(options: &VerbsOptions) -> usize {
-    let mut world = World::connected(options);
-    let id = world.hosts[0].send(PeerId(1), 0, 0, 1);
-    world.until(|world| world.hosts[0].is_done(id));
-    world.hosts[0].rail.counters().bytes_sent as usize
+    let mut cluster = Cluster::connected(options);
+    let id = cluster.hosts[0].send(PeerId(1), 0, 0, 1);
+    cluster.until(|cluster| cluster.hosts[0].is_done(id));
+    cluster.hosts[0].rail.counters().bytes_sent as usize
 }
 
 /// V-17: to the byte, the smallest buffers that hold it; by the receiver's sizes, whatever the sender's are.
@@ -49,24 +49,24 @@ fn packets_land_in_the_smallest_buffers_that_hold_them() {
     let all: [&[u32]; 4] = [&[256, 512, 1024, 2048, 4096], &[], &[300], &[256, 257, 258, 259, 1000, 4000, 4351]];
     for (ours, theirs) in all.into_iter().flat_map(|ours| all.map(|theirs| (ours, theirs))) {
         let roomy = VerbsOptions { receives: 64, ..options(2) };
-        let mut world = World::new([sized(ours, roomy.clone()), sized(theirs, roomy)]);
-        world.connect(0, 1);
-        world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
+        let mut cluster = Cluster::new([sized(ours, roomy.clone()), sized(theirs, roomy)]);
+        cluster.connect(0, 1);
+        cluster.until(|cluster| cluster.is_up(0, 1) && cluster.is_up(1, 0));
         let longest = options(2).message_bytes();
         let around = ours.iter().chain(theirs).flat_map(|size| [size - 1, *size, size + 1]);
         for (number, bytes) in (0..).zip(around.chain([header as u32])) {
             for (from, to, sizes) in [(0, 1, theirs), (1, 0, ours)] {
-                let before = taken(&world, to);
-                world.hosts[from].send(PeerId(to as u32), number, bytes as usize - header, 100);
-                world.until(|world| world.hosts[to].numbers_from(PeerId(from as u32)).contains(&number));
-                let rise: Vec<u64> = taken(&world, to).iter().zip(before).map(|(now, before)| now - before).collect();
+                let before = taken(&cluster, to);
+                cluster.hosts[from].send(PeerId(to as u32), number, bytes as usize - header, 100);
+                cluster.until(|cluster| cluster.hosts[to].numbers_from(PeerId(from as u32)).contains(&number));
+                let rise: Vec<u64> = taken(&cluster, to).iter().zip(before).map(|(now, before)| now - before).collect();
                 let place = sizes.iter().chain([&longest]).position(|size| *size >= bytes).unwrap();
                 let expected: Vec<u64> = (0..=sizes.len()).map(|at| u64::from(at == place)).collect();
                 assert_eq!(rise, expected, "{bytes} bytes into {sizes:?}");
             }
         }
-        world.settle();
-        assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
+        cluster.settle();
+        assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
     }
 }
 
@@ -77,21 +77,21 @@ fn each_queue_has_its_own_low_water_mark() {
     let buffers = options.receive_buffers();
     let count = buffers[0].1;
     assert!(count >= 8 && buffers.iter().all(|(_, each)| *each == count));
-    let mut world = World::connected(&options);
+    let mut cluster = Cluster::connected(&options);
     let full = [count; 3];
-    assert_eq!(posted(&world, 1), full);
+    assert_eq!(posted(&cluster, 1), full);
     let mark = count.div_ceil(4);
     // The second time each queue goes through its mark, and the others lack some.
     let (mut number, mut expected) = (0, full);
     for count_sent in [2 * mark, mark + 1, mark + 1] {
         for (queue, bytes) in [(0, 10), (2, 3000), (1, 500)] {
             for _ in 0..count_sent {
-                world.hosts[0].send(PeerId(1), number, bytes, 100);
+                cluster.hosts[0].send(PeerId(1), number, bytes, 100);
                 number += 1;
-                world.until(|world| world.hosts[1].sink.taken.len() == number as usize);
-                world.settle();
+                cluster.until(|cluster| cluster.hosts[1].sink.taken.len() == number as usize);
+                cluster.settle();
                 expected[queue] = if expected[queue] - 1 == count - mark { count } else { expected[queue] - 1 };
-                assert_eq!(posted(&world, 1), expected, "after a packet of {bytes} bytes");
+                assert_eq!(posted(&cluster, 1), expected, "after a packet of {bytes} bytes");
             }
         }
     }
@@ -105,27 +105,27 @@ fn the_same_memory_holds_more_packets() {
     let one = sized(&[], options(2));
     let several = options(2);
     let held = |options: &VerbsOptions| {
-        let mut world = World::connected(&VerbsOptions { posts_max: 64, sends: 64, ..options.clone() });
-        let hca = world.hosts[1].hca;
-        let registered = |world: &World| world.fabric.borrow().objects(hca).registered_bytes;
-        let before = registered(&world);
+        let mut cluster = Cluster::connected(&VerbsOptions { posts_max: 64, sends: 64, ..options.clone() });
+        let hca = cluster.hosts[1].hca;
+        let registered = |cluster: &Cluster| cluster.fabric.borrow().objects(hca).registered_bytes;
+        let before = registered(&cluster);
         // As many of each size as there are buffers of it.
         let buffers = options.receive_buffers();
         let mut sent = 0;
         for (bytes, count) in &buffers {
             for _ in 0..*count {
-                world.hosts[0].send(PeerId(1), sent, *bytes as usize - 100, 5000);
+                cluster.hosts[0].send(PeerId(1), sent, *bytes as usize - 100, 5000);
                 sent += 1;
             }
         }
-        without(&mut world, 1);
-        assert_eq!(world.hosts[0].sink.completed.len() as u64, sent, "all are taken at once");
-        world.hosts[0].send(PeerId(1), sent, 10, 10);
-        without(&mut world, 1);
-        assert_eq!(world.hosts[0].sink.completed.len() as u64, sent, "one more waits");
-        world.until(|world| world.hosts[1].sink.taken.len() as u64 == sent + 1);
-        assert_eq!(registered(&world), before);
-        (registered(&world), sent)
+        without(&mut cluster, 1);
+        assert_eq!(cluster.hosts[0].sink.completed.len() as u64, sent, "all are taken at once");
+        cluster.hosts[0].send(PeerId(1), sent, 10, 10);
+        without(&mut cluster, 1);
+        assert_eq!(cluster.hosts[0].sink.completed.len() as u64, sent, "one more waits");
+        cluster.until(|cluster| cluster.hosts[1].sink.taken.len() as u64 == sent + 1);
+        assert_eq!(registered(&cluster), before);
+        (registered(&cluster), sent)
     };
     let ((bytes_one, packets_one), (bytes_several, packets_several)) = (held(&one), held(&several));
     assert!(bytes_several <= bytes_one, "{bytes_several} of {bytes_one} bytes");
@@ -141,37 +141,37 @@ fn no_mix_of_sizes_starves() {
         let mut draw = draws(seed + 1);
         let options = VerbsOptions { posts_max: 16, sends: 32, receives: 3, ..options(4) };
         assert!(options.receive_buffers().iter().all(|(_, count)| *count == 1));
-        let mut world = World::on_nodes(2, vec![options; 4], |_| Secret::new([0x42; 32]), HcaOptions::default());
+        let mut cluster = Cluster::on_nodes(2, vec![options; 4], |_| Secret::new([0x42; 32]), HcaOptions::default());
         let pairs = [(0, 2), (0, 3), (1, 2), (1, 3)];
         for (a, b) in pairs {
-            world.connect(a, b);
+            cluster.connect(a, b);
         }
-        world.until(|world| pairs.iter().all(|&(a, b)| world.is_up(a, b) && world.is_up(b as usize, a as u32)));
+        cluster.until(|cluster| pairs.iter().all(|&(a, b)| cluster.is_up(a, b) && cluster.is_up(b as usize, a as u32)));
         let mut sent = [[0u64; 4]; 4];
         for _ in 0..12 {
             for (a, b) in pairs.map(|(a, b)| (a, b as usize)).into_iter().flat_map(|(a, b)| [(a, b), (b, a)]) {
                 // Many of one size now, of another then.
                 let bytes = [0, 100, 400, 900, 1900, 4000][draw(6) as usize];
                 for _ in 0..draw(8) {
-                    world.hosts[a].send(PeerId(b as u32), sent[a][b], bytes + draw(20) as usize, 700);
+                    cluster.hosts[a].send(PeerId(b as u32), sent[a][b], bytes + draw(20) as usize, 700);
                     sent[a][b] += 1;
                 }
             }
             let asleep = draw(5) as usize;
             for _ in 0..draw(60) {
-                world.step(|host| host != asleep);
+                cluster.step(|host| host != asleep);
             }
         }
-        let count = |world: &World, at: usize| world.hosts[at].sink.taken.len() as u64;
+        let count = |cluster: &Cluster, at: usize| cluster.hosts[at].sink.taken.len() as u64;
         let due: Vec<u64> = (0..4).map(|to| sent.iter().map(|row| row[to]).sum()).collect();
-        world.until(|world| (0..4).all(|at| count(world, at) == due[at]));
-        world.settle();
+        cluster.until(|cluster| (0..4).all(|at| count(cluster, at) == due[at]));
+        cluster.settle();
         for (from, to) in (0..4usize).flat_map(|from| (0..4usize).map(move |to| (from, to))) {
             let expected: Vec<u64> = (0..sent[from][to]).collect();
-            assert_eq!(world.hosts[to].numbers_from(PeerId(from as u32)), expected, "seed {seed}: {from} to {to}");
+            assert_eq!(cluster.hosts[to].numbers_from(PeerId(from as u32)), expected, "seed {seed}: {from} to {to}");
         }
-        assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()), "seed {seed}");
-        assert!((0..4).all(|rank| posted(&world, rank).iter().all(|posted| *posted == 1)), "seed {seed}");
+        assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()), "seed {seed}");
+        assert!((0..4).all(|rank| posted(&cluster, rank).iter().all(|posted| *posted == 1)), "seed {seed}");
     }
 }
 
@@ -181,23 +181,24 @@ fn no_mix_of_sizes_starves() {
 fn a_queue_that_is_empty_holds_up_those_who_need_it() {
     let options = VerbsOptions { posts_max: 64, sends: 64, ..options(3) };
     let small = options.receive_buffers()[0].1 as usize;
-    let mut world = World::new([options.clone(), options.clone(), options]);
+    let mut cluster = Cluster::new([options.clone(), options.clone(), options]);
     for rank in 0..2 {
-        world.connect(rank, 2);
-        world.until(|world| world.is_up(rank, 2) && world.is_up(2, rank as u32));
+        cluster.connect(rank, 2);
+        cluster.until(|cluster| cluster.is_up(rank, 2) && cluster.is_up(2, rank as u32));
     }
     for number in 0..3 * small as u64 {
-        world.hosts[0].send(PeerId(2), number, 10, 10);
+        cluster.hosts[0].send(PeerId(2), number, 10, 10);
     }
-    without(&mut world, 2);
-    assert_eq!(world.hosts[0].sink.completed.len(), small);
-    assert_eq!(posted(&world, 2)[0], 0);
-    let other = world.hosts[1].send(PeerId(2), 0, 3000, 3000);
-    world.until_polling(|host| host != 2, |world| world.hosts[1].is_done(other));
-    assert_eq!(world.hosts[0].sink.completed.len(), small, "still waiting");
-    world
-        .until(|world| world.hosts[0].sink.completed.len() == 3 * small && world.hosts[2].sink.taken.len() > 3 * small);
-    assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
+    without(&mut cluster, 2);
+    assert_eq!(cluster.hosts[0].sink.completed.len(), small);
+    assert_eq!(posted(&cluster, 2)[0], 0);
+    let other = cluster.hosts[1].send(PeerId(2), 0, 3000, 3000);
+    cluster.until_polling(|host| host != 2, |cluster| cluster.hosts[1].is_done(other));
+    assert_eq!(cluster.hosts[0].sink.completed.len(), small, "still waiting");
+    cluster.until(|cluster| {
+        cluster.hosts[0].sink.completed.len() == 3 * small && cluster.hosts[2].sink.taken.len() > 3 * small
+    });
+    assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
 
 /// V-4, V-17: packets that came before READY keep their buffers, here all there are of their size; READY does
@@ -205,38 +206,38 @@ fn a_queue_that_is_empty_holds_up_those_who_need_it() {
 #[test]
 fn packets_that_wait_for_ready_may_take_all_buffers_of_a_size() {
     let options = VerbsOptions { receives: 3, ..options(4) };
-    let mut world = World::new(vec![options; 4]);
+    let mut cluster = Cluster::new(vec![options; 4]);
     for rank in 1..4 {
-        world.connect(rank, 0);
-        world.until_polling(|host| host == 0 || host == rank, |world| world.is_up(rank, 0));
-        let port = world.hosts[rank].port;
-        world.inject(Fault::Lose { port, packets: 1 });
+        cluster.connect(rank, 0);
+        cluster.until_polling(|host| host == 0 || host == rank, |cluster| cluster.is_up(rank, 0));
+        let port = cluster.hosts[rank].port;
+        cluster.inject(Fault::Lose { port, packets: 1 });
         for number in 0..3 {
-            world.hosts[rank].send(PeerId(0), number, 10, 10);
+            cluster.hosts[rank].send(PeerId(0), number, 10, 10);
         }
     }
-    world.until(|world| world.hosts[0].sink.taken.len() == 9);
+    cluster.until(|cluster| cluster.hosts[0].sink.taken.len() == 9);
     for rank in 1..4 {
-        assert_eq!(world.hosts[0].numbers_from(PeerId(rank)), [0, 1, 2]);
+        assert_eq!(cluster.hosts[0].numbers_from(PeerId(rank)), [0, 1, 2]);
     }
-    assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
+    assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
 
 /// V-12, V-17: a device that comes back has other queues; peers receive their numbers with the next
 /// connection.
 #[test]
 fn queues_of_a_device_that_came_back_have_other_numbers() {
-    let mut world = World::connected(&options(2)).reviving();
-    let hca = world.hosts[1].hca;
-    world.inject(Fault::Kill { hca, reload_after: Some(Nanos::from_millis(1)) });
-    world.until(|world| world.hosts[1].sink.backs == 1);
-    world.connect(1, 0);
-    world.until(|world| world.hosts[0].sink.up.len() == 2 && world.is_up(0, 1) && world.is_up(1, 0));
+    let mut cluster = Cluster::connected(&options(2)).reviving();
+    let hca = cluster.hosts[1].hca;
+    cluster.inject(Fault::Kill { hca, reload_after: Some(Nanos::from_millis(1)) });
+    cluster.until(|cluster| cluster.hosts[1].sink.backs == 1);
+    cluster.connect(1, 0);
+    cluster.until(|cluster| cluster.hosts[0].sink.up.len() == 2 && cluster.is_up(0, 1) && cluster.is_up(1, 0));
     for (number, bytes) in [(0, 10), (1, 300), (2, 4000)] {
-        world.hosts[0].send(PeerId(1), number, bytes, 1000);
+        cluster.hosts[0].send(PeerId(1), number, bytes, 1000);
     }
-    world.until(|world| world.hosts[1].sink.taken.len() == 3);
-    let taken = taken(&world, 1);
+    cluster.until(|cluster| cluster.hosts[1].sink.taken.len() == 3);
+    let taken = taken(&cluster, 1);
     assert_eq!(taken.iter().sum::<u64>(), 3);
     assert!(taken.iter().all(|taken| *taken <= 1));
 }
@@ -246,19 +247,19 @@ const PACKETS: u64 = 400;
 
 /// Bytes of packets that came, and of the buffers that they lay in.
 fn lain_in(options: &VerbsOptions, largest: u64) -> (u64, u64) {
-    let mut world = World::connected(options);
+    let mut cluster = Cluster::connected(options);
     let mut draw = draws(largest);
-    let (start, before) = (world.hosts[1].rail.counters().bytes_received, taken(&world, 1));
+    let (start, before) = (cluster.hosts[1].rail.counters().bytes_received, taken(&cluster, 1));
     let header = header_bytes(options) as u64;
     for number in 0..PACKETS {
         // Every power of two up to the largest is equally likely.
         let octave = 1 << draw(largest.ilog2().into());
         let bytes = (octave + draw(octave) + 1).min(largest);
-        world.hosts[0].send(PeerId(1), number, bytes.saturating_sub(header) as usize, 1 << 20);
-        world.until(|world| world.hosts[1].sink.taken.len() as u64 == number + 1);
+        cluster.hosts[0].send(PeerId(1), number, bytes.saturating_sub(header) as usize, 1 << 20);
+        cluster.until(|cluster| cluster.hosts[1].sink.taken.len() as u64 == number + 1);
     }
-    let bytes = world.hosts[1].rail.counters().bytes_received - start;
-    let rise = taken(&world, 1).into_iter().zip(before).map(|(now, before)| now - before);
+    let bytes = cluster.hosts[1].rail.counters().bytes_received - start;
+    let rise = taken(&cluster, 1).into_iter().zip(before).map(|(now, before)| now - before);
     let buffers = options.receive_buffers();
     (bytes, rise.zip(buffers).map(|(taken, (bytes, _))| taken * u64::from(bytes)).sum())
 }

@@ -7,7 +7,7 @@ use rerail_linux::rail::{Piece, Rail};
 use rerail_sim::hca::{HcaOptions, HostCost};
 use rerail_verbs::{Offers, OnDemand};
 
-use crate::world::{World, options};
+use crate::cluster::{Cluster, options};
 
 const COST: HostCost =
     HostCost { post_ns: 0, pio_bytes_max: 0, pio_bytes_per_second: 0, register_ns: 500, register_page_ns: 100 };
@@ -17,20 +17,21 @@ const COST: HostCost =
 fn pinned_by(on_demand: OnDemandUse, offers: Offers) -> ([u64; 2], u64) {
     let options = VerbsOptions { on_demand, ..options(2) };
     let hca = HcaOptions { cost: COST, offers, ..HcaOptions::default() };
-    let mut world = World::with([options.clone(), options], |_| Secret::new([7; 32]), hca);
-    world.connect(0, 1);
-    world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
-    let pinned = |world: &World, host: usize| world.fabric.borrow().objects(world.hosts[host].hca).registered_bytes;
-    let slabs = [pinned(&world, 0), pinned(&world, 1)];
-    world.fabric.borrow_mut().take_spent_ns(1);
+    let mut cluster = Cluster::with([options.clone(), options], |_| Secret::new([7; 32]), hca);
+    cluster.connect(0, 1);
+    cluster.until(|cluster| cluster.is_up(0, 1) && cluster.is_up(1, 0));
+    let pinned =
+        |cluster: &Cluster, host: usize| cluster.fabric.borrow().objects(cluster.hosts[host].hca).registered_bytes;
+    let slabs = [pinned(&cluster, 0), pinned(&cluster, 1)];
+    cluster.fabric.borrow_mut().take_spent_ns(1);
     let mut window = vec![0u8; 4096];
     let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
-    let key = world.hosts[1].register(piece, true).unwrap();
-    let took = world.fabric.borrow_mut().take_spent_ns(1);
-    let id = world.hosts[0].write(PeerId(1), key, 3, 4096, 4096);
-    let more = [0, 1].map(|host| pinned(&world, host) - slabs[host]);
-    world.until(|world| world.hosts[0].is_done(id));
-    world.hosts[1].rail.deregister(key);
+    let key = cluster.hosts[1].register(piece, true).unwrap();
+    let took = cluster.fabric.borrow_mut().take_spent_ns(1);
+    let id = cluster.hosts[0].write(PeerId(1), key, 3, 4096, 4096);
+    let more = [0, 1].map(|host| pinned(&cluster, host) - slabs[host]);
+    cluster.until(|cluster| cluster.hosts[0].is_done(id));
+    cluster.hosts[1].rail.deregister(key);
     (more, took)
 }
 

@@ -3,7 +3,7 @@
 //! numbers and no code behind them.
 
 use super::garbage::{Input, hand_in};
-use super::{Flying, World};
+use super::{Cluster, Flying};
 use rerail_core::endpoint::LaneInfo;
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::rel::link::Pair;
@@ -23,11 +23,11 @@ fn near(number: u32, by: u8) -> u32 {
 }
 
 /// One such packet from rank 0 or 2 to rank 1.
-pub(super) fn packet(world: &mut World<'_>, input: &mut Input<'_>) {
+pub(super) fn packet(cluster: &mut Cluster<'_>, input: &mut Input<'_>) {
     let from = if input.byte() & 1 == 0 { 0u32 } else { 2 };
     let rail = RailId(input.byte() % 3);
-    let theirs = world.nodes[from as usize].endpoint.channel_info(PeerId(1));
-    let endpoint = &mut world.nodes[1].endpoint;
+    let theirs = cluster.nodes[from as usize].endpoint.channel_info(PeerId(1));
+    let endpoint = &mut cluster.nodes[1].endpoint;
     let (Some(channel), Some(theirs)) = (endpoint.channel_info(PeerId(from)), theirs) else { return };
     let (message_limit, block_limit) = theirs.limits;
     let Some(sub) = endpoint.subchannel_info(PeerId(from), rail) else { return };
@@ -107,5 +107,5 @@ pub(super) fn packet(world: &mut World<'_>, input: &mut Input<'_>) {
     let Ok(header) = (Repr { common, body }).emit_vec() else { return };
     let payload = vec![0x5A; payload_bytes as usize];
     let flying = Flying { header: header.to_vec(), payload, placing: None, skip: false, write: None, short: None };
-    hand_in(world, (from as usize, rail), flying, psn & 64 == 0);
+    hand_in(cluster, (from as usize, rail), flying, psn & 64 == 0);
 }

@@ -1,12 +1,12 @@
 //! Connections that are made and break at one end, while the other end is notified later: what rails may do
 //! to a subchannel (L-2, F-2).
 
-use super::{Flying, World};
+use super::{Cluster, Flying};
 use rerail_core::endpoint::{PostKind, RailEvent, RailFault};
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::time::Time;
 
-impl World<'_> {
+impl Cluster<'_> {
     /// Opens a connection, or reports that it failed; the end of an old one at the other side ends with it.
     pub(super) fn connect(&mut self, near: usize, far: usize, rail: RailId) {
         let now = Time(self.now);

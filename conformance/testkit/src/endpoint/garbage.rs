@@ -1,6 +1,6 @@
 //! The fuzz body: garbage between real traffic.
 
-use super::{Flying, GET, PUT, Region, TCP, World, aimed};
+use super::{Cluster, Flying, GET, PUT, Region, TCP, aimed};
 use rerail_core::config::{Config, Policy};
 use rerail_core::endpoint::*;
 use rerail_core::ids::*;
@@ -36,8 +36,8 @@ pub fn run(data: &[u8]) {
         ..Config::new(PeerId(0), 3)
     };
     let mut regions = [Region::of(&config), Region::of(&config), Region::of(&config)];
-    let mut world = World::new(&mut regions, &config, &[TCP, PUT, GET], &[70_000], 1);
-    world.honest = false;
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP, PUT, GET], &[70_000], 1);
+    cluster.honest = false;
     let mut input = Input(data);
     for rank in 0..3 {
         let window = Window {
@@ -46,13 +46,13 @@ pub fn run(data: &[u8]) {
             access: Access { read: true, write: true, atomic: true },
             key: 7,
         };
-        world.nodes[rank].endpoint.expose(&window).expect("room");
+        cluster.nodes[rank].endpoint.expose(&window).expect("room");
     }
     while !input.0.is_empty() {
-        fuzz_step(&mut world, &mut input);
+        fuzz_step(&mut cluster, &mut input);
     }
     // Memory that was never handed to the endpoint is as it was: behind the window, and between buffers.
-    for node in &world.nodes {
+    for node in &cluster.nodes {
         assert!(node.memory[0][65_000..].iter().all(|&b| b == 0), "written behind the window");
         assert!(node.memory[0][50_000..60_000].iter().all(|&b| b == 0), "written before the window");
     }
@@ -79,18 +79,18 @@ impl<'a> Input<'a> {
     }
 }
 
-fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
+fn fuzz_step(cluster: &mut Cluster<'_>, input: &mut Input<'_>) {
     let what = input.byte();
     let rank = usize::from(what >> 4) % 3;
     let peer = PeerId((input.byte() % 3).into());
-    let now = Time(world.now);
-    world.now += u64::from(input.byte()) * 50_000;
+    let now = Time(cluster.now);
+    cluster.now += u64::from(input.byte()) * 50_000;
     let at = u64::from(input.byte()) * 64;
     let len = u64::from(input.byte()) * 80;
     let segments = [Seg::new(RegionId(0), at, len)];
     let to = Remote { peer, window: 7, offset: at / 2 };
     let cookie = Cookie(u64::from(what));
-    let endpoint = &mut world.nodes[rank].endpoint;
+    let endpoint = &mut cluster.nodes[rank].endpoint;
     match what & 15 {
         0 | 1 => {
             let level = [Level::Reusable, Level::Acknowledged, Level::Placed][usize::from(input.byte() % 3)];
@@ -117,54 +117,54 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
             let _ = endpoint.cancel(OpId(input.id()));
         }
         // A packet made of a real one's parts, or of arbitrary bytes, for rank 1.
-        8..=10 => fuzz_packet(world, input),
+        8..=10 => fuzz_packet(cluster, input),
         // One with true numbers.
-        11 => aimed::packet(world, input),
+        11 => aimed::packet(cluster, input),
         12 => {
             let id = input.id();
             match input.byte() % 5 {
                 0 => endpoint.handle_completion(now, PostId(id), PostStatus::Failed),
                 1 => endpoint.handle_atomic(OpId(id), 5),
-                2 => world.nodes[rank].placed(now, PlaceId(Key { index: id.index + 1000, ..id })),
+                2 => cluster.nodes[rank].placed(now, PlaceId(Key { index: id.index + 1000, ..id })),
                 3 => endpoint.handle_registered(OpId(id), RailId(input.byte()), Err(RailFault::Corrupt)),
                 _ => endpoint.handle_timeout(now),
             }
         }
         13 if what >= 0xE0 => {
             let rail = RailId(input.byte() % 3);
-            world.cut(rank, peer.0 as usize, rail, RailFault::TimedOut, true);
+            cluster.cut(rank, peer.0 as usize, rail, RailFault::TimedOut, true);
         }
         // An end breaks, and the other one is notified later, by its rail or by its peer.
         13 if what >= 0x80 => {
             let rail = RailId(input.byte() % 3);
-            world.break_end(rank, peer.0 as usize, rail, RailFault::TimedOut);
+            cluster.break_end(rank, peer.0 as usize, rail, RailFault::TimedOut);
         }
         14 if what >= 0xE0 => drop(endpoint.close_peer(peer)),
         14 if what >= 0x80 => {
             let rail = RailId(input.byte() % 3);
-            world.notice(rank, peer.0 as usize, rail);
+            cluster.notice(rank, peer.0 as usize, rail);
         }
         15 if what >= 0xC0 => {
             for rank in 0..3 {
-                world.nodes[rank].endpoint.handle_timeout(now);
-                world.act(rank);
+                cluster.nodes[rank].endpoint.handle_timeout(now);
+                cluster.act(rank);
             }
         }
         _ => {
             for _ in 0..8 {
                 for rank in 0..3 {
-                    world.act(rank);
+                    cluster.act(rank);
                 }
-                let (from, to) = (world.rng.below(3) as usize, world.rng.below(3) as usize);
-                let rail = world.rng.below(3) as usize;
-                world.step_link(from, to, rail);
+                let (from, to) = (cluster.rng.below(3) as usize, cluster.rng.below(3) as usize);
+                let rail = cluster.rng.below(3) as usize;
+                cluster.step_link(from, to, rail);
             }
         }
     }
 }
 
 /// One hostile packet from rank 0 or 2 to rank 1.
-fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
+fn fuzz_packet(cluster: &mut Cluster<'_>, input: &mut Input<'_>) {
     let from = if input.byte() & 1 == 0 { 0u32 } else { 2 };
     let rail = RailId(input.byte() % 3);
     let mode = input.byte();
@@ -214,20 +214,20 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
     payload[..known].copy_from_slice(&records[..known]);
     let flying = Flying { header, payload, placing: None, skip: false, write: None, short: None };
     if bytes <= 1 << 20 {
-        hand_in(world, (from as usize, rail), flying, mode & 4 == 0);
+        hand_in(cluster, (from as usize, rail), flying, mode & 4 == 0);
     }
 }
 
 /// Hands a packet to rank 1; not `all`: only a part of its payload, for now.
-pub(super) fn hand_in(world: &mut World<'_>, (from, rail): (usize, RailId), flying: Flying, all: bool) {
+pub(super) fn hand_in(cluster: &mut Cluster<'_>, (from, rail): (usize, RailId), flying: Flying, all: bool) {
     // One packet of a subchannel at a time: that is the rails' part, and no peer can change it.
     let rail = rail.0.into();
-    if world.link(from, 1, rail).flying.front().is_some_and(|flying| flying.placing.is_some())
-        && let Some(flying) = world.link(from, 1, rail).flying.pop_front()
+    if cluster.link(from, 1, rail).flying.front().is_some_and(|flying| flying.placing.is_some())
+        && let Some(flying) = cluster.link(from, 1, rail).flying.pop_front()
     {
-        world.deliver(from, 1, rail, flying, true);
+        cluster.deliver(from, 1, rail, flying, true);
     }
-    if let Some(rest) = world.deliver(from, 1, rail, flying, all) {
-        world.link(from, 1, rail).flying.push_front(rest);
+    if let Some(rest) = cluster.deliver(from, 1, rail, flying, all) {
+        cluster.link(from, 1, rail).flying.push_front(rest);
     }
 }

@@ -148,7 +148,7 @@ impl Node<'_> {
 }
 
 /// All of it.
-pub struct World<'m> {
+pub struct Cluster<'m> {
     /// The processes, by rank.
     pub nodes: Vec<Node<'m>>,
     /// By from, to, rail.
@@ -215,7 +215,7 @@ pub const PUT: RailFacts =
 pub const GET: RailFacts =
     RailFacts { kind: RailKind::Sim, caps: Caps { read: true, registration: true, ..TCP.caps }, ..TCP };
 
-impl<'m> World<'m> {
+impl<'m> Cluster<'m> {
     /// `regions.len()` processes that reach each other, and themselves, over all `rails`. `memory` gives each
     /// its regions' sizes.
     pub fn new(
@@ -224,7 +224,7 @@ impl<'m> World<'m> {
         rails: &[RailFacts],
         memory: &[usize],
         seed: u64,
-    ) -> World<'m> {
+    ) -> Cluster<'m> {
         Self::numbered(regions, config, rails, memory, seed, |_| config.first_number)
     }
 
@@ -236,7 +236,7 @@ impl<'m> World<'m> {
         memory: &[usize],
         seed: u64,
         first_number: impl Fn(usize) -> u32,
-    ) -> World<'m> {
+    ) -> Cluster<'m> {
         let count = regions.len();
         let mut nodes = Vec::new();
         for (rank, region) in regions.iter_mut().enumerate() {
@@ -251,7 +251,7 @@ impl<'m> World<'m> {
             nodes.push(Node { endpoint, memory, events: VecDeque::new() });
         }
         let links = (0..count * count * rails.len()).map(|_| Link::default()).collect();
-        World {
+        Cluster {
             nodes,
             links,
             rails: rails.len(),

@@ -1,7 +1,7 @@
 //! Registered memory: delayed answers, keys that are valid from registration to deregistration, and remote
 //! access to registered memory only.
 
-use super::World;
+use super::Cluster;
 use rerail_core::endpoint::{self, RailFault};
 use rerail_core::ids::{OpId, RailId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
@@ -45,7 +45,7 @@ impl Registrations {
     }
 }
 
-impl World<'_> {
+impl Cluster<'_> {
     /// Registrations that are live.
     pub fn registered(&self) -> usize {
         self.registrations.all.len()

@@ -1,7 +1,7 @@
 //! The fuzz body of the short way: any header into the express arrival, between real traffic over rails that
 //! carry short messages.
 
-use super::{Flying, Region, SHM, TCP, World};
+use super::{Cluster, Flying, Region, SHM, TCP};
 use rerail_core::config::{Config, Policy};
 use rerail_core::endpoint::*;
 use rerail_core::ids::*;
@@ -51,18 +51,18 @@ pub fn counting_shorts(data: &[u8]) -> [u64; 3] {
     };
     let rails = if shape & 128 == 0 { &[SHM][..] } else { &[SHM, TCP][..] };
     let mut regions = [Region::of(&config), Region::of(&config), Region::of(&config)];
-    let mut world = World::new(&mut regions, &config, rails, &[MEMORY], 1);
+    let mut cluster = Cluster::new(&mut regions, &config, rails, &[MEMORY], 1);
     let mut due = Due::default();
-    begin(&mut world, &mut due);
-    world.honest = false;
+    begin(&mut cluster, &mut due);
+    cluster.honest = false;
     while !input.0.is_empty() {
-        step(&mut world, &mut input, &mut due);
+        step(&mut cluster, &mut input, &mut due);
     }
-    finish(&mut world, &mut due);
-    for node in &world.nodes {
+    finish(&mut cluster, &mut due);
+    for node in &cluster.nodes {
         assert!(node.memory[0][NAMED as usize..].iter().all(|&byte| byte == 0), "written where no request is");
     }
-    [due.hostile, world.shorts.0, world.nodes[1].endpoint.stats().short_received]
+    [due.hostile, cluster.shorts.0, cluster.nodes[1].endpoint.stats().short_received]
 }
 
 struct Input<'a>(&'a [u8]);
@@ -96,9 +96,9 @@ const HONEST: u64 = 1 << 40;
 /// The cookie of their receives.
 const RECEIVE: Cookie = Cookie(1 << 40);
 
-fn step(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
+fn step(cluster: &mut Cluster<'_>, input: &mut Input<'_>, due: &mut Due) {
     let what = input.byte();
-    world.now += u64::from(what) * 50;
+    cluster.now += u64::from(what) * 50;
     // Unreceived messages must not use up what rank 1 grants rank 0.
     let (rank, peer) = [(0, 2), (1, 0), (1, 2), (2, 1)][usize::from(what >> 6)];
     let len = u64::from(input.byte()) * 4 % 901;
@@ -106,13 +106,13 @@ fn step(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
     let segments = [Seg::new(RegionId(0), tag * 2048, len)];
     let cookie = Cookie(tag);
     match what & 7 {
-        0 | 1 if due.others[rank] == OTHERS_MAX => go_on(world, due),
+        0 | 1 if due.others[rank] == OTHERS_MAX => go_on(cluster, due),
         0 => {
             due.others[rank] += 1;
             let immediate = (len & 8 != 0).then_some(tag);
             let tag = (tag != 3).then_some(tag);
             let send = SendRequest { tag, immediate, cookie, ..SendRequest::new(PeerId(peer), &segments) };
-            let _ = world.send(rank, &send);
+            let _ = cluster.send(rank, &send);
         }
         1 => {
             due.others[rank] += 1;
@@ -120,47 +120,47 @@ fn step(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
                 source: (len & 4 == 0).then_some(PeerId(peer)),
                 tag: if tag == 3 { TagMatch::Untagged } else { TagMatch::Tagged { tag, ignore: len >> 3 & 1 } },
             };
-            receive(world, rank, &RecvRequest { cookie, ..RecvRequest::new(from, &segments) });
+            receive(cluster, rank, &RecvRequest { cookie, ..RecvRequest::new(from, &segments) });
         }
-        2 => send_honest(world, due),
-        3 => receive_honest(world, due),
-        4 | 5 => hostile(world, input, due),
-        _ => go_on(world, due),
+        2 => send_honest(cluster, due),
+        3 => receive_honest(cluster, due),
+        4 | 5 => hostile(cluster, input, due),
+        _ => go_on(cluster, due),
     }
 }
 
 /// As a driver posts a receive.
-fn receive(world: &mut World<'_>, rank: usize, recv: &RecvRequest<'_>) -> bool {
-    let (now, endpoint) = (Time(world.now), &mut world.nodes[rank].endpoint);
+fn receive(cluster: &mut Cluster<'_>, rank: usize, recv: &RecvRequest<'_>) -> bool {
+    let (now, endpoint) = (Time(cluster.now), &mut cluster.nodes[rank].endpoint);
     endpoint.recv_short(recv).is_some() || endpoint.recv(now, recv).is_ok()
 }
 
-fn send_honest(world: &mut World<'_>, due: &mut Due) {
+fn send_honest(cluster: &mut Cluster<'_>, due: &mut Due) {
     let segments = [Seg::new(RegionId(0), 12_288, due.sent % 600)];
     let (tag, immediate) = (Some(HONEST), Some(due.sent));
     let send = SendRequest { tag, immediate, notify: Notify::Silent, ..SendRequest::new(PeerId(1), &segments) };
-    due.sent += u64::from(world.send(0, &send).is_ok());
+    due.sent += u64::from(cluster.send(0, &send).is_ok());
 }
 
-fn receive_honest(world: &mut World<'_>, due: &mut Due) {
+fn receive_honest(cluster: &mut Cluster<'_>, due: &mut Due) {
     if due.posted > due.received {
         return;
     }
     let segments = [Seg::new(RegionId(0), 14_336, 600)];
     let from = Selector { source: Some(PeerId(0)), tag: TagMatch::Tagged { tag: HONEST, ignore: 0 } };
     let recv = RecvRequest { cookie: RECEIVE, ..RecvRequest::new(from, &segments) };
-    due.posted += u64::from(receive(world, 1, &recv));
+    due.posted += u64::from(receive(cluster, 1, &recv));
 }
 
 /// A header that rank 2's memory holds, for rank 1: any bytes, or near to what an honest rank 2 would write.
-fn hostile(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
+fn hostile(cluster: &mut Cluster<'_>, input: &mut Input<'_>, due: &mut Due) {
     let sort = input.byte();
     // What the ring lets through: no other flags, and nothing longer than the rail takes.
     let flags = input.byte() & Short::FLAGS;
     let len = if sort & 1 == 0 { input.half() % 901 } else { u16::from(input.byte()) };
     let any = u64::from(input.half()) << 48 | u64::from(input.half());
     let tag = if sort & 2 == 0 { u64::from(input.byte() % 4) } else { any };
-    let near = expected(&mut world.nodes[1].endpoint, PeerId(2));
+    let near = expected(&mut cluster.nodes[1].endpoint, PeerId(2));
     let psn = match sort >> 2 & 3 {
         0 | 1 => near,
         2 => near.wrapping_add_signed((input.byte() as i8).into()),
@@ -178,9 +178,9 @@ fn hostile(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
     let payload = vec![0x5A; len.into()];
     let flying = Flying { header: vec![], payload, placing: None, skip: false, write: None, short: Some(short) };
     // A rail reports nothing of a connection that is down.
-    if world.link(1, 2, 0).up {
+    if cluster.link(1, 2, 0).up {
         due.hostile += 1;
-        super::garbage::hand_in(world, (2, RailId(0)), flying, sort & 64 == 0);
+        super::garbage::hand_in(cluster, (2, RailId(0)), flying, sort & 64 == 0);
     }
 }
 
@@ -190,30 +190,30 @@ fn expected(endpoint: &mut Endpoint<'_>, peer: PeerId) -> u32 {
 }
 
 /// All ranks and links for a while; what came is looked at.
-fn go_on(world: &mut World<'_>, due: &mut Due) {
+fn go_on(cluster: &mut Cluster<'_>, due: &mut Due) {
     for _ in 0..8 {
-        world.now += 500;
+        cluster.now += 500;
         for rank in 0..3 {
-            world.nodes[rank].endpoint.handle_timeout(Time(world.now));
-            world.act(rank);
+            cluster.nodes[rank].endpoint.handle_timeout(Time(cluster.now));
+            cluster.act(rank);
         }
-        let (from, to) = (world.rng.below(3) as usize, world.rng.below(3) as usize);
-        world.step_link(from, to, 0);
-        if world.rng.one_in(4) {
-            world.step_link(0, 1, 0);
-            world.step_link(1, 0, 0);
+        let (from, to) = (cluster.rng.below(3) as usize, cluster.rng.below(3) as usize);
+        cluster.step_link(from, to, 0);
+        if cluster.rng.one_in(4) {
+            cluster.step_link(0, 1, 0);
+            cluster.step_link(1, 0, 0);
         }
-        if world.rails > 1 {
-            world.step_link(from, to, 1);
+        if cluster.rails > 1 {
+            cluster.step_link(from, to, 1);
         }
     }
-    look(world, due);
+    look(cluster, due);
 }
 
-fn look(world: &mut World<'_>, due: &mut Due) {
+fn look(cluster: &mut Cluster<'_>, due: &mut Due) {
     for rank in 0..3 {
-        world.act(rank);
-        while let Some(event) = world.nodes[rank].events.pop_front() {
+        cluster.act(rank);
+        while let Some(event) = cluster.nodes[rank].events.pop_front() {
             match event {
                 Event::Completed(Completion { cookie: RECEIVE, result, .. }) if rank == 1 => {
                     let done = result.expect("an honest message");
@@ -232,29 +232,29 @@ fn look(world: &mut World<'_>, due: &mut Due) {
 }
 
 /// One message each way between 0 and 1, and 2 and 1: connections stand, lines can be opened.
-fn begin(world: &mut World<'_>, due: &mut Due) {
-    send_honest(world, due);
-    receive_honest(world, due);
+fn begin(cluster: &mut Cluster<'_>, due: &mut Due) {
+    send_honest(cluster, due);
+    receive_honest(cluster, due);
     for (from, to) in [(1, 0), (1, 2), (2, 1)] {
         let segments = [Seg::new(RegionId(0), 0, 8)];
         let selector = Selector { source: Some(PeerId(from as u32)), tag: TagMatch::Untagged };
-        receive(world, to, &RecvRequest::new(selector, &segments));
+        receive(cluster, to, &RecvRequest::new(selector, &segments));
         let send = SendRequest::new(PeerId(to as u32), &segments);
-        world.send(from, &send).expect("room");
+        cluster.send(from, &send).expect("room");
     }
-    world.settle();
-    look(world, due);
+    cluster.settle();
+    look(cluster, due);
 }
 
 /// Whatever rank 2 did: the messages of rank 0 to rank 1 arrive.
-fn finish(world: &mut World<'_>, due: &mut Due) {
+fn finish(cluster: &mut Cluster<'_>, due: &mut Due) {
     for _ in 0..200_000 {
         if due.received == due.sent {
             return;
         }
-        receive_honest(world, due);
-        world.now += 20_000;
-        go_on(world, due);
+        receive_honest(cluster, due);
+        cluster.now += 20_000;
+        go_on(cluster, due);
     }
     panic!("{} of {} messages came", due.received, due.sent);
 }

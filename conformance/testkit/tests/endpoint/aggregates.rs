@@ -11,23 +11,23 @@ fn floods_need_fewer_packets() {
         let sent = [Policy::Greedy, Policy::Aggregate].map(|strategy| {
             let config = Config { multiplex: strategy, ..small() };
             let mut regions = regions(&config, 2);
-            let mut world = World::new(&mut regions, &config, rails, &[100_000], 3);
+            let mut cluster = Cluster::new(&mut regions, &config, rails, &[100_000], 3);
             for n in 0..100u64 {
-                fill(&mut world, 0, 100 * n, n, n as u8);
+                fill(&mut cluster, 0, 100 * n, n, n as u8);
                 let (from, into) = (seg(100 * n, n), seg(50_000 + 100 * n, 100));
                 let send = SendRequest { cookie: Cookie(n), ..SendRequest::new(PeerId(1), &from) };
-                world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+                cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
                 let recv = RecvRequest { cookie: Cookie(n), ..RecvRequest::new(Selector::ANY_UNTAGGED, &into) };
-                world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+                cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
             }
-            world.settle();
-            assert_eq!(completions(&mut world, 0).len(), 100);
-            for (n, done) in completions(&mut world, 1) {
+            cluster.settle();
+            assert_eq!(completions(&mut cluster, 0).len(), 100);
+            for (n, done) in completions(&mut cluster, 1) {
                 assert_eq!(done.unwrap().bytes, n);
-                assert_filled(&world, 1, 50_000 + 100 * n, n, n as u8);
+                assert_filled(&cluster, 1, 50_000 + 100 * n, n, n as u8);
             }
-            assert_eq!(world.nodes[1].endpoint.usage().blocks.used, 0);
-            world.nodes[0].endpoint.stats().packets_sent
+            assert_eq!(cluster.nodes[1].endpoint.usage().blocks.used, 0);
+            cluster.nodes[0].endpoint.stats().packets_sent
         });
         assert!(sent[1] * 3 < sent[0], "{sent:?} packets, alone and together");
     }

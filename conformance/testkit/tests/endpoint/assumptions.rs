@@ -7,55 +7,55 @@ use super::*;
 const LARGE: u64 = 40_000;
 
 /// Two ranks with a large message under way from 0 to 1, cookie 1 on both sides.
-fn pair<T>(rails: &[RailFacts], seed: u64, course: impl FnOnce(&mut World<'_>) -> T) -> T {
+fn pair<T>(rails: &[RailFacts], seed: u64, course: impl FnOnce(&mut Cluster<'_>) -> T) -> T {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, rails, &[2 * LARGE as usize], seed);
+    let mut cluster = Cluster::new(&mut regions, &config, rails, &[2 * LARGE as usize], seed);
     // A fabric doesn't check whether memory still has its owner.
-    world.faulty = true;
-    fill(&mut world, 0, 0, LARGE, 1);
+    cluster.faulty = true;
+    fill(&mut cluster, 0, 0, LARGE, 1);
     let send = SendRequest { cookie: Cookie(1), segments: &seg(0, LARGE), ..SendRequest::new(PeerId(1), &[]) };
-    world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     let recv = RecvRequest {
         cookie: Cookie(1),
         segments: &seg(LARGE, LARGE),
         ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
     };
-    world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
-    course(&mut world)
+    cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+    course(&mut cluster)
 }
 
 /// One random thing happens.
-fn step(world: &mut World<'_>) {
-    world.now += 100;
-    let rank = world.rng.below(2) as usize;
-    if world.nodes[rank].endpoint.next_timeout().is_some_and(|at| at.0 <= world.now) {
-        world.nodes[rank].endpoint.handle_timeout(Time(world.now));
+fn step(cluster: &mut Cluster<'_>) {
+    cluster.now += 100;
+    let rank = cluster.rng.below(2) as usize;
+    if cluster.nodes[rank].endpoint.next_timeout().is_some_and(|at| at.0 <= cluster.now) {
+        cluster.nodes[rank].endpoint.handle_timeout(Time(cluster.now));
     }
-    world.act(rank);
-    let (from, rail) = (world.rng.below(2) as usize, world.rng.below(2) as usize);
-    world.step_link(from, 1 - from, rail);
+    cluster.act(rank);
+    let (from, rail) = (cluster.rng.below(2) as usize, cluster.rng.below(2) as usize);
+    cluster.step_link(from, 1 - from, rail);
 }
 
 /// Steps until something is so; `false`: it never is.
-fn until(world: &mut World<'_>, mut is_so: impl FnMut(&mut World<'_>) -> bool) -> bool {
+fn until(cluster: &mut Cluster<'_>, mut is_so: impl FnMut(&mut Cluster<'_>) -> bool) -> bool {
     (0..100_000).any(|_| {
-        step(world);
-        is_so(world)
+        step(cluster);
+        is_so(cluster)
     })
 }
 
-fn has_completed(world: &World<'_>, rank: usize) -> bool {
-    world.nodes[rank].events.iter().any(|event| matches!(event, Event::Completed(done) if done.result.is_ok()))
+fn has_completed(cluster: &Cluster<'_>, rank: usize) -> bool {
+    cluster.nodes[rank].events.iter().any(|event| matches!(event, Event::Completed(done) if done.result.is_ok()))
 }
 
 /// When a receive by put completes, the last byte is in place.
 #[test]
 fn a_fin_comes_behind_its_writes() {
     for seed in 0..20 {
-        pair(&[PUT, PUT], seed, |world| {
-            assert!(until(world, |world| has_completed(world, 1)), "seed {seed}");
-            assert_filled(world, 1, LARGE, LARGE, 1);
+        pair(&[PUT, PUT], seed, |cluster| {
+            assert!(until(cluster, |cluster| has_completed(cluster, 1)), "seed {seed}");
+            assert_filled(cluster, 1, LARGE, LARGE, 1);
         });
     }
 }
@@ -66,23 +66,24 @@ fn a_fin_comes_behind_its_writes() {
 #[test]
 fn a_late_write_finds_no_connection() {
     // Registrations may fail, and then the message doesn't go by put over both.
-    let writes = |world: &mut World<'_>| until(world, |world| (0..2).all(|rail| world.pending_writes(0, 1, rail) > 0));
+    let writes =
+        |cluster: &mut Cluster<'_>| until(cluster, |cluster| (0..2).all(|rail| cluster.pending_writes(0, 1, rail) > 0));
     let mut broken = 0;
     for seed in 0..50 {
-        pair(&[PUT, PUT], seed, |world| {
+        pair(&[PUT, PUT], seed, |cluster| {
             // Small packets keep to the rail that lives.
-            for node in &mut world.nodes {
+            for node in &mut cluster.nodes {
                 node.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
             }
-            if !writes(world) {
+            if !writes(cluster) {
                 return;
             }
             broken += 1;
-            (world.hold_ghosts, world.refuse_one_in) = (true, 1);
-            world.break_end(0, 1, RailId(1), RailFault::TimedOut);
-            assert!(until(world, |world| has_completed(world, 1)), "seed {seed}");
-            assert_filled(world, 1, LARGE, LARGE, 1);
-            assert_eq!(world.land_ghosts(), 0, "seed {seed}: a late write has landed");
+            (cluster.hold_ghosts, cluster.refuse_one_in) = (true, 1);
+            cluster.break_end(0, 1, RailId(1), RailFault::TimedOut);
+            assert!(until(cluster, |cluster| has_completed(cluster, 1)), "seed {seed}");
+            assert_filled(cluster, 1, LARGE, LARGE, 1);
+            assert_eq!(cluster.land_ghosts(), 0, "seed {seed}: a late write has landed");
         });
     }
     assert!(broken > 0, "no message was being written over both rails");
@@ -93,23 +94,23 @@ fn a_late_write_finds_no_connection() {
 fn every_message_is_acknowledged() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[1000], 5);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[1000], 5);
     for n in 0..14 {
         let recv = RecvRequest {
             cookie: Cookie(n),
             segments: &seg(100, 100),
             ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
         };
-        world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+        cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
         let send = SendRequest {
             cookie: Cookie(n),
             level: Level::Acknowledged,
             segments: &seg(0, 100),
             ..SendRequest::new(PeerId(1), &[])
         };
-        world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
-        world.settle();
-        assert_eq!((completions(&mut world, 1).len(), completions(&mut world, 0).len()), (1, 1), "message {n}");
+        cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
+        cluster.settle();
+        assert_eq!((completions(&mut cluster, 1).len(), completions(&mut cluster, 0).len()), (1, 1), "message {n}");
     }
 }
 
@@ -117,10 +118,10 @@ fn every_message_is_acknowledged() {
 #[test]
 fn shares_add_up() {
     for rails in [&[PUT, PUT], &[TCP, TCP]] {
-        pair(rails, 8, |world| {
-            world.settle();
-            assert!(has_completed(world, 1));
-            assert_filled(world, 1, LARGE, LARGE, 1);
+        pair(rails, 8, |cluster| {
+            cluster.settle();
+            assert!(has_completed(cluster, 1));
+            assert_filled(cluster, 1, LARGE, LARGE, 1);
         });
     }
 }
@@ -130,13 +131,13 @@ fn shares_add_up() {
 fn credits_bound_what_goes_out() {
     let config = Config { unexpected_per_peer: 1, ..small() };
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[1000], 5);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[1000], 5);
     for _ in 0..3 {
-        world.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
+        cluster.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
     }
-    world.settle();
-    for node in &world.nodes {
+    cluster.settle();
+    for node in &cluster.nodes {
         assert!(!node.events.iter().any(|event| matches!(event, Event::PeerLost { .. })), "{:?}", node.events);
     }
-    assert_eq!(world.nodes[1].endpoint.stats().unexpected, 1);
+    assert_eq!(cluster.nodes[1].endpoint.stats().unexpected, 1);
 }

@@ -21,19 +21,19 @@ fn an_injected_message_outlives_its_completion() {
     for caps in ALL_RAILS {
         let rails: Vec<_> = caps.iter().map(|rail| RailFacts { eager_bytes_max: 50, ..*rail }).collect();
         let mut regions = regions(&config, 2);
-        let mut world = World::new(&mut regions, &config, &rails, &[4096], 1);
-        let (id, span) = world.nodes[0].endpoint.inject(Time(0), &SendRequest::new(PeerId(1), &[]), 500).unwrap();
-        let segs: Vec<_> = world.nodes[0].endpoint.segments(span).collect();
-        world.nodes[0].write(&segs, &[7; 500]);
-        world.settle();
-        assert_eq!(event_of(&mut world.nodes[0], 0).map(|c| c.operation), Some(id));
+        let mut cluster = Cluster::new(&mut regions, &config, &rails, &[4096], 1);
+        let (id, span) = cluster.nodes[0].endpoint.inject(Time(0), &SendRequest::new(PeerId(1), &[]), 500).unwrap();
+        let segs: Vec<_> = cluster.nodes[0].endpoint.segments(span).collect();
+        cluster.nodes[0].write(&segs, &[7; 500]);
+        cluster.settle();
+        assert_eq!(event_of(&mut cluster.nodes[0], 0).map(|c| c.operation), Some(id));
         let recv =
             RecvRequest { cookie: Cookie(1), segments: &seg(0, 500), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
-        world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
-        world.settle();
-        assert_eq!(completions(&mut world, 1)[&1].unwrap().bytes, 500);
-        assert_eq!(world.nodes[1].memory[0][..500], [7; 500]);
-        assert!(is_idle(&world.nodes[0].endpoint), "slots leak");
+        cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
+        cluster.settle();
+        assert_eq!(completions(&mut cluster, 1)[&1].unwrap().bytes, 500);
+        assert_eq!(cluster.nodes[1].memory[0][..500], [7; 500]);
+        assert!(is_idle(&cluster.nodes[0].endpoint), "slots leak");
     }
 }
 
@@ -43,23 +43,23 @@ fn an_injected_message_outlives_its_completion() {
 fn a_starving_multi_receive_needs_no_event() {
     let config = Config { operations_max: 2, ..small() };
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
     let multi = RecvRequest {
         multi: Some(100),
         cookie: Cookie(1),
         segments: &seg(0, 1000),
         ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
     };
-    world.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
+    cluster.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
     let silent = RecvRequest { notify: Notify::Silent, ..RecvRequest::new(tagged(None, 5), &[]) };
-    world.nodes[1].endpoint.recv(Time(0), &silent).unwrap();
+    cluster.nodes[1].endpoint.recv(Time(0), &silent).unwrap();
     let send = |tag| SendRequest { tag, ..SendRequest::new(PeerId(1), &[]) };
-    world.nodes[0].endpoint.send(Time(0), &send(None)).unwrap();
-    world.settle();
-    assert!(world.nodes[1].endpoint.usage().messages.used == 1 && event_of(&mut world.nodes[1], 1).is_none());
-    world.nodes[0].endpoint.send(Time(world.now), &send(Some(5))).unwrap();
-    world.settle();
-    assert!(event_of(&mut world.nodes[1], 1).is_some_and(|c| !c.last));
+    cluster.nodes[0].endpoint.send(Time(0), &send(None)).unwrap();
+    cluster.settle();
+    assert!(cluster.nodes[1].endpoint.usage().messages.used == 1 && event_of(&mut cluster.nodes[1], 1).is_none());
+    cluster.nodes[0].endpoint.send(Time(cluster.now), &send(Some(5))).unwrap();
+    cluster.settle();
+    assert!(event_of(&mut cluster.nodes[1], 1).is_some_and(|c| !c.last));
 }
 
 /// M-1: a message that waited for a slot goes to the oldest receive that takes it, not to the one with the
@@ -68,8 +68,8 @@ fn a_starving_multi_receive_needs_no_event() {
 fn starved_multi_receives_are_fed_in_the_order_of_posting() {
     let config = Config { operations_max: 4, ..small() };
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[8192], 1);
-    let e = &mut world.nodes[1].endpoint;
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[8192], 1);
+    let e = &mut cluster.nodes[1].endpoint;
     let gone =
         e.recv(Time(0), &RecvRequest { notify: Notify::Silent, ..RecvRequest::new(tagged(None, 9), &[]) }).unwrap();
     let multi = |from, at, cookie| {
@@ -93,20 +93,20 @@ fn starved_multi_receives_are_fed_in_the_order_of_posting() {
             segments: &seg(0, 8),
             ..SendRequest::new(PeerId(1), &[])
         };
-        world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
+        cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
     }
-    world.settle();
+    cluster.settle();
     // A message that waits for a slot is reserved.
-    assert_eq!(world.nodes[1].endpoint.probe(&wild), None);
-    assert_eq!(world.nodes[1].endpoint.claim(&wild), None);
+    assert_eq!(cluster.nodes[1].endpoint.probe(&wild), None);
+    assert_eq!(cluster.nodes[1].endpoint.claim(&wild), None);
     for filler in fillers {
-        world.nodes[1].endpoint.cancel(filler).unwrap();
+        cluster.nodes[1].endpoint.cancel(filler).unwrap();
     }
-    while world.nodes[1].endpoint.poll_event().is_some() {}
+    while cluster.nodes[1].endpoint.poll_event().is_some() {}
     let late = RecvRequest { cookie: Cookie(3), segments: &seg(4000, 8), ..RecvRequest::new(wild, &[]) };
-    let late = world.nodes[1].endpoint.recv(Time(world.now), &late);
-    world.settle();
-    let parts: Vec<_> = world.nodes[1]
+    let late = cluster.nodes[1].endpoint.recv(Time(cluster.now), &late);
+    cluster.settle();
+    let parts: Vec<_> = cluster.nodes[1]
         .events
         .iter()
         .filter_map(|event| match event {
@@ -122,17 +122,17 @@ fn starved_multi_receives_are_fed_in_the_order_of_posting() {
 fn a_truncated_message_releases_its_buffer() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
     let multi = RecvRequest {
         multi: Some(10),
         cookie: Cookie(1),
         segments: &seg(0, 100),
         ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
     };
-    world.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
-    world.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &seg(0, 300))).unwrap();
-    world.settle();
-    let told: Vec<_> = world.nodes[1]
+    cluster.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
+    cluster.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &seg(0, 300))).unwrap();
+    cluster.settle();
+    let told: Vec<_> = cluster.nodes[1]
         .events
         .iter()
         .filter_map(|event| match event {
@@ -141,7 +141,7 @@ fn a_truncated_message_releases_its_buffer() {
         })
         .collect();
     assert_eq!(told, [(false, Err(())), (true, Ok(true))]);
-    assert_eq!(world.nodes[1].endpoint.usage().operations.used, 0);
+    assert_eq!(cluster.nodes[1].endpoint.usage().operations.used, 0);
 }
 
 /// Every message of a multi-receive counts, and nothing else does.
@@ -150,7 +150,7 @@ fn a_multi_receive_counts_messages() {
     let config = small();
     for lens in [&[40u64, 60][..], &[95, 20], &[10]] {
         let mut regions = regions(&config, 2);
-        let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+        let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
         let notify = Notify::Both(CounterId(1));
         let multi = RecvRequest {
             multi: Some(3),
@@ -158,14 +158,14 @@ fn a_multi_receive_counts_messages() {
             segments: &seg(0, 100),
             ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
         };
-        let id = world.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
+        let id = cluster.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
         for &len in lens {
             let send = SendRequest { segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
-            world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
-            world.settle();
+            cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
+            cluster.settle();
         }
-        let _ = world.nodes[1].endpoint.cancel(id);
-        world.settle();
+        let _ = cluster.nodes[1].endpoint.cancel(id);
+        cluster.settle();
         let fit = lens
             .iter()
             .scan(0, |sum, len| {
@@ -174,8 +174,9 @@ fn a_multi_receive_counts_messages() {
             })
             .filter(|&sum| sum <= 100)
             .count();
-        assert_eq!(world.nodes[1].endpoint.counter(CounterId(1)), Some(fit as u64), "{lens:?}");
-        let last = world.nodes[1].events.iter().filter(|event| matches!(event, Event::Completed(c) if c.last)).count();
+        assert_eq!(cluster.nodes[1].endpoint.counter(CounterId(1)), Some(fit as u64), "{lens:?}");
+        let last =
+            cluster.nodes[1].events.iter().filter(|event| matches!(event, Event::Completed(c) if c.last)).count();
         assert_eq!(last, 1);
     }
 }
@@ -185,18 +186,18 @@ fn a_multi_receive_counts_messages() {
 fn a_silent_receive_of_a_waiting_message() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
-    fill(&mut world, 0, 0, 300, 3);
-    world.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &seg(0, 300))).unwrap();
-    world.settle();
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
+    fill(&mut cluster, 0, 0, 300, 3);
+    cluster.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &seg(0, 300))).unwrap();
+    cluster.settle();
     let silent = RecvRequest {
         notify: Notify::Silent,
         segments: &seg(1000, 300),
         ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
     };
-    world.nodes[1].endpoint.recv(Time(world.now), &silent).unwrap();
-    world.settle();
-    assert_filled(&world, 1, 1000, 300, 3);
+    cluster.nodes[1].endpoint.recv(Time(cluster.now), &silent).unwrap();
+    cluster.settle();
+    assert_filled(&cluster, 1, 1000, 300, 3);
 }
 
 /// Thousands of flushes behind one get, thousands of empty messages: no depth of the stack goes with them.
@@ -204,26 +205,26 @@ fn a_silent_receive_of_a_waiting_message() {
 fn long_queues_need_no_stack() {
     let config = Config { operations_max: 32_768, unexpected_per_peer: 16_384, ..small() };
     let mut regions = regions(&config, 1);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
-    let e = &mut world.nodes[0].endpoint;
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
+    let e = &mut cluster.nodes[0].endpoint;
     let remote = Remote { peer: PeerId(0), window: 1, offset: 0 };
     e.get(Time(0), &GetRequest::new(remote, &[])).unwrap();
     for _ in 0..32_000 {
         e.flush(Time(0), &FlushRequest { notify: Notify::Silent, ..FlushRequest::new(PeerId(0)) }).unwrap();
     }
-    world.settle();
-    assert_eq!(world.nodes[0].endpoint.usage().operations.used, 0);
+    cluster.settle();
+    assert_eq!(cluster.nodes[0].endpoint.usage().operations.used, 0);
     for _ in 0..16_000 {
         let send = SendRequest { notify: Notify::Silent, ..SendRequest::new(PeerId(0), &[]) };
-        world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
+        cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
     }
-    world.settle();
+    cluster.settle();
     for _ in 0..16_000 {
         let recv = RecvRequest { notify: Notify::Silent, ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
-        world.nodes[0].endpoint.recv(Time(world.now), &recv).unwrap();
+        cluster.nodes[0].endpoint.recv(Time(cluster.now), &recv).unwrap();
     }
-    world.settle();
-    assert_eq!(world.nodes[0].endpoint.usage().operations.used, 0);
+    cluster.settle();
+    assert_eq!(cluster.nodes[0].endpoint.usage().operations.used, 0);
 }
 
 /// A flush with nothing before it is done when it is submitted; its id is its own all the same.
@@ -231,11 +232,11 @@ fn long_queues_need_no_stack() {
 fn a_flush_of_nothing_has_an_id() {
     let config = small();
     let mut regions = regions(&config, 1);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[64], 1);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[64], 1);
     let flush = FlushRequest { notify: Notify::Silent, ..FlushRequest::new(PeerId(0)) };
-    let id = world.nodes[0].endpoint.flush(Time(0), &flush).unwrap();
+    let id = cluster.nodes[0].endpoint.flush(Time(0), &flush).unwrap();
     assert_ne!(id, OpId::default());
-    assert_eq!(world.nodes[0].endpoint.cancel(id), Err(CancelError::Unknown));
+    assert_eq!(cluster.nodes[0].endpoint.cancel(id), Err(CancelError::Unknown));
 }
 
 /// What a peer had sent before it left is received afterwards too, also by name.
@@ -243,24 +244,24 @@ fn a_flush_of_nothing_has_an_id() {
 fn the_last_messages_of_a_peer_are_received_by_name() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
     for n in 0..2u64 {
         let send = SendRequest { tag: Some(5), immediate: Some(n), ..SendRequest::new(PeerId(1), &[]) };
-        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+        cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
-    world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
-    world.settle();
+    cluster.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
+    cluster.settle();
     for n in 0..3u64 {
         let recv = RecvRequest { cookie: Cookie(n), ..RecvRequest::new(tagged(Some(0), 5), &[]) };
-        let posted = world.nodes[1].endpoint.recv(Time(world.now), &recv).map(|_| ());
+        let posted = cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).map(|_| ());
         assert_eq!(posted, if n < 2 { Ok(()) } else { Err(SubmitError::PeerGone(PeerId(0))) });
     }
-    world.settle();
+    cluster.settle();
     assert_eq!(
-        completions(&mut world, 1).values().map(|r| r.unwrap().immediate).collect::<Vec<_>>(),
+        completions(&mut cluster, 1).values().map(|r| r.unwrap().immediate).collect::<Vec<_>>(),
         [Some(0), Some(1)]
     );
-    assert!(has_no_channel(&world.nodes[1].endpoint));
+    assert!(has_no_channel(&cluster.nodes[1].endpoint));
 }
 
 /// A receive that only an idle peer could serve ends with that peer.
@@ -268,13 +269,13 @@ fn the_last_messages_of_a_peer_are_received_by_name() {
 fn leaving_an_idle_peer_ends_its_receives() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[64], 1);
-    let e = &mut world.nodes[0].endpoint;
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[64], 1);
+    let e = &mut cluster.nodes[0].endpoint;
     e.recv(Time(0), &RecvRequest { cookie: Cookie(1), ..RecvRequest::new(tagged(Some(1), 5), &[]) }).unwrap();
     e.recv(Time(0), &RecvRequest { cookie: Cookie(2), ..RecvRequest::new(tagged(None, 5), &[]) }).unwrap();
     e.close_peer(PeerId(1)).unwrap();
-    world.settle();
-    let got = completions(&mut world, 0);
+    cluster.settle();
+    let got = completions(&mut cluster, 0);
     assert_eq!(got.into_iter().collect::<Vec<_>>(), [(1, Err(OpError::PeerClosed { peer: PeerId(1) }))]);
 }
 
@@ -285,30 +286,30 @@ fn the_goodbye_waits_for_transfers() {
     for rails in ALL_RAILS {
         for seed in 0..40 {
             let mut regions = regions(&config, 2);
-            let mut world = World::new(&mut regions, &config, rails, &[100_000], seed);
+            let mut cluster = Cluster::new(&mut regions, &config, rails, &[100_000], seed);
             for n in 0..4 {
                 let into = seg(50_000 + 10_000 * n, 10_000);
                 let recv = RecvRequest { cookie: Cookie(n), ..RecvRequest::new(Selector::ANY_UNTAGGED, &into) };
-                world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+                cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
                 let from = seg(10_000 * n, 10_000 - 9_500 * (n % 2));
                 let level = Level::Placed;
                 let send = SendRequest { level, cookie: Cookie(n), ..SendRequest::new(PeerId(1), &from) };
-                world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+                cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
             }
             let late = seed % 2;
             for _ in 0..seed * 10 {
-                world.now += 500;
-                world.act(late as usize);
-                world.act(1 - late as usize);
-                let rail = world.rng.below(rails.len() as u64) as usize;
-                let (from, to) = if world.rng.one_in(2) { (0, 1) } else { (1, 0) };
-                world.step_link(from, to, rail);
+                cluster.now += 500;
+                cluster.act(late as usize);
+                cluster.act(1 - late as usize);
+                let rail = cluster.rng.below(rails.len() as u64) as usize;
+                let (from, to) = if cluster.rng.one_in(2) { (0, 1) } else { (1, 0) };
+                cluster.step_link(from, to, rail);
             }
-            world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
-            world.settle();
+            cluster.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
+            cluster.settle();
             for rank in 0..2 {
-                assert!(world.nodes[rank].events.contains(&Event::PeerClosed { peer: PeerId(1 - rank as u32) }));
-                let got = completions(&mut world, rank);
+                assert!(cluster.nodes[rank].events.contains(&Event::PeerClosed { peer: PeerId(1 - rank as u32) }));
+                let got = completions(&mut cluster, rank);
                 assert!(got.len() == 4 && got.values().all(|result| result.is_ok()), "seed {seed}: {got:?}");
             }
         }
@@ -320,34 +321,34 @@ fn the_goodbye_waits_for_transfers() {
 fn a_slot_that_is_not_used_goes_to_the_next() {
     let config = Config { packets_max: 2, ack_packets: 1, ..small() };
     let mut regions = regions(&config, 3);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
     let send = |peer| SendRequest::new(PeerId(peer), &[]);
     for peer in [1, 2] {
-        world.nodes[0].endpoint.send(Time(0), &send(peer)).unwrap();
+        cluster.nodes[0].endpoint.send(Time(0), &send(peer)).unwrap();
     }
-    world.settle();
+    cluster.settle();
     // Two to peer 1 take the slots; one more to each waits.
-    let ids = [1, 1, 1, 2].map(|peer| world.nodes[0].endpoint.send(Time(world.now), &send(peer)).unwrap());
-    world.act(0);
+    let ids = [1, 1, 1, 2].map(|peer| cluster.nodes[0].endpoint.send(Time(cluster.now), &send(peer)).unwrap());
+    cluster.act(0);
     for peer in [1, 2] {
-        assert!(world.nodes[0].endpoint.channel_info(PeerId(peer)).unwrap().waits_for_packet);
+        assert!(cluster.nodes[0].endpoint.channel_info(PeerId(peer)).unwrap().waits_for_packet);
     }
-    world.nodes[0].endpoint.cancel(ids[2]).unwrap();
-    world.act(0);
+    cluster.nodes[0].endpoint.cancel(ids[2]).unwrap();
+    cluster.act(0);
     // One acknowledgment frees one slot.
-    let sent = world.nodes[2].endpoint.stats().packets_received;
-    while world.nodes[1].endpoint.stats().packets_received < 4 && packets_left(&world.nodes[0]) == 0 {
-        world.act(1);
-        world.step_link(0, 1, 0);
-        world.act(1);
-        while world.step_link(1, 0, 0) {}
+    let sent = cluster.nodes[2].endpoint.stats().packets_received;
+    while cluster.nodes[1].endpoint.stats().packets_received < 4 && packets_left(&cluster.nodes[0]) == 0 {
+        cluster.act(1);
+        cluster.step_link(0, 1, 0);
+        cluster.act(1);
+        while cluster.step_link(1, 0, 0) {}
     }
-    assert_eq!(packets_left(&world.nodes[0]), 1);
-    world.act(0);
+    assert_eq!(packets_left(&cluster.nodes[0]), 1);
+    cluster.act(0);
     for _ in 0..20 {
-        world.step_link(0, 2, 0);
+        cluster.step_link(0, 2, 0);
     }
-    assert!(world.nodes[2].endpoint.stats().packets_received > sent);
+    assert!(cluster.nodes[2].endpoint.stats().packets_received > sent);
 }
 
 /// Registrations that a full batch has cut in two are all requested, without waiting for the first answers.
@@ -357,16 +358,16 @@ fn registrations_go_on_after_a_full_batch() {
     let rails = [RailFacts { posts_max: 64, ..GET }; 4];
     for before in 8..16 {
         let mut regions = regions(&config, 2);
-        let mut world = World::new(&mut regions, &config, &rails, &[100_000], before);
-        world.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
-        world.settle();
+        let mut cluster = Cluster::new(&mut regions, &config, &rails, &[100_000], before);
+        cluster.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
+        cluster.settle();
         for _ in 0..before {
-            world.nodes[0].endpoint.send(Time(world.now), &SendRequest::new(PeerId(1), &[])).unwrap();
+            cluster.nodes[0].endpoint.send(Time(cluster.now), &SendRequest::new(PeerId(1), &[])).unwrap();
         }
         let send = SendRequest { segments: &seg(0, 5000), ..SendRequest::new(PeerId(1), &[]) };
-        world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
+        cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
         let (mut actions, mut asked) = (heapless::Vec::new(), 0);
-        while world.nodes[0].endpoint.poll_actions(Time(world.now), &mut actions) > 0 {
+        while cluster.nodes[0].endpoint.poll_actions(Time(cluster.now), &mut actions) > 0 {
             asked += actions.iter().filter(|action| matches!(action, Action::Register { .. })).count();
         }
         assert_eq!(asked, 4, "{before} messages before it");
@@ -378,20 +379,20 @@ fn registrations_go_on_after_a_full_batch() {
 fn a_message_that_is_here_survives_its_peer() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
-    fill(&mut world, 0, 0, 300, 3);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
+    fill(&mut cluster, 0, 0, 300, 3);
     let send = SendRequest { level: Level::Placed, segments: &seg(0, 300), ..SendRequest::new(PeerId(1), &[]) };
-    world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    world.settle();
+    cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    cluster.settle();
     let recv =
         RecvRequest { cookie: Cookie(1), segments: &seg(1000, 300), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
-    world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
-    world.faulty = true;
-    world.cut(0, 1, RailId(0), RailFault::Corrupt, true);
-    world.settle();
-    assert_eq!(completions(&mut world, 1)[&1].unwrap().bytes, 300);
-    assert_filled(&world, 1, 1000, 300, 3);
-    assert!(has_no_channel(&world.nodes[1].endpoint));
+    cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
+    cluster.faulty = true;
+    cluster.cut(0, 1, RailId(0), RailFault::Corrupt, true);
+    cluster.settle();
+    assert_eq!(completions(&mut cluster, 1)[&1].unwrap().bytes, 300);
+    assert_filled(&cluster, 1, 1000, 300, 3);
+    assert!(has_no_channel(&cluster.nodes[1].endpoint));
 }
 
 /// A stripe set is free for the next transfer when the rails have completed all of it, so that the times of
@@ -400,21 +401,21 @@ fn a_message_that_is_here_survives_its_peer() {
 fn stripe_sets_are_held_until_the_rails_are_through() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP, TCP], &[400_000], 5);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP, TCP], &[400_000], 5);
     let recv = RecvRequest { segments: &seg(200_000, 100_000), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
-    world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+    cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
     let send = SendRequest { segments: &seg(0, 100_000), ..SendRequest::new(PeerId(1), &[]) };
-    let id = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    let id = cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     let mut held = false;
     // No acknowledgment is sent before the last segment is with the receiver.
-    while !world.nodes[0].endpoint.operations().any(|op| op.id == id && op.is_sent && op.posts == 0) {
+    while !cluster.nodes[0].endpoint.operations().any(|op| op.id == id && op.is_sent && op.posts == 0) {
         for (near, far, rail) in [(0, 1, 0), (1, 0, 0), (0, 1, 1), (1, 0, 1)] {
-            world.act(near);
-            world.step_link(near, far, rail);
+            cluster.act(near);
+            cluster.step_link(near, far, rail);
         }
-        held |= world.nodes[0].endpoint.usage().stripe_sets.used == 1;
+        held |= cluster.nodes[0].endpoint.usage().stripe_sets.used == 1;
     }
-    assert!(held && world.nodes[0].endpoint.usage().stripe_sets.used == 0);
+    assert!(held && cluster.nodes[0].endpoint.usage().stripe_sets.used == 0);
 }
 
 /// G-7: an operation matched after the BYE was sent sends nothing more, and ends with the channel.
@@ -422,25 +423,25 @@ fn stripe_sets_are_held_until_the_rails_are_through() {
 fn nothing_follows_the_goodbye() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], 1);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[100_000], 1);
     let send = SendRequest { cookie: Cookie(1), segments: &seg(0, 5000), ..SendRequest::new(PeerId(1), &[]) };
-    world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    world.settle();
-    let now = Time(world.now);
-    world.nodes[1].endpoint.close_peer(PeerId(0)).unwrap();
-    world.act(1);
-    world.nodes[1]
+    cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    cluster.settle();
+    let now = Time(cluster.now);
+    cluster.nodes[1].endpoint.close_peer(PeerId(0)).unwrap();
+    cluster.act(1);
+    cluster.nodes[1]
         .endpoint
         .recv(now, &RecvRequest { cookie: Cookie(2), ..RecvRequest::new(Selector::ANY_UNTAGGED, &seg(0, 5000)) })
         .unwrap();
-    let sent = world.nodes[1].endpoint.stats().packets_sent;
-    world.act(1);
-    assert_eq!(world.nodes[1].endpoint.stats().packets_sent, sent);
-    world.settle();
+    let sent = cluster.nodes[1].endpoint.stats().packets_sent;
+    cluster.act(1);
+    assert_eq!(cluster.nodes[1].endpoint.stats().packets_sent, sent);
+    cluster.settle();
     for (rank, cookie) in [(0, 1), (1, 2)] {
         let error = OpError::PeerClosed { peer: PeerId(1 - rank as u32) };
-        assert_eq!(completions(&mut world, rank)[&cookie], Err(error));
-        assert!(has_no_channel(&world.nodes[rank].endpoint));
+        assert_eq!(completions(&mut cluster, rank)[&cookie], Err(error));
+        assert!(has_no_channel(&cluster.nodes[rank].endpoint));
     }
 }
 
@@ -449,16 +450,16 @@ fn nothing_follows_the_goodbye() {
 fn a_cancelled_send_lets_the_goodbye_out() {
     let config = Config { unexpected_per_peer: 1, ..small() };
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
     let send = SendRequest { segments: &seg(0, 10), ..SendRequest::new(PeerId(1), &[]) };
-    world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    let second = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
-    world.settle();
-    assert!(!world.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }), "the second waits for credit");
-    world.nodes[0].endpoint.cancel(second).unwrap();
-    world.settle();
-    assert!(world.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }));
+    cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    let second = cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    cluster.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
+    cluster.settle();
+    assert!(!cluster.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }), "the second waits for credit");
+    cluster.nodes[0].endpoint.cancel(second).unwrap();
+    cluster.settle();
+    assert!(cluster.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }));
 }
 
 /// two peers that refuse each other's puts, and one that refuses its own, don't deadlock.
@@ -468,26 +469,28 @@ fn refusals_across_do_not_wait_for_each_other() {
         let config = Config { packets_max, ..small() };
         for rails in ALL_RAILS {
             let mut regions = regions(&config, 2);
-            let mut world = World::new(&mut regions, &config, rails, &[100_000], 3);
+            let mut cluster = Cluster::new(&mut regions, &config, rails, &[100_000], 3);
             for rank in 0..2 {
                 for peer in 0..2u64 {
                     let to = Remote { peer: PeerId(peer as u32), window: 9, offset: 0 };
                     let put =
                         PutRequest { cookie: Cookie(peer), segments: &seg(0, 30_000), ..PutRequest::new(to, &[]) };
-                    world.nodes[rank].endpoint.put(Time(0), &put).unwrap();
+                    cluster.nodes[rank].endpoint.put(Time(0), &put).unwrap();
                     let flush = FlushRequest { cookie: Cookie(10 + peer), ..FlushRequest::new(PeerId(peer as u32)) };
-                    world.nodes[rank].endpoint.flush(Time(0), &flush).unwrap();
+                    cluster.nodes[rank].endpoint.flush(Time(0), &flush).unwrap();
                 }
             }
-            world.settle();
+            cluster.settle();
             for rank in 0..2 {
-                let got = completions(&mut world, rank);
+                let got = completions(&mut cluster, rank);
                 for peer in 0..2 {
                     let why = rerail_core::wire::Refusal::NoWindow;
                     assert_eq!(got[&peer], Err(OpError::Refused { peer: PeerId(peer as u32), why }));
                     assert!(got[&(10 + peer)].is_ok());
                 }
-                assert!(is_idle(&world.nodes[rank].endpoint) && world.nodes[rank].endpoint.usage().refusals.used == 0);
+                assert!(
+                    is_idle(&cluster.nodes[rank].endpoint) && cluster.nodes[rank].endpoint.usage().refusals.used == 0
+                );
             }
         }
     }
@@ -499,21 +502,21 @@ fn a_lost_put_gives_its_window_back() {
     let config = small();
     for seed in 0..20 {
         let mut regions = regions(&config, 2);
-        let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], seed);
+        let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[100_000], seed);
         let access = Access { write: true, ..Access::default() };
         let at = MemRef { region: HEAP, offset: 0 };
-        let window = world.nodes[1].endpoint.expose(&Window { at, len: 90_000, access, key: 7 }).unwrap();
+        let window = cluster.nodes[1].endpoint.expose(&Window { at, len: 90_000, access, key: 7 }).unwrap();
         let to = Remote { peer: PeerId(1), window: 7, offset: 0 };
         let put = PutRequest { segments: &seg(0, 90_000), ..PutRequest::new(to, &[]) };
-        world.nodes[0].endpoint.put(Time(0), &put).unwrap();
-        while world.nodes[1].endpoint.usage().windows_busy.used == 0 {
-            world.act(0);
-            world.act(1);
-            world.step_link(0, 1, 0);
-            world.step_link(1, 0, 0);
+        cluster.nodes[0].endpoint.put(Time(0), &put).unwrap();
+        while cluster.nodes[1].endpoint.usage().windows_busy.used == 0 {
+            cluster.act(0);
+            cluster.act(1);
+            cluster.step_link(0, 1, 0);
+            cluster.step_link(1, 0, 0);
         }
-        world.faulty = true;
-        world.cut(1, 0, RailId(0), RailFault::TimedOut, true);
-        assert_eq!(world.nodes[1].endpoint.deregister(window), Ok(()));
+        cluster.faulty = true;
+        cluster.cut(1, 0, RailId(0), RailFault::TimedOut, true);
+        assert_eq!(cluster.nodes[1].endpoint.deregister(window), Ok(()));
     }
 }

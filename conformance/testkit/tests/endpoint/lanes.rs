@@ -12,31 +12,31 @@ fn messages_over_many_rails_are_matched_in_order() {
         let mut out_of_order = 0;
         for seed in 0..40 {
             let mut regions = regions(&config, 2);
-            let mut world = World::new(&mut regions, &config, rails, &[400_000], seed);
+            let mut cluster = Cluster::new(&mut regions, &config, rails, &[400_000], seed);
             let early = seed % 60;
-            let post = |world: &mut World<'_>, n: u64| {
+            let post = |cluster: &mut Cluster<'_>, n: u64| {
                 let into = seg(100_000 + 3000 * n, 3000);
                 let recv = RecvRequest { cookie: Cookie(n), ..RecvRequest::new(Selector::ANY_UNTAGGED, &into) };
-                world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+                cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
             };
             for n in 0..early.min(50) {
-                post(&mut world, n);
+                post(&mut cluster, n);
             }
             for n in 0..50u64 {
                 let len = [0, 10, 900, 2500][n as usize % 4];
                 let send =
                     SendRequest { immediate: Some(n), segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
-                world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+                cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
             }
-            world.settle();
+            cluster.settle();
             for n in early.min(50)..50 {
-                post(&mut world, n);
+                post(&mut cluster, n);
             }
-            world.settle();
-            for (cookie, done) in completions(&mut world, 1) {
+            cluster.settle();
+            for (cookie, done) in completions(&mut cluster, 1) {
                 assert_eq!(done.unwrap().immediate, Some(cookie), "seed {seed}");
             }
-            out_of_order += world.nodes[1].endpoint.stats().out_of_order;
+            out_of_order += cluster.nodes[1].endpoint.stats().out_of_order;
         }
         assert!(out_of_order > 100, "the rails did reorder: {out_of_order}");
     }
@@ -51,7 +51,7 @@ fn multi_receives_number_their_messages_as_they_were_sent() {
         let mut swapped = 0;
         for seed in 0..40 {
             let mut regions = regions(&config, 2);
-            let mut world = World::new(&mut regions, &config, rails, &[400_000], seed);
+            let mut cluster = Cluster::new(&mut regions, &config, rails, &[400_000], seed);
             let recv = RecvRequest {
                 multi: Some(1),
                 segments: &seg(100_000, 200_000),
@@ -59,20 +59,20 @@ fn multi_receives_number_their_messages_as_they_were_sent() {
             };
             let early = seed % 2 == 0;
             if early {
-                world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+                cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
             }
             for n in 0..25u64 {
                 let len = [0, 2500, 0, 0, 900][n as usize % 5];
                 let send =
                     SendRequest { immediate: Some(n), segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
-                world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+                cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
             }
-            world.settle();
+            cluster.settle();
             if !early {
-                world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
-                world.settle();
+                cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
+                cluster.settle();
             }
-            let mut seen: Vec<_> = world.nodes[1]
+            let mut seen: Vec<_> = cluster.nodes[1]
                 .events
                 .iter()
                 .filter_map(|event| match event {
@@ -98,13 +98,13 @@ fn multi_receives_number_their_messages_as_they_were_sent() {
 fn a_flood_waits_for_credit() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP, TCP], &[400_000], 5);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP, TCP], &[400_000], 5);
     for n in 0..200u64 {
         let send = SendRequest { immediate: Some(n), segments: &seg(0, 500), ..SendRequest::new(PeerId(1), &[]) };
-        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+        cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
-    world.settle();
-    let held = world.nodes[1].endpoint.stats().unexpected;
+    cluster.settle();
+    let held = cluster.nodes[1].endpoint.stats().unexpected;
     assert_eq!(held, 32, "as many as were granted");
     for n in 0..200u64 {
         let recv = RecvRequest {
@@ -112,13 +112,13 @@ fn a_flood_waits_for_credit() {
             segments: &seg(1000 * n, 500),
             ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
         };
-        world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+        cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
         if n % 50 == 0 {
-            world.settle();
+            cluster.settle();
         }
     }
-    world.settle();
-    let got = completions(&mut world, 1);
+    cluster.settle();
+    let got = completions(&mut cluster, 1);
     assert_eq!(got.len(), 200);
     for (cookie, done) in got {
         assert_eq!(done.unwrap().immediate, Some(cookie));
@@ -130,22 +130,22 @@ fn a_flood_waits_for_credit() {
 fn acknowledgments_are_few() {
     let config = Config { retained_max: 256, ..small() };
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[10_000], 5);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[10_000], 5);
     for n in 0..200u64 {
-        let endpoint = &mut world.nodes[1].endpoint;
+        let endpoint = &mut cluster.nodes[1].endpoint;
         endpoint
             .recv(Time(0), &RecvRequest { cookie: Cookie(n), ..RecvRequest::new(Selector::ANY_UNTAGGED, &seg(0, 64)) })
             .unwrap();
     }
     for n in 0..200u64 {
         let send = SendRequest { cookie: Cookie(n), segments: &seg(0, 64), ..SendRequest::new(PeerId(1), &[]) };
-        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+        cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
-    world.settle();
-    let acks = world.nodes[1].endpoint.stats().acks_explicit;
+    cluster.settle();
+    let acks = cluster.nodes[1].endpoint.stats().acks_explicit;
     assert!((10..=60).contains(&acks), "{acks} explicit acknowledgments for 200 packets");
-    assert!(world.nodes[0].endpoint.usage().packets.used == 0);
-    assert_eq!(completions(&mut world, 0).len(), 200);
+    assert!(cluster.nodes[0].endpoint.usage().packets.used == 0);
+    assert_eq!(completions(&mut cluster, 0).len(), 200);
 }
 
 /// a large message goes over all rails, in parts of equal size (multirail-2004, even striping).
@@ -154,12 +154,12 @@ fn a_large_message_uses_all_rails() {
     let config = small();
     for (rails, sort) in [(&[TCP, TCP][..], 1), (&[PUT, PUT], 2), (&[GET, GET], 3)] {
         let mut regions = regions(&config, 2);
-        let mut world = World::new(&mut regions, &config, rails, &[400_000], 5);
+        let mut cluster = Cluster::new(&mut regions, &config, rails, &[400_000], 5);
         let recv = RecvRequest { segments: &seg(200_000, 100_000), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
-        world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+        cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
         let send = SendRequest { segments: &seg(0, 100_000), ..SendRequest::new(PeerId(1), &[]) };
-        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-        world.settle();
-        assert!(world.counts[sort] >= 20, "{:?}", world.counts);
+        cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
+        cluster.settle();
+        assert!(cluster.counts[sort] >= 20, "{:?}", cluster.counts);
     }
 }

@@ -64,23 +64,23 @@ fn tagged(source: Option<u32>, tag: u64) -> Selector {
     Selector { source: source.map(PeerId), tag: TagMatch::Tagged { tag, ignore: 0 } }
 }
 
-fn fill(world: &mut World<'_>, rank: usize, offset: u64, len: u64, salt: u8) {
+fn fill(cluster: &mut Cluster<'_>, rank: usize, offset: u64, len: u64, salt: u8) {
     for i in 0..len {
-        world.nodes[rank].memory[0][(offset + i) as usize] = (i as u8).wrapping_mul(31).wrapping_add(salt);
+        cluster.nodes[rank].memory[0][(offset + i) as usize] = (i as u8).wrapping_mul(31).wrapping_add(salt);
     }
 }
 
-fn assert_filled(world: &World<'_>, rank: usize, offset: u64, len: u64, salt: u8) {
+fn assert_filled(cluster: &Cluster<'_>, rank: usize, offset: u64, len: u64, salt: u8) {
     for i in 0..len {
-        let byte = world.nodes[rank].memory[0][(offset + i) as usize];
+        let byte = cluster.nodes[rank].memory[0][(offset + i) as usize];
         assert_eq!(byte, (i as u8).wrapping_mul(31).wrapping_add(salt), "byte {i} of {len} at {offset}, rank {rank}");
     }
 }
 
 /// The completions so far by cookie, errors and all; other events are left out.
-fn completions(world: &mut World<'_>, rank: usize) -> BTreeMap<u64, Result<Done, OpError>> {
+fn completions(cluster: &mut Cluster<'_>, rank: usize) -> BTreeMap<u64, Result<Done, OpError>> {
     let mut out = BTreeMap::new();
-    for event in world.nodes[rank].events.drain(..) {
+    for event in cluster.nodes[rank].events.drain(..) {
         if let Event::Completed(completion) = event {
             assert!(out.insert(completion.cookie.0, completion.result).is_none(), "reported twice: {completion:?}");
         }

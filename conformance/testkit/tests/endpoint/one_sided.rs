@@ -4,9 +4,9 @@ use super::*;
 
 const ALL: Access = Access { read: true, write: true, atomic: true };
 
-fn expose(world: &mut World<'_>, rank: usize, at: u64, len: u64, access: Access, key: u64) -> WindowId {
+fn expose(cluster: &mut Cluster<'_>, rank: usize, at: u64, len: u64, access: Access, key: u64) -> WindowId {
     let window = Window { at: MemRef { region: HEAP, offset: at }, len, access, key };
-    world.nodes[rank].endpoint.expose(&window).unwrap()
+    cluster.nodes[rank].endpoint.expose(&window).unwrap()
 }
 
 fn remote(offset: u64) -> Remote {
@@ -20,15 +20,15 @@ fn put_then_flush_then_get() {
     for rails in ALL_RAILS {
         for len in [0u64, 1, 1000, 5001, 100_000] {
             let mut regions = regions(&config, 2);
-            let mut world = World::new(&mut regions, &config, rails, &[400_000], len);
-            expose(&mut world, 1, 200_000, 150_000, ALL, 77);
-            fill(&mut world, 0, 0, len, 3);
-            let endpoint = &mut world.nodes[0].endpoint;
+            let mut cluster = Cluster::new(&mut regions, &config, rails, &[400_000], len);
+            expose(&mut cluster, 1, 200_000, 150_000, ALL, 77);
+            fill(&mut cluster, 0, 0, len, 3);
+            let endpoint = &mut cluster.nodes[0].endpoint;
             let put = PutRequest { cookie: Cookie(1), segments: &seg(0, len), ..PutRequest::new(remote(100), &[]) };
             endpoint.put(Time(0), &put).unwrap();
             endpoint.flush(Time(0), &FlushRequest { cookie: Cookie(2), ..FlushRequest::new(PeerId(1)) }).unwrap();
-            world.settle();
-            let order: Vec<_> = world.nodes[0]
+            cluster.settle();
+            let order: Vec<_> = cluster.nodes[0]
                 .events
                 .iter()
                 .filter_map(|e| match e {
@@ -37,14 +37,14 @@ fn put_then_flush_then_get() {
                 })
                 .collect();
             assert_eq!(order, [1, 2]);
-            assert_filled(&world, 1, 200_100, len, 3);
+            assert_filled(&cluster, 1, 200_100, len, 3);
             let get =
                 GetRequest { cookie: Cookie(3), segments: &seg(150_000, len), ..GetRequest::new(remote(100), &[]) };
-            world.nodes[0].endpoint.get(Time(world.now), &get).unwrap();
-            world.settle();
-            assert_eq!(completions(&mut world, 0)[&3].unwrap().bytes, len);
-            assert_filled(&world, 0, 150_000, len, 3);
-            assert!(world.nodes.iter().all(|n| is_idle(&n.endpoint)), "slots leak");
+            cluster.nodes[0].endpoint.get(Time(cluster.now), &get).unwrap();
+            cluster.settle();
+            assert_eq!(completions(&mut cluster, 0)[&3].unwrap().bytes, len);
+            assert_filled(&cluster, 0, 150_000, len, 3);
+            assert!(cluster.nodes.iter().all(|n| is_idle(&n.endpoint)), "slots leak");
         }
     }
 }
@@ -55,23 +55,23 @@ fn a_lost_peer_leaves_no_window_busy() {
     let config = small();
     for seed in 0..20 {
         let mut regions = regions(&config, 2);
-        let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], seed);
-        let window = expose(&mut world, 1, 0, 50_000, ALL, 77);
+        let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[100_000], seed);
+        let window = expose(&mut cluster, 1, 0, 50_000, ALL, 77);
         let put = PutRequest { segments: &seg(0, 40_000), ..PutRequest::new(remote(0), &[]) };
-        world.nodes[0].endpoint.put(Time(0), &put).unwrap();
-        while world.nodes[1].endpoint.usage().windows_busy.used == 0 {
-            world.act(0);
-            world.act(1);
-            let from = world.rng.below(2) as usize;
-            world.step_link(from, 1 - from, 0);
-            world.now += 100;
+        cluster.nodes[0].endpoint.put(Time(0), &put).unwrap();
+        while cluster.nodes[1].endpoint.usage().windows_busy.used == 0 {
+            cluster.act(0);
+            cluster.act(1);
+            let from = cluster.rng.below(2) as usize;
+            cluster.step_link(from, 1 - from, 0);
+            cluster.now += 100;
         }
-        assert_eq!(world.nodes[1].endpoint.deregister(window), Err(DeregisterError::Busy));
+        assert_eq!(cluster.nodes[1].endpoint.deregister(window), Err(DeregisterError::Busy));
         // The rest of the packet never comes.
         let down = RailEvent::Down { peer: PeerId(0), rail: RailId(0), fault: RailFault::Closed };
-        world.nodes[1].endpoint.handle_rail_event(Time(world.now), down);
-        assert_eq!(world.nodes[1].endpoint.deregister(window), Ok(()), "seed {seed}");
-        assert!(!world.nodes[1].endpoint.uses_region(HEAP));
+        cluster.nodes[1].endpoint.handle_rail_event(Time(cluster.now), down);
+        assert_eq!(cluster.nodes[1].endpoint.deregister(window), Ok(()), "seed {seed}");
+        assert!(!cluster.nodes[1].endpoint.uses_region(HEAP));
     }
 }
 
@@ -82,26 +82,26 @@ fn fetch_and_add_is_exactly_once() {
     let config = small();
     for rails in ALL_RAILS {
         let mut regions = regions(&config, 3);
-        let mut world = World::new(&mut regions, &config, rails, &[4096], 11);
-        expose(&mut world, 1, 0, 64, ALL, 77);
+        let mut cluster = Cluster::new(&mut regions, &config, rails, &[4096], 11);
+        expose(&mut cluster, 1, 0, 64, ALL, 77);
         for rank in 0..3 {
             for n in 0..60 {
                 let atomic = AtomicRequest {
                     cookie: Cookie(n),
                     ..AtomicRequest::new(remote(8), AtomicKind::Add, AtomicType::U64, 1)
                 };
-                world.nodes[rank].endpoint.atomic(Time(0), &atomic).unwrap();
+                cluster.nodes[rank].endpoint.atomic(Time(0), &atomic).unwrap();
             }
         }
-        world.settle();
+        cluster.settle();
         let mut olds: Vec<u64> = Vec::new();
         for rank in 0..3 {
-            olds.extend(completions(&mut world, rank).into_values().map(|done| done.unwrap().old));
+            olds.extend(completions(&mut cluster, rank).into_values().map(|done| done.unwrap().old));
         }
         olds.sort_unstable();
         assert_eq!(olds, (0..180).collect::<Vec<_>>());
-        assert_eq!(world.counts[4], 180);
-        assert!(world.nodes.iter().all(|n| is_idle(&n.endpoint)), "slots leak");
+        assert_eq!(cluster.counts[4], 180);
+        assert!(cluster.nodes.iter().all(|n| is_idle(&n.endpoint)), "slots leak");
     }
 }
 
@@ -112,10 +112,10 @@ fn refusals() {
     let config = small();
     let mut regions = regions(&config, 2);
     for rails in [&[TCP][..], &[TCP, TCP]] {
-        let mut world = World::new(&mut regions, &config, rails, &[400_000], 1);
-        expose(&mut world, 1, 0, 100_000, Access { read: true, ..Access::default() }, 77);
-        expose(&mut world, 1, 200_000, 1000, Access { write: true, ..Access::default() }, 78);
-        let e = &mut world.nodes[0].endpoint;
+        let mut cluster = Cluster::new(&mut regions, &config, rails, &[400_000], 1);
+        expose(&mut cluster, 1, 0, 100_000, Access { read: true, ..Access::default() }, 77);
+        expose(&mut cluster, 1, 200_000, 1000, Access { write: true, ..Access::default() }, 78);
+        let e = &mut cluster.nodes[0].endpoint;
         let to = |window, offset| Remote { peer: PeerId(1), window, offset };
         let one = seg(0, 100);
         let big = seg(0, 90_000);
@@ -132,8 +132,8 @@ fn refusals() {
         e.get(Time(0), &get(to(1, 0), &big, 7)).unwrap();
         e.atomic(Time(0), &atomic(to(77, 0), 8)).unwrap();
         e.put(Time(0), &put(to(78, 900), &one, 9)).unwrap();
-        world.settle();
-        let got = completions(&mut world, 0);
+        cluster.settle();
+        let got = completions(&mut cluster, 0);
         let why: Vec<_> = got
             .values()
             .map(|r| {
@@ -157,7 +157,7 @@ fn refusals() {
                 Ok(100),
             ]
         );
-        assert!(world.nodes.iter().all(|n| is_idle(&n.endpoint)), "slots leak");
+        assert!(cluster.nodes.iter().all(|n| is_idle(&n.endpoint)), "slots leak");
     }
 }
 
@@ -166,24 +166,24 @@ fn refusals() {
 fn a_window_in_use_stays() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[400_000], 1);
-    let window = expose(&mut world, 1, 0, 100_000, ALL, 77);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[400_000], 1);
+    let window = expose(&mut cluster, 1, 0, 100_000, ALL, 77);
     let get = GetRequest { cookie: Cookie(1), segments: &seg(0, 100_000), ..GetRequest::new(remote(0), &[]) };
-    world.nodes[0].endpoint.get(Time(0), &get).unwrap();
-    while world.nodes[1].endpoint.usage().windows_busy.used == 0 {
+    cluster.nodes[0].endpoint.get(Time(0), &get).unwrap();
+    while cluster.nodes[1].endpoint.usage().windows_busy.used == 0 {
         for (near, far) in [(0, 1), (1, 0)] {
-            world.act(near);
-            world.step_link(near, far, 0);
+            cluster.act(near);
+            cluster.step_link(near, far, 0);
         }
     }
-    assert_eq!(world.nodes[1].endpoint.deregister(window), Err(DeregisterError::Busy));
-    world.settle();
-    world.nodes[1].endpoint.deregister(window).unwrap();
-    assert_eq!(world.nodes[1].endpoint.deregister(window), Err(DeregisterError::Unknown));
-    assert!(completions(&mut world, 0)[&1].is_ok());
-    world.nodes[0].endpoint.get(Time(world.now), &get).unwrap();
-    world.settle();
-    assert!(matches!(completions(&mut world, 0)[&1], Err(OpError::Refused { .. })));
+    assert_eq!(cluster.nodes[1].endpoint.deregister(window), Err(DeregisterError::Busy));
+    cluster.settle();
+    cluster.nodes[1].endpoint.deregister(window).unwrap();
+    assert_eq!(cluster.nodes[1].endpoint.deregister(window), Err(DeregisterError::Unknown));
+    assert!(completions(&mut cluster, 0)[&1].is_ok());
+    cluster.nodes[0].endpoint.get(Time(cluster.now), &get).unwrap();
+    cluster.settle();
+    assert!(matches!(completions(&mut cluster, 0)[&1], Err(OpError::Refused { .. })));
 }
 
 /// ranks that refuse each other's puts, and their own, at the same time don't wait for each other; no
@@ -194,29 +194,33 @@ fn mutual_refusals_all_end() {
     for seed in 0..300 {
         let rails = ALL_RAILS[seed as usize % 6];
         let mut regions = regions(&config, 3);
-        let mut world = World::new(&mut regions, &config, rails, &[400_000], seed);
+        let mut cluster = Cluster::new(&mut regions, &config, rails, &[400_000], seed);
         for rank in 0..3 {
-            expose(&mut world, rank, 0, 1000, Access { write: true, ..Access::default() }, 77);
+            expose(&mut cluster, rank, 0, 1000, Access { write: true, ..Access::default() }, 77);
         }
         for n in 0..24u64 {
             let rank = (n % 3) as usize;
             let (peer, good) = (PeerId((n / 3 % 3) as u32), n % 2 == 0);
             let to = Remote { peer, window: if good { 77 } else { 78 }, offset: 0 };
             let put = PutRequest { cookie: Cookie(n), segments: &seg(2000, 100), ..PutRequest::new(to, &[]) };
-            world.nodes[rank].endpoint.put(Time(0), &put).unwrap();
+            cluster.nodes[rank].endpoint.put(Time(0), &put).unwrap();
             if n >= 20 {
                 let flush = FlushRequest { cookie: Cookie(100 + n), ..FlushRequest::new(peer) };
-                world.nodes[rank].endpoint.flush(Time(0), &flush).unwrap();
+                cluster.nodes[rank].endpoint.flush(Time(0), &flush).unwrap();
             }
         }
-        world.settle();
+        cluster.settle();
         let mut told = 0;
         for rank in 0..3 {
-            for (n, result) in completions(&mut world, rank) {
+            for (n, result) in completions(&mut cluster, rank) {
                 told += 1;
                 assert_eq!(result.is_ok(), n >= 100 || n % 2 == 0, "seed {seed}, put {n}: {result:?}");
             }
-            assert!(is_idle(&world.nodes[rank].endpoint), "seed {seed}: slots leak: {:?}", world.nodes[rank].endpoint);
+            assert!(
+                is_idle(&cluster.nodes[rank].endpoint),
+                "seed {seed}: slots leak: {:?}",
+                cluster.nodes[rank].endpoint
+            );
         }
         assert_eq!(told, 28, "seed {seed}");
     }

@@ -2,13 +2,13 @@
 
 use super::*;
 
-fn kinds(world: &mut World<'_>, rank: usize) -> Vec<Event> {
-    world.nodes[rank].events.drain(..).filter(|e| !matches!(e, Event::Completed(_))).collect()
+fn kinds(cluster: &mut Cluster<'_>, rank: usize) -> Vec<Event> {
+    cluster.nodes[rank].events.drain(..).filter(|e| !matches!(e, Event::Completed(_))).collect()
 }
 
 /// As `kinds`, and leaves completions where they are.
-fn other_events(world: &mut World<'_>, rank: usize) -> Vec<Event> {
-    world.nodes[rank].events.iter().filter(|e| !matches!(e, Event::Completed(_))).copied().collect()
+fn other_events(cluster: &mut Cluster<'_>, rank: usize) -> Vec<Event> {
+    cluster.nodes[rank].events.iter().filter(|e| !matches!(e, Event::Completed(_))).copied().collect()
 }
 
 /// G-7: a BYE comes after everything that was submitted, and both ends are notified.
@@ -17,26 +17,26 @@ fn goodbye_after_all_is_delivered() {
     let config = small();
     for rails in ALL_RAILS {
         let mut regions = regions(&config, 2);
-        let mut world = World::new(&mut regions, &config, rails, &[100_000], 9);
-        fill(&mut world, 0, 0, 30_000, 1);
+        let mut cluster = Cluster::new(&mut regions, &config, rails, &[100_000], 9);
+        fill(&mut cluster, 0, 0, 30_000, 1);
         let recv = RecvRequest {
             cookie: Cookie(1),
             segments: &seg(50_000, 30_000),
             ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
         };
-        world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+        cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
         let send = SendRequest { cookie: Cookie(1), segments: &seg(0, 30_000), ..SendRequest::new(PeerId(1), &[]) };
-        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-        world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
-        world.settle();
-        assert_filled(&world, 1, 50_000, 30_000, 1);
+        cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
+        cluster.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
+        cluster.settle();
+        assert_filled(&cluster, 1, 50_000, 30_000, 1);
         for rank in 0..2 {
             let other = PeerId(1 - rank as u32);
-            assert!(world.nodes[rank].events.iter().any(|e| matches!(e, Event::Completed(c) if c.result.is_ok())));
-            assert_eq!(kinds(&mut world, rank), [Event::PeerUp { peer: other }, Event::PeerClosed { peer: other }]);
+            assert!(cluster.nodes[rank].events.iter().any(|e| matches!(e, Event::Completed(c) if c.result.is_ok())));
+            assert_eq!(kinds(&mut cluster, rank), [Event::PeerUp { peer: other }, Event::PeerClosed { peer: other }]);
             let late = SendRequest::new(other, &[]);
-            assert_eq!(world.nodes[rank].endpoint.send(Time(0), &late), Err(SubmitError::PeerGone(other)));
-            assert!(has_no_channel(&world.nodes[rank].endpoint), "the channel's slot is free");
+            assert_eq!(cluster.nodes[rank].endpoint.send(Time(0), &late), Err(SubmitError::PeerGone(other)));
+            assert!(has_no_channel(&cluster.nodes[rank].endpoint), "the channel's slot is free");
         }
     }
 }
@@ -51,24 +51,24 @@ fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
     for rails in ALL_RAILS {
         for seed in 0..60 {
             let mut regions = regions(&config, 2);
-            let mut world = World::new(&mut regions, &config, rails, &[4096], seed);
+            let mut cluster = Cluster::new(&mut regions, &config, rails, &[4096], seed);
             let send = SendRequest { cookie: Cookie(1), ..SendRequest::new(PeerId(1), &[]) };
-            let taken_back = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+            let taken_back = cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
             for step in 0..seed % 20 {
-                world.now += 100;
-                world.act((seed + step) as usize % 2);
-                let (from, rail) = (world.rng.below(2) as usize, world.rng.below(rails.len() as u64) as usize);
-                world.step_link(from, 1 - from, rail);
+                cluster.now += 100;
+                cluster.act((seed + step) as usize % 2);
+                let (from, rail) = (cluster.rng.below(2) as usize, cluster.rng.below(rails.len() as u64) as usize);
+                cluster.step_link(from, 1 - from, rail);
             }
             // There is nothing left to wait for.
-            let _ = world.nodes[0].endpoint.cancel(taken_back);
-            let channel = world.nodes[0].endpoint.channel_info(PeerId(1));
+            let _ = cluster.nodes[0].endpoint.cancel(taken_back);
+            let channel = cluster.nodes[0].endpoint.channel_info(PeerId(1));
             early += u32::from(channel.is_none_or(|channel| channel.terms.is_none()));
-            world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
-            world.settle();
+            cluster.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
+            cluster.settle();
             for rank in 0..2 {
                 let peer = PeerId(1 - rank as u32);
-                let told = kinds(&mut world, rank);
+                let told = kinds(&mut cluster, rank);
                 assert_eq!(told, [Event::PeerUp { peer }, Event::PeerClosed { peer }], "rank {rank}, seed {seed}");
             }
         }
@@ -124,19 +124,19 @@ fn messages_outlive_their_sender() {
     let config = small();
     for rails in ALL_RAILS {
         let mut regions = regions(&config, 2);
-        let mut world = World::new(&mut regions, &config, rails, &[10_000], 9);
-        fill(&mut world, 0, 0, 900, 1);
+        let mut cluster = Cluster::new(&mut regions, &config, rails, &[10_000], 9);
+        fill(&mut cluster, 0, 0, 900, 1);
         let send = SendRequest { tag: Some(3), segments: &seg(0, 900), ..SendRequest::new(PeerId(1), &[]) };
-        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-        world.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
-        world.settle();
+        cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
+        cluster.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
+        cluster.settle();
         let recv =
             RecvRequest { cookie: Cookie(7), segments: &seg(5000, 900), ..RecvRequest::new(tagged(Some(0), 3), &[]) };
-        world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
-        world.settle();
-        assert_eq!(completions(&mut world, 1)[&7].unwrap().bytes, 900);
-        assert_filled(&world, 1, 5000, 900, 1);
-        let endpoint = &mut world.nodes[1].endpoint;
+        cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
+        cluster.settle();
+        assert_eq!(completions(&mut cluster, 1)[&7].unwrap().bytes, 900);
+        assert_filled(&cluster, 1, 5000, 900, 1);
+        let endpoint = &mut cluster.nodes[1].endpoint;
         assert_eq!(endpoint.recv(Time(0), &recv), Err(SubmitError::PeerGone(PeerId(0))));
         assert!(has_no_channel(endpoint) && endpoint.usage().messages.used == 0, "slots are free");
     }
@@ -149,35 +149,35 @@ fn a_goodbye_on_many_rails_is_no_loss() {
     let config = Config { ack_packets: 1, ..small() };
     for seed in 0..400 {
         let mut regions = regions(&config, 2);
-        let mut world = World::new(&mut regions, &config, &[TCP, TCP, TCP], &[100_000], seed);
+        let mut cluster = Cluster::new(&mut regions, &config, &[TCP, TCP, TCP], &[100_000], seed);
         for n in 0..6 {
             let recv = RecvRequest {
                 cookie: Cookie(n),
                 segments: &seg(50_000, 100),
                 ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
             };
-            world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+            cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
             let send = SendRequest { cookie: Cookie(n), segments: &seg(0, 100), ..SendRequest::new(PeerId(1), &[]) };
-            world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+            cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
         }
         let leaver = seed as usize % 2;
-        let arrived = |world: &World<'_>| {
-            world.nodes[1].events.iter().filter(|event| matches!(event, Event::Completed(_))).count() == 6
+        let arrived = |cluster: &Cluster<'_>| {
+            cluster.nodes[1].events.iter().filter(|event| matches!(event, Event::Completed(_))).count() == 6
         };
-        while !arrived(&world) {
+        while !arrived(&cluster) {
             for rank in 0..2 {
-                world.act(rank);
-                let (from, rail) = (world.rng.below(2) as usize, world.rng.below(3) as usize);
-                world.step_link(from, 1 - from, rail);
+                cluster.act(rank);
+                let (from, rail) = (cluster.rng.below(2) as usize, cluster.rng.below(3) as usize);
+                cluster.step_link(from, 1 - from, rail);
             }
-            world.now += 100;
+            cluster.now += 100;
         }
-        world.nodes[leaver].endpoint.close_peer(PeerId(1 - leaver as u32)).unwrap();
-        world.settle();
+        cluster.nodes[leaver].endpoint.close_peer(PeerId(1 - leaver as u32)).unwrap();
+        cluster.settle();
         for rank in 0..2 {
             let peer = PeerId(1 - rank as u32);
             let expected = [Event::PeerUp { peer }, Event::PeerClosed { peer }];
-            assert_eq!(kinds(&mut world, rank), expected, "rank {rank}, seed {seed}");
+            assert_eq!(kinds(&mut cluster, rank), expected, "rank {rank}, seed {seed}");
         }
     }
 }
@@ -189,33 +189,33 @@ fn a_lost_peer_takes_only_its_own_along() {
     let config = small();
     for seed in 0..60 {
         let mut regions = regions(&config, 3);
-        let mut world = World::new(&mut regions, &config, &[TCP, TCP], &[400_000], seed);
-        let m = |world: &mut World<'_>, from: usize, to: u32, n: u64, len| {
+        let mut cluster = Cluster::new(&mut regions, &config, &[TCP, TCP], &[400_000], seed);
+        let m = |cluster: &mut Cluster<'_>, from: usize, to: u32, n: u64, len| {
             let send = SendRequest {
                 tag: Some(n),
                 cookie: Cookie(n),
                 segments: &seg(0, len),
                 ..SendRequest::new(PeerId(to), &[])
             };
-            world.nodes[from].endpoint.send(Time(world.now), &send).unwrap();
+            cluster.nodes[from].endpoint.send(Time(cluster.now), &send).unwrap();
         };
         for n in 0..10 {
-            m(&mut world, 0, 1, n, 500 + 3000 * (n % 2));
-            m(&mut world, 2, 0, 100 + n, 500 + 3000 * (n % 2));
-            m(&mut world, 1, 0, 200 + n, 500 + 3000 * (n % 2));
+            m(&mut cluster, 0, 1, n, 500 + 3000 * (n % 2));
+            m(&mut cluster, 2, 0, 100 + n, 500 + 3000 * (n % 2));
+            m(&mut cluster, 1, 0, 200 + n, 500 + 3000 * (n % 2));
         }
         for _ in 0..seed * 20 {
-            let rank = world.rng.below(3) as usize;
-            world.act(rank);
-            let (from, to) = (world.rng.below(3) as usize, world.rng.below(3) as usize);
-            let rail = world.rng.below(2) as usize;
-            world.step_link(from, to, rail);
-            world.now += 100;
+            let rank = cluster.rng.below(3) as usize;
+            cluster.act(rank);
+            let (from, to) = (cluster.rng.below(3) as usize, cluster.rng.below(3) as usize);
+            let rail = cluster.rng.below(2) as usize;
+            cluster.step_link(from, to, rail);
+            cluster.now += 100;
         }
         let exact = RecvRequest { cookie: Cookie(999), ..RecvRequest::new(tagged(Some(1), 999), &[]) };
-        world.nodes[0].endpoint.recv(Time(world.now), &exact).unwrap();
+        cluster.nodes[0].endpoint.recv(Time(cluster.now), &exact).unwrap();
         for rail in 0..2 {
-            world.cut(0, 1, RailId(rail), RailFault::Corrupt, true);
+            cluster.cut(0, 1, RailId(rail), RailFault::Corrupt, true);
         }
         for n in 0..10 {
             let recv = RecvRequest {
@@ -223,10 +223,10 @@ fn a_lost_peer_takes_only_its_own_along() {
                 segments: &seg(200_000 + 4000 * n, 3500),
                 ..RecvRequest::new(tagged(None, 100 + n), &[])
             };
-            world.nodes[0].endpoint.recv(Time(world.now), &recv).unwrap();
+            cluster.nodes[0].endpoint.recv(Time(cluster.now), &recv).unwrap();
         }
-        world.settle();
-        let events = other_events(&mut world, 0);
+        cluster.settle();
+        let events = other_events(&mut cluster, 0);
         let why = events.iter().find_map(|event| match event {
             Event::PeerLost { peer: PeerId(1), why } => Some(*why),
             _ => None,
@@ -236,7 +236,7 @@ fn a_lost_peer_takes_only_its_own_along() {
         let failed: Vec<_> = why.attempts().collect();
         assert_eq!((why.reason, why.rails, failed.len(), failed[1]), (reason, 3, 2, (2, 0)));
         assert!(events.contains(&Event::PeerLost { peer: PeerId(1), why }) || seed == 0, "{events:?}");
-        let got = completions(&mut world, 0);
+        let got = completions(&mut cluster, 0);
         if seed > 0 {
             assert_eq!(got[&999], Err(OpError::PeerLost { peer: PeerId(1), why }));
         }
@@ -326,28 +326,28 @@ fn rails_that_cannot_be_had_are_tried_again() {
 fn silence_is_noticed() {
     let config = Config { probe_after: Nanos(1_000_000), silence_max: Nanos(10_000_000), ..small() };
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[1000], 2);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[1000], 2);
     let send = SendRequest { segments: &seg(0, 10), ..SendRequest::new(PeerId(1), &[]) };
-    world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    world.settle();
-    world.nodes[0].events.clear();
-    world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
-    let start = world.now;
+    cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    cluster.settle();
+    cluster.nodes[0].events.clear();
+    cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
+    let start = cluster.now;
     let (mut probes, mut lost_at) = (0, None);
     while lost_at.is_none() {
-        world.now += 500_000;
-        assert!(world.now < start + 20_000_000, "never lost");
-        world.nodes[0].endpoint.handle_timeout(Time(world.now));
-        let before = world.counts[1];
-        world.act(0);
-        probes += world.counts[1] - before;
+        cluster.now += 500_000;
+        assert!(cluster.now < start + 20_000_000, "never lost");
+        cluster.nodes[0].endpoint.handle_timeout(Time(cluster.now));
+        let before = cluster.counts[1];
+        cluster.act(0);
+        probes += cluster.counts[1] - before;
         // The rail takes everything; the peer's process doesn't run.
-        while world.finish_posts(0, 1, 0) {}
-        lost_at = world.nodes[0]
+        while cluster.finish_posts(0, 1, 0) {}
+        lost_at = cluster.nodes[0]
             .events
             .iter()
             .any(|e| matches!(e, Event::PeerLost { why: Loss { reason: LossReason::Silent, .. }, .. }))
-            .then_some(world.now);
+            .then_some(cluster.now);
     }
     assert!(probes >= 5, "{probes} packets");
     assert!((start + 10_000_000..start + 11_500_000).contains(&lost_at.unwrap()));
@@ -374,25 +374,25 @@ fn a_call_is_returned_on_the_other_rails() {
 fn the_health_of_a_rail_is_told() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP, TCP], &[100_000], 2);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP, TCP], &[100_000], 2);
     let peer = PeerId(1);
-    let health = |world: &World<'_>, rail| world.nodes[0].endpoint.rail_health(peer, RailId(rail));
-    assert_eq!(health(&world, 0), None, "no channel is open");
-    world.nodes[0].endpoint.send(Time(0), &SendRequest::new(peer, &[])).unwrap();
-    world.settle();
+    let health = |cluster: &Cluster<'_>, rail| cluster.nodes[0].endpoint.rail_health(peer, RailId(rail));
+    assert_eq!(health(&cluster, 0), None, "no channel is open");
+    cluster.nodes[0].endpoint.send(Time(0), &SendRequest::new(peer, &[])).unwrap();
+    cluster.settle();
     let up = RailHealth { state: RailState::Up, ..RailHealth::default() };
     let told = |health: Option<RailHealth>| RailHealth { since: Time(0), ..health.unwrap() };
-    assert_eq!((told(health(&world, 0)), told(health(&world, 1))), (up, up));
-    assert_eq!(health(&world, 2), None, "there is no such rail");
+    assert_eq!((told(health(&cluster, 0)), told(health(&cluster, 1))), (up, up));
+    assert_eq!(health(&cluster, 2), None, "there is no such rail");
     let fault = RailFault::Device { code: 7 };
-    world.break_end(0, 1, RailId(1), fault);
-    let down = health(&world, 1).unwrap();
+    cluster.break_end(0, 1, RailId(1), fault);
+    let down = health(&cluster, 1).unwrap();
     assert_ne!(down.state, RailState::Up);
     assert_eq!((down.failures, down.returns, down.fault), (1, 0, Some(fault)));
-    assert_eq!(down.since, Time(world.now));
-    world.nodes[0].endpoint.send(Time(world.now), &SendRequest::new(peer, &[])).unwrap();
-    world.settle();
-    let back = told(health(&world, 1));
+    assert_eq!(down.since, Time(cluster.now));
+    cluster.nodes[0].endpoint.send(Time(cluster.now), &SendRequest::new(peer, &[])).unwrap();
+    cluster.settle();
+    let back = told(health(&cluster, 1));
     assert_eq!(back, RailHealth { failures: 1, returns: 1, fault: Some(fault), ..up });
-    assert_eq!(told(health(&world, 0)), up);
+    assert_eq!(told(health(&cluster, 0)), up);
 }

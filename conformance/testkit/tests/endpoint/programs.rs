@@ -48,7 +48,7 @@ struct Submitted {
 
 struct Program<'m> {
     seed: u64,
-    world: World<'m>,
+    cluster: Cluster<'m>,
     rng: Rng,
     ranks: usize,
     rails: usize,
@@ -119,8 +119,8 @@ impl<'m> Program<'m> {
             if numbers.one_in(2) { numbers.draw() as u32 } else { behind.wrapping_neg() }
         };
         let memory = [(BUFFERS.0 + BUFFERS.1) as usize];
-        let mut world = World::numbered(regions, &config, &rails, &memory, seed, first_number);
-        for (rank, node) in world.nodes.iter_mut().enumerate() {
+        let mut cluster = Cluster::numbered(regions, &config, &rails, &memory, seed, first_number);
+        for (rank, node) in cluster.nodes.iter_mut().enumerate() {
             let access = Access { read: true, write: true, atomic: true };
             let at = MemRef { region: HEAP, offset: 0 };
             node.endpoint.expose(&Window { at, len: BUFFERS.0, access, key: KEY }).unwrap();
@@ -130,7 +130,7 @@ impl<'m> Program<'m> {
         }
         Program {
             seed,
-            world,
+            cluster,
             rng,
             ranks,
             rails: rails.len(),
@@ -157,7 +157,7 @@ impl<'m> Program<'m> {
     }
 
     fn memory(&mut self, rank: usize, at: u64, len: u64) -> &mut [u8] {
-        &mut self.world.nodes[rank].memory[0][at as usize..(at + len) as usize]
+        &mut self.cluster.nodes[rank].memory[0][at as usize..(at + len) as usize]
     }
 
     fn release(&mut self, rank: usize, segments: &[Seg]) {
@@ -169,37 +169,37 @@ impl<'m> Program<'m> {
 
     /// One round: time goes on, one rank acts, some links move; whether anything moved.
     fn turn(&mut self) -> bool {
-        self.world.now += self.rng.below(2000);
-        let now = Time(self.world.now);
+        self.cluster.now += self.rng.below(2000);
+        let now = Time(self.cluster.now);
         let rank = self.rng.below(self.ranks as u64) as usize;
         let mut moved = false;
-        if self.world.nodes[rank].endpoint.next_timeout().is_some_and(|at| at <= now) || self.rng.one_in(20) {
-            self.world.nodes[rank].endpoint.handle_timeout(now);
+        if self.cluster.nodes[rank].endpoint.next_timeout().is_some_and(|at| at <= now) || self.rng.one_in(20) {
+            self.cluster.nodes[rank].endpoint.handle_timeout(now);
         }
         self.look_at_tables(rank);
-        let before = self.world.actions;
-        self.world.act(rank);
-        moved |= before != self.world.actions;
-        while let Some(event) = self.world.nodes[rank].events.pop_front() {
+        let before = self.cluster.actions;
+        self.cluster.act(rank);
+        moved |= before != self.cluster.actions;
+        while let Some(event) = self.cluster.nodes[rank].events.pop_front() {
             moved = true;
             self.told(rank, event);
         }
-        if self.world.faulty && self.rng.one_in(20) {
+        if self.cluster.faulty && self.rng.one_in(20) {
             let (near, far) = (self.rng.below(self.ranks as u64) as usize, self.rng.below(self.ranks as u64) as usize);
             let rail = RailId(self.rng.below(self.rails as u64) as u8);
-            self.world.notice(near, far, rail);
+            self.cluster.notice(near, far, rail);
         }
         for _ in 0..self.rng.below(6 * self.ranks as u64) {
             let (from, to) = (self.rng.below(self.ranks as u64) as usize, self.rng.below(self.ranks as u64) as usize);
             let rail = self.rng.below(self.rails as u64) as usize;
-            moved |= self.world.step_link(from, to, rail);
+            moved |= self.cluster.step_link(from, to, rail);
         }
         moved
     }
 
     /// No table holds more than it can.
     fn look_at_tables(&mut self, rank: usize) {
-        for (bit, (name, table)) in self.world.nodes[rank].endpoint.usage().tables().into_iter().enumerate() {
+        for (bit, (name, table)) in self.cluster.nodes[rank].endpoint.usage().tables().into_iter().enumerate() {
             if table.used > table.capacity {
                 self.fail(&format!("rank {rank}: {name}: {table:?}"));
             }
@@ -212,13 +212,13 @@ impl<'m> Program<'m> {
         let mut idle = 0;
         for _ in 0..300_000 {
             idle = if self.turn() { 0 } else { idle + 1 };
-            if idle > 20 * self.ranks && !self.world.links_are_idle() {
+            if idle > 20 * self.ranks && !self.cluster.links_are_idle() {
                 continue;
             }
             if idle > 20 * self.ranks {
-                let next = self.world.nodes.iter().filter_map(|node| node.endpoint.next_obligation()).min();
-                match next.filter(|at| at.0 < self.world.now + 5_000_000) {
-                    Some(at) => self.world.now = self.world.now.max(at.0),
+                let next = self.cluster.nodes.iter().filter_map(|node| node.endpoint.next_obligation()).min();
+                match next.filter(|at| at.0 < self.cluster.now + 5_000_000) {
+                    Some(at) => self.cluster.now = self.cluster.now.max(at.0),
                     None => return,
                 }
                 idle = 0;
@@ -228,7 +228,7 @@ impl<'m> Program<'m> {
     }
 
     fn fail(&self, why: &str) -> ! {
-        for node in &self.world.nodes {
+        for node in &self.cluster.nodes {
             std::eprintln!("{:?}", node.endpoint);
         }
         panic!("seed {}: {why}", self.seed)
@@ -261,20 +261,20 @@ impl<'m> Program<'m> {
         for _ in moments {
             self.fault();
         }
-        self.world.refuse_one_in = 0;
+        self.cluster.refuse_one_in = 0;
     }
 
     fn fault(&mut self) {
-        self.world.faulty = true;
-        self.world.refuse_one_in = 3;
+        self.cluster.faulty = true;
+        self.cluster.refuse_one_in = 3;
         let (near, far) = (self.rng.below(self.ranks as u64) as usize, self.rng.below(self.ranks as u64) as usize);
         let rail = RailId(self.rng.below(self.rails as u64) as u8);
         if near != far && !self.facts[usize::from(rail.0)].caps.lossless {
             // That loses or duplicates no message (section F).
-            return self.world.break_end(near, far, rail, RailFault::TimedOut);
+            return self.cluster.break_end(near, far, rail, RailFault::TimedOut);
         }
         self.cut.push((near, far));
-        self.world.cut(near, far, rail, RailFault::TimedOut, true);
+        self.cluster.cut(near, far, rail, RailFault::TimedOut, true);
     }
 
     /// Receives the remaining messages, until all are complete.
@@ -282,7 +282,7 @@ impl<'m> Program<'m> {
         if self.config.keepalive.0 > 0 {
             // Quiet for so long that every peer is probed.
             self.rest();
-            self.world.now += self.config.keepalive.0;
+            self.cluster.now += self.config.keepalive.0;
         }
         for _ in 0..200 {
             for rank in 0..self.ranks {
@@ -327,7 +327,7 @@ impl<'m> Program<'m> {
         self.check_leaks();
         for rank in 0..self.ranks {
             for peer in 0..self.ranks {
-                self.world.nodes[rank].endpoint.close_peer(PeerId(peer as u32)).unwrap();
+                self.cluster.nodes[rank].endpoint.close_peer(PeerId(peer as u32)).unwrap();
             }
         }
         self.rest();
@@ -356,7 +356,7 @@ fn cases(default: u64) -> u64 {
 }
 
 /// Runs simulations and names the seeds of those that fail. `RERAIL_SEED` runs one alone.
-fn worlds(count: u64, faults: bool) {
+fn clusters(count: u64, faults: bool) {
     let one = std::env::var("RERAIL_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = one.map_or(0..count, |seed: u64| seed..seed + 1);
     let fails = |&seed: &u64| std::panic::catch_unwind(|| program(seed, faults)).is_err();
@@ -368,14 +368,14 @@ fn worlds(count: u64, faults: bool) {
 /// `RERAIL_CASES` sets the number of simulations.
 #[test]
 fn random_programs() {
-    worlds(cases(150), false);
+    clusters(cases(150), false);
 }
 
 /// As above, with a subchannel cut at a random moment: what is bound to that peer ends once, the rest
 /// continues.
 #[test]
 fn random_programs_with_faults() {
-    worlds(cases(150), true);
+    clusters(cases(150), true);
 }
 
 /// The same programs over a rail that carries short messages, with the express path and without: the oracle
@@ -415,14 +415,14 @@ fn programs_take_the_short_way_and_leave_it() {
             program.run(seed % 4 == 3);
             program.drain();
             program.finish();
-            let stats = program.world.nodes.iter().map(|node| node.endpoint.stats());
+            let stats = program.cluster.nodes.iter().map(|node| node.endpoint.stats());
             let (out, into) = stats.fold((0, 0), |sum, s| (sum.0 + s.short_sent, sum.1 + s.short_received));
-            assert!(express || (out, into, program.world.shorts, program.world.waited) == (0, 0, (0, 0), 0));
-            sent += program.world.shorts.0;
-            refused += program.world.shorts.1;
+            assert!(express || (out, into, program.cluster.shorts, program.cluster.waited) == (0, 0, (0, 0), 0));
+            sent += program.cluster.shorts.0;
+            refused += program.cluster.shorts.1;
             received += into;
-            slow += program.world.shorts.0 - into;
-            waited += program.world.waited;
+            slow += program.cluster.shorts.0 - into;
+            waited += program.cluster.waited;
         }
     }
     let all = [sent, refused, received, slow, waited];
@@ -467,11 +467,11 @@ fn programs_send_at_once_over_rails_that_can_lose() {
             program.run(true);
             program.drain();
             program.finish();
-            let nodes = program.world.nodes.iter();
+            let nodes = program.cluster.nodes.iter();
             replayed += nodes.map(|node| node.endpoint.stats().replayed).sum::<u64>();
-            assert!(express || program.world.at_once == (0, 0));
-            sent += program.world.at_once.0;
-            received += program.world.at_once.1;
+            assert!(express || program.cluster.at_once == (0, 0));
+            sent += program.cluster.at_once.0;
+            received += program.cluster.at_once.1;
         }
     }
     assert!(sent > 150 && received > 15 && replayed > 200, "sent {sent}, received {received}, replayed {replayed}");

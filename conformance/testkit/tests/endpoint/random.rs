@@ -24,7 +24,7 @@ fn run(seed: u64) {
     let slot = 6000u64;
     let per_pair = 1 + rng.below(12);
     let slots = per_pair * ranks as u64;
-    let mut world = World::new(&mut regions, &config, rails, &[(2 * slots * slot) as usize], seed);
+    let mut cluster = Cluster::new(&mut regions, &config, rails, &[(2 * slots * slot) as usize], seed);
     // Message k of a pair has tag k % 3 and names itself in its immediate data.
     let mut lens: HashMap<u64, u64> = HashMap::new();
     for from in 0..ranks {
@@ -34,7 +34,7 @@ fn run(seed: u64) {
                 let name = (from as u64) << 32 | (to as u64) << 16 | k;
                 let len = [0, 1, 64, 700, 1000, 3000, 6000][rng.below(7) as usize];
                 lens.insert(name, len);
-                fill(&mut world, from, at, len, name as u8 ^ (name >> 16) as u8);
+                fill(&mut cluster, from, at, len, name as u8 ^ (name >> 16) as u8);
                 let level = [Level::Reusable, Level::Acknowledged, Level::Placed][rng.below(3) as usize];
                 let send = SendRequest {
                     tag: Some(k % 3),
@@ -44,7 +44,7 @@ fn run(seed: u64) {
                     segments: &seg(at, len),
                     ..SendRequest::new(PeerId(to as u32), &[])
                 };
-                world.nodes[from].endpoint.send(Time(0), &send).unwrap();
+                cluster.nodes[from].endpoint.send(Time(0), &send).unwrap();
                 at += slot;
             }
         }
@@ -78,19 +78,19 @@ fn run(seed: u64) {
             segments: &seg(at, slot),
             ..RecvRequest::new(tagged(source, tag), &[])
         };
-        world.nodes[to].endpoint.recv(Time(world.now), &recv).unwrap();
+        cluster.nodes[to].endpoint.recv(Time(cluster.now), &recv).unwrap();
         for _ in 0..rng.below(30) {
             let rank = rng.below(ranks as u64) as usize;
-            world.act(rank);
+            cluster.act(rank);
             let (from, to) = (rng.below(ranks as u64) as usize, rng.below(ranks as u64) as usize);
-            world.step_link(from, to, rng.below(rails.len() as u64) as usize);
-            world.now += rng.below(1000);
+            cluster.step_link(from, to, rng.below(rails.len() as u64) as usize);
+            cluster.now += rng.below(1000);
         }
     }
-    world.settle();
+    cluster.settle();
     let mut seen: HashMap<u64, u32> = HashMap::new();
     for to in 0..ranks {
-        let done = completions(&mut world, to);
+        let done = completions(&mut cluster, to);
         // Per source and tag: receives of one selector are filled in the order in which they were posted.
         let mut last: HashMap<(u32, u64, bool), u64> = HashMap::new();
         for (cookie, result) in done {
@@ -103,13 +103,13 @@ fn run(seed: u64) {
             assert_eq!(done.bytes, lens[&name]);
             assert_eq!((name >> 32, name >> 16 & 0xFFFF), (done.peer.0.into(), to as u64));
             assert_eq!(done.tag, Some((name & 0xFFFF) % 3));
-            assert_filled(&world, to, into[&(to, cookie)], done.bytes, name as u8 ^ (name >> 16) as u8);
+            assert_filled(&cluster, to, into[&(to, cookie)], done.bytes, name as u8 ^ (name >> 16) as u8);
             let _ = &mut last;
         }
     }
     assert_eq!(seen.len(), lens.len(), "seed {seed}: nothing lost");
     assert!(seen.values().all(|&n| n == 1), "seed {seed}: nothing duplicated");
-    for node in &world.nodes {
+    for node in &cluster.nodes {
         assert!(node.endpoint.is_quiet(None), "seed {seed}");
         assert!(is_idle(&node.endpoint), "seed {seed}: operations leak");
         let usage = node.endpoint.usage();

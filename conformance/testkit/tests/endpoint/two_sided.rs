@@ -14,8 +14,8 @@ fn a_message_of_any_length_arrives() {
                 [(Level::Reusable, true), (Level::Acknowledged, false), (Level::Placed, true), (Level::Placed, false)]
             {
                 let mut regions = regions(&config, 2);
-                let mut world = World::new(&mut regions, &config, rails, &[500_000], len ^ set as u64);
-                fill(&mut world, 0, 0, len, 7);
+                let mut cluster = Cluster::new(&mut regions, &config, rails, &[500_000], len ^ set as u64);
+                fill(&mut cluster, 0, 0, len, 7);
                 let into = seg(250_000, len);
                 let recv = RecvRequest { cookie: Cookie(2), ..RecvRequest::new(tagged(None, 5), &into) };
                 let send = SendRequest {
@@ -27,22 +27,23 @@ fn a_message_of_any_length_arrives() {
                     ..SendRequest::new(PeerId(1), &[])
                 };
                 if early {
-                    world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+                    cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
                 }
-                world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-                world.settle();
+                cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
+                cluster.settle();
                 if !early {
-                    world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
-                    world.settle();
+                    cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
+                    cluster.settle();
                 }
-                let sent = completions(&mut world, 0);
+                let sent = completions(&mut cluster, 0);
                 assert_eq!(sent[&1].map(|d| d.bytes), Ok(len), "{rails:?} {level:?} {early}");
-                let got = completions(&mut world, 1)[&2].expect("received");
+                let got = completions(&mut cluster, 1)[&2].expect("received");
                 assert_eq!((got.bytes, got.peer, got.tag, got.immediate), (len, PeerId(0), Some(5), Some(99)));
-                assert_filled(&world, 1, 250_000, len, 7);
-                assert!(world.nodes.iter().all(|n| n.endpoint.is_quiet(None)));
+                assert_filled(&cluster, 1, 250_000, len, 7);
+                assert!(cluster.nodes.iter().all(|n| n.endpoint.is_quiet(None)));
                 assert_eq!(
-                    world.nodes[0].endpoint.usage().operations.used + world.nodes[1].endpoint.usage().operations.used,
+                    cluster.nodes[0].endpoint.usage().operations.used
+                        + cluster.nodes[1].endpoint.usage().operations.used,
                     0,
                     "slots leak"
                 );
@@ -56,14 +57,14 @@ fn a_message_of_any_length_arrives() {
 fn placed_waits_for_the_receive_and_the_others_do_not() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[10_000], 3);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[10_000], 3);
     for (cookie, level) in [(1, Level::Reusable), (2, Level::Acknowledged), (3, Level::Placed)] {
         let send =
             SendRequest { level, cookie: Cookie(cookie), segments: &seg(0, 100), ..SendRequest::new(PeerId(1), &[]) };
-        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+        cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
-    world.settle();
-    assert_eq!(completions(&mut world, 0).into_keys().collect::<Vec<_>>(), [1, 2]);
+    cluster.settle();
+    assert_eq!(completions(&mut cluster, 0).into_keys().collect::<Vec<_>>(), [1, 2]);
 }
 
 /// pieces on both sides, cut differently, on rails that could write or read one piece.
@@ -73,17 +74,17 @@ fn pieces_are_gathered_and_scattered() {
     for rails in ALL_RAILS {
         for piece in [10u64, 3000] {
             let mut regions = regions(&config, 2);
-            let mut world = World::new(&mut regions, &config, rails, &[100_000], piece);
-            fill(&mut world, 0, 0, 3 * piece, 1);
+            let mut cluster = Cluster::new(&mut regions, &config, rails, &[100_000], piece);
+            fill(&mut cluster, 0, 0, 3 * piece, 1);
             let from = [Seg::new(HEAP, 0, piece), Seg::new(HEAP, piece, 0), Seg::new(HEAP, piece, 2 * piece)];
             let into = [Seg::new(HEAP, 50_000, 1), Seg::new(HEAP, 60_000, 3 * piece - 1)];
             let recv = RecvRequest::new(Selector::ANY_UNTAGGED, &into);
-            world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
-            world.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &from)).unwrap();
-            world.settle();
-            let first = world.nodes[1].memory[0][50_000];
-            world.nodes[1].memory[0][59_999] = first;
-            assert_filled(&world, 1, 59_999, 3 * piece, 1);
+            cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+            cluster.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &from)).unwrap();
+            cluster.settle();
+            let first = cluster.nodes[1].memory[0][50_000];
+            cluster.nodes[1].memory[0][59_999] = first;
+            assert_filled(&cluster, 1, 59_999, 3 * piece, 1);
         }
     }
 }
@@ -96,29 +97,29 @@ fn truncation_is_told_to_the_receiver_and_hurts_nobody_else() {
         for (len, early) in [(500, true), (500, false), (20_000, true), (20_000, false)] {
             for room in [0, 100] {
                 let mut regions = regions(&config, 2);
-                let mut world = World::new(&mut regions, &config, rails, &[100_000], len);
-                fill(&mut world, 0, 0, len, 9);
+                let mut cluster = Cluster::new(&mut regions, &config, rails, &[100_000], len);
+                fill(&mut cluster, 0, 0, len, 9);
                 let recv = RecvRequest {
                     cookie: Cookie(1),
                     segments: &seg(50_000, room),
                     ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
                 };
                 if early {
-                    world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+                    cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
                 }
                 let (segments, immediate) = (&seg(0, len), early.then_some(77));
                 let send = SendRequest { cookie: Cookie(1), segments, immediate, ..SendRequest::new(PeerId(1), &[]) };
-                world.nodes[0].endpoint.send(Time(0), &send).unwrap();
-                world.settle();
+                cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
+                cluster.settle();
                 if !early {
-                    world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
-                    world.settle();
+                    cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
+                    cluster.settle();
                 }
                 let want = OpError::Truncated { sent: len, capacity: room, peer: PeerId(0), tag: None, immediate };
-                assert_eq!(completions(&mut world, 1)[&1], Err(want));
-                assert!(completions(&mut world, 0)[&1].is_ok());
-                assert_filled(&world, 1, 50_000, room, 9);
-                assert_eq!(world.nodes[1].memory[0][50_000 + room as usize], 0, "nothing behind the buffer");
+                assert_eq!(completions(&mut cluster, 1)[&1], Err(want));
+                assert!(completions(&mut cluster, 0)[&1].is_ok());
+                assert_filled(&cluster, 1, 50_000, room, 9);
+                assert_eq!(cluster.nodes[1].memory[0][50_000 + room as usize], 0, "nothing behind the buffer");
             }
         }
     }
@@ -130,16 +131,16 @@ fn inject_takes_the_bytes_at_once() {
     let config = small();
     for rails in ALL_RAILS {
         let mut regions = regions(&config, 2);
-        let mut world = World::new(&mut regions, &config, rails, &[4096], 1);
+        let mut cluster = Cluster::new(&mut regions, &config, rails, &[4096], 1);
         for len in [0u64, 8, 1000] {
             let recv = RecvRequest {
                 cookie: Cookie(len),
                 segments: &seg(0, len),
                 ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
             };
-            world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+            cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
             let send = SendRequest { cookie: Cookie(len), ..SendRequest::new(PeerId(1), &[]) };
-            let node = &mut world.nodes[0];
+            let node = &mut cluster.nodes[0];
             let (_, span) = node.endpoint.inject(Time(0), &send, len).unwrap();
             let segs: Vec<_> = node.endpoint.segments(span).collect();
             for seg in segs {
@@ -147,13 +148,13 @@ fn inject_takes_the_bytes_at_once() {
                 let pool = node.memory.last_mut().unwrap();
                 pool[seg.at.offset as usize..][..len as usize].fill(0xA5);
             }
-            world.settle();
-            assert!(completions(&mut world, 0)[&len].is_ok());
-            assert_eq!(completions(&mut world, 1)[&len].unwrap().bytes, len);
-            assert!(world.nodes[1].memory[0][..len as usize].iter().all(|&b| b == 0xA5));
+            cluster.settle();
+            assert!(completions(&mut cluster, 0)[&len].is_ok());
+            assert_eq!(completions(&mut cluster, 1)[&len].unwrap().bytes, len);
+            assert!(cluster.nodes[1].memory[0][..len as usize].iter().all(|&b| b == 0xA5));
         }
         let send = SendRequest::new(PeerId(1), &[]);
-        let too_long = world.nodes[0].endpoint.inject(Time(0), &send, 1001);
+        let too_long = cluster.nodes[0].endpoint.inject(Time(0), &send, 1001);
         assert_eq!(too_long, Err(SubmitError::TooLong { bytes: 1001, max: 1000 }));
     }
 }
@@ -166,8 +167,8 @@ fn a_multi_receive_buffer_takes_many_messages() {
     for rails in ALL_RAILS {
         for early in [true, false] {
             let mut regions = regions(&config, 2);
-            let mut world = World::new(&mut regions, &config, rails, &[100_000], 4);
-            let post = |world: &mut World<'_>| {
+            let mut cluster = Cluster::new(&mut regions, &config, rails, &[100_000], 4);
+            let post = |cluster: &mut Cluster<'_>| {
                 for (cookie, at) in [(1, 40_000), (2, 70_000)] {
                     let recv = RecvRequest {
                         multi: Some(500),
@@ -175,13 +176,13 @@ fn a_multi_receive_buffer_takes_many_messages() {
                         segments: &seg(at, 8000),
                         ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
                     };
-                    world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+                    cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
                 }
             };
             if early {
-                post(&mut world);
+                post(&mut cluster);
             }
-            fill(&mut world, 0, 0, 3000, 5);
+            fill(&mut cluster, 0, 0, 3000, 5);
             let lens = [100u64, 3000, 900, 0, 3000, 2000, 3000, 2600];
             for (n, &len) in lens.iter().enumerate() {
                 let send = SendRequest {
@@ -189,16 +190,16 @@ fn a_multi_receive_buffer_takes_many_messages() {
                     segments: &seg(0, len),
                     ..SendRequest::new(PeerId(1), &[])
                 };
-                world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
+                cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
             }
-            world.settle();
+            cluster.settle();
             if !early {
-                post(&mut world);
-                world.settle();
+                post(&mut cluster);
+                cluster.settle();
             }
             let mut parts = Vec::new();
             let mut released = vec![];
-            for event in world.nodes[1].events.drain(..) {
+            for event in cluster.nodes[1].events.drain(..) {
                 if let Event::Completed(Completion { cookie, result: Ok(done), index, .. }) = event {
                     if let Some(n) = done.immediate {
                         parts.push((n, cookie.0, index, done.offset, done.bytes));
@@ -228,9 +229,9 @@ fn a_multi_receive_buffer_takes_many_messages() {
             );
             released.sort_unstable();
             assert_eq!(released, [1, 2]);
-            assert_filled(&world, 1, 44_000, 3000, 5);
-            assert_filled(&world, 1, 75_000, 2600, 5);
-            assert_eq!(world.nodes[1].endpoint.usage().operations.used, 0);
+            assert_filled(&cluster, 1, 44_000, 3000, 5);
+            assert_filled(&cluster, 1, 75_000, 2600, 5);
+            assert_eq!(cluster.nodes[1].endpoint.usage().operations.used, 0);
         }
     }
 }
@@ -240,7 +241,7 @@ fn a_multi_receive_buffer_takes_many_messages() {
 fn a_message_that_is_too_long_for_a_multi_receive_is_numbered() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], 4);
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[100_000], 4);
     for cookie in [1, 2] {
         let recv = RecvRequest {
             multi: Some(1),
@@ -248,14 +249,14 @@ fn a_message_that_is_too_long_for_a_multi_receive_is_numbered() {
             segments: &seg(40_000, 50),
             ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
         };
-        world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+        cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
     }
     for len in [80, 0, 1, 0] {
         let send = SendRequest { segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
-        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+        cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
-    world.settle();
-    let mut seen: Vec<_> = world.nodes[1]
+    cluster.settle();
+    let mut seen: Vec<_> = cluster.nodes[1]
         .events
         .iter()
         .filter_map(|event| match event {
@@ -280,8 +281,8 @@ fn probe_and_claim() {
     let config = small();
     for len in [100u64, 20_000] {
         let mut regions = regions(&config, 2);
-        let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], 1);
-        fill(&mut world, 0, 0, len, 2);
+        let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[100_000], 1);
+        fill(&mut cluster, 0, 0, len, 2);
         for (tag, immediate) in [(Some(7), 1), (Some(7), 2), (None, 3)] {
             let send = SendRequest {
                 tag,
@@ -289,10 +290,10 @@ fn probe_and_claim() {
                 segments: &seg(0, len),
                 ..SendRequest::new(PeerId(1), &[])
             };
-            world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+            cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
         }
-        world.settle();
-        let endpoint = &mut world.nodes[1].endpoint;
+        cluster.settle();
+        let endpoint = &mut cluster.nodes[1].endpoint;
         assert_eq!(endpoint.probe(&tagged(None, 8)), None);
         let found = endpoint.probe(&tagged(Some(0), 7)).unwrap();
         assert_eq!((found.bytes, found.immediate, found.peer), (len, Some(1), PeerId(0)));
@@ -300,7 +301,7 @@ fn probe_and_claim() {
         assert_eq!(found.immediate, Some(1));
         assert_eq!(endpoint.probe(&tagged(None, 7)).unwrap().immediate, Some(2));
         let wild = Selector { source: None, tag: TagMatch::Tagged { tag: 0, ignore: u64::MAX } };
-        let now = Time(world.now);
+        let now = Time(cluster.now);
         endpoint.recv(now, &RecvRequest { cookie: Cookie(2), ..RecvRequest::new(wild, &seg(30_000, len)) }).unwrap();
         let recv = RecvRequest {
             cookie: Cookie(1),
@@ -312,12 +313,12 @@ fn probe_and_claim() {
         endpoint
             .recv(now, &RecvRequest { cookie: Cookie(3), ..RecvRequest::new(Selector::ANY_UNTAGGED, &seg(0, len)) })
             .unwrap();
-        world.settle();
-        let got = completions(&mut world, 1);
+        cluster.settle();
+        let got = completions(&mut cluster, 1);
         for (cookie, immediate) in [(1, 1), (2, 2), (3, 3)] {
             assert_eq!(got[&cookie].unwrap().immediate, Some(immediate));
         }
-        assert_filled(&world, 1, 60_000, len, 2);
+        assert_filled(&cluster, 1, 60_000, len, 2);
     }
 }
 
@@ -326,8 +327,8 @@ fn probe_and_claim() {
 fn cancel() {
     let config = small();
     let mut regions = regions(&config, 2);
-    let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], 1);
-    let endpoint = &mut world.nodes[0].endpoint;
+    let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[100_000], 1);
+    let endpoint = &mut cluster.nodes[0].endpoint;
     let recv = endpoint
         .recv(Time(0), &RecvRequest { cookie: Cookie(1), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) })
         .unwrap();
@@ -337,10 +338,10 @@ fn cancel() {
     endpoint.cancel(recv).unwrap();
     endpoint.cancel(unsent).unwrap();
     assert_eq!(endpoint.cancel(recv), Err(CancelError::Unknown));
-    world.settle();
-    assert_eq!(world.nodes[0].endpoint.cancel(kept), Err(CancelError::Unknown));
-    let got = completions(&mut world, 0);
+    cluster.settle();
+    assert_eq!(cluster.nodes[0].endpoint.cancel(kept), Err(CancelError::Unknown));
+    let got = completions(&mut cluster, 0);
     assert_eq!((got[&1], got[&2]), (Err(OpError::Cancelled), Err(OpError::Cancelled)));
     assert!(got[&3].is_ok());
-    assert_eq!(world.nodes[1].endpoint.stats().unexpected, 1, "the cancelled message was not sent");
+    assert_eq!(cluster.nodes[1].endpoint.stats().unexpected, 1, "the cancelled message was not sent");
 }

@@ -6,7 +6,7 @@ use super::*;
 const ROUNDS_MAX: usize = 5_000_000;
 
 /// A job: ports, each with an endpoint, a queue for everything and a vector that numbers all ranks.
-struct World {
+struct Cluster {
     ports: Vec<Port>,
     ends: Vec<End>,
     queues: Vec<u32>,
@@ -19,10 +19,10 @@ struct End {
     vector: u32,
 }
 
-impl World {
+impl Cluster {
     /// So many processes, without any inserted name.
-    fn strangers(size: u32, launched: bool) -> World {
-        let mut world = World { ports: Vec::new(), ends: Vec::new(), queues: Vec::new() };
+    fn strangers(size: u32, launched: bool) -> Cluster {
+        let mut cluster = Cluster { ports: Vec::new(), ends: Vec::new(), queues: Vec::new() };
         for rank in 0..size {
             let launcher = Launcher { rank: launched.then_some(rank), size: launched.then_some(size) };
             let mut port = Port::new(launcher);
@@ -38,20 +38,20 @@ impl World {
                 ..Endpoint::default()
             };
             let endpoint = port.open_endpoint(endpoint).expect("rails can be opened");
-            world.ports.push(port);
-            world.ends.push(End { endpoint, vector });
-            world.queues.push(queue);
+            cluster.ports.push(port);
+            cluster.ends.push(End { endpoint, vector });
+            cluster.queues.push(queue);
         }
-        world
+        cluster
     }
 
     /// So many processes, each of which has inserted all names in the order of ranks.
-    fn of(size: u32) -> World {
-        let mut world = World::strangers(size, true);
+    fn of(size: u32) -> Cluster {
+        let mut cluster = Cluster::strangers(size, true);
         for at in 0..size as usize {
-            world.meet(at);
+            cluster.meet(at);
         }
-        world
+        cluster
     }
 
     /// Rank `at` inserts all names.
@@ -105,21 +105,21 @@ impl World {
 #[test]
 fn names_alone_let_processes_call_each_other() {
     // Without a launcher: each inserts the others in an order of its own, and itself or not.
-    let mut world = World::strangers(3, false);
-    let names: Vec<Name> = world.ports.iter().map(|port| *port.name().unwrap()).collect();
-    let vector = |world: &World, at: usize| world.ends[at].vector;
+    let mut cluster = Cluster::strangers(3, false);
+    let names: Vec<Name> = cluster.ports.iter().map(|port| *port.name().unwrap()).collect();
+    let vector = |cluster: &Cluster, at: usize| cluster.ends[at].vector;
     for (at, others) in [(0, [2, 1]), (1, [0, 2]), (2, [1, 0])] {
         for other in others {
-            let vector = vector(&world, at);
-            world.ports[at].insert(vector, names[other].bytes()).unwrap();
+            let vector = vector(&cluster, at);
+            cluster.ports[at].insert(vector, names[other].bytes()).unwrap();
         }
     }
     let (mut buffer, payload) = ([0; 5], *b"hello");
-    world.recv(2, 7, &mut buffer, 70);
-    world.send(0, 0, 7, &payload, 71);
-    let sent = world.completion(0);
+    cluster.recv(2, 7, &mut buffer, 70);
+    cluster.send(0, 0, 7, &payload, 71);
+    let sent = cluster.completion(0);
     assert_eq!((sent.context, sent.flags, sent.error), (71, FI_SEND | FI_TAGGED, 0));
-    let received = world.completion(2);
+    let received = cluster.completion(2);
     let expected =
         Entry { len: 5, data: 1007, tag: 7, source: 1, ..Entry::new(70, FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA) };
     assert_eq!((received, buffer), (expected, payload));
@@ -129,69 +129,69 @@ fn names_alone_let_processes_call_each_other() {
 /// source, one after the insertion has its number.
 #[test]
 fn names_come_after_the_first_message() {
-    let mut world = World::strangers(2, true);
+    let mut cluster = Cluster::strangers(2, true);
     let mut buffers = [[0; 8], [0; 8], [0; 8]];
     let [first, second, third] = &mut buffers;
-    world.recv(1, 1, first, 1);
-    world.recv(1, 1, second, 2);
-    world.meet(0);
-    world.send(0, 1, 1, b"first...", 3);
-    world.send(0, 1, 1, b"second..", 4);
-    let received = [world.completion(1), world.completion(1)];
+    cluster.recv(1, 1, first, 1);
+    cluster.recv(1, 1, second, 2);
+    cluster.meet(0);
+    cluster.send(0, 1, 1, b"first...", 3);
+    cluster.send(0, 1, 1, b"second..", 4);
+    let received = [cluster.completion(1), cluster.completion(1)];
     assert_eq!(received.map(|entry| (entry.context, entry.source)), [(1, FI_ADDR_UNSPEC), (2, FI_ADDR_UNSPEC)]);
-    world.meet(1);
-    let mut incoming = world.incoming(1, 1, third, 5);
+    cluster.meet(1);
+    let mut incoming = cluster.incoming(1, 1, third, 5);
     incoming.from = 0;
-    assert_eq!(world.ports[1].recv(&incoming), Ok(()));
-    world.send(0, 1, 1, b"third...", 6);
-    let received = world.completion(1);
+    assert_eq!(cluster.ports[1].recv(&incoming), Ok(()));
+    cluster.send(0, 1, 1, b"third...", 6);
+    let received = cluster.completion(1);
     assert_eq!((received.context, received.source, received.error), (5, 0, 0));
-    world.send(1, 0, 2, b"back", 7);
+    cluster.send(1, 0, 2, b"back", 7);
     assert_eq!(buffers, [*b"first...", *b"second..", *b"third..."]);
 }
 
 #[test]
 fn names_are_removed_and_inserted_again() {
-    let mut world = World::of(2);
-    let stranger = World::strangers(1, false);
+    let mut cluster = Cluster::of(2);
+    let stranger = Cluster::strangers(1, false);
     let late = *stranger.ports[0].name().unwrap();
-    let (vector, other) = (world.ends[0].vector, *world.ports[1].name().unwrap());
-    let port = &mut world.ports[0];
+    let (vector, other) = (cluster.ends[0].vector, *cluster.ports[1].name().unwrap());
+    let port = &mut cluster.ports[0];
     assert_eq!(port.insert(vector, late.bytes()), Ok(2), "after the start");
     assert_eq!(port.lookup(vector, 2), Ok(late));
     assert_eq!(port.insert(vector, &[0; 64]), Err(Errno(FI_EINVAL)));
     assert_eq!(port.remove(vector, 1), Ok(()));
     assert_eq!(port.remove(vector, 1), Err(Errno(FI_EINVAL)));
     assert_eq!(port.lookup(vector, 1), Err(Errno(FI_EINVAL)));
-    let out = world.outgoing(0, 1, 1, b"x", 0);
-    assert_eq!(world.ports[0].send(&out, None), Err(Errno(FI_EINVAL)));
-    assert_eq!(world.ports[0].insert(vector, other.bytes()), Ok(3), "a number is not given again");
+    let out = cluster.outgoing(0, 1, 1, b"x", 0);
+    assert_eq!(cluster.ports[0].send(&out, None), Err(Errno(FI_EINVAL)));
+    assert_eq!(cluster.ports[0].insert(vector, other.bytes()), Ok(3), "a number is not given again");
     let mut buffer = [0; 2];
-    world.recv(1, 4, &mut buffer, 8);
-    world.send(0, 3, 4, b"ok", 9);
-    assert_eq!((world.completion(1).context, &buffer), (8, b"ok"));
-    let out = world.outgoing(0, 9, 1, b"x", 0);
-    assert_eq!(world.ports[0].send(&out, None), Err(Errno(FI_EINVAL)));
+    cluster.recv(1, 4, &mut buffer, 8);
+    cluster.send(0, 3, 4, b"ok", 9);
+    assert_eq!((cluster.completion(1).context, &buffer), (8, b"ok"));
+    let out = cluster.outgoing(0, 9, 1, b"x", 0);
+    assert_eq!(cluster.ports[0].send(&out, None), Err(Errno(FI_EINVAL)));
 }
 
 /// A process that has closed is forgotten with its last number, and its place is free.
 #[test]
 fn the_place_of_a_process_that_has_closed_is_free() {
-    let mut world = World::of(2);
+    let mut cluster = Cluster::of(2);
     let mut buffer = [0; 2];
-    world.recv(1, 4, &mut buffer, 8);
-    world.send(0, 1, 4, b"ok", 9);
-    assert_eq!(world.completion(1).context, 8);
-    let End { endpoint, .. } = world.ends[1];
-    world.ports[1].close_endpoint(endpoint);
+    cluster.recv(1, 4, &mut buffer, 8);
+    cluster.send(0, 1, 4, b"ok", 9);
+    assert_eq!(cluster.completion(1).context, 8);
+    let End { endpoint, .. } = cluster.ends[1];
+    cluster.ports[1].close_endpoint(endpoint);
     for _ in 0..ROUNDS_MAX {
-        if !world.ports[0].gone.is_empty() {
+        if !cluster.ports[0].gone.is_empty() {
             break;
         }
-        world.ports[0].progress();
+        cluster.ports[0].progress();
     }
-    let (vector, peer) = (world.ends[0].vector, PeerId(1));
-    let port = &mut world.ports[0];
+    let (vector, peer) = (cluster.ends[0].vector, PeerId(1));
+    let port = &mut cluster.ports[0];
     let named = |port: &Port| matches!(&port.stage, Stage::Joined(transport) if transport.name_of(peer).is_some());
     assert!(named(port));
     assert_eq!(port.remove(vector, 1), Ok(()));
@@ -208,42 +208,42 @@ fn the_place_of_a_process_that_has_closed_is_free() {
 fn a_flood_both_ways_refuses_nobody() {
     // Far more than the transport takes in: what finds no room waits here, in order.
     const MESSAGES: u64 = 20_000;
-    let mut world = World::of(2);
+    let mut cluster = Cluster::of(2);
     for from in 0..2 {
         for number in 0..MESSAGES {
-            let mut out = world.outgoing(from, 1 - from as u64, 3, &[], 0);
+            let mut out = cluster.outgoing(from, 1 - from as u64, 3, &[], 0);
             out.data = Some(number);
-            assert_eq!(world.ports[from].inject(&out, &number.to_le_bytes()), Ok(()));
+            assert_eq!(cluster.ports[from].inject(&out, &number.to_le_bytes()), Ok(()));
         }
     }
-    assert!(!world.ports[0].waiting.is_empty(), "the test is too small");
+    assert!(!cluster.ports[0].waiting.is_empty(), "the test is too small");
     for at in 0..2 {
         for number in 0..MESSAGES {
             let mut buffer = [0; 8];
-            world.recv(at, 3, &mut buffer, number);
-            let received = world.completion(at);
+            cluster.recv(at, 3, &mut buffer, number);
+            let received = cluster.completion(at);
             assert_eq!((received.context, received.data, received.error), (number, number, 0));
             assert_eq!(u64::from_le_bytes(buffer), number);
         }
     }
-    assert!(world.ports.iter().all(|port| port.waiting.is_empty()));
+    assert!(cluster.ports.iter().all(|port| port.waiting.is_empty()));
 }
 
 #[test]
 fn more_receives_than_the_transport_has_room_for_keep_their_order() {
     const RECEIVES: u64 = 17_000;
-    let mut world = World::of(2);
+    let mut cluster = Cluster::of(2);
     let mut buffers = vec![[0u8; 8]; RECEIVES as usize];
     for (number, buffer) in (0..).zip(&mut buffers) {
-        world.recv(1, 3, buffer, number);
+        cluster.recv(1, 3, buffer, number);
     }
-    assert!(!world.ports[1].deferred.is_empty(), "the test is too small");
+    assert!(!cluster.ports[1].deferred.is_empty(), "the test is too small");
     for number in 0..RECEIVES {
-        let out = world.outgoing(0, 1, 3, &[], 0);
-        assert_eq!(world.ports[0].inject(&out, &number.to_le_bytes()), Ok(()));
+        let out = cluster.outgoing(0, 1, 3, &[], 0);
+        assert_eq!(cluster.ports[0].inject(&out, &number.to_le_bytes()), Ok(()));
     }
     // Completions have no order; matching has.
-    let mut completed: Vec<u64> = (0..RECEIVES).map(|_| world.completion(1).context).collect();
+    let mut completed: Vec<u64> = (0..RECEIVES).map(|_| cluster.completion(1).context).collect();
     completed.sort_unstable();
     assert!(completed.into_iter().eq(0..RECEIVES));
     assert!((0..).zip(&buffers).all(|(number, buffer)| u64::from_le_bytes(*buffer) == number));
@@ -251,85 +251,85 @@ fn more_receives_than_the_transport_has_room_for_keep_their_order() {
 
 #[test]
 fn a_message_that_is_too_long_is_an_error_with_its_lengths() {
-    let mut world = World::of(2);
+    let mut cluster = Cluster::of(2);
     for bytes in [10, 100_000] {
         let (mut buffer, payload) = (vec![0; bytes / 2], vec![5; bytes]);
-        world.recv(1, 2, &mut buffer, 20);
-        world.send(0, 1, 2, &payload, 21);
-        let failed = world.completion(1);
+        cluster.recv(1, 2, &mut buffer, 20);
+        cluster.send(0, 1, 2, &payload, 21);
+        let failed = cluster.completion(1);
         let lengths = (failed.error, failed.len, failed.missing, failed.tag, failed.source);
         assert_eq!(lengths, (FI_ETRUNC, bytes as u64 / 2, bytes as u64 / 2, 2, 0));
         assert_eq!(failed.data, 1002, "MPICH has the sender's rank there");
         assert_eq!(buffer, payload[..bytes / 2]);
-        assert_eq!(world.completion(0).context, 21);
+        assert_eq!(cluster.completion(0).context, 21);
     }
 }
 
 #[test]
 fn probes_look_claim_and_discard() {
-    let mut world = World::of(2);
-    let probe = |world: &mut World, tag: u64, context: u64, probe: Probe| {
-        let incoming = world.incoming(1, tag, &mut [], context);
-        world.ports[1].probe(&incoming, probe).unwrap();
-        world.ready(1).expect("a probe answers at once")
+    let mut cluster = Cluster::of(2);
+    let probe = |cluster: &mut Cluster, tag: u64, context: u64, probe: Probe| {
+        let incoming = cluster.incoming(1, tag, &mut [], context);
+        cluster.ports[1].probe(&incoming, probe).unwrap();
+        cluster.ready(1).expect("a probe answers at once")
     };
-    assert_eq!(probe(&mut world, 5, 1, Probe::Look).error, FI_ENOMSG);
+    assert_eq!(probe(&mut cluster, 5, 1, Probe::Look).error, FI_ENOMSG);
     for text in [b"one", b"two", b"six"] {
-        world.send(0, 1, 5, text, 2);
+        cluster.send(0, 1, 5, text, 2);
     }
     for _ in 0..3 {
-        world.completion(0);
+        cluster.completion(0);
     }
-    let mut found = probe(&mut world, 5, 1, Probe::Look);
+    let mut found = probe(&mut cluster, 5, 1, Probe::Look);
     for _ in 0..ROUNDS_MAX {
         if found.error == 0 {
             break;
         }
-        found = probe(&mut world, 5, 1, Probe::Look);
+        found = probe(&mut cluster, 5, 1, Probe::Look);
     }
     assert_eq!((found.len, found.tag, found.data, found.source), (3, 5, 1005, 0));
-    assert_eq!(probe(&mut world, 5, 11, Probe::Claim).error, 0);
-    assert_eq!(probe(&mut world, 5, 12, Probe::Discard).error, 0);
+    assert_eq!(probe(&mut cluster, 5, 11, Probe::Claim).error, 0);
+    assert_eq!(probe(&mut cluster, 5, 12, Probe::Discard).error, 0);
     let (mut third, mut first) = ([0; 3], [0; 3]);
-    world.recv(1, 5, &mut third, 13);
-    assert_eq!((world.completion(1).context, &third), (13, b"six"));
-    let claimed = world.incoming(1, 5, &mut first, 11);
-    world.ports[1].recv_claimed(&claimed, false).unwrap();
-    assert_eq!((world.completion(1).context, &first), (11, b"one"));
-    assert_eq!(world.ports[1].recv_claimed(&claimed, false), Err(Errno(FI_EINVAL)));
-    assert_eq!(probe(&mut world, 5, 1, Probe::Look).error, FI_ENOMSG);
+    cluster.recv(1, 5, &mut third, 13);
+    assert_eq!((cluster.completion(1).context, &third), (13, b"six"));
+    let claimed = cluster.incoming(1, 5, &mut first, 11);
+    cluster.ports[1].recv_claimed(&claimed, false).unwrap();
+    assert_eq!((cluster.completion(1).context, &first), (11, b"one"));
+    assert_eq!(cluster.ports[1].recv_claimed(&claimed, false), Err(Errno(FI_EINVAL)));
+    assert_eq!(probe(&mut cluster, 5, 1, Probe::Look).error, FI_ENOMSG);
 }
 
 #[test]
 fn a_receive_is_cancelled() {
-    let mut world = World::of(2);
+    let mut cluster = Cluster::of(2);
     let mut buffer = [0; 8];
     for _ in 0..2 {
-        world.recv(1, 1, &mut buffer, 5);
-        let endpoint = world.ends[1].endpoint;
-        assert_eq!(world.ports[1].cancel(endpoint, 6), Err(Errno(FI_EINVAL)));
-        world.ports[1].cancel(endpoint, 5).unwrap();
-        let cancelled = world.completion(1);
+        cluster.recv(1, 1, &mut buffer, 5);
+        let endpoint = cluster.ends[1].endpoint;
+        assert_eq!(cluster.ports[1].cancel(endpoint, 6), Err(Errno(FI_EINVAL)));
+        cluster.ports[1].cancel(endpoint, 5).unwrap();
+        let cancelled = cluster.completion(1);
         assert_eq!((cancelled.context, cancelled.error), (5, FI_ECANCELED));
-        assert_eq!(world.ports[1].cancel(endpoint, 5), Err(Errno(FI_EINVAL)));
+        assert_eq!(cluster.ports[1].cancel(endpoint, 5), Err(Errno(FI_EINVAL)));
     }
-    assert!(world.ports[1].ledger.records.is_empty());
+    assert!(cluster.ports[1].ledger.records.is_empty());
 }
 
 #[test]
 fn a_multi_receive_takes_message_after_message() {
-    let mut world = World::of(2);
+    let mut cluster = Cluster::of(2);
     let mut buffer = [0; 200];
     let start = buffer.as_mut_ptr().expose_provenance() as u64;
-    let mut incoming = world.incoming(1, 0, &mut buffer, 9);
+    let mut incoming = cluster.incoming(1, 0, &mut buffer, 9);
     (incoming.tag, incoming.flags) = (None, Some(FI_MULTI_RECV));
-    world.ports[1].recv(&incoming).unwrap();
+    cluster.ports[1].recv(&incoming).unwrap();
     let mut released = Vec::new();
     for (number, text) in [(0u64, [b'a'; 50]), (1, [b'b'; 50]), (2, [b'c'; 50])] {
-        let mut out = world.outgoing(0, 1, 0, &text, 8);
+        let mut out = cluster.outgoing(0, 1, 0, &text, 8);
         out.tag = None;
-        world.ports[0].send(&out, None).unwrap();
-        let entry = world.completion(1);
+        cluster.ports[0].send(&out, None).unwrap();
+        let entry = cluster.completion(1);
         assert_eq!((entry.context, entry.len, entry.address, entry.error), (9, 50, start + 50 * number, 0));
         assert_eq!(entry.flags & !FI_MULTI_RECV, FI_RECV | FI_MSG | FI_REMOTE_CQ_DATA);
         released.push(entry.flags & FI_MULTI_RECV != 0);
@@ -337,43 +337,43 @@ fn a_multi_receive_takes_message_after_message() {
     // 64 bytes must be left.
     assert_eq!(released, [false, false, true]);
     assert!(buffer[..150].chunks(50).eq([[b'a'; 50], [b'b'; 50], [b'c'; 50]]));
-    assert!(world.ports[1].ledger.records.is_empty());
+    assert!(cluster.ports[1].ledger.records.is_empty());
 }
 
 #[test]
 fn only_wanted_completions_come_and_counters_count_all() {
-    let mut world = World::of(2);
-    let counter = world.ports[0].ledger().counts.insert(Count::default());
-    let End { endpoint, .. } = world.ends[0];
-    let end = world.ports[0].ledger().endpoints.get_mut(endpoint).unwrap();
+    let mut cluster = Cluster::of(2);
+    let counter = cluster.ports[0].ledger().counts.insert(Count::default());
+    let End { endpoint, .. } = cluster.ends[0];
+    let end = cluster.ports[0].ledger().endpoints.get_mut(endpoint).unwrap();
     end.tx.as_mut().unwrap().selective = true;
     (end.sends, end.writes, end.reads) = (Some(counter), Some(counter), Some(counter));
     let mut buffers = [[0; 4]; 3];
     for (buffer, context) in buffers.iter_mut().zip(0..) {
-        world.recv(1, 1, buffer, context);
+        cluster.recv(1, 1, buffer, context);
     }
-    let mut out = world.outgoing(0, 1, 1, b"text", 1);
-    world.ports[0].send(&out, None).unwrap();
-    world.ports[0].inject(&out, b"text").unwrap();
+    let mut out = cluster.outgoing(0, 1, 1, b"text", 1);
+    cluster.ports[0].send(&out, None).unwrap();
+    cluster.ports[0].inject(&out, b"text").unwrap();
     out.flags = Some(FI_COMPLETION);
-    world.ports[0].send(&out, None).unwrap();
+    cluster.ports[0].send(&out, None).unwrap();
     for _ in 0..3 {
-        assert_eq!(world.completion(1).error, 0);
+        assert_eq!(cluster.completion(1).error, 0);
     }
-    assert_eq!(world.completion(0).context, 1);
-    assert_eq!(world.ports[0].ledger.counts.get(counter).map(|count| count.done), Some(3));
-    assert_eq!(world.ready(0), None);
+    assert_eq!(cluster.completion(0).context, 1);
+    assert_eq!(cluster.ports[0].ledger.counts.get(counter).map(|count| count.done), Some(3));
+    assert_eq!(cluster.ready(0), None);
 }
 
 #[test]
 fn memory_is_written_read_and_changed() {
-    let mut world = World::strangers(2, true);
+    let mut cluster = Cluster::strangers(2, true);
     let mut memory = vec![0u64; 512];
     let piece = Piece { address: memory.as_mut_ptr().expose_provenance() as u64, len: 4096 };
-    let number = world.ports[1].register(piece, FI_REMOTE_READ | FI_REMOTE_WRITE, 77).unwrap();
-    assert_eq!(world.ports[1].register(piece, FI_REMOTE_READ, 77), Err(Errno(FI_ENOKEY)));
-    (0..2).for_each(|at| world.meet(at));
-    let endpoint = world.ends[0].endpoint;
+    let number = cluster.ports[1].register(piece, FI_REMOTE_READ | FI_REMOTE_WRITE, 77).unwrap();
+    assert_eq!(cluster.ports[1].register(piece, FI_REMOTE_READ, 77), Err(Errno(FI_ENOKEY)));
+    (0..2).for_each(|at| cluster.meet(at));
+    let endpoint = cluster.ends[0].endpoint;
     let request = |pieces, offset, copy| OneSided {
         endpoint,
         peer: 1,
@@ -387,45 +387,45 @@ fn memory_is_written_read_and_changed() {
     };
     let payload = [0x1122_3344_5566_7788u64; 100];
     let local = Pieces::one(payload.as_ptr().expose_provenance() as u64, 800);
-    world.ports[0].write(request(local, 8, None)).unwrap();
-    assert_eq!((world.completion(0).flags, memory[0], memory[1], memory[101]), (FI_RMA | FI_WRITE, 0, payload[0], 0));
-    world.ports[0].write(request(Pieces::default(), 0, Some([3, 0, 0, 0, 0, 0, 0, 0].into()))).unwrap();
-    assert_eq!((world.completion(0).error, memory[0]), (0, 3));
+    cluster.ports[0].write(request(local, 8, None)).unwrap();
+    assert_eq!((cluster.completion(0).flags, memory[0], memory[1], memory[101]), (FI_RMA | FI_WRITE, 0, payload[0], 0));
+    cluster.ports[0].write(request(Pieces::default(), 0, Some([3, 0, 0, 0, 0, 0, 0, 0].into()))).unwrap();
+    assert_eq!((cluster.completion(0).error, memory[0]), (0, 3));
 
     let mut back = [0u64; 101];
     let into = Pieces::one(back.as_mut_ptr().expose_provenance() as u64, 808);
-    world.ports[0].read(&request(into, 0, None)).unwrap();
-    assert_eq!((world.completion(0).flags, back[0], back[100]), (FI_RMA | FI_READ, 3, payload[0]));
+    cluster.ports[0].read(&request(into, 0, None)).unwrap();
+    assert_eq!((cluster.completion(0).flags, back[0], back[100]), (FI_RMA | FI_READ, 3, payload[0]));
 
     let at = request(Pieces::default(), 0, None);
     let sum = AtomicCall { at, op: FI_SUM, datatype: FI_UINT64, operand: 5, compare: 0, old: None };
-    world.ports[0].atomic(sum).unwrap();
-    assert_eq!((world.completion(0).flags, memory[0]), (FI_ATOMIC | FI_WRITE, 8));
+    cluster.ports[0].atomic(sum).unwrap();
+    assert_eq!((cluster.completion(0).flags, memory[0]), (FI_ATOMIC | FI_WRITE, 8));
     let at = request(Pieces::default(), 0, None);
     let bits = AtomicCall { at, op: FI_BOR, datatype: FI_DOUBLE, operand: 5, compare: 0, old: None };
-    assert_eq!(world.ports[0].atomic(bits), Err(Errno(FI_EOPNOTSUPP)));
+    assert_eq!(cluster.ports[0].atomic(bits), Err(Errno(FI_EOPNOTSUPP)));
 
-    world.ports[1].deregister(number).unwrap();
-    world.ports[0].write(request(local, 8, None)).unwrap();
-    assert_eq!(world.completion(0).error, FI_EACCES);
+    cluster.ports[1].deregister(number).unwrap();
+    cluster.ports[0].write(request(local, 8, None)).unwrap();
+    assert_eq!(cluster.completion(0).error, FI_EACCES);
 }
 
 #[test]
 fn the_last_endpoint_leaves_its_peers() {
-    let mut world = World::of(2);
-    world.send(0, 1, 1, b"bye", 1);
-    world.completion(0);
-    let End { endpoint, .. } = world.ends[0];
+    let mut cluster = Cluster::of(2);
+    cluster.send(0, 1, 1, b"bye", 1);
+    cluster.completion(0);
+    let End { endpoint, .. } = cluster.ends[0];
     let mut buffer = [0; 3];
-    world.recv(1, 1, &mut buffer, 2);
-    assert_eq!((world.completion(1).error, &buffer), (0, b"bye"));
-    world.ports[0].close_endpoint(endpoint);
-    assert!(matches!(world.ports[0].stage, Stage::Over));
+    cluster.recv(1, 1, &mut buffer, 2);
+    assert_eq!((cluster.completion(1).error, &buffer), (0, b"bye"));
+    cluster.ports[0].close_endpoint(endpoint);
+    assert!(matches!(cluster.ports[0].stage, Stage::Over));
     // A receive from a peer that has closed ends with that.
-    let mut incoming = world.incoming(1, 1, &mut buffer, 3);
+    let mut incoming = cluster.incoming(1, 1, &mut buffer, 3);
     incoming.from = 0;
-    let ended = match world.ports[1].recv(&incoming) {
-        Ok(()) => world.completion(1).error,
+    let ended = match cluster.ports[1].recv(&incoming) {
+        Ok(()) => cluster.completion(1).error,
         Err(Errno(errno)) => errno,
     };
     assert!([FI_ESHUTDOWN, FI_ECONNRESET].contains(&ended), "{ended}");

@@ -8,7 +8,7 @@ use rerail_core::endpoint::{Event, MessageClass, RecvRequest, Selector, SendRequ
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
 
-use super::world::{Fabric, pattern, rails, small, whole};
+use super::cluster::{Fabric, pattern, rails, small, whole};
 use crate::bootstrap::{BootError, Bootstrap, JobKey};
 use crate::driver::{CardError, Opening, Options, StartError, Transport};
 use crate::rail::loopback::Loopback;

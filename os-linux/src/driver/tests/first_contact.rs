@@ -8,7 +8,7 @@ use rerail_core::endpoint::{Event, LossReason, OpError, RailFault, RecvRequest, 
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::time::Nanos;
 
-use super::world::{Fabric, JOB, World, on_fabrics, small, whole};
+use super::cluster::{Cluster, Fabric, JOB, on_fabrics, small, whole};
 use crate::auth::testing::credentials;
 use crate::rail::Rail;
 use crate::rail::shm::{ShmOptions, ShmRail};
@@ -24,7 +24,7 @@ const OTHER: PeerId = PeerId(1);
 
 /// Two ranks whose rails give a call up after 200 ms without an answer: long enough for an answer on a busy
 /// machine.
-fn impatient(fabric: Fabric) -> World {
+fn impatient(fabric: Fabric) -> Cluster {
     let handshake_timeout = Nanos::from_millis(200);
     let rails = |rank| -> Vec<Box<dyn Rail + Send>> {
         if fabric == Fabric::Shm {
@@ -34,39 +34,39 @@ fn impatient(fabric: Fabric) -> World {
         let options = TcpOptions { handshake_timeout, ..TcpOptions::new(Ipv4Addr::LOCALHOST.into(), 0) };
         vec![Box::new(TcpRail::open(options, credentials(rank), JOB, PeerId(rank)).unwrap())]
     };
-    World::with(2, rails, |rank, size| Config { keepalive: Nanos::from_millis(5), ..small(rank, size) })
+    Cluster::with(2, rails, |rank, size| Config { keepalive: Nanos::from_millis(5), ..small(rank, size) })
 }
 
 /// G-4, L-16: a call waits at the peer's kernel until there is an answer.
 fn who_computes_at_first_is_waited_for(fabric: Fabric) {
-    let mut world = impatient(fabric);
-    world.frozen[1] = true;
-    let source = world.filled(0, 500, 3);
-    let send = world.at(0).send(&SendRequest::new(OTHER, &whole(source, 500))).unwrap();
+    let mut cluster = impatient(fabric);
+    cluster.frozen[1] = true;
+    let source = cluster.filled(0, 500, 3);
+    let send = cluster.at(0).send(&SendRequest::new(OTHER, &whole(source, 500))).unwrap();
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(500) {
-        world.step();
+        cluster.step();
     }
-    assert_eq!(world.at(0).endpoint().rail_health(OTHER, RAIL).map(|health| health.refusals), Some(0));
-    world.frozen[1] = false;
-    let target = world.empty(1, 500);
-    let recv = world.at(1).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 500))).unwrap();
-    assert_eq!(world.complete(1, recv).unwrap().bytes, 500);
-    world.complete(0, send).unwrap();
-    assert_eq!(world.bytes(1, target), world.bytes(0, source));
+    assert_eq!(cluster.at(0).endpoint().rail_health(OTHER, RAIL).map(|health| health.refusals), Some(0));
+    cluster.frozen[1] = false;
+    let target = cluster.empty(1, 500);
+    let recv = cluster.at(1).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 500))).unwrap();
+    assert_eq!(cluster.complete(1, recv).unwrap().bytes, 500);
+    cluster.complete(0, send).unwrap();
+    assert_eq!(cluster.bytes(1, target), cluster.bytes(0, source));
 }
 
 /// F-13: a receive ends with an error though nothing was ever sent to its peer, nor by it.
 fn who_was_never_met_and_is_gone_is_lost(fabric: Fabric) {
-    let mut world = impatient(fabric);
-    drop(world.transports.pop());
-    let target = world.empty(0, 500);
+    let mut cluster = impatient(fabric);
+    drop(cluster.transports.pop());
+    let target = cluster.empty(0, 500);
     let from = Selector { source: Some(OTHER), ..Selector::ANY_UNTAGGED };
-    let recv = world.at(0).recv(&RecvRequest::new(from, &whole(target, 500))).unwrap();
-    let why = world.expect(0, "the loss of the peer", |event| match event {
+    let recv = cluster.at(0).recv(&RecvRequest::new(from, &whole(target, 500))).unwrap();
+    let why = cluster.expect(0, "the loss of the peer", |event| match event {
         Event::PeerLost { why, .. } => Some(*why),
         _ => None,
     });
     assert_eq!(why.reason, LossReason::RailFailed { rail: RAIL, fault: RailFault::Gone });
-    assert_eq!(world.complete(0, recv), Err(OpError::PeerLost { peer: OTHER, why }));
+    assert_eq!(cluster.complete(0, recv), Err(OpError::PeerLost { peer: OTHER, why }));
 }

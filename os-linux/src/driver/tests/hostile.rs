@@ -11,8 +11,8 @@ use rerail_core::wire::handshake::{
     ANSWER_BYTES, OPENING_BYTES, RULING_BYTES, RefusedBecause, Transport as Sort, VERDICT_BYTES,
 };
 
+use super::cluster::{Cluster, Fabric, JOB, rails, small};
 use super::process::{Process, two_and_a_process};
-use super::world::{Fabric, JOB, World, rails, small};
 use crate::auth::testing::credentials;
 use crate::auth::{Attempts, AuthError, Call, Credentials, Dialler, Secret, Step};
 use crate::driver::Opening;
@@ -62,19 +62,19 @@ fn scribbler() {
     }
 }
 
-fn sum(world: &mut World, rank: usize, of: impl Fn(&crate::rail::RailCounters) -> u64) -> u64 {
-    world.at(rank).rails().map(|rail| of(&rail.counters)).sum()
+fn sum(cluster: &mut Cluster, rank: usize, of: impl Fn(&crate::rail::RailCounters) -> u64) -> u64 {
+    cluster.at(rank).rails().map(|rail| of(&rail.counters)).sum()
 }
 
 /// L-12, G-8
 #[test]
 fn a_process_that_writes_garbage_into_its_rings_for_ever_is_refused_and_counted() {
-    let (mut world, mut scribbler) = two_and_a_process("driver::tests::hostile::scribbler", Fabric::Shm);
+    let (mut cluster, mut scribbler) = two_and_a_process("driver::tests::hostile::scribbler", Fabric::Shm);
     let mut lost = [false; 2];
     while lost != [true; 2] {
-        world.ping(0, 1, 20_000);
+        cluster.ping(0, 1, 20_000);
         for (rank, lost) in lost.iter_mut().enumerate() {
-            let why = world.take(rank, |event| match event {
+            let why = cluster.take(rank, |event| match event {
                 Event::PeerLost { peer, why } => Some((*peer, *why)),
                 _ => None,
             });
@@ -86,20 +86,20 @@ fn a_process_that_writes_garbage_into_its_rings_for_ever_is_refused_and_counted(
                     _ => false,
                 };
                 assert!(refused, "{why:?}");
-                assert_eq!(sum(&mut world, rank, |counters| counters.corrupt), 1);
+                assert_eq!(sum(&mut cluster, rank, |counters| counters.corrupt), 1);
                 *lost = true;
             }
         }
     }
     // It continues to scribble; the others continue to communicate.
     for bytes in [1, 5000, 1 << 20] {
-        world.ping(0, 1, bytes);
+        cluster.ping(0, 1, bytes);
     }
     scribbler.kill();
-    world.ping(0, 1, 100);
+    cluster.ping(0, 1, 100);
     for rank in 0..2 {
-        assert_eq!(sum(&mut world, rank, |counters| counters.corrupt), 1);
-        assert_eq!(world.take(rank, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);
+        assert_eq!(sum(&mut cluster, rank, |counters| counters.corrupt), 1);
+        assert_eq!(cluster.take(rank, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);
     }
 }
 
@@ -166,13 +166,13 @@ impl Stranger {
     }
 
     /// Receives so many bytes, or fewer where the job hangs up; polls the job meanwhile.
-    fn hear(&mut self, world: &mut World, count: usize) -> Vec<u8> {
+    fn hear(&mut self, cluster: &mut Cluster, count: usize) -> Vec<u8> {
         let mut heard = vec![0; count];
         let mut at = 0;
         while at < count {
-            world.ping(0, 1, 3000);
-            world.ping(1, 2, 3000);
-            world.ping(2, 0, 3000);
+            cluster.ping(0, 1, 3000);
+            cluster.ping(1, 2, 3000);
+            cluster.ping(2, 0, 3000);
             match self.0.read(&mut heard[at..]) {
                 Ok(0) => break,
                 Ok(more) => at += more,
@@ -205,16 +205,16 @@ fn without_the_key_and_with_a_replayed_handshake_nobody_gets_in_while_three_rank
             opening.learn(PeerId(peer as u32), card).unwrap();
         }
     }
-    let mut world = World {
+    let mut cluster = Cluster {
         transports: openings.into_iter().map(|opening| opening.join().unwrap()).collect(),
         events: vec![Default::default(); 3],
         frozen: vec![false; 3],
     };
-    let recv = world.at(0).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[])).unwrap();
-    world.at(1).inject(&SendRequest::new(PeerId(0), &[]), b"").unwrap();
-    world.until("a recorded handshake", |world| {
+    let recv = cluster.at(0).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[])).unwrap();
+    cluster.at(1).inject(&SendRequest::new(PeerId(0), &[]), b"").unwrap();
+    cluster.until("a recorded handshake", |cluster| {
         relay.pump();
-        world.events[0].iter().any(|event| matches!(event, Event::Completed(over) if over.operation == recv))
+        cluster.events[0].iter().any(|event| matches!(event, Event::Completed(over) if over.operation == recv))
     });
     let recorded = std::mem::take(&mut relay.recorded);
     // The messages between 0 and 1 need the relay; a thread keeps it going.
@@ -227,7 +227,7 @@ fn without_the_key_and_with_a_replayed_handshake_nobody_gets_in_while_three_rank
                 std::thread::yield_now();
             }
         });
-        attack(&mut world, &address, &recorded);
+        attack(&mut cluster, &address, &recorded);
         drop(stop);
     });
 }
@@ -241,10 +241,10 @@ impl Drop for Stop<'_> {
     }
 }
 
-fn attack(world: &mut World, address: &str, recorded: &[u8]) {
-    assert_eq!(world.at(0).rails().find(|rail| rail.kind == RailKind::Tcp).unwrap().address, address);
-    let refused = |world: &mut World| sum(world, 0, |counters| counters.unauthenticated);
-    assert_eq!(refused(world), 0);
+fn attack(cluster: &mut Cluster, address: &str, recorded: &[u8]) {
+    assert_eq!(cluster.at(0).rails().find(|rail| rail.kind == RailKind::Tcp).unwrap().address, address);
+    let refused = |cluster: &mut Cluster| sum(cluster, 0, |counters| counters.unauthenticated);
+    assert_eq!(refused(cluster), 0);
 
     // Without the job's secret: refused at once.
     let attempts = Attempts { attempt: 1, answers: 0 };
@@ -254,8 +254,8 @@ fn attack(world: &mut World, address: &str, recorded: &[u8]) {
     let (_, opening) = Dialler::new(&outsider, call, rank_0, random().unwrap());
     let mut keyless = Stranger::at(address);
     keyless.say(opening.bytes());
-    assert_eq!(keyless.hear(world, ANSWER_BYTES).len(), VERDICT_BYTES, "a refusal, then hung up");
-    assert_eq!(refused(world), 1);
+    assert_eq!(keyless.hear(cluster, ANSWER_BYTES).len(), VERDICT_BYTES, "a refusal, then hung up");
+    assert_eq!(refused(cluster), 1);
 
     // A member of the job in the name of another one.
     let newer = Attempts { attempt: 99, answers: 99 };
@@ -263,29 +263,29 @@ fn attack(world: &mut World, address: &str, recorded: &[u8]) {
     let (mut impostor, opening) = Dialler::new(&credentials(2), call, rank_0, random().unwrap());
     let mut member = Stranger::at(address);
     member.say(opening.bytes());
-    let Ok(Step::Send(proof)) = impostor.handle(&member.hear(world, ANSWER_BYTES)) else { panic!("rank 0 answers") };
+    let Ok(Step::Send(proof)) = impostor.handle(&member.hear(cluster, ANSWER_BYTES)) else { panic!("rank 0 answers") };
     member.say(proof.bytes());
-    let ruling = member.hear(world, RULING_BYTES);
+    let ruling = member.hear(cluster, RULING_BYTES);
     assert_eq!(impostor.handle(&ruling).unwrap_err(), AuthError::Refused(RefusedBecause::Proof));
-    assert_eq!(refused(world), 2);
+    assert_eq!(refused(cluster), 2);
 
     // The recorded handshake once more, step by step, and then all recorded bytes at once.
     let mut patient = Stranger::at(address);
     patient.say(&recorded[..OPENING_BYTES]);
-    assert_eq!(patient.hear(world, ANSWER_BYTES).len(), ANSWER_BYTES);
+    assert_eq!(patient.hear(cluster, ANSWER_BYTES).len(), ANSWER_BYTES);
     patient.say(&recorded[OPENING_BYTES..]);
-    assert!(patient.hear(world, RULING_BYTES).len() < RULING_BYTES, "hung up");
-    assert_eq!(refused(world), 3);
+    assert!(patient.hear(cluster, RULING_BYTES).len() < RULING_BYTES, "hung up");
+    assert_eq!(refused(cluster), 3);
     let mut hasty = Stranger::at(address);
     hasty.say(recorded);
-    assert!(hasty.hear(world, ANSWER_BYTES + RULING_BYTES).len() < ANSWER_BYTES + RULING_BYTES, "hung up");
-    assert_eq!(refused(world), 4);
+    assert!(hasty.hear(cluster, ANSWER_BYTES + RULING_BYTES).len() < ANSWER_BYTES + RULING_BYTES, "hung up");
+    assert_eq!(refused(cluster), 4);
 
     for (a, b) in [(0, 1), (1, 2), (2, 0)] {
-        world.ping(a, b, 1 << 20);
+        cluster.ping(a, b, 1 << 20);
     }
     for rank in 0..3 {
-        assert_eq!(world.take(rank, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);
-        assert_eq!(sum(world, rank, |counters| counters.corrupt), 0);
+        assert_eq!(cluster.take(rank, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);
+        assert_eq!(sum(cluster, rank, |counters| counters.corrupt), 0);
     }
 }

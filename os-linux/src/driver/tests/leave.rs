@@ -13,7 +13,7 @@ use rerail_core::rail::{RailFacts, RailKind};
 use rerail_core::time::Time;
 
 use super::boot::{Board, Seat};
-use super::world::{Fabric, World, on_fabrics, pattern, rails, small, whole};
+use super::cluster::{Cluster, Fabric, on_fabrics, pattern, rails, small, whole};
 use crate::bootstrap::pmi1::Pmi1;
 use crate::bootstrap::{BootError, Bootstrap};
 use crate::driver::{FinishError, Opening, Transport};
@@ -95,16 +95,16 @@ fn ranks_leave_in_good_order(fabric: Fabric) {
 }
 
 fn a_peer_hears_the_goodbye(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let target = world.empty(ends.b, 10);
-    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 10))).unwrap();
-    let send = world.at(ends.a).inject(&SendRequest::new(ends.peer_b(), &[]), &pattern(10, 1)).unwrap();
-    world.complete(ends.b, recv).unwrap();
-    world.complete(ends.a, send).unwrap();
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let target = cluster.empty(ends.b, 10);
+    let recv = cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 10))).unwrap();
+    let send = cluster.at(ends.a).inject(&SendRequest::new(ends.peer_b(), &[]), &pattern(10, 1)).unwrap();
+    cluster.complete(ends.b, recv).unwrap();
+    cluster.complete(ends.a, send).unwrap();
     let goodbye = ends.peer_b();
-    world.at(ends.a).close_peer(goodbye).unwrap();
+    cluster.at(ends.a).close_peer(goodbye).unwrap();
     for (rank, other) in [(ends.a, ends.peer_b()), (ends.b, ends.peer_a())] {
-        world.expect(rank, "BYE", |event| match event {
+        cluster.expect(rank, "BYE", |event| match event {
             Event::PeerClosed { peer } => {
                 assert_eq!(*peer, other);
                 Some(())
@@ -115,7 +115,7 @@ fn a_peer_hears_the_goodbye(fabric: Fabric) {
     }
     // A message behind BYE, on another rail, is no violation.
     for rank in [ends.a, ends.b] {
-        assert_eq!(world.at(rank).rails().map(|rail| rail.counters.corrupt).sum::<u64>(), 0);
+        assert_eq!(cluster.at(rank).rails().map(|rail| rail.counters.corrupt).sum::<u64>(), 0);
     }
 }
 
@@ -173,8 +173,8 @@ impl Rail for Slow {
 fn leaving_waits_for_rails_that_still_have_something_to_deliver_but_not_for_ever() {
     for (deadline, polled) in [(None, true), (Some(Duration::ZERO), false)] {
         let left = Arc::new(AtomicU32::new(100));
-        let mut world = World::with(1, |_| vec![Box::new(Slow(left.clone()))], small);
-        let shutdown = world.transports.remove(0).finish(deadline).unwrap();
+        let mut cluster = Cluster::with(1, |_| vec![Box::new(Slow(left.clone()))], small);
+        let shutdown = cluster.transports.remove(0).finish(deadline).unwrap();
         assert_eq!(shutdown, crate::driver::Shutdown::default());
         let left = left.load(Ordering::Relaxed);
         assert_eq!(left == 0, polled, "{left}");
@@ -183,20 +183,20 @@ fn leaving_waits_for_rails_that_still_have_something_to_deliver_but_not_for_ever
 
 #[test]
 fn a_peer_that_is_deaf_is_abandoned_at_the_deadline() {
-    let (mut world, ends) = World::new(Fabric::Tcp);
-    let source = world.filled(ends.a, 1 << 20, 1);
+    let (mut cluster, ends) = Cluster::new(Fabric::Tcp);
+    let source = cluster.filled(ends.a, 1 << 20, 1);
     let send = SendRequest { segments: &whole(source, 1 << 20), ..SendRequest::new(ends.peer_b(), &[]) };
-    world.at(ends.a).send(&send).unwrap();
+    cluster.at(ends.a).send(&send).unwrap();
     // Rank b is never driven.
-    let a = world.transports.remove(ends.a);
+    let a = cluster.transports.remove(ends.a);
     let shutdown = a.finish(Some(Duration::from_millis(20))).unwrap();
     assert_eq!((shutdown.closed, shutdown.abandoned), (0, vec![ends.peer_b()]));
 }
 
 #[test]
 fn leaving_without_having_met_anybody_needs_nobody() {
-    let mut world = World::of(2, Fabric::Tcp);
-    let shutdown = world.transports.remove(0).finish(None).unwrap();
+    let mut cluster = Cluster::of(2, Fabric::Tcp);
+    let shutdown = cluster.transports.remove(0).finish(None).unwrap();
     assert_eq!(shutdown, crate::driver::Shutdown::default());
 }
 
@@ -232,16 +232,16 @@ impl Bootstrap for Gone {
 /// same, and reports how.
 #[test]
 fn a_launcher_that_is_gone_at_the_end_is_an_error_beside_the_farewell() {
-    let (mut world, ends) = World::new(Fabric::Tcp);
-    let target = world.empty(ends.b, BYTES);
-    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, BYTES))).unwrap();
-    let source = world.filled(ends.a, BYTES, 1);
+    let (mut cluster, ends) = Cluster::new(Fabric::Tcp);
+    let target = cluster.empty(ends.b, BYTES);
+    let recv = cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, BYTES))).unwrap();
+    let source = cluster.filled(ends.a, BYTES, 1);
     let send = SendRequest { segments: &whole(source, BYTES), ..SendRequest::new(ends.peer_b(), &[]) };
-    world.at(ends.a).clock.boot = Some(Box::new(Gone));
-    let send = world.at(ends.a).send(&send).unwrap();
-    world.complete(ends.b, recv).unwrap();
-    world.complete(ends.a, send).unwrap();
-    let a = world.transports.remove(ends.a);
+    cluster.at(ends.a).clock.boot = Some(Box::new(Gone));
+    let send = cluster.at(ends.a).send(&send).unwrap();
+    cluster.complete(ends.b, recv).unwrap();
+    cluster.complete(ends.a, send).unwrap();
+    let a = cluster.transports.remove(ends.a);
     match a.finish(None) {
         Err(FinishError::Boot { error: BootError::Timeout { waited_ms: 7, .. }, shutdown }) => {
             assert_eq!((shutdown.closed, shutdown.lost, shutdown.abandoned), (1, vec![], vec![]));
@@ -254,14 +254,14 @@ fn a_launcher_that_is_gone_at_the_end_is_an_error_beside_the_farewell() {
 /// `boot_timeout` is.
 #[test]
 fn a_launcher_that_stalls_at_the_end_is_waited_for_until_the_deadline() {
-    let (mut world, ends) = World::new(Fabric::Tcp);
+    let (mut cluster, ends) = Cluster::new(Fabric::Tcp);
     let (client, mut launcher) = UnixStream::pair().unwrap();
     let answers = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n\
                    cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\ncmd=my_kvsname kvsname=stalls\n";
     launcher.write_all(answers.as_bytes()).unwrap();
     let boot = Pmi1::join(client.into(), 0, 2).unwrap();
-    world.at(ends.a).clock.boot = Some(Box::new(boot));
-    let a = world.transports.remove(ends.a);
+    cluster.at(ends.a).clock.boot = Some(Box::new(boot));
+    let a = cluster.transports.remove(ends.a);
     match a.finish(Some(Duration::from_millis(10))) {
         Err(FinishError::Boot { error: BootError::Timeout { waited_ms, .. }, .. }) => assert_eq!(waited_ms, 1000),
         other => panic!("{other:?}"),

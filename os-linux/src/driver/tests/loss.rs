@@ -8,8 +8,8 @@ use rerail_core::endpoint::{Event, LossReason, OpError, RailFault, RecvRequest, 
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
 
+use super::cluster::{Cluster, Fabric, on_fabrics, whole};
 use super::process::{Process, two_and_a_process};
-use super::world::{Fabric, World, on_fabrics, whole};
 use crate::driver::RequestError;
 
 on_fabrics! {
@@ -30,20 +30,20 @@ fn doomed_peer() {
 }
 
 fn a_killed_peer_is_lost_and_the_others_go_on(fabric: Fabric) {
-    let (mut world, mut doomed) = two_and_a_process("driver::tests::loss::doomed_peer", fabric);
+    let (mut cluster, mut doomed) = two_and_a_process("driver::tests::loss::doomed_peer", fabric);
 
     let from = Selector { source: Some(DOOMED), ..Selector::ANY_UNTAGGED };
-    let target = world.empty(0, 1 << 20);
-    let hello = world.at(0).recv(&RecvRequest::new(from, &whole(target, 5))).unwrap();
-    assert_eq!(world.complete(0, hello).unwrap().bytes, 5);
-    world.ping(0, 1, 100);
+    let target = cluster.empty(0, 1 << 20);
+    let hello = cluster.at(0).recv(&RecvRequest::new(from, &whole(target, 5))).unwrap();
+    assert_eq!(cluster.complete(0, hello).unwrap().bytes, 5);
+    cluster.ping(0, 1, 100);
 
     // A receive and a rendezvous that will never end well.
-    let recv = world.at(0).recv(&RecvRequest::new(from, &whole(target, 5))).unwrap();
+    let recv = cluster.at(0).recv(&RecvRequest::new(from, &whole(target, 5))).unwrap();
     let send = SendRequest { segments: &whole(target, 1 << 20), ..SendRequest::new(DOOMED, &[]) };
-    let send = world.at(0).send(&send).unwrap();
+    let send = cluster.at(0).send(&send).unwrap();
     doomed.kill();
-    let why = world.expect(0, "the loss of the peer", |event| match event {
+    let why = cluster.expect(0, "the loss of the peer", |event| match event {
         Event::PeerLost { peer, why } => {
             assert_eq!(*peer, DOOMED);
             Some(*why)
@@ -52,29 +52,29 @@ fn a_killed_peer_is_lost_and_the_others_go_on(fabric: Fabric) {
     });
     let LossReason::RailFailed { rail, fault } = why.reason else { panic!("{why:?} names no rail") };
     assert!(matches!(fault, RailFault::Closed | RailFault::Gone | RailFault::Device { .. }), "{fault:?}");
-    let kind = world.at(0).rails().find(|info| info.id == rail).unwrap().kind;
+    let kind = cluster.at(0).rails().find(|info| info.id == rail).unwrap().kind;
     assert_eq!(kind, if fabric == Fabric::Shm { RailKind::Shm } else { RailKind::Tcp });
     let lost = Err(OpError::PeerLost { peer: DOOMED, why });
-    assert_eq!(world.complete(0, send), lost);
-    assert_eq!(world.complete(0, recv), lost);
-    let gone = world.at(0).send(&SendRequest::new(DOOMED, &[]));
+    assert_eq!(cluster.complete(0, send), lost);
+    assert_eq!(cluster.complete(0, recv), lost);
+    let gone = cluster.at(0).send(&SendRequest::new(DOOMED, &[]));
     assert_eq!(gone, Err(RequestError::Submit(SubmitError::PeerGone(DOOMED))));
-    world.at(0).free(target).unwrap();
+    cluster.at(0).free(target).unwrap();
 
-    world.ping(0, 1, 100);
-    world.ping(0, 1, 1 << 20);
-    assert_eq!(world.take(1, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);
+    cluster.ping(0, 1, 100);
+    cluster.ping(0, 1, 1 << 20);
+    assert_eq!(cluster.take(1, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);
     // A peer lost long before is reported again at the end.
-    let said = world.at(0).describe_loss(why);
-    assert!(said.contains(world.at(0).rail_names(1 << rail.0)[0].as_str()), "{said}");
-    assert_eq!(world.transports.remove(0).finish(Some(Duration::ZERO)).unwrap().lost, [(DOOMED, why)]);
+    let said = cluster.at(0).describe_loss(why);
+    assert!(said.contains(cluster.at(0).rail_names(1 << rail.0)[0].as_str()), "{said}");
+    assert_eq!(cluster.transports.remove(0).finish(Some(Duration::ZERO)).unwrap().lost, [(DOOMED, why)]);
 }
 
 #[test]
 fn strangers_at_the_port_disturb_nobody() {
-    let mut world = World::of(2, Fabric::TwoTcp);
+    let mut cluster = Cluster::of(2, Fabric::TwoTcp);
     let addresses: Vec<String> =
-        world.at(0).rails().filter(|rail| rail.kind == RailKind::Tcp).map(|rail| rail.address.to_owned()).collect();
+        cluster.at(0).rails().filter(|rail| rail.kind == RailKind::Tcp).map(|rail| rail.address.to_owned()).collect();
     let garbage = [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 512], &[0xff; 512], b""];
     let mut strangers = Vec::new();
     for round in 0..3 {
@@ -86,14 +86,15 @@ fn strangers_at_the_port_disturb_nobody() {
                 strangers.push(stranger);
             }
         }
-        world.ping(0, 1, if round == 1 { 1 << 20 } else { 1000 });
+        cluster.ping(0, 1, if round == 1 { 1 << 20 } else { 1000 });
     }
-    let refused = |world: &mut World| -> u64 { world.at(0).rails().map(|rail| rail.counters.unauthenticated).sum() };
+    let refused =
+        |cluster: &mut Cluster| -> u64 { cluster.at(0).rails().map(|rail| rail.counters.unauthenticated).sum() };
     // Those that wrote a whole wrong greeting are counted; the silent ones are still being waited for.
-    world.until("strangers are refused", |world| refused(world) >= 2 * addresses.len() as u64);
+    cluster.until("strangers are refused", |cluster| refused(cluster) >= 2 * addresses.len() as u64);
     drop(strangers);
-    world.ping(0, 1, 1000);
+    cluster.ping(0, 1, 1000);
     for rank in 0..2 {
-        assert_eq!(world.take(rank, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);
+        assert_eq!(cluster.take(rank, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);
     }
 }

@@ -3,7 +3,7 @@
 use rerail_core::endpoint::{Access, GetRequest, RecvRequest, Remote, Selector, SendRequest, Window};
 use rerail_core::mem::{MemRef, RegionId, Seg};
 
-use super::world::{Ends, Fabric, World, on_fabrics, pattern, whole};
+use super::cluster::{Cluster, Ends, Fabric, on_fabrics, pattern, whole};
 use crate::driver::MemoryError;
 
 const MIB: usize = 1 << 20;
@@ -12,42 +12,42 @@ on_fabrics! {
     messages_come_out_of_shared_regions: Loop Shm Tcp;
 }
 
-fn shared(world: &mut World, rank: usize, bytes: usize, seed: u8) -> RegionId {
-    let region = world.at(rank).alloc_shared(bytes).unwrap();
-    assert!(world.bytes(rank, region).iter().all(|byte| *byte == 0));
-    world.at(rank).bytes_mut(region).unwrap().copy_from_slice(&pattern(bytes, seed));
+fn shared(cluster: &mut Cluster, rank: usize, bytes: usize, seed: u8) -> RegionId {
+    let region = cluster.at(rank).alloc_shared(bytes).unwrap();
+    assert!(cluster.bytes(rank, region).iter().all(|byte| *byte == 0));
+    cluster.at(rank).bytes_mut(region).unwrap().copy_from_slice(&pattern(bytes, seed));
     region
 }
 
-fn send(world: &mut World, ends: Ends, (source, offset): (RegionId, usize), bytes: usize) -> Vec<u8> {
-    let target = world.empty(ends.b, bytes);
+fn send(cluster: &mut Cluster, ends: Ends, (source, offset): (RegionId, usize), bytes: usize) -> Vec<u8> {
+    let target = cluster.empty(ends.b, bytes);
     let from = Selector { source: Some(ends.peer_a()), ..Selector::ANY_UNTAGGED };
-    let recv = world.at(ends.b).recv(&RecvRequest::new(from, &whole(target, bytes))).unwrap();
+    let recv = cluster.at(ends.b).recv(&RecvRequest::new(from, &whole(target, bytes))).unwrap();
     let segments = [Seg::new(source, offset as u64, bytes as u64)];
-    let send = world.at(ends.a).send(&SendRequest::new(ends.peer_b(), &segments)).unwrap();
-    assert_eq!(world.complete(ends.b, recv).unwrap().bytes, bytes as u64);
-    world.complete(ends.a, send).unwrap();
-    let got = world.bytes(ends.b, target).to_vec();
-    world.at(ends.b).free(target).unwrap();
+    let send = cluster.at(ends.a).send(&SendRequest::new(ends.peer_b(), &segments)).unwrap();
+    assert_eq!(cluster.complete(ends.b, recv).unwrap().bytes, bytes as u64);
+    cluster.complete(ends.a, send).unwrap();
+    let got = cluster.bytes(ends.b, target).to_vec();
+    cluster.at(ends.b).free(target).unwrap();
     got
 }
 
 fn messages_come_out_of_shared_regions(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
+    let (mut cluster, ends) = Cluster::new(fabric);
     for seed in 0..6 {
         // The system likes to give the address of the last one again.
-        let source = shared(&mut world, ends.a, MIB, seed);
+        let source = shared(&mut cluster, ends.a, MIB, seed);
         for round in 0..8u8 {
             let (offset, bytes) = [(0, MIB), (4097, 100_000), (MIB - 20_000, 20_000), (3, 9)][usize::from(round % 4)];
-            let got = send(&mut world, ends, (source, offset), bytes);
+            let got = send(&mut cluster, ends, (source, offset), bytes);
             assert!(got == pattern(MIB, seed ^ round)[offset..][..bytes], "region {seed}, message {round}");
             // Another message from the same place.
             let next = pattern(MIB, seed ^ (round + 1));
-            world.at(ends.a).bytes_mut(source).unwrap().copy_from_slice(&next);
+            cluster.at(ends.a).bytes_mut(source).unwrap().copy_from_slice(&next);
         }
         let mut freed = false;
-        world.until("the region is free", |world| {
-            let free = world.at(ends.a).free(source);
+        cluster.until("the region is free", |cluster| {
+            let free = cluster.at(ends.a).free(source);
             assert!(matches!(free, Ok(()) | Err(MemoryError::InUse(_))));
             freed |= free.is_ok();
             freed
@@ -58,19 +58,19 @@ fn messages_come_out_of_shared_regions(fabric: Fabric) {
 /// Gets come out of a window in such a region.
 #[test]
 fn a_window_may_lie_in_a_shared_region() {
-    let (mut world, ends) = World::new(Fabric::Shm);
-    let window = shared(&mut world, ends.b, MIB, 9);
+    let (mut cluster, ends) = Cluster::new(Fabric::Shm);
+    let window = shared(&mut cluster, ends.b, MIB, 9);
     let access = Access { read: true, write: false, atomic: false };
     let at = MemRef { region: window, offset: 0 };
-    world.at(ends.b).expose(&Window { at, len: MIB as u64, access, key: 5 }).unwrap();
+    cluster.at(ends.b).expose(&Window { at, len: MIB as u64, access, key: 5 }).unwrap();
     for round in 0..200 {
         let (offset, bytes) = (round * 64, 300_000 + round);
-        let target = world.empty(ends.a, bytes);
+        let target = cluster.empty(ends.a, bytes);
         let remote = Remote { peer: ends.peer_b(), window: 5, offset: offset as u64 };
-        let get = world.at(ends.a).get(&GetRequest::new(remote, &whole(target, bytes))).unwrap();
-        assert_eq!(world.complete(ends.a, get).unwrap().bytes, bytes as u64);
-        assert!(world.bytes(ends.a, target) == &pattern(MIB, 9)[offset..][..bytes]);
-        world.at(ends.a).free(target).unwrap();
+        let get = cluster.at(ends.a).get(&GetRequest::new(remote, &whole(target, bytes))).unwrap();
+        assert_eq!(cluster.complete(ends.a, get).unwrap().bytes, bytes as u64);
+        assert!(cluster.bytes(ends.a, target) == &pattern(MIB, 9)[offset..][..bytes]);
+        cluster.at(ends.a).free(target).unwrap();
     }
 }
 
@@ -90,12 +90,12 @@ fn a_shared_region_is_mapped_by_its_reader() {
         };
         maps.lines().filter(is_it).count()
     };
-    let (mut world, ends) = World::new(Fabric::Shm);
-    let source = shared(&mut world, ends.a, BYTES, 1);
+    let (mut cluster, ends) = Cluster::new(Fabric::Shm);
+    let source = shared(&mut cluster, ends.a, BYTES, 1);
     assert_eq!(mapped(), 0);
-    send(&mut world, ends, (source, 0), BYTES);
-    world.until("question and answer", |_| mapped() == 1);
-    send(&mut world, ends, (source, 0), BYTES);
-    world.until("the region is free", |world| world.at(ends.a).free(source).is_ok());
-    world.until("its mapping is given up", |_| mapped() == 0);
+    send(&mut cluster, ends, (source, 0), BYTES);
+    cluster.until("question and answer", |_| mapped() == 1);
+    send(&mut cluster, ends, (source, 0), BYTES);
+    cluster.until("the region is free", |cluster| cluster.at(ends.a).free(source).is_ok());
+    cluster.until("its mapping is given up", |_| mapped() == 0);
 }

@@ -6,7 +6,7 @@ use rerail_core::endpoint::{
 use rerail_core::ids::{Cookie, CounterId, PeerId};
 use rerail_core::mem::Seg;
 
-use super::world::{Fabric, World, on_fabrics, pattern, whole};
+use super::cluster::{Cluster, Fabric, on_fabrics, pattern, whole};
 use crate::driver::{MemoryError, RequestError};
 
 const MIB: usize = 1 << 20;
@@ -33,11 +33,11 @@ fn tagged(tag: u64) -> Selector {
 }
 
 fn an_eager_message_arrives(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let source = world.filled(ends.a, 1000, 1);
-    let target = world.empty(ends.b, 2000);
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let source = cluster.filled(ends.a, 1000, 1);
+    let target = cluster.empty(ends.b, 2000);
     let recv = RecvRequest { cookie: Cookie(77), segments: &whole(target, 2000), ..RecvRequest::new(tagged(5), &[]) };
-    let recv = world.at(ends.b).recv(&recv).unwrap();
+    let recv = cluster.at(ends.b).recv(&recv).unwrap();
     let peer = ends.peer_b();
     let send = SendRequest {
         tag: Some(5),
@@ -45,223 +45,224 @@ fn an_eager_message_arrives(fabric: Fabric) {
         segments: &whole(source, 1000),
         ..SendRequest::new(peer, &[])
     };
-    let send = world.at(ends.a).send(&send).unwrap();
-    assert_eq!(world.complete(ends.a, send).unwrap().bytes, 1000);
-    let done = world.complete(ends.b, recv).unwrap();
+    let send = cluster.at(ends.a).send(&send).unwrap();
+    assert_eq!(cluster.complete(ends.a, send).unwrap().bytes, 1000);
+    let done = cluster.complete(ends.b, recv).unwrap();
     let expected = Done { bytes: 1000, peer: ends.peer_a(), tag: Some(5), immediate: Some(99), ..Done::default() };
     assert_eq!(done, expected);
-    assert_eq!(world.bytes(ends.b, target)[..1000], pattern(1000, 1));
-    assert_eq!(world.bytes(ends.b, target)[1000..], [0; 1000]);
+    assert_eq!(cluster.bytes(ends.b, target)[..1000], pattern(1000, 1));
+    assert_eq!(cluster.bytes(ends.b, target)[1000..], [0; 1000]);
 }
 
 fn an_empty_message_arrives(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
+    let (mut cluster, ends) = Cluster::new(fabric);
     let send =
-        world.at(ends.a).send(&SendRequest { immediate: Some(3), ..SendRequest::new(ends.peer_b(), &[]) }).unwrap();
-    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[])).unwrap();
-    world.complete(ends.a, send).unwrap();
-    let done = world.complete(ends.b, recv).unwrap();
+        cluster.at(ends.a).send(&SendRequest { immediate: Some(3), ..SendRequest::new(ends.peer_b(), &[]) }).unwrap();
+    let recv = cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[])).unwrap();
+    cluster.complete(ends.a, send).unwrap();
+    let done = cluster.complete(ends.b, recv).unwrap();
     assert_eq!((done.bytes, done.tag, done.immediate), (0, None, Some(3)));
 }
 
 /// Sends one message of so many bytes, receive first.
-fn exchange(world: &mut World, a: usize, b: usize, bytes: usize, seed: u8) {
-    let source = world.filled(a, bytes, seed);
-    let target = world.empty(b, bytes);
-    let recv = world.at(b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, bytes))).unwrap();
+fn exchange(cluster: &mut Cluster, a: usize, b: usize, bytes: usize, seed: u8) {
+    let source = cluster.filled(a, bytes, seed);
+    let target = cluster.empty(b, bytes);
+    let recv = cluster.at(b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, bytes))).unwrap();
     let send = SendRequest { segments: &whole(source, bytes), ..SendRequest::new(PeerId(b as u32), &[]) };
-    let send = world.at(a).send(&send).unwrap();
-    assert_eq!(world.complete(b, recv).unwrap().bytes, bytes as u64);
-    assert_eq!(world.complete(a, send).unwrap().bytes, bytes as u64);
-    assert!(world.bytes(b, target) == pattern(bytes, seed), "{bytes} bytes arrived wrong");
-    world.at(a).free(source).unwrap();
-    world.at(b).free(target).unwrap();
+    let send = cluster.at(a).send(&send).unwrap();
+    assert_eq!(cluster.complete(b, recv).unwrap().bytes, bytes as u64);
+    assert_eq!(cluster.complete(a, send).unwrap().bytes, bytes as u64);
+    assert!(cluster.bytes(b, target) == pattern(bytes, seed), "{bytes} bytes arrived wrong");
+    cluster.at(a).free(source).unwrap();
+    cluster.at(b).free(target).unwrap();
 }
 
 fn a_large_message_arrives(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
+    let (mut cluster, ends) = Cluster::new(fabric);
     for (bytes, seed) in [(MIB, 1), (4 * MIB, 2), (MIB + 13, 3)] {
-        exchange(&mut world, ends.a, ends.b, bytes, seed);
+        exchange(&mut cluster, ends.a, ends.b, bytes, seed);
     }
 }
 
 fn a_large_message_in_pieces_arrives(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let source = world.filled(ends.a, MIB, 4);
-    let target = world.empty(ends.b, MIB);
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let source = cluster.filled(ends.a, MIB, 4);
+    let target = cluster.empty(ends.b, MIB);
     let half = MIB as u64 / 2;
     // Halves swapped at the sender, a gap of 100 bytes and uneven pieces at the receiver.
     let from = [Seg::new(source, half, half), Seg::new(source, 0, half - 100)];
     let to = [Seg::new(target, 0, 1), Seg::new(target, 101, half), Seg::new(target, half + 101, half - 101)];
-    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &to)).unwrap();
-    let send = world.at(ends.a).send(&SendRequest::new(ends.peer_b(), &from)).unwrap();
-    world.complete(ends.a, send).unwrap();
-    assert_eq!(world.complete(ends.b, recv).unwrap().bytes, MIB as u64 - 100);
+    let recv = cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &to)).unwrap();
+    let send = cluster.at(ends.a).send(&SendRequest::new(ends.peer_b(), &from)).unwrap();
+    cluster.complete(ends.a, send).unwrap();
+    assert_eq!(cluster.complete(ends.b, recv).unwrap().bytes, MIB as u64 - 100);
     let sent = pattern(MIB, 4);
     let swapped: Vec<u8> = sent[MIB / 2..].iter().chain(&sent[..MIB / 2 - 100]).copied().collect();
-    let arrived = world.bytes(ends.b, target);
+    let arrived = cluster.bytes(ends.b, target);
     assert_eq!(arrived[0], swapped[0]);
     assert_eq!(arrived[1..101], [0; 100]);
     assert!(arrived[101..] == swapped[1..], "the pieces arrived wrong");
 }
 
 fn a_message_may_come_before_its_receive(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
+    let (mut cluster, ends) = Cluster::new(fabric);
     for (bytes, seed) in [(500, 1), (6000, 2), (MIB, 3)] {
-        let source = world.filled(ends.a, bytes, seed);
+        let source = cluster.filled(ends.a, bytes, seed);
         let peer = ends.peer_b();
         let send = SendRequest { tag: Some(1), segments: &whole(source, bytes), ..SendRequest::new(peer, &[]) };
-        let send = world.at(ends.a).send(&send).unwrap();
-        world.until("a probe finds the message", |world| world.at(ends.b).probe(&tagged(1)).is_some());
-        let found = world.at(ends.b).probe(&tagged(1)).unwrap();
+        let send = cluster.at(ends.a).send(&send).unwrap();
+        cluster.until("a probe finds the message", |cluster| cluster.at(ends.b).probe(&tagged(1)).is_some());
+        let found = cluster.at(ends.b).probe(&tagged(1)).unwrap();
         assert_eq!((found.peer, found.tag, found.bytes), (ends.peer_a(), Some(1), bytes as u64));
-        let target = world.empty(ends.b, bytes);
+        let target = cluster.empty(ends.b, bytes);
         let recv = RecvRequest { segments: &whole(target, bytes), ..RecvRequest::new(tagged(1), &[]) };
-        let recv = world.at(ends.b).recv(&recv).unwrap();
-        assert_eq!(world.complete(ends.b, recv).unwrap().bytes, bytes as u64);
-        world.complete(ends.a, send).unwrap();
-        assert!(world.bytes(ends.b, target) == pattern(bytes, seed), "{bytes} bytes arrived wrong");
-        assert_eq!(world.at(ends.b).probe(&tagged(1)), None);
+        let recv = cluster.at(ends.b).recv(&recv).unwrap();
+        assert_eq!(cluster.complete(ends.b, recv).unwrap().bytes, bytes as u64);
+        cluster.complete(ends.a, send).unwrap();
+        assert!(cluster.bytes(ends.b, target) == pattern(bytes, seed), "{bytes} bytes arrived wrong");
+        assert_eq!(cluster.at(ends.b).probe(&tagged(1)), None);
     }
 }
 
 fn an_injected_message_needs_no_buffer(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let target = world.empty(ends.b, 3000);
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let target = cluster.empty(ends.b, 3000);
     for bytes in [0, 1, 3000] {
         let mut payload = pattern(bytes, 9);
-        let injected = world.at(ends.a).inject(&SendRequest::new(ends.peer_b(), &[]), &payload).unwrap();
+        let injected = cluster.at(ends.a).inject(&SendRequest::new(ends.peer_b(), &[]), &payload).unwrap();
         payload.fill(0);
-        let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 3000))).unwrap();
-        assert_eq!(world.complete(ends.b, recv).unwrap().bytes, bytes as u64);
-        world.complete(ends.a, injected).unwrap();
-        assert_eq!(world.bytes(ends.b, target)[..bytes], pattern(bytes, 9));
+        let recv = cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 3000))).unwrap();
+        assert_eq!(cluster.complete(ends.b, recv).unwrap().bytes, bytes as u64);
+        cluster.complete(ends.a, injected).unwrap();
+        assert_eq!(cluster.bytes(ends.b, target)[..bytes], pattern(bytes, 9));
     }
     let beside = SendRequest { segments: &whole(target, 1), ..SendRequest::new(ends.peer_b(), &[]) };
-    assert_eq!(world.at(ends.a).inject(&beside, b"x"), Err(RequestError::InjectSegments { given: 1 }));
-    let long = vec![0; world.at(ends.a).config().eager_bytes_max as usize + 1];
-    let refused = world.at(ends.a).inject(&SendRequest::new(ends.peer_b(), &[]), &long);
+    assert_eq!(cluster.at(ends.a).inject(&beside, b"x"), Err(RequestError::InjectSegments { given: 1 }));
+    let long = vec![0; cluster.at(ends.a).config().eager_bytes_max as usize + 1];
+    let refused = cluster.at(ends.a).inject(&SendRequest::new(ends.peer_b(), &[]), &long);
     assert!(matches!(refused, Err(RequestError::Submit(SubmitError::TooLong { .. }))), "{refused:?}");
 }
 
 fn a_multi_receive_takes_message_after_message(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let source = world.filled(ends.a, 400, 7);
-    let target = world.empty(ends.b, 1000);
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let source = cluster.filled(ends.a, 400, 7);
+    let target = cluster.empty(ends.b, 1000);
     let recv = RecvRequest {
         multi: Some(300),
         cookie: Cookie(5),
         segments: &whole(target, 1000),
         ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
     };
-    world.at(ends.b).recv(&recv).unwrap();
+    cluster.at(ends.b).recv(&recv).unwrap();
     let mut at = 0;
     for (index, bytes) in [100usize, 400, 250].into_iter().enumerate() {
         let send = SendRequest { segments: &whole(source, bytes), ..SendRequest::new(ends.peer_b(), &[]) };
-        let send = world.at(ends.a).send(&send).unwrap();
-        let done = world.expect(ends.b, "a part of the multi-receive", |event| match event {
+        let send = cluster.at(ends.a).send(&send).unwrap();
+        let done = cluster.expect(ends.b, "a part of the multi-receive", |event| match event {
             Event::Completed(completion) if completion.cookie == Cookie(5) => Some(completion.result),
             _ => None,
         });
         let done = done.unwrap();
         assert_eq!((done.bytes, done.offset, done.released), (bytes as u64, at as u64, index == 2));
-        assert_eq!(world.bytes(ends.b, target)[at..at + bytes], pattern(400, 7)[..bytes]);
+        assert_eq!(cluster.bytes(ends.b, target)[at..at + bytes], pattern(400, 7)[..bytes]);
         at += bytes;
-        world.complete(ends.a, send).unwrap();
+        cluster.complete(ends.a, send).unwrap();
     }
-    world.at(ends.b).free(target).unwrap();
+    cluster.at(ends.b).free(target).unwrap();
 }
 
 fn a_claimed_message_is_received_by_its_claim(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let source = world.filled(ends.a, 50, 8);
-    let target = world.empty(ends.b, 50);
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let source = cluster.filled(ends.a, 50, 8);
+    let target = cluster.empty(ends.b, 50);
     let peer = ends.peer_b();
     let send = SendRequest { tag: Some(1), segments: &whole(source, 50), ..SendRequest::new(peer, &[]) };
-    world.at(ends.a).send(&send).unwrap();
+    cluster.at(ends.a).send(&send).unwrap();
     let mut claim = None;
-    world.until("a claim finds the message", |world| {
-        claim = world.at(ends.b).claim(&tagged(1));
+    cluster.until("a claim finds the message", |cluster| {
+        claim = cluster.at(ends.b).claim(&tagged(1));
         claim.is_some()
     });
     let (message, found) = claim.unwrap();
     assert_eq!(found.bytes, 50);
-    assert_eq!(world.at(ends.b).probe(&tagged(1)), None, "a claimed message takes no more part in matching");
+    assert_eq!(cluster.at(ends.b).probe(&tagged(1)), None, "a claimed message takes no more part in matching");
     let into = RecvRequest { segments: &whole(target, 50), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
-    let recv = world.at(ends.b).recv_claimed(message, &into).unwrap();
-    assert_eq!(world.complete(ends.b, recv).unwrap().tag, Some(1));
-    assert_eq!(world.bytes(ends.b, target), pattern(50, 8));
-    let again = world.at(ends.b).recv_claimed(message, &into);
+    let recv = cluster.at(ends.b).recv_claimed(message, &into).unwrap();
+    assert_eq!(cluster.complete(ends.b, recv).unwrap().tag, Some(1));
+    assert_eq!(cluster.bytes(ends.b, target), pattern(50, 8));
+    let again = cluster.at(ends.b).recv_claimed(message, &into);
     assert_eq!(again, Err(RequestError::Submit(SubmitError::UnknownMessage)));
 }
 
 fn a_cancelled_receive_takes_nothing(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let source = world.filled(ends.a, 50, 8);
-    let [early, late] = [world.empty(ends.b, 50), world.empty(ends.b, 50)];
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let source = cluster.filled(ends.a, 50, 8);
+    let [early, late] = [cluster.empty(ends.b, 50), cluster.empty(ends.b, 50)];
     let recv =
         |region| RecvRequest { segments: Box::leak(Box::new(whole(region, 50))), ..RecvRequest::new(tagged(1), &[]) };
-    let cancelled = world.at(ends.b).recv(&recv(early)).unwrap();
-    world.at(ends.b).cancel(cancelled).unwrap();
-    assert_eq!(world.complete(ends.b, cancelled), Err(OpError::Cancelled));
-    world.at(ends.b).free(early).unwrap();
-    let recv = world.at(ends.b).recv(&recv(late)).unwrap();
+    let cancelled = cluster.at(ends.b).recv(&recv(early)).unwrap();
+    cluster.at(ends.b).cancel(cancelled).unwrap();
+    assert_eq!(cluster.complete(ends.b, cancelled), Err(OpError::Cancelled));
+    cluster.at(ends.b).free(early).unwrap();
+    let recv = cluster.at(ends.b).recv(&recv(late)).unwrap();
     let peer = ends.peer_b();
     let send = SendRequest { tag: Some(1), segments: &whole(source, 50), ..SendRequest::new(peer, &[]) };
-    world.at(ends.a).send(&send).unwrap();
-    world.complete(ends.b, recv).unwrap();
-    assert_eq!(world.bytes(ends.b, late), pattern(50, 8));
+    cluster.at(ends.a).send(&send).unwrap();
+    cluster.complete(ends.b, recv).unwrap();
+    assert_eq!(cluster.bytes(ends.b, late), pattern(50, 8));
 }
 
 fn a_short_buffer_truncates(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
+    let (mut cluster, ends) = Cluster::new(fabric);
     for (bytes, capacity) in [(1000, 999), (1000, 0), (MIB, 1000), (MIB, MIB - 1)] {
-        let source = world.filled(ends.a, bytes, 3);
-        let target = world.empty(ends.b, MIB);
-        let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, capacity))).unwrap();
+        let source = cluster.filled(ends.a, bytes, 3);
+        let target = cluster.empty(ends.b, MIB);
+        let recv =
+            cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, capacity))).unwrap();
         let (segments, immediate) = (&whole(source, bytes), Some(bytes as u64));
         let send = SendRequest { segments, immediate, ..SendRequest::new(ends.peer_b(), &[]) };
-        let send = world.at(ends.a).send(&send).unwrap();
+        let send = cluster.at(ends.a).send(&send).unwrap();
         let (sent, capacity) = (bytes as u64, capacity as u64);
         let truncated = OpError::Truncated { sent, capacity, peer: ends.peer_a(), tag: None, immediate };
-        assert_eq!(world.complete(ends.b, recv), Err(truncated));
-        world.complete(ends.a, send).unwrap();
-        let (fitted, beyond) = world.bytes(ends.b, target).split_at(capacity as usize);
+        assert_eq!(cluster.complete(ends.b, recv), Err(truncated));
+        cluster.complete(ends.a, send).unwrap();
+        let (fitted, beyond) = cluster.bytes(ends.b, target).split_at(capacity as usize);
         assert!(fitted == &pattern(bytes, 3)[..fitted.len()], "the part that fits arrived wrong");
         assert!(beyond.iter().all(|byte| *byte == 0), "bytes beyond the buffer were written");
     }
-    exchange(&mut world, ends.a, ends.b, 100, 1);
+    exchange(&mut cluster, ends.a, ends.b, 100, 1);
 }
 
 fn counters_count_what_makes_no_event(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let source = world.filled(ends.a, 10, 1);
-    let target = world.empty(ends.b, 10);
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let source = cluster.filled(ends.a, 10, 1);
+    let target = cluster.empty(ends.b, 10);
     let (sent, received) = (CounterId(1), CounterId(2));
     for _ in 0..3 {
         let notify = Notify::Counter(received);
-        world
+        cluster
             .at(ends.b)
             .recv(&RecvRequest { notify, ..RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 10)) })
             .unwrap();
         let notify = Notify::Counter(sent);
         let send = SendRequest { notify, segments: &whole(source, 10), ..SendRequest::new(ends.peer_b(), &[]) };
-        world.at(ends.a).send(&send).unwrap();
+        cluster.at(ends.a).send(&send).unwrap();
     }
-    world.until("both counters reach 3", |world| {
-        world.at(ends.a).counter(sent) == Some(3) && world.at(ends.b).counter(received) == Some(3)
+    cluster.until("both counters reach 3", |cluster| {
+        cluster.at(ends.a).counter(sent) == Some(3) && cluster.at(ends.b).counter(received) == Some(3)
     });
-    let completions = world.events.iter().flatten().filter(|event| matches!(event, Event::Completed(_))).count();
+    let completions = cluster.events.iter().flatten().filter(|event| matches!(event, Event::Completed(_))).count();
     assert_eq!(completions, 0);
-    assert_eq!(world.at(ends.a).counter(CounterId(8)), None);
+    assert_eq!(cluster.at(ends.a).counter(CounterId(8)), None);
 }
 
 fn messages_stay_in_order(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
+    let (mut cluster, ends) = Cluster::new(fabric);
     // Sizes go across the limits of every fabric, so that eager and rendezvous mix.
     let sizes = [0usize, 1, 100, 4000, 9000, 70_000, 300_000];
-    let source = world.filled(ends.a, 300_000, 6);
-    let target = world.empty(ends.b, 300_000);
+    let source = cluster.filled(ends.a, 300_000, 6);
+    let target = cluster.empty(ends.b, 300_000);
     let mut sends = 0..100u64;
     let mut received = 0;
     let mut next = sends.next();
@@ -271,16 +272,16 @@ fn messages_stay_in_order(fabric: Fabric) {
             let segments = whole(source, sizes[index as usize % sizes.len()]);
             let (peer, notify) = (ends.peer_b(), Notify::Silent);
             let send = SendRequest { immediate: Some(index), notify, ..SendRequest::new(peer, &segments) };
-            match world.at(ends.a).send(&send) {
+            match cluster.at(ends.a).send(&send) {
                 Ok(_) => next = sends.next(),
                 Err(error) => assert!(error.is_full(), "{error}"),
             }
         }
         let operation = *posted.get_or_insert_with(|| {
-            world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 300_000))).unwrap()
+            cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 300_000))).unwrap()
         });
-        world.step();
-        let done = world.take(ends.b, |event| match event {
+        cluster.step();
+        let done = cluster.take(ends.b, |event| match event {
             Event::Completed(completion) if completion.operation == operation => Some(completion.result),
             _ => None,
         });
@@ -288,7 +289,7 @@ fn messages_stay_in_order(fabric: Fabric) {
             let done = done.unwrap();
             let bytes = sizes[received as usize % sizes.len()];
             assert_eq!((done.immediate, done.bytes), (Some(received), bytes as u64));
-            assert!(world.bytes(ends.b, target)[..bytes] == pattern(300_000, 6)[..bytes]);
+            assert!(cluster.bytes(ends.b, target)[..bytes] == pattern(300_000, 6)[..bytes]);
             received += 1;
             posted = None;
         }
@@ -296,48 +297,49 @@ fn messages_stay_in_order(fabric: Fabric) {
 }
 
 fn levels_complete(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
+    let (mut cluster, ends) = Cluster::new(fabric);
     for level in [Level::Reusable, Level::Acknowledged, Level::Placed] {
         for bytes in [0, 100, MIB] {
-            let source = world.filled(ends.a, bytes.max(1), 6);
-            let target = world.empty(ends.b, bytes.max(1));
+            let source = cluster.filled(ends.a, bytes.max(1), 6);
+            let target = cluster.empty(ends.b, bytes.max(1));
             let send = SendRequest { level, segments: &whole(source, bytes), ..SendRequest::new(ends.peer_b(), &[]) };
-            let send = world.at(ends.a).send(&send).unwrap();
+            let send = cluster.at(ends.a).send(&send).unwrap();
             if level == Level::Placed {
                 for _ in 0..1000 {
-                    world.step();
+                    cluster.step();
                 }
-                assert!(world.events[ends.a].iter().all(|event| !matches!(event, Event::Completed(_))));
+                assert!(cluster.events[ends.a].iter().all(|event| !matches!(event, Event::Completed(_))));
             }
-            let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, bytes))).unwrap();
-            world.complete(ends.a, send).unwrap();
-            assert_eq!(world.complete(ends.b, recv).unwrap().bytes, bytes as u64, "{level:?}");
+            let recv =
+                cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, bytes))).unwrap();
+            cluster.complete(ends.a, send).unwrap();
+            assert_eq!(cluster.complete(ends.b, recv).unwrap().bytes, bytes as u64, "{level:?}");
         }
     }
 }
 
 fn memory_in_use_is_not_freed(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let source = world.filled(ends.a, MIB, 6);
-    let target = world.empty(ends.b, MIB);
-    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, MIB))).unwrap();
-    assert_eq!(world.at(ends.b).free(target), Err(MemoryError::InUse(target)));
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let source = cluster.filled(ends.a, MIB, 6);
+    let target = cluster.empty(ends.b, MIB);
+    let recv = cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, MIB))).unwrap();
+    assert_eq!(cluster.at(ends.b).free(target), Err(MemoryError::InUse(target)));
     let send = SendRequest { segments: &whole(source, MIB), ..SendRequest::new(ends.peer_b(), &[]) };
-    let send = world.at(ends.a).send(&send).unwrap();
-    assert_eq!(world.at(ends.a).free(source), Err(MemoryError::InUse(source)));
-    world.complete(ends.a, send).unwrap();
-    world.complete(ends.b, recv).unwrap();
-    world.at(ends.a).free(source).unwrap();
-    world.at(ends.b).free(target).unwrap();
-    let gone = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 1)));
+    let send = cluster.at(ends.a).send(&send).unwrap();
+    assert_eq!(cluster.at(ends.a).free(source), Err(MemoryError::InUse(source)));
+    cluster.complete(ends.a, send).unwrap();
+    cluster.complete(ends.b, recv).unwrap();
+    cluster.at(ends.a).free(source).unwrap();
+    cluster.at(ends.b).free(target).unwrap();
+    let gone = cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 1)));
     assert_eq!(gone, Err(RequestError::Memory(MemoryError::Unknown(target))));
 }
 
 #[test]
 fn a_request_beyond_its_region_is_refused_with_the_numbers() {
-    let (mut world, ends) = World::new(Fabric::Loop);
-    let region = world.empty(ends.a, 100);
-    let refused = world.at(ends.a).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(region, 90, 11)]));
+    let (mut cluster, ends) = Cluster::new(Fabric::Loop);
+    let region = cluster.empty(ends.a, 100);
+    let refused = cluster.at(ends.a).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(region, 90, 11)]));
     let error = MemoryError::OutOfBounds { region, offset: 90, len: 11, region_bytes: 100 };
     assert_eq!(refused, Err(RequestError::Memory(error)));
     assert_eq!(
@@ -350,13 +352,13 @@ fn a_request_beyond_its_region_is_refused_with_the_numbers() {
 /// looked at.
 #[test]
 fn what_was_submitted_goes_out_before_the_rails_are_looked_at() {
-    let (mut world, ends) = World::new(Fabric::Loop);
-    world.ping(ends.a, ends.b, 8);
-    let source = world.filled(ends.a, 8, 2);
-    let target = world.empty(ends.b, 8);
-    let recv = world.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 8))).unwrap();
-    world.at(ends.a).send(&SendRequest::new(ends.peer_b(), &whole(source, 8))).unwrap();
-    world.step();
+    let (mut cluster, ends) = Cluster::new(Fabric::Loop);
+    cluster.ping(ends.a, ends.b, 8);
+    let source = cluster.filled(ends.a, 8, 2);
+    let target = cluster.empty(ends.b, 8);
+    let recv = cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 8))).unwrap();
+    cluster.at(ends.a).send(&SendRequest::new(ends.peer_b(), &whole(source, 8))).unwrap();
+    cluster.step();
     let over = |event: &Event| matches!(event, Event::Completed(completion) if completion.operation == recv);
-    assert!(world.events[ends.b].iter().any(over), "{:?}", world.events);
+    assert!(cluster.events[ends.b].iter().any(over), "{:?}", cluster.events);
 }

@@ -7,7 +7,7 @@ use rerail_core::ids::OpId;
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 
-use super::world::{Ends, Fabric, World, on_fabrics, pattern, whole};
+use super::cluster::{Cluster, Ends, Fabric, on_fabrics, pattern, whole};
 use crate::driver::{RequestError, WindowError};
 
 const MIB: usize = 1 << 20;
@@ -22,10 +22,10 @@ on_fabrics! {
     the_window_decides: Loop Shm Tcp;
 }
 
-fn exposed(world: &mut World, rank: usize, bytes: usize, access: Access) -> RegionId {
-    let region = world.empty(rank, bytes);
+fn exposed(cluster: &mut Cluster, rank: usize, bytes: usize, access: Access) -> RegionId {
+    let region = cluster.empty(rank, bytes);
     let at = MemRef { region, offset: 0 };
-    world.at(rank).expose(&Window { at, len: bytes as u64, access, key: KEY }).unwrap();
+    cluster.at(rank).expose(&Window { at, len: bytes as u64, access, key: KEY }).unwrap();
     region
 }
 
@@ -34,24 +34,24 @@ fn remote(ends: Ends, offset: u64) -> Remote {
 }
 
 fn a_put_lands_in_the_window(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let window = exposed(&mut world, ends.b, 2 * MIB, ALL);
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let window = exposed(&mut cluster, ends.b, 2 * MIB, ALL);
     for (bytes, offset, seed) in [(1, 0, 1), (5000, 7, 2), (MIB, MIB - 100, 3)] {
         for level in [Level::Reusable, Level::Acknowledged, Level::Placed] {
-            let source = world.filled(ends.a, bytes, seed);
-            world.at(ends.b).bytes_mut(window).unwrap().fill(0);
+            let source = cluster.filled(ends.a, bytes, seed);
+            cluster.at(ends.b).bytes_mut(window).unwrap().fill(0);
             let put = PutRequest {
                 level,
                 segments: &whole(source, bytes),
                 ..PutRequest::new(remote(ends, offset as u64), &[])
             };
-            let put = world.at(ends.a).put(&put).unwrap();
-            assert_eq!(world.complete(ends.a, put).unwrap().bytes, bytes as u64);
+            let put = cluster.at(ends.a).put(&put).unwrap();
+            assert_eq!(cluster.complete(ends.a, put).unwrap().bytes, bytes as u64);
             if level != Level::Placed {
-                let flush = world.at(ends.a).flush(&FlushRequest::new(ends.peer_b())).unwrap();
-                world.complete(ends.a, flush).unwrap();
+                let flush = cluster.at(ends.a).flush(&FlushRequest::new(ends.peer_b())).unwrap();
+                cluster.complete(ends.a, flush).unwrap();
             }
-            let memory = world.bytes(ends.b, window);
+            let memory = cluster.bytes(ends.b, window);
             assert!(memory[offset..offset + bytes] == pattern(bytes, seed), "{bytes} bytes at {offset}, {level:?}");
             assert!(memory[..offset].iter().chain(&memory[offset + bytes..]).all(|byte| *byte == 0));
         }
@@ -59,18 +59,18 @@ fn a_put_lands_in_the_window(fabric: Fabric) {
 }
 
 fn a_get_brings_the_window(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let window = exposed(&mut world, ends.b, 2 * MIB, ALL);
-    world.at(ends.b).bytes_mut(window).unwrap().copy_from_slice(&pattern(2 * MIB, 5));
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let window = exposed(&mut cluster, ends.b, 2 * MIB, ALL);
+    cluster.at(ends.b).bytes_mut(window).unwrap().copy_from_slice(&pattern(2 * MIB, 5));
     for (bytes, offset) in [(1, 0), (5000, 7), (MIB, MIB - 100)] {
-        let target = world.empty(ends.a, bytes);
+        let target = cluster.empty(ends.a, bytes);
         let half = bytes as u64 / 2;
         let segments = [Seg::new(target, half, bytes as u64 - half), Seg::new(target, 0, half)];
         let get = GetRequest::new(remote(ends, offset as u64), &segments);
-        let get = world.at(ends.a).get(&get).unwrap();
-        assert_eq!(world.complete(ends.a, get).unwrap().bytes, bytes as u64);
+        let get = cluster.at(ends.a).get(&get).unwrap();
+        assert_eq!(cluster.complete(ends.a, get).unwrap().bytes, bytes as u64);
         let expected = pattern(2 * MIB, 5)[offset..offset + bytes].to_vec();
-        let (second, first) = world.bytes(ends.a, target).split_at(half as usize);
+        let (second, first) = cluster.bytes(ends.a, target).split_at(half as usize);
         assert!([first, second].concat() == expected, "{bytes} bytes from {offset}");
     }
 }
@@ -80,8 +80,8 @@ fn atomic(ends: Ends, offset: u64, kind: AtomicKind, operand: u64, compare: u64)
 }
 
 fn atomics_bring_the_value_before(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let window = exposed(&mut world, ends.b, 64, ALL);
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let window = exposed(&mut cluster, ends.b, 64, ALL);
     for (kind, operand, compare, before, after) in [
         (AtomicKind::Add, 5, 0, 0, 5),
         (AtomicKind::CompareSwap, 9, 5, 5, 9),
@@ -91,79 +91,79 @@ fn atomics_bring_the_value_before(fabric: Fabric) {
         (AtomicKind::Add, 2, 0, u64::MAX, 1),
         (AtomicKind::Fetch, 77, 77, 1, 1),
     ] {
-        let operation = world.at(ends.a).atomic(&atomic(ends, 16, kind, operand, compare)).unwrap();
-        assert_eq!(world.complete(ends.a, operation).unwrap().old, before, "{kind:?}");
-        let value = u64::from_ne_bytes(world.bytes(ends.b, window)[16..24].try_into().unwrap());
+        let operation = cluster.at(ends.a).atomic(&atomic(ends, 16, kind, operand, compare)).unwrap();
+        assert_eq!(cluster.complete(ends.a, operation).unwrap().old, before, "{kind:?}");
+        let value = u64::from_ne_bytes(cluster.bytes(ends.b, window)[16..24].try_into().unwrap());
         assert_eq!(value, after, "{kind:?}");
     }
     // Each of many takes a number of its own, so that every value before is seen once.
     let mut operations: Vec<OpId> = Vec::new();
     while operations.len() < 100 {
-        match world.at(ends.a).atomic(&atomic(ends, 0, AtomicKind::Add, 1, 0)) {
+        match cluster.at(ends.a).atomic(&atomic(ends, 0, AtomicKind::Add, 1, 0)) {
             Ok(operation) => operations.push(operation),
-            Err(error) if error.is_full() => world.step(),
+            Err(error) if error.is_full() => cluster.step(),
             Err(error) => panic!("{error}"),
         }
     }
     let mut seen: Vec<u64> =
-        operations.into_iter().map(|operation| world.complete(ends.a, operation).unwrap().old).collect();
+        operations.into_iter().map(|operation| cluster.complete(ends.a, operation).unwrap().old).collect();
     seen.sort_unstable();
     assert_eq!(seen, (0..100).collect::<Vec<u64>>());
 }
 
 fn a_flush_comes_after_all_puts(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
-    let window = exposed(&mut world, ends.b, 64 * 1024, ALL);
-    let source = world.filled(ends.a, 64 * 1024, 4);
+    let (mut cluster, ends) = Cluster::new(fabric);
+    let window = exposed(&mut cluster, ends.b, 64 * 1024, ALL);
+    let source = cluster.filled(ends.a, 64 * 1024, 4);
     for piece in 0..64 {
         let segments = [Seg::new(source, piece * 1024, 1024)];
         let put = PutRequest::new(remote(ends, piece * 1024), &segments);
-        world.at(ends.a).put(&put).unwrap();
+        cluster.at(ends.a).put(&put).unwrap();
     }
-    let flush = world.at(ends.a).flush(&FlushRequest::new(ends.peer_b())).unwrap();
-    world.complete(ends.a, flush).unwrap();
-    assert!(world.bytes(ends.b, window) == pattern(64 * 1024, 4));
+    let flush = cluster.at(ends.a).flush(&FlushRequest::new(ends.peer_b())).unwrap();
+    cluster.complete(ends.a, flush).unwrap();
+    assert!(cluster.bytes(ends.b, window) == pattern(64 * 1024, 4));
 }
 
 fn the_window_decides(fabric: Fabric) {
-    let (mut world, ends) = World::new(fabric);
+    let (mut cluster, ends) = Cluster::new(fabric);
     let nothing = Access::default();
-    let window = world.empty(ends.b, 64);
+    let window = cluster.empty(ends.b, 64);
     let at = MemRef { region: window, offset: 0 };
-    let exposed = world.at(ends.b).expose(&Window { at, len: 64, access: nothing, key: KEY }).unwrap();
-    let local = world.filled(ends.a, 64, 1);
+    let exposed = cluster.at(ends.b).expose(&Window { at, len: 64, access: nothing, key: KEY }).unwrap();
+    let local = cluster.filled(ends.a, 64, 1);
     let refused = |why| Err(OpError::Refused { peer: ends.peer_b(), why });
     let segments = whole(local, 8);
 
     let (to, level) = (remote(ends, 0), Level::Placed);
-    let put = world.at(ends.a).put(&PutRequest { level, ..PutRequest::new(to, &segments) }).unwrap();
-    assert_eq!(world.complete(ends.a, put), refused(Refusal::NoAccess));
-    let get = world.at(ends.a).get(&GetRequest::new(remote(ends, 0), &segments)).unwrap();
-    assert_eq!(world.complete(ends.a, get), refused(Refusal::NoAccess));
-    let add = world.at(ends.a).atomic(&atomic(ends, 0, AtomicKind::Add, 1, 0)).unwrap();
-    assert_eq!(world.complete(ends.a, add), refused(Refusal::NoAccess));
-    let get = world.at(ends.a).get(&GetRequest::new(remote(ends, 60), &segments)).unwrap();
-    assert!(matches!(world.complete(ends.a, get), Err(OpError::Refused { .. })));
+    let put = cluster.at(ends.a).put(&PutRequest { level, ..PutRequest::new(to, &segments) }).unwrap();
+    assert_eq!(cluster.complete(ends.a, put), refused(Refusal::NoAccess));
+    let get = cluster.at(ends.a).get(&GetRequest::new(remote(ends, 0), &segments)).unwrap();
+    assert_eq!(cluster.complete(ends.a, get), refused(Refusal::NoAccess));
+    let add = cluster.at(ends.a).atomic(&atomic(ends, 0, AtomicKind::Add, 1, 0)).unwrap();
+    assert_eq!(cluster.complete(ends.a, add), refused(Refusal::NoAccess));
+    let get = cluster.at(ends.a).get(&GetRequest::new(remote(ends, 60), &segments)).unwrap();
+    assert!(matches!(cluster.complete(ends.a, get), Err(OpError::Refused { .. })));
     assert_eq!(
-        world.at(ends.a).atomic(&atomic(ends, 4, AtomicKind::Add, 1, 0)),
+        cluster.at(ends.a).atomic(&atomic(ends, 4, AtomicKind::Add, 1, 0)),
         Err(RequestError::Submit(SubmitError::BadAtomic))
     );
 
-    world.at(ends.b).deregister(exposed).unwrap();
-    let get = world.at(ends.a).get(&GetRequest::new(remote(ends, 0), &segments)).unwrap();
-    assert_eq!(world.complete(ends.a, get), refused(Refusal::NoWindow));
-    assert_eq!(world.bytes(ends.b, window), [0; 64]);
-    world.at(ends.b).free(window).unwrap();
+    cluster.at(ends.b).deregister(exposed).unwrap();
+    let get = cluster.at(ends.a).get(&GetRequest::new(remote(ends, 0), &segments)).unwrap();
+    assert_eq!(cluster.complete(ends.a, get), refused(Refusal::NoWindow));
+    assert_eq!(cluster.bytes(ends.b, window), [0; 64]);
+    cluster.at(ends.b).free(window).unwrap();
 }
 
 #[test]
 fn a_window_for_atomics_starts_aligned() {
-    let (mut world, ends) = World::new(Fabric::Loop);
-    let region = world.empty(ends.a, 64);
+    let (mut cluster, ends) = Cluster::new(Fabric::Loop);
+    let region = cluster.empty(ends.a, 64);
     let window = |offset, access| Window { at: MemRef { region, offset }, len: 8, access, key: KEY };
-    let refused = world.at(ends.a).expose(&window(4, ALL));
+    let refused = cluster.at(ends.a).expose(&window(4, ALL));
     assert!(matches!(refused, Err(WindowError::Misaligned { align: 8, .. })), "{refused:?}");
     let put_only = Access { write: true, ..Access::default() };
-    world.at(ends.a).expose(&window(4, put_only)).unwrap();
-    assert!(world.at(ends.a).free(region).is_err(), "a window names the region");
+    cluster.at(ends.a).expose(&window(4, put_only)).unwrap();
+    assert!(cluster.at(ends.a).free(region).is_err(), "a window names the region");
 }

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use rerail_core::ids::PeerId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::world::{Fabric, World, rails, small};
+use super::cluster::{Cluster, Fabric, rails, small};
 use crate::driver::{Opening, Transport};
 use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
@@ -84,7 +84,7 @@ impl Drop for Process {
 }
 
 /// Ranks 0 and 1 here, and rank 2 as a process that runs the test of that name.
-pub(super) fn two_and_a_process(test: &str, fabric: Fabric) -> (World, Process) {
+pub(super) fn two_and_a_process(test: &str, fabric: Fabric) -> (Cluster, Process) {
     let mut process = Process::start(test, fabric);
     let mut openings = [0, 1].map(|rank| opening(PeerId(rank), fabric));
     let cards = [openings[0].card().to_owned(), openings[1].card().to_owned(), process.card()];
@@ -94,10 +94,10 @@ pub(super) fn two_and_a_process(test: &str, fabric: Fabric) -> (World, Process) 
             opening.learn(PeerId(rank as u32), card).unwrap();
         }
     }
-    let world = World {
+    let cluster = Cluster {
         transports: openings.into_iter().map(|opening| opening.join().unwrap()).collect(),
         events: vec![Default::default(); 2],
         frozen: vec![false; 2],
     };
-    (world, process)
+    (cluster, process)
 }

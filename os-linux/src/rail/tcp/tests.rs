@@ -250,18 +250,18 @@ impl Host {
 
 /// Several hosts and the time.
 #[derive(Debug)]
-struct World {
+struct Cluster {
     hosts: Vec<Host>,
     now: Time,
 }
 
-impl World {
+impl Cluster {
     /// Hosts of ranks 0, 1, ... with each other's addresses.
     fn new(options: impl IntoIterator<Item = TcpOptions>) -> Self {
         let hosts = options.into_iter().enumerate().map(|(rank, options)| Host::new(rank as u32, options));
-        let mut world = World { hosts: hosts.collect(), now: Time(1_000) };
-        let addresses: Vec<String> = world.hosts.iter().map(|host| host.rail.address()).collect();
-        for host in &mut world.hosts {
+        let mut cluster = Cluster { hosts: hosts.collect(), now: Time(1_000) };
+        let addresses: Vec<String> = cluster.hosts.iter().map(|host| host.rail.address()).collect();
+        for host in &mut cluster.hosts {
             for (rank, address) in addresses.iter().enumerate() {
                 match host.me == PeerId(rank as u32) {
                     true => assert_eq!(host.rail.add_peer(host.me, address), Ok(false), "itself"),
@@ -269,14 +269,14 @@ impl World {
                 }
             }
         }
-        world
+        cluster
     }
 
     /// Two connected hosts.
     fn pair() -> Self {
-        let mut world = World::new([options(), options()]);
-        world.join(0, 1);
-        world
+        let mut cluster = Cluster::new([options(), options()]);
+        cluster.join(0, 1);
+        cluster
     }
 
     fn join(&mut self, a: usize, b: usize) {
@@ -345,9 +345,9 @@ impl Raw {
     }
 
     /// Accepts from a non-blocking listener while the hosts are polled.
-    fn accept(listener: &TcpListener, world: &mut World) -> Self {
+    fn accept(listener: &TcpListener, cluster: &mut Cluster) -> Self {
         let mut stream = None;
-        world.until(|_| {
+        cluster.until(|_| {
             stream = stream.take().or_else(|| listener.accept().ok());
             stream.is_some()
         });
@@ -359,9 +359,9 @@ impl Raw {
     }
 
     /// Reads `count` bytes, or up to the end of the stream.
-    fn read(&mut self, world: &mut World, count: usize) -> Vec<u8> {
+    fn read(&mut self, cluster: &mut Cluster, count: usize) -> Vec<u8> {
         let (mut bytes, mut over) = (Vec::new(), false);
-        world.until(|_| {
+        cluster.until(|_| {
             let mut part = vec![0; count - bytes.len()];
             match self.stream.read(&mut part) {
                 Ok(0) => over = true,
@@ -376,19 +376,19 @@ impl Raw {
     }
 
     /// Whether the other side closes without another byte.
-    fn is_closed(&mut self, world: &mut World) -> bool {
-        self.read(world, 1).is_empty()
+    fn is_closed(&mut self, cluster: &mut Cluster) -> bool {
+        self.read(cluster, 1).is_empty()
     }
 
     /// Shakes hands as `from` with the host of rank `to`; returns all that was written, and the outcome.
-    fn call(&mut self, world: &mut World, from: u32, to: u32) -> (Vec<u8>, Result<Step, AuthError>) {
-        self.call_as(world, (from, to), FIRST)
+    fn call(&mut self, cluster: &mut Cluster, from: u32, to: u32) -> (Vec<u8>, Result<Step, AuthError>) {
+        self.call_as(cluster, (from, to), FIRST)
     }
 
     /// The same, as which dial.
     fn call_as(
         &mut self,
-        world: &mut World,
+        cluster: &mut Cluster,
         (from, to): (u32, u32),
         attempts: Attempts,
     ) -> (Vec<u8>, Result<Step, AuthError>) {
@@ -396,37 +396,37 @@ impl Raw {
         let (mut dialler, hello) =
             Dialler::new(&credentials(from), call, credentials(to).public().fingerprint(), random().unwrap());
         self.write(hello.bytes());
-        let challenge = self.read(world, ANSWER_BYTES);
+        let challenge = self.read(cluster, ANSWER_BYTES);
         let proof = match dialler.handle(&challenge) {
             Ok(Step::Send(proof)) => proof,
             other => return (hello.bytes().to_vec(), other),
         };
         self.write(proof.bytes());
-        let verdict = self.read(world, RULING_BYTES);
+        let verdict = self.read(cluster, RULING_BYTES);
         ([hello.bytes(), proof.bytes()].concat(), dialler.handle(&verdict))
     }
 
     /// An established raw connection: host `to` takes it for the peer `from`.
-    fn authenticated(world: &mut World, from: u32, to: usize) -> Self {
-        let mut raw = Raw::to(&world.hosts[to]);
-        let rank = world.hosts[to].me;
+    fn authenticated(cluster: &mut Cluster, from: u32, to: usize) -> Self {
+        let mut raw = Raw::to(&cluster.hosts[to]);
+        let rank = cluster.hosts[to].me;
         // Any address will do: this peer is never dialled.
-        meet(&mut world.hosts[to].rail, from, "127.0.0.1:9");
-        let (_, outcome) = raw.call(world, from, rank.0);
+        meet(&mut cluster.hosts[to].rail, from, "127.0.0.1:9");
+        let (_, outcome) = raw.call(cluster, from, rank.0);
         assert!(matches!(outcome, Ok(Step::Authenticated { .. })), "{outcome:?}");
-        world.until(|hosts| hosts[to].sink.standing.contains(&PeerId(from)));
+        cluster.until(|hosts| hosts[to].sink.standing.contains(&PeerId(from)));
         raw
     }
 
     /// Answers a host's dial as the acceptor of rank `me`, with `verdict`.
-    fn answer(&mut self, world: &mut World, me: u32, verdict: Verdict) {
+    fn answer(&mut self, cluster: &mut Cluster, me: u32, verdict: Verdict) {
         use crate::auth::{Acceptor, Station};
         let station = Station { transport: Transport::Tcp, job: JOB, me: PeerId(me), rail: 0 };
         let mut acceptor = Acceptor::new(credentials(me), station, random().unwrap());
-        let hello = self.read(world, acceptor.expects());
+        let hello = self.read(cluster, acceptor.expects());
         let Ok(Step::Send(challenge)) = acceptor.handle(&hello) else { panic!("an honest hello") };
         self.write(challenge.bytes());
-        let proof = self.read(world, acceptor.expects());
+        let proof = self.read(cluster, acceptor.expects());
         assert!(matches!(acceptor.handle(&proof), Ok(Step::Authenticated { .. })));
         self.write(acceptor.ruling(verdict).unwrap().bytes());
     }

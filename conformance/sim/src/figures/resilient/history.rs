@@ -98,7 +98,7 @@ fn has_payload(text: &str) -> bool {
 impl History {
     /// Reads a trace; `None` where no fault happened.
     pub(super) fn read(lines: &[Line]) -> Option<History> {
-        let is_fault = |line: &&Line| line.who == Who::World && line.what.starts_with("fault: ");
+        let is_fault = |line: &&Line| line.who == Who::Cluster && line.what.starts_with("fault: ");
         let fault_us = microseconds(lines.iter().rfind(is_fault)?);
         let mut posted = BTreeSet::new();
         let mut events = Vec::new();
@@ -288,7 +288,7 @@ mod tests {
             (70, b, "v1: post 2 to rank 0: ACK beyond 0 0 acks 2/0"),
             (76, a, "v1: from rank 1: ACK beyond 0 0 acks 2/0; taken"),
             (99, a, "v0: post 3 to rank 1: EAGER 8 bytes, op 0:2 [Ordered 2] acks 0/0"),
-            (100, Who::World, "fault: qp-error rank0.hca0"),
+            (100, Who::Cluster, "fault: qp-error rank0.hca0"),
             (103, a, "v0: down to rank 1: Device { code: 5 }"),
             (103, a, "v1: post 4 to rank 1: FENCE rail 0 connection 1 (1) acks 0/0"),
             (107, b, "v1: from rank 0: FENCE rail 0 connection 1 (1) acks 0/0; taken"),
@@ -323,7 +323,7 @@ mod tests {
         let (a, b) = (Who::Rank(0), Who::Rank(1));
         let history = History::read(&lines(&[
             (90, a, "v1: post 1 to rank 1: WRITE 16384 bytes, key 5"),
-            (100, Who::World, "fault: qp-error rank0.hca0"),
+            (100, Who::Cluster, "fault: qp-error rank0.hca0"),
             (102, a, "v0: from rank 1: CTS op 0:1, op 1:1, 65536 bytes [Unordered 1] acks 0/0; taken"),
             (103, a, "v0: post 2 to rank 1: WRITE 16384 bytes, key 5"),
             (105, a, "v0: post 3 to rank 1: RESUME 1 round 1 [Unordered 4] acks 0/0"),
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn nothing_is_made_of_a_world_in_which_nothing_went_out_again() {
         let all = trace();
-        let calm: Vec<Line> = all.iter().filter(|line| line.who != Who::World).cloned().collect();
+        let calm: Vec<Line> = all.iter().filter(|line| line.who != Who::Cluster).cloned().collect();
         assert!(History::read(&calm).is_none());
         let unnoticed = History::read(&all[..6]).expect("a fault");
         assert_eq!(unnoticed.recovery(), None);

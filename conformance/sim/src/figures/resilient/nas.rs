@@ -12,12 +12,12 @@ use rerail_core::endpoint::Event;
 
 use super::{KEY_SETS, Rendezvous, at_most, configure, greatest, testbed};
 use crate::check::Verdict;
+use crate::cluster::{App, Cluster, Cx, Moment, Phase, View, Workload};
 use crate::figures::lab::SEED;
 use crate::figures::{Axis, Claim, Effort, Figure, FigureError, Lab, Run, Scale, Series, Stated};
 use crate::scenario::{Scenario, WorkloadSpec};
 use crate::trace::Trace;
 use crate::workload::{Job, application, make};
-use crate::world::{App, Cx, Moment, Phase, View, Workload, World};
 
 /// A kernel as table I has it.
 struct Kernel {
@@ -177,17 +177,17 @@ fn run(kernel: usize, (configuration, ahead): Setting, rounds: u32, bytes: Optio
 fn look(run: &Run) -> Result<Taken, FigureError> {
     let failed = |verdict: String| FigureError::Run { what: run.what.clone(), verdict };
     let mut watched = Watched::new(&run.scenario).map_err(failed)?;
-    let mut world =
-        World::build(&run.scenario, SEED, &mut watched, Trace::off()).map_err(|error| failed(error.to_string()))?;
-    let ended = world.run(&mut watched);
-    match watched.job.verdict(&world, &ended) {
+    let mut cluster =
+        Cluster::build(&run.scenario, SEED, &mut watched, Trace::off()).map_err(|error| failed(error.to_string()))?;
+    let ended = cluster.run(&mut watched);
+    match watched.job.verdict(&cluster, &ended) {
         Verdict::Clean if watched.is_short.get() => return Err(failed("no set of keys was left".into())),
         Verdict::Clean => {}
         other => return Err(failed(other.to_string())),
     }
     let most: Vec<u32> = watched.most.iter().map(|most| most.get()).collect();
     Ok(Taken {
-        done_ns: world.report().done_ns,
+        done_ns: cluster.report().done_ns,
         copies: most.iter().sum::<u32>() as f64 / most.len().max(1) as f64,
         copies_max: most.iter().copied().max().unwrap_or(0),
         place_bytes: run.scenario.core_config(0, SEED).eager_bytes_max,
@@ -266,8 +266,8 @@ impl App for WatchedApp {
 /// Microseconds of a round, by sizes of messages, of each configuration of a kernel.
 fn rounds_us(kernel: &Kernel, taken: &[Taken]) -> Vec<Vec<f64>> {
     let rounds = f64::from(kernel.rounds - SHORT);
-    let more_ns = |worlds: &[Taken]| worlds[1].done_ns.saturating_sub(worlds[0].done_ns) as f64;
-    let of_size = |taken: &[Taken]| taken.chunks(2).map(|worlds| more_ns(worlds) / rounds / 1000.0).collect();
+    let more_ns = |clusters: &[Taken]| clusters[1].done_ns.saturating_sub(clusters[0].done_ns) as f64;
+    let of_size = |taken: &[Taken]| taken.chunks(2).map(|clusters| more_ns(clusters) / rounds / 1000.0).collect();
     taken.chunks(SETTINGS.len() * 2).map(of_size).collect()
 }
 

@@ -6,12 +6,12 @@
 use super::history::{History, Recovery};
 use super::{Claim, at_most, greatest, testbed};
 use crate::check::Verdict;
+use crate::cluster::fault::{Fault, FaultAt};
 use crate::figures::lab::SEED;
 use crate::figures::{Axis, Effort, Figure, FigureError, Lab, Run, Scale, Series, Stated};
 use crate::scenario::{Scenario, Span, WorkloadSpec};
 use crate::soak;
 use crate::trace::Trace;
-use crate::world::fault::{Fault, FaultAt};
 
 /// What is under way when it fails.
 #[derive(Clone, Copy)]

@@ -47,7 +47,7 @@ fn maybe<T>(rng: &mut Rng, value: T) -> Option<T> {
     (!rng.one_in(8)).then_some(value)
 }
 
-struct World {
+struct Cluster {
     rng: Rng,
     names: Names,
     memory: Vec<Box<[u8]>>,
@@ -55,7 +55,7 @@ struct World {
     endings: BTreeMap<Status, u32>,
 }
 
-impl World {
+impl Cluster {
     fn kind(&mut self) -> QpKind {
         [QpKind::Rc, QpKind::Rc, QpKind::Ud, QpKind::XrcInitiator, QpKind::XrcTarget][self.rng.below(5) as usize]
     }
@@ -260,7 +260,7 @@ fn nothing_panics_and_nothing_is_left() {
     let mut endings = BTreeMap::new();
     for seed in 0..60 {
         let pair = pair();
-        let mut world = World {
+        let mut cluster = Cluster {
             rng: Rng::new(seed, "hostile"),
             names: Names::default(),
             memory: Vec::new(),
@@ -270,8 +270,8 @@ fn nothing_panics_and_nothing_is_left() {
         let mut devices: Vec<Option<SimDevice>> = (0..3).map(open).collect();
         let mut names: Vec<Names> = (0..3).map(|_| Names::default()).collect();
         for _ in 0..2500 {
-            let which = world.rng.below(3) as usize;
-            if world.rng.one_in(500) {
+            let which = cluster.rng.below(3) as usize;
+            if cluster.rng.one_in(500) {
                 devices[which] = None;
             }
             if devices[which].is_none() {
@@ -279,31 +279,31 @@ fn nothing_panics_and_nothing_is_left() {
                 names[which] = Names::default();
             }
             let other = (which + 1) % 3;
-            if world.rng.one_in(25) {
+            if cluster.rng.one_in(25) {
                 let last = |of: &Names| of.made.last().copied().unwrap_or_default();
                 let [(qa, na), (qb, nb)] = [last(&names[which]), last(&names[other])];
-                world.connect(&mut devices, [which, other], [QpId(qa), QpId(qb)], [na, nb]);
+                cluster.connect(&mut devices, [which, other], [QpId(qa), QpId(qb)], [na, nb]);
             }
             let Some(device) = &mut devices[which] else { continue };
-            world.names = std::mem::take(&mut names[which]);
-            match world.rng.below(20) {
-                0..=5 => world.make(device),
-                6..=13 => world.post(device),
-                14 => world.change(device),
-                15 if world.rng.one_in(2) => world.destroy(device),
-                16 | 17 => world.look(device),
-                18 if world.rng.one_in(10) => world.fault(&pair),
-                _ => pair.pass(Nanos(world.rng.below(20_000))),
+            cluster.names = std::mem::take(&mut names[which]);
+            match cluster.rng.below(20) {
+                0..=5 => cluster.make(device),
+                6..=13 => cluster.post(device),
+                14 => cluster.change(device),
+                15 if cluster.rng.one_in(2) => cluster.destroy(device),
+                16 | 17 => cluster.look(device),
+                18 if cluster.rng.one_in(10) => cluster.fault(&pair),
+                _ => pair.pass(Nanos(cluster.rng.below(20_000))),
             }
             // Every process has the keys of all others, as if they were sent.
-            for key in std::mem::take(&mut world.names.told) {
+            for key in std::mem::take(&mut cluster.names.told) {
                 names[other].keys.push(key);
                 names[(other + 1) % 3].keys.push(key);
             }
-            names[which] = std::mem::take(&mut world.names);
+            names[which] = std::mem::take(&mut cluster.names);
         }
         devices.clear();
-        endings = world.endings;
+        endings = cluster.endings;
         pair.settle();
         for hca in pair.hcas {
             assert_eq!(pair.fabric.borrow().objects(hca), Default::default(), "seed {seed}");

@@ -16,10 +16,10 @@ use rerail_linux::rail::RailUsage;
 use rerail_linux::rail::verbs::VerbsOptions;
 
 use crate::check::Ledger;
+use crate::cluster::{Engine, View};
 use crate::cover::Path;
 use crate::hca::Objects;
 use crate::scenario::VerbsSpec;
-use crate::world::{Engine, View};
 
 /// What is there, what should be, or may be: for [`Ending`](crate::check::Ending)'s lists.
 type Facts = Vec<(String, u64, u64)>;

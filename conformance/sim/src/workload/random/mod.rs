@@ -16,10 +16,10 @@ use super::{Job, Parameters, WorkloadError, need_channels, need_operations};
 use crate::check::{
     Crash, Damage, Deliveries, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge, protected,
 };
+use crate::cluster::fault::Kind;
+use crate::cluster::{App, Cluster, Ended, Moment, View, Workload};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
-use crate::world::fault::Kind;
-use crate::world::{App, Ended, Moment, View, Workload, World};
 use app::{Marks, Player, SENDS_MAX, STEPS_MAX, Shared};
 use ending::{Watch, Weather};
 use plan::{AT_START_MAX, Plan, Terms, WINDOWS};
@@ -160,8 +160,8 @@ impl Job for Random {
         Deliveries::of(&self.shared.borrow().ledger)
     }
 
-    fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict {
-        let view = world.view();
+    fn verdict(&mut self, cluster: &Cluster, ended: &Ended) -> Verdict {
+        let view = cluster.view();
         let whole = self.settle(&view);
         let converged = *ended == Ended::Done || !whole;
         let crash = match ended {
@@ -178,16 +178,16 @@ impl Job for Random {
             let usage = view.usage(rank).map(|usage| usage.tables().to_vec()).unwrap_or_default();
             usage.into_iter().filter(move |(name, _)| empty(name)).map(move |(name, table)| (rank, name, table.used))
         });
-        self.watch.full().for_each(|path| world.took(path));
+        self.watch.full().for_each(|path| cluster.took(path));
         let rested = *ended == Ended::Done;
         // Of queue pairs whose device has not given everything back, a second has made an end.
-        let waited_for = if self.rests_long { 0 } else { kept_back(world) };
-        let mut bounds = self.watch.bounds(weather(world), kept_back(world));
+        let waited_for = if self.rests_long { 0 } else { kept_back(cluster) };
+        let mut bounds = self.watch.bounds(weather(cluster), kept_back(cluster));
         if rested {
             let stats = (0..view.size()).filter_map(|rank| Some((rank, view.engine(rank)?.endpoint().stats())));
             let messages = |rank| shared.ledger.sent_to(rank);
             let all_arrive = !shared.closes;
-            bounds.extend(ending::statistics(&stats.collect::<Vec<_>>(), messages, weather(world), all_arrive));
+            bounds.extend(ending::statistics(&stats.collect::<Vec<_>>(), messages, weather(cluster), all_arrive));
         }
         if shared.ledger.has_liar() {
             bounds.retain(|(what, ..)| ending::holds_with_liar(what));
@@ -197,8 +197,8 @@ impl Job for Random {
             converged,
             quiet: matches!(ended, Ended::Stuck { idle: true, .. }),
             crash,
-            cuts: world.cuts(),
-            hidden: world.hidden(),
+            cuts: cluster.cuts(),
+            hidden: cluster.hidden(),
             // Only a simulation that has come to rest has given everything back.
             tables: if rested { tables.collect() } else { Vec::new() },
             objects: if rested { ending::objects(&view, waited_for) } else { Vec::new() },
@@ -212,23 +212,23 @@ impl Job for Random {
 
 /// With deadlines on the scale of faults a process that looks late may be taken for a rail that does nothing,
 /// whether faults happen or not.
-fn weather(world: &World) -> Weather {
-    let view = world.view();
+fn weather(cluster: &Cluster) -> Weather {
+    let view = cluster.view();
     let is_short = |rank| {
         let stall_min = view.engine(rank).map_or(Nanos(0), |engine| engine.endpoint().config().stall_min);
         stall_min > Nanos(0) && stall_min < CALM_STALL_MIN
     };
-    if world.faults().next().is_none() && !(0..view.size()).any(is_short) { Weather::Calm } else { Weather::Rough }
+    if cluster.faults().next().is_none() && !(0..view.size()).any(is_short) { Weather::Calm } else { Weather::Rough }
 }
 
 /// Completions that faults have kept back, and queues of completions that broke.
-fn kept_back(world: &World) -> u64 {
+fn kept_back(cluster: &Cluster) -> u64 {
     let of = |kind, amount: u64| match kind {
         Kind::NeverCompletes => amount.max(1),
         Kind::CqOverflow => 1,
         _ => 0,
     };
-    world.faults().map(|(at, _)| of(at.fault.kind, at.fault.amount)).sum()
+    cluster.faults().map(|(at, _)| of(at.fault.kind, at.fault.amount)).sum()
 }
 
 /// The memory of all ranks, as checkers read it.

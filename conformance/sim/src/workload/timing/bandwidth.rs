@@ -12,11 +12,11 @@ use rerail_core::time::Time;
 use super::series::Series;
 use super::{Spans, measured, partner};
 use crate::check::{Name, Verdict};
+use crate::cluster::{App, Cluster, Cx, Ended, Moment, View, Workload};
 use crate::scenario::Scenario;
 use crate::workload::exchange::BYTES_MAX;
 use crate::workload::plain::{Common, Message, Submitted};
 use crate::workload::{Job, Measured, Parameters, WorkloadError, fit_operations};
-use crate::world::{App, Cx, Ended, Moment, View, Workload, World};
 
 /// Memory that receives may take at a rank; where a window needs more, its messages share buffers.
 const RECEIVE_BYTES_MAX: u64 = 4 << 20;
@@ -117,8 +117,8 @@ impl Workload for Bandwidth {
 }
 
 impl Job for Bandwidth {
-    fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict {
-        self.common.verdict(world, ended)
+    fn verdict(&mut self, cluster: &Cluster, ended: &Ended) -> Verdict {
+        self.common.verdict(cluster, ended)
     }
 
     fn measured(&self) -> Vec<Measured> {

@@ -12,11 +12,11 @@ use rerail_core::mem::{MemRef, RegionId, Seg};
 
 use super::partner;
 use crate::check::{Corruption, Damage, Name, Verdict};
+use crate::cluster::{App, Cluster, Cx, Ended, Moment, View, Workload};
 use crate::scenario::Scenario;
 use crate::workload::exchange::BYTES_MAX;
 use crate::workload::plain::{Common, Message, Submitted, difference};
 use crate::workload::{Job, Parameters, WorkloadError};
-use crate::world::{App, Cx, Ended, Moment, View, Workload, World};
 
 /// The key of a rank's window is this and its rank.
 const KEY: u64 = 0x6f6e_6500_0000;
@@ -111,8 +111,8 @@ impl Workload for OneSided {
 }
 
 impl Job for OneSided {
-    fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict {
-        self.common.verdict(world, ended)
+    fn verdict(&mut self, cluster: &Cluster, ended: &Ended) -> Verdict {
+        self.common.verdict(cluster, ended)
     }
 }
 

@@ -10,11 +10,11 @@ use rerail_core::time::Time;
 
 use super::{Spans, measured, partner};
 use crate::check::{Name, Verdict};
+use crate::cluster::{App, Cluster, Cx, Ended, Moment, View, Workload};
 use crate::scenario::Scenario;
 use crate::workload::exchange::BYTES_MAX;
 use crate::workload::plain::{Common, Message, Submitted};
 use crate::workload::{Job, Measured, Parameters, WorkloadError, fit_operations};
-use crate::world::{App, Cx, Ended, Moment, View, Workload, World};
 
 /// Rounds of one size, at most; with [`SIZES_MAX`] sizes their numbers fit in names.
 const ROUNDS_MAX: u64 = 1 << 16;
@@ -109,8 +109,8 @@ impl Workload for PingPong {
 }
 
 impl Job for PingPong {
-    fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict {
-        self.common.verdict(world, ended)
+    fn verdict(&mut self, cluster: &Cluster, ended: &Ended) -> Verdict {
+        self.common.verdict(cluster, ended)
     }
 
     fn measured(&self) -> Vec<Measured> {

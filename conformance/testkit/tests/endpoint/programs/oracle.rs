@@ -108,7 +108,7 @@ impl Program<'_> {
             }
             What::Get { from, at, bad } if well => {
                 self.check(!bad, || format!("a bad get went well: {op:?}"));
-                let data = self.world.nodes[rank].read(&op.segments);
+                let data = self.cluster.nodes[rank].read(&op.segments);
                 let good = data.iter().zip(at..).all(|(&got, i)| got == byte(from as u64, i));
                 self.check(good, || format!("wrong bytes: {op:?}"));
             }
@@ -189,7 +189,7 @@ impl Program<'_> {
         let len = self.message(name).len;
         self.check(result.is_err() || bytes == len, || format!("{bytes} bytes of {len}: {op:?}"));
         self.match_up(rank, receive, name);
-        let data = self.world.nodes[rank].read(&op.segments);
+        let data = self.cluster.nodes[rank].read(&op.segments);
         let (got, rest) = data.split_at(bytes as usize);
         let good = got.iter().zip(0..).all(|(&got, i)| got == byte(name, i));
         self.check(good && rest.iter().all(|&b| b == 0), || format!("wrong bytes of {name:x}: {op:?}"));
@@ -237,7 +237,7 @@ impl Program<'_> {
                             continue;
                         }
                         let by = receives.iter().position(|other| other.got.contains(&early.name));
-                        let in_order = by.is_none_or(|by| by <= order) && (by.is_some() || self.world.faulty);
+                        let in_order = by.is_none_or(|by| by <= order) && (by.is_some() || self.cluster.faulty);
                         self.check(in_order, || {
                             format!("rank {rank}: receive {order} got {late:x}, receive {by:?} {:x}", early.name)
                         });
@@ -256,7 +256,7 @@ impl Program<'_> {
                 let sum = u64::from_le_bytes(memory);
                 let distinct =
                     olds.windows(2).all(|pair| pair[0] < pair[1]) && olds.last().is_none_or(|&old| old < sum);
-                let all = olds.len() as u64 == sum || self.world.faulty;
+                let all = olds.len() as u64 == sum || self.cluster.faulty;
                 self.check(distinct && all, || format!("sum {sum} of {olds:?}"));
             }
         }
@@ -264,7 +264,7 @@ impl Program<'_> {
 
     /// Nothing is under way, nothing is held.
     pub(super) fn check_leaks(&self) {
-        for (rank, node) in self.world.nodes.iter().enumerate() {
+        for (rank, node) in self.cluster.nodes.iter().enumerate() {
             let e = &node.endpoint;
             let check = |holds, why| self.check(holds, || format!("rank {rank}: {why}"));
             check(e.is_quiet(None), "not quiet");
@@ -276,17 +276,17 @@ impl Program<'_> {
             self.check(unrest.is_none(), || format!("rank {rank}: {unrest:?}"));
             check(e.counter(CounterId(0)) == Some(self.counted[rank]), "the counter");
         }
-        let registered = self.world.registered();
+        let registered = self.cluster.registered();
         self.check(registered == 0, || format!("{registered} registrations leak"));
         for &(rank, seg) in &self.canaries {
-            let memory = &self.world.nodes[rank].memory[0][seg.at.offset as usize..][..seg.len as usize];
+            let memory = &self.cluster.nodes[rank].memory[0][seg.at.offset as usize..][..seg.len as usize];
             self.check(memory.iter().all(|&b| b == CANARY), || format!("rank {rank}: {seg:?} was touched afterwards"));
         }
     }
 
     /// All peers are left: every channel that was, has ended once.
     pub(super) fn check_end(&self) {
-        for (rank, node) in self.world.nodes.iter().enumerate() {
+        for (rank, node) in self.cluster.nodes.iter().enumerate() {
             self.check(has_no_channel(&node.endpoint), || format!("rank {rank}: channels leak"));
             let usage = node.endpoint.usage();
             let left = usage.leak().is_some() || usage.channels.used != 0 || usage.windows.used != 1;

@@ -110,7 +110,7 @@ impl Program<'_> {
         let Some(step) = self.steps[rank].pop() else { return false };
         // The last slot is left to receives: a program full of sends without receives is expected to block.
         let receives = matches!(step, Step::Recv { .. } | Step::Multi { .. } | Step::Claim { .. } | Step::Cancel);
-        if !receives && self.world.nodes[rank].endpoint.usage().operations.used + 1 >= self.config.operations_max {
+        if !receives && self.cluster.nodes[rank].endpoint.usage().operations.used + 1 >= self.config.operations_max {
             self.steps[rank].push(step);
             return false;
         }
@@ -130,7 +130,7 @@ impl Program<'_> {
     }
 
     fn submit(&mut self, rank: usize, step: &Step) -> Result<(), SubmitError> {
-        let now = Time(self.world.now);
+        let now = Time(self.cluster.now);
         let cookie = Cookie(self.submitted[rank].len() as u64);
         match *step {
             Step::Send { to, tag, len, level, notify, inject } => {
@@ -145,24 +145,24 @@ impl Program<'_> {
                     SendRequest { tag, immediate: Some(name), level, notify, cookie, ..SendRequest::new(peer, &[]) };
                 let mut segments = Vec::new();
                 let id = if inject {
-                    let (id, span) = self.world.nodes[rank].endpoint.inject(now, &send, len)?;
-                    let to: Vec<_> = self.world.nodes[rank].endpoint.segments(span).collect();
-                    self.world.nodes[rank].write(&to, &oracle::bytes(name, len));
+                    let (id, span) = self.cluster.nodes[rank].endpoint.inject(now, &send, len)?;
+                    let to: Vec<_> = self.cluster.nodes[rank].endpoint.segments(span).collect();
+                    self.cluster.nodes[rank].write(&to, &oracle::bytes(name, len));
                     id
                 } else {
                     let Some(buffer) = self.buffer(rank, len, true) else { return Ok(()) };
                     segments = buffer;
-                    self.world.nodes[rank].write(&segments, &oracle::bytes(name, len));
-                    self.world.send(rank, &SendRequest { segments: &segments, ..send })?
+                    self.cluster.nodes[rank].write(&segments, &oracle::bytes(name, len));
+                    self.cluster.send(rank, &SendRequest { segments: &segments, ..send })?
                 };
                 self.messages[rank][to].push(Message { name, tag, len, taken_back: false });
                 self.enter(rank, id, What::Send { to, name }, Some(to), segments, notify);
             }
             Step::Recv { from, len, notify, probe } => {
                 let Some(segments) = self.buffer(rank, len, true) else { return Ok(()) };
-                let found = if probe { self.world.nodes[rank].endpoint.probe(&from) } else { None };
+                let found = if probe { self.cluster.nodes[rank].endpoint.probe(&from) } else { None };
                 let recv = RecvRequest { notify, cookie, ..RecvRequest::new(from, &segments) };
-                let id = self.world.recv(rank, &recv)?;
+                let id = self.cluster.recv(rank, &recv)?;
                 let receive = self.post(rank, from, len, false);
                 if let Some(found) = found {
                     // No message came in between: the receive gets the one found.
@@ -174,12 +174,12 @@ impl Program<'_> {
             Step::Multi { from, len, min } => {
                 let Some(segments) = self.buffer(rank, len, false) else { return Ok(()) };
                 let recv = RecvRequest { multi: Some(min), cookie, ..RecvRequest::new(from, &segments) };
-                let id = self.world.nodes[rank].endpoint.recv(now, &recv)?;
+                let id = self.cluster.nodes[rank].endpoint.recv(now, &recv)?;
                 let receive = self.post(rank, from, len, true);
                 self.enter(rank, id, What::Multi { receive }, None, segments, Notify::Event);
             }
             Step::Claim { from } => {
-                if let Some((message, found)) = self.world.nodes[rank].endpoint.claim(&from) {
+                if let Some((message, found)) = self.cluster.nodes[rank].endpoint.claim(&from) {
                     let receive = self.post(rank, from, 0, false);
                     self.receives[rank][receive].got.push(found.immediate.expect("named"));
                     self.claims[rank].push((message, receive));
@@ -191,11 +191,11 @@ impl Program<'_> {
                     return Ok(());
                 }
                 let Some(segments) = self.buffer(rank, len, true) else { return Ok(()) };
-                self.world.nodes[rank].write(&segments, &oracle::bytes(cookie.0 + 7 * rank as u64, len));
+                self.cluster.nodes[rank].write(&segments, &oracle::bytes(cookie.0 + 7 * rank as u64, len));
                 let window = if bad { KEY + 1 } else { KEY };
                 let remote = Remote { peer: PeerId(to as u32), window, offset: at };
                 let put = PutRequest { notify, cookie, ..PutRequest::new(remote, &segments) };
-                let id = self.world.nodes[rank].endpoint.put(now, &put)?;
+                let id = self.cluster.nodes[rank].endpoint.put(now, &put)?;
                 self.puts_at[to] += len;
                 self.enter(rank, id, What::Put { to, at, bad }, Some(to), segments, notify);
             }
@@ -205,14 +205,14 @@ impl Program<'_> {
                 let offset = if bad { BUFFERS.0 - len + 1 } else { GETS.0 + skip };
                 let remote = Remote { peer: PeerId(from as u32), window: KEY, offset };
                 let get = GetRequest { cookie, ..GetRequest::new(remote, &segments) };
-                let id = self.world.nodes[rank].endpoint.get(now, &get)?;
+                let id = self.cluster.nodes[rank].endpoint.get(now, &get)?;
                 self.enter(rank, id, What::Get { from, at: skip, bad }, Some(from), segments, Notify::Event);
             }
             Step::Atomic { to, counter } => {
                 let at = Remote { peer: PeerId(to as u32), window: KEY, offset: 8 * counter };
                 let (kind, data_type) = (AtomicKind::Add, AtomicType::U64);
                 let atomic = AtomicRequest { cookie, ..AtomicRequest::new(at, kind, data_type, 1) };
-                let id = self.world.nodes[rank].endpoint.atomic(now, &atomic)?;
+                let id = self.cluster.nodes[rank].endpoint.atomic(now, &atomic)?;
                 self.enter(rank, id, What::Atomic { to, counter }, Some(to), Vec::new(), Notify::Event);
             }
             Step::Flush { to } => {
@@ -221,7 +221,7 @@ impl Program<'_> {
                 };
                 let before = (0..self.submitted[rank].len()).filter(|&n| one_sided(&self.submitted[rank][n])).collect();
                 let flush = FlushRequest { cookie, ..FlushRequest::new(PeerId(to as u32)) };
-                let id = self.world.nodes[rank].endpoint.flush(now, &flush)?;
+                let id = self.cluster.nodes[rank].endpoint.flush(now, &flush)?;
                 self.enter(rank, id, What::Flush { before }, Some(to), Vec::new(), Notify::Event);
             }
             Step::Cancel => {
@@ -246,7 +246,7 @@ impl Program<'_> {
     /// Tries to take a request back.
     fn cancel(&mut self, rank: usize, n: usize) {
         let op = &mut self.submitted[rank][n];
-        if self.world.nodes[rank].endpoint.cancel(op.id).is_err() {
+        if self.cluster.nodes[rank].endpoint.cancel(op.id).is_err() {
             return;
         }
         op.cancelled = true;
@@ -275,7 +275,7 @@ impl Program<'_> {
         let Some(segments) = self.buffer(rank, len, true) else { panic!("more memory") };
         let cookie = Cookie(self.submitted[rank].len() as u64);
         let recv = RecvRequest { cookie, ..RecvRequest::new(Selector::ANY_UNTAGGED, &segments) };
-        match self.world.nodes[rank].endpoint.recv_claimed(Time(self.world.now), message, &recv) {
+        match self.cluster.nodes[rank].endpoint.recv_claimed(Time(self.cluster.now), message, &recv) {
             Ok(id) => {
                 self.receives[rank][receive].len = len;
                 self.enter(rank, id, What::Recv { receive }, None, segments, Notify::Event);
@@ -286,7 +286,7 @@ impl Program<'_> {
             }
             // Its peer is lost.
             Err(error) => {
-                assert!(self.world.faulty && error == SubmitError::UnknownMessage, "seed {}: {error:?}", self.seed);
+                assert!(self.cluster.faulty && error == SubmitError::UnknownMessage, "seed {}: {error:?}", self.seed);
                 self.receives[rank][receive].got.clear();
             }
         }
@@ -311,7 +311,7 @@ impl Program<'_> {
         }
         for tagged in [false, true] {
             // Of a lost peer, the messages that are complete.
-            if self.world.nodes[rank].endpoint.probe(&everything(None, tagged)).is_some() {
+            if self.cluster.nodes[rank].endpoint.probe(&everything(None, tagged)).is_some() {
                 wanted.push(everything(None, tagged));
             }
         }

@@ -36,24 +36,24 @@ fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-fn world(address: &str) -> World {
+fn cluster(address: &str) -> Cluster {
     let options = TcpOptions::new(address.parse().unwrap(), 0);
-    World::new([options.clone(), options.clone(), options])
+    Cluster::new([options.clone(), options.clone(), options])
 }
 
 /// L-17: every subchannel of the rail is down at once, dials fail at once, and all comes back with the
 /// interface, with the listener as it was.
 fn an_interface_goes_and_comes(address: &str, down: &[&str], up: &[&str]) {
-    let mut world = world(address);
-    world.join(0, 1);
-    world.join(0, 2);
-    world.join(1, 2);
+    let mut cluster = cluster(address);
+    cluster.join(0, 1);
+    cluster.join(0, 2);
+    cluster.join(1, 2);
     let net_down = RailFault::Device { code: Errno::NETDOWN.raw_os_error() };
     for life in 1..4 {
         down.iter().for_each(|words| ip(words));
-        world.until(|hosts| hosts.iter().all(|host| host.sink.standing.is_empty()));
-        assert!(world.hosts.iter().any(|host| host.sink.down.contains(&(PeerId(1), net_down))));
-        for (rank, host) in world.hosts.iter_mut().enumerate() {
+        cluster.until(|hosts| hosts.iter().all(|host| host.sink.standing.is_empty()));
+        assert!(cluster.hosts.iter().any(|host| host.sink.down.contains(&(PeerId(1), net_down))));
+        for (rank, host) in cluster.hosts.iter_mut().enumerate() {
             let lost: Vec<_> =
                 (0..3).filter(|peer| *peer != rank as u32).map(|peer| (PeerId(peer), net_down)).collect();
             // All are on one machine: the end of one may reach the next before the news does.
@@ -67,19 +67,19 @@ fn an_interface_goes_and_comes(address: &str, down: &[&str], up: &[&str]) {
             host.sink.down.clear();
             assert!(host.rail.pending.is_empty() && host.rail.connections.is_empty());
         }
-        let now = world.now;
-        world.hosts[0].rail.connect(now, PeerId(1));
-        world.poll();
-        assert_eq!(world.hosts[0].sink.down, [(PeerId(1), net_down)]);
-        world.hosts[0].sink.down.clear();
+        let now = cluster.now;
+        cluster.hosts[0].rail.connect(now, PeerId(1));
+        cluster.poll();
+        assert_eq!(cluster.hosts[0].sink.down, [(PeerId(1), net_down)]);
+        cluster.hosts[0].sink.down.clear();
         up.iter().for_each(|words| ip(words));
-        world.until(|hosts| hosts.iter().all(|host| host.rail.watch.as_ref().is_some_and(Watch::is_up)));
-        assert!(world.hosts.iter().all(|host| host.sink.backs == life), "F-8");
-        world.join(1, 0);
-        world.join(2, 0);
-        world.join(2, 1);
-        world.ping(0, 1, life);
-        world.ping(2, 1, 100 + life);
+        cluster.until(|hosts| hosts.iter().all(|host| host.rail.watch.as_ref().is_some_and(Watch::is_up)));
+        assert!(cluster.hosts.iter().all(|host| host.sink.backs == life), "F-8");
+        cluster.join(1, 0);
+        cluster.join(2, 0);
+        cluster.join(2, 1);
+        cluster.ping(0, 1, life);
+        cluster.ping(2, 1, 100 + life);
     }
 }
 
@@ -124,14 +124,14 @@ fn others_come_and_go() {
         return inside("others_come_and_go");
     }
     ip("link set lo up");
-    let mut world = world("127.0.0.1");
-    world.join(0, 1);
+    let mut cluster = cluster("127.0.0.1");
+    cluster.join(0, 1);
     ip("link add west type veth peer name east");
     ip("link set west up");
     ip("address add 10.77.1.1/24 dev west");
     ip("link delete west");
-    world.ping(0, 1, 1);
+    cluster.ping(0, 1, 1);
     // All messages were taken.
-    world.until(|hosts| hosts.iter().all(|host| !host.rail.news));
-    assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
+    cluster.until(|hosts| hosts.iter().all(|host| !host.rail.news));
+    assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
 }

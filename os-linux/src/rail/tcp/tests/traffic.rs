@@ -6,27 +6,28 @@ const SIZES: [usize; 15] =
     [0, 1, 7, 63, 1024, 8191, 8192, 16_383, 16_384, 65_487, 65_488, 65_489, 100_000, 262_144, 1_500_000];
 
 /// Sends every size both ways, some in pieces, several in the system's hands at once.
-fn exchange_all_sizes(world: &mut World) {
+fn exchange_all_sizes(cluster: &mut Cluster) {
     let pieces = [usize::MAX, 1000, 4096];
     for (n, &bytes) in SIZES.iter().chain(SIZES.iter().rev()).enumerate() {
         let number = n as u64;
-        world.hosts[0].send(PeerId(1), number, bytes, pieces[n % 3]);
-        world.hosts[1].send(PeerId(0), 1000 + number, bytes, pieces[(n + 1) % 3]);
+        cluster.hosts[0].send(PeerId(1), number, bytes, pieces[n % 3]);
+        cluster.hosts[1].send(PeerId(0), 1000 + number, bytes, pieces[(n + 1) % 3]);
         if n % 8 == 7 {
-            world.round();
+            cluster.round();
         }
     }
     let count = 2 * SIZES.len();
-    world.until(|hosts| hosts.iter().all(|host| host.sink.taken.len() == count && host.sink.completed.len() == count));
-    assert_eq!(world.hosts[1].numbers_from(PeerId(0)), (0..count as u64).collect::<Vec<_>>());
-    assert_eq!(world.hosts[0].numbers_from(PeerId(1)), (1000..1000 + count as u64).collect::<Vec<_>>());
-    for host in &world.hosts {
+    cluster
+        .until(|hosts| hosts.iter().all(|host| host.sink.taken.len() == count && host.sink.completed.len() == count));
+    assert_eq!(cluster.hosts[1].numbers_from(PeerId(0)), (0..count as u64).collect::<Vec<_>>());
+    assert_eq!(cluster.hosts[0].numbers_from(PeerId(1)), (1000..1000 + count as u64).collect::<Vec<_>>());
+    for host in &cluster.hosts {
         let ids: Vec<u32> = host.sink.completed.iter().map(|(id, _)| id.0.index).collect();
         assert_eq!(ids, (1..=count as u32).collect::<Vec<_>>(), "completions come in order, each once");
         assert!(host.sink.completed.iter().all(|(_, status)| *status == PostStatus::Done));
         assert!(host.sink.down.is_empty());
     }
-    let (a, b) = (world.hosts[0].rail.counters(), world.hosts[1].rail.counters());
+    let (a, b) = (cluster.hosts[0].rail.counters(), cluster.hosts[1].rail.counters());
     assert_eq!((a.packets_sent, a.bytes_sent), (b.packets_received, b.bytes_received));
     assert_eq!((b.packets_sent, b.bytes_sent), (a.packets_received, a.bytes_received));
 }
@@ -34,50 +35,50 @@ fn exchange_all_sizes(world: &mut World) {
 /// L-2
 #[test]
 fn all_sizes_both_ways() {
-    exchange_all_sizes(&mut World::pair());
+    exchange_all_sizes(&mut Cluster::pair());
 }
 
 #[test]
 fn all_sizes_through_tiny_buffers() {
     let tiny = TcpOptions { send_buffer_bytes: Some(1), receive_buffer_bytes: Some(1), ..options() };
-    let mut world = World::new([tiny.clone(), tiny]);
-    world.join(1, 0);
-    exchange_all_sizes(&mut world);
+    let mut cluster = Cluster::new([tiny.clone(), tiny]);
+    cluster.join(1, 0);
+    exchange_all_sizes(&mut cluster);
 }
 
 #[test]
 fn memory_in_many_small_pieces() {
     // More pieces than one call takes, on both sides.
-    let mut world = World::pair();
-    world.hosts[1].sink.plan = |_| Plan::Take { bytes: usize::MAX, piece_bytes: 13 };
+    let mut cluster = Cluster::pair();
+    cluster.hosts[1].sink.plan = |_| Plan::Take { bytes: usize::MAX, piece_bytes: 13 };
     for number in 0..4 {
-        world.hosts[0].send(PeerId(1), number, 40_000, 17);
+        cluster.hosts[0].send(PeerId(1), number, 40_000, 17);
     }
-    world.until(|hosts| hosts[1].sink.taken.len() == 4);
-    assert_eq!(world.hosts[1].numbers_from(PeerId(0)), [0, 1, 2, 3]);
+    cluster.until(|hosts| hosts[1].sink.taken.len() == 4);
+    assert_eq!(cluster.hosts[1].numbers_from(PeerId(0)), [0, 1, 2, 3]);
 }
 
 /// H-8, L-1
 #[test]
 fn everyone_dials_everyone_at_once() {
-    let mut world = World::new(vec![options(); 5]);
+    let mut cluster = Cluster::new(vec![options(); 5]);
     for a in 0..5 {
         for b in (0..5).filter(|&b| b != a) {
-            let now = world.now;
-            world.hosts[a].rail.connect(now, PeerId(b as u32));
+            let now = cluster.now;
+            cluster.hosts[a].rail.connect(now, PeerId(b as u32));
         }
     }
-    world.until(|hosts| hosts.iter().all(|host| host.sink.standing.len() == 4));
+    cluster.until(|hosts| hosts.iter().all(|host| host.sink.standing.len() == 4));
     for number in 0..20 {
         for a in 0..5 {
             for b in (0..5).filter(|&b| b != a) {
-                world.hosts[a].send(PeerId(b as u32), number, 3000 * number as usize, 1 << 20);
+                cluster.hosts[a].send(PeerId(b as u32), number, 3000 * number as usize, 1 << 20);
             }
         }
-        world.round();
+        cluster.round();
     }
-    world.until(|hosts| hosts.iter().all(|host| host.sink.taken.len() == 80));
-    for host in &world.hosts {
+    cluster.until(|hosts| hosts.iter().all(|host| host.sink.taken.len() == 80));
+    for host in &cluster.hosts {
         assert_eq!((host.sink.up.len(), host.sink.down.len()), (4, 0), "one subchannel per peer, none lost");
         assert_eq!(host.rail.counters().unauthenticated, 0);
         for peer in (0..5).map(PeerId).filter(|&peer| peer != host.me) {
@@ -91,10 +92,10 @@ fn everyone_dials_everyone_at_once() {
 fn every_rail_uses_its_own_address() {
     for last in 1..=3 {
         let local = IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
-        let mut world = World::new([TcpOptions::new(local, last), TcpOptions::new(local, last)]);
-        world.join(0, 1);
-        world.ping(0, 1, 1);
-        for host in &world.hosts {
+        let mut cluster = Cluster::new([TcpOptions::new(local, last), TcpOptions::new(local, last)]);
+        cluster.join(0, 1);
+        cluster.ping(0, 1, 1);
+        for host in &cluster.hosts {
             let (_, connection) = host.rail.connections.iter().next().unwrap();
             let here = SocketAddr::try_from(rustix::net::getsockname(&connection.fd).unwrap()).unwrap();
             let there = rustix::net::getpeername(&connection.fd).unwrap().unwrap();
@@ -130,22 +131,22 @@ fn the_kernel_takes_no_more_than_the_wire_will() {
             receive_buffer_bytes: Some(16 * 1024),
             ..options()
         };
-        let mut world = World::new([options.clone(), options]);
-        world.join(0, 1);
+        let mut cluster = Cluster::new([options.clone(), options]);
+        cluster.join(0, 1);
         for number in 0..posts as u64 {
-            world.hosts[0].send(PeerId(1), number, bytes, usize::MAX);
+            cluster.hosts[0].send(PeerId(1), number, bytes, usize::MAX);
         }
         // The kernel goes on sending until the peer's buffers are full; a socket with less than half of the
         // limit unsent takes more, and is given more by the next poll.
-        let host = &mut world.hosts[0];
+        let host = &mut cluster.hosts[0];
         let full = (0..ROUNDS_MAX).find(|_| {
-            host.rail.poll(world.now, &mut host.sink);
+            host.rail.poll(cluster.now, &mut host.sink);
             unsent(host) >= u64::from(unsent_bytes / 2)
         });
         assert!(full.is_some(), "it was never filled: {} bytes", unsent(host));
         let held = unsent(host);
         let over = host.sink.completed.len();
-        world.until(|hosts| hosts[1].sink.taken.len() == posts && hosts[0].sink.completed.len() == posts);
+        cluster.until(|hosts| hosts[1].sink.taken.len() == posts && hosts[0].sink.completed.len() == posts);
         (held, over)
     };
     let limit = 32 * 1024;
@@ -162,10 +163,10 @@ fn over_ipv6_too() {
     // A machine may have no IPv6: then there is nothing to test, and opening must fail with that error.
     match TcpRail::open(TcpOptions::new(local, 0), credentials(0), JOB, PeerId(0)) {
         Ok(_) => {
-            let mut world = World::new([TcpOptions::new(local, 0), TcpOptions::new(local, 0)]);
-            world.join(0, 1);
-            world.ping(0, 1, 1);
-            assert!(world.hosts[0].rail.address().starts_with("[::1]:"));
+            let mut cluster = Cluster::new([TcpOptions::new(local, 0), TcpOptions::new(local, 0)]);
+            cluster.join(0, 1);
+            cluster.ping(0, 1, 1);
+            assert!(cluster.hosts[0].rail.address().starts_with("[::1]:"));
         }
         Err(error) => assert!(matches!(error.errno, Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL), "{error}"),
     }
@@ -174,100 +175,100 @@ fn over_ipv6_too() {
 /// L-4
 #[test]
 fn a_reader_that_does_not_poll_stops_the_writer() {
-    let mut world = World::new([small(), small()]);
-    world.join(0, 1);
+    let mut cluster = Cluster::new([small(), small()]);
+    cluster.join(0, 1);
     for number in 0..32 {
-        world.hosts[0].send(PeerId(1), number, 65_536, 65_536);
+        cluster.hosts[0].send(PeerId(1), number, 65_536, 65_536);
     }
-    let Host { rail, sink, .. } = &mut world.hosts[0];
+    let Host { rail, sink, .. } = &mut cluster.hosts[0];
     let before = rail.counters().system_calls;
     for _ in 0..1000 {
-        world.now = world.now + Nanos(1_000);
-        rail.poll(world.now, sink);
+        cluster.now = cluster.now + Nanos(1_000);
+        rail.poll(cluster.now, sink);
     }
     assert!(sink.completed.len() < 32, "the system can't hold it all");
     assert!(rail.counters().system_calls - before < 1000, "a full socket is left alone until it has room");
-    world.until(|hosts| hosts[1].sink.taken.len() == 32 && hosts[0].sink.completed.len() == 32);
-    assert_eq!(world.hosts[1].numbers_from(PeerId(0)), (0..32).collect::<Vec<_>>());
+    cluster.until(|hosts| hosts[1].sink.taken.len() == 32 && hosts[0].sink.completed.len() == 32);
+    assert_eq!(cluster.hosts[1].numbers_from(PeerId(0)), (0..32).collect::<Vec<_>>());
 }
 
 #[test]
 fn a_backlog_goes_out_in_few_calls() {
-    let mut world = World::new([small(), small()]);
-    world.join(0, 1);
+    let mut cluster = Cluster::new([small(), small()]);
+    cluster.join(0, 1);
     // The first packet fills the socket; the others pile up behind it.
-    world.hosts[0].send(PeerId(1), 0, 4 << 20, 4 << 20);
-    let before = world.hosts[0].rail.counters();
+    cluster.hosts[0].send(PeerId(1), 0, 4 << 20, 4 << 20);
+    let before = cluster.hosts[0].rail.counters();
     for number in 1..=300 {
-        world.hosts[0].send(PeerId(1), number, 64, 64);
+        cluster.hosts[0].send(PeerId(1), number, 64, 64);
     }
     assert_eq!(
-        world.hosts[0].rail.counters().system_calls,
+        cluster.hosts[0].rail.counters().system_calls,
         before.system_calls,
         "what stands in a queue costs no call"
     );
-    world.until(|hosts| !hosts[1].sink.taken.is_empty());
-    let before = world.hosts[0].rail.counters();
-    world.until(|hosts| hosts[0].sink.completed.len() == 301 && hosts[1].sink.taken.len() == 301);
-    let calls = world.hosts[0].rail.counters().system_calls - before.system_calls;
+    cluster.until(|hosts| !hosts[1].sink.taken.is_empty());
+    let before = cluster.hosts[0].rail.counters();
+    cluster.until(|hosts| hosts[0].sink.completed.len() == 301 && hosts[1].sink.taken.len() == 301);
+    let calls = cluster.hosts[0].rail.counters().system_calls - before.system_calls;
     assert!(calls < 100, "{calls} calls for 300 packets");
-    assert_eq!(world.hosts[1].numbers_from(PeerId(0)), (0..=300).collect::<Vec<_>>());
+    assert_eq!(cluster.hosts[1].numbers_from(PeerId(0)), (0..=300).collect::<Vec<_>>());
 }
 
 #[test]
 fn a_post_goes_out_without_a_poll() {
-    let mut world = World::pair();
-    world.hosts[0].send(PeerId(1), 5, 10, 10);
-    assert_eq!(world.hosts[0].rail.counters().packets_sent, 1);
-    assert!(world.hosts[0].sink.completed.is_empty(), "reported at the next poll");
-    assert!(!world.hosts[0].rail.arm(), "there is something to report: the process must not sleep");
-    let Host { rail, sink, .. } = &mut world.hosts[0];
+    let mut cluster = Cluster::pair();
+    cluster.hosts[0].send(PeerId(1), 5, 10, 10);
+    assert_eq!(cluster.hosts[0].rail.counters().packets_sent, 1);
+    assert!(cluster.hosts[0].sink.completed.is_empty(), "reported at the next poll");
+    assert!(!cluster.hosts[0].rail.arm(), "there is something to report: the process must not sleep");
+    let Host { rail, sink, .. } = &mut cluster.hosts[0];
     assert!(rail.poll(Time(1), sink) > 0);
     assert_eq!(sink.completed.len(), 1);
 }
 
 #[test]
 fn the_descriptor_wakes_a_sleeper() {
-    let mut world = World::pair();
-    world.ping(0, 1, 1);
-    while world.poll() > 0 {}
+    let mut cluster = Cluster::pair();
+    cluster.ping(0, 1, 1);
+    while cluster.poll() > 0 {}
     // Edges that are old news must not end the sleep; a packet must.
-    assert!(world.hosts[1].rail.arm());
+    assert!(cluster.hosts[1].rail.arm());
     let readable = |host: &Host, wait: Option<&Timespec>| {
         let mut fds = [PollFd::from_borrowed_fd(host.rail.wait_fd().unwrap(), PollFlags::IN)];
         rustix::event::poll(&mut fds, wait).unwrap()
     };
-    assert_eq!(readable(&world.hosts[1], Some(&Timespec::default())), 0);
-    world.hosts[0].send(PeerId(1), 2, 10, 10);
-    assert_eq!(readable(&world.hosts[1], None), 1);
-    assert!(!world.hosts[1].rail.arm());
-    world.until(|hosts| hosts[1].sink.taken.len() == 2);
+    assert_eq!(readable(&cluster.hosts[1], Some(&Timespec::default())), 0);
+    cluster.hosts[0].send(PeerId(1), 2, 10, 10);
+    assert_eq!(readable(&cluster.hosts[1], None), 1);
+    assert!(!cluster.hosts[1].rail.arm());
+    cluster.until(|hosts| hosts[1].sink.taken.len() == 2);
 }
 
 #[test]
 fn a_quiet_rail_asks_seldom_and_misses_nothing() {
-    let mut world = World::pair();
-    world.ping(0, 1, 1);
-    while world.poll() > 0 {}
+    let mut cluster = Cluster::pair();
+    cluster.ping(0, 1, 1);
+    while cluster.poll() > 0 {}
     // It cools down: no more reads without an event.
     for _ in 0..1000 {
-        world.now = world.now + Nanos(1_000);
-        world.poll();
+        cluster.now = cluster.now + Nanos(1_000);
+        cluster.poll();
     }
-    let before = world.hosts[1].rail.counters().system_calls;
+    let before = cluster.hosts[1].rail.counters().system_calls;
     for _ in 0..10_000 {
-        world.now = world.now + Nanos(100);
-        world.poll();
+        cluster.now = cluster.now + Nanos(100);
+        cluster.poll();
     }
-    let calls = world.hosts[1].rail.counters().system_calls - before;
+    let calls = cluster.hosts[1].rail.counters().system_calls - before;
     let most = 10_000 * 100 / ASK_PAUSE_MAX.0 + 1;
     assert!((1..=most).contains(&calls), "{calls} calls of {most} in a millisecond without anything");
 
     // The first poll after the pause finds the waiting data.
-    world.hosts[0].send(PeerId(1), 2, 10, 10);
-    let mut fds = [PollFd::from_borrowed_fd(world.hosts[1].rail.wait_fd().unwrap(), PollFlags::IN)];
+    cluster.hosts[0].send(PeerId(1), 2, 10, 10);
+    let mut fds = [PollFd::from_borrowed_fd(cluster.hosts[1].rail.wait_fd().unwrap(), PollFlags::IN)];
     assert_eq!(rustix::event::poll(&mut fds, None).unwrap(), 1);
-    world.now = world.now + ASK_PAUSE_MAX;
-    world.poll();
-    assert_eq!(world.hosts[1].sink.taken.len(), 2);
+    cluster.now = cluster.now + ASK_PAUSE_MAX;
+    cluster.poll();
+    assert_eq!(cluster.hosts[1].sink.taken.len(), 2);
 }

@@ -4,8 +4,8 @@
 use rerail_core::ids::PeerId;
 
 use super::{Player, Sort, pair};
+use crate::cluster::{Cx, Phase};
 use crate::cover::Path;
-use crate::world::{Cx, Phase};
 
 impl Player {
     /// Closes peers with which everything is over.

@@ -7,8 +7,8 @@ use super::super::plan::{Forbidden, Manner, SCRATCH_BYTES, Step};
 use super::memory::{TEMPORARY_BYTES, Zone};
 use super::{Player, Refused, Sort, WindowSort};
 use crate::check::{Ask, Content, Operation};
+use crate::cluster::Cx;
 use crate::cover::Path;
-use crate::world::Cx;
 
 /// What kind of access.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use super::super::plan::Manner;
 use super::memory::Zone;
 use super::{Extent, Notify, Player, Refused, Sort, Telling};
 use crate::check::{Ask, Claim};
-use crate::world::Cx;
+use crate::cluster::Cx;
 
 /// How much later than the others of their turn late receives are posted, at most.
 const LATE_NS_MAX: u64 = 30_000;

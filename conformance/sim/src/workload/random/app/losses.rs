@@ -8,7 +8,7 @@ use rerail_core::ids::PeerId;
 use super::super::plan::{Manner, posted_tags};
 use super::incoming::Claimed;
 use super::{Player, Shared};
-use crate::world::Cx;
+use crate::cluster::Cx;
 
 impl Player {
     /// Whether a peer of this rank is gone, as far as it can detect.

@@ -7,8 +7,8 @@ use rerail_core::time::Time;
 use super::super::plan::{ALONE, CHAIN, CONSTANT, PIECES_MAX, Plan, SCRATCH_BYTES, SUM, Step, WINDOWS};
 use super::{Player, SENDS_MAX, WindowSort};
 use crate::check::{Arena, BLANK, Content, Corruption, Damage, Extent, Ledger, Rule, Scar, Verdict};
+use crate::cluster::Cx;
 use crate::cover::Path;
-use crate::world::Cx;
 
 /// A rank's memory.
 pub struct Memory {

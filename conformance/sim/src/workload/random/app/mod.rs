@@ -24,9 +24,9 @@ use self::outgoing::describe;
 use self::quiet::Telling;
 use super::plan::{Class, Manner, Plan, Step};
 use crate::check::{Ask, Extent, Ledger};
+use crate::cluster::{App, Cx, Phase};
 use crate::cover::Path;
 use crate::rng::Rng;
-use crate::world::{App, Cx, Phase};
 
 /// Sends that a rank has open, at most.
 pub const SENDS_MAX: usize = 6;

@@ -11,8 +11,8 @@ use super::super::plan::{ALONE, CHAIN, SUM, Step};
 use super::memory::Zone;
 use super::{Open, Player, Refused, Sort, Telling, WindowSort};
 use crate::check::{Ask, Claim, Content, Operation};
+use crate::cluster::Cx;
 use crate::rng::Rng;
-use crate::world::Cx;
 
 impl Player {
     /// Submits the next send. False: not now.

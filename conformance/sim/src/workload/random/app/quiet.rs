@@ -11,7 +11,7 @@ use rerail_core::ids::CounterId;
 use rerail_core::time::Nanos;
 
 use super::{Open, Player, Sort};
-use crate::world::Cx;
+use crate::cluster::Cx;
 
 /// How often counters are looked at, where any is waited for.
 const LOOK: Nanos = Nanos::from_micros(100);

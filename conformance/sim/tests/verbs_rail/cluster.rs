@@ -216,13 +216,13 @@ impl Host {
 }
 
 /// All of it.
-pub struct World {
+pub struct Cluster {
     pub fabric: SharedFabric,
     pub hosts: Vec<Host>,
     pub now: Time,
 }
 
-impl World {
+impl Cluster {
     /// Hosts of ranks 0, 1, ... with rails of these options that have each other's addresses.
     pub fn new(options: impl IntoIterator<Item = VerbsOptions>) -> Self {
         Self::with(options, |_| Secret::new([0x42; 32]), HcaOptions::default())
@@ -273,17 +273,17 @@ impl World {
             Host { rail, me, sink: Recorder::default(), hca, port, memory: Vec::new(), posts: 0 }
         });
         let hosts = hosts.collect();
-        let mut world = World { fabric, hosts, now: Time(1_000) };
-        world.fabric.borrow_mut().advance(world.now);
-        let addresses: Vec<String> = world.hosts.iter().map(|host| host.rail.address()).collect();
-        for host in &mut world.hosts {
+        let mut cluster = Cluster { fabric, hosts, now: Time(1_000) };
+        cluster.fabric.borrow_mut().advance(cluster.now);
+        let addresses: Vec<String> = cluster.hosts.iter().map(|host| host.rail.address()).collect();
+        for host in &mut cluster.hosts {
             for (rank, address) in addresses.iter().enumerate() {
                 let peer = PeerId(rank as u32);
                 assert_eq!(host.rail.add_peer(peer, address), Ok(peer != host.me));
                 host.rail.trust(peer, &PeerKey::Whole(credentials(peer.0, Secret::new([0; 32])).public()));
             }
         }
-        world
+        cluster
     }
 
     /// The same, with rails that open their devices again.
@@ -304,10 +304,10 @@ impl World {
 
     /// Two hosts that are connected.
     pub fn connected(options: &VerbsOptions) -> Self {
-        let mut world = Self::pair(options);
-        world.connect(0, 1);
-        world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
-        world
+        let mut cluster = Self::pair(options);
+        cluster.connect(0, 1);
+        cluster.until(|cluster| cluster.is_up(0, 1) && cluster.is_up(1, 0));
+        cluster
     }
 
     pub fn inject(&self, fault: Fault) {
@@ -342,11 +342,11 @@ impl World {
     }
 
     /// Steps until something has come true; panics where it does not.
-    pub fn until(&mut self, come_true: impl Fn(&World) -> bool) {
+    pub fn until(&mut self, come_true: impl Fn(&Cluster) -> bool) {
         self.until_polling(|_| true, come_true);
     }
 
-    pub fn until_polling(&mut self, polled: impl Fn(usize) -> bool, come_true: impl Fn(&World) -> bool) {
+    pub fn until_polling(&mut self, polled: impl Fn(usize) -> bool, come_true: impl Fn(&Cluster) -> bool) {
         for _ in 0..ROUNDS_MAX {
             if come_true(self) {
                 return;

@@ -11,7 +11,7 @@ use rerail_linux::rail::loopback::Loopback;
 use super::fault::Kind;
 use super::wakes::Wakes;
 use super::wires::Wires;
-use super::{AdminNet, Engine, Phase, RankState, Report, Workload, World};
+use super::{AdminNet, Cluster, Engine, Phase, RankState, Report, Workload};
 use crate::cover::Witness;
 use crate::rails::{Gate, Liar, Quirky};
 use crate::rng::Rng;
@@ -53,7 +53,7 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-impl World {
+impl Cluster {
     /// The simulation of a scenario and a seed, with the workload's apps on its ranks.
     ///
     /// # Errors
@@ -63,11 +63,11 @@ impl World {
         seed: u64,
         workload: &mut dyn Workload,
         trace: Trace,
-    ) -> Result<World, BuildError> {
+    ) -> Result<Cluster, BuildError> {
         scenario.check().map_err(BuildError::Scenario)?;
         let size = scenario.size();
         let faults = scenario.schedule(seed);
-        if let Some(at) = faults.iter().find(|at| !World::knows(at.fault.kind)) {
+        if let Some(at) = faults.iter().find(|at| !Cluster::knows(at.fault.kind)) {
             return Err(BuildError::Scenario(format!("the fault \"{}\" is not simulated", at.fault.kind)));
         }
         let gated = faults.iter().any(|at| at.fault.kind == Kind::Lag);
@@ -142,7 +142,7 @@ impl World {
             });
         }
         let first_addresses = ranks.iter().map(|rank| addresses_of(&rank.engine)).collect();
-        let mut world = World {
+        let mut cluster = Cluster {
             undone: ranks.len(),
             wakes: Wakes::new(ranks.len()),
             ranks,
@@ -169,8 +169,8 @@ impl World {
             killed: Vec::new(),
             report,
         };
-        world.plan();
-        Ok(world)
+        cluster.plan();
+        Ok(cluster)
     }
 
     pub(super) fn finish_report(&mut self) {

@@ -4,13 +4,13 @@ use rerail_core::time::Time;
 
 use super::fault::{FaultAt, Kind, Target};
 use super::place::Place;
-use super::{What, World, topology};
+use super::{Cluster, What, topology};
 use crate::trace::Who;
 
 /// Paused until it is continued.
 const FOR_EVER: Time = Time(u64::MAX);
 
-impl World {
+impl Cluster {
     /// Puts the moments of all faults into the queue.
     pub(super) fn plan(&mut self) {
         for index in 0..self.faults.len() {
@@ -25,7 +25,7 @@ impl World {
         if self.phase > super::Phase::Safety {
             return;
         }
-        self.trace.note(self.now, Who::World, format_args!("fault: {fault}"));
+        self.trace.note(self.now, Who::Cluster, format_args!("fault: {fault}"));
         self.report.faults += 1;
         self.begun[index as usize] = true;
         self.events += 1;
@@ -54,7 +54,7 @@ impl World {
                     gate.close_until(until);
                 }
             }
-            (Kind::AdminCut, Place::World) => self.admin.set_cut(None, true),
+            (Kind::AdminCut, Place::Cluster) => self.admin.set_cut(None, true),
             (Kind::AdminCut, Place::Rank(rank)) => self.admin.set_cut(Some(rank), true),
             _ => self.wires.begin(self.now, &fault, until),
         }
@@ -78,7 +78,7 @@ impl World {
         if others().any(|(at, _)| at.fault.place == fault.place) {
             return;
         }
-        self.trace.note(self.now, Who::World, format_args!("healed: {fault}"));
+        self.trace.note(self.now, Who::Cluster, format_args!("healed: {fault}"));
         match (fault.kind, fault.place) {
             (Kind::Pause, Place::Rank(rank)) => {
                 if let Some(state) = self.ranks.get_mut(rank as usize) {
@@ -92,7 +92,7 @@ impl World {
                 }
                 self.schedule(rank, self.now);
             }
-            (Kind::AdminCut, Place::World) => self.admin.set_cut(None, false),
+            (Kind::AdminCut, Place::Cluster) => self.admin.set_cut(None, false),
             (Kind::AdminCut, Place::Rank(rank)) => self.admin.set_cut(Some(rank), false),
             _ => self.wires.end(self.now, &fault),
         }
@@ -100,7 +100,7 @@ impl World {
 
     /// Ends all faults, and lets none of those that are still to come happen.
     pub(super) fn heal_all(&mut self) {
-        self.trace.note(self.now, Who::World, format_args!("everything is healed"));
+        self.trace.note(self.now, Who::Cluster, format_args!("everything is healed"));
         for index in 0..self.faults.len() {
             self.heal(index);
         }

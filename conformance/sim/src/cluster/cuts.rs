@@ -2,14 +2,14 @@
 
 use rerail_core::time::{Nanos, Time};
 
-use super::World;
+use super::Cluster;
 use super::build::addresses_of;
 use super::fault::Kind;
 use super::place::Place;
 use crate::check::{Cut, Hidden};
 use crate::scenario::RailSpec;
 
-impl World {
+impl Cluster {
     /// Ranks between which every rail went over a device that is gone and never comes back. All else that
     /// happens to a living peer is over some day, and then it must be reached again.
     pub fn cuts(&self) -> Vec<Cut> {

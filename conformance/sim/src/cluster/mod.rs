@@ -1,8 +1,8 @@
 //! Hosts, ranks and the event loop.
 //!
-//! A [`World`] is one scenario and one seed. It holds an engine of the real driver for every rank, the wires
-//! between them, and one order of everything that happens: by time, then by sort, then in the order of being
-//! requested. Nothing else decides, so a seed has one history.
+//! A [`Cluster`] is one scenario and one seed. It holds an engine of the real driver for every rank, the
+//! wires between them, and one order of everything that happens: by time, then by sort, then in the order of
+//! being requested. Nothing else decides, so a seed has one history.
 //!
 //! # A rank's time
 //! A polling process sees what became visible `poll_ns` later. It then makes a round of its engine; what that
@@ -82,7 +82,7 @@ pub enum Phase {
 }
 
 /// A cluster.
-pub struct World {
+pub struct Cluster {
     ranks: Vec<RankState>,
     wires: Wires,
     admin: AdminNet,
@@ -181,7 +181,7 @@ enum Stop {
     Events,
 }
 
-impl World {
+impl Cluster {
     /// Virtual time.
     pub fn now(&self) -> Time {
         self.now
@@ -208,7 +208,7 @@ impl World {
     pub fn run(&mut self, workload: &mut dyn Workload) -> Ended {
         self.start();
         let ended = self.phases(workload);
-        self.trace.note(self.now, Who::World, format_args!("end: {ended}"));
+        self.trace.note(self.now, Who::Cluster, format_args!("end: {ended}"));
         if let Ended::Stuck { ranks, .. } = &ended
             && self.trace.is_on()
         {
@@ -230,7 +230,7 @@ impl World {
 
     fn phases(&mut self, workload: &mut dyn Workload) -> Ended {
         let end = self.limits.safety.time();
-        let stop = self.run_until(end, workload, |world| world.undone == 0 && world.faults_left == 0);
+        let stop = self.run_until(end, workload, |cluster| cluster.undone == 0 && cluster.faults_left == 0);
         if let Some(ended) = self.ended_by(stop) {
             return ended;
         }
@@ -244,7 +244,7 @@ impl World {
         }
         self.enter(Phase::Liveness);
         let end = self.now + self.limits.convergence.nanos();
-        let stop = self.run_until(end, workload, |world| world.undone == 0);
+        let stop = self.run_until(end, workload, |cluster| cluster.undone == 0);
         if let Some(ended) = self.ended_by(stop) {
             return ended;
         }
@@ -280,7 +280,7 @@ impl World {
     }
 
     /// Lets things happen until the time given (which it then is), or until `reached`.
-    fn run_until(&mut self, end: Time, workload: &mut dyn Workload, reached: impl Fn(&World) -> bool) -> Stop {
+    fn run_until(&mut self, end: Time, workload: &mut dyn Workload, reached: impl Fn(&Cluster) -> bool) -> Stop {
         let every = self.limits.look_every.nanos();
         let mut look = self.now + every;
         loop {

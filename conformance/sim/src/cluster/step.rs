@@ -2,10 +2,10 @@
 
 use rerail_core::time::{Nanos, Time};
 
-use super::{Cx, Phase, RankState, World};
+use super::{Cluster, Cx, Phase, RankState};
 use crate::trace::Who;
 
-impl World {
+impl Cluster {
     /// Something becomes visible to a rank at a moment.
     pub(super) fn wake_at(&mut self, rank: u32, visible: Time) {
         let mut delay = self.cpu.poll_ns;
@@ -150,7 +150,7 @@ impl World {
 
     /// The first call of every application.
     pub(super) fn start(&mut self) {
-        self.trace.note(self.now, Who::World, format_args!("start: {} ranks", self.ranks.len()));
+        self.trace.note(self.now, Who::Cluster, format_args!("start: {} ranks", self.ranks.len()));
         for index in 0..self.ranks.len() as u32 {
             self.call(index, self.now, |rank, mut cx| {
                 rank.app.start(&mut cx);
@@ -162,7 +162,7 @@ impl World {
     /// The phase changes, and every living application is notified.
     pub(super) fn enter(&mut self, phase: Phase) {
         self.phase = phase;
-        self.trace.note(self.now, Who::World, format_args!("phase: {phase:?}"));
+        self.trace.note(self.now, Who::Cluster, format_args!("phase: {phase:?}"));
         for index in 0..self.ranks.len() as u32 {
             if self.ranks[index as usize].alive {
                 if phase == Phase::Rest {

@@ -1,14 +1,14 @@
 //! Simulations that seeds draw, with rails that connect by XRC: hosts of several ranks, with the faults of
 //! menus and without, end as well as by RC.
 //!
-//! `RERAIL_TEST_SEEDS=100-400 cargo test -p rerail-sim --test xrc_worlds -- --nocapture` tries more of them.
+//! `RERAIL_TEST_SEEDS=100-400 cargo test -p rerail-sim --test xrc_simulations -- --nocapture` tries more.
 
 use rerail_sim::check::Verdict;
+use rerail_sim::cluster::fault::Kind;
 use rerail_sim::rng::Rng;
 use rerail_sim::scenario::{RailSpec, Scenario};
 use rerail_sim::soak::{Menu, run, world_of};
 use rerail_sim::trace::Trace;
-use rerail_sim::world::fault::Kind;
 
 /// Seeds that are tried, of each menu.
 fn seeds() -> std::ops::RangeInclusive<u64> {

@@ -35,7 +35,7 @@ pub fn story(lines: &[Line], id: u64) -> Vec<&Line> {
     let last = picked.iter().rposition(|picked| *picked);
     let (Some(first), Some(last)) = (first, last) else { return Vec::new() };
     let during =
-        |(index, line): &(usize, &Line)| picked[*index] || ((first..=last).contains(index) && line.who == Who::World);
+        |(index, line): &(usize, &Line)| picked[*index] || ((first..=last).contains(index) && line.who == Who::Cluster);
     lines.iter().enumerate().filter(during).map(|(_, line)| line).collect()
 }
 
@@ -71,13 +71,13 @@ mod tests {
     fn the_story_of_a_rendezvous_is_whole_and_nothing_else() {
         let (a, b, c) = (Who::Rank(0), Who::Rank(1), Who::Rank(2));
         let trace = lines(&[
-            (1, Who::World, "before it all"),
+            (1, Who::Cluster, "before it all"),
             (2, a, "send msg 2a to rank 1, op 0:7"),
             (3, a, "hca0: post 5 to rank 1: RTS op 0:7, msg 2a [Ordered 3] acks 0/0"),
             (4, a, "hca0: post 6 to rank 1: EAGER 10 bytes, op 0:8, msg 2b [Ordered 4] acks 0/0"),
             (5, b, "hca0: from rank 0: RTS op 0:7, msg 2a [Ordered 3] acks 0/0; taken"),
             (6, b, "hca0: post 9 to rank 0: CTS op 0:7, op 1:7, 4096 bytes [Unordered 0] acks 4/0"),
-            (7, Who::World, "port 3 is down"),
+            (7, Who::Cluster, "port 3 is down"),
             (8, a, "hca0: post 7 to rank 1: DATA op 1:7 at 0, 4096 bytes [Unordered 0] acks 0/0"),
             (9, c, "hca0: post 7 to rank 1: DATA op 1:9 at 0, 4096 bytes [Unordered 0] acks 0/0"),
             (10, b, "hca0: from rank 0: DATA op 1:7 at 0, 4096 bytes [Unordered 0] acks 0/0; 4096 bytes to place 77"),

@@ -281,7 +281,7 @@ impl Kind {
 pub enum Target {
     /// A process: `rank3`.
     Rank,
-    /// A process or all of them: `rank3`, `world`.
+    /// A process or all of them: `rank3`, `cluster`.
     RankOrAll,
     /// A process's use of its n-th device: `rank3.hca0`.
     RankHca,
@@ -470,7 +470,7 @@ impl Fault {
         let fits = matches!(
             (kind.target(), place),
             (Target::Rank | Target::RankOrAll, Place::Rank(_))
-                | (Target::RankOrAll, Place::World)
+                | (Target::RankOrAll, Place::Cluster)
                 | (Target::RankHca, Place::RankHca { .. })
                 | (Target::Hca, Place::Hca { .. })
                 | (Target::Port, Place::Port { .. })

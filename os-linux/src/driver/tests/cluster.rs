@@ -36,7 +36,7 @@ pub(super) enum Fabric {
 }
 
 /// Transports and their events.
-pub(super) struct World {
+pub(super) struct Cluster {
     pub(super) transports: Vec<Transport>,
     /// Events of each transport that no test has taken yet.
     pub(super) events: Vec<VecDeque<Event>>,
@@ -77,18 +77,18 @@ pub(super) fn small(rank: u32, size: u32) -> Config {
     }
 }
 
-impl World {
+impl Cluster {
     /// Two ends over a fabric.
-    pub(super) fn new(fabric: Fabric) -> (World, Ends) {
+    pub(super) fn new(fabric: Fabric) -> (Cluster, Ends) {
         match fabric {
-            Fabric::Loop => (World::of(1, fabric), Ends { a: 0, b: 0 }),
-            _ => (World::of(2, fabric), Ends { a: 0, b: 1 }),
+            Fabric::Loop => (Cluster::of(1, fabric), Ends { a: 0, b: 0 }),
+            _ => (Cluster::of(2, fabric), Ends { a: 0, b: 1 }),
         }
     }
 
     /// So many ranks, all connected by the same fabric.
-    pub(super) fn of(size: u32, fabric: Fabric) -> World {
-        World::with(size, |rank| rails(rank, size, fabric), small)
+    pub(super) fn of(size: u32, fabric: Fabric) -> Cluster {
+        Cluster::with(size, |rank| rails(rank, size, fabric), small)
     }
 
     /// So many ranks, with rails (beside the loopback) and configuration of the caller's choice.
@@ -96,7 +96,7 @@ impl World {
         size: u32,
         mut rails: impl FnMut(u32) -> Vec<Box<dyn Rail + Send>>,
         config: impl Fn(u32, u32) -> Config,
-    ) -> World {
+    ) -> Cluster {
         let mut openings: Vec<Opening> = (0..size)
             .map(|rank| {
                 let mut all: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(PeerId(rank)))];
@@ -110,7 +110,7 @@ impl World {
                 opening.learn(PeerId(rank as u32), card).unwrap();
             }
         }
-        World {
+        Cluster {
             transports: openings.into_iter().map(|opening| opening.join().unwrap()).collect(),
             events: (0..size).map(|_| VecDeque::new()).collect(),
             frozen: vec![false; size as usize],
@@ -134,7 +134,7 @@ impl World {
     }
 
     /// Steps until something holds.
-    pub(super) fn until(&mut self, what: &str, mut holds: impl FnMut(&mut World) -> bool) {
+    pub(super) fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Cluster) -> bool) {
         for _ in 0..ROUNDS_MAX {
             if holds(self) {
                 return;
@@ -156,8 +156,8 @@ impl World {
     /// Steps until an event of that sort comes, and takes it.
     pub(super) fn expect<T>(&mut self, rank: usize, what: &str, pick: impl Fn(&Event) -> Option<T>) -> T {
         let mut found = None;
-        self.until(what, |world| {
-            found = world.take(rank, &pick);
+        self.until(what, |cluster| {
+            found = cluster.take(rank, &pick);
             found.is_some()
         });
         found.unwrap()
@@ -222,7 +222,7 @@ macro_rules! on_fabrics {
             $(#[test]
             #[allow(non_snake_case)]
             fn $fabric() {
-                super::$scenario($crate::driver::tests::world::Fabric::$fabric);
+                super::$scenario($crate::driver::tests::cluster::Fabric::$fabric);
             })+
         })*
     };

@@ -11,15 +11,15 @@ fn scenario(text: &str) -> Scenario {
     Scenario::parse("test", text).unwrap()
 }
 
-fn world(text: &str, seed: u64, workload: &mut dyn Workload, trace: Trace) -> World {
-    World::build(&scenario(text), seed, workload, trace).unwrap_or_else(|error| panic!("{error}"))
+fn cluster(text: &str, seed: u64, workload: &mut dyn Workload, trace: Trace) -> Cluster {
+    Cluster::build(&scenario(text), seed, workload, trace).unwrap_or_else(|error| panic!("{error}"))
 }
 
 const SHM: &str = "hosts = 1\nranks_per_host = 4\nrails = [{ kind = \"shm\" }]\n";
 
 /// Every table of every living rank is empty but for channels and timers that watch.
-fn assert_rested(world: &World) {
-    let view = world.view();
+fn assert_rested(cluster: &Cluster) {
+    let view = cluster.view();
     for rank in (0..view.size()).filter(|rank| view.is_alive(*rank)) {
         let usage = view.usage(rank).unwrap();
         for (name, table) in usage.tables() {
@@ -35,10 +35,10 @@ fn ranks_of_a_host_play_ping_pong() {
     // Below and above the limit of eager messages, and below and above a ring's slot.
     for bytes in [1, 3000, 5000, 100_000] {
         let mut workload = PingPong::new(20, bytes);
-        let mut world = world(SHM, 1, &mut workload, Trace::off());
-        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0));
-        assert_rested(&world);
-        let report = world.report();
+        let mut cluster = cluster(SHM, 1, &mut workload, Trace::off());
+        assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0));
+        assert_rested(&cluster);
+        let report = cluster.report();
         assert!(report.packets >= 4 * 20 && report.done_ns > 0, "{report:?}");
         // Two rings for each of two pairs.
         let ring = rerail_core::shm::ring_bytes(scenario(SHM).ring()).unwrap() as u64;
@@ -49,9 +49,9 @@ fn ranks_of_a_host_play_ping_pong() {
 #[test]
 fn a_rank_without_a_pair_plays_with_itself() {
     let mut workload = PingPong::new(5, 100);
-    let mut world =
-        world("hosts = 1\nranks_per_host = 3\nrails = [{ kind = \"shm\" }]", 1, &mut workload, Trace::off());
-    assert_eq!(world.run(&mut workload), Ended::Done);
+    let mut cluster =
+        cluster("hosts = 1\nranks_per_host = 3\nrails = [{ kind = \"shm\" }]", 1, &mut workload, Trace::off());
+    assert_eq!(cluster.run(&mut workload), Ended::Done);
 }
 
 const STREAM: &str = "hosts = 4\ndevice = \"ethernet-10g\"\n";
@@ -60,12 +60,12 @@ const STREAM: &str = "hosts = 4\ndevice = \"ethernet-10g\"\n";
 fn ranks_of_hosts_play_ping_pong_over_streams() {
     for bytes in [1, 3000, 20_000, 1_000_000] {
         let mut workload = PingPong::new(10, bytes);
-        let mut world = world(STREAM, 1, &mut workload, Trace::off());
-        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "{bytes} bytes");
-        assert_rested(&world);
+        let mut cluster = cluster(STREAM, 1, &mut workload, Trace::off());
+        assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0), "{bytes} bytes");
+        assert_rested(&cluster);
         // 20 messages in a row over a link of 1.25 GB/s take at least their bytes.
         let least = 20 * bytes * 8 / 10;
-        assert!(world.report().done_ns > least, "{bytes} bytes: {:?}", world.report());
+        assert!(cluster.report().done_ns > least, "{bytes} bytes: {:?}", cluster.report());
     }
 }
 
@@ -74,9 +74,9 @@ fn two_streams_carry_stripes() {
     let took = |ports: u32| {
         let text = format!("[[hcas]]\ndevice = \"ethernet-10g\"\nports = {ports}\n[config]\nstriping = \"even\"");
         let mut workload = PingPong::new(4, 4_000_000);
-        let mut world = world(&text, 1, &mut workload, Trace::off());
-        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0));
-        world.report().done_ns
+        let mut cluster = cluster(&text, 1, &mut workload, Trace::off());
+        assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0));
+        cluster.report().done_ns
     };
     let (one, two) = (took(1), took(2));
     assert!(two * 10 < one * 6, "one link {one} ns, two links {two} ns");
@@ -91,10 +91,10 @@ fn streams_bear_what_wires_do() {
              \"plane-down\", \"switch-down\"]\n[limits]\nsafety = \"20ms\"\n"
         );
         let mut workload = PingPong::new(20, 1 + seed * 997 % 30_000);
-        let mut world = world(&text, seed, &mut workload, Trace::off());
-        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "seed {seed}");
-        assert_rested(&world);
-        assert!(world.report().faults > 10);
+        let mut cluster = cluster(&text, seed, &mut workload, Trace::off());
+        assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0), "seed {seed}");
+        assert_rested(&cluster);
+        assert!(cluster.report().faults > 10);
     }
 }
 
@@ -103,17 +103,17 @@ fn a_reset_stream_is_made_anew() {
     let text =
         format!("{STREAM}faults = [{{ at = \"200us\", what = \"stream-reset\", where = \"host0.hca0.port0\" }}]");
     let mut workload = PingPong::new(1000, 100);
-    let mut world = world(&text, 1, &mut workload, Trace::off());
-    assert_eq!(world.run(&mut workload), Ended::Done);
-    assert!(world.needed_recovery());
+    let mut cluster = cluster(&text, 1, &mut workload, Trace::off());
+    assert_eq!(cluster.run(&mut workload), Ended::Done);
+    assert!(cluster.needed_recovery());
     assert_eq!(workload.failures(), 0);
 }
 
 fn story(text: &str, seed: u64) -> Vec<String> {
     let mut workload = PingPong::new(10, 5000);
     let trace = Trace::on();
-    let mut world = world(text, seed, &mut workload, trace.clone());
-    assert_eq!(world.run(&mut workload), Ended::Done);
+    let mut cluster = cluster(text, seed, &mut workload, trace.clone());
+    assert_eq!(cluster.run(&mut workload), Ended::Done);
     trace.take().iter().map(|line| line.to_string()).collect()
 }
 
@@ -146,11 +146,11 @@ fn a_seed_has_one_history() {
 fn restless_worlds_complete() {
     for seed in 0..50 {
         let mut workload = PingPong::new(30, 1 + seed * 331 % 9000);
-        let mut world = world(RESTLESS, seed, &mut workload, Trace::off());
-        let ended = world.run(&mut workload);
+        let mut cluster = cluster(RESTLESS, seed, &mut workload, Trace::off());
+        let ended = cluster.run(&mut workload);
         assert_eq!((ended, workload.failures()), (Ended::Done, 0), "seed {seed}");
-        assert!(!world.needed_recovery());
-        assert_rested(&world);
+        assert!(!cluster.needed_recovery());
+        assert_rested(&cluster);
     }
 }
 
@@ -158,9 +158,9 @@ fn restless_worlds_complete() {
 fn what_costs_more_takes_longer() {
     let took = |more: &str| {
         let mut workload = PingPong::new(50, 64);
-        let mut world = world(&format!("{SHM}{more}"), 1, &mut workload, Trace::off());
-        assert_eq!(world.run(&mut workload), Ended::Done);
-        world.report().done_ns
+        let mut cluster = cluster(&format!("{SHM}{more}"), 1, &mut workload, Trace::off());
+        assert_eq!(cluster.run(&mut workload), Ended::Done);
+        cluster.report().done_ns
     };
     // The run's safety phase ends with the last message.
     let plain = took("");
@@ -224,15 +224,15 @@ impl Workload for Idlers {
 fn a_killed_rank_is_lost_to_its_peers_and_its_memory_stays() {
     let text = format!("{SHM}faults = [{{ at = \"100us\", what = \"kill\", where = \"rank1\" }}]");
     let mut workload = Idlers::default();
-    let mut world = world(&text, 1, &mut workload, Trace::off());
-    assert_eq!(world.run(&mut workload), Ended::Done);
-    assert!(world.needed_recovery());
+    let mut cluster = cluster(&text, 1, &mut workload, Trace::off());
+    assert_eq!(cluster.run(&mut workload), Ended::Done);
+    assert!(cluster.needed_recovery());
     let lost = workload.lost.borrow();
     let [(0, why, at)] = lost[..] else { panic!("{lost:?}") };
     assert!(matches!(why.reason, LossReason::RailFailed { fault: RailFault::Closed, .. }), "{why:?}");
     assert!((100_000..110_000).contains(&at.0), "{at:?}");
     assert_eq!(workload.moments, [Moment::Killed(1), Moment::Healed, Moment::Done, Moment::End]);
-    assert!(world.view().engine(1).is_some());
+    assert!(cluster.view().engine(1).is_some());
 }
 
 #[test]
@@ -243,11 +243,11 @@ fn over_wires_too_a_killed_rank_is_lost_to_its_peer_alone() {
              [config]\nrecovery_timeout = \"50ms\""
         );
         let mut workload = PingPong::new(200, 2000);
-        let mut world = world(&text, 1, &mut workload, Trace::off());
-        assert_eq!(world.run(&mut workload), Ended::Done, "{device}");
+        let mut cluster = cluster(&text, 1, &mut workload, Trace::off());
+        assert_eq!(cluster.run(&mut workload), Ended::Done, "{device}");
         // Its peer's loss, and what that had open.
         assert!((2..=3).contains(&workload.failures()), "{device}: {}", workload.failures());
-        assert!(world.view().is_done(2) && world.view().is_done(3));
+        assert!(cluster.view().is_done(2) && cluster.view().is_done(3));
     }
 }
 
@@ -255,9 +255,9 @@ fn over_wires_too_a_killed_rank_is_lost_to_its_peer_alone() {
 fn a_paused_rank_does_nothing_until_it_goes_on() {
     let done = |text: &str| {
         let mut workload = PingPong::new(10, 10);
-        let mut world = world(&format!("{SHM}{text}"), 1, &mut workload, Trace::off());
-        assert_eq!(world.run(&mut workload), Ended::Done);
-        world.report().done_ns
+        let mut cluster = cluster(&format!("{SHM}{text}"), 1, &mut workload, Trace::off());
+        assert_eq!(cluster.run(&mut workload), Ended::Done);
+        cluster.report().done_ns
     };
     let pause = |until: &str| format!("faults = [{{ at = \"1us\", what = \"pause\", where = \"rank1\"{until} }}]\n");
     assert!(done("") < 1_000_000);
@@ -289,16 +289,16 @@ fn a_rank_that_computes_for_hours_goes_on() {
                  limits = {{ safety = \"7201s\", look_every = \"100s\" }}\n{rails}"
             );
             let mut workload = PingPong::new(60, bytes);
-            let mut world = world(&text, 1, &mut workload, Trace::off());
+            let mut cluster = cluster(&text, 1, &mut workload, Trace::off());
             let case = format!("{bytes} bytes, from {at_us} us on, {text}");
-            assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "{case}");
-            assert!(world.report().done_ns > 7_200_000_000_000, "{case}");
-            for rank in 0..world.view().size() {
-                let view = world.view();
+            assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0), "{case}");
+            assert!(cluster.report().done_ns > 7_200_000_000_000, "{case}");
+            for rank in 0..cluster.view().size() {
+                let view = cluster.view();
                 let endpoint = view.engine(rank).unwrap().endpoint();
                 let stats = endpoint.stats();
                 assert_eq!((stats.replayed, stats.duplicates_dropped), (0, 0), "{case}: {stats:?}");
-                for (peer, rail) in (0..world.view().size()).flat_map(|peer| (0..3).map(move |rail| (peer, rail))) {
+                for (peer, rail) in (0..cluster.view().size()).flat_map(|peer| (0..3).map(move |rail| (peer, rail))) {
                     let health = endpoint.rail_health(View::peer(peer), rerail_core::ids::RailId(rail));
                     assert_eq!(health.map_or(0, |health| health.failures + health.refusals), 0, "{case}: {rank}");
                 }
@@ -349,8 +349,8 @@ impl App for Letters {
 fn the_administrative_network_carries_datagrams_unless_it_is_cut() {
     let run = |text: &str| {
         let mut workload = Letters::default();
-        let mut world = world(&format!("{SHM}{text}"), 1, &mut workload, Trace::off());
-        let ended = world.run(&mut workload);
+        let mut cluster = cluster(&format!("{SHM}{text}"), 1, &mut workload, Trace::off());
+        let ended = cluster.run(&mut workload);
         let told = workload.0.take();
         (ended, told)
     };
@@ -367,9 +367,9 @@ fn the_administrative_network_carries_datagrams_unless_it_is_cut() {
 
 #[test]
 fn what_can_not_be_simulated_is_refused() {
-    let build = |text: &str| World::build(&scenario(text), 0, &mut Idlers::default(), Trace::off());
+    let build = |text: &str| Cluster::build(&scenario(text), 0, &mut Idlers::default(), Trace::off());
     let bad = Scenario { hosts: 0, ..Scenario::default() };
-    let error = World::build(&bad, 0, &mut Idlers::default(), Trace::off()).err().unwrap();
+    let error = Cluster::build(&bad, 0, &mut Idlers::default(), Trace::off()).err().unwrap();
     assert!(error.to_string().starts_with("hosts = 0"), "{error}");
     // A scenario with shared memory only can't reach another host.
     let error = build("hosts = 2\nrails = [{ kind = \"shm\" }]").err().unwrap();
@@ -382,12 +382,12 @@ const VERBS: &str = "hosts = 4\ndevice = \"connectx\"\n";
 fn ranks_of_hosts_play_ping_pong_over_verbs() {
     for bytes in [1, 3000, 20_000, 1_000_000] {
         let mut workload = PingPong::new(10, bytes);
-        let mut world = world(VERBS, 1, &mut workload, Trace::off());
-        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "{bytes} bytes");
-        assert_rested(&world);
+        let mut cluster = cluster(VERBS, 1, &mut workload, Trace::off());
+        assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0), "{bytes} bytes");
+        assert_rested(&cluster);
         // 20 messages in a row over a link of 2 GB/s.
-        assert!(world.report().done_ns > 20 * bytes / 2, "{bytes} bytes: {:?}", world.report());
-        assert!(world.view().device_objects() > 8);
+        assert!(cluster.report().done_ns > 20 * bytes / 2, "{bytes} bytes: {:?}", cluster.report());
+        assert!(cluster.view().device_objects() > 8);
     }
 }
 
@@ -403,11 +403,11 @@ fn restless_verbs(more: &str) -> String {
 fn verbs_bear_what_is_lossless() {
     for seed in 0..10 {
         let mut workload = PingPong::new(20, 1 + seed * 1777 % 40_000);
-        let mut world = world(&restless_verbs(""), seed, &mut workload, Trace::off());
-        assert!(!world.needed_recovery());
-        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "seed {seed}");
-        assert_rested(&world);
-        assert!(world.report().faults > 10);
+        let mut cluster = cluster(&restless_verbs(""), seed, &mut workload, Trace::off());
+        assert!(!cluster.needed_recovery());
+        assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0), "seed {seed}");
+        assert_rested(&cluster);
+        assert!(cluster.report().faults > 10);
     }
 }
 
@@ -427,9 +427,9 @@ fn every_fault_happens_and_the_world_ends() {
         let alone = matches!(kind, Kind::DeviceFatal | Kind::CqOverflow);
         let text = if alone { text.replace("ranks_per_host = 2", "ranks_per_host = 1") } else { text };
         let mut workload = PingPong::new(100, 5000);
-        let mut world = world(&text, 5, &mut workload, Trace::off());
-        let ended = world.run(&mut workload);
-        assert!(world.report().faults > 0, "{kind}");
+        let mut cluster = cluster(&text, 5, &mut workload, Trace::off());
+        let ended = cluster.run(&mut workload);
+        assert!(cluster.report().faults > 0, "{kind}");
         if !kind.needs_recovery() {
             assert_eq!((ended, workload.failures()), (Ended::Done, 0), "{kind}");
         }
@@ -437,8 +437,8 @@ fn every_fault_happens_and_the_world_ends() {
         let hits = || {
             (6..12).any(|seed| {
                 let mut workload = PingPong::new(100, 5000);
-                let mut world = self::world(&text, seed, &mut workload, Trace::off());
-                world.run(&mut workload);
+                let mut cluster = self::cluster(&text, seed, &mut workload, Trace::off());
+                cluster.run(&mut workload);
                 workload.failures() > 0
             })
         };
@@ -454,9 +454,9 @@ fn every_fault_happens_and_the_world_ends() {
 fn the_testbed_of_multirail_2004_is_as_fast_as_the_paper_says() {
     let took = |rounds: u32, bytes: u64| {
         let mut workload = PingPong::new(rounds, bytes);
-        let mut world = world("device = \"infinihost-pcix\"", 1, &mut workload, Trace::off());
-        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0));
-        world.report().done_ns
+        let mut cluster = cluster("device = \"infinihost-pcix\"", 1, &mut workload, Trace::off());
+        assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0));
+        cluster.report().done_ns
     };
     // What connecting and the end take is in both.
     let small_ns = (took(1100, 4) - took(100, 4)) / 2000;
@@ -473,9 +473,9 @@ fn a_slow_port_is_slow_until_the_fault_is_over() {
     let took = |faults: &str, bytes: u64| {
         let mut workload = PingPong::new(4, bytes);
         let text = format!("device = \"connectx\"\n{faults}");
-        let mut world = world(&text, 1, &mut workload, Trace::off());
-        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "{faults}");
-        world.report().done_ns
+        let mut cluster = cluster(&text, 1, &mut workload, Trace::off());
+        assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0), "{faults}");
+        cluster.report().done_ns
     };
     let slow =
         |more: &str| format!("[[faults]]\nat = \"0ns\"\nwhat = \"slow\"\nwhere = \"host0.hca0.port0\"\n{more}\n");

@@ -1,5 +1,5 @@
 //! Places in a simulation, as text: `rank3`, `rank3.hca0`, `host0.hca1.port0`, `host0.bus1`,
-//! `subnet0.plane1`, `world`.
+//! `subnet0.plane1`, `cluster`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// Everything.
-    World,
+    Cluster,
     /// A process.
     Rank(u32),
     /// A process's use of its n-th device.
@@ -75,7 +75,7 @@ impl std::error::Error for PlaceError {}
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::World => f.write_str("world"),
+            Place::Cluster => f.write_str("world"),
             Place::Rank(rank) => write!(f, "rank{rank}"),
             Place::RankHca { rank, hca } => write!(f, "rank{rank}.hca{hca}"),
             Place::Hca { host, hca } => write!(f, "host{host}.hca{hca}"),
@@ -100,7 +100,7 @@ impl FromStr for Place {
         }
         let error = || PlaceError { found: text.chars().take(40).collect() };
         if text == "world" {
-            return Ok(Place::World);
+            return Ok(Place::Cluster);
         }
         let parts = text.split('.').map(part).collect::<Option<Vec<_>>>().ok_or_else(error)?;
         match parts[..] {
