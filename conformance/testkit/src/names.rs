@@ -61,7 +61,7 @@ pub fn seeds() -> Seeds {
     long[58..61].copy_from_slice(&[1, 0x1f, 0x90]);
     let mut seeds = Seeds::new();
     for (number, text) in cards.iter().enumerate() {
-        seeds.push((format!("card-{number}"), [&[1], text.as_bytes()].concat()));
+        seeds.push((format!("record-{number}"), [&[1], text.as_bytes()].concat()));
     }
     seeds.push(("name-4".to_owned(), [&[0], &named[..]].concat()));
     seeds.push(("name-6".to_owned(), [&[0], &long[..]].concat()));
