@@ -91,7 +91,7 @@ count round-trip-retained 1 default 256 both
 # Jobs of so many peers, with room for sixteen operations each, and 16 peers to which something is under way.
 for peers in 256 1024; do
     file=$folder/failure.$peers.callgrind
-    collected=$(profile "$file" '*World*timed*' "$examples/failure_cost" "$peers" $((16 * peers)) 16)
+    collected=$(profile "$file" '*Cluster*timed*' "$examples/failure_cost" "$peers" $((16 * peers)) 16)
     echo "failure default 2 peer-of-$peers $((collected / peers))" >> "$scratch/counted"
 done
 
