@@ -449,8 +449,8 @@ impl Endpoint<'_> {
         }
         for by in self.t.channels.at(channel).work.addresses.iter() {
             let sub = self.t.sub(channel, by);
-            let (untold, is_ready) = (sub.unannounced, sub.is_ready());
-            let Some(rail) = rails_of(untold).next() else {
+            let (unannounced, is_ready) = (sub.unannounced, sub.is_ready());
+            let Some(rail) = rails_of(unannounced).next() else {
                 // The connection ended before everything was announced.
                 self.t.channels.at_mut(channel).work.addresses.remove(by);
                 continue;
@@ -462,7 +462,7 @@ impl Endpoint<'_> {
             let body = Body::Address(Address { rail: rail.0, text });
             if is_ready && self.send_frame(now, channel, by, body, Span::EMPTY, out) {
                 self.t.sub(channel, by).unannounced &= !(1 << rail.0);
-                if untold.is_power_of_two() {
+                if unannounced.is_power_of_two() {
                     self.t.channels.at_mut(channel).work.addresses.remove(by);
                 }
             }

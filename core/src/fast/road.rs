@@ -6,7 +6,7 @@
 
 use crate::ids::RailId;
 
-/// Messages for which a road is opened at once: then the tables are looked at again.
+/// Messages for which a road is opened at once: then the tables are checked again.
 pub(crate) const TURN: u16 = 128;
 
 /// What the express path needs of a channel beside its tables.
@@ -21,7 +21,7 @@ pub(crate) struct Road {
     pub go_bytes: u32,
     /// Messages of at most one block that may come until an acknowledgment is due, or our limits are.
     pub quiet: u16,
-    /// The rail that they go on.
+    /// How their rail is found.
     pub by: By,
 }
 
@@ -38,18 +38,18 @@ pub(crate) enum By {
 }
 
 impl Road {
-    /// Something else than the next message must be thought of, in either direction.
+    /// The next message of either direction needs the tables.
     pub(crate) const fn close(&mut self) {
         self.go = 0;
         self.quiet = 0;
     }
 
-    /// Something goes before the next message, or it may not go.
+    /// Another packet goes before the next message, or that must wait.
     pub(crate) const fn stop_sending(&mut self) {
         self.go = 0;
     }
 
-    /// What was received is not as it was when it was counted how many messages may come.
+    /// The state of receiving has changed since `quiet` was counted.
     pub(crate) const fn stop_receiving(&mut self) {
         self.quiet = 0;
     }

@@ -72,8 +72,8 @@ pub(crate) struct Channel {
     pub active: Link,
     /// In the endpoint's lists of channels that wait for a shared resource, by [`Shortage`].
     pub waits: [Link; 2],
-    /// In the endpoint's list of channels with an event: connected, if `tell_up`, and then
-    /// closed, if the channel is over.
+    /// In the endpoint's list of channels with an event: connected, if `tell_up`, and then closed, if the
+    /// channel is over.
     pub event: Link,
     pub tell_up: bool,
     /// Messages of this channel that still occupy slots.

@@ -150,3 +150,27 @@ fn a_queued_dial_is_a_sign_of_life() {
         assert!(lost(&mut lone));
     }
 }
+
+/// F-9, G-7: no request needs a peer that was never met and is being closed, so a dial that waits for it does
+/// not keep its channel.
+#[test]
+fn closing_does_not_wait_for_a_queued_dial() {
+    const TIMEOUT: u64 = 300_000_000;
+    let config = Config { connect_timeout: Nanos(TIMEOUT), ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    let peer = PeerId(2);
+    lone.endpoint.add_peer(peer, 1).unwrap();
+    lone.endpoint.open_channel(Time(0), peer).unwrap();
+    lone.sent();
+    lone.endpoint.close_peer(peer).unwrap();
+    let mut is_closed = false;
+    while lone.now < 2 * TIMEOUT {
+        lone.now += TIMEOUT / 3;
+        lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Queued { peer, rail: RailId(0) });
+        lone.endpoint.handle_timeout(Time(lone.now));
+        lone.sent();
+        is_closed |= std::iter::from_fn(|| lone.endpoint.poll_event()).any(|event| event == Event::PeerClosed { peer });
+    }
+    assert!(is_closed);
+}
