@@ -28,24 +28,24 @@ export CARGO_TARGET_DIR CARGO_INCREMENTAL=0
 export MIRIFLAGS="-Zmiri-disable-isolation"
 
 readonly RING=(
-    a_front_that_is_not_released_stays_and_a_full_ring_says_so
-    a_full_annex_holds_up_what_needs_it_and_nothing_else
+    unreleased_front_stays_and_a_full_ring_refuses_pushes
+    full_annex_blocks_only_messages_that_need_it
     a_head_that_jumps_kills_the_ring
-    a_message_that_does_not_fit_leaves_no_trace
+    oversized_message_leaves_the_ring_unchanged
     a_ring_takes_memory_as_it_is_used
     a_sleeper_makes_the_heavy_fence
     attaching_checks_size_alignment_and_constants
     flags_make_one_doorbell_each
     kinds_flags_and_tags_that_no_honest_peer_writes_kill_the_ring
-    lengths_that_leave_cell_and_slot_kill_the_ring
+    length_beyond_cell_or_slot_is_a_ring_error
     two_threads_exchange_every_byte
-    what_fits_a_cell_lies_there
+    message_that_fits_its_cell_does_not_use_the_annex
 )
 # Unit tests of the core.
 readonly CORE=(
-    shm::tests::a_ring_is_a_queue_where_positions_wrap
-    shm::tests::words_of_different_owners_are_apart_and_slots_spread_over_the_cache
-    endpoint::tests::recovery::what_was_taken_over_is_written_in_the_new_round
+    shm::tests::ring_works_as_a_queue_when_positions_wrap
+    shm::tests::shared_ring_fields_are_on_separate_cache_lines
+    endpoint::tests::recovery::rebalanced_bytes_are_written_in_the_new_epoch
     endpoint::tests::late_callers::a_silent_caller_is_hung_up
 )
 

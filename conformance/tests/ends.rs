@@ -90,7 +90,7 @@ fn wrong_use_of_every_command_ends_with_2_and_names_it() {
 
 /// What is requested by name and is not there. A device of this name is on no machine.
 #[test]
-fn what_is_absent_ends_with_69_and_is_told_once() {
+fn missing_device_or_interface_exits_69_with_one_message() {
     let device = "nosuchdevice0";
     let verbs = ["perf", "--path", "verbs", "--devices", device, "--iterations", "1", "--sizes", "8"];
     let explain = ["explain", "--size", "8", "--path", "verbs", "--devices", device];
@@ -197,7 +197,7 @@ fn signals_end_with_128_and_their_number() {
 
 /// Whatever ends a receiver, nothing of a file that is not whole is left.
 #[test]
-fn an_interrupted_receiver_leaves_nothing() {
+fn interrupted_receiver_leaves_no_partial_file() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL] {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("out");
@@ -241,7 +241,7 @@ fn has_nameless_files(folder: &Path) -> bool {
 
 /// A process that waits for a port that answers nothing reports it.
 #[test]
-fn a_silent_port_is_told_of() {
+fn wait_for_an_unresponsive_port_is_reported() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -48,7 +48,7 @@ fn quick_exchange_verifies_every_kind_over_every_path() {
 }
 
 #[test]
-fn one_rank_alone_exchanges_with_itself() {
+fn single_rank_exchanges_with_itself() {
     let output = rerail().args(["exchange", "-n", "1", "--max-bytes", "64K", "--quick", "--json"]).output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{stdout}\n{stderr}");
@@ -57,7 +57,7 @@ fn one_rank_alone_exchanges_with_itself() {
 }
 
 #[test]
-fn wrong_use_is_told_apart_from_failure() {
+fn usage_error_has_its_own_exit_code() {
     for arguments in
         [&["exchange", "-n", "0"][..], &["exchange", "--max-bytes", "8T"], &["perf", "speed"], &["frobnicate"]]
     {

@@ -119,7 +119,7 @@ fn an_empty_file_is_a_file() {
 }
 
 #[test]
-fn what_exists_is_kept_and_both_sides_say_why() {
+fn existing_target_is_kept_and_both_sides_report_why() {
     let folder = Folder::new("exists");
     let source = folder.file("source", 1000);
     let copy = folder.0.join("copy");

@@ -36,7 +36,7 @@ fn ranks_exchange_messages_of_all_kinds() {
 }
 
 #[test]
-fn a_file_goes_between_two_processes() {
+fn file_is_copied_between_two_processes_over_ipv6() {
     let folder = std::env::temp_dir().join(format!("rerail-ipv6-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     let (from, to) = (folder.join("file"), folder.join("copy"));

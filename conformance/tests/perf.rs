@@ -49,7 +49,7 @@ fn pair(options: &[&str]) -> Value {
 }
 
 #[test]
-fn a_policy_decides_which_rails_carry_and_figures_tell() {
+fn policy_determines_the_bytes_of_each_rail() {
     let carried = |policy: &[&str]| {
         let report = pair(
             &[&["bandwidth", "--sizes", "256K", "--window", "4", "--iterations", "4", "--verify"], policy].concat(),
@@ -72,7 +72,7 @@ fn a_policy_decides_which_rails_carry_and_figures_tell() {
 }
 
 #[test]
-fn a_pair_measures_what_the_connecting_side_says() {
+fn paired_perf_uses_the_options_of_the_connecting_side() {
     let report = pair(&["latency", "--sizes", "0,64", "--iterations", "20"]);
     assert_eq!(report["measure"], "latency");
     assert_eq!(numbers(&report["sizes"], "messages"), [20, 20]);
@@ -136,7 +136,7 @@ fn mixed_messages_are_counted_and_verified_both_ways() {
 }
 
 #[test]
-fn explanations_tell_of_every_rail_what_it_would_carry() {
+fn explain_lists_the_bytes_of_every_rail() {
     let shares = |explained: &Value| numbers(&explained["rails"], "bytes");
     let options =
         ["explain", "--path", "tcp", "--size", "8,1M", "--policy", "weighted", "--weights", "0,3,1", "--json"];
@@ -156,7 +156,7 @@ fn explanations_tell_of_every_rail_what_it_would_carry() {
 }
 
 #[test]
-fn what_can_not_be_measured_is_wrong_use() {
+fn invalid_perf_options_are_a_usage_error() {
     for options in [
         &["latency", "--seconds", "1"][..],
         &["bandwidth", "--op", "put", "--seconds", "1"],

@@ -268,7 +268,7 @@ fn every_rule_is_implemented_and_proved() {
 }
 
 #[test]
-fn the_index_says_where() {
+fn protocol_index_lists_all_citations() {
     let protocol = Protocol::read();
     let index = Citations::collect(&protocol.sections()).index(&protocol.stated);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("PROTOCOL.index");
@@ -326,7 +326,7 @@ fn the_limits_are_those_of_the_code() {
 
 /// What the tests above see.
 #[test]
-fn citations_are_found_where_they_stand() {
+fn rule_citations_are_found_in_code_and_tests() {
     let sections = BTreeSet::from(['W', 'C']);
     let all = |line| named(line, &sections).iter().map(Rule::to_string).collect::<Vec<_>>();
     assert_eq!(all("(W-3): as by C-1 to C-3, not X-1, W-03, AW-1 or W-1_x"), ["C-1", "C-2", "C-3", "W-3"]);

@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 /// Figures 5 to 14 and 17 to 20 of multirail-2004 with few sizes: every claim holds, and the page has what
 /// the JSON has.
 #[test]
-fn the_claims_of_multirail_2004_hold_and_stand_on_the_page() {
+fn multirail_2004_claims_hold_and_are_on_the_page() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().join("made/where/absent");
     let output = report(&out, &["multirail", "--quick", "--json"]);
@@ -60,7 +60,7 @@ fn the_claims_of_multirail_2004_hold_and_stand_on_the_page() {
 }
 
 #[test]
-fn wrong_use_says_what_would_be_right() {
+fn invalid_argument_error_lists_the_valid_values() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let unknown = report(folder.path(), &["monorail"]);
     assert_eq!(unknown.status.code(), Some(2));

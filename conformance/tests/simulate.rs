@@ -38,7 +38,7 @@ impl File {
 }
 
 #[test]
-fn the_same_seed_tells_the_same_story() {
+fn same_seed_gives_the_same_trace() {
     let run = || rerail(&["sim", "--seed", "11", "--faults", "all", "--trace"]);
     let story = |output: Output| -> Vec<String> {
         let told = text(&output.stdout);
@@ -77,7 +77,7 @@ fn tracing_changes_nothing() {
 }
 
 #[test]
-fn the_story_of_one_message_is_part_of_the_trace() {
+fn trace_of_one_message_is_part_of_the_full_trace() {
     let all = text(&rerail(&["sim", "--seed", "3", "--trace"]).stdout);
     let line = all.lines().find(|line| line.contains(": send msg ")).expect("a message is sent");
     let id = line.split("msg ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("its name");
@@ -94,7 +94,7 @@ fn the_story_of_one_message_is_part_of_the_trace() {
 
 /// What `--print` prints is the same simulation as a file.
 #[test]
-fn a_drawn_world_is_printed_as_a_file_and_read_again() {
+fn drawn_scenario_is_printed_and_runs_identically_from_file() {
     let file = File::of(&text(&rerail(&["sim", "--seed", "5", "--print"]).stdout));
     let (drawn, read) = (json(&rerail(&["sim", "--seed", "5", "--json"])), json(&file.run(&["--seed", "5", "--json"])));
     for field in ["verdict", "events", "virtual_ns", "faults", "ranks"] {
@@ -104,7 +104,7 @@ fn a_drawn_world_is_printed_as_a_file_and_read_again() {
 }
 
 #[test]
-fn exit_codes_tell_verdicts_apart() {
+fn exit_codes_distinguish_verdicts() {
     let cluster = "hosts = 2\n[[hcas]]\n[[rails]]\nkind = \"hca\"\nhca = 0\nport = 0\n[workload]\nname = \"random\"\n";
     let clean = File::of(cluster).run(&["--json"]);
     assert_eq!((clean.status.code(), json(&clean)["verdict"].as_str()), (Some(0), Some("clean")));
@@ -124,7 +124,7 @@ fn exit_codes_tell_verdicts_apart() {
 }
 
 #[test]
-fn wrong_use_says_what_would_be_right() {
+fn invalid_argument_error_lists_the_valid_values() {
     let unknown = rerail(&["sim", "--faults", "gremlins"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(text(&unknown.stderr).contains("ghost-write"), "the kinds are named: {}", text(&unknown.stderr));
@@ -161,7 +161,7 @@ fn seeds_end_with_the_last_there_is() {
 }
 
 #[test]
-fn soaking_counts_worlds_and_keeps_their_number() {
+fn soak_counts_simulations_and_numbers_them_by_seed() {
     let report = json(&rerail(&["soak", "--seeds", "24", "--from", "100", "--json"]));
     assert_eq!((report["seeds"].as_u64(), report["first_seed"].as_u64()), (Some(24), Some(100)));
     assert_eq!(report["verdicts"]["clean"].as_u64(), Some(24));
@@ -195,7 +195,7 @@ fn scenario_files_run() {
 }
 
 #[test]
-fn the_software_hca_keeps_the_contract() {
+fn software_hca_passes_the_contract_suite() {
     let output = rerail(&["check", "--json"]);
     assert_eq!(output.status.code(), Some(0));
     let report = &json(&output)[0];

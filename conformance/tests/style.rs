@@ -232,7 +232,7 @@ fn none(rule: &str, findings: Vec<String>) {
 }
 
 #[test]
-fn nothing_is_left_unfinished() {
+fn no_unfinished_code_is_left() {
     let mut findings = Vec::new();
     for file in files() {
         for (i, line) in file.text.lines().enumerate() {
@@ -270,7 +270,7 @@ fn files_have_one_concern() {
 }
 
 #[test]
-fn unsafe_stands_only_where_it_may() {
+fn unsafe_occurs_only_in_listed_files() {
     let files = files();
     let mut found = BTreeSet::new();
     for file in files.iter().filter(|file| file.is_rust()) {
@@ -464,7 +464,7 @@ fn names_policy(line: &str) -> bool {
 /// What the endpoint does otherwise for some policies is a property that `sched` declares, so that a new
 /// policy is a file there and a row of the table.
 #[test]
-fn policies_are_named_by_the_scheduler_alone() {
+fn policies_are_named_only_in_the_scheduler() {
     let files = files();
     let tests = test_modules(&files);
     let mut findings = Vec::new();
@@ -522,7 +522,7 @@ fn test_modules(files: &[File]) -> Vec<String> {
 
 /// The helpers above decide what the rules see.
 #[test]
-fn the_rules_see_what_they_are_for() {
+fn rule_helpers_detect_sample_violations() {
     assert!(has_word("a word, yes", "word") && !has_word("swords, words", "word") && !has_word("word_less", "word"));
     assert_eq!(crate_paths("use crate::{ids::PeerId, wire};"), ["ids::PeerId", "wire"]);
     assert_eq!(crate_paths("x: crate::time::Time, $crate::log::debug!()"), ["time::Time"]);

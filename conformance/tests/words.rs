@@ -263,7 +263,7 @@ fn comments_and_strings_are_prose() {
 
 /// The helpers above decide what the rules see.
 #[test]
-fn the_rules_see_what_they_are_for() {
+fn rule_helpers_detect_sample_violations() {
     let found = |line| not_ours(line).into_iter().map(|(word, _)| word).collect::<Vec<_>>();
     let line = ["Told", "of", "worlds,", "`doubled`", "and", "re-told"].join(" ");
     assert_eq!(found(&line), ["told", "worlds", "told"]);

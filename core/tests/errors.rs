@@ -208,7 +208,7 @@ fn declared(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_lost_peer_is_told_with_all_that_was_tried() {
+fn lost_peer_message_lists_all_connection_attempts() {
     let told = |reason, rails, nanos, failed: &[u32]| {
         Loss::new(reason, rails, Nanos(nanos), failed.iter().copied()).to_string()
     };
@@ -227,7 +227,7 @@ fn a_lost_peer_is_told_with_all_that_was_tried() {
 
 /// What the README's `main` may use `?` on.
 #[test]
-fn errors_go_where_any_error_goes() {
+fn errors_convert_to_boxed_errors() {
     fn any() -> Result<(), Box<dyn Error>> {
         Err(PeerError::Unknown(PeerId(9)))?;
         Err(DeregisterError::Busy)?;

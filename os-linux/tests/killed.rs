@@ -195,7 +195,7 @@ fn a_killed_rank_leaves_nothing(fabric: &str) {
 }
 
 #[test]
-fn a_killed_rank_is_named_and_leaves_nothing() {
+fn killed_rank_is_reported_and_leaves_no_resources() {
     match std::env::var(FABRIC) {
         Ok(fabric) => doomed(&fabric),
         Err(_) => ["shm", "tcp"].into_iter().for_each(a_killed_rank_leaves_nothing),

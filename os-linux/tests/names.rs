@@ -207,7 +207,7 @@ fn a_refused_caller_that_is_inserted_later_loses_nothing() {
 
 /// H-11: by `callers` = `accept` no process needs to insert a caller.
 #[test]
-fn callers_are_accepted_where_the_setting_says_so() {
+fn peers_not_inserted_are_accepted_if_the_setting_allows() {
     for fabric in FABRICS {
         let mut a = Node::open(settings(fabric, Callers::Refuse));
         let mut b = Node::open(settings(fabric, Callers::Accept));
@@ -251,7 +251,7 @@ fn calls_that_cross_become_one() {
 /// A third process that neither inserted is refused by both, and counted; a name that carries another
 /// process's key leads nowhere.
 #[test]
-fn strangers_and_false_names_harm_nobody() {
+fn unknown_processes_and_forged_names_are_refused() {
     for fabric in FABRICS {
         let [mut a, mut b, mut third] = [(); 3].map(|()| Node::open(settings(fabric, Callers::Refuse)));
         let (b_of_a, a_of_b) = (a.insert(&b.name.clone()), b.insert(&a.name.clone()));

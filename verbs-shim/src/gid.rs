@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_what_an_old_library_does_not() {
+    fn gid_kind_is_read_from_sysfs_if_the_library_lacks_it() {
         let root = std::env::temp_dir().join(format!("rerail-gids-{}", std::process::id()));
         let types = root.join("mlx5_9/ports/2/gid_attrs/types");
         fs::create_dir_all(&types).unwrap();

@@ -92,7 +92,7 @@ fn every_group_finds_something() {
 /// A device that has not what a case needs neither passes nor fails it; the results of all others are the
 /// same as before.
 #[test]
-fn what_a_device_has_not_is_reported_as_that() {
+fn missing_device_feature_is_reported_as_unsupported() {
     let mut open = || Ok(Box::new(IdealBed::new(|device| Box::new(Flawed::new(device, Flaw::OwnAddressesOnly)))) as _);
     let report = run(&Filter::all(), &mut open, &mut |_| {});
     let other: Vec<_> = report.results.iter().filter(|result| result.outcome != Outcome::Passed).collect();

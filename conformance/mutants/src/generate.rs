@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_apply_where_they_should() {
+    fn each_operator_generates_its_mutants() {
         assert_eq!(
             names("impl T { fn f(&self, a: u32) -> u32 { if a < 2 { g(a, b); } a } }"),
             [
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_constants_and_bindings_are_left_alone() {
+    fn tests_constants_and_let_patterns_are_not_mutated() {
         assert!(names("const A: u32 = 1 + 2; #[cfg(test)] mod tests { fn f() { g(1); } }").is_empty());
         assert!(
             names("fn f() { #[cfg(test)] self.g(1 + 2); #[cfg(test)] g(1); #[cfg(test)] let x = 1 + 2; }").is_empty()

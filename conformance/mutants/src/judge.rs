@@ -329,13 +329,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_failed_tests_are_known() {
+    fn failed_test_is_read_from_the_output_line() {
         assert_eq!(failed_test("test a::b ... FAILED"), Some("a::b"));
         assert_eq!(failed_test("test a::b ... ok"), None);
     }
 
     #[test]
-    fn answers_keep_the_order_of_questions() {
+    fn parallel_results_keep_the_input_order() {
         let items: Vec<u32> = (0..100).collect();
         assert_eq!(on_all_processors(&items, |item| Ok(item * 2)).unwrap()[99], 198);
         assert_eq!(

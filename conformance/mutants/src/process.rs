@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_told_apart() {
+    fn exit_code_signal_output_limit_and_hang_are_distinguished() {
         assert_eq!(run("exit 3"), End::Code(3));
         assert_eq!(run("kill -SEGV $$"), End::Signal(11));
         assert_eq!(run("echo enough; sleep 60"), End::Enough);

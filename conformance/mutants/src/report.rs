@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_over_what_can_be_killed() {
+    fn kill_rate_excludes_equivalent_and_uncompiled_mutants() {
         let survived = Fate::Survived { tests: 1, seeds: 2 };
         let outcomes = [
             outcome(Fate::Test { test: "t".into() }, None),

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn worlds_are_named_in_words() {
+    fn simulation_set_is_parsed_from_text() {
         for text in ["drawn all", "drawn none; messages; impatient", "mutants/rounds.toml; gives-up"] {
             Worlds::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         }

@@ -18,7 +18,7 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
 }
 
 #[test]
-fn a_liar_harms_nobody_but_itself() {
+fn liar_affects_only_itself() {
     let (mut ran, mut lies) = (0, Vec::new());
     for seed in seeds() {
         let scenario = world_of(seed, &Menu::All);
@@ -36,7 +36,7 @@ fn a_liar_harms_nobody_but_itself() {
 
 /// The liar is a part of the scenario: the file has it, and the same file and seed give the same simulation.
 #[test]
-fn a_liar_is_replayed_from_the_file() {
+fn liar_scenario_is_replayed_from_its_file() {
     let drawn = (1..).map(|seed| (seed, world_of(seed, &Menu::All)));
     let (seed, scenario) =
         drawn.into_iter().find(|(_, scenario)| scenario.liar.is_some()).expect("one in six has a liar");

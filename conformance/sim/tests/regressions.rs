@@ -36,7 +36,7 @@ fn cluster(regression: &Regression) -> Scenario {
 }
 
 #[test]
-fn what_failed_once_is_clean() {
+fn regression_scenarios_are_clean() {
     for regression in REGRESSIONS {
         let (verdict, ..) = run(&cluster(regression), regression.seed, Trace::off());
         assert!(verdict.is_good(), "{}: {verdict}", regression.file);

@@ -146,7 +146,7 @@ mod tests {
 
     /// Devices with the same outcomes share a column, and each kind of outcome has one row.
     #[test]
-    fn devices_that_behave_alike_stand_together() {
+    fn devices_with_equal_outcomes_share_a_column() {
         let first = rerail_contract::cases().next().expect("a case").name;
         let fails = |why| move |case: &str| if case == first { ("known failure", Some(why)) } else { ("passed", None) };
         let good = report("good", |_| ("passed", None));

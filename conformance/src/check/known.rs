@@ -80,7 +80,7 @@ mod tests {
 
     /// The files of this project can be read.
     #[test]
-    fn the_lists_are_true_to_the_suite() {
+    fn known_failure_files_are_readable() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("devices");
         for file in std::fs::read_dir(folder).unwrap() {
             Known::read(&file.unwrap().path()).unwrap();

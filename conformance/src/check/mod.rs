@@ -232,7 +232,7 @@ mod tests {
 
     /// A list of known failures is enforced: its cases must fail, or be unsupported by the device.
     #[test]
-    fn what_is_known_to_fail_must_fail() {
+    fn known_failures_are_required_to_fail() {
         let name = rerail_contract::cases().next().unwrap().name;
         let (none, known) = (Known::default(), Known::of(name, "a reason"));
         let fails =

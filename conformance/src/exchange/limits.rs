@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_low_is_named_with_the_least_that_is_enough() {
+    fn insufficient_limit_is_reported_with_its_minimum() {
         assert_eq!(told(|_| (), 2), "");
         assert_eq!(
             told(|config| config.retained_max = 0, 2),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_alone_is_for_one_host() {
+    fn shared_memory_alone_requires_a_single_host() {
         let rounds = plan(&Scope { ranks: 2, bytes_max: 0, quick: true });
         let mut settings = Settings::default();
         settings.set("rails", "shm").unwrap();

@@ -96,7 +96,7 @@ mod tests {
     const KEY: Key = Key { seed: 1, source: 2, target: 3, tag: 4, number: 5 };
 
     #[test]
-    fn what_is_filled_compares_equal_at_every_length() {
+    fn filled_pattern_compares_equal_at_every_length() {
         for length in 0..70 {
             let mut bytes = vec![0; length];
             fill(&KEY, 0, &mut bytes);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_the_key_changes_the_first_word() {
+    fn every_part_of_the_key_changes_the_first_bytes() {
         let others = [
             Key { seed: 2, ..KEY },
             Key { source: 3, ..KEY },

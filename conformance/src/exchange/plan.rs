@@ -265,7 +265,7 @@ mod tests {
     const SCOPE: Scope = Scope { ranks: 4, bytes_max: 64 << 20, quick: false };
 
     #[test]
-    fn every_kind_is_planned_and_every_size_goes_over_every_pair() {
+    fn plan_covers_every_kind_and_every_size_on_every_pair() {
         let rounds = plan(&SCOPE);
         for kind in Kind::ALL {
             assert!(rounds.iter().any(|round| round.kind == kind), "{kind:?}");
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_limit_is_kept_and_is_itself_a_size() {
+    fn small_byte_limit_is_kept_and_used_as_a_size() {
         for bytes_max in [0, 5, 100, 1 << 20] {
             let rounds = plan(&Scope { bytes_max, ..SCOPE });
             let atomics = [Kind::FetchAdd, Kind::CompareSwap];

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_says_who_what_and_where() {
+    fn verification_error_names_rank_peer_and_offset() {
         assert_eq!(
             problem(2).to_string(),
             "rank 1, peer 3 over tcp: put of 65536 B, number 2: byte 4096 is 0x02, was sent as 0x34; 17 bytes differ"

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_go_there_and_back_and_other_lines_are_none() {
+    fn process_messages_round_trip_and_other_lines_are_ignored() {
         let word = Word::Lost { rank: 3, text: "rail shm: gone\n\"x\"".to_owned() };
         assert!(!word.line().contains('\n'));
         assert_eq!(Word::parse(&word.line()), Some(word));

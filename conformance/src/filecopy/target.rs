@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_file_gets_its_name_and_a_broken_one_leaves_nothing() {
+    fn complete_file_is_renamed_and_partial_file_is_removed() {
         let folder = Folder::new("whole");
         let mut target = Target::create(place(&folder.0, "a"), 5, false).unwrap();
         target.write(b"hello").unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_is_replaced_by_force_only() {
+    fn existing_file_is_replaced_only_with_force() {
         let folder = Folder::new("force");
         let path = folder.0.join("a");
         std::fs::write(&path, b"old").unwrap();

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_of_another_kind_is_told_without_words_of_the_parser() {
+    fn json_error_is_described_without_parser_text() {
         let told = |text: &str| json_fault(&serde_json::from_str::<Vec<u32>>(text).unwrap_err());
         assert_eq!(told(""), "it is empty");
         assert_eq!(told("[1,"), "it is cut off (line 1, column 3)");

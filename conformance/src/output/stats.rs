@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nearest_rank() {
+    fn latency_percentiles_use_the_nearest_rank() {
         let mut samples: Vec<u64> = (1..=100).rev().collect();
         let latency = Latency::of(&mut samples).unwrap();
         assert_eq!(latency, Latency { samples: 100, average_ns: 50, median_ns: 50, p99_ns: 99, p999_ns: 100 });

@@ -173,7 +173,7 @@ mod tests {
 
     /// Before anything is run.
     #[test]
-    fn a_page_that_can_not_be_written_is_told_first() {
+    fn unwritable_report_page_is_reported_before_the_run() {
         let set = Set { name: "never", about: "", figures: |_, _| panic!("it was run") };
         for out in ["/dev/null/page", "/proc/self"] {
             let args = ReportArgs { names: Vec::new(), out: out.into(), quick: true, threads: None, json: true };

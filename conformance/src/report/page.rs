@@ -216,7 +216,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_table_has_a_row_for_each_size_and_empty_cells_where_nothing_was_measured() {
+    fn report_table_has_a_row_per_size_and_empty_cells() {
         let page = page(vec![figure()]);
         let row = |cells: [&str; 3]| {
             let cells: Vec<String> = cells.iter().map(|cell| format!("<td class=\"number\">{cell}</td>")).collect();
@@ -249,7 +249,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn text_is_escaped_wherever_it_stands() {
+    fn report_text_is_escaped_everywhere() {
         let hostile = "<img src=x onerror=\"a('b')\"> & co";
         let mut figure = figure();
         for text in [&mut figure.source, &mut figure.title, &mut figure.paper, &mut figure.ours] {

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_drawn_is_an_error() {
+    fn undrawable_figure_is_an_error() {
         let mut none = figure();
         none.series.clear();
         assert_eq!(svg(&none), Err(PlotError::NoSeries));
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_alone_has_a_range_around_it() {
+    fn range_of_a_single_value_surrounds_it() {
         for scale in [Scale::Linear, Scale::Log2, Scale::Log10] {
             for at in [0.0, 3.0] {
                 let range = Range::around(scale, [at].into_iter());

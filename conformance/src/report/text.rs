@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_keep_four_digits() {
+    fn numbers_are_printed_with_four_digits() {
         let told = [1723.4, 884.04, 58.0, 5.98, 1.949, 0.0005, 0.0, -3.5, f64::NAN].map(number);
         assert_eq!(told, ["1723", "884", "58", "5.98", "1.949", "0.001", "0", "-3.5", "none"]);
         assert_eq!(quantity(5.98, "us"), "5.98 us");
@@ -77,13 +77,13 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_on_an_axis_that_has_some() {
+    fn axis_of_names_shows_the_names() {
         let axis = Axis { label: "kernel".into(), unit: String::new(), scale: Scale::Names(&["BT", "CG"]) };
         assert_eq!([0.0, 1.0, 1.0 - 1e-9, 2.0].map(|value| on_axis(&axis, value)), ["BT", "CG", "CG", ""]);
     }
 
     #[test]
-    fn a_claim_is_told_with_its_relation() {
+    fn claim_text_contains_its_relation() {
         let claim = Claim {
             name: String::new(),
             expected: 884.0,

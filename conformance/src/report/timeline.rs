@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_escaped_and_what_lies_between_the_parts_is_left_out() {
+    fn timeline_names_are_escaped_and_gaps_are_omitted() {
         let text = svg(&timeline(), "a \"b\"");
         assert!(text.contains("rank 0, &lt;a&gt;") && text.contains("down &amp; out"), "{text}");
         assert!(text.contains("aria-label=\"a &quot;b&quot;\"") && !text.contains("not shown"), "{text}");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_never_comes_ends_in_a_cross() {
+    fn undelivered_packet_is_marked_in_the_timeline() {
         let mut timeline = timeline();
         timeline.windows.truncate(1);
         timeline.flights.truncate(1);

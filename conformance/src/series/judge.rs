@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_follows_at_once_holds() {
+    fn run_that_follows_the_rate_change_passes() {
         let points = run(6, |at| if at < 3.0 { 100.0 } else { 40.0 });
         let phases = judge(&points, &[(0.0, 100.0), (3.0, 40.0)], &TARGETS);
         assert!(phases.iter().all(|phase| phase.holds), "{phases:?}");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_is_missed_even_where_it_is_steady() {
+    fn steady_throughput_below_the_target_fails() {
         let phases = judge(&run(4, |_| 94.0), &[(0.0, 100.0)], &TARGETS);
         assert!(!phases[0].holds && phases[0].recovered_after == Some(0.0));
     }

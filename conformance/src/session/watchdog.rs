@@ -90,7 +90,7 @@ mod tests {
     use crate::session::{Session, SessionError, dial, start};
 
     #[test]
-    fn what_gets_through_keeps_the_watchdog_quiet_and_nothing_else_does() {
+    fn watchdog_is_reset_only_by_new_packets_or_completed_bytes() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut dog = Watchdog::new(Duration::from_secs(10));
@@ -110,7 +110,7 @@ mod tests {
 
     /// Its peers wait twice as long. A shortage that is over when the silence begins is no reason.
     #[test]
-    fn a_process_that_has_a_reason_of_its_own_says_so_before_its_peers_give_up() {
+    fn process_short_of_resources_reports_a_stall_first() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut dog = Watchdog::new(Duration::from_secs(10));
@@ -137,7 +137,7 @@ mod tests {
     const RECV: Selector = Selector { source: Some(PeerId(1)), tag: TagMatch::Tagged { tag: 7, ignore: 0 } };
 
     #[test]
-    fn signs_of_life_are_no_reason_to_wait_for_ever() {
+    fn packets_without_progress_do_not_prevent_the_stall_error() {
         let listener = PairListener::bind("127.0.0.1:0").unwrap();
         let (to, key) = (listener.local_addr().unwrap().to_string(), PairKey::generate().unwrap());
         let (over, is_over) = mpsc::channel::<()>();

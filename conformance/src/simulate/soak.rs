@@ -302,7 +302,7 @@ mod tests {
 
     /// Fewer simulations than requested are reported, and are no success.
     #[test]
-    fn time_that_was_over_is_told_and_has_a_code_of_its_own() {
+    fn soak_that_runs_out_of_time_has_its_own_exit_code() {
         let args = args(&["--seeds", "7", "--json"]);
         let report = soak_all(&args, None, Some(Duration::ZERO));
         assert_eq!((report.seeds, report.exit_code()), (0, TIME_WAS_OVER));

@@ -54,7 +54,7 @@ fn handshakes() {
 
 /// V-2, V-3
 #[test]
-fn cards_names_and_set_up_messages() {
+fn address_name_and_setup_message_corpus_is_accepted() {
     replay("names", 12, names::parse_any);
 }
 

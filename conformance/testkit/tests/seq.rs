@@ -11,7 +11,7 @@ proptest! {
 
     /// S-4 to S-8, A-6, A-7
     #[test]
-    fn structures_do_what_their_oracles_do(data in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn sequence_structures_match_their_oracles(data in proptest::collection::vec(any::<u8>(), 0..600)) {
         seq::run(&data);
     }
 }

@@ -44,7 +44,7 @@ fn threads_share_an_endpoint() {
 
 /// While one holds the lock, another does not wait for it.
 #[test]
-fn a_held_lock_is_not_waited_for() {
+fn try_lock_does_not_wait_for_a_held_lock() {
     let config = Config::new(PeerId(0), 1);
     let mut region = Region::of(&config);
     let endpoint = Endpoint::new(config, &[TCP], region.take(&config), Time(0)).unwrap();

@@ -11,7 +11,7 @@ proptest! {
 
     /// M-1 to M-4
     #[test]
-    fn matching_does_what_two_vectors_do(data in proptest::collection::vec(any::<u8>(), 0..360)) {
+    fn matching_agrees_with_the_two_vector_oracle(data in proptest::collection::vec(any::<u8>(), 0..360)) {
         tag::run(&data);
     }
 }

@@ -82,7 +82,7 @@ fn a_message_takes_a_number_a_credit_and_its_blocks() {
 
 /// What is too long, or needs more blocks than there are, changes nothing.
 #[test]
-fn what_does_not_fit_changes_nothing() {
+fn message_that_does_not_fit_leaves_the_line_unchanged() {
     for (line, len) in [
         (OPEN, 31),
         (Line { spare: 100, ..OPEN }, 101),
@@ -101,7 +101,7 @@ fn what_does_not_fit_changes_nothing() {
 
 /// Every credit covers a block too, and the blocks beyond them are for longer messages.
 #[test]
-fn what_the_peer_grants_is_shared_out() {
+fn peer_grants_are_divided_into_credits_and_spare_blocks() {
     for (messages_left, blocks_left, credits, spare) in
         [(3, 10, 3, 7), (10, 3, 3, 0), (1, 10, 1, 9), (TURN + 36, TURN + 36, TURN, 36)]
     {
@@ -123,7 +123,7 @@ fn what_the_peer_grants_is_shared_out() {
 }
 
 #[test]
-fn what_the_rail_refuses_is_not_counted() {
+fn refused_express_message_is_not_counted() {
     let mut line = OPEN;
     line.send(None, None, 10, &own()).unwrap();
     let refused = line.send(None, None, 20, &own()).unwrap();
@@ -176,7 +176,7 @@ fn takes(line: &mut Line, len: u16, own: &Own) -> bool {
 
 /// Limits grow with each message received, and are announced after so many messages, or so many blocks.
 #[test]
-fn what_is_received_is_granted_again() {
+fn received_message_extends_the_grant() {
     let mut line = OPEN;
     assert!(!receive(&mut line, &short(u32::MAX, 10)));
     let one =
@@ -199,7 +199,7 @@ fn what_is_received_is_granted_again() {
 /// A message that waits is counted apart, and grants nothing before it is released; then limits grow, and are
 /// announced, as if it had been received.
 #[test]
-fn what_waits_is_granted_again_when_it_is_released() {
+fn waiting_message_extends_the_grant_when_released() {
     let mut line = OPEN;
     assert!(line.expects(RailId(1), Counts::new(u32::MAX, 8, 9)) && !line.keep());
     assert_eq!(line, Line { expected: 0, kept: 1, peer_limits: (8, 9), ..OPEN });
@@ -219,7 +219,7 @@ fn what_waits_is_granted_again_when_it_is_released() {
 /// While sending is blocked the tables are checked after each message, and limits are still announced when
 /// they must be.
 #[test]
-fn who_waits_for_room_hears_of_every_message() {
+fn tables_are_checked_per_message_while_sending_is_blocked() {
     let mut line = OPEN;
     line.stop_sending();
     line.stop_sending();
@@ -236,7 +236,7 @@ fn who_waits_for_room_hears_of_every_message() {
 
 /// Limits that the tables raise, and messages that they count, are not announced again.
 #[test]
-fn what_the_tables_know_is_counted_once() {
+fn limits_announced_by_the_tables_are_counted_once() {
     let mut line = OPEN;
     line.grant(1, 2);
     assert_eq!((line.limits(), line.is_ahead()), ((0, 0), false));

@@ -290,7 +290,7 @@ mod tests {
 
     /// The faster protocol gets nearly all messages; the others cost a small part of the time.
     #[test]
-    fn the_faster_way_is_taken_and_the_other_tried_within_its_budget() {
+    fn faster_protocol_is_used_and_the_other_explored_in_budget() {
         for depth in [1, 3, 8, 64] {
             for (took, faster) in
                 [([10_000, 20_000], 0), ([20_000, 8_000], 1), ([10_000, 200_000], 0), ([9_000, 10_000], 0)]
@@ -326,7 +326,7 @@ mod tests {
 
     /// Some messages take as long as a process was not running: that changes nothing.
     #[test]
-    fn what_was_away_is_not_slow() {
+    fn suspension_time_does_not_change_the_choice() {
         let mut class = Class::default();
         let mut count = [0; 2];
         for n in 0..20_000u64 {
@@ -355,7 +355,7 @@ mod tests {
 
     /// Reads of one poll complete at the same time: what they took together counts.
     #[test]
-    fn messages_that_complete_together_took_what_they_took() {
+    fn messages_completed_together_share_the_elapsed_time() {
         let mut class = Class::default();
         let (mut count, mut group) = ([0; 2], 0);
         for n in 0..20_000 {
@@ -372,7 +372,7 @@ mod tests {
 
     /// A rail's choice is made in the same way.
     #[test]
-    fn a_rail_finds_the_faster_of_its_ways() {
+    fn rail_selects_the_faster_copy_protocol() {
         for (took_ns, faster) in [([10_000, 20_000], true), ([20_000, 8_000], false)] {
             let (mut ways, mut firsts) = (TwoWays::default(), 0);
             for n in 0..20_000 {
@@ -390,7 +390,7 @@ mod tests {
     /// Messages that take no time that the clock shows, or less than a KiB, decide nothing and divide by
     /// nothing.
     #[test]
-    fn nothing_measured_is_nothing_known() {
+    fn zero_time_measurement_changes_no_estimate() {
         let mut class = Class::default();
         for _ in 0..1_000 {
             let by = class.next(100);

@@ -330,7 +330,7 @@ mod tests {
     /// P-1: a rate is measured right whatever the moments of polling, as long as the rail stays busy in
     /// between.
     #[test]
-    fn late_polls_do_not_lower_the_rate() {
+    fn late_polls_do_not_lower_the_rate_estimate() {
         let true_rate = Rate::of(LEN, 10_000);
         for poll in [1, 7_000, 10_000, 35_000, 90_000] {
             let mut path = Path::default();
@@ -359,7 +359,7 @@ mod tests {
     /// P-1: a kernel that takes all it has at once every other millisecond is measured right where it gets
     /// more at once, and is not measured where it waits for more.
     #[test]
-    fn bursts_make_a_rate_where_more_comes_at_once() {
+    fn rate_is_measured_from_saturated_bursts_only() {
         let (mut path, mut now) = (Path::default(), 5);
         let burst = |path: &mut Path, now: u64, pause: u64| {
             for n in 0..4 {

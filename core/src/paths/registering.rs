@@ -187,7 +187,7 @@ mod tests {
 
     /// Buffers that are used again show within some messages, and so do new ones.
     #[test]
-    fn what_is_used_again_costs_nothing() {
+    fn reused_buffers_have_no_registration_cost() {
         let mut novelty = Registering::default().novelty[0];
         for _ in 0..30 {
             novelty.asked += 1 << 20;

@@ -121,7 +121,7 @@ mod tests {
 
     /// Of one size, it is exact for that size, and for others no more than it can be.
     #[test]
-    fn one_size_says_little_of_others() {
+    fn cost_of_one_size_bounds_the_estimates_of_others() {
         let mut cost = RegistrationCost::default();
         cost.learn(1 << 20, nanos(1 << 20));
         assert_eq!(cost.time(1 << 20), nanos(1 << 20));

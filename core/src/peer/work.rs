@@ -221,7 +221,7 @@ mod tests {
 
     /// G-10: a connection that a channel makes when it is over is a late one.
     #[test]
-    fn a_dial_behind_the_end_is_late() {
+    fn dial_after_the_channel_end_is_a_late_dial() {
         let mut work = RailWork::default();
         work.dial_now(RAIL);
         work.dial_now(OTHER);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_leaves_only_ends_of_connections() {
+    fn channel_end_keeps_only_connection_closes() {
         let mut work = RailWork::default();
         work.dial_all(RailSet(0b111));
         work.dial_later(OTHER);

@@ -113,7 +113,7 @@ mod tests {
 
     /// packets after the delay don't begin another one.
     #[test]
-    fn what_is_due_stays_due_until_it_is_sent() {
+    fn due_acknowledgment_stays_due_until_sent() {
         let mut ack = AckState::default();
         ack.make_due();
         assert_eq!(ack.received(&POLICY, Time(10), 0, false), AckVerdict::Now);

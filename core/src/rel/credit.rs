@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_known_once_they_have_come() {
+    fn limits_are_known_after_the_update() {
         let mut allowance = Allowance::new(Seq(0xffff));
         assert!(allowance.is_known(0xffff, 0xffff) && !allowance.is_known(3, 5));
         assert!(allowance.update(3, 5));
@@ -378,7 +378,7 @@ mod tests {
 
     /// C-1: nothing beyond the limits is allowed.
     #[test]
-    fn nothing_is_left_beyond_the_limits() {
+    fn nothing_is_allowed_beyond_the_limits() {
         let mut allowance = Allowance::new(Seq(9));
         allowance.update(11, 11);
         allowance.use_messages(3);

@@ -279,7 +279,7 @@ mod tests {
 
     /// F-3: the leftovers of a connection wait for the peer's word about that very connection.
     #[test]
-    fn only_the_right_word_passes_the_fence() {
+    fn only_a_fence_of_the_lost_connection_is_accepted() {
         let mut link = Link::default();
         link.dial();
         link.up();
@@ -334,7 +334,7 @@ mod tests {
 
     /// F-3: the CONNECT of a connection that the peer has left does not count for the next one.
     #[test]
-    fn a_connection_that_comes_late_is_no_word() {
+    fn late_connect_does_not_count_for_the_next_connection() {
         let mut link = Link::default();
         link.up();
         link.connect(2);
@@ -351,7 +351,7 @@ mod tests {
 
     /// F-1: connections are numbered as they come up; the peer's number is its CONNECT's, and 0 before that.
     #[test]
-    fn a_connection_that_comes_up_has_no_number_of_the_peer() {
+    fn new_connection_has_no_peer_number_before_the_connect() {
         let mut link = Link::numbered_from(9);
         assert_eq!(link.pair(), Pair { mine: 9, yours: 0 });
         link.up();

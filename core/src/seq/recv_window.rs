@@ -174,7 +174,7 @@ mod tests {
 
     /// S-4, S-5
     #[test]
-    fn a_copy_that_comes_late_is_a_duplicate_and_one_that_comes_early_is_kept() {
+    fn late_copy_is_a_duplicate_and_early_copy_is_kept() {
         let mut bits = vec![0; RecvWindow::words(64)];
         let mut window = RecvWindow::new();
         for seq in [2, 1].map(Seq) {

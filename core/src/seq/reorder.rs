@@ -173,7 +173,7 @@ mod tests {
 
     /// S-8
     #[test]
-    fn packets_leave_in_order_whatever_the_order_they_came_in() {
+    fn reorder_queue_returns_packets_in_order() {
         let mut slots = vec![NONE; 64];
         let mut queue = Reorder::starting_at(Seq(u32::MAX));
         for ahead in [2, 1, 5, 0] {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_wait_is_refused_with_the_reason() {
+    fn unacceptable_reorder_entry_is_refused_with_the_reason() {
         let mut slots = vec![NONE; 64];
         let mut queue = Reorder::starting_at(Seq(10));
         let esn = Seq(10);

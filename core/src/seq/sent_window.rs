@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_out_again_has_another_handle() {
+    fn retransmitted_packet_gets_a_new_handle() {
         let (mut window, mut slots) = sent(Seq(0), 3);
         assert!(window.rename(&mut slots, Seq(1), 9));
         assert!(!window.rename(&mut slots, Seq(3), 9));

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn half_way_round_there_is_no_order() {
+    fn serial_numbers_half_the_range_apart_are_unordered() {
         let (a, b) = (Seq(7), Seq(7 + HALF));
         assert!(!a.is_before(b) && !b.is_before(a));
         assert!(a.is_before(Seq(b.0 - 1)) && Seq(b.0 + 1).is_before(a));
@@ -95,7 +95,7 @@ mod tests {
 
     /// C-6
     #[test]
-    fn sixteen_bits_suffice_near_the_base() {
+    fn sixteen_bit_numbers_extend_correctly_near_the_base() {
         for base in [0, 1, 0x7fff, 0x8000, 0xffff, 0x1_0000, u32::MAX - 3, u32::MAX].map(Seq) {
             for ahead in [0, 1, 2, 16_384, 32_767] {
                 let meant = base.add(ahead);

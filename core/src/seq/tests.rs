@@ -5,7 +5,7 @@ use core::mem::size_of;
 use std::vec::Vec;
 
 #[test]
-fn a_connected_peer_costs_what_it_is_said_to() {
+fn connected_peer_structures_have_the_documented_size() {
     assert_eq!(size_of::<RecvWindow>(), 4);
     assert_eq!(size_of::<Reorder>(), 8);
     assert_eq!(size_of::<SentWindow>(), 12);
@@ -19,7 +19,7 @@ fn windows_are_powers_of_two_within_bounds() {
 }
 
 #[test]
-fn numbers_begin_with_0_where_no_other_is_named() {
+fn sequence_numbers_start_at_0_by_default() {
     assert_eq!(RecvWindow::new(), RecvWindow::starting_at(Seq(0)));
     assert_eq!(Reorder::new(), Reorder::starting_at(Seq(0)));
     assert_eq!(SentWindow::new(), SentWindow::starting_at(Seq(0)));

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn_or_left_is_not_claimed() {
+    fn withdrawn_or_abandoned_units_are_not_claimed() {
         let word = AtomicU64::new(0);
         let (mut reader, mut owner) = (ReaderClaims::offer(&word, 1, 10), OwnerClaims::new(1, 10).unwrap());
         assert_eq!(owner.take(&word, |_| 3), Some(Claimed { first: 7, count: 3 }));
@@ -294,7 +294,7 @@ mod tests {
     /// L-22: whatever the owner writes to the word, the reader claims each unit at most once, in order, or
     /// finds that no honest peer did this.
     #[test]
-    fn a_word_that_no_honest_owner_leaves_is_an_error() {
+    fn invalid_claim_word_from_the_owner_is_an_error() {
         let honest = State { front: 4, back: 3, generation: 7, withdrawn: false, left: false };
         let lies = [
             State { front: 3, ..honest },
@@ -331,7 +331,7 @@ mod tests {
 
     /// Whatever the reader writes to the word, the owner claims units of the message and each once.
     #[test]
-    fn an_owner_stays_within_the_message_whatever_the_word_says() {
+    fn owner_claims_stay_within_the_message_for_any_claim_word() {
         let (word, units) = (AtomicU64::new(0), 50);
         let mut bits = 0x9E37_79B9_7F4A_7C15u64;
         for _ in 0..2_000 {

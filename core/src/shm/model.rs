@@ -429,7 +429,7 @@ fn no_wake_up_of_the_consumer_is_lost_with_the_heavy_fence() {
 /// That the model can fail: without the other side's fence a sleeper is missed.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_fence_of_the_sleeper_alone_is_not_enough_for_the_consumer() {
+fn missing_producer_fence_loses_a_consumer_wake_up() {
     the_consumer_wakes(|| Fences::Own, Kind::Short, 1);
 }
 
@@ -480,7 +480,7 @@ fn no_wake_up_of_the_producer_is_lost_with_the_heavy_fence() {
 /// That the model can fail: without the other side's fence a sleeper is missed.
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_fence_of_the_sleeper_alone_is_not_enough_for_the_producer() {
+fn missing_consumer_fence_loses_a_producer_wake_up() {
     the_producer_wakes(|| Fences::Own, Kind::Short, 1);
 }
 
@@ -574,6 +574,6 @@ fn a_copy_out_of_a_mapping_that_counts_has_the_bytes_of_the_offer() {
 /// That the model can fail.
 #[test]
 #[should_panic(expected = "another use's bytes")]
-fn an_owner_without_a_fence_is_read_too_late() {
+fn missing_owner_fence_lets_a_reader_copy_reused_memory() {
     the_owner_withdraws(false);
 }

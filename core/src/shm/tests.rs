@@ -18,7 +18,7 @@ const SMALL: RingConfig = RingConfig { cells: 4, slots: 4, slot_bytes: 512 };
 
 /// L-11
 #[test]
-fn words_of_different_owners_are_apart_and_slots_spread_over_the_cache() {
+fn shared_ring_fields_are_on_separate_cache_lines() {
     let places = [HEAD_AT, SLEEPING_AT, STARVED_AT, CONSTANTS_AT, CELLS_AT];
     assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 128));
     for slot_bytes in (256..=32 * 1024).step_by(16) {
@@ -75,7 +75,7 @@ fn pop(consumer: &mut Consumer<Mapped>, n: u32) -> bool {
 /// L-11 to L-13: a ring is a bounded queue that wakes its consumer, also while its positions and those of its
 /// annex pass 2^32.
 #[test]
-fn a_ring_is_a_queue_where_positions_wrap() {
+fn ring_works_as_a_queue_when_positions_wrap() {
     let rings = [(2, 2), (4, 3), (32, 5), (256, 64)];
     // Miri takes its time.
     for (cells, slots) in rings.into_iter().take(if cfg!(miri) { 2 } else { 4 }) {
@@ -117,7 +117,7 @@ fn a_ring_is_a_queue_where_positions_wrap() {
 
 /// L-12, L-13: a cell is free when its message has been released, not when it was found.
 #[test]
-fn a_message_that_is_looked_at_keeps_its_cell() {
+fn cell_is_kept_until_its_message_is_released() {
     let len = ring_bytes(SMALL).unwrap();
     let mut lines: Box<[Line]> = vec![Line([0; LINE_BYTES]); len.div_ceil(LINE_BYTES)].into();
     let base = NonNull::new(lines.as_mut_ptr().cast()).unwrap();

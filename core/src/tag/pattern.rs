@@ -164,7 +164,7 @@ mod tests {
 
     /// M-2 to M-4
     #[test]
-    fn the_projection_takes_the_message_and_keeps_the_shape() {
+    fn pattern_projection_keeps_its_shape() {
         let message = Pattern::of_message(PeerId(9), Some(0xabcd));
         for source in [None, Some(PeerId(9))] {
             for ignore in [0, 0xff, u64::MAX] {

@@ -171,7 +171,7 @@ fn tags_that_all_hash_to_one_bucket_still_match_right() {
 }
 
 #[test]
-fn shapes_beyond_the_table_keep_the_order_and_come_in_when_there_is_room() {
+fn shapes_beyond_the_table_keep_the_posting_order() {
     let config = MatchConfig { posted_max: 64, unexpected_max: 1, buckets: 16 };
     with_matcher(&config, |mut matcher| {
         let crowd: Vec<Key> = (0..SHAPES_MAX as u32)
@@ -192,7 +192,7 @@ fn shapes_beyond_the_table_keep_the_order_and_come_in_when_there_is_room() {
 }
 
 #[test]
-fn a_shape_that_nobody_uses_any_more_makes_room_for_another() {
+fn unused_pattern_shape_is_replaced() {
     with_matcher(&LARGE, |mut matcher| {
         for mask in 0..100 {
             for key in [0, 1 << 40].map(|tag| matcher.post(&tagged(None, tag, mask), 0).unwrap()) {
@@ -210,7 +210,7 @@ fn a_shape_that_nobody_uses_any_more_makes_room_for_another() {
 }
 
 #[test]
-fn both_tables_say_when_they_are_full() {
+fn full_match_tables_report_their_limits() {
     let config = MatchConfig { posted_max: 1, unexpected_max: 2, buckets: 3 };
     with_matcher(&config, |mut matcher| {
         let key = matcher.post(&Selector::ANY_UNTAGGED, 5).unwrap();
@@ -327,7 +327,7 @@ fn a_shape_that_no_receive_has_any_more_costs_a_message_nothing() {
 
 /// M-1, M-3, M-4
 #[test]
-fn the_quick_way_takes_what_fits_and_frees_its_place() {
+fn fast_match_takes_a_fitting_receive_and_frees_its_entry() {
     let config = MatchConfig { posted_max: 4, unexpected_max: 1, buckets: 64 };
     with_matcher(&config, |mut matcher| {
         for tag in 0..40 {
@@ -360,7 +360,7 @@ fn the_quick_way_takes_what_fits_and_frees_its_place() {
 
 /// M-1: groups behind each other in one bucket.
 #[test]
-fn the_quick_way_leaves_chains_alone() {
+fn fast_match_keeps_hash_chains_correct() {
     let config = MatchConfig { posted_max: 8, unexpected_max: 1, buckets: 2 };
     with_matcher(&config, |mut matcher| {
         let keys = [0, 1, 2, 3, 4, 5].map(|tag| matcher.post_direct(&tagged(Some(1), tag, 0), &plain(tag, 8)).unwrap());
@@ -373,7 +373,7 @@ fn the_quick_way_leaves_chains_alone() {
 }
 
 #[test]
-fn a_direct_receive_keeps_its_memory_to_the_last_bit_or_is_refused() {
+fn direct_receive_keeps_its_memory_exactly_or_is_refused() {
     let config = MatchConfig { posted_max: 2, unexpected_max: 1, buckets: 4 };
     with_matcher(&config, |mut matcher| {
         let direct = |offset, len| {
@@ -398,7 +398,7 @@ fn a_direct_receive_keeps_its_memory_to_the_last_bit_or_is_refused() {
 }
 
 #[test]
-fn a_direct_receive_says_what_it_takes() {
+fn direct_receive_returns_its_selector() {
     let config = MatchConfig { posted_max: 8, unexpected_max: 1, buckets: 4 };
     with_matcher(&config, |mut matcher| {
         for source in [None, Some(4)] {
@@ -472,7 +472,7 @@ fn a_table_without_room_refuses_every_receive() {
 /// A plain tagged receive stands beside the table as long as it is the only tagged one, whatever happened to
 /// those before it.
 #[test]
-fn tagged_receives_of_one_pattern_stand_alone() {
+fn single_pattern_tagged_receives_bypass_the_table() {
     let config = MatchConfig { posted_max: 4, unexpected_max: 1, buckets: 4 };
     with_matcher(&config, |mut matcher| {
         let one = tagged(Some(1), 5, 0);

@@ -58,7 +58,7 @@ mod tests {
 
     // W-28
     #[test]
-    fn an_address_is_one_word_of_a_card() {
+    fn address_text_is_a_single_record_field() {
         let longest = [b'a'; ADDRESS_BYTES_MAX + 1];
         assert_eq!(AddressText::new(&longest[1..]).unwrap().as_str().len(), ADDRESS_BYTES_MAX);
         assert_eq!(AddressText::new(&longest), Err(AddressError::TooLong { bytes: 201 }));

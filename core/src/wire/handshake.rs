@@ -224,7 +224,7 @@ mod tests {
 
     // H-2: offsets as in the field map.
     #[test]
-    fn hello_stands_byte_for_byte() {
+    fn hello_matches_its_golden_bytes() {
         let bytes = hello().emit();
         assert_eq!(bytes[..8], [b'R', b'E', b'R', b'L', 1, 2, 2, 0]);
         assert_eq!(bytes[8..16], [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
@@ -235,7 +235,7 @@ mod tests {
 
     // H-6
     #[test]
-    fn a_verdict_stands_byte_for_byte() {
+    fn handshake_verdict_matches_its_golden_bytes() {
         assert_eq!(Verdict::Accepted.emit(), [1, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(Verdict::Crossing.emit(), [2, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(Verdict::Refused(RefusedBecause::Closing).emit(), [3, 7, 0, 0, 0, 0, 0, 0]);

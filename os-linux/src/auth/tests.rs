@@ -163,7 +163,7 @@ fn an_oracle_of_the_other_direction_does_not_help() {
 }
 
 #[test]
-fn no_byte_can_be_changed_on_the_way() {
+fn any_changed_handshake_byte_is_detected() {
     for at in 0..OPENING_BYTES {
         let mut changed = dialler(1).1.bytes().to_vec();
         changed[at] ^= 1;
@@ -184,7 +184,7 @@ fn no_byte_can_be_changed_on_the_way() {
 }
 
 #[test]
-fn the_acceptor_says_what_was_wrong_with_a_call() {
+fn acceptor_reports_why_a_dial_is_refused() {
     let call = |call: Call| {
         let (_, opening) = Dialler::new(&credentials(3), call, fingerprint(5), [1; 32]);
         acceptor(2).handle(opening.bytes()).unwrap_err()
@@ -208,7 +208,7 @@ fn messages_of_the_wrong_length_are_refused() {
 
 /// H-3, H-5, H-9: between processes without a job, a call is for those who have the acceptor's name.
 #[test]
-fn a_name_is_what_a_caller_needs() {
+fn dial_by_name_requires_the_acceptor_name() {
     let named = |rank: u32| credentials(rank).by_name([rank as u8; NAME_BYTES], Secret::new([0; 32]));
     let (from, to) = named(3).numbers((PeerId(0), PeerId(1)), &fingerprint(5));
     assert_eq!((from, to), (fingerprint(3).number(), fingerprint(5).number()));

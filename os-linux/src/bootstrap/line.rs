@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_lines_say_what_is_wrong() {
+    fn malformed_line_reports_the_error() {
         let cases: [(&[u8], &str); 9] = [
             (b"", "no cmd"),
             (b"rc=0", "no cmd"),

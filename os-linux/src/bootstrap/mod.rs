@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn hexadecimal_goes_there_and_back() {
+    fn hexadecimal_round_trips() {
         assert_eq!(hex::encode([0, 0x0f, 0xf0, 0xff]), "000ff0ff");
         assert_eq!(from_hex::<4>("000FF0ff"), Some([0, 0x0f, 0xf0, 0xff]));
         assert_eq!(from_hex::<4>("000ff0f"), None);

@@ -154,7 +154,7 @@ fn values_of_every_length_around_a_piece_come_back() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn any_value_comes_back(value in "\\PC{0,300}", vallen_max in 33_usize..2000) {
+    fn any_stored_value_is_read_back(value in "\\PC{0,300}", vallen_max in 33_usize..2000) {
         let (mut boot, _server) = with_limit(vallen_max);
         boot.put("key", &value).unwrap();
         boot.fence().unwrap();
@@ -218,7 +218,7 @@ fn malformed_answers_are_errors_that_quote_them() {
 }
 
 #[test]
-fn what_may_be_the_jobs_key_is_not_quoted() {
+fn possible_job_key_is_not_quoted_in_errors() {
     let error = first_answer(b"cmd=get_result msg=success value=0123456789abcdef\n").to_string();
     assert!(error.contains("value=") && !error.contains("0123"), "{error}");
 }
@@ -233,7 +233,7 @@ fn a_closed_channel_and_an_endless_line_are_errors() {
 }
 
 #[test]
-fn a_launcher_that_has_gone_is_an_error_and_no_signal() {
+fn closed_launcher_socket_is_an_error_without_a_signal() {
     let (client, server) = UnixStream::pair().unwrap();
     drop(server);
     assert!(matches!(Pmi1::join(client.into(), 0, 1), Err(BootError::Closed { .. })));
@@ -357,7 +357,7 @@ fn answer(server: &mut UnixStream, count: usize) {
 
 /// B-1: at every step a launcher that stalls, or is gone, is an error that names the step.
 #[test]
-fn a_launcher_that_stalls_or_goes_is_an_error_of_the_step() {
+fn stalled_or_closed_launcher_error_names_the_step() {
     for (answered, step) in STEPS.into_iter().enumerate() {
         for stalls in [true, false] {
             let (client, mut server) = UnixStream::pair().unwrap();
@@ -391,7 +391,7 @@ fn a_connection_that_is_reset_is_closed() {
 
 /// B-1: an answer that comes too late is not taken for that of a later request.
 #[test]
-fn after_an_answer_that_is_late_nothing_is_asked_but_an_abort_is_said() {
+fn after_a_late_reply_only_an_abort_is_sent() {
     let (client, mut server) = UnixStream::pair().unwrap();
     answer(&mut server, 3);
     let mut boot = Pmi1::join(client.into(), 0, 2).unwrap();
@@ -410,7 +410,7 @@ fn after_an_answer_that_is_late_nothing_is_asked_but_an_abort_is_said() {
 
 /// B-1: a malformed answer is none, and the next one could belong to any request.
 #[test]
-fn after_an_answer_that_makes_no_sense_nothing_is_asked() {
+fn after_a_malformed_reply_no_request_is_sent() {
     type Ask = fn(&mut Pmi1) -> Result<(), BootError>;
     let cases: [(&str, Ask); 3] = [
         ("cmd=put_result rc=fine", |boot| boot.put("k", "v")),
@@ -441,7 +441,7 @@ fn an_answer_that_is_there_is_in_time() {
 
 /// B-1: the limit is the user's, from the first word on.
 #[test]
-fn the_environment_says_how_long_a_launcher_may_take() {
+fn launcher_timeout_is_read_from_the_environment() {
     // Accepted by the kernel only.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().to_string();

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_job_left_is_removed_by_the_next_one() {
+    fn domain_file_of_a_killed_job_is_removed_by_the_next() {
         let folder = Folder::new("domain-left");
         let left = DomainFile::open_in(&folder.0, 7).unwrap().path.clone();
         fs::write(&left, b"").unwrap();

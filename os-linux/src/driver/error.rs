@@ -392,7 +392,7 @@ mod tests {
 
     /// The message names the limit to raise if and only if a rail can't be opened for lack of a descriptor.
     #[test]
-    fn who_has_no_descriptor_left_is_told_what_to_raise() {
+    fn descriptor_shortage_error_names_the_limit_to_raise() {
         let refused = |errno| {
             let why = TcpError { what: "epoll_create", local: "127.0.0.1:0".parse().unwrap(), errno };
             StartError::Rail { rail: "tcp".into(), why: Box::new(why) }.to_string()

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_peer_is_told_with_all_that_was_tried() {
+    fn lost_peer_message_lists_all_connection_attempts() {
         let name = |id: RailId| {
             let names = ["loop", "tcp:eth0", "tcp:eth1"];
             names.get(usize::from(id.0)).map_or_else(|| id.0.to_string(), |name| name.to_string())
@@ -98,7 +98,7 @@ mod tests {
 
     /// A verbs device's code is no errno, and an unplugged device is reported as such.
     #[test]
-    fn a_devices_reason_is_told_in_its_own_words() {
+    fn device_fault_is_described_by_its_own_message() {
         for (code, words) in [
             (4096 + 12, "has not acknowledged"),
             (4096 + 10, "a work request ended with remote access error"),

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_holds_what_is_needed_to_call() {
+    fn process_name_holds_all_connection_data() {
         let [a, b] = [contacts(&["127.0.0.1", "127.0.0.2"]), contacts(&["127.0.0.1"])];
         let [name_a, name_b] = [&a, &b].map(|at| Name::new(at, Some(7)));
         assert_eq!(Name::parse(*name_a.bytes()), Ok(name_a));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn contacts_that_do_not_fit_are_left_out_from_the_end() {
+    fn addresses_that_do_not_fit_are_omitted_from_the_end() {
         let addresses = ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"];
         let many = contacts(&addresses);
         let name = Name::new(&many, None);

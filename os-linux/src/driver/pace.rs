@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_round_is_whole_until_the_rate_is_known_and_while_another_rail_is_busy() {
+    fn full_polls_continue_while_another_rail_is_busy() {
         let mut pace = Pace::default();
         assert!(pace.is_due(), "no rate is known");
         pace.whole(Time(1_000), false);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_asked_after_a_few_messages() {
+    fn time_counter_is_read_again_after_a_few_messages() {
         let mut pace = Pace::default();
         for messages in [1, 2, UNASKED_MAX, 100] {
             let rounds = std::iter::from_fn(|| pace.may_go_on(messages).then_some(())).count();

@@ -225,7 +225,7 @@ mod tests {
         "rerail2;node-a;00112233445566778899aabbccddeeff;loop@self,shm@17/4,tcp@10.0.0.1:4000,tcp@[fe80::1%eth0]:4001";
 
     #[test]
-    fn a_card_says_what_it_says() {
+    fn address_record_is_parsed_and_round_trips() {
         let card = Card::parse(CARD).unwrap();
         assert_eq!(card.host, "node-a");
         let digits: Vec<u8> = (0..16).map(|digit| digit * 0x11).collect();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_is_not_written() {
+    fn unparsable_address_record_is_not_written() {
         let rails = vec![(RailKind::Tcp, "a,b")];
         assert_eq!(Card { host: "h", key: None, rails }.emit(), Err(CardError::Word { word: "a,b".into() }));
         assert_eq!(Card { host: "", key: None, rails: vec![] }.emit(), Err(CardError::Word { word: "".into() }));

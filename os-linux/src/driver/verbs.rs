@@ -374,7 +374,7 @@ mod tests {
     use crate::auth::testing::credentials;
 
     #[test]
-    fn a_word_names_a_device_a_port_and_a_gid() {
+    fn device_setting_names_a_device_a_port_and_a_gid() {
         let wanted = |device: &str, port, gid_index| Wanted { device: device.into(), port, gid_index };
         assert_eq!(Wanted::parse("mlx5_0"), wanted("mlx5_0", None, None));
         assert_eq!(Wanted::parse("mlx5_0/2"), wanted("mlx5_0", Some(2), None));
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgments_are_waited_for_as_long_as_they_may_take_unless_somebody_knows_better() {
+    fn ack_timeout_follows_the_device_delay_unless_configured() {
         let mut settings = Settings::default();
         let waited = |settings: &Settings| [0, 13, 14, 16, 17, 31].map(|delay| ack_timeout(settings, delay));
         assert_eq!(waited(&settings), [14, 14, 15, 17, 18, 18]);
@@ -454,7 +454,7 @@ mod tests {
 
     /// Required where there is none: an error with its remedy.
     #[test]
-    fn a_device_that_is_not_there_is_an_error_only_where_it_was_asked_for() {
+    fn missing_device_is_an_error_only_if_required() {
         let mut settings = Settings::default();
         let who = Who { credentials: &credentials(0), job: 1, rank: rerail_core::ids::PeerId(0) };
         settings.set("verbs_devices", "no_such_device0").unwrap();
@@ -465,7 +465,7 @@ mod tests {
 
     /// XRC is required: on a machine without such devices the start fails.
     #[test]
-    fn xrc_is_asked_for_by_its_own_setting() {
+    fn xrc_is_required_only_by_its_own_setting() {
         for (xrc, asked) in [("off", false), ("auto", false), ("on", true)] {
             let mut settings = Settings::default();
             settings.set("verbs_xrc", xrc).unwrap();

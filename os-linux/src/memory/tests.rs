@@ -40,7 +40,7 @@ fn a_new_region_is_zeroed_and_page_aligned() {
 /// L-18: others can map it for reading, and no process can write to it, or truncate it, by its file: so that
 /// references to its bytes may exist here.
 #[test]
-fn a_shared_region_is_written_by_its_owner_alone() {
+fn shared_region_is_writable_only_by_its_owner() {
     let mut memory = memory();
     let (region, file) = memory.alloc_shared(10_000).unwrap();
     let start = memory.bytes(region).unwrap().as_ptr();
@@ -167,7 +167,7 @@ fn cut(memory: &Memory, region: RegionId, lens: &[usize]) -> Vec<Piece> {
 
 proptest! {
     #[test]
-    fn scatter_and_gather_keep_the_order_of_bytes(
+    fn scatter_and_gather_keep_the_byte_order(
         from in proptest::collection::vec(0usize..40, 0..6),
         to in proptest::collection::vec(0usize..40, 0..6),
     ) {
@@ -254,7 +254,7 @@ fn run(kind: AtomicKind, data_type: AtomicType, value: u64, operand: u64, compar
 }
 
 #[test]
-fn integer_atomics_do_what_arithmetic_says() {
+fn integer_atomics_match_integer_arithmetic() {
     let signed = [AtomicType::I8, AtomicType::I16, AtomicType::I32, AtomicType::I64];
     let unsigned = [AtomicType::U8, AtomicType::U16, AtomicType::U32, AtomicType::U64];
     let samples = [0, 1, 2, 3, 0x7f, 0x80, 0xff, 0x8000, 0xffff, 1 << 31, u64::from(u32::MAX), 1 << 63, u64::MAX];
@@ -284,7 +284,7 @@ fn integer_atomics_do_what_arithmetic_says() {
 }
 
 #[test]
-fn float_atomics_do_what_arithmetic_says() {
+fn float_atomics_match_float_arithmetic() {
     let wide = |kind, value: f64, operand: f64, compare: f64| {
         let (old, after) = run(kind, AtomicType::F64, value.to_bits(), operand.to_bits(), compare.to_bits());
         assert_eq!(old, Some(value.to_bits()));

@@ -47,7 +47,7 @@ fn machine(name: &str, cpus: &str) -> Machine {
 }
 
 #[test]
-fn what_interfaces_share_follows_from_the_way_to_them() {
+fn shared_hardware_of_interfaces_follows_from_their_bus_path() {
     let machine = machine("shared", "4-5");
     let mut numbers = Numbers::default();
     let mut places =
@@ -86,7 +86,7 @@ fn distances_are_the_kernels() {
 }
 
 #[test]
-fn this_machine_can_be_asked() {
+fn interface_without_a_device_has_a_default_place() {
     assert_eq!(Device::of_interface("lo"), Device::default());
     assert_eq!(Device::of_interface("no-such-interface"), Device::default());
 }

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_higher_limit_cures_is_a_shortage() {
+    fn only_errors_cured_by_a_higher_limit_are_shortages() {
         let mut counters = RailCounters::default();
         for errno in [Errno::CONNREFUSED, Errno::AGAIN, Errno::HOSTUNREACH, Errno::NETDOWN] {
             counters.note_shortage("shm", errno);

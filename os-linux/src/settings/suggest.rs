@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_is_found_and_nothing_is_made_up() {
+    fn nearest_setting_name_is_suggested_only_if_similar() {
         let names = ["window", "windows", "tcp_port", "ack_delay"];
         assert_eq!(nearest("windwo", names), Some("window"));
         assert_eq!(nearest("TCP-PORT", names), Some("tcp_port"));

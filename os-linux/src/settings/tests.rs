@@ -16,7 +16,7 @@ fn complaint(env: &[(&str, &str)], file: Option<&str>) -> String {
 }
 
 #[test]
-fn nothing_said_gives_the_core_its_defaults() {
+fn empty_settings_give_the_core_defaults() {
     let settings = load(&[("PATH", "/bin"), ("RERAILED", "x")], None).unwrap();
     assert_eq!(settings, Settings::default());
     for size in [1, 2, 64, 65, 100_000] {
@@ -27,7 +27,7 @@ fn nothing_said_gives_the_core_its_defaults() {
 }
 
 #[test]
-fn the_environment_beats_the_file_and_each_value_says_where_it_comes_from() {
+fn environment_overrides_the_file_and_values_have_sources() {
     let file = "# of the cluster\nblocks = 512   # each\n\n  eager_max=4K\nsilence_max = 2s\n";
     let mut settings = load(&[("RERAIL_BLOCKS", " 1024 "), ("RERAIL_POLICY", "round_robin")], Some(file)).unwrap();
     assert_eq!((settings.core.blocks_per_peer, settings.core.eager_bytes_max), (1024, 4096));
@@ -76,7 +76,7 @@ fn allowed(knob: &Knob, value: Value) -> Value {
 }
 
 #[test]
-fn every_knob_goes_there_and_back_to_the_ends_of_its_range() {
+fn every_setting_round_trips_over_its_range() {
     for knob in KNOBS {
         let mut changed = 0;
         for value in other_values(knob) {
@@ -101,7 +101,7 @@ fn every_knob_goes_there_and_back_to_the_ends_of_its_range() {
 }
 
 #[test]
-fn every_knob_says_what_it_means_and_names_are_unique() {
+fn every_setting_is_documented_and_has_a_unique_name() {
     let described = Settings::default().describe();
     assert_eq!(described.len(), KNOBS.len());
     for (index, knob) in described.iter().enumerate() {
@@ -116,7 +116,7 @@ fn every_knob_says_what_it_means_and_names_are_unique() {
 }
 
 #[test]
-fn every_knob_of_the_core_arrives_there() {
+fn every_core_setting_changes_the_core_configuration() {
     // Each changed alone must change the core's configuration, but for those that are the shims'.
     let shims = ["rails", "peers", "callers", "host_id", "boot_timeout", "progress", "spin_polls"];
     let of_shims =
@@ -155,7 +155,7 @@ fn tables_of_packets_and_buckets_follow_peers_and_operations() {
 }
 
 #[test]
-fn a_policy_decides_its_part_and_that_of_a_class_goes_before_it() {
+fn class_policy_takes_precedence_over_the_general_policy() {
     let config = load(&[("RERAIL_POLICY", "adaptive")], None).unwrap().to_core_config(PeerId(0), 2);
     assert_eq!((config.multiplex, config.striping), (Policy::DEFAULT, Policy::Adaptive));
     let env = [("RERAIL_POLICY", "binding"), ("RERAIL_POLICY_LARGE", "even"), ("RERAIL_POLICY_ONE_SIDED", "balanced")];
@@ -222,7 +222,7 @@ fn variables_of_the_tool_are_no_settings() {
 }
 
 #[test]
-fn bad_values_say_what_is_allowed() {
+fn bad_value_error_states_the_allowed_range() {
     let cases = [
         ("RERAIL_BULK", "0", "RERAIL_BULK=0: less than 1; allowed: 1 to 268435456"),
         ("RERAIL_BULK", "64K", "RERAIL_BULK=64K: not a number; allowed: 1 to 268435456"),
@@ -273,7 +273,7 @@ fn interfaces_are_addresses_or_names() {
 }
 
 #[test]
-fn everything_wrong_is_told_at_once() {
+fn all_configuration_errors_are_reported_together() {
     let file = "window 512\nblocks = 0\nblocks = 5\nbulk = 128\ncolour = red\npolicy = even\npolicy = even";
     let error = load(&[("RERAIL_BULK", "many"), ("RERAIL_COLOUR", "red")], Some(file)).unwrap_err();
     let expected = [
@@ -289,7 +289,7 @@ fn everything_wrong_is_told_at_once() {
 }
 
 #[test]
-fn values_that_do_not_go_together_are_an_error() {
+fn inconsistent_settings_are_an_error() {
     let message = complaint(&[("RERAIL_BLOCKS", "2")], None);
     assert_eq!(message, "eager_max is 8192, with the other settings 0 to 2048 is possible");
     assert!(load(&[("RERAIL_BLOCKS", "2"), ("RERAIL_EAGER_MAX", "2K")], None).is_ok());
@@ -297,7 +297,7 @@ fn values_that_do_not_go_together_are_an_error() {
 
 /// Errors of the core are reported by the names of settings, where there are any.
 #[test]
-fn fields_of_the_core_are_told_by_the_names_of_settings() {
+fn core_configuration_errors_use_setting_names() {
     for &(field, setting) in OF_CORE {
         assert!(find(setting).is_some(), "{field}: {setting}");
         assert_eq!(setting_of(field), setting);

@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     #[cfg(target_env = "gnu")]
-    fn a_library_without_the_functions_is_told_by_the_first_one_missing() {
+    fn missing_library_symbol_is_reported_by_name() {
         // The C library is certainly loaded, has symbol versions, and none of these names. SAFETY: not
         // libibverbs, but already loaded, so that no constructor runs; none of its functions is called.
         let error = unsafe { Functions::load_from("libc.so.6") }.err().unwrap();

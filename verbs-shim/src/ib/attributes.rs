@@ -208,7 +208,7 @@ mod tests {
 
     /// A query returns the values set.
     #[test]
-    fn what_is_set_comes_back() {
+    fn queue_pair_attributes_round_trip() {
         let route = GlobalRoute { dgid: Gid([7; 16]), source_index: 3, hop_limit: 64, traffic_class: 104 };
         let change = QpChange {
             state: None,

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_going_counts_and_is_told_once() {
+    fn only_removal_of_the_own_node_is_reported_once() {
         let folder = Folder::new("removal");
         let (own, other) = (folder.file("uverbs0"), folder.file("uverbs1"));
         let mut removal = Removal::of(&own).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     /// The device is dead then, reported once, and all of its objects can still be destroyed; the kernel
     /// waits for that.
     #[test]
-    fn a_device_whose_node_goes_is_dead() {
+    fn device_with_a_removed_node_reports_a_fatal_event() {
         let folder = Folder::new("removed-device");
         let node = folder.file("uverbs0");
         let mut device = IbDevice::new(crate::tests::open("rxe9")).unwrap();
@@ -133,7 +133,7 @@ mod tests {
 
     /// Without a sleep it is seen too, by the next look.
     #[test]
-    fn who_polls_sees_it_too() {
+    fn device_removal_is_detected_by_polling() {
         let folder = Folder::new("polled-removal");
         let node = folder.file("uverbs0");
         let mut device = IbDevice::new(crate::tests::open("rxe9")).unwrap();

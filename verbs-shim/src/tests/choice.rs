@@ -10,7 +10,7 @@ fn an_infiniband_port_is_chosen_with_its_first_gid() {
 }
 
 #[test]
-fn what_is_not_there_is_told_with_a_remedy() {
+fn missing_port_or_gid_error_includes_a_remedy() {
     let context = open("mlx9_0");
     let error = context.choose(Some(3), None).unwrap_err();
     assert!(matches!(error, ChoiceError::NoPort { port: 3, ports: 2, .. }), "{error:?}");

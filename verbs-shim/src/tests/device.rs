@@ -40,7 +40,7 @@ fn init(pd: PdId, cq: CqId) -> QpInit {
 }
 
 #[test]
-fn limits_are_the_least_that_hold_for_all() {
+fn device_limits_hold_for_sends_reads_and_receives() {
     let limits = device().limits();
     assert_eq!((limits.sges, limits.srqs, limits.inline_bytes), (3, 8, 128));
     assert_eq!((limits.reads_served, limits.reads_open), (16, 255));
@@ -55,7 +55,7 @@ fn limits_are_the_least_that_hold_for_all() {
 /// If a device makes queue pairs for any length and gives less, the limit is the given length; if later queue
 /// pairs take less than the first, that one.
 #[test]
-fn what_goes_inline_is_what_was_given() {
+fn inline_limit_is_the_size_the_device_grants() {
     for given in [0, 20] {
         reset();
         script(|script| script.inline_given = Some(given));
@@ -69,7 +69,7 @@ fn what_goes_inline_is_what_was_given() {
 }
 
 #[test]
-fn all_that_was_made_goes_with_the_device() {
+fn dropping_a_device_destroys_all_its_objects() {
     let (mut device, pd, _, _) = with_qp(QpState::Reset);
     let srq = device.create_srq(pd, &SrqInit { depth: 4, sges: 1, xrc: None }).unwrap();
     assert_eq!(srq.number, None);
@@ -85,7 +85,7 @@ fn all_that_was_made_goes_with_the_device() {
 }
 
 #[test]
-fn what_is_in_use_stays_and_what_is_refused_keeps_its_name() {
+fn busy_object_is_not_destroyed_and_failed_destroy_keeps_it() {
     let (mut device, pd, cq, qp) = with_qp(QpState::Reset);
     assert_eq!(device.dealloc_pd(pd), Err(DestroyError::Busy { what: Kind::Pd, users: 1 }));
     assert_eq!(device.destroy_cq(cq), Err(DestroyError::Busy { what: Kind::Cq, users: 1 }));
@@ -123,7 +123,7 @@ fn an_illegal_change_never_reaches_the_library() {
 /// A query is a command to the device, as a change is: the state that was set is taken as true, until the
 /// device refuses.
 #[test]
-fn a_queue_pair_is_asked_how_it_is_only_where_it_has_gone_on_by_itself() {
+fn queue_pair_state_is_queried_only_when_it_may_have_changed() {
     let (mut device, _, _, qp) = with_qp(QpState::Reset);
     let queries = || script(|script| std::mem::take(&mut script.queries));
     assert_eq!(queries(), 0, "nor when it is made");
@@ -159,7 +159,7 @@ fn a_queue_pair_is_asked_how_it_is_only_where_it_has_gone_on_by_itself() {
 }
 
 #[test]
-fn partition_keys_are_told_up_to_the_end_of_their_table() {
+fn partition_keys_are_read_up_to_the_table_end() {
     reset();
     let device = IbDevice::new(open("mlx9_0")).unwrap();
     assert_eq!([0, 1, 2].map(|index| device.pkey(1, index)), [Ok(0x7fff), Ok(0), Ok(0x8001)]);
@@ -170,7 +170,7 @@ fn partition_keys_are_told_up_to_the_end_of_their_table() {
 
 /// Linux has no step from RESET to ERR.
 #[test]
-fn from_reset_to_error_goes_by_way_of_init() {
+fn reset_to_error_passes_through_init() {
     let (mut device, _, _, qp) = with_qp(QpState::Reset);
     device.modify_qp(qp, &QpChange::to(QpState::Error)).unwrap();
     let states = script(|script| script.changes.iter().map(|(attr, _)| attr.qp_state).collect::<Vec<_>>());
@@ -178,7 +178,7 @@ fn from_reset_to_error_goes_by_way_of_init() {
 }
 
 #[test]
-fn a_list_goes_with_one_doorbell_up_to_the_first_bad_request() {
+fn send_list_uses_one_doorbell_up_to_the_first_bad_request() {
     let (mut device, _, _, qp) = with_qp(QpState::Rts);
     // SAFETY: the fake library looks at no memory.
     let sge = [unsafe { Sge::new(0x1000, 8, 7) }];
@@ -229,7 +229,7 @@ fn long_lists_go_in_batches_and_a_refusal_names_its_place() {
 }
 
 #[test]
-fn a_state_that_takes_nothing_is_told_without_the_library() {
+fn post_in_an_invalid_state_fails_without_a_library_call() {
     let (mut device, _, _, qp) = with_qp(QpState::Reset);
     let request = SendWr::new(1, SendOp::Send { immediate: None }, Payload::Memory(&[]));
     let error = PostError { index: 0, why: PostReason::State { state: QpState::Reset } };
@@ -307,7 +307,7 @@ fn events_name_their_objects_and_are_acknowledged() {
 }
 
 #[test]
-fn events_are_looked_for_now_and_then_and_at_once_where_something_has_happened() {
+fn event_checks_are_rare_unless_an_event_is_expected() {
     let (mut device, _, cq, _) = with_qp(QpState::Rts);
     let comes = |device: &mut IbDevice| {
         script(|script| script.events.push_back((IBV_EVENT_PORT_ERR, 1)));
@@ -351,7 +351,7 @@ fn registrations_are_checked_before_the_library_sees_them() {
 }
 
 #[test]
-fn what_a_device_has_not_is_not_asked_of_it() {
+fn unsupported_feature_is_not_requested_from_the_device() {
     let (mut device, pd, cq, _) = with_qp(QpState::Reset);
     assert_eq!(device.open_xrcd(XrcdFile::Private), Err(CreateError::Unsupported { what: "XRC" }));
     let xrc = QpInit { kind: QpKind::XrcInitiator, recv_cq: None, ..init(pd, cq) };

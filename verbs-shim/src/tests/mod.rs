@@ -37,7 +37,7 @@ fn a_library_that_cannot_be_loaded_is_not_taken_for_a_missing_one() {
 
 /// The system's state decides the outcome; none of them may be a panic or a misleading answer.
 #[test]
-fn the_systems_library_opens_or_says_why_not() {
+fn system_verbs_library_opens_or_reports_why_not() {
     match Verbs::open() {
         Ok(verbs) => match verbs.devices() {
             Ok(devices) => assert_eq!(devices.iter().len(), devices.len()),
@@ -48,7 +48,7 @@ fn the_systems_library_opens_or_says_why_not() {
 }
 
 #[test]
-fn forks_are_made_safe_where_the_library_can() {
+fn fork_safety_is_enabled_if_the_library_supports_it() {
     assert!(Verbs::over(fake::FUNCTIONS).make_forks_safe().is_ok());
     fake::set(|world| world.fork_errno = libc::EINVAL);
     let refused = Verbs::over(fake::FUNCTIONS).make_forks_safe().unwrap_err();
@@ -128,7 +128,7 @@ fn a_refused_device_names_the_file_that_is_needed() {
 }
 
 #[test]
-fn attributes_are_told() {
+fn device_attributes_are_reported() {
     let attributes = open("mlx9_0").attributes().unwrap();
     assert_eq!(attributes.firmware, "20.31.1014");
     assert_eq!(attributes.node_guid.to_string(), "0002:c903:0000:1234");
@@ -150,7 +150,7 @@ fn an_infiniband_port_has_lids() {
 }
 
 #[test]
-fn codes_that_are_not_known_are_none() {
+fn unknown_port_codes_are_reported_as_none() {
     let port = open("rxe9").port(1).unwrap();
     assert_eq!((port.state, port.link_layer), (PortState::Down, LinkLayer::Ethernet));
     assert_eq!((port.lid, port.lmc, port.needs_global), (0, 0, false), "whatever the driver reports");
@@ -172,7 +172,7 @@ fn a_port_that_cannot_be_queried_is_named() {
 
 /// By one call for the whole table, or one for each entry where that is not to be had: the same entries.
 #[test]
-fn only_gids_in_use_are_told() {
+fn only_gids_in_use_are_listed() {
     for (table, errno, calls) in [(true, 0, [1, 1]), (false, 0, [3, 4]), (true, libc::EOPNOTSUPP, [4, 5])] {
         fake::set(|world| world.gid_table_errno = errno);
         let functions = if table { fake::FUNCTIONS } else { Functions { query_gid_table: None, ..fake::FUNCTIONS } };
@@ -202,7 +202,7 @@ fn gids_in_use([infiniband, roce]: &[Context; 2], calls: [u32; 2]) {
 }
 
 #[test]
-fn an_old_library_tells_gids_without_their_kind() {
+fn old_library_reports_gids_without_their_kind() {
     let old = Verbs::over(Functions { query_gid_ex: None, query_gid_table: None, ..fake::FUNCTIONS });
     let devices = old.devices().unwrap();
     let kinds = |name: &str| {

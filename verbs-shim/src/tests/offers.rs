@@ -22,7 +22,7 @@ fn device(name: &str, on_demand: u32) -> IbDevice {
 }
 
 #[test]
-fn memory_is_registered_on_demand_where_that_is_offered() {
+fn on_demand_registration_is_used_if_offered() {
     let flags = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_RELAXED_ORDERING;
     let on_demand = Access { on_demand: true, ..Access::LOCAL };
     let mut device = device("mlx9_0", ALL);
@@ -60,7 +60,7 @@ fn completion_queues_are_moderated_as_far_as_is_offered() {
 
 /// A library or a driver that is too old for the query offers nothing, and reports that.
 #[test]
-fn what_is_not_offered_is_refused_by_name() {
+fn unoffered_feature_is_refused_with_its_name() {
     let mut device = device("rxe9", ALL);
     assert_eq!((device.offers(), world().on_demand), (Offers::default(), ALL));
     let on_demand = Access { on_demand: true, ..Access::LOCAL };

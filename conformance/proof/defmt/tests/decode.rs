@@ -29,7 +29,7 @@ fn lines() -> Vec<String> {
 }
 
 #[test]
-fn the_life_of_a_peer_comes_out_in_words() {
+fn defmt_log_of_a_peer_is_decoded_to_text() {
     assert_eq!(
         lines(),
         [

@@ -28,24 +28,24 @@ fn without_the_fence_things_go_out_again_too_early() {
 }
 
 #[test]
-fn a_put_that_starts_over_before_the_fence_writes_where_it_must_not() {
+fn put_restarted_before_the_fence_causes_a_late_write() {
     assert_eq!(rules(Mutant::ReleaseOnDown, PUT), LATE_WRITE);
     assert_eq!(rules(Mutant::RestartUnfenced, PUT), LATE_WRITE);
 }
 
 #[test]
-fn a_fin_of_another_round_completes_what_is_not_there() {
+fn fin_of_another_epoch_completes_a_partial_put() {
     assert_eq!(rules(Mutant::NoRounds, PUT), INCOMPLETE);
     assert_eq!(rules(Mutant::OldFin, PUT), INCOMPLETE);
 }
 
 #[test]
-fn a_resume_beside_the_fin_completes_what_is_not_there() {
+fn resume_sent_beside_the_fin_completes_a_partial_put() {
     assert_eq!(rules(Mutant::ResumeBeside, PUT), INCOMPLETE);
 }
 
 #[test]
-fn a_rail_that_died_and_came_back_has_two_fins() {
+fn counting_a_redialled_rail_once_completes_a_partial_put() {
     assert_eq!(rules(Mutant::RailsCountedOnce, PUT), INCOMPLETE);
 }
 
@@ -55,7 +55,7 @@ fn without_the_window_an_atomic_is_applied_twice() {
 }
 
 #[test]
-fn a_claim_that_is_not_given_back_leaves_the_ends_apart() {
+fn claim_kept_after_a_rail_loss_blocks_the_retransmission() {
     let found = run(Mutant::ClaimKept, MESSAGES);
     assert_eq!(found.broken, None);
     println!("there is no way on from {:?}", found.apart.expect("the packet is taken for a duplicate for ever"));
@@ -64,7 +64,7 @@ fn a_claim_that_is_not_given_back_leaves_the_ends_apart() {
 /// Deadlines are needed: two ends may each stand on a connection that the other has left, of which neither is
 /// notified.
 #[test]
-fn who_never_notices_may_wait_for_ever() {
+fn missing_loss_notification_causes_an_endless_wait() {
     let late = Case { rails: 1, cold: true, deaths: 1, whims: 1, notices: false, ..MESSAGES };
     let found = sweep(&late, true);
     assert_eq!(found.broken, None);

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_hold() {
+    fn atomic_swap_chains_are_verified() {
         use AtomicKind::{CompareSwap, Swap};
         let good = [(Swap, 7, 0, Some(0)), (CompareSwap, 8, 7, Some(7)), (CompareSwap, 9, 0, Some(8))];
         assert_eq!(cells(Rule::Chain, &good).check(2, 1, 8), None);

@@ -111,7 +111,7 @@ mod tests {
     /// A message that is missing, or of another place in the order, is found on either side; between peers
     /// that parted only the order counts.
     #[test]
-    fn what_differs_is_found() {
+    fn different_deliveries_are_detected() {
         let whole = deliveries(&[0, 2, 3]);
         assert_eq!(differs(&whole, &whole), None);
         assert_eq!((whole.len(), whole.is_empty()), (3, false));

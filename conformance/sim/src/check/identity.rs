@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_keep_their_parts() {
+    fn message_name_bits_round_trip() {
         let name = Name::new(1_048_575, 77, 16_777_215);
         assert_eq!((name.source(), name.destination(), name.serial()), (1_048_575, 77, 16_777_215));
         assert_eq!(Name::from_bits(name.to_bits()), name);

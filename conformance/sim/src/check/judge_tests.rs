@@ -25,7 +25,7 @@ fn good() -> Story {
 }
 
 #[test]
-fn a_good_story_is_clean() {
+fn correct_run_is_judged_clean() {
     assert_eq!(good().verdict(), Verdict::Clean);
     assert_eq!(good().verdict().exit_code(), 0);
 }
@@ -63,7 +63,7 @@ fn a_message_received_twice_is_doubled() {
 }
 
 #[test]
-fn a_completion_told_twice_is_doubled() {
+fn repeated_completion_is_judged_duplicated() {
     let mut story = good();
     story.tell(0, 0, Ok(Done::default()), &[]);
     assert!(matches!(story.verdict(), Verdict::Doubled(Doubled::Completion { rank: 0, request: 0, .. })));
@@ -73,7 +73,7 @@ fn a_completion_told_twice_is_doubled() {
 }
 
 #[test]
-fn a_message_that_never_comes_is_lost() {
+fn undelivered_message_is_judged_lost() {
     let mut story = good();
     let name = story.send(0, 1, 5);
     assert!(matches!(story.verdict(), Verdict::Lost(Lost::Message { name: lost, .. }) if lost == name));
@@ -88,7 +88,7 @@ fn a_message_that_never_comes_is_lost() {
 
 /// The loss of a killed process must be reported to a rank that waits for it, as for any other.
 #[test]
-fn what_waits_is_stuck_whoever_it_waits_for() {
+fn waiting_request_is_judged_stuck_if_its_peer_was_killed() {
     for killed in [false, true] {
         let mut story = good();
         story.send_at(0, 1, Some(5), 8, Level::Acknowledged);
@@ -114,7 +114,7 @@ fn a_message_taken_back_does_not_come() {
 }
 
 #[test]
-fn a_send_that_is_never_told_of_is_lost() {
+fn uncompleted_send_of_a_received_message_is_judged_lost() {
     let mut story = Story::new(2);
     let receive = story.recv(1, tagged(Some(0), 5, 0));
     let (name, _) = story.send_at(0, 1, Some(5), 16, Level::Reusable);
@@ -175,7 +175,7 @@ fn wrong_bytes_are_corruption() {
 }
 
 #[test]
-fn what_a_multi_receive_told_of_stays() {
+fn delivered_multi_receive_part_stays_unmodified() {
     for late in [None, Some(0), Some(15)] {
         let mut story = Story::new(2);
         let multi = story.multi(1, tagged(None, 0, !0), 32, 16);
@@ -197,7 +197,7 @@ fn what_a_multi_receive_told_of_stays() {
 }
 
 #[test]
-fn truncation_is_told_with_both_lengths() {
+fn truncation_reports_sent_length_and_capacity() {
     let truncate = |sent, capacity, wrong: bool| {
         let mut story = Story::new(2);
         let receive = story.ask(1, Ask::Receive { from: tagged(Some(0), 5, 0), claimed: None }, 12);
@@ -245,7 +245,7 @@ fn taken_back(failed: usize, written: &[usize]) -> Verdict {
 }
 
 #[test]
-fn a_multi_receive_taken_back_was_written_only_where_messages_lay() {
+fn cancelled_multi_receive_is_written_only_at_messages() {
     assert_eq!(taken_back(0, &[]), Verdict::Clean);
     assert!(matches!(damage(taken_back(0, &[8])), Damage::Behind { difference, .. } if difference.at == 8));
     // A message that failed with its peer may have been written in part, and the next one lies behind it.
@@ -255,7 +255,7 @@ fn a_multi_receive_taken_back_was_written_only_where_messages_lay() {
 }
 
 #[test]
-fn source_buffers_are_left_alone() {
+fn modified_source_buffer_is_detected() {
     let mut story = Story::new(2);
     let receive = story.recv(1, tagged(Some(0), 5, 0));
     let (name, request) = story.send_at(0, 1, Some(5), 16, Level::Reusable);
@@ -322,7 +322,7 @@ fn put(story: &mut Story, content: u64, bad: Option<Refusal>) -> u32 {
 }
 
 #[test]
-fn puts_are_in_the_window_when_they_are_told() {
+fn put_data_is_in_the_window_at_completion() {
     for (there, good) in [(7, true), (3, false)] {
         let mut story = Story::new(2);
         story.ledger.slots().open(1, 0, Content(3));
@@ -360,7 +360,7 @@ fn a_flush_answers_for_silent_puts() {
 }
 
 #[test]
-fn what_was_taken_back_changes_nothing() {
+fn cancelled_put_or_atomic_changes_nothing() {
     let mut story = Story::new(2);
     story.ledger.slots().open(1, 0, Content(3));
     story.ledger.cells().open(1, 0, Rule::Sum, 0);
@@ -376,7 +376,7 @@ fn what_was_taken_back_changes_nothing() {
 }
 
 #[test]
-fn a_request_taken_back_is_told_of_however_it_counts() {
+fn cancelled_request_is_reported_whatever_its_notification() {
     let mut story = good();
     let at = story.time();
     let (name, count) = (story.ledger.next_name(0, 1), Notify::Counter(CounterId(3)));
@@ -394,7 +394,7 @@ fn a_request_taken_back_is_told_of_however_it_counts() {
 }
 
 #[test]
-fn gets_bring_what_the_window_held() {
+fn get_result_is_compared_with_the_window_content() {
     for (came, good) in [(3, true), (4, false)] {
         let mut story = Story::new(2);
         story.ledger.slots().open(1, 0, Content(3));
@@ -437,14 +437,14 @@ fn atomics_are_compared_with_the_end() {
 }
 
 #[test]
-fn memory_that_nobody_may_write_is_looked_at() {
+fn write_to_protected_memory_is_detected() {
     let story = good();
     let bad = Windows { inside: protected(&[1, 2], &[1, 3]), ..windows(0) };
     assert!(matches!(damage(judge(&story.ledger, &story.ending(), &bad)), Damage::Protected(_)));
 }
 
 #[test]
-fn peers_are_lost_only_where_nothing_leads_to_them_and_take_only_their_own_along() {
+fn peer_loss_is_accepted_only_without_a_usable_path() {
     let lost = |peer| Err(OpError::PeerLost { peer: PeerId(peer), why: why() });
     let mut story = good();
     let (_, request) = story.send_at(0, 1, Some(5), 16, Level::Reusable);
@@ -544,7 +544,7 @@ fn acknowledged_outlives_the_sender() {
 }
 
 #[test]
-fn what_is_not_given_back_leaks() {
+fn unreleased_resource_is_judged_a_leak() {
     let story = good();
     let leak = |ending: Ending| matches!(judge(&story.ledger, &ending, &NoMemory), Verdict::Leak(_));
     let ending = || story.ending();
@@ -557,7 +557,7 @@ fn what_is_not_given_back_leaks() {
 }
 
 #[test]
-fn the_starved_are_seen() {
+fn overtaken_request_is_judged_starved() {
     let story = |wait| {
         let mut story = Story::new(2);
         let first = story.recv(1, tagged(Some(0), 5, 0));
@@ -575,7 +575,7 @@ fn the_starved_are_seen() {
 }
 
 #[test]
-fn a_crash_comes_first() {
+fn crash_takes_precedence_over_other_verdicts() {
     let story = good();
     let crash = Some(Crash { rank: None, at: Time(1), message: "no device".into() });
     assert!(matches!(judge(&story.ledger, &Ending { crash, ..story.ending() }, &NoMemory), Verdict::Crash(_)));

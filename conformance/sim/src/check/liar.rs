@@ -98,7 +98,7 @@ mod tests {
     /// What comes of a liar may be anything: a message that was not sent, an error that names what it did, a
     /// loss.
     #[test]
-    fn what_is_between_a_liar_and_others_is_not_judged() {
+    fn traffic_with_a_liar_is_not_judged() {
         let mut story = story();
         let request = story.recv(0, tagged(Some(LIAR), 7, 0));
         let done = Done { bytes: 16, peer: PeerId(LIAR), tag: Some(9), ..Done::default() };
@@ -115,7 +115,7 @@ mod tests {
     /// What is between others is: a message that comes twice, one that does not come, a peer that is lost.
     /// And a request at the liar ends once, like any other.
     #[test]
-    fn a_liar_excuses_nothing_else() {
+    fn liar_does_not_excuse_errors_between_other_ranks() {
         let mut twice = story();
         let name = twice.send(0, 1, 7);
         for _ in 0..2 {
@@ -146,7 +146,7 @@ mod tests {
     }
     /// A request at the liar that never ends is named as what it is.
     #[test]
-    fn what_waits_for_a_liar_is_named() {
+    fn request_waiting_for_a_liar_is_listed_as_stuck() {
         let mut story = story();
         let request = story.recv(0, tagged(Some(LIAR), 7, 0));
         let ending = Ending { converged: false, quiet: false, ..story.ending() };

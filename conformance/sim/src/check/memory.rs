@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_keeps_its_room_however_full_another_is() {
+    fn full_arena_zone_leaves_other_zones_usable() {
         let second = Arena::bytes_for(1000);
         // The first is used up to its very end.
         let first = 8 * Arena::bytes_for(0);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_past_the_end_late_writes_and_wild_writes_are_seen() {
+    fn overrun_late_and_stray_writes_are_detected() {
         let mut region = vec![0; 4096];
         let mut arena = Arena::new(&mut region);
         let extent = arena.take(&region, 0, 100, 0, 7).unwrap().unwrap();

@@ -29,7 +29,7 @@ fn messages_of_one_sender_stay_in_order() {
 }
 
 #[test]
-fn completions_may_be_told_in_any_order() {
+fn completions_are_accepted_in_any_order() {
     let mut story = Story::new(2);
     let (first, second) = (story.recv(1, tagged(None, 5, 0)), story.recv(1, tagged(None, 5, 0)));
     let (early, late) = (story.send(0, 1, 5), story.send(0, 1, 5));
@@ -77,7 +77,7 @@ fn an_older_receive_is_not_passed_by() {
 }
 
 #[test]
-fn what_a_killed_rank_had_matched_is_not_known() {
+fn matches_of_a_killed_rank_are_unknown() {
     let story = |killed, untold| {
         let mut story = Story::new(2);
         let (_, second) = (story.recv(1, tagged(Some(0), 5, 0)), story.recv(1, tagged(Some(0), 5, 0)));
@@ -110,7 +110,7 @@ fn a_receive_posted_later_cannot_have_come_first() {
 }
 
 #[test]
-fn stories_that_no_order_explains() {
+fn impossible_matching_order_is_detected() {
     // Each sender's message fits the other's receive: the wildcards were matched in a circle.
     let mut story = Story::new(4);
     let wild = story.recv(1, tagged(None, 5, 0));
@@ -124,7 +124,7 @@ fn stories_that_no_order_explains() {
 }
 
 #[test]
-fn a_receive_gets_only_what_it_takes() {
+fn receive_accepts_only_matching_messages() {
     let mut story = Story::new(2);
     let receive = story.recv(1, tagged(Some(0), 4, 2));
     let name = story.send(0, 1, 5);
@@ -217,7 +217,7 @@ fn multi_receives_number_their_messages() {
 }
 
 #[test]
-fn a_multi_receive_is_not_passed_by_while_it_stands() {
+fn incomplete_multi_receive_is_not_overtaken() {
     let all = tagged(None, 0, !0);
     for full in [true, false] {
         let mut story = Story::new(2);
@@ -279,7 +279,7 @@ fn a_claim_counts_from_when_it_was_made() {
 
 /// Two messages of one sender, one tag and one length, claimed before the first of them is there.
 #[test]
-fn claims_without_a_name_are_told_apart_by_what_they_bring() {
+fn unnamed_claims_are_identified_by_their_content() {
     let all = tagged(None, 0, !0);
     for named in 0..3 {
         let mut story = Story::new(2);
@@ -312,7 +312,7 @@ fn claims_without_a_name_are_told_apart_by_what_they_bring() {
 }
 
 #[test]
-fn what_a_probe_shows_was_sent() {
+fn probe_result_must_describe_a_sent_message() {
     let mut story = Story::new(2);
     let name = story.send_unnamed(0, 1, 1);
     let shown = story.found(name);
@@ -336,7 +336,7 @@ fn what_a_probe_shows_was_sent() {
 }
 
 #[test]
-fn probes_see_what_is_free() {
+fn probe_reports_only_unmatched_messages() {
     let all = tagged(None, 0, !0);
     let mut story = Story::new(2);
     let (first, second) = (story.send(0, 1, 1), story.send(0, 1, 1));

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_does_not_come_back() {
+    fn overwritten_window_content_does_not_reappear() {
         let mut slots = Slots::default();
         slots.open(0, 0, Content(1));
         assert_eq!(slots.first_impossible(0, 0, 0, &content(1, 30), 1..2), None);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_loses_what_is_sent_and_what_flies() {
+    fn admin_net_cut_drops_sent_and_in_flight_messages() {
         let mut net = AdminNet::new(100);
         net.send(Time(0), 1, 2, b"flies");
         net.set_cut(Some(2), true);

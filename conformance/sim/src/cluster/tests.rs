@@ -83,7 +83,7 @@ fn two_streams_carry_stripes() {
 }
 
 #[test]
-fn streams_bear_what_wires_do() {
+fn tcp_rails_tolerate_network_faults() {
     for seed in 0..12 {
         let text = format!(
             "{STREAM}squeeze = true\n[random]\nper_second = 3000\nlasts_max = \"3ms\"\nkinds = \
@@ -143,7 +143,7 @@ fn a_seed_has_one_history() {
 }
 
 #[test]
-fn restless_worlds_complete() {
+fn runs_with_random_faults_complete() {
     for seed in 0..50 {
         let mut workload = PingPong::new(30, 1 + seed * 331 % 9000);
         let mut cluster = cluster(RESTLESS, seed, &mut workload, Trace::off());
@@ -155,7 +155,7 @@ fn restless_worlds_complete() {
 }
 
 #[test]
-fn what_costs_more_takes_longer() {
+fn higher_costs_make_the_run_longer() {
     let took = |more: &str| {
         let mut workload = PingPong::new(50, 64);
         let mut cluster = cluster(&format!("{SHM}{more}"), 1, &mut workload, Trace::off());
@@ -221,7 +221,7 @@ impl Workload for Idlers {
 }
 
 #[test]
-fn a_killed_rank_is_lost_to_its_peers_and_its_memory_stays() {
+fn killed_rank_is_reported_lost_and_its_memory_remains() {
     let text = format!("{SHM}faults = [{{ at = \"100us\", what = \"kill\", where = \"rank1\" }}]");
     let mut workload = Idlers::default();
     let mut cluster = cluster(&text, 1, &mut workload, Trace::off());
@@ -236,7 +236,7 @@ fn a_killed_rank_is_lost_to_its_peers_and_its_memory_stays() {
 }
 
 #[test]
-fn over_wires_too_a_killed_rank_is_lost_to_its_peer_alone() {
+fn rank_killed_over_a_network_is_lost_only_to_its_peer() {
     for device in ["connectx", "ethernet-10g"] {
         let text = format!(
             "hosts = 4\ndevice = \"{device}\"\nfaults = [{{ at = \"100us\", what = \"kill\", where = \"rank1\" }}]\n\
@@ -252,7 +252,7 @@ fn over_wires_too_a_killed_rank_is_lost_to_its_peer_alone() {
 }
 
 #[test]
-fn a_paused_rank_does_nothing_until_it_goes_on() {
+fn paused_rank_makes_no_progress_until_resumed() {
     let done = |text: &str| {
         let mut workload = PingPong::new(10, 10);
         let mut cluster = cluster(&format!("{SHM}{text}"), 1, &mut workload, Trace::off());
@@ -272,7 +272,7 @@ fn a_paused_rank_does_nothing_until_it_goes_on() {
 /// sent twice, and it takes part again at once, with default settings over every kind of rail. Its buffers
 /// are full meanwhile.
 #[test]
-fn a_rank_that_computes_for_hours_goes_on() {
+fn rank_computing_for_hours_keeps_its_connections() {
     let stream = "device = \"ethernet-10g\"\n";
     let two_streams = "[[hcas]]\ndevice = \"ethernet-10g\"\nports = 2\n";
     let verbs = "device = \"connectx\"\n";
@@ -366,7 +366,7 @@ fn the_administrative_network_carries_datagrams_unless_it_is_cut() {
 }
 
 #[test]
-fn what_can_not_be_simulated_is_refused() {
+fn impossible_scenario_is_refused() {
     let build = |text: &str| Cluster::build(&scenario(text), 0, &mut Idlers::default(), Trace::off());
     let bad = Scenario { hosts: 0, ..Scenario::default() };
     let error = Cluster::build(&bad, 0, &mut Idlers::default(), Trace::off()).err().unwrap();
@@ -400,7 +400,7 @@ fn restless_verbs(more: &str) -> String {
 }
 
 #[test]
-fn verbs_bear_what_is_lossless() {
+fn verbs_rails_tolerate_lossless_faults() {
     for seed in 0..10 {
         let mut workload = PingPong::new(20, 1 + seed * 1777 % 40_000);
         let mut cluster = cluster(&restless_verbs(""), seed, &mut workload, Trace::off());
@@ -418,7 +418,7 @@ fn a_seed_has_one_history_over_verbs() {
 }
 
 #[test]
-fn every_fault_happens_and_the_world_ends() {
+fn every_fault_kind_takes_effect_and_the_run_ends() {
     for kind in fault::KINDS {
         let recovery = "[config]\nrecovery = false";
         let text = restless_verbs(&format!("kinds = [\"{kind}\"]\n{recovery}"));
@@ -451,7 +451,7 @@ fn every_fault_happens_and_the_world_ends() {
 /// multirail-2004, 7.1: 6 us for small messages, 884 MB/s one way, over the whole stack: engine, rail, HCA,
 /// bus, link.
 #[test]
-fn the_testbed_of_multirail_2004_is_as_fast_as_the_paper_says() {
+fn simulated_2004_testbed_matches_the_paper() {
     let took = |rounds: u32, bytes: u64| {
         let mut workload = PingPong::new(rounds, bytes);
         let mut cluster = cluster("device = \"infinihost-pcix\"", 1, &mut workload, Trace::off());

@@ -8,7 +8,7 @@ fn claim(relation: Relation, measured: f64) -> Claim {
 }
 
 #[test]
-fn a_claim_holds_within_its_tolerance_on_its_side() {
+fn claim_holds_within_its_tolerance() {
     for (relation, holds) in [
         (Relation::About, [false, true, true, true, false]),
         (Relation::AtLeast, [false, true, true, true, true]),
@@ -20,7 +20,7 @@ fn a_claim_holds_within_its_tolerance_on_its_side() {
 }
 
 #[test]
-fn no_claim_holds_of_what_is_no_number() {
+fn claim_with_nan_does_not_hold() {
     for relation in [Relation::About, Relation::AtLeast, Relation::AtMost] {
         assert!(!claim(relation, f64::NAN).holds(), "{relation}");
         assert!(!Claim { expected: f64::NAN, ..claim(relation, 1.0) }.holds(), "{relation}");
@@ -32,7 +32,7 @@ fn no_claim_holds_of_what_is_no_number() {
 }
 
 #[test]
-fn curves_are_compared_where_both_have_points() {
+fn curves_are_compared_at_common_points() {
     let series = |points: &[(f64, f64)]| Series { name: String::new(), points: points.to_vec() };
     let (one, two) = (series(&[(8.0, 2.0), (64.0, 4.0)]), series(&[(64.0, 6.0), (128.0, 9.0)]));
     assert_eq!(two.over(&one).collect::<Vec<_>>(), [(64.0, 1.5)]);
@@ -42,20 +42,20 @@ fn curves_are_compared_where_both_have_points() {
 /// multirail-2004, figure 20. `cargo test -p rerail-sim --release -- --nocapture figure_20` prints the
 /// numbers.
 #[test]
-fn figure_20_holds() {
+fn figure_20_claims_hold() {
     hold(|lab| Ok(vec![background::figure_20(lab, Effort::Quick)?]));
 }
 
 /// multirail-2004, figures 9 and 10.
 #[test]
-fn figures_9_and_10_hold() {
+fn figures_9_and_10_claims_hold() {
     let plan = multirail::Plan::new(Effort::Quick);
     hold(|lab| Ok(vec![pairs::figure_9(lab, &plan)?, pairs::figure_10(lab, &plan)?]));
 }
 
 /// multirail-2004, figures 11 to 14.
 #[test]
-fn figures_11_to_14_hold() {
+fn figures_11_to_14_claims_hold() {
     hold(|lab| collective::figures(lab, Effort::Quick));
 }
 
@@ -87,7 +87,7 @@ fn cluster(bytes: u32, more: &str) -> Run {
 }
 
 #[test]
-fn results_come_in_the_order_of_the_runs_whatever_the_threads() {
+fn lab_results_keep_the_run_order_for_any_thread_count() {
     let runs = [cluster(1 << 20, ""), cluster(8, ""), cluster(4096, ""), cluster(64, "")];
     let run = |threads: usize| {
         let mut steps = Vec::new();
@@ -105,7 +105,7 @@ fn results_come_in_the_order_of_the_runs_whatever_the_threads() {
 }
 
 #[test]
-fn a_world_that_does_not_end_clean_has_no_figure() {
+fn run_without_clean_verdict_gives_no_figure() {
     let starved = cluster(16, "[limits]\nsafety = \"0us\"\nconvergence = \"1us\"\n");
     let mut tell = |_: &Step| {};
     let error = Lab::new(NonZero::<usize>::MIN, &mut tell).run(&[cluster(8, ""), starved]);

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_end_where_the_registration_ends() {
+    fn access_beyond_the_registration_is_refused() {
         let mut bytes = vec![0u8; 64];
         // SAFETY: `bytes` outlives the value and is not looked at while it is used.
         let memory = unsafe { Memory::new(bytes.as_mut_ptr(), 64, 0x1000, Access::ALL) };

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_is_what_stands_at_an_offset() {
+    fn sge_list_is_sliced_by_offset_and_length() {
         // SAFETY: no device is given them.
         let sge = |address, len| unsafe { Sge::new(address, len, 1) };
         let list = [sge(100, 10), sge(0, 0), sge(200, 5), sge(300, 20)];

@@ -114,7 +114,7 @@ mod tests {
     };
 
     #[test]
-    fn costs_are_what_the_model_says() {
+    fn host_costs_follow_the_cost_model() {
         assert_eq!((COST.post_ps(0), COST.post_ps(1), COST.post_ps(9)), (100_000, 100_333, 103_000));
         assert_eq!(
             (COST.register_ps(1), COST.register_ps(4096), COST.register_ps(4097)),

@@ -58,7 +58,7 @@ fn sets_are_as_they_are_meant_to_be() {
 
 /// Lines and bottlenecks against an oracle that goes on nanosecond by nanosecond.
 #[test]
-fn lines_move_what_the_oracle_moves() {
+fn link_model_matches_the_nanosecond_oracle() {
     for seed in 0..15 {
         let rng = &mut Rng::new(seed, "lines");
         let count = rng.within(1, 4) as usize;
@@ -157,7 +157,7 @@ fn oracle(set: &RailSet, coming: &[(u64, usize, Aggregate)]) -> [u64; 12] {
 
 /// The search finds what can be reckoned by hand: rails that share nothing end together.
 #[test]
-fn the_search_finds_what_ends_together() {
+fn optimum_search_finds_splits_that_finish_together() {
     for (rates, bytes) in
         [(&[4, 4][..], 1 << 20), (&[10, 1], 8 << 20), (&[25, 12, 6, 3, 1], 64 << 20), (&[1, 50, 50], 1 << 22)]
     {
@@ -222,7 +222,7 @@ fn changes_come_with_their_message() {
 /// Policies that are added take part: those that cut decide on large messages, those that choose rails on
 /// small ones.
 #[test]
-fn every_policy_has_its_say() {
+fn policies_compete_at_the_sizes_they_affect() {
     let says = |bytes| case(set(&[1_000_000_000; 2]), bytes, Pattern::Stream).contenders();
     for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::Binding) {
         let contender = Contender::Policy(policy);
@@ -235,7 +235,7 @@ fn every_policy_has_its_say() {
 /// of its best single rail, of the best policy and of the best split, by size, in which share of the cases,
 /// and on average. `rerail lab --seeds 40` prints the actual values.
 #[test]
-fn balanced_is_as_good_as_it_is_said_to_be() {
+fn balanced_policy_meets_its_documented_performance() {
     let seeds = if cfg!(debug_assertions) { 10 } else { 40 };
     let ask = Ask { from: 1, seeds, threads: NonZero::new(2).unwrap() };
     let report = run(ask, &mut |_| {}).unwrap();
@@ -270,7 +270,7 @@ fn rails_that_share_a_bottleneck_are_not_helped_to_more() {
 /// P-3: a rail that is far away is fed for as long as its latency needs, while FINs are pending, too. In this
 /// set one of 85 us was idle for two thirds of the time, and balanced three times as slow as that rail alone.
 #[test]
-fn distant_rails_are_not_idle_while_fins_are_owed() {
+fn distant_rail_stays_busy_while_fins_are_pending() {
     let case = cases(960).into_iter().find(|case| case.bytes == 64 << 20 && case.pattern == Pattern::BothWays).unwrap();
     let [alone, balanced] =
         [Contender::Single(1), Contender::Policy(Policy::Balanced)].map(|contender| play(&case, contender).unwrap().ns);

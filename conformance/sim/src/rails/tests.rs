@@ -274,7 +274,7 @@ fn any_order_of_dials_and_ends() {
 
 /// L-16: no process listens any more.
 #[test]
-fn the_dead_are_gone() {
+fn connect_to_a_killed_process_reports_rail_gone() {
     let (mut pair, pipes) = Pair::streams();
     pipes.borrow_mut().kill(1);
     pair.connect(0);

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_set_says_so() {
+    fn invalid_scenario_setting_reports_the_reason() {
         let cluster = Scenario::default();
         let why = |key: &str, value: &str| cluster.set(key, value).unwrap_err().to_string();
         assert!(why("hosts.many", "3").contains("hosts is no table"));

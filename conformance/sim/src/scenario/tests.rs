@@ -79,7 +79,7 @@ events_max = 1000000
 "#;
 
 #[test]
-fn a_full_scenario_means_what_it_says_and_reads_back() {
+fn full_scenario_is_parsed_and_round_trips() {
     let scenario = Scenario::parse("full.toml", FULL).unwrap();
     assert_eq!(scenario.size(), 8);
     assert_eq!(scenario.rails()[2], RailSpec::Hca { hca: 0, port: 1, path: 0 });
@@ -135,7 +135,7 @@ fn rail_choices_and_stripings_have_the_names_of_the_core() {
 }
 
 #[test]
-fn nothing_but_defaults_is_a_world() {
+fn empty_scenario_uses_the_defaults() {
     let scenario = Scenario::parse("empty", "").unwrap();
     assert_eq!(scenario, Scenario::default());
     assert_eq!(scenario.rails(), [RailSpec::Hca { hca: 0, port: 0, path: 0 }]);

@@ -360,7 +360,7 @@ mod tests {
     /// A kind that came to the menu later takes no place in the draws of seeds; it is there for scenarios
     /// that name it.
     #[test]
-    fn menus_draw_what_they_always_drew() {
+    fn later_fault_kinds_do_not_change_seeded_draws() {
         let (lossless, all) = (Menu::Lossless.kinds(), Menu::All.kinds());
         assert_eq!((lossless.len(), all.len()), (11, 27));
         assert!(!all.contains(&Kind::Slow) && lossless.iter().all(|kind| all.contains(kind)));
@@ -382,7 +382,7 @@ mod tests {
 
     /// Every scenario is legal and survives being written and read, and scenarios differ.
     #[test]
-    fn worlds_are_legal_and_different() {
+    fn drawn_scenarios_are_valid_and_distinct() {
         let mut seen = BTreeSet::new();
         for seed in 0..500 {
             let cluster = world_of(seed, &Menu::All);

@@ -155,7 +155,7 @@ mod tests {
     /// another message, or another order of a sender's messages; messages take it, leave it, and find no room
     /// on it.
     #[test]
-    fn programmes_with_the_short_way_and_without_deliver_the_same() {
+    fn deliveries_are_equal_with_and_without_express_path() {
         let (mut took, mut left, mut full, mut messages) = (0, 0, 0, 0);
         for seed in 1..=SEEDS {
             let menu = if seed % 2 == 0 { Menu::Calm } else { Menu::Lossless };
@@ -178,7 +178,7 @@ mod tests {
 
     /// Of the simulations that soaks draw, every tenth and more takes the express path.
     #[test]
-    fn many_drawn_worlds_take_the_short_way() {
+    fn many_drawn_simulations_use_the_express_path() {
         let takes = |seed: &u64| {
             let trace = Trace::watching();
             let _ = run(&world_of(*seed, &Menu::Calm), *seed, trace.clone());

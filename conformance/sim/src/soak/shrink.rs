@@ -128,7 +128,7 @@ mod tests {
     /// A failure that hangs on two of eight faults, two hosts and six messages shrinks to just these, and
     /// what they need.
     #[test]
-    fn only_what_the_failure_needs_is_left() {
+    fn shrinking_keeps_only_what_the_failure_needs() {
         let faults: String = (0..8)
             .map(|i| {
                 format!("[[faults]]\nat = \"{}us\"\nuntil = \"900us\"\nwhat = \"pause\"\nwhere = \"rank{i}\"\n", i + 1)

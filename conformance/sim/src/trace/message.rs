@@ -68,7 +68,7 @@ mod tests {
     /// A rendezvous is followed from submission to completion, over both ranks, with the fault on the way; a
     /// message beside it is left out.
     #[test]
-    fn the_story_of_a_rendezvous_is_whole_and_nothing_else() {
+    fn rendezvous_trace_is_complete_and_excludes_others() {
         let (a, b, c) = (Who::Rank(0), Who::Rank(1), Who::Rank(2));
         let trace = lines(&[
             (1, Who::Cluster, "before it all"),

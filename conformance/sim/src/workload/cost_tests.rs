@@ -65,7 +65,7 @@ fn posting_and_registering_delay_messages() {
 /// newmadeleine-2007, 3.2: two small messages over two rails are no faster than over one, for the processor
 /// carries them over one after the other; two large ones are.
 #[test]
-fn two_rails_speed_up_what_the_processor_does_not_carry() {
+fn two_rails_speed_up_only_large_messages() {
     let speed_up = |bytes: u64| {
         let hca = "[[hcas]]\ndevice = \"connectx\"\nlink_bytes_per_second = 1000000000\n\
                    cost = { pio_bytes_max = 4096, pio_bytes_per_second = 500000000 }\n";
@@ -81,7 +81,7 @@ fn two_rails_speed_up_what_the_processor_does_not_carry() {
 }
 
 #[test]
-fn cards_that_carry_streams_cost_polls_alone() {
+fn ethernet_device_accepts_poll_cost_only() {
     let parse =
         |cost: &str| Scenario::parse("here", &format!("[[hcas]]\ndevice = \"ethernet-10g\"\ncost = {{ {cost} }}"));
     assert!(parse("poll_ns = 3").is_ok());

@@ -97,7 +97,7 @@ fn two_rails_are_a_port_of_each_hca() {
 /// other; memory that stays registered over both (P-15). Written messages: peers' keys are not kept, or are;
 /// read ones: there is room for the registrations of one message, or for all.
 #[test]
-fn what_is_dear_to_register_goes_where_that_pays() {
+fn unregistered_memory_uses_only_the_fast_rail() {
     let fast = ("config.rails_eligible", "2");
     let new: [&[(&str, &str)]; 2] = [&[("verbs.read", "false")], &[("verbs.registrations_bytes", "5000000")]];
     let kept: [&[(&str, &str)]; 2] = [&[("verbs.read", "false"), ("verbs.registrations_writable", "true")], &[]];
@@ -119,7 +119,7 @@ const NEAR: (&str, &str) = ("config.rails_eligible", "4");
 /// pays: never is a message later than over the near rail alone, large ones are sooner. Which rail is near,
 /// is detected within the first 20 messages, announced or not.
 #[test]
-fn a_far_rail_carries_what_it_pays_for() {
+fn far_numa_rail_is_used_only_if_it_reduces_latency() {
     let bytes = |measured: &Measured| measured.bytes;
     let policy = |name| ("config.policy", name);
     let warm = ("workload.parameters.warm_up", "20");
@@ -202,7 +202,7 @@ fn optimum_us(sort: &[(&str, &str)], window: &str, slow: bool) -> f64 {
 /// under way when the rail falls waits for what the rail had been given (16 posts of 16 KiB) and what it
 /// still got until it was seen to be slow, little more.
 #[test]
-fn a_rail_that_slows_down_is_left_and_found_again() {
+fn slowed_rail_is_avoided_and_used_again_after_recovery() {
     let given_us = 16.0 * 16_384.0 / 200.0;
     for sort in SORTS {
         let [fast, slow] = [false, true].map(|slow| optimum_us(sort, "1", slow));

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_peers_both_ways_and_never_oneself() {
+    fn peer_graphs_are_symmetric_and_exclude_self() {
         for application in &APPLICATIONS {
             let peers = application.peers();
             for (rank, of) in (0..).zip(&peers) {

@@ -24,7 +24,7 @@ fn mean(series: &[Sample], from: u64, until: u64, interval: u64) -> f64 {
 /// multirail-2004, figure 20, with even striping: full bandwidth, half of it under load (the second rail
 /// carries half of every message and is half as fast), full bandwidth again.
 #[test]
-fn the_load_of_figure_20_comes_and_goes() {
+fn figure_20_background_load_halves_the_bandwidth() {
     let text = include_str!("../../../scenarios/multirail-2004-background.toml");
     let mut scenario = Scenario::parse("multirail-2004-background.toml", text).unwrap();
     scenario.config.striping = Some(Policy::Even);
@@ -55,7 +55,7 @@ fn series(cluster: &str, parameters: &str) -> Vec<Sample> {
 /// A quarter of a link that other traffic uses is a quarter less; so is a quarter of the bus, which is as
 /// fast.
 #[test]
-fn what_others_use_is_gone_by_steps() {
+fn load_steps_reduce_the_available_bandwidth() {
     for (place, whole) in [("host0.hca0.port0", 2_000), ("host0.bus0", 2_000), ("host1.bus0", 2_000)] {
         let load = format!(
             "{ONE}[[loads]]\nwhere = \"{place}\"\nsteps = [{{ at = \"8ms\", share = 25 }}, \

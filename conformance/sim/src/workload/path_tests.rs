@@ -35,7 +35,7 @@ fn rails_of_two_paths_take_two_planes() {
 }
 
 #[test]
-fn a_port_has_as_many_paths_as_its_lmc_says() {
+fn number_of_port_paths_follows_the_lmc() {
     let parse = |path: u8| {
         let text = format!("[[hcas]]\ndevice = \"connectx\"\nlmc = 2\n[[rails]]\nkind = \"hca\"\npath = {path}\n");
         Scenario::parse("test", &text).map(drop).map_err(|error| error.to_string())

@@ -100,7 +100,7 @@ fn exchanges_are_clean() {
 }
 
 #[test]
-fn more_ranks_than_channels_meet_where_peers_are_closed() {
+fn closing_peers_allows_more_ranks_than_channels() {
     let cluster = "hosts = 24\ndevice = \"connectx\"\nconfig = { channels_max = 12 }";
     run(cluster, "all-to-all", "close = true");
 }

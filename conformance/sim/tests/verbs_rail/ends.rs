@@ -49,7 +49,7 @@ fn a_peer_that_is_cut_off_is_down_once() {
 
 /// V-6: a process that dials again has lost what the other side still uses.
 #[test]
-fn a_newer_call_ends_what_stood() {
+fn newer_dial_ends_the_existing_connection() {
     let mut cluster = Cluster::connected(&options(2));
     cut(&cluster, 1);
     cluster.hosts[0].send(PeerId(1), 1, 2000, 2000);
@@ -93,7 +93,7 @@ fn datagrams_are_mended() {
 
 /// V-8
 #[test]
-fn what_is_no_packet_is_corrupt() {
+fn malformed_packet_reports_rail_corrupt() {
     for bytes in [&[0u8; 3][..], &[1; 31], &[0xFF; 200], &[0; 32]] {
         let mut cluster = Cluster::connected(&options(2));
         cluster.hosts[0].send_raw(PeerId(1), bytes);
@@ -143,7 +143,7 @@ fn disconnect_lets_the_last_packets_through() {
 
 /// V-9: a second at most, and no longer.
 #[test]
-fn a_peer_that_is_gone_is_not_waited_for() {
+fn drain_of_a_lost_peer_ends_in_time() {
     let mut cluster = Cluster::connected(&options(2));
     cut(&cluster, 1);
     cluster.hosts[0].send(PeerId(1), 0, 0, 1);
@@ -386,7 +386,7 @@ fn any_order_of_calls_and_ends() {
 
 /// F-2: once it is reported that a connection is down, a write of the peer's that comes late lands nowhere.
 #[test]
-fn a_late_write_lands_nowhere() {
+fn late_write_after_rail_down_changes_no_memory() {
     for abort_pending in [false, true] {
         let mut cluster = Cluster::connected(&options(2));
         let mut window = vec![0u8; 4096];

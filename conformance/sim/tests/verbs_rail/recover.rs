@@ -99,7 +99,7 @@ fn a_blink_costs_nothing() {
 
 /// V-11: where no event comes, the port is queried before a dial.
 #[test]
-fn a_port_without_events_is_asked() {
+fn port_without_events_is_queried_before_a_dial() {
     let mut cluster = Cluster::pair(&options(2));
     let port = cluster.hosts[0].port;
     cluster.inject(Fault::PortEvents { port, delay: None });
@@ -119,7 +119,7 @@ fn a_port_without_events_is_asked() {
 /// V-11, V-13: a port that is back elsewhere is not reached by peers that have the old address, and sends
 /// them the new one when it dials itself.
 #[test]
-fn a_port_that_moves_says_where_it_is() {
+fn moved_port_sends_its_new_address_when_it_dials() {
     let mut cluster = mesh(3, &options(3));
     for life in 0..4u16 {
         let port = cluster.hosts[0].port;
@@ -155,7 +155,7 @@ fn a_port_that_moves_says_where_it_is() {
 /// V-12, F-2: all is down, then all registrations are invalid; while the device is broken everything is
 /// refused at once; then it works as before, and peers learn where it is.
 #[test]
-fn a_broken_device_comes_back() {
+fn reloaded_device_works_again_and_updates_its_address() {
     let options = options(3);
     let mut cluster = mesh(3, &options).reviving();
     let hca = cluster.hosts[0].hca;
@@ -238,7 +238,7 @@ fn a_device_that_stays_broken_is_given_up() {
 
 /// V-12: a device that comes back with its port down, and faults while it comes back.
 #[test]
-fn faults_while_it_comes_back() {
+fn faults_during_device_reload_are_recovered() {
     let mut cluster = Cluster::connected(&options(2)).reviving();
     let hca = cluster.hosts[0].hca;
     cluster.inject(Fault::Kill { hca, reload_after: Some(Nanos::from_millis(5)) });
@@ -280,7 +280,7 @@ fn both_devices_break_at_once() {
 
 /// V-4: a lost message of the set-up is sent again after four round trips.
 #[test]
-fn lost_messages_are_said_again_soon() {
+fn lost_setup_message_is_resent_after_four_round_trips() {
     let slow = VerbsOptions { resend_first: Nanos::from_millis(4), ..options(2) };
     let mut cluster = Cluster::connected(&slow);
     let took = |cluster: &mut Cluster, packets: u32| {

@@ -22,7 +22,7 @@ fn one_calls_and_both_are_up() {
 
 /// V-5
 #[test]
-fn both_call_at_once_and_one_connection_stands() {
+fn simultaneous_dials_give_one_connection() {
     let mut cluster = Cluster::pair(&options(2));
     cluster.connect(0, 1);
     cluster.connect(1, 0);
@@ -34,7 +34,7 @@ fn both_call_at_once_and_one_connection_stands() {
 
 /// V-4: every single message of the set-up may be lost, and several of them.
 #[test]
-fn lost_messages_are_said_again() {
+fn every_lost_setup_message_is_resent() {
     for lost in 1..64u32 {
         // Three bits for each side: how many of its first packets are lost.
         for crossing in [false, true] {
@@ -117,7 +117,7 @@ fn a_full_device_refuses() {
 
 /// V-4
 #[test]
-fn nobody_answers_and_the_caller_hears_so_in_time() {
+fn unanswered_dial_fails_after_the_handshake_timeout() {
     let mut cluster = Cluster::pair(&options(2));
     let port = cluster.hosts[1].port;
     cluster.inject(Fault::Link { port, direction: Direction::Both, up: false, noticed_after: None });
@@ -149,7 +149,7 @@ fn everyone_calls_everyone() {
 }
 
 #[test]
-fn who_was_not_announced_can_not_be_called() {
+fn dial_to_an_unannounced_peer_is_refused() {
     let mut cluster = Cluster::pair(&options(4));
     cluster.connect(0, 3);
     cluster.until(|cluster| !cluster.hosts[0].sink.down.is_empty());
@@ -184,7 +184,7 @@ const TIMED_OUT: RailFault = RailFault::Device { code: 110 };
 /// V-18: the device looks for the peer once for the messages of a call and once for the queue pair, however
 /// often they are sent; no handle is kept for longer.
 #[test]
-fn a_call_looks_for_its_peer_once_however_often_it_is_said() {
+fn dial_resolves_the_peer_path_once_despite_resends() {
     let mut cluster = Cluster::pair(&options(2));
     let (hca, port) = (cluster.hosts[0].hca, cluster.hosts[0].port);
     cluster.inject(Fault::Lose { port, packets: 5 });
@@ -217,7 +217,7 @@ fn a_call_looks_for_its_peer_once_however_often_it_is_said() {
 /// for a small part of its time, whatever the core dials: twice as long as it took nothing is tried, then
 /// four times, up to sixteen times. A peer from which something is received is dialled at once again.
 #[test]
-fn a_peer_that_no_way_leads_to_is_left_alone_for_a_while() {
+fn unresolvable_peer_is_redialled_with_growing_pauses() {
     let mut cluster = Cluster::new([options(3), options(3), options(3)]);
     let (hca, lid) = (cluster.hosts[0].hca, 17);
     let took = Nanos::from_millis(1_000);
@@ -257,7 +257,7 @@ fn a_peer_that_no_way_leads_to_is_left_alone_for_a_while() {
 /// V-18: a process that is dialled, and finds no way back, has no connection; nor is it kept for each
 /// repetition.
 #[test]
-fn an_answer_that_no_way_leads_to_is_not_tried_again_and_again() {
+fn unresolvable_path_of_a_reply_is_not_searched_repeatedly() {
     let mut cluster = Cluster::pair(&options(2));
     let hca = cluster.hosts[1].hca;
     cluster.inject(Fault::Unanswered { hca, lid: 16, took: Some(Nanos::from_millis(1_000)) });

@@ -145,7 +145,7 @@ fn a_broken_initiator_costs_the_links_that_use_it() {
 /// V-16: more peers than set-up messages can be on their way at once; each is notified, so none of their
 /// initiators has to go.
 #[test]
-fn a_broken_initiator_of_many_links_is_heard_of_by_all() {
+fn failed_shared_initiator_is_reported_to_all_its_peers() {
     let per_node = 40;
     let peers = per_node..2 * per_node;
     let mut cluster = two_nodes(per_node, &options(2 * per_node));
@@ -207,7 +207,7 @@ fn a_severed_peer_loses_the_node() {
 
 /// V-16: a process that leaves one peer harms no other, whichever made the target that is shared.
 #[test]
-fn a_goodbye_harms_nobody_else() {
+fn disconnect_of_one_peer_keeps_the_shared_connections() {
     for leaves in [(0, 3), (3, 0), (0, 5), (4, 2)] {
         let mut cluster = connected(3, &options(6));
         let (from, to) = leaves;
@@ -233,7 +233,7 @@ fn a_goodbye_harms_nobody_else() {
 
 /// All leave: nothing is left but the queue pairs for datagrams.
 #[test]
-fn the_last_one_destroys_what_was_shared() {
+fn last_disconnect_destroys_the_shared_objects() {
     let mut cluster = connected(3, &options(6));
     exchange(&mut cluster, pairs(3), 1);
     for (a, b) in pairs(3) {
@@ -246,7 +246,7 @@ fn the_last_one_destroys_what_was_shared() {
 
 /// A process is killed: a process that sends to it loses its node, and reaches the living ones again.
 #[test]
-fn a_killed_process_takes_nobody_along_for_good() {
+fn killed_process_does_not_block_its_node_permanently() {
     let mut cluster = connected(3, &options(6));
     exchange(&mut cluster, pairs(3), 1);
     cluster.fabric.borrow_mut().kill_owner(3);
@@ -276,7 +276,7 @@ fn a_killed_process_takes_nobody_along_for_good() {
 
 /// V-15: calls to a node wait for the first one, but not for one that gets no answer.
 #[test]
-fn who_does_not_answer_holds_up_nobody_for_good() {
+fn unresponsive_peer_delays_other_dials_only_briefly() {
     let mut cluster = two_nodes(2, &options(4));
     cluster.connect(0, 2);
     cluster.connect(0, 3);
@@ -290,7 +290,7 @@ fn who_does_not_answer_holds_up_nobody_for_good() {
 
 /// V-15: calls to a node wait for the oldest that has no answer, not for each one in turn.
 #[test]
-fn many_who_do_not_answer_hold_up_nobody_for_longer() {
+fn several_unresponsive_peers_delay_others_only_once() {
     let mut cluster = two_nodes(4, &options(8));
     (4..8).for_each(|peer| cluster.connect(0, peer));
     let called = cluster.now;

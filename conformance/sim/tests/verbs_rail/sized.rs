@@ -44,7 +44,7 @@ fn header_bytes(options: &VerbsOptions) -> usize {
 
 /// V-17: to the byte, the smallest buffers that hold it; by the receiver's sizes, whatever the sender's are.
 #[test]
-fn packets_land_in_the_smallest_buffers_that_hold_them() {
+fn packets_use_the_smallest_buffers_that_hold_them() {
     let header = header_bytes(&options(2));
     let all: [&[u32]; 4] = [&[256, 512, 1024, 2048, 4096], &[], &[300], &[256, 257, 258, 259, 1000, 4000, 4351]];
     for (ours, theirs) in all.into_iter().flat_map(|ours| all.map(|theirs| (ours, theirs))) {
@@ -101,7 +101,7 @@ fn each_queue_has_its_own_low_water_mark() {
 /// xrc-2008, VI: the same memory, registered once and never more of it, takes more packets while no process
 /// polls.
 #[test]
-fn the_same_memory_holds_more_packets() {
+fn several_buffer_sizes_hold_more_packets_in_the_same_memory() {
     let one = sized(&[], options(2));
     let several = options(2);
     let held = |options: &VerbsOptions| {
@@ -178,7 +178,7 @@ fn no_mix_of_sizes_starves() {
 /// V-17: a sender that has run one size dry waits for the receiver's next poll; the others' packets of other
 /// sizes come.
 #[test]
-fn a_queue_that_is_empty_holds_up_those_who_need_it() {
+fn empty_receive_queue_blocks_only_packets_of_its_size() {
     let options = VerbsOptions { posts_max: 64, sends: 64, ..options(3) };
     let small = options.receive_buffers()[0].1 as usize;
     let mut cluster = Cluster::new([options.clone(), options.clone(), options]);
@@ -226,7 +226,7 @@ fn packets_that_wait_for_ready_may_take_all_buffers_of_a_size() {
 /// V-12, V-17: a device that comes back has other queues; peers receive their numbers with the next
 /// connection.
 #[test]
-fn queues_of_a_device_that_came_back_have_other_numbers() {
+fn reloaded_device_sends_its_new_queue_numbers() {
     let mut cluster = Cluster::connected(&options(2)).reviving();
     let hca = cluster.hosts[1].hca;
     cluster.inject(Fault::Kill { hca, reload_after: Some(Nanos::from_millis(1)) });
@@ -267,7 +267,7 @@ fn lain_in(options: &VerbsOptions, largest: u64) -> (u64, u64) {
 /// The figures of `ARCHITECTURE.md`, "One device contract": what packets take in receive buffers (xrc-2008,
 /// figures 6(b) and 7(b)) by one queue and by several, of a rail as the settings make it.
 #[test]
-fn receive_memory_is_what_the_architecture_says() {
+fn receive_memory_matches_the_architecture_document() {
     let architecture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ARCHITECTURE.md");
     let architecture = std::fs::read_to_string(architecture).unwrap();
     let lines: Vec<String> =

@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, options, payload};
 
 /// L-2, V-8: inline ones, copied ones, empty ones, those as long as they may be, in one piece and in many.
 #[test]
-fn all_sizes_both_ways() {
+fn packets_of_all_sizes_are_sent_both_ways() {
     let mut cluster = Cluster::connected(&options(2));
     let sizes = [0, 1, 200, 201, 224, 225, 1000, 4095, 4096];
     let mut number = 0;
@@ -54,7 +54,7 @@ fn posts_wait_for_buffers_and_for_receives() {
 
 /// Links take turns for buffers.
 #[test]
-fn one_peer_that_does_not_poll_holds_up_nobody_else_for_good() {
+fn peer_that_does_not_poll_blocks_others_only_temporarily() {
     let options = VerbsOptions { posts_max: 16, sends: 24, ..options(3) };
     let mut cluster = Cluster::new([options.clone(), options.clone(), options]);
     cluster.connect(0, 1);
@@ -124,7 +124,7 @@ fn without_registrations_transfers_go_through_buffers() {
 
 /// Registrations of posts are kept up to the bound, shared, and forgotten on demand.
 #[test]
-fn registrations_are_kept_up_to_their_bound() {
+fn cached_registrations_stay_within_their_limit() {
     let mut cluster = Cluster::connected(&VerbsOptions { registrations_max: 2, ..options(2) });
     let mut window = vec![0u8; 4096];
     let piece = Piece { start: window.as_mut_ptr(), len: window.len() };

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_fault_is_a_verdict_and_is_told() {
+    fn every_kind_of_fault_is_reported_and_fails_the_run() {
         let good = || Side { adds: 3, added_here: 3, ..Side::of(0) };
         assert_eq!(mixed([good(), good()]).verdict(), Exit::Ok);
         let counts: [fn(&mut Side) -> &mut u64; 5] = [

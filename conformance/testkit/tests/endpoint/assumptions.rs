@@ -51,7 +51,7 @@ fn has_completed(cluster: &Cluster<'_>, rank: usize) -> bool {
 
 /// When a receive by put completes, the last byte is in place.
 #[test]
-fn a_fin_comes_behind_its_writes() {
+fn fin_arrives_after_its_writes() {
     for seed in 0..20 {
         pair(&[PUT, PUT], seed, |cluster| {
             assert!(until(cluster, |cluster| has_completed(cluster, 1)), "seed {seed}");
@@ -64,7 +64,7 @@ fn a_fin_comes_behind_its_writes() {
 /// (F-3). Without the fence some of these seeds have one that lands in a buffer that is the application's
 /// again.
 #[test]
-fn a_late_write_finds_no_connection() {
+fn late_write_of_a_dead_rail_changes_no_memory() {
     // Registrations may fail, and then the message doesn't go by put over both.
     let writes =
         |cluster: &mut Cluster<'_>| until(cluster, |cluster| (0..2).all(|rail| cluster.pending_writes(0, 1, rail) > 0));
@@ -128,7 +128,7 @@ fn shares_add_up() {
 
 /// One message has room at the peer, so one is sent.
 #[test]
-fn credits_bound_what_goes_out() {
+fn message_credits_limit_the_messages_sent() {
     let config = Config { unexpected_per_peer: 1, ..small() };
     let mut regions = regions(&config, 2);
     let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[1000], 5);

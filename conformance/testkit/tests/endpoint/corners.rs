@@ -65,7 +65,7 @@ fn a_starving_multi_receive_needs_no_event() {
 /// M-1: a message that waited for a slot goes to the oldest receive that takes it, not to the one with the
 /// first slot, and not to one that is posted later.
 #[test]
-fn starved_multi_receives_are_fed_in_the_order_of_posting() {
+fn multi_receives_waiting_for_a_slot_match_in_post_order() {
     let config = Config { operations_max: 4, ..small() };
     let mut regions = regions(&config, 2);
     let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[8192], 1);
@@ -281,7 +281,7 @@ fn leaving_an_idle_peer_ends_its_receives() {
 
 /// G-7: the BYE waits for messages that are on their way, however long a registration takes.
 #[test]
-fn the_goodbye_waits_for_transfers() {
+fn bye_waits_for_pending_transfers() {
     let config = Config { ack_packets: 1, ..small() };
     for rails in ALL_RAILS {
         for seed in 0..40 {
@@ -318,7 +318,7 @@ fn the_goodbye_waits_for_transfers() {
 
 /// An operation that gets a packet slot and does not need it any more passes it on to the next.
 #[test]
-fn a_slot_that_is_not_used_goes_to_the_next() {
+fn unused_packet_slot_is_passed_to_the_next_operation() {
     let config = Config { packets_max: 2, ack_packets: 1, ..small() };
     let mut regions = regions(&config, 3);
     let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
@@ -398,7 +398,7 @@ fn a_message_that_is_here_survives_its_peer() {
 /// A stripe set is free for the next transfer when the rails have completed all of it, so that the times of
 /// its stripes are measured (P-2), not when it is acknowledged.
 #[test]
-fn stripe_sets_are_held_until_the_rails_are_through() {
+fn stripe_set_is_held_until_the_rails_complete() {
     let config = small();
     let mut regions = regions(&config, 2);
     let mut cluster = Cluster::new(&mut regions, &config, &[TCP, TCP], &[400_000], 5);
@@ -420,7 +420,7 @@ fn stripe_sets_are_held_until_the_rails_are_through() {
 
 /// G-7: an operation matched after the BYE was sent sends nothing more, and ends with the channel.
 #[test]
-fn nothing_follows_the_goodbye() {
+fn nothing_is_sent_after_the_bye() {
     let config = small();
     let mut regions = regions(&config, 2);
     let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[100_000], 1);
@@ -447,7 +447,7 @@ fn nothing_follows_the_goodbye() {
 
 /// Taking back the last request lets a BYE out that waited for it.
 #[test]
-fn a_cancelled_send_lets_the_goodbye_out() {
+fn cancelled_send_releases_the_pending_bye() {
     let config = Config { unexpected_per_peer: 1, ..small() };
     let mut regions = regions(&config, 2);
     let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
@@ -498,7 +498,7 @@ fn refusals_across_do_not_wait_for_each_other() {
 
 /// A window is free after its put was cut off in the middle.
 #[test]
-fn a_lost_put_gives_its_window_back() {
+fn window_is_released_after_an_interrupted_put() {
     let config = small();
     for seed in 0..20 {
         let mut regions = regions(&config, 2);

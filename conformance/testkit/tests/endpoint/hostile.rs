@@ -74,7 +74,7 @@ fn one_refusal_for_a_put() {
 
 /// DATA and FIN for a receive before its CTS is sent can only be guessed: they change nothing.
 #[test]
-fn what_a_peer_can_not_know_is_dropped() {
+fn data_and_fin_before_the_cts_are_dropped() {
     for rails in [&[TCP][..], &[PUT]] {
         // The test needs the id of the receive's operation.
         let config = rerail_core::config::Config { express: false, ..small() };
@@ -139,7 +139,7 @@ fn answers_count_once() {
 
 /// Segments that overlap add up to more than the message: the receive still waits for the last of them.
 #[test]
-fn overlapping_segments_keep_the_buffer() {
+fn receive_with_overlapping_segments_waits_for_all_data() {
     // The test needs the id of the receive's operation.
     let config = rerail_core::config::Config { express: false, ..small() };
     let mut regions = regions(&config, 2);
@@ -216,7 +216,7 @@ fn duplicates_are_dropped_and_acknowledged_at_once() {
 /// Answers that the peer has acknowledged and the rail has not completed hold slots: no more are begun than
 /// there are slots.
 #[test]
-fn answers_that_a_rail_keeps_are_limited() {
+fn replies_held_by_a_rail_are_limited() {
     let config = small();
     let mut regions = regions(&config, 2);
     let rail = RailFacts { posts_max: 64, ..TCP };
@@ -257,7 +257,7 @@ fn requests_beyond_the_grant_break_the_protocol() {
 
 /// G-3: terms that can't be met, or that change.
 #[test]
-fn terms_are_kept() {
+fn invalid_or_changed_negotiated_parameters_are_rejected() {
     let config = small();
     let good = Connect {
         window: 64,

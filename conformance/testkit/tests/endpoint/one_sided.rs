@@ -51,7 +51,7 @@ fn put_then_flush_then_get() {
 
 /// a window is free again when the peer that was writing to it is lost in the middle of a packet.
 #[test]
-fn a_lost_peer_leaves_no_window_busy() {
+fn window_is_released_when_its_writing_peer_is_lost() {
     let config = small();
     for seed in 0..20 {
         let mut regions = regions(&config, 2);

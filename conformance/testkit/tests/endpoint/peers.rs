@@ -13,7 +13,7 @@ fn other_events(cluster: &mut Cluster<'_>, rank: usize) -> Vec<Event> {
 
 /// G-7: a BYE comes after everything that was submitted, and both ends are notified.
 #[test]
-fn goodbye_after_all_is_delivered() {
+fn bye_follows_all_submitted_messages() {
     let config = small();
     for rails in ALL_RAILS {
         let mut regions = regions(&config, 2);
@@ -45,7 +45,7 @@ fn goodbye_after_all_is_delivered() {
 /// and from a process that exits as soon as it may. It may have the CONNECT already, so the end of a
 /// connection alone counts as a loss.
 #[test]
-fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
+fn peer_closed_before_its_connect_arrives_receives_a_bye() {
     let config = small();
     let mut early = 0;
     for rails in ALL_RAILS {
@@ -79,7 +79,7 @@ fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
 /// G-7: an unreachable peer that is closed is no loss where nothing was submitted to it, and is one where
 /// something was.
 #[test]
-fn a_peer_that_is_closed_and_never_reached_is_lost_only_with_what_was_submitted() {
+fn closed_unreachable_peer_is_lost_only_with_operations() {
     let config = Config { connect_timeout: Nanos(1_000_000), ..small() };
     for (is_wanted, fault) in
         [(false, None), (true, None), (false, Some(RailFault::Gone)), (true, Some(RailFault::Gone))]
@@ -145,7 +145,7 @@ fn messages_outlive_their_sender() {
 /// G-7: on whichever subchannel the BYE arrives first, and whatever is still on the others, it is no loss at
 /// either end.
 #[test]
-fn a_goodbye_on_many_rails_is_no_loss() {
+fn bye_over_several_rails_is_not_reported_as_loss() {
     let config = Config { ack_packets: 1, ..small() };
     for seed in 0..400 {
         let mut regions = regions(&config, 2);
@@ -185,7 +185,7 @@ fn a_goodbye_on_many_rails_is_no_loss() {
 /// G-4: a peer with a failed rail is lost by name; what is bound to it ends in an error, everything else
 /// continues.
 #[test]
-fn a_lost_peer_takes_only_its_own_along() {
+fn lost_peer_fails_only_its_own_operations() {
     let config = small();
     for seed in 0..60 {
         let mut regions = regions(&config, 3);
@@ -371,7 +371,7 @@ fn a_call_is_returned_on_the_other_rails() {
 
 /// How a rail fares: up, failed with the fault that was reported, back.
 #[test]
-fn the_health_of_a_rail_is_told() {
+fn rail_health_reports_failures_and_returns() {
     let config = small();
     let mut regions = regions(&config, 2);
     let mut cluster = Cluster::new(&mut regions, &config, &[TCP, TCP], &[100_000], 2);

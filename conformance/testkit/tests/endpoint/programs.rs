@@ -381,7 +381,7 @@ fn random_programs_with_faults() {
 /// The same programs over a rail that carries short messages, with the express path and without: the oracle
 /// holds either way, and each road of a short message is taken.
 #[test]
-fn programs_take_the_short_way_and_leave_it() {
+fn random_programs_use_and_leave_the_express_path() {
     let [mut sent, mut refused, mut received, mut slow, mut waited] = [0; 5];
     for seed in 0..cases(150) {
         for express in [true, false] {

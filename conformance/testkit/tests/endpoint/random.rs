@@ -121,7 +121,7 @@ fn run(seed: u64) {
 /// Exactly once, in order, whole, and nothing leaks (C-4, S-9, X-9, X-12). `RERAIL_CASES` sets the number of
 /// simulations.
 #[test]
-fn random_worlds() {
+fn random_simulations_deliver_exactly_once_in_order() {
     let cases = std::env::var("RERAIL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
     for seed in 0..cases {
         run(seed);

@@ -91,7 +91,7 @@ fn pieces_are_gathered_and_scattered() {
 
 /// the receiver gets a truncation error; the sender and the channel continue.
 #[test]
-fn truncation_is_told_to_the_receiver_and_hurts_nobody_else() {
+fn truncation_is_reported_only_to_the_receiver() {
     let config = small();
     for rails in ALL_RAILS {
         for (len, early) in [(500, true), (500, false), (20_000, true), (20_000, false)] {

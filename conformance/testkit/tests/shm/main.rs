@@ -51,7 +51,7 @@ fn attaching_checks_size_alignment_and_constants() {
 }
 
 #[test]
-fn a_message_that_does_not_fit_leaves_no_trace() {
+fn oversized_message_leaves_the_ring_unchanged() {
     let memory = Memory::new(SMALL);
     let (mut consumer, mut producer) = (memory.consumer(SMALL), memory.producer(SMALL));
     assert_eq!(push(&mut producer, &[1; 17], &[2; 481]), Err(PushError::TooLong { bytes: 32 + 481, max: 512 }));
@@ -62,7 +62,7 @@ fn a_message_that_does_not_fit_leaves_no_trace() {
 }
 
 #[test]
-fn a_front_that_is_not_released_stays_and_a_full_ring_says_so() {
+fn unreleased_front_stays_and_a_full_ring_refuses_pushes() {
     let memory = Memory::new(SMALL);
     let (mut consumer, mut producer) = (memory.consumer(SMALL), memory.producer(SMALL));
     for n in 0..4 {
@@ -103,7 +103,7 @@ fn flags_make_one_doorbell_each() {
 
 /// L-12
 #[test]
-fn lengths_that_leave_cell_and_slot_kill_the_ring() {
+fn length_beyond_cell_or_slot_is_a_ring_error() {
     for (header, payload, field) in [
         (257, 0, "header_bytes"),
         (u16::MAX, 0, "header_bytes"),
@@ -277,7 +277,7 @@ fn a_cell_has_these_bytes() {
 
 /// W-29, L-11: a message that fits its cell leaves the annex alone, and one byte more doesn't.
 #[test]
-fn what_fits_a_cell_lies_there() {
+fn message_that_fits_its_cell_does_not_use_the_annex() {
     let tagged = Short { tag: 7, flags: Short::TAGGED, ..Short::default() };
     let immediate = Short { immediate: 9, flags: Short::IMMEDIATE, ..Short::default() };
     for (short, most) in [(Short::default(), 168), (tagged, 168), (immediate, 160)] {
@@ -317,7 +317,7 @@ fn what_fits_a_cell_lies_there() {
 
 /// The annex fills up apart from the cells, and a producer that needs a slot of it sleeps until one is free.
 #[test]
-fn a_full_annex_holds_up_what_needs_it_and_nothing_else() {
+fn full_annex_blocks_only_messages_that_need_it() {
     let config = RingConfig { cells: 16, slots: 2, slot_bytes: 512 };
     let memory = Memory::new(config);
     let (mut consumer, mut producer) = (memory.consumer(config), memory.producer(config));

@@ -96,7 +96,7 @@ fn hex_of(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn every_sample_stands_byte_for_byte() {
+fn every_sample_header_matches_its_golden_bytes() {
     let samples = samples();
     assert_eq!(samples.len(), GOLDEN.len());
     for ((name, repr), (golden, common, body)) in samples.iter().zip(GOLDEN) {
@@ -118,7 +118,7 @@ fn there_is_a_sample_of_every_kind() {
 
 // W-11: flags, reserved, bytes, tag, immediate, operation; then the message, unpadded.
 #[test]
-fn the_records_of_an_aggregate_stand_byte_for_byte() {
+fn aggregate_records_match_their_golden_bytes() {
     let (_, aggregate) = &samples()[2];
     let payload = sample_payload(aggregate);
     let first = "0200 0000 05000000 0100000000000000 0000000000000000 a100000000000000 68656c6c6f";

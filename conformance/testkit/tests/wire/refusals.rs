@@ -80,7 +80,7 @@ fn the_emitter_writes_nothing_that_the_parser_refuses() {
 }
 
 #[test]
-fn the_emitter_says_how_much_room_it_needs() {
+fn emitter_reports_the_room_it_needs() {
     for (_, repr) in samples() {
         let needed = repr.header_bytes();
         let mut out = [0; HEADER_BYTES_MAX];

@@ -101,7 +101,7 @@ fn each_copy_has_its_own_place_in_a_multi_receive() {
 
 /// F-6: a message completed by its copy is received as any other, by the express path too.
 #[test]
-fn a_message_that_is_whole_again_is_received_the_short_way() {
+fn placement_completed_by_a_copy_is_received_by_express() {
     let mut region = Region::of(&small());
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, SHM]);
     let half = lone.feed(eager(10), 50);

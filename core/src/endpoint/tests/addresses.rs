@@ -62,7 +62,7 @@ pub(super) fn dialled(lone: &mut Lone<'_>) -> Vec<RailId> {
 
 /// F-12: sent over every other subchannel, and over one that comes up later.
 #[test]
-fn a_new_address_is_told_over_every_other_rail() {
+fn new_address_is_sent_over_every_other_rail() {
     let mut region = region();
     let mut lone = three(&mut region);
     assert_eq!(told(&mut lone), []);
@@ -87,7 +87,7 @@ fn a_new_address_is_told_over_every_other_rail() {
 
 /// L-3: one at a time, and the newest.
 #[test]
-fn a_busy_rail_tells_one_address_after_the_other() {
+fn busy_rail_sends_address_updates_one_at_a_time() {
     let mut region = region();
     let mut lone = three(&mut region);
     lone.busy = true;
@@ -115,7 +115,7 @@ fn a_busy_rail_tells_one_address_after_the_other() {
 
 /// F-12: no address is sent to a peer that the rail does not reach, and an invalid address is not kept.
 #[test]
-fn only_addresses_are_told_and_only_to_whom_they_lead() {
+fn only_valid_addresses_are_sent_and_only_to_reached_peers() {
     let mut region = region();
     let mut lone = three(&mut region);
     let none = |lone: &mut Lone<'_>, rail, bytes: &[u8]| lone.endpoint.set_address(RailId(rail), bytes).unwrap_err();
@@ -158,7 +158,7 @@ fn an_address_names_our_rail_and_is_dialled() {
 
 /// F-12, G-8: a rail that the peer never used is unknown; an invalid address ends the channel.
 #[test]
-fn what_a_hostile_peer_tells_leads_nowhere() {
+fn invalid_address_update_is_dropped_or_ends_the_channel() {
     let mut region = region();
     let mut lone = three(&mut region);
     for rail in [0, 1, 2, PEER_RAIL + 3, u8::MAX] {
@@ -181,7 +181,7 @@ fn what_a_hostile_peer_tells_leads_nowhere() {
 /// in vain. The core dials the peer from the new address, repeatedly, until the peer has received CONNECT and
 /// BYE; then it stops (G-10).
 #[test]
-fn who_moves_before_its_goodbye_is_heard_calls_to_say_it() {
+fn moved_process_redials_until_its_bye_is_received() {
     for (moves_first, heard) in [(false, false), (true, false), (false, true)] {
         let (mut region, config) = (region(), config());
         let mut lone = Lone::connected(&mut region, &config, &[TCP]);
@@ -224,7 +224,7 @@ fn who_moves_before_its_goodbye_is_heard_calls_to_say_it() {
 
 /// G-10: an unreachable peer is dialled for the connect timeout, and then its channel is free.
 #[test]
-fn a_peer_that_cannot_be_told_is_not_called_for_ever() {
+fn unreachable_closed_peer_is_dialled_only_until_the_timeout() {
     let (mut region, config) = (region(), config());
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     lone.busy = true;

@@ -36,7 +36,7 @@ fn counts(packets: &[Repr]) -> Vec<u16> {
 /// W-11, P-13: messages that accumulate while the rail is busy are aggregated, in order, whatever their tags
 /// and levels, up to the first that is too large; each is reported at its level.
 #[test]
-fn what_waits_goes_together() {
+fn messages_queued_while_the_rail_is_busy_are_aggregated() {
     let config = gathering();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
@@ -158,7 +158,7 @@ fn an_aggregate_takes_the_rail_that_delivers_it_earliest() {
 /// S-8, M-7: an aggregate that comes early waits as a whole, one that is not here whole keeps those behind it
 /// waiting.
 #[test]
-fn aggregates_keep_their_turn() {
+fn aggregates_are_delivered_in_order() {
     let config = small();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
@@ -239,7 +239,7 @@ fn bad_aggregates_have_no_effect() {
 
 /// A peer that is lost while an aggregate is on its way, or here and early, leaves nothing behind.
 #[test]
-fn a_lost_peer_leaves_nothing() {
+fn lost_peer_releases_aggregate_resources() {
     let config = small();
     for placed in [false, true] {
         let mut region = Region::of(&config);
@@ -262,7 +262,7 @@ fn a_lost_peer_leaves_nothing() {
 /// eager payload to the last byte; one place for a copy is enough for all, and no unneeded acknowledgment is
 /// requested.
 #[test]
-fn as_many_go_together_as_fit() {
+fn aggregate_takes_as_many_messages_as_fit() {
     let config = Config { retained_max: 1, ..gathering() };
     for (count, len) in [(15, 8), (2, 500 - 32)] {
         let mut region = Region::of(&config);
@@ -296,7 +296,7 @@ fn as_many_go_together_as_fit() {
 
 /// C-4: the blocks of an aggregate that is nothing but heads are granted again at once.
 #[test]
-fn heads_alone_cost_no_blocks() {
+fn messages_without_payload_use_no_blocks() {
     let config = small();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);

@@ -37,7 +37,7 @@ fn used(lone: &Lone<'_>) -> [u32; 3] {
 /// the message is complete at once, and everything that it holds is free when it is acknowledged and
 /// the rail has completed it, whichever comes first.
 #[test]
-fn it_is_kept_until_it_is_acknowledged_and_completed() {
+fn packet_is_kept_until_acknowledged_and_completed() {
     for acknowledged_first in [false, true] {
         for len in [0, 8] {
             let (config, copies) = (small(), u32::from(len > 0));
@@ -130,7 +130,7 @@ fn the_end_of_the_channel_frees_it() {
 
 /// A connection that dies leaves nothing of a packet that the peer has.
 #[test]
-fn a_dead_rail_frees_what_is_acknowledged() {
+fn dead_rail_releases_acknowledged_packets() {
     let config = small();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
@@ -146,7 +146,7 @@ fn a_dead_rail_frees_what_is_acknowledged() {
 
 /// Each of these goes the general way: nothing has happened.
 #[test]
-fn what_is_unusual_waits_in_its_queue() {
+fn unusual_send_is_not_sent_immediately() {
     type Change = fn(&mut Lone<'_>);
     let queue: Change = |lone| lone.send(9, 8);
     let leave: Change = |lone| lone.endpoint.close_peer(PeerId(1)).unwrap();
@@ -244,7 +244,7 @@ fn an_open_road_is_closed_at_once() {
 
 /// F-5: messages on the rail that is left wait until the lost ones have gone.
 #[test]
-fn nothing_goes_before_what_is_sent_again() {
+fn retransmissions_are_sent_before_new_messages() {
     let config = small();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &TWO);
@@ -352,7 +352,7 @@ fn an_acknowledgment_is_sent_when_it_is_requested() {
 
 /// What is not the next plain message goes the general way, and nothing has happened to it.
 #[test]
-fn what_is_not_next_or_not_plain_takes_the_general_way() {
+fn packet_out_of_order_or_unusual_takes_the_general_path() {
     let cases: [(&str, Common, MessageHead, u64); 8] = [
         ("another number", arriving(1, 8), HEAD, 64),
         ("another source", Common { source: 2, ..arriving(0, 8) }, HEAD, 64),
@@ -469,7 +469,7 @@ fn each_acknowledgment_has_its_delay() {
 /// A-3, C-4: acknowledgments go by count, and limits when a quarter of the grant is free again, whichever is
 /// first.
 #[test]
-fn what_is_due_goes_in_time() {
+fn acknowledgments_and_grants_are_sent_when_due() {
     for (ack_packets, due) in [(4, 4), (16, 8)] {
         let config = Config { ack_packets, ..small() };
         let mut region = Region::of(&config);

@@ -25,7 +25,7 @@ fn wide(facts: RailFacts) -> RailFacts {
 /// P-10: the very first message, over rails without estimates, ends on all of them at the same time, however
 /// unlike they are.
 #[test]
-fn the_first_message_is_cut_anew_on_the_way() {
+fn first_message_is_rebalanced_during_transfer() {
     let config = config();
     for facts in sorts() {
         for rates in [[800, 800, 800], [800, 200, 400], [100, 900, 10]] {
@@ -62,7 +62,7 @@ fn a_rail_that_changes_in_the_middle_gives_up_its_part() {
 
 /// P-10: every byte is carried once, by whichever rail; parts that moved leave nothing behind.
 #[test]
-fn what_is_taken_over_is_carried_once() {
+fn rebalanced_bytes_are_transferred_once() {
     let config = config();
     for facts in sorts() {
         let mut regions = regions(&config, 2);
@@ -90,7 +90,7 @@ fn what_is_taken_over_is_carried_once() {
 /// P-9: small messages take the lowest-latency rail, once each was tried, and another one while that one is
 /// busy.
 #[test]
-fn small_messages_take_the_rail_that_delivers_soonest() {
+fn small_messages_use_the_lowest_latency_rail() {
     let config = config();
     for facts in sorts() {
         let mut regions = regions(&config, 2);
@@ -113,7 +113,7 @@ fn small_messages_take_the_rail_that_delivers_soonest() {
 /// P-9: the lowest-latency rail is one of the ready ones: neither one that never reached the peer, be it
 /// number 0, nor one that is gone. So the result for most small messages needs no computation.
 #[test]
-fn the_nearest_rail_is_one_that_reaches_the_peer() {
+fn lowest_latency_rail_is_a_rail_that_reaches_the_peer() {
     let config = config();
     for facts in sorts() {
         let mut regions = regions(&config, 2);
@@ -131,7 +131,7 @@ fn the_nearest_rail_is_one_that_reaches_the_peer() {
 /// P-11: a rail left out because it was slow is used again after it has recovered, and exploration costs next
 /// to nothing.
 #[test]
-fn a_rail_that_was_left_out_is_tried_again() {
+fn excluded_slow_rail_is_used_again_after_recovery() {
     let config = config();
     let [data, write, read] = sorts();
     // At 4 MB/s it takes over 4 KiB of each message (P-10); at 2 MB/s it can't, and only exploration finds
@@ -163,7 +163,7 @@ fn a_rail_that_was_left_out_is_tried_again() {
 /// An explanation matches the later result, for any policy, size and sort of rails, except for parts that
 /// move during the transfer.
 #[test]
-fn what_is_explained_happens() {
+fn explanation_matches_the_actual_transfer() {
     for facts in sorts() {
         let config = config();
         let mut regions = regions(&config, 2);
@@ -242,7 +242,7 @@ fn cuts_do_not_wander() {
 /// P-6: two rails of two HCAs with two ports each are a port of either; nine rails of which eight can have
 /// keys are the fastest.
 #[test]
-fn rails_used_are_the_fastest_together() {
+fn fastest_combination_of_rails_is_used() {
     let at =
         |port, hca| RailFacts { place: Place { port, hca, bus: 0 }, bytes_per_second: 800 * MB, ..wide(sorts()[0]) };
     let facts = [at(1, 1), at(2, 1), at(1, 2), at(2, 2)];
@@ -277,7 +277,7 @@ fn the_fastest_rails_get_the_keys() {
 /// P-12: each rail is probed at start, one after the other; the results choose the rails of the first
 /// messages. A rail that does not answer, and one that carries other payload, are left out.
 #[test]
-fn rails_are_asked_at_start() {
+fn rails_are_probed_at_start() {
     let config = Config { sampling_time_max: Nanos::from_millis(5), ..config() };
     for facts in sorts() {
         let mut regions = regions(&config, 2);

@@ -15,7 +15,7 @@ fn refused(operation: u64) -> Body {
 /// a put that was refused has failed for that reason, though the peer is lost before it has acknowledged
 /// the put.
 #[test]
-fn the_first_reason_is_the_one_that_is_told() {
+fn first_failure_reason_is_reported() {
     let mut region = Region::of(&small());
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     let put = PutRequest { cookie: Cookie(1), segments: &seg(0, 8), ..PutRequest::new(WINDOW, &[]) };
@@ -44,7 +44,7 @@ fn only_messages_of_a_multi_receive_have_a_place() {
 /// A buffer for many messages reports each by an event, whatever its notification: only events carry their
 /// offsets. A counter counts them as well, but not the release.
 #[test]
-fn messages_of_a_multi_receive_are_always_told() {
+fn multi_receive_reports_every_message_by_event() {
     for notify in [Notify::Event, Notify::Silent, Notify::Counter(CounterId(1)), Notify::Both(CounterId(1))] {
         let mut region = Region::of(&small());
         let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
@@ -102,7 +102,7 @@ fn retained(lone: &Lone<'_>) -> u32 {
 /// the copy of a payload is given back once the peer has acknowledged it, and not before; it does not
 /// matter when the completion is read.
 #[test]
-fn a_copy_is_kept_until_it_is_acknowledged() {
+fn copy_is_kept_until_acknowledged() {
     let mut region = Region::of(&small());
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     lone.send(1, 100);
@@ -127,7 +127,7 @@ fn a_copy_is_kept_until_it_is_acknowledged() {
 
 /// F-10: without recovery a copy is kept until the rail has completed it, and no longer.
 #[test]
-fn without_recovery_a_copy_is_kept_for_its_rail() {
+fn without_recovery_copy_is_kept_until_the_rail_completes() {
     let config = Config { recovery: false, ..small() };
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
@@ -174,7 +174,7 @@ fn without_recovery_the_last_post_ends_a_message_that_is_written() {
 /// A transfer that waits for a stripe set gets it as soon as another one is complete and reported: no other
 /// event may follow that would start it.
 #[test]
-fn a_table_of_parts_goes_to_who_waits_for_it() {
+fn free_stripe_set_is_given_to_the_waiting_transfer() {
     let config = Config { bulk_max: 1, ..small() };
     let mut region = Region::of(&config);
     let rail = RailFacts { posts_max: 20, ..PUT };
@@ -201,7 +201,7 @@ fn a_table_of_parts_goes_to_who_waits_for_it() {
 /// of a transfer that its receiver ends early, only what was left of it is taken off the plans of its
 /// rails: those of others stand.
 #[test]
-fn the_end_of_a_transfer_leaves_the_plans_of_others() {
+fn early_fin_leaves_the_plans_of_other_transfers_unchanged() {
     let mut region = Region::of(&small());
     let rail = RailFacts { posts_max: 3, ..PUT };
     let mut lone = Lone::connected(&mut region, &small(), &[rail, rail]);

@@ -7,7 +7,7 @@ use crate::wire::{Body, Connect};
 
 /// F-9, F-11: a peer that only computes is not lost, neither over a lossless rail nor without recovery.
 #[test]
-fn a_peer_that_computes_is_not_lost() {
+fn computing_peer_is_not_reported_lost() {
     for (recovery, rail) in [(true, SHM), (false, TCP)] {
         let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), recovery, ..small() };
         let mut region = Region::of(&config);
@@ -94,7 +94,7 @@ fn a_standing_connection_without_connect_is_a_sign_of_life() {
 /// F-11: a frame that waits for a peer that computes is not stuck when the peer goes on, but one that stays
 /// while others are delivered is.
 #[test]
-fn time_in_which_nothing_comes_sticks_no_frame() {
+fn idle_time_of_a_computing_peer_is_not_a_stall() {
     let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(100_000_000), ..small() };
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);

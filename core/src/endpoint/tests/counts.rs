@@ -132,7 +132,7 @@ fn messages_that_come_are_counted_once() {
 
 /// a packet that names nothing known is dropped, and counted as such.
 #[test]
-fn what_names_nothing_is_counted_as_stale() {
+fn packet_with_an_unknown_operation_is_counted_as_stale() {
     const STALE: Stats = Stats { stale_dropped: 1, ..SEQUENCED };
     let nothing = 99 << 32 | 3;
     let bodies = [
@@ -204,7 +204,7 @@ fn what_names_nothing_is_counted_as_stale() {
 
 /// Packets of an unknown peer or rail are a separate case: dropped and counted.
 #[test]
-fn strangers_are_counted() {
+fn packets_of_an_unknown_peer_or_rail_are_counted() {
     lone(&[TCP, TCP], |lone| {
         let header = Repr { common: Common { source: 2, ..Common::default() }, body: Body::Credit }.emit_vec().unwrap();
         let before = lone.endpoint.stats();
@@ -235,7 +235,7 @@ fn strangers_are_counted() {
 /// Sent packets: each counts once; those that carry only acknowledgments, and replayed ones, count separately
 /// too.
 #[test]
-fn what_goes_out_is_counted_once() {
+fn sent_packet_is_counted_once() {
     lone(&[TCP, TCP], |lone| {
         lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
         let before = lone.endpoint.stats();
@@ -311,7 +311,7 @@ fn expose(lone: &mut Lone<'_>, offset: u64) -> WindowId {
 
 /// atomics of a peer are executed in the order of arrival.
 #[test]
-fn atomics_are_executed_as_they_came() {
+fn atomics_are_executed_in_arrival_order() {
     lone(&[TCP], |lone| {
         expose(lone, 0);
         for n in 0..3 {
@@ -406,7 +406,7 @@ fn the_last_slot_is_for_a_request() {
 
 /// A get and a put find the window's memory, and release it afterwards.
 #[test]
-fn what_is_served_leaves_the_window() {
+fn completed_get_or_put_releases_the_window() {
     lone(&[TCP], |lone| {
         let window = expose(lone, 640);
         let get = WireGet { window: KEY, offset: 8, bytes: 16, operation: 5 };
@@ -430,7 +430,7 @@ fn what_is_served_leaves_the_window() {
 
 /// F-3: a late FENCE does not change the peer's number of a rail whose newer connection is up.
 #[test]
-fn a_late_fence_renumbers_no_rail() {
+fn late_fence_does_not_change_the_peer_rail_number() {
     lone(&[TCP, TCP], |lone| {
         down(lone, 1, RailFault::TimedOut);
         up(lone, 1);
@@ -454,7 +454,7 @@ fn a_late_fence_renumbers_no_rail() {
 /// acknowledgments are requested at every eighth of a table once half of it is in use, and when it is
 /// full; a table of fewer than eight places has no eighths.
 #[test]
-fn a_table_that_fills_up_asks_at_its_marks() {
+fn filling_table_requests_acknowledgments_at_its_marks() {
     let marks = |capacity| -> Vec<u32> {
         (0..=capacity).filter(|&room| crate::endpoint::packets::is_mark(room, capacity)).collect()
     };
@@ -494,7 +494,7 @@ fn an_acknowledgment_counts_all_that_it_covers() {
 /// C-6: the number of unacknowledged messages never exceeds what serial numbers can distinguish, whatever is
 /// granted.
 #[test]
-fn no_more_messages_are_out_than_can_be_told_apart() {
+fn unacknowledged_messages_stay_within_the_serial_range() {
     let mut allowance = crate::rel::credit::Allowance::new(crate::seq::Seq(0));
     for (limit, used) in [(0x7000u16, 0x7000), (0x9000, 0x1000 - 1)] {
         assert!(allowance.update(limit, 0));

@@ -89,7 +89,7 @@ fn a_post_that_never_ends_is_found_out() {
 /// F-11: a rail without an answer is given up when the peer was active on another one and does not answer a
 /// second time. A peer that is silent on all is left alone, for `stall_lone`.
 #[test]
-fn silence_counts_only_where_others_speak() {
+fn silent_rail_is_abandoned_only_if_another_rail_is_active() {
     let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), ..small() };
     let mut region = Region::of(&config);
     let mut lone = under_way(&mut region, &config, &[TCP, TCP]);
@@ -121,7 +121,7 @@ fn silence_counts_only_where_others_speak() {
 /// F-11: when everything waits for one rail, the others are silent unless probed, and are probed as often as
 /// needed; a peer that answers on none is not probed forever.
 #[test]
-fn others_are_asked_where_everything_waits_for_one() {
+fn idle_rails_are_probed_when_all_work_waits_for_one_rail() {
     let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(400_000_000), ..small() };
     for answers in [true, false] {
         let mut region = Region::of(&config);
@@ -152,7 +152,7 @@ fn others_are_asked_where_everything_waits_for_one() {
 /// F-11, F-9: a peer with a pending acknowledgment, reachable only over a rail that may have lost it, has
 /// `stall_lone` and `recovery_timeout` to compute; one connection that comes up in between is enough.
 #[test]
-fn who_computes_and_owes_something_has_so_long() {
+fn computing_peer_with_pending_acks_has_both_timeouts() {
     const STALL_LONE: u64 = 200_000_000;
     const RECOVERY_TIMEOUT: u64 = 300_000_000;
     let config = Config {
@@ -225,7 +225,7 @@ fn questions(lone: &mut Lone<'_>) -> Vec<(u8, u64)> {
 /// F-13: a silent peer with nothing in flight is probed on every rail, and so is one that only a wildcard
 /// receive waits for. A packet on any rail postpones it.
 #[test]
-fn who_is_silent_is_asked() {
+fn silent_peer_is_probed_on_every_rail() {
     let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(100_000_000), ..small() };
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
@@ -331,7 +331,7 @@ fn questions_are_paced_however_short_keepalive_is() {
 
 /// F-13: a peer on a rail that reports its end is not probed, and with a time of 0 no peer is.
 #[test]
-fn who_would_be_heard_to_end_is_not_asked() {
+fn peer_on_a_rail_that_reports_its_end_is_not_probed() {
     let cases: [(u64, &[RailFacts]); 2] = [(100_000_000, &[SHM, TCP]), (0, &[TCP])];
     for (keepalive, rails) in cases {
         let config = Config { keepalive: Nanos(keepalive), ..small() };
@@ -347,7 +347,7 @@ fn who_would_be_heard_to_end_is_not_asked() {
 /// F-13, F-9: a probed peer that is unreachable is lost in the end, though nothing was in flight. Rails fail
 /// by themselves, or never complete the probe (F-11).
 #[test]
-fn a_peer_that_died_in_silence_is_lost() {
+fn silently_dead_peer_is_reported_lost() {
     for fails in [true, false] {
         let config = Config {
             stall_min: Nanos(4_000_000),
@@ -386,7 +386,7 @@ fn a_peer_that_died_in_silence_is_lost() {
 /// F-13: silence alone ends nothing. A peer that does not answer is probed less and less, because probes wait
 /// in its receive buffers; once it is back nothing has happened.
 #[test]
-fn a_peer_that_computes_for_long_is_not_lost() {
+fn long_computing_peer_is_probed_less_often_and_not_lost() {
     let config = Config {
         stall_min: Nanos(4_000_000),
         stall_lone: Nanos(200_000_000),
@@ -508,7 +508,7 @@ fn a_packet_is_old_after_a_minute_too() {
 /// G-7, F-11: a BYE that a rail never completes does not block forever: it gets the timeout of a sole rail,
 /// or, if another rail has sent BYE, that of any rail with work.
 #[test]
-fn a_goodbye_that_never_ends_is_given_up() {
+fn stalled_bye_is_abandoned_after_its_timeout() {
     let (late, soon) = (200_000_000..=260_000_000, 4_000_000..=20_000_000);
     // A peer that receives BYE may close the connection before the other rail is given up.
     for (rails, leaves, lone_max, within) in [
@@ -543,7 +543,7 @@ fn a_goodbye_that_never_ends_is_given_up() {
 /// G-7: BYE waits for the CONNECT of a lossless rail, whose end without BYE would be a loss to the peer, but
 /// not forever: as long as for a sole rail.
 #[test]
-fn a_goodbye_waits_for_a_lossless_rail_to_be_set_up_but_not_for_ever() {
+fn bye_waits_a_limited_time_for_a_lossless_rail_connect() {
     for comes in [true, false] {
         let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), ..small() };
         let mut region = Region::of(&config);

@@ -15,7 +15,7 @@ fn eager() -> Body {
 /// G-7: BYE goes over every rail, though a batch of actions has not room for all of them, and though no rail
 /// has completed any.
 #[test]
-fn more_goodbyes_than_a_batch_holds_all_go_out() {
+fn bye_is_sent_over_every_rail_beyond_one_batch() {
     const RAILS: u8 = 20;
     let config = Config { rails_max: RAILS, ..small() };
     let mut region = Region::of(&config);
@@ -118,7 +118,7 @@ fn a_message_that_is_half_registered_waits() {
 
 /// F-8: a link-up report for a rail that is up does not use up the next report's effect.
 #[test]
-fn a_rail_that_was_not_away_keeps_its_word() {
+fn link_up_event_of_a_ready_rail_keeps_the_next_one_effective() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
     let back = |lone: &mut Lone<'_>| {
@@ -172,7 +172,7 @@ fn memory_of_a_direct_receive_is_in_use() {
 
 /// F-9, G-4: a rail with the wrong peer identity is not redialled, and the others are.
 #[test]
-fn one_rail_without_a_listener_leaves_the_others_their_turn() {
+fn rail_without_a_listener_does_not_stop_other_redials() {
     let config = small();
     let mut own = Region::of(&config);
     let mut endpoint = Endpoint::new(config, &[TCP, TCP], own.take(&config), Time(0)).unwrap();
@@ -222,7 +222,7 @@ fn registrations_of_rails_that_do_not_exist_are_dropped() {
 /// X-3, P-2: a receiver that ends a transfer over several rails early frees what it holds, before the
 /// application polls events.
 #[test]
-fn a_transfer_that_is_ended_early_holds_no_stripes() {
+fn transfer_ended_early_releases_its_stripe_set() {
     let mut own = region();
     let mut lone = Lone::connected(&mut own, &small(), &[TCP, TCP]);
     lone.send(1, 100_000);
@@ -240,7 +240,7 @@ fn a_transfer_that_is_ended_early_holds_no_stripes() {
 /// a read that fails with its rail does not invalidate its key: the core waits for the rail's end, and
 /// requests nothing anew.
 #[test]
-fn a_read_that_fails_keeps_its_key() {
+fn failed_read_keeps_its_key() {
     let mut own = region();
     let mut lone = Lone::connected(&mut own, &small(), &[GET]);
     lone.recv(1, 3000);

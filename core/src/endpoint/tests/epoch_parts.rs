@@ -336,7 +336,7 @@ fn a_rail_takes_no_rest_beside_its_part_that_has_moved() {
 /// F-7, P-10: what is written again, and what another rail takes over, goes in segments as large as its rail
 /// takes: no part may move any more.
 #[test]
-fn what_is_written_again_goes_in_large_segments() {
+fn rewritten_bytes_use_large_segments() {
     let rail = RailFacts { transfer_bytes_max: 20_000_000, ..PUT };
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[rail, rail]);
@@ -367,7 +367,7 @@ fn what_is_written_again_goes_in_large_segments() {
 /// P-10, F-5: what another rail takes over from one that has died does not move any more: it goes in segments
 /// as large as the rail takes.
 #[test]
-fn what_is_taken_over_goes_in_large_segments() {
+fn bytes_taken_over_from_a_dead_rail_use_large_segments() {
     let rail = RailFacts { segment_bytes_max: 1_000_000, bytes_per_second: 1_000_000_000, ..TCP };
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[rail, rail]);

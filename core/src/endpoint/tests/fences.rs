@@ -51,7 +51,7 @@ fn an_answer_survives_the_next_failure() {
 /// F-3, F-4: of one subchannel the peer may query an old connection while this side queries the last one:
 /// both FENCEs are sent.
 #[test]
-fn a_rail_is_answered_for_and_asked_about() {
+fn fence_reply_and_fence_request_of_one_rail_are_both_sent() {
     for is_asked_first in [true, false] {
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &[TCP; 2]);
@@ -145,7 +145,7 @@ fn a_question_that_is_answered_is_forgotten() {
 /// L-3: a connection that dies before our CONNECT is out on it needs none any more, whether the peer's has
 /// come on it or not.
 #[test]
-fn a_connection_that_died_wants_no_connect() {
+fn dead_connection_needs_no_connect() {
     for is_ready in [false, true] {
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &[TCP; 2]);
@@ -183,7 +183,7 @@ fn a_fence_of_no_rail_has_no_effect() {
 /// F-9: a FENCE of a rail that fails with the peer's process alone ends the channel; its other content is
 /// about packets that no longer exist.
 #[test]
-fn a_fence_that_ends_the_channel_does_nothing_else() {
+fn fence_that_ends_the_channel_has_no_other_effect() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, SHM]);
     lone.busy = true;

@@ -8,7 +8,7 @@ use crate::wire::{Body, Data, Get, MessageHead, Probe, Repr, Rts};
 
 /// The fast check for a one-piece span agrees with the iteration over the pieces.
 #[test]
-fn a_span_in_one_piece_is_told_at_once() {
+fn single_segment_check_agrees_with_the_iteration() {
     let config = Config { block_bytes: 64, ..small() };
     let mut region = Region::of(&config);
     let mut endpoint = Endpoint::new(config, &[TCP], region.take(&config), Time(0)).unwrap();
@@ -33,7 +33,7 @@ fn a_span_in_one_piece_is_told_at_once() {
 
 /// P-3, P-12: a rail whose rate becomes known during its work is fed by that rate from then on.
 #[test]
-fn a_rate_that_is_heard_of_late_counts_at_once() {
+fn late_rate_measurement_takes_effect_immediately() {
     let facts = RailFacts { posts_max: 8, ..TCP };
     let mut region = Region::of(&small());
     let mut lone = Lone::connected(&mut region, &small(), &[facts]);
@@ -73,7 +73,7 @@ fn a_busy_rail_still_takes_one_frame() {
 /// The peer of a process that closes may end one rail's connection before BYE is sent on all: that is no
 /// loss.
 #[test]
-fn a_hang_up_during_the_goodbye_is_no_loss() {
+fn disconnect_during_the_bye_is_not_a_loss() {
     let mut region = Region::of(&small());
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
     lone.endpoint.close_peer(PeerId(1)).unwrap();
@@ -92,7 +92,7 @@ fn a_hang_up_during_the_goodbye_is_no_loss() {
 
 /// An open channel that has sent CONNECT on all its rails has no slow-path work.
 #[test]
-fn a_channel_that_stands_has_no_slow_work() {
+fn open_channel_has_no_slow_path_work() {
     let mut region = Region::of(&small());
     let lone = Lone::connected(&mut region, &small(), &[TCP; 3]);
     let channel = lone.endpoint.t.channels.at(0);
@@ -178,7 +178,7 @@ fn says_bye(lone: &mut Lone<'_>) -> bool {
 
 /// G-7: a request that is acknowledged and not answered delays BYE.
 #[test]
-fn the_goodbye_waits_for_answers() {
+fn bye_waits_for_pending_replies() {
     let mut region = Region::of(&small());
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     let at = Remote { peer: PeerId(1), window: 3, offset: 0 };
@@ -195,7 +195,7 @@ fn the_goodbye_waits_for_answers() {
 
 /// G-7: so does a message of the peer that has met its receive and has not arrived completely.
 #[test]
-fn the_goodbye_waits_for_a_message_on_its_way() {
+fn bye_waits_for_an_incoming_message() {
     let mut region = Region::of(&small());
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     lone.recv(1, 3000);
@@ -217,7 +217,7 @@ fn the_goodbye_waits_for_a_message_on_its_way() {
 
 /// G-7: while the only rail waits for its redial, BYE waits, too.
 #[test]
-fn the_goodbye_waits_for_a_rail_that_comes_back() {
+fn bye_waits_for_the_redial_of_the_only_rail() {
     let mut region = Region::of(&small());
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     // It is redialled at once, and then after a pause.

@@ -170,7 +170,7 @@ fn a_loss_counts_by_rail() {
 /// F-9, G-4: a timeout that expired while this process was suspended is extended once by that delay: it was
 /// unreachable. If it was running, there is no extension.
 #[test]
-fn who_was_away_tries_again() {
+fn timeout_is_extended_once_after_a_suspension() {
     let times = Config {
         connect_timeout: Nanos(5_000_000_000),
         recovery_timeout: Nanos(7_000_000_000),
@@ -222,7 +222,7 @@ fn who_was_away_tries_again() {
 /// F-13: a receive dials no peer at first; a peer that has not dialled `keepalive` later is dialled, and a
 /// dead one ends the receive. Half of the channels are left for others, where channels are scarce.
 #[test]
-fn who_is_waited_for_is_called_at_last() {
+fn peer_awaited_by_a_receive_is_dialled_after_keepalive() {
     let keepalive = Nanos(1_000_000);
     let config = Config { keepalive, ..small() };
     let mut region = Region::of(&config);

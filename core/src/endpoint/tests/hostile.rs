@@ -87,7 +87,7 @@ fn an_answer_to_a_probe_brings_no_payload() {
 /// G-10: a peer that connects only to send BYE has dropped its state: its acknowledgments are neither news
 /// nor a violation.
 #[test]
-fn a_farewell_acknowledges_nothing() {
+fn acknowledgments_of_a_shutdown_connection_are_ignored() {
     for (connection, is_shutdown) in [(2, false), (1 << 30, true), ((1 << 30) + 5, true)] {
         lone(&[TCP], |lone| {
             let (segments, level) = (&seg(0, 10), Level::Acknowledged);
@@ -217,7 +217,7 @@ fn an_eager_message_is_no_longer_than_agreed() {
 /// only a receive that waits for data and a get that was sent take data; an unsent get, a send, a put
 /// and a receive that is being read take none.
 #[test]
-fn data_is_for_what_waits_for_data() {
+fn data_is_accepted_only_by_operations_waiting_for_data() {
     let taken = |lone: &mut Lone<'_>, operation, bytes| {
         let arrival = lone.feed(Body::Data(Data { operation, offset: 0 }), bytes);
         assert!(matches!(arrival, Arrival::Place { .. } | Arrival::Discard), "{arrival:?}");
@@ -264,7 +264,7 @@ fn data_is_for_what_waits_for_data() {
 /// a FIN for a complete operation is dropped, successful or not; one for an incomplete operation ends it
 /// once.
 #[test]
-fn what_is_over_is_not_ended_again() {
+fn fin_for_a_completed_operation_is_dropped() {
     let is_refused = [None, Some(crate::wire::Refusal::NoAccess)];
     for refused in is_refused {
         lone(&[TCP], |lone| {
@@ -373,7 +373,7 @@ fn the_end_of_a_refusal_is_reported_at_once() {
 /// acknowledged refusals no longer count, even if their rail, whose posts don't complete, keeps them; as
 /// many as the peer may have requests open are sent, and the next ones wait.
 #[test]
-fn refusals_that_a_rail_keeps_are_not_under_way() {
+fn acknowledged_refusals_held_by_a_rail_are_not_counted() {
     let (most, open) = (small().refusals_max(), u32::from(small().requests_per_peer));
     let put = |operation| Body::Put(WirePut { window: 9, offset: 0, operation });
     let fins =
@@ -473,7 +473,7 @@ fn parameters_are_possible_and_stay() {
 /// G-3, F-1: a repeated CONNECT on a connection has the same content; no honest peer sends another
 /// connection's number.
 #[test]
-fn a_connect_that_comes_again_says_the_same() {
+fn repeated_connect_must_have_the_same_content() {
     let again = Connect { rail: PEER_RAIL, ..TERMS };
     for (connect, is_same) in [
         (again, true),

@@ -8,7 +8,7 @@ use crate::wire::{Body, Connect, Data, MessageHead, RemoteKey, Repr, Resume, Rts
 /// F-7: keys that arrive late over another rail, for a connection that their rail has replaced since, are
 /// invalid: the peer's device may have given them to other memory. So are those of an RTS.
 #[test]
-fn late_keys_open_nothing() {
+fn keys_of_a_replaced_connection_are_invalid() {
     for (renewed, writes) in [(false, true), (true, false)] {
         let mut region = Region::of(&small());
         let mut lone = Lone::connected(&mut region, &small(), &[PUT, PUT]);
@@ -90,7 +90,7 @@ fn after_no_access(lone: &mut Lone<'_>) -> Vec<Repr> {
 
 /// a message with an invalid key is sent in another way, and the key is not tried again.
 #[test]
-fn a_key_that_opens_nothing_leaves_the_message_to_put_or_data() {
+fn message_with_an_invalid_key_is_sent_by_put_or_data() {
     let mut region = Region::of(&small());
     let mut lone = reading(&mut region, &[GET], 1);
     let reads = lone.transfers;
@@ -112,7 +112,7 @@ fn a_key_that_opens_nothing_leaves_the_message_to_put_or_data() {
 
 /// while there is a valid key, its rail reads what others could not.
 #[test]
-fn what_one_key_does_not_open_another_does() {
+fn second_key_is_used_when_the_first_is_invalid() {
     let mut region = Region::of(&small());
     let mut lone = reading(&mut region, &[GET, GET], 2);
     let first = *lone.rails.last().unwrap();
@@ -183,7 +183,7 @@ fn reading_over_both<'m>(region: &'m mut Region, rail: RailFacts) -> (Lone<'m>, 
 /// F-5: a read whose rail has died, without a key for another rail, waits for the reads still in progress
 /// into the same buffer; then the whole message is requested.
 #[test]
-fn a_lost_read_without_key_waits_for_those_under_way() {
+fn lost_read_without_a_key_waits_for_reads_in_progress() {
     let mut region = Region::of(&small());
     let (mut lone, [under_way, _]) = reading_over_both(&mut region, RailFacts { posts_max: 8, ..GET });
     assert_eq!(lone.posts.iter().map(bytes).sum::<u64>(), 40_000, "all of it is being read");
@@ -202,7 +202,7 @@ fn a_lost_read_without_key_waits_for_those_under_way() {
 
 /// F-5: a read whose rail has died waits for room on the rail that can repeat it.
 #[test]
-fn a_lost_read_waits_for_room() {
+fn lost_read_waits_for_room_on_another_rail() {
     let mut region = Region::of(&small());
     // One post of a rail is kept for frames.
     let (mut lone, [under_way, lost]) = reading_over_both(&mut region, RailFacts { posts_max: 2, ..GET });
@@ -252,7 +252,7 @@ fn access_denied_in_mid_write_is_made_good_by_data() {
 /// A read does not close the express path; one that fails on an invalid key does, until its message is
 /// requested in another way.
 #[test]
-fn a_key_that_opens_nothing_closes_the_short_way() {
+fn read_with_an_invalid_key_closes_the_express_path() {
     let mut region = Region::of(&small());
     let mut lone = reading(&mut region, &[COPY], 1);
     let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };

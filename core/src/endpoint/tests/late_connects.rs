@@ -135,7 +135,7 @@ fn numbers_of_goodbyes_are_apart() {
 /// G-10: a peer that connects over several rails receives BYE on each, and each is closed, though a batch has
 /// not room for all.
 #[test]
-fn every_late_call_hears_the_goodbye() {
+fn every_late_connection_receives_a_bye() {
     for rails in [2, 20] {
         let mut own = Region::of(&config());
         let mut lone = unheard(&mut own, rails);
@@ -263,7 +263,7 @@ fn a_silent_connection_ends_by_itself_while_others_are_dialled() {
 /// F-12: the address of the first rail is announced as that of any other: now, and over one that comes up
 /// later; over any number of rails; and not behind BYE (G-7).
 #[test]
-fn addresses_are_told_of_every_rail_over_every_rail() {
+fn address_of_every_rail_is_sent_over_the_other_rails() {
     let told = |lone: &mut Lone<'_>| {
         lone.rails.clear();
         let sent = lone.sent();
@@ -332,7 +332,7 @@ fn goodbyes_that_are_stuck_are_given_up_on_every_rail() {
 /// G-1, G-10: a peer whose next connection is reported before the end of the last one receives CONNECT and
 /// BYE on that, too.
 #[test]
-fn a_caller_that_calls_again_at_once_hears_it_again() {
+fn peer_that_reconnects_receives_connect_and_bye_again() {
     let mut own = Region::of(&config());
     let mut lone = unheard(&mut own, 1);
     lone.busy = true;

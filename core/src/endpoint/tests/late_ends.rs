@@ -36,7 +36,7 @@ fn each_silent_caller_has_its_own_time() {
 
 /// F-11, G-10: of connections that end at the same moment each is ended, and each is made again.
 #[test]
-fn connections_that_end_together_are_all_ended() {
+fn simultaneously_expired_connections_are_all_aborted() {
     let mut own = Region::of(&config());
     let mut lone = unheard(&mut own, 3);
     (0..3).for_each(|rail| moves(&mut lone, rail, "a:1"));
@@ -52,7 +52,7 @@ fn connections_that_end_together_are_all_ended() {
 /// G-10: a connection that arrives before the last one was ended is not ended in its place, and the others
 /// are.
 #[test]
-fn a_new_late_connection_is_not_ended_for_an_old_one() {
+fn new_late_connection_is_not_aborted_with_the_old_one() {
     for moved in [false, true] {
         let mut own = Region::of(&config());
         let mut lone = unheard(&mut own, 3);
@@ -77,7 +77,7 @@ fn a_new_late_connection_is_not_ended_for_an_old_one() {
 
 /// G-10: a rail with a pending dial that gets a connection meanwhile sends CONNECT at once.
 #[test]
-fn who_is_called_before_it_calls_answers_at_once() {
+fn rail_connected_while_its_dial_is_pending_sends_connect() {
     let mut own = Region::of(&config());
     let mut lone = unheard(&mut own, 2);
     moves(&mut lone, 1, "b:1");
@@ -92,7 +92,7 @@ fn who_is_called_before_it_calls_answers_at_once() {
 /// G-10: a peer that has received BYE is not dialled any more, over whichever rail it connected: neither over
 /// that one nor over another one with a pending redial or dial.
 #[test]
-fn who_has_heard_the_goodbye_is_called_no_more() {
+fn peer_that_received_the_bye_is_not_dialled_again() {
     for (by, waits) in [(0, true), (1, true), (0, false), (1, false)] {
         let mut own = Region::of(&config());
         let mut lone = unheard(&mut own, 2);
@@ -122,7 +122,7 @@ fn who_has_heard_the_goodbye_is_called_no_more() {
 /// G-10: a late connection that fails before the peer has received BYE changes nothing for the other rails:
 /// they are dialled when their pauses are over.
 #[test]
-fn a_call_that_breaks_leaves_the_others_their_turn() {
+fn failed_late_connection_does_not_delay_other_rails() {
     let mut own = Region::of(&config());
     let mut lone = unheard(&mut own, 2);
     (0..2).for_each(|rail| moves(&mut lone, rail, "a:1"));
@@ -138,7 +138,7 @@ fn a_call_that_breaks_leaves_the_others_their_turn() {
 /// F-1, G-10: no two of these connections in a row have the same number, and none has one of another kind,
 /// whatever was counted before.
 #[test]
-fn late_connections_are_numbered_apart() {
+fn late_connections_have_distinct_numbers() {
     let mut own = Region::of(&config());
     let mut lone = unheard(&mut own, 1);
     for dropped in [0, (1 << 29) - 3, (1 << 30) - 3, (1 << 31) - 3, (1u64 << 32) - 3] {
@@ -224,7 +224,7 @@ fn after_the_time_for_calls_there_are_none() {
 /// G-7: the core waits for a stuck BYE until its timeout and no longer; then no timer is left, though the end
 /// is not read yet.
 #[test]
-fn a_goodbye_that_is_given_up_leaves_no_timer() {
+fn abandoned_bye_leaves_no_timer() {
     for rails in [1, 2] {
         let (stall_min, stall_lone) = (4_000_000, 200_000_000);
         let config = Config { stall_min: Nanos(stall_min), stall_lone: Nanos(stall_lone), ..config() };

@@ -74,7 +74,7 @@ fn nothing_overtakes_a_message_that_waits_for_an_operation() {
 /// M-8: messages that were here before a buffer for many, which has no operation for them, are received when
 /// one is free.
 #[test]
-fn a_new_buffer_takes_what_waits_as_operations_come_free() {
+fn multi_receive_takes_earlier_messages_when_operations_free() {
     let config = Config { operations_max: 2, ..small() };
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
@@ -92,7 +92,7 @@ fn a_new_buffer_takes_what_waits_as_operations_come_free() {
 /// M-1, M-8: a message that closes the buffer, as it does not fit, and that no other receive takes, does not
 /// keep those behind it from theirs.
 #[test]
-fn a_message_that_nobody_takes_holds_nobody_up() {
+fn unmatched_message_does_not_block_later_messages() {
     let config = Config { operations_max: 3, ..small() };
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);

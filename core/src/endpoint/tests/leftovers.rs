@@ -35,7 +35,7 @@ fn answers(packets: &[Repr]) -> Vec<Cts> {
 
 /// F-5, W-11: an aggregate is replayed as the same aggregate, with all its messages.
 #[test]
-fn an_aggregate_goes_out_again_whole() {
+fn aggregate_is_retransmitted_whole() {
     let config = gathering();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
@@ -139,7 +139,7 @@ fn a_device_that_was_reset_gets_no_registration_back() {
 
 /// F-7: an epoch is requested once every connection that carried unconfirmed writes is dead at both ends.
 #[test]
-fn a_round_is_not_asked_for_before_every_fence() {
+fn epoch_is_requested_after_all_fences() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[PUT, PUT, TCP]);
     let operation = put_over_both(&mut lone);
@@ -254,7 +254,7 @@ fn a_copy_is_that_of_its_own_peer() {
 /// C-4, A-1: an acknowledgment on a connection that the peer ended is sent again over another one, though
 /// this side has no probe and no answer pending.
 #[test]
-fn acknowledgments_that_were_on_their_way_go_out_again() {
+fn acknowledgments_on_an_ended_connection_are_sent_again() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
     lone.feed_on(1, eager(1), 0, |common| common.ack_now = true);
@@ -272,7 +272,7 @@ fn acknowledgments_that_were_on_their_way_go_out_again() {
 
 /// G-1: an aborted connection, whose redial is not due yet, carries no CONNECT.
 #[test]
-fn nothing_is_said_on_a_connection_that_was_ended() {
+fn nothing_is_sent_on_an_aborted_connection() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
     for connection in 1..4 {
@@ -291,7 +291,7 @@ fn nothing_is_said_on_a_connection_that_was_ended() {
 /// packets beyond the cumulative number are reported by lane, counted from the number behind the first
 /// missing one.
 #[test]
-fn what_came_out_of_turn_is_told_by_lane() {
+fn out_of_order_packets_are_reported_by_lane() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     let beyond = |lone: &mut Lone<'_>| {

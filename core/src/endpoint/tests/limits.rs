@@ -17,7 +17,7 @@ use proptest::prelude::*;
 
 /// The figures of `ARCHITECTURE.md`, "What it costs".
 #[test]
-fn sizes_are_what_the_architecture_says() {
+fn table_entry_sizes_match_the_architecture_document() {
     let architecture = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md")).unwrap();
     let sizes = sizes(&Config::new(PeerId(0), 4096));
     for (what, bytes) in [
@@ -40,7 +40,7 @@ fn sizes_are_what_the_architecture_says() {
 
 /// The region's size is exact: that many bytes do, one less doesn't; and peers cost the documented size.
 #[test]
-fn memory_is_known_before_start() {
+fn region_size_is_exact_and_known_before_start() {
     let config = small();
     let bytes = config.memory_bytes().unwrap();
     let mut region = Region::of(&config);
@@ -83,7 +83,7 @@ fn huge() -> Config {
 }
 
 #[test]
-fn what_several_values_make_together_is_told_with_each_of_them() {
+fn product_limit_error_lists_each_factor() {
     let error = Config { blocks_per_peer: 16384, ..huge() }.validate().unwrap_err();
     assert_eq!(
         std::format!("{error}"),
@@ -94,7 +94,7 @@ fn what_several_values_make_together_is_told_with_each_of_them() {
 
 /// A policy is only taken for what it decides (P-5), and the error contains its name.
 #[test]
-fn policies_are_taken_for_what_they_decide() {
+fn policy_is_accepted_only_where_it_applies() {
     for policy in Policy::ALL {
         let error = |config: Config| config.validate().map_err(|error| std::format!("{error}"));
         let choice = error(Config { multiplex: policy, ..small() });
@@ -184,7 +184,7 @@ fn number(bits: u32) -> impl Strategy<Value = u64> {
 /// A process is one of its own peers: with a single channel, whichever of itself and another it talks to
 /// first would keep the other out until `connect_timeout`, and lose it then. Alone it needs no other.
 #[test]
-fn one_channel_is_enough_for_a_process_that_is_alone() {
+fn single_channel_suffices_only_for_a_single_process() {
     for (peers, channels, is_enough) in [(1, 1, true), (2, 1, false), (2, 2, true), (1000, 1, false), (1000, 2, true)] {
         let config = Config { channels_max: channels, ..Config::new(PeerId(0), peers) };
         assert_eq!(config.validate().is_ok(), is_enough, "{channels} channels for {peers} peers");
@@ -245,7 +245,7 @@ proptest! {
 
 /// Tables include entries that wait for release, and their capacities are those of the configuration.
 #[test]
-fn usage_tells_of_what_is_to_be_given_back() {
+fn usage_includes_entries_waiting_for_release() {
     let config = small();
     let mut regions = regions(&config, 1);
     let mut region = regions.pop().unwrap();

@@ -14,7 +14,7 @@ fn tellers(lone: &mut Lone<'_>) -> u64 {
 /// F-12: an address is sent over rails that reach the peer and are up; when they have it nothing is pending,
 /// and a rail does not announce itself.
 #[test]
-fn nothing_is_left_to_tell() {
+fn no_address_update_stays_pending() {
     let config = config();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);

@@ -20,7 +20,7 @@ fn left(lone: &Lone<'_>) -> u32 {
 /// C-6: limits of a packet that acknowledges less than was acknowledged are old, except on the lone rail that
 /// keeps the order.
 #[test]
-fn limits_of_old_packets_count_on_a_rail_that_keeps_the_order() {
+fn limits_of_an_older_packet_count_only_on_an_ordered_rail() {
     for (rail, grows) in [(TCP, false), (SHM, true)] {
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &[rail]);
@@ -49,7 +49,7 @@ fn each_limit_is_its_own() {
 
 /// A packet is followed by work only where it brings something that a request waits for.
 #[test]
-fn news_wake_what_waits_and_nothing_else() {
+fn packet_wakes_only_work_that_waits_for_it() {
     let idle = |lone: &Lone<'_>| !lone.endpoint.is_active();
     let mut own = region();
     let mut lone = Lone::connected(&mut own, &small(), &[TCP]);
@@ -92,7 +92,7 @@ fn an_old_packet_puts_nothing_in_doubt() {
 
 /// G-6: the payload of a probe only takes its time.
 #[test]
-fn the_payload_of_a_probe_goes_nowhere() {
+fn probe_payload_is_discarded() {
     let mut own = region();
     let mut lone = Lone::connected(&mut own, &small(), &[TCP]);
     let probe = Body::Probe(Probe { nonce: 5, answer: false });
@@ -102,7 +102,7 @@ fn the_payload_of_a_probe_goes_nowhere() {
 
 /// G-3, F-12: a CONNECT that is repeated begins nothing anew.
 #[test]
-fn a_connect_that_comes_twice_counts_once() {
+fn repeated_connect_is_counted_once() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
     lone.endpoint.set_address(RailId(1), b"there:1").unwrap();
@@ -133,7 +133,7 @@ fn segments_that_belong_nowhere_are_acknowledged() {
 /// X-11, P-3: bytes that come as packets, though keys were given, require a FIN of the receiver; without
 /// recovery they require none.
 #[test]
-fn a_fin_is_owed_for_bytes_that_come_as_packets() {
+fn fin_is_pending_for_bytes_received_as_packets() {
     let config = Config { recovery: false, ..small() };
     let mut own = Region::of(&config);
     let mut lone = Lone::connected(&mut own, &config, &[PUT]);
@@ -236,7 +236,7 @@ fn two_payloads_at_once_are_a_failure_of_the_rail() {
 /// C-4: packets of the other lane leave the short way in open, and its count of what is to be announced as it
 /// is.
 #[test]
-fn unordered_packets_leave_the_short_way_open() {
+fn unordered_packets_leave_the_express_path_open() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[SHM]);
     let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };

@@ -55,7 +55,7 @@ fn another_number_breaks_the_protocol() {
 
 /// G-1: before the first CONNECT nothing is received, whatever number it names.
 #[test]
-fn nothing_comes_before_the_number() {
+fn packet_before_the_first_connect_is_rejected() {
     let mut region = Region::of(&numbered());
     let mut lone = Lone::up(&mut region, &numbered(), &[TCP]);
     assert_eq!(lone.feed_on(0, eager(), 0, |common| common.source = PEERS), Arrival::Close);
@@ -64,7 +64,7 @@ fn nothing_comes_before_the_number() {
 
 /// A number that stands for none is refused.
 #[test]
-fn the_number_of_nobody_is_refused() {
+fn reserved_process_number_is_refused() {
     let config = Config { number: Some(u32::MAX), ..small() };
     assert_eq!(config.validate().map_err(|error| error.field), Err("number"));
 }

@@ -26,7 +26,7 @@ fn an_acknowledgment_that_went_along_is_not_sent_again() {
 
 /// neither an acknowledgment nor the FIN of a part demands that it is acknowledged at once.
 #[test]
-fn what_only_reports_demands_no_acknowledgment() {
+fn acks_and_partial_fins_request_no_acknowledgment() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[PUT, PUT]);
     lone.feed_on(0, eager(), 0, |common| common.ack_now = true);
@@ -95,7 +95,7 @@ fn is_asked(lone: &mut Lone<'_>, rail: u8) -> bool {
 /// F-11: whatever is handed to rails that had nothing to do is looked after: a packet, a write, a read, and a
 /// packet that is repeated.
 #[test]
-fn whatever_is_posted_is_looked_after() {
+fn every_post_is_covered_by_stall_detection() {
     let config = Config { stall_min: Nanos(4_000_000), ack_delay: Nanos(1_000_000_000), ..small() };
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);

@@ -76,7 +76,7 @@ fn large_messages_follow_the_policy() {
 
 /// P-6: which rails are eligible and how many are used are two settings; one rail is better than none.
 #[test]
-fn eligibility_and_number_are_two_knobs() {
+fn eligible_rails_and_rail_count_are_separate_settings() {
     three(&Config { striping: Policy::Even, ..small() }, |timed| {
         // Rates are known: the fastest of those that are eligible are used.
         timed.stream(2, 1, 1 << 20);
@@ -157,7 +157,7 @@ fn weights_can_be_set() {
 /// P-8: balanced striping gets the sum of the rails' rates after the first message, leaves a rail alone that
 /// does not pay, and follows when a rail slows down ten-fold and recovers.
 #[test]
-fn balanced_parts_end_together() {
+fn balanced_stripes_complete_together() {
     let config = Config { striping: Policy::Balanced, ..small() };
     for facts in sorts() {
         for window in [1, 6] {

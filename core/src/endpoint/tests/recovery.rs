@@ -175,7 +175,7 @@ fn an_end_follows_the_other() {
 
 /// F-5: every kind of packet is replayed unchanged.
 #[test]
-fn every_kind_goes_out_again() {
+fn every_packet_kind_is_retransmitted_unchanged() {
     let kinds: [fn(&mut Lone<'_>); 7] = [
         |lone| lone.send(1, 10),
         |lone| lone.send(1, 5000),
@@ -246,7 +246,7 @@ fn every_rail_can_carry_every_packet() {
 /// F-6: a payload whose rail dies half way is placed by its copy, at the original destination: in the receive
 /// that it has met, or in its blocks; nothing is matched, granted or counted twice.
 #[test]
-fn a_copy_goes_where_the_first_was_to_go() {
+fn copy_is_placed_at_the_original_destination() {
     for posted in [true, false] {
         let mut region = region();
         let mut lone = two(&mut region);
@@ -350,7 +350,7 @@ fn doubtful_writes_are_written_again() {
 /// F-7, P-10: bytes that a rail had taken over and not begun to write lie before its unconfirmed ones. The
 /// new epoch writes both.
 #[test]
-fn what_was_taken_over_is_written_in_the_new_round() {
+fn rebalanced_bytes_are_written_in_the_new_epoch() {
     // One post of a rail is kept for frames.
     let put = |posts: u16| RailFacts { posts_max: posts + 1, transfer_bytes_max: 10_240, ..PUT };
     let mut region = region();
@@ -461,7 +461,7 @@ fn a_rail_that_returns_begins_small() {
 /// F-8: a rail's link-up event triggers a redial once; then again when it has been up for a while, or when it
 /// is needed.
 #[test]
-fn the_word_of_a_rail_that_flaps_is_not_taken_twice() {
+fn repeated_link_up_events_of_a_flapping_rail_are_ignored() {
     let config = small();
     let mut region = region();
     let mut lone = two(&mut region);
@@ -505,7 +505,7 @@ fn the_word_of_a_rail_that_flaps_is_not_taken_twice() {
 
 /// F-5: if more was lost than the usable rails take at once, replay continues as they have room.
 #[test]
-fn replay_goes_on_when_there_is_room() {
+fn retransmission_continues_when_the_rail_has_room() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
     lone.endpoint.set_policy(MessageClass::OneSided, Policy::named("round-robin").unwrap());
@@ -534,7 +534,7 @@ fn replay_goes_on_when_there_is_room() {
 /// F-5: for data that the peer's FIN confirms, the numbers are replayed, without which its window would
 /// stall, but not the bytes: the caller owns their memory.
 #[test]
-fn what_is_over_stays_over() {
+fn bytes_confirmed_by_a_fin_are_not_retransmitted() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     lone.send(1, 3000);

@@ -66,7 +66,7 @@ fn pauses_double_up_to_the_longest() {
 
 /// F-8: a connection that has stood for the longest pause is opened again at once, and pauses begin anew.
 #[test]
-fn what_has_stood_is_opened_again_at_once() {
+fn stable_connection_is_redialled_immediately() {
     let Config { redial_min, redial_max, .. } = small();
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP; 2]);
@@ -112,7 +112,7 @@ fn each_rail_waits_for_its_own_pause() {
 
 /// F-8, F-9: a rail to an address without a listener is redialled while another one is up.
 #[test]
-fn a_rail_that_finds_nobody_is_tried_on() {
+fn rail_without_a_listener_is_redialled() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP; 2]);
     for now in [0, 100_000] {
@@ -129,7 +129,7 @@ fn a_rail_that_finds_nobody_is_tried_on() {
 /// G-4: before the first packet, a process with the wrong identity counts as absent; later it is a failure
 /// like others.
 #[test]
-fn a_stranger_ends_a_channel_that_was_never_up() {
+fn authentication_failure_ends_a_channel_that_was_never_up() {
     for is_known in [false, true] {
         let mut region = region();
         let mut lone = Lone::up(&mut region, &small(), &[TCP]);
@@ -192,7 +192,7 @@ fn a_deadline_that_was_slept_through_is_put_off_once() {
 /// F-8: a rail of which nothing is known is not taken for the slowest when it comes back; and one that hardly
 /// moves anything is not taken for one of which nothing is known.
 #[test]
-fn a_rail_that_returns_has_an_eighth_of_what_is_known() {
+fn returning_rail_starts_at_an_eighth_of_its_known_rate() {
     // A unit of rates is 59.6 bytes a second.
     for (declared, before, after) in [(0, Rate::NONE, Rate::NONE), (240, Rate(4), Rate(1)), (4_800, Rate(80), Rate(10))]
     {

@@ -26,7 +26,7 @@ fn unlike<'m>(regions: &'m mut [Region], config: &Config, facts: RailFacts) -> T
 /// P-15: no registration is requested of a rail whose part would not pay for it, and it takes no part; now
 /// and then one is requested, at a cost that was saved up for.
 #[test]
-fn a_rail_that_costs_more_than_it_moves_is_left_out() {
+fn rail_whose_registration_costs_too_much_is_not_used() {
     let [_, write, read] = sorts();
     for facts in [write, read] {
         let config = config();
@@ -75,7 +75,7 @@ fn memory_that_is_used_again_is_worth_every_rail() {
 /// P-15, F-7: if no rail with a key is left, the receiver registers with those that it had left out, and
 /// sends their keys in the next epoch.
 #[test]
-fn rails_that_were_left_out_carry_what_is_left() {
+fn excluded_rails_carry_the_rest_when_no_key_is_left() {
     let config = config();
     let facts = |rate| RailFacts { bytes_per_second: rate * MB, ..PUT };
     let mut region = Region::of(&config);

@@ -75,7 +75,7 @@ fn fin_gives_registrations_back_at_once() {
 /// a put that is refused before all of it is sent is complete with the sent part, if the peer has that
 /// already.
 #[test]
-fn a_put_that_is_refused_half_way_is_over() {
+fn put_refused_before_it_is_fully_sent_is_completed() {
     let mut region = region();
     let mut lone = Lone::up(&mut region, &small(), &[TCP]);
     let window = 64;
@@ -94,7 +94,7 @@ fn a_put_that_is_refused_half_way_is_over() {
 
 /// G-7: BYE may wait for the FIN of an injected message, which is complete for its caller long before.
 #[test]
-fn the_last_fin_lets_the_goodbye_go() {
+fn last_fin_releases_the_pending_bye() {
     let mut region = region();
     let mut lone = Lone::up(&mut region, &small(), &[TCP]);
     // No blocks are granted: it is announced (C-7).
@@ -120,7 +120,7 @@ fn the_last_fin_lets_the_goodbye_go() {
 /// of a message that its receiver ends early nothing is left to be sent, as people see it too, while a
 /// rail still has some of it.
 #[test]
-fn what_fin_ends_counts_as_sent() {
+fn message_ended_early_by_a_fin_counts_as_sent() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     lone.send(1, 40_000);

@@ -131,7 +131,7 @@ fn replay_fills_the_rail() {
 
 /// F-5: reads are repeated, however many there are, each once.
 #[test]
-fn every_lost_read_is_repeated() {
+fn every_lost_read_is_repeated_once() {
     let rail = RailFacts { posts_max: 64, transfer_bytes_max: 4096, ..GET };
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[rail; 4]);
@@ -215,7 +215,7 @@ fn a_key_that_opens_nothing_does_not_stop_the_replay() {
 /// what a rail has not read yet another one with a key reads as soon as it is known that the first
 /// can't, without waiting for what is posted.
 #[test]
-fn the_rest_of_a_read_goes_over_another_rail() {
+fn denied_read_is_completed_over_another_rail() {
     let rail = RailFacts { posts_max: 2, transfer_bytes_max: 4096, ..GET };
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[rail, rail]);

@@ -114,7 +114,7 @@ fn an_epoch_has_at_least_one_fin() {
 
 /// F-7: the writes behind an acknowledged FIN are confirmed, in every epoch: the rail may fail.
 #[test]
-fn what_an_acknowledged_fin_confirms_stays_confirmed() {
+fn writes_confirmed_by_an_acknowledged_fin_stay_confirmed() {
     for (round, first) in [(0, 0), (0, 1), (255, 0), (255, 1)] {
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &[PUT, PUT, TCP]);
@@ -231,7 +231,7 @@ fn the_next_epoch_waits_for_its_own_fence() {
 
 /// F-7: an epoch that is requested by two failures is requested once.
 #[test]
-fn a_resume_that_waits_for_room_goes_once() {
+fn resume_waiting_for_room_is_sent_once() {
     let mut region = region();
     let rail = RailFacts { posts_max: 2, ..TCP };
     let mut lone = Lone::connected(&mut region, &small(), &[NARROW, NARROW, rail]);

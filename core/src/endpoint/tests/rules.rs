@@ -24,7 +24,7 @@ fn stray() -> Body {
 
 /// G-1, G-2, L-3: CONNECT is sent first, nothing else before the peer's has arrived, and only once.
 #[test]
-fn connect_comes_first() {
+fn connect_is_sent_first_and_once() {
     let mut region = region();
     let mut lone = Lone::up(&mut region, &small(), &[TCP]);
     lone.send(1, 10);
@@ -47,7 +47,7 @@ fn connect_is_answered() {
 /// G-1, G-3, S-6, S-11, A-7, X-1, X-9, W-11, G-8: each of these ends the peer's channel, and the error has
 /// the reason.
 #[test]
-fn what_breaks_the_protocol() {
+fn each_protocol_violation_ends_the_channel() {
     use ProtocolError::*;
     type Break = fn(&mut Lone<'_>) -> Arrival;
     let connected: [(Break, ProtocolError); 9] = [
@@ -88,7 +88,7 @@ fn what_breaks_the_protocol() {
 
 /// G-3: a channel has the same parameters on all its subchannels, except the rail's number.
 #[test]
-fn the_first_terms_hold() {
+fn later_connects_must_keep_the_negotiated_parameters() {
     let mut region = region();
     let mut lone = Lone::up(&mut region, &small(), &[TCP, TCP]);
     assert_eq!(lone.feed(Body::Connect(TERMS), 0), Arrival::Done);
@@ -105,7 +105,7 @@ fn the_first_terms_hold() {
 
 /// F-4, W-23: a FENCE about an unknown connection gets the answer that it is dead.
 #[test]
-fn what_is_old_changes_nothing() {
+fn fence_for_an_unknown_connection_is_answered_as_dead() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     assert_eq!(lone.feed(Body::Fence(Fence::default()), 0), Arrival::Done);
@@ -224,7 +224,7 @@ fn acknowledgments_come_in_time() {
 /// without room for a copy, the caller's buffer is kept until the acknowledgment; a lossless rail needs
 /// neither.
 #[test]
-fn what_may_go_out_again_is_kept() {
+fn message_that_may_be_retransmitted_is_kept() {
     let config = Config { retained_max: 0, ..small() };
     for (rail, done_when_posted) in [(TCP, false), (SHM, true)] {
         let mut region = Region::of(&config);
@@ -241,7 +241,7 @@ fn what_may_go_out_again_is_kept() {
 /// a sender short of table entries that only acknowledgments free requests them, at marks on the way and
 /// when it is full.
 #[test]
-fn who_runs_short_asks_for_acknowledgments() {
+fn sender_short_of_table_entries_requests_acknowledgments() {
     let asked = |config: &Config| -> Vec<bool> {
         let mut region = Region::of(config);
         let mut lone = Lone::connected(&mut region, config, &[TCP]);
@@ -315,7 +315,7 @@ fn matching_does_not_wait_for_payload() {
 /// C-3, C-4: one message more than granted violates the protocol; once a quarter is free again, it is granted
 /// without a request.
 #[test]
-fn grants_are_watched_and_told() {
+fn messages_beyond_the_grant_are_rejected() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
     for n in 0..8 {
@@ -349,7 +349,7 @@ fn grants_are_watched_and_told() {
 /// C-1, C-2, C-6, C-7: nothing is sent without a credit, without blocks a message is announced, and outdated
 /// limits are ignored.
 #[test]
-fn credits_are_kept() {
+fn nothing_is_sent_without_credits() {
     let mut region = region();
     let mut lone = Lone::up(&mut region, &small(), &[TCP]);
     lone.limits = (0, 0);
@@ -417,7 +417,7 @@ fn requests_are_counted() {
 
 /// until the origin has received a put's refusal, packets carry the flag, and then one is sent without.
 #[test]
-fn a_target_says_that_it_refuses() {
+fn refusal_flag_is_sent_until_the_refusal_is_acknowledged() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     let put = crate::wire::Put { window: 5, operation: 9, ..crate::wire::Put::default() };

@@ -24,7 +24,7 @@ pub(super) fn post(lone: &mut Lone<'_>, cookie: u64) {
 /// A number that is not the next one never uses the express path. On a rail that keeps the order it is a
 /// violation only beyond the window; a number received before is a duplicate.
 #[test]
-fn only_the_next_number_takes_the_short_way() {
+fn only_the_next_sequence_number_uses_the_express_path() {
     lone(|lone| {
         post(lone, 1);
         post(lone, 2);
@@ -63,7 +63,7 @@ fn limits_are_announced_while_nothing_is_sent() {
 
 /// S-1: a message that the rail refuses has had no number, and is not complete.
 #[test]
-fn a_message_that_the_rail_refuses_leaves_no_gap() {
+fn short_message_refused_by_the_rail_uses_no_number() {
     lone(|lone| {
         let send = SendRequest { tag: Some(7), segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
         let (_, first, _) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
@@ -205,7 +205,7 @@ fn ids_of_sends_are_their_count() {
 
 /// If no completion could be reported, nothing uses the express path; a silent send needs no room.
 #[test]
-fn unread_completions_close_the_short_way() {
+fn unread_completions_close_the_express_path() {
     let config = Config { operations_max: 2, ..small() };
     let mut region = Region::of(&config);
     let lone = &mut Lone::connected(&mut region, &config, &[SHM]);
@@ -233,7 +233,7 @@ fn a_refused_silent_send_takes_no_completion_back() {
 
 /// Tag and immediate data are reported where there are some, zeros among them.
 #[test]
-fn completions_say_what_the_message_had() {
+fn completion_reports_the_tag_and_immediate_data() {
     lone(|lone| {
         for (tag, immediate) in [(None, None), (Some(0), None), (None, Some(0)), (Some(3), Some(4))] {
             let send = SendRequest { tag, immediate, segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
@@ -273,7 +273,7 @@ fn receives_that_something_is_special_about_need_an_operation() {
 
 /// W-29: flags that no message has don't use the express path; an empty message has nothing to copy.
 #[test]
-fn what_arrives_is_looked_at() {
+fn short_message_flags_and_rail_are_checked() {
     lone(|lone| {
         (1..4).for_each(|n| post(lone, n));
         assert_eq!(arrive(lone, &Short { flags: 4 | Short::TAGGED, ..short(0) }), ShortArrival::Slow);
@@ -286,7 +286,7 @@ fn what_arrives_is_looked_at() {
 
 /// Each of these keeps an outgoing message off the express path, and nothing else does.
 #[test]
-fn every_reason_closes_the_way_out() {
+fn every_exclusion_closes_the_express_send_path() {
     let closes = |why: &str, change: &dyn Fn(&mut Lone<'_>)| {
         lone(|lone| {
             assert!(can_send(lone, 8));
@@ -327,7 +327,7 @@ fn every_reason_closes_the_way_out() {
 
 /// The rail must be lossless, carry short messages, and be the only one to the peer.
 #[test]
-fn only_a_lone_rail_that_loses_nothing_carries_short_messages() {
+fn only_a_single_lossless_rail_carries_short_messages() {
     let tiny = RailFacts { short_bytes_max: 1, ..SHM };
     let none = RailFacts { short_bytes_max: 0, ..SHM };
     let lossy = RailFacts { short_bytes_max: 900, ..TCP };
@@ -357,7 +357,7 @@ fn only_a_lone_rail_that_loses_nothing_carries_short_messages() {
 
 /// A rail without room carries nothing, whichever it is.
 #[test]
-fn room_is_asked_of_the_rail_itself() {
+fn express_path_needs_room_on_its_own_rail() {
     let config = small();
     let mut region = Region::of(&config);
     let mut lone = met(&mut region, &config, &[TCP, SHM], 0b10);
@@ -387,7 +387,7 @@ fn a_grant_is_used_to_its_end() {
 
 /// Each of these keeps an arriving message off the express path, and it uses the normal one.
 #[test]
-fn every_reason_closes_the_way_in() {
+fn every_exclusion_closes_the_express_receive_path() {
     let closes = |why: &str, change: &dyn Fn(&mut Lone<'_>)| {
         lone(|lone| {
             post(lone, 1);
@@ -461,7 +461,7 @@ fn limits_are_announced_by_halves() {
 
 /// C-4: a peer without grants, most of which are held by waiting messages, gets free ones at once.
 #[test]
-fn a_peer_without_grants_gets_what_is_free() {
+fn peer_without_grants_gets_free_ones_at_once() {
     let max = small().unexpected_per_peer;
     let waits = |lone: &mut Lone<'_>, psn| arrive_any(lone, &Short { tag: 9, ..short(psn) });
     let limit = |lone: &mut Lone<'_>| lone.sent().iter().map(|packet| packet.common.message_limit).max();
@@ -533,7 +533,7 @@ fn a_short_message_lets_waiting_messages_go() {
 
 /// G-8: a rule violation ends the peer's channel on this path, too.
 #[test]
-fn offences_count_on_the_short_way() {
+fn protocol_violation_on_the_express_path_ends_the_channel() {
     let by = |lone: &mut Lone<'_>, short: &Short| lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), short);
     lone(|lone| {
         for psn in 0..32 {
@@ -551,7 +551,7 @@ fn offences_count_on_the_short_way() {
 
 /// W-29: on the normal path it equals the packet that it stands for: it acknowledges and requests nothing.
 #[test]
-fn a_short_message_stands_for_a_packet() {
+fn short_message_on_the_normal_path_equals_its_packet() {
     let config = small();
     let outcome = |is_short: bool| {
         let mut own = Region::of(&config);
@@ -595,7 +595,7 @@ fn a_line_ends_with_its_channel() {
 /// The effect of a fold on the tables: numbers, credits and grants as if packets had been sent, and the time
 /// of the last arrival from the peer.
 #[test]
-fn the_tables_learn_what_went_the_short_way() {
+fn express_messages_are_accounted_in_the_tables() {
     let send = SendRequest { notify: Notify::Silent, segments: &seg(0, 100), ..SendRequest::new(PeerId(1), &[]) };
     lone(|lone| {
         lone.now = 77;
@@ -650,7 +650,7 @@ fn the_tables_learn_what_went_the_short_way() {
 /// C-4: every message sent from then on grants room that comes free in the tables while the line is open; if
 /// none is sent, a packet does.
 #[test]
-fn what_the_tables_grant_is_told_the_short_way_too() {
+fn freed_room_is_granted_by_express_messages() {
     let send = SendRequest { notify: Notify::Silent, segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
     let full = |lone: &mut Lone<'_>| {
         assert!(send_short(&mut lone.endpoint, &send, 8).is_some());

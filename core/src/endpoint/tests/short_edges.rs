@@ -31,7 +31,7 @@ fn a_message_that_waits_beside_many_lets_waiting_messages_go() {
 
 /// A way out that is closed for lack of room for completions is opened again once some have been read.
 #[test]
-fn completions_that_are_read_open_the_way_out() {
+fn reading_completions_reopens_the_express_send_path() {
     let config = Config { operations_max: 8, ..small() };
     let mut own = Region::of(&config);
     let lone = &mut Lone::connected(&mut own, &config, &[SHM]);
@@ -47,7 +47,7 @@ fn completions_that_are_read_open_the_way_out() {
 
 /// No way is open to a peer without a channel, or to none at all.
 #[test]
-fn there_is_no_short_way_to_strangers() {
+fn express_path_is_closed_to_unknown_peers() {
     lone(|lone| {
         assert!(lone.endpoint.open_short(PeerId(1)));
         for peer in [2, 3, 4, u32::MAX] {
@@ -137,7 +137,7 @@ impl ShortSource for Counted {
 
 /// L-12: what its sender may still write is read once.
 #[test]
-fn each_word_of_a_short_message_is_read_once() {
+fn each_field_of_a_short_message_is_read_once() {
     lone(|lone| {
         for n in 1..3 {
             let to = seg(0, 64);
@@ -202,7 +202,7 @@ fn a_single_byte_takes_a_block() {
 /// C-4: a message sent before room came free has not granted that room, though the tables count the message
 /// only then.
 #[test]
-fn room_that_comes_free_behind_a_message_is_still_to_be_told() {
+fn room_freed_after_a_sent_message_is_still_announced() {
     lone(|lone| {
         for psn in 0..8 {
             let placed = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &short(psn));
@@ -271,7 +271,7 @@ fn a_request_is_open_until_it_is_complete() {
 /// F-2: a rail that has a new connection, and has not reported the end of the one before, leaves no way open
 /// in between; what went over the old one is counted.
 #[test]
-fn a_new_connection_closes_the_short_way() {
+fn new_connection_closes_the_express_path() {
     lone(|lone| {
         (0..3).for_each(|n| post(lone, n));
         assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)));

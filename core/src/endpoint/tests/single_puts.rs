@@ -64,7 +64,7 @@ fn writes_over_the_only_rail_are_written_again() {
 /// a rail that can't write any more, in the middle of a message, leaves the rest to another one that
 /// can: in one round, because what it has written waits for its FIN.
 #[test]
-fn the_rest_of_a_message_goes_over_another_rail() {
+fn rest_of_a_denied_put_is_written_over_another_rail() {
     let mut region = Region::of(&small());
     let rail = RailFacts { posts_max: 2, ..PUT };
     let mut lone = Lone::connected(&mut region, &small(), &[rail, rail]);
@@ -91,7 +91,7 @@ fn the_rest_of_a_message_goes_over_another_rail() {
 /// F-7, X-11: so is the rest of a part; where the other rail still has a part of its own, what lies between
 /// the two is written twice.
 #[test]
-fn the_rest_of_a_part_goes_over_another_rail() {
+fn rest_of_a_denied_stripe_is_written_over_another_rail() {
     for denied in [0, 1] {
         let mut region = Region::of(&small());
         let rail = RailFacts { posts_max: 2, ..PUT };
@@ -129,7 +129,7 @@ fn the_rest_of_a_part_goes_over_another_rail() {
 /// F-4, X-4: a rail that dies before anything was written over it leaves all of the message, and its FIN, to
 /// another one.
 #[test]
-fn what_is_not_begun_goes_over_another_rail() {
+fn unstarted_put_is_written_over_another_rail() {
     let mut region = Region::of(&small());
     let rail = RailFacts { posts_max: 2, ..PUT };
     let mut lone = Lone::connected(&mut region, &small(), &[rail, rail]);

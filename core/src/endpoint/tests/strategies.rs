@@ -55,7 +55,7 @@ fn split_cuts_by_rates() {
 /// P-9, newmadeleine-2007, 3.3: small messages go together over the rail of the lowest latency, and wait for
 /// it.
 #[test]
-fn the_soonest_rail_carries_small_messages() {
+fn newmadeleine_uses_the_lowest_latency_rail_and_aggregates() {
     let config = by(Policy::NewMadeleine, 1);
     let rails = [3_000, 1_700, 0].map(|latency_ns| RailFacts { latency_ns, ..TCP });
     let mut region = Region::of(&config);

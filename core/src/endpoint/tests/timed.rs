@@ -351,7 +351,7 @@ fn a_fin_waits_behind_little() {
 
 /// P-4: a transfer is cut when a rail would otherwise have nothing to do, not when it is ready to go.
 #[test]
-fn transfers_are_cut_late() {
+fn transfer_is_divided_only_when_a_rail_becomes_idle() {
     for facts in sorts() {
         let config = small();
         let mut regions = regions(&config, 2);

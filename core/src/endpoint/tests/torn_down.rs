@@ -39,7 +39,7 @@ fn window(lone: &mut Lone<'_>) -> WindowId {
 /// R-9, G-7: a payload that was on its way into a window when its rail was closed by the peer, which was
 /// faster in leaving, does not use the window any more.
 #[test]
-fn a_window_is_free_when_the_peer_is_gone() {
+fn window_is_released_when_the_writing_peer_closes() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP; 2]);
     let window = window(&mut lone);
@@ -84,7 +84,7 @@ fn a_dead_connection_is_no_load() {
 /// G-7: a rail whose BYE does not get out is waited for as one that has something to do, once the peer has
 /// had BYE on another one, whatever other rails fail afterwards.
 #[test]
-fn what_the_peer_has_heard_it_has_heard() {
+fn bye_received_over_one_rail_shortens_the_wait_for_others() {
     let config = Config {
         stall_min: Nanos(1_000),
         stall_max: Nanos(1_000),
@@ -116,7 +116,7 @@ fn what_the_peer_has_heard_it_has_heard() {
 
 /// G-7: a peer that connects once more while this side leaves gets CONNECT and BYE on the new connection.
 #[test]
-fn a_new_connection_is_left_too() {
+fn peer_that_reconnects_during_the_shutdown_receives_a_bye() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP; 2]);
     leave(&mut lone, 0b10);
@@ -134,7 +134,7 @@ fn a_new_connection_is_left_too() {
 /// G-10: where BYE was still with its rail when that was closed, the peer may not have had it: it is called
 /// when a rail moves, also where the last connection to go is one that BYE was not for.
 #[test]
-fn a_goodbye_that_may_be_lost_is_remembered() {
+fn peer_whose_bye_may_be_lost_is_redialled_from_a_new_address() {
     for is_polled in [false, true] {
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &[TCP; 2]);
@@ -162,7 +162,7 @@ fn a_goodbye_that_may_be_lost_is_remembered() {
 
 /// G-7: while BYE is on its way no more connections are opened.
 #[test]
-fn nothing_is_opened_for_a_goodbye() {
+fn no_connection_is_opened_during_the_bye() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP; 2]);
     for _ in 0..2 {
@@ -182,7 +182,7 @@ fn nothing_is_opened_for_a_goodbye() {
 /// F-5: packets that wait for room to be replayed keep waiting when another connection dies, before that
 /// one's fence.
 #[test]
-fn replay_goes_on_when_another_rail_fails() {
+fn waiting_retransmissions_survive_another_rail_failure() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP; 3]);
     lone.endpoint.set_policy(MessageClass::OneSided, Policy::named("round-robin").unwrap());
@@ -268,7 +268,7 @@ fn a_fin_that_has_come_confirms_its_own_rail() {
 /// V-12: registrations that were about to be given back when their device was reset are not: it may have
 /// given their keys to others. Those of other rails are.
 #[test]
-fn what_was_to_be_given_back_to_a_device_that_was_reset_is_not() {
+fn registrations_of_a_reset_device_are_not_deregistered() {
     for of in 0..3 {
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &[PUT; 2]);

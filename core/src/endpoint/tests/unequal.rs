@@ -154,7 +154,7 @@ fn a_fence_names_both_ends() {
 /// F-3, F-4: a peer reports that its end is dead: the answer names the same connection, from our side. An
 /// earlier or later connection of that rail is unaffected.
 #[test]
-fn a_fence_ends_its_own_connection_alone() {
+fn fence_aborts_only_its_own_connection() {
     let mut region = region();
     let mut lone = unequal(&mut region, &[TCP, TCP]);
     lone.closed.clear();
@@ -179,7 +179,7 @@ fn a_fence_ends_its_own_connection_alone() {
 /// F-5: a put, and a message by data segments, of several packets are replayed unchanged: offsets, lengths,
 /// and source memory.
 #[test]
-fn every_segment_goes_out_again_as_it_was() {
+fn every_segment_is_retransmitted_unchanged() {
     for is_put in [true, false] {
         let mut region = region();
         let mut lone = unequal(&mut region, &[TCP]);
@@ -279,7 +279,7 @@ fn an_acknowledged_resume_confirms_no_writes() {
 /// F-7: a RESUME with a number of its own is replayed unchanged, and its acknowledgment triggers nothing
 /// more.
 #[test]
-fn a_resume_goes_out_again_as_it_was() {
+fn resume_is_retransmitted_unchanged() {
     let mut region = region();
     let mut lone = unequal(&mut region, &[PUT, TCP]);
     let operation = announce(&mut lone);
@@ -325,7 +325,7 @@ fn a_round_without_keys_is_data_though_a_rail_could_write() {
 /// F-7: a receiver that begins an epoch unasked counts anew: the FIN of one rail's writes is sent once more,
 /// of that epoch, over that rail, and nothing is written again.
 #[test]
-fn a_round_that_nobody_asked_for_gets_its_fin() {
+fn unrequested_epoch_gets_its_fin() {
     let mut region = region();
     let mut lone = unequal(&mut region, &[TCP, PUT]);
     let operation = announce(&mut lone);
@@ -436,7 +436,7 @@ fn a_round_waits_for_every_fence() {
 /// Another part without a key must not wait for that answer: the epoch is requested once more, under a number
 /// of its own.
 #[test]
-fn a_part_without_keys_does_not_wait_for_a_round_that_nobody_was_asked_for() {
+fn keyless_stripe_requests_its_own_epoch() {
     for is_acknowledged_first in [false, true] {
         let mut region = region();
         let mut lone = unequal(&mut region, &[RailFacts { posts_max: 2, ..PUT }, PUT, TCP]);
@@ -552,7 +552,7 @@ fn keys_end_with_their_connection() {
 /// F-5: reads of a rail that died are repeated over another one: the same bytes, the same source and
 /// destination.
 #[test]
-fn reads_are_made_again_where_they_were() {
+fn lost_reads_are_repeated_with_the_same_memory() {
     let mut region = region();
     let mut lone = unequal(&mut region, &[GET, GET]);
     lone.endpoint.set_policy(MessageClass::Large, Policy::named("even").unwrap());
@@ -616,7 +616,7 @@ fn keys_go_out_again_with_the_connection_of_now() {
 
 /// F-3: a FENCE request sent over a connection that died is repeated over the next.
 #[test]
-fn a_question_for_a_fence_is_asked_again() {
+fn fence_request_is_repeated_over_the_next_connection() {
     let mut region = region();
     let mut lone = unequal(&mut region, &[TCP, TCP]);
     down(&mut lone, 1, RailFault::TimedOut);

@@ -54,7 +54,7 @@ fn impossible_terms_are_refused() {
 
 /// a receiver that needs no more sends FIN; unsent data stays here.
 #[test]
-fn a_fin_ends_what_is_not_sent_yet() {
+fn fin_cancels_the_unsent_bytes() {
     for rails in [[TCP], [PUT]] {
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &rails);

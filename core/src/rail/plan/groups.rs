@@ -120,7 +120,7 @@ mod tests {
 
     /// An HCA number that appears on two buses names two HCAs: else the groups would overlap.
     #[test]
-    fn an_hca_lies_on_one_bus() {
+    fn equal_hca_numbers_on_two_buses_are_two_hcas() {
         let places = [place(0, 1, 1), place(0, 1, 2), place(0, 1, 1), place(0, 1, 2)];
         assert_eq!(innermost(places), [0b0101, 0b1010, 0b0101, 0b1010]);
     }

@@ -198,7 +198,7 @@ fn unequal_rails_get_unequal_parts() {
 /// P-14: beside others a rail counts with its rate under contention, alone with its own: two that share all
 /// they have gain nothing from being two.
 #[test]
-fn rails_that_hold_each_other_up_get_less() {
+fn rails_with_contention_get_smaller_shares() {
     let beside = |state: RailState, percent| RailState { together: Rate(state.rate.0 / 100 * percent), ..state };
     let free = rail(1_000 * MB, 2_000, 0);
     assert_eq!(shares(&[free, beside(free, 50)], 16 << 20).0, [67, 33]);
@@ -218,7 +218,7 @@ fn a_busy_rail_gets_nothing() {
 
 /// P-8: a split that would gain less than 3 % isn't made, and the plan reports its predicted time.
 #[test]
-fn what_does_not_pay_is_not_split() {
+fn split_below_the_margin_is_not_made() {
     let rails = |slow| [rail(10_000 * MB, 2_000, 0), rail(slow, 2_000, 0)];
     let refused = plan(&rails(250 * MB), 16 << 20);
     assert_eq!((refused.reason, refused.chunks.len(), refused.single.rail), (Reason::BelowMargin, 1, 0));
@@ -234,7 +234,7 @@ fn what_does_not_pay_is_not_split() {
 
 /// The rail that is earliest alone, be it a slower one that is nearer, or one that is less busy.
 #[test]
-fn the_soonest_rail_is_chosen() {
+fn earliest_finishing_rail_is_chosen() {
     let rails = [rail(1_200 * MB, 2_800, 0), rail(850 * MB, 1_700, 0), rail(850 * MB, 1_700, 0)];
     let earliest = |rails: &[RailState], bytes| best_single(rails, ALL, bytes).map(|single| single.rail);
     assert_eq!(earliest(&rails, 8), Some(1));

@@ -103,7 +103,7 @@ impl Cluster {
 }
 
 #[test]
-fn names_alone_let_processes_call_each_other() {
+fn processes_connect_by_names_without_a_launcher() {
     // Without a launcher: each inserts the others in an order of its own, and itself or not.
     let mut cluster = Cluster::strangers(3, false);
     let names: Vec<Name> = cluster.ports.iter().map(|port| *port.name().unwrap()).collect();
@@ -205,7 +205,7 @@ fn the_place_of_a_process_that_has_closed_is_free() {
 }
 
 #[test]
-fn a_flood_both_ways_refuses_nobody() {
+fn bidirectional_message_flood_is_fully_delivered() {
     // Far more than the transport takes in: what finds no room waits here, in order.
     const MESSAGES: u64 = 20_000;
     let mut cluster = Cluster::of(2);
@@ -230,7 +230,7 @@ fn a_flood_both_ways_refuses_nobody() {
 }
 
 #[test]
-fn more_receives_than_the_transport_has_room_for_keep_their_order() {
+fn receives_beyond_the_transport_room_keep_their_order() {
     const RECEIVES: u64 = 17_000;
     let mut cluster = Cluster::of(2);
     let mut buffers = vec![[0u8; 8]; RECEIVES as usize];
@@ -341,7 +341,7 @@ fn a_multi_receive_takes_message_after_message() {
 }
 
 #[test]
-fn only_wanted_completions_come_and_counters_count_all() {
+fn selective_completions_are_filtered_and_counters_count_all() {
     let mut cluster = Cluster::of(2);
     let counter = cluster.ports[0].ledger().counts.insert(Count::default());
     let End { endpoint, .. } = cluster.ends[0];
@@ -411,7 +411,7 @@ fn memory_is_written_read_and_changed() {
 }
 
 #[test]
-fn the_last_endpoint_leaves_its_peers() {
+fn closing_the_last_endpoint_disconnects_its_peers() {
     let mut cluster = Cluster::of(2);
     cluster.send(0, 1, 1, b"bye", 1);
     cluster.completion(0);

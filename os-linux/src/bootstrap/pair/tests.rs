@@ -139,7 +139,7 @@ fn an_abort_reaches_the_other_side() {
 }
 
 #[test]
-fn nobody_there_is_an_error_in_time() {
+fn missing_pair_peer_is_an_error_in_time() {
     let (listener, address) = listener();
     let error = listener.accept(&key(7), Duration::from_millis(1)).unwrap_err();
     assert!(matches!(error, BootError::Timeout { waited_ms: 1, .. }), "{error}");
@@ -186,7 +186,7 @@ fn a_fence_whose_connection_is_reset_fails_and_so_do_all_after_it() {
 
 /// B-1: a side that stalls is an error in time.
 #[test]
-fn a_fence_waits_no_longer_than_it_was_told() {
+fn pair_fence_ends_at_its_timeout() {
     let (listener, address) = listener();
     thread::scope(|scope| {
         let silent = scope.spawn(move || Pair::dial(address, &key(7), LONG).unwrap());

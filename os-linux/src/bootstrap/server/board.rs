@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn notices_tell_the_launcher() {
+    fn launcher_is_notified_of_join_finalize_and_abort() {
         let mut board = board(2);
         assert_eq!(say(&mut board, 0, "cmd=init pmi_version=1 pmi_subversion=1").1, Some(Notice::Joined));
         let (answers, notice) = say(&mut board, 1, "cmd=init pmi_version=2 pmi_subversion=0");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_answered_and_told() {
+    fn invalid_request_is_answered_with_an_error_and_reported() {
         let mut board = board(1);
         for line in ["", "\x01", "word", "cmd=spawn nprocs=4", "cmd=barrier_in=1"] {
             let (answers, notice) = say(&mut board, 0, line);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_rank_holds_up_nobody() {
+    fn departed_rank_does_not_block_the_barrier() {
         let mut board = board(3);
         assert!(say(&mut board, 0, "cmd=barrier_in").0.is_empty());
         assert!(say(&mut board, 2, "cmd=barrier_in").0.is_empty());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_hold() {
+    fn key_value_and_board_size_limits_are_enforced() {
         let mut board = board(1);
         let mut put = |key: &str, value: &str| {
             say(&mut board, 0, &format!("cmd=put kvsname=job key={key} value={value}")).0.remove(0)

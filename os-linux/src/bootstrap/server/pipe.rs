@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_whole_and_the_rest_comes_at_the_end() {
+    fn pipe_lines_are_whole_and_the_rest_is_read_at_the_end() {
         let (mut pipe, writing) = pipe();
         let mut lines = Vec::new();
         assert!(pipe.read(|line| lines.push(line)));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_held_in_bounds() {
+    fn endless_line_is_limited_in_length() {
         let (mut pipe, writing) = pipe();
         let mut lines = Vec::new();
         for _ in 0..5 {

@@ -136,7 +136,7 @@ fn exchange(boot: &mut dyn Bootstrap) -> Result<(), BootError> {
 }
 
 #[test]
-fn four_ranks_exchange_and_leave() {
+fn four_ranks_exchange_and_finalize() {
     let mut seen = [0; 3];
     let report = job("exchange", 4)
         .spawn()
@@ -267,7 +267,7 @@ fn a_signal_to_the_launcher_ends_the_ranks() {
 }
 
 #[test]
-fn nothing_is_left_over_when_the_launcher_is_killed() {
+fn killed_launcher_leaves_no_processes() {
     let this = std::env::current_exe().unwrap();
     let mut launcher = Command::new(this)
         .args(["--exact", "bootstrap::server::tests::role", "--nocapture", "--test-threads=1"])
@@ -299,7 +299,7 @@ fn nothing_is_left_over_when_the_launcher_is_killed() {
 }
 
 #[test]
-fn dropping_a_launch_leaves_nothing_over() {
+fn dropping_a_launch_leaves_no_processes() {
     let mut launch = job("joins and sleeps", 2).spawn().unwrap();
     wait_until_joined(&mut launch);
     let pids = [launch.pid(0).unwrap(), launch.pid(1).unwrap()];
@@ -311,7 +311,7 @@ fn dropping_a_launch_leaves_nothing_over() {
 }
 
 #[test]
-fn nonsense_is_answered_told_and_the_endless_line_cut_off() {
+fn invalid_requests_are_reported_and_an_endless_line_is_cut() {
     let mut why = Vec::new();
     let report = job("talks nonsense", 1)
         .spawn()
@@ -363,7 +363,7 @@ fn programs_without_pmi_get_their_variables_and_their_lines_come_by_rank() {
 }
 
 #[test]
-fn a_full_event_queue_holds_output_back_and_loses_nothing() {
+fn full_event_queue_delays_output_without_loss() {
     let mut launch = Launcher::new("sh").args(["-c", "seq 100000"]).output(Output::Lines).spawn().unwrap();
     let mut next = 1_u32;
     while !launch.is_over() {
@@ -382,7 +382,7 @@ fn a_full_event_queue_holds_output_back_and_loses_nothing() {
 }
 
 #[test]
-fn what_can_not_be_started_is_said() {
+fn launch_failure_reports_its_cause() {
     let error = Launcher::new("/no/such/program").ranks(2).spawn().unwrap_err();
     assert!(error.to_string().starts_with("can't start /no/such/program as rank 0: "), "{error}");
     let source = std::io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());

@@ -101,7 +101,7 @@ fn shared_memory_needs_one_host() {
 }
 
 #[test]
-fn a_card_of_another_version_is_refused_by_name() {
+fn address_record_of_another_version_is_refused() {
     let mut here = opening(0, "here", None);
     let error = here.learn(PeerId(1), "rerail9;there;tcp@127.0.0.1:1").unwrap_err();
     assert!(
@@ -111,7 +111,7 @@ fn a_card_of_another_version_is_refused_by_name() {
 }
 
 #[test]
-fn joining_needs_every_card() {
+fn join_requires_every_address_record() {
     let mut here = opening(0, "here", None);
     let own = here.card().to_owned();
     here.learn(PeerId(0), &own).unwrap();
@@ -236,7 +236,7 @@ fn of_unequal_numbers_of_interfaces_the_common_ones_are_used() {
 }
 
 #[test]
-fn shared_memory_and_tcp_carry_together_where_asked() {
+fn shared_memory_and_tcp_are_used_together_if_configured() {
     // TCP can't read memory, so a message that is read does not take it.
     let values = [TWO_INTERFACES, ("tcp_beside_shm", "on"), BY_PACKETS];
     uses(&[RailKind::Shm, RailKind::Tcp, RailKind::Tcp], |_| settings(&values));

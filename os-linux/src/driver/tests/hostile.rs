@@ -68,7 +68,7 @@ fn sum(cluster: &mut Cluster, rank: usize, of: impl Fn(&crate::rail::RailCounter
 
 /// L-12, G-8
 #[test]
-fn a_process_that_writes_garbage_into_its_rings_for_ever_is_refused_and_counted() {
+fn process_that_corrupts_its_rings_is_refused_and_counted() {
     let (mut cluster, mut scribbler) = two_and_a_process("driver::tests::hostile::scribbler", Fabric::Shm);
     let mut lost = [false; 2];
     while lost != [true; 2] {
@@ -187,7 +187,7 @@ impl Stranger {
 
 /// H-4, H-5, H-7
 #[test]
-fn without_the_key_and_with_a_replayed_handshake_nobody_gets_in_while_three_ranks_talk() {
+fn keyless_and_replayed_handshakes_are_refused_under_traffic() {
     let opening = |rank: u32| {
         let mut all: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(PeerId(rank)))];
         all.extend(rails(rank, 3, Fabric::Tcp));

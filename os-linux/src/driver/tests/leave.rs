@@ -170,7 +170,7 @@ impl Rail for Slow {
 }
 
 #[test]
-fn leaving_waits_for_rails_that_still_have_something_to_deliver_but_not_for_ever() {
+fn shutdown_waits_a_limited_time_for_pending_rails() {
     for (deadline, polled) in [(None, true), (Some(Duration::ZERO), false)] {
         let left = Arc::new(AtomicU32::new(100));
         let mut cluster = Cluster::with(1, |_| vec![Box::new(Slow(left.clone()))], small);
@@ -194,7 +194,7 @@ fn a_peer_that_is_deaf_is_abandoned_at_the_deadline() {
 }
 
 #[test]
-fn leaving_without_having_met_anybody_needs_nobody() {
+fn shutdown_without_connections_needs_no_peer() {
     let mut cluster = Cluster::of(2, Fabric::Tcp);
     let shutdown = cluster.transports.remove(0).finish(None).unwrap();
     assert_eq!(shutdown, crate::driver::Shutdown::default());
@@ -231,7 +231,7 @@ impl Bootstrap for Gone {
 /// B-2, B-3: messages need no launcher; a process that can't reach it at shutdown has left its peers all the
 /// same, and reports how.
 #[test]
-fn a_launcher_that_is_gone_at_the_end_is_an_error_beside_the_farewell() {
+fn missing_launcher_at_shutdown_is_reported_with_the_result() {
     let (mut cluster, ends) = Cluster::new(Fabric::Tcp);
     let target = cluster.empty(ends.b, BYTES);
     let recv = cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, BYTES))).unwrap();

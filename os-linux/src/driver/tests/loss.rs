@@ -71,7 +71,7 @@ fn a_killed_peer_is_lost_and_the_others_go_on(fabric: Fabric) {
 }
 
 #[test]
-fn strangers_at_the_port_disturb_nobody() {
+fn unauthenticated_connections_do_not_disturb_peers() {
     let mut cluster = Cluster::of(2, Fabric::TwoTcp);
     let addresses: Vec<String> =
         cluster.at(0).rails().filter(|rail| rail.kind == RailKind::Tcp).map(|rail| rail.address.to_owned()).collect();

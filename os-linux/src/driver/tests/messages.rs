@@ -351,7 +351,7 @@ fn a_request_beyond_its_region_is_refused_with_the_numbers() {
 /// One round is enough to send it, and over the loopback to have it: it is with its rail before the rails are
 /// looked at.
 #[test]
-fn what_was_submitted_goes_out_before_the_rails_are_looked_at() {
+fn submitted_request_is_sent_before_the_rails_are_polled() {
     let (mut cluster, ends) = Cluster::new(Fabric::Loop);
     cluster.ping(ends.a, ends.b, 8);
     let source = cluster.filled(ends.a, 8, 2);

@@ -115,7 +115,7 @@ fn name_with(like: &Name, key: Fingerprint) -> [u8; NAME_BYTES] {
 
 /// H-3, H-5, H-9, H-11: each call is refused and counted, and the two go on talking.
 #[test]
-fn who_has_the_names_of_two_can_not_part_them() {
+fn process_knowing_both_names_cannot_disconnect_two_peers() {
     for callers in [Callers::Refuse, Callers::Ask] {
         let mut pair = Pair::open(callers);
         let [a, b] = pair.ends.each_ref().map(|end| end.name().unwrap());

@@ -77,7 +77,7 @@ fn a_queue_that_is_full_loses_nothing() {
 }
 
 #[test]
-fn a_request_is_waited_for_and_the_others_keep_their_order() {
+fn waiting_for_one_request_keeps_the_order_of_others() {
     let (mut transport, memory) = alone();
     let [_, second, third] = [0, 1, 2].map(|tag| exchange(&mut transport, memory, tag, Cookie(tag)));
     assert_eq!(transport.wait_for(third, None).unwrap().cookie, Cookie(2));
@@ -90,7 +90,7 @@ fn a_request_is_waited_for_and_the_others_keep_their_order() {
 }
 
 #[test]
-fn a_wait_ends_in_time_and_the_request_goes_on() {
+fn timed_out_wait_leaves_the_request_pending() {
     let (mut transport, memory) = alone();
     let into = [Seg::new(memory, 0, 1)];
     let receive = transport.recv(&RecvRequest::new(Selector::tagged(1), &into)).unwrap();
@@ -102,7 +102,7 @@ fn a_wait_ends_in_time_and_the_request_goes_on() {
 /// An event of another queue wakes a library about to sleep, once: its own library may be the one
 /// that sleeps.
 #[test]
-fn nobody_sleeps_over_an_event_of_another_queue() {
+fn event_of_another_queue_prevents_sleep_once() {
     let (mut transport, memory) = alone();
     let queue = transport.open_queue(16).unwrap();
     exchange(&mut transport, memory, 1, queue.cookie(1).unwrap());

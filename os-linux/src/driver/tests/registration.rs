@@ -177,7 +177,7 @@ fn large(transport: &mut Transport<VirtualTime>, region: RegionId) -> rerail_cor
 /// a rail that can't register the memory is left out; here it is the only one, so the message goes in
 /// segments.
 #[test]
-fn a_message_goes_without_the_key_that_a_rail_refuses() {
+fn message_is_sent_without_the_key_if_registration_fails() {
     let (mut transport, book, region) = connected();
     book.borrow_mut().refuse = true;
     let source: Vec<u8> = (0..MESSAGE_BYTES).map(|byte| (byte % 251) as u8).collect();
@@ -193,7 +193,7 @@ fn a_message_goes_without_the_key_that_a_rail_refuses() {
 }
 
 #[test]
-fn a_cancelled_request_leaves_no_registration() {
+fn cancelled_request_leaves_no_registration() {
     let (mut transport, book, region) = connected();
     // Something that takes the rail's room while the message waits for its key.
     let window = Window { at: MemRef { region, offset: 2048 }, len: 1024, access: Access::default(), key: 7 };
@@ -211,7 +211,7 @@ fn a_cancelled_request_leaves_no_registration() {
 }
 
 #[test]
-fn rails_hear_once_of_a_peer_and_never_of_strangers() {
+fn rails_are_notified_once_of_each_valid_peer() {
     let (mut opening, book) = opening(1);
     let card = opening.card().to_owned();
     opening.learn(ME, &card).unwrap();

@@ -106,7 +106,7 @@ fn send(rail: &mut Loopback, id: u32, header: &[u8], payload: &[u8], piece_bytes
 }
 
 #[test]
-fn a_payload_goes_from_source_to_place_and_then_the_post_is_complete() {
+fn payload_is_placed_before_the_post_completes() {
     let mut rail = connected();
     send(&mut rail, 1, b"head", b"0123456789", 3);
     let mut log = Log::new(Answer::Place);
@@ -134,7 +134,7 @@ fn a_poll_ends_after_a_while_because_others_wait() {
 }
 
 #[test]
-fn what_does_not_fit_the_place_is_skipped() {
+fn payload_beyond_the_loopback_target_is_skipped() {
     let mut rail = connected();
     send(&mut rail, 1, b"a", &[1; 30], 30);
     send(&mut rail, 2, b"b", &[2; 3], 30);
@@ -144,7 +144,7 @@ fn what_does_not_fit_the_place_is_skipped() {
 }
 
 #[test]
-fn a_void_placement_is_skipped() {
+fn aborted_loopback_placement_is_skipped() {
     let mut rail = connected();
     send(&mut rail, 1, b"a", &[1; 4], 4);
     let mut log = Log::new(Answer::Void);
@@ -154,7 +154,7 @@ fn a_void_placement_is_skipped() {
 }
 
 #[test]
-fn closing_voids_what_is_behind() {
+fn closing_the_loopback_drops_later_packets() {
     let mut rail = connected();
     send(&mut rail, 1, b"a", &[1; 4], 4);
     send(&mut rail, 2, b"b", &[1; 4], 4);
@@ -203,7 +203,7 @@ fn it_reaches_itself_only() {
 }
 
 #[test]
-fn it_lets_nobody_sleep_while_there_is_work() {
+fn loopback_prevents_sleep_while_work_is_pending() {
     let mut rail = Loopback::new(ME);
     assert!(rail.arm());
     rail.connect(Time(0), ME);

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_only_where_asked_for() {
+    fn loopback_interfaces_are_listed_only_on_request() {
         let all = interfaces(true).unwrap();
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         assert!(all.iter().any(|i| i.address == loopback && i.loopback && i.name == "lo"), "{all:?}");

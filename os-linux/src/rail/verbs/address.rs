@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_verbs_address_reports_the_reason() {
         let gid = "fe800000000000000002c90300001234";
         for (text, why) in [
             ("".to_owned(), "the link is none of ib, ibg and eth"),

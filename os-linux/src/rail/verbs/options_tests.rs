@@ -24,7 +24,7 @@ const LIMITS: Limits = Limits {
 };
 
 #[test]
-fn the_slab_holds_every_buffer_once() {
+fn buffer_layout_holds_every_buffer_once() {
     let options = VerbsOptions { sends: 3, receives: 5, datagrams: 7, ..VerbsOptions::new(1000, 0) };
     let layout = options.layout();
     assert_eq!((layout.message % 64, layout.datagram % 64), (0, 0));
@@ -108,7 +108,7 @@ fn options_that_do_not_fit_are_named() {
 
 /// The rail's operations on payload memory have to be offered, by its transport, and no more.
 #[test]
-fn on_demand_needs_what_the_rail_does() {
+fn on_demand_registration_needs_all_operations_of_the_rail() {
     let reads = OnDemand { read: true, ..OnDemand::default() };
     let offers = Offers { on_demand: reads, on_demand_xrc: OnDemand::default(), moderation: None };
     let options = |on_demand| VerbsOptions { on_demand, ..VerbsOptions::new(2, 0) };

@@ -190,7 +190,7 @@ mod tests {
 
     /// V-10: one side that needs it is enough, and both sides agree.
     #[test]
-    fn where_one_port_needs_a_global_route_both_take_it() {
+    fn global_route_is_used_if_either_port_needs_it() {
         let address = |global, last| {
             let mut gid = Gid([7; 16]);
             gid.0[15] = last;

@@ -35,7 +35,7 @@ fn kinds() -> [SetupKind; 7] {
 
 /// V-1 and V-2, byte for byte.
 #[test]
-fn a_reply_stands_byte_for_byte() {
+fn setup_reply_matches_its_golden_bytes() {
     let bytes = sample(kinds()[1]).emit();
     let mut expected = b"RERV\x04\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
     expected.extend(b"\x34\x12\0\0\xEF\xCD\xAB\0\x00\x08\x04\0\x00\x01\x01\0\x0B\x0A\0\0");
@@ -56,7 +56,7 @@ fn a_reply_stands_byte_for_byte() {
 }
 
 #[test]
-fn every_kind_comes_back() {
+fn every_setup_message_kind_round_trips() {
     for kind in kinds() {
         assert_eq!(Setup::parse(&sample(kind).emit()), Ok(sample(kind)));
     }
@@ -140,7 +140,7 @@ fn the_mac_covers_all_but_itself() {
 
 /// V-17: the smallest that holds it, to the byte.
 #[test]
-fn a_message_goes_to_the_smallest_buffers_that_hold_it() {
+fn message_uses_the_smallest_receive_queue_that_holds_it() {
     let [small, middle, ..] = SRQS.smaller;
     for (bytes, number) in [
         (1, small.number),

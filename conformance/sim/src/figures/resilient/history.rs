@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_of_a_world_in_which_nothing_went_out_again() {
+    fn trace_without_retransmission_gives_no_recovery_time() {
         let all = trace();
         let calm: Vec<Line> = all.iter().filter(|line| line.who != Who::Cluster).cloned().collect();
         assert!(History::read(&calm).is_none());

@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn means_tell_their_standard_error() {
+    fn mean_includes_its_standard_error() {
         let Mean { value, error } = Mean::of(&[1.0, 2.0, 3.0, 6.0]);
         assert_eq!(value, 3.0);
         assert!((error - (14.0f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12, "{error}");

@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_case_is_a_world() {
+    fn every_recovery_case_is_a_valid_scenario() {
         assert_eq!(CASES.len(), NAMES.len());
         for case in &CASES {
             let scenario = scenario(case, Span::from_millis(2)).expect("a scenario");

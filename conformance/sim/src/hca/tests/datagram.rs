@@ -23,7 +23,7 @@ fn datagram(end: &mut End, id: u64, handle: AhId, to: u32, qkey: u32, len: u32) 
 }
 
 #[test]
-fn a_datagram_says_where_it_comes_from() {
+fn received_datagram_reports_its_source() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Ud, |_| {});
     b.fill(0, &[9; 40]);
@@ -63,7 +63,7 @@ fn a_global_route_is_written_before_the_data() {
 /// No receive, another key, no such queue pair, wrong bytes on the way: nothing is reported, and the queue
 /// pair goes on.
 #[test]
-fn what_cannot_be_taken_is_dropped_without_a_word() {
+fn undeliverable_datagram_is_dropped_silently() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Ud, |_| {});
     let (to, nowhere) = (handle(&mut a, 32, None), handle(&mut a, 99, None));
@@ -99,7 +99,7 @@ fn one_packet_is_the_most() {
 
 /// A bad send stops the sends alone; RTS takes it up again.
 #[test]
-fn a_failed_send_leaves_the_receives() {
+fn failed_datagram_send_leaves_receives_posted() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Ud, |_| {});
     let (to, back) = (handle(&mut a, 32, None), handle(&mut b, 16, None));

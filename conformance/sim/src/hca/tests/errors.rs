@@ -129,7 +129,7 @@ fn a_receive_into_foreign_memory_fails_on_both_sides() {
 
 /// The peer receives nothing of a local error; what was before it is carried out.
 #[test]
-fn a_bad_local_key_is_the_senders_error_alone() {
+fn bad_local_key_fails_only_at_the_sender() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});
     b.recv(1, 0, 5000);

@@ -82,7 +82,7 @@ fn retries_may_be_over_at_once() {
 }
 
 #[test]
-fn one_end_may_break_alone() {
+fn queue_pair_failure_affects_one_end_only() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});
     b.recv(1, 0, 8);
@@ -95,7 +95,7 @@ fn one_end_may_break_alone() {
 }
 
 #[test]
-fn ports_tell_of_their_links_promptly_late_or_never() {
+fn port_events_arrive_promptly_late_or_never() {
     for (delay, expected) in [(Some(Nanos(0)), [1, 1]), (Some(Nanos(5_000)), [0, 1]), (None, [0, 0])] {
         let pair = pair();
         let [mut a, _b] = pair.ends(QpKind::Rc, |_| {});
@@ -115,7 +115,7 @@ fn ports_tell_of_their_links_promptly_late_or_never() {
 
 /// One plane of two: LIDs with the low bit set lead over the second (LMC 1).
 #[test]
-fn a_path_fails_and_the_other_stands() {
+fn failed_path_leaves_the_other_path_usable() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});
     let tuning = Tuning::default();
@@ -170,7 +170,7 @@ fn a_flap_may_bring_new_addresses() {
 
 /// Everything is gone at once, every verb reports it, and a reload brings an empty device.
 #[test]
-fn a_device_dies_and_comes_back() {
+fn killed_device_reports_errors_until_it_is_reloaded() {
     for reload_after in [Some(Nanos(1_000_000)), None] {
         let pair = pair();
         let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});
@@ -221,7 +221,7 @@ fn registrations_and_objects_may_run_out() {
 
 /// The ghost write: the requester is long in error, its write lands all the same (design, section 3).
 #[test]
-fn a_write_of_a_dead_queue_pair_may_land_late() {
+fn write_of_a_dead_queue_pair_may_arrive_late() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Rc, |tuning| tuning.retry_count = 0);
     a.fill(0, &[6; 8]);
@@ -247,7 +247,7 @@ fn a_write_of_a_dead_queue_pair_may_land_late() {
 
 /// A packet for a LID that the port had when it was sent is not for the port any more.
 #[test]
-fn what_was_sent_to_the_old_address_is_dropped() {
+fn packet_for_a_former_lid_is_dropped() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Rc, |tuning| tuning.retry_count = 0);
     pair.inject(Fault::Hold { port: B, until: Time(50_000_000) });
@@ -262,7 +262,7 @@ fn what_was_sent_to_the_old_address_is_dropped() {
 
 /// Data on their way over the bus when the queue pair is reset touch nothing, and complete nothing.
 #[test]
-fn a_reset_stops_what_is_on_the_bus() {
+fn queue_pair_reset_discards_data_on_the_bus() {
     let bus = BusModel { write_ns_per_frame: 50_000, ..BusModel::default() };
     let pair = pair_with(Trace::off(), HcaOptions::default(), bus);
     let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});

@@ -91,7 +91,7 @@ fn an_overflow_breaks_the_queue_and_its_queue_pairs() {
 }
 
 #[test]
-fn completion_events_come_once_and_only_when_asked_for() {
+fn completion_event_is_raised_once_per_request() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});
     for id in 0..5 {
@@ -122,7 +122,7 @@ fn completion_events_come_once_and_only_when_asked_for() {
 }
 
 #[test]
-fn a_destroyed_queue_pair_leaves_no_completions() {
+fn destroyed_queue_pair_leaves_no_completions() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});
     b.recv(1, 0, 8);

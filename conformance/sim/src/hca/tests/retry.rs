@@ -17,7 +17,7 @@ fn link(pair: &Pair, port: PortId, direction: Direction, up: bool) {
 /// Every single packet of a mixed load is lost once, or comes with wrong bytes, in one direction or the
 /// other.
 #[test]
-fn every_packet_may_be_lost_once() {
+fn loss_of_any_single_packet_is_recovered() {
     let load = |a: &mut End, b: &mut End| {
         for id in 0..4 {
             b.recv(id, 10_000 * id, 3000);
@@ -64,7 +64,7 @@ fn every_packet_may_be_lost_once() {
 
 /// What was delivered and not acknowledged comes again and is not done again.
 #[test]
-fn a_lost_acknowledgment_doubles_nothing() {
+fn lost_acknowledgment_causes_no_duplicate_delivery() {
     let pair = pair();
     let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});
     for id in 0..3 {

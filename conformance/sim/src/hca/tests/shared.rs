@@ -9,7 +9,7 @@ use super::fixture::{End, Pair, Tuning, ends_of, invented, ok, pair, poll, regis
 use crate::hca::SimDevice;
 
 #[test]
-fn connections_share_a_queue_and_the_limit_tells() {
+fn srq_is_shared_and_its_limit_event_is_raised() {
     let pair = pair();
     let tuning = Tuning { srq: true, ..Tuning::default() };
     let [mut a, mut b] = pair.ends(QpKind::Rc, |tuning| tuning.srq = true);

@@ -115,7 +115,7 @@ fn background_takes_its_half_while_it_is_there() {
 
 /// A receiver slower than its senders: what waits for it is bounded by its buffer, and nothing is lost.
 #[test]
-fn credit_bounds_what_is_under_way() {
+fn credit_bounds_the_bytes_in_flight() {
     let slow = BusModel { bytes_per_second: 100_000_000, ..BusModel::default() };
     let mut net: Net<u64> = Net::new(1);
     let subnet = net.add_subnet(&SubnetModel::default());
@@ -205,7 +205,7 @@ fn planes_fail_one_by_one() {
 
 /// A port notices the state of its link when it was set to.
 #[test]
-fn links_are_noticed_late() {
+fn link_state_change_is_noticed_after_its_delay() {
     let mut net = pairs(1, true, BusModel::default());
     net.set_link(Time(5), PortId(0), Direction::Both, false, Some(Nanos(100)));
     assert_eq!(net.step(Time(1000)), Some((Time(105), Outcome::LinkState { port: PortId(0), up: false })));
@@ -275,7 +275,7 @@ proptest! {
 
     /// What one port sends another, all of one sort, arrives in order, whatever the jitter.
     #[test]
-    fn paths_keep_order(jitter in 0u64..10_000, sizes in prop::collection::vec(64u32..2048, 1..60)) {
+    fn frames_on_one_path_arrive_in_order(jitter in 0u64..10_000, sizes in prop::collection::vec(64u32..2048, 1..60)) {
         let mut net = pairs(1, true, PCI_X);
         net.set_jitter(PortId(0), Nanos(jitter));
         let (mut next, mut came, mut now) = (0usize, Vec::new(), Time(0));

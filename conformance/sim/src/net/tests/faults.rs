@@ -8,7 +8,7 @@ use crate::net::{Class, Damage, Direction, LostAt, Pick, Place};
 
 /// A link that is cut takes what is on it, also if it is mended at once; what is in the switch arrives.
 #[test]
-fn a_cut_takes_what_is_on_the_link() {
+fn link_cut_drops_frames_on_the_link() {
     let (mut net, _) = star(2);
     // Over the second plane the first frame's head is out of the uplink when that is cut at 150 ns.
     net.send(Time(0), frame(0, 5, 1)).unwrap();
@@ -33,7 +33,7 @@ fn a_cut_takes_what_is_on_the_link() {
 
 /// A link that is down one way works the other way.
 #[test]
-fn one_way_faults_are_one_way() {
+fn one_way_link_fault_leaves_the_other_direction_up() {
     let (mut net, _) = star(2);
     net.set_link(Time(0), PortId(0), Direction::Tx, false, None);
     net.send(Time(0), frame(0, 4, 1)).unwrap();
@@ -86,7 +86,7 @@ fn a_switch_takes_all_with_it() {
 
 /// A plane that dies takes what is on it; the other goes on.
 #[test]
-fn a_plane_takes_what_is_on_it() {
+fn plane_failure_drops_frames_on_the_plane() {
     let (mut net, subnet) = star(2);
     net.send(Time(0), frame(0, 5, 1)).unwrap();
     net.send(Time(0), frame(0, 4, 2)).unwrap();
@@ -100,7 +100,7 @@ fn a_plane_takes_what_is_on_it() {
 
 /// A flap that is over before a port looks goes unnoticed; one that isn't is reported both ways.
 #[test]
-fn ports_tell_what_they_see_when_they_look() {
+fn port_reports_the_link_state_at_its_check_time() {
     let (mut net, _) = star(2);
     let port = PortId(0);
     net.set_link(Time(0), port, Direction::Both, false, Some(Nanos(100)));
@@ -115,7 +115,7 @@ fn ports_tell_what_they_see_when_they_look() {
 /// Frames that are kept come late, in order, and meanwhile others pass on the other plane with all of the
 /// credit.
 #[test]
-fn what_is_held_comes_late_and_holds_up_nobody() {
+fn held_frames_arrive_late_and_do_not_block_others() {
     let (mut net, subnet) = star(2);
     net.set_receive_buffer(PortId(1), 1000);
     let held = Place::Plane(subnet, 0);
@@ -134,7 +134,7 @@ fn what_is_held_comes_late_and_holds_up_nobody() {
 
 /// A hold may be ended early, and a frame that comes at its very end stays behind those that are kept.
 #[test]
-fn a_hold_ends_when_the_last_word_says() {
+fn hold_ends_at_the_last_set_time() {
     let (mut net, _) = star(2);
     net.hold(PortId(1), Time(100));
     // Its head is at the output just when the hold ends.
@@ -180,7 +180,7 @@ fn damage_falls_on_the_chosen() {
 
 /// Random damage strikes about as often as it should, the class that it should, until it is taken away.
 #[test]
-fn damage_by_chance_keeps_its_rate() {
+fn random_frame_damage_keeps_its_rate() {
     let (mut net, _) = star(2);
     net.damage_rate(Place::To(PortId(1)), Damage::Lose, Class::Control, 250_000);
     for body in 0..4000 {
@@ -198,7 +198,7 @@ fn damage_by_chance_keeps_its_rate() {
 
 /// Frames that wait for the credit of a port that dies are lost, and those behind them go their way.
 #[test]
-fn a_dead_receiver_blocks_nobody() {
+fn dead_receiver_port_does_not_block_other_frames() {
     let (mut net, _) = star(3);
     net.set_receive_buffer(PortId(1), 1000);
     for body in 0..4 {
@@ -250,7 +250,7 @@ fn a_slow_link_slows_itself_only() {
 
 /// Jitter delays, and differs from frame to frame and seed to seed.
 #[test]
-fn jitter_comes_from_the_seed() {
+fn jitter_depends_on_the_seed() {
     let histories = [1, 1, 2].map(|seed| {
         let (mut net, _) = star(2);
         net.rng = crate::rng::Rng::new(seed, "net");

@@ -241,7 +241,7 @@ proptest! {
     /// Conservation, order per path, order of writes, buffers never over their size, nothing left, nothing
     /// doubly busy.
     #[test]
-    fn whatever_happens_frames_end_once_and_in_order(seed: u64, faults: bool, background: bool) {
+    fn frames_end_once_and_in_order_under_random_faults(seed: u64, faults: bool, background: bool) {
         history(seed, faults, background);
     }
 

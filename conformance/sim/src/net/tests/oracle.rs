@@ -104,7 +104,7 @@ proptest! {
 
     /// To the nanosecond.
     #[test]
-    fn one_path_keeps_the_oracles_times(
+    fn single_path_times_match_the_oracle(
         sendings in prop::collection::vec((0u64..6000, 1u32..4096, any::<bool>(), any::<bool>()), 1..60)
     ) {
         prop_assert_eq!(by_net(&sendings), by_oracle(&sendings));

@@ -30,7 +30,7 @@ fn a_trunk_is_shared_by_its_plane() {
 
 /// A port that waits for a buffer is not overtaken by one whose frame would fit.
 #[test]
-fn credit_goes_to_who_came_first() {
+fn buffer_credit_is_granted_in_arrival_order() {
     let (mut net, _) = star(3);
     net.set_receive_buffer(PortId(2), 1500);
     net.send(Time(0), frame(0, 6, 1)).unwrap();
@@ -44,7 +44,7 @@ fn credit_goes_to_who_came_first() {
 
 /// What waits for the buffer of a port that dies is lost then, not when the buffer would have been free.
 #[test]
-fn nobody_waits_for_the_dead() {
+fn frames_waiting_for_a_dead_port_are_dropped_at_once() {
     let mut net = Net::new(1);
     let subnet = net.add_subnet(&SubnetModel::default());
     for lid in [1, 2] {
@@ -83,7 +83,7 @@ fn a_half_duplex_link_is_one_server() {
 
 /// A load stops when its window closes, and starts again with the next.
 #[test]
-fn load_keeps_to_its_windows() {
+fn background_load_runs_only_in_its_windows() {
     let (mut net, _) = star(2);
     net.add_background(PortId(0), 4, 1000, &[(Time(300_000), Time(400_000)), (Time(100_000), Time(200_000))]);
     let mut phantoms = [99_999, 200_000, 299_999, 500_000].map(|until| {
@@ -100,7 +100,7 @@ fn load_keeps_to_its_windows() {
 
 /// A load keeps its rate from step to step, and ends when it is set to.
 #[test]
-fn load_keeps_its_pace() {
+fn background_load_keeps_its_rate() {
     let (mut net, _) = star(2);
     // A frame of 1000 bytes every 10 us, every 2 us, none, as many as the link takes (one each us), none.
     let steps = [(100_000, 100_000_000), (200_000, 500_000_000), (300_000, 0), (400_000, 9_000_000_000), (500_000, 0)];
@@ -144,7 +144,7 @@ fn a_loaded_bus_is_slower() {
 
 /// A load whose receiver is gone is lost on the way, and is no endless loop.
 #[test]
-fn load_on_a_dead_path_is_lost() {
+fn background_load_on_a_dead_path_is_dropped() {
     let (mut net, subnet) = star(2);
     net.set_plane(subnet, 0, false);
     net.add_background(PortId(0), 4, 1000, &[(Time(0), Time(100_000))]);
@@ -205,7 +205,7 @@ fn a_free_plane_can_have_jitter() {
 
 /// A frame that comes to a place at the very moment when a hold ends stays behind those that are kept.
 #[test]
-fn a_hold_keeps_order_at_its_end() {
+fn frame_at_the_end_of_a_hold_keeps_the_order() {
     let (mut net, _) = star(2);
     net.hold(PortId(1), Time(1_000_000));
     net.send(Time(0), frame(0, 4, 1)).unwrap();

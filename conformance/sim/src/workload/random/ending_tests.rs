@@ -19,7 +19,7 @@ fn differ(expected: &Objects, found: &Objects) -> Vec<String> {
 }
 
 #[test]
-fn every_sort_of_object_that_is_left_shows() {
+fn every_kind_of_leaked_object_is_detected() {
     let right = expected(&RC, (DEVICES, 5), holds());
     assert_eq!((right.mrs, right.qps, right.ahs), (7, 5, 1));
     assert!(differ(&right, &right).is_empty());
@@ -49,7 +49,7 @@ fn every_sort_of_object_that_is_left_shows() {
 
 /// By XRC the scenario and the subchannels decide how much there may be, and not the rail.
 #[test]
-fn what_is_left_by_xrc_shows() {
+fn leaked_xrc_objects_are_detected() {
     let of = |sizes: Option<&[u32]>, segment_bytes| {
         let srq_sizes = sizes.map(<[u32]>::to_vec);
         Made::of(&VerbsSpec { xrc: true, srq_sizes, segment_bytes, eager_bytes_max: 64, ..VerbsSpec::default() })

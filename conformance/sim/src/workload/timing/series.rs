@@ -158,12 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_one_by_one() {
+    fn series_reports_each_message() {
         assert_eq!(series(Every::Message), [(150, 1000.0), (250, 2000.0), (250, 2000.0), (850, 500.0)]);
     }
 
     #[test]
-    fn intervals_share_out_what_came() {
+    fn series_divides_bytes_among_intervals() {
         // 50 of the first and 100 of the second step; 100 of it and 25 of the third; then a half of a byte
         // per nanosecond.
         let expected =
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_come_together_and_nothing_is_kept_unasked() {
+    fn series_combines_ranks_and_is_empty_if_disabled() {
         let both = Series::of(Some(Every::Interval(100)), 1);
         for rank in 0..2 {
             both.add(0, rank, Time(0), None);

@@ -42,7 +42,7 @@ fn a_packet_takes_the_rail_that_delivers_it_first() {
 /// P-14: a penalty follows by half, at once if it is over half more; the best rail has none; it fades to zero
 /// without measurements.
 #[test]
-fn what_a_rail_lacks_follows_the_ends_of_its_parts() {
+fn contention_penalty_follows_the_measured_times() {
     let bytes = MIB;
     let alone = rate(1000).time_ns(bytes);
     let whole = bottleneck::reached(rate(1000), bytes, 0, alone);
@@ -103,7 +103,7 @@ fn a_try_gets_the_end_of_the_largest_part() {
 /// P-11: the shares of a cut sum to the total, and cut the next message alike while nothing has changed by
 /// more than 2 %.
 #[test]
-fn a_cut_is_kept_while_it_is_about_as_good() {
+fn split_is_reused_while_it_remains_nearly_optimal() {
     let rails = [state(1000), state(3000)];
     let plan = planned(MIB, &rails);
     let shares: Vec<u32> = steady::shares(MIB, &plan, 2).map(|(_, share)| share).collect();
@@ -125,7 +125,7 @@ fn a_cut_is_kept_while_it_is_about_as_good() {
 /// P-15: a rail is left out while the message completes earlier without its registration; the plan over the
 /// others covers all of it, and names the rails left out.
 #[test]
-fn a_rail_that_does_not_pay_for_its_registration_is_left_out() {
+fn rail_that_does_not_repay_its_registration_is_excluded() {
     let rails = [state(1000), state(1000), state(1000)];
     let ask = |costs: [u64; 3]| {
         let mut plan = Plan::default();
@@ -197,7 +197,7 @@ fn a_rail_that_is_through_takes_over_from_the_last() {
 proptest! {
     /// P-10: what moves was left of the part, is aligned, and large enough.
     #[test]
-    fn no_more_moves_than_is_left(
+    fn rebalance_moves_no_more_than_the_remaining_bytes(
         rails in proptest::collection::vec((prop_oneof![Just(0), 0..1u64 << 40], 0u64..100_000), 2..9), helpers in 0u64..512,
     ) {
         let helpers = helpers & ((1 << rails.len()) - 1);

@@ -155,7 +155,7 @@ proptest! {
 
     /// Equal weights, windows of one message and round robin are one and the same.
     #[test]
-    fn what_is_equal_goes_in_turn(history in history(), weight in 1u16..9) {
+    fn equal_weights_behave_like_round_robin(history in history(), weight in 1u16..9) {
         let mut turns = (RoundRobin::default(), WindowRoundRobin::default());
         for rails in &history {
             prop_assert_eq!(turns.0.pick(*rails), turns.1.pick(*rails, 1));
@@ -189,7 +189,7 @@ fn four_to_one_is_interleaved() {
 }
 
 #[test]
-fn who_is_bound_elsewhere_stays_when_a_rail_goes() {
+fn rail_failure_moves_only_processes_bound_to_that_rail() {
     let rank = |rank| Binding::by_local_rank(rank, 0b1011);
     assert_eq!([0, 1, 2, 3].map(|it| rank(it).rail), [0, 1, 3, 0]);
     let without_1 = Candidates { up: 0b1001, room: FREE };

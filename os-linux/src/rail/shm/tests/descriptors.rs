@@ -85,7 +85,7 @@ fn no_room_for_the_ring() {
 
 /// Not `Corrupt`: the peer has done its part, and the shortage is here.
 #[test]
-fn a_process_without_room_for_its_peers_ring_says_what_it_lacks() {
+fn shortage_for_the_peer_ring_is_reported_by_its_cause() {
     for which in ["files", "memory"] {
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "rail::shm::tests::descriptors::no_room_for_the_ring", "--nocapture"])

@@ -121,7 +121,7 @@ fn no_unit_is_written_once_its_claim_is_taken_back() {
 
 /// That the model can fail: the end of the write alone proves nothing, and neither does one range.
 #[test]
-fn less_than_three_words_prove_nothing() {
+fn gate_check_without_all_three_words_misses_a_late_write() {
     for check in [Check::Finished, Check::OneRange] {
         assert!(reach(check).iter().any(|state| state.is_written_late), "{check:?}");
     }

@@ -118,7 +118,7 @@ fn blank(bytes: u64) -> OwnedFd {
 
 /// H-4, H-5
 #[test]
-fn without_the_key_nobody_gets_in() {
+fn shm_connection_without_the_key_is_refused() {
     let (mut a, mut honest) = connected([0, 1]);
     let mut stranger = Node::of(2, options(), Credentials::new([2; 32], Secret::new([8; 32])));
     introduce(&mut [&mut a, &mut stranger]);
@@ -137,7 +137,7 @@ fn without_the_key_nobody_gets_in() {
 
 /// H-1, H-6
 #[test]
-fn garbage_before_the_proof_is_refused_whatever_its_length() {
+fn garbage_before_the_proof_is_refused_at_any_length() {
     let mut a = Node::new(0);
     for (n, len) in [1, 31, 32, 79, 80, 81, 96, 4096, 60_000].into_iter().enumerate() {
         let socket = dial(&a);
@@ -174,7 +174,7 @@ fn a_recorded_handshake_is_worth_nothing() {
 
 /// H-5: a member of the job, with all its secrets but another's private key.
 #[test]
-fn a_member_that_calls_in_the_name_of_another_harms_nobody() {
+fn impostor_within_the_job_is_refused() {
     let (mut a, mut honest) = connected([0, 1]);
     let socket = dial(&a);
     let newer = Call { attempts: Attempts { attempt: 9, answers: 9 }, ..call(1, PeerId(0)) };
@@ -215,7 +215,7 @@ fn a_rank_outside_the_job_and_an_old_dial_are_refused() {
 
 /// H-7
 #[test]
-fn strangers_push_each_other_out_and_nobody_else() {
+fn pending_unauthenticated_connections_are_limited() {
     let mut a = Node::with(0, ShmOptions { pending_max: 3, ..options() });
     let strangers: Vec<OwnedFd> = (0..20)
         .map(|_| {
@@ -251,7 +251,7 @@ fn descriptors_before_the_proof_never_get_in() {
 
 /// L-9, L-10: every wrong way to hand over a ring ends the connection, keeps nothing, and is counted.
 #[test]
-fn what_is_no_ring_is_not_mapped() {
+fn invalid_ring_is_not_mapped() {
     let ring = options().ring();
     let bytes = rerail_core::shm::ring_bytes(ring).unwrap() as u64;
     let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
@@ -413,7 +413,7 @@ fn scribble(rings: Vec<(std::ptr::NonNull<u8>, usize)>, seed: u64) -> (Arc<Atomi
 
 /// L-12
 #[test]
-fn a_peer_that_writes_garbage_for_ever_disturbs_nobody_else() {
+fn peer_that_corrupts_its_rings_does_not_disturb_others() {
     let (mut a, mut honest) = connected([0, 1]);
     for (round, rank) in (2..6).enumerate() {
         let (socket, inbound, outbound) = join(&mut a, rank);
@@ -442,7 +442,7 @@ fn a_peer_that_writes_garbage_for_ever_disturbs_nobody_else() {
 
 /// L-14
 #[test]
-fn a_liar_that_hangs_up_is_drained_for_one_ring_at_most() {
+fn drain_of_a_hostile_closed_peer_is_limited_to_one_ring() {
     let mut a = Node::new(0);
     let (socket, _inbound, outbound) = join(&mut a, 1);
     let (base, _) = outbound.raw();

@@ -28,7 +28,7 @@ fn poll_times(node: &mut Node, times: usize) {
 
 /// L-21, L-22: whichever side comes first, at odd sizes and alignments.
 #[test]
-fn every_byte_is_right_whoever_copies_it() {
+fn joint_copy_is_correct_for_any_division_of_work() {
     let (mut a, mut b) = connected([0, 1]);
     let sizes = [JOINT_BYTES_MIN, JOINT_BYTES_MIN + 1, 65_537, 3 * BYTES_PER_POLL + 77, 9 * BYTES_PER_POLL - 4095];
     let mut helped = 0;
@@ -264,7 +264,7 @@ fn nothing_is_written_after_the_end_of_a_subchannel() {
 
 /// L-22: what no honest owner writes to the word ends the subchannel, and nothing was reported.
 #[test]
-fn a_word_that_no_honest_owner_leaves_is_corrupt() {
+fn invalid_claim_word_is_reported_corrupt() {
     let lies: [fn(u64) -> u64; 5] = [
         |word| word + 1,
         |word| word - 1,
@@ -464,7 +464,7 @@ fn a_process_that_copies_writes_nothing_after_an_abort() {
 /// L-23: a process is stopped at any moment of a copy: the read completes without it, and what it does when
 /// it goes on changes nothing. Then it is killed.
 #[test]
-fn a_process_that_is_stopped_in_mid_copy_holds_nothing_up() {
+fn process_stopped_during_a_joint_copy_does_not_block_it() {
     let mut me = Node::new(0);
     let mut child = start(&mut me, "owner");
     let (source, address) = (pattern(BYTES, 5), memory_of_child(&mut me));

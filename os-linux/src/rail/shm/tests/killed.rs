@@ -27,7 +27,7 @@ fn names_in_dev_shm() -> Vec<String> {
 }
 
 #[test]
-fn a_killed_peer_is_reported_closed_after_its_last_packets_and_leaves_nothing() {
+fn killed_peer_is_reported_after_its_last_packets() {
     let before = names_in_dev_shm();
     let mut parent = Node::new(0);
     expect(&mut parent, 1);

@@ -51,7 +51,7 @@ fn two_faced(len: usize) -> (Vec<u8>, Vec<u8>, OwnedFd) {
 /// L-20: the first read finds nothing mapped and requests the list; those behind the answer come out of the
 /// mapping, to the byte, at any place and length, and what is not inside it comes as before.
 #[test]
-fn what_is_offered_is_mapped_and_read_to_the_byte() {
+fn offered_memory_is_mapped_and_read_exactly() {
     let (mut a, mut b) = connected([0, 1]);
     let len = 3 * BYTES_PER_POLL + 77;
     let (mut memory, shown, file) = two_faced(len);
@@ -358,7 +358,7 @@ fn questions_are_answered_as_the_socket_takes_it() {
 
 /// L-19: a socket that takes no more, and a list that changes meanwhile: it comes whole, from its beginning.
 #[test]
-fn a_list_comes_whole() {
+fn memory_list_is_received_whole() {
     let (ours, theirs) = sockets();
     let mut offers = Offers::default();
     let mut memory = [0u8; 300];

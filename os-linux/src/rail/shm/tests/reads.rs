@@ -117,7 +117,7 @@ fn one_peers_reads_do_not_starve_anothers() {
 
 /// a key of nothing costs the read, and not the peer.
 #[test]
-fn a_key_that_opens_nothing_is_reported_and_the_subchannel_stands() {
+fn read_with_an_invalid_key_fails_and_the_channel_stays_up() {
     let (mut a, mut b) = connected([0, 1]);
     let mut target = vec![0xEE; 3 * BYTES_PER_POLL];
     let (len, page) = (2 * BYTES_PER_POLL, 4096);
@@ -269,7 +269,7 @@ fn a_stopped_peer_is_read() {
 
 /// F-9: a peer that is killed in the middle of a read takes the rail with it, and the read is aborted.
 #[test]
-fn a_peer_killed_in_mid_copy_is_reported_and_its_read_is_void() {
+fn peer_killed_during_a_read_is_reported_and_read_aborted() {
     let mut me = Node::new(0);
     let (mut child, address) = stopped(&mut me);
     let mut target = vec![0; BYTES];

@@ -30,7 +30,7 @@ fn packets_of_all_sizes_arrive_whole_and_in_order_both_ways() {
 
 /// L-4
 #[test]
-fn a_peer_that_does_not_poll_holds_posts_back_and_completions_with_them() {
+fn peer_that_does_not_poll_delays_completions() {
     let (mut a, mut b) = connected([0, 1]);
     for number in 0..20 {
         a.send(1, number, 100);
@@ -75,7 +75,7 @@ fn crossing_dials_end_in_one_connection() {
 
 /// H-8
 #[test]
-fn of_two_that_cross_the_one_that_the_lower_rank_dialled_is_kept() {
+fn crossing_dials_keep_the_dial_of_the_lower_rank() {
     for [first, second] in [[2, 5], [5, 2]] {
         let (mut a, mut b) = (Node::new(first), Node::new(second));
         introduce(&mut [&mut a, &mut b]);
@@ -114,7 +114,7 @@ fn four_processes_all_to_all() {
 }
 
 #[test]
-fn one_busy_peer_does_not_keep_another_waiting() {
+fn busy_peer_does_not_delay_another_peer() {
     let options = ShmOptions { cells: 64, slots: 64, burst: 2, ..options() };
     let [mut a, mut b, mut c] = [0, 1, 2].map(|rank| Node::with(rank, options.clone()));
     introduce(&mut [&mut a, &mut b, &mut c]);
@@ -131,7 +131,7 @@ fn one_busy_peer_does_not_keep_another_waiting() {
 
 /// L-14
 #[test]
-fn disconnect_sends_what_was_posted_before() {
+fn disconnect_sends_earlier_posts_first() {
     let (mut a, mut b) = connected([0, 1]);
     for number in 0..30 {
         a.send(1, number, 500);
@@ -173,7 +173,7 @@ fn flushing_for_a_peer_that_does_not_poll_ends() {
 }
 
 #[test]
-fn both_leave_with_full_rings() {
+fn both_sides_disconnect_with_full_rings() {
     let (mut a, mut b) = connected([0, 1]);
     for number in 0..30 {
         a.send(1, number, 5);
@@ -186,7 +186,7 @@ fn both_leave_with_full_rings() {
 
 /// L-5, L-14
 #[test]
-fn the_ring_of_a_peer_that_is_gone_is_emptied_first() {
+fn ring_of_a_closed_peer_is_drained_before_the_report() {
     let (mut a, mut b) = connected([0, 1]);
     for number in 0..4 {
         a.send(1, number, 77);
@@ -204,7 +204,7 @@ fn the_ring_of_a_peer_that_is_gone_is_emptied_first() {
 }
 
 #[test]
-fn a_buffer_that_is_too_short_or_void_costs_the_rest_of_its_packet_only() {
+fn short_or_aborted_placement_affects_only_its_packet() {
     let (mut a, mut b) = connected([0, 1]);
     b.sink.capacity = Some(100);
     a.send(1, 1, 300);
@@ -235,7 +235,7 @@ fn close_ends_the_subchannel_and_counts() {
 }
 
 #[test]
-fn nobody_home_is_told_and_a_process_that_computes_is_waited_for() {
+fn missing_peer_is_reported_and_a_computing_peer_is_awaited() {
     let mut a = Node::new(0);
     let gone = Node::new(1).rail.address();
     meet(&mut a.rail, 1, &gone);
@@ -293,7 +293,7 @@ fn a_full_backlog_is_tried_again_later_and_lets_the_caller_sleep() {
 
 /// L-10
 #[test]
-fn processes_whose_slots_differ_in_size_do_not_connect_and_both_hear_why() {
+fn different_slot_sizes_prevent_connection_and_are_reported() {
     let mut a = Node::new(0);
     let mut b = Node::with(1, ShmOptions { segment_bytes: 2048, ..options() });
     introduce(&mut [&mut a, &mut b]);
@@ -414,7 +414,7 @@ fn descriptors_do_not_survive_an_exec() {
 }
 
 #[test]
-fn memory_per_peer_is_what_the_options_and_the_architecture_say() {
+fn shm_memory_per_peer_matches_options_and_architecture() {
     let (a, _b) = connected([0, 1]);
     assert_eq!(a.rail.ring_bytes(), 640 + 4 * 192 + 4 * 1344);
     let default = rerail_core::shm::ring_bytes(ShmOptions::new(1).ring()).unwrap();
@@ -426,7 +426,7 @@ fn memory_per_peer_is_what_the_options_and_the_architecture_say() {
 
 /// A ring has the pages that were used, and those are there before they are touched.
 #[test]
-fn a_silent_peer_costs_a_page_each_way() {
+fn idle_shm_peer_uses_one_page_each_way() {
     let ring = ShmOptions::new(2).ring();
     let (mut inbound, memory) = segment::Inbound::create(ring).unwrap();
     // Blocks of such memory are pages.

@@ -17,7 +17,7 @@ fn honest_pair() -> Cluster {
 
 /// H-1
 #[test]
-fn no_key_but_plenty_to_say() {
+fn unauthenticated_tcp_data_is_refused() {
     let mut cluster = honest_pair();
     let mut raw = Raw::to(&cluster.hosts[0]);
     raw.write(b"GET / HTTP/1.1\r\nHost: somewhere\r\nAccept: everything that you have, and much more\r\n\r\n");

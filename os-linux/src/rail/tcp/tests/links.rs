@@ -4,7 +4,7 @@ use super::*;
 use rerail_core::wire::handshake::RefusedBecause;
 
 #[test]
-fn nobody_listens() {
+fn dial_without_a_listener_reports_rail_gone() {
     let mut cluster = Cluster::new([options()]);
     let (listener, address) = raw_listener();
     drop(listener);
@@ -97,7 +97,7 @@ fn of_crossing_dials_the_higher_ranks_yields() {
 
 /// H-8
 #[test]
-fn who_yielded_waits_for_the_winner() {
+fn process_that_yields_a_crossing_dial_awaits_the_other() {
     for comes in [true, false] {
         let mut cluster = Cluster::new([options(), options()]);
         let (listener, address) = raw_listener();
@@ -134,7 +134,7 @@ fn a_dial_that_is_not_newer_is_refused() {
 
 /// H-10, L-5: data that had arrived on the connection given up by the peer is delivered first.
 #[test]
-fn a_newer_dial_ends_what_stood() {
+fn newer_dial_ends_the_connection_after_delivering_its_data() {
     let mut cluster = Cluster::new([options()]);
     let mut first = Raw::authenticated(&mut cluster, 9, 0);
     for number in 0..40 {
@@ -214,7 +214,7 @@ fn a_peer_that_ends_within_a_packet() {
 
 /// L-5
 #[test]
-fn what_arrived_before_a_reset_is_delivered() {
+fn data_received_before_a_reset_is_delivered() {
     let mut cluster = Cluster::new([options()]);
     let mut raw = Raw::authenticated(&mut cluster, 9, 0);
     raw.write(&header(PeerId(9), 1, 30_000));
@@ -261,7 +261,7 @@ fn disconnect_lets_the_last_packets_through() {
 
 /// L-7
 #[test]
-fn one_that_leaves_many_peers_at_once_lets_all_of_them_read_to_the_end() {
+fn disconnect_of_many_peers_lets_all_read_to_the_end() {
     let mut cluster = Cluster::new((0..5).map(|_| TcpOptions { pending_max: 1, ..options() }));
     for peer in 1..5 {
         cluster.join(0, peer);
@@ -287,7 +287,7 @@ fn disconnect_does_not_wait_for_a_peer_that_does_not_read() {
 
 /// L-7
 #[test]
-fn a_drained_peer_that_keeps_the_connection_is_left_in_the_end() {
+fn peer_that_never_closes_is_dropped_after_the_drain_time() {
     let mut cluster = Cluster::new([options()]);
     let mut raw = Raw::authenticated(&mut cluster, 9, 0);
     cluster.hosts[0].rail.disconnect(PeerId(9));

@@ -105,9 +105,9 @@ fn the_address_vanishes() {
 
 /// The carrier is lost, as by a pulled cable.
 #[test]
-fn the_other_end_of_the_cable_goes() {
+fn carrier_loss_at_the_cable_end_is_recovered() {
     if !is_inside() {
-        return inside("the_other_end_of_the_cable_goes");
+        return inside("carrier_loss_at_the_cable_end_is_recovered");
     }
     ip("link set lo up");
     ip("link add west type veth peer name east");

@@ -44,7 +44,7 @@ fn small_packets_share_calls() {
 }
 
 #[test]
-fn what_does_not_fit_is_skipped() {
+fn payload_beyond_the_tcp_placement_is_skipped() {
     let mut cluster = Cluster::pair();
     cluster.hosts[1].sink.plan = |number| match number % 4 {
         0 => Plan::Take { bytes: 1000, piece_bytes: 300 },
@@ -71,7 +71,7 @@ fn what_does_not_fit_is_skipped() {
 }
 
 #[test]
-fn a_placement_may_become_void_while_it_fills() {
+fn placement_may_be_aborted_while_it_is_filled() {
     let mut cluster = Cluster::pair();
     cluster.hosts[1].sink.plan = |number| match number {
         0 => Plan::Void { after: 70_000 },
@@ -87,7 +87,7 @@ fn a_placement_may_become_void_while_it_fills() {
 }
 
 #[test]
-fn whatever_way_the_bytes_are_cut() {
+fn packets_are_received_for_any_stream_fragmentation() {
     // One raw byte stream, delivered in cuts of every size around a header's.
     let mut stream = Vec::new();
     let sizes = [0usize, 5, 20_000, 0, 0, 17_000, 3, 16_384, 0, 33];

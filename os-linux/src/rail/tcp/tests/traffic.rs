@@ -34,7 +34,7 @@ fn exchange_all_sizes(cluster: &mut Cluster) {
 
 /// L-2
 #[test]
-fn all_sizes_both_ways() {
+fn packets_of_all_sizes_are_sent_both_ways() {
     exchange_all_sizes(&mut Cluster::pair());
 }
 
@@ -193,7 +193,7 @@ fn a_reader_that_does_not_poll_stops_the_writer() {
 }
 
 #[test]
-fn a_backlog_goes_out_in_few_calls() {
+fn backlog_is_sent_in_few_system_calls() {
     let mut cluster = Cluster::new([small(), small()]);
     cluster.join(0, 1);
     // The first packet fills the socket; the others pile up behind it.
@@ -216,7 +216,7 @@ fn a_backlog_goes_out_in_few_calls() {
 }
 
 #[test]
-fn a_post_goes_out_without_a_poll() {
+fn post_is_sent_without_a_poll() {
     let mut cluster = Cluster::pair();
     cluster.hosts[0].send(PeerId(1), 5, 10, 10);
     assert_eq!(cluster.hosts[0].rail.counters().packets_sent, 1);
@@ -246,7 +246,7 @@ fn the_descriptor_wakes_a_sleeper() {
 }
 
 #[test]
-fn a_quiet_rail_asks_seldom_and_misses_nothing() {
+fn idle_rail_reads_its_socket_rarely_and_misses_no_data() {
     let mut cluster = Cluster::pair();
     cluster.ping(0, 1, 1);
     while cluster.poll() > 0 {}

@@ -204,7 +204,7 @@ fn three_messages_make_a_connection() {
 
 /// V-10: ports of which one or both require a global route.
 #[test]
-fn a_global_route_is_taken_where_a_port_needs_it() {
+fn ports_that_need_a_global_route_connect() {
     for needing in [vec![0], vec![1], vec![0, 1]] {
         for caller in [0, 1] {
             let change = |rank: u32, device: &FakeDevice| needing.contains(&rank).then(|| device.need_global());
@@ -219,7 +219,7 @@ fn a_global_route_is_taken_where_a_port_needs_it() {
 /// A device may report more inline bytes than its queue pairs take: packets go through the rail's
 /// buffers then.
 #[test]
-fn queue_pairs_may_take_less_inline_than_was_asked() {
+fn smaller_inline_limit_than_requested_is_accepted() {
     let mut pair = Pair::new();
     pair.rails.iter().for_each(|rail| rail.device.give_inline(8));
     pair.connect(0);
@@ -293,7 +293,7 @@ fn a_recorded_request_is_worth_nothing() {
 
 /// V-3: the same without an answer.
 #[test]
-fn a_call_that_nobody_completes_ends() {
+fn incoming_dial_that_is_never_completed_is_abandoned() {
     let mut pair = Pair::new();
     pair.connect(0);
     let recorded = pair.take().remove(0);
@@ -309,7 +309,7 @@ fn a_call_that_nobody_completes_ends() {
 
 /// V-5: a call that lost against the other's comes late, on an established connection: it ends nothing (V-6).
 #[test]
-fn a_call_that_was_given_up_comes_too_late() {
+fn late_message_of_a_yielded_dial_keeps_the_connection() {
     for late in [0, 1] {
         let mut pair = Pair::new();
         pair.connect(0);
@@ -349,7 +349,7 @@ fn of_crossing_calls_the_lower_ranks_wins() {
 
 /// V-9: READY was lost, and the caller has sent all of its messages: the called gets both nevertheless.
 #[test]
-fn who_leaves_early_waits_until_it_is_known() {
+fn early_disconnect_waits_until_the_peer_is_ready() {
     let mut pair = Pair::new();
     pair.connect(0);
     for _ in 0..2 {
@@ -454,7 +454,7 @@ fn a_member_that_claims_to_be_another_ends_nothing() {
 
 /// V-3: without a peer's key nothing is sent to it, and what it sends is dropped.
 #[test]
-fn a_peer_without_a_key_is_a_stranger() {
+fn peer_without_a_key_is_refused() {
     let mut pair = Pair::new();
     let mut third = third(&pair, 2);
     third.trust(PeerId(0), &PeerKey::Fingerprint(credentials(0).public().fingerprint()));
@@ -473,7 +473,7 @@ fn a_peer_without_a_key_is_a_stranger() {
 /// The rail's own buffers are pinned, payload is as the device offers it; a missing feature is an error with
 /// its name.
 #[test]
-fn memory_and_events_are_as_the_options_say() {
+fn registration_and_moderation_follow_the_options() {
     let moderation = Moderation { count: 8, period_us: 50 };
     let open = |offers, options| {
         let wire = SharedWire::default();

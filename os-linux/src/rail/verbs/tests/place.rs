@@ -47,7 +47,7 @@ fn connect(pair: &mut Pair) {
 }
 
 #[test]
-fn a_gid_that_is_gone_is_replaced_by_the_next_best() {
+fn removed_gid_is_replaced_by_the_next_best() {
     let mut pair = ethernet(&options());
     connect(&mut pair);
     assert_eq!((route(&pair, 0), route(&pair, 1)), ((1, v4(1)), (1, v4(0))));
@@ -126,7 +126,7 @@ fn a_global_port_without_its_gid_is_down_and_with_another_is_elsewhere() {
 
 /// V-20: without an event for a partition that has moved, the next call finds it.
 #[test]
-fn a_partition_that_moves_without_a_word_is_found_before_a_call() {
+fn moved_partition_without_an_event_is_found_before_a_dial() {
     let mut pair = Pair::new();
     connect(&mut pair);
     let partition = |pair: &Pair| (pair.rails[0].port.partition.index, pair.rails[0].port.partition.key);
@@ -141,7 +141,7 @@ fn a_partition_that_moves_without_a_word_is_found_before_a_call() {
 
 /// A device that is gone has no handles any more, not even those of pending messages.
 #[test]
-fn nothing_is_held_of_a_device_that_is_gone() {
+fn removed_device_leaves_no_handles() {
     let mut pair = Pair::new();
     pair.connect(0);
     let held = pair.rails[0].usage();
@@ -169,7 +169,7 @@ fn a_service_level_that_ethernet_does_not_have_is_named() {
 
 /// V-12: a device that is opened again may have another table.
 #[test]
-fn a_device_that_comes_back_has_its_gid_chosen_anew() {
+fn reopened_device_selects_its_gid_again() {
     for (gids, found, moves) in
         [([local(0), v4(9), NONE, NONE], (1, v4(9)), 1), ([local(0), v4(9), NONE, v4(0)], (3, v4(0)), 0)]
     {
@@ -211,7 +211,7 @@ fn a_port_without_any_gid_is_named_when_a_rail_is_opened() {
 
 /// V-11: thousands of calls at once are no thousands of questions to the device.
 #[test]
-fn calls_that_come_together_ask_the_port_once() {
+fn simultaneous_dials_query_the_port_once() {
     let mut pair = Pair::new();
     let asked = |pair: &Pair| pair.rails[0].device().unwrap().asked();
     pair.now = Time(1_000_000_000);
@@ -266,7 +266,7 @@ fn a_rail_is_in_the_first_partition_that_it_is_a_full_member_of() {
 
 /// Set-up messages and connections alike have the requested class.
 #[test]
-fn everything_is_sent_with_the_level_and_the_class_that_were_asked_for() {
+fn service_level_and_traffic_class_are_used_everywhere() {
     let options = VerbsOptions { service_level: 3, traffic_class: 104, ..options() };
     let mut pair = ethernet(&options);
     connect(&mut pair);

@@ -81,7 +81,7 @@ impl Bench {
 }
 
 #[test]
-fn posts_share_what_covers_them() {
+fn posts_share_a_covering_registration() {
     let mut bench = Bench::new(8);
     let whole = bench.acquire(100, 1000, false);
     assert_eq!(bench.acquire(100, 1000, false), whole);
@@ -130,7 +130,7 @@ fn a_part_is_registered_once() {
 /// Own writes share registrations that peers may read, which are kept; nothing shares those that peers may
 /// write, and they are not.
 #[test]
-fn what_peers_may_write_is_shared_with_nobody() {
+fn remotely_writable_registrations_are_not_shared() {
     let mut bench = Bench::new(8);
     let readable = bench.expose(0, 4096, false);
     let shared = bench.acquire(0, 100, false);
@@ -163,7 +163,7 @@ fn what_peers_may_write_is_shared_with_nobody() {
 
 /// The setting keeps them, until a connection ends.
 #[test]
-fn what_peers_may_write_is_kept_on_demand_as_long_as_all_connections_live() {
+fn writable_registrations_are_kept_until_a_connection_ends() {
     let mut bench = Bench::bounded(8, 1 << 30, true);
     let key = bench.expose(0, 4096, true);
     bench.give_back(key);
@@ -185,7 +185,7 @@ fn what_peers_may_write_is_kept_on_demand_as_long_as_all_connections_live() {
 }
 
 #[test]
-fn what_is_idle_longest_goes_first_and_what_is_in_use_never() {
+fn least_recently_used_idle_registration_is_evicted_first() {
     let mut bench = Bench::bounded(3, 1000, false);
     let [a, b, c] = [0, 300, 600].map(|at| bench.acquire(at, 300, false));
     assert_eq!(bench.try_acquire(2000, 1, 1, false), None, "full");
@@ -251,7 +251,7 @@ fn overlapping_registrations_become_one() {
 }
 
 #[test]
-fn forgotten_memory_is_not_kept() {
+fn forgotten_memory_is_deregistered() {
     let mut bench = Bench::new(8);
     let (a, b, c) = (bench.acquire(0, 100, false), bench.acquire(200, 100, false), bench.acquire(400, 100, false));
     [a, b].into_iter().for_each(|place| bench.release(place));
@@ -290,7 +290,7 @@ fn an_exposed_registration_outlives_the_end_of_a_part_of_its_memory() {
 /// Memory mapped again has its earlier address, and a device may give the key again: an old key given back
 /// late is not taken for the new one.
 #[test]
-fn a_key_that_comes_back_late_ends_nothing_of_the_next_owners() {
+fn late_deregistration_of_an_old_key_keeps_the_new_one() {
     let mut bench = Bench::new(8);
     bench.device.reuse_keys();
     let old = bench.expose(0, 4096, true);

@@ -252,7 +252,7 @@ fn any_act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
-    fn the_registry_holds_what_a_list_would_hold(
+    fn registration_cache_matches_its_list_model(
         acts in proptest::collection::vec(any_act(), 1..60),
         count in 1usize..12,
         bytes in 8usize..400,
