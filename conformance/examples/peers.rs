@@ -97,7 +97,7 @@ const RUN: Duration = Duration::from_secs(60);
 /// The machine is idle if other processes take no more of its processors than this.
 const IDLE_BUSY_MAX: f64 = 0.05;
 /// Looks for that long whether it is.
-const IDLE_LOOK: Duration = Duration::from_millis(300);
+const IDLE_SAMPLE: Duration = Duration::from_millis(300);
 
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -335,7 +335,7 @@ fn median(text: &str) -> Outcome<f64> {
     times.get(times.len() / 2).copied().ok_or_else(|| "mpi_bench printed nothing".into())
 }
 
-/// Which part of this machine's processors other processes take, over [`IDLE_LOOK`].
+/// Which part of this machine's processors other processes take, over [`IDLE_SAMPLE`].
 fn busy() -> Outcome<f64> {
     let read = || -> Outcome<(u64, u64)> {
         let text = fs::read_to_string("/proc/stat")?;
@@ -345,7 +345,7 @@ fn busy() -> Outcome<f64> {
         Ok((ticks.iter().take(8).sum(), idle))
     };
     let before = read()?;
-    std::thread::sleep(IDLE_LOOK);
+    std::thread::sleep(IDLE_SAMPLE);
     let after = read()?;
     let all = after.0.saturating_sub(before.0).max(1);
     Ok(1.0 - after.1.saturating_sub(before.1) as f64 / all as f64)

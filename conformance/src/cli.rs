@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rerail_sim::figures::SETS;
-use rerail_sim::soak::Menu;
+use rerail_sim::soak::FaultMenu;
 
 use crate::exit::help;
 use crate::output::parse_bytes;
@@ -171,7 +171,7 @@ pub struct LaunchArgs {
 
 /// A sort of rail in a simulated cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RailWord {
+pub enum RailArg {
     /// A software HCA.
     Hca,
     /// A stream like TCP.
@@ -194,11 +194,11 @@ pub struct SimArgs {
     pub ranks: Option<u32>,
     /// Rails of each rank, in order, separated by commas; each hca and stream has a device of its own.
     #[arg(long, value_enum, value_delimiter = ',')]
-    pub rails: Vec<RailWord>,
+    pub rails: Vec<RailArg>,
     /// Faults that the seed draws: none, lossless, all, or kinds separated by commas. A scenario file keeps
     /// its own unless this is given; a drawn simulation has the lossless ones.
     #[arg(long, value_name = "MENU")]
-    pub faults: Option<Menu>,
+    pub faults: Option<FaultMenu>,
     /// How long faults happen, in minutes of virtual time; the workload's messages are no more for it.
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub minutes: Option<u64>,
@@ -231,7 +231,7 @@ pub struct SoakArgs {
     pub from: u64,
     /// Faults: none, lossless, all, or kinds separated by commas.
     #[arg(long, value_name = "MENU", default_value = "lossless")]
-    pub faults: Menu,
+    pub faults: FaultMenu,
     /// A simulation from a file, instead of one drawn by each seed.
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
@@ -285,7 +285,7 @@ pub struct LabArgs {
     pub worst: usize,
     /// Threads; without it one per processor. They change nothing but the time that it takes.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub jobs: Option<u32>,
+    pub threads: Option<u32>,
     /// Print the results as JSON.
     #[arg(long)]
     pub json: bool,
@@ -311,7 +311,7 @@ pub struct CheckArgs {
     pub timeout_seconds: u32,
     /// On a verbs device: after how many milliseconds nothing is under way any more.
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=60_000))]
-    pub settle_ms: u32,
+    pub idle_ms: u32,
     /// Failures of the cases in this file are known, with their reasons (conformance/devices). That one of
     /// them passes is a failure of the file: exit code 1.
     #[arg(long, value_name = "FILE")]

@@ -1,6 +1,6 @@
 //! `rerail config`: every setting with its value, and where the value comes from.
 
-use rerail_linux::settings::{KnobDescription, Settings, Source};
+use rerail_linux::settings::{SettingDescription, Settings, Source};
 use serde::Serialize;
 
 use crate::cli::OutputArgs;
@@ -31,44 +31,44 @@ struct Lines {
 
 /// Prints the settings that a transport would be started with in this environment.
 pub fn run(args: OutputArgs) -> Result<Exit, Failure> {
-    let knobs = Settings::from_env().map_err(Failure::usage)?.describe();
+    let described = Settings::from_env().map_err(Failure::usage)?.describe();
     if args.json {
-        json(&Lines { settings: knobs.into_iter().map(line).collect() })?;
+        json(&Lines { settings: described.into_iter().map(line).collect() })?;
     } else {
-        write_stdout(&render(&knobs))?;
+        write_stdout(&render(&described))?;
     }
     Ok(Exit::Ok)
 }
 
-fn line(knob: KnobDescription) -> Line {
-    let KnobDescription { name, value, default, unit, range, source, doc } = knob;
+fn line(setting: SettingDescription) -> Line {
+    let SettingDescription { name, value, default, unit, range, source, doc } = setting;
     let variable = format!("RERAIL_{}", name.to_ascii_uppercase());
     Line { name, variable, value, default, unit, range, source: source.to_string(), doc }
 }
 
-fn render(knobs: &[KnobDescription]) -> String {
+fn render(described: &[SettingDescription]) -> String {
     let mut table = Table::new(&[
         ("setting", Align::Left),
         ("value", Align::Right),
         ("default", Align::Right),
         ("from", Align::Left),
     ]);
-    for knob in knobs {
-        let set = knob.source != Source::Default;
+    for setting in described {
+        let set = setting.source != Source::Default;
         let text = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         table.row([
-            knob.name.to_owned(),
-            if set { bold(&text(&knob.value)) } else { text(&knob.value) },
-            text(&knob.default),
-            knob.source.to_string(),
+            setting.name.to_owned(),
+            if set { bold(&text(&setting.value)) } else { text(&setting.value) },
+            text(&setting.default),
+            setting.source.to_string(),
         ]);
     }
     let mut lines = vec![table.render(), String::new()];
     let indented = textwrap::Options::new(COLUMNS_MAX).initial_indent("    ").subsequent_indent("    ");
-    for knob in knobs {
-        lines.push(bold(knob.name));
-        let prose = textwrap::wrap(knob.doc, &indented).into_iter();
-        let range = textwrap::wrap(&knob.range, &indented).into_iter();
+    for setting in described {
+        lines.push(bold(setting.name));
+        let prose = textwrap::wrap(setting.doc, &indented).into_iter();
+        let range = textwrap::wrap(&setting.range, &indented).into_iter();
         lines.extend(prose.chain(range).map(|line| dim(&line)));
     }
     lines.push(String::new());

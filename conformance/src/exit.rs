@@ -195,8 +195,8 @@ mod tests {
         let commands = cli.get_subcommands().map(|command| command.get_name().to_owned());
         let names: Vec<String> = commands.filter(|name| name != "help").collect();
         for name in &names {
-            let told = cli.find_subcommand_mut(name).unwrap().render_long_help().to_string();
-            assert!(told.contains(&help(name)), "{name}: {told}");
+            let help_text = cli.find_subcommand_mut(name).unwrap().render_long_help().to_string();
+            assert!(help_text.contains(&help(name)), "{name}: {help_text}");
         }
         for (_, meaning, commands) in TABLE {
             assert!(commands.iter().all(|name| names.iter().any(|known| known == name)), "{meaning}");

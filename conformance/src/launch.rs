@@ -87,11 +87,11 @@ impl Errors {
 
     /// A rank has ended. `explained`: its code is reported in another way.
     pub fn ended(&mut self, end: &RankEnd, explained: bool) {
-        let told = self.messages(end);
-        if let Some(text) = &told {
+        let printed = self.messages(end);
+        if let Some(text) = &printed {
             eprintln!("{text}");
         }
-        let reason_given = (told.is_some() || self.had_messages(end.rank)) && is_ours(end.exit);
+        let reason_given = (printed.is_some() || self.had_messages(end.rank)) && is_ours(end.exit);
         if !end.failed() || explained || reason_given {
             return;
         }
@@ -173,7 +173,7 @@ pub fn run(args: &LaunchArgs) -> Result<u8, Failure> {
         LaunchEvent::Exited(end) => errors.ended(&end, false),
         LaunchEvent::Stopping(Stop::Signal(_)) => {}
         LaunchEvent::Stopping(why) => eprintln!("all ranks are ended: {why}"),
-        LaunchEvent::Strange { rank, why } => eprintln!("rank {rank}: {why}"),
+        LaunchEvent::Malformed { rank, why } => eprintln!("rank {rank}: {why}"),
         _ => {}
     });
     let report = report.map_err(Failure::usage)?;
@@ -200,8 +200,11 @@ mod tests {
 
     #[test]
     fn more_hosts_than_ranks_are_refused() {
-        let told = hosts(Launcher::new("true"), 2, 3).unwrap_err();
-        assert!(told.exit == Exit::Usage && told.message.starts_with("--hosts 3: there are 2 ranks"), "{told}");
+        let printed = hosts(Launcher::new("true"), 2, 3).unwrap_err();
+        assert!(
+            printed.exit == Exit::Usage && printed.message.starts_with("--hosts 3: there are 2 ranks"),
+            "{printed}"
+        );
         assert!(hosts(Launcher::new("true"), 3, 3).is_ok());
     }
 
@@ -215,9 +218,9 @@ mod tests {
             errors.line(rank, "second line");
         }
         errors.line(2, "rerail: another");
-        let told: Vec<_> = [1, 0, 2, 3].map(|rank| errors.messages(&end(rank, 2))).into();
+        let printed: Vec<_> = [1, 0, 2, 3].map(|rank| errors.messages(&end(rank, 2))).into();
         let first = Some("rerail: rank 1: no device\nsecond line".to_owned());
-        assert_eq!(told, [first, None, Some("rerail: rank 2: another".to_owned()), None]);
+        assert_eq!(printed, [first, None, Some("rerail: rank 2: another".to_owned()), None]);
         assert!(errors.had_messages(0) && !errors.had_messages(3));
         assert!(is_ours(RankExit::Code(69)) && !is_ours(RankExit::Code(101)) && !is_ours(RankExit::Signal(9)));
     }

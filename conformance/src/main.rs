@@ -32,24 +32,24 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(told) if told.use_stderr() => told.exit(),
+        Err(reported) if reported.use_stderr() => reported.exit(),
         // Help, or the version.
-        Err(told) => {
-            let text = told.render();
+        Err(reported) => {
+            let text = reported.render();
             let text = if std::io::stdout().is_terminal() { text.ansi().to_string() } else { text.to_string() };
             return match output::write_stdout(text.trim_end()) {
                 Ok(()) => Exit::Ok.into(),
-                Err(failure) => tell(&failure),
+                Err(failure) => print_failure(&failure),
             };
         }
     };
     match run(cli) {
         Ok(code) => code,
-        Err(failure) => tell(&failure),
+        Err(failure) => print_failure(&failure),
     }
 }
 
-fn tell(failure: &Failure) -> ExitCode {
+fn print_failure(failure: &Failure) -> ExitCode {
     // One write: pieces of several ranks' messages would be mixed, and of one that is killed amid them a
     // piece be left.
     let _ = std::io::stderr().write_all(format!("rerail: {}\n", failure.message).as_bytes());

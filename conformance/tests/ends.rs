@@ -24,11 +24,11 @@ fn texts(output: &Output) -> (String, String) {
 
 /// Runs to the end; checks the code, and that standard error begins with the start of a sentence of the
 /// tool's.
-fn ends(command: &mut Command, code: i32, says: &[&str]) -> String {
+fn ends(command: &mut Command, code: i32, expected: &[&str]) -> String {
     let output = command.output().unwrap();
     let (stdout, stderr) = texts(&output);
     assert_eq!(output.status.code(), Some(code), "{command:?}\n{stdout}\n{stderr}");
-    for words in says {
+    for words in expected {
         assert!(stderr.contains(words), "{command:?}: {words:?} expected\n{stderr}");
     }
     assert!(!stderr.contains("panicked") && !stderr.contains("RUST_BACKTRACE"), "{stderr}");
@@ -74,8 +74,8 @@ fn wrong_use_of_every_command_ends_with_2_and_names_it() {
         (&["recv", "--key-file", &empty], &["64 hexadecimal digits"]),
         (&["send", &other, "--to", "127.0.0.1:1", "--key-file", &absent], &[&absent]),
     ];
-    for (arguments, says) in cases {
-        let stderr = ends(&mut rerail(arguments), 2, says);
+    for (arguments, expected) in cases {
+        let stderr = ends(&mut rerail(arguments), 2, expected);
         assert!(!stderr.contains("expected value at") && !stderr.contains("missing field"), "{stderr}");
     }
     for command in ["info", "config", "exchange", "perf", "explain"] {

@@ -79,7 +79,7 @@ fn info_and_config_print_json() {
 
 #[test]
 fn settings_with_which_it_can_not_end_are_refused_with_the_least_value_that_is_enough() {
-    for (name, value, said) in [
+    for (name, value, message) in [
         ("RERAIL_RETAINED", "0", "RERAIL_RETAINED=1"),
         ("RERAIL_UNEXPECTED", "1", "RERAIL_UNEXPECTED=9"),
         ("RERAIL_CHANNELS", "1", "RERAIL_CHANNELS=2"),
@@ -88,7 +88,7 @@ fn settings_with_which_it_can_not_end_are_refused_with_the_least_value_that_is_e
         let output = rerail().args(["exchange", "--quick", "-n", "2"]).env(name, value).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{name}: {stderr}");
-        assert!(stderr.starts_with("rerail: ") && stderr.contains(said), "{name}: {stderr}");
+        assert!(stderr.starts_with("rerail: ") && stderr.contains(message), "{name}: {stderr}");
     }
 }
 

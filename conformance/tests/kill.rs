@@ -17,9 +17,9 @@ fn kill(rank: u32, round: u32) {
     assert_eq!(output.status.code(), Some(0), "{stdout}\n{stderr}");
     let host = if rank < 2 { "host0" } else { "host1" };
     for survivor in (0..4).filter(|&other| other != rank) {
-        let told = format!("rank {survivor} reports: rank {rank} ({host}, pid ");
-        let line = stderr.lines().find(|line| line.starts_with(&told));
-        let line = line.unwrap_or_else(|| panic!("{told:?} is not in\n{stderr}"));
+        let printed = format!("rank {survivor} reports: rank {rank} ({host}, pid ");
+        let line = stderr.lines().find(|line| line.starts_with(&printed));
+        let line = line.unwrap_or_else(|| panic!("{printed:?} is not in\n{stderr}"));
         let (_, tried) = line.split_once("; connections that failed: ").unwrap_or_else(|| panic!("{line:?}"));
         let rails: &[_] = if rank / 2 == survivor / 2 { &["shm"] } else { &["tcp:127.0.0.1", "tcp:127.0.0.2"] };
         let mut parts = tried.split(", ");

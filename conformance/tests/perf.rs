@@ -38,8 +38,8 @@ fn pair(options: &[&str]) -> Value {
     two(&mut listener);
     let mut listener = listener.spawn().unwrap();
     let mut lines = BufReader::new(listener.stderr.take().unwrap()).lines();
-    let said = lines.next().unwrap().unwrap();
-    let address = said.strip_prefix("listening on ").unwrap_or_else(|| panic!("{said}")).to_owned();
+    let first_line = lines.next().unwrap().unwrap();
+    let address = first_line.strip_prefix("listening on ").unwrap_or_else(|| panic!("{first_line}")).to_owned();
     let mut connector = rerail();
     connector.args(["perf", "--json", "--connect", &address]).args(options);
     two(&mut connector);
@@ -121,16 +121,16 @@ fn samples_over_time_add_up_and_can_be_judged_and_drawn() {
 fn mixed_messages_are_counted_and_verified_both_ways() {
     for path in ["shm", "tcp"] {
         let options = ["perf", "mixed", "--verify", "--seconds", "1", "--window", "16", "--path", path, "--json"];
-        let told = result(rerail().args(options));
-        let side = |side: usize, field: &str| told["sides"][side][field].as_u64().unwrap();
+        let printed = result(rerail().args(options));
+        let side = |side: usize, field: &str| printed["sides"][side][field].as_u64().unwrap();
         for (one, other) in [(0, 1), (1, 0)] {
-            assert!(side(one, "sent") > 0 && side(one, "sent") == side(other, "received"), "{told}");
-            assert!(side(one, "adds") > 0 && side(one, "adds") == side(other, "added_here"), "{told}");
-            for wrong in ["lost", "doubled", "late", "different"] {
-                assert_eq!(side(one, wrong), 0, "{told}");
+            assert!(side(one, "sent") > 0 && side(one, "sent") == side(other, "received"), "{printed}");
+            assert!(side(one, "adds") > 0 && side(one, "adds") == side(other, "added_here"), "{printed}");
+            for wrong in ["lost", "duplicated", "late", "different"] {
+                assert_eq!(side(one, wrong), 0, "{printed}");
             }
-            let rails = told["sides"][one]["rails"].as_array().unwrap();
-            assert!(rails.iter().any(|rail| rail["health"]["state"] == "up"), "{told}");
+            let rails = printed["sides"][one]["rails"].as_array().unwrap();
+            assert!(rails.iter().any(|rail| rail["health"]["state"] == "up"), "{printed}");
         }
     }
 }
@@ -140,19 +140,19 @@ fn explain_lists_the_bytes_of_every_rail() {
     let shares = |explained: &Value| numbers(&explained["rails"], "bytes");
     let options =
         ["explain", "--path", "tcp", "--size", "8,1M", "--policy", "weighted", "--weights", "0,3,1", "--json"];
-    let told = result(rerail().args(options));
-    assert_eq!((told[0]["way"].as_str(), told[1]["way"].as_str()), (Some("eager"), Some("cut")), "{told}");
+    let printed = result(rerail().args(options));
+    assert_eq!((printed[0]["way"].as_str(), printed[1]["way"].as_str()), (Some("eager"), Some("cut")), "{printed}");
     // Shared memory does not reach the other logical host.
-    assert_eq!(told[1]["rails"][0]["why"], "not connected to this peer");
-    assert_eq!(shares(&told[1]), [0, 768 << 10, 256 << 10]);
-    let rail = &told[1]["rails"][1]["health"];
-    assert_eq!((rail["state"].as_str(), rail["failures"].as_u64()), (Some("up"), Some(0)), "{told}");
+    assert_eq!(printed[1]["rails"][0]["why"], "not connected to this peer");
+    assert_eq!(shares(&printed[1]), [0, 768 << 10, 256 << 10]);
+    let rail = &printed[1]["rails"][1]["health"];
+    assert_eq!((rail["state"].as_str(), rail["failures"].as_u64()), (Some("up"), Some(0)), "{printed}");
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/multirail-2004-4x-1x.toml");
-    let told = result(rerail().args(["explain", "--scenario", file, "--size", "12K,4M", "--json"]));
-    let (small, large) = (shares(&told[0]), shares(&told[1]));
-    assert!(small[0] == 12 << 10 && small[1] == 0, "{told}");
-    assert!(large.iter().sum::<u64>() == 4 << 20 && large[0] > 3 * large[1] && large[1] > large[0] / 5, "{told}");
-    assert!(told[1]["finish_ns"].as_u64() < told[1]["alone"]["finish_ns"].as_u64(), "{told}");
+    let printed = result(rerail().args(["explain", "--scenario", file, "--size", "12K,4M", "--json"]));
+    let (small, large) = (shares(&printed[0]), shares(&printed[1]));
+    assert!(small[0] == 12 << 10 && small[1] == 0, "{printed}");
+    assert!(large.iter().sum::<u64>() == 4 << 20 && large[0] > 3 * large[1] && large[1] > large[0] / 5, "{printed}");
+    assert!(printed[1]["finish_ns"].as_u64() < printed[1]["alone"]["finish_ns"].as_u64(), "{printed}");
 }
 
 #[test]

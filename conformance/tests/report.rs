@@ -53,9 +53,9 @@ fn multirail_2004_claims_hold_and_are_on_the_page() {
 
     // The same in the terminal, from fewer threads: the same page to the byte.
     let again = report(&out, &["multirail", "--quick", "--threads", "1"]);
-    let told = text(&again.stdout);
-    assert_eq!(again.status.code(), Some(0), "{told}");
-    assert!(told.contains(&format!("all {claims} claims hold")) && !told.contains("FAILS"), "{told}");
+    let printed = text(&again.stdout);
+    assert_eq!(again.status.code(), Some(0), "{printed}");
+    assert!(printed.contains(&format!("all {claims} claims hold")) && !printed.contains("FAILS"), "{printed}");
     assert_eq!(std::fs::read_to_string(out.join("index.html")).expect("the page is there"), page);
 }
 

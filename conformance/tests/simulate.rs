@@ -40,15 +40,15 @@ impl File {
 #[test]
 fn same_seed_gives_the_same_trace() {
     let run = || rerail(&["sim", "--seed", "11", "--faults", "all", "--trace"]);
-    let story = |output: Output| -> Vec<String> {
-        let told = text(&output.stdout);
+    let trace_text = |output: Output| -> Vec<String> {
+        let printed = text(&output.stdout);
         let real = |line: &&str| !line.contains(" of virtual time in ") && !line.starts_with("peak memory of ");
-        told.lines().filter(real).map(str::to_owned).collect()
+        printed.lines().filter(real).map(str::to_owned).collect()
     };
-    let (first, second) = (story(run()), story(run()));
+    let (first, second) = (trace_text(run()), trace_text(run()));
     assert!(first.len() > 100, "{first:?}");
     assert_eq!(first, second);
-    let other = story(rerail(&["sim", "--seed", "12", "--faults", "all", "--trace"]));
+    let other = trace_text(rerail(&["sim", "--seed", "12", "--faults", "all", "--trace"]));
     assert_ne!(first, other);
 }
 
@@ -61,8 +61,8 @@ fn tracing_changes_nothing() {
             let (plain, traced) = (rerail(&cluster), rerail(&[&cluster[..], &["--trace"]].concat()));
             assert_eq!(plain.status.code(), traced.status.code(), "seed {seed}, faults {faults}");
             let events = |output: &Output| {
-                let told = text(&output.stdout);
-                let line = told
+                let printed = text(&output.stdout);
+                let line = printed
                     .lines()
                     .rfind(|line| line.contains(" of virtual time in "))
                     .expect("a line of figures")
@@ -82,11 +82,11 @@ fn trace_of_one_message_is_part_of_the_full_trace() {
     let line = all.lines().find(|line| line.contains(": send msg ")).expect("a message is sent");
     let id = line.split("msg ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("its name");
     let output = rerail(&["sim", "--seed", "3", "--message", id]);
-    let story = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{story}");
-    assert!(story.lines().next().is_some_and(|line| line.contains(" send msg ")), "{story}");
-    assert!(story.contains("is over: Ok("), "{story}");
-    assert!(story.lines().count() < all.lines().count() / 2);
+    let trace_text = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{trace_text}");
+    assert!(trace_text.lines().next().is_some_and(|line| line.contains(" send msg ")), "{trace_text}");
+    assert!(trace_text.contains("is over: Ok("), "{trace_text}");
+    assert!(trace_text.lines().count() < all.lines().count() / 2);
     let none = rerail(&["sim", "--seed", "3", "--message", "ffffffffff"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(text(&none.stderr).contains("does not occur in this simulation"), "{}", text(&none.stderr));
@@ -130,8 +130,8 @@ fn invalid_argument_error_lists_the_valid_values() {
     assert!(text(&unknown.stderr).contains("ghost-write"), "the kinds are named: {}", text(&unknown.stderr));
     let misspelt = File::of("hosts = 2\nhcsa = []\n").run(&[]);
     assert_eq!(misspelt.status.code(), Some(2));
-    let told = text(&misspelt.stderr);
-    assert!(told.contains("line 2") && told.contains("`hcas`"), "{told}");
+    let printed = text(&misspelt.stderr);
+    assert!(printed.contains("line 2") && printed.contains("`hcas`"), "{printed}");
     let workload = File::of("hosts = 2\n[workload]\nname = \"sort\"\n").run(&[]);
     assert_eq!(workload.status.code(), Some(2));
     assert!(text(&workload.stderr).contains("random"), "the workloads are named: {}", text(&workload.stderr));

@@ -72,7 +72,7 @@ const UNSAFE_FILES: &[&str] = &[
     "os-linux/src/driver/drive.rs",
     "os-linux/src/driver/express.rs",
     "os-linux/src/driver/open.rs",
-    "os-linux/src/driver/pace.rs",
+    "os-linux/src/driver/round_timer.rs",
     "os-linux/src/driver/request.rs",
     "os-linux/src/driver/tests/hostile.rs",
     "os-linux/src/driver/tests/leave.rs",

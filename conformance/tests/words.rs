@@ -265,7 +265,7 @@ fn comments_and_strings_are_prose() {
 #[test]
 fn rule_helpers_detect_sample_violations() {
     let found = |line| not_ours(line).into_iter().map(|(word, _)| word).collect::<Vec<_>>();
-    let line = ["Told", "of", "worlds,", "`doubled`", "and", "re-told"].join(" ");
+    let line = ["Told", "of", "worlds,", "`duplicated`", "and", "re-told"].join(" ");
     assert_eq!(found(&line), ["told", "worlds", "told"]);
     assert!(found("the underworld of `worlds.toml`").is_empty());
     assert_eq!(sentences("One (4.1). Two: `a. b`; three (see 5.2.) Four"), 2);

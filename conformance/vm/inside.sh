@@ -14,8 +14,8 @@ echo 'nobody:x:65534:65534:nobody:/:/bin/sh' >/etc/passwd
 as_nobody() { su -s /bin/sh nobody -c "$*"; }
 
 echo "== the contract suite on both devices"
-rerail check --all-devices --known /root/rxe.txt --timeout-seconds 2 --settle-ms 50 --json >/results/devices.json || {
-    rerail check --device rxe0 --known /root/rxe.txt --timeout-seconds 2 --settle-ms 50
+rerail check --all-devices --known /root/rxe.txt --timeout-seconds 2 --idle-ms 50 --json >/results/devices.json || {
+    rerail check --device rxe0 --known /root/rxe.txt --timeout-seconds 2 --idle-ms 50
     fail "rerail check"
 }
 echo "ok: $(grep -c '"outcome": "passed"' /results/devices.json) cases passed on two devices"

@@ -43,7 +43,7 @@ fn main() -> Outcome<()> {
     pair.messages(FIRST)?;
     match case.as_str() {
         "message" => counted_messages(&mut pair, count),
-        "look" => counted_looks(&mut pair, count),
+        "look" => counted_rounds(&mut pair, count),
         _ => Err(USAGE.into()),
     }
 }
@@ -56,7 +56,7 @@ fn counted_messages(pair: &mut Pair, count: u32) -> Outcome<()> {
 
 /// Rounds of an engine that has nothing to do.
 #[inline(never)]
-fn counted_looks(pair: &mut Pair, count: u32) -> Outcome<()> {
+fn counted_rounds(pair: &mut Pair, count: u32) -> Outcome<()> {
     for _ in 0..count {
         if pair.step(0)? > 0 {
             return Err("something has happened".into());
@@ -76,10 +76,10 @@ struct Pair {
 impl Pair {
     fn open(rail: &str) -> Outcome<Pair> {
         let mut openings = [opening(0, rail)?, opening(1, rail)?];
-        let cards = openings.each_ref().map(|opening| opening.card().to_owned());
+        let address_records = openings.each_ref().map(|opening| opening.address_record().to_owned());
         for opening in &mut openings {
-            for (rank, card) in (0..).zip(&cards) {
-                opening.learn(PeerId(rank), card)?;
+            for (rank, address_record) in (0..).zip(&address_records) {
+                opening.learn(PeerId(rank), address_record)?;
             }
         }
         let [one, other] = openings;

@@ -17,7 +17,7 @@ const JOB: u64 = 7;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let [a, b] = [1, 2].map(|rank: u8| Credentials::new([rank; 32], Secret::new([9; 32])));
-    let stranger = Credentials::new([3; 32], Secret::new([8; 32]));
+    let unknown_process = Credentials::new([3; 32], Secret::new([8; 32]));
     let attempts = Attempts { attempt: 1, answers: 0 };
     let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(0), to: PeerId(1), rail: 0, attempts };
     let station = Station { transport: Transport::Tcp, job: JOB, me: PeerId(1), rail: 0 };
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let whole = began.elapsed() / COUNT;
 
-    let (_, opening) = Dialler::new(&stranger, call, b.public().fingerprint(), fresh(0));
+    let (_, opening) = Dialler::new(&unknown_process, call, b.public().fingerprint(), fresh(0));
     let began = Instant::now();
     for count in 0..COUNT {
         let mut acceptor = Acceptor::new(b.clone(), station, fresh(count));

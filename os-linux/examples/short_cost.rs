@@ -10,7 +10,8 @@
 //! | case | message |
 //! |---|---|
 //! | `8`, `168`, `1024`, `8192` | so many bytes, source and tag named |
-//! | `mpi` | as MPI libraries send: a common mask, immediate data, eight multi-receives posted, one message waits unmatched |
+//! | `mpi` | as MPI libraries send: a common mask, immediate data, eight multi-receives posted, one message
+//! waits unmatched |
 //! | `any` | the receive names no source |
 //! | `unexpected` | the receive is posted when the message is here |
 //! | `tcp` | two TCP rails are open beside |
@@ -81,7 +82,7 @@ fn places() -> Outcome<()> {
     let places = [
         ("post", counted_post as *const ()),
         ("send", counted_send as *const ()),
-        ("news", counted_news as *const ()),
+        ("news", counted_ring_poll as *const ()),
         ("poll", counted_poll as *const ()),
         ("rest", counted_rest as *const ()),
         ("whole", counted_whole as *const ()),
@@ -102,8 +103,8 @@ fn counted_send(engine: &mut Engine, send: &SendRequest<'_>) -> bool {
 
 /// A round that finds a message, or nothing.
 #[inline(never)]
-fn counted_news(engine: &mut Engine) -> usize {
-    engine.news()
+fn counted_ring_poll(engine: &mut Engine) -> usize {
+    engine.poll_rings()
 }
 
 #[inline(never)]
@@ -125,7 +126,7 @@ fn counted_whole(engine: &mut Engine) -> usize {
 
 #[inline(never)]
 fn counted_idle(engine: &mut Engine) -> usize {
-    engine.news()
+    engine.poll_rings()
 }
 
 /// What a message looks like.
@@ -167,10 +168,10 @@ struct Pair {
 impl Pair {
     fn open(case: &Case) -> Outcome<Pair> {
         let mut openings = [opening(0, case)?, opening(1, case)?];
-        let cards = openings.each_ref().map(|opening| opening.card().to_owned());
+        let address_records = openings.each_ref().map(|opening| opening.address_record().to_owned());
         for opening in &mut openings {
-            for (rank, card) in (0..).zip(&cards) {
-                opening.learn(PeerId(rank), card)?;
+            for (rank, address_record) in (0..).zip(&address_records) {
+                opening.learn(PeerId(rank), address_record)?;
             }
         }
         let [one, other] = openings;
@@ -254,14 +255,14 @@ impl Pair {
             if !counted_send(&mut self.engines[from], &send) {
                 return Err("not sent".into());
             }
-            counted_news(&mut self.engines[to]);
+            counted_ring_poll(&mut self.engines[to]);
             if case.is_late {
                 self.post(case, to, from)?;
             }
             if counted_poll(&mut self.engines[to]) != Some(Cookie(42)) {
                 return Err("the message is not here".into());
             }
-            counted_news(&mut self.engines[from]);
+            counted_ring_poll(&mut self.engines[from]);
             if n % REST < 2 {
                 counted_rest(&mut self.engines[to]);
             }

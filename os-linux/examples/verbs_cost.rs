@@ -4,8 +4,9 @@
 //! instruction, those of the kernel included.
 //!
 //! ```text
-//! verbs_cost DEVICE             all of it; of several devices (rxe0,rxe1) the transport has all, work requests the first
-//! verbs_cost DEVICE TURNS       ping-pongs through the transport alone, so many: for a profiler
+//! verbs_cost DEVICE             all of it; of several devices (rxe0,rxe1) the transport has all, work
+//! requests the first verbs_cost DEVICE TURNS       ping-pongs through the transport alone, so many: for a
+//! profiler
 //! ```
 //! Columns: bytes of a message, nanoseconds per message (ping-pong: one way), bytes per microsecond. Streams
 //! go through the transport twice: the first time their memory is registered.
@@ -52,7 +53,7 @@ fn main() -> Outcome<()> {
     }
 }
 
-fn tell(what: &str, bytes: u64, count: u64, began: Instant) {
+fn print_cost(what: &str, bytes: u64, count: u64, began: Instant) {
     let ns = began.elapsed().as_nanos() as u64;
     println!("{what:<24} {bytes:>8} B {:>10} ns {:>8.2} B/us", ns / count, (bytes * count * 1000) as f64 / ns as f64);
 }
@@ -177,7 +178,7 @@ fn bare(name: &str) -> Outcome<()> {
             while ends[from].poll()?.0 == 0 {}
         }
     }
-    tell("bare send, ping-pong", 8, u64::from(2 * TURNS), began);
+    print_cost("bare send, ping-pong", 8, u64::from(2 * TURNS), began);
     for size in SIZES {
         let remote = Remote { address: ends[1].base, rkey: ends[1].mr.rkey };
         for (what, op) in [
@@ -194,7 +195,7 @@ fn bare(name: &str) -> Outcome<()> {
                 }
                 done += ends[0].poll()?.0;
             }
-            tell(what, size.into(), count, began);
+            print_cost(what, size.into(), count, began);
         }
     }
     for end in &mut ends {
@@ -238,17 +239,17 @@ fn ping_pong(Ranks { ranks, memory }: &mut Ranks, turns: u32) -> Outcome<()> {
             until(ranks, 2)?;
         }
     }
-    tell("rerail send, ping-pong", 8, u64::from(2 * turns), began);
+    print_cost("rerail send, ping-pong", 8, u64::from(2 * turns), began);
     let began = Instant::now();
     for _ in 0..turns {
         events(&mut ranks[0])?;
     }
-    tell("rerail, a look", 0, turns.into(), began);
+    print_cost("rerail, a look", 0, turns.into(), began);
     let began = Instant::now();
     for _ in 0..turns {
         std::hint::black_box(Instant::now());
     }
-    tell("the clock", 0, turns.into(), began);
+    print_cost("the clock", 0, turns.into(), began);
     Ok(())
 }
 
@@ -270,7 +271,7 @@ fn stream(pair: &mut Ranks) -> Outcome<()> {
             done += events(&mut ranks[1])?;
             events(&mut ranks[0])?;
         }
-        tell("rerail send", size.into(), count, began);
+        print_cost("rerail send", size.into(), count, began);
         // What is left over: acknowledgments, the sends' completions.
         for _ in 0..1000 {
             events(&mut ranks[0])?;

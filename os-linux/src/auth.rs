@@ -342,19 +342,19 @@ pub enum AuthError {
         theirs: u64,
     },
     /// The dialler addresses another rank than this process's.
-    #[error("the dialler addresses rank {}", .wanted.0)]
+    #[error("the dialler addresses rank {}", .addressed.0)]
     WrongRank {
         /// The rank that it named.
-        wanted: PeerId,
+        addressed: PeerId,
     },
     /// The dialler claims to be this process.
     #[error("the dialler claims to be this process")]
     Own,
     /// The dialler addresses another rail of this sort.
-    #[error("the dialler addresses rail {wanted}")]
+    #[error("the dialler addresses rail {addressed}")]
     WrongRail {
         /// The rail that it named.
-        wanted: u8,
+        addressed: u8,
     },
     /// The other side does not hold the job's secret or the private key, or messages were changed, or
     /// recorded earlier.
@@ -664,11 +664,11 @@ impl Station {
         } else if hello.job != self.job {
             Err(AuthError::Job { theirs: hello.job })
         } else if hello.to != self.me.0 {
-            Err(AuthError::WrongRank { wanted: PeerId(hello.to) })
+            Err(AuthError::WrongRank { addressed: PeerId(hello.to) })
         } else if hello.from == self.me.0 {
             Err(AuthError::Own)
         } else if hello.rail != self.rail {
-            Err(AuthError::WrongRail { wanted: hello.rail })
+            Err(AuthError::WrongRail { addressed: hello.rail })
         } else {
             Ok(())
         }

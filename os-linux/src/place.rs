@@ -105,23 +105,23 @@ impl Machine {
 
     fn device(&self, class: &Path, port: &str) -> Device {
         let Ok(device) = fs::canonicalize(class.join("device")) else { return Device::default() };
-        let way = pci_way(&device);
-        let Some(function) = way.last() else { return Device::default() };
+        let pci_folders = pci_path(&device);
+        let Some(function) = pci_folders.last() else { return Device::default() };
         let numa_node = self.node_of(function);
         let numa_distance = self.distance(numa_node);
         // A virtual function's card and port are its physical one's.
         let physical = fs::canonicalize(function.join("physfn")).unwrap_or_else(|_| function.clone());
         let Some(address) = file_name(&physical) else { return Device::default() };
-        let hca = address.split_once('.').map(|(card, _)| card.to_owned());
+        let hca = address.split_once('.').map(|(address_record, _)| address_record.to_owned());
         // Without a root port before the card, it shares its path with no other.
-        let bus = way.first().filter(|_| way.len() > 1).and_then(|root| file_name(root));
+        let bus = pci_folders.first().filter(|_| pci_folders.len() > 1).and_then(|root| file_name(root));
         Device { port: Some(format!("{address}/{port}")), hca, bus, numa_node, numa_distance }
     }
 
     fn node_of(&self, function: &Path) -> Option<u32> {
-        let told = text(&function.join("numa_node")).and_then(|node| node.parse().ok());
+        let reported = text(&function.join("numa_node")).and_then(|node| node.parse().ok());
         // -1 means that the firmware gives no node; where there is one node only, it is that.
-        told.or_else(|| <[u32; 1]>::try_from(self.nodes()).ok().map(|[only]| only))
+        reported.or_else(|| <[u32; 1]>::try_from(self.nodes()).ok().map(|[only]| only))
     }
 
     fn nodes(&self) -> Vec<u32> {
@@ -148,10 +148,11 @@ impl Machine {
 }
 
 /// The PCI functions on the way to a device, from the root on.
-fn pci_way(device: &Path) -> Vec<PathBuf> {
-    let mut way: Vec<PathBuf> = device.ancestors().filter(|part| is_pci_function(part)).map(Path::to_owned).collect();
-    way.reverse();
-    way
+fn pci_path(device: &Path) -> Vec<PathBuf> {
+    let mut pci_folders: Vec<PathBuf> =
+        device.ancestors().filter(|part| is_pci_function(part)).map(Path::to_owned).collect();
+    pci_folders.reverse();
+    pci_folders
 }
 
 /// `0000:af:00.1`: domain, bus, device, function in hexadecimal digits.

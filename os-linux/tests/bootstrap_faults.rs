@@ -94,23 +94,23 @@ fn rank() {
             let immediate = Some(round << 1 | u64::from(is_last));
             transport.send(&SendRequest { immediate, ..SendRequest::new(peer, &segments[0]) }).unwrap()
         };
-        let said = if is_first {
+        let output = if is_first {
             let sent = send(&mut transport, is_last);
             through(&mut transport, &[recv, sent])
         } else {
             through(&mut transport, &[recv])
         };
-        let said = said.expect("every message is numbered");
-        assert_eq!(said >> 1, round);
+        let output = output.expect("every message is numbered");
+        assert_eq!(output >> 1, round);
         assert!(transport.bytes(memory[1]).unwrap().iter().copied().eq(pattern(round)), "round {round} differs");
         if !is_first {
-            let sent = send(&mut transport, said & 1 == 1);
+            let sent = send(&mut transport, output & 1 == 1);
             through(&mut transport, &[sent]);
         }
         if round % 20 == 19 {
             println!("\nround {round}");
         }
-        if said & 1 == 1 {
+        if output & 1 == 1 {
             break;
         }
     }
@@ -143,7 +143,7 @@ struct Board {
     opened: u32,
     gone: u32,
     /// Requests of each kind that each rank has sent.
-    asked: HashMap<(u32, String), u32>,
+    requested: HashMap<(u32, String), u32>,
 }
 
 impl Board {
@@ -187,7 +187,7 @@ impl Launcher {
                 self.streams.lock().unwrap().insert(rank, stream.try_clone().unwrap());
             }
             let mut board = self.board.lock().unwrap();
-            let count = board.asked.entry((rank, kind.to_owned())).or_default();
+            let count = board.requested.entry((rank, kind.to_owned())).or_default();
             *count += 1;
             let fault = self.fault.filter(|&(at, of, after, _)| (at, of, after) == (rank, kind, *count));
             match fault.map(|(.., fault)| fault) {
@@ -241,7 +241,7 @@ impl Launcher {
 struct Process {
     child: Child,
     stdin: ChildStdin,
-    said: Receiver<String>,
+    output: Receiver<String>,
 }
 
 impl Process {
@@ -261,18 +261,18 @@ impl Process {
             .spawn()
             .unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (line, said) = channel();
+        let (line, output) = channel();
         // Ends with the process.
         std::thread::spawn(move || {
             BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|text| line.send(text))
         });
-        Process { child, stdin, said }
+        Process { child, stdin, output }
     }
 
     /// The next line that begins like this.
-    fn says(&self, start: &str) -> String {
+    fn expected_text(&self, start: &str) -> String {
         loop {
-            let line = self.said.recv_timeout(HANG).unwrap_or_else(|error| panic!("no {start:?}: {error}"));
+            let line = self.output.recv_timeout(HANG).unwrap_or_else(|error| panic!("no {start:?}: {error}"));
             if line.starts_with(start) {
                 return line;
             }
@@ -281,19 +281,19 @@ impl Process {
 
     /// The number of the last round that it has printed, if it has printed one that was not taken yet.
     fn last_round(&self) -> Option<u64> {
-        self.said.try_iter().filter_map(|line| round_in(&line)).last()
+        self.output.try_iter().filter_map(|line| round_in(&line)).last()
     }
 
     /// Waits until it prints this round, or a later one.
     fn reaches(&self, round: u64) {
-        while round_in(&self.says("round")).is_none_or(|reached| reached < round) {}
+        while round_in(&self.expected_text("round")).is_none_or(|reached| reached < round) {}
     }
 
     /// Waits until it ends, which must be well.
     fn ends(&mut self) {
         // A process that prints nothing more has closed its output: it is about to end.
         loop {
-            match self.said.recv_timeout(HANG) {
+            match self.output.recv_timeout(HANG) {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => panic!("does not end"),
@@ -341,23 +341,23 @@ fn job(
 }
 
 /// How a rank has left the other one: it may have received its BYE before it sent its own.
-const GOODBYES: [&str; 2] = ["left: 1 closed, 0 lost", "left: 0 closed, 0 lost"];
+const LEFT_LINES: [&str; 2] = ["left: 1 closed, 0 lost", "left: 0 closed, 0 lost"];
 
 /// B-1, B-4: a rank that loses the launcher at a fence reports it; the other one goes on and reports which is
 /// missing.
 fn a_reset_while_they_start() {
     job("100s", Some((1, "barrier_in", 1, Fault::Reset)), |_, ranks| {
-        assert_eq!(ranks[1].says("no start"), "no start: closed: waiting for the other ranks (barrier)");
-        assert_eq!(ranks[0].says("no start"), "no start: absent: card of rank 1");
+        assert_eq!(ranks[1].expected_text("no start"), "no start: closed: waiting for the other ranks (barrier)");
+        assert_eq!(ranks[0].expected_text("no start"), "no start: absent: card of rank 1");
     });
 }
 
 /// B-1: a launcher that falls silent is an error of all that wait for it, and not for ever.
 fn a_silent_launcher_while_they_start() {
     job("2s", Some((1, "init", 1, Fault::Silence)), |_, ranks| {
-        assert_eq!(ranks[1].says("no start"), "no start: timeout after 2000 ms: joining (init)");
+        assert_eq!(ranks[1].expected_text("no start"), "no start: timeout after 2000 ms: joining (init)");
         let waiting = "no start: timeout after 2000 ms: waiting for the other ranks (barrier)";
-        assert_eq!(ranks[0].says("no start"), waiting);
+        assert_eq!(ranks[0].expected_text("no start"), waiting);
     });
 }
 
@@ -366,7 +366,7 @@ fn a_silent_launcher_while_they_start() {
 fn a_launcher_that_dies_while_messages_flow() {
     job("100s", None, |launcher, ranks| {
         for rank in &mut *ranks {
-            rank.says("started");
+            rank.expected_text("started");
             rank.reaches(0);
         }
         launcher.streams.lock().unwrap().drain().for_each(|(_, stream)| reset(&stream));
@@ -378,8 +378,8 @@ fn a_launcher_that_dies_while_messages_flow() {
         }
         writeln!(ranks[0].stdin, "end").unwrap();
         for rank in ranks {
-            let line = rank.says("left");
-            assert!(GOODBYES.map(|words| format!("{words}; closed: leaving (finalize)")).contains(&line), "{line}");
+            let line = rank.expected_text("left");
+            assert!(LEFT_LINES.map(|words| format!("{words}; closed: leaving (finalize)")).contains(&line), "{line}");
         }
     });
 }
@@ -389,8 +389,8 @@ fn a_launcher_that_stays() {
     job("100s", None, |_, ranks| {
         writeln!(ranks[0].stdin, "end").unwrap();
         for rank in ranks {
-            let line = rank.says("left");
-            assert!(GOODBYES.contains(&&*line), "{line}");
+            let line = rank.expected_text("left");
+            assert!(LEFT_LINES.contains(&&*line), "{line}");
         }
     });
 }

@@ -42,9 +42,9 @@ fn opening(rank: u32, fabric: &str) -> Opening {
     Opening::with_rails(Config::new(me, RANKS), "here".to_owned(), rails, 1).unwrap()
 }
 
-fn learn(mut opening: Opening, cards: &[String]) -> Transport {
-    for (rank, card) in cards.iter().enumerate() {
-        opening.learn(PeerId(rank as u32), card).unwrap();
+fn learn(mut opening: Opening, address_records: &[String]) -> Transport {
+    for (rank, address_record) in address_records.iter().enumerate() {
+        opening.learn(PeerId(rank as u32), address_record).unwrap();
     }
     opening.join().unwrap()
 }
@@ -52,9 +52,9 @@ fn learn(mut opening: Opening, cards: &[String]) -> Transport {
 /// Rank 2: takes the beginning of a large message, reports it, and does nothing more.
 fn doomed(fabric: &str) {
     let opening = opening(KILLED.0, fabric);
-    println!("\ncard {}", opening.card());
-    let cards: Vec<String> = std::io::stdin().lines().take(RANKS as usize).map(Result::unwrap).collect();
-    let mut transport = learn(opening, &cards);
+    println!("\ncard {}", opening.address_record());
+    let address_records: Vec<String> = std::io::stdin().lines().take(RANKS as usize).map(Result::unwrap).collect();
+    let mut transport = learn(opening, &address_records);
     let memory = transport.alloc(LARGE).unwrap();
     transport.recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(memory, 0, LARGE as u64)])).unwrap();
     while transport.bytes(memory).unwrap()[0] == 0 {
@@ -121,13 +121,13 @@ fn a_killed_rank_leaves_nothing(fabric: &str) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let openings = [0, 1].map(|rank| opening(rank, fabric));
-    let mut cards = openings.each_ref().map(|opening| opening.card().to_owned()).to_vec();
-    cards.push(said.find_map(|line| line.strip_prefix("card ").map(str::to_owned)).unwrap());
+    let mut address_records = openings.each_ref().map(|opening| opening.address_record().to_owned()).to_vec();
+    address_records.push(output.find_map(|line| line.strip_prefix("card ").map(str::to_owned)).unwrap());
     let mut stdin = child.stdin.take().unwrap();
-    writeln!(stdin, "{}", cards.join("\n")).unwrap();
-    let ranks = openings.map(|opening| learn(opening, &cards));
+    writeln!(stdin, "{}", address_records.join("\n")).unwrap();
+    let ranks = openings.map(|opening| learn(opening, &address_records));
     let mut cluster = Cluster { ranks, done: HashMap::new(), lost: Vec::new() };
 
     // Rank 1 is connected to rank 2 as well, and waits for it.
@@ -142,7 +142,7 @@ fn a_killed_rank_leaves_nothing(fabric: &str) {
     cluster.ranks[0].send(&SendRequest { cookie: Cookie(3), ..SendRequest::new(KILLED, &segments) }).unwrap();
     let (line, lines) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        scope.spawn(move || said.find(|text| text == "begun").map(|text| line.send(text)));
+        scope.spawn(move || output.find(|text| text == "begun").map(|text| line.send(text)));
         while lines.try_recv().is_err() {
             cluster.step();
         }

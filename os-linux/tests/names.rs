@@ -159,7 +159,7 @@ fn two_that_insert_each_other_exchange_messages() {
 #[test]
 fn a_caller_is_inserted_after_its_first_message() {
     for fabric in FABRICS {
-        let [mut a, mut b] = [(); 2].map(|()| Node::open(settings(fabric, Callers::Ask)));
+        let [mut a, mut b] = [(); 2].map(|()| Node::open(settings(fabric, Callers::Hold)));
         b.insert(&absent(fabric));
         let b_of_a = a.insert(&b.name.clone());
         let sends: Vec<OpId> = (0..50).map(|tag| a.send(b_of_a, tag, 100)).collect();
@@ -184,7 +184,7 @@ fn a_caller_is_inserted_after_its_first_message() {
 #[test]
 fn a_refused_caller_that_is_inserted_later_loses_nothing() {
     for fabric in FABRICS {
-        for callers in [Callers::Refuse, Callers::Ask] {
+        for callers in [Callers::Refuse, Callers::Hold] {
             let mut a = Node::open(settings(fabric, Callers::Refuse));
             let mut b = Node::open(settings(fabric, callers));
             let b_of_a = a.insert(&b.name.clone());
@@ -228,7 +228,7 @@ fn peers_not_inserted_are_accepted_if_the_setting_allows() {
 fn calls_that_cross_become_one() {
     for fabric in FABRICS {
         for round in 0..12 {
-            let [mut a, mut b] = [(); 2].map(|()| Node::open(settings(fabric, Callers::Ask)));
+            let [mut a, mut b] = [(); 2].map(|()| Node::open(settings(fabric, Callers::Hold)));
             let (b_of_a, a_of_b);
             if round % 2 == 0 {
                 (b_of_a, a_of_b) = (a.insert(&b.name.clone()), b.insert(&a.name.clone()));
@@ -286,7 +286,7 @@ fn unknown_processes_and_forged_names_are_refused() {
 #[test]
 fn removed_peers_meet_again() {
     for fabric in FABRICS {
-        let [mut a, mut b] = [(); 2].map(|()| Node::open(three(fabric, Callers::Ask)));
+        let [mut a, mut b] = [(); 2].map(|()| Node::open(three(fabric, Callers::Hold)));
         for round in 0..6 {
             let (b_of_a, a_of_b) = (a.insert(&b.name.clone()), b.insert(&a.name.clone()));
             both_ways(&mut a, b_of_a, &mut b, a_of_b, 10);
@@ -330,7 +330,7 @@ fn a_full_table_names_its_setting() {
 fn everybody_inserts_everybody_while_messages_arrive() {
     const NODES: usize = 6;
     for fabric in [Fabric::Shm, Fabric::Tcp] {
-        let mut nodes: Vec<Node> = (0..NODES).map(|_| Node::open(settings(fabric, Callers::Ask))).collect();
+        let mut nodes: Vec<Node> = (0..NODES).map(|_| Node::open(settings(fabric, Callers::Hold))).collect();
         let names: Vec<Name> = nodes.iter().map(|node| node.name).collect();
         let mut recvs = Vec::new();
         for step in 1..NODES {

@@ -87,10 +87,10 @@ fn pair(rail: fn(PeerId) -> Box<dyn Rail + Send>) -> [Transport; 2] {
         let config = Config { stall_min: Nanos(0), keepalive: Nanos(0), ..Config::new(rank, 2) };
         Opening::with_rails(config, "here".to_owned(), rails, 1).unwrap()
     });
-    let cards = openings.each_ref().map(|opening| opening.card().to_owned());
+    let address_records = openings.each_ref().map(|opening| opening.address_record().to_owned());
     for opening in &mut openings {
-        for (rank, card) in cards.iter().enumerate() {
-            opening.learn(PeerId(rank as u32), card).unwrap();
+        for (rank, address_record) in address_records.iter().enumerate() {
+            opening.learn(PeerId(rank as u32), address_record).unwrap();
         }
     }
     openings.map(|opening| opening.join().unwrap())

@@ -24,12 +24,12 @@ fn go_on(rank: &mut Rank, what: &str, peers: &[u32], messages: u64) {
 
 /// The exchange ends in good order between rank 0 and these processes.
 fn end(rank: &mut Rank, others: &mut [Process]) {
-    others.iter_mut().for_each(|other| other.tell("end"));
+    others.iter_mut().for_each(|other| other.write_line("end"));
     rank.end();
     rank.until("the end", |rank| rank.is_over());
-    rank.until("the others' end", |_| others.iter_mut().all(|other| other.has_said("over")));
+    rank.until("the others' end", |_| others.iter_mut().all(|other| other.has_printed("over")));
     for other in others {
-        other.tell("leave");
+        other.write_line("leave");
         assert!(other.ended_well());
     }
 }
@@ -57,7 +57,7 @@ fn a_stopped_peer_goes_on(fabric: &str) {
     assert_eq!((failures(&rank, DOOMED), stats.replayed, stats.duplicates_dropped), (0, 0, 0), "{:#?}", rank.transport);
     assert_eq!((rank.lost, rank.failed), (vec![], vec![]));
     for other in &mut others {
-        assert!(!other.has_said("lost") && other.has_said("again 0"), "{:?}", other.heard);
+        assert!(!other.has_printed("lost") && other.has_printed("again 0"), "{:?}", other.lines_received);
     }
 }
 
@@ -76,7 +76,7 @@ fn a_killed_peer_is_named_and_the_others_go_on(fabric: &str) {
     go_on(&mut rank, "the third, after a kill", &[1], 200);
     // Its receives at least were open.
     assert!(rank.failed.len() >= 5 && rank.failed.iter().all(|&it| it == (peer, why)), "{:?}", rank.failed);
-    rank.until("the third's word", |_| others[0].has_said("lost 2 RailFailed"));
+    rank.until("the third's word", |_| others[0].has_printed("lost 2 RailFailed"));
     end(&mut rank, &mut others[..1]);
     assert_eq!(rank.lost, [(peer, why)]);
 }

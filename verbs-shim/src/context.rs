@@ -98,7 +98,7 @@ pub(crate) fn gids(handle: &Handle, device: &str, port: &Port) -> Result<Vec<Gid
     for index in 0..port.gid_table_len {
         match handle.query_gid(port.number, index) {
             Ok(Some(entry)) => {
-                let typed = handle.tells_gid_types() || port.link_layer != LinkLayer::Ethernet;
+                let typed = handle.reports_gid_types() || port.link_layer != LinkLayer::Ethernet;
                 let mut entry = GidEntry::new(index, &entry, typed);
                 // RoCE v1 and v2 have entries with the same GID, and don't reach each other.
                 entry.kind = entry.kind.or_else(|| gid::kind_in(Path::new(gid::SYSFS), device, port.number, index));
@@ -164,7 +164,7 @@ pub struct DeviceAttributes {
     /// RDMA reads and atomics that one queue pair serves at once.
     pub reads_served_max: u32,
     /// RDMA reads and atomics that one queue pair may have open.
-    pub reads_asked_max: u32,
+    pub reads_initiated_max: u32,
     /// How long it may take to acknowledge, as a code of 5 bits: 4.096 us times 2 to the power of this (its
     /// local CA ACK delay); 0: unknown.
     pub ack_delay: u8,
@@ -208,7 +208,7 @@ impl From<&ibv_device_attr> for DeviceAttributes {
             shared_queues_max: limit(attr.max_srq),
             shared_requests_max: limit(attr.max_srq_wr),
             reads_served_max: limit(attr.max_qp_rd_atom),
-            reads_asked_max: limit(attr.max_qp_init_rd_atom),
+            reads_initiated_max: limit(attr.max_qp_init_rd_atom),
             ack_delay: attr.local_ca_ack_delay.min(31),
             atomics: match attr.atomic_cap {
                 sys::IBV_ATOMIC_NONE => AtomicReach::None,

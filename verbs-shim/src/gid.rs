@@ -120,10 +120,10 @@ mod tests {
         for (index, text) in [(0, "IB/RoCE v1\n"), (1, "RoCE v2\n"), (2, "something else\n")] {
             fs::write(types.join(format!("{index}")), text).unwrap();
         }
-        let told = [0, 1, 2, 3].map(|index| kind_in(&root, "mlx5_9", 2, index));
+        let reported = [0, 1, 2, 3].map(|index| kind_in(&root, "mlx5_9", 2, index));
         let port_1 = kind_in(&root, "mlx5_9", 1, 0);
         fs::remove_dir_all(&root).unwrap();
-        assert_eq!((told, port_1), ([Some(GidKind::RoceV1), Some(GidKind::RoceV2), None, None], None));
+        assert_eq!((reported, port_1), ([Some(GidKind::RoceV1), Some(GidKind::RoceV2), None, None], None));
     }
 
     #[test]

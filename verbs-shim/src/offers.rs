@@ -36,7 +36,7 @@ impl OnDemand {
     pub const WHOLE: OnDemand = OnDemand { send: true, receive: true, shared_receive: true, write: true, read: true };
 
     /// The missing parts of `wanted`, by name.
-    pub fn lacks(&self, wanted: &OnDemand) -> impl Iterator<Item = &'static str> {
+    pub fn missing_features(&self, wanted: &OnDemand) -> impl Iterator<Item = &'static str> {
         [
             ("sends", self.send, wanted.send),
             ("receives", self.receive, wanted.receive),

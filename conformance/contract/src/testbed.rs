@@ -52,7 +52,7 @@ pub trait Testbed {
 
     /// Lets time pass until all that is under way and needs no further call has happened: some fractions of a
     /// second.
-    fn settle(&mut self);
+    fn run_until_idle(&mut self);
 
     /// Whether faults of this [kind](Fault::kind) can be made here; parameters don't matter.
     fn offers(&self, fault: Fault) -> bool {

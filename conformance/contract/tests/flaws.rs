@@ -14,13 +14,13 @@ const TABLE: &[(Flaw, &str)] = &[
     (Flaw::StateIsWrongInQueries, "states/made-in-reset"),
     (Flaw::ValuesAreNotChecked, "states/values-out-of-range"),
     (Flaw::PostsInAnyState, "posting/reset-takes-nothing"),
-    (Flaw::DrainIsNotTold, "posting/sqd-tells-when-drained"),
+    (Flaw::DrainIsNotReported, "posting/sqd-tells-when-drained"),
     (Flaw::WrongIndexOfBadRequest, "posting/list-up-to-the-bad-one"),
     (Flaw::ImmediateIsLost, "send/immediate"),
     (Flaw::BytesAreWrong, "send/delivers-bytes"),
     (Flaw::ReceivesCompleteTwice, "send/ids-come-back"),
     (Flaw::LastByteIsLost, "send/delivers-bytes"),
-    (Flaw::PollGivesMoreThanAsked, "send/poll-takes-no-more-than-asked"),
+    (Flaw::PollReturnsMoreThanRequested, "send/poll-takes-no-more-than-asked"),
     (Flaw::UnsignaledCompletes, "signal/unsignaled-makes-no-completion"),
     (Flaw::SignalAllIsIgnored, "signal/all-makes-every-completion"),
     (Flaw::InlineHasNoLimit, "signal/inline-too-long"),
@@ -45,21 +45,21 @@ const TABLE: &[(Flaw, &str)] = &[
     (Flaw::QueuePairGivesEveryRight, "protection/queue-pair-without-writes"),
     (Flaw::OneDomainForAll, "protection/lkey-of-another-domain"),
     (Flaw::KeysOutliveMemory, "protection/rkey-ended"),
-    (Flaw::AccessErrorIsNotTold, "protection/error-event-at-the-peer"),
+    (Flaw::AccessErrorIsNotReported, "protection/error-event-at-the-peer"),
     (Flaw::RnrForEver, "retry/receive-never-posted"),
     (Flaw::RetriesForEver, "retry/peer-destroyed"),
     (Flaw::NoRnrRetry, "retry/waits-for-the-receive"),
-    (Flaw::LimitIsNotTold, "srq/limit-event"),
+    (Flaw::LimitIsNotReported, "srq/limit-event"),
     (Flaw::LimitIsTooEarly, "srq/limit-event"),
-    (Flaw::LastRequestIsNotTold, "srq/last-request-event"),
+    (Flaw::LastRequestIsNotReported, "srq/last-request-event"),
     (Flaw::SrqIsOneNumberForAll, "xrc/several-queues-over-one-connection"),
     (Flaw::KeyOfDatagramsIsNotChecked, "ud/wrong-key-is-dropped"),
     (Flaw::HeaderIsNotCounted, "ud/delivers-bytes"),
-    (Flaw::SourceIsNotTold, "ud/tells-the-sender"),
+    (Flaw::SourceIsNotReported, "ud/tells-the-sender"),
     (Flaw::HandlesOutlive, "handles/stale"),
     (Flaw::OneLidPerPort, "paths/source-path-bits"),
-    (Flaw::LinkIsNotTold, "events/port-error-and-active"),
-    (Flaw::FatalIsNotTold, "events/device-fatal"),
+    (Flaw::LinkIsNotReported, "events/port-error-and-active"),
+    (Flaw::FatalIsNotReported, "events/device-fatal"),
     (Flaw::EventsOfNothing, "events/none-when-all-is-well"),
     (Flaw::BusyIsDestroyed, "lifetime/domain-busy"),
     (Flaw::DestroyedTwice, "lifetime/stale-names"),
@@ -96,6 +96,6 @@ fn missing_device_feature_is_reported_as_unsupported() {
     let mut open = || Ok(Box::new(IdealBed::new(|device| Box::new(Flawed::new(device, Flaw::OwnAddressesOnly)))) as _);
     let report = run(&Filter::all(), &mut open, &mut |_| {});
     let other: Vec<_> = report.results.iter().filter(|result| result.outcome != Outcome::Passed).collect();
-    let told: Vec<_> = other.iter().map(|result| (result.case.name, &result.outcome)).collect();
-    assert_eq!(told, [("rdma/own-addresses", &Outcome::Unsupported(Need::Iova))]);
+    let reported: Vec<_> = other.iter().map(|result| (result.case.name, &result.outcome)).collect();
+    assert_eq!(reported, [("rdma/own-addresses", &Outcome::Unsupported(Need::Iova))]);
 }

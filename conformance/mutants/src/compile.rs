@@ -67,7 +67,12 @@ struct At {
 const ROUNDS_MAX: usize = 40;
 
 /// Weaves the mutants into a copy of the tree and builds it.
-pub fn build(places: &Places, sources: &[Source], mutants: &[Mutant], say: &dyn Fn(&str)) -> Result<Built, String> {
+pub fn build(
+    places: &Places,
+    sources: &[Source],
+    mutants: &[Mutant],
+    announce: &dyn Fn(&str),
+) -> Result<Built, String> {
     fs::create_dir_all(&places.tree).map_err(|error| format!("{}: {error}", places.tree.display()))?;
     let memory = places.state.join("dropped.json");
     let text = number_of(sources, mutants);
@@ -84,7 +89,7 @@ pub fn build(places: &Places, sources: &[Source], mutants: &[Mutant], say: &dyn 
     let mut tried_again = false;
     for round in 1.. {
         let woven = weave_all(places, sources, mutants, &dropped, &known.constant)?;
-        say(&format!("checking what compiles, round {round}: {} mutants do not", dropped.len()));
+        announce(&format!("checking what compiles, round {round}: {} mutants do not", dropped.len()));
         let complaints = check(places)?;
         if complaints.is_empty() {
             let is_written = |id: &u32| mutants.iter().any(|mutant| mutant.id == *id && mutant.written.is_some());
@@ -106,10 +111,10 @@ pub fn build(places: &Places, sources: &[Source], mutants: &[Mutant], say: &dyn 
     }
     let text = serde_json::to_string(&known).map_err(|error| error.to_string())?;
     fs::write(&memory, text).map_err(|error| format!("{}: {error}", memory.display()))?;
-    say("building the core's tests");
+    announce("building the core's tests");
     let mut tests = executables(places, &["test", "--no-run", "-p", "rerail-core", "--lib"])?;
     tests.extend(executables(places, &["test", "--no-run", "-p", "rerail-testkit", "--test", "*"])?);
-    say("building the simulator");
+    announce("building the simulator");
     let tools = executables(places, &["build", "-p", "rerail-mutants"])?;
     let tool = tools.into_iter().next().ok_or("cargo names no program that it has built")?;
     Ok(Built { tests, tool, dropped, complaints: reasons })

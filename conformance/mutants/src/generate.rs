@@ -115,7 +115,7 @@ impl Walk<'_> {
         for pair in list.windows(2) {
             let (a, b) = (pair[0].span(), pair[1].span());
             let (first, second) = (self.text(a).to_owned(), self.text(b).to_owned());
-            if first == second || !operators::look_alike(pair[0], pair[1]) {
+            if first == second || !operators::are_alike(pair[0], pair[1]) {
                 continue;
             }
             let ((start, end), (a, b)) = (bytes_of(whole), (bytes_of(a), bytes_of(b)));

@@ -17,7 +17,7 @@ use crate::process::{End, Run};
 use crate::simulate::Finding;
 
 /// Simulations that every mutant meets.
-pub const WORLDS: &str = "drawn all";
+pub const SIMULATIONS: &str = "drawn all";
 
 /// Tests that are run first, in one process: those that take so long together.
 const FIRST: Duration = Duration::from_millis(500);
@@ -112,9 +112,9 @@ fn test_arguments<'t>(tests: impl Iterator<Item = &'t Test<'t>>) -> Vec<String> 
     arguments
 }
 
-fn simulate_arguments(worlds: &str, seeds: impl Iterator<Item = u64>) -> Vec<String> {
+fn simulate_arguments(simulations: &str, seeds: impl Iterator<Item = u64>) -> Vec<String> {
     let seeds: Vec<String> = seeds.map(|seed| seed.to_string()).collect();
-    ["simulate", "--worlds", worlds, "--seeds", &seeds.join(",")].map(str::to_owned).to_vec()
+    ["simulate", "--worlds", simulations, "--seeds", &seeds.join(",")].map(str::to_owned).to_vec()
 }
 
 /// The test of a line of libtest's that reports its failure.
@@ -166,7 +166,7 @@ impl<'a> Bench<'a> {
         let seeds = on_all_processors(&numbers, |&seed| {
             let path = folder.join(format!("seed-{seed}"));
             let begun = Instant::now();
-            let found = simulate(built, 0, WORLDS, &[seed], Some(&path), Duration::from_secs(600))?;
+            let found = simulate(built, 0, SIMULATIONS, &[seed], Some(&path), Duration::from_secs(600))?;
             if let Simulated::Found(found) = found {
                 return Err(format!("seed {seed} is not clean without a mutant: {}", found.text));
             }
@@ -203,7 +203,7 @@ impl<'a> Bench<'a> {
         let seeds: Vec<&Known<u64>> = self.seeds.iter().filter(|seed| seed.reaches.contains(&mutant)).collect();
         let usual = seeds.iter().map(|seed| seed.takes).sum();
         let numbers: Vec<u64> = seeds.iter().map(|seed| seed.name).collect();
-        Ok(match simulate(self.built, mutant, WORLDS, &numbers, None, time_max(usual))? {
+        Ok(match simulate(self.built, mutant, SIMULATIONS, &numbers, None, time_max(usual))? {
             Simulated::Clean => Fate::Survived { tests: tests.len(), seeds: seeds.len() },
             Simulated::Found(Finding { seed, verdict, .. }) => Fate::Simulation { seed, verdict },
             Simulated::Hung => Fate::Hung { by: "simulations".to_owned() },
@@ -255,11 +255,11 @@ impl<'a> Bench<'a> {
     pub fn hunt(&self, mutant: u32, hunt: &Hunt) -> Result<Finding, String> {
         for seed in hunt.from..hunt.from + hunt.within {
             let time_max = Duration::from_secs(300);
-            match simulate(self.built, 0, &hunt.worlds, &[seed], None, time_max)? {
+            match simulate(self.built, 0, &hunt.simulations, &[seed], None, time_max)? {
                 Simulated::Clean => {}
                 _ => return Err(format!("seed {seed} raises an alarm without the mutant")),
             }
-            match simulate(self.built, mutant, &hunt.worlds, &[seed], None, time_max)? {
+            match simulate(self.built, mutant, &hunt.simulations, &[seed], None, time_max)? {
                 Simulated::Clean => {}
                 Simulated::Hung => return Err(format!("seed {seed} does not end")),
                 Simulated::Found(found) => {
@@ -272,7 +272,7 @@ impl<'a> Bench<'a> {
                 }
             }
         }
-        Err(format!("not found within {} seeds from {} of {}", hunt.within, hunt.from, hunt.worlds))
+        Err(format!("not found within {} seeds from {} of {}", hunt.within, hunt.from, hunt.simulations))
     }
 }
 
@@ -286,7 +286,7 @@ enum Simulated {
 fn simulate(
     built: &Built,
     mutant: u32,
-    worlds: &str,
+    simulations: &str,
     seeds: &[u64],
     reached: Option<&Path>,
     time_max: Duration,
@@ -294,7 +294,7 @@ fn simulate(
     if seeds.is_empty() {
         return Ok(Simulated::Clean);
     }
-    let arguments = simulate_arguments(worlds, seeds.iter().copied());
+    let arguments = simulate_arguments(simulations, seeds.iter().copied());
     let mut found = None;
     let end = Run { program: &built.tool, arguments, mutant, reached, time_max }.watch(|line| {
         found = serde_json::from_str::<Finding>(line).ok();
@@ -304,7 +304,7 @@ fn simulate(
         (Some(found), _) => Simulated::Found(found),
         (None, End::Code(0)) => Simulated::Clean,
         (None, End::Hung) => Simulated::Hung,
-        (None, End::Code(2)) => return Err(format!("simulations of {worlds} can't be run")),
+        (None, End::Code(2)) => return Err(format!("simulations of {simulations} can't be run")),
         (None, end) => {
             let text = format!("the process ended: {end:?}");
             let (verdict, checker) = ("crash".to_owned(), "the process lives".to_owned());

@@ -101,7 +101,7 @@ enum Command {
     #[command(hide = true)]
     Simulate {
         #[arg(long)]
-        worlds: String,
+        simulations: String,
         #[arg(long)]
         seeds: String,
     },
@@ -110,7 +110,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
-        Some(Command::Simulate { worlds, seeds }) => simulate(&worlds, &seeds),
+        Some(Command::Simulate { simulations, seeds }) => simulate(&simulations, &seeds),
         None => run::run(&cli.options),
     };
     match result {
@@ -123,9 +123,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn simulate(worlds: &str, seeds: &str) -> Result<bool, String> {
-    let worlds = simulate::Worlds::parse(worlds)?;
-    let found = simulate::first_finding(&worlds, simulate::parse_seeds(seeds)?.into_iter());
+fn simulate(simulations: &str, seeds: &str) -> Result<bool, String> {
+    let simulations = simulate::Simulations::parse(simulations)?;
+    let found = simulate::first_finding(&simulations, simulate::parse_seeds(seeds)?.into_iter());
     if let Some(found) = &found {
         println!("{}", serde_json::to_string(found).map_err(|error| error.to_string())?);
     }

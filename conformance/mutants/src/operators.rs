@@ -111,12 +111,13 @@ const fn is_assignment(op: &BinOp) -> bool {
 pub fn is_of_a_mask(binary: &ExprBinary, operand: &Expr) -> bool {
     let is_bit = |op: &BinOp| matches!(op, BinOp::Shl(_) | BinOp::Shr(_) | BinOp::BitAnd(_) | BinOp::BitOr(_));
     let masks = |expr: &Expr| matches!(expr, Expr::Binary(inner) if is_bit(&inner.op));
-    let asks = matches!(binary.op, BinOp::Eq(_) | BinOp::Ne(_)) && (masks(&binary.left) || masks(&binary.right));
-    matches!(operand, Expr::Lit(_)) && (is_bit(&binary.op) || asks || is_assignment(&binary.op))
+    let compares_masks =
+        matches!(binary.op, BinOp::Eq(_) | BinOp::Ne(_)) && (masks(&binary.left) || masks(&binary.right));
+    matches!(operand, Expr::Lit(_)) && (is_bit(&binary.op) || compares_masks || is_assignment(&binary.op))
 }
 
 /// Whether two expressions are of one sort, so that they may be of one type.
-pub fn look_alike(a: &Expr, b: &Expr) -> bool {
+pub fn are_alike(a: &Expr, b: &Expr) -> bool {
     matches!(
         (a, b),
         (Expr::Path(_), Expr::Path(_))

@@ -57,8 +57,8 @@ pub struct Append {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hunt {
-    /// As `Worlds` parses it.
-    pub worlds: String,
+    /// As `Simulations` parses it.
+    pub simulations: String,
     #[serde(default = "one")]
     pub from: u64,
     pub within: u64,

@@ -38,7 +38,7 @@ const FILES: [&str; 40] = [
     "endpoint/slots.rs",
     "fast/mod.rs",
     "fast/ring.rs",
-    "fast/road.rs",
+    "fast/express_budget.rs",
     "peer/replay.rs",
     "peer/requests.rs",
     "peer/silence.rs",
@@ -166,20 +166,23 @@ pub fn run(options: &Options) -> Result<bool, String> {
         }
         return Ok(true);
     }
-    let say = |what: &str| eprintln!("[{:4} s] {what}", begun.elapsed().as_secs());
-    say(&format!("{} mutants, {} of them chosen", all.mutants.len(), chosen.len()));
+    let announce = |what: &str| eprintln!("[{:4} s] {what}", begun.elapsed().as_secs());
+    announce(&format!("{} mutants, {} of them chosen", all.mutants.len(), chosen.len()));
     // A sample is built alone, which takes less; else all are, so that the next run finds them built.
     let woven: Vec<Mutant> = match options.sample {
         Some(_) if !options.whole => chosen.iter().map(|mutant| (*mutant).clone()).collect(),
         _ => all.mutants.clone(),
     };
-    let built = compile::build(&places, &all.sources, &woven, &say)?;
-    say("tests and simulations without a mutant");
+    let built = compile::build(&places, &all.sources, &woven, &announce)?;
+    announce("tests and simulations without a mutant");
     let progress = bar(0, "without a mutant");
     let bench = Bench::new(&built, options.seeds, &options.without, &places.state, &|| progress.inc(1))?;
     progress.finish_and_clear();
     let [(tests, of_tests), (seeds, of_seeds)] = bench.size();
-    say(&format!("{tests} tests take {of_tests:.1?}, {seeds} seeds {of_seeds:.1?}; {} mutants to judge", chosen.len()));
+    announce(&format!(
+        "{tests} tests take {of_tests:.1?}, {seeds} seeds {of_seeds:.1?}; {} mutants to judge",
+        chosen.len()
+    ));
     let progress = bar(chosen.len(), "mutants");
     let done: Mutex<(BTreeMap<u32, Outcome>, Instant)> = Mutex::new((BTreeMap::new(), Instant::now()));
     on_all_processors(&chosen, |mutant| {
@@ -197,7 +200,7 @@ pub fn run(options: &Options) -> Result<bool, String> {
     progress.finish_and_clear();
     let mut outcomes: Vec<Outcome> = done.into_inner().expect("no worker panics").0.into_values().collect();
     keep(&places, options, &outcomes)?;
-    say("simulations that patches demand");
+    announce("simulations that patches demand");
     let hunts: Vec<(&Mutant, &Patch)> = chosen
         .iter()
         .filter_map(|mutant| Some((*mutant, &all.patches[mutant.written?])))
@@ -250,7 +253,7 @@ pub fn run(options: &Options) -> Result<bool, String> {
         write(&places, &table)?;
     }
     let rate = report::sum(&outcomes).rate();
-    say(&format!("{rate:.1} % killed, {} % demanded", options.bar));
+    announce(&format!("{rate:.1} % killed, {} % demanded", options.bar));
     Ok(is_good && rate >= options.bar)
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use rerail_core::config::Policy;
 use rerail_sim::check::{Damage, Verdict};
 use rerail_sim::scenario::{Scenario, Span};
-use rerail_sim::soak::{Menu, run, world_of};
+use rerail_sim::soak::{FaultMenu, draw_scenario, run};
 use rerail_sim::trace::Trace;
 use serde::{Deserialize, Serialize};
 
@@ -27,14 +27,14 @@ pub struct Finding {
 /// What is simulated: `drawn FAULTS`, or a file below `conformance/scenarios`; behind it, separated by
 /// commas, what is different from what the seed draws.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Worlds {
+pub struct Simulations {
     what: What,
     changes: Vec<Change>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum What {
-    Drawn(Menu),
+    Drawn(FaultMenu),
     File(Box<Scenario>),
 }
 
@@ -48,18 +48,18 @@ enum Change {
     /// No rail is watched for stalls.
     Unwatched,
     /// What does not end within 200 ms of virtual time is stuck.
-    Impatient,
+    ShortTimeouts,
     /// A peer is given up after 100 ms.
     GivesUp,
 }
 
-impl Worlds {
+impl Simulations {
     /// Parses a description.
-    pub fn parse(text: &str) -> Result<Worlds, String> {
+    pub fn parse(text: &str) -> Result<Simulations, String> {
         let mut parts = text.split(';').map(str::trim);
         let first = parts.next().unwrap_or_default();
         let what = match first.strip_prefix("drawn ") {
-            Some(menu) => What::Drawn(menu.parse::<Menu>().map_err(|error| error.to_string())?),
+            Some(fault_menu) => What::Drawn(fault_menu.parse::<FaultMenu>().map_err(|error| error.to_string())?),
             None => {
                 let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios").join(first);
                 let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -70,16 +70,16 @@ impl Worlds {
             "messages" => Ok(Change::Messages),
             "even" => Ok(Change::Even),
             "unwatched" => Ok(Change::Unwatched),
-            "impatient" => Ok(Change::Impatient),
+            "impatient" => Ok(Change::ShortTimeouts),
             "gives-up" => Ok(Change::GivesUp),
             other => Err(format!("\"{other}\" is none of messages, even, unwatched, impatient, gives-up")),
         };
-        Ok(Worlds { what, changes: parts.map(change).collect::<Result<_, _>>()? })
+        Ok(Simulations { what, changes: parts.map(change).collect::<Result<_, _>>()? })
     }
 
     fn of(&self, seed: u64) -> Scenario {
         let mut scenario = match &self.what {
-            What::Drawn(menu) => world_of(seed, menu),
+            What::Drawn(fault_menu) => draw_scenario(seed, fault_menu),
             What::File(scenario) => (**scenario).clone(),
         };
         for change in &self.changes {
@@ -89,7 +89,7 @@ impl Worlds {
                 }
                 Change::Even => scenario.config.striping = Some(Policy::Even),
                 Change::Unwatched => scenario.config.stall_min = Some(Span::from_millis(0)),
-                Change::Impatient => scenario.limits.convergence = Span::from_millis(200),
+                Change::ShortTimeouts => scenario.limits.convergence = Span::from_millis(200),
                 Change::GivesUp => scenario.config.recovery_timeout = Some(Span::from_millis(100)),
             }
         }
@@ -101,10 +101,10 @@ impl Worlds {
 }
 
 /// Runs the seeds in order; the first finding ends it.
-pub fn first_finding(worlds: &Worlds, seeds: impl Iterator<Item = u64>) -> Option<Finding> {
+pub fn first_finding(simulations: &Simulations, seeds: impl Iterator<Item = u64>) -> Option<Finding> {
     std::panic::set_hook(Box::new(|_| {}));
     for seed in seeds {
-        let (verdict, ..) = run(&worlds.of(seed), seed, Trace::off());
+        let (verdict, ..) = run(&simulations.of(seed), seed, Trace::off());
         if !verdict.is_good() {
             let (word, checker) = (verdict.word().to_owned(), checker(&verdict).to_owned());
             return Some(Finding { seed, verdict: word, checker, text: verdict.to_string() });
@@ -117,8 +117,8 @@ pub fn first_finding(worlds: &Worlds, seeds: impl Iterator<Item = u64>) -> Optio
 fn checker(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Corruption(found) => match found.damage {
-            Damage::Message { .. } | Damage::Stranger { .. } => "payload at completion",
-            Damage::Ghost(_) => "memory after completion",
+            Damage::Message { .. } | Damage::UnknownMessage { .. } => "payload at completion",
+            Damage::LateWrite(_) => "memory after completion",
             Damage::NotPlaced { .. } => "payload placed at the peer",
             Damage::Error { .. } => "reasons of errors",
             _ => "memory",
@@ -127,7 +127,7 @@ fn checker(verdict: &Verdict) -> &'static str {
         Verdict::Stuck(_) => "liveness",
         Verdict::Leak(_) => "tables empty at rest",
         Verdict::Lost(_) => "nothing lost",
-        Verdict::Doubled(_) => "exactly once",
+        Verdict::Duplicated(_) => "exactly once",
         Verdict::Crash(_) => "no panic",
         Verdict::Impossible(_) | Verdict::Clean => "none",
     }
@@ -153,10 +153,10 @@ mod tests {
     #[test]
     fn simulation_set_is_parsed_from_text() {
         for text in ["drawn all", "drawn none; messages; impatient", "mutants/rounds.toml; gives-up"] {
-            Worlds::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            Simulations::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         }
         for text in ["drawn everything", "drawn none; nonsense", "mutants/none.toml"] {
-            assert!(Worlds::parse(text).is_err(), "{text}");
+            assert!(Simulations::parse(text).is_err(), "{text}");
         }
     }
 
@@ -169,6 +169,6 @@ mod tests {
     /// Without a mutant nothing is found.
     #[test]
     fn sane_simulations_are_clean() {
-        assert_eq!(first_finding(&Worlds::parse("drawn all").unwrap(), 1..4), None);
+        assert_eq!(first_finding(&Simulations::parse("drawn all").unwrap(), 1..4), None);
     }
 }

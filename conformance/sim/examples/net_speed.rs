@@ -47,7 +47,7 @@ fn measure(what: &str, ports: u32, until: Time, bytes: u32, mut peer: impl FnMut
             };
             net.send(now, frame).expect("there is room");
         }
-        net.want_room(from);
+        net.request_room(from);
     };
     let begin = Instant::now();
     for port in 0..ports {

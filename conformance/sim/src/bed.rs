@@ -1,7 +1,7 @@
 //! The device contract suite's testbed over the software HCA: process A on one HCA, processes B and C on
 //! another, one subnet with two paths between them, in virtual time.
 
-use rerail_contract::{End, Fault as Asked, Testbed};
+use rerail_contract::{End, Fault as Requested, Testbed};
 use rerail_core::time::{Nanos, Time};
 use rerail_verbs::Gid;
 use rerail_verbs::contract::{AddressVector, Device};
@@ -16,7 +16,7 @@ const TIMEOUT: Nanos = Nanos::from_millis(120_000);
 
 /// What is under way and needs no further call is complete by then; a link that is down shorter than that is
 /// survived.
-const SETTLE: Nanos = Nanos::from_millis(200);
+const IDLE_TIME: Nanos = Nanos::from_millis(200);
 
 /// Links are noticed to be down or up after so long.
 const NOTICE: Nanos = Nanos::from_micros(50);
@@ -31,7 +31,7 @@ pub struct SimBed {
     hcas: [HcaId; 2],
     ports: [PortId; 2],
     subnet: SubnetId,
-    patience_until: Time,
+    timeout_at: Time,
     /// The base LID that the subnet manager gives next.
     next_lid: u16,
 }
@@ -66,7 +66,7 @@ impl SimBed {
             hcas: [hcas[0], hcas[1]],
             ports: [ports[0], ports[1]],
             subnet,
-            patience_until: Time(0) + TIMEOUT,
+            timeout_at: Time(0) + TIMEOUT,
             next_lid: 16,
             fabric,
         })
@@ -113,13 +113,13 @@ impl Testbed for SimBed {
     }
 
     fn begin_wait(&mut self) {
-        self.patience_until = self.now() + TIMEOUT;
+        self.timeout_at = self.now() + TIMEOUT;
     }
 
     fn pass(&mut self) -> bool {
         let mut fabric = self.fabric.borrow_mut();
         match fabric.next_event() {
-            Some(at) if at <= self.patience_until => {
+            Some(at) if at <= self.timeout_at => {
                 fabric.advance(at);
                 true
             }
@@ -127,36 +127,36 @@ impl Testbed for SimBed {
         }
     }
 
-    fn settle(&mut self) {
-        let until = self.now() + SETTLE;
+    fn run_until_idle(&mut self) {
+        let until = self.now() + IDLE_TIME;
         self.fabric.borrow_mut().advance(until);
     }
 
-    fn offers(&self, _fault: Asked) -> bool {
+    fn offers(&self, _fault: Requested) -> bool {
         true
     }
 
-    fn inject(&mut self, end: End, fault: Asked) -> Result<(), String> {
+    fn inject(&mut self, end: End, fault: Requested) -> Result<(), String> {
         let side = SimBed::side(end);
         let (hca, port) = (self.hcas[side], self.ports[side]);
         let link = |up| Fault::Link { port, direction: Direction::Both, up, noticed_after: Some(NOTICE) };
         let fault = match fault {
-            Asked::LinkDown => link(false),
-            Asked::LinkUp => link(true),
-            Asked::PathDown(offset) => Fault::Path { subnet: self.subnet, plane: offset.into(), up: false },
-            Asked::LoseAcks(count) => Fault::LosePortAcks { port, count },
-            Asked::LosePackets(packets) => Fault::Lose { port, packets },
-            Asked::CorruptPacket => Fault::Corrupt { port, packets: 1 },
-            Asked::ChangeLid => {
+            Requested::LinkDown => link(false),
+            Requested::LinkUp => link(true),
+            Requested::PathDown(offset) => Fault::Path { subnet: self.subnet, plane: offset.into(), up: false },
+            Requested::LoseAcks(count) => Fault::LosePortAcks { port, count },
+            Requested::LosePackets(packets) => Fault::Lose { port, packets },
+            Requested::CorruptPacket => Fault::Corrupt { port, packets: 1 },
+            Requested::ChangeLid => {
                 self.next_lid += 1 << LMC;
                 Fault::Readdress { port, lid: Some(self.next_lid), gid: None }
             }
-            Asked::ChangeGid => {
+            Requested::ChangeGid => {
                 let gid = Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 9, 9, 9, 9, 0, 0, 0, self.next_lid as u8]);
                 Fault::Readdress { port, lid: None, gid: Some(gid) }
             }
-            Asked::DeviceFatal => Fault::Kill { hca, reload_after: None },
-            Asked::FailRegistration => Fault::RefuseRegistrations { hca, count: 1 },
+            Requested::DeviceFatal => Fault::Kill { hca, reload_after: None },
+            Requested::FailRegistration => Fault::RefuseRegistrations { hca, count: 1 },
         };
         self.fabric.borrow_mut().inject(&fault);
         Ok(())

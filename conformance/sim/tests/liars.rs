@@ -5,12 +5,12 @@
 
 use rerail_sim::rails::LIES;
 use rerail_sim::scenario::Scenario;
-use rerail_sim::soak::{Menu, run, world_of};
+use rerail_sim::soak::{FaultMenu, draw_scenario, run};
 use rerail_sim::trace::Trace;
 
 fn seeds() -> std::ops::RangeInclusive<u64> {
-    let asked = std::env::var("RERAIL_TEST_SEEDS").ok();
-    let ends = asked.as_deref().and_then(|text| text.split_once('-'));
+    let requested = std::env::var("RERAIL_TEST_SEEDS").ok();
+    let ends = requested.as_deref().and_then(|text| text.split_once('-'));
     match ends.map(|(from, to)| (from.parse(), to.parse())) {
         Some((Ok(from), Ok(to))) => from..=to,
         _ => 1..=60,
@@ -21,7 +21,7 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
 fn liar_affects_only_itself() {
     let (mut ran, mut lies) = (0, Vec::new());
     for seed in seeds() {
-        let scenario = world_of(seed, &Menu::All);
+        let scenario = draw_scenario(seed, &FaultMenu::All);
         let Some(liar) = &scenario.liar else { continue };
         let (verdict, _, _) = run(&scenario, seed, Trace::off());
         assert!(verdict.is_good(), "seed {seed}: {verdict}");
@@ -37,7 +37,7 @@ fn liar_affects_only_itself() {
 /// The liar is a part of the scenario: the file has it, and the same file and seed give the same simulation.
 #[test]
 fn liar_scenario_is_replayed_from_its_file() {
-    let drawn = (1..).map(|seed| (seed, world_of(seed, &Menu::All)));
+    let drawn = (1..).map(|seed| (seed, draw_scenario(seed, &FaultMenu::All)));
     let (seed, scenario) =
         drawn.into_iter().find(|(_, scenario)| scenario.liar.is_some()).expect("one in six has a liar");
     let text = scenario.to_toml().expect("it can be written");

@@ -31,7 +31,7 @@ impl Workload for Watched {
         self.game.app(rank, size)
     }
 
-    fn look(&mut self, view: &View<'_>, _: Moment) -> bool {
+    fn at_moment(&mut self, view: &View<'_>, _: Moment) -> bool {
         self.seen.push((view.now, packets(view, VERBS)));
         true
     }
@@ -52,7 +52,7 @@ fn both_move(what: &str, place: &str) {
     };
     let text = format!(
         "hosts = 2\nfaults = [{}, {}]\n[[hcas]]\n[[hcas]]\ndevice = \"ethernet-10g\"\n[[rails]]\nkind = \"hca\"\nhca = 0\n\
-         [[rails]]\nkind = \"stream\"\nhca = 1\n[limits]\nlook_every = \"100us\"\n",
+         [[rails]]\nkind = \"stream\"\nhca = 1\n[limits]\ninspection_period = \"100us\"\n",
         fault(0),
         fault(1)
     );

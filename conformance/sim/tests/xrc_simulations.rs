@@ -7,13 +7,13 @@ use rerail_sim::check::Verdict;
 use rerail_sim::cluster::fault::Kind;
 use rerail_sim::rng::Rng;
 use rerail_sim::scenario::{RailSpec, Scenario};
-use rerail_sim::soak::{Menu, run, world_of};
+use rerail_sim::soak::{FaultMenu, draw_scenario, run};
 use rerail_sim::trace::Trace;
 
 /// Seeds that are tried, of each menu.
 fn seeds() -> std::ops::RangeInclusive<u64> {
-    let asked = std::env::var("RERAIL_TEST_SEEDS").ok();
-    let ends = asked.as_deref().and_then(|text| text.split_once('-'));
+    let requested = std::env::var("RERAIL_TEST_SEEDS").ok();
+    let ends = requested.as_deref().and_then(|text| text.split_once('-'));
     match ends.map(|(from, to)| (from.parse(), to.parse())) {
         Some((Ok(from), Ok(to))) => from..=to,
         _ => 1..=8,
@@ -21,8 +21,8 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
 }
 
 /// The simulation of a seed on hosts of two ranks, over an HCA at least.
-fn shared(seed: u64, menu: &Menu) -> Option<Scenario> {
-    let mut scenario = world_of(seed, menu);
+fn shared(seed: u64, fault_menu: &FaultMenu) -> Option<Scenario> {
+    let mut scenario = draw_scenario(seed, fault_menu);
     (scenario.hosts, scenario.ranks_per_host) = (2 + (seed % 2) as u32, 2);
     scenario.verbs.xrc = true;
     buffers(&mut scenario, seed);
@@ -40,10 +40,10 @@ fn buffers(scenario: &mut Scenario, seed: u64) {
     scenario.verbs.receives = *rng.pick(&[few, 12, 64]).unwrap_or(&64);
 }
 
-fn all_end_well(menu: &Menu) {
+fn all_end_well(fault_menu: &FaultMenu) {
     let mut ran = 0;
     for seed in seeds() {
-        let Some(scenario) = shared(seed, menu) else { continue };
+        let Some(scenario) = shared(seed, fault_menu) else { continue };
         let (verdict, _, _) = run(&scenario, seed, Trace::off());
         if let Verdict::Impossible(why) = &verdict {
             println!("seed {seed}: {why}");
@@ -51,24 +51,24 @@ fn all_end_well(menu: &Menu) {
         }
         let verbs = &scenario.verbs;
         let buffers = (verbs.receives, &verbs.srq_sizes);
-        assert!(verdict == Verdict::Clean, "seed {seed}, faults {menu}, buffers {buffers:?}: {verdict:?}");
+        assert!(verdict == Verdict::Clean, "seed {seed}, faults {fault_menu}, buffers {buffers:?}: {verdict:?}");
         ran += 1;
     }
-    println!("{ran} simulations, faults: {menu}");
+    println!("{ran} simulations, faults: {fault_menu}");
     assert!(ran > 0);
 }
 
 #[test]
 fn without_faults() {
-    all_end_well(&Menu::Calm);
+    all_end_well(&FaultMenu::Quiet);
 }
 
 #[test]
 fn with_queue_pairs_that_break() {
-    all_end_well(&Menu::Only(vec![Kind::QpError, Kind::RetryExceeded]));
+    all_end_well(&FaultMenu::Only(vec![Kind::QpError, Kind::RetryExceeded]));
 }
 
 #[test]
 fn with_all_faults() {
-    all_end_well(&Menu::All);
+    all_end_well(&FaultMenu::All);
 }

@@ -17,7 +17,7 @@ const HOPS: u8 = 64;
 
 /// How the device is used.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct BedParameters {
     /// Port; `None`: the first active one.
     pub port: Option<u8>,
     /// Index of the GID; `None`: the one that reaches furthest.
@@ -25,14 +25,14 @@ pub struct Terms {
     /// Waiting for something is given up after so long.
     pub timeout: Duration,
     /// After this time pending work is complete.
-    pub settle: Duration,
+    pub idle_time: Duration,
 }
 
 /// The bed.
 pub struct DeviceBed {
     devices: [IbDevice; 3],
     choice: Choice,
-    terms: Terms,
+    bed_parameters: BedParameters,
     until: Instant,
     /// The same file, opened for B and for C.
     shared: Option<[File; 2]>,
@@ -40,14 +40,14 @@ pub struct DeviceBed {
 
 impl DeviceBed {
     /// Opens the device three times.
-    pub fn open(devices: &Devices, name: &str, terms: Terms) -> Result<DeviceBed, String> {
+    pub fn open(devices: &Devices, name: &str, bed_parameters: BedParameters) -> Result<DeviceBed, String> {
         let device = devices.find(name).ok_or_else(|| format!("there is no device {name} any more"))?;
         let open = || device.open().map_err(|error| error.to_string());
         let first = open()?;
-        let choice = first.choose(terms.port, terms.gid_index).map_err(|error| error.to_string())?;
+        let choice = first.choose(bed_parameters.port, bed_parameters.gid_index).map_err(|error| error.to_string())?;
         let take = |context| IbDevice::new(context).map_err(|error| error.to_string());
         let devices = [take(first)?, take(open()?)?, take(open()?)?];
-        Ok(DeviceBed { devices, choice, terms, until: Instant::now(), shared: None })
+        Ok(DeviceBed { devices, choice, bed_parameters, until: Instant::now(), shared: None })
     }
 }
 
@@ -91,7 +91,7 @@ impl Testbed for DeviceBed {
     }
 
     fn begin_wait(&mut self) {
-        self.until = Instant::now() + self.terms.timeout;
+        self.until = Instant::now() + self.bed_parameters.timeout;
     }
 
     fn pass(&mut self) -> bool {
@@ -99,7 +99,7 @@ impl Testbed for DeviceBed {
         Instant::now() < self.until
     }
 
-    fn settle(&mut self) {
-        std::thread::sleep(self.terms.settle);
+    fn run_until_idle(&mut self) {
+        std::thread::sleep(self.bed_parameters.idle_time);
     }
 }

@@ -12,7 +12,7 @@ use rerail_contract::{CaseResult, Filter, Outcome, Testbed, run as run_suite};
 use rerail_verbs::{Devices, Verbs};
 use serde::{Deserialize, Serialize};
 
-use self::bed::{DeviceBed, Terms};
+use self::bed::{BedParameters, DeviceBed};
 use self::known::Known;
 use crate::cli::CheckArgs;
 use crate::exit::{Exit, Failure};
@@ -109,18 +109,18 @@ fn devices(args: &CheckArgs) -> Result<Vec<String>, Failure> {
 }
 
 fn check(args: &CheckArgs, filter: &Filter, known: &Known, name: &str, devices: Option<&Devices>) -> CheckReport {
-    let terms = Terms {
+    let bed_parameters = BedParameters {
         port: args.port,
         gid_index: args.gid_index,
         timeout: Duration::from_secs(args.timeout_seconds.into()),
-        settle: Duration::from_millis(args.settle_ms.into()),
+        idle_time: Duration::from_millis(args.idle_ms.into()),
     };
     let mut open = || -> Result<Box<dyn Testbed>, String> {
         if name == SOFTWARE {
             return rerail_sim::bed::open();
         }
         let devices = devices.ok_or("the devices can't be listed any more")?;
-        Ok(Box::new(DeviceBed::open(devices, name, terms)?))
+        Ok(Box::new(DeviceBed::open(devices, name, bed_parameters)?))
     };
     let cases = rerail_contract::cases().filter(|case| filter.takes(case)).count();
     let progress = Progress::steps(!args.json, cases as u64, "cases");
@@ -128,7 +128,7 @@ fn check(args: &CheckArgs, filter: &Filter, known: &Known, name: &str, devices: 
     let report = run_suite(filter, &mut open, &mut |result| {
         done += 1;
         progress.set(done);
-        progress.say(|| result.case.name.to_owned());
+        progress.set_status(|| result.case.name.to_owned());
     });
     progress.finish();
     let lines: Vec<CaseLine> = report.results.iter().map(|result| line(result, known)).collect();
@@ -146,14 +146,14 @@ fn check(args: &CheckArgs, filter: &Filter, known: &Known, name: &str, devices: 
 }
 
 fn versions(name: &str, devices: Option<&Devices>) -> Vec<String> {
-    let mut told = vec![format!("rerail {}", env!("CARGO_PKG_VERSION"))];
+    let mut printed = vec![format!("rerail {}", env!("CARGO_PKG_VERSION"))];
     if name != SOFTWARE {
         let system = rustix::system::uname();
-        told.push(format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()));
+        printed.push(format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()));
         let context = devices.and_then(|devices| devices.find(name)?.open().ok());
-        told.extend(context.and_then(|it| it.attributes().ok()).map(|it| format!("firmware {}", it.firmware)));
+        printed.extend(context.and_then(|it| it.attributes().ok()).map(|it| format!("firmware {}", it.firmware)));
     }
-    told
+    printed
 }
 
 fn line(result: &CaseResult, known: &Known) -> CaseLine {

@@ -113,12 +113,12 @@ mod tests {
     use super::super::plan::{Scope, plan};
     use super::*;
 
-    fn told(change: impl FnOnce(&mut Config), hosts: u32) -> String {
+    fn complaint(change: impl FnOnce(&mut Config), hosts: u32) -> String {
         let mut config = Config::new(PeerId(0), 4);
         change(&mut config);
         let rounds = plan(&Scope { ranks: 4, bytes_max: 1 << 20, quick: true });
-        let told = check(&Settings::default(), &config, &rounds, hosts);
-        told.err().map_or_else(String::new, |failure| failure.message)
+        let complaint = check(&Settings::default(), &config, &rounds, hosts);
+        complaint.err().map_or_else(String::new, |failure| failure.message)
     }
 
     #[test]
@@ -135,16 +135,16 @@ mod tests {
     fn messages_that_do_not_fit_into_memory_are_refused() {
         assert!(fits(4, 1 << 20, true, 8 << 30).is_ok());
         for (ranks, bytes_max) in [(2, 1 << 40), (256, 1 << 40), (256, 64 << 20), (2, 8 << 30)] {
-            let told = fits(ranks, bytes_max, false, 8 << 30).unwrap_err().message;
-            assert!(told.contains("lower --max-bytes or -n"), "{told}");
+            let complaint = fits(ranks, bytes_max, false, 8 << 30).unwrap_err().message;
+            assert!(complaint.contains("lower --max-bytes or -n"), "{complaint}");
         }
     }
 
     #[test]
     fn insufficient_limit_is_reported_with_its_minimum() {
-        assert_eq!(told(|_| (), 2), "");
+        assert_eq!(complaint(|_| (), 2), "");
         assert_eq!(
-            told(|config| config.retained_max = 0, 2),
+            complaint(|config| config.retained_max = 0, 2),
             "retained is 0, but an exchange needs 1 or more, for messages that are injected: each is copied: \
              RERAIL_RETAINED=1"
         );
@@ -159,8 +159,8 @@ mod tests {
             (Box::new(|config| config.eager_bytes_max = 4095), "RERAIL_EAGER_MAX=4096"),
             (Box::new(|config| config.windows_max = 0), "RERAIL_WINDOWS=1"),
         ] {
-            let told = told(change, 2);
-            assert!(told.ends_with(least), "{told}");
+            let complaint = complaint(change, 2);
+            assert!(complaint.ends_with(least), "{complaint}");
         }
     }
 
@@ -169,8 +169,8 @@ mod tests {
         let rounds = plan(&Scope { ranks: 2, bytes_max: 0, quick: true });
         let mut settings = Settings::default();
         settings.set("rails", "shm").unwrap();
-        let told = |ranks, hosts| check(&settings, &Config::new(PeerId(0), ranks), &rounds, hosts);
-        assert!(told(2, 2).unwrap_err().message.contains("--hosts 1"));
-        assert!(told(2, 1).is_ok() && told(1, 2).is_ok());
+        let complaint = |ranks, hosts| check(&settings, &Config::new(PeerId(0), ranks), &rounds, hosts);
+        assert!(complaint(2, 2).unwrap_err().message.contains("--hosts 1"));
+        assert!(complaint(2, 1).is_ok() && complaint(1, 2).is_ok());
     }
 }

@@ -38,7 +38,7 @@ impl Worker {
         for (source, seg, ticket) in streams {
             self.take_stream(source, seg, ticket)?;
         }
-        self.settle(sends)
+        self.wait_all(sends)
     }
 
     fn post_multi(&mut self, source: u32, seg: Seg) -> Result<Ticket, SessionError> {
@@ -190,7 +190,7 @@ impl Worker {
                 }
             }
         }
-        self.settle(sends)
+        self.wait_all(sends)
     }
 
     /// Probe, claim, receive.
@@ -226,7 +226,7 @@ impl Worker {
             }
             self.judge(slot, Some(self.tag()), &outcome);
         }
-        self.settle(sends)
+        self.wait_all(sends)
     }
 
     /// Receives without a match are cancelled; later messages go to the next receives.
@@ -256,7 +256,7 @@ impl Worker {
             let outcome = self.session.wait(receive)?;
             self.judge(slot, Some(self.tag()), &outcome);
         }
-        self.settle(sends)
+        self.wait_all(sends)
     }
 }
 

@@ -9,7 +9,7 @@
 //! | `two_sided`, `matching`, `one_sided` | what rounds do |
 //! | `measure` | latency and bandwidth per path |
 //! | `verify`, `report` | counts, problems, tables, JSON |
-//! | `word` | the ranks' messages to the launcher while they run |
+//! | `rank_message` | the ranks' messages to the launcher while they run |
 //! | `supervise` | the launcher's side |
 
 mod limits;
@@ -19,11 +19,11 @@ mod one_sided;
 pub mod pattern;
 mod plan;
 mod rank;
+mod rank_message;
 mod report;
 mod supervise;
 mod two_sided;
 mod verify;
-mod word;
 
 use std::time::{Duration, Instant};
 
@@ -38,9 +38,9 @@ use crate::output;
 use crate::session::{self, Session, SessionError};
 
 use plan::{Round, Scope, Transfer, plan};
-use rank::{Suicide, Worker};
+use rank::{SelfKill, Worker};
+use rank_message::RankMessage;
 use report::{Frame, Loss, RankReport, Report};
-use word::Word;
 
 pub use verify::describe;
 
@@ -62,23 +62,23 @@ fn run_rank(args: &ExchangeArgs) -> Result<Exit, Failure> {
     if let Some(rank) = args.kill_rank.filter(|&rank| rank >= session.size()) {
         return Err(Failure::usage(format!("--kill-rank {rank}: there are {} ranks", session.size())));
     }
-    let listening = std::env::var_os(word::LISTENING).is_some();
+    let listening = std::env::var_os(rank_message::LISTENING).is_some();
     if listening {
         session.on_loss(|rank, text| {
-            let _ = output::write_stdout(&Word::Lost { rank, text: text.to_owned() }.line());
+            let _ = output::write_stdout(&RankMessage::Lost { rank, text: text.to_owned() }.line());
         });
     }
-    let suicide = args.kill_rank.zip(args.after_round);
-    let suicide = suicide.map(|(rank, round)| Suicide { rank, after_round: u64::from(round) });
-    check_suicide(args.after_round.filter(|_| args.kill_rank.is_some()), rounds.len())?;
-    let (exit, session) = exchange(args, session, &rounds, suicide, listening)?;
+    let self_kill = args.kill_rank.zip(args.after_round);
+    let self_kill = self_kill.map(|(rank, round)| SelfKill { rank, after_round: u64::from(round) });
+    check_self_kill(args.after_round.filter(|_| args.kill_rank.is_some()), rounds.len())?;
+    let (exit, session) = exchange(args, session, &rounds, self_kill, listening)?;
     // Peers that are gone by now were reported, or have shut down.
     session.into_transport().finish(Some(SHUTDOWN_MAX)).map_err(Failure::usage)?;
     Ok(exit)
 }
 
 /// Refuses a death after the last round.
-fn check_suicide(after_round: Option<u32>, rounds: usize) -> Result<(), Failure> {
+fn check_self_kill(after_round: Option<u32>, rounds: usize) -> Result<(), Failure> {
     match after_round.filter(|&after| after as usize >= rounds) {
         Some(after) => {
             Err(Failure::usage(format!("--after-round {after}: there are {rounds} rounds, so {} at most", rounds - 1)))
@@ -91,20 +91,20 @@ fn exchange(
     args: &ExchangeArgs,
     session: Session,
     rounds: &[Round],
-    suicide: Option<Suicide>,
+    self_kill: Option<SelfKill>,
     listening: bool,
 ) -> Result<(Exit, Session), SessionError> {
-    let mut worker = Worker::new(session, rounds, args.seed, suicide)?;
+    let mut worker = Worker::new(session, rounds, args.seed, self_kill)?;
     worker.barrier()?;
     let start = Instant::now();
     let (total, teller) = (rounds.len() as u64, worker.me() == 0 && listening);
     worker.run(rounds, |done, round| {
         if teller {
             let what = format!("{} {}", round.kind.name(), output::bytes(round.bytes));
-            let _ = output::write_stdout(&Word::Round { done, total, what }.line());
+            let _ = output::write_stdout(&RankMessage::Round { done, total, what }.line());
         }
     })?;
-    if let Some(Suicide { rank, .. }) = suicide {
+    if let Some(SelfKill { rank, .. }) = self_kill {
         judge_losses(&mut worker, rank);
     }
     let measured = worker.measure(args.quick, args.bytes_max())?;
@@ -120,7 +120,7 @@ fn exchange(
     if rank == reporter {
         let reports: Vec<Option<RankReport>> =
             texts.iter().map(|text| text.as_deref().and_then(|text| serde_json::from_slice(text).ok())).collect();
-        let hosts = session.people().iter().map(|person| person.host.clone()).collect();
+        let hosts = session.rank_infos().iter().map(|rank_info| rank_info.host.clone()).collect();
         let frame = Frame { ranks: session.size(), hosts, seed: args.seed, rounds: total, seconds };
         let report = Report::merge(frame, &reports);
         exit = report.exit();
@@ -152,12 +152,12 @@ fn own_exit(report: &RankReport) -> Exit {
 /// The peers that this rank has lost.
 fn losses(session: &Session) -> Vec<Loss> {
     let lost = session.lost().iter().map(|(&rank, &why)| {
-        let person = session.person(rank);
+        let rank_info = session.rank_info(rank);
         Loss {
             seen_by: session.rank(),
             rank,
-            host: person.host.clone(),
-            pid: person.pid,
+            host: rank_info.host.clone(),
+            pid: rank_info.pid,
             path: session.path(rank),
             why: session.transport().describe_loss(why),
             unready_ns: why.time.0,

@@ -68,7 +68,7 @@ impl Worker {
         for target in targets {
             let flush = self.session.flush(PeerId(target))?;
             let transfer = Transfer { source: self.me(), target, number: 0, bytes: self.round.bytes };
-            self.settle(vec![(transfer, flush)])?;
+            self.wait_all(vec![(transfer, flush)])?;
         }
         // Each source reports by its barrier whether its puts are done; without it, its bytes mean nothing.
         self.barrier()?;
@@ -79,7 +79,7 @@ impl Worker {
                 self.tally.cut_short += 1;
             }
         }
-        self.settle(puts)?;
+        self.wait_all(puts)?;
         self.session.deregister(window)
     }
 

@@ -24,7 +24,7 @@ pub const MULTI_MESSAGES: u64 = 8;
 
 /// When a rank ends its own life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Suicide {
+pub struct SelfKill {
     /// Which rank.
     pub rank: u32,
     /// After so many rounds, in the middle of the next.
@@ -40,7 +40,7 @@ pub struct Worker {
     pub(super) incoming: RegionId,
     pub(super) round: Round,
     index: u64,
-    suicide: Option<Suicide>,
+    self_kill: Option<SelfKill>,
 }
 
 /// Where a message is, or belongs.
@@ -58,14 +58,14 @@ impl Worker {
         mut session: Session,
         plan: &[Round],
         seed: u64,
-        suicide: Option<Suicide>,
+        self_kill: Option<SelfKill>,
     ) -> Result<Worker, SessionError> {
         let ranks = session.size();
         let need = memory_max(plan, ranks);
         let outgoing = session.alloc(need)?;
         let incoming = session.alloc(need)?;
         let round = Round { kind: Kind::Posted, bytes: 0, count: 0, shift: None };
-        Ok(Worker { session, tally: Tally::default(), seed, outgoing, incoming, round, index: 0, suicide })
+        Ok(Worker { session, tally: Tally::default(), seed, outgoing, incoming, round, index: 0, self_kill })
     }
 
     /// Runs the rounds; calls `before` with each round before it starts.
@@ -146,7 +146,7 @@ impl Worker {
 
     /// Ends this process if that was requested: called in the middle of each round.
     pub(super) fn may_die(&self) {
-        if self.suicide == Some(Suicide { rank: self.me(), after_round: self.index }) {
+        if self.self_kill == Some(SelfKill { rank: self.me(), after_round: self.index }) {
             // Comes back only if the signal can't be sent, which the launcher then reports as a rank that
             // lived on.
             let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
@@ -249,7 +249,7 @@ impl Worker {
     }
 
     /// Waits for requests that carry no data to this rank.
-    pub(super) fn settle(&mut self, tickets: Vec<(Transfer, Ticket)>) -> Result<(), SessionError> {
+    pub(super) fn wait_all(&mut self, tickets: Vec<(Transfer, Ticket)>) -> Result<(), SessionError> {
         for (transfer, ticket) in tickets {
             match self.session.wait(ticket)? {
                 Ok(_) => {}

@@ -16,7 +16,7 @@ use rerail_linux::settings::Settings;
 
 use super::limits;
 use super::plan::{Scope, plan};
-use super::word::{LISTENING, Word};
+use super::rank_message::{LISTENING, RankMessage};
 use crate::cli::{ExchangeArgs, QUICK_BYTES_MAX};
 use crate::exit::{Exit, Failure};
 use crate::launch::{self, Errors};
@@ -38,7 +38,7 @@ pub fn run(args: &ExchangeArgs) -> Result<Exit, Failure> {
     let settings = Settings::from_env().map_err(Failure::usage)?;
     let rounds = plan(&Scope { ranks: args.ranks, bytes_max: args.bytes_max(), quick: args.quick });
     limits::check(&settings, &settings.to_core_config(PeerId(0), args.ranks), &rounds, args.hosts())?;
-    super::check_suicide(args.after_round.filter(|_| args.kill_rank.is_some()), rounds.len())?;
+    super::check_self_kill(args.after_round.filter(|_| args.kill_rank.is_some()), rounds.len())?;
     let before = leftovers();
     let launcher =
         launcher.env(LISTENING, "1").on_failure(OnFailure::LetOthersFinish).output(Output::Lines).catch_signals(true);
@@ -89,14 +89,14 @@ struct Notice {
 impl Watch {
     fn take(&mut self, event: LaunchEvent) {
         match event {
-            LaunchEvent::Line { rank, stream: Stream::Out, text } => match Word::parse(&text) {
-                Some(Word::Round { done, total, what }) => {
+            LaunchEvent::Line { rank, stream: Stream::Out, text } => match RankMessage::parse(&text) {
+                Some(RankMessage::Round { done, total, what }) => {
                     let json = self.json;
                     let progress = self.progress.get_or_insert_with(|| Progress::steps(!json, total, ""));
                     progress.set(done);
-                    progress.say(|| what);
+                    progress.set_status(|| what);
                 }
-                Some(Word::Lost { rank: lost, text }) => {
+                Some(RankMessage::Lost { rank: lost, text }) => {
                     self.notices.push(Notice { by: rank, rank: lost, at: Instant::now() });
                     eprintln!("rank {rank} reports: {text}");
                 }
@@ -116,7 +116,7 @@ impl Watch {
                 let reported = [Exit::PeerLost, Exit::Verification].map(|exit| RankExit::Code(exit.code().into()));
                 self.errors.ended(&end, reported.contains(&end.exit));
             }
-            LaunchEvent::Strange { rank, why } => eprintln!("rank {rank}: {why}"),
+            LaunchEvent::Malformed { rank, why } => eprintln!("rank {rank}: {why}"),
             LaunchEvent::Stopping(Stop::Signal(_)) => {}
             LaunchEvent::Stopping(why) => eprintln!("all ranks are ended: {why}"),
             LaunchEvent::Joined { .. } | LaunchEvent::Finalized { .. } => {}

@@ -29,14 +29,14 @@ impl Worker {
             self.may_die();
         }
         if self.round.kind == Kind::Wildcard {
-            self.settle_any(&inbound, receives)?;
+            self.wait_any(&inbound, receives)?;
         } else {
             for (slot, receive) in inbound.iter().zip(receives) {
                 let outcome = self.session.wait(receive)?;
                 self.judge_received(slot, &outcome);
             }
         }
-        self.settle(sends)
+        self.wait_all(sends)
     }
 
     fn send_all(&mut self, outbound: &[Slot]) -> Result<Vec<(Transfer, Ticket)>, SessionError> {
@@ -140,7 +140,7 @@ impl Worker {
     }
 
     /// Waits until every message of every living rank has been received, wherever it went.
-    fn settle_any(&mut self, inbound: &[Slot], receives: Vec<Ticket>) -> Result<(), SessionError> {
+    fn wait_any(&mut self, inbound: &[Slot], receives: Vec<Ticket>) -> Result<(), SessionError> {
         let ranks = self.session.size();
         let mut outcomes: Vec<Option<Outcome>> = vec![None; receives.len()];
         let mut received = vec![0; ranks as usize];

@@ -62,7 +62,7 @@ pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     let pair = Pair { first, second: 1 - first };
     warm_up(&plan, &mut session, pair)?;
     if session.rank() == first {
-        print(args, &asked(args, &session, pair.second)?)?;
+        print(args, &explain_all(args, &session, pair.second)?)?;
     }
     session.barrier(0)?;
     session.into_transport().finish(Some(SHUTDOWN_MAX)).map_err(Failure::usage)?;
@@ -96,7 +96,7 @@ fn class(args: &ExplainArgs) -> MessageClass {
 }
 
 /// The transport's answers.
-fn asked(args: &ExplainArgs, session: &Session, peer: u32) -> Result<Vec<Explained>, Failure> {
+fn explain_all(args: &ExplainArgs, session: &Session, peer: u32) -> Result<Vec<Explained>, Failure> {
     let transport = session.transport();
     let rails = transport.rails().map(|rail| Known::of(&rail).remarked(transport.remark(PeerId(peer), rail.id)));
     let rails: Vec<_> = rails.collect();
@@ -151,10 +151,10 @@ fn explained(
     args: &ExplainArgs,
     rails: &[Known],
     health: impl Fn(RailId) -> Option<Health>,
-    ask: impl Fn(MessageClass, u64) -> Option<rerail_core::endpoint::Explanation>,
+    explanation_of: impl Fn(MessageClass, u64) -> Option<rerail_core::endpoint::Explanation>,
 ) -> Result<Vec<Explained>, Failure> {
     let one = |&bytes: &u64| {
-        let explanation = ask(class(args), bytes);
+        let explanation = explanation_of(class(args), bytes);
         let explanation = explanation.ok_or_else(|| Failure::peer_lost("no connection to the peer stands any more"))?;
         Ok(Explained::new(bytes, rails, &explanation, &health))
     };

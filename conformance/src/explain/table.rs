@@ -1,6 +1,6 @@
 //! Explanations as people and programs read them.
 
-use rerail_core::endpoint::{Explanation, Share, Verdict, Way};
+use rerail_core::endpoint::{Explanation, Route, Share, Verdict};
 use rerail_core::ids::RailId;
 use rerail_core::rail::RailKind;
 use rerail_core::rail::sched::{Properties, of};
@@ -45,7 +45,7 @@ impl Known {
 pub struct Explained {
     bytes: u64,
     /// `eager`, `whole` or `cut`.
-    way: &'static str,
+    route: &'static str,
     /// The rules that decide: for one rail, and for a cut.
     multiplex: &'static str,
     striping: &'static str,
@@ -77,7 +77,7 @@ struct Part {
     backlog: u64,
     bytes_per_second: u64,
     /// The same while other rails carry parts of the message.
-    together_bytes_per_second: u64,
+    contended_bytes_per_second: u64,
     latency_ns: u64,
     /// When its part would be delivered, from now; without a part, all of the message.
     finish_ns: Option<u64>,
@@ -110,7 +110,7 @@ impl Explained {
             bytes: share.bytes,
             backlog: share.backlog,
             bytes_per_second: share.bytes_per_second,
-            together_bytes_per_second: share.together,
+            contended_bytes_per_second: share.contended_rate,
             latency_ns: share.latency.0,
             finish_ns: share.finish.map(|finish| finish.0),
             registering_ns: share.registering.0,
@@ -121,10 +121,10 @@ impl Explained {
         };
         Explained {
             bytes,
-            way: match explanation.way {
-                Way::Eager => "eager",
-                Way::Whole => "whole",
-                Way::Cut => "cut",
+            route: match explanation.route {
+                Route::Eager => "eager",
+                Route::Whole => "whole",
+                Route::Cut => "cut",
             },
             multiplex: explanation.multiplex.name(),
             striping: explanation.striping.name(),
@@ -149,7 +149,7 @@ impl Explained {
     /// How it would go, in a sentence.
     fn sentence(&self) -> String {
         let size = bytes(self.bytes);
-        let mut text = match self.way {
+        let mut text = match self.route {
             "eager" => format!("{size}: at once, in one packet, on the rail that {} chooses", self.multiplex),
             "whole" if self.cut.is_bound => {
                 format!("{size}: announced, then whole, on the rail it is bound to")
@@ -186,10 +186,10 @@ impl Explained {
 fn why(share: &Share, explanation: &Explanation, bytes: u64) -> &'static str {
     let by_time = of(explanation.multiplex).properties().estimates && share.finish.is_some();
     match share.verdict {
-        Verdict::Carries => match explanation.way {
-            Way::Cut if explanation.kept => "carries the share that it had before",
-            Way::Cut if share.finish.is_some() => "carries what it delivers until all parts end",
-            Way::Cut => "carries a part",
+        Verdict::Carries => match explanation.route {
+            Route::Cut if explanation.kept => "carries the share that it had before",
+            Route::Cut if share.finish.is_some() => "carries what it delivers until all parts end",
+            Route::Cut => "carries a part",
             _ if by_time && bytes <= 64 => "carries: no other rail is nearer",
             _ if by_time => "carries: no other rail delivers sooner",
             _ => "carries",
@@ -231,7 +231,7 @@ pub fn render(explained: &[Explained]) -> String {
                 format!("{:.1} %", 100.0 * part.bytes as f64 / one.bytes.max(1) as f64),
                 part.backlog.to_string(),
                 known(part.bytes_per_second, rate(part.bytes_per_second as f64)),
-                known(part.together_bytes_per_second, rate(part.together_bytes_per_second as f64)),
+                known(part.contended_bytes_per_second, rate(part.contended_bytes_per_second as f64)),
                 known(part.latency_ns, microseconds(part.latency_ns)),
                 known(part.registering_ns, microseconds(part.registering_ns)),
                 part.finish_ns.map_or("-".to_owned(), microseconds),

@@ -17,7 +17,7 @@ use super::{DATA, PIECE_BYTES, Ring, SHUTDOWN_MAX, Summary, carried, gone, hex, 
 use crate::cli::RecvArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::{Progress, bytes};
-use crate::session::{Hearing, Session, Ticket, host_name};
+use crate::session::{PendingText, Session, Ticket, host_name};
 
 /// The sender's rank.
 const PEER: u32 = 1;
@@ -72,7 +72,7 @@ fn take_file(args: &RecvArgs, pair: Pair) -> Result<Summary, Failure> {
         && session.is_here(PEER)
     {
         // The sender waits for a verdict; if it is gone meanwhile, the failure is reported here all the same.
-        let _ = tell(&mut session, &Answer::Bad(failure.message.clone()));
+        let _ = send_text(&mut session, &Answer::Bad(failure.message.clone()));
     }
     let finished = session.into_transport().finish(Some(SHUTDOWN_MAX));
     let summary = result?;
@@ -80,14 +80,14 @@ fn take_file(args: &RecvArgs, pair: Pair) -> Result<Summary, Failure> {
     Ok(summary)
 }
 
-fn tell(session: &mut Session, answer: &Answer) -> Result<(), Failure> {
+fn send_text(session: &mut Session, answer: &Answer) -> Result<(), Failure> {
     // Plain data of this crate's own: serialisation can't fail.
-    Ok(session.tell(PEER, &serde_json::to_vec(answer).unwrap_or_default())?)
+    Ok(session.send_text(PEER, &serde_json::to_vec(answer).unwrap_or_default())?)
 }
 
 fn receive(args: &RecvArgs, session: &mut Session) -> Result<Summary, Failure> {
-    let heard = session.hear(PEER)?.ok_or_else(|| gone(session, PEER, "waiting for the offer"))?;
-    let offer = Offer::parse(&heard).map_err(Failure::usage)?;
+    let received = session.receive_text(PEER)?.ok_or_else(|| gone(session, PEER, "waiting for the offer"))?;
+    let offer = Offer::parse(&received).map_err(Failure::usage)?;
     let name = sanitize(&offer.name);
     let target = Target::create(place(&args.out, &name), offer.bytes, args.force).map_err(Failure::usage)?;
     eprintln!("{} ({}) to {}", name, bytes(offer.bytes), target.place().display());
@@ -97,7 +97,7 @@ fn receive(args: &RecvArgs, session: &mut Session) -> Result<Summary, Failure> {
     let mut receiving = Receiving { offer, ring, target, hash: Sha256::new() };
     let mut posted = receiving.post_first(session)?;
     let mut ending = Digest256 { listening: Some(session.listen(PEER)?), sent: None };
-    tell(session, &Answer::Good)?;
+    send_text(session, &Answer::Good)?;
     let start = Instant::now();
     receiving.stream(session, &mut posted, &mut ending, &progress)?;
     progress.finish();
@@ -108,7 +108,7 @@ fn receive(args: &RecvArgs, session: &mut Session) -> Result<Summary, Failure> {
         return Err(Failure::verification(format!("sha256 {sha256} arrived, {sent} was sent: nothing is kept")));
     }
     let path = target.keep().map_err(Failure::usage)?;
-    tell(session, &Answer::Good)?;
+    send_text(session, &Answer::Good)?;
     let mut rails = carried(session, false);
     for (now, before) in rails.iter_mut().zip(before) {
         now.bytes -= before.bytes;
@@ -118,30 +118,31 @@ fn receive(args: &RecvArgs, session: &mut Session) -> Result<Summary, Failure> {
 
 /// The sender's last word: the digest, or that it can't go on, which may come at any time.
 struct Digest256 {
-    listening: Option<Hearing>,
+    listening: Option<PendingText>,
     sent: Option<String>,
 }
 
 impl Digest256 {
     /// Takes the word if it is there.
-    fn look(&mut self, session: &mut Session) -> Result<(), Failure> {
-        match self.listening.take_if(|hearing| session.heard(hearing)) {
-            Some(hearing) => self.take(session, hearing),
+    fn check_digest(&mut self, session: &mut Session) -> Result<(), Failure> {
+        match self.listening.take_if(|pending| session.received(pending)) {
+            Some(pending) => self.take(session, pending),
             None => Ok(()),
         }
     }
 
     /// Waits for the word.
     fn wait(mut self, session: &mut Session) -> Result<String, Failure> {
-        if let Some(hearing) = self.listening.take() {
-            self.take(session, hearing)?;
+        if let Some(pending) = self.listening.take() {
+            self.take(session, pending)?;
         }
         self.sent.ok_or_else(|| Failure::verification("the sender sent no digest"))
     }
 
-    fn take(&mut self, session: &mut Session, hearing: Hearing) -> Result<(), Failure> {
-        let heard = session.hear_now(hearing)?.ok_or_else(|| gone(session, PEER, "waiting for the digest"))?;
-        let ending: Ending = serde_json::from_slice(&heard)
+    fn take(&mut self, session: &mut Session, pending: PendingText) -> Result<(), Failure> {
+        let received =
+            session.receive_text_now(pending)?.ok_or_else(|| gone(session, PEER, "waiting for the digest"))?;
+        let ending: Ending = serde_json::from_slice(&received)
             .map_err(|_| Failure::verification("the sender's digest can't be read: it runs another version"))?;
         self.sent = Some(ending.sha256.map_err(|why| Failure::usage(format!("the sender gave up: {why}")))?);
         Ok(())
@@ -183,7 +184,7 @@ impl Receiving {
                 if let Some(outcome) = session.take(&ticket) {
                     break outcome;
                 }
-                ending.look(session)?;
+                ending.check_digest(session)?;
                 session.step()?;
             };
             let done = outcome.map_err(|_| gone(session, PEER, "receiving"))?;

@@ -16,7 +16,7 @@ use super::{DATA, PIECE_BYTES, Ring, SHUTDOWN_MAX, Summary, carried, gone, hash_
 use crate::cli::SendArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::Progress;
-use crate::session::{Hearing, Session, Ticket, dial};
+use crate::session::{PendingText, Session, Ticket, dial};
 
 /// The receiver's rank.
 const PEER: u32 = 0;
@@ -50,9 +50,9 @@ pub fn run(args: &SendArgs) -> Result<Exit, Failure> {
 }
 
 fn transfer(session: &mut Session, file: File, path: &Path, offer: &Offer, json: bool) -> Result<Summary, Failure> {
-    session.tell(PEER, &text(offer))?;
-    let heard = session.hear(PEER)?;
-    answer(session, heard)?;
+    session.send_text(PEER, &text(offer))?;
+    let received = session.receive_text(PEER)?;
+    answer(session, received)?;
     let start = Instant::now();
     let before = carried(session, true);
     let progress = Progress::bytes(!json, offer.bytes, &offer.name);
@@ -61,16 +61,16 @@ fn transfer(session: &mut Session, file: File, path: &Path, offer: &Offer, json:
     let verdict = session.listen(PEER)?;
     let ending = Ending { sha256: sending.stream(session, &verdict, &progress)? };
     progress.finish();
-    if !session.heard(&verdict) {
-        session.tell(PEER, &text(&ending))?;
+    if !session.received(&verdict) {
+        session.send_text(PEER, &text(&ending))?;
     }
     if let Err(why) = &ending.sha256
-        && !session.heard(&verdict)
+        && !session.received(&verdict)
     {
         return Err(Failure::usage(why));
     }
-    let heard = session.hear_now(verdict)?;
-    answer(session, heard)?;
+    let received = session.receive_text_now(verdict)?;
+    answer(session, received)?;
     let sha256 = ending.sha256.map_err(Failure::usage)?;
     let mut rails = carried(session, true);
     for (now, before) in rails.iter_mut().zip(before) {
@@ -85,9 +85,9 @@ fn text(value: &impl serde::Serialize) -> Vec<u8> {
 }
 
 /// The receiver's answer.
-fn answer(session: &Session, heard: Option<Vec<u8>>) -> Result<(), Failure> {
-    let Some(heard) = heard else { return Err(gone(session, PEER, "waiting for the receiver")) };
-    match serde_json::from_slice(&heard) {
+fn answer(session: &Session, received: Option<Vec<u8>>) -> Result<(), Failure> {
+    let Some(received) = received else { return Err(gone(session, PEER, "waiting for the receiver")) };
+    match serde_json::from_slice(&received) {
         Ok(Answer::Good) => Ok(()),
         Ok(Answer::Bad(why)) => Err(Failure::usage(format!("the receiver refused: {why}"))),
         Err(_) => Err(Failure::verification("the receiver's answer can't be read: it runs another version")),
@@ -107,13 +107,13 @@ impl Sending<'_> {
     fn stream(
         &mut self,
         session: &mut Session,
-        verdict: &Hearing,
+        verdict: &PendingText,
         progress: &Progress,
     ) -> Result<Result<String, String>, Failure> {
         let mut hash = Sha256::new();
-        let mut under_way: VecDeque<Ticket> = VecDeque::new();
+        let mut in_flight: VecDeque<Ticket> = VecDeque::new();
         for number in 0..self.offer.chunks() {
-            if under_way.len() as u64 == self.offer.depth && !self.settle(session, verdict, &mut under_way)? {
+            if in_flight.len() as u64 == self.offer.depth && !self.take_completed(session, verdict, &mut in_flight)? {
                 return Ok(Err("stopped".to_owned()));
             }
             let seg = self.ring.seg(number, self.offer.bytes_of(number));
@@ -123,13 +123,13 @@ impl Sending<'_> {
             let segments = [seg];
             let send =
                 SendRequest { tag: Some(DATA), immediate: Some(number), ..SendRequest::new(PeerId(PEER), &segments) };
-            under_way.push_back(session.send(send)?);
+            in_flight.push_back(session.send(send)?);
             // On its way while it is hashed: sending only reads it.
             hash_while_driving(session, &mut hash, seg);
             progress.set(number * self.offer.chunk_bytes);
         }
-        while !under_way.is_empty() {
-            if !self.settle(session, verdict, &mut under_way)? {
+        while !in_flight.is_empty() {
+            if !self.take_completed(session, verdict, &mut in_flight)? {
                 return Ok(Err("stopped".to_owned()));
             }
         }
@@ -140,19 +140,19 @@ impl Sending<'_> {
     }
 
     /// Waits for the oldest message. `false`: the receiver's verdict came instead.
-    fn settle(
+    fn take_completed(
         &self,
         session: &mut Session,
-        verdict: &Hearing,
-        under_way: &mut VecDeque<Ticket>,
+        verdict: &PendingText,
+        in_flight: &mut VecDeque<Ticket>,
     ) -> Result<bool, Failure> {
-        let Some(ticket) = under_way.pop_front() else { return Ok(true) };
+        let Some(ticket) = in_flight.pop_front() else { return Ok(true) };
         session.touch();
         loop {
             if let Some(outcome) = session.take(&ticket) {
                 return outcome.map(|_| true).map_err(|_| gone(session, PEER, "sending"));
             }
-            if session.heard(verdict) {
+            if session.received(verdict) {
                 return Ok(false);
             }
             session.step()?;

@@ -37,7 +37,7 @@ pub struct Machine {
 }
 
 /// Looks at it.
-pub fn look() -> Machine {
+pub fn detect() -> Machine {
     let locked = getrlimit(Resource::Memlock);
     let files = getrlimit(Resource::Nofile);
     let uname = rustix::system::uname();

@@ -36,18 +36,18 @@ struct Info {
     tcp: Vec<tcp::Port>,
     verbs: verbs::Verbs,
     /// Or the error in the environment's settings.
-    recovery: Result<Vec<recovery::Knob>, String>,
+    recovery: Result<Vec<recovery::Setting>, String>,
 }
 
 /// Prints it.
 pub fn run(args: OutputArgs) -> Result<Exit, Failure> {
     let info = Info {
         version: env!("CARGO_PKG_VERSION"),
-        machine: machine::look(),
-        shm: shm::look(),
-        tcp: tcp::look().map_err(|error| Failure::usage(format!("network interfaces can't be listed: {error}")))?,
-        verbs: verbs::look(),
-        recovery: recovery::look(),
+        machine: machine::detect(),
+        shm: shm::detect(),
+        tcp: tcp::detect().map_err(|error| Failure::usage(format!("network interfaces can't be listed: {error}")))?,
+        verbs: verbs::detect(),
+        recovery: recovery::detect(),
     };
     if args.json {
         json(&info)?
@@ -66,9 +66,10 @@ impl Info {
     fn recovery(&self) -> String {
         let title = bold("Recovery from failures");
         match &self.recovery {
-            Ok(knobs) => {
-                let line = |knob: &recovery::Knob| format!("  {} {}: {}", knob.name, knob.value, dim(knob.doc));
-                let lines: Vec<String> = knobs.iter().map(line).collect();
+            Ok(described) => {
+                let line =
+                    |setting: &recovery::Setting| format!("  {} {}: {}", setting.name, setting.value, dim(setting.doc));
+                let lines: Vec<String> = described.iter().map(line).collect();
                 format!("{title}\n{}\n  all settings: rerail config", lines.join("\n"))
             }
             Err(_) => format!("{title}\n  {}", bad("not known: settings in the environment are wrong")),

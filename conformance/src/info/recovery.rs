@@ -8,18 +8,20 @@ const NAMES: [&str; 5] = ["recovery", "recovery_timeout", "stall_min", "keepaliv
 
 /// A setting with its value.
 #[derive(Clone, Debug, Serialize)]
-pub struct Knob {
+pub struct Setting {
     pub name: &'static str,
     pub value: String,
     pub doc: &'static str,
 }
 
 /// Those of this environment; the error message where it has an invalid setting.
-pub fn look() -> Result<Vec<Knob>, String> {
-    let knobs = Settings::from_env().map_err(|error| error.to_string())?.describe();
-    let named = |name| knobs.iter().find(|knob| knob.name == name);
-    let knob = |name| named(name).map(|knob| Knob { name: knob.name, value: knob.value.clone(), doc: knob.doc });
-    Ok(NAMES.into_iter().filter_map(knob).collect())
+pub fn detect() -> Result<Vec<Setting>, String> {
+    let described = Settings::from_env().map_err(|error| error.to_string())?.describe();
+    let named = |name| described.iter().find(|setting| setting.name == name);
+    let setting = |name| {
+        named(name).map(|setting| Setting { name: setting.name, value: setting.value.clone(), doc: setting.doc })
+    };
+    Ok(NAMES.into_iter().filter_map(setting).collect())
 }
 
 #[cfg(test)]
@@ -28,7 +30,7 @@ mod tests {
 
     #[test]
     fn every_setting_of_recovery_is_there() {
-        let told: Vec<&str> = look().unwrap().iter().map(|knob| knob.name).collect();
-        assert_eq!(told, NAMES);
+        let listed: Vec<&str> = detect().unwrap().iter().map(|setting| setting.name).collect();
+        assert_eq!(listed, NAMES);
     }
 }

@@ -30,7 +30,7 @@ pub struct Part {
 }
 
 /// Tries them.
-pub fn look() -> Shm {
+pub fn detect() -> Shm {
     let part = |name, result: Result<(), rustix::io::Errno>, remedy: &str| Part {
         name,
         obstacle: result.err().map(|errno| Obstacle::new(format!("{name}: {errno}"), remedy)),

@@ -60,7 +60,7 @@ impl Device {
 }
 
 /// Looks at all interfaces, those that are down too.
-pub fn look() -> Result<Vec<Port>, Errno> {
+pub fn detect() -> Result<Vec<Port>, Errno> {
     let usable = interfaces(true)?;
     let mut ports: Vec<Port> = usable
         .iter()

@@ -56,7 +56,7 @@ pub struct Port {
 }
 
 /// Queries the library.
-pub fn look() -> Verbs {
+pub fn detect() -> Verbs {
     let none = |obstacle| Verbs { devices: Vec::new(), obstacle: Some(obstacle) };
     let library = match rerail_verbs::Verbs::open() {
         Ok(library) => library,
@@ -82,16 +82,16 @@ pub fn look() -> Verbs {
             "load the HCA's driver; without an HCA: modprobe rdma_rxe; rdma link add rxe0 type rxe netdev INTERFACE",
         ));
     }
-    Verbs { devices: devices.iter().map(|device| look_at(&device)).collect(), obstacle: None }
+    Verbs { devices: devices.iter().map(|device| describe_device(&device)).collect(), obstacle: None }
 }
 
 /// A GID by its index, with its kind.
-fn told(entry: &rerail_verbs::GidEntry) -> (u32, String) {
+fn describe(entry: &rerail_verbs::GidEntry) -> (u32, String) {
     let kind = entry.kind.map(|kind| format!(", {kind}")).unwrap_or_default();
     (entry.index, format!("{}{kind}", entry.gid))
 }
 
-fn look_at(device: &rerail_verbs::Device<'_>) -> Device {
+fn describe_device(device: &rerail_verbs::Device<'_>) -> Device {
     let mut seen = Device {
         name: device.name(),
         guid: device.guid().to_string(),
@@ -141,7 +141,7 @@ fn look_at(device: &rerail_verbs::Device<'_>) -> Device {
                 link_layer: port.link_layer.to_string(),
                 state: port.state.to_string(),
                 mbit_per_second: port.mbit_per_second(),
-                gids: context.gids(&port).unwrap_or_default().iter().map(told).collect(),
+                gids: context.gids(&port).unwrap_or_default().iter().map(describe).collect(),
             }),
             Err(error) => seen.obstacle = Some(Obstacle::new(error, "check the device with ibv_devinfo")),
         }

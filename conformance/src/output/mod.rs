@@ -56,10 +56,10 @@ mod tests {
 
     #[test]
     fn json_error_is_described_without_parser_text() {
-        let told = |text: &str| json_fault(&serde_json::from_str::<Vec<u32>>(text).unwrap_err());
-        assert_eq!(told(""), "it is empty");
-        assert_eq!(told("[1,"), "it is cut off (line 1, column 3)");
-        assert_eq!(told("path  messages"), "it is not JSON (line 1, column 1)");
-        assert_eq!(told("{}"), "it is JSON of another kind (line 1, column 0)");
+        let printed = |text: &str| json_fault(&serde_json::from_str::<Vec<u32>>(text).unwrap_err());
+        assert_eq!(printed(""), "it is empty");
+        assert_eq!(printed("[1,"), "it is cut off (line 1, column 3)");
+        assert_eq!(printed("path  messages"), "it is not JSON (line 1, column 1)");
+        assert_eq!(printed("{}"), "it is JSON of another kind (line 1, column 0)");
     }
 }

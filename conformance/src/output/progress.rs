@@ -48,7 +48,7 @@ impl Progress {
     }
 
     /// The current step.
-    pub fn say(&self, what: impl FnOnce() -> String) {
+    pub fn set_status(&self, what: impl FnOnce() -> String) {
         if let Some(bar) = &self.bar {
             bar.set_message(what());
         }

@@ -25,7 +25,7 @@ const ANSWER: u64 = 1 << 43;
 /// Cookie of receives; sends have 0.
 const RECEIVE: Cookie = Cookie(1);
 /// Looks without an event between two looks at the clock.
-const LOOKS: u32 = 1 << 16;
+const CHECK_INTERVAL: u32 = 1 << 16;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +200,7 @@ impl<'s> End<'s> {
 
     /// Drives the transport until so many sends and receives are complete.
     fn until(&mut self, sent: u64, received: u64) -> Result<(), KernelError> {
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         while self.sent < sent || self.received < received {
             self.transport.progress();
             let mut is_short = false;
@@ -219,8 +219,8 @@ impl<'s> End<'s> {
                     Event::PeerClosed { .. } | Event::PeerLost { .. } => return Err(KernelError::PeerGone),
                 }
             }
-            looks += 1;
-            if looks.is_multiple_of(LOOKS) {
+            polls += 1;
+            if polls.is_multiple_of(CHECK_INTERVAL) {
                 // Where there are fewer processors than ranks, the other end may be waiting for this one's.
                 std::thread::yield_now();
             }

@@ -118,10 +118,11 @@ pub fn open(run: &RunArgs) -> Result<(Session, u32), Failure> {
 pub fn agree<T: Serialize + DeserializeOwned>(session: &mut Session, plan: &mut T) -> Result<(), Failure> {
     if session.rank() == 1 {
         // Plain data of this crate's own: serialisation can't fail.
-        return Ok(session.tell(0, &serde_json::to_vec(plan).unwrap_or_default())?);
+        return Ok(session.send_text(0, &serde_json::to_vec(plan).unwrap_or_default())?);
     }
-    let heard = session.hear(1)?.ok_or_else(|| Failure::peer_lost("the other side left before it sent the plan"))?;
-    *plan = serde_json::from_slice(&heard)
+    let received =
+        session.receive_text(1)?.ok_or_else(|| Failure::peer_lost("the other side left before it sent the plan"))?;
+    *plan = serde_json::from_slice(&received)
         .map_err(|_| Failure::usage("the other side's plan can't be read: it runs another command or version"))?;
     Ok(())
 }
@@ -164,6 +165,6 @@ pub fn bare(args: &PerfArgs) -> std::io::Result<Option<(TcpStream, bool)>> {
         return Ok(Some((TcpListener::bind(address)?.accept()?.0, false)));
     }
     let Some(to) = &args.run.ends.connect else { return Ok(None) };
-    let connected = session::patiently(|| TcpStream::connect(to), std::io::Error::kind)?;
+    let connected = session::with_retries(|| TcpStream::connect(to), std::io::Error::kind)?;
     Ok(Some((connected, true)))
 }

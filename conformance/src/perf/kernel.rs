@@ -167,7 +167,7 @@ impl<'s> Kernel<'s> {
     }
 
     /// Sends an empty message to the other side.
-    fn say(&mut self) -> Result<(), KernelError> {
+    fn send_step(&mut self) -> Result<(), KernelError> {
         let word = SendRequest { tag: Some(STEP), ..SendRequest::new(PeerId(self.peer()), &[]) };
         let ticket = self.session.inject(word, &[])?;
         self.wait(ticket)
@@ -184,7 +184,7 @@ impl<'s> Kernel<'s> {
         if self.alone() {
             return Ok(());
         }
-        self.say()?;
+        self.send_step()?;
         self.listen()
     }
 
@@ -288,7 +288,7 @@ impl<'s> Kernel<'s> {
             }
             self.check_get(op, bytes, number)?;
         }
-        self.say_unless_alone()?;
+        self.send_step_unless_alone()?;
         Ok(samples)
     }
 
@@ -316,15 +316,15 @@ impl<'s> Kernel<'s> {
             }
         }
         let seconds = start.elapsed().as_secs_f64();
-        self.say_unless_alone()?;
+        self.send_step_unless_alone()?;
         Ok(seconds)
     }
 
-    fn say_unless_alone(&mut self) -> Result<(), KernelError> {
+    fn send_step_unless_alone(&mut self) -> Result<(), KernelError> {
         if self.alone() {
             return Ok(());
         }
-        self.say()
+        self.send_step()
     }
 
     fn start_access(&mut self, op: Access, bytes: u64, number: u64, level: Level) -> Result<Ticket, KernelError> {

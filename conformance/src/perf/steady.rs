@@ -173,9 +173,9 @@ impl Kernel<'_> {
             }
         }
         // A side that sends nothing has nothing to announce at the end.
-        let mut said = !plan.sends;
+        let mut end_sent = !plan.sends;
         let mut expected = (!plan.receives).then_some(0);
-        while !said || expected.is_none_or(|expected| into.done < expected) {
+        while !end_sent || expected.is_none_or(|expected| into.done < expected) {
             self.session.step()?;
             for flight in self.landed(&mut into)? {
                 self.check_slot(plan.bytes, &flight)?;
@@ -186,14 +186,14 @@ impl Kernel<'_> {
                     self.begin_send(&mut out, plan.bytes, flight.slot)?;
                 }
             }
-            if !said && out.flights.is_empty() {
+            if !end_sent && out.flights.is_empty() {
                 // How many they were: the other side takes the rest of its receives back.
-                self.session.tell(peer, &out.begun.to_le_bytes())?;
-                said = true;
+                self.session.send_text(peer, &out.begun.to_le_bytes())?;
+                end_sent = true;
             }
-            if ending.is_some_and(|ending| self.session.heard(&ending)) {
-                let heard = ending.take().map(|ending| self.session.hear_now(ending)).transpose()?.flatten();
-                let count = heard.and_then(|text| text.try_into().ok()).ok_or(KernelError::PeerGone)?;
+            if ending.is_some_and(|ending| self.session.received(&ending)) {
+                let received = ending.take().map(|ending| self.session.receive_text_now(ending)).transpose()?.flatten();
+                let count = received.and_then(|text| text.try_into().ok()).ok_or(KernelError::PeerGone)?;
                 expected = Some(u64::from_le_bytes(count));
             }
             sampler.sample(self.session, start.elapsed(), plan.bytes, (out.done, into.done));

@@ -57,12 +57,12 @@ fn run_of(args: &ReportArgs, sets: &[Set]) -> Result<Exit, Failure> {
     let wanted: Vec<&Set> = sets.iter().filter(|set| args.wants(set.name)).collect();
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
     let progress = Progress::steps(!args.json, 0, "simulations");
-    let mut tell = |step: &Step| {
+    let mut on_step = |step: &Step| {
         progress.set_total(step.total);
         progress.set(step.done);
-        progress.say(|| step.what.clone());
+        progress.set_status(|| step.what.clone());
     };
-    let mut lab = Lab::new(threads(args), &mut tell);
+    let mut lab = Lab::new(threads(args), &mut on_step);
     let run = |set: &&Set| {
         let figures = (set.figures)(&mut lab, effort)?;
         Ok(Chapter { name: set.name, about: set.about, figures })
@@ -84,8 +84,8 @@ fn run_of(args: &ReportArgs, sets: &[Set]) -> Result<Exit, Failure> {
 
 /// As many as requested, else one per processor.
 fn threads(args: &ReportArgs) -> NonZero<usize> {
-    let asked = args.threads.and_then(|threads| NonZero::new(threads as usize));
-    asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN)
+    let requested = args.threads.and_then(|threads| NonZero::new(threads as usize));
+    requested.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN)
 }
 
 /// Makes the page's folder where it is absent, and sees that the page can be written there. One that is there
@@ -177,8 +177,8 @@ mod tests {
         let set = Set { name: "never", about: "", figures: |_, _| panic!("it was run") };
         for out in ["/dev/null/page", "/proc/self"] {
             let args = ReportArgs { names: Vec::new(), out: out.into(), quick: true, threads: None, json: true };
-            let told = run_of(&args, std::slice::from_ref(&set)).unwrap_err();
-            assert!(told.exit == Exit::Usage && told.message.starts_with(out), "{told}");
+            let printed = run_of(&args, std::slice::from_ref(&set)).unwrap_err();
+            assert!(printed.exit == Exit::Usage && printed.message.starts_with(out), "{printed}");
         }
     }
 }

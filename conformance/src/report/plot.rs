@@ -248,15 +248,15 @@ fn draw(
 ) -> Result<(), String> {
     let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
     let (top, area) = area.split_vertically(legend_height(figure));
-    let told = |error: &dyn fmt::Display| error.to_string();
-    legend(&top, figure).map_err(|error| told(&error))?;
+    let printed = |error: &dyn fmt::Display| error.to_string();
+    legend(&top, figure).map_err(|error| printed(&error))?;
     let mut chart = ChartBuilder::on(&area)
         .margin(12)
         .margin_right(24)
         .x_label_area_size(48)
         .y_label_area_size(72)
         .build_cartesian_2d(x.clone(), y.clone())
-        .map_err(|error| told(&error))?;
+        .map_err(|error| printed(&error))?;
     chart
         .configure_mesh()
         .axis_style(INK.0)
@@ -269,22 +269,22 @@ fn draw(
         .x_label_formatter(&|place| on_axis(&figure.x, value(figure.x.scale, *place)))
         .y_label_formatter(&|place| on_axis(&figure.y, value(figure.y.scale, *place)))
         .draw()
-        .map_err(|error| told(&error))?;
+        .map_err(|error| printed(&error))?;
     for &level in levels {
         let line = DashedLineSeries::new([(x.from, level), (x.to, level)], 6, 4, INK.0.stroke_width(1));
-        chart.draw_series(line).map_err(|error| told(&error))?;
+        chart.draw_series(line).map_err(|error| printed(&error))?;
     }
     for (index, points) in curves.iter().enumerate() {
         let colour = PALETTE[index % PALETTE.len()].0;
         // Between names there is nothing that a line could show.
         if !matches!(figure.x.scale, Scale::Names(_)) {
             let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2));
-            chart.draw_series(line).map_err(|error| told(&error))?;
+            chart.draw_series(line).map_err(|error| printed(&error))?;
         }
         let markers = points.iter().map(|&at| Marker { at, index, colour });
-        chart.draw_series(markers).map_err(|error| told(&error))?;
+        chart.draw_series(markers).map_err(|error| printed(&error))?;
     }
-    area.present().map_err(|error| told(&error))
+    area.present().map_err(|error| printed(&error))
 }
 
 /// Entries of the legend beside each other.

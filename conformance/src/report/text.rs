@@ -61,8 +61,8 @@ mod tests {
 
     #[test]
     fn numbers_are_printed_with_four_digits() {
-        let told = [1723.4, 884.04, 58.0, 5.98, 1.949, 0.0005, 0.0, -3.5, f64::NAN].map(number);
-        assert_eq!(told, ["1723", "884", "58", "5.98", "1.949", "0.001", "0", "-3.5", "none"]);
+        let printed = [1723.4, 884.04, 58.0, 5.98, 1.949, 0.0005, 0.0, -3.5, f64::NAN].map(number);
+        assert_eq!(printed, ["1723", "884", "58", "5.98", "1.949", "0.001", "0", "-3.5", "none"]);
         assert_eq!(quantity(5.98, "us"), "5.98 us");
         assert_eq!(quantity(2.0, ""), "2");
     }
@@ -70,8 +70,8 @@ mod tests {
     #[test]
     fn bytes_have_binary_prefixes_on_an_axis() {
         let bytes = Axis::message_bytes();
-        let told = [8.0, 1000.0, 1024.0, 65_536.0, 4_194_304.0].map(|value| on_axis(&bytes, value));
-        assert_eq!(told, ["8", "1000", "1K", "64K", "4M"]);
+        let printed = [8.0, 1000.0, 1024.0, 65_536.0, 4_194_304.0].map(|value| on_axis(&bytes, value));
+        assert_eq!(printed, ["8", "1000", "1K", "64K", "4M"]);
         let plain = Axis { label: "time".into(), unit: "s".into(), scale: Scale::Linear };
         assert_eq!((on_axis(&plain, 1024.0).as_str(), heading(&plain).as_str()), ("1024", "time (s)"));
     }

@@ -35,7 +35,7 @@ const GAP: f64 = 14.0;
 const STUB: f64 = 0.35;
 
 /// A packet's colour and how thick it is drawn.
-fn look(sort: Sort) -> (Shade, f64) {
+fn line_style(sort: Sort) -> (Shade, f64) {
     match sort {
         Sort::Payload => (PALETTE[0], 1.0),
         Sort::Replay => (PALETTE[1], 2.5),
@@ -128,7 +128,7 @@ fn legend(text: &mut String) {
     for (place, sort) in Sort::ALL.into_iter().enumerate() {
         let (column, row) = (place % 3, place / 3);
         let (x, y) = (16.0 + column as f64 * 250.0, 16.0 + row as f64 * 20.0);
-        let (shade, width) = look(sort);
+        let (shade, width) = line_style(sort);
         line(text, (x, y), (x + 24.0, y), &colour(shade), width, "");
         word(text, (x + 30.0, y + 4.0), 13, "start", sort.words());
     }
@@ -173,7 +173,7 @@ fn part(text: &mut String, layout: &Layout<'_>, index: usize) {
 }
 
 fn packet(text: &mut String, layout: &Layout<'_>, index: usize, flight: &Flight) {
-    let (shade, width) = look(flight.sort);
+    let (shade, width) = line_style(flight.sort);
     let (y1, y2) = (layout.y(flight.from), layout.y(flight.to));
     let x1 = layout.x(index, flight.sent_us);
     match flight.taken_us {

@@ -26,11 +26,11 @@ impl Session {
     /// are returned by rank.
     ///
     /// Tokens go between all pairs: that needs no agreement on the living ranks, as a tree would.
-    pub fn barrier(&mut self, telling: u64) -> Result<Vec<Option<u64>>, SessionError> {
+    pub fn barrier(&mut self, value: u64) -> Result<Vec<Option<u64>>, SessionError> {
         let tag = BARRIER | self.barriers;
         self.barriers += 1;
         let living = self.living();
-        let mut told = vec![None; self.size() as usize];
+        let mut contributions = vec![None; self.size() as usize];
         let mut sends = Vec::with_capacity(living.len());
         let mut receives = Vec::with_capacity(living.len());
         // To itself too: what a rank sends to itself also takes its way.
@@ -38,19 +38,19 @@ impl Session {
             receives.push((rank, self.recv(RecvRequest::new(from(rank, tag), &[]))?));
         }
         for &rank in &living {
-            let token = SendRequest { tag: Some(tag), immediate: Some(telling), ..SendRequest::new(PeerId(rank), &[]) };
+            let token = SendRequest { tag: Some(tag), immediate: Some(value), ..SendRequest::new(PeerId(rank), &[]) };
             sends.push(self.inject(token, &[])?);
         }
         for (rank, receive) in receives {
             if let Ok(done) = self.wait(receive)? {
-                told[rank as usize] = done.immediate;
+                contributions[rank as usize] = done.immediate;
             }
         }
         for send in sends {
             // An error here is the loss of a peer, which the session has stored.
             let _ = self.wait(send)?;
         }
-        Ok(told)
+        Ok(contributions)
     }
 
     /// Brings every living rank's text to `root`, which gets them by rank; the others get nothing. All ranks
@@ -60,17 +60,17 @@ impl Session {
         let mut texts = vec![None; self.size() as usize];
         if me == root {
             for rank in self.living() {
-                texts[rank as usize] = if rank == me { Some(text.to_vec()) } else { self.hear(rank)? };
+                texts[rank as usize] = if rank == me { Some(text.to_vec()) } else { self.receive_text(rank)? };
             }
         } else {
-            self.tell(root, text)?;
+            self.send_text(root, text)?;
         }
         self.barrier(0)?;
         Ok(texts)
     }
 
-    /// Sends a text to one rank, which must [`hear`](Self::hear) it.
-    pub fn tell(&mut self, rank: u32, text: &[u8]) -> Result<(), SessionError> {
+    /// Sends a text to one rank, which must [`receive_text`](Self::receive_text) it.
+    pub fn send_text(&mut self, rank: u32, text: &[u8]) -> Result<(), SessionError> {
         let region = self.alloc(text.len() as u64)?;
         let seg = Seg::new(region, 0, text.len() as u64);
         self.bytes_mut(seg).copy_from_slice(text);
@@ -84,28 +84,28 @@ impl Session {
     }
 
     /// Waits for the next text from a rank; `None`: the rank is gone, or the text is too long.
-    pub fn hear(&mut self, rank: u32) -> Result<Option<Vec<u8>>, SessionError> {
-        let hearing = self.listen(rank)?;
-        self.hear_now(hearing)
+    pub fn receive_text(&mut self, rank: u32) -> Result<Option<Vec<u8>>, SessionError> {
+        let pending = self.listen(rank)?;
+        self.receive_text_now(pending)
     }
 
     /// Starts to listen for a text, without waiting. The buffer exists before the text can come, so that a
     /// rank may send and leave at once.
-    pub fn listen(&mut self, rank: u32) -> Result<Hearing, SessionError> {
+    pub fn listen(&mut self, rank: u32) -> Result<PendingText, SessionError> {
         let region = self.alloc(TEXT_BYTES_MAX)?;
         let seg = Seg::new(region, 0, TEXT_BYTES_MAX);
         let ticket = self.recv(RecvRequest::new(from(rank, TEXT), &[seg]))?;
-        Ok(Hearing { region, ticket })
+        Ok(PendingText { region, ticket })
     }
 
     /// Whether a text is here, or will never be.
-    pub fn heard(&self, hearing: &Hearing) -> bool {
-        self.is_over(&hearing.ticket)
+    pub fn received(&self, pending: &PendingText) -> bool {
+        self.is_over(&pending.ticket)
     }
 
-    /// As [`hear`](Self::hear), of a text with an open receive.
-    pub fn hear_now(&mut self, hearing: Hearing) -> Result<Option<Vec<u8>>, SessionError> {
-        let Hearing { region, ticket } = hearing;
+    /// As [`receive_text`](Self::receive_text), of a text with an open receive.
+    pub fn receive_text_now(&mut self, pending: PendingText) -> Result<Option<Vec<u8>>, SessionError> {
+        let PendingText { region, ticket } = pending;
         let Ok(done) = self.wait(ticket)? else { return Ok(None) };
         let text = self.bytes(Seg::new(region, 0, done.bytes)).to_vec();
         self.free(region)?;
@@ -115,7 +115,7 @@ impl Session {
 
 /// A text that is listened for.
 #[derive(Clone, Copy, Debug)]
-pub struct Hearing {
+pub struct PendingText {
     region: RegionId,
     ticket: Ticket,
 }

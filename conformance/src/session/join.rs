@@ -10,11 +10,11 @@ use rerail_linux::bootstrap::{BootError, Bootstrap};
 use rerail_linux::driver::{Options, Transport};
 use rerail_linux::settings::Settings;
 
-use super::{Person, Session, host_name};
+use super::{RankInfo, Session, host_name};
 use crate::exit::Failure;
 
 /// The key under which each rank publishes its information.
-const PERSON_KEY: &str = "person";
+const RANK_INFO_KEY: &str = "rank";
 
 /// How long a process is waited for that does not listen yet.
 const DIAL: Duration = Duration::from_secs(5);
@@ -28,10 +28,10 @@ const STEP_MAX: Duration = Duration::from_secs(60);
 /// Joins a job with a bootstrap. Collective.
 pub fn start(settings: Settings, mut boot: Box<dyn Bootstrap>, stall: Duration) -> Result<Session, Failure> {
     // Before the transport starts, so that even a rank that is lost at its first message has a name.
-    let people = introduce(&mut *boot, settings.host_id.clone())
+    let rank_infos = exchange_rank_infos(&mut *boot, settings.host_id.clone())
         .map_err(|error| Failure::usage(format!("the job could not be joined: {error}")))?;
     let transport = Transport::start(Options { settings }, boot)?;
-    Ok(Session::new(transport, people, stall))
+    Ok(Session::new(transport, rank_infos, stall))
 }
 
 /// Dials the other process of a pair until it listens, for a while: the two may be started at the same time.
@@ -40,12 +40,12 @@ pub fn dial(to: &str, key: &PairKey) -> Result<Pair, Failure> {
         BootError::Io { source, .. } => source.kind(),
         _ => ErrorKind::Other,
     };
-    let dialled = while_telling(to, || patiently(|| Pair::dial(to, key, STEP_MAX), kind));
+    let dialled = with_progress(to, || with_retries(|| Pair::dial(to, key, STEP_MAX), kind));
     dialled.map_err(|error| Failure::usage(format!("{to}: {error}")))
 }
 
 /// Calls `wait`, which may take long, and reports that on standard error where it does.
-fn while_telling<T>(to: &str, wait: impl FnOnce() -> T) -> T {
+fn with_progress<T>(to: &str, wait: impl FnOnce() -> T) -> T {
     let (over, is_over) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -63,7 +63,7 @@ fn while_telling<T>(to: &str, wait: impl FnOnce() -> T) -> T {
 
 /// Tries to connect again and again as long as the connection is refused, for a while; then as the last try
 /// ended.
-pub fn patiently<T, E>(connect: impl Fn() -> Result<T, E>, kind: impl Fn(&E) -> ErrorKind) -> Result<T, E> {
+pub fn with_retries<T, E>(connect: impl Fn() -> Result<T, E>, kind: impl Fn(&E) -> ErrorKind) -> Result<T, E> {
     let start = Instant::now();
     loop {
         match connect() {
@@ -73,17 +73,17 @@ pub fn patiently<T, E>(connect: impl Fn() -> Result<T, E>, kind: impl Fn(&E) -> 
     }
 }
 
-fn introduce(boot: &mut dyn Bootstrap, host_id: Option<String>) -> Result<Vec<Person>, BootError> {
+fn exchange_rank_infos(boot: &mut dyn Bootstrap, host_id: Option<String>) -> Result<Vec<RankInfo>, BootError> {
     // A logical host is identified by its id alone.
     let host = host_id.unwrap_or_else(host_name);
-    let person = Person { host, pid: std::process::id() };
-    boot.put(PERSON_KEY, &serde_json::to_string(&person).unwrap_or_default())?;
+    let rank_info = RankInfo { host, pid: std::process::id() };
+    boot.put(RANK_INFO_KEY, &serde_json::to_string(&rank_info).unwrap_or_default())?;
     boot.fence()?;
     (0..boot.size())
         .map(|rank| {
-            let text = boot.get(rank, PERSON_KEY)?;
-            let person = text.and_then(|text| serde_json::from_str(&text).ok());
-            person.ok_or(BootError::Absent { rank, key: PERSON_KEY.to_owned() })
+            let text = boot.get(rank, RANK_INFO_KEY)?;
+            let rank_info = text.and_then(|text| serde_json::from_str(&text).ok());
+            rank_info.ok_or(BootError::Absent { rank, key: RANK_INFO_KEY.to_owned() })
         })
         .collect()
 }

@@ -8,7 +8,7 @@
 
 mod collective;
 mod join;
-mod people;
+mod rank_infos;
 mod watchdog;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -29,9 +29,9 @@ use crate::exit::Failure;
 
 use watchdog::{Stall, Through, Watchdog};
 
-pub use collective::Hearing;
-pub use join::{dial, patiently, start};
-pub use people::{Attempts, Path, Person, attempts, host_name};
+pub use collective::PendingText;
+pub use join::{dial, start, with_retries};
+pub use rank_infos::{Attempts, Path, RankInfo, attempts, host_name};
 
 /// What a request came to.
 pub type Outcome = Result<rerail_core::endpoint::Done, OpError>;
@@ -48,7 +48,7 @@ const POLITE: Duration = Duration::from_micros(100);
 
 /// Consecutive polls without an event, after which the watchdog checks too, though the process does not
 /// sleep.
-const LOOKS: u32 = 4096;
+const CHECK_INTERVAL: u32 = 4096;
 
 /// A request that was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl Outcomes {
 /// A transport and the tool's state of it.
 pub struct Session {
     transport: Transport,
-    people: Vec<Person>,
+    rank_infos: Vec<RankInfo>,
     cookies: u64,
     outcomes: HashMap<u64, Outcomes, ByCookie>,
     lost: BTreeMap<u32, Loss>,
@@ -122,7 +122,7 @@ pub struct Session {
     /// When a poll first found nothing, since an event or a request.
     idle_since: Option<Instant>,
     /// Looks that brought no event, since the watchdog has looked.
-    looks: u32,
+    polls: u32,
     /// Cookies of requests that are not over.
     open: HashSet<u64, ByCookie>,
     /// Those of them that make more than one event.
@@ -194,13 +194,13 @@ impl From<MemoryError> for SessionError {
 }
 
 impl Session {
-    /// A session over a transport that has started. `people`: by rank.
-    pub fn new(transport: Transport, people: Vec<Person>, stall: Duration) -> Session {
+    /// A session over a transport that has started. `rank_infos`: by rank.
+    pub fn new(transport: Transport, rank_infos: Vec<RankInfo>, stall: Duration) -> Session {
         // Hosts may be logical ones that share these processors: so all ranks count.
-        let crowded = std::thread::available_parallelism().is_ok_and(|processors| processors.get() < people.len());
+        let crowded = std::thread::available_parallelism().is_ok_and(|processors| processors.get() < rank_infos.len());
         Session {
             transport,
-            people,
+            rank_infos,
             cookies: 0,
             outcomes: HashMap::default(),
             lost: BTreeMap::new(),
@@ -211,7 +211,7 @@ impl Session {
             polite: if crowded { POLITE_CROWDED } else { POLITE },
             watchdog: Watchdog::new(stall),
             idle_since: None,
-            looks: 0,
+            polls: 0,
             open: HashSet::default(),
             streams: HashSet::default(),
             completions: 0,
@@ -226,9 +226,9 @@ impl Session {
         (self.spin, self.spin_moving) = (spin, moving);
     }
 
-    /// Calls `tell` with the rank and a message for people as soon as a peer is lost.
-    pub fn on_loss(&mut self, tell: fn(u32, &str)) {
-        self.on_loss = Some(tell);
+    /// Calls `callback` with the rank and a message for people as soon as a peer is lost.
+    pub fn on_loss(&mut self, callback: fn(u32, &str)) {
+        self.on_loss = Some(callback);
     }
 
     /// This process's rank.
@@ -258,13 +258,13 @@ impl Session {
     }
 
     /// The information of a rank.
-    pub fn person(&self, rank: u32) -> &Person {
-        &self.people[rank as usize]
+    pub fn rank_info(&self, rank: u32) -> &RankInfo {
+        &self.rank_infos[rank as usize]
     }
 
     /// Every rank.
-    pub fn people(&self) -> &[Person] {
-        &self.people
+    pub fn rank_infos(&self) -> &[RankInfo] {
+        &self.rank_infos
     }
 
     /// The way to a rank.
@@ -276,12 +276,12 @@ impl Session {
     pub fn path_between(&self, one: u32, other: u32) -> Path {
         let shm = self.transport.rails().any(|rail| rail.kind == RailKind::Shm);
         let verbs = self.transport.rails().any(|rail| rail.kind == RailKind::Verbs);
-        people::path(&self.people, one, other, shm, if verbs { Path::Verbs } else { Path::Tcp })
+        rank_infos::path(&self.rank_infos, one, other, shm, if verbs { Path::Verbs } else { Path::Tcp })
     }
 
     /// Describes a lost peer, and why it counts as lost.
     pub fn describe_lost(&self, rank: u32, why: Loss) -> String {
-        let Person { host, pid } = self.person(rank);
+        let RankInfo { host, pid } = self.rank_info(rank);
         let why = self.transport.describe_loss(why);
         format!("rank {rank} ({host}, pid {pid}, over {}) is lost: {why}", self.path(rank))
     }
@@ -520,8 +520,8 @@ impl Session {
             self.touch();
             return Ok(());
         }
-        self.looks += 1;
-        if self.looks >= LOOKS {
+        self.polls += 1;
+        if self.polls >= CHECK_INTERVAL {
             self.watch()?;
         }
         if done > 0 {
@@ -543,10 +543,10 @@ impl Session {
 
     /// Lets the watchdog look.
     fn watch(&mut self) -> Result<(), SessionError> {
-        self.looks = 0;
+        self.polls = 0;
         let through = Through::of(&self.transport);
         let shortages = self.transport.shortage().map_or(0, |shortage| shortage.times);
-        match self.watchdog.look(Instant::now(), through, shortages) {
+        match self.watchdog.check(Instant::now(), through, shortages) {
             Some(Stall { silence, is_short }) => Err(self.stalled(silence, is_short)),
             None => Ok(()),
         }
@@ -588,8 +588,8 @@ impl Session {
                 Event::PeerLost { peer, why } => {
                     self.lost.insert(peer.0, why);
                     self.gone.insert(peer.0);
-                    if let Some(tell) = self.on_loss {
-                        tell(peer.0, &self.describe_lost(peer.0, why));
+                    if let Some(callback) = self.on_loss {
+                        callback(peer.0, &self.describe_lost(peer.0, why));
                     }
                 }
             }

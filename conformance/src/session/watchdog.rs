@@ -61,7 +61,7 @@ impl Watchdog {
     }
 
     /// Looks; `shortages`: connections that failed for a shortage, so far.
-    pub fn look(&mut self, now: Instant, through: Through, shortages: u64) -> Option<Stall> {
+    pub fn check(&mut self, now: Instant, through: Through, shortages: u64) -> Option<Stall> {
         match self.seen {
             Some((seen, before, since)) if seen == through => {
                 let (silence, is_short) = (now - since, shortages > before);
@@ -97,15 +97,15 @@ mod tests {
         let (none, packet, byte) =
             (Through::default(), Through { packets: 1, bytes: 0 }, Through { packets: 1, bytes: 1 });
         let stall = |seconds, is_short| Some(Stall { silence: Duration::from_secs(seconds), is_short });
-        assert_eq!(dog.look(at(0), none, 0), None);
-        assert_eq!(dog.look(at(10), none, 0), None);
-        assert_eq!(dog.look(at(11), packet, 0), None);
-        assert_eq!(dog.look(at(21), packet, 0), None);
-        assert_eq!(dog.look(at(22), packet, 0), stall(11, false));
-        assert_eq!(dog.look(at(23), byte, 0), None);
+        assert_eq!(dog.check(at(0), none, 0), None);
+        assert_eq!(dog.check(at(10), none, 0), None);
+        assert_eq!(dog.check(at(11), packet, 0), None);
+        assert_eq!(dog.check(at(21), packet, 0), None);
+        assert_eq!(dog.check(at(22), packet, 0), stall(11, false));
+        assert_eq!(dog.check(at(23), byte, 0), None);
         dog.start_anew();
-        assert_eq!(dog.look(at(40), byte, 0), None);
-        assert_eq!(dog.look(at(51), byte, 0), stall(11, false));
+        assert_eq!(dog.check(at(40), byte, 0), None);
+        assert_eq!(dog.check(at(51), byte, 0), stall(11, false));
     }
 
     /// Its peers wait twice as long. A shortage that is over when the silence begins is no reason.
@@ -115,14 +115,14 @@ mod tests {
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut dog = Watchdog::new(Duration::from_secs(10));
         let none = Through::default();
-        assert_eq!(dog.look(at(0), none, 3), None);
-        assert_eq!(dog.look(at(6), none, 3), None);
-        assert_eq!(dog.look(at(7), none, 4), Some(Stall { silence: Duration::from_secs(7), is_short: true }));
+        assert_eq!(dog.check(at(0), none, 3), None);
+        assert_eq!(dog.check(at(6), none, 3), None);
+        assert_eq!(dog.check(at(7), none, 4), Some(Stall { silence: Duration::from_secs(7), is_short: true }));
         dog.start_anew();
-        assert_eq!(dog.look(at(8), none, 4), None);
-        assert_eq!(dog.look(at(13), none, 5), None);
-        assert_eq!(dog.look(at(18), none, 4), None);
-        assert_eq!(dog.look(at(19), none, 4), Some(Stall { silence: Duration::from_secs(11), is_short: false }));
+        assert_eq!(dog.check(at(8), none, 4), None);
+        assert_eq!(dog.check(at(13), none, 5), None);
+        assert_eq!(dog.check(at(18), none, 4), None);
+        assert_eq!(dog.check(at(19), none, 4), Some(Stall { silence: Duration::from_secs(11), is_short: false }));
     }
 
     /// Rails between two processes without pending work probe each other all the time.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use rerail_core::endpoint::Policy;
-use rerail_sim::lab::{self, Ask, Contender, Demand, Outcome, Pattern, Report, Shares, Size, Story};
+use rerail_sim::lab::{self, CaseTrace, Contender, Demand, Outcome, Pattern, Report, Request, Shares, Size};
 use serde::Serialize;
 
 use crate::cli::LabArgs;
@@ -28,7 +28,7 @@ struct LabReport<'a> {
 /// [`Exit::Verification`] where a message never came or a request failed.
 pub fn run(args: &LabArgs) -> Result<ExitCode, Failure> {
     if let Some(seed) = args.case {
-        return tell(seed, args);
+        return print_case(seed, args);
     }
     if args.from.checked_add(args.seeds - 1).is_none() {
         let (from, seeds) = (args.from, args.seeds);
@@ -36,8 +36,8 @@ pub fn run(args: &LabArgs) -> Result<ExitCode, Failure> {
     }
     let started = Instant::now();
     let progress = Progress::steps(!args.json, args.seeds, "sets of rails");
-    let ask = Ask { from: args.from, seeds: args.seeds, threads: threads(args) };
-    let report = lab::run(ask, &mut |done| progress.set(done)).map_err(Failure::verification)?;
+    let request = Request { from: args.from, seeds: args.seeds, threads: threads(args) };
+    let report = lab::run(request, &mut |done| progress.set(done)).map_err(Failure::verification)?;
     progress.finish();
     let seconds = started.elapsed().as_secs_f64();
     match args.json {
@@ -52,8 +52,8 @@ pub fn run(args: &LabArgs) -> Result<ExitCode, Failure> {
 
 /// As many as requested, else one per processor.
 fn threads(args: &LabArgs) -> NonZero<usize> {
-    let asked = args.jobs.and_then(|jobs| NonZero::new(jobs as usize));
-    asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN)
+    let requested = args.threads.and_then(|threads| NonZero::new(threads as usize));
+    requested.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN)
 }
 
 /// Some cases, by name.
@@ -72,16 +72,17 @@ fn families() -> Vec<Family> {
     families.push(("steady, nothing shared".to_owned(), Box::new(steady)));
     families.push((
         "steady, shared and declared".to_owned(),
-        Box::new(|case| !case.changes && case.shares && case.is_place_told),
+        Box::new(|case| !case.changes && case.shares && case.is_placement_declared),
     ));
     families.push((
         "steady, shared and undeclared".to_owned(),
-        Box::new(|case| !case.changes && case.shares && !case.is_place_told),
+        Box::new(|case| !case.changes && case.shares && !case.is_placement_declared),
     ));
     families.push(("changing load".to_owned(), Box::new(|case| case.changes)));
-    for (name, told) in [("nothing", lab::Told::Nothing), ("the truth", lab::Told::Truth), ("wrong", lab::Told::Wrong)]
+    for (name, declared) in
+        [("nothing", lab::Declared::Nothing), ("the truth", lab::Declared::Truth), ("wrong", lab::Declared::Wrong)]
     {
-        families.push((format!("rates given: {name}"), Box::new(move |case| case.told == told)));
+        families.push((format!("rates given: {name}"), Box::new(move |case| case.declared == declared)));
     }
     families
 }
@@ -141,7 +142,7 @@ fn render(report: &Report, most: usize, seconds: f64) -> String {
             let (best, _) = outcome.best(demand).unwrap_or_default();
             let mut rails = vec![if outcome.changes { "changing" } else { "steady" }];
             if outcome.shares {
-                rails.push(if outcome.is_place_told { "shared, declared" } else { "shared, undeclared" });
+                rails.push(if outcome.is_placement_declared { "shared, declared" } else { "shared, undeclared" });
             }
             table.row([
                 outcome.seed.to_string(),
@@ -188,9 +189,9 @@ fn missed(outcome: &Outcome) -> Vec<String> {
         let (best, _) = outcome.best(demand)?;
         let (bytes, pattern, name) = (outcome.bytes, outcome.pattern.name(), demand.name());
         let least = demand.least() * 100.0;
-        let who = if best == name { String::new() } else { format!(" ({best})") };
+        let suffix = if best == name { String::new() } else { format!(" ({best})") };
         Some(bad(&format!(
-            "not met: {bytes} B, {pattern}: {:.1} % of the {name}{who}, demanded are {least:.1} %",
+            "not met: {bytes} B, {pattern}: {:.1} % of the {name}{suffix}, demanded are {least:.1} %",
             reached * 100.0
         )))
     };
@@ -198,7 +199,7 @@ fn missed(outcome: &Outcome) -> Vec<String> {
 }
 
 /// One seed's cases, in full.
-fn tell(seed: u64, args: &LabArgs) -> Result<ExitCode, Failure> {
+fn print_case(seed: u64, args: &LabArgs) -> Result<ExitCode, Failure> {
     let mut wrong = Vec::new();
     let mut outcomes = Vec::new();
     for case in lab::cases(seed).iter().filter(|case| args.bytes.is_none_or(|bytes| bytes == case.bytes)) {
@@ -207,8 +208,8 @@ fn tell(seed: u64, args: &LabArgs) -> Result<ExitCode, Failure> {
         if !args.json {
             let played = lab::play(case, Contender::Policy(Policy::Balanced)).map_err(Failure::verification)?;
             let optimum = lab::optimum(case);
-            let story = Story { case, outcome: &outcome, carried: &played.carried, optimum: optimum.as_ref() };
-            write_stdout(&format!("{story}\n{}\n", measured(case.bytes, &played)))?;
+            let case_trace = CaseTrace { case, outcome: &outcome, carried: &played.carried, optimum: optimum.as_ref() };
+            write_stdout(&format!("{case_trace}\n{}\n", measured(case.bytes, &played)))?;
             if args.posts {
                 write_stdout(&posts(&played))?;
             }
@@ -233,9 +234,9 @@ fn posts(played: &lab::Played) -> String {
     let us = |at: u64| at.saturating_sub(start) as f64 / 1e3;
     let line = |post: &lab::Posted| {
         let lab::Posted { at, through, rank, rail, bytes, .. } = *post;
-        let told =
+        let declared =
             if through == 0 { "not reported complete".to_owned() } else { format!("through {:.1}", us(through)) };
-        format!("  {:>10.1} us  rank {rank}, rail {rail}: {bytes} bytes, {told}\n", us(at))
+        format!("  {:>10.1} us  rank {rank}, rail {rail}: {bytes} bytes, {declared}\n", us(at))
     };
     played.posts.iter().map(line).collect()
 }
@@ -274,8 +275,8 @@ fn measured(bytes: u64, played: &lab::Played) -> String {
     }
     let came = played.messages.iter().map(|ns| format!("{:.1}", *ns as f64 / 1e3)).collect::<Vec<_>>().join(" ");
     let names: Vec<_> = (0..played.carried.len()).map(|rail| Known::named(format!("rail {rail}"))).collect();
-    let told = played.explained.as_ref().map(|explanation| Explained::new(bytes, &names, explanation, |_| None));
-    let explained = table::render(told.as_slice());
+    let declared = played.explained.as_ref().map(|explanation| Explained::new(bytes, &names, explanation, |_| None));
+    let explained = table::render(declared.as_slice());
     let rebalances = played.rebalances;
     format!("{}\n{explained}\n  rebalance: {rebalances}; messages by balanced, us: {came}", table.render())
 }

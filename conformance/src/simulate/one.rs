@@ -7,13 +7,13 @@ use std::time::Instant;
 use rerail_sim::check::Verdict;
 use rerail_sim::cluster::Report;
 use rerail_sim::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span};
-use rerail_sim::soak::{self, Menu};
-use rerail_sim::trace::{Line, Trace, story};
+use rerail_sim::soak::{self, FaultMenu};
+use rerail_sim::trace::{Line, Trace, message_history};
 use rerail_sim::workload::Measured;
 
 use super::memory::peak_resident_bytes;
 use super::report::{RunReport, Took, replay};
-use crate::cli::{RailWord, SimArgs};
+use crate::cli::{RailArg, SimArgs};
 use crate::exit::Failure;
 use crate::output::{Align, Table, bad, bold, bytes, dim, good, json, write_stdout};
 
@@ -33,7 +33,7 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(why));
     }
     if traced {
-        tell(&trace.take(), args.message)?;
+        print_trace(&trace.take(), args.message)?;
     }
     match args.json {
         true => json(&RunReport::new(args.seed, &verdict, &report, &measured, took))?,
@@ -48,29 +48,29 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
 }
 
 /// The trace, or the lines of one message.
-fn tell(lines: &[Line], message: Option<u64>) -> Result<(), Failure> {
-    let told: Vec<String> = match message {
+fn print_trace(lines: &[Line], message: Option<u64>) -> Result<(), Failure> {
+    let printed: Vec<String> = match message {
         None => lines.iter().map(Line::to_string).collect(),
         Some(id) => {
-            let story = story(lines, id);
-            if story.is_empty() {
+            let message_history = message_history(lines, id);
+            if message_history.is_empty() {
                 return Err(Failure::usage(format!(
                     "message {id:x} does not occur in this simulation: `--trace` lists the messages that do"
                 )));
             }
-            let start = story[0].at;
+            let start = message_history[0].at;
             let line = |line: &&Line| format!("{:>12.3} us  {line}", (line.at - start).0 as f64 / 1000.0);
-            story.iter().map(line).collect()
+            message_history.iter().map(line).collect()
         }
     };
-    write_stdout(&told.join("\n"))
+    write_stdout(&printed.join("\n"))
 }
 
 /// The scenario of the arguments.
 fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
     let mut scenario = match &args.scenario {
         Some(file) => read(file)?,
-        None => soak::world_of(args.seed, args.faults.as_ref().unwrap_or(&Menu::Lossless)),
+        None => soak::draw_scenario(args.seed, args.faults.as_ref().unwrap_or(&FaultMenu::Lossless)),
     };
     if let (Some(_), Some(faults)) = (&args.scenario, &args.faults) {
         scenario.random = match faults.kinds() {
@@ -115,7 +115,7 @@ pub fn read(file: &Path) -> Result<Scenario, Failure> {
 }
 
 /// Rails by their words: each `hca` and `stream` is a device of its own.
-fn set_rails(scenario: &mut Scenario, words: &[RailWord]) {
+fn set_rails(scenario: &mut Scenario, words: &[RailArg]) {
     let device = scenario.hcas().first().map_or_else(|| scenario.device.clone(), |hca| hca.device.clone());
     scenario.hcas.clear();
     scenario.subnets.clear();
@@ -123,19 +123,19 @@ fn set_rails(scenario: &mut Scenario, words: &[RailWord]) {
     for word in words {
         let hca = scenario.hcas.len() as u32;
         scenario.rails.push(match word {
-            RailWord::Shm => RailSpec::Shm {},
-            RailWord::Hca => RailSpec::Hca { hca, port: 0, path: 0 },
-            RailWord::Stream => RailSpec::Stream { hca, port: 0 },
+            RailArg::Shm => RailSpec::Shm {},
+            RailArg::Hca => RailSpec::Hca { hca, port: 0, path: 0 },
+            RailArg::Stream => RailSpec::Stream { hca, port: 0 },
         });
-        if *word != RailWord::Shm {
+        if *word != RailArg::Shm {
             scenario.hcas.push(HcaSpec { device: device.clone(), ..HcaSpec::default() });
         }
     }
 }
 
 fn render(seed: u64, scenario: &Scenario, verdict: &Verdict, report: &Report, took: Took) -> String {
-    let told = verdict.to_string();
-    let (head, facts) = told.split_once('\n').unwrap_or((&told, ""));
+    let printed = verdict.to_string();
+    let (head, facts) = printed.split_once('\n').unwrap_or((&printed, ""));
     let head = if verdict.is_good() { good(head) } else { bad(head) };
     let ms = report.virtual_ns as f64 / 1e6;
     let (seconds, rate) = (took.seconds, took.events_per_second(report) / 1e6);
@@ -178,6 +178,6 @@ fn measurements(measured: &[Measured]) -> String {
 }
 
 /// How to see this simulation again, for messages.
-pub fn how_to_replay(seed: u64, faults: &Menu) -> String {
+pub fn how_to_replay(seed: u64, faults: &FaultMenu) -> String {
     replay(seed, &faults.to_string())
 }

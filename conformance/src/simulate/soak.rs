@@ -38,7 +38,7 @@ struct SoakReport {
     /// Simulations that were run.
     seeds: u64,
     /// Simulations that were to be run.
-    asked: u64,
+    requested: u64,
     /// The time was over before all were run.
     time_was_over: bool,
     first_seed: u64,
@@ -114,7 +114,7 @@ impl SoakReport {
 }
 
 fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) -> SoakReport {
-    let cluster = |seed| file.cloned().unwrap_or_else(|| soak::world_of(seed, &args.faults));
+    let cluster = |seed| file.cloned().unwrap_or_else(|| soak::draw_scenario(seed, &args.faults));
     let (next, done, events) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let tally = Mutex::new(Tally::default());
     let over = AtomicBool::new(false);
@@ -155,7 +155,7 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) 
             drawn = done.load(Ordering::Relaxed);
             progress.set(drawn);
             let rate = events.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64() / 1e6;
-            progress.say(|| format!("simulations, {rate:.2} million events a second"));
+            progress.set_status(|| format!("simulations, {rate:.2} million events a second"));
             if budget.is_some_and(|budget| started.elapsed() >= budget) {
                 break;
             }
@@ -174,7 +174,7 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) 
     let (events, seeds) = (events.into_inner(), done.into_inner());
     SoakReport {
         seeds,
-        asked: args.seeds,
+        requested: args.seeds,
         time_was_over: seeds < args.seeds && !over.into_inner(),
         first_seed: args.from,
         faults: args
@@ -271,7 +271,7 @@ fn render(report: &SoakReport) -> String {
     match (report.findings.is_empty(), report.time_was_over) {
         (true, false) if report.missing.is_empty() => text += &good("all clean"),
         (true, false) => text += &bad(&format!("all clean, and never: {}", report.missing.join("; "))),
-        (_, true) => text += &bad(&format!("{} of {}: time was over", report.seeds, report.asked)),
+        (_, true) => text += &bad(&format!("{} of {}: time was over", report.seeds, report.requested)),
         (false, false) => {}
     }
     text.trim_end().to_owned()

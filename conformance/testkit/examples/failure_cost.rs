@@ -111,7 +111,7 @@ impl<'m> Cluster<'m> {
 
     /// The peer's CONNECT, on its connection of this number.
     fn greet(&mut self, peer: PeerId, rail: u8, connection: u32) {
-        let terms = Connect {
+        let peer_parameters = Connect {
             window: 64,
             eager_bytes_max: 1024,
             block_bytes: 1024,
@@ -122,7 +122,7 @@ impl<'m> Cluster<'m> {
             answer: false,
         };
         let common = Common { source: peer.0, message_limit: 32, block_limit: 64, ..Common::default() };
-        let header = Repr { common, body: Body::Connect(terms) }.emit_vec().expect("a good header");
+        let header = Repr { common, body: Body::Connect(peer_parameters) }.emit_vec().expect("a good header");
         let arrival = self.endpoint.handle_arrival(self.now, peer, RailId(rail), &header);
         assert_eq!(arrival, Arrival::Done, "{peer:?} rail {rail}");
     }

@@ -19,7 +19,7 @@ fn at_push(both: &mut Both, short: &Short, payload: &[u8]) -> bool {
 
 #[inline(never)]
 fn at_idle(both: &Both) -> bool {
-    both.has_news()
+    both.has_message()
 }
 
 #[inline(never)]

@@ -15,7 +15,7 @@ const ATTEMPTS: Attempts = Attempts { attempt: 1, answers: 0 };
 
 /// The process at one end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Who {
+enum Role {
     /// The process of that rank.
     Honest,
     /// Another process of the job.
@@ -24,21 +24,21 @@ enum Who {
     Outsider,
 }
 
-impl Who {
+impl Role {
     fn from_byte(byte: u8) -> Self {
         // Most are honest.
         match byte % 8 {
-            6 => Who::Member,
-            7 => Who::Outsider,
-            _ => Who::Honest,
+            6 => Role::Member,
+            7 => Role::Outsider,
+            _ => Role::Honest,
         }
     }
 
     fn credentials(self, rank: u8) -> Credentials {
         match self {
-            Who::Honest => Credentials::new([0x10 + 8 * rank; 32], Secret::new([9; 32])),
-            Who::Member => Credentials::new([0x80; 32], Secret::new([9; 32])),
-            Who::Outsider => Credentials::new([0x90; 32], Secret::new([8; 32])),
+            Role::Honest => Credentials::new([0x10 + 8 * rank; 32], Secret::new([9; 32])),
+            Role::Member => Credentials::new([0x80; 32], Secret::new([9; 32])),
+            Role::Outsider => Credentials::new([0x90; 32], Secret::new([8; 32])),
         }
     }
 
@@ -95,7 +95,7 @@ impl Change<'_> {
 /// Runs one input.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
-    let (caller, called) = (Who::from_byte(input.byte()), Who::from_byte(input.byte()));
+    let (caller, called) = (Role::from_byte(input.byte()), Role::from_byte(input.byte()));
     let verdict = match input.byte() % 4 {
         0 => Verdict::Crossing,
         1 => Verdict::Refused(RefusedBecause::Full),
@@ -121,17 +121,17 @@ type Carry<'c> = dyn FnMut(u8, &[u8]) -> (Vec<u8>, bool) + 'c;
 
 /// One handshake; `carry` delivers a message, and reports whether it was changed. `replayed`: the opening of
 /// another one.
-fn meet((caller, called): (Who, Who), verdict: Verdict, fresh: [u8; 2], replayed: &[u8], carry: &mut Carry<'_>) {
+fn meet((caller, called): (Role, Role), verdict: Verdict, fresh: [u8; 2], replayed: &[u8], carry: &mut Carry<'_>) {
     let call =
         Call { transport: Transport::Tcp, job: JOB, from: PeerId(0), to: PeerId(1), rail: 0, attempts: ATTEMPTS };
     let station = Station { transport: Transport::Tcp, job: JOB, me: PeerId(1), rail: 0 };
-    let wanted = Who::Honest.fingerprint(1);
+    let wanted = Role::Honest.fingerprint(1);
     let [mine, theirs] = fresh.map(|byte| [byte; 32]);
     let (mut dialler, opening) = Dialler::new(&caller.credentials(0), call, wanted, mine);
     let mut acceptor = Acceptor::new(called.credentials(1), station, theirs);
 
     let (bytes, changed) = carry(0, opening.bytes());
-    let same_job = (caller == Who::Outsider) == (called == Who::Outsider);
+    let same_job = (caller == Role::Outsider) == (called == Role::Outsider);
     let answer = match acceptor.handle(&bytes) {
         Ok(Step::Send(answer)) if !changed && same_job => answer,
         // A recorded opening is answered, with keys that its sender does not have.
@@ -144,8 +144,8 @@ fn meet((caller, called): (Who, Who), verdict: Verdict, fresh: [u8; 2], replayed
     };
     let (bytes, changed) = carry(1, answer.bytes());
     let proof = match dialler.handle(&bytes) {
-        Ok(Step::Send(proof)) if !changed && called == Who::Honest => proof,
-        Err(AuthError::Impostor { found }) if !changed && called != Who::Honest => {
+        Ok(Step::Send(proof)) if !changed && called == Role::Honest => proof,
+        Err(AuthError::Impostor { found }) if !changed && called != Role::Honest => {
             assert_eq!(found, called.fingerprint(1));
             return over_dialler(&mut dialler);
         }
@@ -156,7 +156,7 @@ fn meet((caller, called): (Who, Who), verdict: Verdict, fresh: [u8; 2], replayed
     match acceptor.handle(&bytes) {
         Ok(Step::Authenticated { peer, key, rail, attempts }) if !changed => {
             assert_eq!((peer, key, rail, attempts), (PeerId(0), caller.fingerprint(0), 0, ATTEMPTS));
-            assert_eq!(key == Who::Honest.fingerprint(0), caller == Who::Honest, "the caller finds it out");
+            assert_eq!(key == Role::Honest.fingerprint(0), caller == Role::Honest, "the caller finds it out");
         }
         Err(error) if changed => return over_acceptor(&mut acceptor, &error),
         outcome => panic!("proof, changed: {changed}: {outcome:?}"),
@@ -170,7 +170,7 @@ fn meet((caller, called): (Who, Who), verdict: Verdict, fresh: [u8; 2], replayed
             assert_eq!((peer, key), (PeerId(1), wanted));
         }
         (Ok(Step::Crossing), Verdict::Crossing) if !changed => {}
-        (Err(AuthError::Refused(why)), Verdict::Refused(said)) if !changed => assert_eq!(why, said),
+        (Err(AuthError::Refused(why)), Verdict::Refused(refused_for)) if !changed => assert_eq!(why, refused_for),
         (outcome, _) => panic!("ruling, changed: {changed}: {outcome:?}"),
     }
     over_dialler(&mut dialler);

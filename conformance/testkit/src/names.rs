@@ -2,7 +2,7 @@
 //! set-up datagrams of verbs rails.
 
 use rerail_core::ids::PeerId;
-use rerail_linux::driver::{Card, NAME_BYTES, Name};
+use rerail_linux::driver::{AddressRecord, NAME_BYTES, Name};
 use rerail_linux::rail::verbs::wire::{SETUP_BYTES, SIGNED_BYTES, Setup, mac_of, seal, signed};
 
 use crate::corpus::Seeds;
@@ -13,7 +13,7 @@ pub fn parse_any(data: &[u8]) {
     let Some((&kind, data)) = data.split_first() else { return };
     match kind % 3 {
         0 => name(data),
-        1 => card(&String::from_utf8_lossy(data)),
+        1 => address_record(&String::from_utf8_lossy(data)),
         _ => set_up(data),
     }
 }
@@ -26,9 +26,9 @@ fn name(data: &[u8]) {
     assert!(format!("{name:?}").contains("contacts"));
 }
 
-fn card(text: &str) {
-    if let Ok(card) = Card::parse(text) {
-        assert_eq!(card.emit().as_deref(), Ok(text));
+fn address_record(text: &str) {
+    if let Ok(address_record) = AddressRecord::parse(text) {
+        assert_eq!(address_record.emit().as_deref(), Ok(text));
     }
 }
 
@@ -45,7 +45,7 @@ fn set_up(data: &[u8]) {
 /// Good ones, by name.
 pub fn seeds() -> Seeds {
     let key = "00112233445566778899aabbccddeeff";
-    let cards = [
+    let address_records = [
         "rerail2;h;-;".to_owned(),
         format!("rerail2;node-a;{key};loop@self,shm@17/4,tcp@10.0.0.1:4000,tcp@[fe80::1%eth0]:4001"),
         format!("rerail2;node-a;{key}{key};loop@self,verbs@ib-0012-1-00004a-fe800000000000000002c90300001234"),
@@ -60,7 +60,7 @@ pub fn seeds() -> Seeds {
     long[42] = 6;
     long[58..61].copy_from_slice(&[1, 0x1f, 0x90]);
     let mut seeds = Seeds::new();
-    for (number, text) in cards.iter().enumerate() {
+    for (number, text) in address_records.iter().enumerate() {
         seeds.push((format!("record-{number}"), [&[1], text.as_bytes()].concat()));
     }
     seeds.push(("name-4".to_owned(), [&[0], &named[..]].concat()));
@@ -74,19 +74,24 @@ pub fn seeds() -> Seeds {
 
 /// A message of each kind, by RC and by XRC.
 fn set_ups() -> Vec<rerail_linux::rail::verbs::wire::Message> {
-    use rerail_linux::rail::verbs::wire::{Left, PeerAddress, Reason, SetupKind, Srq, Srqs, Terms, XrcTerms};
+    use rerail_linux::rail::verbs::wire::{
+        Left, PeerAddress, Reason, SetupKind, SetupParameters, Srq, Srqs, XrcParameters,
+    };
     let mut smaller = [Srq::NONE; 7];
     smaller[0] = Srq { number: 5, bytes: 512 };
-    let xrc = XrcTerms { srqs: Srqs { whole: 6, smaller }, through: 0, target: 0 };
-    let terms = Terms { qp: 7, psn: 8, mtu: 4096, reads_served: 4, message_bytes: 8192, xrc: None };
+    let xrc = XrcParameters { srqs: Srqs { whole: 6, smaller }, through: 0, target: 0 };
+    let parameters = SetupParameters { qp: 7, psn: 8, mtu: 4096, reads_served: 4, message_bytes: 8192, xrc: None };
     let answers = [3; 32];
     let kinds = [
-        SetupKind::Request(terms),
-        SetupKind::Reply { terms, answers },
+        SetupKind::Request(parameters),
+        SetupKind::Reply { parameters, answers },
         SetupKind::Ready { answers, target: 0 },
         SetupKind::Refusal { answers, reason: Reason::Full, left: Left { drained: true, target_dead: false } },
-        SetupKind::Request(Terms { xrc: Some(xrc), ..terms }),
-        SetupKind::Reply { terms: Terms { xrc: Some(XrcTerms { target: 9, ..xrc }), ..terms }, answers },
+        SetupKind::Request(SetupParameters { xrc: Some(xrc), ..parameters }),
+        SetupKind::Reply {
+            parameters: SetupParameters { xrc: Some(XrcParameters { target: 9, ..xrc }), ..parameters },
+            answers,
+        },
         SetupKind::Ready { answers, target: 9 },
     ];
     let at = PeerAddress { qp: 11, lid: 12, gid: [0xfe; 16] };

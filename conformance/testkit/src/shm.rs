@@ -221,8 +221,8 @@ impl Both {
 
     /// Whether a message is there.
     #[inline]
-    pub fn has_news(&self) -> bool {
-        self.consumer.has_news()
+    pub fn has_message(&self) -> bool {
+        self.consumer.has_message()
     }
 
     /// Takes a short message out and copies its payload, which must fit; returns a number made of the header.
@@ -295,21 +295,21 @@ fn short_payload(short: &Short, from: *const u8) -> Vec<u8> {
 
 /// A message as it should come out: header, or the words of a short one, and payload.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum Pushed {
     Packet(Vec<u8>, Vec<u8>),
     Note(Vec<u8>),
     Short(Short, Vec<u8>),
 }
 
-impl Said {
+impl Pushed {
     fn any(input: &mut Input<'_>, count: u8, is_short: bool) -> Option<Self> {
         let payload_of = |bytes: u16| (0..bytes % 5000).map(|i| count ^ (i as u8)).collect::<Vec<u8>>();
         if !is_short {
             let (most, more) = (usize::from(input.byte()?), input.byte()?);
             let header = vec![count; most + usize::from(more % 3)];
             return Some(match more {
-                0xF0.. => Said::Note(header),
-                _ => Said::Packet(header, payload_of(input.half()?)),
+                0xF0.. => Pushed::Note(header),
+                _ => Pushed::Packet(header, payload_of(input.half()?)),
             });
         }
         let flags = input.byte()? & Short::FLAGS;
@@ -324,17 +324,17 @@ impl Said {
             len: payload.len() as u16,
             flags,
         };
-        Some(Said::Short(short, payload))
+        Some(Pushed::Short(short, payload))
     }
 
     fn fits(&self, config: RingConfig) -> bool {
         match self {
-            Said::Packet(header, payload) => {
+            Pushed::Packet(header, payload) => {
                 header.len() <= HEADER_BYTES_MAX
                     && payload.len() <= config.payload_bytes_max(header.len() as u32) as usize
             }
-            Said::Note(note) => note.len() <= HEADER_BYTES_MAX,
-            Said::Short(short, payload) => {
+            Pushed::Note(note) => note.len() <= HEADER_BYTES_MAX,
+            Pushed::Short(short, payload) => {
                 payload.len() <= config.slot_bytes as usize && payload.len() == short.len.into()
             }
         }
@@ -343,17 +343,17 @@ impl Said {
     /// The rule again, independent of the ring's code.
     fn needs_annex(&self) -> bool {
         match self {
-            Said::Packet(header, payload) => header.len().div_ceil(8) * 8 + payload.len() > 192 - 16,
-            Said::Note(note) => note.len().div_ceil(8) * 8 > 192 - 16,
-            Said::Short(short, payload) => payload.len() + if short.immediate().is_some() { 8 } else { 0 } > 192 - 24,
+            Pushed::Packet(header, payload) => header.len().div_ceil(8) * 8 + payload.len() > 192 - 16,
+            Pushed::Note(note) => note.len().div_ceil(8) * 8 > 192 - 16,
+            Pushed::Short(short, payload) => payload.len() + if short.immediate().is_some() { 8 } else { 0 } > 192 - 24,
         }
     }
 
     fn push(&self, producer: &mut Producer<Mapped>) -> Result<bool, PushError> {
         match self {
-            Said::Packet(header, payload) => push(producer, header, payload).map(|()| producer.must_ring()),
-            Said::Note(note) => producer.push_note(note).map(|()| producer.must_ring()),
-            Said::Short(short, payload) => push_short(producer, short, payload),
+            Pushed::Packet(header, payload) => push(producer, header, payload).map(|()| producer.must_ring()),
+            Pushed::Note(note) => producer.push_note(note).map(|()| producer.must_ring()),
+            Pushed::Short(short, payload) => push_short(producer, short, payload),
         }
     }
 }
@@ -361,7 +361,7 @@ impl Said {
 /// What is in the ring, and the producer's knowledge of it at worst.
 #[derive(Default)]
 struct Oracle {
-    queue: VecDeque<Said>,
+    queue: VecDeque<Pushed>,
     annexed: u32,
 }
 
@@ -375,8 +375,8 @@ impl Oracle {
     }
 
     fn took(&mut self) {
-        let said = self.queue.pop_front().expect("it was looked at");
-        self.annexed -= u32::from(said.needs_annex());
+        let item = self.queue.pop_front().expect("it was looked at");
+        self.annexed -= u32::from(item.needs_annex());
     }
 }
 
@@ -394,20 +394,20 @@ fn honest(input: &mut Input<'_>) -> Option<()> {
         producer.populate_by(populate);
     }
     let mut oracle = Oracle::default();
-    let (mut count, mut asleep, mut starved) = (0u8, false, false);
+    let (mut count, mut asleep, mut producer_waits) = (0u8, false, false);
     // The message refused last needed the annex.
     let mut refused = false;
     loop {
         match input.byte()? % 8 {
             step @ 0..=3 => {
                 count = count.wrapping_add(1);
-                let said = Said::any(input, count, step >= 2)?;
-                let needs_annex = said.needs_annex();
+                let item = Pushed::any(input, count, step >= 2)?;
+                let needs_annex = item.needs_annex();
                 let room = if needs_annex { producer.room() } else { producer.short_room() }.unwrap();
-                match said.push(&mut producer) {
+                match item.push(&mut producer) {
                     Ok(must_ring) => {
-                        assert!(said.fits(config) && (patchy || room > 0));
-                        oracle.queue.push_back(said);
+                        assert!(item.fits(config) && (patchy || room > 0));
+                        oracle.queue.push_back(item);
                         oracle.annexed += u32::from(needs_annex);
                         assert!(oracle.queue.len() <= config.cells as usize && oracle.annexed <= config.slots);
                         assert_eq!(must_ring, std::mem::take(&mut asleep));
@@ -417,70 +417,70 @@ fn honest(input: &mut Input<'_>) -> Option<()> {
                         refused = needs_annex;
                     }
                     Err(PushError::TooLong { max, .. }) => {
-                        assert!(!said.fits(config) && max == config.slot_bytes);
+                        assert!(!item.fits(config) && max == config.slot_bytes);
                     }
                     Err(PushError::Corrupt(error)) => panic!("corrupt: {error:?}"),
                 }
             }
             4 => {
                 let (keep, step) = (input.byte()?, 1 + usize::from(input.byte()?));
-                assert!(patchy || consumer.has_news() != oracle.queue.is_empty());
+                assert!(patchy || consumer.has_message() != oracle.queue.is_empty());
                 match (consumer.front().unwrap(), oracle.queue.front()) {
-                    (Some(front), Some(said)) => {
+                    (Some(front), Some(item)) => {
                         let payload = read_all(&front, step);
                         assert_eq!(front.read(payload.len() as u32, &mut [0]), 0);
                         let found = match front.short() {
-                            Some(short) => Said::Short(*short, payload),
-                            None if front.is_note() => Said::Note(front.header().to_vec()),
-                            None => Said::Packet(front.header().to_vec(), payload),
+                            Some(short) => Pushed::Short(*short, payload),
+                            None if front.is_note() => Pushed::Note(front.header().to_vec()),
+                            None => Pushed::Packet(front.header().to_vec(), payload),
                         };
-                        assert_eq!(found, *said);
+                        assert_eq!(found, *item);
                         if keep % 4 != 0 {
                             front.release();
                             oracle.took();
-                            if answer(&mut consumer, &mut producer, starved, patchy) {
-                                starved = false;
+                            if answer(&mut consumer, &mut producer, producer_waits, patchy) {
+                                producer_waits = false;
                             }
                         }
                     }
                     (None, None) => {
                         assert!(patchy || producer.room().unwrap() > 0, "an empty ring has room");
-                        if answer(&mut consumer, &mut producer, starved, patchy) {
-                            starved = false;
+                        if answer(&mut consumer, &mut producer, producer_waits, patchy) {
+                            producer_waits = false;
                         }
                     }
-                    (None, Some(_)) if patchy => assert!(!consumer.is_empty() || consumer.has_news()),
-                    (front, said) => panic!("ring: {}, queue: {}", front.is_some(), said.is_some()),
+                    (None, Some(_)) if patchy => assert!(!consumer.is_empty() || consumer.has_message()),
+                    (front, item) => panic!("ring: {}, queue: {}", front.is_some(), item.is_some()),
                 }
             }
             5 => {
                 let keep = input.byte()?;
                 let found = front_short(&mut consumer);
                 match (found, oracle.queue.front()) {
-                    (Some((short, from)), said) => {
-                        assert_eq!(Some(&Said::Short(short, short_payload(&short, from))), said);
+                    (Some((short, from)), item) => {
+                        assert_eq!(Some(&Pushed::Short(short, short_payload(&short, from))), item);
                         if keep % 4 != 0 {
-                            let must_ask = consumer.release_short();
+                            let must_fence = consumer.release_short();
                             oracle.took();
-                            let rings = answer(&mut consumer, &mut producer, starved, patchy);
-                            assert!(must_ask || !rings, "nothing was given back, and the producer is woken");
-                            starved &= !rings;
+                            let rings = answer(&mut consumer, &mut producer, producer_waits, patchy);
+                            assert!(must_fence || !rings, "nothing was given back, and the producer is woken");
+                            producer_waits &= !rings;
                         }
                     }
-                    (None, said) => assert!(patchy || !matches!(said, Some(Said::Short(..)))),
+                    (None, item) => assert!(patchy || !matches!(item, Some(Pushed::Short(..)))),
                 }
             }
             6 => {
                 let sleep = consumer.arm();
                 assert!(sleep == oracle.queue.is_empty() || patchy && !sleep, "it sleeps with a message before it");
                 asleep = sleep;
-                if answer(&mut consumer, &mut producer, starved, patchy) {
-                    starved = false;
+                if answer(&mut consumer, &mut producer, producer_waits, patchy) {
+                    producer_waits = false;
                 }
             }
             _ => {
-                starved = producer.arm();
-                assert!(!starved || oracle.may_refuse(config, refused));
+                producer_waits = producer.arm();
+                assert!(!producer_waits || oracle.may_refuse(config, refused));
             }
         }
         memory.check_guard();
@@ -489,10 +489,15 @@ fn honest(input: &mut Input<'_>) -> Option<()> {
 
 /// Rings where it must; a producer that sleeps is woken when there may be room for what it waits with, and
 /// only then.
-fn answer(consumer: &mut Consumer<Mapped>, producer: &mut Producer<Mapped>, starved: bool, patchy: bool) -> bool {
+fn answer(
+    consumer: &mut Consumer<Mapped>,
+    producer: &mut Producer<Mapped>,
+    producer_waits: bool,
+    patchy: bool,
+) -> bool {
     let rings = consumer.must_ring();
-    assert!(starved || !rings, "it was awake");
-    assert!(rings || !starved || patchy || producer.is_full(), "it has room and sleeps");
+    assert!(producer_waits || !rings, "it was awake");
+    assert!(rings || !producer_waits || patchy || producer.is_full(), "it has room and sleeps");
     rings
 }
 
@@ -593,11 +598,11 @@ fn hostile(input: &mut Input<'_>) -> Option<()> {
             _ => {
                 // The constants are never looked at again.
                 memory.word(CONSTANTS_AT + 8).store(input.word()?, Ordering::Relaxed);
-                let said = Said::any(input, 7, input.0.len().is_multiple_of(2))?;
-                match said.push(&mut producer) {
-                    Ok(_) => assert!(producer_error.is_none() && said.fits(config)),
+                let item = Pushed::any(input, 7, input.0.len().is_multiple_of(2))?;
+                match item.push(&mut producer) {
+                    Ok(_) => assert!(producer_error.is_none() && item.fits(config)),
                     Err(PushError::Full) => assert!(producer_error.is_none() && producer.room() == Ok(0)),
-                    Err(PushError::TooLong { .. }) => assert!(!said.fits(config)),
+                    Err(PushError::TooLong { .. }) => assert!(!item.fits(config)),
                     Err(PushError::Corrupt(error)) => {
                         assert!(producer_error.is_none_or(|before| before == error));
                         assert!(["head", "annex_head"].contains(&error.field));
@@ -616,7 +621,7 @@ fn hostile(input: &mut Input<'_>) -> Option<()> {
 
 /// The short message that is due, if one is: see [`Consumer::front_short`].
 pub fn front_short(consumer: &mut Consumer<Mapped>) -> Option<(Short, *const u8)> {
-    let first = consumer.news()?;
+    let first = consumer.front_word()?;
     consumer.front_short(first)
 }
 

@@ -178,7 +178,7 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
         operation: 0xA8A7_A6A5_A4A3_A2A1,
         target: 0xF8F7_F6F5_F4F3_F2F1,
         granted_bytes: 0x0807_0605_0403_0201,
-        round: 0x0201,
+        epoch: 0x0201,
         keys,
     };
     let fin = Fin {
@@ -186,7 +186,7 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
         count: 0x0201,
         refused: None,
         want_placed: true,
-        round: 0x3231,
+        epoch: 0x3231,
         placed_bytes: 0x1817_1615,
     };
     vec![
@@ -210,7 +210,7 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
             Repr { common, body: Body::Atomic(atomic) }
         }),
         ("atomic_reply", Repr { common, body: Body::AtomicReply(AtomicReply { operation: 0xA1, old: u64::MAX }) }),
-        ("resume", Repr { common, body: Body::Resume(Resume { target: 0xA1, round: 0x0201 }) }),
+        ("resume", Repr { common, body: Body::Resume(Resume { target: 0xA1, epoch: 0x0201 }) }),
         ("ack", {
             let ack = Ack { ordered_beyond: 1, unordered_beyond: 1 << 63 };
             Repr { common: unsequenced, body: Body::Ack(ack) }

@@ -32,14 +32,14 @@ fn threads_share_an_endpoint() {
         }
     });
     let mut endpoint = shared.into_inner();
-    let told: Vec<_> = std::iter::from_fn(|| endpoint.poll_event())
+    let reported: Vec<_> = std::iter::from_fn(|| endpoint.poll_event())
         .map(|event| match event {
             Event::Completed(Completion { cookie, result: Err(OpError::Cancelled), .. }) => cookie.0,
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(told.len(), 800);
-    assert_eq!(told.into_iter().collect::<BTreeSet<_>>().len(), 800);
+    assert_eq!(reported.len(), 800);
+    assert_eq!(reported.into_iter().collect::<BTreeSet<_>>().len(), 800);
 }
 
 /// While one holds the lock, another does not wait for it.

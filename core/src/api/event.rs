@@ -263,7 +263,7 @@ pub enum ProtocolError {
         offset: u64,
     },
     /// Parameters in a CONNECT that can't be met (window, block size zero, ...).
-    Terms,
+    BadParameters,
 }
 
 /// A message found by probe.

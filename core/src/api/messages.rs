@@ -340,7 +340,7 @@ impl Display for ProtocolError {
             ProtocolError::OutOfRange { offset } => {
                 write!(f, "a segment at offset {offset} is outside of its transfer")
             }
-            ProtocolError::Terms => {
+            ProtocolError::BadParameters => {
                 f.write_str("its parameters don't fit: both sides must run the same version with a window and blocks")
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! The sender packs messages from the front of a channel's queue, in order and with any tags, into one
 //! retained place. Their buffers are free at once; one packet, one acknowledgment and one place serve all.
-//! [`Op::together`](crate::op::Op) links the operations; each counts the packet as its own, so none is freed
-//! before the packet is complete.
+//! [`Op::next_in_packet`](crate::op::Op) links the operations; each counts the packet as its own, so none is
+//! freed before the packet is complete.
 //!
 //! The receiver puts the payload into blocks, whether receives wait or not, and checks the record heads once
 //! all of it has arrived: so a bad aggregate has no effect at all. From then on each is an early or
@@ -33,21 +33,21 @@ pub(super) type Lens = heapless::Vec<u32, AGGREGATE_MAX>;
 impl Endpoint<'_> {
     /// Sends the messages at the front of a channel's queue in one packet over `rail`, if the policy decides
     /// to aggregate. The caller has checked `may_send`.
-    pub(super) fn gather(&mut self, now: Time, channel: u32, rail: RailId, out: &mut Actions) -> Step {
+    pub(super) fn aggregate_next(&mut self, now: Time, channel: u32, rail: RailId, out: &mut Actions) -> Step {
         let lens = self.front(channel, rail, self.config.aggregate_bytes_max, out);
-        let count = of(self.paths.policies.small()).together(&self.paths.costs(rail), &lens);
+        let count = of(self.paths.policies.small()).aggregate_len(&self.paths.costs(rail), &lens);
         if count < 2 {
             return Step::Idle;
         }
         let bytes = lens[..count].iter().map(|len| u64::from(*len) + RECORD_BYTES as u64).sum();
-        let rail = self.earliest_together(now, channel, rail, bytes);
+        let rail = self.earliest_aggregate(now, channel, rail, bytes);
         self.send_aggregate(now, channel, rail, count, out);
         Step::Sent
     }
 
     /// The rail for an aggregate: by path estimates the one that delivers all of it earliest. It may differ
     /// from `rail`, the choice for the first message (P-9).
-    pub(super) fn earliest_together(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> RailId {
+    pub(super) fn earliest_aggregate(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> RailId {
         if !self.paths.policies.of_small().estimates {
             return rail;
         }
@@ -64,9 +64,11 @@ impl Endpoint<'_> {
     pub(super) fn front(&mut self, channel: u32, rail: RailId, bytes_max: u32, out: &Actions) -> Lens {
         let mut lens = Lens::new();
         let slot = self.t.channels.at(channel);
-        let Some(terms) = slot.terms.filter(|_| self.t.retention.free_len() > 0) else { return lens };
-        let eager_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max);
-        let blocks_max = u64::from(slot.allowance.blocks_left()) * u64::from(terms.block_bytes);
+        let Some(peer_parameters) = slot.peer_parameters.filter(|_| self.t.retention.free_len() > 0) else {
+            return lens;
+        };
+        let eager_max = self.eager_bytes_max(channel, rail).min(peer_parameters.eager_bytes_max);
+        let blocks_max = u64::from(slot.allowance.blocks_left()) * u64::from(peer_parameters.block_bytes);
         let bytes_max = u64::from(eager_max.min(bytes_max)).min(blocks_max);
         let count_max = (out.capacity() - out.len()).saturating_sub(1).min(slot.allowance.messages_left() as usize);
         let (mut op, mut bytes) = (slot.queues.ordered.head(), 0);
@@ -112,7 +114,7 @@ impl Endpoint<'_> {
             (slot.all_sent, slot.retained) = (true, NONE);
             if last != NONE {
                 (slot.posts, slot.unacked) = (1, 1);
-                self.t.ops.at_mut(last).together = op;
+                self.t.ops.at_mut(last).next_in_packet = op;
             }
             (last, bytes) = (op, bytes + whole);
             ack_now |= level == Level::Acknowledged;
@@ -121,18 +123,18 @@ impl Endpoint<'_> {
         self.t.ops.at_mut(leader).retained = place;
         self.stats.bytes_copied += bytes;
         let slot = self.t.channels.at_mut(channel);
-        let block_bytes = slot.terms.map_or(1, |terms| terms.block_bytes);
+        let block_bytes = slot.peer_parameters.map_or(1, |peer_parameters| peer_parameters.block_bytes);
         slot.allowance.use_messages(count as u32); // C-1
         slot.allowance.use_blocks((bytes as u32).div_ceil(block_bytes)); // C-2
         let payload = Span { of: SpanOf::At(at), offset: 0, len: bytes };
         self.transmit(now, channel, rail, leader, &Body::Aggregate { count: count as u16 }, payload, ack_now, out);
         let mut op = leader;
         while op != NONE {
-            let &Op { together, level, .. } = self.t.ops.at(op);
+            let &Op { next_in_packet, level, .. } = self.t.ops.at(op);
             if level == Level::Reusable {
                 self.complete(op, None);
             }
-            op = together;
+            op = next_in_packet;
         }
     }
 
@@ -173,7 +175,7 @@ impl Endpoint<'_> {
             block_count: block_count as u16,
             keys: NONE,
             recv: NONE,
-            together: NONE,
+            next_in_packet: NONE,
             ..Message::default()
         };
         let index = self.t.messages.insert(aggregate).map_err(|_| ProtocolError::Credit)?.index;
@@ -258,7 +260,7 @@ impl Endpoint<'_> {
                 break;
             };
             self.t.channels.at_mut(channel).messages += 1;
-            self.t.messages.at_mut(last).together = key.index;
+            self.t.messages.at_mut(last).next_in_packet = key.index;
             last = key.index;
         }
         if users == 0 {

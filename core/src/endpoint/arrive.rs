@@ -192,14 +192,15 @@ impl Endpoint<'_> {
         if common.source == UNNUMBERED {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
-        let known = self.t.channels.at(channel).terms;
+        let known = self.t.channels.at(channel).peer_parameters;
         let sub = self.t.sub(channel, rail);
-        let changed = known.is_some_and(|terms| {
-            Connect { rail: connect.rail, connection: connect.connection, answer: connect.answer, ..terms } != *connect
+        let changed = known.is_some_and(|peer_parameters| {
+            Connect { rail: connect.rail, connection: connect.connection, answer: connect.answer, ..peer_parameters }
+                != *connect
         }) || sub.link.state() == State::Ready
             && (sub.peer_rail, sub.link.pair().yours) != (connect.rail, connect.connection);
         if changed || !window_is_valid(connect.window) || connect.block_bytes == 0 {
-            return Err(ProtocolError::Terms); // G-3
+            return Err(ProtocolError::BadParameters); // G-3
         }
         let is_first = sub.link.state() == State::Up;
         let verdict = sub.link.connect(connect.connection);
@@ -213,17 +214,17 @@ impl Endpoint<'_> {
             self.subchannel_ready(now, channel, rail, verdict);
         }
         let slot = self.t.channels.at_mut(channel);
-        if slot.terms.is_none() {
-            slot.terms = Some(*connect); // G-3, G-4
+        if slot.peer_parameters.is_none() {
+            slot.peer_parameters = Some(*connect); // G-3, G-4
             slot.source = common.source; // S-11
             slot.begin_receiving(Seq(connect.first_number));
             slot.allowance.update(common.message_limit, common.block_limit);
             if slot.state() == ChannelState::Connecting {
                 slot.enter(ChannelState::Open);
             }
-            slot.tell_up = true;
+            slot.up_event_pending = true;
             self.t.cancel_timer(channel, Timer::Connect);
-            self.tell_channel(channel);
+            self.queue_channel_event(channel);
         }
         self.activate(channel);
         Ok(())
@@ -236,22 +237,28 @@ impl Endpoint<'_> {
         // No new acknowledgment and no new limit: the usual case in one-way streams.
         if slot.sent[ORDERED].acked() == Seq(common.ack_ordered)
             && slot.sent[UNORDERED].acked() == Seq(common.ack_unordered)
-            && !slot.requests.in_doubt
+            && !slot.requests.is_unconfirmed
             && slot.allowance.is_known(common.message_limit, common.block_limit)
         {
             return Ok(());
         }
-        self.arrive_news(channel, sub, common)
+        self.arrive_acks_and_limits(channel, sub, common)
     }
 
     #[inline(never)]
-    fn arrive_news(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
+    fn arrive_acks_and_limits(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
         // A peer that connects only to send BYE has dropped its earlier state (G-10).
         let connection = self.t.subs[sub].link.pair().yours;
-        if self.t.channels.at(channel).terms.is_some_and(|terms| is_shutdown(terms.first_number, connection)) {
+        if self
+            .t
+            .channels
+            .at(channel)
+            .peer_parameters
+            .is_some_and(|peer_parameters| is_shutdown(peer_parameters.first_number, connection))
+        {
             return Ok(());
         }
-        let mut news = 0;
+        let mut newly_acked = 0;
         for (lane, cumulative) in [(ORDERED, common.ack_ordered), (UNORDERED, common.ack_unordered)] {
             let slot = self.t.channels.at_mut(channel);
             if Seq(cumulative) == slot.sent[lane].acked() {
@@ -259,10 +266,10 @@ impl Endpoint<'_> {
             }
             let fresh =
                 slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
-            news += fresh;
+            newly_acked += fresh;
             // Only packets that this one is the first to acknowledge are unconfirmed; an older packet that
             // arrives late proves nothing.
-            slot.requests.in_doubt |= common.refusing && fresh > 0 && lane == UNORDERED;
+            slot.requests.is_unconfirmed |= common.refusing && fresh > 0 && lane == UNORDERED;
             let may_be_short = lane == ORDERED && self.t.channels.at(channel).shorts > 0;
             let mut messages = if may_be_short { self.acknowledge_shorts(channel) } else { 0 };
             loop {
@@ -275,9 +282,10 @@ impl Endpoint<'_> {
             }
         }
         let slot = self.t.channels.at_mut(channel);
-        if slot.requests.in_doubt && !common.refusing && Seq(common.ack_unordered) == slot.sent[UNORDERED].acked() {
-            slot.requests.in_doubt = false;
-            self.settle_puts(channel);
+        if slot.requests.is_unconfirmed && !common.refusing && Seq(common.ack_unordered) == slot.sent[UNORDERED].acked()
+        {
+            slot.requests.is_unconfirmed = false;
+            self.complete_puts(channel);
         }
         let slot = self.t.channels.at_mut(channel);
         let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked(); // C-6
@@ -286,7 +294,7 @@ impl Endpoint<'_> {
             let slot = self.t.channels.at_mut(channel);
             grown = slot.allowance.update_in_order(common.message_limit, common.block_limit);
         }
-        if (news > 0 || grown) && self.t.channels.at(channel).wants_room() {
+        if (newly_acked > 0 || grown) && self.t.channels.at(channel).wants_room() {
             self.activate(channel);
         }
         Ok(())
@@ -322,7 +330,7 @@ impl Endpoint<'_> {
                     let slot = self.t.ops.at_mut(op);
                     slot.old = reply.old;
                     slot.fin_seen = true;
-                    self.settle(op);
+                    self.complete_if_done(op);
                 }
             }
             _ => {}
@@ -366,7 +374,7 @@ impl Endpoint<'_> {
             _ if slot.phase() == Phase::Written => {
                 // The sender could not use our keys.
                 slot.enter(Phase::Data);
-                slot.fin_wanted = true;
+                slot.needs_fin = true;
                 self.set_fins_pending(op, true);
             }
             _ => {}
@@ -374,7 +382,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         if len == 0 {
             self.received(now, channel, UNORDERED, psn, 0, common.ack_now);
-            self.settle(op);
+            self.complete_if_done(op);
             return Ok(Arrival::Done);
         }
         slot.places += 1;
@@ -406,7 +414,7 @@ impl Endpoint<'_> {
                 let slot = self.t.ops.at_mut(op);
                 slot.places -= 1;
                 slot.moved += place.len;
-                self.settle(op);
+                self.complete_if_done(op);
             }
             PlaceTo::Message(message) => {
                 let slot = self.t.messages.at_mut(message);

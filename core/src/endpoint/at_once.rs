@@ -11,13 +11,13 @@ use super::tables::Tables;
 use super::timer::Timer;
 use super::{Endpoint, Level, MessageClass, Notify, SendRequest, ShortArrival};
 use crate::fast::ShortCompletion;
-use crate::fast::road::{By, TURN};
+use crate::fast::express_budget::{By, TURN};
 use crate::ids::{OpId, PeerId, PostId, RailId};
 use crate::mem::MemRef;
 use crate::op::{Packet, ShortRecord, What};
 use crate::paths::{Choice, Stamp};
 use crate::peer::{ChannelState, ORDERED, Shortage};
-use crate::rail::sched::{Candidates, Gathers};
+use crate::rail::sched::{Aggregates, Candidates};
 use crate::rel::link::State;
 use crate::seq::Seq;
 use crate::store::NONE;
@@ -49,7 +49,7 @@ impl Endpoint<'_> {
     /// packet from there. `None`: nothing has happened, use [`send`](Self::send).
     #[inline(never)]
     pub fn send_at_once(&mut self, now: Time, send: &SendRequest<'_>, len: u64) -> Option<AtOnce> {
-        let is_told = match send.notify {
+        let is_reported = match send.notify {
             Notify::Silent => false,
             Notify::Event if self.t.short_done.has_room() => true,
             _ => return None,
@@ -58,26 +58,26 @@ impl Endpoint<'_> {
             return None;
         }
         let channel = self.t.channel_of(send.peer)?;
-        let road = &self.t.channels.at(channel).road;
-        if road.go == 0 || len > road.go_bytes.into() {
-            return self.send_checked(now, channel, send, (len, is_told));
+        let express_budget = &self.t.channels.at(channel).express_budget;
+        if express_budget.go == 0 || len > express_budget.go_bytes.into() {
+            return self.send_checked(now, channel, send, (len, is_reported));
         }
-        debug_assert!(self.road_is_right(channel), "something else is to be sent, and the road is open");
-        let by = road.by;
+        debug_assert!(self.is_budget_right(channel), "something else is to be sent, and the road is open");
+        let by = express_budget.by;
         if !self.has_slots() {
             return None;
         }
         let rail = match by {
-            By::Only(rail, depth) if self.paths.path(channel, rail).under_way < depth => rail,
+            By::Only(rail, depth) if self.paths.path(channel, rail).in_flight < depth => rail,
             By::Only(..) => return None,
             // What is idle has room, and a rail that is not ready has not the lowest latency.
-            By::Latency => match self.paths.nearest_idle(channel, len, u64::MAX) {
+            By::Latency => match self.paths.lowest_latency_if_idle(channel, len, u64::MAX) {
                 Some(rail) => rail,
                 None => self.choose_at_once(now, channel, len)?,
             },
             By::Choice => self.rail_at_once(now, channel, len)?,
         };
-        self.transmit_at_once(now, channel, rail, send, (len as u32, u32::from(len > 0), is_told))
+        self.transmit_at_once(now, channel, rail, send, (len as u32, u32::from(len > 0), is_reported))
     }
 
     /// As [`send_at_once`](Self::send_at_once), where the tables have to be looked at.
@@ -87,17 +87,17 @@ impl Endpoint<'_> {
         now: Time,
         channel: u32,
         send: &SendRequest<'_>,
-        (len, is_told): (u64, bool),
+        (len, is_reported): (u64, bool),
     ) -> Option<AtOnce> {
         if len > self.config.eager_bytes_max.into() || !self.has_slots() {
             return None;
         }
         let blocks = self.blocks_at_once(channel, len)?;
         let rail = self.rail_at_once(now, channel, len)?;
-        let sent = self.transmit_at_once(now, channel, rail, send, (len as u32, blocks, is_told));
+        let sent = self.transmit_at_once(now, channel, rail, send, (len as u32, blocks, is_reported));
         self.watch_silence(now, channel);
         self.watch_rails(now, channel);
-        self.open_road(channel);
+        self.open_express_budget(channel);
         sent
     }
 
@@ -119,25 +119,28 @@ impl Endpoint<'_> {
     }
 
     /// Messages of one block that may go before anything has to be checked.
-    fn open_road(&mut self, channel: u32) {
+    fn open_express_budget(&mut self, channel: u32) {
         let runs = |timer, wanted: bool| !wanted || self.t.has_timer(channel, timer);
         let is_watched = runs(Timer::Silence, self.config.probe_after.0 | self.config.silence_max.0 != 0)
             && runs(Timer::Watch, self.config.stall_min.0 > 0);
         let slot = self.t.channels.at(channel);
-        let Some(terms) = slot.terms.filter(|_| is_watched && self.blocks_at_once(channel, 0).is_some()) else {
+        let Some(peer_parameters) =
+            slot.peer_parameters.filter(|_| is_watched && self.blocks_at_once(channel, 0).is_some())
+        else {
             return;
         };
-        let window = terms.window.min(self.config.window) - slot.sent[ORDERED].len();
+        let window = peer_parameters.window.min(self.config.window) - slot.sent[ORDERED].len();
         let granted = slot.allowance.messages_left().min(slot.allowance.blocks_left());
         let go = window.min(granted).min(TURN.into()) as u16;
-        let eager = self.config.eager_bytes_max.min(slot.limits.eager_bytes_max).min(terms.eager_bytes_max);
-        let by = self.road_by(channel);
+        let eager = self.config.eager_bytes_max.min(slot.limits.eager_bytes_max).min(peer_parameters.eager_bytes_max);
+        let by = self.budget_rail(channel);
         let slot = self.t.channels.at_mut(channel);
-        (slot.road.go, slot.road.go_bytes, slot.road.by) = (go, eager.min(terms.block_bytes), by);
+        (slot.express_budget.go, slot.express_budget.go_bytes, slot.express_budget.by) =
+            (go, eager.min(peer_parameters.block_bytes), by);
     }
 
     /// How rails are found for the messages of an open road.
-    fn road_by(&self, channel: u32) -> By {
+    fn budget_rail(&self, channel: u32) -> By {
         let Candidates { up, .. } = self.paths.candidates(channel);
         let class = self.paths.policies.class(MessageClass::Small);
         if up & !self.paths.lossy != 0 || !class.choice.estimates {
@@ -153,32 +156,32 @@ impl Endpoint<'_> {
     }
 
     /// Whether an open road agrees with the tables; checks everything again.
-    fn road_is_right(&self, channel: u32) -> bool {
+    fn is_budget_right(&self, channel: u32) -> bool {
         let slot = self.t.channels.at(channel);
-        let road = &slot.road;
-        let Some(terms) = slot.terms else { return false };
-        let window = terms.window.min(self.config.window);
-        self.blocks_at_once(channel, road.go_bytes.into()).is_some_and(|blocks| blocks <= 1)
-            && u32::from(road.go) <= window - slot.sent[ORDERED].len()
-            && u32::from(road.go) <= slot.allowance.messages_left().min(slot.allowance.blocks_left())
+        let express_budget = &slot.express_budget;
+        let Some(peer_parameters) = slot.peer_parameters else { return false };
+        let window = peer_parameters.window.min(self.config.window);
+        self.blocks_at_once(channel, express_budget.go_bytes.into()).is_some_and(|blocks| blocks <= 1)
+            && u32::from(express_budget.go) <= window - slot.sent[ORDERED].len()
+            && u32::from(express_budget.go) <= slot.allowance.messages_left().min(slot.allowance.blocks_left())
             && (self.config.probe_after.0 | self.config.silence_max.0 == 0 || self.t.has_timer(channel, Timer::Silence))
             && (self.config.stall_min.0 == 0 || self.t.has_timer(channel, Timer::Watch))
-            && road.by == self.road_by(channel)
+            && express_budget.by == self.budget_rail(channel)
             && self.paths.candidates(channel).up >> self.paths.peer(channel).lowest_latency & 1 == 1
     }
 
     /// Whether a message may be numbered now: returns the blocks that it needs at the peer.
     fn blocks_at_once(&self, channel: u32, len: u64) -> Option<u32> {
         let slot = self.t.channels.at(channel);
-        let terms = slot.terms.as_ref()?;
-        let blocks = match terms.block_bytes.into() {
+        let peer_parameters = slot.peer_parameters.as_ref()?;
+        let blocks = match peer_parameters.block_bytes.into() {
             block_bytes if len <= block_bytes => u32::from(len > 0),
             block_bytes => len.div_ceil(block_bytes) as u32,
         };
         // Nothing is before it.
         let has_turn = slot.queues.ordered.is_empty() & slot.queues.control.is_empty() & !slot.replay.is_pending();
-        let window = terms.window.min(self.config.window);
-        let is_short = len <= slot.limits.eager_bytes_max.min(terms.eager_bytes_max).into(); // F-5
+        let window = peer_parameters.window.min(self.config.window);
+        let is_short = len <= slot.limits.eager_bytes_max.min(peer_parameters.eager_bytes_max).into(); // F-5
         let is_open = slot.state() == ChannelState::Open && self.config.express;
         let is_granted = slot.allowance.message_allowed() && slot.allowance.blocks_allowed(blocks);
         let may_go = is_open && has_turn && is_short && is_granted && slot.sent[ORDERED].has_room(window);
@@ -198,10 +201,10 @@ impl Endpoint<'_> {
         if up.is_power_of_two() {
             // Another rail is better than none (P-6).
             let rail = RailId(up.trailing_zeros() as u8);
-            return (up & room != 0 && !self.paths.gathers(channel, rail)).then_some(rail);
+            return (up & room != 0 && !self.paths.aggregates(channel, rail)).then_some(rail);
         }
         let rails = Candidates { up, room };
-        if self.paths.policies.of_small().gathers != Gathers::Always
+        if self.paths.policies.of_small().aggregates != Aggregates::Always
             && let Some(idle) = self.paths.lowest_latency_idle(channel, MessageClass::Small, len, rails)
         {
             return Some(idle);
@@ -214,7 +217,7 @@ impl Endpoint<'_> {
         let turns = self.paths.peer(channel).turns;
         let rails = self.paths.candidates(channel);
         let rail = self.paths.multiplex(Choice { now, channel, class: MessageClass::Small, bytes: len, rails })?;
-        if self.paths.gathers(channel, rail) {
+        if self.paths.aggregates(channel, rail) {
             // The turn goes to the same message in its queue.
             self.paths.peer_mut(channel).turns = turns;
             return None;
@@ -230,7 +233,7 @@ impl Endpoint<'_> {
         channel: u32,
         rail: RailId,
         send: &SendRequest<'_>,
-        (len, blocks, is_told): (u32, u32, bool),
+        (len, blocks, is_reported): (u32, u32, bool),
     ) -> Option<AtOnce> {
         debug_assert!(len <= self.eager_bytes_max(channel, rail), "a rail that can lose takes what all take");
         let tagged = if send.tag.is_some() { Short::TAGGED } else { 0 };
@@ -262,7 +265,7 @@ impl Endpoint<'_> {
         let psn = slot.sent[ORDERED].push(&mut sent_slots[at], key.index);
         debug_assert!(psn.is_ok(), "the window has room");
         let psn = psn.unwrap_or_default();
-        slot.road.passes();
+        slot.express_budget.passes();
         slot.allowance.use_messages(1); // C-1
         slot.allowance.use_blocks(blocks); // C-2
         slot.shorts += 1;
@@ -276,7 +279,7 @@ impl Endpoint<'_> {
         self.stats.short_sent += 1;
         self.stats.bytes_copied += u64::from(len);
         let mut operation = sent_id(0);
-        if is_told {
+        if is_reported {
             self.sent = self.sent.wrapping_add(2);
             operation = sent_id(self.sent);
             let SendRequest { peer, cookie, .. } = *send;
@@ -317,7 +320,7 @@ impl Endpoint<'_> {
             return None;
         }
         let slot = self.t.channels.at(channel);
-        let is_plain = slot.road.quiet > 0 && len <= self.config.block_bytes && !common.ack_now;
+        let is_plain = slot.express_budget.quiet > 0 && len <= self.config.block_bytes && !common.ack_now;
         if !is_plain && !self.may_arrive(channel, len) {
             return None;
         }
@@ -332,7 +335,7 @@ impl Endpoint<'_> {
             Some(taken) => (taken.key(), taken.at(), taken.cookie()),
             None => match self.t.matcher.take_direct(peer, tag, is_tagged, len) {
                 Match::Direct(taken) => (taken.key(), taken.at(), taken.cookie()),
-                Match::Other | Match::Nobody => return None,
+                Match::Other | Match::NoReceive => return None,
             },
         };
         let operation = direct_id(key);
@@ -343,12 +346,12 @@ impl Endpoint<'_> {
         slot.reorder.skip(1);
         self.t.subs[sub].last_received = now;
         self.stats.short_received += 1;
-        match slot.road.quiet.checked_sub(1).filter(|_| is_plain) {
+        match slot.express_budget.quiet.checked_sub(1).filter(|_| is_plain) {
             Some(quiet) => {
-                slot.road.quiet = quiet;
+                slot.express_budget.quiet = quiet;
                 slot.grants.passed(1, u32::from(len > 0));
                 slot.ack.count(len);
-                debug_assert!(self.is_quiet_road(channel), "something is due after a message that was not looked at");
+                debug_assert!(self.is_budget_quiet(channel), "something is due after a message that was not looked at");
             }
             None => self.message_passed(now, channel, len, common.ack_now),
         }
@@ -377,16 +380,16 @@ impl Endpoint<'_> {
             self.activate(channel);
         }
         let policy = self.ack_policy;
-        self.owe_ack(now, channel, len, ack_now, &policy);
+        self.schedule_ack(now, channel, len, ack_now, &policy);
         if self.may_arrive(channel, 1) {
             let slot = self.t.channels.at_mut(channel);
             let quiet = slot.ack.quiet(&policy, self.config.block_bytes).min(slot.grants.quiet());
-            slot.road.quiet = quiet.min(TURN.into()) as u16;
+            slot.express_budget.quiet = quiet.min(TURN.into()) as u16;
         }
     }
 
     /// Whether nothing is due to the peer but an acknowledgment, when its timer expires.
-    fn is_quiet_road(&self, channel: u32) -> bool {
+    fn is_budget_quiet(&self, channel: u32) -> bool {
         let slot = self.t.channels.at(channel);
         !slot.ack.is_due() && !slot.grants.worth_announcing() && self.t.has_timer(channel, Timer::Ack)
     }

@@ -38,7 +38,7 @@ impl Endpoint<'_> {
             if self.advance(now, channel, op, out) == Step::Sent {
                 if self.t.ops.at(op).all_sent {
                     self.t.dequeue(op);
-                    self.settle(op);
+                    self.complete_if_done(op);
                 }
                 return Step::Sent;
             }
@@ -131,7 +131,7 @@ impl Endpoint<'_> {
         }
         let mask = if keys == NONE { mask } else { self.with_keys(channel, keys, mask) };
         if mask == 0 && keys != NONE {
-            self.ask_for_keys(channel, op);
+            self.request_keys(channel, op);
             return false;
         }
         if mask & feed == 0 {
@@ -164,16 +164,16 @@ impl Endpoint<'_> {
     }
 
     /// No rail that is up has a key of a transfer: requests the message in another way.
-    fn ask_for_keys(&mut self, channel: u32, op: u32) {
+    fn request_keys(&mut self, channel: u32, op: u32) {
         let slot = self.t.ops.at(op);
         // For unconfirmed writes, the new epoch brings keys anyway, unless the peer had the FIN.
-        let is_asked = slot.unconfirmed != 0 && !slot.fin_or_resume;
-        if self.paths.ready(channel) == 0 || is_asked || slot.posts > 0 {
+        let is_epoch_requested = slot.unconfirmed != 0 && !slot.fin_or_resume;
+        if self.paths.ready(channel) == 0 || is_epoch_requested || slot.posts > 0 {
             return;
         }
         match slot.phase() {
-            Phase::Writing => self.ask_for_round(op),
-            Phase::Reading => self.ask_anew(op),
+            Phase::Writing => self.request_epoch(op),
+            Phase::Reading => self.restart_read(op),
             _ => {}
         }
     }
@@ -251,7 +251,7 @@ impl Endpoint<'_> {
     fn has_orphans(&mut self, channel: u32, op: u32) -> bool {
         let ready = self.paths.ready(channel);
         let &Op { single, stripes: set, keys, .. } = self.t.ops.at(op);
-        if keys != NONE && self.t.key_sets.at(keys).lacks() {
+        if keys != NONE && self.t.key_sets.at(keys).is_incomplete() {
             return true;
         }
         if let Some(rail) = single {
@@ -372,7 +372,7 @@ impl Endpoint<'_> {
             if able != 0 {
                 // Its written bytes are separate: their FIN goes behind them.
                 if slot.phase() == Phase::Writing && self.unconfirmed(op) & ready != 0 {
-                    return self.ask_for_keys(channel, op);
+                    return self.request_keys(channel, op);
                 }
                 let other = self.paths.idlest(channel, able);
                 let slot = self.t.ops.at_mut(op);
@@ -381,7 +381,7 @@ impl Endpoint<'_> {
                     slot.fins_due = 1 << other.0;
                 }
             } else if is_keyless {
-                self.ask_for_keys(channel, op);
+                self.request_keys(channel, op);
             }
             return;
         }
@@ -401,7 +401,7 @@ impl Endpoint<'_> {
                 set.moved |= 1 << part.0;
                 set.helpers = 0;
             } else if is_keyless || able != 0 {
-                return self.ask_for_keys(channel, op);
+                return self.request_keys(channel, op);
             }
         }
     }

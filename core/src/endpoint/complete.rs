@@ -34,14 +34,14 @@ impl Endpoint<'_> {
         }
         let slot = self.t.ops.at_mut(op);
         let well = slot.error.is_none();
-        let mut told = match slot.notify {
+        let mut needs_no_event = match slot.notify {
             Notify::Event | Notify::Both(_) => false,
             Notify::Counter(_) | Notify::Silent => well,
         };
         // The parts of a multi-receive and its release are always reported: only their events carry the
         // offsets.
-        told &= !matches!(slot.kind(), OpKind::MultiRecv | OpKind::Part);
-        told |= slot.serves();
+        needs_no_event &= !matches!(slot.kind(), OpKind::MultiRecv | OpKind::Part);
+        needs_no_event |= slot.serves();
         // Messages count, the release of their buffer does not.
         let counts = well && slot.kind() != OpKind::MultiRecv;
         if let (true, Notify::Counter(counter) | Notify::Both(counter)) = (counts, slot.notify)
@@ -51,7 +51,7 @@ impl Endpoint<'_> {
         }
         let (channel, kind, phase) = (slot.channel, slot.kind(), slot.phase());
         let one_sided = slot.is_one_sided();
-        if !told {
+        if !needs_no_event {
             self.op_events.push_back(&mut By(&mut self.t.ops, op_event), op);
         }
         if channel == NONE {
@@ -96,29 +96,29 @@ impl Endpoint<'_> {
     }
 
     /// The pending FIN of an operation begins or ends (P-3).
-    pub(super) fn set_fins_pending(&mut self, op: u32, owes: bool) {
-        if owes && !self.paths.policies.cut(MessageClass::Large).estimates {
+    pub(super) fn set_fins_pending(&mut self, op: u32, is_pending: bool) {
+        if is_pending && !self.paths.policies.cut(MessageClass::Large).estimates {
             return;
         }
         let slot = self.t.ops.at_mut(op);
-        if core::mem::replace(&mut slot.fin_pending, owes) != owes {
-            self.paths.set_fin_pending(slot.channel, owes);
+        if core::mem::replace(&mut slot.fin_pending, is_pending) != is_pending {
+            self.paths.set_fin_pending(slot.channel, is_pending);
         }
     }
 
     /// Checks whether an operation is complete, and whether its slot is free.
     #[inline]
-    pub(super) fn settle(&mut self, op: u32) {
+    pub(super) fn complete_if_done(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
         // Reported, or about to be, and not acknowledged: only the acknowledgment changes anything. Nearly
         // all completions of sends end here.
         if slot.completed && slot.unacked > 0 && self.config.recovery {
             return;
         }
-        self.settle_whole(op);
+        self.complete_or_free(op);
     }
 
-    fn settle_whole(&mut self, op: u32) {
+    fn complete_or_free(&mut self, op: u32) {
         let recovers = self.config.recovery;
         let slot = self.t.ops.at_mut(op);
         let channel = slot.channel;
@@ -151,9 +151,9 @@ impl Endpoint<'_> {
         }
         let slot = self.t.ops.at(op);
         if !slot.completed {
-            let in_doubt =
-                slot.kind() == OpKind::Put && channel != NONE && self.t.channels.at(channel).requests.in_doubt;
-            if !in_doubt && slot.is_done() {
+            let is_unconfirmed =
+                slot.kind() == OpKind::Put && channel != NONE && self.t.channels.at(channel).requests.is_unconfirmed;
+            if !is_unconfirmed && slot.is_done() {
                 self.finish(op);
             }
         }
@@ -170,7 +170,7 @@ impl Endpoint<'_> {
             }
             _ => None,
         };
-        if slot.fin_wanted {
+        if slot.needs_fin {
             self.send_control(op, Control::Fin);
         }
         if matches!(kind, OpKind::ServeGet | OpKind::ServeAtomic) {
@@ -180,7 +180,7 @@ impl Endpoint<'_> {
     }
 
     /// The peer's acknowledgments are valid again: completes the puts that waited for this.
-    pub(super) fn settle_puts(&mut self, channel: u32) {
+    pub(super) fn complete_puts(&mut self, channel: u32) {
         let mut op = self.t.channels.at(channel).one_sided.head();
         while op != NONE {
             let mut next = self.t.ops.at(op).rma.next();
@@ -189,7 +189,7 @@ impl Endpoint<'_> {
                 next = self.t.ops.at(next).rma.next();
             }
             if self.t.ops.at(op).kind() == OpKind::Put {
-                self.settle(op);
+                self.complete_if_done(op);
             }
             op = next;
         }
@@ -201,7 +201,7 @@ impl Endpoint<'_> {
         while op != NONE {
             let slot = self.t.ops.at_mut(op);
             change(slot);
-            op = slot.together;
+            op = slot.next_in_packet;
         }
     }
 
@@ -213,8 +213,8 @@ impl Endpoint<'_> {
             let slot = self.t.ops.at_mut(op);
             change(slot);
             // It may be freed now.
-            let next = slot.together;
-            self.settle(op);
+            let next = slot.next_in_packet;
+            self.complete_if_done(op);
             (op, count) = (next, count + 1);
         }
         count
@@ -269,7 +269,7 @@ impl Endpoint<'_> {
         let (mut last, mut released) = (true, self.t.ops.at(op).kind() == OpKind::MultiRecv);
         if parent != NONE {
             operation = self.t.op_id(parent);
-            last = self.tell_part(op, parent);
+            last = self.report_part(op, parent);
             released = last;
         }
         let key = self.t.ops.key_at(op);
@@ -296,7 +296,7 @@ impl Endpoint<'_> {
     }
 
     /// Reports a message in a multi-receive. Returns whether its buffer is released with it.
-    fn tell_part(&mut self, op: u32, parent: u32) -> bool {
+    fn report_part(&mut self, op: u32, parent: u32) -> bool {
         let is_well = self.t.ops.at(op).error.is_none();
         let slot = self.t.ops.at_mut(parent);
         slot.children -= 1;
@@ -321,7 +321,7 @@ impl Endpoint<'_> {
         }
         let channel = self.t.channels.at_mut(index);
         let peer = channel.peer;
-        let event = if core::mem::take(&mut channel.tell_up) {
+        let event = if core::mem::take(&mut channel.up_event_pending) {
             Event::PeerUp { peer }
         } else {
             match channel.state() {

@@ -36,11 +36,11 @@ impl fmt::Debug for Endpoint<'_> {
             )?;
             for rail in 0..self.paths.rails.len() as u8 {
                 let sub = &self.t.subs[self.t.sub_index(index, RailId(rail))];
-                let posts = self.paths.path(index, RailId(rail)).under_way;
+                let posts = self.paths.path(index, RailId(rail)).in_flight;
                 writeln!(
                     f,
                     "  rail {rail}: {:?}, connect sent {}, {} posts, frame posted {}, place {:?}, probe {:?}, {:?}",
-                    sub.link, sub.connect_sent, posts, sub.frame_posted, sub.place, sub.asked, sub.history
+                    sub.link, sub.connect_sent, posts, sub.frame_posted, sub.place, sub.stall_probe, sub.history
                 )?;
             }
             writeln!(f, "  {}, {:?}", c.replay, c.work)?;
@@ -72,10 +72,10 @@ impl fmt::Debug for Endpoint<'_> {
                 op.posts,
                 op.places,
                 op.fin_seen,
-                op.fin_wanted,
+                op.needs_fin,
                 op.completed,
                 op.is_reported(),
-                op.round,
+                op.epoch,
                 op.unconfirmed,
                 op.resume_due,
                 op.fins_due,

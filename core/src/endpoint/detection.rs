@@ -38,7 +38,7 @@ use super::timer::Timer;
 use super::{Endpoint, LossReason, RailFault};
 use crate::ids::{PeerId, RailId};
 use crate::paths::Stamp;
-use crate::peer::{Asked, ChannelState, ORDERED, UNORDERED};
+use crate::peer::{ChannelState, ORDERED, StallProbe, UNORDERED};
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rel::link::State;
@@ -73,8 +73,8 @@ impl Endpoint<'_> {
     /// for its unit of completion reports. Later posts don't count, as every completion ends the silence.
     fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
         let facts = &self.paths.rails[usize::from(rail.0)];
-        let told_at_once = self.rate_of_silence(channel, rail).bytes_in(facts.feed_time_min.0);
-        self.timeout(channel, rail, told_at_once.max(facts.segment_bytes_max.into()))
+        let reported_at_once = self.rate_of_silence(channel, rail).bytes_in(facts.feed_time_min.0);
+        self.timeout(channel, rail, reported_at_once.max(facts.segment_bytes_max.into()))
     }
 
     /// Maximum transit time of a packet that was posted behind all others of its rail.
@@ -101,15 +101,15 @@ impl Endpoint<'_> {
     }
 
     /// Checks all rails of a channel.
-    pub(super) fn look_at_rails(&mut self, now: Time, channel: u32) {
+    pub(super) fn check_rails(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
         match slot.state() {
-            ChannelState::Over(_) => return self.look_at_late_connects(now, channel),
-            ChannelState::Leaving => return self.look_at_goodbyes(now, channel),
+            ChannelState::Over(_) => return self.check_late_connects(now, channel),
+            ChannelState::Leaving => return self.check_byes(now, channel),
             _ if !self.config.recovery => return,
             _ => {}
         }
-        let mut next = self.look_at_set_ups(now, channel);
+        let mut next = self.check_connects(now, channel);
         if self.t.channels.at(channel).is_over() {
             return;
         }
@@ -119,8 +119,8 @@ impl Endpoint<'_> {
                 // It fails with the peer's process, and reports that itself (F-9).
                 continue;
             }
-            let look = self.look_at_rail(now, channel, rail, &missing);
-            next = next.into_iter().chain(look).min();
+            let recheck = self.check_rail(now, channel, rail, &missing);
+            next = next.into_iter().chain(recheck).min();
             if self.t.channels.at(channel).is_over() {
                 return;
             }
@@ -131,7 +131,7 @@ impl Endpoint<'_> {
     }
 
     /// Checks the connections without the peer's CONNECT. Returns the time until the next check.
-    fn look_at_set_ups(&mut self, now: Time, channel: u32) -> Option<Nanos> {
+    fn check_connects(&mut self, now: Time, channel: u32) -> Option<Nanos> {
         let mut next = None;
         let is_closing = self.t.channels.at(channel).state() == ChannelState::Closing;
         let ready = self.t.subs_of(channel).iter().filter(|sub| sub.link.state() == State::Ready);
@@ -150,8 +150,8 @@ impl Endpoint<'_> {
             let few = Nanos(soon.0.saturating_mul(SET_UP_TIMEOUT));
             let set_up_max = if makes_calls && !lossless { few } else { lone_max };
             if set_up_max.0 == 0 || now - sub.last_received < set_up_max {
-                let look = if set_up_max.0 == 0 { few } else { soon };
-                next = next.into_iter().chain([look]).min();
+                let recheck = if set_up_max.0 == 0 { few } else { soon };
+                next = next.into_iter().chain([recheck]).min();
                 continue;
             }
             self.abort(now, channel, rail, RailFault::TimedOut);
@@ -163,50 +163,50 @@ impl Endpoint<'_> {
     }
 
     /// Checks one ready rail. Returns the time until the next check; `None`: it has no work.
-    fn look_at_rail(&mut self, now: Time, channel: u32, rail: RailId, missing: &[Option<Missing>]) -> Option<Nanos> {
+    fn check_rail(&mut self, now: Time, channel: u32, rail: RailId, missing: &[Option<Missing>]) -> Option<Nanos> {
         let (deadline, transit) = (self.deadline(channel, rail), self.transit_deadline(channel, rail));
         let sub = *self.t.sub(channel, rail);
-        let (posts, last) = (self.paths.path(channel, rail).under_way, self.paths.path(channel, rail).last);
+        let (posts, last) = (self.paths.path(channel, rail).in_flight, self.paths.path(channel, rail).last);
         let waits = missing.iter().flatten().filter(|missing| missing.rail == rail);
         let waits = waits.map(|missing| missing.stamp.age(now)).max();
         let is_overdue = waits.is_some_and(|waits| waits >= transit);
         let is_busy = posts > 0 || sub.frame_posted || waits.is_some();
-        if !is_busy && !sub.owes_sign() {
-            self.t.sub(channel, rail).asked = None;
+        if !is_busy && !sub.is_keepalive_pending() {
+            self.t.sub(channel, rail).stall_probe = None;
             return None;
         }
         // A keepalive probe is answered soon. Check twice per deadline: work that begins just after a check
         // must not get two deadlines.
-        let look = Nanos(if is_busy { deadline.0 / 2 } else { self.config.stall_min.0 });
+        let recheck = Nanos(if is_busy { deadline.0 / 2 } else { self.config.stall_min.0 });
         if self.is_frame_stuck(now, channel, rail, deadline) {
             self.abort(now, channel, rail, RailFault::TimedOut);
-            return Some(look);
+            return Some(recheck);
         }
         let seen = sub.last_received.max(last);
-        match sub.asked {
+        match sub.stall_probe {
             None if now - seen.max(sub.ready_at) >= deadline || is_overdue => {
-                self.ask_first(now, channel, rail, seen.max(sub.ready_at));
+                self.probe_first(now, channel, rail, seen.max(sub.ready_at));
             }
             None => {}
             // Reads may lie behind an answer, and every completion shows progress.
-            Some(Asked { answered: Some(answered), .. }) if now - answered.max(last) < deadline => {}
-            Some(Asked { at, answered: Some(_), .. }) => {
+            Some(StallProbe { answered: Some(answered), .. }) if now - answered.max(last) < deadline => {}
+            Some(StallProbe { at, answered: Some(_), .. }) => {
                 if self.has_post_before(now, channel, rail, at) {
                     self.abort(now, channel, rail, RailFault::TimedOut);
                 } else {
-                    self.t.sub(channel, rail).asked = None;
+                    self.t.sub(channel, rail).stall_probe = None;
                 }
             }
             // It makes progress, though not on this: probe again when it stops.
-            Some(asked) if !is_overdue && seen > asked.at => self.t.sub(channel, rail).asked = None,
-            Some(asked) => {
-                let talks = sub.last_received > asked.at;
-                if now - asked.at >= if talks { transit } else { deadline } {
-                    self.judge_silence(now, channel, rail, asked, talks);
+            Some(stall_probe) if !is_overdue && seen > stall_probe.at => self.t.sub(channel, rail).stall_probe = None,
+            Some(stall_probe) => {
+                let is_delivering = sub.last_received > stall_probe.at;
+                if now - stall_probe.at >= if is_delivering { transit } else { deadline } {
+                    self.judge_silence(now, channel, rail, stall_probe, is_delivering);
                 }
             }
         }
-        Some(look)
+        Some(recheck)
     }
 
     /// Whether a rail is stuck on an unsequenced frame, though it goes on to deliver others: no probe can be
@@ -228,45 +228,46 @@ impl Endpoint<'_> {
 
     /// Probes a rail that has done nothing since `seen`. Also probes the others if they have been silent for
     /// longer: everything may wait for this one, so that they have nothing to send.
-    fn ask_first(&mut self, now: Time, channel: u32, rail: RailId, seen: Time) {
+    fn probe_first(&mut self, now: Time, channel: u32, rail: RailId, seen: Time) {
         let others = rails_of(self.paths.peer(channel).rooms.ready & !(1 << rail.0));
         let are_silent = others.map(|other| self.t.sub(channel, other).last_received).max() < Some(seen);
-        let asked = Asked { keeps_alive: are_silent, is_common: are_silent, ..Asked::first(now) };
-        self.ask_rail(channel, rail, asked);
+        let stall_probe = StallProbe { keeps_alive: are_silent, is_common: are_silent, ..StallProbe::first(now) };
+        self.probe_rail(channel, rail, stall_probe);
         if are_silent {
-            self.ask_for_sign(now, channel);
+            self.probe_all_rails(now, channel);
         }
     }
 
-    /// A rail's time to answer is over. `talks`: it has delivered something else.
-    fn judge_silence(&mut self, now: Time, channel: u32, rail: RailId, asked: Asked, talks: bool) {
+    /// A rail's time to answer is over. `is_delivering`: it has delivered something else.
+    fn judge_silence(&mut self, now: Time, channel: u32, rail: RailId, stall_probe: StallProbe, is_delivering: bool) {
         let mut others = rails_of(self.paths.peer(channel).rooms.ready & !(1 << rail.0));
-        let lives = talks || others.any(|other| self.t.sub(channel, other).last_received > asked.at);
-        let repeats_max = if talks { REPEATS_MAX } else { 1 };
+        let lives = is_delivering || others.any(|other| self.t.sub(channel, other).last_received > stall_probe.at);
+        let repeats_max = if is_delivering { REPEATS_MAX } else { 1 };
         let lone_max = self.config.stall_lone;
-        let is_lone = lone_max.0 > 0 && now - asked.since >= lone_max && !talks;
-        if lives && asked.repeats >= repeats_max || is_lone {
+        let is_lone = lone_max.0 > 0 && now - stall_probe.since >= lone_max && !is_delivering;
+        if lives && stall_probe.repeats >= repeats_max || is_lone {
             self.abort(now, channel, rail, RailFault::TimedOut);
         } else if lives {
             // The peer may just have resumed, and read this rail last.
-            let repeats = asked.repeats.saturating_add(1);
-            self.ask_rail(channel, rail, Asked { at: now, repeats, ..asked });
-            if asked.keeps_alive {
+            let repeats = stall_probe.repeats.saturating_add(1);
+            self.probe_rail(channel, rail, StallProbe { at: now, repeats, ..stall_probe });
+            if stall_probe.keeps_alive {
                 // An idle peer sends nothing by itself: probe the others once more, too.
-                self.ask_for_sign(now, channel);
+                self.probe_all_rails(now, channel);
             }
-        } else if !asked.is_common {
+        } else if !stall_probe.is_common {
             // The others may have fallen silent since the probe: they have delivered all they had.
-            self.t.sub(channel, rail).asked = Some(Asked { keeps_alive: true, is_common: true, ..asked });
-            self.ask_for_sign(now, channel);
+            self.t.sub(channel, rail).stall_probe =
+                Some(StallProbe { keeps_alive: true, is_common: true, ..stall_probe });
+            self.probe_all_rails(now, channel);
         } else {
             // F-13: the probed packet is with the rail, or with a process that computes.
-            self.t.sub(channel, rail).asked = Some(Asked { keeps_alive: false, ..asked });
+            self.t.sub(channel, rail).stall_probe = Some(StallProbe { keeps_alive: false, ..stall_probe });
         }
     }
 
-    fn ask_rail(&mut self, channel: u32, rail: RailId, asked: Asked) {
-        self.t.sub(channel, rail).asked = Some(asked);
+    fn probe_rail(&mut self, channel: u32, rail: RailId, stall_probe: StallProbe) {
+        self.t.sub(channel, rail).stall_probe = Some(stall_probe);
         let slot = self.t.channels.at_mut(channel);
         slot.work.probes.insert(rail);
         self.activate(channel);
@@ -275,11 +276,13 @@ impl Endpoint<'_> {
     /// A probe has returned on its rail.
     pub(super) fn rail_answered(&mut self, now: Time, channel: u32, rail: RailId, nonce: u64) {
         let sub = self.t.sub(channel, rail);
-        let Some(asked) = sub.asked.as_mut().filter(|asked| nonce == asked.nonce()) else { return };
-        asked.answered = Some(now);
-        let asked_at = asked.at;
+        let Some(stall_probe) = sub.stall_probe.as_mut().filter(|stall_probe| nonce == stall_probe.nonce()) else {
+            return;
+        };
+        stall_probe.answered = Some(now);
+        let stall_probe_at = stall_probe.at;
         let missing = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane));
-        let is_before = |missing: &Missing| missing.rail == rail && is_before(missing.stamp, asked_at, now);
+        let is_before = |missing: &Missing| missing.rail == rail && is_before(missing.stamp, stall_probe_at, now);
         if missing.iter().flatten().any(is_before) {
             // It was posted before the probe; the probe arrived and it did not.
             self.abort(now, channel, rail, RailFault::TimedOut);
@@ -304,17 +307,17 @@ impl Endpoint<'_> {
 
     /// Rails that cannot send BYE or the frames before it (G-7). While the peer has received BYE on another
     /// rail, such a rail gets the stall timeout (F-11); otherwise the longer timeout of a sole rail.
-    fn look_at_goodbyes(&mut self, now: Time, channel: u32) {
+    fn check_byes(&mut self, now: Time, channel: u32) {
         let ready = self.paths.peer(channel).rooms.ready;
         let is_out = rails_of(ready).any(|rail| {
             let sub = &self.t.subs[self.t.sub_index(channel, rail)];
             sub.bye_sent && !sub.frame_posted
         });
-        let is_said = is_out || self.t.channels.at(channel).bye_received;
+        let is_bye_received = is_out || self.t.channels.at(channel).bye_received;
         let lone_max = self.config.stall_lone;
         for rail in rails_of(ready) {
             let sub = *self.t.sub(channel, rail);
-            let deadline = if is_said { self.transit_deadline(channel, rail) } else { lone_max };
+            let deadline = if is_bye_received { self.transit_deadline(channel, rail) } else { lone_max };
             if !sub.frame_posted || deadline.0 == 0 {
                 continue;
             }
@@ -367,15 +370,15 @@ pub(super) const NEVER: Time = Time(u64::MAX);
 
 /// Peers due within this fraction of `keepalive` are probed together with those due now: a sleeping process
 /// wakes once for many peers, and channels are checked rarely.
-const TOGETHER: u64 = 4;
+const DUE_PART: u64 = 4;
 
 /// The minimum average time between probes of a process, for any `keepalive` and any number of peers and
 /// rails: a probe and its answer cost about 1 us at either end, so keep-alive takes at most a hundredth of a
 /// processor. Answers need no bound: a rail with a pending answer is not probed again.
-const QUESTION_GAP: Nanos = Nanos::from_micros(100);
+const PROBE_GAP: Nanos = Nanos::from_micros(100);
 
 /// Peers dialled in one check: receives may wait for thousands.
-const CALLS_TOGETHER: u32 = 16;
+const DIALS_MAX: u32 = 16;
 
 impl Endpoint<'_> {
     /// Changes [`Config::keepalive`](crate::config::Config::keepalive); `Nanos(0)`: no peer is probed from
@@ -389,8 +392,8 @@ impl Endpoint<'_> {
     #[cold]
     pub(super) fn keep_alive(&mut self, now: Time) {
         let keepalive = self.config.keepalive;
-        let soon = now + Nanos(keepalive.0.div_ceil(TOGETHER));
-        let (mut next, mut questions) = (NEVER, 0);
+        let soon = now + Nanos(keepalive.0.div_ceil(DUE_PART));
+        let (mut next, mut probe_count) = (NEVER, 0);
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
             self.fold_line(channel);
@@ -399,14 +402,14 @@ impl Endpoint<'_> {
             }
             if self.sign_due(channel) <= soon {
                 self.t.channels.at_mut(channel).silence.probed(now);
-                questions += self.ask_for_sign(now, channel);
+                probe_count += self.probe_all_rails(now, channel);
             }
             next = next.min(self.sign_due(channel));
         }
         if self.call_sources(now) {
             next = next.min(now + keepalive);
         }
-        self.keepalive_from = now + Nanos(u64::from(questions) * QUESTION_GAP.0);
+        self.keepalive_from = now + Nanos(u64::from(probe_count) * PROBE_GAP.0);
         // A packet that arrives meanwhile makes its peer due no earlier than `now + keepalive`.
         self.keepalive_at =
             if next == NEVER { NEVER } else { next.clamp(soon, now + keepalive).max(self.keepalive_from) };
@@ -424,7 +427,7 @@ impl Endpoint<'_> {
     /// channels, half of the channels are left for incoming connections and sends. Returns whether some peers
     /// are left.
     fn call_sources(&mut self, now: Time) -> bool {
-        let mut calls = CALLS_TOGETHER;
+        let mut calls = DIALS_MAX;
         let channels = self.t.channels.capacity();
         let left_free = if channels as usize >= self.t.peers.len() { 0 } else { channels / 2 };
         let mut walk = self.t.matcher.posted_walk();
@@ -459,20 +462,24 @@ impl Endpoint<'_> {
     }
 
     /// Probes every rail without a pending probe, and returns their number.
-    fn ask_for_sign(&mut self, now: Time, channel: u32) -> u32 {
-        let mut questions = 0;
+    fn probe_all_rails(&mut self, now: Time, channel: u32) -> u32 {
+        let mut probe_count = 0;
         let judges = self.config.recovery && self.config.stall_min.0 > 0;
         for rail in rails_of(self.paths.peer(channel).rooms.ready) {
             // The answer is pending, or an earlier post is still to complete; another probe would queue
             // behind that again and again (F-11).
-            let is_busy = self.paths.path(channel, rail).under_way > 0;
-            let asked = self.t.sub(channel, rail).asked;
-            let is_judged = asked.is_some_and(|asked| asked.answered.is_none() || is_busy);
+            let is_busy = self.paths.path(channel, rail).in_flight > 0;
+            let stall_probe = self.t.sub(channel, rail).stall_probe;
+            let is_judged = stall_probe.is_some_and(|stall_probe| stall_probe.answered.is_none() || is_busy);
             if !(judges && is_judged) {
-                self.ask_rail(channel, rail, Asked { keeps_alive: true, is_common: true, ..Asked::first(now) });
-                questions += 1;
+                self.probe_rail(
+                    channel,
+                    rail,
+                    StallProbe { keeps_alive: true, is_common: true, ..StallProbe::first(now) },
+                );
+                probe_count += 1;
             }
         }
-        questions
+        probe_count
     }
 }

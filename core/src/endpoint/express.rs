@@ -47,7 +47,7 @@ pub struct NextPlace<'a> {
     /// The matching receive.
     pub receive: Plain<'a>,
     /// [`Endpoint::after_next`] is to be called.
-    pub must_look: bool,
+    pub must_check: bool,
 }
 
 /// The outcome of a receive that may use the express path.
@@ -200,8 +200,8 @@ impl Endpoint<'_> {
         let Some(place) = self.arrive_next(self.line_of(peer), peer, short) else {
             return self.arrive_slowly(peer, rail, short);
         };
-        let (at, must_look) = (place.receive.at(), place.must_look);
-        if must_look {
+        let (at, must_check) = (place.receive.at(), place.must_check);
+        if must_check {
             self.after_next(peer, short.len);
         }
         if short.len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }
@@ -250,8 +250,8 @@ impl Endpoint<'_> {
         };
         (done.cookie, done.operation) = (receive.cookie(), direct_id(receive.key()));
         self.t.short_done.commit();
-        let must_look = line.receive(len, &self.hot.own);
-        Some(NextPlace { receive, must_look })
+        let must_check = line.receive(len, &self.hot.own);
+        Some(NextPlace { receive, must_check })
     }
 
     /// Completes the remaining work for a message of `len` bytes that [`arrive_next`](Self::arrive_next) has
@@ -259,7 +259,7 @@ impl Endpoint<'_> {
     #[cold]
     pub fn after_next(&mut self, peer: PeerId, len: u16) {
         if let Some(channel) = self.t.channel_of(peer)
-            && self.t.lines[channel as usize].look(len, &self.hot.own)
+            && self.t.lines[channel as usize].check(len, &self.hot.own)
         {
             self.short_received(channel);
         }
@@ -291,13 +291,13 @@ impl Endpoint<'_> {
         let taken = match self.t.matcher.take_direct(peer, tag, is_tagged, len.into()) {
             Match::Direct(taken) => taken,
             Match::Other => return ShortArrival::Slow,
-            Match::Nobody => return self.keep_short(channel, rail, peer, short).unwrap_or(ShortArrival::Slow),
+            Match::NoReceive => return self.keep_short(channel, rail, peer, short).unwrap_or(ShortArrival::Slow),
         };
         let (operation, at, cookie) = (direct_id(taken.key()), taken.at(), taken.cookie());
         let bytes = len.into();
         self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         let line = &mut self.t.lines[channel as usize];
-        if line.receive(len, &self.hot.own) && line.look(len, &self.hot.own) {
+        if line.receive(len, &self.hot.own) && line.check(len, &self.hot.own) {
             self.short_received(channel);
         }
         if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }
@@ -458,7 +458,7 @@ impl Endpoint<'_> {
             block_count: blocks as u16,
             keys: NONE,
             recv: NONE,
-            together: NONE,
+            next_in_packet: NONE,
             unexpected: key,
             matchable: true,
             ..Message::default()
@@ -548,12 +548,12 @@ impl Endpoint<'_> {
             return peer;
         }
         let blocks = if self.t.blocks.give_one(first) { blocks } else { 0 };
-        let must_look = line.release(blocks);
+        let must_check = line.release(blocks);
         self.t.messages.remove_at(message);
         let slot = self.t.channels.at_mut(channel);
         slot.messages -= 1;
         slot.grants.released(1, blocks.into());
-        if must_look {
+        if must_check {
             self.short_received(channel);
         }
         peer

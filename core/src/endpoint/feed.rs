@@ -51,7 +51,7 @@ impl Endpoint<'_> {
         if verdict.lost {
             self.t.sub(channel, rail).history.down(now, RailFault::Closed, true);
             self.lose(channel, rail);
-            self.ask_fences(channel);
+            self.request_fences(channel);
         } else if was_up {
             self.paths.forget(channel, rail);
             self.t.sub(channel, rail).clear();
@@ -82,14 +82,14 @@ impl Endpoint<'_> {
                 continue;
             }
             self.fold_line(channel);
-            self.t.channels.at_mut(channel).road.close();
+            self.t.channels.at_mut(channel).express_budget.close();
             match timer {
                 Timer::Ack => self.ack_timed_out(channel),
                 Timer::Connect => self.connect_timed_out(now, channel, due),
                 Timer::Silence => self.watch(now, channel),
                 Timer::Sample => self.sample_timed_out(channel),
                 Timer::Redial => self.redial(now, channel),
-                Timer::Watch => self.look_at_rails(now, channel),
+                Timer::Watch => self.check_rails(now, channel),
             }
         }
         if now >= self.keepalive_at {

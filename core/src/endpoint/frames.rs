@@ -8,7 +8,7 @@ use crate::api::action::{Action, Span, SpanOf};
 use crate::ids::RailId;
 use crate::mem::{MemRef, RegionId};
 use crate::op::OpKind;
-use crate::paths::{Answered, DEFER, Question};
+use crate::paths::{Answered, DEFER, SampleProbe};
 use crate::peer::{Channel, ChannelState, ConnectionStep};
 use crate::rail::rails_of;
 use crate::rel::link::State;
@@ -70,10 +70,10 @@ impl Endpoint<'_> {
     }
 
     /// Probes of silent rails (F-11).
-    pub(super) fn pump_questions(&mut self, now: Time, channel: u32, out: &mut Actions) {
+    pub(super) fn pump_stall_probes(&mut self, now: Time, channel: u32, out: &mut Actions) {
         for rail in self.t.channels.at(channel).work.probes.iter() {
             let sub = *self.t.sub(channel, rail);
-            let nonce = sub.asked.map(|asked| asked.nonce()).filter(|_| sub.is_ready());
+            let nonce = sub.stall_probe.map(|stall_probe| stall_probe.nonce()).filter(|_| sub.is_ready());
             if let Some(nonce) = nonce {
                 if out.len() + STEP > out.capacity() {
                     return self.activate(channel);
@@ -118,7 +118,7 @@ impl Endpoint<'_> {
                 Body::Credit // C-4
             };
             let is_ack = matches!(body, Body::Ack(_) | Body::Credit);
-            let (answers, asks) = match body {
+            let (answers, is_probe) = match body {
                 Body::Probe(Probe { answer, .. }) => (answer, !answer),
                 _ => (false, false),
             };
@@ -128,13 +128,13 @@ impl Endpoint<'_> {
                 if answers {
                     slot.work.answers.remove(rail);
                 }
-                slot.silence.probe_due &= !asks;
+                slot.silence.probe_due &= !is_probe;
             }
         }
     }
 
     /// Shutdown: when all is acknowledged, BYE on every subchannel; when BYE is sent, the end (G-7).
-    pub(super) fn pump_goodbye(&mut self, now: Time, channel: u32, out: &mut Actions) {
+    pub(super) fn pump_bye(&mut self, now: Time, channel: u32, out: &mut Actions) {
         let slot = self.t.channels.at(channel);
         if !matches!(slot.state(), ChannelState::Closing | ChannelState::Leaving) {
             return;
@@ -209,20 +209,20 @@ impl Endpoint<'_> {
     /// Sends the pending probe to a rail whose latency and rate are being sampled (P-12).
     #[inline]
     pub(super) fn pump_samples(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        if let Some(question) = self.paths.question(channel) {
-            self.ask_question(now, channel, &question, out);
+        if let Some(sample_probe) = self.paths.sample_probe(channel) {
+            self.send_sample_probe(now, channel, &sample_probe, out);
         }
     }
 
-    fn ask_question(&mut self, now: Time, channel: u32, question: &Question, out: &mut Actions) {
-        let &Question { rail, len, nonce, is_first } = question;
+    fn send_sample_probe(&mut self, now: Time, channel: u32, sample_probe: &SampleProbe, out: &mut Actions) {
+        let &SampleProbe { rail, len, nonce, is_first } = sample_probe;
         if is_first {
             self.t.set_timer(channel, Timer::Sample, now + self.config.sampling_time_max);
         }
         let at = MemRef { region: RegionId::POOL, offset: 0 };
         let payload = if len == 0 { Span::EMPTY } else { Span { of: SpanOf::At(at), offset: 0, len } };
         if self.send_frame(now, channel, rail, Body::Probe(Probe { nonce, answer: false }), payload, out) {
-            self.paths.asked(now);
+            self.paths.sample_sent(now);
         }
     }
 

@@ -34,7 +34,7 @@ pub struct ChannelInfo {
     /// The limits on messages and blocks that the peer may send (C-3).
     pub limits: (u16, u16),
     /// The negotiated parameters of the peer; `None`: not received yet.
-    pub terms: Option<Connect>,
+    pub peer_parameters: Option<Connect>,
     /// Requests of the peer whose answer is not acknowledged (C-5).
     pub requests_in: u16,
     /// Answers that a rail holds or the peer has not acknowledged.
@@ -98,7 +98,7 @@ impl Endpoint<'_> {
             ordered: lane(ORDERED),
             unordered: lane(UNORDERED),
             limits: c.grants.limits(),
-            terms: c.terms,
+            peer_parameters: c.peer_parameters,
             requests_in: c.requests.admitted(),
             answering: c.requests.serving,
             waits_for_packet: c.waits[0].is_linked(),
@@ -117,7 +117,7 @@ impl Endpoint<'_> {
     pub fn operations(&self) -> impl Iterator<Item = OperationInfo> {
         self.t.ops.indices().map(|index| {
             let op = self.t.ops.at(index);
-            let (retry_epoch, bytes, is_sent, posts) = (op.round, op.len, op.all_sent, op.posts);
+            let (retry_epoch, bytes, is_sent, posts) = (op.epoch, op.len, op.all_sent, op.posts);
             OperationInfo { id: self.t.op_id(index), retry_epoch, bytes, is_sent, posts }
         })
     }
@@ -222,7 +222,7 @@ impl Endpoint<'_> {
     /// everything is received, reported and acknowledged and no timer is due, no table is in use
     /// ([`Usage::leak`]), and no channel counts anything open, holds any credit, or waits for anything. For
     /// leak checks; scans every channel and subchannel.
-    pub fn unrest(&self) -> Option<&'static str> {
+    pub fn inconsistency(&self) -> Option<&'static str> {
         let t = &self.t;
         let of_channel = |index| {
             let c = t.channels.at(index);

@@ -33,13 +33,13 @@ impl Endpoint<'_> {
     #[cold]
     pub(super) fn give_up(&mut self, now: Time, channel: u32, reason: LossReason) {
         let slot = self.t.channels.at(channel);
-        if slot.state() == ChannelState::Closing && slot.terms.is_none() && slot.ops == 0 {
+        if slot.state() == ChannelState::Closing && slot.peer_parameters.is_none() && slot.ops == 0 {
             // It was never reached, and no request needs it any more (G-7).
             return self.end_channel(channel, Ending::Closed);
         }
         let time = match slot.silence.outage() {
             // No CONNECT from it ever arrived: since its channel was opened.
-            _ if slot.terms.is_none() => now - slot.silence.last_received,
+            _ if slot.peer_parameters.is_none() => now - slot.silence.last_received,
             Some(outage) => now - outage.since,
             None => Nanos(0),
         };
@@ -76,7 +76,7 @@ impl Endpoint<'_> {
         slot.work.end();
         slot.replay.cancel();
         self.paths.close_rooms(channel);
-        self.tell_channel(channel);
+        self.queue_channel_event(channel);
         for rail in 0..self.paths.rails.len() {
             self.paths.forget(channel, RailId(rail as u8));
             let sub = self.t.sub(channel, RailId(rail as u8));
@@ -160,7 +160,7 @@ impl Endpoint<'_> {
                 }
                 // Its message has arrived completely: it will be received.
                 Queue::Copies => {
-                    self.t.ops.at_mut(op).fin_wanted = false;
+                    self.t.ops.at_mut(op).needs_fin = false;
                     continue;
                 }
             }
@@ -301,7 +301,7 @@ impl Endpoint<'_> {
 
     /// Late connections on which the peer's CONNECT does not arrive, or BYE cannot be sent: each is aborted
     /// on its own (F-11), and redialled as after a failure, independently of the others.
-    pub(super) fn look_at_late_connects(&mut self, now: Time, channel: u32) {
+    pub(super) fn check_late_connects(&mut self, now: Time, channel: u32) {
         let timeout = self.late_timeout();
         let mut next = None;
         for rail in self.t.channels.at(channel).work.late().iter() {
@@ -315,7 +315,7 @@ impl Endpoint<'_> {
                 next = next.into_iter().chain([due]).min();
                 continue;
             }
-            self.hang_up(now, channel, rail);
+            self.abort_late_connect(now, channel, rail);
         }
         if let Some(next) = next {
             self.t.set_timer(channel, Timer::Watch, next);
@@ -323,11 +323,11 @@ impl Endpoint<'_> {
     }
 
     /// Aborts a connection that cannot send BYE. It is redialled if the peer still needs BYE.
-    fn hang_up(&mut self, now: Time, channel: u32, rail: RailId) {
-        let is_owed = self.is_bye_owed(channel, rail);
+    fn abort_late_connect(&mut self, now: Time, channel: u32, rail: RailId) {
+        let is_bye_due = self.needs_bye(channel, rail);
         self.forget_late_connect(channel, rail);
         let slot = self.t.channels.at_mut(channel);
-        if is_owed {
+        if is_bye_due {
             slot.work.abort(rail);
             self.call_later(now, channel, rail);
         } else {
@@ -341,7 +341,7 @@ impl Endpoint<'_> {
         let Ok(Repr { body: Body::Connect(connect), .. }) = Repr::parse(header) else { return };
         if self.t.sub(channel, rail).link.connect(connect.connection).abort {
             // The number is invalid: no connection has it.
-            return self.hang_up(now, channel, rail);
+            return self.abort_late_connect(now, channel, rail);
         }
         self.refresh(channel, rail);
         self.activate(channel);
@@ -351,13 +351,13 @@ impl Endpoint<'_> {
     pub(super) fn late_connect_gone(&mut self, now: Time, channel: u32, rail: RailId) {
         let was_open = self.t.sub(channel, rail).link.state() != State::Down;
         self.forget_late_connect(channel, rail);
-        if was_open && self.is_bye_owed(channel, rail) {
+        if was_open && self.needs_bye(channel, rail) {
             self.call_later(now, channel, rail);
         }
     }
 
     /// Whether the peer may not have received BYE, and would dial the rail's old address.
-    fn is_bye_owed(&self, channel: u32, rail: RailId) -> bool {
+    fn needs_bye(&self, channel: u32, rail: RailId) -> bool {
         let peer = self.t.channels.at(channel).peer;
         self.t.peers[peer.0 as usize].unnotified && self.moved >> rail.0 & 1 == 1
     }

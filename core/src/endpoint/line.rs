@@ -10,7 +10,7 @@ use super::Endpoint;
 use crate::fast::{Line, Sending};
 use crate::ids::RailId;
 use crate::peer::{ChannelState, ORDERED};
-use crate::rail::sched::Gathers;
+use crate::rail::sched::Aggregates;
 use crate::wire::Counts;
 
 impl Endpoint<'_> {
@@ -18,7 +18,7 @@ impl Endpoint<'_> {
     pub(super) fn refresh(&mut self, channel: u32, rail: RailId) {
         let is_ready = self.t.subs[self.t.sub_index(channel, rail)].is_ready();
         if self.paths.set_ready(channel, rail, is_ready) {
-            self.t.channels.at_mut(channel).road.close();
+            self.t.channels.at_mut(channel).express_budget.close();
             self.line_has_changed(channel);
         }
     }
@@ -60,18 +60,19 @@ impl Endpoint<'_> {
         self.fold_line(channel);
         let Some(rail) = self.lone_rail(channel) else { return false };
         let slot = self.t.channels.at(channel);
-        let gathers = self.paths.policies.of_small().gathers == Gathers::Always;
-        let Some(terms) = slot.terms else { return false };
+        let aggregates = self.paths.policies.of_small().aggregates == Aggregates::Always;
+        let Some(peer_parameters) = slot.peer_parameters else { return false };
         if slot.state() != ChannelState::Open
             || !slot.queues.ordered.is_empty()
             || !slot.sent[ORDERED].is_empty()
-            || gathers
+            || aggregates
             || self.paths.peer(channel).rooms.room >> rail.0 & 1 == 0
         {
             return false;
         }
         let facts = &self.paths.rails[usize::from(rail.0)];
-        let bytes_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max).min(facts.short_bytes_max);
+        let bytes_max =
+            self.eager_bytes_max(channel, rail).min(peer_parameters.eager_bytes_max).min(facts.short_bytes_max);
         let slot = self.t.channels.at(channel);
         let sending = Sending {
             next: slot.sent[ORDERED].next().0,
@@ -79,7 +80,7 @@ impl Endpoint<'_> {
             messages_left: slot.allowance.messages_left(),
             blocks_left: slot.allowance.blocks_left(),
             bytes_max,
-            block_bytes: terms.block_bytes,
+            block_bytes: peer_parameters.block_bytes,
             rail,
         };
         self.t.lines[channel as usize].open_sending(&sending)
@@ -95,7 +96,8 @@ impl Endpoint<'_> {
         }
         self.fold_line(channel);
         let slot = self.t.channels.at(channel);
-        let is_open = matches!(slot.state(), ChannelState::Open | ChannelState::Closing) && slot.terms.is_some();
+        let is_open =
+            matches!(slot.state(), ChannelState::Open | ChannelState::Closing) && slot.peer_parameters.is_some();
         let sub = &self.t.subs[self.t.sub_index(channel, rail)];
         if !is_open
             || self.lone_rail(channel) != Some(rail)
@@ -248,9 +250,9 @@ impl Endpoint<'_> {
 
     /// A part of a multi-receive has no operation, so no receive may pass it; or it has one again.
     #[cold]
-    pub(super) fn set_parts_waiting(&mut self, starved: bool) {
-        self.parts_waiting = starved;
-        self.t.matcher.stop_quick(starved);
-        self.hot.may_post_short = self.config.express && !starved;
+    pub(super) fn set_parts_waiting(&mut self, is_waiting: bool) {
+        self.parts_waiting = is_waiting;
+        self.t.matcher.stop_quick(is_waiting);
+        self.hot.may_post_short = self.config.express && !is_waiting;
     }
 }

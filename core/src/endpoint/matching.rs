@@ -119,8 +119,8 @@ impl Endpoint<'_> {
     fn feed_waiting_parts(&mut self, now: Time) {
         self.set_parts_waiting(false);
         loop {
-            let wanted = |&(_, message): &(Key, u32)| self.is_wanted(message);
-            let Some((key, message)) = self.t.matcher.waiting().find(wanted) else { return };
+            let has_receive_for = |&(_, message): &(Key, u32)| self.has_receive(message);
+            let Some((key, message)) = self.t.matcher.waiting().find(has_receive_for) else { return };
             let Message { channel, tag, len, .. } = *self.t.messages.at(message);
             match self.match_posted(self.t.channels.at(channel).peer, tag, len) {
                 Some(op) => {
@@ -140,11 +140,11 @@ impl Endpoint<'_> {
         if !self.parts_waiting {
             return matcher.find_unexpected(selector);
         }
-        matcher.waiting_for(selector).find(|&(_, message)| !self.is_wanted(message))
+        matcher.waiting_for(selector).find(|&(_, message)| !self.has_receive(message))
     }
 
     /// Whether a posted receive takes a message.
-    fn is_wanted(&self, message: u32) -> bool {
+    fn has_receive(&self, message: u32) -> bool {
         let Message { channel, tag, .. } = *self.t.messages.at(message);
         self.t.matcher.find_posted(self.t.channels.at(channel).peer, tag).is_some()
     }
@@ -180,7 +180,7 @@ impl Endpoint<'_> {
         slot.granted = message.len.min(slot.len);
         slot.remote = message.remote;
         slot.via = Some(message.via);
-        slot.fin_wanted = message.want_placed;
+        slot.needs_fin = message.want_placed;
     }
 
     /// A receive gets a message that waits here (out of the matcher already).
@@ -199,7 +199,7 @@ impl Endpoint<'_> {
         let recv = self.t.ops.at_mut(op);
         recv.enter(Phase::Copying);
         recv.message = message;
-        recv.fin_wanted &= !lost;
+        recv.needs_fin &= !lost;
         if slot.state == MessageState::Stored {
             self.queue_copy(op);
         }
@@ -224,7 +224,7 @@ impl Endpoint<'_> {
         }
         self.stats.bytes_copied += self.t.ops.at(op).granted;
         self.free_message(message);
-        self.settle(op);
+        self.complete_if_done(op);
     }
 
     /// Frees a message's slot, and its blocks if no other message uses them, and grants them to the peer
@@ -247,7 +247,7 @@ impl Endpoint<'_> {
         self.grant_on_line(channel, messages, blocks);
         let slot = self.t.channels.at_mut(channel);
         slot.grants.released(messages, blocks);
-        slot.road.stop_receiving();
+        slot.express_budget.stop_receiving();
         self.announce_room(channel);
     }
 
@@ -317,7 +317,7 @@ impl Endpoint<'_> {
             block_count: blocks as u16,
             keys: NONE,
             recv: NONE,
-            together: NONE,
+            next_in_packet: NONE,
             ..Message::default()
         };
         if let Some(rts) = rts {
@@ -353,7 +353,7 @@ impl Endpoint<'_> {
                 let granted = slot.granted;
                 if granted == 0 {
                     self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
-                    self.settle(op);
+                    self.complete_if_done(op);
                     Arrival::Discard
                 } else {
                     slot.places += 1;
@@ -428,7 +428,7 @@ impl Endpoint<'_> {
             let (slot, slots) = self.t.reorder(channel);
             slot.reorder.dequeue(slots);
             while message != NONE {
-                let next = core::mem::replace(&mut self.t.messages.at_mut(message).together, NONE);
+                let next = core::mem::replace(&mut self.t.messages.at_mut(message).next_in_packet, NONE);
                 self.deliver(now, message);
                 message = next;
             }

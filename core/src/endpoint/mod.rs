@@ -84,8 +84,8 @@ pub use rails::{RailHealth, RailState};
 pub use tables::{Sizes, sizes};
 
 pub use crate::paths::{
-    Change, ClassPolicy, CopyBy, Explanation, MessageClass, RailStats, Registration, RegistrationCost, Sampled, Share,
-    TwoWays, Verdict, Way, Why,
+    Change, ClassPolicy, CopyBy, Explanation, MessageClass, RailStats, Registration, RegistrationCost, Route, Sampled,
+    Share, TwoMeasures, Verdict, Why,
 };
 
 pub use crate::api::config::Policy;
@@ -134,7 +134,8 @@ use tables::Tables;
 /// // Two regions of memory: the payload pool, and 16 bytes of the caller's.
 /// let mut pool = vec![0u8; config.pool_bytes().unwrap() as usize];
 /// let mut buffer = *b"hello...........";
-/// let rail = RailFacts { segment_bytes_max: 4096, eager_bytes_max: 4096, posts_max: 8, ..RailFacts::default() };
+/// let rail = RailFacts { segment_bytes_max: 4096, eager_bytes_max: 4096, posts_max: 8,
+/// ..RailFacts::default() };
 ///
 /// // `region`: `config.memory_bytes()` bytes, aligned to 64.
 /// let mut endpoint = Endpoint::new(config, &[rail], region, Time(0)).unwrap();
@@ -159,16 +160,18 @@ use tables::Tables;
 ///     while endpoint.poll_actions(Time(now), &mut actions) > 0 {
 ///         for action in actions.drain(..) {
 ///             match action {
-///                 Action::Connect { peer, rail } => endpoint.handle_rail_event(Time(now), RailEvent::Up { peer, rail }),
-///                 Action::Post(post) => {
+///                 Action::Connect { peer, rail } => endpoint.handle_rail_event(Time(now), RailEvent::Up {
+///                 peer, rail }), Action::Post(post) => {
 ///                     let payload = read(&endpoint, post.payload, &pool, &buffer);
 ///                     endpoint.handle_completion(Time(now), post.id, PostStatus::Done);
-///                     if let Arrival::Place { id, memory } = endpoint.handle_arrival(Time(now), post.peer, post.rail, &post.header) {
+///                     if let Arrival::Place { id, memory } = endpoint.handle_arrival(Time(now), post.peer,
+///                     post.rail, &post.header) {
 ///                         let mut at = 0;
 ///                         for seg in endpoint.segments(memory).collect::<Vec<_>>() {
-///                             let memory = if seg.at.region == RegionId::POOL { &mut pool[..] } else { &mut buffer[..] };
-///                             memory[seg.at.offset as usize..][..seg.len as usize].copy_from_slice(&payload[at..][..seg.len as usize]);
-///                             at += seg.len as usize;
+///                             let memory = if seg.at.region == RegionId::POOL { &mut pool[..] } else { &mut
+///                             buffer[..] }; memory[seg.at.offset as usize..][..seg.len as
+///                             usize].copy_from_slice(&payload[at..][..seg.len as usize]); at += seg.len as
+///                             usize;
 ///                         }
 ///                         endpoint.handle_placed(Time(now), id, &|at, bytes| {
 ///                             bytes.copy_from_slice(&pool[at.offset as usize..][..bytes.len()]);
@@ -220,7 +223,7 @@ pub struct Endpoint<'m> {
     /// Peers' atomics to perform.
     atomics: List,
     /// Key sets whose registrations are to be released.
-    dying_keys: List,
+    released_keys: List,
     /// Registrations that finished after their operation.
     late_keys: heapless::Deque<(RailId, crate::wire::RemoteKey), 64>,
     /// Subchannels to close: their peer is gone, or there is no free channel.
@@ -325,7 +328,7 @@ impl<'m> Endpoint<'m> {
             op_events: List::EMPTY,
             copies: List::EMPTY,
             atomics: List::EMPTY,
-            dying_keys: List::EMPTY,
+            released_keys: List::EMPTY,
             late_keys: heapless::Deque::new(),
             refused: heapless::Deque::new(),
             parts_waiting: false,
@@ -363,7 +366,7 @@ impl<'m> Endpoint<'m> {
     pub fn is_unused(&self, peer: PeerId) -> bool {
         let Some(channel) = self.t.channel_of(peer) else { return true };
         let rails = rails_of(self.paths.peer(channel).rooms.ready);
-        rails.map(|rail| self.paths.path(channel, rail)).all(|path| path.under_way == 0)
+        rails.map(|rail| self.paths.path(channel, rail)).all(|path| path.in_flight == 0)
     }
 
     /// The earliest time at which [`handle_timeout`](Self::handle_timeout) has something to do.

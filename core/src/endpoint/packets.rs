@@ -65,7 +65,7 @@ impl Endpoint<'_> {
         self.t.cancel_timer(channel, Timer::Ack);
         let slot = self.t.channels.at_mut(channel);
         slot.ack.sent();
-        slot.road.stop_receiving();
+        slot.express_budget.stop_receiving();
     }
 
     /// The same for CONNECT, which acknowledges nothing: the peer's first number may be unknown.
@@ -83,7 +83,7 @@ impl Endpoint<'_> {
             return false;
         }
         let slot = self.t.channels.at(channel);
-        let window = slot.terms.map_or(0, |terms| terms.window).min(self.config.window);
+        let window = slot.peer_parameters.map_or(0, |peer_parameters| peer_parameters.window).min(self.config.window);
         let lane = if lane == Lane::Ordered { ORDERED } else { UNORDERED };
         slot.sent[lane].has_room(window)
     }
@@ -111,7 +111,7 @@ impl Endpoint<'_> {
         let Some(key) = self.keep_packet(now, channel, rail, op, (what, len, offset), true) else { return };
         let (slot, slots) = self.t.sent(channel, lane);
         // It may take what the road has counted of window and grants.
-        slot.road.stop_sending();
+        slot.express_budget.stop_sending();
         let Ok(psn) = slot.sent[lane].push(slots, key.index) else {
             debug_assert!(false, "the caller has checked for room");
             self.t.packets.remove(key);
@@ -136,7 +136,7 @@ impl Endpoint<'_> {
             Body::Aggregate { .. } => (What::Aggregate, 0),
             Body::Rts(_) => (What::Rts, 0),
             Body::Cts(_) => (What::Cts, 0),
-            Body::Resume(resume) => (What::Resume, resume.round.into()),
+            Body::Resume(resume) => (What::Resume, resume.epoch.into()),
             Body::Data(data) => (What::Data, data.offset),
             Body::Put(put) => (What::Put, put.offset.wrapping_sub(self.t.ops.at(op).remote_offset)),
             Body::Get(_) => (What::Get, 0),
@@ -157,15 +157,15 @@ impl Endpoint<'_> {
         out: &mut Actions,
     ) {
         let slot = self.t.ops.at(op);
-        let (count, round) = (slot.fins_expected, slot.round);
+        let (count, epoch) = (slot.fins_expected, slot.epoch);
         let want_placed = self.config.recovery;
-        let fin = Fin { operation: slot.remote, count, refused: None, want_placed, round, placed_bytes: slot.granted };
+        let fin = Fin { operation: slot.remote, count, refused: None, want_placed, epoch, placed_bytes: slot.granted };
         let next = self.t.channels.at(channel).sent[UNORDERED].next();
         self.transmit(now, channel, rail, op, &Body::Fin(fin), Span::EMPTY, false, out);
         let (slot, slots) = self.t.sent(channel, UNORDERED);
         if let Some(index) = slot.sent[UNORDERED].get(slots, next) {
             let packet = self.t.packets.at_mut(index);
-            (packet.what, packet.offset) = (What::PartFin, PartFin { part, round }.pack());
+            (packet.what, packet.offset) = (What::PartFin, PartFin { part, epoch }.pack());
         }
     }
 
@@ -320,10 +320,10 @@ impl Endpoint<'_> {
         }
         // The bytes of the read are still needed; the rail is about to be reported down, or has no key for
         // them.
-        let is_wanted = packet.what == What::Read && status != PostStatus::Done;
-        packet.lost |= is_wanted;
+        let is_failed_read = packet.what == What::Read && status != PostStatus::Done;
+        packet.lost |= is_failed_read;
         let packet = *packet;
-        if !packet.unacked && !is_wanted {
+        if !packet.unacked && !is_failed_read {
             self.t.packets.remove(id.0);
             self.wake(Shortage::Packets);
         }
@@ -342,13 +342,13 @@ impl Endpoint<'_> {
         if packet.what == What::Fin {
             self.paths.note_received(now, packet.channel, slot.granted, &mut slot.measured);
         }
-        if is_wanted && status == PostStatus::NoAccess {
+        if is_failed_read && status == PostStatus::NoAccess {
             self.key_is_invalid(&packet);
         }
         self.finish_stripes(packet.op);
         // The subchannel of a failed post is reported down; that report decides what follows.
-        let others = self.t.ops.at(packet.op).together;
-        self.settle(packet.op);
+        let others = self.t.ops.at(packet.op).next_in_packet;
+        self.complete_if_done(packet.op);
         if others != NONE {
             self.each_other(others, |slot| slot.posts -= 1);
         }
@@ -375,8 +375,8 @@ impl Endpoint<'_> {
         }
         let slot = self.t.ops.at_mut(packet.op);
         slot.unacked -= 1;
-        let others = slot.together;
-        self.settle(packet.op);
+        let others = slot.next_in_packet;
+        self.complete_if_done(packet.op);
         if others == NONE { 1 } else { 1 + self.each_other(others, |slot| slot.unacked -= 1) }
     }
 
@@ -450,7 +450,7 @@ impl Endpoint<'_> {
         self.close_line(packet.channel);
         let slot = self.t.channels.at_mut(packet.channel);
         slot.replay.begin_reads();
-        slot.road.stop_sending();
+        slot.express_budget.stop_sending();
         self.activate(packet.channel);
     }
 
@@ -461,7 +461,7 @@ impl Endpoint<'_> {
             self.t.lines[channel as usize].close_receiving();
         }
         let (slot, bits) = self.t.received(channel, lane);
-        slot.road.stop_receiving();
+        slot.express_budget.stop_receiving();
         match slot.received[lane].claim(bits, window, psn) {
             Claim::New => {
                 if lane == UNORDERED {
@@ -473,7 +473,7 @@ impl Endpoint<'_> {
             Claim::Duplicate => {
                 self.stats.duplicates_dropped += 1;
                 let policy = self.ack_policy;
-                self.owe_ack(now, channel, 0, true, &policy);
+                self.schedule_ack(now, channel, 0, true, &policy);
                 Ok(false)
             }
             Claim::Beyond => Err(ProtocolError::Sequence { psn: psn.0 }), // S-6
@@ -489,11 +489,11 @@ impl Endpoint<'_> {
         if slot.answers_are_acknowledged() && !slot.queues.requests.is_empty() {
             self.activate(channel);
         }
-        self.owe_ack(now, channel, bytes, ack_now, &policy);
+        self.schedule_ack(now, channel, bytes, ack_now, &policy);
     }
 
     #[inline(always)]
-    pub(super) fn owe_ack(
+    pub(super) fn schedule_ack(
         &mut self,
         now: Time,
         channel: u32,
@@ -502,7 +502,7 @@ impl Endpoint<'_> {
         policy: &crate::rel::ack::AckPolicy,
     ) {
         let slot = self.t.channels.at_mut(channel);
-        slot.road.stop_receiving();
+        slot.express_budget.stop_receiving();
         match slot.ack.received(policy, now, bytes, ack_now) {
             AckVerdict::Now => self.activate(channel),
             // The first packet's delay counts; later ones don't postpone it.

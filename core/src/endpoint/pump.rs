@@ -43,20 +43,20 @@ impl Endpoint<'_> {
     /// Whether [`poll_actions`](Self::poll_actions) has something.
     #[inline]
     pub fn has_actions(&self) -> bool {
-        self.is_active() || self.has_loose_actions()
+        self.is_active() || self.has_other_actions()
     }
 
     /// Whether there are actions that belong to no channel's order.
     #[inline]
-    fn has_loose_actions(&self) -> bool {
+    fn has_other_actions(&self) -> bool {
         // Asked in each round: one comparison.
-        let lists = self.copies.len() | self.atomics.len() | self.dying_keys.len();
+        let lists = self.copies.len() | self.atomics.len() | self.released_keys.len();
         lists != 0 || !self.late_keys.is_empty() || !self.refused.is_empty()
     }
 
     fn next_actions(&mut self, now: Time, actions: &mut Actions) {
-        if self.has_loose_actions() {
-            while let Some(action) = self.next_loose_action() {
+        if self.has_other_actions() {
+            while let Some(action) = self.next_other_action() {
                 let _ = actions.push(action);
                 if actions.len() + STEP > actions.capacity() {
                     return;
@@ -75,7 +75,7 @@ impl Endpoint<'_> {
     }
 
     /// Actions that belong to no channel's order: copies out of blocks, peers' atomics, deregistrations.
-    fn next_loose_action(&mut self) -> Option<Action> {
+    fn next_other_action(&mut self) -> Option<Action> {
         while let Some(op) = self.copies.pop_front(&mut By(&mut self.t.ops, op_queue)) {
             let slot = self.t.ops.at(op);
             let &Message { blocks, offset, .. } = self.t.messages.at(slot.message);
@@ -153,7 +153,7 @@ impl Endpoint<'_> {
         if has_slow_work {
             if !leaves {
                 self.pump_fences(now, channel, out);
-                self.pump_questions(now, channel, out);
+                self.pump_stall_probes(now, channel, out);
             }
             self.pump_addresses(now, channel, out);
         }
@@ -165,7 +165,7 @@ impl Endpoint<'_> {
         self.wake(Shortage::Packets);
         self.wake(Shortage::Stripes);
         if has_slow_work {
-            self.pump_goodbye(now, channel, out);
+            self.pump_bye(now, channel, out);
         } else {
             debug_assert!(
                 !self.t.channels.at(channel).has_slow_work(),
@@ -214,8 +214,8 @@ impl Endpoint<'_> {
             self.free_channel_if_idle(channel);
             return false;
         }
-        if slot.terms.is_none() {
-            self.pump_goodbye(now, channel, out);
+        if slot.peer_parameters.is_none() {
+            self.pump_bye(now, channel, out);
             return false;
         }
         true
@@ -270,11 +270,11 @@ impl Endpoint<'_> {
         let Some(rail) = self.for_control(now, channel, slot.via) else { return Step::Idle };
         let body = match slot.control {
             Control::Cts => {
-                let keys = self.keys_to_tell(channel, slot.keys);
+                let keys = self.keys_to_send(channel, slot.keys);
                 let target = self.t.op_id(op).0.to_bits();
-                Body::Cts(Cts { operation: slot.remote, target, granted_bytes: slot.granted, round: slot.round, keys })
+                Body::Cts(Cts { operation: slot.remote, target, granted_bytes: slot.granted, epoch: slot.epoch, keys })
             }
-            Control::Resume => Body::Resume(wire::Resume { target: slot.remote, round: slot.round.wrapping_add(1) }), // F-7
+            Control::Resume => Body::Resume(wire::Resume { target: slot.remote, epoch: slot.epoch.wrapping_add(1) }), // F-7
             //
             Control::AtomicReply => Body::AtomicReply(wire::AtomicReply { operation: slot.remote, old: slot.old }),
             Control::Fin | Control::None | Control::Register => Body::Fin(Fin {
@@ -282,7 +282,7 @@ impl Endpoint<'_> {
                 count: 1,
                 refused: slot.refusal,
                 want_placed: false,
-                round: 0,
+                epoch: 0,
                 placed_bytes: slot.granted,
             }),
         };
@@ -319,7 +319,7 @@ impl Endpoint<'_> {
     fn pump_message(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let slot = self.t.channels.at(channel);
         let op = slot.queues.ordered.head();
-        let Some(terms) = slot.terms.filter(|_| op != NONE) else { return Step::Idle };
+        let Some(peer_parameters) = slot.peer_parameters.filter(|_| op != NONE) else { return Step::Idle };
         if !slot.allowance.message_allowed() || !self.may_send(channel, Lane::Ordered) {
             return Step::Idle; // C-1
         }
@@ -332,11 +332,11 @@ impl Endpoint<'_> {
         // A message too large for eager is only announced.
         let bytes = if len <= self.config.eager_bytes_max.into() { len } else { 0 };
         let Some(rail) = self.choose(now, channel, MessageClass::Small, bytes) else { return Step::Idle };
-        if self.paths.gathers(channel, rail) && self.gather(now, channel, rail, out) == Step::Sent {
+        if self.paths.aggregates(channel, rail) && self.aggregate_next(now, channel, rail, out) == Step::Sent {
             return Step::Sent;
         }
-        let eager_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max);
-        let blocks = len.div_ceil(terms.block_bytes.into());
+        let eager_max = self.eager_bytes_max(channel, rail).min(peer_parameters.eager_bytes_max);
+        let blocks = len.div_ceil(peer_parameters.block_bytes.into());
         let operation = self.t.op_id(op).0.to_bits();
         let send = self.t.ops.at(op);
         let want_placed = send.level == Level::Placed;
@@ -363,7 +363,7 @@ impl Endpoint<'_> {
             && let Ok(set) = self.t.key_sets.insert(super::tables::KeySet::default())
         {
             let to_register = self.paths.fastest(channel, readable, wire::KEYS_MAX as u32);
-            let to_register = self.paths.asked_for_keys(channel, (Registration::Readable, len), to_register);
+            let to_register = self.paths.rails_to_register(channel, (Registration::Readable, len), to_register);
             let slot = self.t.ops.at_mut(op);
             slot.keys = set.index;
             slot.to_register = to_register;
@@ -377,7 +377,7 @@ impl Endpoint<'_> {
             self.register(op, out);
             return Step::Sent;
         }
-        let keys = self.keys_to_tell(channel, keys);
+        let keys = self.keys_to_send(channel, keys);
         self.t.dequeue(op);
         self.t.channels.at_mut(channel).allowance.use_messages(1); // C-1
         self.t.ops.at_mut(op).enter(Phase::Waiting);
@@ -425,7 +425,7 @@ impl Endpoint<'_> {
             slot.requests.close_answered();
         }
         let op = slot.queues.requests.head();
-        let requests_max = slot.terms.map_or(0, |terms| terms.requests_max);
+        let requests_max = slot.peer_parameters.map_or(0, |peer_parameters| peer_parameters.requests_max);
         if op == NONE || slot.requests.is_full(requests_max) || !self.may_send(channel, Lane::Unordered) {
             return Step::Idle;
         }

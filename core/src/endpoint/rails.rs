@@ -51,21 +51,21 @@ impl Endpoint<'_> {
     /// From now on `policy` decides for messages of a class (P-5). Fields that it leaves unset stay.
     pub fn set_policy(&mut self, class: MessageClass, policy: Policy) {
         self.paths.set_policy(class, policy);
-        self.close_roads();
+        self.close_express_budgets();
     }
 
     /// Sets the rails that may carry messages of a class (`eligible`, bit per rail), and how many of them
     /// each message uses at most (`rails_used`, 0 counts as 1; P-6).
     pub fn set_rails(&mut self, class: MessageClass, eligible: u64, rails_used: u8) {
         self.paths.set_rails(class, eligible, rails_used);
-        self.close_roads();
+        self.close_express_budgets();
     }
 
     /// Each channel chooses its rails anew.
-    fn close_roads(&mut self) {
+    fn close_express_budgets(&mut self) {
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
-            self.t.channels.at_mut(channel).road.close();
+            self.t.channels.at_mut(channel).express_budget.close();
         }
     }
 
@@ -97,7 +97,7 @@ impl Endpoint<'_> {
     /// `None`: no channel to it is open.
     pub fn explain(&self, now: Time, peer: PeerId, class: MessageClass, bytes: u64) -> Option<Explanation> {
         let channel = self.t.channel_of(peer)?;
-        let peers = self.t.channels.at(channel).terms?.eager_bytes_max;
+        let peers = self.t.channels.at(channel).peer_parameters?.eager_bytes_max;
         self.paths.explain(now, channel, class, bytes, (self.config.eager_bytes_max, peers))
     }
 

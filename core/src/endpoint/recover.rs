@@ -70,7 +70,7 @@ impl Endpoint<'_> {
         }
         // If the peer sent a FENCE, its leftovers are replayed once the arrivals are recorded
         // (`arrive_fence`).
-        self.ask_fences(channel);
+        self.request_fences(channel);
         self.plan_redial(now, channel, rail, fault);
     }
 
@@ -82,11 +82,11 @@ impl Endpoint<'_> {
 
     /// Sends a FENCE to the peer (again) for every connection with waiting leftovers: the last one may have
     /// been lost with its connection (F-3).
-    pub(super) fn ask_fences(&mut self, channel: u32) {
+    pub(super) fn request_fences(&mut self, channel: u32) {
         let waiting = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.link.waits_for().is_some());
-        let asked = waiting.fold(0, |mask, (rail, _)| mask | 1 << rail);
+        let requested = waiting.fold(0, |mask, (rail, _)| mask | 1 << rail);
         let fences = &mut self.t.channels.at_mut(channel).work.fences;
-        *fences = fences.with(RailSet(asked));
+        *fences = fences.with(RailSet(requested));
         self.activate(channel);
     }
 
@@ -130,7 +130,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         let is_first = slot.silence.outage_begins(now, rail, fault);
         // Before the peer's parameters are known, `connect_timeout` runs (G-4).
-        if is_first && slot.terms.is_some() && self.config.recovery_timeout.0 > 0 {
+        if is_first && slot.peer_parameters.is_some() && self.config.recovery_timeout.0 > 0 {
             self.t.set_timer(channel, Timer::Connect, now + self.config.recovery_timeout);
         }
     }
@@ -140,7 +140,7 @@ impl Endpoint<'_> {
     /// G-4).
     fn is_gone_for_good(&mut self, channel: u32, rail: RailId, fault: RailFault) -> bool {
         let slot = self.t.channels.at_mut(channel);
-        let is_known = slot.terms.is_some();
+        let is_known = slot.peer_parameters.is_some();
         if !(fault == RailFault::Gone || !is_known && fault == RailFault::Unauthenticated) {
             return false;
         }
@@ -196,7 +196,7 @@ impl Endpoint<'_> {
     pub(super) fn dial_queued(&mut self, now: Time, peer: PeerId) {
         let Some(channel) = self.t.channel_of(peer) else { return };
         let slot = self.t.channels.at(channel);
-        if slot.state() == ChannelState::Closing && slot.terms.is_none() && slot.ops == 0 {
+        if slot.state() == ChannelState::Closing && slot.peer_parameters.is_none() && slot.ops == 0 {
             // No request needs it, and its process has not seen the dial: it may end without BYE (G-7).
             return;
         }
@@ -208,7 +208,7 @@ impl Endpoint<'_> {
 
     /// How long a peer may be without a usable path, or unmet.
     fn path_timeout_of(&self, channel: u32) -> Nanos {
-        let is_met = self.t.channels.at(channel).terms.is_some();
+        let is_met = self.t.channels.at(channel).peer_parameters.is_some();
         if is_met { self.config.recovery_timeout } else { self.config.connect_timeout }
     }
 
@@ -259,7 +259,7 @@ impl Endpoint<'_> {
         sub.ready_at = now;
         sub.history.up(now);
         self.expect_signs(now);
-        self.tell_addresses(channel, rail);
+        self.announce_addresses(channel, rail);
         let slot = self.t.channels.at_mut(channel);
         if slot.silence.outage_ends() {
             self.t.cancel_timer(channel, Timer::Connect);
@@ -270,7 +270,7 @@ impl Endpoint<'_> {
         if !self.is_first_connection(channel, rail) {
             // The last credits and acknowledgments may have been lost (A-1, C-4).
             self.t.channels.at_mut(channel).ack.make_due();
-            self.ask_fences(channel);
+            self.request_fences(channel);
         }
     }
 
@@ -415,7 +415,7 @@ impl Endpoint<'_> {
             for by in (0..self.paths.rails.len() as u8).map(RailId) {
                 // If the peer's CONNECT is pending, its arrival triggers the updates.
                 if self.t.sub(channel, by).link.state() == State::Ready {
-                    self.owe_addresses(channel, by, 1 << rail.0);
+                    self.queue_addresses(channel, by, 1 << rail.0);
                 }
             }
         }
@@ -423,15 +423,15 @@ impl Endpoint<'_> {
     }
 
     /// A subchannel is up again: announces the moves since the start over it.
-    fn tell_addresses(&mut self, channel: u32, by: RailId) {
+    fn announce_addresses(&mut self, channel: u32, by: RailId) {
         if self.moved != 0 {
-            self.owe_addresses(channel, by, self.moved);
+            self.queue_addresses(channel, by, self.moved);
         }
     }
 
     /// Marks address updates as pending. A rail that is up does not announce itself: the peer has its
     /// address.
-    fn owe_addresses(&mut self, channel: u32, by: RailId, moved: u64) {
+    fn queue_addresses(&mut self, channel: u32, by: RailId, moved: u64) {
         let reached = self.t.peers[self.t.channels.at(channel).peer.0 as usize].rails;
         let sub = self.t.sub(channel, by);
         sub.unannounced |= moved & reached & !(1 << by.0);

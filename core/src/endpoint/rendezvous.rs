@@ -39,12 +39,12 @@ impl Endpoint<'_> {
         let writable = if contiguous { self.paths.ready_with(channel, |caps| caps.write) } else { 0 };
         let writable = self.paths.eligible(MessageClass::Large, writable);
         let slot = self.t.ops.at_mut(op);
-        slot.fin_wanted = true;
+        slot.needs_fin = true;
         if slot.granted == 0 {
             // Nothing fits: the FIN alone completes it.
             slot.enter(Phase::Data);
             self.drop_key_set(keys, false);
-            self.settle(op);
+            self.complete_if_done(op);
         } else if is_to_be_read {
             slot.enter(Phase::Reading);
             slot.keys = keys;
@@ -54,7 +54,7 @@ impl Endpoint<'_> {
             self.drop_key_set(keys, false);
             let bytes = self.t.ops.at(op).granted;
             let keyed = self.paths.fastest(channel, writable, KEYS_MAX as u32);
-            let keyed = self.paths.asked_for_keys(channel, (Registration::Writable, bytes), keyed); // P-15
+            let keyed = self.paths.rails_to_register(channel, (Registration::Writable, bytes), keyed); // P-15
             let set = if writable == 0 { None } else { self.t.key_sets.insert(KeySet::default()).ok() };
             let slot = self.t.ops.at_mut(op);
             if let Some(set) = set {
@@ -73,7 +73,7 @@ impl Endpoint<'_> {
     /// Begins a new retry epoch of a message that is being written (F-7): with the existing keys, if a rail
     /// that is up has one of them; otherwise requests others, including those that the plan had left out
     /// (P-15).
-    fn answer_round(&mut self, op: u32) {
+    fn answer_resume(&mut self, op: u32) {
         let &Op { channel, keys: set, stage, .. } = self.t.ops.at(op);
         if stage.phase() == Phase::Registering {
             return; // The CTS of the newest round follows.
@@ -86,20 +86,20 @@ impl Endpoint<'_> {
             keyed = keys.iter().fold(0, |mask, key| mask | 1 << key.rail);
             room = KEYS_MAX - keys.len();
         }
-        let asked = if keyed & writable == 0 { self.paths.fastest(channel, writable, room as u32) } else { 0 };
-        if asked == 0 {
+        let requested = if keyed & writable == 0 { self.paths.fastest(channel, writable, room as u32) } else { 0 };
+        if requested == 0 {
             return self.send_control(op, Control::Cts);
         }
         let slot = self.t.ops.at_mut(op);
         slot.enter(Phase::Registering);
-        slot.to_register = asked;
+        slot.to_register = requested;
         self.send_control(op, Control::Register);
     }
 
     /// A rail has registered an operation's memory, or could not. Late answers are dropped.
     pub fn handle_registered(&mut self, operation: OpId, rail: RailId, key: Result<RemoteKey, RailFault>) {
-        let asked = |op: &&mut Op| u32::from(rail.0) < u64::BITS && op.registering >> rail.0 & 1 == 1;
-        let Some(slot) = self.t.ops.get_mut(operation.0).filter(asked) else {
+        let requested = |op: &&mut Op| u32::from(rail.0) < u64::BITS && op.registering >> rail.0 & 1 == 1;
+        let Some(slot) = self.t.ops.get_mut(operation.0).filter(requested) else {
             // Its operation is complete: the registration is not needed any more.
             self.stats.stale_dropped += 1;
             if let Ok(key) = key {
@@ -124,10 +124,10 @@ impl Endpoint<'_> {
         } else {
             let is_keyless = self.t.key_sets.at(set).as_slice().is_empty();
             slot.enter(if is_keyless { Phase::Data } else { Phase::Written });
-            slot.fin_wanted = is_keyless;
+            slot.needs_fin = is_keyless;
             // Without recovery the sender completes when its own writes complete.
-            let owes = slot.fin_wanted || self.config.recovery;
-            self.set_fins_pending(op, owes);
+            let is_fin_pending = slot.needs_fin || self.config.recovery;
+            self.set_fins_pending(op, is_fin_pending);
             self.send_control(op, Control::Cts);
         }
     }
@@ -139,8 +139,8 @@ impl Endpoint<'_> {
             slot.channel == channel && slot.kind() == OpKind::Send && slot.phase() == Phase::Writing && !slot.fin_seen
         });
         if let Some(op) = written {
-            if cts.round == self.t.ops.at(op).round.wrapping_add(1) {
-                self.begin_round(channel, op, cts); // F-7
+            if cts.epoch == self.t.ops.at(op).epoch.wrapping_add(1) {
+                self.begin_epoch(channel, op, cts); // F-7
             } else {
                 self.stats.stale_dropped += 1;
             }
@@ -152,7 +152,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         slot.granted = cts.granted_bytes.min(slot.len);
         slot.remote = cts.target;
-        slot.round = cts.round;
+        slot.epoch = cts.epoch;
         let mut keys = NONE;
         if !cts.keys.is_empty()
             && let Ok(set) = self.t.key_sets.insert(KeySet::of(&cts.keys))
@@ -195,21 +195,21 @@ impl Endpoint<'_> {
                         self.t.dequeue(op);
                         self.drop_stripes(op);
                     }
-                    self.settle(op);
+                    self.complete_if_done(op);
                 }
                 OpKind::Get | OpKind::Atomic if slot.phase() != Phase::Queued => {
                     // Complete when no placement into the buffer is in progress any more.
                     slot.error = Some(error);
                     slot.fin_seen = true;
                     slot.moved = slot.granted;
-                    self.settle(op);
+                    self.complete_if_done(op);
                 }
                 //
                 OpKind::Send if slot.phase() == Phase::Waiting => {
                     slot.error = Some(error);
                     slot.fin_seen = true;
                     self.drop_keys(op);
-                    self.settle(op);
+                    self.complete_if_done(op);
                 }
                 _ => self.stats.stale_dropped += 1,
             }
@@ -229,16 +229,16 @@ impl Endpoint<'_> {
                 self.drop_keys(op);
             }
             (OpKind::Recv | OpKind::Part, Phase::Written)
-                if slot.round == fin.round && slot.control == Control::None =>
+                if slot.epoch == fin.epoch && slot.control == Control::None =>
             {
                 slot.fins = slot.fins.saturating_add(1);
                 slot.fins_expected = fin.count;
                 // Acknowledgments prove that FINs arrived, not that they counted (F-7).
-                slot.fin_wanted = fin.want_placed;
+                slot.needs_fin = fin.want_placed;
             }
             _ => self.stats.stale_dropped += 1,
         }
-        self.settle(op);
+        self.complete_if_done(op);
     }
 
     /// A live operation of ours that the peer of `channel` may name.
@@ -260,7 +260,7 @@ impl Endpoint<'_> {
     pub(super) fn arrive_resume(&mut self, channel: u32, resume: &Resume) {
         let Some(op) = self.t.find_op(resume.target).filter(|&op| {
             let slot = self.t.ops.at(op);
-            let is_newer = (resume.round.wrapping_sub(slot.round) as i16) > 0;
+            let is_newer = (resume.epoch.wrapping_sub(slot.epoch) as i16) > 0;
             // Or it is registering memory for the epoch before.
             let is_written = matches!(slot.phase(), Phase::Written | Phase::Registering);
             let waits = matches!(slot.kind(), OpKind::Recv | OpKind::Part) && is_written;
@@ -271,16 +271,16 @@ impl Endpoint<'_> {
             return;
         };
         let slot = self.t.ops.at_mut(op);
-        slot.round = resume.round;
+        slot.epoch = resume.epoch;
         (slot.fins, slot.fins_expected) = (0, 0);
         if slot.queued == Queue::None {
-            self.answer_round(op);
+            self.answer_resume(op);
         }
     }
 
     /// A message that was being read can't be read any more: all of it is sent by put or data segments (X-4,
     ///
-    pub(super) fn ask_anew(&mut self, op: u32) {
+    pub(super) fn restart_read(&mut self, op: u32) {
         let mut walk = self.t.packets.walk();
         while let Some(index) = self.t.packets.step(&mut walk) {
             let packet = self.t.packets.at(index);

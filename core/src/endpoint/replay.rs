@@ -91,7 +91,7 @@ impl Endpoint<'_> {
         if packet.what == What::PartFin && matches!(body, Body::Resume(_)) {
             // From now on its acknowledgment does not show which of the two the peer received.
             packet.what = What::Resume;
-            packet.offset = u64::from(self.t.ops.at(packet.op).round.wrapping_add(1)) | IN_PLACE_OF_FIN;
+            packet.offset = u64::from(self.t.ops.at(packet.op).epoch.wrapping_add(1)) | IN_PLACE_OF_FIN;
         }
         (packet.rail, packet.posted, packet.lost, packet.stamp) = (rail.0, true, false, Stamp::of(now));
         // Under a new id: a late report of the lost post matches nothing.
@@ -123,8 +123,8 @@ impl Endpoint<'_> {
         }
         let operation = self.t.op_id(op).0.to_bits();
         let slot = *self.t.ops.at(op);
-        let Op { remote, remote_offset, granted, round, .. } = slot;
-        let ours = self.keys_to_tell(packet.channel, if slot.keys_are_ours() { slot.keys } else { NONE });
+        let Op { remote, remote_offset, granted, epoch, .. } = slot;
+        let ours = self.keys_to_send(packet.channel, if slot.keys_are_ours() { slot.keys } else { NONE });
         let want_placed = slot.level == Level::Placed;
         let head = MessageHead { tag: slot.tag, immediate: slot.immediate, want_placed, operation };
         let body = match packet.what {
@@ -132,7 +132,7 @@ impl Endpoint<'_> {
             What::Aggregate => {
                 let (mut count, mut at) = (0, op);
                 while at != NONE {
-                    (count, at) = (count + 1, self.t.ops.at(at).together);
+                    (count, at) = (count + 1, self.t.ops.at(at).next_in_packet);
                 }
                 let payload = match slot.retained {
                     NONE => Span::EMPTY,
@@ -142,12 +142,12 @@ impl Endpoint<'_> {
             }
             What::Rts => Body::Rts(Rts { head, message_bytes: slot.len, keys: ours }),
             What::Cts => {
-                Body::Cts(Cts { operation: remote, target: operation, granted_bytes: granted, round, keys: ours })
+                Body::Cts(Cts { operation: remote, target: operation, granted_bytes: granted, epoch, keys: ours })
             }
             What::PartFin => {
-                let PartFin { part, round: of } = PartFin::unpack(offset);
-                if of == round && slot.unconfirmed >> part.0 & 1 == 1 {
-                    Body::Resume(Resume { target: remote, round: round.wrapping_add(1) }) // F-7
+                let PartFin { part, epoch: of } = PartFin::unpack(offset);
+                if of == epoch && slot.unconfirmed >> part.0 & 1 == 1 {
+                    Body::Resume(Resume { target: remote, epoch: epoch.wrapping_add(1) }) // F-7
                 } else {
                     let count = slot.fins_expected.max(1);
                     Body::Fin(Fin {
@@ -155,12 +155,12 @@ impl Endpoint<'_> {
                         count,
                         refused: None,
                         want_placed: self.config.recovery,
-                        round: of,
+                        epoch: of,
                         placed_bytes: granted,
                     })
                 }
             }
-            What::Resume => Body::Resume(Resume { target: remote, round: offset as u16 }),
+            What::Resume => Body::Resume(Resume { target: remote, epoch: offset as u16 }),
             What::Data => Body::Data(Data { operation: remote, offset }),
             What::Put => {
                 let offset = remote_offset.wrapping_add(offset);
@@ -174,7 +174,7 @@ impl Endpoint<'_> {
                 count: 1,
                 refused: slot.refusal,
                 want_placed: false,
-                round: 0,
+                epoch: 0,
                 placed_bytes: granted,
             }),
         };
@@ -200,7 +200,7 @@ impl Endpoint<'_> {
             let able = if keys == NONE { 0 } else { self.with_keys(channel, keys, able) };
             if able == 0 {
                 if self.paths.ready(channel) != 0 && self.t.ops.at(packet.op).posts == 0 {
-                    self.ask_anew(packet.op);
+                    self.restart_read(packet.op);
                     return Step::Sent;
                 }
                 waits = true;
@@ -232,7 +232,7 @@ impl Endpoint<'_> {
     pub(super) fn lose(&mut self, channel: u32, rail: RailId) {
         // When a device fails, most of its connections are idle: do not scan the tables for these.
         let place = self.t.sub(channel, rail).place;
-        let had_packets = self.paths.path(channel, rail).under_way > 0
+        let had_packets = self.paths.path(channel, rail).in_flight > 0
             || self.t.channels.at(channel).sent.iter().any(|lane| !lane.is_empty());
         self.abort_placement(channel, rail);
         if had_packets {
@@ -250,11 +250,11 @@ impl Endpoint<'_> {
         // Acknowledgments and limits that were in flight.
         slot.ack.make_due();
         slot.replay.begin_reads();
-        slot.road.close();
+        slot.express_budget.close();
         if had_packets || place.is_some() {
             let mut ops = self.t.ops_of(channel);
             while let Some(op) = self.t.next_of(&mut ops) {
-                self.settle(op);
+                self.complete_if_done(op);
             }
         }
         self.activate(channel);
@@ -296,22 +296,22 @@ impl Endpoint<'_> {
             if unconfirmed == 0 {
                 continue;
             }
-            let round = self.t.ops.at(op).round;
-            let said = self.lost_fins(op, round) & unconfirmed;
+            let epoch = self.t.ops.at(op).epoch;
+            let resumed = self.lost_fins(op, epoch) & unconfirmed;
             let slot = self.t.ops.at_mut(op);
             slot.unconfirmed |= unconfirmed;
             // The number of a lost FIN will carry RESUME: one of the two takes effect, whichever arrived.
-            slot.resume_due |= unconfirmed & !said != 0;
+            slot.resume_due |= unconfirmed & !resumed != 0;
         }
     }
 
     /// Parts of an operation whose FIN of this retry epoch may or may not have arrived.
-    fn lost_fins(&self, op: u32, round: u16) -> u64 {
+    fn lost_fins(&self, op: u32, epoch: u16) -> u64 {
         let packets = self.t.packets.indices().map(|index| self.t.packets.at(index));
         packets
             .filter(|packet| packet.op == op && packet.lost && packet.what == What::PartFin)
             .map(|packet| PartFin::unpack(packet.offset))
-            .filter(|fin| fin.round == round)
+            .filter(|fin| fin.epoch == epoch)
             .fold(0, |mask, fin| mask | 1 << fin.part.0)
     }
 
@@ -338,7 +338,7 @@ impl Endpoint<'_> {
         for lane in [ORDERED, UNORDERED] {
             let slot = self.t.channels.at_mut(channel);
             slot.replay.begin(lane, slot.sent[lane].oldest());
-            slot.road.stop_sending();
+            slot.express_budget.stop_sending();
         }
         self.resume_unconfirmed(channel);
         self.activate(channel);

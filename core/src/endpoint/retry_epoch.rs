@@ -54,7 +54,7 @@ impl Endpoint<'_> {
             let slot = self.t.ops.at_mut(packet.op);
             // If the peer has the RESUME, its CTS is in flight; if the FIN, parts that no rail can continue
             // wait for this.
-            if slot.phase() == Phase::Writing && slot.round.wrapping_add(1) == packet.offset as u16 {
+            if slot.phase() == Phase::Writing && slot.epoch.wrapping_add(1) == packet.offset as u16 {
                 slot.fin_or_resume = true;
                 self.activate(packet.channel);
             }
@@ -63,9 +63,9 @@ impl Endpoint<'_> {
         if packet.what != What::PartFin {
             return;
         }
-        let PartFin { part, round } = PartFin::unpack(packet.offset);
+        let PartFin { part, epoch } = PartFin::unpack(packet.offset);
         let slot = self.t.ops.at_mut(packet.op);
-        if slot.round != round {
+        if slot.epoch != epoch {
             return;
         }
         slot.unconfirmed &= !(1 << part.0);
@@ -83,7 +83,7 @@ impl Endpoint<'_> {
             let slot = self.t.ops.at(op);
             let waits = slot.resume_due && slot.phase() == Phase::Writing && !slot.fin_seen;
             if waits && !self.are_unconfirmed_fenced_off(op) {
-                self.ask_for_round(op);
+                self.request_epoch(op);
             }
         }
     }
@@ -102,7 +102,7 @@ impl Endpoint<'_> {
     }
 
     /// Sends RESUME; nothing more is written until the CTS of the new epoch arrives.
-    pub(super) fn ask_for_round(&mut self, op: u32) {
+    pub(super) fn request_epoch(&mut self, op: u32) {
         let slot = self.t.ops.at_mut(op);
         (slot.resume_due, slot.fin_or_resume) = (false, false);
         if slot.queued == Queue::Bulk {
@@ -114,7 +114,7 @@ impl Endpoint<'_> {
     }
 
     /// The receiver has begun a new epoch.
-    pub(super) fn begin_round(&mut self, channel: u32, op: u32, cts: &Cts) {
+    pub(super) fn begin_epoch(&mut self, channel: u32, op: u32, cts: &Cts) {
         let fenced_off = self.are_unconfirmed_fenced_off(op);
         let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
         self.drop_key_set(keys, false);
@@ -127,7 +127,7 @@ impl Endpoint<'_> {
         let writable = self.paths.ready_with(channel, |caps| caps.write);
         let able = if keys == NONE { 0 } else { self.with_keys(channel, keys, writable) };
         let slot = self.t.ops.at_mut(op);
-        slot.round = cts.round;
+        slot.epoch = cts.epoch;
         (slot.all_sent, slot.fin_or_resume) = (false, false);
         let &mut Op { single, stripes, unconfirmed, cursor, queued, .. } = slot;
         if queued == Queue::Control {
@@ -162,7 +162,7 @@ impl Endpoint<'_> {
             self.open_parts(op, stripes);
         }
         if able != 0 && self.t.ops.at(op).stripes != NONE {
-            self.hand_on_rests(channel, op, able);
+            self.reassign_rests(channel, op, able);
         }
         self.drop_keys_if_unused(op);
         let slot = self.t.ops.at_mut(op);
@@ -205,7 +205,7 @@ impl Endpoint<'_> {
     /// Moves the rest of a part whose rail has written and can't write any more to another rail. The FIN of
     /// its writes still uses the old rail: only a FIN behind its own writes confirms them, so the rest
     /// becomes a part of the new rail.
-    fn hand_on_rests(&mut self, channel: u32, op: u32, able: u64) {
+    fn reassign_rests(&mut self, channel: u32, op: u32, able: u64) {
         let set = self.t.ops.at(op).stripes;
         for giver in rails_of(self.paths.stripe_sets.at(set).pending) {
             let Part { carrier, written, .. } = self.paths.parts_of(set)[usize::from(giver.0)];

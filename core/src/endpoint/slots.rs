@@ -100,7 +100,7 @@ impl Endpoint<'_> {
         Some(index)
     }
 
-    pub(super) fn tell_channel(&mut self, channel: u32) {
+    pub(super) fn queue_channel_event(&mut self, channel: u32) {
         let mut links = By(&mut self.t.channels, channel_event);
         if !crate::store::Links::link(&mut links, channel).is_linked() {
             self.channel_events.push_back(&mut links, channel);
@@ -276,7 +276,7 @@ impl Endpoint<'_> {
     }
 
     /// The keys of our memory to send to the peer: each with the current connection of its rail.
-    pub(super) fn keys_to_tell(&self, channel: u32, set: u32) -> RemoteKeys {
+    pub(super) fn keys_to_send(&self, channel: u32, set: u32) -> RemoteKeys {
         if set == NONE {
             return RemoteKeys::new();
         }
@@ -336,7 +336,7 @@ impl Endpoint<'_> {
         if let Some(key) = self.t.key_sets.key_at(set) {
             if ours {
                 // Its slot is free once its registrations have been given back.
-                self.dying_keys.push_back(&mut By(&mut self.t.key_sets, key_set_link), set);
+                self.released_keys.push_back(&mut By(&mut self.t.key_sets, key_set_link), set);
             } else {
                 self.t.key_sets.remove(key);
             }
@@ -370,14 +370,14 @@ impl Endpoint<'_> {
     /// The next registration to release.
     pub(super) fn pop_registration(&mut self) -> Option<(RailId, RemoteKey)> {
         loop {
-            let set = self.dying_keys.head();
+            let set = self.released_keys.head();
             if set == NONE {
                 return self.late_keys.pop_front();
             }
             if let Some(key) = self.t.key_sets.at_mut(set).pop() {
                 return Some((RailId(key.rail), key));
             }
-            self.dying_keys.unlink(&mut By(&mut self.t.key_sets, key_set_link), set);
+            self.released_keys.unlink(&mut By(&mut self.t.key_sets, key_set_link), set);
             if let Some(key) = self.t.key_sets.key_at(set) {
                 self.t.key_sets.remove(key);
             }

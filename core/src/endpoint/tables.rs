@@ -118,7 +118,7 @@ pub(crate) struct KeySet {
     keys: [crate::wire::RemoteKey; crate::wire::KEYS_MAX],
     len: u8,
     /// A key was removed, or never arrived.
-    lacks: bool,
+    is_incomplete: bool,
     /// In the endpoint's list of sets to release.
     link: Link,
 }
@@ -135,7 +135,7 @@ impl KeySet {
     /// As [`of`](Self::of), for a transfer that is already cut: a rail with a part of it may have no key
     /// here.
     pub(crate) fn with_gaps(keys: &[crate::wire::RemoteKey]) -> KeySet {
-        KeySet { lacks: true, ..KeySet::of(keys) }
+        KeySet { is_incomplete: true, ..KeySet::of(keys) }
     }
 
     /// Adds a key, if there is room: a rail beyond `KEYS_MAX` is not used for this buffer.
@@ -152,13 +152,13 @@ impl KeySet {
         if let Some(at) = self.keys[..len].iter().position(|key| key.rail == rail) {
             self.keys.copy_within(at + 1..len, at);
             self.len -= 1;
-            self.lacks = true;
+            self.is_incomplete = true;
         }
     }
 
     /// Whether there may be fewer keys than rails with work: users of the keys must check.
-    pub(crate) const fn lacks(&self) -> bool {
-        self.lacks
+    pub(crate) const fn is_incomplete(&self) -> bool {
+        self.is_incomplete
     }
 
     /// Removes and returns a key.
@@ -331,7 +331,7 @@ impl<'m> Tables<'m> {
         let (channels, mut links) = (&mut self.channels, By(&mut self.ops, op_queue));
         let channel = channels.at_mut(channel);
         if matches!(queued, Queue::Ordered | Queue::Control) {
-            channel.road.stop_sending();
+            channel.express_budget.stop_sending();
         }
         if let Some(queue) = channel.queues.named(queued) {
             queue.push_back(&mut links, op);

@@ -5,13 +5,13 @@
 //! while nothing unusual happens, and [`Line::fold`] returns the counts to their owners before any other code
 //! reads these. `endpoint/line.rs` decides when a line may be opened.
 
+pub(crate) mod express_budget;
 mod ring;
-pub(crate) mod road;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use express_budget::ExpressBudget;
 pub(crate) use ring::Completions;
-pub(crate) use road::Road;
 
 use crate::ids::{Cookie, OpId, PeerId, RailId};
 use crate::wire::{Counts, Short};
@@ -42,8 +42,8 @@ pub struct ShortCompletion {
 /// What the express path needs of a channel, both directions.
 ///
 /// `credits` covers every reason not to send at once: code that causes one calls
-/// [`stop_sending`](Self::stop_sending), and a check of the tables refills it. In the same way `look_in`
-/// covers every reason to check the tables when a message was received.
+/// [`stop_sending`](Self::stop_sending), and a check of the tables refills it. In the same way
+/// `checks_due_in` covers every reason to check the tables when a message was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
@@ -65,7 +65,7 @@ pub(crate) struct Line {
     blocks_beyond: i32,
     /// What may be received before the tables are checked, in units of which a message costs [`COST`] or
     /// more; below zero they must be. [`FORCED`] less while they must be checked after each message.
-    look_in: i32,
+    checks_due_in: i32,
     /// What the peer grants, as last received.
     peer_limits: (u16, u16),
     /// Messages received since the last fold that wait for their receives.
@@ -80,7 +80,7 @@ pub(crate) struct Line {
     block_bytes: u32,
     /// The line's peer: a caller's peer id is checked against it.
     peer: PeerId,
-    /// The peer that messages may come from: the same, or [`NOBODY`].
+    /// The peer that messages may come from: the same, or [`NO_PEER`].
     receives_from: PeerId,
     /// The next PSNs at the last fold.
     next_folded: u32,
@@ -103,7 +103,7 @@ impl LineId {
 const CLOSED: u8 = u8::MAX;
 
 /// A peer that no link leads to.
-const NOBODY: PeerId = PeerId(u32::MAX);
+const NO_PEER: PeerId = PeerId(u32::MAX);
 
 /// More than twice what a message costs at most.
 const FORCED: i32 = 1 << 24;
@@ -186,15 +186,15 @@ impl Line {
         blocks_sent: 0,
         expected: 0,
         blocks_beyond: 0,
-        look_in: -FORCED,
+        checks_due_in: -FORCED,
         peer_limits: (0, 0),
         kept: 0,
         rail: 0,
         receives_on: CLOSED,
         spare: 0,
         block_bytes: 1,
-        peer: NOBODY,
-        receives_from: NOBODY,
+        peer: NO_PEER,
+        receives_from: NO_PEER,
         next_folded: 0,
         expected_folded: 0,
     };
@@ -224,7 +224,7 @@ impl Line {
         self.plain_max = sending.block_bytes.min(self.bytes_max.into()) as u16;
         self.rail = sending.rail.0;
         if self.credits > 0 {
-            self.look_in += FORCED;
+            self.checks_due_in += FORCED;
         }
         self.credits > 0
     }
@@ -234,12 +234,12 @@ impl Line {
     pub(crate) const fn stop_sending(&mut self) {
         self.credits = 0;
         if !self.is_forced() {
-            self.look_in -= FORCED;
+            self.checks_due_in -= FORCED;
         }
     }
 
     const fn is_forced(&self) -> bool {
-        self.look_in < -(FORCED / 2)
+        self.checks_due_in < -(FORCED / 2)
     }
 
     /// Blocks that the peer still grants.
@@ -273,7 +273,7 @@ impl Line {
     fn number(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64, own: &Own) -> Option<Short> {
         self.credits = self.credits.checked_sub(1)?;
         self.blocks_sent += u32::from(len > 0);
-        self.look_in = own.announce_after.into();
+        self.checks_due_in = own.announce_after.into();
         let counts = Counts::new(self.next, self.message_limit, self.block_limit);
         self.next = self.next.wrapping_add(1);
         let (tag, tagged) = match tag {
@@ -328,7 +328,7 @@ impl Line {
     }
 
     pub(crate) const fn close_receiving(&mut self) {
-        (self.receives_on, self.receives_from) = (CLOSED, NOBODY);
+        (self.receives_on, self.receives_from) = (CLOSED, NO_PEER);
     }
 
     /// Whether a message is the expected one, on an open line. Then its sender's limits count, whatever
@@ -352,13 +352,13 @@ impl Line {
         true
     }
 
-    /// A message of `len` bytes has its buffer. Returns whether [`look`](Self::look) must be called.
+    /// A message of `len` bytes has its buffer. Returns whether [`check`](Self::check) must be called.
     #[inline(always)]
     pub(crate) fn receive(&mut self, len: u16, own: &Own) -> bool {
         self.expected = self.expected.wrapping_add(1);
         self.message_limit = self.message_limit.wrapping_add(1);
-        self.look_in -= COST;
-        if self.look_in < 0 || own.is_odd(len) {
+        self.checks_due_in -= COST;
+        if self.checks_due_in < 0 || own.is_odd(len) {
             return true;
         }
         // Not beside the other limit: the compiler would update both as a vector, which takes more
@@ -369,13 +369,13 @@ impl Line {
 
     /// Ends [`receive`](Self::receive). Returns whether the tables must be checked: to announce our limits to
     /// the peer, or because the peer's limits may unblock a request.
-    pub(crate) fn look(&mut self, len: u16, own: &Own) -> bool {
+    pub(crate) fn check(&mut self, len: u16, own: &Own) -> bool {
         let blocks = u32::from(len).div_ceil(own.block_bytes);
         self.blocks_beyond += blocks as i32 - 1;
         self.block_limit = self.block_limit.wrapping_add(blocks as u16);
         // Lengths have 16 bits, and a block costs at most `COST`.
-        self.look_in -= ((blocks * own.block_cost) as i32 - COST).max(0);
-        self.look_in < 0
+        self.checks_due_in -= ((blocks * own.block_cost) as i32 - COST).max(0);
+        self.checks_due_in < 0
     }
 
     /// The message that is expected waits for its receive: what it needs is counted in the tables. Returns
@@ -385,7 +385,7 @@ impl Line {
     pub(crate) const fn keep(&mut self) -> bool {
         self.expected = self.expected.wrapping_add(1);
         self.kept += 1;
-        self.look_in < 0 || self.kept == u16::MAX
+        self.checks_due_in < 0 || self.kept == u16::MAX
     }
 
     /// A message that waited has its buffer: the tables have released its slot and blocks. Returns whether
@@ -393,8 +393,8 @@ impl Line {
     #[inline(always)]
     pub(crate) const fn release(&mut self, blocks: u16) -> bool {
         self.grant(1, blocks);
-        self.look_in -= COST;
-        self.look_in < 0
+        self.checks_due_in -= COST;
+        self.checks_due_in < 0
     }
 
     /// Memory of received messages is free again.
@@ -410,7 +410,7 @@ impl Line {
 
     /// What may come before our limits must be announced to the peer.
     const fn announce_in(&self) -> i32 {
-        self.look_in + if self.is_forced() { FORCED } else { 0 }
+        self.checks_due_in + if self.is_forced() { FORCED } else { 0 }
     }
 
     /// Whether our limits must be announced to the peer.
@@ -420,7 +420,7 @@ impl Line {
 
     /// They go to the peer.
     pub(crate) const fn announced(&mut self, own: &Own) {
-        self.look_in = own.announce_after as i32 - if self.is_forced() { FORCED } else { 0 };
+        self.checks_due_in = own.announce_after as i32 - if self.is_forced() { FORCED } else { 0 };
     }
 
     // ---- both

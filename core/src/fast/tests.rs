@@ -17,7 +17,7 @@ const OPEN: Line = Line {
     expected_folded: u32::MAX,
     message_limit: u16::MAX,
     block_limit: u16::MAX - 1,
-    look_in: 2 * COST - 1,
+    checks_due_in: 2 * COST - 1,
     rail: 1,
     receives_on: 1,
     peer: PEER,
@@ -64,10 +64,10 @@ fn a_message_takes_a_number_a_credit_and_its_blocks() {
     let sent = line.send(Some(4), None, 11, &own()).unwrap();
     let counts = Counts::new(u32::MAX, u16::MAX, u16::MAX - 1);
     assert_eq!(sent, Short { counts, tag: 4, len: 11, flags: Short::TAGGED, ..Short::default() });
-    let one = Line { credits: 1, spare: 0, next: 0, blocks_sent: 2, look_in: 4 * COST - 1, ..OPEN };
+    let one = Line { credits: 1, spare: 0, next: 0, blocks_sent: 2, checks_due_in: 4 * COST - 1, ..OPEN };
     assert_eq!((line, line.is_ahead()), (one, true));
     // A header with our limits counts as an announcement.
-    (line.block_limit, line.look_in) = (3, 1);
+    (line.block_limit, line.checks_due_in) = (3, 1);
     let sent = line.send(None, Some(6), 0, &own()).unwrap();
     let counts = Counts::new(0, u16::MAX, 3);
     assert_eq!(sent, Short { counts, immediate: 6, flags: Short::IMMEDIATE, ..Short::default() });
@@ -105,12 +105,12 @@ fn peer_grants_are_divided_into_credits_and_spare_blocks() {
     for (messages_left, blocks_left, credits, spare) in
         [(3, 10, 3, 7), (10, 3, 3, 0), (1, 10, 1, 9), (TURN + 36, TURN + 36, TURN, 36)]
     {
-        let mut line = Line { look_in: 2, ..Line::CLOSED };
+        let mut line = Line { checks_due_in: 2, ..Line::CLOSED };
         assert!(line.open_sending(&Sending { messages_left, blocks_left, ..SENDING }));
         assert_eq!((line.credits, line.spare, line.blocks_left()), (credits, spare, credits + spare));
         assert_eq!((line.next, line.next_folded, line.limits(), line.rail), (7, 7, (5, 6), 2));
         assert_eq!((line.bytes_max, line.block_bytes, line.plain_max), (65_535, 10, 10));
-        assert_eq!((line.look_in, line.is_ahead()), (2, false));
+        assert_eq!((line.checks_due_in, line.is_ahead()), (2, false));
     }
     let mut line = OPEN;
     assert!(line.open_sending(&Sending { bytes_max: 4, ..SENDING }));
@@ -118,7 +118,7 @@ fn peer_grants_are_divided_into_credits_and_spare_blocks() {
     for sending in [Sending { messages_left: 0, ..SENDING }, Sending { blocks_left: 0, ..SENDING }] {
         let mut line = OPEN;
         assert!(!line.open_sending(&sending) && line.send(None, None, 0, &own()).is_none());
-        assert_eq!(line.look_in, OPEN.look_in - FORCED);
+        assert_eq!(line.checks_due_in, OPEN.checks_due_in - FORCED);
     }
 }
 
@@ -154,13 +154,13 @@ fn the_next_number_is_expected_on_the_lines_rail_while_it_is_open() {
     assert_eq!(line, Line { peer_limits: (8, 9), ..OPEN });
     // The same, by its sender.
     let mut line = OPEN;
-    for (peer, psn) in [(PEER, 0), (PeerId(4), u32::MAX), (NOBODY, u32::MAX)] {
+    for (peer, psn) in [(PEER, 0), (PeerId(4), u32::MAX), (NO_PEER, u32::MAX)] {
         assert!(!line.expects_from(peer, Counts::new(psn, 8, 9)) && line == OPEN);
     }
     assert!(line.expects_from(PEER, Counts::new(u32::MAX, 8, 9)));
     assert_eq!(line, Line { peer_limits: (8, 9), ..OPEN });
     line.close_receiving();
-    assert!(!line.expects_from(PEER, Counts::new(u32::MAX, 8, 9)) && line.is_of(PEER) && !line.is_of(NOBODY));
+    assert!(!line.expects_from(PEER, Counts::new(u32::MAX, 8, 9)) && line.is_of(PEER) && !line.is_of(NO_PEER));
     line.open_receiving(RailId(2), 7, (5, 6));
     assert!(line.expects_from(PEER, Counts::new(7, 8, 9)) && Line::of(PEER).is_of(PEER));
 }
@@ -171,7 +171,7 @@ fn receive(line: &mut Line, short: &Short) -> bool {
 }
 
 fn takes(line: &mut Line, len: u16, own: &Own) -> bool {
-    line.receive(len, own) && line.look(len, own)
+    line.receive(len, own) && line.check(len, own)
 }
 
 /// Limits grow with each message received, and are announced after so many messages, or so many blocks.
@@ -179,20 +179,26 @@ fn takes(line: &mut Line, len: u16, own: &Own) -> bool {
 fn received_message_extends_the_grant() {
     let mut line = OPEN;
     assert!(!receive(&mut line, &short(u32::MAX, 10)));
-    let one =
-        Line { expected: 0, message_limit: 0, block_limit: u16::MAX, peer_limits: (8, 9), look_in: COST - 1, ..OPEN };
+    let one = Line {
+        expected: 0,
+        message_limit: 0,
+        block_limit: u16::MAX,
+        peer_limits: (8, 9),
+        checks_due_in: COST - 1,
+        ..OPEN
+    };
     assert_eq!((line, line.is_ahead(), line.must_announce()), (one, true, false));
     assert!(receive(&mut line, &short(0, 0)) && line.must_announce(), "four messages");
     assert_eq!((line.block_limit, line.blocks_beyond), (u16::MAX, -1));
     line.announced(&own());
-    assert!(!line.must_announce() && line.look_in == i32::from(own().announce_after));
+    assert!(!line.must_announce() && line.checks_due_in == i32::from(own().announce_after));
     let both = Fold { received: 2, blocks_received: 1, peer_limits: (8, 9), ..NOTHING };
     // None of our messages announces what was received.
     assert_eq!(line.fold(&own()), both);
     assert_eq!(line.fold(&own()), Fold { peer_limits: (8, 9), ..NOTHING });
-    let mut line = Line { look_in: 4 * COST - 1, ..OPEN };
+    let mut line = Line { checks_due_in: 4 * COST - 1, ..OPEN };
     assert!(!receive(&mut line, &short(u32::MAX, 51)), "six blocks");
-    assert_eq!((line.blocks_beyond, line.block_limit, line.look_in), (5, 4, COST - 1));
+    assert_eq!((line.blocks_beyond, line.block_limit, line.checks_due_in), (5, 4, COST - 1));
     assert!(receive(&mut line, &short(0, 11)) && line.must_announce(), "eight");
 }
 
@@ -206,14 +212,14 @@ fn waiting_message_extends_the_grant_when_released() {
     assert_eq!(line.fold(&own()), Fold { received: 1, kept: 1, peer_limits: (8, 9), ..NOTHING });
     assert_eq!(line.fold(&own()), Fold { peer_limits: (8, 9), ..NOTHING });
     assert!(!line.release(1));
-    let one = Line { message_limit: 0, block_limit: u16::MAX, look_in: COST - 1, ..OPEN };
-    assert_eq!((line.limits(), line.look_in), (one.limits(), one.look_in));
+    let one = Line { message_limit: 0, block_limit: u16::MAX, checks_due_in: COST - 1, ..OPEN };
+    assert_eq!((line.limits(), line.checks_due_in), (one.limits(), one.checks_due_in));
     assert!(line.release(0) && line.must_announce(), "four messages");
     assert_eq!(line.limits(), (1, u16::MAX));
     // While a request waits for room the tables are checked after each message.
-    let mut line = Line { look_in: -FORCED, ..OPEN };
-    assert!(line.keep() && !Line { look_in: 0, ..OPEN }.keep());
-    assert!(!Line { look_in: COST, ..OPEN }.release(0) && Line { look_in: COST - 1, ..OPEN }.release(0));
+    let mut line = Line { checks_due_in: -FORCED, ..OPEN };
+    assert!(line.keep() && !Line { checks_due_in: 0, ..OPEN }.keep());
+    assert!(!Line { checks_due_in: COST, ..OPEN }.release(0) && Line { checks_due_in: COST - 1, ..OPEN }.release(0));
 }
 
 /// While sending is blocked the tables are checked after each message, and limits are still announced when
@@ -223,14 +229,14 @@ fn tables_are_checked_per_message_while_sending_is_blocked() {
     let mut line = OPEN;
     line.stop_sending();
     line.stop_sending();
-    assert_eq!(line, Line { credits: 0, look_in: OPEN.look_in - FORCED, ..OPEN });
+    assert_eq!(line, Line { credits: 0, checks_due_in: OPEN.checks_due_in - FORCED, ..OPEN });
     assert!(receive(&mut line, &short(u32::MAX, 0)) && !line.must_announce());
     assert!(receive(&mut line, &short(0, 0)) && line.must_announce());
     line.announced(&own());
-    assert!(!line.must_announce() && line.look_in == 4 * COST - 1 - FORCED);
+    assert!(!line.must_announce() && line.checks_due_in == 4 * COST - 1 - FORCED);
     assert!(receive(&mut line, &short(1, 0)) && !line.must_announce());
     assert!(line.open_sending(&SENDING));
-    assert_eq!(line.look_in, 3 * COST - 1);
+    assert_eq!(line.checks_due_in, 3 * COST - 1);
     assert!(!receive(&mut line, &short(2, 0)));
 }
 
@@ -245,7 +251,7 @@ fn limits_announced_by_the_tables_are_counted_once() {
     {
         let own = Own::new(10, messages, blocks);
         line.announced(&own);
-        assert_eq!((line.look_in, own.block_cost), (after * COST - 1, cost));
+        assert_eq!((line.checks_due_in, own.block_cost), (after * COST - 1, cost));
     }
     assert_eq!(Own::new(10, u16::MAX, u16::MAX).announce_after, u16::MAX, "then earlier than it must be");
 }

@@ -25,7 +25,7 @@ pub(crate) struct Message {
     /// Bytes of the chain before the payload.
     pub offset: u32,
     /// The message that follows this one in its packet and waits with it for the packet's turn, or [`NONE`].
-    pub together: u32,
+    pub next_in_packet: u32,
     /// Key set of the source buffer, or [`NONE`].
     pub keys: u32,
     /// Key in the matcher while unexpected.

@@ -90,7 +90,7 @@ pub(crate) struct Op {
     /// Retained copy, or [`NONE`].
     pub retained: u32,
     /// The send whose message follows this one's in the same packet, or [`NONE`].
-    pub together: u32,
+    pub next_in_packet: u32,
     /// Stripe set, or [`NONE`].
     pub stripes: u32,
     /// Key set, or [`NONE`].
@@ -112,7 +112,7 @@ pub(crate) struct Op {
     /// The single rail of a transfer in one part.
     pub single: Option<RailId>,
     /// Put rendezvous: number of restarts (F-7).
-    pub round: u16,
+    pub epoch: u16,
     /// Put rendezvous, sender: parts whose writes went over a connection that died before their FIN was
     /// acknowledged; bit per part.
     pub unconfirmed: u64,
@@ -129,7 +129,7 @@ pub(crate) struct Op {
     /// Receive: the rail that carried the message's announcement; its sender chose it.
     pub via: Option<RailId>,
     /// The sender needs a FIN when all is placed.
-    pub fin_wanted: bool,
+    pub needs_fin: bool,
     /// Receive of a rendezvous message that the peer writes or sends: our FIN, sent when all is placed, frees
     /// the sender's buffer.
     pub fin_pending: bool,
@@ -184,7 +184,7 @@ impl Op {
             stage: Stage::first(kind),
             channel: NONE,
             retained: NONE,
-            together: NONE,
+            next_in_packet: NONE,
             stripes: NONE,
             keys: NONE,
             message: NONE,

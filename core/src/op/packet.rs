@@ -73,15 +73,15 @@ const _: () = assert!(size_of::<Packet>() == 32 && size_of::<ShortRecord>() == 1
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PartFin {
     pub part: RailId,
-    pub round: u16,
+    pub epoch: u16,
 }
 
 impl PartFin {
     pub(crate) const fn pack(self) -> u64 {
-        (self.round as u64) << 8 | self.part.0 as u64
+        (self.epoch as u64) << 8 | self.part.0 as u64
     }
 
     pub(crate) const fn unpack(packed: u64) -> PartFin {
-        PartFin { part: RailId(packed as u8), round: (packed >> 8) as u16 }
+        PartFin { part: RailId(packed as u8), epoch: (packed >> 8) as u16 }
     }
 }

@@ -15,7 +15,7 @@ use crate::rail::plan::split::{Plan, RailState};
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rail::sched::Stripe;
-use crate::rail::sched::balanced::bottleneck::{self, beside_others, together};
+use crate::rail::sched::balanced::bottleneck::{self, beside_others, contended_rate};
 use crate::rail::sched::balanced::{CHUNK_NS, PART_BYTES_MIN, explore, steady};
 use crate::time::Time;
 
@@ -31,10 +31,10 @@ impl Paths<'_> {
     pub(crate) fn idle_state_of(&self, channel: u32, load: Load, rail: RailId) -> RailState {
         let path = self.path(channel, rail);
         let rate = self.estimated_rate(channel, rail);
-        let latency_ns = self.estimated_latency(channel, rail).saturating_mul(load.ways());
+        let latency_ns = self.estimated_latency(channel, rail).saturating_mul(load.directions());
         RailState {
             rate,
-            together: together(rate, path.contention),
+            contended_rate: contended_rate(rate, path.contention),
             latency_ns,
             backlog_bytes: 0,
             chunk_ns: CHUNK_NS,
@@ -43,8 +43,8 @@ impl Paths<'_> {
     }
 
     /// What a rail is estimated to move while others carry parts of the same message.
-    pub(crate) fn together_rate(&self, channel: u32, rail: RailId) -> Rate {
-        together(self.estimated_rate(channel, rail), self.path(channel, rail).contention)
+    pub(crate) fn estimated_contended_rate(&self, channel: u32, rail: RailId) -> Rate {
+        contended_rate(self.estimated_rate(channel, rail), self.path(channel, rail).contention)
     }
 
     /// Plans a message over rails of a mask (P-8). `false`: the estimates don't suffice.
@@ -63,7 +63,7 @@ impl Paths<'_> {
     /// The parts of a message that `balanced` cut are complete. Rails that took longer for theirs than the
     /// others, relative to their estimates, share a bottleneck: with each other, or with undeclared traffic.
     /// Updates their rates under contention (P-14).
-    pub(crate) fn learn_together(&mut self, channel: u32, set: u32) {
+    pub(crate) fn learn_contention(&mut self, channel: u32, set: u32) {
         let mut seen = [0u64; RAILS_MAX];
         let mut most = 0;
         let mut count = 0;
@@ -98,7 +98,7 @@ impl Paths<'_> {
         if !self.cut_by_plan(now, channel, load, &plan, stripes) {
             self.note_cut(now, channel, load.bytes, &plan);
         }
-        self.try_again(now, channel, mask, &plan, stripes);
+        self.plan_exploration(now, channel, mask, &plan, stripes);
         true
     }
 
@@ -136,8 +136,8 @@ impl Paths<'_> {
 
     /// Gives a rail that the plan leaves out a small part, where it was unused for a while and the
     /// exploration budget covers the cost (P-11). This detects rails that have recovered.
-    fn try_again(&mut self, now: Time, channel: u32, mask: u64, plan: &Plan, stripes: &mut [Stripe]) {
-        let credit = self.save_for_tries(channel, plan.finish_ns);
+    fn plan_exploration(&mut self, now: Time, channel: u32, mask: u64, plan: &Plan, stripes: &mut [Stripe]) {
+        let credit = self.save_for_exploration(channel, plan.finish_ns);
         let used = plan.chunks.iter().fold(0u64, |used, chunk| used | 1 << chunk.rail);
         let left_out = mask & !used;
         if left_out == 0 {
@@ -151,7 +151,7 @@ impl Paths<'_> {
         let ends = self.estimated_rate(channel, rail).time_ns(bytes).saturating_add(beside);
         let cost = ends.saturating_sub(plan.finish_ns);
         if cost <= credit && explore::give_part(bytes, rail, plan, stripes) {
-            self.peer_mut(channel).try_ns -= cost as u32;
+            self.peer_mut(channel).exploration_ns -= cost as u32;
         }
     }
 }

@@ -25,11 +25,11 @@ const RUN: u8 = 8;
 const FIRST_RUNS: u8 = 2;
 
 /// One part in 2^5 of the time is spent on runs of the way that is not the faster one.
-const TRY_SHIFT: u32 = 5;
+const EXPLORE_SHIFT: u32 = 5;
 
 /// Paces are no higher, 125 ms per MiB, and of no more messages is the sum kept: so that sums fit into 32
 /// bits.
-const PACE_MAX: u64 = 1 << 27;
+const TIME_PER_BYTE_MAX: u64 = 1 << 27;
 const OVER_MAX: u8 = RUN;
 
 /// Size classes: up to 16 KiB, 64 KiB, 256 KiB, 1 MiB, 4 MiB, more.
@@ -67,11 +67,11 @@ pub(crate) struct Measured {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// 0: not measured.
-    pace: u32,
+    time_per_byte: u32,
     /// Runs that were measured, up to [`FIRST_RUNS`].
     runs: u8,
-    /// Of complete messages that do not count in `pace` yet: the least pace above 0, the sum of all (each
-    /// counts as twice the least at most), and their number.
+    /// Of complete messages that do not count in `time_per_byte` yet: the least pace above 0, the sum of all
+    /// (each counts as twice the least at most), and their number.
     least: u32,
     sum: u32,
     over: u8,
@@ -94,7 +94,7 @@ struct Class {
 
 /// A channel's measurements of both protocols.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ways {
+pub(crate) struct CopyChoices {
     classes: [Class; CLASSES],
     /// The last message was over then.
     last: Stamp,
@@ -119,9 +119,10 @@ impl Class {
 
     fn decide(&mut self) {
         self.known.iter_mut().for_each(Known::learn);
-        let spent = (u64::from(self.known[self.by as usize].pace) * u64::from(self.begun_kib)) >> (10 + TRY_SHIFT);
+        let spent =
+            (u64::from(self.known[self.by as usize].time_per_byte) * u64::from(self.begun_kib)) >> (10 + EXPLORE_SHIFT);
         self.credit_ns = self.credit_ns.saturating_add(u32::try_from(spent).unwrap_or(u32::MAX));
-        let [read, packets] = self.known.map(|known| known.pace);
+        let [read, packets] = self.known.map(|known| known.time_per_byte);
         let better = if read <= packets { CopyBy::Read } else { CopyBy::Packets };
         self.by = match self.known.map(|known| known.runs) {
             [read, packets] if read < FIRST_RUNS && read <= packets => CopyBy::Read,
@@ -142,19 +143,19 @@ impl Class {
     }
 
     fn note(&mut self, by: CopyBy, took_ns: u64, bytes: u64) {
-        let pace = u64::try_from((u128::from(took_ns) << 20) / u128::from(bytes.max(1))).unwrap_or(u64::MAX);
-        self.known[by as usize].note(pace.min(PACE_MAX) as u32);
+        let time_per_byte = u64::try_from((u128::from(took_ns) << 20) / u128::from(bytes.max(1))).unwrap_or(u64::MAX);
+        self.known[by as usize].note(time_per_byte.min(TIME_PER_BYTE_MAX) as u32);
     }
 }
 
 /// Two ways of doing the same, measured as above: for the choices of a rail. The first is the one that is
 /// tried first.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TwoWays {
+pub struct TwoMeasures {
     classes: [Class; CLASSES],
 }
 
-impl TwoWays {
+impl TwoMeasures {
     /// Whether a transfer of so many bytes is to use the first way.
     pub fn is_first(&mut self, bytes: u64) -> bool {
         self.classes[class_of(bytes)].next(bytes) == CopyBy::Read
@@ -169,9 +170,9 @@ impl TwoWays {
 
 impl Known {
     /// Of messages that complete at the same time the first one has the time of all, the others have none.
-    fn note(&mut self, pace: u32) {
-        if pace > 0 && (self.least == 0 || pace < self.least) {
-            self.least = pace;
+    fn note(&mut self, time_per_byte: u32) {
+        if time_per_byte > 0 && (self.least == 0 || time_per_byte < self.least) {
+            self.least = time_per_byte;
         }
         match self.over {
             // Of more, the older ones fade.
@@ -180,15 +181,15 @@ impl Known {
         }
         // The time of a process that did not run measures its absence, not the protocol.
         let most = self.least * 2;
-        let counts = match pace {
+        let counts = match time_per_byte {
             0 if self.held > 0 => {
                 self.held -= 1;
                 most
             }
             0 => 0,
             _ => {
-                self.held = (pace.saturating_sub(most) / most).min(u8::MAX.into()) as u8;
-                pace.min(most)
+                self.held = (time_per_byte.saturating_sub(most) / most).min(u8::MAX.into()) as u8;
+                time_per_byte.min(most)
             }
         };
         self.sum = (self.sum + counts).min(most * u32::from(self.over));
@@ -197,11 +198,11 @@ impl Known {
     /// Updates the pace from complete messages, if there are enough, and not only the last ones of those that
     /// completed together.
     fn learn(&mut self) {
-        let Known { pace, runs, least, sum, over, .. } = *self;
+        let Known { time_per_byte, runs, least, sum, over, .. } = *self;
         if over >= RUN / 2 && (least > 0 || over == OVER_MAX) {
             let seen = (sum / u32::from(over)).max(1);
-            let pace = if runs < FIRST_RUNS { seen } else { (pace + seen).div_ceil(2) };
-            *self = Known { pace, runs: (runs + 1).min(FIRST_RUNS), ..Known::default() };
+            let time_per_byte = if runs < FIRST_RUNS { seen } else { (time_per_byte + seen).div_ceil(2) };
+            *self = Known { time_per_byte, runs: (runs + 1).min(FIRST_RUNS), ..Known::default() };
         }
     }
 }
@@ -225,7 +226,7 @@ impl Paths<'_> {
         }
         let Some(rail) = self.copying_rail(channel) else { return (true, None) };
         debug_assert_eq!(readable, 1 << rail.0, "the only rail that is ready");
-        let by = self.peer_mut(channel).ways.classes[class_of(bytes)].next(bytes);
+        let by = self.peer_mut(channel).copy_choices.classes[class_of(bytes)].next(bytes);
         (by == CopyBy::Read, Some(Measured { begun: Stamp::of(now), by, is_on: true }))
     }
 
@@ -242,18 +243,18 @@ impl Paths<'_> {
         if !core::mem::take(&mut measured.is_on) {
             return;
         }
-        let ways = &mut self.peer_mut(channel).ways;
-        let took = measured.begun.age(now).min(ways.last.age(now));
-        ways.last = Stamp::of(now);
-        ways.classes[class_of(bytes)].note(measured.by, took.0, bytes);
+        let copy_choices = &mut self.peer_mut(channel).copy_choices;
+        let took = measured.begun.age(now).min(copy_choices.last.age(now));
+        copy_choices.last = Stamp::of(now);
+        copy_choices.classes[class_of(bytes)].note(measured.by, took.0, bytes);
     }
 
     /// How a message of so many bytes from a channel's peer would come, where there is a choice, and what
     /// either way was measured to take, in nanoseconds (0: not measured): by a read, by packets.
     pub(crate) fn copying(&self, channel: u32, bytes: u64) -> Option<(CopyBy, [u64; 2])> {
         self.copying_rail(channel)?;
-        let class = &self.peer(channel).ways.classes[class_of(bytes)];
-        let takes = class.known.map(|known| u64::from(known.pace).saturating_mul(bytes) >> 20);
+        let class = &self.peer(channel).copy_choices.classes[class_of(bytes)];
+        let takes = class.known.map(|known| u64::from(known.time_per_byte).saturating_mul(bytes) >> 20);
         Some((class.by, takes))
     }
 }
@@ -275,13 +276,13 @@ mod tests {
     /// protocol.
     fn play(class: &mut Class, messages: usize, depth: usize, took_ns: [u64; 2]) -> [usize; 2] {
         let mut count = [0; 2];
-        let mut under_way = std::collections::VecDeque::new();
+        let mut in_flight = std::collections::VecDeque::new();
         for _ in 0..messages {
             let by = class.next(64 << 10);
             count[by as usize] += 1;
-            under_way.push_back(by);
-            if under_way.len() == depth {
-                let by = under_way.pop_front().unwrap();
+            in_flight.push_back(by);
+            if in_flight.len() == depth {
+                let by = in_flight.pop_front().unwrap();
                 class.note(by, took_ns[by as usize], 64 << 10);
             }
         }
@@ -374,16 +375,16 @@ mod tests {
     #[test]
     fn rail_selects_the_faster_copy_protocol() {
         for (took_ns, faster) in [([10_000, 20_000], true), ([20_000, 8_000], false)] {
-            let (mut ways, mut firsts) = (TwoWays::default(), 0);
+            let (mut copy_choices, mut firsts) = (TwoMeasures::default(), 0);
             for n in 0..20_000 {
-                let is_first = ways.is_first(1 << 20);
+                let is_first = copy_choices.is_first(1 << 20);
                 firsts += u32::from(is_first);
                 assert!(n > 0 || is_first);
-                ways.note(is_first, took_ns[usize::from(!is_first)], 1 << 20);
+                copy_choices.note(is_first, took_ns[usize::from(!is_first)], 1 << 20);
             }
             assert_eq!(firsts > 19_000, faster, "{firsts}");
             assert!((1..20_000).contains(&firsts), "the other way is tried: {firsts}");
-            assert!(ways.is_first(20 << 10), "another size class has estimates of its own");
+            assert!(copy_choices.is_first(20 << 10), "another size class has estimates of its own");
         }
     }
 
@@ -396,7 +397,7 @@ mod tests {
             let by = class.next(100);
             class.note(by, 0, 0);
         }
-        assert_eq!(class.known.map(|known| known.pace), [1, 1]);
+        assert_eq!(class.known.map(|known| known.time_per_byte), [1, 1]);
         assert_eq!(play(&mut class, 100, 1, [0, 0]).iter().sum::<usize>(), 100);
         let by = class.next(100);
         class.note(by, u64::MAX, u64::MAX);

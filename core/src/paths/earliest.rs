@@ -25,18 +25,18 @@ impl Paths<'_> {
         if !self.policies.class(class).is_open_to_all(up) {
             return None;
         }
-        self.nearest_idle(channel, bytes, up & room)
+        self.lowest_latency_if_idle(channel, bytes, up & room)
     }
 
     /// The same, where all of the channel's rails may carry the message; `rails` have room.
     #[inline(always)]
-    pub(crate) fn nearest_idle(&mut self, channel: u32, bytes: u64, rails: u64) -> Option<RailId> {
+    pub(crate) fn lowest_latency_if_idle(&mut self, channel: u32, bytes: u64, rails: u64) -> Option<RailId> {
         let slot = self.peer_mut(channel);
-        let (rail, untried) = (RailId(slot.lowest_latency), slot.untried.wrapping_add(1));
-        if explore::is_turn(untried) || !self.is_near_and_idle(channel, rail, rails, bytes) {
+        let (rail, since_explored) = (RailId(slot.lowest_latency), slot.since_explored.wrapping_add(1));
+        if explore::is_turn(since_explored) || !self.is_near_and_idle(channel, rail, rails, bytes) {
             return None;
         }
-        self.peer_mut(channel).untried = untried;
+        self.peer_mut(channel).since_explored = since_explored;
         Some(rail)
     }
 
@@ -46,17 +46,17 @@ impl Paths<'_> {
     fn is_near_and_idle(&self, channel: u32, lowest_latency: RailId, rails: u64, bytes: u64) -> bool {
         bytes <= NEAR_BYTES_MAX
             && rails >> lowest_latency.0 & 1 == 1
-            && self.path(channel, lowest_latency).under_way == 0
+            && self.path(channel, lowest_latency).in_flight == 0
     }
 
     /// The rail that delivers a packet earliest (P-9); `None`: wait for room.
     pub(crate) fn earliest(&self, choice: &Choice) -> Option<RailId> {
-        earliest(choice.rails, || self.nearest_of(choice), |rail| self.delivers_at(choice, rail))
+        earliest(choice.rails, || self.lowest_latency_of(choice), |rail| self.delivers_at(choice, rail))
     }
 
     /// The lowest-latency rail, where no other delivers sooner.
     #[inline(always)]
-    pub(crate) fn nearest_of(&self, choice: &Choice) -> Option<RailId> {
+    pub(crate) fn lowest_latency_of(&self, choice: &Choice) -> Option<RailId> {
         let &Choice { channel, bytes, rails, .. } = choice;
         let lowest_latency = RailId(self.peer(channel).lowest_latency);
         self.is_near_and_idle(channel, lowest_latency, rails.up & rails.room, bytes).then_some(lowest_latency)
@@ -71,47 +71,48 @@ impl Paths<'_> {
         // What is cut and not posted yet goes before other payload, and behind small messages.
         let planned = if class == MessageClass::Small { 0 } else { path.planned };
         let mut ahead = 0;
-        if path.under_way > 0 {
+        if path.in_flight > 0 {
             // It has worked on this since something was last received over it.
-            ahead = path.pace_ns(path.backlog).saturating_sub((now - path.last_received()).0);
+            ahead = path.transfer_ns(path.backlog).saturating_sub((now - path.last_received()).0);
             if ahead > 0 {
-                ahead += u64::from(path.under_way) * u64::from(path.post_ns);
+                ahead += u64::from(path.in_flight) * u64::from(path.post_ns);
             }
         }
         // The latency of a rail is unknown until a packet has used it.
-        let way = if path.way == 0 && path.under_way > 0 { LATENCY_NS } else { path.way };
-        ahead + path.pace_ns(planned + bytes) + u64::from(way)
+        let planning_latency =
+            if path.planning_latency == 0 && path.in_flight > 0 { LATENCY_NS } else { path.planning_latency };
+        ahead + path.transfer_ns(planned + bytes) + u64::from(planning_latency)
     }
 
     /// At times a packet may take another rail than the earliest, `rail`: one from which nothing was received
     /// for a while, where the exploration budget covers the cost (P-11).
     #[inline]
-    pub(crate) fn try_instead(&mut self, choice: &Choice, rail: RailId) -> RailId {
+    pub(crate) fn maybe_explore(&mut self, choice: &Choice, rail: RailId) -> RailId {
         let slot = self.peer_mut(choice.channel);
-        slot.untried = slot.untried.wrapping_add(1);
-        if explore::is_turn(slot.untried) { self.try_another(choice, rail) } else { rail }
+        slot.since_explored = slot.since_explored.wrapping_add(1);
+        if explore::is_turn(slot.since_explored) { self.explore_another(choice, rail) } else { rail }
     }
 
     #[cold]
-    fn try_another(&mut self, choice: &Choice, rail: RailId) -> RailId {
+    fn explore_another(&mut self, choice: &Choice, rail: RailId) -> RailId {
         let &Choice { now, channel, rails, .. } = choice;
         let ends = self.delivers_at(choice, rail);
-        let credit = self.save_for_tries(channel, ends.saturating_mul(explore::TRY_EVERY.into()));
+        let credit = self.save_for_exploration(channel, ends.saturating_mul(explore::EXPLORE_EVERY.into()));
         let others = rails.up & rails.room & !(1 << rail.0);
         let Some(other) = self.longest_silence(now, channel, others) else { return rail };
         let cost = self.delivers_at(choice, other).saturating_sub(ends);
         if cost > credit {
             return rail;
         }
-        self.peer_mut(channel).try_ns -= cost as u32;
+        self.peer_mut(channel).exploration_ns -= cost as u32;
         other
     }
 
     /// Saves up the part of `time_ns` that tries may cost; what there is now, in nanoseconds (P-11).
-    pub(crate) fn save_for_tries(&mut self, channel: u32, time_ns: u64) -> u64 {
+    pub(crate) fn save_for_exploration(&mut self, channel: u32, time_ns: u64) -> u64 {
         let slot = self.peer_mut(channel);
-        slot.try_ns = explore::save(slot.try_ns, time_ns);
-        slot.try_ns.into()
+        slot.exploration_ns = explore::save(slot.exploration_ns, time_ns);
+        slot.exploration_ns.into()
     }
 
     /// Of the rails of a mask that are idle and silent for a while, the one that is silent longest.
@@ -119,7 +120,7 @@ impl Paths<'_> {
         let path = |rail: RailId| self.path(channel, rail);
         let is_stale = |rail: &RailId| {
             let path = path(*rail);
-            path.under_way == 0 && path.planned == 0 && explore::is_stale(now, path.last)
+            path.in_flight == 0 && path.planned == 0 && explore::is_stale(now, path.last)
         };
         rails_of(mask).filter(is_stale).min_by_key(|rail| (path(*rail).last, rail.0))
     }

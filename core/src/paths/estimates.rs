@@ -55,9 +55,10 @@ impl Paths<'_> {
     /// The smallest part that a rail is given (P-8): what it moves in the time that it takes to get there, so
     /// that no part costs more for being one than for its bytes; and none that the processor would move.
     pub(crate) fn part_bytes_min(&self, channel: u32, rail: RailId) -> u64 {
-        let way = self.estimated_rate(channel, rail).bytes_in(self.estimated_latency(channel, rail).into());
+        let planning_latency =
+            self.estimated_rate(channel, rail).bytes_in(self.estimated_latency(channel, rail).into());
         let programmed = u64::from(self.rails[rail.index()].pio_bytes_max) + 1;
-        way.clamp(PART_BYTES_MIN, STRIPE_BYTES_MIN).max(programmed)
+        planning_latency.clamp(PART_BYTES_MIN, STRIPE_BYTES_MIN).max(programmed)
     }
 
     /// A rail has a new measurement: computes the values that each packet needs.
@@ -67,12 +68,12 @@ impl Paths<'_> {
             rate => rate,
         };
         let latency = self.estimated_latency(channel, rail);
-        let is_asked = self.figures[rail.index()].sampled.is_some();
-        let can_be_tried = !is_asked && has_bounds(&self.rails[rail.index()]);
+        let is_sampled = self.figures[rail.index()].sampled.is_some();
+        let may_be_sampled = !is_sampled && has_bounds(&self.rails[rail.index()]);
         let path = self.path_mut(channel, rail);
-        path.set_pace(rate);
-        path.way = if path.latency == 0 && can_be_tried { 0 } else { latency.max(1) };
-        self.find_nearest(channel);
+        path.set_ns_per_64k(rate);
+        path.planning_latency = if path.latency == 0 && may_be_sampled { 0 } else { latency.max(1) };
+        self.find_lowest_latency(channel);
         if self.peer(channel).fins_pending > 0 {
             // How much it is fed goes by its latency then (P-3).
             self.refresh_load(channel, rail);
@@ -81,9 +82,9 @@ impl Paths<'_> {
 
     /// A rail's latency has changed, or the set of ready rails. Rails that are not ready are excluded: the
     /// latency of one that never came up reads as that of a rail to explore, which is lower than all.
-    pub(crate) fn find_nearest(&mut self, channel: u32) {
-        let way = |rail: &RailId| self.path(channel, *rail).way;
-        let lowest_latency = rails_of(self.ready(channel)).min_by_key(way).unwrap_or_default();
+    pub(crate) fn find_lowest_latency(&mut self, channel: u32) {
+        let planning_latency = |rail: &RailId| self.path(channel, *rail).planning_latency;
+        let lowest_latency = rails_of(self.ready(channel)).min_by_key(planning_latency).unwrap_or_default();
         self.peer_mut(channel).lowest_latency = lowest_latency.0;
     }
 }

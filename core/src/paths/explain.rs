@@ -12,7 +12,7 @@ use crate::wire::KEYS_MAX;
 
 /// How a message would go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     /// With its header, in one packet.
     Eager,
     /// Announced, then all of it on one rail.
@@ -57,7 +57,7 @@ pub struct Share {
     pub bytes_per_second: u64,
     /// The same while other rails carry parts of the message: less, where they were seen to hold each other
     /// up (P-14).
-    pub together: u64,
+    pub contended_rate: u64,
     /// The latency that is reckoned with: measured, or else declared or assumed.
     pub latency: Nanos,
     /// When its part would be delivered, from now; of a rail without a part: when all of the message would
@@ -75,7 +75,7 @@ pub struct Share {
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// Eager, whole, or cut.
-    pub way: Way,
+    pub route: Route,
     /// The rule that one rail was chosen by, where the message goes on one.
     pub multiplex: Policy,
     /// The rule that it was cut by.
@@ -107,7 +107,7 @@ impl Paths<'_> {
         let ready = self.ready(channel);
         let mut turn = self.peer(channel).turns[class as usize];
         let mut explanation = Explanation {
-            way: Way::Eager,
+            route: Route::Eager,
             multiplex: self.class_policy(class).multiplex,
             striping: self.class_policy(class).striping,
             finish: None,
@@ -140,8 +140,8 @@ impl Paths<'_> {
         let is_read = class == MessageClass::Large && self.ready_with(channel, |caps| caps.read) != 0;
         let keys = (Registration::Readable, bytes);
         let worth = self.worth_keys(channel, keys, mask).filter(|_| is_read);
-        let (asked, unpaid) = worth.map_or((mask, 0), |worth| (worth.asked, worth.unpaid));
-        let striped = striped & asked;
+        let (requested, unprofitable) = worth.map_or((mask, 0), |worth| (worth.requested, worth.unprofitable));
+        let striped = striped & requested;
         let policies = *self.policies.class(class);
         if policies.cut.waits_for_idle {
             let idle = self.idle(channel, self.usable(channel, class, mask));
@@ -173,9 +173,9 @@ impl Paths<'_> {
         } else if explanation.finish.is_some() {
             self.set_ends(now, channel, Load { bytes, is_read }, striped, &mut explanation);
         }
-        self.set_registering(class, bytes, (is_read, unpaid | plan.unpaid), &mut explanation);
+        self.set_registering(class, bytes, (is_read, unprofitable | plan.unprofitable), &mut explanation);
         let parts = explanation.shares.iter().filter(|share| share.bytes > 0).count();
-        explanation.way = if parts > 1 { Way::Cut } else { Way::Whole };
+        explanation.route = if parts > 1 { Route::Cut } else { Route::Whole };
         Some(explanation)
     }
 
@@ -226,7 +226,7 @@ impl Paths<'_> {
                 bytes: end - next,
                 backlog: path.backlog + path.planned,
                 bytes_per_second: self.estimated_rate(channel, rail).bytes_per_second(),
-                together: self.together_rate(channel, rail).bytes_per_second(),
+                contended_rate: self.estimated_contended_rate(channel, rail).bytes_per_second(),
                 latency: Nanos(self.estimated_latency(channel, rail).into()),
                 finish: None,
                 registering: Nanos(0),
@@ -251,7 +251,7 @@ impl Paths<'_> {
         for share in to.shares.iter_mut().filter(|share| mask >> share.rail.0 & 1 == 1) {
             let state = self.state_of(now, channel, load, share.rail);
             let ns = match share.bytes {
-                part if part > 0 && is_cut => state.together_ns(part),
+                part if part > 0 && is_cut => state.contended_ns(part),
                 _ => state.alone_ns(load.bytes),
             };
             share.finish = Some(Nanos(ns));
@@ -260,7 +260,13 @@ impl Paths<'_> {
 
     /// The cost of registering where rails read or write the peer's memory, and the rails left out because of
     /// it.
-    fn set_registering(&self, class: MessageClass, bytes: u64, (is_read, unpaid): (bool, u64), to: &mut Explanation) {
+    fn set_registering(
+        &self,
+        class: MessageClass,
+        bytes: u64,
+        (is_read, unprofitable): (bool, u64),
+        to: &mut Explanation,
+    ) {
         if class == MessageClass::OneSided {
             return;
         }
@@ -272,7 +278,7 @@ impl Paths<'_> {
                 part => (Registration::Own, part),
             };
             share.registering = Nanos(self.registering_ns(share.rail, what, len));
-            if share.bytes == 0 && unpaid & bit != 0 {
+            if share.bytes == 0 && unprofitable & bit != 0 {
                 share.verdict = Verdict::RegistrationDoesNotPay;
             }
         }

@@ -6,7 +6,7 @@
 use super::Paths;
 use crate::ids::RailId;
 use crate::rail::rails_of;
-use crate::rail::sched::{Costs, Gathers, Nic};
+use crate::rail::sched::{Aggregates, Costs, Nic};
 
 impl Paths<'_> {
     /// Of the rails of a mask those that are idle.
@@ -17,13 +17,13 @@ impl Paths<'_> {
 
     /// Whether a rail has as many posts of a channel as keep it busy.
     fn is_busy(&self, channel: u32, rail: RailId) -> bool {
-        self.path(channel, rail).under_way >= self.knobs.nic_depth
+        self.path(channel, rail).in_flight >= self.settings.nic_depth
     }
 
     /// Rate and latency of a rail: measured, else from its facts.
     pub(crate) fn nic(&self, channel: u32, rail: RailId) -> Nic {
         Nic {
-            posts: self.path(channel, rail).under_way,
+            posts: self.path(channel, rail).in_flight,
             latency_ns: self.estimated_latency(channel, rail),
             rate: self.estimated_rate(channel, rail),
             pio_bytes_max: self.facts(rail).pio_bytes_max,
@@ -33,11 +33,11 @@ impl Paths<'_> {
     /// Whether the policy of small messages chooses how many of them are aggregated over a rail; else each is
     /// sent alone.
     #[inline]
-    pub(crate) fn gathers(&self, channel: u32, rail: RailId) -> bool {
-        match self.policies.of_small().gathers {
-            Gathers::Never => false,
-            Gathers::Always => true,
-            Gathers::WhileBusy => self.is_busy(channel, rail), // P-9
+    pub(crate) fn aggregates(&self, channel: u32, rail: RailId) -> bool {
+        match self.policies.of_small().aggregates {
+            Aggregates::Never => false,
+            Aggregates::Always => true,
+            Aggregates::WhileBusy => self.is_busy(channel, rail), // P-9
         }
     }
 
@@ -45,6 +45,6 @@ impl Paths<'_> {
     /// does the sender where a message that goes alone leaves from its own buffer.
     pub(crate) fn costs(&self, rail: RailId) -> Costs {
         let lossless = self.facts(rail).caps.lossless;
-        Costs { packet: self.knobs.packet_cost, copy: self.policies.copy, copies: 1 + u32::from(lossless) }
+        Costs { packet: self.settings.packet_cost, copy: self.policies.copy, copies: 1 + u32::from(lossless) }
     }
 }

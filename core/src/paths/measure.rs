@@ -176,8 +176,8 @@ impl Paths<'_> {
     pub(crate) fn note_posted(&mut self, now: Time, channel: u32, rail: RailId, len: u64) {
         let at = self.index(channel, rail);
         let path = &mut self.paths[at];
-        let is_faster = path.posted(now, len, path.under_way == 0);
-        path.under_way += 1;
+        let is_faster = path.posted(now, len, path.in_flight == 0);
+        path.in_flight += 1;
         let is_light = is_light(path, &self.rails[rail.index()]);
         let figures = &mut self.figures[rail.index()];
         figures.packets += 1;
@@ -215,24 +215,24 @@ impl Paths<'_> {
         let at = self.index(channel, rail);
         let path = &mut self.paths[at];
         let was_light = is_light(path, facts);
-        path.under_way = path.under_way.saturating_sub(1);
+        path.in_flight = path.in_flight.saturating_sub(1);
         let figures = &mut self.figures[rail.index()];
         figures.backlog = figures.backlog.saturating_sub(len);
         if !is_done {
             path.backlog = path.backlog.saturating_sub(len);
             return self.refresh_load(channel, rail);
         }
-        let (is_busy, before) = (path.under_way > 0, path.last);
+        let (is_busy, before) = (path.in_flight > 0, path.last);
         let known = (path.rate, path.latency);
         let took = posted.age(now);
         // Before it was ever seen alone, what an empty packet took there and back.
-        let asked = || figures.sampled.map_or(0, |seen| seen.latency.0 as u32 * 2);
-        let pipe = has_bounds.then(|| if known.1 > 0 { known.1 } else { asked() });
-        let news = path.completed(now, len, took, is_busy, pipe);
+        let sampled_pipe = || figures.sampled.map_or(0, |seen| seen.latency.0 as u32 * 2);
+        let pipe = has_bounds.then(|| if known.1 > 0 { known.1 } else { sampled_pipe() });
+        let rate_change = path.completed(now, len, took, is_busy, pipe);
         let (rate, latency) = (path.rate, path.latency);
         if known != (rate, latency) {
             (figures.latency, figures.bytes_per_second) = (Nanos(latency.into()), rate.bytes_per_second());
-            if let Some((why, from)) = news {
+            if let Some((why, from)) = rate_change {
                 let (from, to) = (from.bytes_per_second(), rate.bytes_per_second());
                 figures.changed = Some(Change { at: now, why, from, to });
             }
@@ -256,8 +256,8 @@ impl Paths<'_> {
         let (Some(path), Some(figures)) = (self.paths.get_mut(at), self.figures.get_mut(usize::from(rail.0))) else {
             return;
         };
-        let is_faster = path.posted(now, len, path.under_way == 0);
-        path.under_way += 1;
+        let is_faster = path.posted(now, len, path.in_flight == 0);
+        path.in_flight += 1;
         figures.messages += 1;
         figures.packets += 1;
         figures.bytes += len;
@@ -291,7 +291,7 @@ impl Paths<'_> {
             return;
         }
         let was_light = is_light(path, &self.rails[usize::from(rail.0)]);
-        path.under_way = path.under_way.saturating_sub(1);
+        path.in_flight = path.in_flight.saturating_sub(1);
         path.passed(now, len);
         let figures = &mut self.figures[usize::from(rail.0)];
         figures.backlog = figures.backlog.saturating_sub(len);
@@ -305,7 +305,7 @@ impl Paths<'_> {
         self.stripe_sets.at_mut(set).is_finished = true;
         self.reweigh(channel, set);
         if self.stripe_sets.at(set).is_estimated {
-            self.learn_together(channel, set);
+            self.learn_contention(channel, set);
         }
         for rail in 0..self.rails.len() {
             let part = self.parts_of(set)[rail];
@@ -318,7 +318,7 @@ impl Paths<'_> {
 
     /// Whether any rail has posts.
     pub(crate) fn has_posts(&self) -> bool {
-        self.paths.iter().any(|path| path.under_way > 0)
+        self.paths.iter().any(|path| path.in_flight > 0)
     }
 
     /// A subchannel's posts are aborted: they are not in flight any more.

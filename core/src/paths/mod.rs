@@ -47,9 +47,9 @@ use crate::store::{Arena, ArenaError, Sizer, Slab};
 use crate::time::Nanos;
 
 pub(crate) use copying::Measured;
-pub use copying::{CopyBy, TwoWays};
+pub use copying::{CopyBy, TwoMeasures};
 pub(crate) use cut::StripeSet;
-pub use explain::{Explanation, Share, Verdict, Way};
+pub use explain::{Explanation, Route, Share, Verdict};
 pub use measure::{Change, RailStats, Sampled};
 pub(crate) use measure::{Completed, Part, Stamp};
 pub(crate) use path::Path;
@@ -59,9 +59,9 @@ pub use policy::{ClassPolicy, MessageClass};
 pub(crate) use rebalance::TakeOver;
 pub use registration::{Registration, RegistrationCost};
 pub(crate) use room::Rooms;
-pub(crate) use sample::{Answered, DEFER, Question};
+pub(crate) use sample::{Answered, DEFER, SampleProbe};
 
-use copying::Ways;
+use copying::CopyChoices;
 use policy::Policies;
 use registering::Registering;
 use sample::Sampler;
@@ -75,7 +75,7 @@ pub(crate) struct Paths<'m> {
     groups: Groups,
     registering: Registering,
     sampler: Sampler,
-    knobs: Knobs,
+    settings: PathSettings,
     /// By channel and rail.
     paths: &'m mut [Path],
     /// By channel.
@@ -95,7 +95,7 @@ pub(crate) struct Paths<'m> {
 
 /// Settings that decisions go by ([`Config`]).
 #[derive(Clone, Copy, Debug)]
-struct Knobs {
+struct PathSettings {
     feed_time: Nanos,
     nic_depth: u16,
     packet_cost: Nanos,
@@ -110,15 +110,15 @@ pub(crate) struct PeerPaths {
     /// By [`MessageClass`].
     pub turns: [Turn; 3],
     /// Time saved up for trying rails that plans leave out, in nanoseconds (P-11).
-    pub try_ns: u32,
+    pub exploration_ns: u32,
     /// Receives with senders that write, or send data, and wait for our FIN (P-3).
     pub fins_pending: u32,
     /// Packets that took the earliest rail since one tried another.
-    pub untried: u16,
+    pub since_explored: u16,
     /// Of the rails that are ready the one of the least latency.
     pub lowest_latency: u8,
     /// How large messages come where there is a choice.
-    ways: Ways,
+    copy_choices: CopyChoices,
 }
 
 impl<'m> Paths<'m> {
@@ -141,7 +141,7 @@ impl<'m> Paths<'m> {
             groups: groups(rails),
             registering: Registering::default(),
             sampler: Sampler::new(rails.len(), config.sampling_time_max),
-            knobs: Knobs {
+            settings: PathSettings {
                 feed_time: config.feed_time,
                 nic_depth: config.nic_depth,
                 packet_cost: config.packet_cost,

@@ -65,7 +65,7 @@ pub enum Why {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Path {
     /// Posts with the rail.
-    pub under_way: u16,
+    pub in_flight: u16,
     /// Payload bytes posted and not completed.
     pub backlog: u64,
     /// Payload bytes of transfers that are cut and not posted yet.
@@ -91,8 +91,8 @@ pub(crate) struct Path {
     /// The adaptive weight; 0: not begun.
     pub weight: u32,
     /// What 64 KiB take by the rate that is estimated of it, in nanoseconds; and its latency, 0: to be tried.
-    pace: u32,
-    pub way: u32,
+    ns_per_64k: u32,
+    pub planning_latency: u32,
     /// By how much it is slower while others carry parts of the same message, in parts of 1024 of its rate
     /// (P-14).
     pub contention: u16,
@@ -169,7 +169,7 @@ impl Path {
         self.turn = 0;
         self.backlog = self.backlog.saturating_sub(len);
         self.busy_bytes += len;
-        let mut told = None;
+        let mut reported = None;
         let least = if has_bounds { SAMPLE_BYTES_MIN } else { SAMPLE_BYTES_BURSTS };
         let lasts = has_bounds || self.rate == Rate::NONE || (self.last - self.since).0 >= SAMPLE_NS_BURSTS;
         let whole = lasts && self.bytes >= least && self.bytes >= u64::from(self.posts) * POST_BYTES_MIN;
@@ -179,7 +179,7 @@ impl Path {
             // Where all that was left may have been in flight, the rail itself may have been idle.
             let was_busy = rate.bytes_in(pipe.unwrap_or(0).into()) <= self.least;
             if was_busy || rate > self.rate {
-                told = self.sample(rate);
+                reported = self.sample(rate);
             }
             (self.since, self.bytes, self.posts, self.least) = (self.last, 0, 0, u64::MAX);
         }
@@ -200,8 +200,8 @@ impl Path {
         }
         // The first since the rail was idle: nothing was ahead of it. A small one is a measurement whatever
         // followed it; a large one only alone, as its rate may have changed.
-        let tells = len <= SMALL_BYTES_MAX || !is_busy && self.rate != Rate::NONE;
-        if has_bounds && tells && self.busy_bytes == len {
+        let is_informative = len <= SMALL_BYTES_MAX || !is_busy && self.rate != Rate::NONE;
+        if has_bounds && is_informative && self.busy_bytes == len {
             let moving = if self.rate == Rate::NONE { 0 } else { self.rate.time_ns(len) };
             let rest = took.0.saturating_sub(moving);
             let rest = u32::try_from(rest).unwrap_or(u32::MAX).max(1);
@@ -218,12 +218,12 @@ impl Path {
                 let took = (now - self.busy_since).0;
                 let rate = Rate::of(self.busy_bytes, took - u64::from(self.latency).min(took / 2));
                 if rate > self.rate {
-                    told = self.raise(rate).or(told);
+                    reported = self.raise(rate).or(reported);
                 }
             }
         }
         self.last = now;
-        told
+        reported
     }
 
     /// When something was last received over it, or it got work after it was idle.
@@ -231,14 +231,14 @@ impl Path {
         self.last.max(self.busy_since)
     }
 
-    /// The rate that [`pace_ns`](Self::pace_ns) reckons with.
-    pub(crate) fn set_pace(&mut self, rate: Rate) {
-        self.pace = u32::try_from(rate.time_ns(1 << 16)).unwrap_or(u32::MAX);
+    /// The rate that [`transfer_ns`](Self::transfer_ns) reckons with.
+    pub(crate) fn set_ns_per_64k(&mut self, rate: Rate) {
+        self.ns_per_64k = u32::try_from(rate.time_ns(1 << 16)).unwrap_or(u32::MAX);
     }
 
     /// What so many bytes take, in nanoseconds; 2 GiB are the most.
-    pub(crate) fn pace_ns(&self, bytes: u64) -> u64 {
-        (bytes.min(1 << 31) * u64::from(self.pace)) >> 16
+    pub(crate) fn transfer_ns(&self, bytes: u64) -> u64 {
+        (bytes.min(1 << 31) * u64::from(self.ns_per_64k)) >> 16
     }
 
     /// Estimated bytes still queued on it: what has not completed, less what its rate has moved since

@@ -53,7 +53,7 @@ pub(crate) struct Load {
 impl Load {
     /// How often something crosses until the first byte is here.
     #[inline]
-    pub(super) const fn ways(self) -> u32 {
+    pub(super) const fn directions(self) -> u32 {
         1 + self.is_read as u32
     }
 }
@@ -281,7 +281,7 @@ impl Paths<'_> {
             let choice = self.within_usable(choice);
             let rail = self.earliest(&choice)?;
             let is_only = choice.rails.up.is_power_of_two();
-            return Some(if is_only { rail } else { self.try_instead(&choice, rail) });
+            return Some(if is_only { rail } else { self.maybe_explore(&choice, rail) });
         }
         let mut turn = self.peer(channel).turns[class as usize];
         let rail = self.pick(choice, &mut turn)?;
@@ -295,7 +295,7 @@ impl Paths<'_> {
         let Choice { channel, class, rails, .. } = choice;
         let class = self.policies.class(class);
         let idle = if class.choice.waits_for_idle { self.idle(channel, rails.up & rails.room) } else { 0 };
-        let lowest_latency = if class.choice.estimates { self.nearest_of(&choice) } else { None };
+        let lowest_latency = if class.choice.estimates { self.lowest_latency_of(&choice) } else { None };
         let view = View {
             idle,
             lowest_latency,

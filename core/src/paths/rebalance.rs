@@ -95,9 +95,9 @@ impl Paths<'_> {
         }
     }
 
-    /// The last bytes of the giver's part become the taker's. `owes_fin`: the giver's rail has a FIN to carry
-    /// even where nothing else is left of its part.
-    pub(crate) fn take_over(&mut self, channel: u32, set: u32, by: &TakeOver, owes_fin: bool) {
+    /// The last bytes of the giver's part become the taker's. `has_fin_due`: the giver's rail has a FIN to
+    /// carry even where nothing else is left of its part.
+    pub(crate) fn take_over(&mut self, channel: u32, set: u32, by: &TakeOver, has_fin_due: bool) {
         let &TakeOver { giver, taker, bytes } = by;
         let stripes = self.stripes_of_mut(set);
         let end = stripes[giver.index()].end;
@@ -124,7 +124,7 @@ impl Paths<'_> {
         self.path_mut(channel, taker).planned += bytes;
         let pending = &mut self.stripe_sets.at_mut(set).pending;
         *pending |= 1 << taker.0;
-        if is_empty && !owes_fin {
+        if is_empty && !has_fin_due {
             *pending &= !(1 << giver.0);
         }
     }

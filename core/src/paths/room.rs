@@ -3,7 +3,7 @@
 
 use super::{Path, Paths};
 use crate::ids::RailId;
-use crate::rail::sched::{Candidates, Gathers};
+use crate::rail::sched::{Aggregates, Candidates};
 use crate::rail::{Caps, RailFacts, rails_of};
 use crate::time::Nanos;
 
@@ -33,7 +33,7 @@ pub(crate) struct Rooms {
 impl Rooms {
     fn set(&mut self, rail: RailId, ready: bool, path: &Path, facts: &RailFacts, feed_time: Nanos) {
         let room = ready && has_room(path, facts);
-        let feed = room && (path.under_way < FEED_POSTS_MIN || path.lasts_less_than(feed_time));
+        let feed = room && (path.in_flight < FEED_POSTS_MIN || path.lasts_less_than(feed_time));
         let bit = |value| u64::from(value) << rail.0;
         let others = !bit(true);
         self.ready = self.ready & others | bit(ready);
@@ -45,12 +45,12 @@ impl Rooms {
 /// Whether a subchannel with these posts is in the same masks as it is with none: it has room, and fewer
 /// posts than it always gets. So the post and the completion of most small messages change no mask.
 pub(super) const fn is_light(path: &Path, facts: &RailFacts) -> bool {
-    path.under_way < FEED_POSTS_MIN && has_room(path, facts)
+    path.in_flight < FEED_POSTS_MIN && has_room(path, facts)
 }
 
 /// Whether it takes one more post, one being kept for unsequenced frames.
 const fn has_room(path: &Path, facts: &RailFacts) -> bool {
-    path.under_way + 1 < facts.posts_max
+    path.in_flight + 1 < facts.posts_max
 }
 
 impl Paths<'_> {
@@ -58,10 +58,10 @@ impl Paths<'_> {
     /// not so busy that messages gather. `None`: they gather anyway.
     pub(crate) fn alone_below(&self, rail: RailId) -> Option<u16> {
         let room = self.facts(rail).posts_max - 1;
-        match self.policies.of_small().gathers {
-            Gathers::Never => Some(room),
-            Gathers::WhileBusy => Some(room.min(self.knobs.nic_depth)),
-            Gathers::Always => None,
+        match self.policies.of_small().aggregates {
+            Aggregates::Never => Some(room),
+            Aggregates::WhileBusy => Some(room.min(self.settings.nic_depth)),
+            Aggregates::Always => None,
         }
     }
 
@@ -71,7 +71,7 @@ impl Paths<'_> {
         self.refresh_as(channel, rail, is_ready);
         let has_changed = self.ready(channel) != before;
         if has_changed {
-            self.find_nearest(channel);
+            self.find_lowest_latency(channel);
         }
         has_changed
     }
@@ -95,20 +95,20 @@ impl Paths<'_> {
 
     /// For how long a rail is given payload ahead (P-3).
     pub(crate) fn feed_time(&self, channel: u32, rail: RailId, facts: &RailFacts) -> Nanos {
-        let whole = self.knobs.feed_time;
+        let whole = self.settings.feed_time;
         if self.peer(channel).fins_pending == 0 {
             return whole.max(facts.feed_time_min);
         }
-        let way = u64::from(self.estimated_latency(channel, rail)) * FEED_LATENCIES;
-        Nanos(whole.0 / FEED_PART_PENDING).max(Nanos(way).min(whole)).max(facts.feed_time_min)
+        let pipe_ns = u64::from(self.estimated_latency(channel, rail)) * FEED_LATENCIES;
+        Nanos(whole.0 / FEED_PART_PENDING).max(Nanos(pipe_ns).min(whole)).max(facts.feed_time_min)
     }
 
     /// An operation's FIN becomes pending, or is no longer: the first and the last of a channel change how
     /// far ahead `balanced` feeds its rails. The policies of the papers feed alike.
-    pub(crate) fn set_fin_pending(&mut self, channel: u32, owes: bool) {
+    pub(crate) fn set_fin_pending(&mut self, channel: u32, is_pending: bool) {
         let owing = &mut self.peer_mut(channel).fins_pending;
         let before = *owing;
-        *owing = if owes { before + 1 } else { before - 1 };
+        *owing = if is_pending { before + 1 } else { before - 1 };
         if before == 0 || *owing == 0 {
             for rail in rails_of(self.ready(channel)) {
                 // What is light is fed either way.

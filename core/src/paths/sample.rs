@@ -40,7 +40,7 @@ struct Exchange {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sampler {
     /// Rails not sampled yet: bit per rail.
-    wanted: u64,
+    unsampled: u64,
     exchange: Option<Exchange>,
     /// Distinguishes samples.
     count: u64,
@@ -52,19 +52,19 @@ impl Sampler {
     /// For so many rails; no sampling where `time_max` is zero.
     pub(super) const fn new(rails: usize, time_max: Nanos) -> Self {
         let all = if rails == 0 { 0 } else { u64::MAX >> (64 - rails) };
-        let wanted = if time_max.0 == 0 || rails < 2 { 0 } else { all };
-        Sampler { wanted, exchange: None, count: 0, deferred: None }
+        let unsampled = if time_max.0 == 0 || rails < 2 { 0 } else { all };
+        Sampler { unsampled, exchange: None, count: 0, deferred: None }
     }
 
     /// No sampling is under way or pending: the state after the start.
     const fn is_done(&self) -> bool {
-        self.wanted == 0 && self.exchange.is_none()
+        self.unsampled == 0 && self.exchange.is_none()
     }
 }
 
 /// A probe to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Question {
+pub(crate) struct SampleProbe {
     pub rail: RailId,
     /// Bytes of its payload.
     pub len: u64,
@@ -88,34 +88,34 @@ impl Paths<'_> {
     /// The probe that is due on a channel, if any: of the rail that is being sampled, or, without one, of the
     /// next.
     #[inline]
-    pub(crate) fn question(&mut self, channel: u32) -> Option<Question> {
-        if self.sampler.is_done() { None } else { self.next_question(channel) }
+    pub(crate) fn sample_probe(&mut self, channel: u32) -> Option<SampleProbe> {
+        if self.sampler.is_done() { None } else { self.next_sample_probe(channel) }
     }
 
-    fn next_question(&mut self, channel: u32) -> Option<Question> {
+    fn next_sample_probe(&mut self, channel: u32) -> Option<SampleProbe> {
         let is_first = self.sampler.exchange.is_none() && self.sampler.deferred.is_none();
         if is_first {
             let ready = self.ready(channel);
-            let wanted = self.sampler.wanted & ready;
-            if wanted == 0 || ready.is_power_of_two() {
+            let unsampled = self.sampler.unsampled & ready;
+            if unsampled == 0 || ready.is_power_of_two() {
                 return None;
             }
-            let rail = RailId(wanted.trailing_zeros() as u8);
-            self.sampler.wanted &= !(1 << rail.0);
+            let rail = RailId(unsampled.trailing_zeros() as u8);
+            self.sampler.unsampled &= !(1 << rail.0);
             self.sampler.exchange =
                 Some(Exchange { channel, rail, step: 0, sent: None, bytes: 0, took: [0; SIZES.len()] });
         }
         match self.sampler.exchange {
-            Some(Exchange { channel: asked, rail, step, sent: None, .. }) if asked == channel => {
+            Some(Exchange { channel: sample_sent, rail, step, sent: None, .. }) if sample_sent == channel => {
                 let nonce = NONCE | self.sampler.count;
-                Some(Question { rail, len: self.sample_bytes(rail, step), nonce, is_first })
+                Some(SampleProbe { rail, len: self.sample_bytes(rail, step), nonce, is_first })
             }
             _ => None,
         }
     }
 
     /// The probe that was due was sent.
-    pub(crate) fn asked(&mut self, now: Time) {
+    pub(crate) fn sample_sent(&mut self, now: Time) {
         if let Some(exchange) = &mut self.sampler.exchange {
             let bytes = self.figures[exchange.rail.index()].bytes;
             (exchange.sent, exchange.bytes) = (Some(now), bytes);
@@ -130,7 +130,7 @@ impl Paths<'_> {
             return false;
         }
         if let Some(exchange) = self.sampler.exchange.take_if(|exchange| exchange.channel == channel) {
-            self.sampler.wanted |= 1 << exchange.rail.0;
+            self.sampler.unsampled |= 1 << exchange.rail.0;
             self.sampler.count += 1;
         }
         let waits = self.sampler.exchange.is_none();
@@ -141,7 +141,7 @@ impl Paths<'_> {
     }
 
     fn sample_bytes(&self, rail: RailId, step: usize) -> u64 {
-        SIZES[step].min(self.facts(rail).segment_bytes_max.into()).min(self.knobs.pool_bytes)
+        SIZES[step].min(self.facts(rail).segment_bytes_max.into()).min(self.settings.pool_bytes)
     }
 
     /// A probe has been answered.
@@ -175,7 +175,7 @@ impl Paths<'_> {
     pub(crate) fn sample_timed_out(&mut self, channel: u32) -> Option<RailId> {
         let exchange = self.sampler.exchange.filter(|exchange| exchange.channel == channel && exchange.step > 1);
         let Exchange { rail, step, took, .. } = exchange?;
-        let rate = Rate::of(self.sample_bytes(rail, step), self.knobs.sampling_time_max.0);
+        let rate = Rate::of(self.sample_bytes(rail, step), self.settings.sampling_time_max.0);
         self.sampled(rail, took[1], rate);
         Some(rail)
     }
@@ -189,10 +189,10 @@ impl Paths<'_> {
     /// Ends a channel's sample: it is answered, its time has expired, or the channel has ended. `true`: one
     /// was under way or pending.
     pub(crate) fn end_sample(&mut self, channel: u32) -> bool {
-        let is_asked = self.sampler.exchange.is_some_and(|exchange| exchange.channel == channel);
-        let was = is_asked || self.sampler.deferred == Some(channel);
+        let is_sampling = self.sampler.exchange.is_some_and(|exchange| exchange.channel == channel);
+        let was = is_sampling || self.sampler.deferred == Some(channel);
         if was {
-            self.sampler.exchange = self.sampler.exchange.filter(|_| !is_asked);
+            self.sampler.exchange = self.sampler.exchange.filter(|_| !is_sampling);
             self.sampler.deferred = None;
         }
         was

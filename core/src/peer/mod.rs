@@ -11,11 +11,11 @@ mod work;
 pub(crate) use life::{ChannelState, Ending};
 pub(crate) use replay::Replay;
 pub(crate) use requests::Requests;
-pub(crate) use silence::{Asked, Outage, Silence};
+pub(crate) use silence::{Outage, Silence, StallProbe};
 pub(crate) use sub::{History, Place, PlaceTo, Sub};
 pub(crate) use work::{ConnectionStep, RailWork};
 
-use crate::fast::Road;
+use crate::fast::ExpressBudget;
 use crate::ids::PeerId;
 use crate::op::Queue;
 use crate::rail::RailFacts;
@@ -51,7 +51,7 @@ pub(crate) struct Channel {
     pub source: u32,
     state: ChannelState,
     /// What the peer announced.
-    pub terms: Option<Connect>,
+    pub peer_parameters: Option<Connect>,
     pub sent: [SentWindow; 2],
     pub allowance: Allowance,
     pub received: [RecvWindow; 2],
@@ -72,10 +72,10 @@ pub(crate) struct Channel {
     pub active: Link,
     /// In the endpoint's lists of channels that wait for a shared resource, by [`Shortage`].
     pub waits: [Link; 2],
-    /// In the endpoint's list of channels with an event: connected, if `tell_up`, and then closed, if the
-    /// channel is over.
+    /// In the endpoint's list of channels with an event: connected, if `up_event_pending`, and then closed,
+    /// if the channel is over.
     pub event: Link,
-    pub tell_up: bool,
+    pub up_event_pending: bool,
     /// Messages of this channel that still occupy slots.
     pub messages: u32,
     /// Operations of this channel.
@@ -83,7 +83,7 @@ pub(crate) struct Channel {
     /// Packets of short messages, which have no operations.
     pub shorts: u32,
     /// The express path over rails that can lose.
-    pub road: Road,
+    pub express_budget: ExpressBudget,
 }
 
 /// Operations of a channel that wait to be sent.
@@ -153,7 +153,7 @@ impl Channel {
             peer,
             source: peer.0,
             state: ChannelState::Connecting,
-            terms: None,
+            peer_parameters: None,
             sent: [SentWindow::starting_at(first); 2],
             allowance: Allowance::new(first),
             received: [RecvWindow::starting_at(first); 2],
@@ -171,11 +171,11 @@ impl Channel {
             active: Link::UNLINKED,
             waits: [Link::UNLINKED; 2],
             event: Link::UNLINKED,
-            tell_up: false,
+            up_event_pending: false,
             messages: 0,
             ops: 0,
             shorts: 0,
-            road: Road::default(),
+            express_budget: ExpressBudget::default(),
         }
     }
 
@@ -187,7 +187,7 @@ impl Channel {
     pub(crate) fn enter(&mut self, to: ChannelState) {
         let is_legal = self.state.may_enter(to);
         debug_assert!(is_legal, "a channel goes from {:?} to {to:?}", self.state);
-        self.road.close();
+        self.express_budget.close();
         if is_legal {
             self.state = to;
         }
@@ -213,7 +213,7 @@ impl Channel {
     pub(crate) const fn has_slow_work(&self) -> bool {
         self.work.is_pending()
             || self.silence.probe_due
-            || self.terms.is_none()
+            || self.peer_parameters.is_none()
             || !matches!(self.state, ChannelState::Open)
     }
 

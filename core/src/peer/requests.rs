@@ -24,7 +24,7 @@ pub(crate) struct Requests {
     /// Those that the peer has not acknowledged: it may take such puts for complete.
     refusing: u16,
     /// The peer acknowledged puts while it was refusing: none of them counts as complete.
-    pub in_doubt: bool,
+    pub is_unconfirmed: bool,
 }
 
 impl Requests {
@@ -39,7 +39,7 @@ impl Requests {
             serving: 0,
             refusals: List::EMPTY,
             refusing: 0,
-            in_doubt: false,
+            is_unconfirmed: false,
         }
     }
 

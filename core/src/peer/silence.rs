@@ -84,7 +84,7 @@ impl Silence {
 
 /// A stall probe on a rail (F-11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct StallProbe {
     /// When.
     pub at: Time,
     /// Time of the first one.
@@ -102,10 +102,10 @@ pub(crate) struct Asked {
 /// In the nonces of stall probes. Those of samples have the bit above it.
 pub(crate) const NONCE: u64 = 1 << 62;
 
-impl Asked {
+impl StallProbe {
     /// The first probe.
-    pub(crate) const fn first(now: Time) -> Asked {
-        Asked { at: now, since: now, answered: None, repeats: 0, keeps_alive: false, is_common: false }
+    pub(crate) const fn first(now: Time) -> StallProbe {
+        StallProbe { at: now, since: now, answered: None, repeats: 0, keeps_alive: false, is_common: false }
     }
 
     /// The nonce of its probe.

@@ -1,6 +1,6 @@
 //! One end of a subchannel: a rail between this process and a peer, with the history of its connections.
 
-use super::silence::Asked;
+use super::silence::StallProbe;
 use crate::api::event::RailFault;
 use crate::mem::MemRef;
 use crate::rel::link::{Link as Connection, Pair, State};
@@ -38,7 +38,7 @@ pub(crate) struct Sub {
     /// The unsequenced frame that the rail held at the last stall check, by its generation, and since when.
     pub frame_seen: (u32, Time),
     /// The pending stall probe (F-11).
-    pub asked: Option<Asked>,
+    pub stall_probe: Option<StallProbe>,
     /// The connection whose death here the peer waits to have confirmed.
     pub answer: Option<Pair>,
     /// Rails of ours that have moved and that this connection has not announced yet: bit per rail (F-12).
@@ -79,8 +79,10 @@ impl Sub {
     }
 
     /// Whether a keepalive probe on it is pending without any arrival since.
-    pub(crate) fn owes_sign(&self) -> bool {
-        self.asked.is_some_and(|asked| asked.keeps_alive && asked.answered.is_none() && self.last_received <= asked.at)
+    pub(crate) fn is_keepalive_pending(&self) -> bool {
+        self.stall_probe.is_some_and(|stall_probe| {
+            stall_probe.keeps_alive && stall_probe.answered.is_none() && self.last_received <= stall_probe.at
+        })
     }
 
     /// Whether packets may be posted: a connection is up, and both sides have sent CONNECT on it.

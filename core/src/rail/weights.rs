@@ -76,12 +76,12 @@ pub fn follow(stripes: &[StripeTime], alpha: u16, weights: &mut [u32]) {
     // A weight below the minimum is raised at the cost of the largest.
     for index in 0..parts.len() {
         let floor = WEIGHT_MIN.min(stripes[index].weight);
-        let lacks = floor.saturating_sub(weights[index]);
-        if lacks > 0
+        let missing = floor.saturating_sub(weights[index]);
+        if missing > 0
             && let Some(largest) = (0..parts.len()).max_by_key(|&index| weights[index])
         {
-            weights[index] += lacks;
-            weights[largest] -= lacks;
+            weights[index] += missing;
+            weights[largest] -= missing;
         }
     }
 }

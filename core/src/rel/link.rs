@@ -85,37 +85,37 @@ pub struct Link {
 }
 
 impl State {
-    /// The next state and the verdict for an event. `wanted`: leftovers wait for a fence. The second value is
-    /// whether they do afterwards.
+    /// The next state and the verdict for an event. `needs_fence`: leftovers wait for a fence. The second
+    /// value is whether they do afterwards.
     ///
     /// Invariant: in [`State::Ready`] no fence is needed.
-    pub const fn after(self, wanted: bool, event: Event) -> (State, bool, Verdict) {
+    pub const fn after(self, needs_fence: bool, event: Event) -> (State, bool, Verdict) {
         const NOTHING: Verdict = Verdict { abort: false, lost: false, safe: false, answer: false };
         const LOST: Verdict = Verdict { lost: true, ..NOTHING };
         const SAFE: Verdict = Verdict { safe: true, ..NOTHING };
         const ANSWER: Verdict = Verdict { answer: true, ..NOTHING };
         match (self, event) {
-            (State::Down, Event::Dial) => (State::Connecting, wanted, NOTHING),
-            (_, Event::Dial) => (self, wanted, NOTHING),
-            (State::Down | State::Connecting | State::Up, Event::Up) => (State::Up, wanted, NOTHING),
+            (State::Down, Event::Dial) => (State::Connecting, needs_fence, NOTHING),
+            (_, Event::Dial) => (self, needs_fence, NOTHING),
+            (State::Down | State::Connecting | State::Up, Event::Up) => (State::Up, needs_fence, NOTHING),
             // The rail has a new connection and did not report the loss of the old one.
             (State::Ready, Event::Up) => (State::Up, true, LOST),
             (State::Ready, Event::Down) => (State::Down, true, LOST),
-            (_, Event::Down) => (State::Down, wanted, NOTHING),
+            (_, Event::Down) => (State::Down, needs_fence, NOTHING),
             (State::Ready, Event::Abort) => (State::Down, true, Verdict { abort: true, ..LOST }),
-            (State::Down, Event::Abort) => (State::Down, wanted, NOTHING),
-            (_, Event::Abort) => (State::Down, wanted, Verdict { abort: true, ..NOTHING }),
+            (State::Down, Event::Abort) => (State::Down, needs_fence, NOTHING),
+            (_, Event::Abort) => (State::Down, needs_fence, Verdict { abort: true, ..NOTHING }),
             // F-3: a peer that sends CONNECT again has given up the connection before.
-            (State::Up, Event::Connect) => (State::Ready, false, if wanted { SAFE } else { NOTHING }),
+            (State::Up, Event::Connect) => (State::Ready, false, if needs_fence { SAFE } else { NOTHING }),
             // A rail may report late a connection that both ends have left for another. The peer's end of
             // that other one may live, and its leftovers would wait.
-            (State::Up, Event::ConnectOfOld) => (State::Down, wanted, Verdict { abort: true, ..NOTHING }),
-            (_, Event::Connect | Event::ConnectOfOld) => (self, wanted, NOTHING),
+            (State::Up, Event::ConnectOfOld) => (State::Down, needs_fence, Verdict { abort: true, ..NOTHING }),
+            (_, Event::Connect | Event::ConnectOfOld) => (self, needs_fence, NOTHING),
             (State::Ready, Event::Fence) => {
                 (State::Down, false, Verdict { abort: true, lost: true, safe: true, answer: true })
             }
-            (State::Up, Event::Fence) => (State::Down, wanted, Verdict { abort: true, ..ANSWER }),
-            (_, Event::Fence | Event::FenceOfOld) => (self, wanted, ANSWER),
+            (State::Up, Event::Fence) => (State::Down, needs_fence, Verdict { abort: true, ..ANSWER }),
+            (_, Event::Fence | Event::FenceOfOld) => (self, needs_fence, ANSWER),
             (_, Event::FenceOfLost) => (self, false, Verdict { safe: true, ..ANSWER }),
         }
     }
@@ -208,10 +208,10 @@ impl Link {
 
     fn on(&mut self, event: Event) -> Verdict {
         let pair = self.pair;
-        let (state, wanted, verdict) = self.state.after(self.lost.is_some(), event);
-        debug_assert!(!(wanted && matches!(state, State::Ready)), "{self:?} {event:?}");
+        let (state, needs_fence, verdict) = self.state.after(self.lost.is_some(), event);
+        debug_assert!(!(needs_fence && matches!(state, State::Ready)), "{self:?} {event:?}");
         self.state = state;
-        if !wanted {
+        if !needs_fence {
             self.lost = None;
         } else if verdict.lost {
             self.lost = Some(pair);
@@ -244,20 +244,20 @@ mod tests {
     fn the_table() {
         let mut table = String::new();
         for state in STATES {
-            for wanted in [false, true] {
-                if wanted && state == State::Ready {
+            for needs_fence in [false, true] {
+                if needs_fence && state == State::Ready {
                     continue;
                 }
                 for event in EVENTS {
-                    if event == Event::FenceOfLost && !wanted {
+                    if event == Event::FenceOfLost && !needs_fence {
                         continue;
                     }
-                    let (next, still, verdict) = state.after(wanted, event);
-                    let mark = |wanted| if wanted { "+fence" } else { "" };
+                    let (next, still, verdict) = state.after(needs_fence, event);
+                    let mark = |needs_fence| if needs_fence { "+fence" } else { "" };
                     let _ = write!(
                         table,
                         "{:<17} {:<12} -> {:<17}",
-                        std::format!("{state:?}{}", mark(wanted)),
+                        std::format!("{state:?}{}", mark(needs_fence)),
                         std::format!("{event:?}"),
                         std::format!("{next:?}{}", mark(still))
                     );

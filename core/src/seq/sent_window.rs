@@ -95,10 +95,10 @@ impl SentWindow {
     /// take their handles with [`pop_acked`](Self::pop_acked). An acknowledgment that is out of date
     /// acknowledges none.
     pub fn ack(&mut self, cumulative: Seq) -> Result<u32, AckError> {
-        let news = cumulative.distance_from(self.acked);
-        if news <= self.next.distance_from(self.acked) {
+        let newly_acked = cumulative.distance_from(self.acked);
+        if newly_acked <= self.next.distance_from(self.acked) {
             self.acked = cumulative;
-            Ok(news)
+            Ok(newly_acked)
         } else if cumulative.is_before(self.acked) {
             Ok(0)
         } else {

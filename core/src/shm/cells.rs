@@ -38,7 +38,7 @@ pub trait Cells {
     /// Not 0: the consumer sleeps and needs a doorbell.
     fn sleeping(&self) -> &Self::Flag;
     /// Not 0: the producer waits for room and needs a doorbell.
-    fn starved(&self) -> &Self::Flag;
+    fn producer_waits(&self) -> &Self::Flag;
     /// Which memory the producer offers to be mapped (L-18); 0: none.
     fn offer(&self) -> &Self::Wide;
     /// The side that copies each part of a message (L-22).

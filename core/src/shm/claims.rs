@@ -93,7 +93,7 @@ impl ReaderClaims {
     /// Claims the next units: as many as `most` returns of those that are unclaimed. `None`: all are claimed.
     pub fn take(&mut self, word: &impl Word<u64>, most: impl Fn(u32) -> u32) -> Result<Option<Claimed>, RingError> {
         loop {
-            let seen = self.look(word)?;
+            let seen = self.read_state(word)?;
             let unclaimed = self.units - self.front - self.back;
             if unclaimed == 0 {
                 return Ok(None);
@@ -111,14 +111,14 @@ impl ReaderClaims {
     /// Has the owner claim nothing more.
     pub fn withdraw(&mut self, word: &impl Word<u64>) -> Result<(), RingError> {
         while !self.withdrawn {
-            let seen = self.look(word)?;
+            let seen = self.read_state(word)?;
             self.withdrawn = word.replace(seen, seen | WITHDRAWN, Acquire);
         }
         Ok(())
     }
 
     /// Takes what the owner has done to the word, checked.
-    pub fn look(&mut self, word: &impl Word<u64>) -> Result<u64, RingError> {
+    pub fn read_state(&mut self, word: &impl Word<u64>) -> Result<u64, RingError> {
         let seen = word.load(Acquire);
         let state = State::of(seen);
         let is_ours = (state.generation, state.front) == (self.generation, self.front)
@@ -258,7 +258,7 @@ mod tests {
                     assert_eq!(owners[unit as usize].replace(is_reader), None, "turns {turns:b}");
                 }
             }
-            reader.look(&word).unwrap();
+            reader.read_state(&word).unwrap();
             assert_eq!((owner.take(&word, |_| 1), reader.take(&word, |_| 1)), (None, Ok(None)));
             assert_eq!(reader.token(), owner.token());
             assert_eq!(reader.finished_from(owner.token()), reader.front());
@@ -276,7 +276,7 @@ mod tests {
         reader.withdraw(&word).unwrap();
         assert_eq!((owner.take(&word, |_| 1), reader.back(), reader.has_left()), (None, 3, false));
         owner.leave(&word);
-        reader.look(&word).unwrap();
+        reader.read_state(&word).unwrap();
         assert!(reader.has_left());
         assert_eq!((reader.finished_from(token_of(1, 3)), reader.finished_from(token_of(1, 2))), (7, 8));
         assert_eq!(reader.finished_from(token_of(2, 3)), 10, "another message's claim");
@@ -310,11 +310,11 @@ mod tests {
             let (mut reader, mut owner) = (ReaderClaims::offer(&word, 7, 10), OwnerClaims::new(7, 10).unwrap());
             reader.take(&word, |_| 4).unwrap();
             owner.take(&word, |_| 3).unwrap();
-            reader.look(&word).unwrap();
+            reader.read_state(&word).unwrap();
             assert_eq!(State::of(word.load(Relaxed)), honest);
             word.store(lie.bits(), Relaxed);
             assert!(reader.take(&word, |_| 1).is_err(), "{lie:?}");
-            assert!(reader.withdraw(&word).is_err() && reader.look(&word).is_err(), "{lie:?}");
+            assert!(reader.withdraw(&word).is_err() && reader.read_state(&word).is_err(), "{lie:?}");
         }
         // One that has left does not come back, and claims nothing.
         for lie in [State { left: false, ..honest }, State { left: true, back: 4, ..honest }] {
@@ -323,7 +323,7 @@ mod tests {
             reader.take(&word, |_| 4).unwrap();
             owner.take(&word, |_| 3).unwrap();
             owner.leave(&word);
-            reader.look(&word).unwrap();
+            reader.read_state(&word).unwrap();
             word.store(lie.bits(), Relaxed);
             assert!(reader.take(&word, |_| 1).is_err(), "{lie:?}");
         }

@@ -20,7 +20,7 @@ pub struct Consumer<C: Cells> {
     /// the first lap [`RingConfig::populated_cells`].
     mask: u32,
     /// There is no memory for the due cell yet; `cell` is the one before.
-    blind: bool,
+    skips_slots: bool,
     /// There was no memory for the due annex slot.
     no_slot: bool,
     /// [`RingConfig::publish_period`], less 1.
@@ -62,7 +62,7 @@ impl<C: Cells> Consumer<C> {
             config,
             short_bytes_max: config.short_bytes_max(),
             mask: 0,
-            blind: false,
+            skips_slots: false,
             no_slot: false,
             publish_mask: config.publish_period() - 1,
             edge_mask: 0,
@@ -97,21 +97,21 @@ impl<C: Cells> Consumer<C> {
     /// Whether a message is there, or the ring is dead by what stood where one is due. A load and a
     /// comparison; of a turn number that no honest peer writes only [`front`](Self::front) finds out.
     #[inline(always)]
-    pub fn has_news(&self) -> bool {
+    pub fn has_message(&self) -> bool {
         self.cells.word(self.cell, 0).load(Relaxed) as u32 == self.due
     }
 
     /// The first word of the message that is due, if one is there or the ring is dead: for
     /// [`front_short`](Self::front_short).
     #[inline(always)]
-    pub fn news(&self) -> Option<u64> {
+    pub fn front_word(&self) -> Option<u64> {
         let first = self.cells.word(self.cell, 0).load(Acquire);
         (first as u32 == self.due).then_some(first)
     }
 
-    /// The message behind the first word that [`news`](Self::news) has just returned, if it is a short one:
-    /// its header, and where its payload is until it is released. `None`: it is no short one, or something is
-    /// wrong; [`front`](Self::front) reports what.
+    /// The message behind the first word that [`front_word`](Self::front_word) has just returned, if it is a
+    /// short one: its header, and where its payload is until it is released. `None`: it is no short one, or
+    /// something is wrong; [`front`](Self::front) reports what.
     ///
     /// The peer may change the payload while it is copied: what arrives is bytes, no more.
     #[inline(always)]
@@ -166,7 +166,7 @@ impl<C: Cells> Consumer<C> {
     /// What a short message is. Every word is loaded once, and its value checked before it is used (L-12);
     /// from there on only the private copies count.
     #[inline(always)]
-    fn words_of(&self, cell: C::Cell, first: First) -> Result<Short, Wrong> {
+    fn fields_of(&self, cell: C::Cell, first: First) -> Result<Short, Wrong> {
         let First { len, flags, .. } = first;
         let counts = Counts::of_bits(self.cells.word(cell, 1).load(Relaxed));
         let tag = self.cells.word(cell, 2).load(Relaxed);
@@ -178,10 +178,10 @@ impl<C: Cells> Consumer<C> {
         Ok(Short { counts, tag, immediate, len, flags })
     }
 
-    /// As [`words_of`](Self::words_of), and where its payload lies.
+    /// As [`fields_of`](Self::fields_of), and where its payload lies.
     #[inline(always)]
     fn short_of(&mut self, cell: C::Cell, first: First) -> Result<(Short, C::Place), Wrong> {
-        let short = self.words_of(cell, first)?;
+        let short = self.fields_of(cell, first)?;
         let place = match inline_at(short.len, short.flags) {
             Some(at) => self.cells.inline(cell, at),
             None => self.short_annex(short.len)?,
@@ -195,10 +195,10 @@ impl<C: Cells> Consumer<C> {
         if let Some(error) = self.dead {
             return Err(error);
         }
-        if self.blind {
+        if self.skips_slots {
             self.publish();
             self.cell = self.turn_over();
-            if self.blind {
+            if self.skips_slots {
                 return Ok(None);
             }
         }
@@ -304,7 +304,7 @@ impl<C: Cells> Consumer<C> {
         let turn = self.cells.word(self.cell, 0).load(Relaxed) as u32;
         // As in `front`: what stood there a lap ago, or the 0 of a cell that was never written (L-12).
         let is_old = turn != self.due && (turn == 0 || turn == self.due.wrapping_sub(self.config.cells));
-        if !is_old || self.blind || self.dead.is_some() {
+        if !is_old || self.skips_slots || self.dead.is_some() {
             return false;
         }
         self.publish();
@@ -318,7 +318,7 @@ impl<C: Cells> Consumer<C> {
             return false;
         }
         self.cells.light_fence();
-        wake(self.cells.starved())
+        wake(self.cells.producer_waits())
     }
 
     /// What the producer last passed to [`Producer::offer`](super::Producer::offer); 0 at first.
@@ -352,7 +352,7 @@ impl<C: Cells> Consumer<C> {
     /// as [`front`](Self::front).
     pub fn is_empty(&mut self) -> bool {
         // Where there is no memory, one may be there unseen.
-        matches!(self.front(), Ok(None)) && !self.blind && !self.no_slot
+        matches!(self.front(), Ok(None)) && !self.skips_slots && !self.no_slot
     }
 
     /// Ends what [`arm`](Self::arm) began.
@@ -385,10 +385,10 @@ impl<C: Cells> Consumer<C> {
             self.mask = self.config.cells - 1;
         }
         let count = self.config.populated_cells().min(self.config.cells - index);
-        self.blind = index != 0 && !self.cells.populate_cells(index, count);
+        self.skips_slots = index != 0 && !self.cells.populate_cells(index, count);
         // Blind, it stays at the last cell, whose content no honest peer changes.
-        self.kind = if self.blind { NOTHING } else { IS_SHORT };
-        if self.blind { self.cell } else { self.cells.cell(index) }
+        self.kind = if self.skips_slots { NOTHING } else { IS_SHORT };
+        if self.skips_slots { self.cell } else { self.cells.cell(index) }
     }
 
     #[inline(never)]

@@ -3,7 +3,7 @@
 //! ```text
 //!    0  head, annex head  u32 each, one u64: written by the consumer when it has freed cells
 //!  128  sleeping          u32, set by the consumer, cleared by the side that wakes it
-//!  256  starved           u32, set by the producer, cleared by the side that wakes it
+//!  256  producer_waits    u32, set by the producer, cleared by the side that wakes it
 //!  264  offer             u64, written by the producer, seldom: see `Producer::offer`
 //!  384  constants         written once by the creator, see `Constants`
 //!  512  claims            u64, see `claims`: the producer reads a message, the consumer owns it
@@ -54,9 +54,9 @@ const SLOT_BYTES_MIN: u32 = HEADER_BYTES_MAX as u32;
 
 pub(super) const HEAD_AT: usize = 0;
 pub(super) const SLEEPING_AT: usize = LINE_BYTES;
-pub(super) const STARVED_AT: usize = 2 * LINE_BYTES;
-/// Beside `starved`: both are the producer's, and this one hardly ever changes.
-pub(super) const OFFER_AT: usize = STARVED_AT + 8;
+pub(super) const PRODUCER_WAITS_AT: usize = 2 * LINE_BYTES;
+/// Beside `producer_waits`: both are the producer's, and this one hardly ever changes.
+pub(super) const OFFER_AT: usize = PRODUCER_WAITS_AT + 8;
 pub(super) const CONSTANTS_AT: usize = 3 * LINE_BYTES;
 pub(super) const CLAIMS_AT: usize = 4 * LINE_BYTES;
 pub(super) const CELLS_AT: usize = 5 * LINE_BYTES;

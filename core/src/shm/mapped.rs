@@ -18,8 +18,8 @@ use super::cells::{Cells, Word};
 use super::consumer::Consumer;
 use super::copy::copy_short;
 use super::layout::{
-    AHEAD, CELL_BYTES, CELLS_AT, CLAIMS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, OFFER_AT, RingConfig,
-    RingConfigError, SLEEPING_AT, STARVED_AT, ring_bytes,
+    AHEAD, CELL_BYTES, CELLS_AT, CLAIMS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, OFFER_AT, PRODUCER_WAITS_AT,
+    RingConfig, RingConfigError, SLEEPING_AT, ring_bytes,
 };
 use super::producer::Producer;
 
@@ -225,8 +225,8 @@ impl Cells for Mapped {
     }
 
     #[inline(always)]
-    fn starved(&self) -> &AtomicU32 {
-        self.at(STARVED_AT)
+    fn producer_waits(&self) -> &AtomicU32 {
+        self.at(PRODUCER_WAITS_AT)
     }
 
     fn offer(&self) -> &AtomicU64 {

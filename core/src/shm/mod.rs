@@ -24,11 +24,11 @@
 //! Orders, each pair proved under loom in `model`:
 //! - turn: `Release` after the message is written, `Acquire` before it is read;
 //! - heads: `Release` after cells and slots were read, `Acquire` before they are written again;
-//! - `sleeping` against turn and `starved` against heads: each side stores its own word, passes a fence, then
-//!   loads the other's. So one of the two sees the other: a sleeper sees the message, or the other side sees
-//!   the sleeper and rings. Both sides write these two words, by exchanges only, so that each word has one
-//!   history. The fences are sequentially consistent ones, or a heavy one of the sleeper and none of the
-//!   other side.
+//! - `sleeping` against turn and `producer_waits` against heads: each side stores its own word, passes a
+//!   fence, then loads the other's. So one of the two sees the other: a sleeper sees the message, or the
+//!   other side sees the sleeper and rings. Both sides write these two words, by exchanges only, so that each
+//!   word has one history. The fences are sequentially consistent ones, or a heavy one of the sleeper and
+//!   none of the other side.
 //!
 //! Bounds: a push writes one cell and at most one slot, a look at the front reads one cell; nothing here
 //! loops on a shared value.

@@ -71,7 +71,7 @@ enum Fences {
     Both,
     /// The sleeper makes one for both.
     Heavy {
-        asked: AtomicU32,
+        requested: AtomicU32,
         made: AtomicU32,
         /// The other thread has ended.
         over: AtomicU32,
@@ -83,7 +83,7 @@ enum Fences {
 struct Shared {
     head: AtomicU64,
     sleeping: AtomicU32,
-    starved: AtomicU32,
+    producer_waits: AtomicU32,
     offer: AtomicU64,
     claims: AtomicU64,
     cells: Vec<Cell>,
@@ -111,7 +111,7 @@ impl Modelled {
         Modelled(Arc::new(Shared {
             head: AtomicU64::new(0),
             sleeping: word(),
-            starved: word(),
+            producer_waits: word(),
             offer: AtomicU64::new(0),
             claims: AtomicU64::new(0),
             cells: (0..CONFIG.cells).map(cell).collect(),
@@ -121,13 +121,13 @@ impl Modelled {
     }
 
     fn heavy() -> Fences {
-        Fences::Heavy { asked: AtomicU32::new(0), made: AtomicU32::new(0), over: AtomicU32::new(0) }
+        Fences::Heavy { requested: AtomicU32::new(0), made: AtomicU32::new(0), over: AtomicU32::new(0) }
     }
 
     /// A point of the program of the thread that makes no fences: here the kernel may have it make one.
     fn point(&self) {
-        if let Fences::Heavy { asked, made, .. } = &self.0.fences
-            && asked.swap(0, Ordering::Relaxed) == 1
+        if let Fences::Heavy { requested, made, .. } = &self.0.fences
+            && requested.swap(0, Ordering::Relaxed) == 1
         {
             fence(Ordering::SeqCst);
             made.store(1, Ordering::Relaxed);
@@ -160,8 +160,8 @@ impl Cells for Modelled {
         &self.0.sleeping
     }
 
-    fn starved(&self) -> &AtomicU32 {
-        &self.0.starved
+    fn producer_waits(&self) -> &AtomicU32 {
+        &self.0.producer_waits
     }
 
     fn offer(&self) -> &AtomicU64 {
@@ -214,8 +214,8 @@ impl Cells for Modelled {
 
     fn heavy_fence(&self) -> bool {
         fence(Ordering::SeqCst);
-        if let Fences::Heavy { asked, made, over } = &self.0.fences {
-            asked.swap(1, Ordering::Relaxed);
+        if let Fences::Heavy { requested, made, over } = &self.0.fences {
+            requested.swap(1, Ordering::Relaxed);
             while made.swap(0, Ordering::Relaxed) == 0 && over.load(Ordering::Acquire) == 0 {
                 thread::yield_now();
             }
@@ -307,9 +307,9 @@ fn pop(consumer: &mut Consumer<Modelled>, kind: Kind, n: u8) -> bool {
         Kind::Short => 1,
         Kind::Annexed => LONG,
     };
-    let Some((short, from)) = consumer.news().and_then(|first| consumer.front_short(first)) else {
+    let Some((short, from)) = consumer.front_word().and_then(|first| consumer.front_short(first)) else {
         // A consumer that finds nothing looks twice, and publishes what it freed.
-        assert!(!consumer.has_news() || consumer.front().expect("an honest ring is never corrupt").is_some());
+        assert!(!consumer.has_message() || consumer.front().expect("an honest ring is never corrupt").is_some());
         return false;
     };
     assert_eq!(short, short_of(n, len));
@@ -360,7 +360,7 @@ fn nothing_is_lost(kinds: [Kind; 3]) {
                 thread::yield_now();
             }
         }
-        assert!(!consumer.has_news());
+        assert!(!consumer.has_message());
         sender.join().unwrap();
     });
 }
@@ -513,7 +513,7 @@ fn both_copy(units: u32, most: u32) {
         }
         reader.withdraw(&word.0).unwrap();
         let finished = loop {
-            reader.look(&word.0).unwrap();
+            reader.read_state(&word.0).unwrap();
             let finished = word.1.load(Ordering::Acquire);
             if reader.back() == 0 || finished == reader.token() {
                 break finished;
@@ -531,7 +531,7 @@ fn both_copy(units: u32, most: u32) {
         let mut next = ReaderClaims::offer(&word.0, 2, units);
         assert_eq!(next.take(&word.0, |_| units), Ok(Some(Claimed { first: 0, count: units })));
         owner.join().unwrap();
-        assert_eq!(next.look(&word.0).map(|_| (next.back(), next.has_left())), Ok((0, false)));
+        assert_eq!(next.read_state(&word.0).map(|_| (next.back(), next.has_left())), Ok((0, false)));
     });
 }
 

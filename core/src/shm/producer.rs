@@ -39,7 +39,7 @@ pub struct Producer<C: Cells> {
     /// Slots with usable memory, from the first on.
     slots_ready: u32,
     /// The last message refused for lack of room needed an annex slot.
-    wants_annex: bool,
+    needs_annex_memory: bool,
     /// There was no memory for it.
     no_memory: bool,
     dead: Option<RingError>,
@@ -63,7 +63,7 @@ impl<C: Cells> Producer<C> {
             annex_tail: 0,
             annex_seen: 0,
             slots_ready: 0,
-            wants_annex: false,
+            needs_annex_memory: false,
             no_memory: false,
             dead: None,
         };
@@ -99,7 +99,7 @@ impl<C: Cells> Producer<C> {
     /// give zero.
     pub fn room(&mut self) -> Result<u32, RingError> {
         if self.cells_known().min(self.annex_known()) == 0 {
-            self.look()?;
+            self.read_head()?;
         }
         Ok(self.cells_known().min(self.annex_known()))
     }
@@ -109,7 +109,7 @@ impl<C: Cells> Producer<C> {
     #[inline]
     pub fn short_room(&mut self) -> Result<u32, RingError> {
         if self.cells_known() == 0 {
-            self.look()?;
+            self.read_head()?;
         }
         Ok(self.cells_known())
     }
@@ -129,7 +129,7 @@ impl<C: Cells> Producer<C> {
 
     /// Looks at the consumer's indices.
     #[cold]
-    fn look(&mut self) -> Result<(), RingError> {
+    fn read_head(&mut self) -> Result<(), RingError> {
         if let Some(error) = self.dead {
             return Err(error);
         }
@@ -174,9 +174,9 @@ impl<C: Cells> Producer<C> {
     /// An annex slot is free, or why not.
     fn claim_annex(&mut self) -> Result<(), PushError> {
         if self.annex_known() == 0 {
-            self.look().map_err(PushError::Corrupt)?;
+            self.read_head().map_err(PushError::Corrupt)?;
             if self.annex_known() == 0 {
-                self.wants_annex = true;
+                self.needs_annex_memory = true;
                 return Err(PushError::Full);
             }
         }
@@ -207,13 +207,13 @@ impl<C: Cells> Producer<C> {
     #[inline(never)]
     fn claim_slowly(&mut self) -> Result<(), PushError> {
         if self.cells_known() == 0 {
-            self.look().map_err(PushError::Corrupt)?;
+            self.read_head().map_err(PushError::Corrupt)?;
         }
         if self.cells_known() > 0 {
             self.find_edge();
             return Ok(());
         }
-        self.wants_annex = false;
+        self.needs_annex_memory = false;
         Err(PushError::Full)
     }
 
@@ -422,13 +422,13 @@ impl<C: Cells> Producer<C> {
     /// The first half of [`arm`](Self::arm), for a caller that has many rings and makes one heavy fence for
     /// all: sets the sleeping flag. After the fence call [`is_full`](Self::is_full).
     pub fn raise(&mut self) {
-        self.cells.starved().swap(1, Relaxed);
+        self.cells.producer_waits().swap(1, Relaxed);
     }
 
     /// Whether there is no room for the message that was refused last, and a doorbell will come when there is
     /// some. None comes when the system has memory again.
     pub fn is_full(&mut self) -> bool {
-        let room = if self.wants_annex { self.room() } else { self.short_room() };
+        let room = if self.needs_annex_memory { self.room() } else { self.short_room() };
         room == Ok(0) && !self.no_memory
     }
 
@@ -445,7 +445,7 @@ impl<C: Cells> Producer<C> {
 
     /// Ends what [`arm`](Self::arm) began.
     pub fn disarm(&mut self) {
-        self.cells.starved().swap(0, Relaxed);
+        self.cells.producer_waits().swap(0, Relaxed);
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
 
-use super::layout::{CELL_BYTES, CELLS_AT, CONSTANTS_AT, HEAD_AT, SLEEPING_AT, STARVED_AT};
+use super::layout::{CELL_BYTES, CELLS_AT, CONSTANTS_AT, HEAD_AT, PRODUCER_WAITS_AT, SLEEPING_AT};
 use super::*;
 use crate::wire::{Counts, Short};
 
@@ -19,7 +19,7 @@ const SMALL: RingConfig = RingConfig { cells: 4, slots: 4, slot_bytes: 512 };
 /// L-11
 #[test]
 fn shared_ring_fields_are_on_separate_cache_lines() {
-    let places = [HEAD_AT, SLEEPING_AT, STARVED_AT, CONSTANTS_AT, CELLS_AT];
+    let places = [HEAD_AT, SLEEPING_AT, PRODUCER_WAITS_AT, CONSTANTS_AT, CELLS_AT];
     assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 128));
     for slot_bytes in (256..=32 * 1024).step_by(16) {
         let config = RingConfig { cells: 2, slots: 2, slot_bytes };
@@ -108,7 +108,7 @@ fn ring_works_as_a_queue_when_positions_wrap() {
                 let Some(n) = queue.pop_front() else { break };
                 assert!(pop(&mut consumer, n), "message {n} of a ring of {cells} cells is lost");
             }
-            assert_eq!(consumer.has_news(), !queue.is_empty());
+            assert_eq!(consumer.has_message(), !queue.is_empty());
         }
         let annexed = (0..next).filter(|&n| message(n).0.len() > 168).count() as u32;
         assert!(next > 6 * cells && annexed > 6 * slots, "both have wrapped");
@@ -171,7 +171,7 @@ fn a_cell_without_memory_is_not_reached() {
         unsafe { producer.push_short(&short, n.to_le_bytes().repeat(2).as_ptr()) }.unwrap();
     };
     let take = |consumer: &mut Consumer<Mapped>| {
-        let (short, _) = consumer.news().and_then(|first| consumer.front_short(first))?;
+        let (short, _) = consumer.front_word().and_then(|first| consumer.front_short(first))?;
         consumer.release_short();
         Some(short.counts.psn())
     };
@@ -186,7 +186,7 @@ fn a_cell_without_memory_is_not_reached() {
     let last = unsafe { &*base.as_ptr().add(CELLS_AT + (ready as usize - 1) * CELL_BYTES).cast::<AtomicU64>() };
     let honest = last.load(Ordering::Relaxed);
     last.store(honest + 1, Ordering::Relaxed);
-    let first = consumer.news().expect("it looks like the message that is due");
+    let first = consumer.front_word().expect("it looks like the message that is due");
     assert!(consumer.front_short(first).is_none() && consumer.front_inline(first).is_none());
     assert!(matches!(consumer.front(), Ok(None)));
     last.store(honest, Ordering::Relaxed);
@@ -212,6 +212,6 @@ fn a_consumer_finds_every_number_of_a_list() {
     for number in [1, 2, u64::MAX, 0, 3] {
         producer.offer(number);
         assert_eq!(consumer.offer(), number);
-        assert!(!consumer.has_news() && matches!(consumer.front(), Ok(None)));
+        assert!(!consumer.has_message() && matches!(consumer.front(), Ok(None)));
     }
 }

@@ -36,7 +36,7 @@ impl<'m> Timers<'m> {
                 self.len += 1;
                 self.up(last, id);
             }
-            place => self.settle(place as usize, id),
+            place => self.place_entry(place as usize, id),
         }
     }
 
@@ -55,7 +55,7 @@ impl<'m> Timers<'m> {
         self.place[id as usize] = NONE;
         if place < self.len {
             let moved = self.heap[self.len];
-            self.settle(place, moved);
+            self.place_entry(place, moved);
         }
     }
 
@@ -99,7 +99,7 @@ impl<'m> Timers<'m> {
     }
 
     /// Puts a timer where it belongs, above or below a place that is free.
-    fn settle(&mut self, place: usize, id: u32) {
+    fn place_entry(&mut self, place: usize, id: u32) {
         if place > 0 && self.key(id) < self.key(self.heap[(place - 1) / 2]) {
             self.up(place, id);
         } else {

@@ -26,7 +26,7 @@ pub(super) struct Alone {
 
 impl Alone {
     /// No receive.
-    pub(super) const NOBODY: Alone = Alone { tag: 0, keep: 0, source: 0, sources: 0, first: NONE, last: NONE };
+    pub(super) const NO_RECEIVE: Alone = Alone { tag: 0, keep: 0, source: 0, sources: 0, first: NONE, last: NONE };
 
     /// The first one, with entry `index`.
     #[inline(always)]

@@ -11,9 +11,11 @@
 //! |---|---|
 //! | [`find_posted`](Matcher::find_posted) | one hash chain for each shape of selector in use, see `posted` |
 //! | [`find_unexpected`](Matcher::find_unexpected), source named and no bit ignored | one hash chain |
-//! | [`find_unexpected`](Matcher::find_unexpected) with a wildcard | a walk over all unexpected messages, oldest first |
+//! | [`find_unexpected`](Matcher::find_unexpected) with a wildcard | a walk over all unexpected messages,
+//! oldest first |
 //! | [`post`](Matcher::post), [`store`](Matcher::store) | one hash chain |
-//! | [`unpost`](Matcher::unpost), [`take_unexpected`](Matcher::take_unexpected) | constant, or one hash chain |
+//! | [`unpost`](Matcher::unpost), [`take_unexpected`](Matcher::take_unexpected) | constant, or one hash chain
+//! |
 //!
 //! To find and to take are two calls, since a buffer that takes message after message stays posted, and a
 //! probe leaves the message where it is. The hash has no secret: a peer that picks tags which collide makes

@@ -73,7 +73,7 @@ pub enum Match<'a> {
     /// A receive of another kind, or one that is too short; it stays posted.
     Other,
     /// No receive takes it.
-    Nobody,
+    NoReceive,
 }
 
 /// A walk over the posted receives.
@@ -109,7 +109,7 @@ impl<'m> Posted<'m> {
             promoted: 0,
             aside: (NONE, NONE),
             shapes: Shapes::new(),
-            alone: Alone::NOBODY,
+            alone: Alone::NO_RECEIVE,
             tagged: 0,
             posts: 0,
             #[cfg(test)]
@@ -140,7 +140,7 @@ impl<'m> Posted<'m> {
         let key = match selector.tag {
             TagMatch::Tagged { tag, ignore } if self.tagged == 0 => {
                 self.alone = Alone { last: self.alone.last, ..Alone::of(selector.source, tag, ignore, self.free) };
-                let key = self.stand_beside(&direct)?;
+                let key = self.post_first(&direct)?;
                 self.tagged = 1;
                 key
             }
@@ -155,7 +155,7 @@ impl<'m> Posted<'m> {
 
     /// A new entry beside the table, as [`insert`](Self::insert).
     #[inline(always)]
-    fn stand_beside(&mut self, new: &Entry) -> Option<Key> {
+    fn post_first(&mut self, new: &Entry) -> Option<Key> {
         let index = self.free;
         let entry = self.entries.get_mut(index as usize)?;
         self.free = entry.next;
@@ -167,7 +167,7 @@ impl<'m> Posted<'m> {
     /// The same behind those that are there.
     #[inline(always)]
     fn stand_behind(&mut self, new: &Entry) -> Option<Key> {
-        let key = self.stand_beside(new)?;
+        let key = self.post_first(new)?;
         let index = key.index;
         let last = if self.tagged == 1 { self.alone.first } else { self.alone.last };
         self.entries.get_mut(last as usize)?.next = index;
@@ -181,7 +181,7 @@ impl<'m> Posted<'m> {
     fn link_alone(&mut self) {
         let Alone { tag, source, first, .. } = self.alone;
         let shape = self.alone.shape();
-        self.alone = Alone::NOBODY;
+        self.alone = Alone::NO_RECEIVE;
         let mut index = first;
         while let Some(entry) = self.entries.get_mut(index as usize) {
             let next = core::mem::replace(&mut entry.next, NONE);
@@ -376,17 +376,17 @@ impl<'m> Posted<'m> {
             return;
         }
         // The next one takes its place in the chain.
-        let mut stands = chain;
+        let mut follower = chain;
         if next == NONE {
             self.shapes.release(shape);
         } else {
             let head = &mut self.entries[next as usize];
             (head.prev, head.chain, head.tail) = (prev, chain, tail);
-            stands = next;
+            follower = next;
         }
         match prev {
-            NONE => self.buckets[bucket] = stands,
-            prev => self.entries[prev as usize].chain = stands,
+            NONE => self.buckets[bucket] = follower,
+            prev => self.entries[prev as usize].chain = follower,
         }
         if chain != NONE {
             self.entries[chain as usize].prev = if next == NONE { prev } else { next };
@@ -491,12 +491,12 @@ impl<'m> Posted<'m> {
     /// them. The tag is 0 where there is none.
     #[inline]
     pub(super) fn take_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Match<'_> {
-        if self.count() == 0 { Match::Nobody } else { self.find_direct(source, tag, tagged, len) }
+        if self.count() == 0 { Match::NoReceive } else { self.find_direct(source, tag, tagged, len) }
     }
 
     fn find_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Match<'_> {
         let index = self.find_index(source, tag, tagged);
-        let Some(entry) = self.entries.get(index as usize) else { return Match::Nobody };
+        let Some(entry) = self.entries.get(index as usize) else { return Match::NoReceive };
         if !entry.is(State::Direct) || entry.len < len {
             return Match::Other;
         }

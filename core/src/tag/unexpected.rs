@@ -262,15 +262,15 @@ impl<'m> Unexpected<'m> {
             return;
         }
         // The next one takes its place in the chain.
-        let mut stands = chain;
+        let mut follower = chain;
         if next != NONE {
             let head = &mut self.entries[next as usize];
             (head.prev, head.chain, head.tail) = (prev, chain, tail);
-            stands = next;
+            follower = next;
         }
         match prev {
-            NONE => self.buckets[bucket] = stands,
-            prev => self.entries[prev as usize].chain = stands,
+            NONE => self.buckets[bucket] = follower,
+            prev => self.entries[prev as usize].chain = follower,
         }
         if chain != NONE {
             self.entries[chain as usize].prev = if next == NONE { prev } else { next };

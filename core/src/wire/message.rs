@@ -37,7 +37,7 @@ struct CtsLayout {
     operation: U64,
     target: U64,
     granted_bytes: U64,
-    round: U16,
+    epoch: U16,
     reserved: [u8; 6],
 }
 
@@ -49,7 +49,7 @@ struct FinLayout {
     count: U16,
     refused: u8,
     padding: u8,
-    round: U16,
+    epoch: U16,
     reserved: [u8; 2],
 }
 
@@ -164,7 +164,7 @@ impl Contents for Cts {
             operation: layout.operation.get(),
             target: layout.target.get(),
             granted_bytes: layout.granted_bytes.get(),
-            round: layout.round.get(),
+            epoch: layout.epoch.get(),
             keys: keys::parse(table, packet.header_bytes())?,
         })
     }
@@ -175,7 +175,7 @@ impl Contents for Cts {
             operation: U64::new(self.operation),
             target: U64::new(self.target),
             granted_bytes: U64::new(self.granted_bytes),
-            round: U16::new(self.round),
+            epoch: U16::new(self.epoch),
             reserved: [0; 6],
         };
         keys::emit(&self.keys, write(layout, body));
@@ -199,7 +199,7 @@ impl Contents for Fin {
                 code => Some(Refusal::from_code(code)?),
             },
             want_placed: packet.flag(flag::WANT_PLACED),
-            round: layout.round.get(),
+            epoch: layout.epoch.get(),
             placed_bytes: layout.placed_bytes.get(),
         })
     }
@@ -213,7 +213,7 @@ impl Contents for Fin {
             count: U16::new(self.count),
             refused: self.refused.map_or(0, |refused| refused as u8),
             padding: 0,
-            round: U16::new(self.round),
+            epoch: U16::new(self.epoch),
             reserved: [0; 2],
         };
         write(layout, body);
@@ -233,6 +233,6 @@ plain! { Data {
 
 plain! { Resume {
     target: U64,
-    round: U16,
+    epoch: U16,
     ["resume.reserved"; 6],
 } }

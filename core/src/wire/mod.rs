@@ -24,8 +24,8 @@
 //! use rerail_core::wire::{Body, Common, MessageHead, Repr};
 //!
 //! let head = MessageHead { tag: Some(7), operation: 1, ..Default::default() };
-//! let sent = Repr { common: Common { source: 3, payload_bytes: 5, ..Default::default() }, body: Body::Eager(head) };
-//! let header = sent.emit_vec().unwrap();
+//! let sent = Repr { common: Common { source: 3, payload_bytes: 5, ..Default::default() }, body:
+//! Body::Eager(head) }; let header = sent.emit_vec().unwrap();
 //! assert_eq!(Repr::parse(&header), Ok(sent));
 //! ```
 //!

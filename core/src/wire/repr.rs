@@ -94,7 +94,7 @@ pub struct Cts {
     /// How many bytes fit; fewer than the message's where the receiver truncates.
     pub granted_bytes: u64,
     /// How often the transfer was begun anew; 0 at first (F-7).
-    pub round: u16,
+    pub epoch: u16,
     /// Keys of the destination, for rails that can be written to; empty: send data segments.
     pub keys: RemoteKeys,
 }
@@ -113,7 +113,7 @@ pub struct Fin {
     /// then.
     pub want_placed: bool,
     /// Put rendezvous: the round of the transfer that it belongs to (F-7); else 0.
-    pub round: u16,
+    pub epoch: u16,
     /// Bytes that were placed.
     pub placed_bytes: u64,
 }
@@ -339,7 +339,7 @@ pub struct Resume {
     /// The receiver's operation, from the CTS.
     pub target: u64,
     /// The round that is to begin.
-    pub round: u16,
+    pub epoch: u16,
 }
 
 /// Requests (or is) a sign of life on one path.

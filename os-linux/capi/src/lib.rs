@@ -134,11 +134,11 @@ impl Handle {
     }
 
     fn fail(&mut self, Failure(number, why): Failure) -> c_int {
-        self.say(&why);
+        self.set_error(&why);
         number
     }
 
-    fn say(&mut self, why: &str) {
+    fn set_error(&mut self, why: &str) {
         self.error = CString::new(why.replace('\0', " ")).unwrap_or_default();
     }
 
@@ -150,7 +150,7 @@ impl Handle {
             CoreEvent::PeerLost { peer, why } => {
                 if let Stage::Joined(transport) = &self.stage {
                     let why = format!("rank {} is lost: {}", peer.0, transport.describe_loss(why));
-                    self.say(&why);
+                    self.set_error(&why);
                 }
                 Event { status: EPEER, ..about(PEER_LOST, peer) }
             }

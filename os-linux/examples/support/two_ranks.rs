@@ -9,10 +9,10 @@ use rerail_linux::driver::{Options, Transport};
 pub fn open(options: &Options, bytes: usize) -> Result<([Transport; 2], [RegionId; 2]), Box<dyn std::error::Error>> {
     let key = JobKey { key: [7; 32], job_id: 7 };
     let mut openings = [Transport::open(options, PeerId(0), 2, &key)?, Transport::open(options, PeerId(1), 2, &key)?];
-    let cards = openings.each_ref().map(|opening| opening.card().to_owned());
+    let address_records = openings.each_ref().map(|opening| opening.address_record().to_owned());
     for opening in &mut openings {
-        for (rank, card) in (0..).zip(&cards) {
-            opening.learn(PeerId(rank), card)?;
+        for (rank, address_record) in (0..).zip(&address_records) {
+            opening.learn(PeerId(rank), address_record)?;
         }
     }
     let [one, other] = openings;

@@ -35,7 +35,7 @@ const OBJECTS: usize = 64;
 
 /// The requests of hints; zero or `None`: none.
 #[derive(Clone, Copy, Debug, Default)]
-struct Wishes {
+struct Hints {
     caps: u64,
     addr_format: u32,
     tx: Option<TxAttr>,
@@ -46,10 +46,10 @@ struct Wishes {
     names_fit: bool,
 }
 
-impl Wishes {
+impl Hints {
     /// Whether the provider meets the hints.
     fn are_met(&self) -> bool {
-        let within = |asked: u64, offered: u64| asked & !offered == 0;
+        let within = |requested: u64, offered: u64| requested & !offered == 0;
         let tx = self.tx.is_none_or(|tx| {
             within(tx.caps, TX_CAPS | CAPS)
                 && within(tx.op_flags, TX_FLAGS)
@@ -95,13 +95,13 @@ impl Wishes {
 
     /// The capabilities to offer: the requested ones, with what they imply; without a request, all.
     fn caps(&self) -> u64 {
-        let asked = if self.caps & SORTS == 0 { self.caps | CAPS } else { self.caps };
-        let mut caps = asked | FI_LOCAL_COMM | FI_REMOTE_COMM;
-        if asked & (FI_MSG | FI_TAGGED) != 0 && asked & (FI_SEND | FI_RECV) == 0 {
+        let requested = if self.caps & SORTS == 0 { self.caps | CAPS } else { self.caps };
+        let mut caps = requested | FI_LOCAL_COMM | FI_REMOTE_COMM;
+        if requested & (FI_MSG | FI_TAGGED) != 0 && requested & (FI_SEND | FI_RECV) == 0 {
             caps |= FI_SEND | FI_RECV;
         }
         let directions = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-        if asked & (FI_RMA | FI_ATOMIC) != 0 && asked & directions == 0 {
+        if requested & (FI_RMA | FI_ATOMIC) != 0 && requested & directions == 0 {
             caps |= directions;
         }
         caps
@@ -126,11 +126,11 @@ pub unsafe extern "C" fn getinfo(
     }
     // SAFETY: hints are null or a whole `fi_info` with attributes that are null or whole; libfabric checks
     // them.
-    let wishes = unsafe { wishes(hints) };
-    if !wishes.are_met() {
+    let parse_hints = unsafe { parse_hints(hints) };
+    if !parse_hints.are_met() {
         return -FI_ENODATA;
     }
-    match describe(version, &wishes) {
+    match describe(version, &parse_hints) {
         Some(described) => {
             // SAFETY: libfabric passes room for the answer.
             unsafe { *info = described };
@@ -142,15 +142,15 @@ pub unsafe extern "C" fn getinfo(
 
 /// # Safety
 /// `hints` is null or a whole `fi_info` with whole attributes.
-unsafe fn wishes(hints: *const Info) -> Wishes {
+unsafe fn parse_hints(hints: *const Info) -> Hints {
     // SAFETY: the caller's promise.
-    let Some(hints) = (unsafe { hints.as_ref() }) else { return Wishes { names_fit: true, ..Wishes::default() } };
+    let Some(hints) = (unsafe { hints.as_ref() }) else { return Hints { names_fit: true, ..Hints::default() } };
     // SAFETY: each attribute is null or whole; names are null or strings.
     unsafe {
         let fits = |name: *mut c_char| name.is_null() || CStr::from_ptr(name) == NAME;
         let domain_fits = hints.domain_attr.as_ref().is_none_or(|domain| fits(domain.name));
         let fabric_fits = hints.fabric_attr.as_ref().is_none_or(|fabric| fits(fabric.name));
-        Wishes {
+        Hints {
             caps: hints.caps,
             addr_format: hints.addr_format,
             tx: hints.tx_attr.as_ref().copied(),
@@ -175,7 +175,7 @@ fn copied(text: &CStr) -> *mut c_char {
 }
 
 /// The description; `None`: no memory.
-fn describe(api_version: u32, wishes: &Wishes) -> Option<*mut Info> {
+fn describe(api_version: u32, parse_hints: &Hints) -> Option<*mut Info> {
     let info = zeroed::<Info>();
     let (tx, rx, ep) = (zeroed::<TxAttr>(), zeroed::<RxAttr>(), zeroed::<EpAttr>());
     let (domain, fabric) = (zeroed::<DomainAttr>(), zeroed::<FabricAttr>());
@@ -195,15 +195,15 @@ fn describe(api_version: u32, wishes: &Wishes) -> Option<*mut Info> {
         parts.iter().for_each(|part| unsafe { libc::free(*part) });
         return None;
     }
-    let caps = wishes.caps();
-    let asked = wishes.domain.unwrap_or(DomainAttr { threading: FI_THREAD_SAFE, ..NO_DOMAIN });
-    let or = |asked: c_int, otherwise: c_int| if asked == 0 { otherwise } else { asked };
+    let caps = parse_hints.caps();
+    let requested = parse_hints.domain.unwrap_or(DomainAttr { threading: FI_THREAD_SAFE, ..NO_DOMAIN });
+    let or = |requested: c_int, otherwise: c_int| if requested == 0 { otherwise } else { requested };
     // SAFETY: all were allocated above, are aligned for any type and large enough, and are written once.
     unsafe {
         tx.write(TxAttr {
             caps: caps & TX_CAPS,
             mode: 0,
-            op_flags: wishes.tx.map_or(0, |tx| tx.op_flags),
+            op_flags: parse_hints.tx.map_or(0, |tx| tx.op_flags),
             msg_order: FI_ORDER_SAS,
             comp_order: 0,
             inject_size: INJECT_BYTES,
@@ -215,7 +215,7 @@ fn describe(api_version: u32, wishes: &Wishes) -> Option<*mut Info> {
         rx.write(RxAttr {
             caps: caps & RX_CAPS,
             mode: 0,
-            op_flags: wishes.rx.map_or(0, |rx| rx.op_flags),
+            op_flags: parse_hints.rx.map_or(0, |rx| rx.op_flags),
             msg_order: FI_ORDER_SAS,
             comp_order: 0,
             total_buffered_recv: 0,
@@ -239,13 +239,13 @@ fn describe(api_version: u32, wishes: &Wishes) -> Option<*mut Info> {
         });
         domain.write(DomainAttr {
             name: domain_name,
-            threading: or(asked.threading, FI_THREAD_SAFE),
-            control_progress: or(asked.control_progress, FI_PROGRESS_MANUAL),
+            threading: or(requested.threading, FI_THREAD_SAFE),
+            control_progress: or(requested.control_progress, FI_PROGRESS_MANUAL),
             data_progress: FI_PROGRESS_MANUAL,
-            resource_mgmt: or(asked.resource_mgmt, FI_RM_ENABLED),
-            av_type: or(asked.av_type, FI_AV_TABLE),
+            resource_mgmt: or(requested.resource_mgmt, FI_RM_ENABLED),
+            av_type: or(requested.av_type, FI_AV_TABLE),
             // Offsets and keys of the caller: no mode is required.
-            mr_mode: if asked.mr_mode == FI_MR_SCALABLE { FI_MR_SCALABLE } else { 0 },
+            mr_mode: if requested.mr_mode == FI_MR_SCALABLE { FI_MR_SCALABLE } else { 0 },
             mr_key_size: size_of::<u64>(),
             cq_data_size: size_of::<u64>(),
             cq_cnt: OBJECTS,

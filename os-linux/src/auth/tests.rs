@@ -14,7 +14,7 @@ fn fingerprint(rank: u32) -> Fingerprint {
 }
 
 /// A process of another job.
-fn stranger() -> Credentials {
+fn unknown_process() -> Credentials {
     Credentials::new([0x66; 32], Secret::new([8; 32]))
 }
 
@@ -96,7 +96,7 @@ fn rulings_reach_the_dialler_unchanged_or_not_at_all() {
 /// H-3: before any key is computed with the stranger's.
 #[test]
 fn a_dialler_without_the_secret_is_refused_at_its_first_message() {
-    let (mut theirs, opening) = Dialler::new(&stranger(), CALL, fingerprint(5), [1; 32]);
+    let (mut theirs, opening) = Dialler::new(&unknown_process(), CALL, fingerprint(5), [1; 32]);
     let mut acceptor = acceptor(2);
     let refused = acceptor.handle(opening.bytes()).unwrap_err();
     assert_eq!((refused, acceptor.expects()), (AuthError::Proof, 0));
@@ -155,7 +155,7 @@ fn an_oracle_of_the_other_direction_does_not_help() {
     // dial.
     let (mut dialler, opening) = dialler(1);
     let at_home = || Acceptor::new(credentials(3), Station { me: PeerId(3), ..STATION }, [2; 32]);
-    assert_eq!(at_home().handle(opening.bytes()).unwrap_err(), AuthError::WrongRank { wanted: PeerId(5) });
+    assert_eq!(at_home().handle(opening.bytes()).unwrap_err(), AuthError::WrongRank { addressed: PeerId(5) });
     let back = Call { from: PeerId(5), to: PeerId(3), ..CALL };
     let (_, reversed) = Dialler::new(&credentials(6), back, fingerprint(3), [1; 32]);
     let answer = sent(at_home().handle(reversed.bytes()));
@@ -190,9 +190,9 @@ fn acceptor_reports_why_a_dial_is_refused() {
         acceptor(2).handle(opening.bytes()).unwrap_err()
     };
     assert_eq!(call(Call { job: 9, ..CALL }), AuthError::Job { theirs: 9 });
-    assert_eq!(call(Call { to: PeerId(6), ..CALL }), AuthError::WrongRank { wanted: PeerId(6) });
+    assert_eq!(call(Call { to: PeerId(6), ..CALL }), AuthError::WrongRank { addressed: PeerId(6) });
     assert_eq!(call(Call { from: PeerId(5), ..CALL }), AuthError::Own);
-    assert_eq!(call(Call { rail: 0, ..CALL }), AuthError::WrongRail { wanted: 0 });
+    assert_eq!(call(Call { rail: 0, ..CALL }), AuthError::WrongRail { addressed: 0 });
     assert_eq!(call(Call { transport: Transport::Shm, ..CALL }), AuthError::Transport { theirs: Transport::Shm });
     assert!(AuthError::Over.refusal().is_none(), "garbage gets no answer");
 }

@@ -25,7 +25,7 @@ pub enum BootError {
         "{variable} is set for a job of {size} processes, but there is neither PMI_FD nor PMI_PORT: \
          the launcher doesn't offer PMI-1 (Slurm: srun --mpi=pmi2; else: rerail launch or mpiexec.hydra)"
     )]
-    Unspoken {
+    UnsupportedLauncher {
         /// The variable that reveals the launcher.
         variable: &'static str,
         /// The number of processes in it.
@@ -89,14 +89,14 @@ pub enum BootError {
         doing: &'static str,
     },
     /// The other side violated the protocol.
-    #[error("{doing}: {why} in answer {said:?}")]
+    #[error("{doing}: {why} in answer {peer_text:?}")]
     Protocol {
         /// The failed step.
         doing: &'static str,
         /// The violation.
         why: String,
         /// Its message, shortened and made printable.
-        said: String,
+        peer_text: String,
     },
     /// The other side refused.
     #[error("{doing}: refused with {code} ({message})")]
@@ -146,13 +146,13 @@ pub enum BootError {
 }
 
 /// The start of a message from outside, printable.
-pub(super) fn excerpt(said: &[u8]) -> String {
+pub(super) fn excerpt(peer_text: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 160;
     let mut text = String::new();
-    for &byte in said.iter().take(SHOWN_BYTES_MAX) {
+    for &byte in peer_text.iter().take(SHOWN_BYTES_MAX) {
         text.push(if byte == b' ' || byte.is_ascii_graphic() { byte as char } else { '?' });
     }
-    if said.len() > SHOWN_BYTES_MAX {
+    if peer_text.len() > SHOWN_BYTES_MAX {
         text.push_str("...");
     }
     text

@@ -21,8 +21,8 @@ impl Line {
     /// Splits a line (without its end); the error names the reason.
     pub(super) fn parse(bytes: &[u8]) -> Result<Line, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "bytes that are no text".to_string())?;
-        if let Some(strange) = text.chars().find(|c| c.is_control()) {
-            return Err(format!("control character {:#04x}", strange as u32));
+        if let Some(control) = text.chars().find(|c| c.is_control()) {
+            return Err(format!("control character {:#04x}", control as u32));
         }
         let mut pairs: Vec<(String, String)> = Vec::new();
         for word in text.split(' ').filter(|word| !word.is_empty()) {

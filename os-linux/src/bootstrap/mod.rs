@@ -81,8 +81,8 @@ pub trait Bootstrap: Send {
 /// Joins the job of the environment: PMI-1 if there is `PMI_FD` or `PMI_PORT`, else a job of one.
 ///
 /// # Errors
-/// The errors of [`pmi1::Pmi1::from_vars`], and [`BootError::Unspoken`] where a launcher that doesn't offer
-/// PMI-1 started several processes.
+/// The errors of [`pmi1::Pmi1::from_vars`], and [`BootError::UnsupportedLauncher`] where a launcher that
+/// doesn't offer PMI-1 started several processes.
 pub fn from_env() -> Result<Box<dyn Bootstrap>, BootError> {
     from_vars(|name| std::env::var(name).ok())
 }
@@ -94,7 +94,7 @@ pub fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Box<dyn Bootstr
     }
     for variable in ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"] {
         if let Some(size) = var(variable).and_then(|text| text.parse().ok()).filter(|size| *size > 1) {
-            return Err(BootError::Unspoken { variable, size });
+            return Err(BootError::UnsupportedLauncher { variable, size });
         }
     }
     Ok(Box::new(single::Single::new()))
@@ -220,7 +220,7 @@ mod tests {
         for variable in ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"] {
             let got = from_vars(|name| (name == variable).then(|| "4".into()));
             let error = got.err().expect("an error");
-            assert!(matches!(error, BootError::Unspoken { size: 4, .. }), "{error}");
+            assert!(matches!(error, BootError::UnsupportedLauncher { size: 4, .. }), "{error}");
             assert!(error.to_string().contains(variable), "{error}");
         }
     }

@@ -78,7 +78,7 @@ impl Pmi1 {
         let port = var("PMI_PORT").ok_or(unfit("PMI_PORT", None, "host:port of a launcher"))?;
         let id = number(&var, "PMI_ID", "the number that the launcher gave this process", u32::MAX)?;
         let stream = Limit::new(answer_max).connect(port, "connecting to the launcher (PMI_PORT)")?;
-        Self::introduce(Channel::new(stream.into(), answer_max), id)
+        Self::join_kvs(Channel::new(stream.into(), answer_max), id)
     }
 
     /// Joins as `rank` of `size` over a descriptor. Answers may take [`ANSWER_MAX`] unless
@@ -95,36 +95,36 @@ impl Pmi1 {
     /// # Errors
     /// The same.
     pub fn join_by_id(fd: OwnedFd, id: u32) -> Result<Self, BootError> {
-        Self::introduce(Channel::new(fd, Some(ANSWER_MAX)), id)
+        Self::join_kvs(Channel::new(fd, Some(ANSWER_MAX)), id)
     }
 
-    fn introduce(mut channel: Channel, id: u32) -> Result<Self, BootError> {
+    fn join_kvs(mut channel: Channel, id: u32) -> Result<Self, BootError> {
         const DOING: &str = "introduction (initack)";
         let limit = channel.limit();
-        channel.ask_until(limit, DOING, &format!("cmd=initack pmiid={id}"), "initack")?;
+        channel.request_until(limit, DOING, &format!("cmd=initack pmiid={id}"), "initack")?;
         let (mut rank, mut size) = (None, None);
         // Hydra follows up with size, rank and debug level; the last one ends the introduction.
         for _ in 0..8 {
-            let (line, said) = channel.listen(DOING, limit)?;
-            let told = |name| match line.get(name) {
+            let (line, peer_text) = channel.listen(DOING, limit)?;
+            let value_of = |name| match line.get(name) {
                 None => Ok(None),
                 Some(_) => match line.number(name).map(u32::try_from) {
                     Ok(Ok(value)) => Ok(Some(value)),
-                    _ => Err(strange(DOING, format!("{name} is no number that fits"), &said)),
+                    _ => Err(protocol_error(DOING, format!("{name} is no number that fits"), &peer_text)),
                 },
             };
             if line.cmd() != "set" {
-                return Err(strange(DOING, "cmd=set expected".into(), &said));
+                return Err(protocol_error(DOING, "cmd=set expected".into(), &peer_text));
             }
-            rank = told("rank")?.or(rank);
-            size = told("size")?.or(size);
+            rank = value_of("rank")?.or(rank);
+            size = value_of("size")?.or(size);
             if line.get("debug").is_some() {
                 break;
             }
         }
         match (rank, size) {
             (Some(rank), Some(size)) => Self::enter(channel, rank, size),
-            _ => Err(strange(DOING, "neither rank nor size received".into(), b"")),
+            _ => Err(protocol_error(DOING, "neither rank nor size received".into(), b"")),
         }
     }
 
@@ -133,16 +133,16 @@ impl Pmi1 {
             return Err(BootError::Rank { rank, size });
         }
         const INIT: &str = "joining (init)";
-        let (line, said) = channel.ask(INIT, "cmd=init pmi_version=1 pmi_subversion=1", "response_to_init")?;
-        let version = line.number("pmi_version").map_err(|why| strange(INIT, why, &said))?;
+        let (line, peer_text) = channel.request(INIT, "cmd=init pmi_version=1 pmi_subversion=1", "response_to_init")?;
+        let version = line.number("pmi_version").map_err(|why| protocol_error(INIT, why, &peer_text))?;
         if version != 1 {
-            return Err(strange(INIT, format!("PMI version 1 expected, not {version}"), &said));
+            return Err(protocol_error(INIT, format!("PMI version 1 expected, not {version}"), &peer_text));
         }
 
         const MAXES: &str = "asking for limits (get_maxes)";
-        let (line, said) = channel.ask(MAXES, "cmd=get_maxes", "maxes")?;
+        let (line, peer_text) = channel.request(MAXES, "cmd=get_maxes", "maxes")?;
         let limit = |name: &'static str, needed: usize| {
-            let value = line.number(name).map_err(|why| strange(MAXES, why, &said))?;
+            let value = line.number(name).map_err(|why| protocol_error(MAXES, why, &peer_text))?;
             let value = usize::try_from(value).unwrap_or(0);
             if value < needed { Err(BootError::Limit { limit: name, value, needed }) } else { Ok(value) }
         };
@@ -151,16 +151,16 @@ impl Pmi1 {
         let value_bytes_max = limit("vallen_max", PIECE_BYTES_MIN + 1)? - 1;
 
         const NAME: &str = "asking for the job's name (get_my_kvsname)";
-        let (line, said) = channel.ask(NAME, "cmd=get_my_kvsname", "my_kvsname")?;
+        let (line, peer_text) = channel.request(NAME, "cmd=get_my_kvsname", "my_kvsname")?;
         let kvsname = line.get("kvsname").filter(|name| !name.is_empty() && !name.contains(' '));
-        let kvsname = kvsname.ok_or_else(|| strange(NAME, "no kvsname".into(), &said))?.to_string();
+        let kvsname = kvsname.ok_or_else(|| protocol_error(NAME, "no kvsname".into(), &peer_text))?.to_string();
 
         let around = put_line(&kvsname, &"k".repeat(PIECE_KEY_BYTES_MAX), "").len() + 1;
         let room = SENT_LINE_BYTES_MAX.saturating_sub(around);
         let kvsname_bytes_max = SENT_LINE_BYTES_MAX.saturating_sub(around - kvsname.len() + PIECE_BYTES_MIN);
         if room < PIECE_BYTES_MIN {
             let why = format!("kvsname has {} bytes, at most {kvsname_bytes_max} can be used", kvsname.len());
-            return Err(strange(NAME, why, &said));
+            return Err(protocol_error(NAME, why, &peer_text));
         }
         let piece_bytes_max = value_bytes_max.min(room);
         Ok(Pmi1 { channel, rank, size, kvsname, piece_bytes_max, keys: OwnKeys::default(), over: false })
@@ -172,22 +172,22 @@ impl Pmi1 {
 
     fn put_piece(&mut self, key: &str, piece: &str) -> Result<(), BootError> {
         const DOING: &str = "publishing (put)";
-        let question = put_line(&self.kvsname, key, piece);
-        self.channel.ask(DOING, &question, "put_result").map(|_| ())
+        let request_line = put_line(&self.kvsname, key, piece);
+        self.channel.request(DOING, &request_line, "put_result").map(|_| ())
     }
 
     fn get_piece(&mut self, key: &str) -> Result<Option<String>, BootError> {
         const DOING: &str = "reading (get)";
-        let question = format!("cmd=get kvsname={} key={key}", self.kvsname);
-        let (line, said) = self.channel.ask(DOING, &question, "get_result")?;
-        let code = line.number("rc").map_err(|why| strange(DOING, why, &said));
+        let request_line = format!("cmd=get kvsname={} key={key}", self.kvsname);
+        let (line, peer_text) = self.channel.request(DOING, &request_line, "get_result")?;
+        let code = line.number("rc").map_err(|why| protocol_error(DOING, why, &peer_text));
         if self.channel.sense(code)? != 0 {
             // The protocol has one code for "no such key" and for everything else.
             return Ok(None);
         }
         match line.get("value") {
             Some(value) => Ok(Some(value.into())),
-            None => self.channel.sense(Err(strange(DOING, "no value".into(), &said))),
+            None => self.channel.sense(Err(protocol_error(DOING, "no value".into(), &peer_text))),
         }
     }
 }
@@ -223,7 +223,7 @@ impl Bootstrap for Pmi1 {
     fn fence(&mut self) -> Result<(), BootError> {
         const DOING: &str = "waiting for the other ranks (barrier)";
         self.running()?;
-        self.channel.ask(DOING, "cmd=barrier_in", "barrier_out").map(|_| ())
+        self.channel.request(DOING, "cmd=barrier_in", "barrier_out").map(|_| ())
     }
 
     fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, BootError> {
@@ -249,7 +249,7 @@ impl Bootstrap for Pmi1 {
     fn finalize(&mut self) -> Result<(), BootError> {
         self.running()?;
         self.over = true;
-        self.channel.ask("leaving (finalize)", "cmd=finalize", "finalize_ack").map(|_| ())
+        self.channel.request("leaving (finalize)", "cmd=finalize", "finalize_ack").map(|_| ())
     }
 
     fn abort(&mut self, why: &str) {
@@ -259,7 +259,7 @@ impl Bootstrap for Pmi1 {
             message.truncate(256);
             // There is no answer, and no alternative if it can't be sent.
             let line = format!("cmd=abort exitcode=1 message={message}");
-            let _ = self.channel.say("aborting", &line, Limit::new(Some(ABORT_MAX)));
+            let _ = self.channel.write_line("aborting", &line, Limit::new(Some(ABORT_MAX)));
         }
     }
 
@@ -300,18 +300,19 @@ fn duplicate(fd: i32) -> io::Result<OwnedFd> {
 }
 
 /// A malformed answer, shown up to the value that it may carry: that can be the job's key.
-fn strange(doing: &'static str, why: String, said: &[u8]) -> BootError {
+fn protocol_error(doing: &'static str, why: String, peer_text: &[u8]) -> BootError {
     const VALUE: &[u8] = b"value=";
-    let shown = said.windows(VALUE.len()).position(|part| part == VALUE).map_or(said.len(), |at| at + VALUE.len());
-    BootError::Protocol { doing, why, said: excerpt(&said[..shown]) }
+    let shown =
+        peer_text.windows(VALUE.len()).position(|part| part == VALUE).map_or(peer_text.len(), |at| at + VALUE.len());
+    BootError::Protocol { doing, why, peer_text: excerpt(&peer_text[..shown]) }
 }
 
 /// An error if the answer carries a code other than 0. Answers without a code are successes.
-fn accepted(doing: &'static str, line: &Line, said: &[u8]) -> Result<(), BootError> {
+fn accepted(doing: &'static str, line: &Line, peer_text: &[u8]) -> Result<(), BootError> {
     if line.get("rc").is_none() {
         return Ok(());
     }
-    match line.number("rc").map_err(|why| strange(doing, why, said))? {
+    match line.number("rc").map_err(|why| protocol_error(doing, why, peer_text))? {
         0 => Ok(()),
         code => {
             let message = line.get("msg").or(line.get("errmsg")).unwrap_or("no reason given");
@@ -348,31 +349,36 @@ impl Channel {
     }
 
     /// One request, one answer of the kind `expected`, its code checked where only success makes sense.
-    fn ask(&mut self, doing: &'static str, question: &str, expected: &str) -> Result<(Line, Vec<u8>), BootError> {
+    fn request(
+        &mut self,
+        doing: &'static str,
+        request_line: &str,
+        expected: &str,
+    ) -> Result<(Line, Vec<u8>), BootError> {
         let limit = self.limit();
-        self.ask_until(limit, doing, question, expected)
+        self.request_until(limit, doing, request_line, expected)
     }
 
-    /// [`ask`](Self::ask) with a limit that has begun before.
-    fn ask_until(
+    /// [`request`](Self::request) with a limit that has begun before.
+    fn request_until(
         &mut self,
         limit: Limit,
         doing: &'static str,
-        question: &str,
+        request_line: &str,
         expected: &str,
     ) -> Result<(Line, Vec<u8>), BootError> {
-        let answered = self.say(doing, question, limit).and_then(|()| {
-            let (line, said) = self.listen(doing, limit)?;
+        let answered = self.write_line(doing, request_line, limit).and_then(|()| {
+            let (line, peer_text) = self.listen(doing, limit)?;
             match line.cmd() == expected {
-                true => Ok((line, said)),
-                false => Err(strange(doing, format!("cmd={expected} expected"), &said)),
+                true => Ok((line, peer_text)),
+                false => Err(protocol_error(doing, format!("cmd={expected} expected"), &peer_text)),
             }
         });
-        let (line, said) = self.sense(answered)?;
+        let (line, peer_text) = self.sense(answered)?;
         if expected != "get_result" {
-            self.sense(accepted(doing, &line, &said))?;
+            self.sense(accepted(doing, &line, &peer_text))?;
         }
-        Ok((line, said))
+        Ok((line, peer_text))
     }
 
     /// Passes the result of reading an answer on. An error is the last one, unless it is the launcher's
@@ -382,19 +388,19 @@ impl Channel {
         read
     }
 
-    fn say(&mut self, doing: &'static str, line: &str, limit: Limit) -> Result<(), BootError> {
+    fn write_line(&mut self, doing: &'static str, line: &str, limit: Limit) -> Result<(), BootError> {
         limit.write(self.fd.as_fd(), format!("{line}\n").as_bytes(), doing)
     }
 
     fn listen(&mut self, doing: &'static str, limit: Limit) -> Result<(Line, Vec<u8>), BootError> {
         loop {
             match self.reader.next() {
-                Ok(Some(said)) => {
-                    let line = Line::parse(&said).map_err(|why| strange(doing, why, &said))?;
-                    return Ok((line, said));
+                Ok(Some(peer_text)) => {
+                    let line = Line::parse(&peer_text).map_err(|why| protocol_error(doing, why, &peer_text))?;
+                    return Ok((line, peer_text));
                 }
                 Ok(None) => {}
-                Err(_) => return Err(strange(doing, "no end of line".into(), self.reader.rest())),
+                Err(_) => return Err(protocol_error(doing, "no end of line".into(), self.reader.rest())),
             }
             let mut bytes = [0; 1024];
             let count = limit.read(self.fd.as_fd(), &mut bytes, doing)?;

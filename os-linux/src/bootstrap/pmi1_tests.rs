@@ -25,12 +25,12 @@ fn play(mut stream: impl Served, dialogue: &'static str) -> thread::JoinHandle<(
         for line in dialogue.lines().filter(|line| !line.starts_with('#')) {
             match line.split_at(2) {
                 ("> ", expected) => {
-                    let mut said = Vec::new();
+                    let mut peer_text = Vec::new();
                     let mut byte = [0];
                     while stream.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
-                        said.push(byte[0]);
+                        peer_text.push(byte[0]);
                     }
-                    assert_eq!(String::from_utf8(said).unwrap(), expected);
+                    assert_eq!(String::from_utf8(peer_text).unwrap(), expected);
                 }
                 ("< ", answer) => writeln!(stream, "{answer}").unwrap(),
                 _ => panic!("fixture line {line:?}"),
@@ -47,10 +47,10 @@ fn dialogue(text: &'static str) -> (OwnedFd, thread::JoinHandle<()>) {
 /// The steps of the recorded client, as rank 0 of 2.
 fn recorded_session(mut boot: Pmi1) {
     assert_eq!((boot.rank(), boot.size()), (0, 2));
-    boot.put("card", "tcp 10.0.0.1:7;a=b").unwrap();
+    boot.put("address", "tcp 10.0.0.1:7;a=b").unwrap();
     boot.put("long", &"0123456789".repeat(120)).unwrap();
     boot.fence().unwrap();
-    assert_eq!(boot.get(1, "card").unwrap().as_deref(), Some("tcp 10.0.0.1:7;a=b"));
+    assert_eq!(boot.get(1, "address").unwrap().as_deref(), Some("tcp 10.0.0.1:7;a=b"));
     assert_eq!(boot.get(1, "long").unwrap(), Some("0123456789".repeat(120)));
     assert_eq!(boot.get(1, "absent").unwrap(), None);
     boot.fence().unwrap();
@@ -68,7 +68,7 @@ fn role_recorded_session() {
             return recorded_session(boot);
         }
         let mut boot = boot;
-        boot.put("card", "tcp 10.0.0.1:7;a=b").unwrap();
+        boot.put("address", "tcp 10.0.0.1:7;a=b").unwrap();
         boot.put("long", &"0123456789".repeat(120)).unwrap();
         boot.fence().unwrap();
         boot.fence().unwrap();
@@ -103,9 +103,9 @@ fn serve(stream: UnixStream, vallen_max: usize) -> thread::JoinHandle<HashMap<St
         let mut values = HashMap::new();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
         let mut stream = stream;
-        while let Some(Ok(said)) = lines.next() {
-            assert!(said.len() < 1024, "{} bytes", said.len());
-            let line = Line::parse(said.as_bytes()).unwrap();
+        while let Some(Ok(peer_text)) = lines.next() {
+            assert!(peer_text.len() < 1024, "{} bytes", peer_text.len());
+            let line = Line::parse(peer_text.as_bytes()).unwrap();
             let answer = match line.cmd() {
                 "init" => "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1".into(),
                 "get_maxes" => format!("cmd=maxes vallen_max={vallen_max} kvsname_max=256 keylen_max=64"),
@@ -290,16 +290,16 @@ fn a_bad_environment_names_the_variable() {
 
 #[test]
 fn an_introduction_that_never_ends_or_lacks_something_is_an_error() {
-    let introduce = |answers: &str| {
+    let join_kvs = |answers: &str| {
         let (client, mut server) = UnixStream::pair().unwrap();
         server.write_all(answers.as_bytes()).unwrap();
         Pmi1::join_by_id(client.into(), 0).unwrap_err().to_string()
     };
-    assert!(introduce("cmd=initack\ncmd=set size=1\ncmd=set debug=0\n").contains("neither rank nor size"));
-    assert!(introduce("cmd=initack\ncmd=set size=x\n").contains("size is no number"));
-    assert!(introduce("cmd=initack\ncmd=get\n").contains("cmd=set expected"));
+    assert!(join_kvs("cmd=initack\ncmd=set size=1\ncmd=set debug=0\n").contains("neither rank nor size"));
+    assert!(join_kvs("cmd=initack\ncmd=set size=x\n").contains("size is no number"));
+    assert!(join_kvs("cmd=initack\ncmd=get\n").contains("cmd=set expected"));
     let many = "cmd=set color=1\n".repeat(20);
-    assert!(introduce(&format!("cmd=initack\n{many}")).contains("neither rank nor size"));
+    assert!(join_kvs(&format!("cmd=initack\n{many}")).contains("neither rank nor size"));
 }
 
 #[test]
@@ -313,9 +313,9 @@ fn an_abort_is_one_line_with_the_reason() {
     boot.abort("no rail\ncmd=finalize");
     boot.abort("once is enough");
     drop(boot);
-    let said: Vec<String> = BufReader::new(server).lines().map_while(Result::ok).collect();
-    assert_eq!(said.len(), 4);
-    assert_eq!(said[3], "cmd=abort exitcode=1 message=no%20rail%0Acmd%3Dfinalize");
+    let peer_text: Vec<String> = BufReader::new(server).lines().map_while(Result::ok).collect();
+    assert_eq!(peer_text.len(), 4);
+    assert_eq!(peer_text[3], "cmd=abort exitcode=1 message=no%20rail%0Acmd%3Dfinalize");
 }
 
 /// A session's steps, each under the name that its errors have.
@@ -403,28 +403,28 @@ fn after_a_late_reply_only_an_abort_is_sent() {
     }
     boot.abort("the launcher does not answer");
     drop(boot);
-    let said: Vec<String> = BufReader::new(server).lines().map_while(Result::ok).collect();
-    let commands: Vec<&str> = said.iter().filter_map(|line| line.split(' ').next()).collect();
+    let peer_text: Vec<String> = BufReader::new(server).lines().map_while(Result::ok).collect();
+    let commands: Vec<&str> = peer_text.iter().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(commands, ["cmd=init", "cmd=get_maxes", "cmd=get_my_kvsname", "cmd=barrier_in", "cmd=abort"]);
 }
 
 /// B-1: a malformed answer is none, and the next one could belong to any request.
 #[test]
 fn after_a_malformed_reply_no_request_is_sent() {
-    type Ask = fn(&mut Pmi1) -> Result<(), BootError>;
-    let cases: [(&str, Ask); 3] = [
+    type Call = fn(&mut Pmi1) -> Result<(), BootError>;
+    let cases: [(&str, Call); 3] = [
         ("cmd=put_result rc=fine", |boot| boot.put("k", "v")),
         ("cmd=get_result rc=fine value=v", |boot| boot.get(0, "k").map(drop)),
         ("cmd=get_result rc=0", |boot| boot.get(0, "k").map(drop)),
     ];
-    for (said, ask) in cases {
+    for (peer_text, call) in cases {
         let (client, mut server) = UnixStream::pair().unwrap();
         answer(&mut server, 3);
         let mut boot = Pmi1::join(client.into(), 0, 2).unwrap();
-        writeln!(server, "{said}").unwrap();
-        let error = ask(&mut boot).unwrap_err();
-        assert!(matches!(error, BootError::Protocol { .. }), "{said}: {error}");
-        assert!(matches!(boot.fence(), Err(BootError::Over)), "{said}");
+        writeln!(server, "{peer_text}").unwrap();
+        let error = call(&mut boot).unwrap_err();
+        assert!(matches!(error, BootError::Protocol { .. }), "{peer_text}: {error}");
+        assert!(matches!(boot.fence(), Err(BootError::Over)), "{peer_text}");
     }
 }
 

@@ -8,7 +8,7 @@
 use rerail_core::ids::PeerId;
 
 use super::named::Named;
-use super::rails::{self, Who};
+use super::rails::{self, RankIdentity};
 use super::{Name, Opening, Options, StartError, Transport};
 use crate::auth::{self, Credentials, Fingerprint};
 use crate::place::Numbers;
@@ -34,11 +34,11 @@ impl Contacts {
     /// [`StartError::Rail`].
     pub fn open(settings: &Settings) -> Result<Self, StartError> {
         let credentials = rails::credentials()?;
-        let nobody = Who { credentials: &credentials, job: 0, rank: PeerId(0) };
+        let no_identity = RankIdentity { credentials: &credentials, job: 0, rank: PeerId(0) };
         let wanted = |kind: &str| settings.rails.iter().any(|named| named == kind);
-        let shm = wanted("shm").then(|| rails::open_shm(settings, 1, &nobody)).transpose()?;
+        let shm = wanted("shm").then(|| rails::open_shm(settings, 1, &no_identity)).transpose()?;
         let tcp = match wanted("tcp") {
-            true => rails::open_all_tcp(settings, &nobody, &mut Numbers::default())?,
+            true => rails::open_all_tcp(settings, &no_identity, &mut Numbers::default())?,
             false => Vec::new(),
         };
         Ok(Contacts { settings: settings.clone(), credentials, shm, tcp })

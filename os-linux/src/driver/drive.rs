@@ -149,7 +149,7 @@ impl Engine {
         scratch.reports.is_pending = false;
         // Before anything is dialled (F-12).
         for PeerAddress { peer, rail, at } in scratch.reports.peer_addresses.drain(..) {
-            introduce(rails, peer, rail, &at);
+            set_peer_address(rails, peer, rail, &at);
         }
         self.tend_names();
     }
@@ -158,11 +158,11 @@ impl Engine {
     /// actions that follow; returns the number of things done. A [`round`](Self::round) in between looks at
     /// all the rest: other rails, connections, timers. The time is that of the last of these.
     #[inline]
-    pub(super) fn news(&mut self) -> usize {
+    pub(super) fn poll_rings(&mut self) -> usize {
         match &self.rails.shm {
-            Some(rail) => match rail.first_news() {
-                Some(link) if self.core.one_waits() => self.take_news::<true>(link),
-                Some(link) => self.take_news::<false>(link),
+            Some(rail) => match rail.first_ready_link() {
+                Some(link) if self.core.one_waits() => self.take_message::<true>(link),
+                Some(link) => self.take_message::<false>(link),
                 None if rail.has_slow_work() => self.take_rest(),
                 None => 0,
             },
@@ -170,12 +170,12 @@ impl Engine {
         }
     }
 
-    /// As [`news`](Self::news), for several messages: where one was found in the round before, too, more may
-    /// wait.
+    /// As [`poll_rings`](Self::poll_rings), for several messages: where one was found in the round before,
+    /// too, more may wait.
     #[inline]
     pub(super) fn more(&mut self) -> usize {
         match &self.rails.shm {
-            Some(rail) => match rail.first_news() {
+            Some(rail) => match rail.first_ready_link() {
                 Some(link) if self.core.one_waits() => self.take_several::<true>(link),
                 Some(link) => self.take_several::<false>(link),
                 None => 0,
@@ -185,7 +185,7 @@ impl Engine {
     }
 
     /// Takes messages from the other rings, and does all other work that a ring which is never empty may
-    /// delay: to be called after a few rounds of [`news`](Self::news) that found messages.
+    /// delay: to be called after a few rounds of [`poll_rings`](Self::poll_rings) that found messages.
     #[inline]
     pub(super) fn rest(&mut self) -> usize {
         match &self.rails.shm {
@@ -198,18 +198,18 @@ impl Engine {
     /// receive, and a payload in its cell. Other functions handle the rare cases. The copy comes last, so no
     /// values are kept across it. `ONE`: see [`one_waits`](Core::one_waits).
     #[inline(never)]
-    fn take_news<const ONE: bool>(&mut self, index: usize) -> usize {
+    fn take_message<const ONE: bool>(&mut self, index: usize) -> usize {
         let Engine { rails, core, .. } = self;
         let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
         let (line, peer) = (link.line, link.peer);
         let Some(short) = link.front_inline() else { return self.take_annex(index) };
         let (len, payload) = (short.bytes(), short.payload());
         let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return self.take_others(index) };
-        let (to, must_look) = (at_address(place.receive.address()), place.must_look);
-        if must_look || core.is_active() || !link.pass_short(len) {
+        let (to, must_check) = (at_address(place.receive.address()), place.must_check);
+        if must_check || core.is_active() || !link.pass_short(len) {
             // SAFETY: as below.
             unsafe { copy_short(payload, to, len.into()) };
-            return self.after_news(index, len, must_look);
+            return self.after_message(index, len, must_check);
         }
         // SAFETY: the ring guarantees the payload: it is not overwritten before more is released. The place
         // is that of a posted receive, which was resolved within its region when it was posted by its
@@ -219,8 +219,8 @@ impl Engine {
         1
     }
 
-    /// As [`take_news`](Self::take_news), for the messages of a link that are here, as long as each is like
-    /// the one before, but a few at most: their completions are to be taken while they are in the cache.
+    /// As [`take_message`](Self::take_message), for the messages of a link that are here, as long as each is
+    /// like the one before, but a few at most: their completions are to be taken while they are in the cache.
     #[inline(never)]
     fn take_several<const ONE: bool>(&mut self, index: usize) -> usize {
         let Engine { rails, core, .. } = self;
@@ -230,11 +230,11 @@ impl Engine {
             let Some(short) = link.front_inline() else { return done };
             let (len, payload) = (short.bytes(), short.payload());
             let Some(place) = core.arrive_at::<ONE>(line, peer, &short) else { return done };
-            let (to, must_look) = (at_address(place.receive.address()), place.must_look);
-            // SAFETY: as in `take_news`.
+            let (to, must_check) = (at_address(place.receive.address()), place.must_check);
+            // SAFETY: as in `take_message`.
             unsafe { copy_short(payload, to, len.into()) };
-            if must_look || core.is_active() || !link.pass_short(len) {
-                return done + self.after_news(index, len, must_look);
+            if must_check || core.is_active() || !link.pass_short(len) {
+                return done + self.after_message(index, len, must_check);
             }
         }
         SEVERAL
@@ -243,34 +243,34 @@ impl Engine {
     /// Rare work for a message that was taken and copied.
     #[cold]
     #[inline(never)]
-    fn after_news(&mut self, index: usize, len: u16, must_look: bool) -> usize {
+    fn after_message(&mut self, index: usize, len: u16, must_check: bool) -> usize {
         let Engine { rails, core, .. } = self;
         if let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) {
             link.release_short(len);
-            if must_look {
+            if must_check {
                 core.after_next(link.peer, len);
             }
         }
         if core.is_active() { 1 + self.carry_out(self.last) } else { 1 }
     }
 
-    /// As [`take_news`](Self::take_news), for a payload in the annex.
+    /// As [`take_message`](Self::take_message), for a payload in the annex.
     #[inline(never)]
     fn take_annex(&mut self, index: usize) -> usize {
         let Engine { rails, core, .. } = self;
         let Some(link) = rails.shm.as_mut().and_then(|rail| rail.link_mut(index)) else { return 0 };
-        let (line, mut len, mut must_look) = (link.line, 0, false);
+        let (line, mut len, mut must_check) = (link.line, 0, false);
         let is_taken = link.take_front(|peer, short, payload| {
             let Some(place) = core.arrive_next(line, peer, &short) else { return false };
-            (len, must_look) = (short.len, place.must_look);
-            // SAFETY: as in `take_news`.
+            (len, must_check) = (short.len, place.must_check);
+            // SAFETY: as in `take_message`.
             unsafe { copy_short(payload, at_address(place.receive.address()), len.into()) };
             true
         });
         if !is_taken {
             return self.take_others(index);
         }
-        if must_look {
+        if must_check {
             core.after_next(link.peer, len);
         }
         if core.is_active() { 1 + self.take_rest() } else { 1 }
@@ -353,7 +353,7 @@ impl Engine {
                     | Action::Connect { .. }
                     | Action::Disconnect { .. }
                     | Action::Abort { .. } => {
-                        tell_rail(rails, now, action);
+                        apply_rail_action(rails, now, action);
                         continue;
                     }
                 };
@@ -377,7 +377,7 @@ impl Engine {
 
 /// Rare rail actions that have no answer.
 #[cold]
-fn tell_rail(rails: &mut Rails, now: Time, action: &Action) {
+fn apply_rail_action(rails: &mut Rails, now: Time, action: &Action) {
     let (Action::Connect { rail, .. }
     | Action::Disconnect { rail, .. }
     | Action::Abort { rail, .. }
@@ -408,7 +408,7 @@ fn announce(core: &mut Core, slot: &mut Slot, rail: &dyn Rail) {
 }
 
 /// Passes a peer's new address to a rail (F-12). An unusable address changes nothing: the peer supplied it.
-fn introduce(rails: &mut Rails, peer: PeerId, rail: RailId, at: &AddressText) {
+fn set_peer_address(rails: &mut Rails, peer: PeerId, rail: RailId, at: &AddressText) {
     let Some((_, rail)) = rails.get_mut(rail) else { return };
     let used = rail.add_peer(peer, at.as_str());
     tracing::debug!(rail = rail.name(), peer = peer.0, address = at.as_str(), ?used, "a peer has moved");
@@ -608,9 +608,9 @@ unsafe impl Sink for CoreSink<'_> {
         self.moved = true;
     }
 
-    fn stranger(&mut self, name: &[u8; NAME_BYTES], key: Fingerprint) -> bool {
+    fn unknown_caller(&mut self, name: &[u8; NAME_BYTES], key: Fingerprint) -> bool {
         self.reports.is_pending = true;
-        self.reports.named.as_mut().is_some_and(|named| named.stranger(name, key))
+        self.reports.named.as_mut().is_some_and(|named| named.unknown_caller(name, key))
     }
 
     fn back(&mut self) {

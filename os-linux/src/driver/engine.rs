@@ -7,7 +7,7 @@ use rerail_core::rail::RailKind;
 use rerail_core::time::Time;
 
 use super::drive::Scratch;
-use super::record::{Card, CardError};
+use super::record::{AddressRecord, AddressRecordError};
 use super::slots::{Rails, Slot};
 use crate::memory::{Core, Memory};
 
@@ -41,33 +41,37 @@ pub(super) struct Engine {
 
 impl Engine {
     /// Passes a peer's addresses to the rails; returns those that reach it, bit i for rail i.
-    pub(super) fn reach(&mut self, peer: PeerId, card: &Card<'_>) -> Result<u64, CardError> {
+    pub(super) fn reach(
+        &mut self,
+        peer: PeerId,
+        address_record: &AddressRecord<'_>,
+    ) -> Result<u64, AddressRecordError> {
         let own = peer == self.config.rank;
-        let near = card.host == self.host;
+        let near = address_record.host == self.host;
         // A process reaches itself by the shortest path only.
         let within = |kind| if own { kind == RailKind::Loop } else { near && kind == RailKind::Shm };
-        let mut mask = self.introduce(peer, card, within)?;
+        let mut mask = self.set_addresses(peer, address_record, within)?;
         if !own && (mask == 0 || self.others_beside_shm) {
-            mask |= self.introduce(peer, card, |kind| !matches!(kind, RailKind::Loop | RailKind::Shm))?;
+            mask |= self.set_addresses(peer, address_record, |kind| !matches!(kind, RailKind::Loop | RailKind::Shm))?;
         }
         Ok(mask)
     }
 
     /// The same for the rails of some kinds.
-    fn introduce(
+    fn set_addresses(
         &mut self,
         peer: PeerId,
-        card: &Card<'_>,
+        address_record: &AddressRecord<'_>,
         wanted: impl Fn(RailKind) -> bool,
-    ) -> Result<u64, CardError> {
+    ) -> Result<u64, AddressRecordError> {
         let mut mask = 0;
         for (Slot { id, kind, nth, .. }, rail) in self.rails.iter_mut().filter(|(slot, _)| wanted(slot.kind)) {
-            let Some(address) = card.nth(*kind, *nth) else { continue };
+            let Some(address) = address_record.nth(*kind, *nth) else { continue };
             let reached = rail.add_peer(peer, address).map_err(|error| {
                 let rail = rail.name().to_owned();
-                CardError::Address { rail, address: error.address, why: error.why }
+                AddressRecordError::Address { rail, address: error.address, why: error.why }
             })?;
-            if let Some(key) = &card.key {
+            if let Some(key) = &address_record.key {
                 rail.trust(peer, key);
             }
             mask |= u64::from(reached) << id.0;

@@ -6,7 +6,7 @@ use rerail_core::endpoint::{self, ExposeError, Full, PeerError, SubmitError};
 use rerail_core::ids::PeerId;
 use rustix::io::Errno;
 
-use super::{CardError, MemoryError, Name};
+use super::{AddressRecordError, MemoryError, Name};
 use crate::bootstrap::BootError;
 use crate::rail::shortage;
 use crate::settings::setting_of;
@@ -28,18 +28,18 @@ pub enum StartError {
         why: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A peer's address record can't be used.
-    Card {
+    AddressRecord {
         /// The peer.
         peer: PeerId,
         /// The reason.
-        error: CardError,
+        error: AddressRecordError,
     },
     /// No rail leads to a peer.
     Unreachable {
         /// The peer.
         peer: PeerId,
         /// Its address record.
-        card: String,
+        address_record: String,
     },
     /// The core refuses a peer.
     Peer(PeerError),
@@ -51,7 +51,7 @@ pub enum StartError {
         error: InsertError,
     },
     /// A peer's address record is missing.
-    MissingCard(PeerId),
+    MissingAddressRecord(PeerId),
     /// The system refuses a descriptor to wait on.
     Wait(WaitError),
 }
@@ -73,7 +73,7 @@ pub enum InsertError {
     /// No rail leads to it.
     Unreachable,
     /// A rail can't use an address of it.
-    Card(CardError),
+    AddressRecord(AddressRecordError),
     /// The core refuses it.
     Peer(PeerError),
 }
@@ -91,7 +91,7 @@ impl fmt::Display for InsertError {
             }
             InsertError::Key => write!(f, "another process has the key of this name: it is a false one"),
             InsertError::Unreachable => write!(f, "no rail of this process leads to an address in the name"),
-            InsertError::Card(error) => error.fmt(f),
+            InsertError::AddressRecord(error) => error.fmt(f),
             InsertError::Peer(error) => error.fmt(f),
         }
     }
@@ -157,20 +157,20 @@ impl fmt::Display for StartError {
             StartError::Core(error @ endpoint::StartError::RailFacts { .. }) => error.fmt(f),
             StartError::Memory(error) => write!(f, "no memory for the transport: {error}"),
             StartError::Rail { rail, why } => write!(f, "rail {rail} could not be opened: {why}{}", remedy(&**why)),
-            StartError::Card { peer, error } => write!(
+            StartError::AddressRecord { peer, error } => write!(
                 f,
                 "the address record of rank {} can't be used: {error}. All processes of a job must run the \
                  same version",
                 peer.0
             ),
-            StartError::Unreachable { peer, card } => write!(
+            StartError::Unreachable { peer, address_record } => write!(
                 f,
-                "no rail leads to rank {}, whose address record is \"{card}\": give both sides a TCP interface, \
+                "no rail leads to rank {}, whose address record is \"{address_record}\": give both sides a TCP interface, \
                  or run both on one host with shared memory on",
                 peer.0
             ),
             StartError::Peer(error) => write!(f, "the core refused a peer: {error}"),
-            StartError::MissingCard(peer) => {
+            StartError::MissingAddressRecord(peer) => {
                 write!(f, "the address record of rank {} is missing: pass every rank's before joining", peer.0)
             }
             StartError::Insert { name, error } => write!(f, "{name:?} can't be inserted: {error}"),
@@ -194,12 +194,12 @@ impl std::error::Error for StartError {
             StartError::Boot(error) => Some(error),
             StartError::Memory(error) => Some(error),
             StartError::Rail { why, .. } => Some(&**why),
-            StartError::Card { error, .. } => Some(error),
+            StartError::AddressRecord { error, .. } => Some(error),
             StartError::Wait(error) => Some(error),
             StartError::Core(error) => Some(error),
             StartError::Peer(error) => Some(error),
             StartError::Insert { error, .. } => Some(error),
-            StartError::Unreachable { .. } | StartError::MissingCard(_) => None,
+            StartError::Unreachable { .. } | StartError::MissingAddressRecord(_) => None,
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::bootstrap::BootError;
 
 /// The minimum wait for the launcher's answer to BYE, even where the peers have used up the deadline.
 /// A working launcher answers far sooner, and a process that ends without the answer counts as failed.
-const GOODBYE_MIN: Duration = Duration::from_secs(1);
+const LAUNCHER_BYE_MIN: Duration = Duration::from_secs(1);
 
 /// How the peers that this process had to do with were left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Transport {
         match self.clock.boot.take() {
             Some(mut boot) => {
                 if let Some(deadline) = deadline {
-                    let left = deadline.saturating_sub(since.elapsed()).max(GOODBYE_MIN);
+                    let left = deadline.saturating_sub(since.elapsed()).max(LAUNCHER_BYE_MIN);
                     boot.limit(Some(self.clock.boot_limit.map_or(left, |limit| limit.min(left))));
                 }
                 match boot.finalize() {
@@ -104,8 +104,8 @@ impl Transport {
         // Records the peers that connected or were lost since the last call.
         self.progress();
         while self.poll_event().is_some() {}
-        let nobody = PeerSet::new(self.size());
-        let mut waiting = std::mem::replace(&mut self.engine.met, nobody);
+        let no_peers = PeerSet::new(self.size());
+        let mut waiting = std::mem::replace(&mut self.engine.met, no_peers);
         for peer in waiting.iter().collect::<Vec<_>>() {
             if self.close_peer(peer).is_err() {
                 waiting.remove(peer);

@@ -49,16 +49,16 @@ pub fn describe_fault(fault: RailFault) -> String {
 }
 
 fn describe(why: Loss, name: impl Fn(RailId) -> String) -> String {
-    struct Words<N>(Loss, N);
+    struct LossText<N>(Loss, N);
 
-    impl<N: Fn(RailId) -> String> fmt::Display for Words<N> {
+    impl<N: Fn(RailId) -> String> fmt::Display for LossText<N> {
         fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-            let Words(why, name) = self;
+            let LossText(why, name) = self;
             why.describe(f, |rail, f| f.write_str(&name(rail)), |fault, f| f.write_str(&describe_fault(fault)))
         }
     }
 
-    Words(why, name).to_string()
+    LossText(why, name).to_string()
 }
 
 #[cfg(test)]
@@ -75,22 +75,22 @@ mod tests {
             names.get(usize::from(id.0)).map_or_else(|| id.0.to_string(), |name| name.to_string())
         };
         let fault = RailFault::Device { code: 113 };
-        let told = |reason, rails, millis, failed: &[u32]| {
+        let described = |reason, rails, millis, failed: &[u32]| {
             describe(Loss::new(reason, rails, Nanos::from_millis(millis), failed.iter().copied()), name)
         };
         assert_eq!(
-            told(LossReason::Unreachable { rail: RailId(2), fault }, 0b1110, 12_340, &[9, 700, 0]),
+            described(LossReason::Unreachable { rail: RailId(2), fault }, 0b1110, 12_340, &[9, 700, 0]),
             "no rail leads to it, at last rail tcp:eth1: the link failed: No route to host (os error 113); no rail was \
              ready for 12.3 s; connections that failed: 9 over tcp:eth0, 700 over tcp:eth1, none over 3"
         );
         let gone = RailFault::Gone;
         assert_eq!(
-            told(LossReason::RailFailed { rail: RailId(1), fault: gone }, 0b110, 2, &[2, 1]),
+            described(LossReason::RailFailed { rail: RailId(1), fault: gone }, 0b110, 2, &[2, 1]),
             "rail tcp:eth0: no process listens there any more: the peer's process is gone; no rail was ready for 2.0 ms; \
              connections that failed: 2 over tcp:eth0, 1 over tcp:eth1"
         );
         assert_eq!(
-            told(LossReason::Protocol(ProtocolError::Credit), 0x1ff << 1, 0, &[300, 0, 0, 0, 0, 0, 0, 3, 4]),
+            described(LossReason::Protocol(ProtocolError::Credit), 0x1ff << 1, 0, &[300, 0, 0, 0, 0, 0, 0, 3, 4]),
             "it broke the protocol: it sent more than was granted; connections that failed: 255 or more over tcp:eth0, \
              none over tcp:eth1, none over 3, none over 4, none over 5, none over 6, none over 7, 7 over 8 and 9"
         );
@@ -105,8 +105,8 @@ mod tests {
             (Errno::IO.raw_os_error(), "removed or had a fatal error"),
             (Errno::NOMEM.raw_os_error(), "Cannot allocate memory"),
         ] {
-            let told = describe_fault(RailFault::Device { code });
-            assert!(told.contains(words), "{code}: {told}");
+            let described = describe_fault(RailFault::Device { code });
+            assert!(described.contains(words), "{code}: {described}");
         }
     }
 }

@@ -13,7 +13,7 @@
 //! | `express` | the short way of small messages |
 //! | `engine` | rails, core and memory, without a clock |
 //! | `drive` | one round: poll rails, run timers, carry out actions |
-//! | `pace` | when a round looks at everything |
+//! | `round_timer` | when a round looks at everything |
 //! | `turns` | which rails it polls, by the paper's policies |
 //! | `inspect` | rank, rails, deadlines: to look at |
 //! | `policy` | policies and their settings, changed at run time |
@@ -45,12 +45,12 @@ mod loss;
 mod name;
 mod named;
 mod open;
-mod pace;
 mod policy;
 mod queues;
 mod rails;
 mod record;
 mod request;
+mod round_timer;
 mod shortage;
 mod slots;
 mod turns;
@@ -73,14 +73,14 @@ pub use loss::describe_fault;
 pub use name::{NAME_BYTES, Name, NotAName};
 pub use open::{Opening, Options};
 pub use queues::{QueueError, QueueId, WaitForError};
-pub use record::{Card, CardError};
+pub use record::{AddressRecord, AddressRecordError};
 pub use shortage::Shortage;
 pub use wait::Woken;
 
 use crate::settings::Progress;
 use engine::Engine;
-use pace::Pace;
 use queues::Queues;
+use round_timer::RoundTimer;
 use turns::Turns;
 
 /// A message transport over all rails between this process and its peers.
@@ -152,8 +152,8 @@ use turns::Turns;
 /// let config = Config { rails_max: 1, ..Config::new(PeerId(0), 1) };
 /// let rails: Vec<Box<dyn rerail_linux::rail::Rail>> = vec![Box::new(Loopback::new(PeerId(0)))];
 /// let mut opening = Opening::with_clock(config, "here".into(), rails, VirtualTime::default())?;
-/// let card = opening.card().to_owned();
-/// opening.learn(PeerId(0), &card)?;
+/// let address_record = opening.address_record().to_owned();
+/// opening.learn(PeerId(0), &address_record)?;
 /// let mut transport = opening.join()?;
 ///
 /// let region = transport.alloc(4096)?;
@@ -181,7 +181,7 @@ use turns::Turns;
 pub struct Transport<C: Clock = System> {
     engine: Engine,
     clock: C,
-    pace: Pace,
+    round_timer: RoundTimer,
     /// `None` until the first queue is opened or the first request is waited for.
     queues: Option<Box<Queues>>,
 }
@@ -214,20 +214,20 @@ impl Transport {
             self.disarm();
         }
         let mut done = 0;
-        if !self.pace.is_forced() {
-            done = self.engine.news();
+        if !self.round_timer.is_forced() {
+            done = self.engine.poll_rings();
             if done > 0 {
                 if self.clock.spin.idle_rounds == 0 {
                     done += self.engine.more();
                 }
-                if self.pace.may_go_on(done) {
+                if self.round_timer.may_go_on(done) {
                     self.clock.spin.idle_rounds = 0;
                     return done;
                 }
                 done += self.engine.rest();
             }
         }
-        if self.pace.is_due() {
+        if self.round_timer.is_due() {
             done += self.whole_round();
         }
         let spin = &mut self.clock.spin;
@@ -236,7 +236,7 @@ impl Transport {
         } else if spin.idle_rounds < spin.idle_rounds_max {
             spin.idle_rounds += 1;
         } else {
-            let is_shared = self.pace.is_long(rustix::thread::sched_yield);
+            let is_shared = self.round_timer.is_long(rustix::thread::sched_yield);
             spin.yielded(is_shared);
         }
         done
@@ -246,7 +246,7 @@ impl Transport {
     pub fn set_progress(&mut self, progress: Progress) {
         self.clock.turns = Turns::of(progress);
         // A round that looks at shared memory alone is no part of the others.
-        self.pace.set_always_whole(progress != Progress::Timed);
+        self.round_timer.set_always_whole(progress != Progress::Timed);
     }
 
     fn whole_round(&mut self) -> usize {
@@ -262,7 +262,7 @@ impl Transport {
                 done += shared + others + rest;
             }
         }
-        self.pace.whole(now, self.engine.others_moved);
+        self.round_timer.whole(now, self.engine.others_moved);
         done
     }
 }
@@ -278,12 +278,12 @@ impl<C: Clock> Transport<C> {
     /// Takes messages that came over shared memory (the check costs a few instructions); returns the number
     /// of things done. [`progress`](Transport::progress) does it.
     #[inline]
-    pub fn news(&mut self) -> usize {
-        self.engine.news()
+    pub fn poll_rings(&mut self) -> usize {
+        self.engine.poll_rings()
     }
 
-    /// After [`news`](Self::news) found messages several times: takes those of other peers, and does what a
-    /// ring that is never empty may delay.
+    /// After [`poll_rings`](Self::poll_rings) found messages several times: takes those of other peers, and
+    /// does what a ring that is never empty may delay.
     #[inline]
     pub fn rest(&mut self) -> usize {
         self.engine.rest()

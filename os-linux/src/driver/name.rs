@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use rerail_core::rail::RailKind;
 use sha2::{Digest, Sha256};
 
-use super::record::{Card, CardError};
+use super::record::{AddressRecord, AddressRecordError};
 use super::{Contacts, StartError, Transport};
 use crate::auth::{Fingerprint, PeerKey};
 use crate::settings::Source;
@@ -116,7 +116,7 @@ impl Name {
 
     /// The address record of the process of this name, as a process of the name `own` and the local address
     /// `own_shm` reads it.
-    pub(super) fn card(&self, own: &Name, own_shm: Option<&str>) -> Result<String, CardError> {
+    pub(super) fn address_record(&self, own: &Name, own_shm: Option<&str>) -> Result<String, AddressRecordError> {
         let near = self.0[HOST..FINGERPRINT] == own.0[HOST..FINGERPRINT] && self.socket() != 0;
         let (mut host, mut shm) = ("elsewhere", None);
         if let Some((own_host, prefix, _)) = own_shm.and_then(split_shm).filter(|_| near) {
@@ -127,7 +127,7 @@ impl Name {
         let mut rails = vec![(RailKind::Loop, "self")];
         rails.extend(shm.as_deref().map(|address| (RailKind::Shm, address)));
         rails.extend(tcp.iter().map(|address| (RailKind::Tcp, &**address)));
-        Card { host, key: Some(PeerKey::Fingerprint(self.fingerprint())), rails }.emit()
+        AddressRecord { host, key: Some(PeerKey::Fingerprint(self.fingerprint())), rails }.emit()
     }
 }
 
@@ -157,7 +157,7 @@ impl Contacts {
     /// `peers` where that is set. Without names: as [`Transport::open_named`], this process is number 0.
     ///
     /// # Errors
-    /// See [`StartError`]; [`StartError::MissingCard`] where `own` is not among the names.
+    /// See [`StartError`]; [`StartError::MissingAddressRecord`] where `own` is not among the names.
     pub fn join(self, own: &Name, names: &[Name]) -> Result<Transport, StartError> {
         if names.is_empty() {
             let room = self.settings.peers;
@@ -167,7 +167,7 @@ impl Contacts {
         sorted.sort_unstable();
         sorted.dedup();
         let size = u32::try_from(sorted.len()).unwrap_or(u32::MAX);
-        let rank = own.rank_among(&sorted).ok_or(StartError::MissingCard(PeerId(size)))?;
+        let rank = own.rank_among(&sorted).ok_or(StartError::MissingAddressRecord(PeerId(size)))?;
         let room = if self.settings.source("peers") == Source::Default { size } else { size.max(self.settings.peers) };
         let mut transport = self.start(*own, rank, room)?;
         for (name, peer) in sorted.iter().zip((0..size).map(PeerId)).filter(|(_, peer)| *peer != rank) {
@@ -202,15 +202,15 @@ mod tests {
         let [a, b] = [contacts(&["127.0.0.1", "127.0.0.2"]), contacts(&["127.0.0.1"])];
         let [name_a, name_b] = [&a, &b].map(|at| Name::new(at, Some(7)));
         assert_eq!(Name::parse(*name_a.bytes()), Ok(name_a));
-        let card = name_a.card(&name_b, b.shm_address().as_deref()).unwrap();
+        let address_record = name_a.address_record(&name_b, b.shm_address().as_deref()).unwrap();
         let host = a.shm_address().unwrap().split_once('/').unwrap().0.to_owned();
         let tcp: Vec<String> = a.tcp_addresses().map(|address| format!("tcp@{address}")).collect();
         assert_eq!(tcp.len(), 2);
         let key = hex::encode(a.fingerprint().0);
         let expected = format!("rerail2;{host};{key};loop@self,shm@{},{}", a.shm_address().unwrap(), tcp.join(","));
-        assert_eq!(card, expected);
+        assert_eq!(address_record, expected);
         // From another host there is no shared memory.
-        let far = name_a.card(&Name([1; NAME_BYTES]), b.shm_address().as_deref()).unwrap();
+        let far = name_a.address_record(&Name([1; NAME_BYTES]), b.shm_address().as_deref()).unwrap();
         assert_eq!(far, format!("rerail2;elsewhere;{key};loop@self,{}", tcp.join(",")));
         assert_ne!(a.fingerprint(), b.fingerprint());
     }

@@ -11,7 +11,7 @@ use rerail_core::ids::PeerId;
 use super::engine::Engine;
 use super::error::{InsertError, RemoveError};
 use super::name::Name;
-use super::record::Card;
+use super::record::AddressRecord;
 use super::{Clock, Transport};
 use crate::auth::Fingerprint;
 use crate::settings::Callers;
@@ -45,7 +45,7 @@ impl Named {
     }
 
     /// H-11: whether a process that is no peer waits for an answer.
-    pub(super) fn stranger(&mut self, name: &[u8; 64], key: Fingerprint) -> bool {
+    pub(super) fn unknown_caller(&mut self, name: &[u8; 64], key: Fingerprint) -> bool {
         // A peer that this rail does not lead to is no stranger.
         let name = Name::parse(*name).ok().filter(|name| name.fingerprint() == key && !self.numbers.contains_key(&key));
         let Some(name) = name else { return false };
@@ -64,7 +64,7 @@ impl Named {
     }
 
     pub(super) fn has_caller(&self) -> bool {
-        self.policy == Callers::Ask && !self.callers.is_empty()
+        self.policy == Callers::Hold && !self.callers.is_empty()
     }
 
     fn name_of(&self, peer: PeerId) -> Option<&Name> {
@@ -93,9 +93,10 @@ impl Engine {
         if peer.0 >= peers_max {
             return Err(InsertError::Full { peers_max });
         }
-        let card = name.card(&named.own, named.own_shm.as_deref()).map_err(InsertError::Card)?;
-        let parsed = Card::parse(&card).map_err(InsertError::Card)?;
-        let reached = self.reach(peer, &parsed).map_err(InsertError::Card);
+        let address_record =
+            name.address_record(&named.own, named.own_shm.as_deref()).map_err(InsertError::AddressRecord)?;
+        let parsed = AddressRecord::parse(&address_record).map_err(InsertError::AddressRecord)?;
+        let reached = self.reach(peer, &parsed).map_err(InsertError::AddressRecord);
         let added = reached.and_then(|rails| match rails {
             0 => Err(InsertError::Unreachable),
             _ => self.core.add_peer(peer, rails).map_err(InsertError::Peer),
@@ -192,7 +193,7 @@ impl<C: Clock> Transport<C> {
     pub fn insert(&mut self, name: &Name) -> Result<PeerId, InsertError> {
         let peer = self.engine.insert(name, None)?;
         // It may wait for an answer.
-        self.pace.force();
+        self.round_timer.force();
         Ok(peer)
     }
 
@@ -217,14 +218,14 @@ impl<C: Clock> Transport<C> {
     /// See [`RemoveError`].
     pub fn remove(&mut self, peer: PeerId) -> Result<(), RemoveError> {
         self.engine.remove(peer)?;
-        self.pace.force();
+        self.round_timer.force();
         Ok(())
     }
 
     /// The next process that has called without being inserted, under the name whose key it has proved (the
     /// rest of the name is its own claim). It waits for an answer: [`insert`](Self::insert) or
     /// [`refuse`](Self::refuse), soon. A caller without an answer calls again, and comes here again. Only
-    /// with `callers` = `ask`.
+    /// with `callers` = `request`.
     pub fn poll_caller(&mut self) -> Option<Name> {
         let named = self.engine.scratch.reports.named.as_mut().filter(|named| named.has_caller())?;
         named.callers.pop_front()

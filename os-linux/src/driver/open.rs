@@ -17,12 +17,12 @@ use super::clock::Spin;
 use super::drive::Scratch;
 use super::engine::{Engine, PeerSet};
 use super::named::Named;
-use super::pace::Pace;
 use super::queues::Queues;
+use super::round_timer::RoundTimer;
 use super::slots::{Rails, Slot};
 use super::turns::Turns;
 use super::wait::Waiter;
-use super::{Card, Clock, MemoryError, StartError, System, Transport, rails};
+use super::{AddressRecord, Clock, MemoryError, StartError, System, Transport, rails};
 use crate::auth::PeerKey;
 use crate::bootstrap::{BootError, Bootstrap, JobKey, job_key};
 use crate::memory::{Core, CoreError, Memory};
@@ -31,7 +31,7 @@ use crate::rail::shm::{ShmRail, host_id};
 use crate::settings::Settings;
 
 /// The key under which each rank publishes its address record.
-const CARD_KEY: &str = "card";
+const ADDRESS_RECORD_KEY: &str = "address";
 
 /// The options of a start.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ pub struct Options {
 /// A transport whose rails are open and whose peers are not all known yet.
 pub struct Opening<C: Clock = System> {
     transport: Transport<C>,
-    card: String,
+    address_record: String,
     learnt: PeerSet,
 }
 
@@ -61,12 +61,12 @@ impl Transport {
         boot.limit(boot_limit);
         let key = job_key(&mut *boot).map_err(StartError::Boot)?;
         let mut opening = Transport::open(&options, rank, size, &key)?;
-        boot.put(CARD_KEY, opening.card()).map_err(StartError::Boot)?;
+        boot.put(ADDRESS_RECORD_KEY, opening.address_record()).map_err(StartError::Boot)?;
         boot.fence().map_err(StartError::Boot)?;
         for rank in 0..size {
-            let card = boot.get(rank, CARD_KEY).map_err(StartError::Boot)?;
-            let absent = || StartError::Boot(BootError::Absent { rank, key: CARD_KEY.to_owned() });
-            opening.learn(PeerId(rank), &card.ok_or_else(absent)?)?;
+            let address_record = boot.get(rank, ADDRESS_RECORD_KEY).map_err(StartError::Boot)?;
+            let absent = || StartError::Boot(BootError::Absent { rank, key: ADDRESS_RECORD_KEY.to_owned() });
+            opening.learn(PeerId(rank), &address_record.ok_or_else(absent)?)?;
         }
         let mut transport = opening.join()?;
         transport.clock.boot = Some(boot);
@@ -153,9 +153,9 @@ impl<C: Clock> Opening<C> {
     fn over(config: Config, host: String, rails: Rails, clock: C) -> Result<Self, StartError> {
         let entries = rails.iter().map(|(slot, _)| (slot.kind, &*slot.address)).collect();
         let key = rails.iter().find_map(|(_, rail)| rail.public_key());
-        let card = Card { host: &host, key: key.map(PeerKey::Whole), rails: entries }
+        let address_record = AddressRecord { host: &host, key: key.map(PeerKey::Whole), rails: entries }
             .emit()
-            .map_err(|error| StartError::Card { peer: config.rank, error })?;
+            .map_err(|error| StartError::AddressRecord { peer: config.rank, error })?;
         let facts: Vec<RailFacts> = rails.iter().map(|(_, rail)| rail.facts()).collect();
         let core = Core::new(config, &facts, clock.now()).map_err(|error| match error {
             CoreError::Start(error) => StartError::Core(error),
@@ -185,22 +185,23 @@ impl<C: Clock> Opening<C> {
             lost: Vec::new(),
         };
         let learnt = PeerSet::new(config.peers_max);
-        let transport = Transport { engine, clock, pace: Pace::default(), queues: None };
-        Ok(Opening { transport, card, learnt })
+        let transport = Transport { engine, clock, round_timer: RoundTimer::default(), queues: None };
+        Ok(Opening { transport, address_record, learnt })
     }
 
     /// The line to publish to the peers: printable ASCII without spaces.
-    pub fn card(&self) -> &str {
-        &self.card
+    pub fn address_record(&self) -> &str {
+        &self.address_record
     }
 
     /// Takes a rank's address record (this process's own among them).
     ///
     /// # Errors
-    /// [`StartError::Card`] where it can't be used, [`StartError::Unreachable`] where no rail leads there,
+    /// [`StartError::AddressRecord`] where it can't be used, [`StartError::Unreachable`] where no rail leads
+    /// there,
     /// [`StartError::Peer`] for a rank that is out of range or already known.
-    pub fn learn(&mut self, peer: PeerId, card: &str) -> Result<(), StartError> {
-        let parsed = Card::parse(card).map_err(|error| StartError::Card { peer, error })?;
+    pub fn learn(&mut self, peer: PeerId, address_record: &str) -> Result<(), StartError> {
+        let parsed = AddressRecord::parse(address_record).map_err(|error| StartError::AddressRecord { peer, error })?;
         self.learn_parsed(peer, &parsed)
     }
 
@@ -210,7 +211,7 @@ impl<C: Clock> Opening<C> {
     ///
     /// # Errors
     /// As [`learn`](Self::learn).
-    pub fn learn_parsed(&mut self, peer: PeerId, parsed: &Card<'_>) -> Result<(), StartError> {
+    pub fn learn_parsed(&mut self, peer: PeerId, parsed: &AddressRecord<'_>) -> Result<(), StartError> {
         // Before the rails receive it: they would take a second address as a correction of the first.
         let peers_max = self.transport.engine.config.peers_max;
         if peer.0 >= peers_max {
@@ -219,10 +220,11 @@ impl<C: Clock> Opening<C> {
         if self.learnt.contains(peer) {
             return Err(StartError::Peer(PeerError::Known(peer)));
         }
-        let mask = self.transport.engine.reach(peer, parsed).map_err(|error| StartError::Card { peer, error })?;
+        let mask =
+            self.transport.engine.reach(peer, parsed).map_err(|error| StartError::AddressRecord { peer, error })?;
         if mask == 0 {
-            let card = parsed.emit().unwrap_or_default();
-            return Err(StartError::Unreachable { peer, card });
+            let address_record = parsed.emit().unwrap_or_default();
+            return Err(StartError::Unreachable { peer, address_record });
         }
         self.transport.engine.core.add_peer(peer, mask).map_err(StartError::Peer)?;
         self.learnt.insert(peer);
@@ -230,8 +232,8 @@ impl<C: Clock> Opening<C> {
     }
 
     /// Whether processes of this host are reached over other rails beside shared memory: `tcp_beside_shm`.
-    pub fn set_others_beside_shm(&mut self, is_wanted: bool) {
-        self.transport.engine.others_beside_shm = is_wanted;
+    pub fn set_others_beside_shm(&mut self, is_enabled: bool) {
+        self.transport.engine.others_beside_shm = is_enabled;
     }
 
     /// [`Transport::set_policy`], before the first request.
@@ -242,11 +244,11 @@ impl<C: Clock> Opening<C> {
     /// Ends the opening: every rank's address record has been passed to [`learn`](Self::learn).
     ///
     /// # Errors
-    /// [`StartError::MissingCard`] where one has not.
+    /// [`StartError::MissingAddressRecord`] where one has not.
     pub fn join(self) -> Result<Transport<C>, StartError> {
         let missing = (0..self.transport.size()).map(PeerId).find(|peer| !self.learnt.contains(*peer));
         match missing {
-            Some(peer) => Err(StartError::MissingCard(peer)),
+            Some(peer) => Err(StartError::MissingAddressRecord(peer)),
             None => Ok(self.transport),
         }
     }
@@ -265,11 +267,14 @@ const _: () = {
     is_send::<Transport>();
     // Their parts without the boxed rails.
     is_send::<(Core, Memory, Scratch, ShmRail, Slot, Option<Event>, PeerSet)>();
-    is_send::<(Waiter, Pace, Spin, Queues, Box<dyn Bootstrap>)>();
+    is_send::<(Waiter, RoundTimer, Spin, Queues, Box<dyn Bootstrap>)>();
 };
 
 impl<C: Clock> fmt::Debug for Opening<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opening").field("transport", &self.transport).field("card", &self.card).finish_non_exhaustive()
+        f.debug_struct("Opening")
+            .field("transport", &self.transport)
+            .field("address", &self.address_record)
+            .finish_non_exhaustive()
     }
 }

@@ -194,7 +194,7 @@ impl Transport {
             }
             if self.arm_past_backlog()? {
                 // The caller handles signals; this continues.
-                let _: Woken = self.doze(left)?;
+                let _: Woken = self.sleep_until_ready(left)?;
             }
         }
     }

@@ -73,7 +73,7 @@ fn failed(rail: &str, why: impl Error + Send + Sync + 'static) -> StartError {
 }
 
 /// This process, to the others.
-pub(super) struct Who<'a> {
+pub(super) struct RankIdentity<'a> {
     pub credentials: &'a Credentials,
     pub job: u64,
     pub rank: PeerId,
@@ -94,17 +94,17 @@ pub(super) fn open(
 ) -> Result<Vec<Box<dyn Rail + Send>>, StartError> {
     let mut rails: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(rank))];
     let credentials = credentials()?.in_job(auth::Secret::new(key.key));
-    let who = Who { credentials: &credentials, job: key.job_id, rank };
+    let rank_identity = RankIdentity { credentials: &credentials, job: key.job_id, rank };
     let mut numbers = Numbers::default();
     for kind in settings.rails.iter().filter(|_| size > 1) {
         match kind.as_str() {
-            "shm" => rails.push(Box::new(open_shm(settings, size, &who)?)),
+            "shm" => rails.push(Box::new(open_shm(settings, size, &rank_identity)?)),
             "verbs" => {
-                let opened = verbs::open(settings, size, &who, &mut numbers)?;
+                let opened = verbs::open(settings, size, &rank_identity, &mut numbers)?;
                 rails.extend(opened.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail + Send>));
             }
             "tcp" => {
-                let opened = open_all_tcp(settings, &who, &mut numbers)?;
+                let opened = open_all_tcp(settings, &rank_identity, &mut numbers)?;
                 rails.extend(opened.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail + Send>));
             }
             _ => return Err(failed(kind, RailError::Kind)),
@@ -116,19 +116,23 @@ pub(super) fn open(
 /// One TCP rail for each interface that the settings name.
 pub(super) fn open_all_tcp(
     settings: &Settings,
-    who: &Who<'_>,
+    rank_identity: &RankIdentity<'_>,
     numbers: &mut Numbers,
 ) -> Result<Vec<TcpRail>, StartError> {
     let each = (0..=u8::MAX).zip(chosen(settings)?);
     each.map(|(index, (name, interface))| {
         let device = Device::of_interface(&interface.name);
         let at = (numbers.place(&device), device.numa_distance);
-        open_tcp(settings, who, index, name, &interface, at)
+        open_tcp(settings, rank_identity, index, name, &interface, at)
     })
     .collect()
 }
 
-pub(super) fn open_shm(settings: &Settings, size: u32, who: &Who<'_>) -> Result<ShmRail, StartError> {
+pub(super) fn open_shm(
+    settings: &Settings,
+    size: u32,
+    rank_identity: &RankIdentity<'_>,
+) -> Result<ShmRail, StartError> {
     let defaults = ShmOptions::new(size);
     let options = ShmOptions {
         host_id: settings.host_id.clone(),
@@ -138,12 +142,13 @@ pub(super) fn open_shm(settings: &Settings, size: u32, who: &Who<'_>) -> Result<
         single_copy: settings.shm_single_copy,
         ..defaults
     };
-    ShmRail::open(options, who.credentials.clone(), who.job, who.rank).map_err(|error| failed("shm", error))
+    ShmRail::open(options, rank_identity.credentials.clone(), rank_identity.job, rank_identity.rank)
+        .map_err(|error| failed("shm", error))
 }
 
 fn open_tcp(
     settings: &Settings,
-    who: &Who<'_>,
+    rank_identity: &RankIdentity<'_>,
     index: u8,
     name: String,
     interface: &Interface,
@@ -167,7 +172,8 @@ fn open_tcp(
         receive_buffer_bytes: buffer(settings.tcp_rcvbuf),
         ..defaults
     };
-    TcpRail::open(options, who.credentials.clone(), who.job, who.rank).map_err(|error| failed(&name, error))
+    TcpRail::open(options, rank_identity.credentials.clone(), rank_identity.job, rank_identity.rank)
+        .map_err(|error| failed(&name, error))
 }
 
 /// The interfaces to use, each with its rail's name.

@@ -25,7 +25,7 @@ const RAILS_MAX: usize = 64;
 
 /// Why an address record can't be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CardError {
+pub enum AddressRecordError {
     /// It starts with another version.
     Version {
         /// The text found.
@@ -72,33 +72,33 @@ pub enum CardError {
     },
 }
 
-impl fmt::Display for CardError {
+impl fmt::Display for AddressRecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CardError::Version { found } => write!(f, "it is of version \"{found}\", not {VERSION}"),
-            CardError::Parts { found } => write!(f, "it has {found} parts, not version;host;key;rails"),
-            CardError::Word { word } => write!(
+            AddressRecordError::Version { found } => write!(f, "it is of version \"{found}\", not {VERSION}"),
+            AddressRecordError::Parts { found } => write!(f, "it has {found} parts, not version;host;key;rails"),
+            AddressRecordError::Word { word } => write!(
                 f,
                 "\"{word}\" is no host or address: 1 to {WORD_BYTES_MAX} printable characters, no space ; , or ="
             ),
-            CardError::Key { found } => {
+            AddressRecordError::Key { found } => {
                 write!(f, "\"{found}\" is no key: 64 hexadecimal digits, without verbs rails also 32 or -")
             }
-            CardError::Entry { entry } => write!(f, "\"{entry}\" is no rail: kind@address"),
-            CardError::Kind { found } => write!(f, "\"{found}\" is no kind of rail: loop, shm, tcp, verbs"),
-            CardError::Rails { found } => write!(f, "it has {found} rails, at most {RAILS_MAX} are possible"),
-            CardError::Address { rail, address, why } => {
+            AddressRecordError::Entry { entry } => write!(f, "\"{entry}\" is no rail: kind@address"),
+            AddressRecordError::Kind { found } => write!(f, "\"{found}\" is no kind of rail: loop, shm, tcp, verbs"),
+            AddressRecordError::Rails { found } => write!(f, "it has {found} rails, at most {RAILS_MAX} are possible"),
+            AddressRecordError::Address { rail, address, why } => {
                 write!(f, "rail {rail} can't use address \"{address}\": {why}")
             }
         }
     }
 }
 
-impl std::error::Error for CardError {}
+impl std::error::Error for AddressRecordError {}
 
 /// The line of text with a process's addresses, parsed. Borrows the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Card<'a> {
+pub struct AddressRecord<'a> {
     /// The logical host.
     pub(super) host: &'a str,
     /// The process's key, where its rails prove it.
@@ -107,15 +107,15 @@ pub struct Card<'a> {
     pub(super) rails: Vec<(RailKind, &'a str)>,
 }
 
-impl<'a> Card<'a> {
+impl<'a> AddressRecord<'a> {
     /// The only text that means this record.
     ///
     /// # Errors
-    /// See [`CardError`].
-    pub fn emit(&self) -> Result<String, CardError> {
+    /// See [`AddressRecordError`].
+    pub fn emit(&self) -> Result<String, AddressRecordError> {
         check_word(self.host)?;
         if self.rails.len() > RAILS_MAX {
-            return Err(CardError::Rails { found: self.rails.len() });
+            return Err(AddressRecordError::Rails { found: self.rails.len() });
         }
         let key = match &self.key {
             None => NO_KEY.to_owned(),
@@ -138,20 +138,20 @@ impl<'a> Card<'a> {
     /// Reads an address record.
     ///
     /// # Errors
-    /// See [`CardError`].
-    pub fn parse(text: &'a str) -> Result<Self, CardError> {
+    /// See [`AddressRecordError`].
+    pub fn parse(text: &'a str) -> Result<Self, AddressRecordError> {
         // The version is checked first: the rest may have another shape in another version.
         let version = text.split(';').next().unwrap_or_default();
         if version != VERSION {
-            return Err(CardError::Version { found: excerpt(version) });
+            return Err(AddressRecordError::Version { found: excerpt(version) });
         }
         let mut parts = text.split(';').skip(1);
         let (Some(host), Some(key), Some(entries), None) = (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(CardError::Parts { found: text.split(';').count() });
+            return Err(AddressRecordError::Parts { found: text.split(';').count() });
         };
         check_word(host)?;
-        let wrong = || CardError::Key { found: excerpt(key) };
+        let wrong = || AddressRecordError::Key { found: excerpt(key) };
         let key = match key {
             NO_KEY => None,
             digits => Some(parse_key(digits).ok_or_else(wrong)?),
@@ -159,13 +159,17 @@ impl<'a> Card<'a> {
         let entries = || entries.split(',').filter(|_| !entries.is_empty());
         let found = entries().count();
         if found > RAILS_MAX {
-            return Err(CardError::Rails { found });
+            return Err(AddressRecordError::Rails { found });
         }
         let rails = entries().map(parse_entry).collect::<Result<_, _>>()?;
-        let card = Card { host, key, rails };
+        let address_record = AddressRecord { host, key, rails };
         // Their set-up messages bring no key (V-3).
-        let lacks_key = !matches!(card.key, Some(PeerKey::Whole(_)));
-        if lacks_key && card.nth(RailKind::Verbs, 0).is_some() { Err(wrong()) } else { Ok(card) }
+        let has_no_whole_key = !matches!(address_record.key, Some(PeerKey::Whole(_)));
+        if has_no_whole_key && address_record.nth(RailKind::Verbs, 0).is_some() {
+            Err(wrong())
+        } else {
+            Ok(address_record)
+        }
     }
 
     /// The address of the `nth` rail of a kind.
@@ -183,12 +187,12 @@ fn parse_key(digits: &str) -> Option<PeerKey> {
     whole.or_else(|| from_hex(digits).map(|key| PeerKey::Fingerprint(Fingerprint(key))))
 }
 
-fn parse_entry(entry: &str) -> Result<(RailKind, &str), CardError> {
-    let (kind, address) = entry.split_once('@').ok_or_else(|| CardError::Entry { entry: excerpt(entry) })?;
+fn parse_entry(entry: &str) -> Result<(RailKind, &str), AddressRecordError> {
+    let (kind, address) = entry.split_once('@').ok_or_else(|| AddressRecordError::Entry { entry: excerpt(entry) })?;
     let kind = [RailKind::Loop, RailKind::Shm, RailKind::Tcp, RailKind::Verbs]
         .into_iter()
         .find(|candidate| kind_name(*candidate) == kind)
-        .ok_or_else(|| CardError::Kind { found: excerpt(kind) })?;
+        .ok_or_else(|| AddressRecordError::Kind { found: excerpt(kind) })?;
     check_word(address)?;
     Ok((kind, address))
 }
@@ -203,11 +207,11 @@ fn kind_name(kind: RailKind) -> &'static str {
     }
 }
 
-fn check_word(word: &str) -> Result<(), CardError> {
+fn check_word(word: &str) -> Result<(), AddressRecordError> {
     let allowed = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b',' | b'=');
     match (1..=WORD_BYTES_MAX).contains(&word.len()) && word.bytes().all(allowed) {
         true => Ok(()),
-        false => Err(CardError::Word { word: excerpt(word) }),
+        false => Err(AddressRecordError::Word { word: excerpt(word) }),
     }
 }
 
@@ -221,63 +225,75 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const CARD: &str =
+    const RECORD: &str =
         "rerail2;node-a;00112233445566778899aabbccddeeff;loop@self,shm@17/4,tcp@10.0.0.1:4000,tcp@[fe80::1%eth0]:4001";
 
     #[test]
     fn address_record_is_parsed_and_round_trips() {
-        let card = Card::parse(CARD).unwrap();
-        assert_eq!(card.host, "node-a");
+        let address_record = AddressRecord::parse(RECORD).unwrap();
+        assert_eq!(address_record.host, "node-a");
         let digits: Vec<u8> = (0..16).map(|digit| digit * 0x11).collect();
-        assert_eq!(card.key, Some(PeerKey::Fingerprint(Fingerprint(digits.try_into().unwrap()))));
-        assert_eq!(card.rails.len(), 4);
-        assert_eq!(card.nth(RailKind::Tcp, 1), Some("[fe80::1%eth0]:4001"));
-        assert_eq!(card.nth(RailKind::Tcp, 2), None);
-        assert_eq!(card.nth(RailKind::Shm, 0), Some("17/4"));
-        assert_eq!(card.emit().unwrap(), CARD);
-        let bare = Card::parse("rerail2;h;-;").unwrap();
+        assert_eq!(address_record.key, Some(PeerKey::Fingerprint(Fingerprint(digits.try_into().unwrap()))));
+        assert_eq!(address_record.rails.len(), 4);
+        assert_eq!(address_record.nth(RailKind::Tcp, 1), Some("[fe80::1%eth0]:4001"));
+        assert_eq!(address_record.nth(RailKind::Tcp, 2), None);
+        assert_eq!(address_record.nth(RailKind::Shm, 0), Some("17/4"));
+        assert_eq!(address_record.emit().unwrap(), RECORD);
+        let bare = AddressRecord::parse("rerail2;h;-;").unwrap();
         assert!(bare.rails.is_empty() && bare.key.is_none());
         assert_eq!(bare.emit().unwrap(), "rerail2;h;-;");
         let whole = format!("rerail2;h;{};verbs@ib", "0f".repeat(32));
-        let card = Card::parse(&whole).unwrap();
-        assert_eq!((card.key, card.emit().unwrap()), (Some(PeerKey::Whole(PublicKey([0x0f; 32]))), whole));
+        let address_record = AddressRecord::parse(&whole).unwrap();
+        assert_eq!(
+            (address_record.key, address_record.emit().unwrap()),
+            (Some(PeerKey::Whole(PublicKey([0x0f; 32]))), whole)
+        );
     }
 
     #[test]
     fn errors_name_the_part() {
         let long = "x".repeat(WORD_BYTES_MAX + 1);
         let many = vec!["tcp@a"; RAILS_MAX + 1].join(",");
-        let word = |word: &str| CardError::Word { word: word.into() };
+        let word = |word: &str| AddressRecordError::Word { word: word.into() };
         for (text, error) in [
-            ("".to_owned(), CardError::Version { found: "".into() }),
-            ("rerail1;h;tcp@a".to_owned(), CardError::Version { found: "rerail1".into() }),
-            ("rerail2".to_owned(), CardError::Parts { found: 1 }),
-            ("rerail2;h;-".to_owned(), CardError::Parts { found: 3 }),
-            ("rerail2;h;-;tcp@a;more".to_owned(), CardError::Parts { found: 5 }),
-            ("rerail2;h;0011;tcp@a".to_owned(), CardError::Key { found: "0011".into() }),
-            ("rerail2;h;-;verbs@ib".to_owned(), CardError::Key { found: "-".into() }),
-            (CARD.replace("tcp", "verbs"), CardError::Key { found: "00112233445566778899aabbccddeeff".into() }),
-            (CARD.replace("ee", "EE"), CardError::Key { found: "00112233445566778899aabbccddEEff".into() }),
+            ("".to_owned(), AddressRecordError::Version { found: "".into() }),
+            ("rerail1;h;tcp@a".to_owned(), AddressRecordError::Version { found: "rerail1".into() }),
+            ("rerail2".to_owned(), AddressRecordError::Parts { found: 1 }),
+            ("rerail2;h;-".to_owned(), AddressRecordError::Parts { found: 3 }),
+            ("rerail2;h;-;tcp@a;more".to_owned(), AddressRecordError::Parts { found: 5 }),
+            ("rerail2;h;0011;tcp@a".to_owned(), AddressRecordError::Key { found: "0011".into() }),
+            ("rerail2;h;-;verbs@ib".to_owned(), AddressRecordError::Key { found: "-".into() }),
+            (
+                RECORD.replace("tcp", "verbs"),
+                AddressRecordError::Key { found: "00112233445566778899aabbccddeeff".into() },
+            ),
+            (RECORD.replace("ee", "EE"), AddressRecordError::Key { found: "00112233445566778899aabbccddEEff".into() }),
             ("rerail2;;-;tcp@a".to_owned(), word("")),
             ("rerail2;a b;-;tcp@a".to_owned(), word("a b")),
             ("rerail2;h;-;tcp@a=b".to_owned(), word("a=b")),
             ("rerail2;h;-;tcp@".to_owned(), word("")),
             (format!("rerail2;h;-;tcp@{long}"), word(&long[1..])),
-            ("rerail2;h;-;tcp".to_owned(), CardError::Entry { entry: "tcp".into() }),
-            ("rerail2;h;-;tcp@a,".to_owned(), CardError::Entry { entry: "".into() }),
-            ("rerail2;h;-;sim@a".to_owned(), CardError::Kind { found: "sim".into() }),
-            ("rerail2;h;-;TCP@a".to_owned(), CardError::Kind { found: "TCP".into() }),
-            (format!("rerail2;h;-;{many}"), CardError::Rails { found: RAILS_MAX + 1 }),
+            ("rerail2;h;-;tcp".to_owned(), AddressRecordError::Entry { entry: "tcp".into() }),
+            ("rerail2;h;-;tcp@a,".to_owned(), AddressRecordError::Entry { entry: "".into() }),
+            ("rerail2;h;-;sim@a".to_owned(), AddressRecordError::Kind { found: "sim".into() }),
+            ("rerail2;h;-;TCP@a".to_owned(), AddressRecordError::Kind { found: "TCP".into() }),
+            (format!("rerail2;h;-;{many}"), AddressRecordError::Rails { found: RAILS_MAX + 1 }),
         ] {
-            assert_eq!(Card::parse(&text), Err(error), "{text}");
+            assert_eq!(AddressRecord::parse(&text), Err(error), "{text}");
         }
     }
 
     #[test]
     fn unparsable_address_record_is_not_written() {
         let rails = vec![(RailKind::Tcp, "a,b")];
-        assert_eq!(Card { host: "h", key: None, rails }.emit(), Err(CardError::Word { word: "a,b".into() }));
-        assert_eq!(Card { host: "", key: None, rails: vec![] }.emit(), Err(CardError::Word { word: "".into() }));
+        assert_eq!(
+            AddressRecord { host: "h", key: None, rails }.emit(),
+            Err(AddressRecordError::Word { word: "a,b".into() })
+        );
+        assert_eq!(
+            AddressRecord { host: "", key: None, rails: vec![] }.emit(),
+            Err(AddressRecordError::Word { word: "".into() })
+        );
     }
 
     proptest! {
@@ -286,8 +302,8 @@ mod tests {
             ".{0,64}",
             "rerail2;[a-z]{0,3};(-|[0-9a-f]{30,33}|[0-9a-f]{64});(loop|shm|tcp|verbs|sim)?@?[a-z=]{0,3}(,(tcp|shm)@[a-z0-9:]{0,8}){0,4};?",
         ]) {
-            if let Ok(card) = Card::parse(&text) {
-                prop_assert_eq!(card.emit().unwrap(), text);
+            if let Ok(address_record) = AddressRecord::parse(&text) {
+                prop_assert_eq!(address_record.emit().unwrap(), text);
             }
         }
     }

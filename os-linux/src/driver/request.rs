@@ -184,7 +184,7 @@ impl<C: Clock> Transport<C> {
     #[inline(never)]
     fn recv_whole(&mut self, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
         self.check(recv.segments)?;
-        self.pace.force();
+        self.round_timer.force();
         Ok(self.engine.core.recv(self.clock.now(), recv)?)
     }
 
@@ -205,7 +205,7 @@ impl<C: Clock> Transport<C> {
     /// As [`send`](Self::send).
     pub fn recv_claimed(&mut self, message: MessageId, recv: &RecvRequest<'_>) -> Result<OpId, RequestError> {
         self.check(recv.segments)?;
-        self.pace.force();
+        self.round_timer.force();
         Ok(self.engine.core.recv_claimed(self.clock.now(), message, recv)?)
     }
 
@@ -214,7 +214,7 @@ impl<C: Clock> Transport<C> {
     /// # Errors
     /// [`CancelError::TooLate`] where it will complete by itself, [`CancelError::Unknown`] where it is over.
     pub fn cancel(&mut self, operation: OpId) -> Result<(), CancelError> {
-        self.pace.force();
+        self.round_timer.force();
         self.engine.core.cancel(operation)?;
         if self.registrations() > 0 {
             // The request may have been registered before its turn came. Once its completion is reported, its
@@ -296,7 +296,7 @@ impl<C: Clock> Transport<C> {
     /// # Errors
     /// [`PeerError::Unknown`], [`PeerError::OutOfRange`].
     pub fn close_peer(&mut self, peer: PeerId) -> Result<(), PeerError> {
-        self.pace.force();
+        self.round_timer.force();
         self.engine.core.close_peer(peer)
     }
 
@@ -321,7 +321,7 @@ impl<C: Clock> Transport<C> {
         if C::POSTS_AT_ONCE && self.engine.core.is_unused(peer) {
             self.engine.carry_out(now);
         }
-        self.pace.busy(now);
+        self.round_timer.busy(now);
     }
 
     fn check(&self, segments: &[Seg]) -> Result<(), MemoryError> {

@@ -1,5 +1,5 @@
 //! Which rails a call of [`progress`](super::Transport::progress) polls, by the policies of shiba-2005, 2.3.1
-//! and 2.3.2. They stand beside [`Progress::Timed`], which needs no state of its own (`pace`).
+//! and 2.3.2. They stand beside [`Progress::Timed`], which needs no state of its own (`round_timer`).
 //!
 //! The paper has two kinds of rails, shared memory and InfiniBand; here they are the rails that small
 //! messages go over (shared memory, and a process with itself) and all others.

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::StartError;
 use super::domain_file::DomainFile;
-use super::rails::Who;
+use super::rails::RankIdentity;
 use crate::auth::Secret;
 use crate::place::{Device, Numbers};
 use crate::rail::verbs::{Identity, SrqSizes, VerbsError, VerbsOptions, VerbsRail, XrcOptions};
@@ -99,7 +99,7 @@ pub(super) fn is_absent(why: &(dyn Error + Send + Sync + 'static)) -> bool {
 }
 
 /// Whether the settings name verbs: an unusable device is an error then.
-fn is_asked_for(settings: &Settings) -> bool {
+fn is_requested(settings: &Settings) -> bool {
     let by_rails = settings.source("rails") != Source::Default;
     by_rails || !settings.verbs_devices.is_empty() || settings.verbs_xrc == Xrc::On
 }
@@ -149,18 +149,18 @@ fn srq_sizes(settings: &Settings) -> Result<Option<SrqSizes>, SizesError> {
 /// The device that an entry of `verbs_devices` names: `mlx5_0`, `mlx5_0/2` (port 2), `mlx5_0/1/3` (port 1 by
 /// GID 3).
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wanted {
+struct NamedPort {
     device: String,
     port: Option<u8>,
     gid_index: Option<u8>,
 }
 
-impl Wanted {
-    fn parse(word: &str) -> Wanted {
+impl NamedPort {
+    fn parse(word: &str) -> NamedPort {
         let mut parts = word.split('/');
         let device = parts.next().unwrap_or_default().to_owned();
         let mut number = || parts.next().and_then(|part| part.parse().ok());
-        Wanted { device, port: number(), gid_index: number() }
+        NamedPort { device, port: number(), gid_index: number() }
     }
 }
 
@@ -168,28 +168,28 @@ impl Wanted {
 pub(super) fn open(
     settings: &Settings,
     size: u32,
-    who: &Who<'_>,
+    rank_identity: &RankIdentity<'_>,
     numbers: &mut Numbers,
 ) -> Result<Vec<VerbsRail<IbDevice>>, StartError> {
-    let asked = is_asked_for(settings);
+    let requested = is_requested(settings);
     let failed = |name: &str, why: RailError| StartError::Rail { rail: name.to_owned(), why: Box::new(why) };
     let devices = match list(settings.verbs_fork) {
         Ok(devices) => devices,
-        Err(why) if asked => return Err(failed("verbs", why)),
+        Err(why) if requested => return Err(failed("verbs", why)),
         Err(why) => {
             tracing::debug!(%why, "no verbs rails");
             return Ok(Vec::new());
         }
     };
-    let wanted: Vec<Wanted> = match settings.verbs_devices.is_empty() {
-        false => settings.verbs_devices.iter().map(|word| Wanted::parse(word)).collect(),
+    let named_ports: Vec<NamedPort> = match settings.verbs_devices.is_empty() {
+        false => settings.verbs_devices.iter().map(|word| NamedPort::parse(word)).collect(),
         true => every_port(&devices),
     };
     let mut file = None;
     let (mut rails, mut first) = (Vec::new(), None);
-    for want in wanted {
+    for named_port in named_ports {
         let index = u8::try_from(rails.len()).unwrap_or(u8::MAX);
-        match open_one(settings, size, who, &devices, &want, index, numbers, &mut file) {
+        match open_one(settings, size, rank_identity, &devices, &named_port, index, numbers, &mut file) {
             Ok(rail) => rails.push(rail),
             Err((name, why)) if !settings.verbs_devices.is_empty() => return Err(failed(&name, why)),
             // Errors in the settings, or in devices that the settings name.
@@ -201,7 +201,7 @@ pub(super) fn open(
             }
         }
     }
-    if rails.is_empty() && asked {
+    if rails.is_empty() && requested {
         // The first device's error is more informative than the fact that none can be used.
         let (name, why) = first.unwrap_or(("verbs".to_owned(), RailError::None));
         return Err(failed(&name, why));
@@ -221,41 +221,45 @@ fn list(fork: bool) -> Result<Devices, RailError> {
 
 /// Every active port of every device; devices whose ports can't be queried are named without a port, for
 /// the message.
-fn every_port(devices: &Devices) -> Vec<Wanted> {
-    let mut wanted = Vec::new();
+fn every_port(devices: &Devices) -> Vec<NamedPort> {
+    let mut named_ports = Vec::new();
     for device in devices.iter() {
         let name = device.name();
         if device.foreign().is_some() {
-            wanted.push(Wanted { device: name, port: None, gid_index: None });
+            named_ports.push(NamedPort { device: name, port: None, gid_index: None });
             continue;
         }
         let context = device.open().ok();
         let Some(ports) = context.as_ref().and_then(|context| context.each_port().ok()) else {
-            wanted.push(Wanted { device: name, port: None, gid_index: None });
+            named_ports.push(NamedPort { device: name, port: None, gid_index: None });
             continue;
         };
-        let asked = ports.filter_map(|port| {
+        let requested = ports.filter_map(|port| {
             port.inspect_err(|why| tracing::warn!(device = %name, %why, "this port is not used")).ok()
         });
-        let active = asked.filter(|port| port.state == rerail_verbs::PortState::Active);
-        wanted.extend(active.map(|port| Wanted { device: name.clone(), port: Some(port.number), gid_index: None }));
+        let active = requested.filter(|port| port.state == rerail_verbs::PortState::Active);
+        named_ports.extend(active.map(|port| NamedPort {
+            device: name.clone(),
+            port: Some(port.number),
+            gid_index: None,
+        }));
     }
-    wanted
+    named_ports
 }
 
 #[allow(clippy::too_many_arguments, reason = "what a rail is made of, handed through once")]
 fn open_one(
     settings: &Settings,
     size: u32,
-    who: &Who<'_>,
+    rank_identity: &RankIdentity<'_>,
     devices: &Devices,
-    want: &Wanted,
+    named_port: &NamedPort,
     index: u8,
     numbers: &mut Numbers,
     domain: &mut Option<Arc<DomainFile>>,
 ) -> Result<VerbsRail<IbDevice>, (String, RailError)> {
-    let plain = format!("verbs:{}", want.device);
-    let found = devices.find(&want.device).ok_or_else(|| {
+    let plain = format!("verbs:{}", named_port.device);
+    let found = devices.find(&named_port.device).ok_or_else(|| {
         let known = devices.iter().map(|device| device.name()).collect();
         (plain.clone(), RailError::NoDevice { known })
     })?;
@@ -263,20 +267,22 @@ fn open_one(
         return Err((plain, RailError::Foreign(why)));
     }
     let context: Context = found.open().map_err(|why| (plain.clone(), RailError::Device(why)))?;
-    let choice = context.choose(want.port, want.gid_index).map_err(|why| (plain.clone(), RailError::Choice(why)))?;
-    let name = format!("verbs:{}/{}", want.device, choice.port.number);
+    let choice =
+        context.choose(named_port.port, named_port.gid_index).map_err(|why| (plain.clone(), RailError::Choice(why)))?;
+    let name = format!("verbs:{}/{}", named_port.device, choice.port.number);
     let relaxed = settings.verbs_relaxed_ordering;
     // A device that can't be queried for this is reported below.
     let ack_delay = context.attributes().map_or(0, |attributes| attributes.ack_delay);
     let ack_timeout = ack_timeout(settings, ack_delay);
     let device = prepared(context, relaxed).map_err(|why| (name.clone(), RailError::Query(why)))?;
     if settings.verbs_xrc == Xrc::On && !device.limits().xrc {
-        return Err((name, RailError::Rail(VerbsError::NoXrc { device: want.device.clone() })));
+        return Err((name, RailError::Rail(VerbsError::NoXrc { device: named_port.device.clone() })));
     }
-    let file = domain_for(settings.verbs_xrc, device.limits().xrc, &name, domain, || DomainFile::open(who.job))
-        .map_err(|why| (name.clone(), RailError::Domain(why)))?;
+    let file =
+        domain_for(settings.verbs_xrc, device.limits().xrc, &name, domain, || DomainFile::open(rank_identity.job))
+            .map_err(|why| (name.clone(), RailError::Domain(why)))?;
     let sizes = srq_sizes(settings).map_err(|why| (name.clone(), RailError::Sizes(why)))?;
-    let place = Device::of_verbs(&want.device, choice.port.number);
+    let place = Device::of_verbs(&named_port.device, choice.port.number);
     let moderation = match settings.verbs_moderation {
         0 => Moderation::NONE,
         count => Moderation { count, period_us: MODERATION_US },
@@ -296,7 +302,7 @@ fn open_one(
         pkey: settings.verbs_pkey.as_deref().and_then(parse_pkey),
         service_level: settings.verbs_service_level,
         traffic_class: settings.verbs_traffic_class,
-        gid_index: want.gid_index,
+        gid_index: named_port.gid_index,
         xrc: file.as_ref().map(|file| XrcOptions { sizes, ..XrcOptions::new(file.descriptor(), file.id()) }),
         numa_distance: place.numa_distance,
         feed_time_min: if place.hca.is_none() { SOFTWARE_FEED_TIME } else { Nanos(0) },
@@ -304,11 +310,11 @@ fn open_one(
         ..VerbsOptions::new(size, index)
     };
     let secret = random::random::<32>().map_err(|errno| (name.clone(), RailError::Random(errno)))?;
-    let Who { credentials, job, rank } = *who;
+    let RankIdentity { credentials, job, rank } = *rank_identity;
     let identity = Identity { credentials: credentials.clone(), job, me: rank, secret: Secret::new(secret) };
     let rail = VerbsRail::open(device, choice.port.number, options, identity);
     let rail = rail.map_err(|why| (name, RailError::Rail(why)))?;
-    let device = want.device.clone();
+    let device = named_port.device.clone();
     Ok(rail.reopen_with(Box::new(move || {
         // The domain is found by it again: it stays open as long as the rail is there.
         let _open = &file;
@@ -375,10 +381,10 @@ mod tests {
 
     #[test]
     fn device_setting_names_a_device_a_port_and_a_gid() {
-        let wanted = |device: &str, port, gid_index| Wanted { device: device.into(), port, gid_index };
-        assert_eq!(Wanted::parse("mlx5_0"), wanted("mlx5_0", None, None));
-        assert_eq!(Wanted::parse("mlx5_0/2"), wanted("mlx5_0", Some(2), None));
-        assert_eq!(Wanted::parse("rxe0/1/3"), wanted("rxe0", Some(1), Some(3)));
+        let named_ports = |device: &str, port, gid_index| NamedPort { device: device.into(), port, gid_index };
+        assert_eq!(NamedPort::parse("mlx5_0"), named_ports("mlx5_0", None, None));
+        assert_eq!(NamedPort::parse("mlx5_0/2"), named_ports("mlx5_0", Some(2), None));
+        assert_eq!(NamedPort::parse("rxe0/1/3"), named_ports("rxe0", Some(1), Some(3)));
     }
 
     /// No file is made for devices without XRC; its absence ends the start only where the settings
@@ -456,9 +462,9 @@ mod tests {
     #[test]
     fn missing_device_is_an_error_only_if_required() {
         let mut settings = Settings::default();
-        let who = Who { credentials: &credentials(0), job: 1, rank: rerail_core::ids::PeerId(0) };
+        let rank_identity = RankIdentity { credentials: &credentials(0), job: 1, rank: rerail_core::ids::PeerId(0) };
         settings.set("verbs_devices", "no_such_device0").unwrap();
-        let error = open(&settings, 2, &who, &mut Numbers::default()).unwrap_err();
+        let error = open(&settings, 2, &rank_identity, &mut Numbers::default()).unwrap_err();
         assert!(matches!(error, StartError::Rail { .. }), "{error:?}");
         assert!(error.is_absent());
     }
@@ -466,14 +472,14 @@ mod tests {
     /// XRC is required: on a machine without such devices the start fails.
     #[test]
     fn xrc_is_required_only_by_its_own_setting() {
-        for (xrc, asked) in [("off", false), ("auto", false), ("on", true)] {
+        for (xrc, requested) in [("off", false), ("auto", false), ("on", true)] {
             let mut settings = Settings::default();
             settings.set("verbs_xrc", xrc).unwrap();
-            assert_eq!(is_asked_for(&settings), asked, "{xrc}");
+            assert_eq!(is_requested(&settings), requested, "{xrc}");
         }
         let mut settings = Settings::default();
         settings.set("rails", "shm,verbs,tcp").unwrap();
-        assert!(is_asked_for(&settings));
+        assert!(is_requested(&settings));
         let device = "rxe0".to_owned();
         let why = RailError::Rail(VerbsError::NoXrc { device });
         assert!(is_absent(&why) && !is_absent(&RailError::Sizes(SizesError::NoXrc)));

@@ -143,7 +143,7 @@ impl Transport {
     /// Ends the effect of [`arm`](Self::arm). [`progress`](Self::progress) does it too.
     pub fn disarm(&mut self) {
         // The wake-up may have any cause.
-        self.pace.force();
+        self.round_timer.force();
         if !self.clock.waiter.armed {
             return;
         }
@@ -163,11 +163,11 @@ impl Transport {
     /// # Errors
     /// Where the system refuses to set the timer or to wait.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Woken, WaitError> {
-        if self.arm()? { self.doze(timeout) } else { Ok(Woken::Work) }
+        if self.arm()? { self.sleep_until_ready(timeout) } else { Ok(Woken::Work) }
     }
 
     /// Sleeps, after [`arm`](Self::arm) returned that the caller may.
-    pub(super) fn doze(&mut self, timeout: Option<Duration>) -> Result<Woken, WaitError> {
+    pub(super) fn sleep_until_ready(&mut self, timeout: Option<Duration>) -> Result<Woken, WaitError> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),

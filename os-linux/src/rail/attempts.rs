@@ -32,7 +32,7 @@ pub(super) struct History {
     /// The newest dial of the peer's that was accepted here.
     seen: u32,
     /// Our newest dial known to be accepted by the peer.
-    stood: u32,
+    up_attempt: u32,
 }
 
 /// The ruling on a dial of an authenticated peer.
@@ -56,7 +56,7 @@ impl History {
     /// ordered to give way.
     pub fn judge(&self, me: PeerId, peer: PeerId, theirs: Attempts, own: Option<u32>) -> Ruling {
         let Attempts { attempt, answers } = theirs;
-        if attempt <= self.seen || answers < self.stood {
+        if attempt <= self.seen || answers < self.up_attempt {
             return Ruling::Old;
         }
         match own {
@@ -71,8 +71,8 @@ impl History {
     }
 
     /// The peer has accepted a dial of ours.
-    pub fn stands(&mut self, own: u32) {
-        self.stood = own;
+    pub fn was_up(&mut self, own: u32) {
+        self.up_attempt = own;
     }
 }
 

@@ -215,7 +215,7 @@ pub unsafe trait Sink {
     /// A process that is no peer has called, proved its key and sent `name` with it; of a rail without a job
     /// only. `true`: it waits for the answer, which is [`Rail::trust`] with its key, or [`Rail::refuse`]
     /// (rule H-11).
-    fn stranger(&mut self, name: &[u8; NAME_BYTES], key: Fingerprint) -> bool {
+    fn unknown_caller(&mut self, name: &[u8; NAME_BYTES], key: Fingerprint) -> bool {
         let _ = (name, key);
         false
     }

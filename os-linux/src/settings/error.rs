@@ -46,7 +46,7 @@ pub enum Problem {
         /// The name as written (in the environment with its prefix).
         name: String,
         /// The most similar right name, written the same way.
-        nearest: Option<String>,
+        most_similar: Option<String>,
     },
     /// The value can't be used.
     Value {
@@ -107,13 +107,13 @@ pub enum Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Problem::Unknown { source, name, nearest } => {
+            Problem::Unknown { source, name, most_similar } => {
                 match source {
                     Source::Environment { .. } => write!(f, "there is no setting {name}")?,
                     _ => write!(f, "{source}: there is no setting {name:?}")?,
                 }
-                match nearest {
-                    Some(nearest) => write!(f, ", maybe {nearest}?"),
+                match most_similar {
+                    Some(most_similar) => write!(f, ", maybe {most_similar}?"),
                     None => Ok(()),
                 }
             }

@@ -22,7 +22,7 @@ use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 pub use table::Settings;
 pub(crate) use table::parse_pkey;
-use table::{KNOBS, Knob, OF_CORE};
+use table::{OF_CORE, SETTING_ROWS, SettingRow};
 pub(crate) use value::parse_bytes;
 
 use crate::bootstrap::ANSWER_MAX;
@@ -68,7 +68,7 @@ pub enum Callers {
     Refuse,
     /// It waits for the host's answer, as long as a handshake may take.
     #[default]
-    Ask,
+    Hold,
     /// Its name is inserted.
     Accept,
 }
@@ -120,7 +120,7 @@ impl Default for Settings {
             shm_segment: 8 * 1024,
             shm_single_copy: true,
             peers: 1024,
-            callers: Callers::Ask,
+            callers: Callers::Hold,
             host_id: None,
             boot_timeout: Nanos(ANSWER_MAX.as_nanos() as u64),
             progress: Progress::Timed,
@@ -147,7 +147,7 @@ pub struct ConfigFile<'a> {
 
 /// A setting, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnobDescription {
+pub struct SettingDescription {
     /// Its name in a file; in the environment it is in capitals behind `RERAIL_`.
     pub name: &'static str,
     /// Its value, as it may be written.
@@ -224,11 +224,11 @@ impl Settings {
         let mut problems = Vec::new();
         let mut changed = self.clone();
         match find(name) {
-            Some(knob) => changed.assign(knob, value.trim(), Source::Program, &mut problems),
+            Some(setting_row) => changed.assign(setting_row, value.trim(), Source::Program, &mut problems),
             None => problems.push(Problem::Unknown {
                 source: Source::Program,
                 name: name.into(),
-                nearest: nearest_name(name).map(str::to_string),
+                most_similar: most_similar_name(name).map(str::to_string),
             }),
         }
         *self = changed.judge(problems)?;
@@ -236,18 +236,18 @@ impl Settings {
     }
 
     /// All settings with their values, in an order for people.
-    pub fn describe(&self) -> Vec<KnobDescription> {
+    pub fn describe(&self) -> Vec<SettingDescription> {
         let defaults = Settings::default();
-        KNOBS
+        SETTING_ROWS
             .iter()
-            .map(|knob| KnobDescription {
-                name: knob.name,
-                value: knob.kind.show(&(knob.get)(self)),
-                default: knob.kind.show(&(knob.get)(&defaults)),
-                unit: knob.kind.unit(),
-                range: knob.kind.range(),
-                source: self.source(knob.name),
-                doc: knob.doc,
+            .map(|setting_row| SettingDescription {
+                name: setting_row.name,
+                value: setting_row.kind.show(&(setting_row.get)(self)),
+                default: setting_row.kind.show(&(setting_row.get)(&defaults)),
+                unit: setting_row.kind.unit(),
+                range: setting_row.kind.range(),
+                source: self.source(setting_row.name),
+                doc: setting_row.doc,
             })
             .collect()
     }
@@ -316,11 +316,11 @@ impl Settings {
             let source = Source::Environment { variable: variable.into() };
             let name = capitals.to_ascii_lowercase();
             match find(&name).filter(|_| capitals == name.to_ascii_uppercase()) {
-                Some(knob) => self.assign(knob, value.trim(), source, problems),
+                Some(setting_row) => self.assign(setting_row, value.trim(), source, problems),
                 None => problems.push(Problem::Unknown {
                     source,
                     name: variable.into(),
-                    nearest: nearest_variable(variable, &name),
+                    most_similar: most_similar_variable(variable, &name),
                 }),
             }
         }
@@ -339,30 +339,30 @@ impl Settings {
                 continue;
             };
             let name = name.trim();
-            let Some(knob) = find(name) else {
-                let nearest = nearest_name(name).map(str::to_string);
-                problems.push(Problem::Unknown { source, name: name.into(), nearest });
+            let Some(setting_row) = find(name) else {
+                let most_similar = most_similar_name(name).map(str::to_string);
+                problems.push(Problem::Unknown { source, name: name.into(), most_similar });
                 continue;
             };
-            match seen.insert(knob.name, line) {
-                Some(first_line) => problems.push(Problem::Twice { source, name: knob.name, first_line }),
-                None => self.assign(knob, value.trim(), source, problems),
+            match seen.insert(setting_row.name, line) {
+                Some(first_line) => problems.push(Problem::Twice { source, name: setting_row.name, first_line }),
+                None => self.assign(setting_row, value.trim(), source, problems),
             }
         }
     }
 
-    fn assign(&mut self, knob: &'static Knob, text: &str, source: Source, problems: &mut Vec<Problem>) {
-        match knob.kind.parse(text) {
+    fn assign(&mut self, setting_row: &'static SettingRow, text: &str, source: Source, problems: &mut Vec<Problem>) {
+        match setting_row.kind.parse(text) {
             Ok(value) => {
-                (knob.set)(self, value);
-                self.sources.insert(knob.name, source);
+                (setting_row.set)(self, value);
+                self.sources.insert(setting_row.name, source);
             }
             Err(why) => problems.push(Problem::Value {
                 source,
-                name: knob.name,
+                name: setting_row.name,
                 value: text.into(),
                 why,
-                allowed: knob.kind.range(),
+                allowed: setting_row.kind.range(),
             }),
         }
     }
@@ -386,20 +386,20 @@ pub(crate) fn setting_of(field: &'static str) -> &'static str {
     OF_CORE.iter().find(|(name, _)| *name == field).map_or(field, |(_, setting)| setting)
 }
 
-fn find(name: &str) -> Option<&'static Knob> {
-    KNOBS.iter().find(|knob| knob.name == name)
+fn find(name: &str) -> Option<&'static SettingRow> {
+    SETTING_ROWS.iter().find(|setting_row| setting_row.name == name)
 }
 
-fn nearest_name(name: &str) -> Option<&'static str> {
-    suggest::nearest(name, KNOBS.iter().map(|knob| knob.name))
+fn most_similar_name(name: &str) -> Option<&'static str> {
+    suggest::most_similar(name, SETTING_ROWS.iter().map(|setting_row| setting_row.name))
 }
 
 /// The most similar variable: a setting's or a reserved one.
-fn nearest_variable(variable: &str, name: &str) -> Option<String> {
+fn most_similar_variable(variable: &str, name: &str) -> Option<String> {
     let reserved: Vec<String> = RESERVED.iter().map(|known| known[PREFIX.len()..].to_ascii_lowercase()).collect();
-    let known = KNOBS.iter().map(|knob| knob.name).chain(reserved.iter().map(String::as_str));
-    let nearest = format!("{PREFIX}{}", suggest::nearest(name, known)?.to_ascii_uppercase());
-    (nearest != variable).then_some(nearest)
+    let known = SETTING_ROWS.iter().map(|setting_row| setting_row.name).chain(reserved.iter().map(String::as_str));
+    let most_similar = format!("{PREFIX}{}", suggest::most_similar(name, known)?.to_ascii_uppercase());
+    (most_similar != variable).then_some(most_similar)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 /// The candidate with the fewest letters inserted, left out, changed or swapped; `None` where even that one
 /// is far off.
-pub(super) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn most_similar<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Unknown names can be long; ours are short.
     const NAME_CHARS_MAX: usize = 64;
     let wrong: Vec<char> = wrong.to_lowercase().replace('-', "_").chars().take(NAME_CHARS_MAX).collect();
@@ -53,11 +53,11 @@ mod tests {
     #[test]
     fn nearest_setting_name_is_suggested_only_if_similar() {
         let names = ["window", "windows", "tcp_port", "ack_delay"];
-        assert_eq!(nearest("windwo", names), Some("window"));
-        assert_eq!(nearest("TCP-PORT", names), Some("tcp_port"));
-        assert_eq!(nearest("akc_dealy", names), Some("ack_delay"));
-        assert_eq!(nearest("colour", names), None);
-        assert_eq!(nearest(&"x".repeat(100_000), names), None);
-        assert_eq!(nearest("x", []), None);
+        assert_eq!(most_similar("windwo", names), Some("window"));
+        assert_eq!(most_similar("TCP-PORT", names), Some("tcp_port"));
+        assert_eq!(most_similar("akc_dealy", names), Some("ack_delay"));
+        assert_eq!(most_similar("colour", names), None);
+        assert_eq!(most_similar(&"x".repeat(100_000), names), None);
+        assert_eq!(most_similar("x", []), None);
     }
 }

@@ -13,7 +13,7 @@ use super::{Callers, OnDemandUse, Progress, SRQ_SIZE_MAX, Source, Xrc};
 
 /// A row of the table.
 #[derive(Debug)]
-pub(super) struct Knob {
+pub(super) struct SettingRow {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) doc: &'static str,
@@ -62,8 +62,8 @@ const ON_DEMAND_NAMES: &[&str] = &["off", "on", "auto"];
 const ON_DEMAND: [OnDemandUse; 3] = [OnDemandUse::Never, OnDemandUse::Always, OnDemandUse::WhereOffered];
 
 /// Names of [`Callers`], in the order of [`CALLERS`].
-const CALLERS_NAMES: &[&str] = &["refuse", "ask", "accept"];
-const CALLERS: [Callers; 3] = [Callers::Refuse, Callers::Ask, Callers::Accept];
+const CALLERS_NAMES: &[&str] = &["refuse", "hold", "accept"];
+const CALLERS: [Callers; 3] = [Callers::Refuse, Callers::Hold, Callers::Accept];
 
 /// The kinds of rails that can be named.
 pub(super) const RAIL_KINDS: &[&str] = &["shm", "verbs", "tcp"];
@@ -82,43 +82,43 @@ const fn bytes(min: u64, max: u64) -> Kind {
 
 /// A row of the name `$name` for `settings.$field...`. The setters' casts are exact: `kind` keeps values in
 /// range, and a test sets every row to its ends.
-macro_rules! knob {
+macro_rules! setting_row {
     ($name:ident, $($field:ident).+, number $type:ty, $kind:expr, $doc:expr) => {
-        knob!($name, { $kind } { |settings| Value::Number(settings.$($field).+ as u64) } {
+        setting_row!($name, { $kind } { |settings| Value::Number(settings.$($field).+ as u64) } {
             |settings, value| settings.$($field).+ = value.number() as $type
         }, $doc)
     };
     ($name:ident, $($field:ident).+, time $kind:expr, $doc:expr) => {
-        knob!($name, { $kind } { |settings| Value::Number(settings.$($field).+.0) } {
+        setting_row!($name, { $kind } { |settings| Value::Number(settings.$($field).+.0) } {
             |settings, value| settings.$($field).+ = Nanos(value.number())
         }, $doc)
     };
     ($name:ident, $($field:ident).+, switch, $doc:expr) => {
-        knob!($name, { Kind::Switch } { |settings| Value::Number(settings.$($field).+.into()) } {
+        setting_row!($name, { Kind::Switch } { |settings| Value::Number(settings.$($field).+.into()) } {
             |settings, value| settings.$($field).+ = value.number() != 0
         }, $doc)
     };
     ($name:ident, $($field:ident).+, choice $names:expr, $values:expr, $doc:expr) => {
-        knob!($name, { Kind::Choice($names) } { |settings| {
+        setting_row!($name, { Kind::Choice($names) } { |settings| {
             let place = $values.iter().position(|value| *value == settings.$($field).+);
             Value::Number(place.unwrap_or(0) as u64)
         } } { |settings, value| settings.$($field).+ = $values[value.number() as usize] }, $doc)
     };
     ($name:ident, $($field:ident).+, list $kind:expr, $doc:expr) => {
-        knob!($name, { $kind } { |settings| Value::List(settings.$($field).+.clone()) } {
+        setting_row!($name, { $kind } { |settings| Value::List(settings.$($field).+.clone()) } {
             |settings, value| settings.$($field).+ = value.list()
         }, $doc)
     };
     ($name:ident, $($field:ident).+, word $kind:expr, $doc:expr) => {
-        knob!($name, { $kind } { |settings| Value::Word(settings.$($field).+.clone()) } {
+        setting_row!($name, { $kind } { |settings| Value::Word(settings.$($field).+.clone()) } {
             |settings, value| settings.$($field).+ = value.word()
         }, $doc)
     };
     ($name:ident, $($field:ident).+, row { $kind:expr } { $get:expr } { $set:expr }, $doc:expr) => {
-        knob!($name, { $kind } { $get } { $set }, $doc)
+        setting_row!($name, { $kind } { $get } { $set }, $doc)
     };
     ($name:ident, { $kind:expr } { $get:expr } { $set:expr }, $doc:expr) => {
-        Knob { name: stringify!($name), kind: $kind, doc: $doc, get: $get, set: $set }
+        SettingRow { name: stringify!($name), kind: $kind, doc: $doc, get: $get, set: $set }
     };
 }
 
@@ -142,9 +142,9 @@ macro_rules! settings {
             pub(super) sources: BTreeMap<&'static str, Source>,
         }
 
-        pub(super) static KNOBS: &[Knob] = &[
-            $(knob!($field, $field, $($how)*, $doc),)*
-            $(knob!($name, core.$of_core, $($core_how)*, $core_doc),)*
+        pub(super) static SETTING_ROWS: &[SettingRow] = &[
+            $(setting_row!($field, $field, $($how)*, $doc),)*
+            $(setting_row!($name, core.$of_core, $($core_how)*, $core_doc),)*
         ];
 
         /// The fields of the core's configuration that have a setting, and its name.

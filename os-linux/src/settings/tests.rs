@@ -23,7 +23,12 @@ fn empty_settings_give_the_core_defaults() {
         let rank = PeerId(size - 1);
         assert_eq!(settings.to_core_config(rank, size), Config::new(rank, size));
     }
-    assert!(settings.describe().iter().all(|knob| knob.source == Source::Default && knob.value == knob.default));
+    assert!(
+        settings
+            .describe()
+            .iter()
+            .all(|setting_row| setting_row.source == Source::Default && setting_row.value == setting_row.default)
+    );
 }
 
 #[test]
@@ -38,54 +43,56 @@ fn environment_overrides_the_file_and_values_have_sources() {
     assert_eq!(source("eager_max"), "rerail.conf:4");
     assert_eq!(source("policy_large"), "program");
     assert_eq!(source("windows"), "default");
-    let blocks = settings.describe().into_iter().find(|knob| knob.name == "blocks").unwrap();
+    let blocks = settings.describe().into_iter().find(|setting_row| setting_row.name == "blocks").unwrap();
     assert_eq!((blocks.value.as_str(), blocks.default.as_str(), blocks.unit), ("1024", "128", "count"));
     assert_eq!(blocks.range, "1 to 16384");
 }
 
 /// A value at each end of a setting's range that isn't its default.
-fn other_values(knob: &Knob) -> Vec<Value> {
-    match knob.kind {
+fn other_values(setting_row: &SettingRow) -> Vec<Value> {
+    match setting_row.kind {
         Kind::Count { min, max, .. } | Kind::Bytes { min, max, .. } | Kind::Span { min, max } => {
             vec![Value::Number(min), Value::Number(max)]
         }
         Kind::Switch => vec![Value::Number(0), Value::Number(1)],
         Kind::Choice(names) => (0..names.len() as u64).map(Value::Number).collect(),
-        Kind::List { .. } if knob.name == "rails" => vec![Value::List(vec!["tcp".into()]), Value::List(vec![])],
-        Kind::List { .. } if knob.name == "rails_eligible" => {
+        Kind::List { .. } if setting_row.name == "rails" => vec![Value::List(vec!["tcp".into()]), Value::List(vec![])],
+        Kind::List { .. } if setting_row.name == "rails_eligible" => {
             vec![Value::List(vec!["0".into(), "63".into()]), Value::List(vec![])]
         }
-        Kind::List { .. } if knob.name == "weights" => {
+        Kind::List { .. } if setting_row.name == "weights" => {
             vec![Value::List(vec!["65535".into(); RAILS_MAX]), Value::List(vec!["0".into()]), Value::List(vec![])]
         }
-        Kind::List { .. } if knob.name == "verbs_srq_sizes" => {
+        Kind::List { .. } if setting_row.name == "verbs_srq_sizes" => {
             vec![Value::List(vec!["256".into(), "16M".into(), "max".into()]), Value::List(vec![])]
         }
         Kind::List { .. } => vec![Value::List(vec!["eth0".into(), "10.0.0.7".into()]), Value::List(vec![])],
-        Kind::Word { .. } if knob.name == "verbs_pkey" => vec![Value::Word(Some("0x8001".into())), Value::Word(None)],
+        Kind::Word { .. } if setting_row.name == "verbs_pkey" => {
+            vec![Value::Word(Some("0x8001".into())), Value::Word(None)]
+        }
         Kind::Word { .. } => vec![Value::Word(Some("host-7".into())), Value::Word(None)],
     }
 }
 
 /// A multiple near the end, where the end itself isn't allowed.
-fn allowed(knob: &Knob, value: Value) -> Value {
-    match knob.kind.parse(&knob.kind.show(&value)) {
+fn allowed(setting_row: &SettingRow, value: Value) -> Value {
+    match setting_row.kind.parse(&setting_row.kind.show(&value)) {
         Ok(value) => value,
-        Err(why) => panic!("{}: the end of its range is {why}", knob.name),
+        Err(why) => panic!("{}: the end of its range is {why}", setting_row.name),
     }
 }
 
 #[test]
 fn every_setting_round_trips_over_its_range() {
-    for knob in KNOBS {
+    for setting_row in SETTING_ROWS {
         let mut changed = 0;
-        for value in other_values(knob) {
+        for value in other_values(setting_row) {
             let mut settings = Settings::default();
-            let text = knob.kind.show(&allowed(knob, value.clone()));
+            let text = setting_row.kind.show(&allowed(setting_row, value.clone()));
             let mut problems = Vec::new();
-            settings.assign(knob, &text, Source::Program, &mut problems);
-            assert_eq!(problems, [], "{} = {text}", knob.name);
-            assert_eq!((knob.get)(&settings), value, "{} = {text}", knob.name);
+            settings.assign(setting_row, &text, Source::Program, &mut problems);
+            assert_eq!(problems, [], "{} = {text}", setting_row.name);
+            assert_eq!((setting_row.get)(&settings), value, "{} = {text}", setting_row.name);
             // Nothing else has changed, and this has unless it was the default.
             let differing: Vec<&str> = settings
                 .describe()
@@ -93,23 +100,23 @@ fn every_setting_round_trips_over_its_range() {
                 .filter(|other| other.value != other.default)
                 .map(|other| other.name)
                 .collect();
-            assert!(differing.is_empty() || differing == [knob.name], "{differing:?}");
+            assert!(differing.is_empty() || differing == [setting_row.name], "{differing:?}");
             changed += differing.len();
         }
-        assert!(changed > 0, "{} can't be changed", knob.name);
+        assert!(changed > 0, "{} can't be changed", setting_row.name);
     }
 }
 
 #[test]
 fn every_setting_is_documented_and_has_a_unique_name() {
     let described = Settings::default().describe();
-    assert_eq!(described.len(), KNOBS.len());
-    for (index, knob) in described.iter().enumerate() {
-        assert!(knob.doc.len() > 15 && knob.doc.ends_with('.'), "{}", knob.name);
-        assert!(!knob.range.is_empty() && !knob.unit.is_empty(), "{}", knob.name);
-        assert!(knob.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{}", knob.name);
-        assert!(described[..index].iter().all(|other| other.name != knob.name), "{}", knob.name);
-        let variable = format!("{PREFIX}{}", knob.name.to_ascii_uppercase());
+    assert_eq!(described.len(), SETTING_ROWS.len());
+    for (index, setting_row) in described.iter().enumerate() {
+        assert!(setting_row.doc.len() > 15 && setting_row.doc.ends_with('.'), "{}", setting_row.name);
+        assert!(!setting_row.range.is_empty() && !setting_row.unit.is_empty(), "{}", setting_row.name);
+        assert!(setting_row.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{}", setting_row.name);
+        assert!(described[..index].iter().all(|other| other.name != setting_row.name), "{}", setting_row.name);
+        let variable = format!("{PREFIX}{}", setting_row.name.to_ascii_uppercase());
         assert!(!RESERVED.contains(&variable.as_str()), "{variable}");
         assert!(RESERVED_PREFIXES.iter().all(|prefix| !variable.starts_with(prefix)), "{variable}");
     }
@@ -121,17 +128,17 @@ fn every_core_setting_changes_the_core_configuration() {
     let shims = ["rails", "peers", "callers", "host_id", "boot_timeout", "progress", "spin_polls"];
     let of_shims =
         |name: &str| shims.contains(&name) || ["tcp_", "shm_", "verbs_"].iter().any(|of| name.starts_with(of));
-    let told = |settings: &Settings| {
+    let displayed = |settings: &Settings| {
         (settings.to_core_config(PeerId(0), 1 << 20), settings.class_policies().collect::<Vec<_>>())
     };
-    let before = told(&Settings::default());
-    for knob in KNOBS {
-        let arrived = other_values(knob).into_iter().any(|value| {
+    let before = displayed(&Settings::default());
+    for setting_row in SETTING_ROWS {
+        let arrived = other_values(setting_row).into_iter().any(|value| {
             let mut settings = Settings::default();
-            (knob.set)(&mut settings, value);
-            told(&settings) != before
+            (setting_row.set)(&mut settings, value);
+            displayed(&settings) != before
         });
-        assert_eq!(arrived, !of_shims(knob.name), "{}", knob.name);
+        assert_eq!(arrived, !of_shims(setting_row.name), "{}", setting_row.name);
     }
 }
 
@@ -255,8 +262,8 @@ fn sizes_of_receive_queues_ascend_and_end_with_max() {
         ("512,256,max", "the size behind 512 is not larger than it"),
         ("1K,1024,max", "the size behind 1K is not larger than it"),
     ] {
-        let told = complaint(&[("RERAIL_VERBS_SRQ_SIZES", words)], None);
-        assert!(told.starts_with(&format!("RERAIL_VERBS_SRQ_SIZES={words}: {why}; allowed: ")), "{told}");
+        let displayed = complaint(&[("RERAIL_VERBS_SRQ_SIZES", words)], None);
+        assert!(displayed.starts_with(&format!("RERAIL_VERBS_SRQ_SIZES={words}: {why}; allowed: ")), "{displayed}");
     }
     for words in ["", "max", "256,1K,8192,max"] {
         assert!(load(&[("RERAIL_VERBS_SRQ_SIZES", words)], None).is_ok(), "{words}");

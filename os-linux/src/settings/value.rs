@@ -110,7 +110,7 @@ impl Kind {
             },
             Kind::Choice(choices) => match choices.iter().position(|choice| *choice == text) {
                 Some(index) => Ok(Value::Number(index as u64)),
-                None => Err(match super::suggest::nearest(text, choices.iter().copied()) {
+                None => Err(match super::suggest::most_similar(text, choices.iter().copied()) {
                     Some(choice) => format!("not one of the choices, maybe {choice}?"),
                     None => "not one of the choices".into(),
                 }),
@@ -274,9 +274,9 @@ mod tests {
 
         #[test]
         fn no_text_makes_a_parser_panic(text in any::<String>()) {
-            for knob in super::super::table::KNOBS {
-                if let Ok(value) = knob.kind.parse(&text) {
-                    prop_assert_eq!(knob.kind.parse(&knob.kind.show(&value)), Ok(value));
+            for setting_row in super::super::table::SETTING_ROWS {
+                if let Ok(value) = setting_row.kind.parse(&text) {
+                    prop_assert_eq!(setting_row.kind.parse(&setting_row.kind.show(&value)), Ok(value));
                 }
             }
         }

@@ -63,7 +63,7 @@ fn opening(rank: u32, fabric: &str) -> Opening {
 }
 
 /// What is under way with one peer.
-struct Talk {
+struct Flow {
     out: [RegionId; WINDOW as usize],
     into: [RegionId; WINDOW as usize],
     /// The send of a slot is not over.
@@ -80,7 +80,7 @@ struct Talk {
 /// One rank.
 pub struct Rank {
     pub transport: Transport,
-    talks: BTreeMap<u32, Talk>,
+    flows: BTreeMap<u32, Flow>,
     pattern: Vec<u8>,
     is_ending: bool,
     /// Peers that were lost, and why.
@@ -99,15 +99,15 @@ fn start_of(from: u32, number: u64) -> usize {
 }
 
 impl Rank {
-    fn new(opening: Opening, cards: &[String]) -> Rank {
+    fn new(opening: Opening, address_records: &[String]) -> Rank {
         let mut opening = opening;
-        for (rank, card) in cards.iter().enumerate() {
-            opening.learn(PeerId(rank as u32), card).unwrap();
+        for (rank, address_record) in address_records.iter().enumerate() {
+            opening.learn(PeerId(rank as u32), address_record).unwrap();
         }
         let mut transport = opening.join().unwrap();
         let me = transport.rank().0;
         let mut regions = || std::array::from_fn(|_| transport.alloc(SIZE_MAX as usize).unwrap());
-        let talk = |(out, into)| Talk {
+        let flow = |(out, into)| Flow {
             out,
             into,
             busy: [false; WINDOW as usize],
@@ -118,10 +118,10 @@ impl Rank {
             expected: None,
             has_ended: false,
         };
-        let talks = (0..RANKS).filter(|&peer| peer != me).map(|peer| (peer, talk((regions(), regions())))).collect();
+        let flows = (0..RANKS).filter(|&peer| peer != me).map(|peer| (peer, flow((regions(), regions())))).collect();
         let mixed = |at: usize| (at as u32).wrapping_mul(0x9e37_79b1).to_be_bytes()[0];
         let pattern = (0..SIZE_MAX as usize + PATTERN_MORE).map(mixed).collect();
-        let mut rank = Rank { transport, talks, pattern, is_ending: false, lost: Vec::new(), failed: Vec::new() };
+        let mut rank = Rank { transport, flows, pattern, is_ending: false, lost: Vec::new(), failed: Vec::new() };
         for peer in (0..RANKS).filter(|&peer| peer != me) {
             (0..WINDOW).for_each(|slot| rank.post(peer, slot));
             let from = Selector { source: Some(PeerId(peer)), tag: TagMatch::Tagged { tag: END, ignore: 0 } };
@@ -133,17 +133,17 @@ impl Rank {
 
     fn post(&mut self, peer: u32, slot: u64) {
         let from = Selector { source: Some(PeerId(peer)), tag: TagMatch::Tagged { tag: DATA, ignore: 0 } };
-        let talk = self.talks.get_mut(&peer).unwrap();
-        talk.awaited[slot as usize] = talk.posted;
-        talk.posted += 1;
-        let segments = [Seg::new(talk.into[slot as usize], 0, SIZE_MAX)];
+        let flow = self.flows.get_mut(&peer).unwrap();
+        flow.awaited[slot as usize] = flow.posted;
+        flow.posted += 1;
+        let segments = [Seg::new(flow.into[slot as usize], 0, SIZE_MAX)];
         let cookie = Cookie(RECV | u64::from(peer) << 32 | slot);
         self.transport.recv(&RecvRequest { cookie, ..RecvRequest::new(from, &segments) }).unwrap();
     }
 
     /// Messages that came from a peer.
     pub fn received(&self, peer: u32) -> u64 {
-        self.talks.get(&peer).map_or(0, |talk| talk.received)
+        self.flows.get(&peer).map_or(0, |flow| flow.received)
     }
 
     /// No more messages from now on.
@@ -154,22 +154,22 @@ impl Rank {
     /// Everything is complete with every rank that lives.
     pub fn is_over(&self) -> bool {
         self.is_ending
-            && self.talks.values().all(|talk| {
-                talk.has_ended && talk.busy.iter().all(|busy| !busy) && talk.expected == Some(talk.received)
+            && self.flows.values().all(|flow| {
+                flow.has_ended && flow.busy.iter().all(|busy| !busy) && flow.expected == Some(flow.received)
             })
     }
 
     /// Drives the transport once, sends what can be sent, and judges what came.
     pub fn step(&mut self) {
         let me = self.transport.rank().0;
-        let peers: Vec<u32> = self.talks.keys().copied().collect();
+        let peers: Vec<u32> = self.flows.keys().copied().collect();
         for peer in peers {
-            let talk = self.talks.get_mut(&peer).unwrap();
-            let (number, slot) = (talk.begun, talk.begun % WINDOW);
-            let region = talk.out[slot as usize];
-            let is_free = !talk.busy[slot as usize];
+            let flow = self.flows.get_mut(&peer).unwrap();
+            let (number, slot) = (flow.begun, flow.begun % WINDOW);
+            let region = flow.out[slot as usize];
+            let is_free = !flow.busy[slot as usize];
             if !self.is_ending && is_free {
-                (talk.busy[slot as usize], talk.begun) = (true, number + 1);
+                (flow.busy[slot as usize], flow.begun) = (true, number + 1);
                 let (from, len) = (start_of(me, number), size(number) as usize);
                 let bytes = self.transport.bytes_mut(region).unwrap();
                 bytes[..len].copy_from_slice(&self.pattern[from..from + len]);
@@ -179,8 +179,8 @@ impl Rank {
                 let send = SendRequest { tag, immediate, cookie, ..SendRequest::new(peer, &segments) };
                 // A peer that is lost this moment is reported by an event.
                 let _ = self.transport.send(&send);
-            } else if self.is_ending && !talk.has_ended && talk.busy.iter().all(|busy| !busy) {
-                talk.has_ended = true;
+            } else if self.is_ending && !flow.has_ended && flow.busy.iter().all(|busy| !busy) {
+                flow.has_ended = true;
                 let cookie = Cookie(ENDING | u64::from(peer) << 32);
                 let (tag, immediate, peer) = (Some(END), Some(number), PeerId(peer));
                 self.transport
@@ -194,7 +194,7 @@ impl Rank {
                 Event::Completed(completion) => self.judge(&completion),
                 Event::PeerLost { peer, why } => {
                     self.lost.push((peer, why));
-                    self.talks.remove(&peer.0);
+                    self.flows.remove(&peer.0);
                 }
                 Event::PeerUp { .. } | Event::PeerClosed { .. } => {}
             }
@@ -211,17 +211,17 @@ impl Rank {
             Err(OpError::PeerClosed { .. }) if self.is_over() => return,
             Err(error) => panic!("{error:?}"),
         };
-        let Some(talk) = self.talks.get_mut(&peer) else { return };
+        let Some(flow) = self.flows.get_mut(&peer) else { return };
         match kind {
-            SEND => talk.busy[slot as usize] = false,
-            ENDED => talk.expected = done.immediate,
+            SEND => flow.busy[slot as usize] = false,
+            ENDED => flow.expected = done.immediate,
             RECV => {
                 // Matching is in order: each receive has its message, which is one that was not here before.
-                let number = talk.awaited[slot as usize];
+                let number = flow.awaited[slot as usize];
                 assert_eq!(done.immediate, Some(number), "from rank {peer}");
                 assert_eq!(done.bytes, size(number));
-                talk.received += 1;
-                let bytes = &self.transport.bytes(talk.into[slot as usize]).unwrap()[..done.bytes as usize];
+                flow.received += 1;
+                let bytes = &self.transport.bytes(flow.into[slot as usize]).unwrap()[..done.bytes as usize];
                 let from = start_of(peer, number);
                 assert!(bytes == &self.pattern[from..from + bytes.len()], "message {number} from rank {peer} differs");
                 self.post(peer, slot);
@@ -244,8 +244,8 @@ impl Rank {
 pub struct Process {
     child: Child,
     stdin: ChildStdin,
-    said: Receiver<String>,
-    pub heard: Vec<String>,
+    output: Receiver<String>,
+    pub lines_received: Vec<String>,
 }
 
 impl Process {
@@ -258,21 +258,21 @@ impl Process {
             .spawn()
             .unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (line, said) = channel();
+        let (line, output) = channel();
         // Ends with the process.
         std::thread::spawn(move || {
             BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|text| line.send(text))
         });
-        Process { child, stdin, said, heard: Vec::new() }
+        Process { child, stdin, output, lines_received: Vec::new() }
     }
 
     /// Takes what it has printed; returns whether a line begins like this.
-    pub fn has_said(&mut self, start: &str) -> bool {
-        self.heard.extend(self.said.try_iter());
-        self.heard.iter().any(|line| line.starts_with(start))
+    pub fn has_printed(&mut self, start: &str) -> bool {
+        self.lines_received.extend(self.output.try_iter());
+        self.lines_received.iter().any(|line| line.starts_with(start))
     }
 
-    pub fn tell(&mut self, word: &str) {
+    pub fn write_line(&mut self, word: &str) {
         writeln!(self.stdin, "{word}").unwrap();
     }
 
@@ -298,13 +298,13 @@ impl Drop for Process {
 pub fn start(fabric: &str) -> (Rank, [Process; 2]) {
     let mut others = [1, 2].map(|rank| Process::start(rank, fabric));
     let opening = opening(0, fabric);
-    let mut cards = vec![opening.card().to_owned()];
+    let mut address_records = vec![opening.address_record().to_owned()];
     for other in &mut others {
-        let card = other.said.iter().find_map(|line| line.strip_prefix("card ").map(str::to_owned));
-        cards.push(card.expect("it prints its address record"));
+        let address_record = other.output.iter().find_map(|line| line.strip_prefix("card ").map(str::to_owned));
+        address_records.push(address_record.expect("it prints its address record"));
     }
-    others.iter_mut().for_each(|other| other.tell(&cards.join("\n")));
-    (Rank::new(opening, &cards), others)
+    others.iter_mut().for_each(|other| other.write_line(&address_records.join("\n")));
+    (Rank::new(opening, &address_records), others)
 }
 
 /// In a process: its part, and `true`. `false`: this is the test itself.
@@ -312,19 +312,19 @@ pub fn is_other() -> bool {
     let Ok(role) = std::env::var(ROLE) else { return false };
     let (rank, fabric) = role.split_once(' ').unwrap();
     let opening = opening(rank.parse().unwrap(), fabric);
-    println!("\ncard {}", opening.card());
-    let cards: Vec<String> = std::io::stdin().lines().take(RANKS as usize).map(Result::unwrap).collect();
-    let mut rank = Rank::new(opening, &cards);
+    println!("\ncard {}", opening.address_record());
+    let address_records: Vec<String> = std::io::stdin().lines().take(RANKS as usize).map(Result::unwrap).collect();
+    let mut rank = Rank::new(opening, &address_records);
     let (word, words) = channel();
     std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|text| word.send(text)));
-    let (mut told, mut is_over) = (0, false);
+    let (mut reported, mut is_over) = (0, false);
     loop {
         rank.step();
         // Once all is over, a rank that leaves first is no loss.
-        for (peer, why) in rank.lost.iter().skip(told).filter(|_| !is_over) {
+        for (peer, why) in rank.lost.iter().skip(reported).filter(|_| !is_over) {
             println!("\nlost {} {:?}", peer.0, why.reason);
         }
-        told = rank.lost.len();
+        reported = rank.lost.len();
         match words.try_recv() {
             Ok(word) if word == "end" => rank.end(),
             Ok(_) => {

@@ -170,7 +170,7 @@ impl Handle {
     }
 
     /// Whether entries of the GID table come with their type.
-    pub(crate) fn tells_gid_types(&self) -> bool {
+    pub(crate) fn reports_gid_types(&self) -> bool {
         self.functions.query_gid_ex.is_some()
     }
 

@@ -149,11 +149,11 @@ impl Handle {
 
     /// The sizes of a shared receive queue: as queried, since not every driver reports the rounded-up sizes
     /// at making (rxe); where the query fails, as reported at making.
-    fn srq_sizes(&self, srq: &Srq, told: ibv_srq_attr) -> ibv_srq_attr {
+    fn srq_sizes(&self, srq: &Srq, reported: ibv_srq_attr) -> ibv_srq_attr {
         let mut attr = ibv_srq_attr::default();
         // SAFETY: the queue is live, there is room for the answer.
-        let asked = check(unsafe { (self.functions.query_srq)(srq.0.as_ptr(), &mut attr) });
-        if asked.is_ok() && attr.max_wr >= told.max_wr { attr } else { told }
+        let queried = check(unsafe { (self.functions.query_srq)(srq.0.as_ptr(), &mut attr) });
+        if queried.is_ok() && attr.max_wr >= reported.max_wr { attr } else { reported }
     }
 
     /// A shared receive queue and its sizes; one for XRC with its number.

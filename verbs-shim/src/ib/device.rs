@@ -23,7 +23,7 @@ macro_rules! reserve {
 }
 
 /// Stores a new object under its name, or releases the name.
-macro_rules! settle {
+macro_rules! finish_removal {
     ($names:expr, $name:expr, $made:expr) => {
         match $made {
             Ok(made) => {
@@ -114,7 +114,7 @@ impl Device for IbDevice {
         self.alive()?;
         let name = reserve!(self.pds, Kind::Pd, self.limits.pds);
         let made = self.handle.alloc_pd().map(|raw| Entry { raw, known: () });
-        settle!(self.pds, name, made).map(PdId)
+        finish_removal!(self.pds, name, made).map(PdId)
     }
 
     fn dealloc_pd(&mut self, pd: PdId) -> Result<(), DestroyError> {
@@ -189,7 +189,7 @@ impl Device for IbDevice {
         let Some(channel) = &self.channel else { return Err(CreateError::DeviceGone) };
         let name = reserve!(self.cqs, Kind::Cq, self.limits.cqs);
         let entry = |raw| Entry { raw, known: KnownCq::default() };
-        settle!(self.cqs, name, self.handle.create_cq(init.depth, channel, name).map(entry)).map(CqId)
+        finish_removal!(self.cqs, name, self.handle.create_cq(init.depth, channel, name).map(entry)).map(CqId)
     }
 
     fn destroy_cq(&mut self, cq: CqId) -> Result<(), DestroyError> {
@@ -236,12 +236,12 @@ impl Device for IbDevice {
         let attr = ibv_srq_attr { max_wr: init.depth, max_sge: init.sges, srq_limit: 0 };
         let name = reserve!(self.srqs, Kind::Srq, self.limits.srqs);
         let mut number = None;
-        let made = self.handle.create_srq(pd_raw, parts, attr, name).map(|(raw, given, told)| {
-            number = told;
+        let made = self.handle.create_srq(pd_raw, parts, attr, name).map(|(raw, given, reported)| {
+            number = reported;
             let sges = given.max_sge.max(init.sges);
             Entry { raw, known: KnownSrq { pd, depth: given.max_wr, sges, xrc: init.xrc } }
         });
-        settle!(self.srqs, name, made).map(|name| Srq { id: SrqId(name), number })
+        finish_removal!(self.srqs, name, made).map(|name| Srq { id: SrqId(name), number })
     }
 
     fn arm_srq(&mut self, srq: SrqId, limit: u32) -> Result<(), ModifyError> {
@@ -269,7 +269,7 @@ impl Device for IbDevice {
         };
         let name = reserve!(self.xrcds, Kind::Xrcd, u32::MAX);
         let made = self.handle.open_xrcd(file).map(|raw| Entry { raw, known: () });
-        settle!(self.xrcds, name, made).map(XrcdId)
+        finish_removal!(self.xrcds, name, made).map(XrcdId)
     }
 
     fn close_xrcd(&mut self, domain: XrcdId) -> Result<(), DestroyError> {
@@ -323,8 +323,8 @@ impl Device for IbDevice {
             name,
         };
         let mut number = 0;
-        let made = self.handle.create_qp(&parts).map(|(raw, given, told)| {
-            number = told;
+        let made = self.handle.create_qp(&parts).map(|(raw, given, reported)| {
+            number = reported;
             let caps = QpCaps {
                 send_depth: given.max_send_wr,
                 recv_depth: given.max_recv_wr,
@@ -340,7 +340,7 @@ impl Device for IbDevice {
         {
             self.limits.inline_bytes = self.limits.inline_bytes.min(made.init.caps.inline_bytes);
         }
-        settle!(self.qps, name, made).map(|name| Qp { id: QpId(name), number })
+        finish_removal!(self.qps, name, made).map(|name| Qp { id: QpId(name), number })
     }
 
     fn open_qp(&mut self, domain: XrcdId, number: u32) -> Result<Qp, CreateError> {
@@ -350,7 +350,7 @@ impl Device for IbDevice {
         let init = QpInit { domain: Some(domain), ..QpInit::of(QpKind::XrcTarget) };
         let set = Attrs::of(&Attr::ALL);
         let entry = |raw| Entry { raw, known: KnownQp { init, number, state: QpState::Reset, set } };
-        match settle!(self.qps, name, self.handle.open_qp(raw, number, name).map(entry)) {
+        match finish_removal!(self.qps, name, self.handle.open_qp(raw, number, name).map(entry)) {
             Err(CreateError::System { code: libc::EINVAL | libc::ENOENT }) => {
                 Err(CreateError::Unknown { what: Kind::Qp, name: number })
             }
@@ -366,7 +366,7 @@ impl Device for IbDevice {
     }
 
     fn query_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
-        self.ask_qp(qp)
+        self.query_qp_info(qp)
     }
 
     fn destroy_qp(&mut self, qp: QpId) -> Result<(), DestroyError> {
@@ -401,7 +401,7 @@ impl Device for IbDevice {
 
     #[inline]
     fn async_event(&mut self) -> Option<AsyncEvent> {
-        if self.pace.passes() {
+        if self.event_timer.passes() {
             return None;
         }
         self.next_async_event()
@@ -427,7 +427,7 @@ impl IbDevice {
         self.has_port(address.port)?;
         let name = reserve!(self.ahs, Kind::Ah, self.limits.ahs);
         let made = self.handle.create_ah(raw, address_to_raw(address)).map(|raw| Entry { raw, known: pd });
-        settle!(self.ahs, name, made).map(AhId)
+        finish_removal!(self.ahs, name, made).map(AhId)
     }
 
     fn has_xrc(&self) -> Result<(), CreateError> {

@@ -22,7 +22,7 @@ pub(super) fn wait_for(handle: &Handle, channel: &Channel, removal: Option<&Remo
 
 impl IbDevice {
     pub(super) fn next_cq_event(&mut self) -> Option<CqId> {
-        self.pace.look_now();
+        self.event_timer.force_next();
         loop {
             let name = self.handle.cq_event(self.channel.as_ref()?)?;
             if let Some(entry) = self.cqs.get_mut(name) {
@@ -42,7 +42,7 @@ impl IbDevice {
             let RawEvent { kind, about } = match self.handle.async_event() {
                 Ok(Some(event)) => event,
                 Ok(None) => {
-                    self.pace.left = self.pace.pause;
+                    self.event_timer.left = self.event_timer.pause;
                     return None;
                 }
                 // The kernel has closed the other end: the device is gone. Reported once.

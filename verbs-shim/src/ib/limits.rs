@@ -14,8 +14,8 @@ pub(super) fn limits(handle: &Handle, channel: &Channel, attr: &ibv_device_attr)
     let narrow = |value: i32| u8::try_from(limit(value).min(255)).unwrap_or(u8::MAX);
     let srqs = limit(attr.max_srq);
     // One number for sends, reads and receives: the least of them; 0 means that the driver gives no value.
-    let told = [attr.max_sge, attr.max_sge_rd, if srqs > 0 { attr.max_srq_sge } else { 0 }];
-    let sges = told.into_iter().map(limit).filter(|sges| *sges > 0).min().unwrap_or(1);
+    let reported = [attr.max_sge, attr.max_sge_rd, if srqs > 0 { attr.max_srq_sge } else { 0 }];
+    let sges = reported.into_iter().map(limit).filter(|sges| *sges > 0).min().unwrap_or(1);
     Limits {
         ports: attr.phys_port_cnt,
         qps: limit(attr.max_qp),

@@ -57,7 +57,7 @@ pub struct IbDevice {
     registration_ns: u64,
     /// How long the last address kept us.
     address_ns: u64,
-    pace: EventPace,
+    event_timer: EventTimer,
     removal: Option<Removal>,
     scratch: Scratch,
     qps: Names<QpEntry>,
@@ -75,17 +75,17 @@ pub struct IbDevice {
 
 /// How often asynchronous events are looked for: each look is a system call, which takes longer than all else
 /// of a round that finds nothing.
-struct EventPace {
+struct EventTimer {
     /// Calls between two looks, as long as nothing is found.
     pause: u32,
     /// Calls to come that don't look.
     left: u32,
 }
 
-impl EventPace {
+impl EventTimer {
     /// Every `calls`-th call looks.
-    fn every(calls: u32) -> EventPace {
-        EventPace { pause: calls.saturating_sub(1), left: 0 }
+    fn every(calls: u32) -> EventTimer {
+        EventTimer { pause: calls.saturating_sub(1), left: 0 }
     }
 
     /// Whether this call does not look.
@@ -97,7 +97,7 @@ impl EventPace {
     }
 
     /// The next call looks for everything.
-    fn look_now(&mut self) {
+    fn force_next(&mut self) {
         self.left = 0;
     }
 }
@@ -154,7 +154,7 @@ impl IbDevice {
             gone: false,
             registration_ns: 0,
             address_ns: 0,
-            pace: EventPace::every(1),
+            event_timer: EventTimer::every(1),
             removal,
             scratch: Scratch::new(),
             qps: Names::new(),
@@ -196,7 +196,7 @@ impl IbDevice {
     /// one after a failed completion, and after the device was slept on (which ends with
     /// [`cq_event`](crate::contract::Device::cq_event)). At first: at each.
     pub fn set_event_interval(&mut self, calls: u32) {
-        self.pace = EventPace::every(calls);
+        self.event_timer = EventTimer::every(calls);
     }
 
     fn alive(&self) -> Result<(), CreateError> {

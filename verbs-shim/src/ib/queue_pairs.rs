@@ -11,9 +11,9 @@ use crate::contract::{
 
 /// Its sends and receives that may be open: not every driver reports the rounded-up sizes at making (rxe).
 pub(super) fn depths(handle: &Handle, entry: &QpEntry) -> (u32, u32) {
-    let told =
+    let reported =
         handle.query_qp(&entry.raw, IBV_QP_CAP).map_or((0, 0), |attr| (attr.cap.max_send_wr, attr.cap.max_recv_wr));
-    (told.0.max(entry.init.caps.send_depth), told.1.max(entry.init.caps.recv_depth))
+    (reported.0.max(entry.init.caps.send_depth), reported.1.max(entry.init.caps.recv_depth))
 }
 
 impl IbDevice {
@@ -92,7 +92,7 @@ impl IbDevice {
         self.handle.modify_qp(&entry.raw, &mut raw, mask).map_err(modify_error)
     }
 
-    pub(super) fn ask_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
+    pub(super) fn query_qp_info(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
         let entry = self.qp(qp)?;
         if self.gone {
             return Err(ModifyError::DeviceGone);

@@ -114,10 +114,10 @@ impl IbDevice {
             out.extend(entry.kept.drain(..count));
         }
         while count < most {
-            let pace = &mut self.pace;
+            let event_timer = &mut self.event_timer;
             let take = |completion: Completion| {
                 if completion.status != Status::Success {
-                    pace.look_now();
+                    event_timer.force_next();
                 }
                 out.push(completion);
             };

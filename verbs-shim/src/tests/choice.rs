@@ -34,9 +34,9 @@ fn a_port_that_is_down_is_named_with_its_state() {
     let error = context.choose(Some(1), None).unwrap_err();
     assert_eq!(error.to_string(), "rxe9 port 1 is not active: it is down");
     assert!(error.remedy().contains("ip link set"));
-    fake::set(|world| world.up = true);
+    fake::set(|machine| machine.up = true);
     let choice = context.choose(None, None).unwrap();
     assert_eq!((choice.port.number, choice.gid_index), (1, 2), "the only one in use");
     assert!(context.choose(None, Some(0)).is_err());
-    fake::set(|world| world.up = false);
+    fake::set(|machine| machine.up = false);
 }

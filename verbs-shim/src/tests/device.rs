@@ -49,7 +49,7 @@ fn device_limits_hold_for_sends_reads_and_receives() {
         IbDevice::new(open("mlx9_0")).map(|device| assert_eq!((device.limits().srqs, device.limits().xrc), (0, true))),
     );
     assert_eq!(alive(), [""; 0]);
-    assert_eq!(fake::world().contexts, 0);
+    assert_eq!(fake::machine().contexts, 0);
 }
 
 /// If a device makes queue pairs for any length and gives less, the limit is the given length; if later queue
@@ -81,7 +81,7 @@ fn dropping_a_device_destroys_all_its_objects() {
     assert_eq!(alive(), ["ah", "channel", "cq", "mr", "pd", "qp", "srq"]);
     drop(device);
     assert_eq!(alive(), [""; 0]);
-    assert_eq!(fake::world().contexts, 0);
+    assert_eq!(fake::machine().contexts, 0);
 }
 
 #[test]

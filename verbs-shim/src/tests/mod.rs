@@ -50,9 +50,9 @@ fn system_verbs_library_opens_or_reports_why_not() {
 #[test]
 fn fork_safety_is_enabled_if_the_library_supports_it() {
     assert!(Verbs::over(fake::FUNCTIONS).make_forks_safe().is_ok());
-    fake::set(|world| world.fork_errno = libc::EINVAL);
+    fake::set(|machine| machine.fork_errno = libc::EINVAL);
     let refused = Verbs::over(fake::FUNCTIONS).make_forks_safe().unwrap_err();
-    assert_eq!((refused.raw_os_error(), fake::world().fork_inits), (Some(libc::EINVAL), 2));
+    assert_eq!((refused.raw_os_error(), fake::machine().fork_inits), (Some(libc::EINVAL), 2));
     let old = Verbs::over(Functions { fork_init: None, ..fake::FUNCTIONS });
     assert_eq!(old.make_forks_safe().unwrap_err().raw_os_error(), Some(libc::ENOSYS));
 }
@@ -86,17 +86,17 @@ fn devices_of_other_transports_carry_no_rail() {
 
 #[test]
 fn a_kernel_without_uverbs_has_no_devices() {
-    fake::set(|world| world.list_errno = libc::ENOSYS);
+    fake::set(|machine| machine.list_errno = libc::ENOSYS);
     let devices = Verbs::over(fake::FUNCTIONS).devices().unwrap();
     assert!(devices.is_empty());
     assert_eq!(devices.iter().len(), 0);
     drop(devices);
-    assert_eq!(fake::world().lists, 0, "a list that never was must not be given back");
+    assert_eq!(fake::machine().lists, 0, "a list that never was must not be given back");
 }
 
 #[test]
 fn a_listing_that_fails_otherwise_is_an_error() {
-    fake::set(|world| world.list_errno = libc::EPERM);
+    fake::set(|machine| machine.list_errno = libc::EPERM);
     assert_eq!(Verbs::over(fake::FUNCTIONS).devices().unwrap_err().errno(), Some(libc::EPERM));
 }
 
@@ -104,18 +104,18 @@ fn a_listing_that_fails_otherwise_is_an_error() {
 fn all_that_is_handed_out_is_given_back() {
     let devices = Verbs::over(fake::FUNCTIONS).devices().unwrap();
     let context = devices.find("rxe9").unwrap().open().unwrap();
-    assert_eq!((fake::world().lists, fake::world().contexts), (1, 1));
+    assert_eq!((fake::machine().lists, fake::machine().contexts), (1, 1));
     drop(devices);
-    assert_eq!((fake::world().lists, fake::world().contexts), (0, 1));
+    assert_eq!((fake::machine().lists, fake::machine().contexts), (0, 1));
     assert_eq!(context.attributes().unwrap().ports, 1, "the context outlives the list");
     drop(context);
-    assert_eq!((fake::world().lists, fake::world().contexts), (0, 0));
+    assert_eq!((fake::machine().lists, fake::machine().contexts), (0, 0));
 }
 
 #[test]
 fn a_refused_device_names_the_file_that_is_needed() {
     let refused = |errno| {
-        fake::set(|world| world.open_errno = errno);
+        fake::set(|machine| machine.open_errno = errno);
         Verbs::over(fake::FUNCTIONS).devices().unwrap().find("mlx9_0").unwrap().open().unwrap_err()
     };
     let (device, path) = (String::from("mlx9_0"), String::from("/dev/infiniband/uverbs0"));
@@ -124,7 +124,7 @@ fn a_refused_device_names_the_file_that_is_needed() {
     assert!(denied.to_string().contains("/dev/infiniband/uverbs0"), "{denied}");
     assert_eq!(refused(libc::ENOENT), DeviceError::NoNode { device: device.clone(), path: path.clone() });
     assert_eq!(refused(libc::EBUSY), DeviceError::System { device, path, errno: libc::EBUSY });
-    assert_eq!(fake::world().contexts, 0);
+    assert_eq!(fake::machine().contexts, 0);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn an_infiniband_port_has_lids() {
     let port = open("mlx9_0").port(1).unwrap();
     assert_eq!((port.state, port.link_layer), (PortState::Active, LinkLayer::InfiniBand));
     assert_eq!((port.lid, port.lmc, port.manager_lid, port.needs_global), (0x12, 2, 1, false));
-    fake::set(|world| world.port_flags = rdma_core_sys::IBV_QPF_GRH_REQUIRED);
+    fake::set(|machine| machine.port_flags = rdma_core_sys::IBV_QPF_GRH_REQUIRED);
     assert!(open("mlx9_0").port(1).unwrap().needs_global);
     assert_eq!((port.mtu_bytes, port.mtu_bytes_max), (Some(2048), Some(4096)));
     assert_eq!((port.lanes, port.lane_mbit_per_second, port.mbit_per_second()), (Some(4), Some(25_000), Some(100_000)));
@@ -174,7 +174,7 @@ fn a_port_that_cannot_be_queried_is_named() {
 #[test]
 fn only_gids_in_use_are_listed() {
     for (table, errno, calls) in [(true, 0, [1, 1]), (false, 0, [3, 4]), (true, libc::EOPNOTSUPP, [4, 5])] {
-        fake::set(|world| world.gid_table_errno = errno);
+        fake::set(|machine| machine.gid_table_errno = errno);
         let functions = if table { fake::FUNCTIONS } else { Functions { query_gid_table: None, ..fake::FUNCTIONS } };
         let library = Verbs::over(functions);
         let devices = library.devices().unwrap();
@@ -184,21 +184,21 @@ fn only_gids_in_use_are_listed() {
 }
 
 fn gids_in_use([infiniband, roce]: &[Context; 2], calls: [u32; 2]) {
-    let before = fake::world().gid_calls;
+    let before = fake::machine().gid_calls;
     let context = infiniband;
     let gids = context.gids(&context.port(1).unwrap()).unwrap();
     let gid = Gid(fake::INFINIBAND_GID);
     assert_eq!(gids, [GidEntry { index: 0, gid, kind: Some(GidKind::InfiniBand), interface: None }]);
     assert_eq!((gid.to_string().as_str(), gid.ipv4()), ("fe80::2:c903:0:1234", None));
 
-    assert_eq!(fake::world().gid_calls - before, calls[0]);
+    assert_eq!(fake::machine().gid_calls - before, calls[0]);
 
     let context = roce;
     let gids = context.gids(&context.port(1).unwrap()).unwrap();
     let gid = Gid(fake::ROCE_GID);
     assert_eq!(gids, [GidEntry { index: 2, gid, kind: Some(GidKind::RoceV2), interface: Some(5) }]);
     assert_eq!(gid.ipv4(), Some([192, 0, 2, 7].into()));
-    assert_eq!(fake::world().gid_calls - before - calls[0], calls[1]);
+    assert_eq!(fake::machine().gid_calls - before - calls[0], calls[1]);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn old_library_reports_gids_without_their_kind() {
 
 #[test]
 fn a_gid_that_cannot_be_read_is_named() {
-    fake::set(|world| (world.gid_errno, world.gid_table_errno) = (libc::EIO, libc::EIO));
+    fake::set(|machine| (machine.gid_errno, machine.gid_table_errno) = (libc::EIO, libc::EIO));
     let context = open("rxe9");
     let error = context.gids(&context.port(1).unwrap()).unwrap_err();
     assert_eq!((error.port(), error.errno()), (Some(1), Some(libc::EIO)));

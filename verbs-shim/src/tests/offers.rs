@@ -4,7 +4,7 @@ use rdma_core_sys::*;
 
 use super::device::{registered, registered_as};
 use super::fake::objects::{reset, script};
-use super::fake::{set, world};
+use super::fake::{machine, set};
 use super::open;
 use crate::contract::*;
 use crate::{IbDevice, Moderation, Offers, OnDemand};
@@ -17,7 +17,7 @@ const ALL: u32 = IBV_ODP_SUPPORT_SEND
 
 fn device(name: &str, on_demand: u32) -> IbDevice {
     reset();
-    set(|world| world.on_demand = on_demand);
+    set(|machine| machine.on_demand = on_demand);
     IbDevice::new(open(name)).unwrap()
 }
 
@@ -36,10 +36,10 @@ fn on_demand_registration_is_used_if_offered() {
     assert_eq!(registered(&mut device) & flags, 0);
     drop(device);
     let device = self::device("mlx9_0", ALL & !IBV_ODP_SUPPORT_SEND & !IBV_ODP_SUPPORT_READ);
-    let lacks: Vec<_> = device.offers().on_demand.lacks(&OnDemand::WHOLE).collect();
-    assert_eq!(lacks, ["sends", "remote reads"]);
-    assert_eq!(device.offers().on_demand.lacks(&OnDemand { write: true, ..OnDemand::default() }).count(), 0);
-    set(|world| world.on_demand = 0);
+    let missing_features: Vec<_> = device.offers().on_demand.missing_features(&OnDemand::WHOLE).collect();
+    assert_eq!(missing_features, ["sends", "remote reads"]);
+    assert_eq!(device.offers().on_demand.missing_features(&OnDemand { write: true, ..OnDemand::default() }).count(), 0);
+    set(|machine| machine.on_demand = 0);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn completion_queues_are_moderated_as_far_as_is_offered() {
 #[test]
 fn unoffered_feature_is_refused_with_its_name() {
     let mut device = device("rxe9", ALL);
-    assert_eq!((device.offers(), world().on_demand), (Offers::default(), ALL));
+    assert_eq!((device.offers(), machine().on_demand), (Offers::default(), ALL));
     let on_demand = Access { on_demand: true, ..Access::LOCAL };
     assert_eq!(registered_as(&mut device, on_demand), Err(RegisterError::NoOnDemand));
     let cq = device.create_cq(&CqInit { depth: 8 }).unwrap();

@@ -79,7 +79,7 @@ impl Bed<'_> {
 
     /// When all has happened that is under way, the queue is empty.
     pub(crate) fn nothing(&mut self, end: End, cq: CqId) -> Check {
-        self.settle();
+        self.run_until_idle();
         match self.take(end, cq)? {
             None => Ok(()),
             Some(came) => {
@@ -117,7 +117,7 @@ impl Bed<'_> {
 
     /// When all has happened that is under way, this event has not come (once more).
     pub(crate) fn no_event(&mut self, end: End, event: AsyncEvent) -> Check {
-        self.settle();
+        self.run_until_idle();
         self.gather(end);
         if self.events[end as usize].contains(&event) {
             return Err(wrong(format!("asynchronous events at {end:?}"), format!("no {event:?}"), "one"));
@@ -139,7 +139,7 @@ impl Bed<'_> {
 
     /// When all has happened that is under way, there is no completion event.
     pub(crate) fn not_notified(&mut self, end: End) -> Check {
-        self.settle();
+        self.run_until_idle();
         same(format!("completion event at {end:?}"), self.device(end).cq_event(), None)
     }
 }

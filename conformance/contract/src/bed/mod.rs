@@ -248,8 +248,8 @@ impl<'t> Bed<'t> {
     }
 
     /// Lets all that is under way happen.
-    pub(crate) fn settle(&mut self) {
-        self.testbed.settle();
+    pub(crate) fn run_until_idle(&mut self) {
+        self.testbed.run_until_idle();
     }
 }
 

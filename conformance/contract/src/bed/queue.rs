@@ -76,7 +76,7 @@ impl Spec {
 
 /// The terms of a connection: what both ends are connected with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct QpParameters {
     /// What each end allows the other; `None`: everything.
     pub access: Option<Access>,
     pub path_mtu: u16,
@@ -91,9 +91,9 @@ pub(crate) struct Terms {
     pub path: u16,
 }
 
-impl Terms {
+impl QpParameters {
     /// Patient: nothing that comes late fails.
-    pub const USUAL: Terms = Terms {
+    pub const USUAL: QpParameters = QpParameters {
         access: None,
         path_mtu: 1024,
         // 67 ms, far over any round trip.
@@ -108,7 +108,8 @@ impl Terms {
     };
 
     /// For cases that wait for a failure: one retry.
-    pub const IMPATIENT: Terms = Terms { timeout: 12, retry_count: 1, rnr_retry: 1, ..Terms::USUAL };
+    pub const SHORT_TIMEOUT: QpParameters =
+        QpParameters { timeout: 12, retry_count: 1, rnr_retry: 1, ..QpParameters::USUAL };
 }
 
 impl Bed<'_> {
@@ -152,34 +153,40 @@ impl Bed<'_> {
     }
 
     /// Every attribute that `queue` may ever be given, for a peer with this number at this address.
-    pub(crate) fn attributes(&mut self, queue: Queue, peer: u32, address: AddressVector, terms: Terms) -> QpChange {
+    pub(crate) fn attributes(
+        &mut self,
+        queue: Queue,
+        peer: u32,
+        address: AddressVector,
+        qp_parameters: QpParameters,
+    ) -> QpChange {
         let limits = self.limits(queue.end);
         QpChange {
             state: None,
             current: None,
             drain_notify: Some(false),
-            access: Some(terms.access.unwrap_or(self.every_access(queue.end))),
+            access: Some(qp_parameters.access.unwrap_or(self.every_access(queue.end))),
             pkey_index: Some(0),
             port: Some(self.port(queue.end)),
             qkey: Some(QKEY),
             address: Some(address),
-            path_mtu: Some(terms.path_mtu),
-            timeout: Some(terms.timeout),
-            retry_count: Some(terms.retry_count),
-            rnr_retry: Some(terms.rnr_retry),
-            recv_psn: Some(terms.psn),
-            reads_open: Some(terms.reads.min(limits.reads_open)),
-            rnr_timer: Some(terms.rnr_timer),
-            send_psn: Some(terms.psn),
-            reads_served: Some(terms.reads.min(limits.reads_served)),
+            path_mtu: Some(qp_parameters.path_mtu),
+            timeout: Some(qp_parameters.timeout),
+            retry_count: Some(qp_parameters.retry_count),
+            rnr_retry: Some(qp_parameters.rnr_retry),
+            recv_psn: Some(qp_parameters.psn),
+            reads_open: Some(qp_parameters.reads.min(limits.reads_open)),
+            rnr_timer: Some(qp_parameters.rnr_timer),
+            send_psn: Some(qp_parameters.psn),
+            reads_served: Some(qp_parameters.reads.min(limits.reads_served)),
             destination: Some(peer),
         }
     }
 
     /// The attributes of `queue` for a connection to `peer`.
-    pub(crate) fn attributes_to(&mut self, queue: Queue, peer: Queue, terms: Terms) -> Check<QpChange> {
-        let address = self.address(queue.end, peer.end, terms.path)?;
-        Ok(self.attributes(queue, peer.number, address, terms))
+    pub(crate) fn attributes_to(&mut self, queue: Queue, peer: Queue, qp_parameters: QpParameters) -> Check<QpChange> {
+        let address = self.address(queue.end, peer.end, qp_parameters.path)?;
+        Ok(self.attributes(queue, peer.number, address, qp_parameters))
     }
 
     /// One step to another state, with the attributes that it demands.
@@ -202,9 +209,9 @@ impl Bed<'_> {
     }
 
     /// Connects two queue pairs in RESET with each other.
-    pub(crate) fn connect(&mut self, a: Queue, b: Queue, terms: Terms) -> Check {
+    pub(crate) fn connect(&mut self, a: Queue, b: Queue, qp_parameters: QpParameters) -> Check {
         for (queue, peer) in [(a, b), (b, a)] {
-            let attributes = self.attributes_to(queue, peer, terms)?;
+            let attributes = self.attributes_to(queue, peer, qp_parameters)?;
             self.raise(queue, QpState::Rts, &attributes)?;
         }
         Ok(())
@@ -212,20 +219,20 @@ impl Bed<'_> {
 
     /// A connected pair of RC queue pairs at A and B.
     pub(crate) fn rc(&mut self) -> Check<[Queue; 2]> {
-        self.rc_with(Spec::RC, Terms::USUAL)
+        self.rc_with(Spec::RC, QpParameters::USUAL)
     }
 
     /// The same with other sizes or on other terms.
-    pub(crate) fn rc_with(&mut self, spec: Spec, terms: Terms) -> Check<[Queue; 2]> {
+    pub(crate) fn rc_with(&mut self, spec: Spec, qp_parameters: QpParameters) -> Check<[Queue; 2]> {
         let pair = [self.queue(End::A, spec)?, self.queue(End::B, spec)?];
-        self.connect(pair[0], pair[1], terms)?;
+        self.connect(pair[0], pair[1], qp_parameters)?;
         Ok(pair)
     }
 
     /// A UD queue pair that is ready to send.
     pub(crate) fn ud(&mut self, end: End, spec: Spec) -> Check<Queue> {
         let queue = self.queue(end, spec)?;
-        let attributes = self.attributes(queue, 0, AddressVector::default(), Terms::USUAL);
+        let attributes = self.attributes(queue, 0, AddressVector::default(), QpParameters::USUAL);
         self.raise(queue, QpState::Rts, &attributes)?;
         Ok(queue)
     }
@@ -251,10 +258,10 @@ impl Bed<'_> {
     }
 
     /// An XRC initiator at A and a target at B in this domain, connected.
-    pub(crate) fn xrc(&mut self, domain: XrcdId, terms: Terms) -> Check<[Queue; 2]> {
+    pub(crate) fn xrc(&mut self, domain: XrcdId, qp_parameters: QpParameters) -> Check<[Queue; 2]> {
         let initiator = self.queue(End::A, Spec::of(QpKind::XrcInitiator))?;
         let target = self.queue(End::B, Spec { domain: Some(domain), ..Spec::of(QpKind::XrcTarget) })?;
-        self.connect(initiator, target, terms)?;
+        self.connect(initiator, target, qp_parameters)?;
         Ok([initiator, target])
     }
 

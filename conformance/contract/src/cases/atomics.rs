@@ -4,7 +4,7 @@ use rerail_verbs::contract::{CompletionKind, Status};
 
 use super::{Case, case_if};
 use crate::bed::Bed;
-use crate::bed::queue::{Spec, Terms};
+use crate::bed::queue::{QpParameters, Spec};
 use crate::bed::request::{compare_swap, fetch_add};
 use crate::failure::{Check, one_of, same};
 use crate::testbed::{End, Fault, Need};
@@ -91,7 +91,7 @@ fn each_counts_once(bed: &mut Bed<'_>) -> Check {
 }
 
 fn more_than_open(bed: &mut Bed<'_>) -> Check {
-    let [a, _] = bed.rc_with(Spec::RC, Terms { reads: 1, ..Terms::USUAL })?;
+    let [a, _] = bed.rc_with(Spec::RC, QpParameters { reads: 1, ..QpParameters::USUAL })?;
     let (old, far) = (bed.region(End::A, 128)?, bed.region(End::B, 8)?);
     for id in 0..16 {
         bed.post(a, fetch_add(id as u64, &[old.part(8 * id, 8)], far.remote(0), 3))?;
@@ -126,7 +126,7 @@ fn misaligned(bed: &mut Bed<'_>) -> Check {
 }
 
 fn not_done_twice(bed: &mut Bed<'_>) -> Check {
-    let [a, _] = bed.rc_with(Spec::RC, Terms { retry_count: 7, ..Terms::IMPATIENT })?;
+    let [a, _] = bed.rc_with(Spec::RC, QpParameters { retry_count: 7, ..QpParameters::SHORT_TIMEOUT })?;
     let (old, far) = (bed.region(End::A, 16)?, bed.region(End::B, 8)?);
     bed.inject(End::B, Fault::LoseAcks(1))?;
     bed.post(a, fetch_add(1, &[old.part(0, 8)], far.remote(0), 5))?;

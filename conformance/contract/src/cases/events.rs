@@ -5,7 +5,7 @@ use rerail_verbs::contract::{AsyncEvent, CreateError, Status};
 
 use super::{Case, case, case_if};
 use crate::bed::Bed;
-use crate::bed::queue::{Spec, Terms};
+use crate::bed::queue::{QpParameters, Spec};
 use crate::bed::request::send;
 use crate::failure::{Check, refuses, same, wrong};
 use crate::testbed::{End, Fault, Need};
@@ -32,7 +32,7 @@ fn none(bed: &mut Bed<'_>) -> Check {
     bed.received(b, 1, 0)?;
     bed.device(End::A).destroy_qp(a.id)?;
     bed.device(End::B).destroy_qp(b.id)?;
-    bed.settle();
+    bed.run_until_idle();
     for (end, queue) in [(End::A, a), (End::B, b)] {
         for event in [
             AsyncEvent::QpFatal(queue.id),
@@ -67,7 +67,7 @@ fn port_error_and_active(bed: &mut Bed<'_>) -> Check {
 }
 
 fn link_down(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec::RC, Terms::IMPATIENT)?;
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters::SHORT_TIMEOUT)?;
     bed.recv(b, 1, &[])?;
     bed.inject(End::A, Fault::LinkDown)?;
     bed.post(a, send(2, &[]))?;
@@ -76,12 +76,12 @@ fn link_down(bed: &mut Bed<'_>) -> Check {
 }
 
 fn short_link_down(bed: &mut Bed<'_>) -> Check {
-    // Eight waits of a second at least: `settle` takes less.
-    let [a, b] = bed.rc_with(Spec::RC, Terms { timeout: 18, ..Terms::USUAL })?;
+    // Eight waits of a second at least: `run_until_idle` takes less.
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters { timeout: 18, ..QpParameters::USUAL })?;
     bed.recv(b, 1, &[])?;
     bed.inject(End::A, Fault::LinkDown)?;
     bed.post(a, send(2, &[]))?;
-    bed.settle();
+    bed.run_until_idle();
     bed.inject(End::A, Fault::LinkUp)?;
     bed.sent(a, 2)?;
     bed.received(b, 1, 0)?;
@@ -130,7 +130,7 @@ fn device_fatal(bed: &mut Bed<'_>) -> Check {
 }
 
 fn dead_peer(bed: &mut Bed<'_>) -> Check {
-    let [a, _] = bed.rc_with(Spec::RC, Terms::IMPATIENT)?;
+    let [a, _] = bed.rc_with(Spec::RC, QpParameters::SHORT_TIMEOUT)?;
     bed.inject(End::B, Fault::DeviceFatal)?;
     bed.post(a, send(1, &[]))?;
     bed.send_ended(a, 1, Status::RetryExceeded).map(drop)

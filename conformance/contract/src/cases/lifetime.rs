@@ -6,7 +6,7 @@ use rerail_verbs::contract::{
 
 use super::{Case, case, case_if};
 use crate::bed::Bed;
-use crate::bed::queue::{Spec, Terms};
+use crate::bed::queue::{QpParameters, Spec};
 use crate::bed::request::{send, write};
 use crate::failure::{Check, refuses, same, same_bytes};
 use crate::testbed::{End, Need};
@@ -53,7 +53,7 @@ fn cq_busy(bed: &mut Bed<'_>) -> Check {
 
 fn stale_names(bed: &mut Bed<'_>) -> Check {
     let queue = bed.queue(End::A, Spec::RC)?;
-    let attributes = bed.attributes_to(queue, queue, Terms::USUAL)?;
+    let attributes = bed.attributes_to(queue, queue, QpParameters::USUAL)?;
     let (cq, pd) = (queue.send_cq()?, bed.device(End::A).alloc_pd()?);
     bed.device(End::A).destroy_qp(queue.id)?;
     bed.device(End::A).destroy_cq(cq)?;
@@ -111,7 +111,7 @@ fn open_requests(bed: &mut Bed<'_>) -> Check {
     let cq = bed.cq(End::A, 64)?;
     let a = bed.queue(End::A, Spec { cq: Some(cq), ..Spec::RC })?;
     let b = bed.queue(End::B, Spec::RC)?;
-    bed.connect(a, b, Terms::USUAL)?;
+    bed.connect(a, b, QpParameters::USUAL)?;
     for id in 0..4 {
         bed.recv(a, id, &[])?;
         bed.post(a, send(10 + id, &[]))?;
@@ -126,14 +126,14 @@ fn takes_completions(bed: &mut Bed<'_>) -> Check {
     let spec = Spec { cq: Some(cq), ..Spec::RC };
     let (a1, a2) = (bed.queue(End::A, spec)?, bed.queue(End::A, spec)?);
     let (b1, b2) = (bed.queue(End::B, Spec::RC)?, bed.queue(End::B, Spec::RC)?);
-    bed.connect(a1, b1, Terms::USUAL)?;
-    bed.connect(a2, b2, Terms::USUAL)?;
+    bed.connect(a1, b1, QpParameters::USUAL)?;
+    bed.connect(a2, b2, QpParameters::USUAL)?;
     for (a, b, id) in [(a1, b1, 1), (a2, b2, 2), (a1, b1, 3)] {
         bed.recv(b, id, &[])?;
         bed.post(a, send(id, &[]))?;
         bed.received(b, id, 0)?;
     }
-    bed.settle();
+    bed.run_until_idle();
     bed.device(End::A).destroy_qp(a1.id)?;
     // Those of the other one stay.
     bed.sent(a2, 2)?;
@@ -149,7 +149,7 @@ fn ends_access(bed: &mut Bed<'_>) -> Check {
     bed.write(&into, 0, &[9; 8]);
     bed.post(a, write(2, &[from.all()], into.remote(0)))?;
     bed.send_ended(a, 2, Status::RemoteAccess)?;
-    bed.settle();
+    bed.run_until_idle();
     same_bytes("memory after its registration ended", &bed.read(&into, 0, 8), &[9; 8])
 }
 

@@ -7,7 +7,7 @@ use rerail_verbs::contract::{
 
 use super::{Case, case, case_if};
 use crate::bed::Bed;
-use crate::bed::queue::{Spec, Terms};
+use crate::bed::queue::{QpParameters, Spec};
 use crate::bed::request::send;
 use crate::failure::{Check, Failure, refuses, same, wrong};
 use crate::testbed::{End, Need};
@@ -61,7 +61,7 @@ fn make_sense(bed: &mut Bed<'_>) -> Check {
 }
 
 fn send_queue_full(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec { depth: 8, ..Spec::RC }, Terms::USUAL)?;
+    let [a, b] = bed.rc_with(Spec { depth: 8, ..Spec::RC }, QpParameters::USUAL)?;
     let depth = bed.query(a)?.caps.send_depth;
     // No receive is posted, so no send gets through.
     for id in 0..8 {
@@ -89,7 +89,7 @@ fn send_queue_full(bed: &mut Bed<'_>) -> Check {
 }
 
 fn receive_queue_full(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec { depth: 8, ..Spec::RC }, Terms::USUAL)?;
+    let [a, b] = bed.rc_with(Spec { depth: 8, ..Spec::RC }, QpParameters::USUAL)?;
     let depth = bed.query(b)?.caps.recv_depth;
     for id in 0..u64::from(depth) {
         bed.recv(b, id, &[])?;
@@ -132,12 +132,12 @@ fn cq_holds(bed: &mut Bed<'_>) -> Check {
     let cq = bed.cq(End::A, 16)?;
     let a = bed.queue(End::A, Spec { cq: Some(cq), ..Spec::RC })?;
     let b = bed.queue(End::B, Spec::RC)?;
-    bed.connect(a, b, Terms::USUAL)?;
+    bed.connect(a, b, QpParameters::USUAL)?;
     for id in 0..16 {
         bed.recv(b, id, &[])?;
         bed.post(a, send(id, &[]))?;
     }
-    bed.settle();
+    bed.run_until_idle();
     (0..16).try_for_each(|id| bed.sent(a, id).map(drop))?;
     bed.no_event(End::A, AsyncEvent::CqError(cq))
 }
@@ -150,7 +150,7 @@ fn cq_overflow(bed: &mut Bed<'_>) -> Check {
     let deep = bed.limits(End::B).cq_depth.min(1024);
     let far = bed.cq(End::B, deep)?;
     let b = bed.queue(End::B, Spec { cq: Some(far), depth, ..Spec::RC })?;
-    bed.connect(a, b, Terms::USUAL)?;
+    bed.connect(a, b, QpParameters::USUAL)?;
     for id in 0..u64::from(depth) {
         bed.recv(b, id, &[])?;
         bed.post(a, send(id, &[]))?;
@@ -193,7 +193,7 @@ fn queue_pair_sizes(bed: &mut Bed<'_>) -> Check {
             format!("{what} over the limit"),
             result,
             &format!("OutOfRange of {kind}"),
-            |error| matches!(error, CreateError::OutOfRange { what: told, .. } if *told == kind),
+            |error| matches!(error, CreateError::OutOfRange { what: reported, .. } if *reported == kind),
         )?;
     }
     bed.device(End::A).create_qp(&good)?;
@@ -217,7 +217,7 @@ fn srq_sizes(bed: &mut Bed<'_>) -> Check {
             format!("{what} out of range"),
             result,
             &format!("OutOfRange of {kind}"),
-            |error| matches!(error, CreateError::OutOfRange { what: told, .. } if *told == kind),
+            |error| matches!(error, CreateError::OutOfRange { what: reported, .. } if *reported == kind),
         )?;
     }
     Ok(())
@@ -230,7 +230,7 @@ fn largest_queue(bed: &mut Bed<'_>) -> Check {
     let cq = bed.cq(End::A, depth)?;
     let spec = Spec { depth, cq: Some(cq), ..Spec::RC };
     let queue = bed.queue(End::A, spec)?;
-    let attributes = bed.attributes_to(queue, queue, Terms::USUAL)?;
+    let attributes = bed.attributes_to(queue, queue, QpParameters::USUAL)?;
     bed.raise(queue, QpState::Init, &attributes)?;
     for id in 0..u64::from(spec.depth) {
         bed.recv(queue, id, &[])?;

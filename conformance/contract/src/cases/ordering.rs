@@ -3,7 +3,7 @@
 use rerail_verbs::contract::{CompletionKind, QpChange, QpState, SendWr, Status};
 
 use super::{Case, case};
-use crate::bed::queue::{Spec, Terms};
+use crate::bed::queue::{QpParameters, Spec};
 use crate::bed::request::{read, send, unsignaled, write, write_imm};
 use crate::bed::{Bed, pattern};
 use crate::failure::{Check, same, same_bytes};
@@ -18,7 +18,7 @@ pub(super) const CASES: &[Case] = &[
     case("ordering/fence-waits-for-reads", "IBA 10.8.3.3; ibv_post_send(3) (IBV_SEND_FENCE)", fence),
     case("ordering/flush-of-receives", FLUSH, flush_of_receives),
     case("ordering/flush-of-sends", FLUSH, flush_of_sends),
-    case("ordering/flush-tells-unsignaled", FLUSH, flush_tells_unsignaled),
+    case("ordering/flush-tells-unsignaled", FLUSH, flush_reports_unsignaled),
     case("ordering/first-error-then-flush", "IBA 10.8.5 and 11.6.2; ibv_poll_cq(3)", first_error_then_flush),
     case("ordering/done-before-failed", "IBA 10.8.3.3; ibv_poll_cq(3)", done_before_failed),
     case("ordering/reset-forgets", "IBA 10.3.1.1 (reset)", reset_forgets),
@@ -120,7 +120,7 @@ fn flush_of_sends(bed: &mut Bed<'_>) -> Check {
     bed.no_more_received(b)
 }
 
-fn flush_tells_unsignaled(bed: &mut Bed<'_>) -> Check {
+fn flush_reports_unsignaled(bed: &mut Bed<'_>) -> Check {
     let [a, _] = bed.rc()?;
     bed.device(End::A).modify_qp(a.id, &QpChange::to(QpState::Sqd))?;
     for id in 0..6 {
@@ -177,7 +177,7 @@ fn reset_forgets(bed: &mut Bed<'_>) -> Check {
     bed.no_more_sent(a)?;
     bed.no_more_received(b)?;
     // Connected anew, the old requests are not there.
-    bed.connect(a, b, Terms::USUAL)?;
+    bed.connect(a, b, QpParameters::USUAL)?;
     bed.recv(b, 7, &[])?;
     bed.post(a, send(8, &[]))?;
     bed.sent(a, 8)?;
@@ -190,8 +190,8 @@ fn spares_others(bed: &mut Bed<'_>) -> Check {
     let spec = Spec { cq: Some(cq), ..Spec::RC };
     let (a1, a2) = (bed.queue(End::A, spec)?, bed.queue(End::A, spec)?);
     let (b1, b2) = (bed.queue(End::B, Spec::RC)?, bed.queue(End::B, Spec::RC)?);
-    bed.connect(a1, b1, Terms::USUAL)?;
-    bed.connect(a2, b2, Terms::USUAL)?;
+    bed.connect(a1, b1, QpParameters::USUAL)?;
+    bed.connect(a2, b2, QpParameters::USUAL)?;
     bed.fail(a1)?;
     bed.recv(b2, 1, &[])?;
     bed.post(a1, send(1, &[]))?;

@@ -4,7 +4,7 @@ use rerail_verbs::contract::{AddressVector, CreateError, GlobalRoute, Kind, QpSt
 
 use super::{Case, case, case_if};
 use crate::bed::Bed;
-use crate::bed::queue::{Spec, Terms};
+use crate::bed::queue::{QpParameters, Spec};
 use crate::bed::request::{datagram, send};
 use crate::failure::{Check, refuses, same, wrong};
 use crate::testbed::{End, Fault, Need};
@@ -79,7 +79,7 @@ fn lids(bed: &mut Bed<'_>, end: End) -> Check<u16> {
 fn every_lid(bed: &mut Bed<'_>) -> Check {
     let count = lids(bed, End::A)?.min(lids(bed, End::B)?);
     for path in 0..count {
-        let [a, b] = bed.rc_with(Spec::RC, Terms { path, ..Terms::USUAL })?;
+        let [a, b] = bed.rc_with(Spec::RC, QpParameters { path, ..QpParameters::USUAL })?;
         bed.recv(b, 1, &[])?;
         bed.post(a, send(2, &[]))?;
         bed.sent(a, 2)?;
@@ -123,7 +123,7 @@ fn by_gid(bed: &mut Bed<'_>) -> Check {
     for (queue, peer) in [(a, b), (b, a)] {
         let port = bed.port(peer.end);
         let dgid = bed.device(peer.end).gid(port, 0)?;
-        let mut attributes = bed.attributes_to(queue, peer, Terms::USUAL)?;
+        let mut attributes = bed.attributes_to(queue, peer, QpParameters::USUAL)?;
         if let Some(address) = attributes.address.as_mut().filter(|address| address.global.is_none()) {
             address.global = Some(GlobalRoute { dgid, source_index: 0, hop_limit: 4, traffic_class: 0 });
         }
@@ -137,7 +137,7 @@ fn by_gid(bed: &mut Bed<'_>) -> Check {
 
 fn lid_of_nobody(bed: &mut Bed<'_>) -> Check {
     let (a, b) = (bed.queue(End::A, Spec::RC)?, bed.queue(End::B, Spec::RC)?);
-    let mut attributes = bed.attributes_to(a, b, Terms::IMPATIENT)?;
+    let mut attributes = bed.attributes_to(a, b, QpParameters::SHORT_TIMEOUT)?;
     // The last unicast LID.
     let good = bed.address(End::A, End::B, 0)?;
     attributes.address = Some(AddressVector { dlid: 0xbfff, ..good });
@@ -147,8 +147,8 @@ fn lid_of_nobody(bed: &mut Bed<'_>) -> Check {
 }
 
 fn one_dead(bed: &mut Bed<'_>) -> Check {
-    let [a0, b0] = bed.rc_with(Spec::RC, Terms { path: 0, ..Terms::IMPATIENT })?;
-    let [a1, b1] = bed.rc_with(Spec::RC, Terms { path: 1, ..Terms::IMPATIENT })?;
+    let [a0, b0] = bed.rc_with(Spec::RC, QpParameters { path: 0, ..QpParameters::SHORT_TIMEOUT })?;
+    let [a1, b1] = bed.rc_with(Spec::RC, QpParameters { path: 1, ..QpParameters::SHORT_TIMEOUT })?;
     bed.recv(b0, 1, &[])?;
     bed.recv(b1, 1, &[])?;
     bed.inject(End::A, Fault::PathDown(1))?;

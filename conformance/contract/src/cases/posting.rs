@@ -4,7 +4,7 @@ use rerail_verbs::contract::{AsyncEvent, PostReason, QpChange, QpKind, QpState, 
 
 use super::{Case, case, case_if};
 use crate::bed::Bed;
-use crate::bed::queue::{Queue, Spec, Terms};
+use crate::bed::queue::{QpParameters, Queue, Spec};
 use crate::bed::request::{datagram, read, send, write};
 use crate::failure::{Check, refuses, same};
 use crate::testbed::{End, Need};
@@ -17,7 +17,7 @@ pub(super) const CASES: &[Case] = &[
     case("posting/rtr-receives", "IBA 10.3.1.3", rtr_receives),
     case("posting/sqd-holds-sends", "IBA 10.3.1.5", sqd_holds_sends),
     case("posting/sqd-goes-on-receiving", "IBA 10.3.1.5", sqd_receives),
-    case("posting/sqd-tells-when-drained", "IBA 10.3.1.5 and 11.6.3; ibv_get_async_event(3)", sqd_tells),
+    case("posting/sqd-tells-when-drained", "IBA 10.3.1.5 and 11.6.3; ibv_get_async_event(3)", sqd_is_reported),
     case("posting/error-flushes-what-comes", "IBA 10.3.1.7; ibv_modify_qp(3)", error_flushes),
     case("posting/list-up-to-the-bad-one", "IBA 11.4.1.1; ibv_post_send(3)", list_up_to_the_bad_one),
     case("posting/receive-list-up-to-the-bad-one", "IBA 11.4.1.2; ibv_post_recv(3)", receive_list),
@@ -32,7 +32,7 @@ pub(super) const CASES: &[Case] = &[
 /// Which states refuse a send, and whether they refuse a receive.
 fn refused_in(bed: &mut Bed<'_>, state: QpState, receives: bool) -> Check {
     let (queue, peer) = (bed.queue(End::A, Spec::RC)?, bed.queue(End::B, Spec::RC)?);
-    let attributes = bed.attributes_to(queue, peer, Terms::USUAL)?;
+    let attributes = bed.attributes_to(queue, peer, QpParameters::USUAL)?;
     bed.raise(queue, state, &attributes)?;
     let region = bed.region(End::A, 8)?;
     let result = bed.try_post(queue, &[send(1, &[region.all()])]);
@@ -53,7 +53,7 @@ fn refused_in(bed: &mut Bed<'_>, state: QpState, receives: bool) -> Check {
 
 fn receives_of_init(bed: &mut Bed<'_>) -> Check {
     let (a, b) = (bed.queue(End::A, Spec::RC)?, bed.queue(End::B, Spec::RC)?);
-    let (at_a, at_b) = (bed.attributes_to(a, b, Terms::USUAL)?, bed.attributes_to(b, a, Terms::USUAL)?);
+    let (at_a, at_b) = (bed.attributes_to(a, b, QpParameters::USUAL)?, bed.attributes_to(b, a, QpParameters::USUAL)?);
     let (from, into) = (bed.filled(End::A, b"early")?, bed.region(End::B, 5)?);
     bed.raise(b, QpState::Init, &at_b)?;
     bed.recv(b, 1, &[into.all()])?;
@@ -68,7 +68,7 @@ fn receives_of_init(bed: &mut Bed<'_>) -> Check {
 
 fn rtr_receives(bed: &mut Bed<'_>) -> Check {
     let (a, b) = (bed.queue(End::A, Spec::RC)?, bed.queue(End::B, Spec::RC)?);
-    let (at_a, at_b) = (bed.attributes_to(a, b, Terms::USUAL)?, bed.attributes_to(b, a, Terms::USUAL)?);
+    let (at_a, at_b) = (bed.attributes_to(a, b, QpParameters::USUAL)?, bed.attributes_to(b, a, QpParameters::USUAL)?);
     bed.raise(b, QpState::Rtr, &at_b)?;
     bed.raise(a, QpState::Rts, &at_a)?;
     let (near, far) = (bed.filled(End::A, &[5; 8])?, bed.region(End::B, 8)?);
@@ -119,7 +119,7 @@ fn sqd_receives(bed: &mut Bed<'_>) -> Check {
     bed.received(b, 1, 8).map(drop)
 }
 
-fn sqd_tells(bed: &mut Bed<'_>) -> Check {
+fn sqd_is_reported(bed: &mut Bed<'_>) -> Check {
     let [a, b] = bed.rc()?;
     let (from, into) = (bed.filled(End::A, &[6; 8])?, bed.region(End::B, 8)?);
     bed.recv(b, 1, &[into.all()])?;
@@ -218,7 +218,7 @@ fn beside_srq(bed: &mut Bed<'_>) -> Check {
     let srq = bed.srq(End::A, 8)?;
     let queue = bed.queue(End::A, Spec { srq: Some(srq), ..Spec::RC })?;
     let peer = bed.queue(End::B, Spec::RC)?;
-    bed.connect(queue, peer, Terms::USUAL)?;
+    bed.connect(queue, peer, QpParameters::USUAL)?;
     refuses("a receive beside a shared queue", bed.try_recv(queue, 1, &[]), "Operation", |error| {
         matches!(error.why, PostReason::Operation { .. })
     })
@@ -226,7 +226,7 @@ fn beside_srq(bed: &mut Bed<'_>) -> Check {
 
 fn initiator(bed: &mut Bed<'_>) -> Check {
     let domain = bed.domain(End::B)?;
-    let [initiator, _] = bed.xrc(domain, Terms::USUAL)?;
+    let [initiator, _] = bed.xrc(domain, QpParameters::USUAL)?;
     refuses("a receive of an XRC initiator", bed.try_recv(initiator, 1, &[]), "Operation", |error| {
         matches!(error.why, PostReason::Operation { .. })
     })
@@ -234,7 +234,7 @@ fn initiator(bed: &mut Bed<'_>) -> Check {
 
 fn target(bed: &mut Bed<'_>) -> Check {
     let domain = bed.domain(End::B)?;
-    let [_, target] = bed.xrc(domain, Terms::USUAL)?;
+    let [_, target] = bed.xrc(domain, QpParameters::USUAL)?;
     same("transport", target.kind, QpKind::XrcTarget)?;
     refuses("a send of an XRC target", bed.try_post(target, &[send(1, &[])]), "Operation", |error| {
         matches!(error.why, PostReason::Operation { .. })

@@ -9,7 +9,7 @@ use rerail_verbs::contract::{
 };
 
 use super::{Case, case, case_if};
-use crate::bed::queue::{Queue, Spec, Terms};
+use crate::bed::queue::{QpParameters, Queue, Spec};
 use crate::bed::request::{compare_swap, fetch_add, read, send, write};
 use crate::bed::{Bed, Region, forged};
 use crate::failure::{Check, one_of, refuses, same, same_bytes};
@@ -276,7 +276,7 @@ fn without_right(bed: &mut Bed<'_>, right: Right) -> Check {
 
 fn without_queue_right(bed: &mut Bed<'_>, right: Right) -> Check {
     let access = right.left_out(bed.every_access(End::B));
-    let [a, b] = bed.rc_with(Spec::RC, Terms { access: Some(access), ..Terms::USUAL })?;
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters { access: Some(access), ..QpParameters::USUAL })?;
     let (near, far) = (bed.filled(End::A, &[1; 8])?, bed.region(End::B, 8)?);
     bed.post(a, right.request(&[near.all()], far.remote(0)))?;
     // The specification calls it an invalid request; devices that look at keys first call it an access error.

@@ -3,7 +3,7 @@
 use rerail_verbs::contract::{CompletionKind, Remote};
 
 use super::{Case, case, case_if};
-use crate::bed::queue::{Spec, Terms};
+use crate::bed::queue::{QpParameters, Spec};
 use crate::bed::request::{read, send, write, write_imm};
 use crate::bed::{Bed, pattern};
 use crate::failure::{Check, same, same_bytes};
@@ -78,7 +78,7 @@ fn no_key(bed: &mut Bed<'_>) -> Check {
 }
 
 fn write_gathers(bed: &mut Bed<'_>) -> Check {
-    let [a, _] = bed.rc_with(Spec { sges: 2, ..Spec::RC }, Terms::USUAL)?;
+    let [a, _] = bed.rc_with(Spec { sges: 2, ..Spec::RC }, QpParameters::USUAL)?;
     let bytes = pattern(3, 2500);
     let (one, two) = (bed.filled(End::A, &bytes[..1700])?, bed.filled(End::A, &bytes[1700..])?);
     let into = bed.region(End::B, 2500)?;
@@ -142,7 +142,7 @@ fn read_nothing(bed: &mut Bed<'_>) -> Check {
 }
 
 fn read_scatters(bed: &mut Bed<'_>) -> Check {
-    let [a, _] = bed.rc_with(Spec { sges: 2, ..Spec::RC }, Terms::USUAL)?;
+    let [a, _] = bed.rc_with(Spec { sges: 2, ..Spec::RC }, QpParameters::USUAL)?;
     let far = bed.filled(End::B, &pattern(7, 2500))?;
     let (one, two) = (bed.region(End::A, 1700)?, bed.region(End::A, 800)?);
     bed.post(a, read(1, &[one.all(), two.all()], far.remote(0)))?;
@@ -172,7 +172,7 @@ fn one_read(bed: &mut Bed<'_>) -> Check {
 
 /// Sixteen reads, of which so many may be open: all are done, in order.
 fn reads(bed: &mut Bed<'_>, open: u8) -> Check {
-    let [a, _] = bed.rc_with(Spec::RC, Terms { reads: open, ..Terms::USUAL })?;
+    let [a, _] = bed.rc_with(Spec::RC, QpParameters { reads: open, ..QpParameters::USUAL })?;
     let len = 4096;
     let (near, far) = (bed.region(End::A, 16 * len)?, bed.filled(End::B, &pattern(8, 16 * len))?);
     for id in 0..16 {

@@ -3,7 +3,7 @@
 use rerail_verbs::contract::{QpState, Status};
 
 use super::{Case, case, case_if};
-use crate::bed::queue::{Spec, Terms};
+use crate::bed::queue::{QpParameters, Spec};
 use crate::bed::request::{read, send, write, write_imm};
 use crate::bed::{Bed, pattern};
 use crate::failure::{Check, same, same_bytes};
@@ -57,7 +57,7 @@ fn waits_in_order(bed: &mut Bed<'_>) -> Check {
     for id in 0..6 {
         bed.post(a, send(id, &[from.part(0, id as usize)]))?;
     }
-    bed.settle();
+    bed.run_until_idle();
     for id in 0..6 {
         bed.recv(b, id, &[into.all()])?;
         bed.received(b, id, id as usize)?;
@@ -67,7 +67,7 @@ fn waits_in_order(bed: &mut Bed<'_>) -> Check {
 }
 
 fn receive_never_posted(bed: &mut Bed<'_>, rnr_retry: u8) -> Check {
-    let [a, _] = bed.rc_with(Spec::RC, Terms { rnr_retry, ..Terms::USUAL })?;
+    let [a, _] = bed.rc_with(Spec::RC, QpParameters { rnr_retry, ..QpParameters::USUAL })?;
     bed.post(a, send(1, &[]))?;
     bed.post(a, send(2, &[]))?;
     bed.send_ended(a, 1, Status::RnrRetryExceeded)?;
@@ -76,22 +76,22 @@ fn receive_never_posted(bed: &mut Bed<'_>, rnr_retry: u8) -> Check {
 }
 
 fn receiver_not_to_blame(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec::RC, Terms { rnr_retry: 0, ..Terms::USUAL })?;
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters { rnr_retry: 0, ..QpParameters::USUAL })?;
     bed.post(a, send(1, &[]))?;
     bed.send_ended(a, 1, Status::RnrRetryExceeded)?;
-    bed.settle();
+    bed.run_until_idle();
     bed.in_state(b, QpState::Rts)
 }
 
 fn write_immediate(bed: &mut Bed<'_>) -> Check {
-    let [a, _] = bed.rc_with(Spec::RC, Terms { rnr_retry: 0, ..Terms::USUAL })?;
+    let [a, _] = bed.rc_with(Spec::RC, QpParameters { rnr_retry: 0, ..QpParameters::USUAL })?;
     let into = bed.region(End::B, 8)?;
     bed.post(a, write_imm(1, &[], into.remote(0), 1))?;
     bed.send_ended(a, 1, Status::RnrRetryExceeded).map(drop)
 }
 
 fn need_none(bed: &mut Bed<'_>) -> Check {
-    let [a, _] = bed.rc_with(Spec::RC, Terms { rnr_retry: 0, ..Terms::USUAL })?;
+    let [a, _] = bed.rc_with(Spec::RC, QpParameters { rnr_retry: 0, ..QpParameters::USUAL })?;
     let (near, far) = (bed.region(End::A, 8)?, bed.region(End::B, 8)?);
     bed.post(a, write(1, &[near.all()], far.remote(0)))?;
     bed.post(a, read(2, &[near.all()], far.remote(0)))?;
@@ -101,7 +101,7 @@ fn need_none(bed: &mut Bed<'_>) -> Check {
 
 fn peer_in_reset(bed: &mut Bed<'_>) -> Check {
     let (a, b) = (bed.queue(End::A, Spec::RC)?, bed.queue(End::B, Spec::RC)?);
-    let attributes = bed.attributes_to(a, b, Terms::IMPATIENT)?;
+    let attributes = bed.attributes_to(a, b, QpParameters::SHORT_TIMEOUT)?;
     bed.raise(a, QpState::Rts, &attributes)?;
     bed.post(a, send(1, &[]))?;
     bed.send_ended(a, 1, Status::RetryExceeded)?;
@@ -109,14 +109,14 @@ fn peer_in_reset(bed: &mut Bed<'_>) -> Check {
 }
 
 fn peer_in_error(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec::RC, Terms::IMPATIENT)?;
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters::SHORT_TIMEOUT)?;
     bed.fail(b)?;
     bed.post(a, send(1, &[]))?;
     bed.send_ended(a, 1, Status::RetryExceeded).map(drop)
 }
 
 fn peer_destroyed(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec::RC, Terms::IMPATIENT)?;
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters::SHORT_TIMEOUT)?;
     bed.device(End::B).destroy_qp(b.id)?;
     let (near, far) = (bed.region(End::A, 8)?, bed.region(End::B, 8)?);
     bed.post(a, write(1, &[near.all()], far.remote(0)))?;
@@ -130,14 +130,14 @@ fn no_such_peer(bed: &mut Bed<'_>) -> Check {
     // Made and destroyed, so that no queue pair has the number.
     let gone = bed.queue(End::B, Spec::RC)?;
     bed.device(End::B).destroy_qp(gone.id)?;
-    let attributes = bed.attributes(a, gone.number, address, Terms::IMPATIENT);
+    let attributes = bed.attributes(a, gone.number, address, QpParameters::SHORT_TIMEOUT);
     bed.raise(a, QpState::Rts, &attributes)?;
     bed.post(a, send(1, &[]))?;
     bed.send_ended(a, 1, Status::RetryExceeded).map(drop)
 }
 
 fn then_flush(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec::RC, Terms::IMPATIENT)?;
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters::SHORT_TIMEOUT)?;
     bed.recv(a, 9, &[])?;
     bed.fail(b)?;
     for id in 0..5 {
@@ -152,7 +152,7 @@ fn then_flush(bed: &mut Bed<'_>) -> Check {
 }
 
 fn timeout_zero(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec::RC, Terms { timeout: 0, ..Terms::IMPATIENT })?;
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters { timeout: 0, ..QpParameters::SHORT_TIMEOUT })?;
     bed.fail(b)?;
     bed.post(a, send(1, &[]))?;
     bed.no_more_sent(a)?;
@@ -160,7 +160,7 @@ fn timeout_zero(bed: &mut Bed<'_>) -> Check {
 }
 
 fn lost_ack_delivers_once(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec::RC, Terms { retry_count: 7, ..Terms::IMPATIENT })?;
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters { retry_count: 7, ..QpParameters::SHORT_TIMEOUT })?;
     let (from, into) = (bed.filled(End::A, &[3; 8])?, bed.region(End::B, 8)?);
     bed.recvs(b, 0..3, &into)?;
     bed.inject(End::B, Fault::LoseAcks(1))?;
@@ -174,7 +174,7 @@ fn lost_ack_delivers_once(bed: &mut Bed<'_>) -> Check {
 }
 
 fn lost_ack_of_write(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec::RC, Terms { retry_count: 7, ..Terms::IMPATIENT })?;
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters { retry_count: 7, ..QpParameters::SHORT_TIMEOUT })?;
     let (from, into) = (bed.filled(End::A, &pattern(5, 2500))?, bed.region(End::B, 2500)?);
     bed.recv(b, 0, &[])?;
     bed.recv(b, 1, &[])?;
@@ -188,7 +188,7 @@ fn lost_ack_of_write(bed: &mut Bed<'_>) -> Check {
 }
 
 fn lost_packet(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec::RC, Terms { retry_count: 7, ..Terms::IMPATIENT })?;
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters { retry_count: 7, ..QpParameters::SHORT_TIMEOUT })?;
     let len = 9000;
     let (from, into) = (bed.filled(End::A, &pattern(6, len))?, bed.region(End::B, len)?);
     for id in 0..4 {
@@ -203,7 +203,7 @@ fn lost_packet(bed: &mut Bed<'_>) -> Check {
 }
 
 fn lost_packet_of_read(bed: &mut Bed<'_>) -> Check {
-    let [a, _] = bed.rc_with(Spec::RC, Terms { retry_count: 7, ..Terms::IMPATIENT })?;
+    let [a, _] = bed.rc_with(Spec::RC, QpParameters { retry_count: 7, ..QpParameters::SHORT_TIMEOUT })?;
     let len = 9000;
     let (near, far) = (bed.region(End::A, len)?, bed.filled(End::B, &pattern(7, len))?);
     // Request or answer.
@@ -218,7 +218,7 @@ fn lost_packet_of_read(bed: &mut Bed<'_>) -> Check {
 }
 
 fn damaged_packet(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec::RC, Terms { retry_count: 7, ..Terms::IMPATIENT })?;
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters { retry_count: 7, ..QpParameters::SHORT_TIMEOUT })?;
     let len = 3000;
     let (from, into) = (bed.filled(End::A, &pattern(8, len))?, bed.region(End::B, len)?);
     bed.recv(b, 1, &[into.all()])?;

@@ -3,7 +3,7 @@
 use rerail_verbs::contract::{CompletionKind, QpState, Status};
 
 use super::{Case, case, case_if};
-use crate::bed::queue::{Spec, Terms};
+use crate::bed::queue::{QpParameters, Spec};
 use crate::bed::request::{send, send_imm};
 use crate::bed::{Bed, pattern};
 use crate::failure::{Check, one_of, same, same_bytes};
@@ -67,7 +67,7 @@ fn of_nothing(bed: &mut Bed<'_>) -> Check {
 }
 
 fn gathers(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec { sges: 2, ..Spec::RC }, Terms::USUAL)?;
+    let [a, b] = bed.rc_with(Spec { sges: 2, ..Spec::RC }, QpParameters::USUAL)?;
     let bytes = pattern(2, 100);
     let (one, two) = (bed.filled(End::A, &bytes[..30])?, bed.filled(End::A, &bytes[30..])?);
     let (three, four) = (bed.region(End::B, 64)?, bed.region(End::B, 64)?);
@@ -99,7 +99,7 @@ fn every_mtu(bed: &mut Bed<'_>) -> Check {
         bed.device(end).port(port).ok().and_then(|port| port.mtu_bytes).unwrap_or(256)
     });
     for path_mtu in [256, 512, 1024, 2048, 4096].into_iter().filter(|mtu| *mtu <= most[0].min(most[1])) {
-        let [a, b] = bed.rc_with(Spec::RC, Terms { path_mtu, ..Terms::USUAL })?;
+        let [a, b] = bed.rc_with(Spec::RC, QpParameters { path_mtu, ..QpParameters::USUAL })?;
         // Just under, at and just over whole packets.
         for (id, len) in
             [(1, 2 * usize::from(path_mtu) - 1), (2, usize::from(path_mtu)), (3, usize::from(path_mtu) + 1)]
@@ -172,7 +172,7 @@ fn ids_come_back(bed: &mut Bed<'_>) -> Check {
 }
 
 fn queues_wrap(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec { depth: 4, ..Spec::RC }, Terms::USUAL)?;
+    let [a, b] = bed.rc_with(Spec { depth: 4, ..Spec::RC }, QpParameters::USUAL)?;
     let (from, into) = (bed.region(End::A, 8)?, bed.region(End::B, 8)?);
     for id in 0..50u64 {
         bed.write(&from, 0, &id.to_ne_bytes());
@@ -203,7 +203,7 @@ fn both_ways(bed: &mut Bed<'_>) -> Check {
 }
 
 fn numbers_wrap(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec::RC, Terms { psn: 0xff_fffd, path_mtu: 256, ..Terms::USUAL })?;
+    let [a, b] = bed.rc_with(Spec::RC, QpParameters { psn: 0xff_fffd, path_mtu: 256, ..QpParameters::USUAL })?;
     let len = 256 * 5;
     let (from, into) = (bed.filled(End::A, &pattern(4, len))?, bed.region(End::B, len)?);
     let back = bed.region(End::A, len)?;
@@ -222,7 +222,7 @@ fn numbers_wrap(bed: &mut Bed<'_>) -> Check {
 
 fn within_one_device(bed: &mut Bed<'_>) -> Check {
     let (one, other) = (bed.queue(End::A, Spec::RC)?, bed.queue(End::A, Spec::RC)?);
-    bed.connect(one, other, Terms::USUAL)?;
+    bed.connect(one, other, QpParameters::USUAL)?;
     let (from, into) = (bed.filled(End::A, &[1; 8])?, bed.region(End::A, 8)?);
     bed.recv(other, 1, &[into.all()])?;
     bed.post(one, send(2, &[from.all()]))?;
@@ -235,7 +235,7 @@ fn one_queue_for_both(bed: &mut Bed<'_>) -> Check {
     let cq = bed.cq(End::A, 64)?;
     let a = bed.queue(End::A, Spec { cq: Some(cq), ..Spec::RC })?;
     let b = bed.queue(End::B, Spec::RC)?;
-    bed.connect(a, b, Terms::USUAL)?;
+    bed.connect(a, b, QpParameters::USUAL)?;
     bed.recv(a, 1, &[])?;
     bed.recv(b, 2, &[])?;
     bed.post(a, send(3, &[]))?;
@@ -278,7 +278,7 @@ fn poll_takes_no_more(bed: &mut Bed<'_>) -> Check {
     for id in 0..4 {
         bed.received(b, id, 0)?;
     }
-    bed.settle();
+    bed.run_until_idle();
     let cq = a.send_cq()?;
     let mut out = Vec::new();
     same("completions with most 0", bed.device(End::A).poll_cq(cq, 0, &mut out)?, 0)?;

@@ -5,7 +5,7 @@ use rerail_verbs::contract::{PostReason, SendWr, Status};
 
 use super::{Case, case, case_if};
 use crate::bed::Bed;
-use crate::bed::queue::{Spec, Terms};
+use crate::bed::queue::{QpParameters, Spec};
 use crate::bed::request::{send, send_inline, unsignaled, write};
 use crate::failure::{Check, refuses, same_bytes};
 use crate::testbed::{End, Need};
@@ -17,7 +17,7 @@ const INLINE: &str = "ibv_post_send(3) (IBV_SEND_INLINE)";
 pub(super) const CASES: &[Case] = &[
     case("signal/unsignaled-makes-no-completion", "IBA 10.8.6; ibv_post_send(3)", unsignaled_makes_none),
     case("signal/all-makes-every-completion", "IBA 10.8.6; ibv_create_qp(3) (sq_sig_all)", signal_all),
-    case("signal/failure-always-tells", "IBA 10.8.6; ibv_post_send(3)", failure_tells),
+    case("signal/failure-always-tells", "IBA 10.8.6; ibv_post_send(3)", failure_is_reported),
     case("signal/unsignaled-gives-room-back", "IBA 10.8.5 and 10.8.6; ibv_post_send(3)", gives_room_back),
     case("signal/receives-always-complete", "IBA 10.8.6; ibv_poll_cq(3)", receives_complete),
     case_if(&[Need::Inline], "signal/inline-copies-at-once", INLINE, inline_copies),
@@ -26,7 +26,7 @@ pub(super) const CASES: &[Case] = &[
     case_if(&[Need::Inline], "signal/inline-too-long", INLINE, inline_too_long),
     case("signal/notify-at-the-next", NOTIFY, notify_at_the_next),
     case("signal/notify-once", NOTIFY, notify_once),
-    case("signal/no-notice-unasked", NOTIFY, no_notice_unasked),
+    case("signal/no-notice-unasked", NOTIFY, no_unrequested_notice),
     case("signal/solicited-only", NOTIFY, solicited_only),
     case("signal/failure-is-solicited", NOTIFY, failure_is_solicited),
     case("signal/notify-next-includes-solicited", NOTIFY, next_includes_solicited),
@@ -50,7 +50,7 @@ fn unsignaled_makes_none(bed: &mut Bed<'_>) -> Check {
 }
 
 fn signal_all(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec { signal_all: true, ..Spec::RC }, Terms::USUAL)?;
+    let [a, b] = bed.rc_with(Spec { signal_all: true, ..Spec::RC }, QpParameters::USUAL)?;
     for id in 1..4 {
         bed.recv(b, id, &[])?;
         bed.post(a, unsignaled(send(id, &[])))?;
@@ -58,7 +58,7 @@ fn signal_all(bed: &mut Bed<'_>) -> Check {
     (1..4).try_for_each(|id| bed.sent(a, id).map(drop))
 }
 
-fn failure_tells(bed: &mut Bed<'_>) -> Check {
+fn failure_is_reported(bed: &mut Bed<'_>) -> Check {
     let [a, _] = bed.rc()?;
     let (from, into) = (bed.region(End::A, 8)?, bed.region(End::B, 8)?);
     let beyond = into.remote(into.len);
@@ -67,7 +67,7 @@ fn failure_tells(bed: &mut Bed<'_>) -> Check {
 }
 
 fn gives_room_back(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec { depth: 4, ..Spec::RC }, Terms::USUAL)?;
+    let [a, b] = bed.rc_with(Spec { depth: 4, ..Spec::RC }, QpParameters::USUAL)?;
     for round in 0..10 {
         for id in 0..4 {
             bed.recv(b, id, &[])?;
@@ -96,13 +96,13 @@ fn inline_spec() -> Spec {
 }
 
 fn inline_copies(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(inline_spec(), Terms::USUAL)?;
+    let [a, b] = bed.rc_with(inline_spec(), QpParameters::USUAL)?;
     let into = bed.region(End::B, 16)?;
     let mut bytes = *b"sixteen bytes!!!";
     // No receive is there yet, so the data must be kept although the caller's are gone.
     bed.post(a, send_inline(1, &[&bytes]))?;
     bytes.fill(0);
-    bed.settle();
+    bed.run_until_idle();
     bed.recv(b, 2, &[into.all()])?;
     bed.sent(a, 1)?;
     bed.received(b, 2, 16)?;
@@ -110,7 +110,7 @@ fn inline_copies(bed: &mut Bed<'_>) -> Check {
 }
 
 fn inline_in_pieces(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(Spec { sges: 2, ..inline_spec() }, Terms::USUAL)?;
+    let [a, b] = bed.rc_with(Spec { sges: 2, ..inline_spec() }, QpParameters::USUAL)?;
     let into = bed.region(End::B, 16)?;
     bed.recv(b, 1, &[into.all()])?;
     bed.post(a, send_inline(2, &[b"two ", b"pieces"]))?;
@@ -120,7 +120,7 @@ fn inline_in_pieces(bed: &mut Bed<'_>) -> Check {
 }
 
 fn inline_write(bed: &mut Bed<'_>) -> Check {
-    let [a, _] = bed.rc_with(inline_spec(), Terms::USUAL)?;
+    let [a, _] = bed.rc_with(inline_spec(), QpParameters::USUAL)?;
     let into = bed.region(End::B, 16)?;
     let request = send_inline(1, &[b"written"]);
     let op = write(0, &[], into.remote(3)).op;
@@ -130,7 +130,7 @@ fn inline_write(bed: &mut Bed<'_>) -> Check {
 }
 
 fn inline_too_long(bed: &mut Bed<'_>) -> Check {
-    let [a, b] = bed.rc_with(inline_spec(), Terms::USUAL)?;
+    let [a, b] = bed.rc_with(inline_spec(), QpParameters::USUAL)?;
     let max = bed.query(a)?.caps.inline_bytes;
     let bytes = vec![1; max as usize + 1];
     let result = bed.try_post(a, &[send_inline(1, &[&bytes])]);
@@ -175,7 +175,7 @@ fn notify_once(bed: &mut Bed<'_>) -> Check {
     bed.notified(End::B, cq)
 }
 
-fn no_notice_unasked(bed: &mut Bed<'_>) -> Check {
+fn no_unrequested_notice(bed: &mut Bed<'_>) -> Check {
     let [a, b] = bed.rc()?;
     bed.recv(b, 1, &[])?;
     bed.post(a, send(1, &[]))?;

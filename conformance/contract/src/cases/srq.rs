@@ -3,7 +3,7 @@
 use rerail_verbs::contract::{AsyncEvent, DestroyError, Kind, ModifyError, PostReason, QpState, RecvWr, SrqId, Status};
 
 use super::{Case, case_if};
-use crate::bed::queue::{Queue, Spec, Terms};
+use crate::bed::queue::{QpParameters, Queue, Spec};
 use crate::bed::request::{datagram, send, write_imm};
 use crate::bed::{Bed, pattern};
 use crate::failure::{Check, refuses, same, same_bytes};
@@ -31,16 +31,20 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// A queue pair of A, connected with one of B that receives from `srq`.
-fn pair_on(bed: &mut Bed<'_>, srq: SrqId, terms: Terms) -> Check<[Queue; 2]> {
+fn pair_on(bed: &mut Bed<'_>, srq: SrqId, qp_parameters: QpParameters) -> Check<[Queue; 2]> {
     let a = bed.queue(End::A, Spec::RC)?;
     let b = bed.queue(End::B, Spec { srq: Some(srq), ..Spec::RC })?;
-    bed.connect(a, b, terms)?;
+    bed.connect(a, b, qp_parameters)?;
     Ok([a, b])
 }
 
 fn feeds_several(bed: &mut Bed<'_>) -> Check {
     let srq = bed.srq(End::B, 16)?;
-    let pairs = [pair_on(bed, srq, Terms::USUAL)?, pair_on(bed, srq, Terms::USUAL)?, pair_on(bed, srq, Terms::USUAL)?];
+    let pairs = [
+        pair_on(bed, srq, QpParameters::USUAL)?,
+        pair_on(bed, srq, QpParameters::USUAL)?,
+        pair_on(bed, srq, QpParameters::USUAL)?,
+    ];
     let into = bed.region(End::B, 64)?;
     for id in 0..6 {
         bed.srq_recv(End::B, srq, id, &[into.part(8 * id as usize, 8)])?;
@@ -59,7 +63,7 @@ fn feeds_several(bed: &mut Bed<'_>) -> Check {
 
 fn in_order(bed: &mut Bed<'_>) -> Check {
     let srq = bed.srq(End::B, 16)?;
-    let [a, b] = pair_on(bed, srq, Terms::USUAL)?;
+    let [a, b] = pair_on(bed, srq, QpParameters::USUAL)?;
     for id in [7, 3, 9, 1] {
         bed.srq_recv(End::B, srq, id, &[])?;
     }
@@ -83,7 +87,7 @@ fn feeds_datagrams(bed: &mut Bed<'_>) -> Check {
 
 fn write_immediate(bed: &mut Bed<'_>) -> Check {
     let srq = bed.srq(End::B, 4)?;
-    let [a, b] = pair_on(bed, srq, Terms::USUAL)?;
+    let [a, b] = pair_on(bed, srq, QpParameters::USUAL)?;
     let (from, into) = (bed.filled(End::A, &[2; 8])?, bed.region(End::B, 8)?);
     bed.srq_recv(End::B, srq, 1, &[])?;
     bed.post(a, write_imm(2, &[from.all()], into.remote(0), 3))?;
@@ -93,13 +97,13 @@ fn write_immediate(bed: &mut Bed<'_>) -> Check {
 
 fn empty(bed: &mut Bed<'_>) -> Check {
     let srq = bed.srq(End::B, 4)?;
-    let [a, b] = pair_on(bed, srq, Terms::USUAL)?;
+    let [a, b] = pair_on(bed, srq, QpParameters::USUAL)?;
     bed.post(a, send(1, &[]))?;
     bed.no_more_sent(a)?;
     bed.srq_recv(End::B, srq, 2, &[])?;
     bed.sent(a, 1)?;
     bed.received(b, 2, 0)?;
-    let [a, _] = pair_on(bed, srq, Terms { rnr_retry: 0, ..Terms::USUAL })?;
+    let [a, _] = pair_on(bed, srq, QpParameters { rnr_retry: 0, ..QpParameters::USUAL })?;
     bed.post(a, send(3, &[]))?;
     bed.send_ended(a, 3, Status::RnrRetryExceeded).map(drop)
 }
@@ -121,7 +125,7 @@ fn full(bed: &mut Bed<'_>) -> Check {
         return Err(crate::failure::wrong("receives in a queue of 4", "4 at least", taken));
     }
     same("reason", error.why, PostReason::Full { depth: taken as u32 })?;
-    let [a, b] = pair_on(bed, srq, Terms::USUAL)?;
+    let [a, b] = pair_on(bed, srq, QpParameters::USUAL)?;
     bed.post(a, send(1, &[]))?;
     bed.received(b, 0, 0)?;
     bed.srq_recv(End::B, srq, taken, &[])
@@ -143,7 +147,7 @@ fn pieces(bed: &mut Bed<'_>) -> Check {
 
 fn limit_event(bed: &mut Bed<'_>) -> Check {
     let srq = bed.srq(End::B, 8)?;
-    let [a, b] = pair_on(bed, srq, Terms::USUAL)?;
+    let [a, b] = pair_on(bed, srq, QpParameters::USUAL)?;
     for id in 0..4 {
         bed.srq_recv(End::B, srq, id, &[])?;
     }
@@ -159,7 +163,7 @@ fn limit_event(bed: &mut Bed<'_>) -> Check {
 
 fn limit_once(bed: &mut Bed<'_>) -> Check {
     let srq = bed.srq(End::B, 8)?;
-    let [a, b] = pair_on(bed, srq, Terms::USUAL)?;
+    let [a, b] = pair_on(bed, srq, QpParameters::USUAL)?;
     for id in 0..6 {
         bed.srq_recv(End::B, srq, id, &[])?;
     }
@@ -179,7 +183,7 @@ fn limit_once(bed: &mut Bed<'_>) -> Check {
 
 fn limit_disarmed(bed: &mut Bed<'_>) -> Check {
     let srq = bed.srq(End::B, 8)?;
-    let [a, b] = pair_on(bed, srq, Terms::USUAL)?;
+    let [a, b] = pair_on(bed, srq, QpParameters::USUAL)?;
     for id in 0..2 {
         bed.srq_recv(End::B, srq, id, &[])?;
     }
@@ -201,7 +205,7 @@ fn limit_over_depth(bed: &mut Bed<'_>) -> Check {
 
 fn not_flushed(bed: &mut Bed<'_>) -> Check {
     let srq = bed.srq(End::B, 8)?;
-    let ([_, dead], [a, b]) = (pair_on(bed, srq, Terms::USUAL)?, pair_on(bed, srq, Terms::USUAL)?);
+    let ([_, dead], [a, b]) = (pair_on(bed, srq, QpParameters::USUAL)?, pair_on(bed, srq, QpParameters::USUAL)?);
     bed.srq_recv(End::B, srq, 1, &[])?;
     bed.srq_recv(End::B, srq, 2, &[])?;
     bed.fail(dead)?;
@@ -217,7 +221,7 @@ fn not_flushed(bed: &mut Bed<'_>) -> Check {
 
 fn last_request(bed: &mut Bed<'_>) -> Check {
     let srq = bed.srq(End::B, 8)?;
-    let [_, b] = pair_on(bed, srq, Terms::USUAL)?;
+    let [_, b] = pair_on(bed, srq, QpParameters::USUAL)?;
     bed.srq_recv(End::B, srq, 1, &[])?;
     bed.fail(b)?;
     bed.event(End::B, AsyncEvent::QpLastWqe(b.id))?;
@@ -226,7 +230,7 @@ fn last_request(bed: &mut Bed<'_>) -> Check {
 
 fn busy(bed: &mut Bed<'_>) -> Check {
     let srq = bed.srq(End::B, 8)?;
-    let [_, b] = pair_on(bed, srq, Terms::USUAL)?;
+    let [_, b] = pair_on(bed, srq, QpParameters::USUAL)?;
     refuses("a shared queue in use", bed.device(End::B).destroy_srq(srq), "Busy", |error| {
         matches!(error, DestroyError::Busy { what: Kind::Srq, users: 1 })
     })?;

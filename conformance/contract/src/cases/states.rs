@@ -6,7 +6,7 @@ use rerail_verbs::contract::{
 
 use super::{Case, case, case_if};
 use crate::bed::Bed;
-use crate::bed::queue::{Queue, Spec, Terms, only};
+use crate::bed::queue::{QpParameters, Queue, Spec, only};
 use crate::bed::request::{datagram, send};
 use crate::failure::{Check, refuses, same, wrong};
 use crate::testbed::{End, Need};
@@ -50,7 +50,11 @@ pub(super) const CASES: &[Case] = &[
     case_if(XRC, "states/xrc-target-attributes", XRC_STEPS, |bed| every_attribute(bed, XrcTarget)),
     case("states/current-state-is-checked", STEPS, current_state_is_checked),
     case("states/values-out-of-range", STEPS, values_out_of_range),
-    case("states/query-tells-what-was-set", "IBA 11.2.5.3 (query queue pair); ibv_query_qp(3)", query_tells),
+    case(
+        "states/query-tells-what-was-set",
+        "IBA 11.2.5.3 (query queue pair); ibv_query_qp(3)",
+        query_reports_attributes,
+    ),
     case("states/refused-change-changes-nothing", STEPS, refused_changes_nothing),
     case("states/access-changes-in-rts", STEPS, access_changes_in_rts),
     case("states/send-error-of-datagrams", "IBA 10.3.1.6 (SQE)", send_error_of_datagrams),
@@ -82,7 +86,7 @@ fn lone(bed: &mut Bed<'_>, kind: QpKind) -> Check<(Queue, QpChange)> {
     let domain = if kind == XrcTarget { Some(bed.domain(End::A)?) } else { None };
     let queue = bed.queue(End::A, Spec { domain, ..Spec::of(kind) })?;
     let address = bed.address(End::A, End::B, 0)?;
-    let attributes = bed.attributes(queue, 0x123, address, Terms::USUAL);
+    let attributes = bed.attributes(queue, 0x123, address, QpParameters::USUAL);
     Ok((queue, attributes))
 }
 
@@ -240,29 +244,29 @@ fn try_value(
         what,
         result,
         &format!("OutOfRange of {field}"),
-        |error| matches!(error, ModifyError::OutOfRange { field: told, .. } if *told == field),
+        |error| matches!(error, ModifyError::OutOfRange { field: queried, .. } if *queried == field),
     )?;
     bed.in_state(queue, from)?;
     Ok(bed.device(End::A).destroy_qp(queue.id)?)
 }
 
-fn query_tells(bed: &mut Bed<'_>) -> Check {
+fn query_reports_attributes(bed: &mut Bed<'_>) -> Check {
     let (queue, set) = lone_in(bed, Rc, QpState::Rts)?;
-    let told = bed.query(queue)?.attributes;
-    same("port", told.port, set.port)?;
-    same("address", told.address.map(|address| address.dlid), set.address.map(|address| address.dlid))?;
-    same("path MTU", told.path_mtu, set.path_mtu)?;
-    same("destination", told.destination, set.destination)?;
-    same("send PSN", told.send_psn, set.send_psn)?;
-    same("receive PSN", told.recv_psn, set.recv_psn)?;
-    same("timeout", told.timeout, set.timeout)?;
-    same("retries", told.retry_count, set.retry_count)?;
-    same("RNR retries", told.rnr_retry, set.rnr_retry)?;
-    same("RNR timer", told.rnr_timer, set.rnr_timer)?;
-    same("reads open", told.reads_open, set.reads_open)?;
-    same("reads served", told.reads_served, set.reads_served)?;
+    let queried = bed.query(queue)?.attributes;
+    same("port", queried.port, set.port)?;
+    same("address", queried.address.map(|address| address.dlid), set.address.map(|address| address.dlid))?;
+    same("path MTU", queried.path_mtu, set.path_mtu)?;
+    same("destination", queried.destination, set.destination)?;
+    same("send PSN", queried.send_psn, set.send_psn)?;
+    same("receive PSN", queried.recv_psn, set.recv_psn)?;
+    same("timeout", queried.timeout, set.timeout)?;
+    same("retries", queried.retry_count, set.retry_count)?;
+    same("RNR retries", queried.rnr_retry, set.rnr_retry)?;
+    same("RNR timer", queried.rnr_timer, set.rnr_timer)?;
+    same("reads open", queried.reads_open, set.reads_open)?;
+    same("reads served", queried.reads_served, set.reads_served)?;
     let rights = |access: Option<Access>| access.map(|it| (it.remote_write, it.remote_read, it.remote_atomic));
-    same("remote rights", rights(told.access), rights(set.access))
+    same("remote rights", rights(queried.access), rights(set.access))
 }
 
 fn refused_changes_nothing(bed: &mut Bed<'_>) -> Check {
@@ -326,7 +330,7 @@ fn up_again(bed: &mut Bed<'_>) -> Check {
             bed.fail(queue)?;
             bed.device(queue.end).modify_qp(queue.id, &QpChange::to(QpState::Reset))?;
         }
-        bed.connect(a, b, Terms { psn: 5000, ..Terms::USUAL })?;
+        bed.connect(a, b, QpParameters { psn: 5000, ..QpParameters::USUAL })?;
     }
     // Nothing of the past is left in the queues.
     bed.no_more_sent(a)?;

@@ -17,7 +17,7 @@ const HEADER: usize = 40;
 
 pub(super) const CASES: &[Case] = &[
     case("ud/delivers-bytes", RULE, delivers_bytes),
-    case("ud/tells-the-sender", RULE, tells_the_sender),
+    case("ud/tells-the-sender", RULE, reports_the_sender),
     case("ud/immediate", RULE, immediate),
     case("ud/of-nothing", RULE, of_nothing),
     case("ud/to-several", RULE, to_several),
@@ -58,7 +58,7 @@ fn delivers_bytes(bed: &mut Bed<'_>) -> Check {
     same_bytes("message", &bed.read(&into, HEADER, 100), &pattern(1, 100))
 }
 
-fn tells_the_sender(bed: &mut Bed<'_>) -> Check {
+fn reports_the_sender(bed: &mut Bed<'_>) -> Check {
     let (a, b, from, into) = ends(bed, 8)?;
     let came = deliver(bed, (a, b), 1, &from, &into)?;
     same("number of the sender's queue pair", came.source_qp, a.number)?;
@@ -96,10 +96,10 @@ fn to_several(bed: &mut Bed<'_>) -> Check {
 
 fn answer(bed: &mut Bed<'_>) -> Check {
     let (a, b, from, into) = ends(bed, 8)?;
-    let asked = deliver(bed, (a, b), 1, &from, &into)?;
+    let requested = deliver(bed, (a, b), 1, &from, &into)?;
     let (back, handle) = (bed.region(End::A, HEADER + 8)?, bed.handle(End::B, End::A)?);
     bed.recv(a, 2, &[back.all()])?;
-    let to = Some(Datagram { handle, qp: asked.source_qp, qkey: QKEY });
+    let to = Some(Datagram { handle, qp: requested.source_qp, qkey: QKEY });
     bed.post(b, SendWr { datagram: to, ..send(3, &[into.part(HEADER, 8)]) })?;
     bed.sent(b, 3)?;
     bed.received(a, 2, HEADER + 8)?;
@@ -176,7 +176,7 @@ fn no_receive(bed: &mut Bed<'_>) -> Check {
         bed.post(a, datagram(id, &[from.all()], handle, b))?;
         bed.sent(a, id)?;
     }
-    bed.settle();
+    bed.run_until_idle();
     // They don't wait for a receive.
     bed.recv(b, 5, &[into.all()])?;
     bed.no_more_received(b)?;
@@ -200,7 +200,7 @@ fn too_long_for_the_receive(bed: &mut Bed<'_>) -> Check {
     bed.recv(b, 1, &[into.part(0, HEADER + 32)])?;
     bed.post(a, datagram(2, &[from.all()], handle, b))?;
     bed.sent(a, 2)?;
-    bed.settle();
+    bed.run_until_idle();
     // Dropped, or the receive ends with a length error; never a part of it as a whole.
     match bed.take(End::B, b.recv_cq()?)? {
         None => {}

@@ -4,7 +4,7 @@
 use rerail_verbs::contract::{CqId, CreateError, DestroyError, Kind, QpKind, QpState, SrqId, Status, XrcdFile, XrcdId};
 
 use super::{Case, case_if};
-use crate::bed::queue::{Queue, Spec, Terms};
+use crate::bed::queue::{QpParameters, Queue, Spec};
 use crate::bed::request::{read, send, send_imm, to_srq, unsignaled, write, write_imm};
 use crate::bed::{Bed, pattern};
 use crate::failure::{Check, one_of, refuses, same, same_bytes};
@@ -38,7 +38,7 @@ pub(super) const CASES: &[Case] = &[
 
 fn addressed_by_number(bed: &mut Bed<'_>) -> Check {
     let domain = bed.domain(End::B)?;
-    let [initiator, target] = bed.xrc(domain, Terms::USUAL)?;
+    let [initiator, target] = bed.xrc(domain, QpParameters::USUAL)?;
     let (srq, number, cq) = bed.xrc_srq(End::B, domain)?;
     let (from, into) = (bed.filled(End::A, &pattern(1, 64))?, bed.region(End::B, 64)?);
     bed.srq_recv(End::B, srq.id, 1, &[into.all()])?;
@@ -53,7 +53,7 @@ fn addressed_by_number(bed: &mut Bed<'_>) -> Check {
 
 fn several_queues(bed: &mut Bed<'_>) -> Check {
     let domain = bed.domain(End::B)?;
-    let [initiator, _] = bed.xrc(domain, Terms::USUAL)?;
+    let [initiator, _] = bed.xrc(domain, QpParameters::USUAL)?;
     let queues = [bed.xrc_srq(End::B, domain)?, bed.xrc_srq(End::B, domain)?, bed.xrc_srq(End::B, domain)?];
     for id in 0..9 {
         let (srq, number, _) = queues[id as usize % 3];
@@ -72,7 +72,7 @@ fn several_queues(bed: &mut Bed<'_>) -> Check {
 
 fn several_connections(bed: &mut Bed<'_>) -> Check {
     let domain = bed.domain(End::B)?;
-    let pairs = [bed.xrc(domain, Terms::USUAL)?, bed.xrc(domain, Terms::USUAL)?];
+    let pairs = [bed.xrc(domain, QpParameters::USUAL)?, bed.xrc(domain, QpParameters::USUAL)?];
     let (srq, number, cq) = bed.xrc_srq(End::B, domain)?;
     for (id, [initiator, target]) in pairs.into_iter().enumerate() {
         bed.srq_recv(End::B, srq.id, id as u64, &[])?;
@@ -86,7 +86,7 @@ fn several_connections(bed: &mut Bed<'_>) -> Check {
 
 fn long_messages(bed: &mut Bed<'_>) -> Check {
     let domain = bed.domain(End::B)?;
-    let [initiator, _] = bed.xrc(domain, Terms::USUAL)?;
+    let [initiator, _] = bed.xrc(domain, QpParameters::USUAL)?;
     let queues = [bed.xrc_srq(End::B, domain)?, bed.xrc_srq(End::B, domain)?];
     let len = 20_001;
     for (i, (srq, number, cq)) in queues.into_iter().enumerate() {
@@ -103,7 +103,7 @@ fn long_messages(bed: &mut Bed<'_>) -> Check {
 
 fn write_immediate(bed: &mut Bed<'_>) -> Check {
     let domain = bed.domain(End::B)?;
-    let [initiator, _] = bed.xrc(domain, Terms::USUAL)?;
+    let [initiator, _] = bed.xrc(domain, QpParameters::USUAL)?;
     let (srq, number, cq) = bed.xrc_srq(End::B, domain)?;
     let (from, into) = (bed.filled(End::A, &[3; 8])?, bed.region(End::B, 8)?);
     bed.srq_recv(End::B, srq.id, 1, &[])?;
@@ -115,7 +115,7 @@ fn write_immediate(bed: &mut Bed<'_>) -> Check {
 
 fn write_and_read(bed: &mut Bed<'_>) -> Check {
     let domain = bed.domain(End::B)?;
-    let [initiator, _] = bed.xrc(domain, Terms::USUAL)?;
+    let [initiator, _] = bed.xrc(domain, QpParameters::USUAL)?;
     let (_, number, cq) = bed.xrc_srq(End::B, domain)?;
     let (from, far) = (bed.filled(End::A, &pattern(5, 3000))?, bed.region(End::B, 3000)?);
     let back = bed.region(End::A, 3000)?;
@@ -140,7 +140,7 @@ fn refused(bed: &mut Bed<'_>, [initiator, target]: [Queue; 2], number: u32) -> C
 
 fn wrong_number(bed: &mut Bed<'_>) -> Check {
     let domain = bed.domain(End::B)?;
-    let pair = bed.xrc(domain, Terms::IMPATIENT)?;
+    let pair = bed.xrc(domain, QpParameters::SHORT_TIMEOUT)?;
     // Made and destroyed, so that no queue has the number.
     let (srq, number, _) = bed.xrc_srq(End::B, domain)?;
     bed.device(End::B).destroy_srq(srq.id)?;
@@ -149,7 +149,7 @@ fn wrong_number(bed: &mut Bed<'_>) -> Check {
 
 fn another_domain(bed: &mut Bed<'_>) -> Check {
     let (here, there) = (bed.domain(End::B)?, bed.domain(End::B)?);
-    let pair = bed.xrc(here, Terms::IMPATIENT)?;
+    let pair = bed.xrc(here, QpParameters::SHORT_TIMEOUT)?;
     let (srq, number, cq) = bed.xrc_srq(End::B, there)?;
     bed.srq_recv(End::B, srq.id, 1, &[])?;
     refused(bed, pair, number)?;
@@ -165,21 +165,21 @@ fn no_number(bed: &mut Bed<'_>) -> Check {
 
 fn empty_queue(bed: &mut Bed<'_>) -> Check {
     let domain = bed.domain(End::B)?;
-    let [initiator, _] = bed.xrc(domain, Terms::USUAL)?;
+    let [initiator, _] = bed.xrc(domain, QpParameters::USUAL)?;
     let (srq, number, cq) = bed.xrc_srq(End::B, domain)?;
     bed.post(initiator, to_srq(number, send(1, &[])))?;
     bed.no_more_sent(initiator)?;
     bed.srq_recv(End::B, srq.id, 2, &[])?;
     bed.sent(initiator, 1)?;
     bed.ended(End::B, cq, 2, Status::Success)?;
-    let [initiator, _] = bed.xrc(domain, Terms { rnr_retry: 0, ..Terms::USUAL })?;
+    let [initiator, _] = bed.xrc(domain, QpParameters { rnr_retry: 0, ..QpParameters::USUAL })?;
     bed.post(initiator, to_srq(number, unsignaled(send(3, &[]))))?;
     bed.send_ended(initiator, 3, Status::RnrRetryExceeded).map(drop)
 }
 
 fn spares_the_queue(bed: &mut Bed<'_>) -> Check {
     let domain = bed.domain(End::B)?;
-    let ([_, dead], [initiator, _]) = (bed.xrc(domain, Terms::USUAL)?, bed.xrc(domain, Terms::USUAL)?);
+    let ([_, dead], [initiator, _]) = (bed.xrc(domain, QpParameters::USUAL)?, bed.xrc(domain, QpParameters::USUAL)?);
     let (srq, number, cq) = bed.xrc_srq(End::B, domain)?;
     bed.srq_recv(End::B, srq.id, 1, &[])?;
     bed.fail(dead)?;
@@ -244,7 +244,7 @@ fn queue_of_c(bed: &mut Bed<'_>, domain: XrcdId) -> Check<(SrqId, u32, CqId)> {
 
 fn queue_of_another_process(bed: &mut Bed<'_>) -> Check {
     let [at_b, at_c] = shared(bed)?;
-    let [initiator, target] = bed.xrc(at_b, Terms::USUAL)?;
+    let [initiator, target] = bed.xrc(at_b, QpParameters::USUAL)?;
     let (srq, number, cq) = bed.xrc_srq(End::C, at_c)?;
     let (from, into) = (bed.filled(End::A, &pattern(6, 3000))?, bed.region(End::C, 3000)?);
     bed.srq_recv(End::C, srq.id, 1, &[into.all()])?;
@@ -257,7 +257,7 @@ fn queue_of_another_process(bed: &mut Bed<'_>) -> Check {
 
 fn target_opened(bed: &mut Bed<'_>) -> Check {
     let [at_b, at_c] = shared(bed)?;
-    let [_, target] = bed.xrc(at_b, Terms::USUAL)?;
+    let [_, target] = bed.xrc(at_b, QpParameters::USUAL)?;
     let opened = bed.device(End::C).open_qp(at_c, target.number)?;
     same("number", opened.number, target.number)?;
     same("state as the other process sees it", bed.device(End::C).query_qp(opened.id)?.state, QpState::Rts)?;
@@ -269,7 +269,7 @@ fn target_opened(bed: &mut Bed<'_>) -> Check {
 
 fn target_lives(bed: &mut Bed<'_>) -> Check {
     let [at_b, at_c] = shared(bed)?;
-    let [initiator, target] = bed.xrc(at_b, Terms::IMPATIENT)?;
+    let [initiator, target] = bed.xrc(at_b, QpParameters::SHORT_TIMEOUT)?;
     let opened = bed.device(End::C).open_qp(at_c, target.number)?;
     bed.device(End::B).destroy_qp(target.id)?;
     let (_, number, cq) = queue_of_c(bed, at_c)?;

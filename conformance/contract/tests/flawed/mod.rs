@@ -15,13 +15,13 @@ pub enum Flaw {
     StateIsWrongInQueries,
     ValuesAreNotChecked,
     PostsInAnyState,
-    DrainIsNotTold,
+    DrainIsNotReported,
     WrongIndexOfBadRequest,
     ImmediateIsLost,
     BytesAreWrong,
     ReceivesCompleteTwice,
     LastByteIsLost,
-    PollGivesMoreThanAsked,
+    PollReturnsMoreThanRequested,
     UnsignaledCompletes,
     SignalAllIsIgnored,
     InlineHasNoLimit,
@@ -45,21 +45,21 @@ pub enum Flaw {
     QueuePairGivesEveryRight,
     OneDomainForAll,
     KeysOutliveMemory,
-    AccessErrorIsNotTold,
+    AccessErrorIsNotReported,
     RnrForEver,
     RetriesForEver,
     NoRnrRetry,
-    LimitIsNotTold,
+    LimitIsNotReported,
     LimitIsTooEarly,
-    LastRequestIsNotTold,
+    LastRequestIsNotReported,
     SrqIsOneNumberForAll,
     KeyOfDatagramsIsNotChecked,
     HeaderIsNotCounted,
-    SourceIsNotTold,
+    SourceIsNotReported,
     HandlesOutlive,
     OneLidPerPort,
-    LinkIsNotTold,
-    FatalIsNotTold,
+    LinkIsNotReported,
+    FatalIsNotReported,
     EventsOfNothing,
     BusyIsDestroyed,
     DestroyedTwice,
@@ -78,7 +78,7 @@ pub struct Flawed<D> {
     last_notice: Option<CqId>,
     first_pd: Option<PdId>,
     first_srq: Option<u32>,
-    told: bool,
+    reported: bool,
     is_moderated: bool,
 }
 
@@ -86,7 +86,7 @@ impl<D: Device> Flawed<D> {
     pub fn new(inner: D, flaw: Flaw) -> Self {
         let (held, silent) = (Vec::new(), Vec::new());
         let (last_notice, first_pd, first_srq) = (None, None, None);
-        Flawed { inner, flaw, held, silent, last_notice, first_pd, first_srq, told: false, is_moderated: false }
+        Flawed { inner, flaw, held, silent, last_notice, first_pd, first_srq, reported: false, is_moderated: false }
     }
 
     fn has(&self, flaw: Flaw) -> bool {
@@ -113,7 +113,7 @@ impl<D: Device> Flawed<D> {
             Flaw::ImmediateIsLost => it.immediate = None,
             Flaw::BytesAreWrong if receive => it.bytes += 1,
             Flaw::HeaderIsNotCounted if receive && it.source_qp != 0 => it.bytes -= 40,
-            Flaw::SourceIsNotTold => it.source_qp = 0,
+            Flaw::SourceIsNotReported => it.source_qp = 0,
             Flaw::FlushedInsteadOfCause if it.status != Status::Success => it.status = Status::Flushed,
             Flaw::FlushOfUnsignaledIsSilent if it.status == Status::Flushed && self.silent.contains(&it.id) => {
                 return None;
@@ -214,7 +214,7 @@ impl<D: Device> Device for Flawed<D> {
     }
 
     fn deregister(&mut self, mr: MrId) -> Result<(), DestroyError> {
-        if self.has(Flaw::KeysOutliveMemory) && !std::mem::replace(&mut self.told, true) {
+        if self.has(Flaw::KeysOutliveMemory) && !std::mem::replace(&mut self.reported, true) {
             // The suite frees the memory when the case is over, and no ideal device runs after that.
             return Ok(());
         }
@@ -250,7 +250,7 @@ impl<D: Device> Device for Flawed<D> {
                 held.push_back(it);
             }
         }
-        let most = if flaw == Flaw::PollGivesMoreThanAsked { usize::MAX } else { most };
+        let most = if flaw == Flaw::PollReturnsMoreThanRequested { usize::MAX } else { most };
         let count = most.min(held.len());
         out.extend(held.drain(..count));
         Ok(count)
@@ -408,15 +408,15 @@ impl<D: Device> Device for Flawed<D> {
 
     fn async_event(&mut self) -> Option<AsyncEvent> {
         let hidden = |event: &AsyncEvent| match self.flaw {
-            Flaw::DrainIsNotTold => matches!(event, AsyncEvent::SqDrained(_)),
-            Flaw::AccessErrorIsNotTold => matches!(event, AsyncEvent::QpAccessError(_)),
-            Flaw::LimitIsNotTold => matches!(event, AsyncEvent::SrqLimit(_)),
-            Flaw::LastRequestIsNotTold => matches!(event, AsyncEvent::QpLastWqe(_)),
-            Flaw::LinkIsNotTold => matches!(event, AsyncEvent::PortError(_) | AsyncEvent::PortActive(_)),
-            Flaw::FatalIsNotTold => matches!(event, AsyncEvent::DeviceFatal),
+            Flaw::DrainIsNotReported => matches!(event, AsyncEvent::SqDrained(_)),
+            Flaw::AccessErrorIsNotReported => matches!(event, AsyncEvent::QpAccessError(_)),
+            Flaw::LimitIsNotReported => matches!(event, AsyncEvent::SrqLimit(_)),
+            Flaw::LastRequestIsNotReported => matches!(event, AsyncEvent::QpLastWqe(_)),
+            Flaw::LinkIsNotReported => matches!(event, AsyncEvent::PortError(_) | AsyncEvent::PortActive(_)),
+            Flaw::FatalIsNotReported => matches!(event, AsyncEvent::DeviceFatal),
             _ => false,
         };
-        if self.flaw == Flaw::EventsOfNothing && !std::mem::replace(&mut self.told, true) {
+        if self.flaw == Flaw::EventsOfNothing && !std::mem::replace(&mut self.reported, true) {
             return Some(AsyncEvent::DeviceFatal);
         }
         self.inner.async_event().filter(|event| !hidden(event))

@@ -13,7 +13,7 @@ use super::objects::*;
 
 /// A process's opening of an ideal device.
 pub struct Ideal {
-    world: Rc<RefCell<World>>,
+    fabric: Rc<RefCell<Fabric>>,
     process: usize,
     hca: usize,
 }
@@ -47,12 +47,12 @@ fn range(what: Kind, value: u32, min: u32, max: u32) -> Result<(), CreateError> 
 }
 
 impl Ideal {
-    pub fn new(world: Rc<RefCell<World>>, process: usize, hca: usize) -> Ideal {
-        Ideal { world, process, hca }
+    pub fn new(fabric: Rc<RefCell<Fabric>>, process: usize, hca: usize) -> Ideal {
+        Ideal { fabric, process, hca }
     }
 
     fn alive(&self) -> Result<(), CreateError> {
-        if self.world.borrow().ports[self.hca].dead { Err(CreateError::DeviceGone) } else { Ok(()) }
+        if self.fabric.borrow().ports[self.hca].dead { Err(CreateError::DeviceGone) } else { Ok(()) }
     }
 
     fn has_port(&self, port: u8) -> Result<(), CreateError> {
@@ -60,14 +60,14 @@ impl Ideal {
     }
 
     fn exists(&self, what: Kind, name: u32) -> Result<(), CreateError> {
-        let world = self.world.borrow();
+        let fabric = self.fabric.borrow();
         let owner = match what {
-            Kind::Pd => world.pds.get(&name).copied(),
-            Kind::Cq => world.cqs.get(&name).map(|it| it.owner),
-            Kind::Srq => world.srqs.get(&name).map(|it| it.owner),
-            Kind::Xrcd => world.xrcds.get(&name).map(|it| it.owner),
-            Kind::Mr => world.mrs.get(&name).map(|it| it.owner),
-            Kind::Ah => world.ahs.get(&name).map(|it| it.0),
+            Kind::Pd => fabric.pds.get(&name).copied(),
+            Kind::Cq => fabric.cqs.get(&name).map(|it| it.owner),
+            Kind::Srq => fabric.srqs.get(&name).map(|it| it.owner),
+            Kind::Xrcd => fabric.xrcds.get(&name).map(|it| it.owner),
+            Kind::Mr => fabric.mrs.get(&name).map(|it| it.owner),
+            Kind::Ah => fabric.ahs.get(&name).map(|it| it.0),
             _ => None,
         };
         if owner == Some(self.process) { Ok(()) } else { Err(CreateError::Unknown { what, name }) }
@@ -75,20 +75,20 @@ impl Ideal {
 
     fn unused(&self, what: Kind, name: u32) -> Result<(), DestroyError> {
         self.exists(what, name).map_err(|_| DestroyError::Unknown { what, name })?;
-        match self.world.borrow().users(what, name) {
+        match self.fabric.borrow().users(what, name) {
             0 => Ok(()),
             users => Err(DestroyError::Busy { what, users }),
         }
     }
 
     fn number(&self, qp: QpId) -> Result<u32, ModifyError> {
-        let found = self.world.borrow().number(self.process, qp);
+        let found = self.fabric.borrow().number(self.process, qp);
         found.ok_or(ModifyError::Unknown { what: Kind::Qp, name: qp.0 })
     }
 
     /// The queue pair for a post, or why there is none.
     fn posting(&self, qp: QpId) -> Result<u32, PostReason> {
-        if self.world.borrow().ports[self.hca].dead {
+        if self.fabric.borrow().ports[self.hca].dead {
             return Err(PostReason::DeviceGone);
         }
         self.number(qp).map_err(|_| PostReason::Unknown { what: Kind::Qp, name: qp.0 })
@@ -96,9 +96,9 @@ impl Ideal {
 
     fn one_send(&self, name: QpId, request: &SendWr<'_>) -> Result<(), PostReason> {
         let number = self.posting(name)?;
-        let mut world = self.world.borrow_mut();
-        let handle = request.datagram.map(|it| (it, world.ahs.get(&it.handle.0).copied()));
-        let Some(qp) = world.qps.get_mut(&number) else { return Ok(()) };
+        let mut fabric = self.fabric.borrow_mut();
+        let handle = request.datagram.map(|it| (it, fabric.ahs.get(&it.handle.0).copied()));
+        let Some(qp) = fabric.qps.get_mut(&number) else { return Ok(()) };
         let wrong = |why| Err(PostReason::Operation { why });
         let is_send = matches!(request.op, SendOp::Send { .. });
         match qp.init.kind {
@@ -147,7 +147,7 @@ impl Ideal {
             done: false,
         };
         if matches!(qp.state, QpState::Error | QpState::Sqe) {
-            world.send_done(number, &work, Status::Flushed, 0);
+            fabric.send_done(number, &work, Status::Flushed, 0);
         } else {
             qp.sends.push_back(work);
         }
@@ -156,8 +156,8 @@ impl Ideal {
 
     fn one_receive(&self, name: QpId, request: &RecvWr<'_>) -> Result<(), PostReason> {
         let number = self.posting(name)?;
-        let mut world = self.world.borrow_mut();
-        let Some(qp) = world.qps.get_mut(&number) else { return Ok(()) };
+        let mut fabric = self.fabric.borrow_mut();
+        let Some(qp) = fabric.qps.get_mut(&number) else { return Ok(()) };
         if !matches!(qp.init.kind, QpKind::Rc | QpKind::Ud) || qp.init.srq.is_some() {
             return Err(PostReason::Operation { why: "no receive queue of its own" });
         }
@@ -173,7 +173,7 @@ impl Ideal {
         }
         qp.receives.push_back(Receive { id: request.id, sges: request.sges.to_vec() });
         if qp.state == QpState::Error {
-            world.fail(number, QpState::Error);
+            fabric.fail(number, QpState::Error);
         }
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Device for Ideal {
 
     fn port(&self, port: u8) -> Result<Port, CreateError> {
         self.has_port(port)?;
-        let at = &self.world.borrow().ports[self.hca];
+        let at = &self.fabric.borrow().ports[self.hca];
         Ok(Port {
             number: 1,
             state: if at.up { State::Active } else { State::Down },
@@ -236,20 +236,20 @@ impl Device for Ideal {
     fn gid(&self, port: u8, index: u8) -> Result<Gid, CreateError> {
         self.has_port(port)?;
         range(Kind::Gid, index.into(), 0, 1)?;
-        Ok(if index == 0 { self.world.borrow().gid(self.hca) } else { Gid::default() })
+        Ok(if index == 0 { self.fabric.borrow().gid(self.hca) } else { Gid::default() })
     }
 
     fn alloc_pd(&mut self) -> Result<PdId, CreateError> {
         self.alive()?;
-        let mut world = self.world.borrow_mut();
-        let name = world.name();
-        world.pds.insert(name, self.process);
+        let mut fabric = self.fabric.borrow_mut();
+        let name = fabric.name();
+        fabric.pds.insert(name, self.process);
         Ok(PdId(name))
     }
 
     fn dealloc_pd(&mut self, pd: PdId) -> Result<(), DestroyError> {
         self.unused(Kind::Pd, pd.0)?;
-        self.world.borrow_mut().pds.remove(&pd.0);
+        self.fabric.borrow_mut().pds.remove(&pd.0);
         Ok(())
     }
 
@@ -262,8 +262,8 @@ impl Device for Ideal {
         access: Access,
     ) -> Result<Mr, RegisterError> {
         self.exists(Kind::Pd, pd.0).map_err(|_| RegisterError::UnknownPd { name: pd.0 })?;
-        let mut world = self.world.borrow_mut();
-        if std::mem::take(&mut world.ports[self.hca].fail_registration) {
+        let mut fabric = self.fabric.borrow_mut();
+        if std::mem::take(&mut fabric.ports[self.hca].fail_registration) {
             return Err(RegisterError::System { code: 12 });
         }
         if bytes == 0 {
@@ -272,46 +272,48 @@ impl Device for Ideal {
         if (access.remote_write || access.remote_atomic) && !access.local_write {
             return Err(RegisterError::Access);
         }
-        let name = world.name();
+        let name = fabric.name();
         let mr = MrObject { owner: self.process, pd: pd.0, start: Start(start), len: bytes, iova, access };
-        world.mrs.insert(name, mr);
+        fabric.mrs.insert(name, mr);
         let key = name << 8 | 0x11;
         Ok(Mr { id: MrId(name), lkey: key, rkey: key })
     }
 
     fn deregister(&mut self, mr: MrId) -> Result<(), DestroyError> {
         self.unused(Kind::Mr, mr.0)?;
-        self.world.borrow_mut().mrs.remove(&mr.0);
+        self.fabric.borrow_mut().mrs.remove(&mr.0);
         Ok(())
     }
 
     fn create_cq(&mut self, init: &CqInit) -> Result<CqId, CreateError> {
         self.alive()?;
         range(Kind::Depth, init.depth, 1, LIMITS.cq_depth)?;
-        let mut world = self.world.borrow_mut();
-        let name = world.name();
+        let mut fabric = self.fabric.borrow_mut();
+        let name = fabric.name();
         let (owner, depth, queue) = (self.process, init.depth, VecDeque::new());
-        let (moderation, owed) = (Moderation::NONE, 0);
-        world.cqs.insert(name, CqObject { owner, depth, queue, broken: false, armed: [false; 2], moderation, owed });
+        let (moderation, notices_due) = (Moderation::NONE, 0);
+        fabric
+            .cqs
+            .insert(name, CqObject { owner, depth, queue, broken: false, armed: [false; 2], moderation, notices_due });
         Ok(CqId(name))
     }
 
     fn destroy_cq(&mut self, cq: CqId) -> Result<(), DestroyError> {
         self.unused(Kind::Cq, cq.0)?;
-        self.world.borrow_mut().cqs.remove(&cq.0);
+        self.fabric.borrow_mut().cqs.remove(&cq.0);
         Ok(())
     }
 
     fn poll_cq(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError> {
         self.exists(Kind::Cq, cq.0).map_err(|_| PollError::Unknown { name: cq.0 })?;
-        let mut world = self.world.borrow_mut();
+        let mut fabric = self.fabric.borrow_mut();
         let mut count = 0;
         while count < most {
-            let Some(queue) = world.cqs.get_mut(&cq.0).filter(|queue| !queue.broken) else {
+            let Some(queue) = fabric.cqs.get_mut(&cq.0).filter(|queue| !queue.broken) else {
                 return Err(PollError::Overflow);
             };
             let Some((completion, frees)) = queue.queue.pop_front() else { break };
-            if let Some(qp) = world.qps.get_mut(&completion.qp) {
+            if let Some(qp) = fabric.qps.get_mut(&completion.qp) {
                 qp.sends_used -= frees;
             }
             out.push(completion);
@@ -322,21 +324,21 @@ impl Device for Ideal {
 
     fn request_notify(&mut self, cq: CqId, solicited: bool) -> Result<(), PollError> {
         self.exists(Kind::Cq, cq.0).map_err(|_| PollError::Unknown { name: cq.0 })?;
-        let mut world = self.world.borrow_mut();
-        world.cqs.get_mut(&cq.0).into_iter().for_each(|it| it.armed[usize::from(solicited)] = true);
+        let mut fabric = self.fabric.borrow_mut();
+        fabric.cqs.get_mut(&cq.0).into_iter().for_each(|it| it.armed[usize::from(solicited)] = true);
         Ok(())
     }
 
     fn moderate_cq(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
         self.exists(Kind::Cq, cq.0).map_err(|_| ModifyError::Unknown { what: Kind::Cq, name: cq.0 })?;
         moderation.check(self.offers().moderation)?;
-        let mut world = self.world.borrow_mut();
-        world.cqs.get_mut(&cq.0).into_iter().for_each(|it| it.moderation = moderation);
+        let mut fabric = self.fabric.borrow_mut();
+        fabric.cqs.get_mut(&cq.0).into_iter().for_each(|it| it.moderation = moderation);
         Ok(())
     }
 
     fn cq_event(&mut self) -> Option<CqId> {
-        self.world.borrow_mut().cq_events[self.process].pop_front()
+        self.fabric.borrow_mut().cq_events[self.process].pop_front()
     }
 
     fn create_srq(&mut self, pd: PdId, init: &SrqInit) -> Result<Srq, CreateError> {
@@ -348,17 +350,17 @@ impl Device for Ideal {
             self.exists(Kind::Xrcd, xrc.domain.0)?;
             self.exists(Kind::Cq, xrc.cq.0)?;
         }
-        let mut world = self.world.borrow_mut();
-        let name = world.name();
+        let mut fabric = self.fabric.borrow_mut();
+        let name = fabric.name();
         let (owner, queue) = (self.process, VecDeque::new());
-        world.srqs.insert(name, SrqObject { owner, pd: pd.0, init: *init, queue, limit: 0 });
+        fabric.srqs.insert(name, SrqObject { owner, pd: pd.0, init: *init, queue, limit: 0 });
         Ok(Srq { id: SrqId(name), number: init.xrc.map(|_| name) })
     }
 
     fn arm_srq(&mut self, srq: SrqId, limit: u32) -> Result<(), ModifyError> {
         self.exists(Kind::Srq, srq.0).map_err(|_| ModifyError::Unknown { what: Kind::Srq, name: srq.0 })?;
-        let mut world = self.world.borrow_mut();
-        let Some(srq) = world.srqs.get_mut(&srq.0) else { return Ok(()) };
+        let mut fabric = self.fabric.borrow_mut();
+        let Some(srq) = fabric.srqs.get_mut(&srq.0) else { return Ok(()) };
         let max = u64::from(srq.init.depth);
         if u64::from(limit) > max {
             return Err(ModifyError::OutOfRange { field: "limit", value: limit.into(), min: 0, max });
@@ -369,15 +371,15 @@ impl Device for Ideal {
 
     fn destroy_srq(&mut self, srq: SrqId) -> Result<(), DestroyError> {
         self.unused(Kind::Srq, srq.0)?;
-        self.world.borrow_mut().srqs.remove(&srq.0);
+        self.fabric.borrow_mut().srqs.remove(&srq.0);
         Ok(())
     }
 
     fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
-        let mut world = self.world.borrow_mut();
+        let mut fabric = self.fabric.borrow_mut();
         for (index, request) in requests.iter().enumerate() {
             let refuse = |why| Err(PostError { index, why });
-            let Some(queue) = world.srqs.get_mut(&srq.0).filter(|it| it.owner == self.process) else {
+            let Some(queue) = fabric.srqs.get_mut(&srq.0).filter(|it| it.owner == self.process) else {
                 return refuse(PostReason::Unknown { what: Kind::Srq, name: srq.0 });
             };
             if request.sges.len() > queue.init.sges as usize {
@@ -393,25 +395,25 @@ impl Device for Ideal {
 
     fn open_xrcd(&mut self, file: XrcdFile) -> Result<XrcdId, CreateError> {
         self.alive()?;
-        let mut world = self.world.borrow_mut();
-        let name = world.name();
+        let mut fabric = self.fabric.borrow_mut();
+        let name = fabric.name();
         let (mut identity, mut of) = (name, None);
         if let XrcdFile::Shared { file, create, exclusive } = file {
             of = Some(file);
-            match world.xrcds.values().find(|it| it.file == of).map(|it| it.identity) {
+            match fabric.xrcds.values().find(|it| it.file == of).map(|it| it.identity) {
                 Some(_) if create && exclusive => return Err(CreateError::System { code: 17 }),
                 None if !create => return Err(CreateError::System { code: 2 }),
                 Some(known) => identity = known,
                 None => {}
             }
         }
-        world.xrcds.insert(name, XrcdObject { owner: self.process, identity, file: of });
+        fabric.xrcds.insert(name, XrcdObject { owner: self.process, identity, file: of });
         Ok(XrcdId(name))
     }
 
     fn close_xrcd(&mut self, domain: XrcdId) -> Result<(), DestroyError> {
         self.unused(Kind::Xrcd, domain.0)?;
-        self.world.borrow_mut().xrcds.remove(&domain.0);
+        self.fabric.borrow_mut().xrcds.remove(&domain.0);
         Ok(())
     }
 
@@ -433,8 +435,8 @@ impl Device for Ideal {
         range(Kind::Depth, init.caps.send_depth.max(init.caps.recv_depth), 0, LIMITS.queue_depth)?;
         range(Kind::Sges, init.caps.send_sges.max(init.caps.recv_sges), 0, LIMITS.sges)?;
         range(Kind::InlineBytes, init.caps.inline_bytes, 0, LIMITS.inline_bytes)?;
-        let mut world = self.world.borrow_mut();
-        let number = world.name();
+        let mut fabric = self.fabric.borrow_mut();
+        let number = fabric.name();
         let qp = QpObject {
             holders: vec![(self.process, number)],
             hca: self.hca,
@@ -447,24 +449,24 @@ impl Device for Ideal {
             silent: 0,
             drain_notify: false,
         };
-        world.qps.insert(number, qp);
+        fabric.qps.insert(number, qp);
         Ok(Qp { id: QpId(number), number })
     }
 
     fn open_qp(&mut self, domain: XrcdId, number: u32) -> Result<Qp, CreateError> {
         self.exists(Kind::Xrcd, domain.0)?;
-        let mut world = self.world.borrow_mut();
-        let name = world.name();
+        let mut fabric = self.fabric.borrow_mut();
+        let name = fabric.name();
         let unknown = CreateError::Unknown { what: Kind::Qp, name: number };
-        let qp = world.qps.get_mut(&number).filter(|it| it.init.kind == QpKind::XrcTarget).ok_or(unknown)?;
+        let qp = fabric.qps.get_mut(&number).filter(|it| it.init.kind == QpKind::XrcTarget).ok_or(unknown)?;
         qp.holders.push((self.process, name));
         Ok(Qp { id: QpId(name), number })
     }
 
     fn modify_qp(&mut self, name: QpId, change: &QpChange) -> Result<(), ModifyError> {
         let number = self.number(name)?;
-        let mut world = self.world.borrow_mut();
-        let Some(qp) = world.qps.get_mut(&number) else { return Ok(()) };
+        let mut fabric = self.fabric.borrow_mut();
+        let Some(qp) = fabric.qps.get_mut(&number) else { return Ok(()) };
         check_transition(qp.init.kind, qp.state, change).map_err(ModifyError::Transition)?;
         self.values(change)?;
         let to = change.state.unwrap_or(qp.state);
@@ -491,7 +493,7 @@ impl Device for Ideal {
         };
         match to {
             QpState::Error => {
-                world.fail(number, QpState::Error);
+                fabric.fail(number, QpState::Error);
                 return Ok(());
             }
             QpState::Reset => {
@@ -499,7 +501,7 @@ impl Device for Ideal {
                 qp.sends.clear();
                 qp.receives.clear();
                 (qp.sends_used, qp.silent) = (0, 0);
-                world.cqs.values_mut().for_each(|cq| cq.queue.retain(|(it, _)| it.qp != number));
+                fabric.cqs.values_mut().for_each(|cq| cq.queue.retain(|(it, _)| it.qp != number));
             }
             QpState::Sqd if qp.state != QpState::Sqd => {
                 qp.sends.iter_mut().for_each(|work| work.before_drain = true);
@@ -507,14 +509,14 @@ impl Device for Ideal {
             }
             _ => {}
         }
-        world.qps.get_mut(&number).into_iter().for_each(|qp| qp.state = to);
-        world.drained(number);
+        fabric.qps.get_mut(&number).into_iter().for_each(|qp| qp.state = to);
+        fabric.drained(number);
         Ok(())
     }
 
     fn query_qp(&self, name: QpId) -> Result<QpInfo, ModifyError> {
         let number = self.number(name)?;
-        let qp = &self.world.borrow().qps[&number];
+        let qp = &self.fabric.borrow().qps[&number];
         let draining = qp.state == QpState::Sqd && qp.sends.iter().any(|work| work.before_drain);
         Ok(QpInfo { kind: qp.init.kind, state: qp.state, caps: qp.init.caps, attributes: qp.attrs, draining })
     }
@@ -522,12 +524,12 @@ impl Device for Ideal {
     fn destroy_qp(&mut self, name: QpId) -> Result<(), DestroyError> {
         let unknown = DestroyError::Unknown { what: Kind::Qp, name: name.0 };
         let number = self.number(name).map_err(|_| unknown)?;
-        let mut world = self.world.borrow_mut();
-        let Some(qp) = world.qps.get_mut(&number) else { return Ok(()) };
+        let mut fabric = self.fabric.borrow_mut();
+        let Some(qp) = fabric.qps.get_mut(&number) else { return Ok(()) };
         qp.holders.retain(|holder| *holder != (self.process, name.0));
         if qp.holders.is_empty() {
-            world.qps.remove(&number);
-            world.cqs.values_mut().for_each(|cq| cq.queue.retain(|(it, _)| it.qp != number));
+            fabric.qps.remove(&number);
+            fabric.cqs.values_mut().for_each(|cq| cq.queue.retain(|(it, _)| it.qp != number));
         }
         Ok(())
     }
@@ -550,19 +552,19 @@ impl Device for Ideal {
         self.alive()?;
         self.exists(Kind::Pd, pd.0)?;
         self.has_port(address.port)?;
-        let mut world = self.world.borrow_mut();
-        let name = world.name();
-        world.ahs.insert(name, (self.process, pd.0, *address));
+        let mut fabric = self.fabric.borrow_mut();
+        let name = fabric.name();
+        fabric.ahs.insert(name, (self.process, pd.0, *address));
         Ok(AhId(name))
     }
 
     fn destroy_ah(&mut self, handle: AhId) -> Result<(), DestroyError> {
         self.unused(Kind::Ah, handle.0)?;
-        self.world.borrow_mut().ahs.remove(&handle.0);
+        self.fabric.borrow_mut().ahs.remove(&handle.0);
         Ok(())
     }
 
     fn async_event(&mut self) -> Option<AsyncEvent> {
-        self.world.borrow_mut().events[self.process].pop_front()
+        self.fabric.borrow_mut().events[self.process].pop_front()
     }
 }

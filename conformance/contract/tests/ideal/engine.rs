@@ -2,7 +2,7 @@
 
 use rerail_verbs::contract::*;
 
-use super::objects::{Local, Receive, Work, World};
+use super::objects::{Fabric, Local, Receive, Work};
 
 /// How an attempt went.
 enum Attempt {
@@ -12,12 +12,12 @@ enum Attempt {
     Failed(Status),
 }
 
-impl World {
+impl Fabric {
     /// Every queue pair does at most one request.
     pub fn tick(&mut self) {
         // Every period is over with the tick in which it began.
-        let due: Vec<u32> = self.cqs.iter().filter(|(_, cq)| cq.owed > 0).map(|(name, _)| *name).collect();
-        due.into_iter().for_each(|name| self.tell(CqId(name)));
+        let due: Vec<u32> = self.cqs.iter().filter(|(_, cq)| cq.notices_due > 0).map(|(name, _)| *name).collect();
+        due.into_iter().for_each(|name| self.notify(CqId(name)));
         let numbers: Vec<u32> = self.qps.keys().copied().collect();
         for number in numbers {
             self.work(number);
@@ -135,16 +135,16 @@ impl World {
         let urgent = solicited || completion.status != Status::Success;
         cq.queue.push_back((completion, frees));
         if cq.armed[0] || (cq.armed[1] && urgent) {
-            cq.owed += 1;
-            if cq.owed >= cq.moderation.count.max(1) {
-                self.tell(name);
+            cq.notices_due += 1;
+            if cq.notices_due >= cq.moderation.count.max(1) {
+                self.notify(name);
             }
         }
     }
 
-    fn tell(&mut self, name: CqId) {
+    fn notify(&mut self, name: CqId) {
         let Some(cq) = self.cqs.get_mut(&name.0) else { return };
-        (cq.armed, cq.owed) = ([false; 2], 0);
+        (cq.armed, cq.notices_due) = ([false; 2], 0);
         self.cq_events[cq.owner].push_back(name);
     }
 

@@ -1,6 +1,6 @@
 //! An ideal device, for the suite's own tests: the shortest thing that keeps the contract.
 //!
-//! Three processes on two adapters in one `World`. Time is a count of ticks; in each, every queue pair does
+//! Three processes on two adapters in one `Fabric`. Time is a count of ticks; in each, every queue pair does
 //! at most one whole request, at once and with no packets in between. Objects of all processes lie in one
 //! table each and are looked up by scanning: slow and obvious. The suite must pass here, and must fail on
 //! everything that `flaws.rs` breaks.
@@ -17,19 +17,19 @@ use rerail_contract::{End, Fault, Testbed};
 use rerail_verbs::contract::{AddressVector, AsyncEvent, Device};
 
 pub use device::Ideal;
-pub use objects::World;
+pub use objects::Fabric;
 
 /// Ticks of the time-out: twice what all retries of timeout 18 take.
 const TIMEOUT: u32 = 4_000;
-/// Ticks that `settle` takes: more than a peer with one retry gets, far fewer than one with seven of timeout
-/// 18.
-const SETTLE: u32 = 100;
+/// Ticks that `run_until_idle` takes: more than a peer with one retry gets, far fewer than one with seven of
+/// timeout 18.
+const IDLE_POLLS: u32 = 100;
 /// The file that B and C share.
 const FILE: i32 = 42;
 
 /// A testbed over ideal devices, each wrapped by the test.
 pub struct IdealBed {
-    world: Rc<RefCell<World>>,
+    fabric: Rc<RefCell<Fabric>>,
     devices: Vec<Box<dyn Device>>,
     waited: u32,
 }
@@ -37,9 +37,9 @@ pub struct IdealBed {
 impl IdealBed {
     /// `wrap` makes of each ideal device what the suite is to see.
     pub fn new(wrap: impl Fn(Ideal) -> Box<dyn Device>) -> IdealBed {
-        let world = Rc::new(RefCell::new(World::new()));
-        let devices = [(0, 0), (1, 1), (2, 1)].map(|(process, hca)| wrap(Ideal::new(world.clone(), process, hca)));
-        IdealBed { world, devices: devices.into(), waited: 0 }
+        let fabric = Rc::new(RefCell::new(Fabric::new()));
+        let devices = [(0, 0), (1, 1), (2, 1)].map(|(process, hca)| wrap(Ideal::new(fabric.clone(), process, hca)));
+        IdealBed { fabric, devices: devices.into(), waited: 0 }
     }
 }
 
@@ -58,7 +58,7 @@ impl Testbed for IdealBed {
     }
 
     fn address(&mut self, _: End, to: End) -> Result<AddressVector, String> {
-        let dlid = self.world.borrow().ports[hca(to)].lid;
+        let dlid = self.fabric.borrow().ports[hca(to)].lid;
         Ok(AddressVector { port: 1, dlid, ..AddressVector::default() })
     }
 
@@ -76,13 +76,13 @@ impl Testbed for IdealBed {
 
     fn pass(&mut self) -> bool {
         self.waited += 1;
-        self.world.borrow_mut().tick();
+        self.fabric.borrow_mut().tick();
         self.waited < TIMEOUT
     }
 
-    fn settle(&mut self) {
-        for _ in 0..SETTLE {
-            self.world.borrow_mut().tick();
+    fn run_until_idle(&mut self) {
+        for _ in 0..IDLE_POLLS {
+            self.fabric.borrow_mut().tick();
         }
     }
 
@@ -91,8 +91,8 @@ impl Testbed for IdealBed {
     }
 
     fn inject(&mut self, end: End, fault: Fault) -> Result<(), String> {
-        let mut world = self.world.borrow_mut();
-        let port = &mut world.ports[hca(end)];
+        let mut fabric = self.fabric.borrow_mut();
+        let port = &mut fabric.ports[hca(end)];
         let event = match fault {
             Fault::LinkDown => {
                 port.up = false;
@@ -115,7 +115,7 @@ impl Testbed for IdealBed {
                 AsyncEvent::DeviceFatal
             }
             Fault::PathDown(path) => {
-                world.dead_path = Some(path.into());
+                fabric.dead_path = Some(path.into());
                 return Ok(());
             }
             Fault::LoseAcks(count) => {
@@ -136,7 +136,7 @@ impl Testbed for IdealBed {
             }
         };
         let processes: &[usize] = if end == End::A { &[0] } else { &[1, 2] };
-        processes.iter().for_each(|process| world.events[*process].push_back(event));
+        processes.iter().for_each(|process| fabric.events[*process].push_back(event));
         Ok(())
     }
 }

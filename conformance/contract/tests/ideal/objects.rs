@@ -35,7 +35,7 @@ pub struct CqObject {
     pub armed: [bool; 2],
     pub moderation: Moderation,
     /// Completions that a deferred event is to report.
-    pub owed: u16,
+    pub notices_due: u16,
 }
 
 #[derive(Clone)]
@@ -95,7 +95,7 @@ pub struct QpObject {
     pub drain_notify: bool,
 }
 
-pub struct World {
+pub struct Fabric {
     pub ports: [PortState; 2],
     pub dead_path: Option<u16>,
     pub events: [VecDeque<AsyncEvent>; 3],
@@ -111,8 +111,8 @@ pub struct World {
     pub qps: BTreeMap<u32, QpObject>,
 }
 
-impl World {
-    pub fn new() -> World {
+impl Fabric {
+    pub fn new() -> Fabric {
         let port = |lid| PortState {
             lid,
             up: true,
@@ -122,7 +122,7 @@ impl World {
             lose_packets: 0,
             fail_registration: false,
         };
-        World {
+        Fabric {
             ports: [port(0x10), port(0x20)],
             dead_path: None,
             events: Default::default(),

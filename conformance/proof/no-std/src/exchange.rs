@@ -66,15 +66,15 @@ impl fmt::Display for Report {
 
 /// Runs the exchange.
 pub fn run() -> Result<Report, Failure> {
-    let mut world = World::new()?;
-    world.eager()?;
-    let per_rail = world.rendezvous()?;
-    world.one_sided()?;
+    let mut cluster = Cluster::new()?;
+    cluster.eager()?;
+    let per_rail = cluster.rendezvous()?;
+    cluster.one_sided()?;
     let state_bytes = crate::host::config(PeerId(0)).memory_bytes().map_err(Failure::Config)?;
     Ok(Report { state_bytes, per_rail })
 }
 
-struct World<'m> {
+struct Cluster<'m> {
     hosts: [Host<'m>; 2],
     links: [Link; RAILS],
     now: Time,
@@ -95,16 +95,16 @@ fn tagged(tag: u64) -> Selector {
     Selector { source: None, tag: TagMatch::Tagged { tag, ignore: 0 } }
 }
 
-impl World<'static> {
+impl Cluster<'static> {
     fn new() -> Result<Self, Failure> {
         let [first, second] = memory().ok_or(Failure::Refused("memory twice"))?;
         let now = Time(0);
         let hosts = [Host::new(0, first, now)?, Host::new(1, second, now)?];
-        Ok(World { hosts, links: Default::default(), now, submitted: 0 })
+        Ok(Cluster { hosts, links: Default::default(), now, submitted: 0 })
     }
 }
 
-impl World<'_> {
+impl Cluster<'_> {
     /// A small message each way; one is expected, the other one comes before its receive.
     fn eager(&mut self) -> Result<(), Failure> {
         for at in [0, 1] {
@@ -113,9 +113,9 @@ impl World<'_> {
         self.recv(1, 7, SMALL_AT, SMALL_BYTES)?;
         self.send(0, 7, SMALL_BYTES)?;
         self.send(1, 8, SMALL_BYTES)?;
-        self.settle()?;
+        self.run_until_complete()?;
         self.recv(0, 8, SMALL_AT, SMALL_BYTES)?;
-        self.settle()?;
+        self.run_until_complete()?;
         self.check(1, SMALL_AT, SMALL_BYTES, 0, "eager to host 1")?;
         self.check(0, SMALL_AT, SMALL_BYTES, 1, "unexpected eager to host 0")
     }
@@ -126,7 +126,7 @@ impl World<'_> {
         let before = self.carried();
         self.recv(1, 9, 0, LARGE_BYTES)?;
         self.send(0, 9, LARGE_BYTES)?;
-        self.settle()?;
+        self.run_until_complete()?;
         self.check(1, 0, LARGE_BYTES, 2, "rendezvous to host 1")?;
         let mut carried = self.carried();
         for (rail, before) in carried.iter_mut().zip(before) {
@@ -162,20 +162,20 @@ impl World<'_> {
         let flush = FlushRequest::new(PeerId(1));
         self.hosts[0].endpoint.flush(self.now, &flush).map_err(|_| Failure::Refused("flush"))?;
         self.submitted += 1;
-        self.settle()?;
+        self.run_until_complete()?;
         self.check(1, WINDOW_AT + 512, SMALL_BYTES, 3, "put to host 1")?;
 
         let into = user(WINDOW_AT, SMALL_BYTES);
         let get = GetRequest::new(at(512), &into);
         self.hosts[0].endpoint.get(self.now, &get).map_err(|_| Failure::Refused("get"))?;
         self.submitted += 1;
-        self.settle()?;
+        self.run_until_complete()?;
         self.check(0, WINDOW_AT, SMALL_BYTES, 3, "get from host 1")?;
 
         let add = AtomicRequest::new(at(NUMBER_AT), AtomicKind::Add, AtomicType::U64, ADDED);
         self.hosts[0].endpoint.atomic(self.now, &add).map_err(|_| Failure::Refused("atomic"))?;
         self.submitted += 1;
-        self.settle()?;
+        self.run_until_complete()?;
         equal("old value of the fetch-add", self.hosts[0].old, NUMBER)?;
         let new = &self.hosts[1].payload.user[WINDOW_AT + NUMBER_AT..][..8];
         equal("new value of the fetch-add", new.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b)), NUMBER + ADDED)
@@ -199,7 +199,7 @@ impl World<'_> {
     }
 
     /// Runs both hosts until all requests have ended and nothing moves any more.
-    fn settle(&mut self) -> Result<(), Failure> {
+    fn run_until_complete(&mut self) -> Result<(), Failure> {
         for _ in 0..ROUNDS_MAX {
             let mut any = false;
             for at in [0, 1] {

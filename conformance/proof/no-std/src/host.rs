@@ -61,7 +61,7 @@ pub enum Failure {
     /// A peer left.
     Left(PeerId),
     /// The core requested what no rail of this program has announced.
-    Asked(&'static str),
+    RequestedBy(&'static str),
     /// The core requested memory that is not there.
     Outside(Seg),
     /// Bytes differ from what was sent.
@@ -82,7 +82,7 @@ impl fmt::Display for Failure {
             Failure::Failed(Cookie(tag), error) => write!(f, "request {tag} failed: {error:?}"),
             Failure::Lost(PeerId(peer), why) => write!(f, "peer {peer} was lost: {why:?}"),
             Failure::Left(PeerId(peer)) => write!(f, "peer {peer} left"),
-            Failure::Asked(what) => write!(f, "the core requested {what}"),
+            Failure::RequestedBy(what) => write!(f, "the core requested {what}"),
             Failure::Outside(seg) => write!(f, "the core named memory that is not there: {seg:?}"),
             Failure::Bytes { what, at } => write!(f, "{what}: byte {at} is wrong"),
             Failure::Number { what, got, wanted } => write!(f, "{what}: {got} instead of {wanted}"),
@@ -207,25 +207,25 @@ pub fn drive(hosts: &mut [Host<'_>; 2], at: usize, links: &mut [Link; RAILS], no
         let mut atomics: Vec<(AtomicAction, u64), 16> = Vec::new();
         for action in &actions {
             match action {
-                Action::Connect { rail, .. } => came_up.push(*rail).map_err(|_| Failure::Asked("connects"))?,
-                Action::Abort { .. } => return Err(Failure::Asked("abort")),
-                Action::Disconnect { .. } => return Err(Failure::Asked("disconnect")),
+                Action::Connect { rail, .. } => came_up.push(*rail).map_err(|_| Failure::RequestedBy("connects"))?,
+                Action::Abort { .. } => return Err(Failure::RequestedBy("abort")),
+                Action::Disconnect { .. } => return Err(Failure::RequestedBy("disconnect")),
                 Action::Copy { from, to } => copy_within(&mut hosts[at], &[], *from, *to)?,
                 Action::Pack { head, from, to } => copy_within(&mut hosts[at], head, *from, *to)?,
                 Action::Post(post) => {
                     if post.kind != PostKind::Send {
-                        return Err(Failure::Asked("write or read"));
+                        return Err(Failure::RequestedBy("write or read"));
                     }
                     let packet =
                         Packet { id: post.id, header: post.header.clone(), payload: hosts[at].pieces(post.payload)? };
                     let link = &mut links[usize::from(post.rail.0)];
-                    link.queues[at].push_back(packet).map_err(|_| Failure::Asked("more posts than the rail takes"))?;
+                    link.queues[at].push_back(packet).map_err(|_| Failure::RequestedBy("more posts than the rail takes"))?;
                 }
                 Action::Atomic(atomic) => {
                     let old = fetch_add(&mut hosts[at].payload, atomic)?;
-                    atomics.push((*atomic, old)).map_err(|_| Failure::Asked("atomics"))?;
+                    atomics.push((*atomic, old)).map_err(|_| Failure::RequestedBy("atomics"))?;
                 }
-                Action::Register { .. } | Action::Deregister { .. } => return Err(Failure::Asked("registration")),
+                Action::Register { .. } | Action::Deregister { .. } => return Err(Failure::RequestedBy("registration")),
             }
         }
         for (atomic, old) in &atomics {
@@ -263,7 +263,7 @@ pub fn deliver(
             copy_across(&mut sender.payload, &packet.payload, &mut receiver.payload, &to)?;
             receiver.placed(now, id);
         }
-        Arrival::Close => return Err(Failure::Asked("close")),
+        Arrival::Close => return Err(Failure::RequestedBy("close")),
     }
     sender.endpoint.handle_completion(now, packet.id, PostStatus::Done);
     Ok(true)
@@ -344,7 +344,7 @@ fn walk(from: &[Seg], to: &[Seg], mut pair: impl FnMut(Seg, Seg) -> Result<(), F
 
 fn fetch_add(payload: &mut Payload<'_>, atomic: &AtomicAction) -> Result<u64, Failure> {
     if (atomic.kind, atomic.data_type) != (AtomicKind::Add, AtomicType::U64) {
-        return Err(Failure::Asked("another atomic than a 64-bit add"));
+        return Err(Failure::RequestedBy("another atomic than a 64-bit add"));
     }
     let seg = Seg { at: atomic.at, len: 8 };
     let bytes = payload.piece(seg)?;

@@ -162,7 +162,7 @@ impl Received {
     }
 
     /// What is being placed from `rail` never will be: the claims are given back.
-    pub fn void(&mut self, rail: usize) {
+    pub fn abort_rail(&mut self, rail: usize) {
         for psn in 0..u32::BITS {
             if self.placing[rail] & 1 << psn != 0 {
                 assert!(self.window.unclaim(&mut self.bits, WINDOW, Seq(psn)), "what is being placed is claimed");

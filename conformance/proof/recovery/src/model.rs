@@ -5,7 +5,7 @@ use stateright::{Model, Property};
 
 use crate::end::Place;
 use crate::net::{Body, Packet, Side, X, Y, put};
-use crate::state::{Case, Mutant, RAILS, World, broken};
+use crate::state::{Case, Mutant, RAILS, ModelState, broken};
 use crate::sweep::fingerprint;
 use crate::transfer::{PARTS, Part};
 
@@ -43,105 +43,105 @@ pub enum Action {
 impl Case {
     /// Whether this step is certain to be taken some day, though all faults have ended and no end
     /// notices anything by itself.
-    pub fn is_sure(&self, world: &World, action: Action) -> bool {
+    pub fn is_sure(&self, model_state: &ModelState, action: Action) -> bool {
         match action {
             Action::Die { .. } | Action::Join { late: true, .. } => false,
             // What a dead end had sent may be lost from any point on.
             Action::Arrive { end, rail } => {
-                world.rails[rail].alive(end).is_some_and(|conn| conn.sides[1 - end] == Side::Alive)
+                model_state.rails[rail].alive(end).is_some_and(|conn| conn.sides[1 - end] == Side::Alive)
             }
-            Action::Acked { .. } => (0..self.rails).any(|rail| world.is_together(rail)),
-            Action::Open { end, rail } => world.rails[rail].pending(end, Side::Alive).is_none(),
+            Action::Acked { .. } => (0..self.rails).any(|rail| model_state.is_consistent(rail)),
+            Action::Open { end, rail } => model_state.rails[rail].pending(end, Side::Alive).is_none(),
             Action::GiveUp { end, rail } => {
-                world.rails[rail].alive(end).is_some_and(|conn| conn.sides[1 - end] == Side::Dead)
+                model_state.rails[rail].alive(end).is_some_and(|conn| conn.sides[1 - end] == Side::Dead)
             }
             _ => true,
         }
     }
 
     /// Takes one step.
-    pub fn step(&self, before: &World, action: Action) -> World {
-        let mut world = before.clone();
+    pub fn step(&self, before: &ModelState, action: Action) -> ModelState {
+        let mut model_state = before.clone();
         match action {
             Action::Post(rail) => {
-                let body = self.script[usize::from(world.posted)];
-                world.posted += 1;
-                world.send_new(rail, X, body);
+                let body = self.script[usize::from(model_state.posted)];
+                model_state.posted += 1;
+                model_state.send_new(rail, X, body);
             }
             Action::Write { part, rail } => {
-                world.sender.parts[part] = Part::On(rail as u8);
-                world.put(rail, X, Packet::Write(part as u8));
+                model_state.sender.parts[part] = Part::On(rail as u8);
+                model_state.put(rail, X, Packet::Write(part as u8));
             }
             Action::Fin(rail) => {
-                if world.sender.count == 0 {
-                    world.sender.count = match self.mutant {
-                        Some(Mutant::RailsCountedOnce) => world.sender.rails().count() as u8,
-                        _ => world.sender.fins_of_round(),
+                if model_state.sender.count == 0 {
+                    model_state.sender.count = match self.mutant {
+                        Some(Mutant::RailsCountedOnce) => model_state.sender.rails().count() as u8,
+                        _ => model_state.sender.fins_of_epoch(),
                     };
                 }
-                let body = Body::Fin { round: world.sender.round, count: world.sender.count };
-                world.sender.fins[rail] = Some(world.send_new(rail, X, body));
+                let body = Body::Fin { epoch: model_state.sender.epoch, count: model_state.sender.count };
+                model_state.sender.fins[rail] = Some(model_state.send_new(rail, X, body));
             }
             Action::Send { end, rail } => {
-                let psn = world.ends[end].sent.due().next().expect("one is due");
-                let packet = world.ends[end].sent.get(psn).expect("it is due");
+                let psn = model_state.ends[end].sent.due().next().expect("one is due");
+                let packet = model_state.ends[end].sent.get(psn).expect("it is due");
                 packet.place = Place::Sent(rail as u8);
                 let body = packet.body;
-                world.put(rail, end, Packet::Sequenced { psn, body });
+                model_state.put(rail, end, Packet::Sequenced { psn, body });
             }
             Action::Arrive { end, rail } => {
-                let conn = world.rails[rail].alive_mut(end).expect("something comes over it");
+                let conn = model_state.rails[rail].alive_mut(end).expect("something comes over it");
                 let packet = conn.to[end].remove(0);
-                self.arrive(&mut world, rail, end, packet);
+                self.arrive(&mut model_state, rail, end, packet);
             }
             Action::Placed { end, rail } => {
-                let psn = world.ends[end].received.placing[rail].trailing_zeros() as u8;
-                world.ends[end].received.placing[rail] &= !(1 << psn);
-                let body = world.ends[1 - end].sent.get(psn).expect("it is not acknowledged").body;
-                self.effect(&mut world, end, psn, body);
+                let psn = model_state.ends[end].received.placing[rail].trailing_zeros() as u8;
+                model_state.ends[end].received.placing[rail] &= !(1 << psn);
+                let body = model_state.ends[1 - end].sent.get(psn).expect("it is not acknowledged").body;
+                self.effect(&mut model_state, end, psn, body);
             }
-            Action::Acked { end, before } => world.ends[end].sent.ack(before),
+            Action::Acked { end, before } => model_state.ends[end].sent.ack(before),
             Action::Fence { end, rail, via } => {
-                let lost = world.ends[end].links[rail].waits_for().expect("a fence is needed");
-                world.put(via, end, fence(rail, lost, false));
+                let lost = model_state.ends[end].links[rail].waits_for().expect("a fence is needed");
+                model_state.put(via, end, fence(rail, lost, false));
             }
             Action::Open { end, rail } => {
                 if !self.is_sure(before, action) {
-                    world.whims_left -= 1;
+                    model_state.races_left -= 1;
                 }
-                world.open(rail, end);
+                model_state.open(rail, end);
             }
             Action::Join { end, rail, late } => {
-                world.whims_left -= u8::from(late);
+                model_state.races_left -= u8::from(late);
                 let other = if late { Side::Dead } else { Side::Alive };
-                let index = world.rails[rail].pending(end, other).expect("there is one");
-                self.join(&mut world, rail, index, end);
-                self.lost_without_fence(&mut world, rail, end);
+                let index = model_state.rails[rail].pending(end, other).expect("there is one");
+                self.join(&mut model_state, rail, index, end);
+                self.lost_without_fence(&mut model_state, rail, end);
             }
             Action::GiveUp { end, rail } => {
                 if !self.is_sure(before, action) {
-                    world.whims_left -= 1;
+                    model_state.races_left -= 1;
                 }
-                let verdict = world.ends[end].links[rail].abort();
-                self.follow(&mut world, rail, end, None, verdict);
+                let verdict = model_state.ends[end].links[rail].abort();
+                self.follow(&mut model_state, rail, end, None, verdict);
             }
             Action::Die { end, rail } | Action::Notice { end, rail } => {
-                world.deaths_left -= u8::from(matches!(action, Action::Die { .. }));
-                world.rails[rail].kill(end);
-                let verdict = world.ends[end].links[rail].down();
-                self.follow(&mut world, rail, end, None, verdict);
+                model_state.deaths_left -= u8::from(matches!(action, Action::Die { .. }));
+                model_state.rails[rail].kill(end);
+                let verdict = model_state.ends[end].links[rail].down();
+                self.follow(&mut model_state, rail, end, None, verdict);
             }
         }
-        self.forget(&mut world);
-        world
+        self.forget(&mut model_state);
+        model_state
     }
 
     /// Forgets what makes no difference any more, so that states that differ only in that are one.
-    fn forget(&self, world: &mut World) {
-        let ends = &world.ends;
+    fn forget(&self, model_state: &mut ModelState) {
+        let ends = &model_state.ends;
         let windows = self.mutant != Some(Mutant::NoWindow);
-        for rail in &mut world.rails {
-            rail.tidy(world.whims_left > 0);
+        for rail in &mut model_state.rails {
+            rail.drop_late(model_state.races_left > 0);
             for conn in &mut rail.conns {
                 for (end, queue) in conn.to.iter_mut().enumerate() {
                     queue.retain(|packet| match *packet {
@@ -151,10 +151,10 @@ impl Case {
                             let (own, peer) =
                                 (&ends[end].links[usize::from(rail)], &ends[1 - end].links[usize::from(rail)]);
                             let of = Pair { mine: yours.into(), yours: mine.into() };
-                            let asked = !answer && peer.waits_for() == Some(Pair { mine: of.yours, yours: of.mine });
+                            let requested = !answer && peer.waits_for() == Some(Pair { mine: of.yours, yours: of.mine });
                             let over = own.pair().mine > of.mine
                                 || own.pair().mine == of.mine && matches!(own.state(), State::Down | State::Connecting);
-                            asked || !over || own.waits_for() == Some(of)
+                            requested || !over || own.waits_for() == Some(of)
                         }
                     });
                 }
@@ -162,62 +162,62 @@ impl Case {
         }
     }
 
-    fn arrive(&self, world: &mut World, rail: usize, end: usize, packet: Packet) {
+    fn arrive(&self, model_state: &mut ModelState, rail: usize, end: usize, packet: Packet) {
         match packet {
             Packet::Connect(number) => {
-                let lost = world.ends[end].links[rail].waits_for();
-                let verdict = world.ends[end].links[rail].connect(number.into());
-                self.follow(world, rail, end, lost, verdict);
+                let lost = model_state.ends[end].links[rail].waits_for();
+                let verdict = model_state.ends[end].links[rail].connect(number.into());
+                self.follow(model_state, rail, end, lost, verdict);
             }
             Packet::Fence { rail: about, mine, yours, answer } => {
                 let about = usize::from(about);
-                let link = &mut world.ends[end].links[about];
+                let link = &mut model_state.ends[end].links[about];
                 let of = Pair { mine: yours.into(), yours: mine.into() };
                 let lost = link.waits_for().or((link.pair() == of).then_some(of));
                 let verdict = link.fence(of);
-                self.follow(world, about, end, lost, verdict);
-                if verdict.answer && !answer && world.ends[end].is_ready(rail) {
-                    world.put(rail, end, fence(about, of, true));
+                self.follow(model_state, about, end, lost, verdict);
+                if verdict.answer && !answer && model_state.ends[end].is_ready(rail) {
+                    model_state.put(rail, end, fence(about, of, true));
                 }
             }
             Packet::Sequenced { psn, body } => {
                 let again = self.mutant == Some(Mutant::NoWindow) && matches!(body, Body::Fin { .. } | Body::Atomic);
-                if !world.ends[end].received.claim(psn) && !again {
+                if !model_state.ends[end].received.claim(psn) && !again {
                     return;
                 }
                 if matches!(body, Body::Message(_)) {
-                    world.ends[end].received.placing[rail] |= 1 << psn;
+                    model_state.ends[end].received.placing[rail] |= 1 << psn;
                 } else {
-                    self.effect(world, end, psn, body);
+                    self.effect(model_state, end, psn, body);
                 }
             }
             Packet::Write(part) => {
-                if world.receiver.done {
-                    world.broken |= broken::LATE_WRITE;
+                if model_state.receiver.done {
+                    model_state.broken |= broken::LATE_WRITE;
                 }
-                world.receiver.landed |= 1 << part;
+                model_state.receiver.landed |= 1 << part;
             }
         }
     }
 
     /// A packet takes effect.
-    fn effect(&self, world: &mut World, end: usize, psn: u8, body: Body) {
-        if world.ends[end].received.receive(psn) {
-            world.broken |= broken::TWICE;
+    fn effect(&self, model_state: &mut ModelState, end: usize, psn: u8, body: Body) {
+        if model_state.ends[end].received.receive(psn) {
+            model_state.broken |= broken::TWICE;
         }
-        let (receiver, sender) = (&mut world.receiver, &mut world.sender);
+        let (receiver, sender) = (&mut model_state.receiver, &mut model_state.sender);
         match body {
             Body::Message(number) => {
-                if !world.delivered.message(number) {
-                    world.broken |= broken::DISORDER;
+                if !model_state.delivered.message(number) {
+                    model_state.broken |= broken::DISORDER;
                 }
             }
-            Body::Atomic => world.delivered.atomics += 1,
-            Body::Fin { round, count } => {
+            Body::Atomic => model_state.delivered.atomics += 1,
+            Body::Fin { epoch, count } => {
                 let counts = match self.mutant {
-                    Some(Mutant::NoRounds) => true,
-                    Some(Mutant::OldFin) => round <= receiver.round,
-                    _ => round == receiver.round,
+                    Some(Mutant::NoEpochs) => true,
+                    Some(Mutant::OldFin) => epoch <= receiver.epoch,
+                    _ => epoch == receiver.epoch,
                 };
                 if receiver.done || !counts {
                     return;
@@ -226,33 +226,33 @@ impl Case {
                 if receiver.fins == count {
                     receiver.done = true;
                     if receiver.landed != (1 << PARTS) - 1 {
-                        world.broken |= broken::INCOMPLETE;
+                        model_state.broken |= broken::INCOMPLETE;
                     }
-                    world.ends[end].sent.push(Body::Done, Place::Due);
+                    model_state.ends[end].sent.push(Body::Done, Place::Due);
                 }
             }
-            Body::Resume(round) => {
-                if receiver.done || round <= receiver.round {
+            Body::Resume(epoch) => {
+                if receiver.done || epoch <= receiver.epoch {
                     return;
                 }
-                receiver.round = round;
-                if self.mutant != Some(Mutant::NoRounds) {
+                receiver.epoch = epoch;
+                if self.mutant != Some(Mutant::NoEpochs) {
                     receiver.fins = 0;
                 }
-                world.ends[end].sent.push(Body::Cts(round), Place::Due);
+                model_state.ends[end].sent.push(Body::Cts(epoch), Place::Due);
             }
-            Body::Cts(round) => {
-                if sender.done || round != sender.round + 1 {
+            Body::Cts(epoch) => {
+                if sender.done || epoch != sender.epoch + 1 {
                     return;
                 }
-                sender.round = round;
+                sender.epoch = epoch;
                 sender.count = 0;
-                let acked = world.ends[end].sent.acked();
+                let acked = model_state.ends[end].sent.acked();
                 for part in &mut sender.parts {
                     *part = match *part {
                         Part::Fenced => Part::Unwritten,
-                        Part::Doubt(_) if self.mutant == Some(Mutant::RestartUnfenced) => Part::Unwritten,
-                        Part::Doubt(rail) if sender.fins[usize::from(rail)].is_some_and(|psn| psn < acked) => {
+                        Part::Unconfirmed(_) if self.mutant == Some(Mutant::RestartUnfenced) => Part::Unwritten,
+                        Part::Unconfirmed(rail) if sender.fins[usize::from(rail)].is_some_and(|psn| psn < acked) => {
                             Part::Landed
                         }
                         other => other,
@@ -266,63 +266,63 @@ impl Case {
 
     /// Applies the verdict of the table. `lost`: the connection that is safe, if the verdict declares one
     /// safe.
-    fn follow(&self, world: &mut World, rail: usize, end: usize, lost: Option<Pair>, verdict: Verdict) {
+    fn follow(&self, model_state: &mut ModelState, rail: usize, end: usize, lost: Option<Pair>, verdict: Verdict) {
         if verdict.abort && self.mutant != Some(Mutant::SeverLate) {
-            world.rails[rail].kill(end);
+            model_state.rails[rail].kill(end);
         }
         if verdict.lost {
-            self.lose(world, rail, end);
-            self.lost_without_fence(world, rail, end);
+            self.lose(model_state, rail, end);
+            self.lost_without_fence(model_state, rail, end);
         }
         if verdict.safe {
             let lost = lost.expect("only what is lost becomes safe");
-            self.free(world, rail, end, lost);
+            self.free(model_state, rail, end, lost);
         }
     }
 
     /// The bugs that don't wait for the fence.
-    fn lost_without_fence(&self, world: &mut World, rail: usize, end: usize) {
-        let Some(lost) = world.ends[end].links[rail].waits_for() else { return };
+    fn lost_without_fence(&self, model_state: &mut ModelState, rail: usize, end: usize) {
+        let Some(lost) = model_state.ends[end].links[rail].waits_for() else { return };
         match self.mutant {
-            Some(Mutant::NoFence) => self.free(world, rail, end, lost),
-            Some(Mutant::ReleaseOnDown) if end == X => self.restart(world, rail),
+            Some(Mutant::NoFence) => self.free(model_state, rail, end, lost),
+            Some(Mutant::ReleaseOnDown) if end == X => self.restart(model_state, rail),
             _ => {}
         }
     }
 
     /// What was lost may go out again.
-    fn free(&self, world: &mut World, rail: usize, end: usize, lost: Pair) {
+    fn free(&self, model_state: &mut ModelState, rail: usize, end: usize, lost: Pair) {
         let lives =
             |conn: &crate::net::Conn| u32::from(conn.numbers[end]) == lost.mine && conn.sides[1 - end] == Side::Alive;
-        if world.rails[rail].conns.iter().any(lives) {
-            world.broken |= broken::EARLY;
+        if model_state.rails[rail].conns.iter().any(lives) {
+            model_state.broken |= broken::EARLY;
         }
-        for packet in world.ends[end].sent.all_mut() {
+        for packet in model_state.ends[end].sent.all_mut() {
             if packet.place == Place::Lost(rail as u8) {
                 packet.place = Place::Due;
             }
         }
         if end == X {
-            self.restart(world, rail);
+            self.restart(model_state, rail);
         }
     }
 
     /// What was written over `rail` and is unconfirmed is to be written again, in a new round.
-    fn restart(&self, world: &mut World, rail: usize) {
-        let doubt = Part::Doubt(rail as u8);
-        let fin = world.sender.fins[rail].take();
-        if world.sender.done || !world.sender.parts.contains(&doubt) {
+    fn restart(&self, model_state: &mut ModelState, rail: usize) {
+        let unconfirmed = Part::Unconfirmed(rail as u8);
+        let fin = model_state.sender.fins[rail].take();
+        if model_state.sender.done || !model_state.sender.parts.contains(&unconfirmed) {
             return;
         }
-        let sent = &mut world.ends[X].sent;
+        let sent = &mut model_state.ends[X].sent;
         let landed = fin.is_some_and(|psn| psn < sent.acked());
-        for part in world.sender.parts.iter_mut().filter(|part| **part == doubt) {
+        for part in model_state.sender.parts.iter_mut().filter(|part| **part == unconfirmed) {
             *part = if landed { Part::Landed } else { Part::Fenced };
         }
         if landed {
             return;
         }
-        let resume = Body::Resume(world.sender.round + 1);
+        let resume = Body::Resume(model_state.sender.epoch + 1);
         match fin.and_then(|psn| sent.get(psn)) {
             Some(fin) if self.mutant != Some(Mutant::ResumeBeside) => fin.body = resume,
             _ => {
@@ -332,7 +332,7 @@ impl Case {
     }
 }
 
-impl World {
+impl ModelState {
     /// Numbers a packet and sends it.
     fn send_new(&mut self, rail: usize, end: usize, body: Body) -> u8 {
         let psn = self.ends[end].sent.push(body, Place::Sent(rail as u8));
@@ -355,21 +355,21 @@ fn fence(rail: usize, pair: Pair, answer: bool) -> Packet {
 }
 
 impl Model for Case {
-    type State = World;
+    type State = ModelState;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<World> {
+    fn init_states(&self) -> Vec<ModelState> {
         vec![self.start()]
     }
 
-    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        if world.broken != 0 {
+    fn actions(&self, model_state: &ModelState, actions: &mut Vec<Action>) {
+        if model_state.broken != 0 {
             return;
         }
-        let sender = &world.sender;
+        let sender = &model_state.sender;
         let writing = self.put && !sender.done;
-        for rail in world.ends[X].ready() {
-            if usize::from(world.posted) < self.script.len() {
+        for rail in model_state.ends[X].ready() {
+            if usize::from(model_state.posted) < self.script.len() {
                 actions.push(Action::Post(rail));
             }
             if writing && sender.count == 0 {
@@ -386,18 +386,18 @@ impl Model for Case {
             }
         }
         for end in [X, Y] {
-            let own = &world.ends[end];
+            let own = &model_state.ends[end];
             if own.sent.due().next().is_some() {
                 actions.extend(own.ready().map(|rail| Action::Send { end, rail }));
             }
-            self.actions_of_acks(world, end, actions);
+            self.actions_of_acks(model_state, end, actions);
             for rail in 0..self.rails {
-                self.actions_of_link(world, end, rail, actions);
+                self.actions_of_link(model_state, end, rail, actions);
             }
         }
     }
 
-    fn next_state(&self, last: &World, action: Action) -> Option<World> {
+    fn next_state(&self, last: &ModelState, action: Action) -> Option<ModelState> {
         // Of a state and its mirror image, one stands for both.
         let next = self.step(last, action);
         let mirrored = next.mirrored();
@@ -406,11 +406,11 @@ impl Model for Case {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always(broken::ALL[0].1, |_, world: &World| world.broken & broken::ALL[0].0 == 0),
-            Property::always(broken::ALL[1].1, |_, world: &World| world.broken & broken::ALL[1].0 == 0),
-            Property::always(broken::ALL[2].1, |_, world: &World| world.broken & broken::ALL[2].0 == 0),
-            Property::always(broken::ALL[3].1, |_, world: &World| world.broken & broken::ALL[3].0 == 0),
-            Property::always(broken::ALL[4].1, |_, world: &World| world.broken & broken::ALL[4].0 == 0),
+            Property::always(broken::ALL[0].1, |_, model_state: &ModelState| model_state.broken & broken::ALL[0].0 == 0),
+            Property::always(broken::ALL[1].1, |_, model_state: &ModelState| model_state.broken & broken::ALL[1].0 == 0),
+            Property::always(broken::ALL[2].1, |_, model_state: &ModelState| model_state.broken & broken::ALL[2].0 == 0),
+            Property::always(broken::ALL[3].1, |_, model_state: &ModelState| model_state.broken & broken::ALL[3].0 == 0),
+            Property::always(broken::ALL[4].1, |_, model_state: &ModelState| model_state.broken & broken::ALL[4].0 == 0),
         ]
     }
 }
@@ -419,30 +419,30 @@ impl Case {
     /// Acknowledgments are true at any time, and a late one states what an early one would have. One that
     /// comes while it changes nothing is as good as one that comes later: so it comes just before it decides
     /// whether a packet goes out again or a part is unconfirmed, or at the end.
-    fn actions_of_acks(&self, world: &World, end: usize, actions: &mut Vec<Action>) {
-        let (sent, expected) = (&world.ends[end].sent, world.ends[1 - end].received.expected());
-        if sent.acked() == expected || world.ends[end].ready().next().is_none() {
+    fn actions_of_acks(&self, model_state: &ModelState, end: usize, actions: &mut Vec<Action>) {
+        let (sent, expected) = (&model_state.ends[end].sent, model_state.ends[1 - end].received.expected());
+        if sent.acked() == expected || model_state.ends[end].ready().next().is_none() {
             return;
         }
         let fins = (0..RAILS).filter_map(|rail| {
-            let doubt = end == X && world.sender.parts.contains(&Part::Doubt(rail as u8));
-            world.sender.fins[rail].filter(|&psn| doubt && psn >= sent.acked())
+            let unconfirmed = end == X && model_state.sender.parts.contains(&Part::Unconfirmed(rail as u8));
+            model_state.sender.fins[rail].filter(|&psn| unconfirmed && psn >= sent.acked())
         });
-        let mut news = fins.chain(sent.due()).map(|psn| psn + 1).fold(0_u32, |news, before| news | 1 << before);
-        let posted = end != X || usize::from(world.posted) == self.script.len();
+        let mut poll_rings = fins.chain(sent.due()).map(|psn| psn + 1).fold(0_u32, |poll_rings, before| poll_rings | 1 << before);
+        let posted = end != X || usize::from(model_state.posted) == self.script.len();
         if sent.next() == expected && posted {
-            news |= 1 << expected;
+            poll_rings |= 1 << expected;
         }
-        for before in (0..=expected).filter(|before| news & 1 << before != 0) {
+        for before in (0..=expected).filter(|before| poll_rings & 1 << before != 0) {
             actions.push(Action::Acked { end, before });
         }
     }
 
-    fn actions_of_link(&self, world: &World, end: usize, rail: usize, actions: &mut Vec<Action>) {
-        let whim = world.whims_left > 0;
-        let own = &world.ends[end];
+    fn actions_of_link(&self, model_state: &ModelState, end: usize, rail: usize, actions: &mut Vec<Action>) {
+        let may_race = model_state.races_left > 0;
+        let own = &model_state.ends[end];
         let state = own.links[rail].state();
-        let links = &world.rails[rail];
+        let links = &model_state.rails[rail];
         if let Some(conn) = links.alive(end) {
             if !conn.to[end].is_empty() {
                 actions.push(Action::Arrive { end, rail });
@@ -450,7 +450,7 @@ impl Case {
             if self.notices && conn.sides[1 - end] == Side::Dead {
                 actions.push(Action::Notice { end, rail });
             }
-            if world.deaths_left > 0 {
+            if model_state.deaths_left > 0 {
                 actions.push(Action::Die { end, rail });
             }
         }
@@ -459,35 +459,35 @@ impl Case {
         }
         if let Some(lost) = own.links[rail].waits_for() {
             // Those on their way, and the answers to them; what a dead end has sent may never arrive.
-            let ask = fence(rail, lost, false);
+            let request = fence(rail, lost, false);
             let answer = fence(rail, Pair { mine: lost.yours, yours: lost.mine }, true);
             let queues = |to: usize| {
-                world
+                model_state
                     .rails
                     .iter()
                     .flat_map(|rail| &rail.conns)
                     .filter(move |conn| conn.sides[1 - to] == Side::Alive)
                     .flat_map(move |conn| &conn.to[to])
             };
-            let asked = queues(1 - end).filter(|packet| **packet == ask).count();
+            let requested = queues(1 - end).filter(|packet| **packet == request).count();
             let answered = queues(end).filter(|packet| **packet == answer).count();
-            if asked + answered < self.fences {
+            if requested + answered < self.fences {
                 actions.extend(own.ready().map(|via| Action::Fence { end, rail, via }));
             }
         }
         let made = links.pending(end, Side::Alive).is_some();
-        let opens = self.mends || !(0..self.rails).any(|rail| world.is_together(rail));
-        if opens && state == State::Down && (!made || whim) && links.alive(end).is_none() {
+        let opens = self.repairs || !(0..self.rails).any(|rail| model_state.is_consistent(rail));
+        if opens && state == State::Down && (!made || may_race) && links.alive(end).is_none() {
             actions.push(Action::Open { end, rail });
         }
         if made {
             actions.push(Action::Join { end, rail, late: false });
         }
-        if whim && links.pending(end, Side::Dead).is_some() {
+        if may_race && links.pending(end, Side::Dead).is_some() {
             actions.push(Action::Join { end, rail, late: true });
         }
         let action = Action::GiveUp { end, rail };
-        if state == State::Up && (whim || self.is_sure(world, action)) {
+        if state == State::Up && (may_race || self.is_sure(model_state, action)) {
             actions.push(action);
         }
     }

@@ -29,10 +29,10 @@ pub enum Body {
     Message(u8),
     /// Applied when it comes.
     Atomic,
-    /// All that the put has written in `round` over the connection is in front of this.
+    /// All that the put has written in `epoch` over the connection is in front of this.
     Fin {
         /// The round.
-        round: u8,
+        epoch: u8,
         /// How many such there are in the round.
         count: u8,
     },
@@ -138,7 +138,7 @@ impl Rail {
 
     /// Forgets connections that can't matter any more. `late`: an end may still be notified of one that is
     /// over.
-    pub fn tidy(&mut self, late: bool) {
+    pub fn drop_late(&mut self, late: bool) {
         let mut seen = [false; 2];
         let mut index = self.conns.len();
         while index > 0 {

@@ -17,7 +17,7 @@ pub enum Mutant {
     /// A side that receives that the peer's end is dead answers that its own is, and ends it later.
     SeverLate,
     /// The receiver counts all FINs, whatever their round, and keeps the count when a round begins.
-    NoRounds,
+    NoEpochs,
     /// The receiver counts FINs of the rounds before its own.
     OldFin,
     /// RESUME is a packet of its own, and the FIN that was lost goes out again as it was.
@@ -49,10 +49,10 @@ pub struct Case {
     pub deaths: u8,
     /// What happens though it need not: both ends make a connection at once; an end is notified of one that
     /// is over; an end gives up one that is being set up.
-    pub whims: u8,
+    pub races: u8,
     /// Whether a rail is opened while another stands. If not, fewer interleavings are seen, and rails may
     /// stay down.
-    pub mends: bool,
+    pub repairs: bool,
     /// Whether an end notices, at some time, that its connection has died at the other end. If not, it must
     /// get along without.
     pub notices: bool,
@@ -96,8 +96,8 @@ impl Case {
         put: true,
         script: &[],
         deaths: 1,
-        whims: 0,
-        mends: true,
+        races: 0,
+        repairs: true,
         notices: false,
         fences: 1,
         mutant: None,
@@ -112,9 +112,9 @@ impl Case {
         Case::PUT,
         Case { name: "put, 1 death, FENCE twice", fences: 2, ..Case::PUT },
         Case { name: "put, 2 deaths", deaths: 2, ..Case::PUT },
-        Case { name: "put, 1 death, 1 race", whims: 1, notices: true, ..Case::PUT },
+        Case { name: "put, 1 death, 1 race", races: 1, notices: true, ..Case::PUT },
         Case { name: "put, 1 rail, 3 deaths", rails: 1, deaths: 3, ..Case::PUT },
-        Case { name: "put, 1 rail, 2 deaths, 1 race", rails: 1, deaths: 2, whims: 1, notices: true, ..Case::PUT },
+        Case { name: "put, 1 rail, 2 deaths, 1 race", rails: 1, deaths: 2, races: 1, notices: true, ..Case::PUT },
         Case { name: "put and message, 1 death", script: &[Body::Message(0)], ..Case::PUT },
         Case { name: "put, messages and atomic, 1 rail, 1 death", rails: 1, script: &SCRIPT, ..Case::PUT },
         Case::MESSAGES,
@@ -122,7 +122,7 @@ impl Case {
             name: "cold, message, 1 death, 1 race",
             cold: true,
             deaths: 1,
-            whims: 1,
+            races: 1,
             notices: true,
             script: &[Body::Message(0)],
             ..Case::MESSAGES
@@ -131,7 +131,7 @@ impl Case {
             name: "cold, messages and atomic, 1 rail, 2 deaths, 2 races",
             rails: 1,
             cold: true,
-            whims: 2,
+            races: 2,
             notices: true,
             ..Case::MESSAGES
         },
@@ -140,7 +140,7 @@ impl Case {
 
 /// The state of everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct World {
+pub struct ModelState {
     /// X and Y.
     pub ends: [End; 2],
     /// What is between them.
@@ -155,16 +155,16 @@ pub struct World {
     pub posted: u8,
     /// See [`Case::deaths`].
     pub deaths_left: u8,
-    /// See [`Case::whims`].
-    pub whims_left: u8,
+    /// See [`Case::races`].
+    pub races_left: u8,
     /// Bits of [`broken`].
     pub broken: u8,
 }
 
 impl Case {
     /// The initial state.
-    pub fn start(&self) -> World {
-        let mut world = World {
+    pub fn start(&self) -> ModelState {
+        let mut model_state = ModelState {
             ends: Default::default(),
             rails: Default::default(),
             sender: Sender::default(),
@@ -172,42 +172,42 @@ impl Case {
             delivered: Delivered::default(),
             posted: 0,
             deaths_left: self.deaths,
-            whims_left: self.whims,
+            races_left: self.races,
             broken: 0,
         };
         if !self.cold {
             for rail in 0..self.rails {
-                world.open(rail, X);
-                let index = world.rails[rail].pending(Y, Side::Alive).expect("X has made one");
-                self.join(&mut world, rail, index, Y);
+                model_state.open(rail, X);
+                let index = model_state.rails[rail].pending(Y, Side::Alive).expect("X has made one");
+                self.join(&mut model_state, rail, index, Y);
                 for end in [X, Y] {
-                    world.rails[rail].alive_mut(end).expect("it stands").to[end].clear();
-                    assert!(!world.ends[end].links[rail].connect(1).safe);
+                    model_state.rails[rail].alive_mut(end).expect("it stands").to[end].clear();
+                    assert!(!model_state.ends[end].links[rail].connect(1).safe);
                 }
             }
         }
-        world
+        model_state
     }
 
     /// `end` is notified of the connection at `index`. What it had before is over, of which it was not
     /// notified.
-    pub fn join(&self, world: &mut World, rail: usize, index: usize, end: usize) {
-        world.rails[rail].kill(end);
-        let verdict = world.ends[end].links[rail].up();
-        let number = world.ends[end].links[rail].pair().mine as u8;
-        world.rails[rail].join(index, end, number);
+    pub fn join(&self, model_state: &mut ModelState, rail: usize, index: usize, end: usize) {
+        model_state.rails[rail].kill(end);
+        let verdict = model_state.ends[end].links[rail].up();
+        let number = model_state.ends[end].links[rail].pair().mine as u8;
+        model_state.rails[rail].join(index, end, number);
         if verdict.lost {
-            self.lose(world, rail, end);
+            self.lose(model_state, rail, end);
         }
     }
 
     /// What `end` had on its way over the connection is lost; what was being placed from it never will be.
-    pub fn lose(&self, world: &mut World, rail: usize, end: usize) {
-        let own = &mut world.ends[end];
+    pub fn lose(&self, model_state: &mut ModelState, rail: usize, end: usize) {
+        let own = &mut model_state.ends[end];
         if self.mutant == Some(Mutant::ClaimKept) {
             own.received.placing[rail] = 0;
         } else {
-            own.received.void(rail);
+            own.received.abort_rail(rail);
         }
         for packet in own.sent.all_mut() {
             if packet.place == Place::Sent(rail as u8) {
@@ -215,27 +215,27 @@ impl Case {
             }
         }
         if end == X {
-            for part in world.sender.parts.iter_mut().filter(|part| **part == Part::On(rail as u8)) {
-                *part = Part::Doubt(rail as u8);
+            for part in model_state.sender.parts.iter_mut().filter(|part| **part == Part::On(rail as u8)) {
+                *part = Part::Unconfirmed(rail as u8);
             }
         }
     }
 
     /// Whether all is done, and the two ends are together again.
-    pub fn is_complete(&self, world: &World) -> bool {
-        let count = |want: fn(&Body) -> bool| self.script.iter().filter(|body| want(body)).count();
-        let beside = usize::from(world.posted) == self.script.len()
-            && usize::from(world.delivered.messages) == count(|body| matches!(body, Body::Message(_)))
-            && usize::from(world.delivered.atomics) == count(|body| matches!(body, Body::Atomic));
-        let put = !self.put || (world.sender.done && world.receiver.done);
-        let acked = world.ends.iter().all(|end| end.sent.is_empty());
-        beside && put && acked && (!self.mends || (0..self.rails).all(|rail| world.is_together(rail)))
+    pub fn is_complete(&self, model_state: &ModelState) -> bool {
+        let count = |is_searched: fn(&Body) -> bool| self.script.iter().filter(|body| is_searched(body)).count();
+        let beside = usize::from(model_state.posted) == self.script.len()
+            && usize::from(model_state.delivered.messages) == count(|body| matches!(body, Body::Message(_)))
+            && usize::from(model_state.delivered.atomics) == count(|body| matches!(body, Body::Atomic));
+        let put = !self.put || (model_state.sender.done && model_state.receiver.done);
+        let acked = model_state.ends.iter().all(|end| end.sent.is_empty());
+        beside && put && acked && (!self.repairs || (0..self.rails).all(|rail| model_state.is_consistent(rail)))
     }
 }
 
-impl World {
+impl ModelState {
     /// Whether both ends of a rail are ready on one and the same connection.
-    pub fn is_together(&self, rail: usize) -> bool {
+    pub fn is_consistent(&self, rail: usize) -> bool {
         self.ends.iter().all(|end| end.is_ready(rail))
             && self.rails[rail].alive(X).is_some_and(|conn| conn.sides[Y] == Side::Alive)
     }
@@ -251,11 +251,11 @@ impl World {
     }
 
     /// The same state with its rails the other way round: nothing that can happen depends on which is which.
-    pub fn mirrored(&self) -> World {
-        let mut world = self.clone();
-        world.rails.swap(0, 1);
+    pub fn mirrored(&self) -> ModelState {
+        let mut model_state = self.clone();
+        model_state.rails.swap(0, 1);
         let other = |rail: u8| 1 - rail;
-        for end in &mut world.ends {
+        for end in &mut model_state.ends {
             end.links.swap(0, 1);
             end.received.placing.swap(0, 1);
             for packet in end.sent.all_mut() {
@@ -265,20 +265,20 @@ impl World {
                 }
             }
         }
-        for queue in world.rails.iter_mut().flat_map(|rail| &mut rail.conns).flat_map(|conn| &mut conn.to) {
+        for queue in model_state.rails.iter_mut().flat_map(|rail| &mut rail.conns).flat_map(|conn| &mut conn.to) {
             for packet in queue {
                 if let Packet::Fence { rail, .. } = packet {
                     *rail = other(*rail);
                 }
             }
         }
-        world.sender.fins.swap(0, 1);
-        for part in &mut world.sender.parts {
+        model_state.sender.fins.swap(0, 1);
+        for part in &mut model_state.sender.parts {
             match part {
-                Part::On(rail) | Part::Doubt(rail) => *rail = other(*rail),
+                Part::On(rail) | Part::Unconfirmed(rail) => *rail = other(*rail),
                 Part::Unwritten | Part::Fenced | Part::Landed => {}
             }
         }
-        world
+        model_state
     }
 }

@@ -9,7 +9,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use stateright::Model;
 
 use crate::model::Action;
-use crate::state::{Case, World};
+use crate::state::{Case, ModelState};
 
 /// What a sweep has found.
 #[derive(Debug)]
@@ -69,17 +69,17 @@ pub fn sweep(case: &Case, breadth: bool) -> Sweep {
     origins.push(Origin { from: 0, action: 0 });
     frontier.push_back((start, 0));
     let mut broken = None;
-    while let Some((world, id)) = if breadth { frontier.pop_front() } else { frontier.pop_back() } {
-        if world.broken != 0 {
-            broken = Some((way(case, &origins, id), world.broken));
+    while let Some((model_state, id)) = if breadth { frontier.pop_front() } else { frontier.pop_back() } {
+        if model_state.broken != 0 {
+            broken = Some((way(case, &origins, id), model_state.broken));
             break;
         }
-        if case.is_complete(&world) {
+        if case.is_complete(&model_state) {
             complete.push(id);
         }
-        case.actions(&world, &mut actions);
+        case.actions(&model_state, &mut actions);
         for (index, action) in actions.drain(..).enumerate() {
-            let next = case.step(&world, action);
+            let next = case.step(&model_state, action);
             steps += 1;
             let to = match ids.entry(either(case, &next)) {
                 Entry::Occupied(entry) => *entry.get(),
@@ -91,7 +91,7 @@ pub fn sweep(case: &Case, breadth: bool) -> Sweep {
                     to
                 }
             };
-            if case.is_sure(&world, action) {
+            if case.is_sure(&model_state, action) {
                 sure.push((to, id));
             }
         }
@@ -129,28 +129,28 @@ fn way(case: &Case, origins: &[Origin], mut id: u32) -> Vec<Action> {
         choices.push(origin.action);
         id = origin.from;
     }
-    let mut world = case.start();
+    let mut model_state = case.start();
     let mut taken = Vec::new();
     for choice in choices.into_iter().rev() {
         let mut actions = Vec::new();
-        case.actions(&world, &mut actions);
+        case.actions(&model_state, &mut actions);
         let action = actions[usize::from(choice)];
-        world = case.step(&world, action);
+        model_state = case.step(&model_state, action);
         taken.push(action);
     }
     taken
 }
 
 /// The same for a state and its mirror image.
-fn either(case: &Case, world: &World) -> u64 {
-    let own = fingerprint(world);
-    if case.rails == 1 { own } else { own.min(fingerprint(&world.mirrored())) }
+fn either(case: &Case, model_state: &ModelState) -> u64 {
+    let own = fingerprint(model_state);
+    if case.rails == 1 { own } else { own.min(fingerprint(&model_state.mirrored())) }
 }
 
 /// The hash that distinguishes states.
-pub fn fingerprint(world: &World) -> u64 {
+pub fn fingerprint(model_state: &ModelState) -> u64 {
     let mut hasher = Folded(0x9e37_79b9_7f4a_7c15);
-    world.hash(&mut hasher);
+    model_state.hash(&mut hasher);
     hasher.finish()
 }
 

@@ -17,7 +17,7 @@ pub enum Part {
     /// Written over this rail, on the connection that stands.
     On(u8),
     /// Written over this rail, on the connection that is lost: it may have landed, or land still.
-    Doubt(u8),
+    Unconfirmed(u8),
     /// Unconfirmed, but never to land any more: to be written again in the next round.
     Fenced,
     /// It has landed: the FIN behind it is acknowledged.
@@ -28,7 +28,7 @@ pub enum Part {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Sender {
     /// The round that the last CTS was for.
-    pub round: u8,
+    pub epoch: u8,
     /// The parts.
     pub parts: [Part; PARTS],
     /// How many FINs the round has, once one has been received; 0: none was.
@@ -43,7 +43,7 @@ pub struct Sender {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Receiver {
     /// The round.
-    pub round: u8,
+    pub epoch: u8,
     /// FINs of the round that have come.
     pub fins: u8,
     /// Bit n: part n has landed.
@@ -71,8 +71,8 @@ impl Sender {
 
     /// FINs of this round: one for each living connection with parts on it, and one that never comes for each
     /// that is dead. The dead one and the living one of the same rail are two.
-    pub fn fins_of_round(&self) -> u8 {
-        let dead = (0..RAILS).filter(|&rail| self.parts.contains(&Part::Doubt(rail as u8))).count();
+    pub fn fins_of_epoch(&self) -> u8 {
+        let dead = (0..RAILS).filter(|&rail| self.parts.contains(&Part::Unconfirmed(rail as u8))).count();
         let fenced = self.parts.contains(&Part::Fenced);
         (self.rails().count() + dead + usize::from(fenced)) as u8
     }

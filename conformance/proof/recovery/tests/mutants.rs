@@ -6,8 +6,8 @@ use proof_recovery::state::{Case, Mutant};
 use proof_recovery::sweep::{Sweep, sweep};
 
 /// Two deaths, in as few states as may be.
-const PUT: Case = Case { deaths: 2, mends: false, ..Case::PUT };
-const MESSAGES: Case = Case { mends: false, ..Case::MESSAGES };
+const PUT: Case = Case { deaths: 2, repairs: false, ..Case::PUT };
+const MESSAGES: Case = Case { repairs: false, ..Case::MESSAGES };
 
 fn run(mutant: Mutant, case: Case) -> Sweep {
     sweep(&Case { mutant: Some(mutant), ..case }, true)
@@ -35,7 +35,7 @@ fn put_restarted_before_the_fence_causes_a_late_write() {
 
 #[test]
 fn fin_of_another_epoch_completes_a_partial_put() {
-    assert_eq!(rules(Mutant::NoRounds, PUT), INCOMPLETE);
+    assert_eq!(rules(Mutant::NoEpochs, PUT), INCOMPLETE);
     assert_eq!(rules(Mutant::OldFin, PUT), INCOMPLETE);
 }
 
@@ -65,7 +65,7 @@ fn claim_kept_after_a_rail_loss_blocks_the_retransmission() {
 /// notified.
 #[test]
 fn missing_loss_notification_causes_an_endless_wait() {
-    let late = Case { rails: 1, cold: true, deaths: 1, whims: 1, notices: false, ..MESSAGES };
+    let late = Case { rails: 1, cold: true, deaths: 1, races: 1, notices: false, ..MESSAGES };
     let found = sweep(&late, true);
     assert_eq!(found.broken, None);
     println!("there is no way on from {:?}", found.apart.expect("both are ready, each on its own"));

@@ -7,9 +7,9 @@ use rerail_core::mem::Seg;
 use rerail_core::time::Time;
 
 use super::identity::{BLANK, Content, Difference, Name, first_not};
-use super::ledger::{Ask, Due, Ledger, Moment, Part, Request};
+use super::ledger::{Due, Ledger, Moment, Part, Request, Submission};
 use super::order::takes;
-use super::verdict::{Damage, Doubled, Lost, Verdict};
+use super::verdict::{Damage, Duplicated, Lost, Verdict};
 
 /// Memory of any rank, to look at.
 pub trait Peek {
@@ -70,7 +70,7 @@ impl Ledger {
         completion: &Completion,
         memory: &[u8],
     ) -> Option<Name> {
-        let (is_multi, result) = (matches!(entry.ask, Ask::Multi { .. }), completion.result);
+        let (is_multi, result) = (matches!(entry.submission, Submission::Multi { .. }), completion.result);
         let capacity = entry.len();
         let (peer, tag, immediate, sent, bytes, offset) = match result {
             // The end of a multi-receive without a message.
@@ -82,8 +82,8 @@ impl Ledger {
             // Cancelled: beyond the messages reported before, only messages that failed with their peer may
             // have been written.
             Err(OpError::Cancelled) => {
-                let told: u64 = entry.parts.iter().map(|part| part.bytes).sum();
-                let taken = told.saturating_add(self.failed_bytes_max(rank, entry));
+                let reported: u64 = entry.parts.iter().map(|part| part.bytes).sum();
+                let taken = reported.saturating_add(self.failed_bytes_max(rank, entry));
                 if let Some(rest) = memory.get(taken.min(capacity) as usize..)
                     && let Some(difference) = first_not(BLANK, rest)
                 {
@@ -102,20 +102,21 @@ impl Ledger {
             }
             Err(_) => return None,
         };
-        let stranger = Damage::Stranger { receive: request, name: None, peer, bytes };
+        let unknown_process = Damage::UnknownMessage { receive: request, name: None, peer, bytes };
         let Some(here) = offset.checked_add(bytes).and_then(|end| memory.get(offset as usize..end as usize)) else {
-            self.corrupt(rank, now.at, stranger);
+            self.corrupt(rank, now.at, unknown_process);
             return None;
         };
         let Some(name) = self.name_of(rank, peer, immediate, tag, sent, here) else {
-            self.corrupt(rank, now.at, stranger);
+            self.corrupt(rank, now.at, unknown_process);
             return None;
         };
         let Some(message) = self.message(name).copied().filter(|_| name.destination() == rank) else {
-            self.corrupt(rank, now.at, Damage::Stranger { receive: request, name: Some(name), peer, bytes });
+            self.corrupt(rank, now.at, Damage::UnknownMessage { receive: request, name: Some(name), peer, bytes });
             return None;
         };
-        let claimed = matches!(entry.ask, Ask::Receive { claimed: Some(claim), .. } if !claim.fits(&message));
+        let claimed =
+            matches!(entry.submission, Submission::Receive { claimed: Some(claim), .. } if !claim.fits(&message));
         let wrong = [
             ("source", peer != name.source()),
             ("tag", tag != message.tag),
@@ -134,20 +135,20 @@ impl Ledger {
             self.corrupt(rank, now.at, Damage::Behind { receive: request, difference });
         }
         if message.taken_back.is_some() {
-            self.find(Verdict::Doubled(Doubled::Cancelled { name, at: now.at }));
+            self.find(Verdict::Duplicated(Duplicated::Cancelled { name, at: now.at }));
         }
         if let Some(first) = message.receipt {
-            self.find(Verdict::Doubled(Doubled::Message { name, first, second: request, at: now.at }));
+            self.find(Verdict::Duplicated(Duplicated::Message { name, first, second: request, at: now.at }));
         }
         if let Some(message) = self.message_mut(name) {
             message.receipt = Some(request);
         }
         self.count_received();
-        if let Ask::Receive { claimed: Some(claim), .. } = &entry.ask {
+        if let Submission::Receive { claimed: Some(claim), .. } = &entry.submission {
             self.name_claim(rank, claim, name);
         }
         let entry = &mut self.books[rank as usize].requests[request as usize];
-        entry.parts.push(Part { name, index: completion.index, offset, bytes, told: now });
+        entry.parts.push(Part { name, index: completion.index, offset, bytes, reported: now });
         Some(name)
     }
 
@@ -168,7 +169,7 @@ impl Ledger {
     /// Bytes that a multi-receive's failed parts take, at most: as many as the longest messages of their
     /// peers that they may have been.
     fn failed_bytes_max(&self, rank: u32, entry: &Request) -> u64 {
-        let Ask::Multi { from, .. } = entry.ask else { return 0 };
+        let Submission::Multi { from, .. } = entry.submission else { return 0 };
         let mut failed: BTreeMap<u32, usize> = BTreeMap::new();
         for peer in &entry.failed_parts {
             *failed.entry(*peer).or_default() += 1;
@@ -185,7 +186,7 @@ impl Ledger {
 
     /// Checks what is due now, with the memory of all ranks at hand: to be called after each turn of a rank,
     /// before time goes on.
-    pub fn settle(&mut self, now: Time, memory: &dyn Peek) {
+    pub fn judge_due(&mut self, now: Time, memory: &dyn Peek) {
         for due in self.take_due() {
             match due {
                 Due::Placed(name) => self.check_placed(now, name, memory),
@@ -202,10 +203,10 @@ impl Ledger {
             return;
         }
         let holds = |entry: &Request| {
-            let (from, multi) = match entry.ask {
-                Ask::Receive { claimed: Some(claim), .. } if !claim.fits(&message) => return false,
-                Ask::Receive { from, .. } => (from, false),
-                Ask::Multi { from, .. } => (from, true),
+            let (from, multi) = match entry.submission {
+                Submission::Receive { claimed: Some(claim), .. } if !claim.fits(&message) => return false,
+                Submission::Receive { from, .. } => (from, false),
+                Submission::Multi { from, .. } => (from, true),
                 _ => return false,
             };
             if entry.ended.is_some() || !takes(&from, &message) {
@@ -237,7 +238,10 @@ impl Ledger {
     }
 
     fn check_put(&mut self, now: Time, rank: u32, request: u32, memory: &dyn Peek) {
-        let Ask::Put { target, slot, .. } = self.books[rank as usize].requests[request as usize].ask else { return };
+        let Submission::Put { target, slot, .. } = self.books[rank as usize].requests[request as usize].submission
+        else {
+            return;
+        };
         if self.books[target as usize].killed.is_some() {
             return;
         }

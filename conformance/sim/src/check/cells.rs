@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rerail_core::wire::{AtomicKind, AtomicType};
 
-use super::verdict::{CellFacts, Doubled, Lost, Verdict};
+use super::verdict::{CellFacts, Duplicated, Lost, Verdict};
 
 /// How a cell is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Operation {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct AtomicRequest {
     by: (u32, u32),
     operation: Operation,
     old: Option<u64>,
@@ -52,7 +52,7 @@ struct Asked {
 struct Cell {
     rule: Rule,
     first: u64,
-    asked: Vec<Asked>,
+    requested: Vec<AtomicRequest>,
 }
 
 /// All cells of all windows, 8 bytes each.
@@ -64,30 +64,31 @@ pub struct Cells {
 impl Cells {
     /// A cell, with what it holds from the start.
     pub fn open(&mut self, target: u32, cell: u32, rule: Rule, first: u64) {
-        self.cells.insert((target, cell), Cell { rule, first, asked: Vec::new() });
+        self.cells.insert((target, cell), Cell { rule, first, requested: Vec::new() });
     }
 
     /// Takes out the cells of a rank, and those that it changes: it is not to be judged.
     pub(super) fn forget(&mut self, rank: u32) {
-        let changed = |cell: &Cell| cell.rule == Rule::Alone && cell.asked.iter().any(|asked| asked.by.0 == rank);
+        let changed =
+            |cell: &Cell| cell.rule == Rule::Alone && cell.requested.iter().any(|requested| requested.by.0 == rank);
         self.cells.retain(|(target, _), cell| *target != rank && !changed(cell));
     }
 
-    pub(super) fn asked(&mut self, target: u32, cell: u32, by: (u32, u32), operation: Operation) {
+    pub(super) fn requested(&mut self, target: u32, cell: u32, by: (u32, u32), operation: Operation) {
         if let Some(cell) = self.cells.get_mut(&(target, cell)) {
-            cell.asked.push(Asked { by, operation, old: None });
+            cell.requested.push(AtomicRequest { by, operation, old: None });
         }
     }
 
     pub(super) fn withdraw(&mut self, target: u32, cell: u32, by: (u32, u32)) {
         if let Some(cell) = self.cells.get_mut(&(target, cell)) {
-            cell.asked.retain(|asked| asked.by != by);
+            cell.requested.retain(|requested| requested.by != by);
         }
     }
 
     pub(super) fn answered(&mut self, target: u32, cell: u32, by: (u32, u32), old: u64) {
-        let asked = self.cells.get_mut(&(target, cell)).into_iter().flat_map(|cell| &mut cell.asked);
-        asked.filter(|asked| asked.by == by).for_each(|asked| asked.old = Some(old));
+        let requested = self.cells.get_mut(&(target, cell)).into_iter().flat_map(|cell| &mut cell.requested);
+        requested.filter(|requested| requested.by == by).for_each(|requested| requested.old = Some(old));
     }
 
     /// Cells of a rank's window.
@@ -97,12 +98,12 @@ impl Cells {
 
     /// Compares a cell's story with what it holds in the end.
     pub(super) fn check(&self, target: u32, cell: u32, holds: u64) -> Option<Verdict> {
-        let story = self.cells.get(&(target, cell))?;
+        let history = self.cells.get(&(target, cell))?;
         let facts = |expected, found| CellFacts { target, cell, expected, found };
-        match story.rule {
-            Rule::Sum => story.check_sum(holds, &facts),
-            Rule::Chain => story.check_chain(holds, &facts),
-            Rule::Alone => story.check_alone(holds, &facts),
+        match history.rule {
+            Rule::Sum => history.check_sum(holds, &facts),
+            Rule::Chain => history.check_chain(holds, &facts),
+            Rule::Alone => history.check_alone(holds, &facts),
         }
     }
 }
@@ -111,17 +112,18 @@ type Facts<'a> = &'a dyn Fn(u64, u64) -> CellFacts;
 
 impl Cell {
     /// What was requested and never answered (its peer was lost): whether it was done is undecided.
-    fn doubtful(&self) -> impl Iterator<Item = &Asked> {
-        self.asked.iter().filter(|asked| asked.old.is_none())
+    fn unknown_outcomes(&self) -> impl Iterator<Item = &AtomicRequest> {
+        self.requested.iter().filter(|requested| requested.old.is_none())
     }
 
     fn check_sum(&self, holds: u64, facts: Facts<'_>) -> Option<Verdict> {
         let mut answers: Vec<(u64, u64)> =
-            self.asked.iter().filter_map(|asked| Some((asked.old?, asked.operation.operand))).collect();
+            self.requested.iter().filter_map(|requested| Some((requested.old?, requested.operation.operand))).collect();
         answers.sort_unstable();
         answers.push((holds, 0));
         // Operands are drawn so large that no two sets of them have the same sum.
-        let mut doubtful: Vec<u64> = self.doubtful().map(|asked| asked.operation.operand).collect();
+        let mut unknown_outcomes: Vec<u64> =
+            self.unknown_outcomes().map(|requested| requested.operation.operand).collect();
         let mut value = self.first;
         let last = answers.len() - 1;
         for (index, (old, operand)) in answers.into_iter().enumerate() {
@@ -129,12 +131,12 @@ impl Cell {
             if old < value {
                 return Some(match index == last {
                     true => Verdict::Lost(Lost::Atomic(facts(value, old))),
-                    false => Verdict::Doubled(Doubled::Atomic(facts(value, old))),
+                    false => Verdict::Duplicated(Duplicated::Atomic(facts(value, old))),
                 });
             }
             // Too much: something was done that was not requested.
-            if !take_sum(&mut doubtful, old - value) {
-                return Some(Verdict::Doubled(Doubled::Atomic(facts(value, old))));
+            if !take_sum(&mut unknown_outcomes, old - value) {
+                return Some(Verdict::Duplicated(Duplicated::Atomic(facts(value, old))));
             }
             value = old + operand;
         }
@@ -145,23 +147,24 @@ impl Cell {
         // Which operation replaced which value; doubtful ones may have replaced anything.
         let mut by_old: BTreeMap<u64, u64> = BTreeMap::new();
         let mut written: BTreeSet<u64> = BTreeSet::from([self.first]);
-        let doubtful: BTreeSet<u64> = self.doubtful().map(|asked| asked.operation.operand).collect();
-        written.extend(&doubtful);
-        for asked in &self.asked {
-            let Some(old) = asked.old else { continue };
-            let replaced = asked.operation.kind == AtomicKind::Swap || old == asked.operation.compare;
+        let unknown_outcomes: BTreeSet<u64> =
+            self.unknown_outcomes().map(|requested| requested.operation.operand).collect();
+        written.extend(&unknown_outcomes);
+        for requested in &self.requested {
+            let Some(old) = requested.old else { continue };
+            let replaced = requested.operation.kind == AtomicKind::Swap || old == requested.operation.compare;
             if replaced {
-                written.insert(asked.operation.operand);
-                if by_old.insert(old, asked.operation.operand).is_some() {
-                    return Some(Verdict::Doubled(Doubled::Atomic(facts(asked.operation.operand, old))));
+                written.insert(requested.operation.operand);
+                if by_old.insert(old, requested.operation.operand).is_some() {
+                    return Some(Verdict::Duplicated(Duplicated::Atomic(facts(requested.operation.operand, old))));
                 }
             }
         }
-        let answers = self.asked.iter().filter_map(|asked| asked.old);
+        let answers = self.requested.iter().filter_map(|requested| requested.old);
         if let Some(wild) = answers.chain([holds]).find(|old| !written.contains(old)) {
             return Some(Verdict::Lost(Lost::Atomic(facts(self.first, wild))));
         }
-        if !doubtful.is_empty() {
+        if !unknown_outcomes.is_empty() {
             return None;
         }
         let mut value = self.first;
@@ -173,7 +176,7 @@ impl Cell {
         match (steps == by_old.len(), value == holds) {
             (true, true) => None,
             // The last value was written and is not there, or stands there though it was replaced.
-            (_, _) if by_old.contains_key(&holds) => Some(Verdict::Doubled(Doubled::Atomic(facts(value, holds)))),
+            (_, _) if by_old.contains_key(&holds) => Some(Verdict::Duplicated(Duplicated::Atomic(facts(value, holds)))),
             (_, _) => Some(Verdict::Lost(Lost::Atomic(facts(value, holds)))),
         }
     }
@@ -182,11 +185,11 @@ impl Cell {
         let mut value = self.first;
         // The last one, where its peer was lost, may or may not have been executed.
         let mut last = None;
-        for asked in &self.asked {
-            let bytes = asked.operation.data_type.bytes();
+        for requested in &self.requested {
+            let bytes = requested.operation.data_type.bytes();
             let mask = u64::MAX >> (64 - 8 * bytes);
-            let after = value & !mask | asked.operation.apply(value & mask) & mask;
-            let Some(old) = asked.old else {
+            let after = value & !mask | requested.operation.apply(value & mask) & mask;
+            let Some(old) = requested.old else {
                 last = Some(after);
                 break;
             };
@@ -264,12 +267,12 @@ impl Operation {
 mod tests {
     use super::*;
 
-    fn cells(rule: Rule, asked: &[(AtomicKind, u64, u64, Option<u64>)]) -> Cells {
+    fn cells(rule: Rule, requested: &[(AtomicKind, u64, u64, Option<u64>)]) -> Cells {
         let mut cells = Cells::default();
         cells.open(2, 1, rule, 0);
-        for (request, &(kind, operand, compare, old)) in (0..).zip(asked) {
+        for (request, &(kind, operand, compare, old)) in (0..).zip(requested) {
             let operation = Operation { kind, data_type: AtomicType::U64, operand, compare };
-            cells.asked(2, 1, (0, request), operation);
+            cells.requested(2, 1, (0, request), operation);
             if let Some(old) = old {
                 cells.answered(2, 1, (0, request), old);
             }
@@ -282,20 +285,26 @@ mod tests {
         use AtomicKind::Add;
         let good = [(Add, 5, 0, Some(3)), (Add, 3, 0, Some(0)), (Add, 1, 0, Some(8))];
         assert_eq!(cells(Rule::Sum, &good).check(2, 1, 9), None);
-        assert!(matches!(cells(Rule::Sum, &good).check(2, 1, 10), Some(Verdict::Doubled(_))));
+        assert!(matches!(cells(Rule::Sum, &good).check(2, 1, 10), Some(Verdict::Duplicated(_))));
         assert!(matches!(cells(Rule::Sum, &good).check(2, 1, 8), Some(Verdict::Lost(_))));
         let twice = [(Add, 5, 0, Some(0)), (Add, 5, 0, Some(0))];
-        assert!(matches!(cells(Rule::Sum, &twice).check(2, 1, 10), Some(Verdict::Doubled(_))));
+        assert!(matches!(cells(Rule::Sum, &twice).check(2, 1, 10), Some(Verdict::Duplicated(_))));
         let again = [(Add, 5, 0, Some(0)), (Add, 5, 0, Some(10))];
-        assert!(matches!(cells(Rule::Sum, &again).check(2, 1, 15), Some(Verdict::Doubled(_))));
+        assert!(matches!(cells(Rule::Sum, &again).check(2, 1, 15), Some(Verdict::Duplicated(_))));
         // Its peer was lost: done or not.
-        let doubt = [(Add, 5, 0, Some(0)), (Add, 4, 0, None)];
-        assert_eq!(cells(Rule::Sum, &doubt).check(2, 1, 5), None);
-        assert_eq!(cells(Rule::Sum, &doubt).check(2, 1, 9), None);
-        assert!(matches!(cells(Rule::Sum, &doubt).check(2, 1, 13), Some(Verdict::Doubled(_))));
-        assert!(matches!(cells(Rule::Sum, &doubt).check(2, 1, 7), Some(Verdict::Doubled(_))), "half of it");
+        let unknown_outcome = [(Add, 5, 0, Some(0)), (Add, 4, 0, None)];
+        assert_eq!(cells(Rule::Sum, &unknown_outcome).check(2, 1, 5), None);
+        assert_eq!(cells(Rule::Sum, &unknown_outcome).check(2, 1, 9), None);
+        assert!(matches!(cells(Rule::Sum, &unknown_outcome).check(2, 1, 13), Some(Verdict::Duplicated(_))));
+        assert!(
+            matches!(cells(Rule::Sum, &unknown_outcome).check(2, 1, 7), Some(Verdict::Duplicated(_))),
+            "half of it"
+        );
         let twice = [(Add, 5, 0, Some(0)), (Add, 4, 0, Some(9)), (Add, 100, 0, None)];
-        assert!(matches!(cells(Rule::Sum, &twice).check(2, 1, 13), Some(Verdict::Doubled(_))), "no slack for another");
+        assert!(
+            matches!(cells(Rule::Sum, &twice).check(2, 1, 13), Some(Verdict::Duplicated(_))),
+            "no slack for another"
+        );
     }
 
     #[test]
@@ -303,10 +312,10 @@ mod tests {
         use AtomicKind::{CompareSwap, Swap};
         let good = [(Swap, 7, 0, Some(0)), (CompareSwap, 8, 7, Some(7)), (CompareSwap, 9, 0, Some(8))];
         assert_eq!(cells(Rule::Chain, &good).check(2, 1, 8), None);
-        assert!(matches!(cells(Rule::Chain, &good).check(2, 1, 7), Some(Verdict::Doubled(_))), "it came back");
+        assert!(matches!(cells(Rule::Chain, &good).check(2, 1, 7), Some(Verdict::Duplicated(_))), "it came back");
         assert!(matches!(cells(Rule::Chain, &good).check(2, 1, 9), Some(Verdict::Lost(_))), "it was never there");
         let forked = [(Swap, 7, 0, Some(0)), (Swap, 8, 0, Some(0))];
-        assert!(matches!(cells(Rule::Chain, &forked).check(2, 1, 8), Some(Verdict::Doubled(_))));
+        assert!(matches!(cells(Rule::Chain, &forked).check(2, 1, 8), Some(Verdict::Duplicated(_))));
         let broken = [(Swap, 7, 0, Some(0)), (Swap, 8, 0, Some(8))];
         assert!(matches!(cells(Rule::Chain, &broken).check(2, 1, 7), Some(Verdict::Lost(_))));
     }
@@ -317,10 +326,10 @@ mod tests {
         let good = [(Add, 10, 0, Some(0)), (Mul, 3, 0, Some(10)), (CompareSwap, 6, 30, Some(30)), (And, 3, 0, Some(6))];
         assert_eq!(cells(Rule::Alone, &good).check(2, 1, 2), None);
         assert!(cells(Rule::Alone, &good).check(2, 1, 6).is_some());
-        let doubt = [(Add, 10, 0, Some(0)), (Mul, 3, 0, None)];
-        assert_eq!(cells(Rule::Alone, &doubt).check(2, 1, 10), None);
-        assert_eq!(cells(Rule::Alone, &doubt).check(2, 1, 30), None);
-        assert!(cells(Rule::Alone, &doubt).check(2, 1, 90).is_some(), "executed twice");
+        let unknown_outcome = [(Add, 10, 0, Some(0)), (Mul, 3, 0, None)];
+        assert_eq!(cells(Rule::Alone, &unknown_outcome).check(2, 1, 10), None);
+        assert_eq!(cells(Rule::Alone, &unknown_outcome).check(2, 1, 30), None);
+        assert!(cells(Rule::Alone, &unknown_outcome).check(2, 1, 90).is_some(), "executed twice");
         let operation = |kind, data_type, operand| Operation { kind, data_type, operand, compare: 0 };
         assert_eq!(operation(Min, AtomicType::I8, 0xFF).apply(1) as u8, 0xFF, "-1 is less than 1");
         assert_eq!(operation(Max, AtomicType::U8, 0xFF).apply(1) as u8, 0xFF);

@@ -58,8 +58,9 @@ impl Ledger {
         true
     }
 
-    /// Enters that a message was claimed; the claim goes into the [`Ask::Receive`](super::Ask::Receive) that
-    /// receives it. `None`: no rank sent anything of the sort, which is a finding.
+    /// Enters that a message was claimed; the claim goes into the
+    /// [`Submission::Receive`](super::Submission::Receive) that receives it. `None`: no rank sent anything of
+    /// the sort, which is a finding.
     pub fn claimed(&mut self, rank: u32, at: Time, found: &Found) -> Option<Claim> {
         let name = self.found(rank, at, found).ok()?;
         let at = self.moment(at);
@@ -83,7 +84,7 @@ impl Ledger {
         };
         let known = self.messages.get(&(peer, rank)).is_some_and(|pair| pair.iter().any(|message| fits(&message)));
         if !known {
-            self.corrupt(rank, at, Damage::Stranger { receive: u32::MAX, name, peer, bytes });
+            self.corrupt(rank, at, Damage::UnknownMessage { receive: u32::MAX, name, peer, bytes });
             return Err(());
         }
         Ok(name)

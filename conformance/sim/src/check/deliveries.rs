@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rerail_core::endpoint::{Selector, TagMatch};
 
-use super::ledger::{Ask, Ledger, Request};
+use super::ledger::{Ledger, Request, Submission};
 use super::verdict::{Disorder, Verdict};
 
 /// A selector that can be sorted: source, tag, mask.
@@ -33,14 +33,16 @@ impl Deliveries {
             let parted = (0..ranks).filter(|peer| ledger.is_parted(rank, *peer) || ledger.is_closed(rank, *peer));
             deliveries.parted.extend(parted.map(|peer| (rank, peer)));
             // A claim takes its message when it is made, not when the message is received.
-            let posted = |entry: &&Request| match entry.ask {
-                Ask::Receive { claimed: Some(claim), .. } => claim.at,
+            let posted = |entry: &&Request| match entry.submission {
+                Submission::Receive { claimed: Some(claim), .. } => claim.at,
                 _ => entry.submitted,
             };
             let mut requests: Vec<&Request> = ledger.book(rank).requests.iter().collect();
             requests.sort_by_key(posted);
             for entry in requests {
-                let (Ask::Receive { from, .. } | Ask::Multi { from, .. }) = entry.ask else { continue };
+                let (Submission::Receive { from, .. } | Submission::Multi { from, .. }) = entry.submission else {
+                    continue;
+                };
                 let mut parts = entry.parts.clone();
                 parts.sort_by_key(|part| part.index);
                 for part in parts {

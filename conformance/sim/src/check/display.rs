@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::verdict::{
-    CellFacts, Corruption, Crash, Damage, Disorder, Doubled, Leak, Lost, PeerLoss, RequestFacts, Stuck, Verdict,
+    CellFacts, Corruption, Crash, Damage, Disorder, Duplicated, Leak, Lost, PeerLoss, RequestFacts, Stuck, Verdict,
 };
 
 impl fmt::Display for RequestFacts {
@@ -50,18 +50,20 @@ impl fmt::Display for Lost {
     }
 }
 
-impl fmt::Display for Doubled {
+impl fmt::Display for Duplicated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Doubled::Message { name, first, second, at } => {
+            Duplicated::Message { name, first, second, at } => {
                 write!(f, "{name} was received by request {first}, and at {} ns by request {second}", at.0)
             }
-            Doubled::Cancelled { name, at } => write!(f, "{name} was taken back and came at {} ns", at.0),
-            Doubled::Completion { rank, request, at } => {
+            Duplicated::Cancelled { name, at } => write!(f, "{name} was taken back and came at {} ns", at.0),
+            Duplicated::Completion { rank, request, at } => {
                 write!(f, "rank {rank}: completion of request {request}, which is over, at {} ns", at.0)
             }
-            Doubled::Counted { rank, counted, done } => write!(f, "rank {rank} counted {counted} of {done} requests"),
-            Doubled::Atomic(cell) => write!(f, "an atomic: {cell}"),
+            Duplicated::Counted { rank, counted, done } => {
+                write!(f, "rank {rank} counted {counted} of {done} requests")
+            }
+            Duplicated::Atomic(cell) => write!(f, "an atomic: {cell}"),
         }
     }
 }
@@ -103,10 +105,10 @@ impl fmt::Display for Corruption {
         write!(f, "rank {}, seen at {} ns: ", self.rank, self.at.0)?;
         match &self.damage {
             Damage::Message { name, receive, difference } => write!(f, "receive {receive}, {name}: {difference}"),
-            Damage::Stranger { receive, name: Some(name), peer, bytes } => {
+            Damage::UnknownMessage { receive, name: Some(name), peer, bytes } => {
                 write!(f, "receive {receive} got {bytes} bytes of rank {peer} as {name}, which was never sent so")
             }
-            Damage::Stranger { receive, name: None, peer, bytes } => {
+            Damage::UnknownMessage { receive, name: None, peer, bytes } => {
                 write!(f, "receive {receive} got {bytes} bytes of rank {peer} that were never sent")
             }
             Damage::Envelope { name, receive, field } => write!(f, "receive {receive}, {name}: wrong {field}"),
@@ -121,7 +123,7 @@ impl fmt::Display for Corruption {
             Damage::Refusal { request, refused: true } => write!(f, "request {request} was refused without reason"),
             Damage::Refusal { request, refused: false } => write!(f, "request {request} should have been refused"),
             Damage::Error { request, error } => write!(f, "request {request} ended in {error:?}"),
-            Damage::Ghost(scar) => write!(f, "{scar}"),
+            Damage::LateWrite(scar) => write!(f, "{scar}"),
         }
     }
 }
@@ -143,7 +145,7 @@ impl fmt::Display for Stuck {
                 write!(f, "{count} requests are not over at {} ns", at.0)?;
                 requests.iter().try_for_each(|request| write!(f, "\n  {request}"))
             }
-            Stuck::Starved { request, waited_ns, overtaken_by } => {
+            Stuck::WaitingTooLong { request, waited_ns, overtaken_by } => {
                 write!(f, "{request} waited {waited_ns} ns while {overtaken_by} later ones went through")
             }
         }
@@ -161,7 +163,7 @@ impl fmt::Display for Verdict {
             }
             Verdict::Crash(Crash { rank: None, at, message }) => write!(f, ": at {} ns: {message}", at.0),
             Verdict::Lost(lost) => write!(f, ": {lost}"),
-            Verdict::Doubled(doubled) => write!(f, ": {doubled}"),
+            Verdict::Duplicated(duplicated) => write!(f, ": {duplicated}"),
             Verdict::Order(disorder) => write!(f, ": {disorder}"),
             Verdict::Corruption(corruption) => write!(f, ": {corruption}"),
             Verdict::Leak(leak) => write!(f, ": {leak}"),

@@ -10,7 +10,7 @@ use rerail_core::time::{Nanos, Time};
 
 use super::*;
 
-pub(super) struct Story {
+pub(super) struct Fixture {
     pub(super) ledger: Ledger,
     pub(super) now: u64,
 }
@@ -27,9 +27,9 @@ pub(super) fn why() -> Loss {
     Loss::new(LossReason::RailFailed { rail: RailId(0), fault: RailFault::TimedOut }, 1, Nanos(0), [1])
 }
 
-impl Story {
+impl Fixture {
     pub(super) fn new(ranks: u32) -> Self {
-        Story { ledger: Ledger::new(ranks), now: 0 }
+        Fixture { ledger: Ledger::new(ranks), now: 0 }
     }
 
     pub(super) fn time(&mut self) -> Time {
@@ -37,14 +37,14 @@ impl Story {
         Time(self.now)
     }
 
-    pub(super) fn ask(&mut self, rank: u32, ask: Ask, len: u64) -> u32 {
+    pub(super) fn submission(&mut self, rank: u32, submission: Submission, len: u64) -> u32 {
         let at = self.time();
-        self.ledger.submitted(rank, at, ask, &[Seg::new(RegionId(0), 0, len)], Notify::Event)
+        self.ledger.submitted(rank, at, submission, &[Seg::new(RegionId(0), 0, len)], Notify::Event)
     }
 
     pub(super) fn send_at(&mut self, from: u32, to: u32, tag: Option<u64>, len: u64, level: Level) -> (Name, u32) {
         let name = self.ledger.next_name(from, to);
-        (name, self.ask(from, Ask::Send { name, len, tag, immediate: true, level }, len))
+        (name, self.submission(from, Submission::Send { name, len, tag, immediate: true, level }, len))
     }
 
     pub(super) fn send(&mut self, from: u32, to: u32, tag: u64) -> Name {
@@ -56,8 +56,8 @@ impl Story {
     /// A message of 16 bytes whose name travels in its payload alone.
     pub(super) fn send_unnamed(&mut self, from: u32, to: u32, tag: u64) -> Name {
         let name = self.ledger.next_name(from, to);
-        let ask = Ask::Send { name, len: 16, tag: Some(tag), immediate: false, level: Level::Reusable };
-        let request = self.ask(from, ask, 16);
+        let submission = Submission::Send { name, len: 16, tag: Some(tag), immediate: false, level: Level::Reusable };
+        let request = self.submission(from, submission, 16);
         self.sent(from, request, name, 16);
         name
     }
@@ -65,34 +65,34 @@ impl Story {
     pub(super) fn sent(&mut self, rank: u32, request: u32, name: Name, len: usize) {
         let mut payload = vec![0; len];
         Content::from(name).fill(0, &mut payload);
-        self.tell(rank, request, Ok(Done::default()), &payload);
+        self.report(rank, request, Ok(Done::default()), &payload);
     }
 
     pub(super) fn recv(&mut self, rank: u32, from: Selector) -> u32 {
-        self.ask(rank, Ask::Receive { from, claimed: None }, 16)
+        self.submission(rank, Submission::Receive { from, claimed: None }, 16)
     }
 
     pub(super) fn multi(&mut self, rank: u32, from: Selector, len: u64, min: u64) -> u32 {
-        self.ask(rank, Ask::Multi { from, min }, len)
+        self.submission(rank, Submission::Multi { from, min }, len)
     }
 
-    pub(super) fn tell(&mut self, rank: u32, request: u32, result: Result<Done, OpError>, memory: &[u8]) -> Told {
-        self.tell_at(rank, request, 0, result, memory)
+    pub(super) fn report(&mut self, rank: u32, request: u32, result: Result<Done, OpError>, memory: &[u8]) -> Reported {
+        self.report_at(rank, request, 0, result, memory)
     }
 
-    /// As [`tell`](Self::tell), of the message `index` of a multi-receive.
-    pub(super) fn tell_at(
+    /// As [`report`](Self::report), of the message `index` of a multi-receive.
+    pub(super) fn report_at(
         &mut self,
         rank: u32,
         request: u32,
         index: u32,
         result: Result<Done, OpError>,
         memory: &[u8],
-    ) -> Told {
+    ) -> Reported {
         let at = self.time();
         let completion =
             Completion { operation: OpId::default(), cookie: Cookie(request.into()), result, last: true, index };
-        self.ledger.told(rank, at, &completion, memory)
+        self.ledger.reported(rank, at, &completion, memory)
     }
 
     pub(super) fn done(&self, name: Name) -> Done {
@@ -106,13 +106,13 @@ impl Story {
     pub(super) fn got(&mut self, request: u32, name: Name) {
         let mut memory = [BLANK; 16];
         Content::from(name).fill(0, &mut memory);
-        self.tell(name.destination(), request, Ok(self.done(name)), &memory);
+        self.report(name.destination(), request, Ok(self.done(name)), &memory);
     }
 
     /// A message in a multi-receive buffer, numbered as its events come.
     pub(super) fn part(&mut self, request: u32, name: Name, offset: u64, last: bool) {
-        let told = self.ledger.book(name.destination()).requests[request as usize].parts.len();
-        self.numbered(request, name, told as u32, offset, last);
+        let reported = self.ledger.book(name.destination()).requests[request as usize].parts.len();
+        self.numbered(request, name, reported as u32, offset, last);
     }
 
     /// A message in a multi-receive buffer.
@@ -127,23 +127,23 @@ impl Story {
         Content::from(name).fill(0, &mut memory[offset as usize..(offset + done.bytes) as usize]);
         let completion =
             Completion { operation: OpId::default(), cookie: Cookie(request.into()), result: Ok(done), last, index };
-        self.ledger.told(rank, at, &completion, &memory);
+        self.ledger.reported(rank, at, &completion, &memory);
     }
 
     /// Something is reported for a message in a multi-receive buffer that goes on.
-    pub(super) fn part_told(&mut self, rank: u32, request: u32, result: Result<Done, OpError>, memory: &[u8]) {
+    pub(super) fn report_part(&mut self, rank: u32, request: u32, result: Result<Done, OpError>, memory: &[u8]) {
         let at = self.time();
         let entry = &self.ledger.book(rank).requests[request as usize];
         let index = (entry.parts.len() + entry.failed_parts.len()) as u32;
         let completion =
             Completion { operation: OpId::default(), cookie: Cookie(request.into()), result, last: false, index };
-        self.ledger.told(rank, at, &completion, memory);
+        self.ledger.reported(rank, at, &completion, memory);
     }
 
     pub(super) fn cancel(&mut self, rank: u32, request: u32) {
         let at = self.time();
         self.ledger.cancelled(rank, at, request);
-        self.tell(rank, request, Err(OpError::Cancelled), &[BLANK; 16]);
+        self.report(rank, request, Err(OpError::Cancelled), &[BLANK; 16]);
     }
 
     pub(super) fn probe(&mut self, rank: u32, from: Selector, name: Name) {
@@ -166,7 +166,7 @@ impl Story {
 
     pub(super) fn claim(&mut self, rank: u32, from: Selector, name: Name) -> u32 {
         let claimed = self.claimed(rank, name);
-        self.ask(rank, Ask::Receive { from, claimed }, 16)
+        self.submission(rank, Submission::Receive { from, claimed }, 16)
     }
 
     pub(super) fn ending(&self) -> Ending {
@@ -181,7 +181,7 @@ impl Story {
             objects: Vec::new(),
             bounds: Vec::new(),
             counters: Vec::new(),
-            timeout: Patience { wait_ns: 1000, others: 1 },
+            timeout: Timeouts { wait_ns: 1000, others: 1 },
         }
     }
 

@@ -5,8 +5,8 @@ use rerail_core::time::Time;
 
 use super::arrivals::Peek;
 use super::identity::Difference;
-use super::ledger::{Ask, Ledger, Request};
-use super::timeout::{Patience, starved, waiting};
+use super::ledger::{Ledger, Request, Submission};
+use super::timeout::{Timeouts, waiting, waiting_too_long};
 use super::verdict::{Corruption, Crash, Damage, Leak, Lost, PeerLoss, Verdict};
 use super::{once, order};
 
@@ -36,7 +36,7 @@ pub struct Ending {
     /// Completion counters: rank, counter, what it shows.
     pub counters: Vec<(u32, u16, u64)>,
     /// How long requests may wait while others go through.
-    pub timeout: Patience,
+    pub timeout: Timeouts,
 }
 
 /// Returns the verdict on a run. `memory` is used for windows only.
@@ -45,7 +45,7 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
         return Verdict::Crash(crash.clone());
     }
     if let Some(liar) = ledger.liar {
-        return ledger.as_asked(judge(&ledger.without(liar), ending, memory));
+        return ledger.as_requested(judge(&ledger.without(liar), ending, memory));
     }
     let mut findings = ledger.findings.clone();
     let ranks = ledger.books.len() as u32;
@@ -55,10 +55,10 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
     if ending.converged {
         findings.extend((0..ranks).filter_map(|rank| windows(ledger, ending.at, rank, memory)));
         findings.extend(once::lost_message(ledger));
-        findings.extend((0..ranks).filter_map(|rank| once::untold(ledger, rank)));
+        findings.extend((0..ranks).filter_map(|rank| once::unreported(ledger, rank)));
         let counters = ending.counters.iter();
         findings.extend(counters.filter_map(|&(rank, counter, counted)| once::counter(ledger, rank, counter, counted)));
-        findings.extend((0..ranks).filter_map(|rank| starved(ledger, rank, ending.timeout)));
+        findings.extend((0..ranks).filter_map(|rank| waiting_too_long(ledger, rank, ending.timeout)));
         findings.extend(leaks(ledger, ending));
     } else {
         findings.extend(once::waited_for(ledger).filter(|_| ending.quiet));
@@ -105,8 +105,8 @@ impl Hidden {
     /// no request that would have made it call.
     pub fn excuses(&self, loss: &PeerLoss, ledger: &Ledger) -> bool {
         let calls = |entry: &Request| {
-            let is_receive = matches!(entry.ask, Ask::Receive { .. } | Ask::Multi { .. });
-            let is_call = entry.ask.peer() == Some(self.from) && (self.calls_sources || !is_receive);
+            let is_receive = matches!(entry.submission, Submission::Receive { .. } | Submission::Multi { .. });
+            let is_call = entry.submission.peer() == Some(self.from) && (self.calls_sources || !is_receive);
             is_call && entry.submitted.at <= loss.at
         };
         (self.rank, self.from) == (loss.peer, loss.rank)
@@ -135,7 +135,7 @@ pub fn gravity(verdict: &Verdict) -> u8 {
         Verdict::Impossible(_) => 0,
         Verdict::Crash(_) => 0,
         Verdict::Corruption(_) => 1,
-        Verdict::Doubled(_) => 2,
+        Verdict::Duplicated(_) => 2,
         Verdict::Order(_) => 3,
         Verdict::Lost(_) => 4,
         Verdict::Stuck(_) => 5,
@@ -166,7 +166,7 @@ fn unexcused(ledger: &Ledger, ending: &Ending) -> Option<PeerLoss> {
 fn unexplained(ledger: &Ledger, rank: u32) -> Option<Verdict> {
     let book = ledger.book(rank);
     book.requests.iter().zip(0..).find_map(|(entry, request)| {
-        let (told, result) = entry.ended?;
+        let (reported, result) = entry.ended?;
         let error = result.err()?;
         let explained = match error {
             OpError::PeerLost { peer, why } => {
@@ -177,7 +177,7 @@ fn unexplained(ledger: &Ledger, rank: u32) -> Option<Verdict> {
             _ => true,
         };
         let damage = Damage::Error { request, error };
-        (!explained).then_some(Verdict::Corruption(Corruption { rank, at: told.at, damage }))
+        (!explained).then_some(Verdict::Corruption(Corruption { rank, at: reported.at, damage }))
     })
 }
 

@@ -15,7 +15,7 @@ use super::cells::{Cells, Operation};
 use super::claims::{Claim, Probe};
 use super::identity::{Content, Name};
 use super::slots::Slots;
-use super::verdict::{Corruption, Damage, Doubled, PeerLoss, RequestFacts, Verdict};
+use super::verdict::{Corruption, Damage, Duplicated, PeerLoss, RequestFacts, Verdict};
 
 /// A point in the story: its stamp, unlike that of every other entry and growing, and the virtual time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ pub struct Moment {
 
 /// What a rank requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum Submission {
     /// A message.
     Send {
         /// Its name.
@@ -101,39 +101,39 @@ pub enum Ask {
     },
 }
 
-impl Ask {
+impl Submission {
     /// For people.
     pub const fn word(&self) -> &'static str {
         match self {
-            Ask::Send { .. } => "send",
-            Ask::Receive { claimed: None, .. } => "receive",
-            Ask::Receive { .. } => "receive of a claimed message",
-            Ask::Multi { .. } => "multi-receive",
-            Ask::Put { .. } => "put",
-            Ask::Get { .. } => "get",
-            Ask::Atomic { .. } => "atomic",
-            Ask::Temporary { .. } => "access to a temporary window",
-            Ask::Flush { .. } => "flush",
+            Submission::Send { .. } => "send",
+            Submission::Receive { claimed: None, .. } => "receive",
+            Submission::Receive { .. } => "receive of a claimed message",
+            Submission::Multi { .. } => "multi-receive",
+            Submission::Put { .. } => "put",
+            Submission::Get { .. } => "get",
+            Submission::Atomic { .. } => "atomic",
+            Submission::Temporary { .. } => "access to a temporary window",
+            Submission::Flush { .. } => "flush",
         }
     }
 
     /// The peer that the request is bound to.
     pub fn peer(&self) -> Option<u32> {
         match *self {
-            Ask::Send { name, .. } => Some(name.destination()),
-            Ask::Receive { claimed: Some(claim), .. } => Some(claim.source),
-            Ask::Receive { from, .. } | Ask::Multi { from, .. } => from.source.map(|peer| peer.0),
-            Ask::Put { target, .. }
-            | Ask::Get { target, .. }
-            | Ask::Atomic { target, .. }
-            | Ask::Temporary { target }
-            | Ask::Flush { target } => Some(target),
+            Submission::Send { name, .. } => Some(name.destination()),
+            Submission::Receive { claimed: Some(claim), .. } => Some(claim.source),
+            Submission::Receive { from, .. } | Submission::Multi { from, .. } => from.source.map(|peer| peer.0),
+            Submission::Put { target, .. }
+            | Submission::Get { target, .. }
+            | Submission::Atomic { target, .. }
+            | Submission::Temporary { target }
+            | Submission::Flush { target } => Some(target),
         }
     }
 
     pub(super) const fn bad(&self) -> Option<Refusal> {
         match *self {
-            Ask::Put { bad, .. } | Ask::Get { bad, .. } | Ask::Atomic { bad, .. } => bad,
+            Submission::Put { bad, .. } | Submission::Get { bad, .. } | Submission::Atomic { bad, .. } => bad,
             _ => None,
         }
     }
@@ -151,14 +151,14 @@ pub struct Part {
     /// Bytes in the buffer.
     pub bytes: u64,
     /// When it was reported.
-    pub told: Moment,
+    pub reported: Moment,
 }
 
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The request.
-    pub ask: Ask,
+    pub submission: Submission,
     /// Its memory, in pieces.
     pub memory: Vec<Seg>,
     /// How it is reported.
@@ -190,7 +190,7 @@ impl Request {
     }
 
     /// Whether its good end is reported by an event.
-    pub const fn is_told(&self) -> bool {
+    pub const fn has_report(&self) -> bool {
         matches!(self.notify, Notify::Event | Notify::Both(_))
     }
 
@@ -265,7 +265,7 @@ pub enum Due {
 
 /// What an entry came to, for the app.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct Reported {
     /// The rank's request.
     pub request: u32,
     /// It is over: its memory is the app's again.
@@ -361,29 +361,29 @@ impl Ledger {
     }
 
     /// Enters a request that the endpoint has just accepted; gives its number.
-    pub fn submitted(&mut self, rank: u32, at: Time, ask: Ask, memory: &[Seg], notify: Notify) -> u32 {
+    pub fn submitted(&mut self, rank: u32, at: Time, submission: Submission, memory: &[Seg], notify: Notify) -> u32 {
         let request = self.next_request(rank);
         let now = self.moment(at);
-        match ask {
-            Ask::Send { name, len, tag, immediate, level } => {
+        match submission {
+            Submission::Send { name, len, tag, immediate, level } => {
                 let pair = self.messages.entry((name.source(), name.destination())).or_default();
                 debug_assert_eq!(pair.len() as u32, name.serial(), "names are given in order");
                 let (taken_back, receipt) = (None, None);
                 pair.push(Message { name, len, tag, immediate, level, request, sent: now, taken_back, receipt });
             }
-            Ask::Put { target, slot, content, bad: None } => {
+            Submission::Put { target, slot, content, bad: None } => {
                 self.slots.put(target, slot, content, (rank, request), now.stamp);
                 self.due.push(Due::Slot { target, slot });
             }
-            Ask::Atomic { target, cell, operation, bad: None } => {
-                self.cells.asked(target, cell, (rank, request), operation)
+            Submission::Atomic { target, cell, operation, bad: None } => {
+                self.cells.requested(target, cell, (rank, request), operation)
             }
             _ => {}
         }
         let book = &mut self.books[rank as usize];
         book.open += 1;
         book.requests.push(Request {
-            ask,
+            submission,
             memory: memory.to_vec(),
             notify,
             submitted: now,
@@ -401,30 +401,30 @@ impl Ledger {
         let now = self.moment(at);
         let entry = &mut self.books[rank as usize].requests[request as usize];
         entry.cancelled = Some(now);
-        match entry.ask {
-            Ask::Send { name, .. } => {
+        match entry.submission {
+            Submission::Send { name, .. } => {
                 if let Some(message) = self.message_mut(name) {
                     message.taken_back = Some(now);
                 }
             }
-            Ask::Put { target, slot, .. } => self.slots.withdraw(target, slot, (rank, request)),
-            Ask::Atomic { target, cell, .. } => self.cells.withdraw(target, cell, (rank, request)),
+            Submission::Put { target, slot, .. } => self.slots.withdraw(target, slot, (rank, request)),
+            Submission::Atomic { target, cell, .. } => self.cells.withdraw(target, cell, (rank, request)),
             _ => {}
         }
     }
 
     /// Enters a completion. `memory`: the bytes of the request's memory, its pieces one after the other, as
     /// they are now.
-    pub fn told(&mut self, rank: u32, at: Time, completion: &Completion, memory: &[u8]) -> Told {
+    pub fn reported(&mut self, rank: u32, at: Time, completion: &Completion, memory: &[u8]) -> Reported {
         let now = self.moment(at);
         let Some(request) = u32::try_from(completion.cookie.0).ok().filter(|request| self.is_open(rank, *request))
         else {
             let request = completion.cookie.0;
-            self.find(Verdict::Doubled(Doubled::Completion { rank, request, at }));
-            return Told { request: u32::MAX, ..Told::default() };
+            self.find(Verdict::Duplicated(Duplicated::Completion { rank, request, at }));
+            return Reported { request: u32::MAX, ..Reported::default() };
         };
         let entry = &mut self.books[rank as usize].requests[request as usize];
-        let is_multi = matches!(entry.ask, Ask::Multi { .. });
+        let is_multi = matches!(entry.submission, Submission::Multi { .. });
         if completion.last {
             entry.ended = Some((now, completion.result));
         }
@@ -432,7 +432,7 @@ impl Ledger {
         if completion.last {
             self.books[rank as usize].open -= 1;
         } else if !is_multi {
-            self.find(Verdict::Doubled(Doubled::Completion { rank, request: request.into(), at }));
+            self.find(Verdict::Duplicated(Duplicated::Completion { rank, request: request.into(), at }));
         }
         let well = match completion.result {
             Ok(_) | Err(OpError::Truncated { .. }) => true,
@@ -443,50 +443,50 @@ impl Ledger {
                 false
             }
         };
-        let mut told = Told { request, over: completion.last, well, name: None };
+        let mut reported = Reported { request, over: completion.last, well, name: None };
         if self.is_of_liar(rank, &entry, completion) {
-            return told;
+            return reported;
         }
         if well && entry.cancelled.is_some() && !is_multi {
-            self.find(Verdict::Doubled(Doubled::Completion { rank, request: request.into(), at }));
+            self.find(Verdict::Duplicated(Duplicated::Completion { rank, request: request.into(), at }));
         }
-        match entry.ask {
-            Ask::Receive { .. } | Ask::Multi { .. } => {
-                told.name = self.came(rank, now, request, &entry, completion, memory);
-                if told.over {
+        match entry.submission {
+            Submission::Receive { .. } | Submission::Multi { .. } => {
+                reported.name = self.came(rank, now, request, &entry, completion, memory);
+                if reported.over {
                     self.check_parts(rank, at, request, memory);
                 }
             }
             _ if !well => {}
-            _ if entry.ask.bad().is_some() => {
+            _ if entry.submission.bad().is_some() => {
                 self.corrupt(rank, at, Damage::Refusal { request, refused: false });
             }
-            Ask::Send { name, level, .. } => {
+            Submission::Send { name, level, .. } => {
                 self.check_source(rank, at, request, Content::from(name), memory);
                 if level == Level::Placed {
                     self.due.push(Due::Placed(name));
                 }
             }
-            Ask::Put { target, slot, content, .. } => {
+            Submission::Put { target, slot, content, .. } => {
                 self.check_source(rank, at, request, content, memory);
                 self.slots.done(target, slot, (rank, request), now.stamp);
                 self.due.push(Due::Put { rank, request });
             }
-            Ask::Get { target, slot, offset, .. } => {
+            Submission::Get { target, slot, offset, .. } => {
                 let between = entry.submitted.stamp..now.stamp;
                 if let Some((byte, found)) = self.slots.first_impossible(target, slot, offset, memory, between) {
                     self.corrupt(rank, at, Damage::Got { request, target, slot, at: byte, found });
                 }
             }
-            Ask::Atomic { target, cell, .. } => {
+            Submission::Atomic { target, cell, .. } => {
                 if let Ok(done) = completion.result {
                     self.cells.answered(target, cell, (rank, request), done.old);
                 }
             }
-            Ask::Temporary { .. } => {}
-            Ask::Flush { target } => self.flushed(rank, request, target, now.stamp),
+            Submission::Temporary { .. } => {}
+            Submission::Flush { target } => self.flushed(rank, request, target, now.stamp),
         }
-        told
+        reported
     }
 
     fn is_open(&self, rank: u32, request: u32) -> bool {
@@ -504,22 +504,27 @@ impl Ledger {
         let fair = match error {
             OpError::Cancelled => entry.cancelled.is_some(),
             OpError::Refused { why, peer } => {
-                let bound = entry.ask.peer() == Some(peer.0);
-                if matches!(entry.ask, Ask::Temporary { .. }) && bound && why == Refusal::NoWindow {
+                let bound = entry.submission.peer() == Some(peer.0);
+                if matches!(entry.submission, Submission::Temporary { .. }) && bound && why == Refusal::NoWindow {
                     return;
                 }
-                if entry.ask.bad().is_none()
+                if entry.submission.bad().is_none()
                     && bound
-                    && matches!(entry.ask, Ask::Put { .. } | Ask::Get { .. } | Ask::Atomic { .. })
+                    && matches!(
+                        entry.submission,
+                        Submission::Put { .. } | Submission::Get { .. } | Submission::Atomic { .. }
+                    )
                 {
                     return self.corrupt(rank, at, Damage::Refusal { request, refused: true });
                 }
-                bound && entry.ask.bad() == Some(why)
+                bound && entry.submission.bad() == Some(why)
             }
             OpError::PeerLost { peer, .. } | OpError::PeerClosed { peer } => {
-                entry.ask.peer().is_none_or(|bound| bound == peer.0)
+                entry.submission.peer().is_none_or(|bound| bound == peer.0)
             }
-            OpError::Truncated { .. } => matches!(entry.ask, Ask::Receive { .. } | Ask::Multi { .. }),
+            OpError::Truncated { .. } => {
+                matches!(entry.submission, Submission::Receive { .. } | Submission::Multi { .. })
+            }
             OpError::Registration { .. } => false,
         };
         if !fair {
@@ -531,10 +536,10 @@ impl Ledger {
     fn flushed(&mut self, rank: u32, flush: u32, target: u32, stamp: u64) {
         for request in 0..flush {
             let entry = &self.books[rank as usize].requests[request as usize];
-            let Ask::Put { target: to, slot, bad: None, .. } = entry.ask else { continue };
+            let Submission::Put { target: to, slot, bad: None, .. } = entry.submission else { continue };
             let done = entry.ended.is_none_or(|(_, result)| result.is_ok());
             if to == target && entry.cancelled.is_none() && done {
-                if !entry.is_told() {
+                if !entry.has_report() {
                     self.slots.done(target, slot, (rank, request), stamp);
                 }
                 self.due.push(Due::Put { rank, request });
@@ -581,7 +586,7 @@ impl Ledger {
         self.book(one).closed.contains(&other) || self.book(other).closed.contains(&one)
     }
 
-    /// Whether there is something to check now, by [`settle`](Self::settle).
+    /// Whether there is something to check now, by [`judge_due`](Self::judge_due).
     pub fn has_due(&self) -> bool {
         !self.due.is_empty()
     }
@@ -597,11 +602,18 @@ impl Ledger {
     /// A request, for people.
     pub fn facts(&self, rank: u32, request: u32) -> RequestFacts {
         let entry = &self.books[rank as usize].requests[request as usize];
-        let name = match entry.ask {
-            Ask::Send { name, .. } => Some(name),
-            Ask::Receive { claimed, .. } => claimed.and_then(|claim| claim.name),
+        let name = match entry.submission {
+            Submission::Send { name, .. } => Some(name),
+            Submission::Receive { claimed, .. } => claimed.and_then(|claim| claim.name),
             _ => None,
         };
-        RequestFacts { rank, request, kind: entry.ask.word(), peer: entry.ask.peer(), name, since: entry.submitted.at }
+        RequestFacts {
+            rank,
+            request,
+            kind: entry.submission.word(),
+            peer: entry.submission.peer(),
+            name,
+            since: entry.submitted.at,
+        }
     }
 }

@@ -5,7 +5,7 @@
 use rerail_core::endpoint::{Completion, OpError};
 use rerail_core::time::Time;
 
-use super::ledger::{Ask, Book, Ledger, Request};
+use super::ledger::{Book, Ledger, Request, Submission};
 use super::verdict::{Corruption, Stuck, Verdict};
 
 impl Ledger {
@@ -27,13 +27,13 @@ impl Ledger {
     /// Whether a completion is the liar's, or of a request at it.
     pub(super) fn is_of_liar(&self, rank: u32, entry: &Request, completion: &Completion) -> bool {
         let Some(liar) = self.liar else { return false };
-        let from = match (completion.result, &entry.ask) {
-            (Ok(done), Ask::Receive { .. } | Ask::Multi { .. }) => Some(done.peer.0),
+        let from = match (completion.result, &entry.submission) {
+            (Ok(done), Submission::Receive { .. } | Submission::Multi { .. }) => Some(done.peer.0),
             (Err(OpError::Truncated { peer, .. } | OpError::PeerLost { peer, .. }), _) => Some(peer.0),
             (Err(OpError::PeerClosed { peer } | OpError::Refused { peer, .. }), _) => Some(peer.0),
             _ => None,
         };
-        rank == liar || entry.ask.peer().or(from) == Some(liar) && from.is_none_or(|from| from == liar)
+        rank == liar || entry.submission.peer().or(from) == Some(liar) && from.is_none_or(|from| from == liar)
     }
 
     /// Whether a finding is about the liar's own memory, where the answers to its lies lie.
@@ -50,8 +50,8 @@ impl Ledger {
         honest.cells.forget(liar);
         for book in &mut honest.books {
             book.losses.retain(|loss| loss.peer != liar);
-            book.requests.iter_mut().filter(|entry| entry.ask.peer() == Some(liar)).for_each(|entry| {
-                entry.ask = Ask::Flush { target: liar };
+            book.requests.iter_mut().filter(|entry| entry.submission.peer() == Some(liar)).for_each(|entry| {
+                entry.submission = Submission::Flush { target: liar };
                 entry.parts.clear();
                 if let Some((_, result @ Err(_))) = &mut entry.ended {
                     *result = Err(OpError::Cancelled);
@@ -66,10 +66,10 @@ impl Ledger {
     }
 
     /// A verdict on [`without`](Self::without) that names requests at the liar as what they were.
-    pub(super) fn as_asked(&self, mut verdict: Verdict) -> Verdict {
+    pub(super) fn as_requested(&self, mut verdict: Verdict) -> Verdict {
         let requests = match &mut verdict {
             Verdict::Stuck(Stuck::Waiting { requests, .. }) => &mut requests[..],
-            Verdict::Stuck(Stuck::Starved { request, .. }) => std::slice::from_mut(request),
+            Verdict::Stuck(Stuck::WaitingTooLong { request, .. }) => std::slice::from_mut(request),
             _ => &mut [],
         };
         requests.iter_mut().for_each(|request| *request = self.facts(request.rank, request.request));
@@ -83,77 +83,78 @@ mod tests {
     use rerail_core::ids::PeerId;
     use rerail_core::time::Nanos;
 
-    use super::super::fixture::{Story, tagged, why};
-    use super::super::{Doubled, Ending, Lost, NoMemory, judge};
+    use super::super::fixture::{Fixture, tagged, why};
+    use super::super::{Duplicated, Ending, Lost, NoMemory, judge};
     use super::*;
 
     const LIAR: u32 = 2;
 
-    fn story() -> Story {
-        let mut story = Story::new(3);
-        story.ledger.set_liar(LIAR);
-        story
+    fn fixture() -> Fixture {
+        let mut fixture = Fixture::new(3);
+        fixture.ledger.set_liar(LIAR);
+        fixture
     }
 
     /// What comes of a liar may be anything: a message that was not sent, an error that names what it did, a
     /// loss.
     #[test]
     fn traffic_with_a_liar_is_not_judged() {
-        let mut story = story();
-        let request = story.recv(0, tagged(Some(LIAR), 7, 0));
+        let mut fixture = fixture();
+        let request = fixture.recv(0, tagged(Some(LIAR), 7, 0));
         let done = Done { bytes: 16, peer: PeerId(LIAR), tag: Some(9), ..Done::default() };
-        story.tell(0, request, Ok(done), &[0xEE; 16]);
-        let request = story.recv(0, tagged(Some(LIAR), 7, 0));
-        let reason = LossReason::Protocol(ProtocolError::Terms);
+        fixture.report(0, request, Ok(done), &[0xEE; 16]);
+        let request = fixture.recv(0, tagged(Some(LIAR), 7, 0));
+        let reason = LossReason::Protocol(ProtocolError::BadParameters);
         let lost = Loss::new(reason, 1, Nanos(0), [1]);
-        story.tell(0, request, Err(OpError::PeerLost { peer: PeerId(LIAR), why: lost }), &[0; 16]);
-        let at = story.time();
-        story.ledger.peer_lost(0, at, LIAR, lost);
-        assert_eq!(story.verdict(), Verdict::Clean);
+        fixture.report(0, request, Err(OpError::PeerLost { peer: PeerId(LIAR), why: lost }), &[0; 16]);
+        let at = fixture.time();
+        fixture.ledger.peer_lost(0, at, LIAR, lost);
+        assert_eq!(fixture.verdict(), Verdict::Clean);
     }
 
     /// What is between others is: a message that comes twice, one that does not come, a peer that is lost.
     /// And a request at the liar ends once, like any other.
     #[test]
     fn liar_does_not_excuse_errors_between_other_ranks() {
-        let mut twice = story();
+        let mut twice = fixture();
         let name = twice.send(0, 1, 7);
         for _ in 0..2 {
             let request = twice.recv(1, tagged(Some(0), 7, 0));
             twice.got(request, name);
         }
         let verdict = twice.verdict();
-        assert!(matches!(verdict, Verdict::Doubled(Doubled::Message { .. })), "{verdict}");
+        assert!(matches!(verdict, Verdict::Duplicated(Duplicated::Message { .. })), "{verdict}");
 
-        let mut missing = story();
+        let mut missing = fixture();
         missing.send(0, 1, 7);
         let verdict = missing.verdict();
         assert!(matches!(verdict, Verdict::Lost(Lost::Message { .. })), "{verdict}");
 
-        let mut parted = story();
+        let mut parted = fixture();
         let at = parted.time();
         parted.ledger.peer_lost(0, at, 1, why());
         let verdict = parted.verdict();
         assert!(matches!(verdict, Verdict::Lost(Lost::Peer(loss)) if loss.peer == 1), "{verdict}");
 
-        let mut told_twice = story();
-        let request = told_twice.recv(0, tagged(Some(LIAR), 7, 0));
+        let mut reported_twice = fixture();
+        let request = reported_twice.recv(0, tagged(Some(LIAR), 7, 0));
         for _ in 0..2 {
-            told_twice.tell(0, request, Ok(Done { peer: PeerId(LIAR), ..Done::default() }), &[0; 16]);
+            reported_twice.report(0, request, Ok(Done { peer: PeerId(LIAR), ..Done::default() }), &[0; 16]);
         }
-        let verdict = told_twice.verdict();
-        assert!(matches!(verdict, Verdict::Doubled(Doubled::Completion { .. })), "{verdict}");
+        let verdict = reported_twice.verdict();
+        assert!(matches!(verdict, Verdict::Duplicated(Duplicated::Completion { .. })), "{verdict}");
     }
     /// A request at the liar that never ends is named as what it is.
     #[test]
     fn request_waiting_for_a_liar_is_listed_as_stuck() {
-        let mut story = story();
-        let request = story.recv(0, tagged(Some(LIAR), 7, 0));
-        let ending = Ending { converged: false, quiet: false, ..story.ending() };
-        let Verdict::Stuck(Stuck::Waiting { requests, count: 1, .. }) = judge(&story.ledger, &ending, &NoMemory) else {
+        let mut fixture = fixture();
+        let request = fixture.recv(0, tagged(Some(LIAR), 7, 0));
+        let ending = Ending { converged: false, quiet: false, ..fixture.ending() };
+        let Verdict::Stuck(Stuck::Waiting { requests, count: 1, .. }) = judge(&fixture.ledger, &ending, &NoMemory)
+        else {
             panic!("no request waits");
         };
-        assert_eq!(requests, [story.ledger.facts(0, request)]);
+        assert_eq!(requests, [fixture.ledger.facts(0, request)]);
         assert_eq!((requests[0].kind, requests[0].peer), ("receive", Some(LIAR)));
     }
 }

@@ -5,9 +5,9 @@
 
 use rerail_core::endpoint::{Level, Notify};
 
-use super::ledger::{Ask, Ledger, Message, Moment};
+use super::ledger::{Ledger, Message, Moment, Submission};
 use super::order::takes;
-use super::verdict::{Doubled, Lost, Verdict};
+use super::verdict::{Duplicated, Lost, Verdict};
 
 /// A message that was never received and should have been.
 pub(super) fn lost_message(ledger: &Ledger) -> Option<Verdict> {
@@ -16,13 +16,13 @@ pub(super) fn lost_message(ledger: &Ledger) -> Option<Verdict> {
         let (name, sent) = (message.name, message.sent.at);
         let completed = completed(ledger, message);
         if !ledger.is_parted(name.source(), name.destination()) {
-            return Some(Verdict::Lost(Lost::Message { name, sent, completed: completed.map(|told| told.at) }));
+            return Some(Verdict::Lost(Lost::Message { name, sent, completed: completed.map(|reported| reported.at) }));
         }
         // Acknowledged is a promise that outlives the sender, not the receiver.
         let gone = ledger.book(name.destination()).killed.is_some();
-        let told = completed.filter(|_| message.level != Level::Reusable && !gone)?;
-        let completed = told.at;
-        is_missed(ledger, message, told).then_some(Verdict::Lost(Lost::Acknowledged { name, completed }))
+        let reported = completed.filter(|_| message.level != Level::Reusable && !gone)?;
+        let completed = reported.at;
+        is_missed(ledger, message, reported).then_some(Verdict::Lost(Lost::Acknowledged { name, completed }))
     })
 }
 
@@ -31,7 +31,9 @@ pub(super) fn lost_message(ledger: &Ledger) -> Option<Verdict> {
 /// not requested.
 fn is_missed(ledger: &Ledger, message: &Message, acknowledged: Moment) -> bool {
     ledger.book(message.name.destination()).requests.iter().any(|entry| {
-        let (Ask::Receive { from, claimed: None } | Ask::Multi { from, .. }) = entry.ask else { return false };
+        let (Submission::Receive { from, claimed: None } | Submission::Multi { from, .. }) = entry.submission else {
+            return false;
+        };
         let free_until = match (entry.cancelled, entry.ended) {
             (Some(cancelled), _) => cancelled.stamp,
             (None, None) => u64::MAX,
@@ -45,7 +47,7 @@ fn is_missed(ledger: &Ledger, message: &Message, acknowledged: Moment) -> bool {
 /// When the good completion was reported to the sender.
 fn completed(ledger: &Ledger, message: &Message) -> Option<Moment> {
     let entry = &ledger.book(message.name.source()).requests[message.request as usize];
-    entry.ended.filter(|(_, result)| result.is_ok()).map(|(told, _)| told)
+    entry.ended.filter(|(_, result)| result.is_ok()).map(|(reported, _)| reported)
 }
 
 /// Messages whose send is complete and for which a receive waits: where nothing moves any more, they are
@@ -59,8 +61,8 @@ pub(super) fn waited_for(ledger: &Ledger) -> Option<Verdict> {
         }
         let completed = Some(completed(ledger, message)?.at);
         let waits = book.requests.iter().any(|entry| {
-            let from = match entry.ask {
-                Ask::Receive { from, claimed: None } | Ask::Multi { from, .. } => from,
+            let from = match entry.submission {
+                Submission::Receive { from, claimed: None } | Submission::Multi { from, .. } => from,
                 _ => return false,
             };
             entry.ended.is_none() && entry.cancelled.is_none() && takes(&from, message)
@@ -70,15 +72,15 @@ pub(super) fn waited_for(ledger: &Ledger) -> Option<Verdict> {
 }
 
 /// A request whose completion should have been reported and was not.
-pub(super) fn untold(ledger: &Ledger, rank: u32) -> Option<Verdict> {
+pub(super) fn unreported(ledger: &Ledger, rank: u32) -> Option<Verdict> {
     let book = ledger.book(rank);
     if book.killed.is_some() {
         return None;
     }
     // An end that is not good is reported, however the good one would have been.
-    let owes = |entry: &super::ledger::Request| entry.is_told() || entry.cancelled.is_some();
-    let untold = book.requests.iter().position(|entry| owes(entry) && entry.ended.is_none())?;
-    Some(Verdict::Lost(Lost::Completion(ledger.facts(rank, untold as u32))))
+    let is_expected = |entry: &super::ledger::Request| entry.has_report() || entry.cancelled.is_some();
+    let unreported = book.requests.iter().position(|entry| is_expected(entry) && entry.ended.is_none())?;
+    Some(Verdict::Lost(Lost::Completion(ledger.facts(rank, unreported as u32))))
 }
 
 /// A counter against the requests that count on it: `counted` is what counter `counter` of the rank shows in
@@ -92,7 +94,7 @@ pub(super) fn counter(ledger: &Ledger, rank: u32, counter: u16, counted: u64) ->
         .filter(|entry| counts(entry.notify))
         .map(|entry| match entry.ended {
             // Each message of a multi-receive counts.
-            _ if matches!(entry.ask, Ask::Multi { .. }) => entry.parts.len() as u64,
+            _ if matches!(entry.submission, Submission::Multi { .. }) => entry.parts.len() as u64,
             Some((_, Err(_))) => 0,
             _ if entry.cancelled.is_some() => 0,
             _ => 1,
@@ -101,6 +103,6 @@ pub(super) fn counter(ledger: &Ledger, rank: u32, counter: u16, counted: u64) ->
     match counted.cmp(&all) {
         std::cmp::Ordering::Equal => None,
         std::cmp::Ordering::Less => Some(Verdict::Lost(Lost::Counted { rank, counted, done: all })),
-        std::cmp::Ordering::Greater => Some(Verdict::Doubled(Doubled::Counted { rank, counted, done: all })),
+        std::cmp::Ordering::Greater => Some(Verdict::Duplicated(Duplicated::Counted { rank, counted, done: all })),
     }
 }

@@ -20,7 +20,7 @@
 use rerail_core::endpoint::{Selector, TagMatch};
 
 use super::identity::Name;
-use super::ledger::{Ask, Ledger, Message, Request};
+use super::ledger::{Ledger, Message, Request, Submission};
 use super::verdict::{Disorder, Verdict};
 
 /// Whether a receive with this selector takes the message (M-2 to M-4).
@@ -89,19 +89,19 @@ impl Graph<'_> {
     fn enter(&mut self) {
         let book = self.ledger.book(self.rank);
         // A claim takes its place when it is made, not when the message is received.
-        let posted = |entry: &Request| match entry.ask {
-            Ask::Receive { claimed: Some(claim), .. } => claim.at,
+        let posted = |entry: &Request| match entry.submission {
+            Submission::Receive { claimed: Some(claim), .. } => claim.at,
             _ => entry.submitted,
         };
         let mut requests: Vec<(u32, &Request)> = (0..).zip(&book.requests).collect();
         requests.sort_by_key(|(_, entry)| posted(entry));
         for (number, entry) in requests {
-            let (from, multi) = match entry.ask {
-                Ask::Receive { from, .. } => (from, false),
-                Ask::Multi { from, .. } => (from, true),
+            let (from, multi) = match entry.submission {
+                Submission::Receive { from, .. } => (from, false),
+                Submission::Multi { from, .. } => (from, true),
                 _ => continue,
             };
-            let is_claim = matches!(entry.ask, Ask::Receive { claimed: Some(_), .. });
+            let is_claim = matches!(entry.submission, Submission::Receive { claimed: Some(_), .. });
             let mut parts = entry.parts.clone();
             parts.sort_by_key(|part| part.index);
             let mut nodes: Vec<usize> = Vec::new();
@@ -109,7 +109,7 @@ impl Graph<'_> {
                 let Some(message) = self.ledger.message(part.name) else { continue };
                 let after = nodes.last().copied();
                 let earliest = posted(entry).stamp.max(message.sent.stamp);
-                let latest = if is_claim { earliest } else { part.told.stamp };
+                let latest = if is_claim { earliest } else { part.reported.stamp };
                 self.of.insert(part.name, self.nodes.len());
                 nodes.push(self.nodes.len());
                 self.nodes.push(Node {
@@ -136,7 +136,7 @@ impl Graph<'_> {
                     return Err(Disorder::NotTaken { receive: receive_number, name });
                 }
             }
-            let Ask::Multi { min, .. } = receive.entry.ask else { continue };
+            let Submission::Multi { min, .. } = receive.entry.submission else { continue };
             // What failed with its peer, or was under way when the process was killed, leaves a gap that
             // can't be reconstructed.
             let book = self.ledger.book(self.rank);
@@ -198,7 +198,7 @@ impl Graph<'_> {
             if !takes(&receive.from, &message) || self.is_claim(older) {
                 continue;
             }
-            let over = receive.entry.ended.is_some() || !receive.entry.is_told();
+            let over = receive.entry.ended.is_some() || !receive.entry.has_report();
             match (receive.nodes.last(), receive.entry.cancelled) {
                 (None, Some(cancelled)) => {
                     self.nodes[node].earliest = self.nodes[node].earliest.max(cancelled.stamp);
@@ -208,9 +208,9 @@ impl Graph<'_> {
                     let before = receive.nodes.clone();
                     self.nodes[node].after.extend(before);
                 }
-                (None, None) if receive.entry.failed_with_peer() || !receive.entry.is_told() => {}
+                (None, None) if receive.entry.failed_with_peer() || !receive.entry.has_report() => {}
                 // The process was killed before the match could be reported.
-                (_, None) if !over && self.has_untold(receive) => {}
+                (_, None) if !over && self.has_undelivered(receive) => {}
                 _ => {
                     let younger = self.nodes[node].receive;
                     return Err(Disorder::PassedBy { receive: receive.number, younger, name });
@@ -222,14 +222,14 @@ impl Graph<'_> {
 
     /// Whether the rank was killed while a message that the receive takes may have been on its way into its
     /// buffer.
-    fn has_untold(&self, receive: &Posted<'_>) -> bool {
+    fn has_undelivered(&self, receive: &Posted<'_>) -> bool {
         let mut to_it = self.ledger.messages.iter().filter(|((_, destination), _)| *destination == self.rank);
-        let untold = |message: &Message| message.receipt.is_none() && takes(&receive.from, message);
-        self.ledger.book(self.rank).killed.is_some() && to_it.any(|(_, pair)| pair.iter().any(untold))
+        let undelivered = |message: &Message| message.receipt.is_none() && takes(&receive.from, message);
+        self.ledger.book(self.rank).killed.is_some() && to_it.any(|(_, pair)| pair.iter().any(undelivered))
     }
 
     fn is_claim(&self, at: usize) -> bool {
-        matches!(self.receives[at].entry.ask, Ask::Receive { claimed: Some(_), .. })
+        matches!(self.receives[at].entry.submission, Submission::Receive { claimed: Some(_), .. })
     }
 
     /// What a probe found was free then; what stood before it was not.

@@ -3,12 +3,12 @@
 use rerail_core::endpoint::Notify;
 use rerail_core::time::Time;
 
-use super::ledger::{Ask, Ledger, Request};
+use super::ledger::{Ledger, Request, Submission};
 use super::verdict::{Stuck, Verdict};
 
 /// How long a request may wait while others of its kind go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// Waits up to this are not checked, in nanoseconds.
     pub wait_ns: u64,
     /// So many others of its kind, submitted later, must have been done before a request that waits is a
@@ -32,14 +32,14 @@ pub(super) fn waiting(ledger: &Ledger, at: Time) -> Verdict {
 
 /// A request that waited too long though its time had come. The time of a message begins when both sides have
 /// requested it: the sender for the message, the receiver for what it got.
-pub(super) fn starved(ledger: &Ledger, rank: u32, timeout: Patience) -> Option<Verdict> {
+pub(super) fn waiting_too_long(ledger: &Ledger, rank: u32, timeout: Timeouts) -> Option<Verdict> {
     let book = ledger.book(rank);
     // Kind, begin, end, request.
     let mut waits: Vec<(&'static str, Time, Time, u32)> = Vec::new();
     for (number, entry) in (0..).zip(&book.requests) {
         let Some((end, Ok(_))) = entry.ended else { continue };
         if let Some(begin) = begin(ledger, entry) {
-            waits.push((entry.ask.word(), begin.min(end.at), end.at, number));
+            waits.push((entry.submission.word(), begin.min(end.at), end.at, number));
         }
     }
     waits.iter().filter(|(_, begin, end, _)| (*end - *begin).0 > timeout.wait_ns).find_map(|wait| {
@@ -48,27 +48,33 @@ pub(super) fn starved(ledger: &Ledger, rank: u32, timeout: Patience) -> Option<V
         let overtaken_by = waits.iter().filter(later).count();
         let request = ledger.facts(rank, number);
         let waited_ns = (end - begin).0;
-        (overtaken_by >= timeout.others).then_some(Verdict::Stuck(Stuck::Starved { request, waited_ns, overtaken_by }))
+        (overtaken_by >= timeout.others).then_some(Verdict::Stuck(Stuck::WaitingTooLong {
+            request,
+            waited_ns,
+            overtaken_by,
+        }))
     })
 }
 
 /// When nothing but the transport stood between a request and its end.
 fn begin(ledger: &Ledger, entry: &Request) -> Option<Time> {
-    match entry.ask {
-        Ask::Send { name, .. } => {
+    match entry.submission {
+        Submission::Send { name, .. } => {
             let receipt = ledger.message(name)?.receipt?;
             let receive = ledger.book(name.destination()).requests.get(receipt as usize)?;
             Some(receive.submitted.at.max(entry.submitted.at))
         }
-        Ask::Receive { .. } => {
+        Submission::Receive { .. } => {
             let part = entry.parts.first()?;
             let sent = ledger.message(part.name)?.sent.at;
             Some(sent.max(entry.submitted.at))
         }
         // It waits for messages, as long as it takes.
-        Ask::Multi { .. } => None,
-        Ask::Put { .. } | Ask::Get { .. } | Ask::Atomic { .. } | Ask::Temporary { .. } | Ask::Flush { .. } => {
-            Some(entry.submitted.at)
-        }
+        Submission::Multi { .. } => None,
+        Submission::Put { .. }
+        | Submission::Get { .. }
+        | Submission::Atomic { .. }
+        | Submission::Temporary { .. }
+        | Submission::Flush { .. } => Some(entry.submitted.at),
     }
 }

@@ -22,7 +22,7 @@ pub enum Verdict {
     /// Something that was promised never happened.
     Lost(Lost),
     /// Something happened twice.
-    Doubled(Doubled),
+    Duplicated(Duplicated),
     /// A message went to a receive that had no right to it.
     Order(Disorder),
     /// Bytes are not what they should be.
@@ -42,7 +42,7 @@ impl Verdict {
             Verdict::Impossible(_) => 2,
             Verdict::Crash(_) => 20,
             Verdict::Lost(_) => 21,
-            Verdict::Doubled(_) => 22,
+            Verdict::Duplicated(_) => 22,
             Verdict::Order(_) => 23,
             Verdict::Corruption(_) => 24,
             Verdict::Leak(_) => 25,
@@ -57,7 +57,7 @@ impl Verdict {
             Verdict::Impossible(_) => "impossible",
             Verdict::Crash(_) => "crash",
             Verdict::Lost(_) => "lost",
-            Verdict::Doubled(_) => "duplicated",
+            Verdict::Duplicated(_) => "duplicated",
             Verdict::Order(_) => "order",
             Verdict::Corruption(_) => "corruption",
             Verdict::Leak(_) => "leak",
@@ -175,7 +175,7 @@ pub struct CellFacts {
 
 /// Something happened twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Doubled {
+pub enum Duplicated {
     /// A message was received twice.
     Message {
         /// Which.
@@ -316,7 +316,7 @@ pub enum Damage {
         difference: Difference,
     },
     /// A message that was not sent, by its name, sender or length.
-    Stranger {
+    UnknownMessage {
         /// The receive.
         receive: u32,
         /// Its name, if it is one.
@@ -393,7 +393,7 @@ pub enum Damage {
         error: OpError,
     },
     /// Memory outside of every buffer under way was written: past an end, or late.
-    Ghost(Scar),
+    LateWrite(Scar),
 }
 
 /// Something was not given back, or grew over its bound.
@@ -441,7 +441,7 @@ pub enum Stuck {
         count: usize,
     },
     /// A request waited longer than it may while others of its kind, submitted later, went through.
-    Starved {
+    WaitingTooLong {
         /// Which.
         request: RequestFacts,
         /// How long, in nanoseconds.

@@ -44,14 +44,14 @@ pub trait App {
 pub trait Workload {
     /// The app of a rank of `size`.
     fn app(&mut self, rank: u32, size: u32) -> Box<dyn App>;
-    /// Whether it is to [`look`](Self::look) at once: called whenever something has happened, before time
-    /// goes on.
+    /// Whether it is to [`at_moment`](Self::at_moment) at once: called whenever something has happened,
+    /// before time goes on.
     fn is_due(&self) -> bool {
         false
     }
-    /// Looks at the simulation: after every `Limits::look_every` of virtual time, and at each [`Moment`].
-    /// `false` ends the run (a checker has seen what must not be).
-    fn look(&mut self, view: &View<'_>, moment: Moment) -> bool {
+    /// Looks at the simulation: after every `Limits::inspection_period` of virtual time, and at each
+    /// [`Moment`]. `false` ends the run (a checker has seen what must not be).
+    fn at_moment(&mut self, view: &View<'_>, moment: Moment) -> bool {
         let _ = (view, moment);
         true
     }
@@ -60,7 +60,7 @@ pub trait Workload {
 /// When a workload looks at the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// In between: every `Limits::look_every`.
+    /// In between: every `Limits::inspection_period`.
     Between,
     /// The workload was due.
     Due,

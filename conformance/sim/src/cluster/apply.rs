@@ -5,7 +5,7 @@ use rerail_core::time::Time;
 use super::fault::{FaultAt, Kind, Target};
 use super::place::Place;
 use super::{Cluster, What, topology};
-use crate::trace::Who;
+use crate::trace::Subject;
 
 /// Paused until it is continued.
 const FOR_EVER: Time = Time(u64::MAX);
@@ -25,7 +25,7 @@ impl Cluster {
         if self.phase > super::Phase::Safety {
             return;
         }
-        self.trace.note(self.now, Who::Cluster, format_args!("fault: {fault}"));
+        self.trace.note(self.now, Subject::Cluster, format_args!("fault: {fault}"));
         self.report.faults += 1;
         self.begun[index as usize] = true;
         self.events += 1;
@@ -78,7 +78,7 @@ impl Cluster {
         if others().any(|(at, _)| at.fault.place == fault.place) {
             return;
         }
-        self.trace.note(self.now, Who::Cluster, format_args!("healed: {fault}"));
+        self.trace.note(self.now, Subject::Cluster, format_args!("healed: {fault}"));
         match (fault.kind, fault.place) {
             (Kind::Pause, Place::Rank(rank)) => {
                 if let Some(state) = self.ranks.get_mut(rank as usize) {
@@ -100,7 +100,7 @@ impl Cluster {
 
     /// Ends all faults, and lets none of those that are still to come happen.
     pub(super) fn heal_all(&mut self) {
-        self.trace.note(self.now, Who::Cluster, format_args!("everything is healed"));
+        self.trace.note(self.now, Subject::Cluster, format_args!("everything is healed"));
         for index in 0..self.faults.len() {
             self.heal(index);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
-use rerail_linux::driver::{Card, Opening, StartError, VirtualTime};
+use rerail_linux::driver::{AddressRecord, Opening, StartError, VirtualTime};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
 
@@ -114,14 +114,15 @@ impl Cluster {
             scenario.config.class_policies().for_each(|(class, policy)| opening.set_policy(class, policy));
             openings.push((opening, gates));
         }
-        let cards: Vec<String> = openings.iter().map(|(opening, _)| opening.card().to_owned()).collect();
+        let address_records: Vec<String> =
+            openings.iter().map(|(opening, _)| opening.address_record().to_owned()).collect();
         let mut ranks = Vec::with_capacity(size as usize);
-        for (peer, card) in (0..).zip(&cards) {
+        for (peer, address_record) in (0..).zip(&address_records) {
             let failed = |rank, error| BuildError::Start { rank, error };
-            let card =
-                Card::parse(card).map_err(|error| failed(peer, StartError::Card { peer: PeerId(peer), error }))?;
+            let address_record = AddressRecord::parse(address_record)
+                .map_err(|error| failed(peer, StartError::AddressRecord { peer: PeerId(peer), error }))?;
             for (index, (opening, _)) in (0..).zip(&mut openings) {
-                opening.learn_parsed(PeerId(peer), &card).map_err(|error| failed(index, error))?;
+                opening.learn_parsed(PeerId(peer), &address_record).map_err(|error| failed(index, error))?;
             }
         }
         for (index, (opening, gates)) in (0..).zip(openings) {
@@ -135,7 +136,7 @@ impl Cluster {
                 paused_until: Time(0),
                 busy_until: Time(0),
                 app_wake: None,
-                telling: false,
+                is_reporting: false,
                 copied: 0,
                 gates,
                 datagrams: Vec::new(),

@@ -14,7 +14,7 @@ use crate::scenario::{HcaSpec, Placement, Scenario, preset};
 use crate::trace::Trace;
 
 /// Frames of a dead queue pair arrive so late where no time is set.
-const GHOST_NS: u64 = 2_000_000;
+const LATE_WRITE_NS: u64 = 2_000_000;
 
 /// All software HCAs.
 pub(super) struct Devices {
@@ -66,7 +66,7 @@ impl Devices {
     pub(super) fn build(scenario: &Scenario, seed: u64, wanted: &[bool], trace: &Trace) -> Self {
         let mut fabric = Fabric::new(seed, trace.clone());
         let plan = Plan::lay_out(scenario, &mut fabric, wanted);
-        plan.settle(fabric.net_mut());
+        plan.apply(fabric.net_mut());
         plan.load(scenario, fabric.net_mut());
         Devices {
             fabric: fabric.shared(),
@@ -192,8 +192,8 @@ impl Devices {
                     Kind::NeverCompletes => self.inject(&hca::Fault::LoseCompletions { hca, qp, id: None, count }),
                     Kind::RetryExceeded => self.inject(&hca::Fault::ExceedRetries { hca, qp }),
                     Kind::QpError => self.inject(&hca::Fault::BreakQp { hca, qp }),
-                    Kind::GhostWrite => {
-                        let until = until.unwrap_or(Time(now.0.saturating_add(GHOST_NS)));
+                    Kind::LateWrite => {
+                        let until = until.unwrap_or(Time(now.0.saturating_add(LATE_WRITE_NS)));
                         for port in self.plan.ports_of(hca) {
                             let place = net::Place::From(port);
                             self.fabric.borrow_mut().net_mut().hold_at(place, until);
@@ -290,6 +290,6 @@ pub(super) const fn is_of_devices(kind: Kind) -> bool {
             | Kind::OutOfMrs
             | Kind::OutOfMemory
             | Kind::CqOverflow
-            | Kind::GhostWrite
+            | Kind::LateWrite
     )
 }

@@ -84,7 +84,7 @@ pub enum Kind {
     /// Completion queues overflow.
     CqOverflow,
     /// A queue pair breaks, and what it still had under way is written late.
-    GhostWrite,
+    LateWrite,
     /// Streams through a port are reset.
     StreamReset,
     /// A process is killed.
@@ -118,7 +118,7 @@ pub const KINDS: [Kind; 28] = [
     Kind::OutOfMrs,
     Kind::OutOfMemory,
     Kind::CqOverflow,
-    Kind::GhostWrite,
+    Kind::LateWrite,
     Kind::StreamReset,
     Kind::Kill,
 ];
@@ -152,7 +152,7 @@ impl Kind {
             Kind::OutOfMrs => "out-of-mrs",
             Kind::OutOfMemory => "out-of-memory",
             Kind::CqOverflow => "cq-overflow",
-            Kind::GhostWrite => "ghost-write",
+            Kind::LateWrite => "ghost-write",
             Kind::StreamReset => "stream-reset",
             Kind::Kill => "kill",
         }
@@ -187,7 +187,7 @@ impl Kind {
             | Kind::OutOfMrs
             | Kind::OutOfMemory
             | Kind::CqOverflow
-            | Kind::GhostWrite
+            | Kind::LateWrite
             | Kind::StreamReset
             | Kind::Kill => true,
         }
@@ -228,7 +228,7 @@ impl Kind {
             | Kind::OutOfMrs
             | Kind::OutOfMemory
             | Kind::CqOverflow
-            | Kind::GhostWrite => Target::RankHca,
+            | Kind::LateWrite => Target::RankHca,
         }
     }
 

@@ -59,7 +59,7 @@ use rerail_linux::driver::{Transport, VirtualTime};
 use crate::cover::Path;
 use crate::rng::Rng;
 use crate::scenario::{CpuSpec, Limits, RailSpec};
-use crate::trace::{Trace, Who};
+use crate::trace::{Subject, Trace};
 use fault::FaultAt;
 use wakes::Wakes;
 use wires::Wires;
@@ -141,7 +141,7 @@ struct RankState {
     /// The application's timer.
     app_wake: Option<Time>,
     /// Between a round and telling the application.
-    telling: bool,
+    is_reporting: bool,
     /// Bytes that the engine had copied when it was last looked at.
     copied: u64,
     /// The gates of the rank's rails, where the scenario has faults that close them.
@@ -208,7 +208,7 @@ impl Cluster {
     pub fn run(&mut self, workload: &mut dyn Workload) -> Ended {
         self.start();
         let ended = self.phases(workload);
-        self.trace.note(self.now, Who::Cluster, format_args!("end: {ended}"));
+        self.trace.note(self.now, Subject::Cluster, format_args!("end: {ended}"));
         if let Ended::Stuck { ranks, .. } = &ended
             && self.trace.is_on()
         {
@@ -222,9 +222,9 @@ impl Cluster {
 
     /// What this rank's endpoint has under way, line by line: for people who look for the reason of a hang.
     fn trace_under_way(&self, rank: u32) {
-        let under_way = format!("{:?}", self.ranks[rank as usize].engine.endpoint());
-        for line in under_way.lines() {
-            self.trace.note(self.now, Who::Rank(rank), format_args!("{line}"));
+        let in_flight = format!("{:?}", self.ranks[rank as usize].engine.endpoint());
+        for line in in_flight.lines() {
+            self.trace.note(self.now, Subject::Rank(rank), format_args!("{line}"));
         }
     }
 
@@ -239,7 +239,7 @@ impl Cluster {
             self.now = end;
         }
         self.heal_all();
-        if !workload.look(&self.view(), Moment::Healed) {
+        if !workload.at_moment(&self.view(), Moment::Healed) {
             return Ended::Stopped;
         }
         self.enter(Phase::Liveness);
@@ -248,7 +248,7 @@ impl Cluster {
         if let Some(ended) = self.ended_by(stop) {
             return ended;
         }
-        if !workload.look(&self.view(), Moment::Done) {
+        if !workload.at_moment(&self.view(), Moment::Done) {
             return Ended::Stopped;
         }
         if self.undone > 0 {
@@ -261,7 +261,7 @@ impl Cluster {
         if let Some(ended) = self.ended_by(stop) {
             return ended;
         }
-        match workload.look(&self.view(), Moment::End) {
+        match workload.at_moment(&self.view(), Moment::End) {
             true => Ended::Done,
             false => Ended::Stopped,
         }
@@ -281,8 +281,8 @@ impl Cluster {
 
     /// Lets things happen until the time given (which it then is), or until `reached`.
     fn run_until(&mut self, end: Time, workload: &mut dyn Workload, reached: impl Fn(&Cluster) -> bool) -> Stop {
-        let every = self.limits.look_every.nanos();
-        let mut look = self.now + every;
+        let every = self.limits.inspection_period.nanos();
+        let mut at_moment = self.now + every;
         loop {
             if reached(self) {
                 return Stop::Reached;
@@ -290,23 +290,23 @@ impl Cluster {
             let Some(next) = self.next_event() else {
                 return Stop::Idle;
             };
-            if next >= look {
+            if next >= at_moment {
                 // Nothing happens between now and then, so one look is as good as many.
-                if !workload.look(&self.view(), Moment::Between) {
+                if !workload.at_moment(&self.view(), Moment::Between) {
                     return Stop::Workload;
                 }
-                look = next.max(look) + every;
+                at_moment = next.max(at_moment) + every;
             }
             if next > end {
                 self.now = end;
                 return Stop::Time;
             }
             self.step(next);
-            if workload.is_due() && !workload.look(&self.view(), Moment::Due) {
+            if workload.is_due() && !workload.at_moment(&self.view(), Moment::Due) {
                 return Stop::Workload;
             }
             while let Some(rank) = self.killed.pop() {
-                if !workload.look(&self.view(), Moment::Killed(rank)) {
+                if !workload.at_moment(&self.view(), Moment::Killed(rank)) {
                     return Stop::Workload;
                 }
             }

@@ -3,7 +3,7 @@
 use rerail_core::time::{Nanos, Time};
 
 use super::{Cluster, Cx, Phase, RankState};
-use crate::trace::Who;
+use crate::trace::Subject;
 
 impl Cluster {
     /// Something becomes visible to a rank at a moment.
@@ -44,8 +44,8 @@ impl Cluster {
             return;
         }
         self.events += 1;
-        match rank.telling {
-            true => self.tell(index, at),
+        match rank.is_reporting {
+            true => self.deliver_events(index, at),
             false => self.round(index, at),
         }
     }
@@ -64,35 +64,35 @@ impl Cluster {
             let bytes = copied - std::mem::replace(&mut rank.copied, copied);
             cost = cost.saturating_add((u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64);
         }
-        let mut tell = rank.engine.has_event() || !rank.datagrams.is_empty();
+        let mut deliver_events = rank.engine.has_event() || !rank.datagrams.is_empty();
         // The first event's price comes before the application's answer to it, that of the others after.
-        cost = cost.saturating_add(u64::from(tell) * self.cpu.event_ns);
+        cost = cost.saturating_add(u64::from(deliver_events) * self.cpu.event_ns);
         rank.busy_until = Time(now.0.saturating_add(cost));
-        tell |= rank.app_wake.is_some_and(|due| due <= rank.busy_until);
-        rank.telling = tell;
-        let again = (tell || done > 0).then_some(rank.busy_until);
+        deliver_events |= rank.app_wake.is_some_and(|due| due <= rank.busy_until);
+        rank.is_reporting = deliver_events;
+        let again = (deliver_events || done > 0).then_some(rank.busy_until);
         self.wake_woken();
         self.reschedule(index, again);
     }
 
     /// The application receives events, datagrams and its timer, and submits.
-    fn tell(&mut self, index: u32, now: Time) {
-        self.ranks[index as usize].telling = false;
+    fn deliver_events(&mut self, index: u32, now: Time) {
+        self.ranks[index as usize].is_reporting = false;
         self.call(index, now, |rank, mut cx| {
-            let mut told = 0;
+            let mut reported = 0;
             while let Some(event) = cx.engine.poll_event() {
                 rank.app.event(&mut cx, event);
-                told += 1;
+                reported += 1;
             }
             for datagram in rank.datagrams.drain(..) {
                 rank.app.datagram(&mut cx, datagram.from, &datagram.bytes);
-                told += 1;
+                reported += 1;
             }
             if rank.timer_due {
                 rank.app.timer(&mut cx);
-                told += 1;
+                reported += 1;
             }
-            told
+            reported
         });
     }
 
@@ -121,9 +121,9 @@ impl Cluster {
             wake: app_wake,
             spent_ns: &mut spent_ns,
         };
-        let told = what(Called { app: &mut **app, datagrams, timer_due }, cx);
+        let reported = what(Called { app: &mut **app, datagrams, timer_due }, cx);
         let actions = rank.engine.push() as u64;
-        let cost = told.saturating_sub(1) * self.cpu.event_ns + actions * self.cpu.thing_ns;
+        let cost = reported.saturating_sub(1) * self.cpu.event_ns + actions * self.cpu.thing_ns;
         let cost = cost.saturating_add(self.wires.take_spent_ns(index));
         // A change of phase is reported to busy ranks too.
         rank.busy_until = Time(rank.busy_until.max(now).0.saturating_add(cost).saturating_add(spent_ns));
@@ -134,7 +134,7 @@ impl Cluster {
             _ => {}
         }
         // What was submitted is handled at once; events that came of it are reported next time.
-        let again = (told > 0 || actions > 0 || rank.engine.has_event()).then_some(rank.busy_until);
+        let again = (reported > 0 || actions > 0 || rank.engine.has_event()).then_some(rank.busy_until);
         self.wake_woken();
         self.reschedule(index, again);
     }
@@ -150,7 +150,7 @@ impl Cluster {
 
     /// The first call of every application.
     pub(super) fn start(&mut self) {
-        self.trace.note(self.now, Who::Cluster, format_args!("start: {} ranks", self.ranks.len()));
+        self.trace.note(self.now, Subject::Cluster, format_args!("start: {} ranks", self.ranks.len()));
         for index in 0..self.ranks.len() as u32 {
             self.call(index, self.now, |rank, mut cx| {
                 rank.app.start(&mut cx);
@@ -162,7 +162,7 @@ impl Cluster {
     /// The phase changes, and every living application is notified.
     pub(super) fn enter(&mut self, phase: Phase) {
         self.phase = phase;
-        self.trace.note(self.now, Who::Cluster, format_args!("phase: {phase:?}"));
+        self.trace.note(self.now, Subject::Cluster, format_args!("phase: {phase:?}"));
         for index in 0..self.ranks.len() as u32 {
             if self.ranks[index as usize].alive {
                 if phase == Phase::Rest {

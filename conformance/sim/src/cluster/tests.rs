@@ -18,7 +18,7 @@ fn cluster(text: &str, seed: u64, workload: &mut dyn Workload, trace: Trace) -> 
 const SHM: &str = "hosts = 1\nranks_per_host = 4\nrails = [{ kind = \"shm\" }]\n";
 
 /// Every table of every living rank is empty but for channels and timers that watch.
-fn assert_rested(cluster: &Cluster) {
+fn assert_idle(cluster: &Cluster) {
     let view = cluster.view();
     for rank in (0..view.size()).filter(|rank| view.is_alive(*rank)) {
         let usage = view.usage(rank).unwrap();
@@ -37,7 +37,7 @@ fn ranks_of_a_host_play_ping_pong() {
         let mut workload = PingPong::new(20, bytes);
         let mut cluster = cluster(SHM, 1, &mut workload, Trace::off());
         assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0));
-        assert_rested(&cluster);
+        assert_idle(&cluster);
         let report = cluster.report();
         assert!(report.packets >= 4 * 20 && report.done_ns > 0, "{report:?}");
         // Two rings for each of two pairs.
@@ -62,7 +62,7 @@ fn ranks_of_hosts_play_ping_pong_over_streams() {
         let mut workload = PingPong::new(10, bytes);
         let mut cluster = cluster(STREAM, 1, &mut workload, Trace::off());
         assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0), "{bytes} bytes");
-        assert_rested(&cluster);
+        assert_idle(&cluster);
         // 20 messages in a row over a link of 1.25 GB/s take at least their bytes.
         let least = 20 * bytes * 8 / 10;
         assert!(cluster.report().done_ns > least, "{bytes} bytes: {:?}", cluster.report());
@@ -93,7 +93,7 @@ fn tcp_rails_tolerate_network_faults() {
         let mut workload = PingPong::new(20, 1 + seed * 997 % 30_000);
         let mut cluster = cluster(&text, seed, &mut workload, Trace::off());
         assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0), "seed {seed}");
-        assert_rested(&cluster);
+        assert_idle(&cluster);
         assert!(cluster.report().faults > 10);
     }
 }
@@ -109,7 +109,7 @@ fn a_reset_stream_is_made_anew() {
     assert_eq!(workload.failures(), 0);
 }
 
-fn story(text: &str, seed: u64) -> Vec<String> {
+fn trace_text(text: &str, seed: u64) -> Vec<String> {
     let mut workload = PingPong::new(10, 5000);
     let trace = Trace::on();
     let mut cluster = cluster(text, seed, &mut workload, trace.clone());
@@ -117,7 +117,7 @@ fn story(text: &str, seed: u64) -> Vec<String> {
     trace.take().iter().map(|line| line.to_string()).collect()
 }
 
-const RESTLESS: &str = r#"
+const FAULTY: &str = r#"
 hosts = 1
 ranks_per_host = 4
 rails = [{ kind = "shm" }]
@@ -134,23 +134,23 @@ safety = "2ms"
 
 #[test]
 fn a_seed_has_one_history() {
-    let first = story(RESTLESS, 7);
+    let first = trace_text(FAULTY, 7);
     assert!(first.len() > 100 && first.iter().any(|line| line.contains("fault: pause")), "{first:#?}");
-    assert_eq!(first, story(RESTLESS, 7));
+    assert_eq!(first, trace_text(FAULTY, 7));
     let streams = format!("{STREAM}squeeze = true\n[random]\nper_second = 1000\n[limits]\nsafety = \"5ms\"\n");
-    assert_eq!(story(&streams, 7), story(&streams, 7));
-    assert_ne!(first, story(RESTLESS, 8));
+    assert_eq!(trace_text(&streams, 7), trace_text(&streams, 7));
+    assert_ne!(first, trace_text(FAULTY, 8));
 }
 
 #[test]
 fn runs_with_random_faults_complete() {
     for seed in 0..50 {
         let mut workload = PingPong::new(30, 1 + seed * 331 % 9000);
-        let mut cluster = cluster(RESTLESS, seed, &mut workload, Trace::off());
+        let mut cluster = cluster(FAULTY, seed, &mut workload, Trace::off());
         let ended = cluster.run(&mut workload);
         assert_eq!((ended, workload.failures()), (Ended::Done, 0), "seed {seed}");
         assert!(!cluster.needed_recovery());
-        assert_rested(&cluster);
+        assert_idle(&cluster);
     }
 }
 
@@ -209,7 +209,7 @@ impl Workload for Idlers {
         Box::new(Idle { send_to: (rank == 0).then_some(1), lost: self.lost.clone() })
     }
 
-    fn look(&mut self, view: &View<'_>, moment: Moment) -> bool {
+    fn at_moment(&mut self, view: &View<'_>, moment: Moment) -> bool {
         if let Moment::Killed(rank) = moment {
             assert!(!view.is_alive(rank));
         }
@@ -286,7 +286,7 @@ fn rank_computing_for_hours_keeps_its_connections() {
             }
             let text = format!(
                 "faults = [{{ at = \"{at_us}us\", what = \"pause\", where = \"rank1\", until = \"7200s\" }}]\n\
-                 limits = {{ safety = \"7201s\", look_every = \"100s\" }}\n{rails}"
+                 limits = {{ safety = \"7201s\", inspection_period = \"100s\" }}\n{rails}"
             );
             let mut workload = PingPong::new(60, bytes);
             let mut cluster = cluster(&text, 1, &mut workload, Trace::off());
@@ -351,17 +351,17 @@ fn the_administrative_network_carries_datagrams_unless_it_is_cut() {
         let mut workload = Letters::default();
         let mut cluster = cluster(&format!("{SHM}{text}"), 1, &mut workload, Trace::off());
         let ended = cluster.run(&mut workload);
-        let told = workload.0.take();
-        (ended, told)
+        let reported = workload.0.take();
+        (ended, reported)
     };
-    let (ended, told) = run("");
+    let (ended, reported) = run("");
     assert_eq!(ended, Ended::Done);
-    let letters: Vec<_> = told.iter().map(|(_, rank, letter)| (*rank, letter[0])).collect();
+    let letters: Vec<_> = reported.iter().map(|(_, rank, letter)| (*rank, letter[0])).collect();
     assert_eq!(letters, [(1, b'a'), (0, b'b'), (1, b'c'), (0, b'd')]);
-    assert!(told.windows(2).all(|pair| pair[1].0 >= pair[0].0 + 100_000), "{told:?}");
+    assert!(reported.windows(2).all(|pair| pair[1].0 >= pair[0].0 + 100_000), "{reported:?}");
     let cut = r#"faults = [{ at = "200us", what = "admin-cut", where = "rank1", until = "300us" }]"#;
-    let (ended, told) = run(cut);
-    assert_eq!(told.len(), 1, "{told:?}");
+    let (ended, reported) = run(cut);
+    assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(matches!(ended, Ended::Stuck { idle: true, .. }), "{ended:?}");
 }
 
@@ -384,7 +384,7 @@ fn ranks_of_hosts_play_ping_pong_over_verbs() {
         let mut workload = PingPong::new(10, bytes);
         let mut cluster = cluster(VERBS, 1, &mut workload, Trace::off());
         assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0), "{bytes} bytes");
-        assert_rested(&cluster);
+        assert_idle(&cluster);
         // 20 messages in a row over a link of 2 GB/s.
         assert!(cluster.report().done_ns > 20 * bytes / 2, "{bytes} bytes: {:?}", cluster.report());
         assert!(cluster.view().device_objects() > 8);
@@ -392,7 +392,7 @@ fn ranks_of_hosts_play_ping_pong_over_verbs() {
 }
 
 /// Faults that today's protocols must bear, over HCAs; tables so small that everything runs full.
-fn restless_verbs(more: &str) -> String {
+fn faulty_verbs(more: &str) -> String {
     format!(
         "{VERBS}ranks_per_host = 2\nrails = [{{ kind = \"hca\" }}]\nsqueeze = true\n[random]\nper_second = 4000\n\
          lasts_max = \"2ms\"\n{more}\n[limits]\nsafety = \"6ms\"\n"
@@ -403,25 +403,25 @@ fn restless_verbs(more: &str) -> String {
 fn verbs_rails_tolerate_lossless_faults() {
     for seed in 0..10 {
         let mut workload = PingPong::new(20, 1 + seed * 1777 % 40_000);
-        let mut cluster = cluster(&restless_verbs(""), seed, &mut workload, Trace::off());
+        let mut cluster = cluster(&faulty_verbs(""), seed, &mut workload, Trace::off());
         assert!(!cluster.needed_recovery());
         assert_eq!((cluster.run(&mut workload), workload.failures()), (Ended::Done, 0), "seed {seed}");
-        assert_rested(&cluster);
+        assert_idle(&cluster);
         assert!(cluster.report().faults > 10);
     }
 }
 
 #[test]
 fn a_seed_has_one_history_over_verbs() {
-    let text = restless_verbs("");
-    assert_eq!(story(&text, 3), story(&text, 3));
+    let text = faulty_verbs("");
+    assert_eq!(trace_text(&text, 3), trace_text(&text, 3));
 }
 
 #[test]
 fn every_fault_kind_takes_effect_and_the_run_ends() {
     for kind in fault::KINDS {
         let recovery = "[config]\nrecovery = false";
-        let text = restless_verbs(&format!("kinds = [\"{kind}\"]\n{recovery}"));
+        let text = faulty_verbs(&format!("kinds = [\"{kind}\"]\n{recovery}"));
         // Two ranks of a host whose device is gone would have no way to each other: such simulations are not
         // drawn.
         let alone = matches!(kind, Kind::DeviceFatal | Kind::CqOverflow);
@@ -442,7 +442,7 @@ fn every_fault_kind_takes_effect_and_the_run_ends() {
                 workload.failures() > 0
             })
         };
-        if matches!(kind, Kind::AckLost | Kind::RetryExceeded | Kind::QpError | Kind::DeviceFatal | Kind::GhostWrite) {
+        if matches!(kind, Kind::AckLost | Kind::RetryExceeded | Kind::QpError | Kind::DeviceFatal | Kind::LateWrite) {
             assert!(workload.failures() > 0 || hits(), "{kind} did nothing");
         }
     }

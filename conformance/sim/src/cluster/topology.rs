@@ -167,7 +167,7 @@ impl Plan {
     }
 
     /// Gives every port the jitter of its subnet.
-    pub(super) fn settle<B>(&self, net: &mut Net<B>) {
+    pub(super) fn apply<B>(&self, net: &mut Net<B>) {
         self.jitter.iter().for_each(|(port, max)| net.set_jitter(*port, *max));
     }
 
@@ -242,7 +242,7 @@ impl Plan {
             self.restore_rate(net, now, *port);
         }
         net.end_loads();
-        self.settle(net);
+        self.apply(net);
     }
 
     /// A port's link is as fast as it was laid out.

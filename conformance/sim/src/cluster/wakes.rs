@@ -73,10 +73,10 @@ impl Wakes {
     fn rise(&mut self, mut place: usize) -> usize {
         let entry = self.heap[place];
         while place > 0 && entry < self.heap[(place - 1) / 2] {
-            self.settle(place, self.heap[(place - 1) / 2]);
+            self.place_entry(place, self.heap[(place - 1) / 2]);
             place = (place - 1) / 2;
         }
-        self.settle(place, entry);
+        self.place_entry(place, entry);
         place
     }
 
@@ -93,13 +93,13 @@ impl Wakes {
             if entry < least {
                 break;
             }
-            self.settle(place, least);
+            self.place_entry(place, least);
             place = below;
         }
-        self.settle(place, entry);
+        self.place_entry(place, entry);
     }
 
-    fn settle(&mut self, place: usize, entry: (Time, u32)) {
+    fn place_entry(&mut self, place: usize, entry: (Time, u32)) {
         self.heap[place] = entry;
         self.places[entry.1 as usize] = place as u32;
     }

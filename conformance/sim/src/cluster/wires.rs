@@ -58,7 +58,7 @@ impl Wires {
         let devices = Devices::build(scenario, seed, &verbs, trace);
         let mut net = Net::new(seed);
         let plan = Plan::lay_out(scenario, &mut net, &streams);
-        plan.settle(&mut net);
+        plan.apply(&mut net);
         plan.load(scenario, &mut net);
         Ok(Wires {
             shm,

@@ -53,7 +53,7 @@ struct Connections {
     /// It failed, by the rail's word.
     failed_at: Option<Time>,
     /// The sender's first number and the number of its newest connection, from its CONNECT.
-    said: Option<(u32, u32)>,
+    connect_sent: Option<(u32, u32)>,
 }
 
 /// Watches a simulation.
@@ -66,7 +66,7 @@ pub struct Observer {
     /// Offsets at which puts began, by origin and its operation.
     puts: BTreeMap<(u32, u64), u64>,
     /// The newest round that was requested of the receiver of a message, by the receiver and its operation.
-    rounds: BTreeMap<(u32, u64), u16>,
+    epochs: BTreeMap<(u32, u64), u16>,
     /// Pairs of ranks without a rail, the first one's view.
     cut_off: BTreeMap<(u32, u32), ()>,
 }
@@ -143,7 +143,7 @@ impl Observer {
             if kind == Kind::Put {
                 self.put_posted(of, header, false);
             } else if matches!(kind, Kind::Resume | Kind::Cts) {
-                self.round_posted(header);
+                self.epoch_posted(header);
             }
             return;
         }
@@ -160,7 +160,7 @@ impl Observer {
             Kind::Atomic | Kind::Get => self.note(Path::AtomicReplayed),
             Kind::AtomicReply => self.note(Path::ReplyReplayed),
             Kind::Put => self.put_posted(of, header, true),
-            Kind::Resume => self.round_posted(header),
+            Kind::Resume => self.epoch_posted(header),
             Kind::Data => {
                 if let Ok(Repr { body: Body::Data(data), .. }) = Repr::parse(header)
                     && data.offset > 0
@@ -180,11 +180,11 @@ impl Observer {
         }
     }
 
-    fn round_posted(&mut self, header: &[u8]) {
+    fn epoch_posted(&mut self, header: &[u8]) {
         match Repr::parse(header).map(|repr| repr.body) {
-            Ok(Body::Resume(resume)) if resume.round > 1 => self.note(Path::ResumeAgain),
+            Ok(Body::Resume(resume)) if resume.epoch > 1 => self.note(Path::ResumeAgain),
             Ok(Body::Resume(_)) => self.note(Path::Resume),
-            Ok(Body::Cts(cts)) if cts.round > 0 && !cts.keys.is_empty() => self.note(Path::KeysRefreshed),
+            Ok(Body::Cts(cts)) if cts.epoch > 0 && !cts.keys.is_empty() => self.note(Path::KeysRefreshed),
             _ => {}
         }
     }
@@ -203,7 +203,7 @@ impl Observer {
             Kind::Connect => {
                 let Ok(Repr { body: Body::Connect(connect), .. }) = Repr::parse(header) else { return };
                 let entry = self.subs.entry(of).or_default();
-                entry.said = Some((connect.first_number, connect.connection));
+                entry.connect_sent = Some((connect.first_number, connect.connection));
                 let behind = connect.connection.wrapping_sub(connect.first_number);
                 if behind >= 1 << 30 {
                     self.note(Path::LateCaller);
@@ -237,7 +237,7 @@ impl Observer {
         let name = u64::from(psn) + 1;
         let is_again = std::mem::replace(&mut seen.came[psn as usize % REMEMBERED], name) == name;
         match kind {
-            Kind::Resume | Kind::Fin => self.round_arrived(at, header),
+            Kind::Resume | Kind::Fin => self.epoch_arrived(at, header),
             Kind::Atomic if is_again => self.note(Path::DuplicateAtomic),
             Kind::Put if is_again => self.note(Path::DuplicatePut),
             Kind::Eager | Kind::Rts | Kind::Aggregate if is_again => self.note(Path::DuplicateMessage),
@@ -245,17 +245,17 @@ impl Observer {
         }
     }
 
-    fn round_arrived(&mut self, at: Sub, header: &[u8]) {
+    fn epoch_arrived(&mut self, at: Sub, header: &[u8]) {
         match Repr::parse(header).map(|repr| repr.body) {
             Ok(Body::Resume(resume)) => {
-                let newest = self.rounds.entry((at.rank, resume.target)).or_default();
-                *newest = (*newest).max(resume.round);
+                let newest = self.epochs.entry((at.rank, resume.target)).or_default();
+                *newest = (*newest).max(resume.epoch);
             }
             Ok(Body::Fin(fin)) => {
                 if fin.refused.is_some() {
                     self.note(Path::Refused);
                 }
-                if self.rounds.get(&(at.rank, fin.operation)).is_some_and(|newest| fin.round < *newest) {
+                if self.epochs.get(&(at.rank, fin.operation)).is_some_and(|newest| fin.epoch < *newest) {
                     self.note(Path::FinOfOldRound);
                 }
             }
@@ -266,7 +266,7 @@ impl Observer {
     fn fence_arrived(&mut self, at: Sub, header: &[u8]) {
         let Ok(Repr { body: Body::Fence(fence), .. }) = Repr::parse(header) else { return };
         let here = Sub { rail: fence.peer_rail, ..at };
-        let newest = self.subs.get(&here).and_then(|end| end.said).map(|(_, connection)| connection);
+        let newest = self.subs.get(&here).and_then(|end| end.connect_sent).map(|(_, connection)| connection);
         if newest.is_some_and(|newest| (1..=1 << 30).contains(&newest.wrapping_sub(fence.peer_connection))) {
             self.note(Path::FenceOfOld);
         }

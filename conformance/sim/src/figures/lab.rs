@@ -40,15 +40,15 @@ pub struct Step {
 /// Runs simulations, and reports its progress.
 pub struct Lab<'a> {
     threads: NonZero<usize>,
-    tell: &'a mut dyn FnMut(&Step),
+    on_step: &'a mut dyn FnMut(&Step),
     step: Step,
 }
 
 impl<'a> Lab<'a> {
-    /// A lab that runs so many simulations at a time; `tell` is called when some begin and when one has
+    /// A lab that runs so many simulations at a time; `on_step` is called when some begin and when one has
     /// ended.
-    pub fn new(threads: NonZero<usize>, tell: &'a mut dyn FnMut(&Step)) -> Lab<'a> {
-        Lab { threads, tell, step: Step { done: 0, total: 0, what: String::new() } }
+    pub fn new(threads: NonZero<usize>, on_step: &'a mut dyn FnMut(&Step)) -> Lab<'a> {
+        Lab { threads, on_step, step: Step { done: 0, total: 0, what: String::new() } }
     }
 
     /// At a time.
@@ -65,26 +65,26 @@ impl<'a> Lab<'a> {
         self.each(runs, run_one)
     }
 
-    /// What `look` makes of each, in the order of `runs`; for what a workload does not measure itself.
+    /// What `measure` makes of each, in the order of `runs`; for what a workload does not measure itself.
     ///
     /// # Errors
     /// That of the first of `runs` that has one.
     pub(super) fn each<T: Send>(
         &mut self,
         runs: &[Run],
-        look: impl Fn(&Run) -> Result<T, FigureError> + Sync,
+        measure: impl Fn(&Run) -> Result<T, FigureError> + Sync,
     ) -> Result<Vec<T>, FigureError> {
         self.step.total += runs.len() as u64;
-        (self.tell)(&self.step);
+        (self.on_step)(&self.step);
         let mut results: Vec<_> = runs.iter().map(|_| None).collect();
         let (next, (sender, receiver)) = (AtomicUsize::new(0), mpsc::channel());
         std::thread::scope(|scope| {
             for _ in 0..self.threads.get().min(runs.len()) {
-                let (next, look, sender) = (&next, &look, sender.clone());
+                let (next, measure, sender) = (&next, &measure, sender.clone());
                 scope.spawn(move || {
                     while let Some((index, run)) = take(next, runs) {
                         // No receiver takes results any more only where this thread's scope ends by a panic.
-                        let _ = sender.send((index, look(run)));
+                        let _ = sender.send((index, measure(run)));
                     }
                 });
             }
@@ -93,7 +93,7 @@ impl<'a> Lab<'a> {
                 results[index] = Some(result);
                 self.step.done += 1;
                 self.step.what.clone_from(&runs[index].what);
-                (self.tell)(&self.step);
+                (self.on_step)(&self.step);
             }
         });
         results.into_iter().map(|result| result.expect("every run ends with a result, or the scope panics")).collect()

@@ -15,7 +15,8 @@
 //! | `collective` | multirail-2004, figures 11 to 14: broadcast and all-to-all |
 //! | `lab` | many simulations, run on several threads |
 //! | `multirail` | multirail-2004, figures 5 to 8: one rail and two alike |
-//! | `newmadeleine` | newmadeleine-2007, figures 2 to 7: segments apart and together, greedily, cut; two unlike networks |
+//! | `newmadeleine` | newmadeleine-2007, figures 2 to 7: segments apart and together, greedily, cut; two
+//! unlike networks |
 //! | `pairs` | multirail-2004, figures 9 and 10: two processes a node |
 //! | `random` | random sets of rails: `balanced` beside every other policy |
 //! | `resilient` | resilient-2010, figures 4 and 5, table I, recovery times; one recovery as a picture |

@@ -11,7 +11,7 @@ use rerail_core::config::Policy;
 
 use super::multirail::megabytes;
 use super::{Axis, Effort, Figure, FigureError, Lab, Run, Scale, Series, Stated};
-use crate::scenario::{Knobs, RailSpec, Scenario, WorkloadSpec};
+use crate::scenario::{CoreSettings, RailSpec, Scenario, WorkloadSpec};
 
 const FILE: &str = "newmadeleine-2007.toml";
 const TEXT: &str = include_str!("../../../scenarios/newmadeleine-2007.toml");
@@ -35,21 +35,21 @@ const SMALL_MAX: u64 = 16 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     /// No aggregation: one packet for each segment, one after the other, on one rail.
-    Nobody,
+    NoPolicy,
     Greedy,
     Aggregate,
     NewMadeleine,
 }
 
 impl By {
-    fn apply(self, knobs: &mut Knobs) {
+    fn apply(self, core_settings: &mut CoreSettings) {
         let (multiplex, striping) = match self {
-            By::Nobody => (Policy::Binding, Policy::Binding),
+            By::NoPolicy => (Policy::Binding, Policy::Binding),
             By::Greedy => (Policy::Greedy, Policy::Greedy),
             By::Aggregate => (Policy::Aggregate, Policy::Aggregate),
             By::NewMadeleine => (Policy::NewMadeleine, Policy::NewMadeleine),
         };
-        (knobs.multiplex, knobs.striping) = (Some(multiplex), Some(striping));
+        (core_settings.multiplex, core_settings.striping) = (Some(multiplex), Some(striping));
     }
 }
 
@@ -98,10 +98,10 @@ pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, 
 /// Figures 2 and 3: one rail, segments each in a packet of its own and together.
 fn raw(lab: &mut Lab<'_>, plan: &Plan, rails: &'static [u32]) -> Result<Figure, FigureError> {
     let curves = [
-        Curve("1 segment", rails, By::Nobody, 1),
-        Curve("2 segments, apart", rails, By::Nobody, 2),
+        Curve("1 segment", rails, By::NoPolicy, 1),
+        Curve("2 segments, apart", rails, By::NoPolicy, 2),
         Curve("2 segments, aggregated", rails, By::Aggregate, 2),
-        Curve("4 segments, apart", rails, By::Nobody, 4),
+        Curve("4 segments, apart", rails, By::NoPolicy, 4),
         Curve("4 segments, aggregated", rails, By::Aggregate, 4),
     ];
     let series = run(lab, plan, &plan.small, &curves)?;
@@ -137,8 +137,8 @@ fn raw(lab: &mut Lab<'_>, plan: &Plan, rails: &'static [u32]) -> Result<Figure, 
 /// Figures 4 and 5: the greedy strategy over both rails, in latency and in bandwidth.
 fn greedy(lab: &mut Lab<'_>, plan: &Plan, segments: u32) -> Result<[Figure; 2], FigureError> {
     let curves = [
-        Curve("Myri-10G alone", MYRI, By::Nobody, segments),
-        Curve("Quadrics alone", QUADRICS, By::Nobody, segments),
+        Curve("Myri-10G alone", MYRI, By::NoPolicy, segments),
+        Curve("Quadrics alone", QUADRICS, By::NoPolicy, segments),
         Curve("greedy over both", BOTH, By::Greedy, segments),
     ];
     let small = run(lab, plan, &plan.small, &curves)?;
@@ -204,8 +204,8 @@ fn aggregation(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
 /// Figure 7: large messages cut by the rails' bandwidths.
 fn splitting(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
     let curves = [
-        Curve("Myri-10G alone", MYRI, By::Nobody, 1),
-        Curve("Quadrics alone", QUADRICS, By::Nobody, 1),
+        Curve("Myri-10G alone", MYRI, By::NoPolicy, 1),
+        Curve("Quadrics alone", QUADRICS, By::NoPolicy, 1),
         Curve("greedy, 2 segments", BOTH, By::Greedy, 2),
         Curve("split", BOTH, By::NewMadeleine, 1),
     ];

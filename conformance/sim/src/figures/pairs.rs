@@ -9,7 +9,7 @@ use rerail_core::config::Policy;
 
 use super::multirail::{Plan, TESTBEDS, WINDOW, megabytes, point, windows};
 use super::{Axis, Claim, Figure, FigureError, Lab, Relation, Run, Series};
-use crate::scenario::{Knobs, Scenario, WorkloadSpec};
+use crate::scenario::{CoreSettings, Scenario, WorkloadSpec};
 
 /// Processes on each node.
 const PROCESSES: u32 = 2;
@@ -46,13 +46,13 @@ impl Use {
         }
     }
 
-    fn apply(self, knobs: &mut Knobs) {
+    fn apply(self, core_settings: &mut CoreSettings) {
         let (multiplex, striping) = match self {
             Use::Original | Use::Binding => (Policy::Binding, Policy::Binding),
             Use::Striping => (Policy::RoundRobin, Policy::Even),
         };
-        (knobs.multiplex, knobs.striping) = (Some(multiplex), Some(striping));
-        knobs.bind_by_local_rank = Some(true);
+        (core_settings.multiplex, core_settings.striping) = (Some(multiplex), Some(striping));
+        core_settings.bind_by_local_rank = Some(true);
     }
 }
 

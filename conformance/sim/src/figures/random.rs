@@ -2,7 +2,7 @@
 //! paper has it; the demands are issue 4's.
 
 use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Scale, Series, Stated};
-use crate::lab::{Ask, Demand, Size, run};
+use crate::lab::{Demand, Request, Size, run};
 
 /// Classes of sizes, and their names as the axis has them.
 const SIZES: [Size; 4] = [Size::Eager, Size::Whole, Size::Middle, Size::Large];
@@ -17,9 +17,9 @@ pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, 
         Effort::Quick => 10,
         Effort::Full => 200,
     };
-    let ask = Ask { from: 1, seeds, threads: lab.threads() };
-    let report =
-        run(ask, &mut |_| {}).map_err(|verdict| FigureError::Run { what: "random sets of rails".into(), verdict })?;
+    let request = Request { from: 1, seeds, threads: lab.threads() };
+    let report = run(request, &mut |_| {})
+        .map_err(|verdict| FigureError::Run { what: "random sets of rails".into(), verdict })?;
     let series = |demand: Demand| {
         let share = |(x, size): (usize, &Size)| {
             let shares = report.shares(demand, |outcome| Size::of(outcome.bytes) == *size);

@@ -9,7 +9,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `micro` | figure 4: latency and bandwidth |
-//! | `nas` | figure 5 and table I: the communication pairs of the NAS kernels, in what time and with how much memory |
+//! | `nas` | figure 5 and table I: the communication pairs of the NAS kernels, in what time and with how much
+//! memory |
 //! | `history` | one recovery, read from a trace |
 //! | `recovery` | VI.D: times of recoveries; a picture of one |
 

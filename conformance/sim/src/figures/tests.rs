@@ -68,9 +68,9 @@ fn newmadeleine_claims_hold() {
 
 /// All claims of these figures hold; they and the curves are printed.
 fn hold(figures: impl Fn(&mut Lab<'_>) -> Result<Vec<Figure>, FigureError>) {
-    let mut tell = |_: &Step| {};
+    let mut on_step = |_: &Step| {};
     let threads = NonZero::new(2).expect("not zero");
-    let figures = figures(&mut Lab::new(threads, &mut tell)).expect("all end clean");
+    let figures = figures(&mut Lab::new(threads, &mut on_step)).expect("all end clean");
     for figure in &figures {
         for series in &figure.series {
             println!("{}: {}: {:.2?}", figure.source, series.name, series.points);
@@ -91,8 +91,8 @@ fn lab_results_keep_the_run_order_for_any_thread_count() {
     let runs = [cluster(1 << 20, ""), cluster(8, ""), cluster(4096, ""), cluster(64, "")];
     let run = |threads: usize| {
         let mut steps = Vec::new();
-        let mut tell = |step: &Step| steps.push(step.clone());
-        let mut lab = Lab::new(NonZero::new(threads).expect("not zero"), &mut tell);
+        let mut on_step = |step: &Step| steps.push(step.clone());
+        let mut lab = Lab::new(NonZero::new(threads).expect("not zero"), &mut on_step);
         let results = lab.run(&runs).expect("all end clean");
         (results, steps)
     };
@@ -106,9 +106,9 @@ fn lab_results_keep_the_run_order_for_any_thread_count() {
 
 #[test]
 fn run_without_clean_verdict_gives_no_figure() {
-    let starved = cluster(16, "[limits]\nsafety = \"0us\"\nconvergence = \"1us\"\n");
-    let mut tell = |_: &Step| {};
-    let error = Lab::new(NonZero::<usize>::MIN, &mut tell).run(&[cluster(8, ""), starved]);
+    let short_limits = cluster(16, "[limits]\nsafety = \"0us\"\nconvergence = \"1us\"\n");
+    let mut on_step = |_: &Step| {};
+    let error = Lab::new(NonZero::<usize>::MIN, &mut on_step).run(&[cluster(8, ""), short_limits]);
     let Err(FigureError::Run { what, verdict }) = error else { panic!("{error:?}") };
     assert_eq!(what, "16 bytes");
     assert!(verdict.contains("stuck"), "{verdict}");

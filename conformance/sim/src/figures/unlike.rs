@@ -9,7 +9,7 @@ use rerail_core::config::Policy;
 
 use super::multirail::{WINDOW, megabytes, point, windows};
 use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series};
-use crate::scenario::{Knobs, Scenario, Span, WorkloadSpec};
+use crate::scenario::{CoreSettings, Scenario, Span, WorkloadSpec};
 
 const FILE: &str = "multirail-2004-4x-1x.toml";
 const TEXT: &str = include_str!("../../../scenarios/multirail-2004-4x-1x.toml");
@@ -62,7 +62,7 @@ const CUTS: [(&str, Cut); 5] = [
 ];
 
 impl Cut {
-    fn apply(self, knobs: &mut Knobs) {
+    fn apply(self, core_settings: &mut CoreSettings) {
         let (word, weights) = match self {
             Cut::Single => (Policy::Binding, [1, 1]),
             Cut::Even => (Policy::Even, [1, 1]),
@@ -70,14 +70,14 @@ impl Cut {
             Cut::Adaptive => (Policy::Adaptive, [1, 1]),
             Cut::Balanced => (Policy::Balanced, [1, 1]),
         };
-        knobs.striping = Some(word);
+        core_settings.striping = Some(word);
         if !matches!(self, Cut::Balanced) {
             // As in the paper: rails are not sampled at start, and what is not cut goes over one of them.
-            knobs.multiplex = Some(Policy::Binding);
-            knobs.sampling_time_max = Some(Span::from_micros(0));
+            core_settings.multiplex = Some(Policy::Binding);
+            core_settings.sampling_time_max = Some(Span::from_micros(0));
         }
         // Rail 0 is the host's own memory, which does not reach the other node.
-        knobs.weights = Some(vec![0, weights[0], weights[1]]);
+        core_settings.weights = Some(vec![0, weights[0], weights[1]]);
     }
 }
 
@@ -268,12 +268,12 @@ impl Bench {
         let mut found: Vec<(u16, f64)> = sizes.iter().map(|_| (PARTS / 2, f64::NAN)).collect();
         let [mut step, last] = self.steps;
         let first: Vec<u16> = (PARTS / 2..PARTS).step_by(step.into()).collect();
-        let mut asked: Vec<(usize, u16)> =
+        let mut requested: Vec<(usize, u16)> =
             (0..sizes.len()).flat_map(|size| first.iter().map(move |&fast| (size, fast))).collect();
         loop {
             let clusters: Vec<(Cut, u64)> =
-                asked.iter().map(|&(size, fast)| (Cut::Fixed(fast, PARTS - fast), sizes[size])).collect();
-            for (&(size, fast), value) in asked.iter().zip(self.values(lab, &clusters)?) {
+                requested.iter().map(|&(size, fast)| (Cut::Fixed(fast, PARTS - fast), sizes[size])).collect();
+            for (&(size, fast), value) in requested.iter().zip(self.values(lab, &clusters)?) {
                 let best = &mut found[size];
                 // Nothing is better than what is no number, so the first value is taken.
                 if best.1.is_nan() || if self.is_less_better { value < best.1 } else { value > best.1 } {
@@ -285,8 +285,8 @@ impl Bench {
             }
             step /= 2;
             let around = |(size, &(fast, _)): (usize, &(u16, f64))| [(size, fast - step), (size, fast + step)];
-            asked = found.iter().enumerate().flat_map(around).collect();
-            asked.retain(|&(_, fast)| fast < PARTS);
+            requested = found.iter().enumerate().flat_map(around).collect();
+            requested.retain(|&(_, fast)| fast < PARTS);
         }
         let points = sizes.iter().zip(&found).map(|(&bytes, &(_, value))| (bytes as f64, value)).collect();
         Ok(Series { name: "best fixed weights".into(), points })

@@ -14,7 +14,7 @@ use super::processor::{HostCost, Processors};
 use super::qp::Qp;
 use super::slab::{NAMES_MAX, Slab, generation_of, slot_of};
 use crate::net::{Frame, HcaId, Net, PortId};
-use crate::trace::{Trace, Who};
+use crate::trace::{Subject, Trace};
 
 /// What an HCA is made with, beside its place and speed in the net.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,7 +226,7 @@ impl Hca {
             cx.woken.insert(context.owner);
         }
         if cx.trace.is_on() {
-            cx.trace.note(cx.now, Who::Device(self.id.0), format_args!("event {event:?}"));
+            cx.trace.note(cx.now, Subject::Device(self.id.0), format_args!("event {event:?}"));
         }
     }
 
@@ -247,7 +247,7 @@ impl Hca {
     }
 
     /// Ends an entry: what overflowed fails its queue pairs, ports that were rung send.
-    pub fn settle(&mut self, cx: &mut Cx<'_>) {
+    pub fn process_due(&mut self, cx: &mut Cx<'_>) {
         loop {
             if let Some(cq) = self.overflowed.pop() {
                 self.fail_users_of(cx, cq);

@@ -12,7 +12,7 @@ use super::body::{Alarm, Body, Timer};
 use super::core::{Cx, Hca};
 use super::memory::{in_range, not_busy, within};
 use super::object::{Cq, Cqe, Frees, Notify};
-use crate::trace::Who;
+use crate::trace::Subject;
 
 impl Hca {
     pub fn create_cq(&mut self, context: u32, init: &CqInit) -> Result<CqId, CreateError> {
@@ -26,7 +26,7 @@ impl Hca {
             entries,
             notify: Notify::Off,
             moderation: Moderation::NONE,
-            owed: 0,
+            notices_due: 0,
             round: 0,
             broken: false,
         };
@@ -101,29 +101,29 @@ impl Hca {
         if cx.trace.is_on() {
             let Completion { id, status, kind, bytes, qp, .. } = entry.completion;
             let what = format_args!("qp {qp:#x} completes {kind:?} {id:#x}: {status}, {bytes} bytes");
-            cx.trace.note(cx.now, Who::Device(self.id.0), what);
+            cx.trace.note(cx.now, Subject::Device(self.id.0), what);
         }
         queue.entries.push_back(entry);
         let counts = entry.solicited || entry.completion.status != Status::Success;
-        let tell = queue.notify == Notify::Any || queue.notify == Notify::Solicited && counts;
+        let must_report = queue.notify == Notify::Any || queue.notify == Notify::Solicited && counts;
         if let Some(context) = self.contexts.get_mut(context) {
             cx.woken.insert(context.owner);
         }
-        if tell {
-            self.owe_notice(cx, cq);
+        if must_report {
+            self.schedule_notice(cx, cq);
         }
     }
 
     /// A completion is to be notified: at once, or as the queue is moderated.
-    fn owe_notice(&mut self, cx: &mut Cx<'_>, cq: u32) {
+    fn schedule_notice(&mut self, cx: &mut Cx<'_>, cq: u32) {
         let hca = self.id.0;
         let Some(queue) = self.cqs.get_mut(cq) else { return };
-        queue.owed += 1;
+        queue.notices_due += 1;
         let Moderation { count, period_us } = queue.moderation;
-        if queue.owed >= count.max(1) {
-            return self.tell(cx, cq);
+        if queue.notices_due >= count.max(1) {
+            return self.must_report(cx, cq);
         }
-        if queue.owed == 1 && period_us > 0 {
+        if queue.notices_due == 1 && period_us > 0 {
             queue.round = queue.round.wrapping_add(1);
             let at = cx.now + Nanos::from_micros(period_us.into());
             let what = Alarm::Cq { cq, round: queue.round };
@@ -133,14 +133,14 @@ impl Hca {
 
     /// An event was put off for as long as may be.
     pub fn on_cq_alarm(&mut self, cx: &mut Cx<'_>, cq: u32, round: u32) {
-        if self.cqs.get(cq).is_some_and(|queue| queue.owed > 0 && queue.round == round) {
-            self.tell(cx, cq);
+        if self.cqs.get(cq).is_some_and(|queue| queue.notices_due > 0 && queue.round == round) {
+            self.must_report(cx, cq);
         }
     }
 
-    fn tell(&mut self, cx: &mut Cx<'_>, cq: u32) {
+    fn must_report(&mut self, cx: &mut Cx<'_>, cq: u32) {
         let Some(queue) = self.cqs.get_mut(cq) else { return };
-        (queue.notify, queue.owed) = (Notify::Off, 0);
+        (queue.notify, queue.notices_due) = (Notify::Off, 0);
         if let Some(context) = self.contexts.get_mut(queue.context) {
             context.cq_events.push_back(CqId(cq));
             cx.woken.insert(context.owner);

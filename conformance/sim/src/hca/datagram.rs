@@ -41,7 +41,7 @@ impl Hca {
             return;
         }
         let Some(qp) = self.qps.get_mut(name) else { return };
-        qp.responder.asked += 1;
+        qp.responder.requests += 1;
         let completion = Completion {
             bytes: len as u32,
             immediate: load.immediate,
@@ -50,7 +50,7 @@ impl Hca {
             global: load.global.is_some(),
             ..receive_completion(number, work.id)
         };
-        let (after, solicited) = (qp.responder.asked, load.solicited);
+        let (after, solicited) = (qp.responder.requests, load.solicited);
         qp.responder.arrived.push_back(Arrived { work, completion, solicited, after });
         let landing = Landing { qp: name, life, place: Place::Receive { pd, pieces }, data };
         if let Some(port) = self.ports.get(port) {

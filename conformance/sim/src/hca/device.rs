@@ -65,7 +65,7 @@ impl SimDevice {
     }
 
     /// Queries, unless the device is broken.
-    fn ask<T>(&self, run: impl FnOnce(&Hca) -> Result<T, CreateError>) -> Result<T, CreateError> {
+    fn query<T>(&self, run: impl FnOnce(&Hca) -> Result<T, CreateError>) -> Result<T, CreateError> {
         let fabric = self.fabric.borrow();
         let hca = fabric.hca(self.hca);
         if self.is_gone(hca) { Err(CreateError::DeviceGone) } else { run(hca) }
@@ -170,11 +170,11 @@ impl Device for SimDevice {
     }
 
     fn gid(&self, port: u8, index: u8) -> Result<Gid, CreateError> {
-        self.ask(|hca| entry(&hca.port(port)?.gids, index.into(), Kind::Gid))
+        self.query(|hca| entry(&hca.port(port)?.gids, index.into(), Kind::Gid))
     }
 
     fn pkey(&self, port: u8, index: u16) -> Result<u16, CreateError> {
-        self.ask(|hca| entry(&hca.port(port)?.pkeys, index, Kind::Pkey))
+        self.query(|hca| entry(&hca.port(port)?.pkeys, index, Kind::Pkey))
     }
 
     fn alloc_pd(&mut self) -> Result<PdId, CreateError> {

@@ -14,7 +14,7 @@ use super::qp::Qp;
 use crate::net::{
     BusId, BusModel, HcaId, HcaModel, HostId, LinkModel, LostAt, Net, Outcome, PortId, SubnetId, SubnetModel,
 };
-use crate::trace::{Trace, Who};
+use crate::trace::{Subject, Trace};
 
 /// A fabric that devices and the simulation's loop share.
 pub type SharedFabric = Rc<RefCell<Fabric>>;
@@ -181,7 +181,7 @@ impl Fabric {
         let mut cx = Cx { net, woken, processors, now: self.now, trace };
         let hca = &mut self.hcas[hca.0 as usize];
         let result = run(hca, &mut cx);
-        hca.settle(&mut cx);
+        hca.process_due(&mut cx);
         result
     }
 
@@ -239,7 +239,7 @@ impl Fabric {
             let Packet { head: Header { source_qp, destination, psn, .. }, load } = &packet;
             let note = if corrupt { " corrupt" } else { "" };
             let what = format_args!("qp {destination:#x} <- qp {source_qp:#x} psn {psn} {}{note}", load.name());
-            self.trace.note(now, Who::Port(port.0), what);
+            self.trace.note(now, Subject::Port(port.0), what);
         }
         self.on_port(port, |hca, cx, number| {
             if hca.faults.down || corrupt || !addressed {
@@ -271,7 +271,7 @@ impl Fabric {
         if let (true, Body::Ib(packet)) = (self.trace.is_on(), body) {
             let Packet { head: Header { source_qp, destination, psn, .. }, load } = &**packet;
             let what = format_args!("qp {source_qp:#x} -> qp {destination:#x} psn {psn} {} lost: {why:?}", load.name());
-            self.trace.note(self.now, Who::Port(from.0), what);
+            self.trace.note(self.now, Subject::Port(from.0), what);
         }
     }
 }

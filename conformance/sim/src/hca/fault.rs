@@ -10,7 +10,7 @@ use super::body::{Alarm, Body, Timer};
 use super::core::{Cx, Hca};
 use super::fabric::Fabric;
 use crate::net::{Direction, HcaId, PortId, SubnetId};
-use crate::trace::Who;
+use crate::trace::Subject;
 
 /// A fault, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -264,7 +264,7 @@ impl Fabric {
     /// nothing.
     pub fn inject(&mut self, fault: &Fault) {
         let trace = self.trace.clone();
-        trace.note(self.now(), Who::Cluster, format_args!("fault {fault:?}"));
+        trace.note(self.now(), Subject::Cluster, format_args!("fault {fault:?}"));
         let now = self.now();
         match *fault {
             Fault::LoseAcks { hca, qp, count } => self.on_qp(hca, qp, |hca, _, qp| {

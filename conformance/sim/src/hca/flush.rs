@@ -71,9 +71,9 @@ impl Hca {
             if requester.next.0 < requester.base {
                 requester.next = (requester.base, 0);
             }
-            let tell = status != Status::Success || work.signaled || qp.signal_all;
+            let must_report = status != Status::Success || work.signaled || qp.signal_all;
             let lost = work.swallowed || qp.faults.take_lost_completion(work.id);
-            if let (true, false, Some(cq)) = (tell, lost, qp.send_cq) {
+            if let (true, false, Some(cq)) = (must_report, lost, qp.send_cq) {
                 let entry = send_entry(name, qp, &work, status);
                 self.push(cx, cq, entry);
             }
@@ -132,7 +132,7 @@ impl Hca {
             Some(MessageKind::Send { work }) => {
                 // Behind what has arrived and is not in memory yet.
                 let completion = Completion { status, ..receive_completion(qp.number, work.id) };
-                let after = qp.responder.asked;
+                let after = qp.responder.requests;
                 qp.responder.arrived.push_back(Arrived { work, completion, solicited: false, after });
             }
             other => debug_assert!(other.is_none(), "only sends fill a receive"),

@@ -63,5 +63,5 @@ pub use body::{Body, Landing, Packet, Timer};
 pub use device::SimDevice;
 pub use fabric::{Fabric, Objects, SharedFabric};
 pub use fault::Fault;
-pub use process::SharedQueueLook;
+pub use process::SharedQueueState;
 pub use processor::HostCost;

@@ -43,7 +43,7 @@ impl Hca {
             }
             (QpState::Rts, QpState::Sqd) => {
                 qp.requester.draining = true;
-                qp.requester.drain_told = !change.drain_notify.unwrap_or(false);
+                qp.requester.drain_reported = !change.drain_notify.unwrap_or(false);
                 self.check_drained(cx, name);
             }
             (QpState::Sqd, QpState::Rts) => qp.requester.draining = false,
@@ -71,7 +71,7 @@ impl Hca {
             return;
         }
         requester.draining = false;
-        if !std::mem::replace(&mut requester.drain_told, true) {
+        if !std::mem::replace(&mut requester.drain_reported, true) {
             self.qp_event(cx, name, AsyncEvent::SqDrained);
         }
     }

@@ -47,7 +47,7 @@ pub(super) struct Cq {
     pub notify: Notify,
     pub moderation: Moderation,
     /// Completions that a deferred event is to report.
-    pub owed: u16,
+    pub notices_due: u16,
     /// The number of this deferral: the alarm of an earlier one has no effect.
     pub round: u32,
     /// It was full when one more came.

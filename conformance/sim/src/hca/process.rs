@@ -7,7 +7,7 @@ use crate::net::HcaId;
 
 /// A shared receive queue, to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SharedQueueLook {
+pub struct SharedQueueState {
     /// Receives that are posted and wait for a message.
     pub posted: u32,
     /// Receives that messages have taken since it was made.
@@ -59,10 +59,10 @@ impl Fabric {
     }
 
     /// The shared receive queues of a process on an HCA, in the order in which they were made.
-    pub fn shared_queues_of(&self, hca: HcaId, owner: u32) -> Vec<SharedQueueLook> {
+    pub fn shared_queues_of(&self, hca: HcaId, owner: u32) -> Vec<SharedQueueState> {
         let hca = self.hca(hca);
         let owned = |context: u32| hca.contexts.get(context).is_some_and(|context| context.owner == owner);
         let queues = hca.srqs.iter().filter(|(_, it)| owned(it.context));
-        queues.map(|(_, it)| SharedQueueLook { posted: it.queue.len() as u32, taken: it.taken }).collect()
+        queues.map(|(_, it)| SharedQueueState { posted: it.queue.len() as u32, taken: it.taken }).collect()
     }
 }

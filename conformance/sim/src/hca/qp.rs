@@ -89,7 +89,7 @@ pub(super) struct Requester {
     /// Going to [`QpState::Sqd`] is not over.
     pub draining: bool,
     /// No notification of it is due any more.
-    pub drain_told: bool,
+    pub drain_reported: bool,
     /// Where an answer was missing when it was last requested again of the peer: request once.
     pub gap: Option<(u64, u32)>,
 }
@@ -208,7 +208,7 @@ pub(super) struct Responder {
     /// The PSN that must come next.
     pub expected: u64,
     /// A request to go back, or to wait, was sent to the peer: it is sent once.
-    pub told: bool,
+    pub reported: bool,
     /// A first packet has come in [`QpState::Rtr`].
     pub established: bool,
     /// A message whose last packet has not come.
@@ -220,7 +220,7 @@ pub(super) struct Responder {
     /// The last reads and atomics, for when they are requested again.
     pub served: VecDeque<Served>,
     /// Writes into memory that were requested, and that are done: a read waits for those before it.
-    pub asked: u64,
+    pub requests: u64,
     pub landed: u64,
     /// The receives are to be flushed once what has arrived is in memory.
     pub flushing: bool,

@@ -36,7 +36,7 @@ impl Hca {
         let psn = widen(responder.expected, psn);
         if psn > responder.expected {
             // Something is missing: reported once, then silence until it comes (9.7.4.1.1).
-            if !std::mem::replace(&mut responder.told, true) {
+            if !std::mem::replace(&mut responder.reported, true) {
                 let psn = responder.expected;
                 self.reply(cx, name, Reply::Nak { psn, nak: Nak::Sequence });
             }
@@ -46,7 +46,7 @@ impl Hca {
             self.on_duplicate(cx, name, psn, &request);
             return;
         }
-        responder.told = false;
+        responder.reported = false;
         let (ack, answers) = (request.ack, packets_of(&request, qp.mtu()));
         match self.carry_out(cx, name, psn, request) {
             Ok(replied) => {
@@ -59,7 +59,7 @@ impl Hca {
             }
             Err(Refusal::NotReady) => {
                 if let Some(qp) = self.qps.get_mut(name) {
-                    qp.responder.told = true;
+                    qp.responder.reported = true;
                 }
                 self.reply(cx, name, Reply::Rnr { psn });
             }
@@ -149,7 +149,7 @@ impl Hca {
         if last && let Some(work) = qp.responder.message.take().and_then(Message::into_receive) {
             let bytes = got + len;
             let completion = Completion { bytes, immediate, ..receive_completion(qp.number, work.id) };
-            let after = qp.responder.asked;
+            let after = qp.responder.requests;
             qp.responder.arrived.push_back(Arrived { work, completion, solicited, after });
         }
         Ok(())
@@ -190,7 +190,7 @@ impl Hca {
         if let Some(work) = work {
             let kind = CompletionKind::RecvWrite;
             let completion = Completion { bytes, immediate, kind, ..receive_completion(qp.number, work.id) };
-            let after = qp.responder.asked;
+            let after = qp.responder.requests;
             qp.responder.arrived.push_back(Arrived { work, completion, solicited, after });
         }
         Ok(())
@@ -209,7 +209,7 @@ impl Hca {
         let Some(qp) = self.qps.get_mut(name) else { return Ok(()) };
         let packets = packets(bytes, qp.mtu());
         qp.serve(Served { psn, packets, atomic: None })?;
-        let after = qp.responder.asked;
+        let after = qp.responder.requests;
         self.reply(cx, name, Reply::Read { psn, mr, address: from.address, bytes, after });
         Ok(())
     }
@@ -228,7 +228,7 @@ impl Hca {
         let mr = self.check_remote(name, at, 8, Touch::RemoteAtomic, request)?;
         let Some(qp) = self.qps.get_mut(name) else { return Ok(()) };
         qp.serve(Served { psn, packets: 1, atomic: Some(None) })?;
-        let after = qp.responder.asked;
+        let after = qp.responder.requests;
         self.reply(cx, name, Reply::Atomic { psn, mr, op: request.op, after });
         Ok(())
     }
@@ -311,7 +311,7 @@ impl Hca {
                 let end = psn + u64::from(packets(bytes, mtu));
                 let old = |reply: &Reply| matches!(reply, Reply::Read { psn: at, .. } if (psn..end).contains(at));
                 qp.responder.replies.retain(|reply| !old(reply));
-                let after = qp.responder.asked;
+                let after = qp.responder.requests;
                 self.reply(cx, name, Reply::Read { psn, mr, address: from.address, bytes, after });
             }
             RequestOp::CompareSwap { .. } | RequestOp::FetchAdd { .. } => {
@@ -326,7 +326,7 @@ impl Hca {
     /// Sends data on their way into memory; the completion waits for them, the acknowledgment does not.
     fn land(&mut self, cx: &mut Cx<'_>, name: u32, place: Place, data: Vec<u8>) {
         let Some(qp) = self.qps.get_mut(name) else { return };
-        qp.responder.asked += 1;
+        qp.responder.requests += 1;
         let landing = Landing { qp: name, life: qp.life, place, data };
         let port = usize::from(qp.port()) - 1;
         // No data are a write too: that of the completion. So everything stays in order.

@@ -145,12 +145,13 @@ impl Case {
         let cuts = self.bytes >= 2 * STRIPE_BYTES_MIN;
         // Each rail alone contends by itself.
         let is_bound = |policy: &Policy| of(*policy).properties().is_bound;
-        let says = |policy: &Policy| !is_bound(policy) && if cuts { policy.cuts() } else { policy.chooses_rails() };
-        singles.chain(Policy::ALL.into_iter().filter(says).map(Contender::Policy)).collect()
+        let is_contender =
+            |policy: &Policy| !is_bound(policy) && if cuts { policy.cuts() } else { policy.chooses_rails() };
+        singles.chain(Policy::ALL.into_iter().filter(is_contender).map(Contender::Policy)).collect()
     }
 
     /// The rail of the lowest latency: what policies that only cut send announcements by.
-    fn nearest(&self) -> u8 {
+    fn lowest_latency(&self) -> u8 {
         let rails = (0..).zip(&self.set.rails);
         rails.min_by_key(|(_, rail)| rail.latency_ns + rail.post_ns).map_or(0, |(index, _)| index)
     }
@@ -173,7 +174,7 @@ impl Case {
     pub fn play(&self, contender: Contender, regions: &mut [Region; 2]) -> Result<Played, String> {
         let bind = match contender {
             Contender::Single(rail) => rail,
-            Contender::Policy(_) => self.nearest(),
+            Contender::Policy(_) => self.lowest_latency(),
         };
         let config = Config {
             multiplex: Policy::Binding,
@@ -250,7 +251,7 @@ impl Case {
         // Twice, so that the second is met by what the first has taught.
         for _ in 0..2 {
             self.run(pair, ways, self.warm_up, self.window, false)?;
-            settle(pair)?;
+            wait_until_idle(pair)?;
         }
         pair.take_carried();
         let start = pair.now();
@@ -312,7 +313,7 @@ fn go_on(pair: &mut Pair<'_>) -> Result<(), String> {
 }
 
 /// Until nothing moves any more.
-fn settle(pair: &mut Pair<'_>) -> Result<(), String> {
+fn wait_until_idle(pair: &mut Pair<'_>) -> Result<(), String> {
     while pair.step() {}
     pair.take_over();
     pair.failure().map_or(Ok(()), |why| Err(why.to_owned()))

@@ -62,7 +62,7 @@ pub struct Lines {
 
 impl Line {
     /// What was done until now is done.
-    fn settle(&mut self, now: u64) {
+    fn advance_to(&mut self, now: u64) {
         let passed = now - self.since;
         let fixed = passed.min(self.fixed_left);
         self.fixed_left -= fixed;
@@ -148,7 +148,7 @@ impl Lines {
         if self.sharing >> line & 1 == 1 {
             self.share(now, line);
         } else if self.busy >> line & 1 == 1 {
-            this.settle(now);
+            this.advance_to(now);
             this.rate = this.capacity;
             this.plan();
         } else {
@@ -188,7 +188,7 @@ impl Lines {
                 }
                 let this = &mut self.lines[line];
                 if this.rate != least.max(1) {
-                    this.settle(now);
+                    this.advance_to(now);
                     this.rate = least.max(1);
                     this.plan();
                 }

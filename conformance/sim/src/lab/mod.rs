@@ -26,14 +26,14 @@ use std::sync::mpsc;
 pub use case::{Case, Contender, Pattern, Played, cases};
 pub use optimum::{Optimum, optimum};
 pub use pair::Posted;
-pub use report::{Demand, Outcome, Report, Shares, Size, Story};
-pub use set::{At, Bottleneck, Change, RAILS_MAX, Rail, RailSet, Sort, Told};
+pub use report::{CaseTrace, Demand, Outcome, Report, Shares, Size};
+pub use set::{At, Bottleneck, Change, Declared, RAILS_MAX, Rail, RailSet, Sort};
 
 use pair::{Region, config};
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct Request {
     /// The first seed.
     pub from: u64,
     /// Sets of rails.
@@ -42,37 +42,37 @@ pub struct Ask {
     pub threads: NonZero<usize>,
 }
 
-/// Plays all cases of all requested seeds; `tell` receives how many seeds are done.
+/// Plays all cases of all requested seeds; `on_done` receives how many seeds are done.
 ///
 /// # Errors
 /// The first thing that went wrong, in words: a request that failed, or a message that never came.
-pub fn run(ask: Ask, tell: &mut dyn FnMut(u64)) -> Result<Report, String> {
+pub fn run(request: Request, on_done: &mut dyn FnMut(u64)) -> Result<Report, String> {
     let next = AtomicU64::new(0);
-    let mut results: Vec<Option<Result<Vec<Outcome>, String>>> = (0..ask.seeds).map(|_| None).collect();
+    let mut results: Vec<Option<Result<Vec<Outcome>, String>>> = (0..request.seeds).map(|_| None).collect();
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
-        for _ in 0..ask.threads.get() {
+        for _ in 0..request.threads.get() {
             let (next, sender) = (&next, sender.clone());
             scope.spawn(move || {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= ask.seeds {
+                    if index >= request.seeds {
                         return;
                     }
                     // No receiver takes results any more only where this thread's scope ends by a panic.
-                    let _ = sender.send((index, seed(ask.from.wrapping_add(index))));
+                    let _ = sender.send((index, seed(request.from.wrapping_add(index))));
                 }
             });
         }
         drop(sender);
         for (done, (index, result)) in (1..).zip(receiver) {
             results[index as usize] = Some(result);
-            tell(done);
+            on_done(done);
         }
     });
     let outcomes: Result<Vec<Vec<Outcome>>, String> =
         results.into_iter().map(|result| result.expect("every seed ends with a result, or the scope panics")).collect();
-    Ok(Report::new(ask.from, ask.seeds, outcomes?.into_iter().flatten().collect()))
+    Ok(Report::new(request.from, request.seeds, outcomes?.into_iter().flatten().collect()))
 }
 
 /// Plays all cases of one seed.

@@ -70,9 +70,9 @@ impl Model<'_> {
             return 0;
         }
         let rails = self.set.rails.iter();
-        let soonest =
+        let earliest =
             rails.map(|rail| rail.post_ns + HEADER_BYTES * 1_000_000_000 / rail.bytes_per_second + rail.latency_ns);
-        soonest.min().unwrap_or(0) * if self.set.sort == Sort::Read { 1 } else { 2 }
+        earliest.min().unwrap_or(0) * if self.set.sort == Sort::Read { 1 } else { 2 }
     }
 
     /// The time before a rail's line is taken.
@@ -154,13 +154,13 @@ impl Model<'_> {
             starts.push(self.share(&rates.iter().copied().map(u128::from).collect::<Vec<_>>()));
             let mut rails: Vec<usize> = (0..count).collect();
             rails.sort_unstable_by_key(|&rail| std::cmp::Reverse(rates[rail]));
-            starts.extend((2..=count).map(|used| self.together(&rails[..used], &rates)));
+            starts.extend((2..=count).map(|used| self.balanced_shares(&rails[..used], &rates)));
         }
         starts
     }
 
     /// What some rails would have moved at the moment at which they are all through.
-    fn together(&self, rails: &[usize], rates: &[u64]) -> Vec<u64> {
+    fn balanced_shares(&self, rails: &[usize], rates: &[u64]) -> Vec<u64> {
         let room = |at: u64, rail: usize| {
             let fixed = self.lead_ns(rail) + self.set.rails[rail].latency_ns + self.aggregate(rail, 1).fixed_ns;
             u128::from(at.saturating_sub(fixed)) * u128::from(rates[rail])

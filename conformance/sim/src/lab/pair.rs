@@ -92,7 +92,7 @@ enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Happens {
     /// A read's request is with the peer.
-    Asked(u32),
+    Requested(u32),
     /// A packet is there.
     Arrives(u32),
     /// Its completion is reported to the poster.
@@ -319,7 +319,7 @@ impl<'m> Pair<'m> {
     fn happen(&mut self, what: Happens) -> Option<usize> {
         let now = Time(self.now);
         match what {
-            Happens::Asked(token) => {
+            Happens::Requested(token) => {
                 let parked = self.parked[token as usize].as_ref()?;
                 let (rail, rank, bytes) = (usize::from(parked.rail.0), parked.rank, parked.bytes);
                 // Asking costs the line back nothing, and the answer all of it.
@@ -445,7 +445,7 @@ impl<'m> Pair<'m> {
             log.push(Posted { at, through: 0, rank, rail, bytes: payload, token });
         }
         match kind {
-            Kind::Read => self.put(self.now + self.latencies[rail], Happens::Asked(token)),
+            Kind::Read => self.put(self.now + self.latencies[rail], Happens::Requested(token)),
             Kind::Packet | Kind::Write => {
                 let aggregate = Aggregate { fixed_ns: self.posts_ns[rail], bytes, token };
                 self.lines.push(self.now, line(rail, rank), aggregate);

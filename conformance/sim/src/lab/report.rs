@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::case::{Case, Contender, Pattern};
 use super::optimum::Optimum;
-use super::set::{RailSet, Told};
+use super::set::{Declared, RailSet};
 
 /// What is demanded of `balanced`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -105,15 +105,15 @@ pub struct Outcome {
     /// Rails share something.
     pub shares: bool,
     /// The rails that share something were declared to the core.
-    pub is_place_told: bool,
+    pub is_placement_declared: bool,
     /// The rates that were declared to it.
-    pub told: Told,
+    pub declared: Declared,
 }
 
 impl Outcome {
     /// From what was played.
     pub fn new(case: &Case, times: Vec<(Contender, f64)>, optimum: Option<Optimum>) -> Outcome {
-        let RailSet { seed, ref shared, ref changes, is_place_told, told, .. } = case.set;
+        let RailSet { seed, ref shared, ref changes, is_placement_declared, declared, .. } = case.set;
         Outcome {
             seed,
             bytes: case.bytes,
@@ -122,15 +122,15 @@ impl Outcome {
             optimum_ns: optimum.map(|optimum| optimum.ns),
             changes: !changes.is_empty(),
             shares: !shared.is_empty(),
-            is_place_told,
-            told,
+            is_placement_declared,
+            declared,
         }
     }
 
     /// The time of `balanced`.
     pub fn balanced_ns(&self) -> f64 {
         let balanced = Contender::Policy(Policy::Balanced);
-        self.times.iter().find(|(who, _)| *who == balanced).map_or(f64::INFINITY, |(_, ns)| *ns)
+        self.times.iter().find(|(subject, _)| *subject == balanced).map_or(f64::INFINITY, |(_, ns)| *ns)
     }
 
     /// The best of those that a demand compares with, and its time.
@@ -138,9 +138,9 @@ impl Outcome {
         if demand == Demand::Optimum {
             return self.optimum_ns.map(|ns| ("best split".to_owned(), ns));
         }
-        let takes = |who: &Contender| demand == Demand::Policy || matches!(who, Contender::Single(_));
-        let times = self.times.iter().filter(|(who, _)| takes(who));
-        times.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(who, ns)| (who.to_string(), *ns))
+        let takes = |subject: &Contender| demand == Demand::Policy || matches!(subject, Contender::Single(_));
+        let times = self.times.iter().filter(|(subject, _)| takes(subject));
+        times.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(subject, ns)| (subject.to_string(), *ns))
     }
 
     /// What `balanced` reached of the best, 1 being as good; `None` where there is nothing to compare with.
@@ -235,7 +235,7 @@ impl Report {
 }
 
 /// One case, as text.
-pub struct Story<'a> {
+pub struct CaseTrace<'a> {
     /// The case.
     pub case: &'a Case,
     /// What it came to.
@@ -246,14 +246,14 @@ pub struct Story<'a> {
     pub optimum: Option<&'a Optimum>,
 }
 
-impl fmt::Display for Story<'_> {
+impl fmt::Display for CaseTrace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Story { case, outcome, carried, optimum } = self;
+        let CaseTrace { case, outcome, carried, optimum } = self;
         let Case { set, bytes, pattern, measured, .. } = case;
         writeln!(f, "seed {}, {measured} messages of {bytes} bytes, {}: {set}", set.seed, pattern.name())?;
         let best = outcome.best(Demand::Policy).map_or(f64::NAN, |(_, ns)| ns);
-        for (who, ns) in &outcome.times {
-            let name = who.to_string();
+        for (subject, ns) in &outcome.times {
+            let name = subject.to_string();
             writeln!(f, "  {name:22} {:>14.3} us  {:>6.1} % of the best", ns / 1e3, best / ns * 100.0)?;
         }
         let parts = |of: &[u64]| {

@@ -35,7 +35,7 @@ pub enum Sort {
 /// What is declared to the core of the rails' rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Told {
+pub enum Declared {
     /// Nothing.
     Nothing,
     /// What is true.
@@ -54,7 +54,7 @@ pub struct Rail {
     /// What each post costs it before the first byte, in nanoseconds.
     pub post_ns: u64,
     /// The rate that is declared to the core; 0: none.
-    pub told: u64,
+    pub declared: u64,
     /// The place that is declared to the core.
     pub place: Place,
 }
@@ -111,9 +111,9 @@ pub struct RailSet {
     /// What they share.
     pub shared: Vec<Bottleneck>,
     /// Whether it is declared to the core which rails share what.
-    pub is_place_told: bool,
+    pub is_placement_declared: bool,
     /// What is declared of rates.
-    pub told: Told,
+    pub declared: Declared,
     /// How their load changes; none: it does not.
     pub changes: Vec<Change>,
 }
@@ -150,7 +150,7 @@ impl RailSet {
                 },
                 latency_ns: spread(rng, near, near * farther),
                 post_ns: spread(rng, 50, 1_000),
-                told: 0,
+                declared: 0,
                 place: Place::default(),
             })
             .collect();
@@ -163,12 +163,12 @@ impl RailSet {
             sort,
             rails,
             shared: Vec::new(),
-            is_place_told: false,
-            told: Told::Nothing,
+            is_placement_declared: false,
+            declared: Declared::Nothing,
             changes: Vec::new(),
         };
         set.share(&mut Rng::new(seed, "lab groups"));
-        set.tell(&mut Rng::new(seed, "lab facts"));
+        set.declare(&mut Rng::new(seed, "lab facts"));
         set.load(&mut Rng::new(seed, "lab load"));
         set
     }
@@ -179,7 +179,7 @@ impl RailSet {
         if rng.one_in(2) {
             return;
         }
-        self.is_place_told = rng.below(3) < 2;
+        self.is_placement_declared = rng.below(3) < 2;
         let count = self.rails.len();
         let mut first = 0;
         let groups = rng.within(1, 2);
@@ -204,22 +204,30 @@ impl RailSet {
                     At::Bus => Place { port: 1, hca: number, bus: group },
                     At::Trunk => Place::default(),
                 };
-                self.rails[rail].place = if self.is_place_told { place } else { Place::default() };
+                self.rails[rail].place = if self.is_placement_declared { place } else { Place::default() };
             }
             first += size;
         }
     }
 
     /// What is declared to the core of rates.
-    fn tell(&mut self, rng: &mut Rng) {
-        self.told = *rng
-            .pick(&[Told::Nothing, Told::Nothing, Told::Nothing, Told::Truth, Told::Truth, Told::Truth, Told::Wrong])
-            .unwrap_or(&Told::Nothing);
+    fn declare(&mut self, rng: &mut Rng) {
+        self.declared = *rng
+            .pick(&[
+                Declared::Nothing,
+                Declared::Nothing,
+                Declared::Nothing,
+                Declared::Truth,
+                Declared::Truth,
+                Declared::Truth,
+                Declared::Wrong,
+            ])
+            .unwrap_or(&Declared::Nothing);
         for rail in &mut self.rails {
-            rail.told = match self.told {
-                Told::Nothing => 0,
-                Told::Truth => rail.bytes_per_second,
-                Told::Wrong => rail.bytes_per_second / 1000 * spread(rng, 250, 4_000),
+            rail.declared = match self.declared {
+                Declared::Nothing => 0,
+                Declared::Truth => rail.bytes_per_second,
+                Declared::Wrong => rail.bytes_per_second / 1000 * spread(rng, 250, 4_000),
             };
         }
     }
@@ -250,7 +258,7 @@ impl RailSet {
             eager_bytes_max: EAGER_BYTES,
             segment_bytes_max: SEGMENT_BYTES,
             posts_max: 64,
-            bytes_per_second: rail.told,
+            bytes_per_second: rail.declared,
             place: rail.place,
             ..RailFacts::UNKNOWN
         };
@@ -270,19 +278,19 @@ impl fmt::Display for RailSet {
             Sort::Write => "writes",
             Sort::Data => "data segments",
         };
-        let told = match self.told {
-            Told::Nothing => "rates undeclared",
-            Told::Truth => "rates declared",
-            Told::Wrong => "rates declared wrong",
+        let declared = match self.declared {
+            Declared::Nothing => "rates undeclared",
+            Declared::Truth => "rates declared",
+            Declared::Wrong => "rates declared wrong",
         };
-        write!(f, "{} rails, large messages by {by}, {told}", self.rails.len())?;
+        write!(f, "{} rails, large messages by {by}, {declared}", self.rails.len())?;
         let mega = |rate: u64| rate as f64 / 1e6;
         for (index, rail) in self.rails.iter().enumerate() {
-            let Rail { bytes_per_second, latency_ns, post_ns, told, .. } = *rail;
+            let Rail { bytes_per_second, latency_ns, post_ns, declared, .. } = *rail;
             let us = latency_ns as f64 / 1e3;
             write!(f, "\n  rail {index}: {:.0} MB/s, {us:.1} us, {post_ns} ns a post", mega(bytes_per_second))?;
-            if self.told == Told::Wrong {
-                write!(f, ", declared {:.0} MB/s", mega(told))?;
+            if self.declared == Declared::Wrong {
+                write!(f, ", declared {:.0} MB/s", mega(declared))?;
             }
         }
         for Bottleneck { at, rails, bytes_per_second, half_duplex } in &self.shared {
@@ -295,7 +303,7 @@ impl fmt::Display for RailSet {
                 At::Trunk => "a trunk",
             };
             let ways = if *half_duplex { "both ways together" } else { "each way" };
-            let known = if self.is_place_told && *at != At::Trunk { "declared" } else { "undeclared" };
+            let known = if self.is_placement_declared && *at != At::Trunk { "declared" } else { "undeclared" };
             write!(
                 f,
                 "\n  rails {} share {what} of {:.0} MB/s {ways} ({known})",

@@ -11,8 +11,15 @@ fn set(rates: &[u64]) -> RailSet {
     let mut set = RailSet::drawn(1);
     let rail = |&bytes_per_second: &u64| Rail { bytes_per_second, latency_ns: 1_000, post_ns: 100, ..set.rails[0] };
     let rails = rates.iter().map(rail).collect();
-    set = RailSet { sort: Sort::Data, rails, shared: Vec::new(), changes: Vec::new(), told: Told::Nothing, ..set };
-    set.is_place_told = false;
+    set = RailSet {
+        sort: Sort::Data,
+        rails,
+        shared: Vec::new(),
+        changes: Vec::new(),
+        declared: Declared::Nothing,
+        ..set
+    };
+    set.is_placement_declared = false;
     set
 }
 
@@ -24,8 +31,8 @@ fn case(set: RailSet, bytes: u64, pattern: Pattern) -> Case {
 #[test]
 fn seeds_decide_everything() {
     let run = |threads| {
-        let ask = Ask { from: 3, seeds: 4, threads: NonZero::new(threads).unwrap() };
-        let report = run(ask, &mut |_| {}).unwrap();
+        let request = Request { from: 3, seeds: 4, threads: NonZero::new(threads).unwrap() };
+        let report = run(request, &mut |_| {}).unwrap();
         report.outcomes.into_iter().map(|outcome| (outcome.times, outcome.optimum_ns)).collect::<Vec<_>>()
     };
     assert_eq!(run(1), run(2));
@@ -52,8 +59,8 @@ fn sets_are_as_they_are_meant_to_be() {
     let count = |is: fn(&RailSet) -> bool| sets.iter().filter(|set| is(set)).count();
     assert!((400..600).contains(&count(|set| !set.shared.is_empty())));
     assert!((200..300).contains(&count(|set| !set.changes.is_empty())));
-    let told = count(|set| !set.shared.is_empty() && set.is_place_told);
-    assert!(told * 3 > count(|set| !set.shared.is_empty()) * 18 / 10);
+    let declared = count(|set| !set.shared.is_empty() && set.is_placement_declared);
+    assert!(declared * 3 > count(|set| !set.shared.is_empty()) * 18 / 10);
 }
 
 /// Lines and bottlenecks against an oracle that goes on nanosecond by nanosecond.
@@ -223,11 +230,11 @@ fn changes_come_with_their_message() {
 /// small ones.
 #[test]
 fn policies_compete_at_the_sizes_they_affect() {
-    let says = |bytes| case(set(&[1_000_000_000; 2]), bytes, Pattern::Stream).contenders();
+    let is_contender = |bytes| case(set(&[1_000_000_000; 2]), bytes, Pattern::Stream).contenders();
     for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::Binding) {
         let contender = Contender::Policy(policy);
-        assert_eq!(says(8).contains(&contender), policy.chooses_rails(), "{policy:?}");
-        assert_eq!(says(1 << 20).contains(&contender), policy.cuts(), "{policy:?}");
+        assert_eq!(is_contender(8).contains(&contender), policy.chooses_rails(), "{policy:?}");
+        assert_eq!(is_contender(1 << 20).contains(&contender), policy.cuts(), "{policy:?}");
     }
 }
 
@@ -237,8 +244,8 @@ fn policies_compete_at_the_sizes_they_affect() {
 #[test]
 fn balanced_policy_meets_its_documented_performance() {
     let seeds = if cfg!(debug_assertions) { 10 } else { 40 };
-    let ask = Ask { from: 1, seeds, threads: NonZero::new(2).unwrap() };
-    let report = run(ask, &mut |_| {}).unwrap();
+    let request = Request { from: 1, seeds, threads: NonZero::new(2).unwrap() };
+    let report = run(request, &mut |_| {}).unwrap();
     for (size, demand, cases, mean) in [
         (Size::Large, Demand::Single, 0.97, 1.7),
         (Size::Large, Demand::Policy, 0.90, 0.97),

@@ -196,7 +196,7 @@ pub(super) struct Agenda<B> {
     /// The moment that is being dealt with.
     pub clock: Ps,
     /// Outcomes of this moment, not reported yet.
-    pub told: VecDeque<Outcome<B>>,
+    pub reported: VecDeque<Outcome<B>>,
     heap: BinaryHeap<Entry>,
     /// Timers, which can't be called off: most of them are of queue pairs that have long gone on. They stay
     /// in their own heap until they are due, so that what happens all the time passes through a heap that is
@@ -213,7 +213,7 @@ impl<B> Agenda<B> {
     pub fn new() -> Self {
         Agenda {
             clock: 0,
-            told: VecDeque::new(),
+            reported: VecDeque::new(),
             heap: BinaryHeap::new(),
             timers: BinaryHeap::new(),
             sequence: 0,

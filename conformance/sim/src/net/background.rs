@@ -100,7 +100,7 @@ impl<B> Net<B> {
             load.next = now;
         }
         let port = load.port;
-        self.want_bus(Side::Read, port);
+        self.queue_for_bus(Side::Read, port);
     }
 
     /// Whether one of a port's loads has a frame to send.
@@ -109,7 +109,7 @@ impl<B> Net<B> {
     }
 
     /// The next frame of a load; `NONE`: not now.
-    pub(super) fn next_phantom(&mut self, flow: u32) -> u32 {
+    pub(super) fn next_background_frame(&mut self, flow: u32) -> u32 {
         let Some(window) = self.open(flow) else { return NONE };
         let load = &mut self.flows[flow as usize];
         let (from, dlid, bytes) = (load.port, load.dlid, load.frame_bytes);
@@ -127,7 +127,7 @@ impl<B> Net<B> {
                 self.agenda.schedule(load.next, Event::Flow(flow));
             }
         }
-        self.stats.phantoms += 1;
+        self.stats.background_frames += 1;
         let frame = Slot { from, to, plane, flow, wire_bytes: bytes, read_bytes: bytes, dlid, ..Slot::plain(None) };
         self.agenda.take_slot(frame)
     }

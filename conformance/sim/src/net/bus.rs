@@ -29,7 +29,7 @@ pub(super) struct BusServer {
 
 impl<B> Net<B> {
     /// Puts a port's master into the line if it has something to do and isn't in it.
-    pub(super) fn want_bus(&mut self, side: Side, port: u32) {
+    pub(super) fn queue_for_bus(&mut self, side: Side, port: u32) {
         let state = &self.ports[port as usize];
         let turn = if side == Side::Read { state.reader } else { state.writer };
         if turn != Turn::Idle || !self.has_bus_work(side, port) {
@@ -49,7 +49,7 @@ impl<B> Net<B> {
             Side::Read => self.read_done(port, slot),
             Side::Write => self.write_done(port, slot),
         }
-        self.want_bus(side, port);
+        self.queue_for_bus(side, port);
         self.serve_bus(server);
     }
 

@@ -101,9 +101,9 @@ impl<B> Net<B> {
     pub(super) fn detect(&mut self, port: u32) {
         let up = self.link_is_up(PortId(port));
         let state = &mut self.ports[port as usize];
-        if state.told_up != up {
-            state.told_up = up;
-            self.agenda.told.push_back(Outcome::LinkState { port: PortId(port), up });
+        if state.reported_up != up {
+            state.reported_up = up;
+            self.agenda.reported.push_back(Outcome::LinkState { port: PortId(port), up });
         }
     }
 

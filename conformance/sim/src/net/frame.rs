@@ -46,7 +46,7 @@ pub enum Outcome<B> {
         /// The body of the request.
         body: B,
     },
-    /// The port's transmit stage has room again after it refused a frame, or after `want_room`; reported
+    /// The port's transmit stage has room again after it refused a frame, or after `request_room`; reported
     /// once.
     Room(PortId),
     /// A timer's moment has come.
@@ -168,9 +168,9 @@ pub struct NetStats {
     /// Writes done.
     pub written: u64,
     /// Phantom frames put into the fabric.
-    pub phantoms: u64,
+    pub background_frames: u64,
     /// Phantom frames written at their destination.
-    pub phantoms_written: u64,
+    pub background_written: u64,
     /// Phantom frames lost.
-    pub phantoms_lost: u64,
+    pub background_lost: u64,
 }

@@ -4,13 +4,15 @@
 //! A frame's way, and the servers on it (each serves one at a time):
 //!
 //! ```text
-//! send ─ transmit stage ─ bus read ─ HCA engine ─ credit? ─ uplink ─ switch ─ plane ─ downlink ─ HCA engine ─ Arrived
-//!                                                                          write_memory ─ bus write ─ Written
+//! send ─ transmit stage ─ bus read ─ HCA engine ─ credit? ─ uplink ─ switch ─ plane ─ downlink ─ HCA engine
+//! ─ Arrived
+//!                                                                          write_memory ─ bus write ─
+//!                                                                          Written
 //! ```
 //!
 //! * *Bus*: its masters are the ports' readers and writers; they take turns, a frame each, so that no depth
 //!   of queue buys a share. Half duplex, both directions are one server (PCI-X: multirail-2004, 3.1).
-//! * *Engine*: bytes of all ports and both directions together, then a time per message and frame for each
+//! * *Engine*: bytes of all ports and both directions aggregated, then a time per message and frame for each
 //!   direction.
 //! * *Links*: cut-through; a frame's head goes on as soon as its tail cannot be overtaken.
 //! * *Credit*: the bytes of a receiving port's buffer, end to end. A frame takes its share before it goes
@@ -39,8 +41,8 @@
 //!     let hca = net.add_hca(bus, HcaModel::default());
 //!     net.add_port(hca, subnet, link, lid, 2)
 //! });
-//! let frame = Frame { from: a, dlid: 8, wire_bytes: 1000, read_bytes: 0, control: false, first: true, body: "x" };
-//! net.send(Time(0), frame).unwrap();
+//! let frame = Frame { from: a, dlid: 8, wire_bytes: 1000, read_bytes: 0, control: false, first: true, body:
+//! "x" }; net.send(Time(0), frame).unwrap();
 //! let (at, outcome) = net.step(Time(10_000)).unwrap();
 //! // Engine 500, link 50, switch 100, 1000 bytes, link 50, engine 500.
 //! assert_eq!(at, Time(2_200));
@@ -140,9 +142,9 @@ impl<B> Net<B> {
     /// `until` now (but for an `until` so late that it means "to the end": 2^64 picoseconds, 213 days). An
     /// `Arrived` is dealt with before the next call (see [`Outcome::Arrived`]).
     pub fn step(&mut self, until: Time) -> Option<(Time, Outcome<B>)> {
-        self.settle();
+        self.free_delivered();
         loop {
-            if let Some(outcome) = self.agenda.told.pop_front() {
+            if let Some(outcome) = self.agenda.reported.pop_front() {
                 return Some((self.now(), outcome));
             }
             let Some(event) = self.agenda.take(ps(until.0)) else {
@@ -172,7 +174,7 @@ impl<B> Net<B> {
     /// When something is to happen next, outcome or not; `None`: nothing is under way. With outcomes not
     /// reported, or an arrival whose receiver may just have finished with it, that is now.
     pub fn next_event(&self) -> Option<Time> {
-        if !self.agenda.told.is_empty()
+        if !self.agenda.reported.is_empty()
             || self.handling.is_some_and(|arrival| arrival.write == NONE && arrival.credit > 0)
         {
             return Some(self.now());

@@ -66,11 +66,11 @@ impl<B> Net<B> {
         self.handling = Some(Handling { port, credit: frame.credit, write: NONE });
         let body = self.agenda.free_slot(slot).expect("only phantoms have no body");
         self.stats.arrived += 1;
-        self.agenda.told.push_back(Outcome::Arrived { port: PortId(port), dlid, corrupt, body });
+        self.agenda.reported.push_back(Outcome::Arrived { port: PortId(port), dlid, corrupt, body });
     }
 
     /// The arrival that was reported last has been dealt with: without a write its buffer is free.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn free_delivered(&mut self) {
         if let Some(arrival) = self.handling.take_if(|arrival| arrival.write == NONE) {
             self.return_credit(arrival.port, arrival.credit);
         }
@@ -88,15 +88,15 @@ impl<B> Net<B> {
         match self.agenda.free_slot(slot) {
             Some(body) => {
                 self.stats.written += 1;
-                self.agenda.told.push_back(Outcome::Written { port: PortId(port), body });
+                self.agenda.reported.push_back(Outcome::Written { port: PortId(port), body });
             }
-            None => self.stats.phantoms_written += 1,
+            None => self.stats.background_written += 1,
         }
         self.return_credit(port, credit);
     }
 
     fn queue_write(&mut self, port: u32, slot: u32) {
         self.agenda.append(&mut self.ports[port as usize].writes, slot);
-        self.want_bus(Side::Write, port);
+        self.queue_for_bus(Side::Write, port);
     }
 }

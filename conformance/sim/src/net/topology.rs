@@ -105,7 +105,7 @@ pub(super) struct Port {
     /// Own frames between `send` and the switch, control frames apart.
     pub stage_used: u32,
     /// Own frames before the bus that need it: none of theirs are overtaken by frames that need it not.
-    pub room_wanted: bool,
+    pub room_requested: bool,
     pub reader: Turn,
     /// The read being served is of a frame of the HCA's own.
     pub reads_own: bool,
@@ -137,7 +137,7 @@ pub(super) struct Port {
     pub writer: Turn,
 
     /// The state of its link that the port has detected.
-    pub told_up: bool,
+    pub reported_up: bool,
 }
 
 impl Port {
@@ -243,7 +243,7 @@ impl<B> Net<B> {
             lmc,
             staged: Chain::default(),
             stage_used: 0,
-            room_wanted: false,
+            room_requested: false,
             reader: Turn::Idle,
             reads_own: false,
             flows: Vec::new(),
@@ -263,7 +263,7 @@ impl<B> Net<B> {
             receiving: Chain::default(),
             writes: Chain::default(),
             writer: Turn::Idle,
-            told_up: true,
+            reported_up: true,
         });
         PortId(index)
     }

@@ -16,7 +16,7 @@ impl<B> Net<B> {
         self.agenda.enter(now);
         let from = frame.from.0;
         if !frame.control && self.room(frame.from) == 0 {
-            self.ports[from as usize].room_wanted = true;
+            self.ports[from as usize].room_requested = true;
             return Err(frame);
         }
         self.stats.frames += 1;
@@ -40,7 +40,7 @@ impl<B> Net<B> {
         port.stage_used += 1;
         self.agenda.append(&mut port.staged, slot);
         self.pass_unread(from);
-        self.want_bus(Side::Read, from);
+        self.queue_for_bus(Side::Read, from);
         Ok(())
     }
 
@@ -50,8 +50,8 @@ impl<B> Net<B> {
     }
 
     /// Requests [`Outcome::Room`] as a refusal does: when a frame leaves the port's transmit stage next.
-    pub fn want_room(&mut self, port: PortId) {
-        self.ports[port.0 as usize].room_wanted = true;
+    pub fn request_room(&mut self, port: PortId) {
+        self.ports[port.0 as usize].room_requested = true;
     }
 
     /// How many more frames a port's transmit stage takes.
@@ -86,7 +86,7 @@ impl<B> Net<B> {
                 0 => self.agenda.remove(&mut state.staged).unwrap_or(NONE),
                 _ => {
                     let flow = state.flows[source as usize - 1];
-                    self.next_phantom(flow)
+                    self.next_background_frame(flow)
                 }
             };
             if slot != NONE {
@@ -259,13 +259,13 @@ impl<B> Net<B> {
         }
         if flow != NONE {
             self.flows[flow as usize].inside -= 1;
-            self.want_bus(Side::Read, from);
+            self.queue_for_bus(Side::Read, from);
             return;
         }
         let port = &mut self.ports[from as usize];
         port.stage_used -= 1;
-        if std::mem::take(&mut port.room_wanted) {
-            self.agenda.told.push_back(Outcome::Room(PortId(from)));
+        if std::mem::take(&mut port.room_requested) {
+            self.agenda.reported.push_back(Outcome::Room(PortId(from)));
         }
     }
 
@@ -276,9 +276,9 @@ impl<B> Net<B> {
         match self.agenda.free_slot(slot) {
             Some(body) => {
                 self.stats.lost += 1;
-                self.agenda.told.push_back(Outcome::Lost { from: PortId(from), body, why });
+                self.agenda.reported.push_back(Outcome::Lost { from: PortId(from), body, why });
             }
-            None => self.stats.phantoms_lost += 1,
+            None => self.stats.background_lost += 1,
         }
         if credit > 0 {
             self.return_credit(to, credit);

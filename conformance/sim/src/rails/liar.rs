@@ -317,9 +317,10 @@ impl Rail for LiarRail {
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
-        let mut ear = Ear { sink, liar: &self.liar, rail: self.rail, open: &mut self.open, came: Vec::new() };
-        let done = self.inner.poll(now, &mut ear);
-        for peer in ear.came {
+        let mut sink_record =
+            RecordingSink { sink, liar: &self.liar, rail: self.rail, open: &mut self.open, came: Vec::new() };
+        let done = self.inner.poll(now, &mut sink_record);
+        for peer in sink_record.came {
             self.may_forge(peer);
         }
         done
@@ -327,7 +328,7 @@ impl Rail for LiarRail {
 }
 
 /// Hands everything on but what belongs to forged packets, and listens.
-struct Ear<'a> {
+struct RecordingSink<'a> {
     sink: &'a mut dyn Sink,
     liar: &'a RefCell<Liar>,
     rail: usize,
@@ -337,7 +338,7 @@ struct Ear<'a> {
 }
 
 // SAFETY: every answer is that of the sink inside.
-unsafe impl Sink for Ear<'_> {
+unsafe impl Sink for RecordingSink<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         let Ok(mut repr) = Repr::parse(header) else { return self.sink.arrival(peer, header) };
         self.came.push(peer.0);

@@ -144,17 +144,17 @@ pub struct Knowledge {
     windows: Seen<u64>,
     links: Vec<Link>,
     nonces: Seen<u64>,
-    round: u16,
+    epoch: u16,
     /// The last header that went to the peer: credits, acknowledgments.
     last: Option<Common>,
     /// Ids of operations that the peer has with others.
-    pub strangers: Vec<u64>,
+    pub unknown_processes: Vec<u64>,
     /// Forged messages: the endpoint did not count their credits.
     messages: u16,
     /// Forged packets by lane.
     pub lanes: [Insertions; 2],
     /// Our own terms.
-    terms: Option<Connect>,
+    peer_parameters: Option<Connect>,
 }
 
 impl Knowledge {
@@ -184,7 +184,7 @@ impl Knowledge {
             Body::Atomic(atomic) => self.ours.note(atomic.operation),
             Body::Connect(connect) => {
                 self.link(rail).here = (connect.rail, connect.connection);
-                self.terms = Some(*connect);
+                self.peer_parameters = Some(*connect);
             }
             _ => {}
         }
@@ -235,10 +235,10 @@ impl Knowledge {
             Body::Atomic(atomic) => atomic.operation,
             _ => return,
         };
-        if self.strangers.len() == REMEMBERED {
-            self.strangers.remove(0);
+        if self.unknown_processes.len() == REMEMBERED {
+            self.unknown_processes.remove(0);
         }
-        self.strangers.push(operation);
+        self.unknown_processes.push(operation);
     }
 
     fn learn(&mut self, rail: usize, repr: &Repr) {
@@ -250,14 +250,14 @@ impl Knowledge {
             }
             Body::Cts(cts) => {
                 self.theirs.note(cts.target);
-                self.round = cts.round;
+                self.epoch = cts.epoch;
                 cts.keys.iter().for_each(|key| self.keys.note(*key));
             }
-            Body::Fin(fin) => self.round = fin.round,
+            Body::Fin(fin) => self.epoch = fin.epoch,
             Body::Put(put) => self.theirs.note(put.operation),
             Body::Get(get) => self.theirs.note(get.operation),
             Body::Atomic(atomic) => self.theirs.note(atomic.operation),
-            Body::Resume(resume) => self.round = resume.round,
+            Body::Resume(resume) => self.epoch = resume.epoch,
             Body::Connect(connect) => self.link(rail).there = (connect.rail, connect.connection),
             Body::Probe(probe) => self.nonces.note(probe.nonce),
             _ => {}
@@ -274,7 +274,7 @@ impl Knowledge {
     /// An operation of the peer's: one that was seen, the next one in its slot, or one beside it.
     fn operation(&self, rng: &mut Rng) -> u64 {
         if rng.one_in(3)
-            && let Some(id) = rng.pick(&self.strangers)
+            && let Some(id) = rng.pick(&self.unknown_processes)
         {
             return *id;
         }
@@ -365,7 +365,7 @@ impl Knowledge {
                 0 => cts.operation = self.operation(rng),
                 1 => cts.target = self.own(rng),
                 2 => cts.granted_bytes = ugly(rng, cts.granted_bytes),
-                3 => cts.round = ugly16(rng, cts.round),
+                3 => cts.epoch = ugly16(rng, cts.epoch),
                 _ => cts.keys = self.keys(rng),
             },
             Body::Fin(fin) => match rng.below(6) {
@@ -373,7 +373,7 @@ impl Knowledge {
                 1 => fin.count = ugly16(rng, fin.count),
                 2 => fin.refused = refusal(rng),
                 3 => fin.want_placed = !fin.want_placed,
-                4 => fin.round = ugly16(rng, fin.round),
+                4 => fin.epoch = ugly16(rng, fin.epoch),
                 _ => fin.placed_bytes = ugly(rng, fin.placed_bytes),
             },
             Body::Data(data) if rng.one_in(2) => data.operation = self.operation(rng),
@@ -397,7 +397,7 @@ impl Knowledge {
             Body::AtomicReply(reply) if rng.one_in(2) => reply.operation = self.operation(rng),
             Body::AtomicReply(reply) => reply.old = rng.draw(),
             Body::Resume(resume) if rng.one_in(2) => resume.target = self.operation(rng),
-            Body::Resume(resume) => resume.round = ugly16(rng, resume.round),
+            Body::Resume(resume) => resume.epoch = ugly16(rng, resume.epoch),
             Body::Ack(ack) => (ack.ordered_beyond, ack.unordered_beyond) = (rng.draw(), rng.draw()),
             Body::Connect(connect) => alter_connect(connect, rng),
             Body::Fence(fence) => alter_fence(fence, rng),
@@ -430,17 +430,17 @@ impl Knowledge {
                 count: *rng.pick(&[1, 1, 1, 2, 0, u16::MAX])?,
                 refused: refusal(rng),
                 want_placed: rng.one_in(2),
-                round: self.a_round(rng),
+                epoch: self.an_epoch(rng),
                 placed_bytes: ugly(rng, 4096),
             }),
             Lie::Cts => Body::Cts(Cts {
                 operation: self.operation(rng),
                 target: self.own(rng),
                 granted_bytes: ugly(rng, 20_000),
-                round: self.a_round(rng),
+                epoch: self.an_epoch(rng),
                 keys: self.keys(rng),
             }),
-            Lie::Resume => Body::Resume(Resume { target: self.operation(rng), round: self.a_round(rng) }),
+            Lie::Resume => Body::Resume(Resume { target: self.operation(rng), epoch: self.an_epoch(rng) }),
             Lie::Data => {
                 payload = rng.below(PAYLOAD_MAX);
                 let offset = if rng.one_in(2) { rng.below(10_000) } else { ugly(rng, 0) };
@@ -478,7 +478,7 @@ impl Knowledge {
                 Body::Fence(fence)
             }
             Lie::Connect => {
-                let mut connect = self.terms?;
+                let mut connect = self.peer_parameters?;
                 let here = self.links.get(rail)?.here;
                 (connect.rail, connect.connection) = here;
                 alter_connect(&mut connect, rng);
@@ -528,12 +528,12 @@ impl Knowledge {
         Some(Repr { common, body })
     }
 
-    fn a_round(&self, rng: &mut Rng) -> u16 {
+    fn an_epoch(&self, rng: &mut Rng) -> u16 {
         match rng.below(4) {
-            0 => self.round,
-            1 => self.round.wrapping_add(1),
-            2 => self.round.wrapping_add(2),
-            _ => ugly16(rng, self.round),
+            0 => self.epoch,
+            1 => self.epoch.wrapping_add(1),
+            2 => self.epoch.wrapping_add(2),
+            _ => ugly16(rng, self.epoch),
         }
     }
 }

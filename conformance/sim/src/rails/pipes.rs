@@ -105,7 +105,7 @@ struct Side {
     /// Something was acknowledged, or sent when nothing was under way, at this time.
     progress: Time,
     /// Something came from the other side's kernel.
-    heard: Time,
+    last_received: Time,
     repeat_ns: u64,
     timer: bool,
     /// Waits for room in its port.
@@ -281,7 +281,7 @@ impl PipeNet {
             ended: false,
             granted: RECEIVE_BYTES,
             progress: Time(0),
-            heard: Time(0),
+            last_received: Time(0),
             repeat_ns: REPEAT_AFTER_NS,
             timer: false,
             waiting: false,
@@ -463,7 +463,7 @@ impl PipeNet {
             };
             let port = side.port;
             if !self.net.has_room(port) {
-                self.net.want_room(port);
+                self.net.request_room(port);
                 self.side_mut(end).waiting = true;
                 self.waiting.entry(port).or_default().push_back(end);
                 return;
@@ -507,7 +507,7 @@ impl PipeNet {
             return;
         }
         let silent_ns = (now - side.progress).0;
-        if now - side.progress.max(side.heard) >= Nanos(GIVE_UP_NS) {
+        if now - side.progress.max(side.last_received) >= Nanos(GIVE_UP_NS) {
             self.finish(end, RailFault::TimedOut);
             self.send(end, Kind::Reset);
             return;
@@ -545,7 +545,7 @@ impl PipeNet {
         let now = self.now;
         let side = self.side_mut(end);
         side.allowed = side.allowed.max(segment.granted);
-        side.heard = now;
+        side.last_received = now;
         if segment.ack > side.base {
             let acked = (segment.ack - side.base).min(side.tx.len() as u64);
             side.tx.drain(..acked as usize);

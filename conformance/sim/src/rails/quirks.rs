@@ -8,8 +8,8 @@
 //!   writes of a subchannel whose death only its other end has detected do land: the ghost write of the
 //!   design, section 3. The rail still fences by what it can: when this end takes a subchannel down, no key
 //!   that was given back stays.
-//! * Without rates (`untold`): the rail announces neither bandwidth nor latency. A rail needn't, and 0 means
-//!   that it doesn't.
+//! * Without rates (`unreported_rates`): the rail announces neither bandwidth nor latency. A rail needn't,
+//!   and 0 means that it doesn't.
 
 use std::collections::BTreeMap;
 
@@ -68,15 +68,15 @@ impl Quirky {
 }
 
 /// Hands everything on, and remembers reports.
-struct Ear<'a> {
+struct RecordingSink<'a> {
     sink: &'a mut dyn Sink,
-    heard: Vec<(PostId, PostStatus)>,
+    completions: Vec<(PostId, PostStatus)>,
     down: bool,
     reset: bool,
 }
 
 // SAFETY: every answer is that of the sink inside.
-unsafe impl Sink for Ear<'_> {
+unsafe impl Sink for RecordingSink<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         self.sink.arrival(peer, header)
     }
@@ -102,7 +102,7 @@ unsafe impl Sink for Ear<'_> {
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {
-        self.heard.push((id, status));
+        self.completions.push((id, status));
         self.sink.completed(id, status);
     }
 
@@ -159,7 +159,7 @@ impl Rail for Quirky {
 
     fn facts(&self) -> RailFacts {
         let facts = self.inner.facts();
-        if self.quirks.untold { RailFacts { bytes_per_second: 0, latency_ns: 0, ..facts } } else { facts }
+        if self.quirks.unreported_rates { RailFacts { bytes_per_second: 0, latency_ns: 0, ..facts } } else { facts }
     }
 
     fn disconnect(&mut self, peer: PeerId) {
@@ -212,9 +212,9 @@ impl Rail for Quirky {
             sink.completed(id, status);
             done += 1;
         }
-        let mut ear = Ear { sink, heard: Vec::new(), down: false, reset: false };
-        done += self.inner.poll(now, &mut ear);
-        let Ear { heard, down, reset, .. } = ear;
+        let mut sink_record = RecordingSink { sink, completions: Vec::new(), down: false, reset: false };
+        done += self.inner.poll(now, &mut sink_record);
+        let RecordingSink { completions, down, reset, .. } = sink_record;
         if reset {
             // The device has forgotten them.
             self.pinned.clear();
@@ -223,7 +223,7 @@ impl Rail for Quirky {
             self.end_pins();
         }
         if self.quirks.repeats.0 > 0 {
-            for report in heard {
+            for report in completions {
                 self.reports += 1;
                 let at = Time(now.0 + self.rng.within(1, self.quirks.repeats.0));
                 self.repeats.insert((at, self.reports), report);

@@ -26,7 +26,7 @@ pub struct ReadModel {
     /// One pair in so many is denied access; 0: none.
     pub denied_one_in: u64,
     /// One read in so many finds that its key opens nothing; 0: none.
-    pub void_one_in: u64,
+    pub refused_one_in: u64,
 }
 
 /// What the hub records of it.
@@ -75,7 +75,7 @@ struct Reading {
     from: u64,
     pieces: VecDeque<Piece>,
     /// Its key will turn out to open nothing.
-    is_void: bool,
+    is_refused: bool,
 }
 
 /// What a portion came to.
@@ -100,8 +100,8 @@ impl Reads {
     pub(super) fn post(&mut self, outgoing: &Outgoing<'_>, model: &ReadModel, rng: &mut Rng) -> bool {
         let PostKind::Read { from } = outgoing.kind else { return false };
         let pieces = outgoing.payload.iter().copied().filter(|piece| piece.len > 0).collect();
-        let is_void = model.void_one_in > 0 && rng.one_in(model.void_one_in);
-        self.queue.push_back(Reading { id: outgoing.id, key: from.key, from: from.address, pieces, is_void });
+        let is_refused = model.refused_one_in > 0 && rng.one_in(model.refused_one_in);
+        self.queue.push_back(Reading { id: outgoing.id, key: from.key, from: from.address, pieces, is_refused });
         true
     }
 
@@ -112,7 +112,7 @@ impl Reads {
         let len = left.min(model.portion as usize);
         let granted = hub.grants.find(peer, reading.key, reading.from, len);
         // The second half is as good a place to fail as the first.
-        let fails = reading.is_void && (left <= model.portion as usize || left.is_multiple_of(2));
+        let fails = reading.is_refused && (left <= model.portion as usize || left.is_multiple_of(2));
         let Some(source) = granted.filter(|_| !fails) else {
             let id = reading.id;
             self.queue.pop_front();

@@ -46,7 +46,7 @@ enum Payload {
 struct Link {
     end: End,
     /// `up` has been reported.
-    told: bool,
+    reported: bool,
     /// The rank disconnected: what is queued still goes out, nothing is reported any more.
     closing: bool,
     /// Listed in `ShmRail::active`.
@@ -58,7 +58,7 @@ struct Link {
 impl Link {
     fn over(end: End) -> Self {
         let (queue, reads) = (VecDeque::new(), Reads::default());
-        Link { end, told: false, closing: false, active: false, queue, reads }
+        Link { end, reported: false, closing: false, active: false, queue, reads }
     }
 }
 
@@ -86,7 +86,7 @@ impl Drop for ShmRail {
 }
 
 /// What a look at a link came to.
-enum Look {
+enum Polled {
     /// So many things happened; there may be more.
     Some(usize),
     /// So many, and the link sleeps until its bell rings.
@@ -162,44 +162,44 @@ impl ShmRail {
     /// The peer has made new rings: it has given up those that stand here, if any do (H-10).
     fn supersede(&mut self, now: Time, peer: u32, sink: &mut dyn Sink) -> usize {
         let mut things = 0;
-        let told = self.links.get(&peer).is_some_and(|link| link.told && !link.closing);
-        while told && let Look::Some(some) = self.look(now, peer, sink) {
+        let reported = self.links.get(&peer).is_some_and(|link| link.reported && !link.closing);
+        while reported && let Polled::Some(some) = self.poll_end(now, peer, sink) {
             things += some;
             if some == 0 {
                 break;
             }
         }
-        things += self.tell_done(sink);
+        things += self.report_completed(sink);
         self.close(peer);
-        if told {
+        if reported {
             things += 1;
             sink.down(PeerId(peer), RailFault::Closed);
         }
         things
     }
 
-    fn tell_done(&mut self, sink: &mut dyn Sink) -> usize {
+    fn report_completed(&mut self, sink: &mut dyn Sink) -> usize {
         let done = std::mem::take(&mut self.done);
         done.iter().for_each(|(_, id)| sink.completed(*id, PostStatus::Done));
         done.len()
     }
 
-    fn look(&mut self, now: Time, peer: u32, sink: &mut dyn Sink) -> Look {
-        let Some(link) = self.links.get_mut(&peer) else { return Look::Over };
+    fn poll_end(&mut self, now: Time, peer: u32, sink: &mut dyn Sink) -> Polled {
+        let Some(link) = self.links.get_mut(&peer) else { return Polled::Over };
         link.end.inbound.disarm();
         link.end.outbound.disarm();
         let dead = !self.hub.0.borrow().ranks[peer as usize].alive;
         if link.end.far.get() == Side::Called {
             // The peer has not taken its ends; its bell or its death wakes us.
             return match dead {
-                true if link.closing => Look::Over,
-                true => Look::Down(RailFault::Gone),
-                false => Look::Asleep(0),
+                true if link.closing => Polled::Over,
+                true => Polled::Down(RailFault::Gone),
+                false => Polled::Asleep(0),
             };
         }
         let mut things = 0;
-        if !link.told && !link.closing {
-            link.told = true;
+        if !link.reported && !link.closing {
+            link.reported = true;
             sink.up(PeerId(peer));
             things += 1;
             let reads = self.facts.caps.read;
@@ -220,8 +220,8 @@ impl ShmRail {
         }
         let (sent, received) = match (sent, received) {
             (Ok(sent), Ok(received)) => (sent, received),
-            (Err(fault), _) | (_, Err(fault)) if !closing => return Look::Down(fault),
-            _ => return Look::Over,
+            (Err(fault), _) | (_, Err(fault)) if !closing => return Polled::Down(fault),
+            _ => return Polled::Over,
         };
         things += sent + received;
         let mut hub = self.hub.0.borrow_mut();
@@ -231,14 +231,14 @@ impl ShmRail {
             hub.ring(self.rank, peer);
         }
         if received == BURST || reads {
-            return Look::Some(things);
+            return Polled::Some(things);
         }
         if closing && (gone || link.queue.is_empty()) {
-            return Look::Over;
+            return Polled::Over;
         }
         let left = !link.end.visible.borrow().is_empty();
         if gone && !left {
-            return Look::Down(RailFault::Closed);
+            return Polled::Down(RailFault::Closed);
         }
         // While packets are on their way here, the link stays active, and `next_timeout` names the moment.
         let sleeps = link.end.inbound.arm() && (link.queue.is_empty() || link.end.outbound.arm());
@@ -247,8 +247,8 @@ impl ShmRail {
             hub.ring(self.rank, peer);
         }
         match sleeps {
-            true => Look::Asleep(things),
-            false => Look::Some(things),
+            true => Polled::Asleep(things),
+            false => Polled::Some(things),
         }
     }
 
@@ -446,7 +446,7 @@ impl Rail for ShmRail {
     }
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
-        let Some(link) = self.links.get_mut(&outgoing.peer.0).filter(|link| link.told && !link.closing) else {
+        let Some(link) = self.links.get_mut(&outgoing.peer.0).filter(|link| link.reported && !link.closing) else {
             // A post to a subchannel that is down is dropped, as the core expects.
             return;
         };
@@ -475,7 +475,7 @@ impl Rail for ShmRail {
     }
 
     unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
-        let open = self.links.get_mut(&peer.0).filter(|link| link.told && !link.closing && link.queue.is_empty());
+        let open = self.links.get_mut(&peer.0).filter(|link| link.reported && !link.closing && link.queue.is_empty());
         let Some(link) = open else { return false };
         // SAFETY: the caller's promise is the one demanded.
         let Ok(must_ring) = (unsafe { link.end.outbound.push_short(short, payload) }) else { return false };
@@ -507,14 +507,14 @@ impl Rail for ShmRail {
             if let Some(link) = self.links.get_mut(&peer) {
                 link.active = false;
             }
-            match self.look(now, peer, sink) {
-                Look::Some(some) => {
+            match self.poll_end(now, peer, sink) {
+                Polled::Some(some) => {
                     things += some;
                     self.activate(peer);
                 }
-                Look::Asleep(some) => things += some,
-                Look::Over => self.close(peer),
-                Look::Down(fault) => {
+                Polled::Asleep(some) => things += some,
+                Polled::Over => self.close(peer),
+                Polled::Down(fault) => {
                     things += 1;
                     self.counters.corrupt += u64::from(fault == RailFault::Corrupt);
                     self.done.retain(|(of, _)| *of != peer);
@@ -523,7 +523,7 @@ impl Rail for ShmRail {
                 }
             }
         }
-        things + self.tell_done(sink)
+        things + self.report_completed(sink)
     }
 
     fn next_timeout(&self) -> Option<Time> {

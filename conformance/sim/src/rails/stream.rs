@@ -44,7 +44,7 @@ enum At {
 #[derive(Debug)]
 struct Link {
     end: PipeEnd,
-    told: bool,
+    reported: bool,
     /// The core disconnected: what is queued goes out, nothing is reported any more.
     closing: bool,
     active: bool,
@@ -92,7 +92,7 @@ impl StreamRail {
     fn link(end: PipeEnd) -> Link {
         Link {
             end,
-            told: false,
+            reported: false,
             closing: false,
             active: false,
             queue: VecDeque::new(),
@@ -136,22 +136,22 @@ impl StreamRail {
     /// The peer has dialled anew: it has given up the pipe that stands here, if one does (H-10).
     fn supersede(&mut self, peer: u32, sink: &mut dyn Sink, things: &mut usize) {
         // What had arrived whole comes first (L-5).
-        let told = self.links.get(&peer).is_some_and(|link| link.told && !link.closing);
-        let looks = if told { RECEIVE_BYTES as usize / READ_BYTES + 1 } else { 0 };
-        let looked = (0..looks).try_for_each(|_| self.look(peer, sink, things));
+        let reported = self.links.get(&peer).is_some_and(|link| link.reported && !link.closing);
+        let reads_max = if reported { RECEIVE_BYTES as usize / READ_BYTES + 1 } else { 0 };
+        let polled = (0..reads_max).try_for_each(|_| self.poll_end(peer, sink, things));
         self.active.retain(|active| *active != peer);
         let Some(link) = self.links.remove(&peer) else { return };
         self.pipes.borrow_mut().abort(link.end);
-        self.tell_done(sink, things);
-        if told {
+        self.report_completed(sink, things);
+        if reported {
             *things += 1;
-            let fault = looked.err().unwrap_or(RailFault::Closed);
+            let fault = polled.err().unwrap_or(RailFault::Closed);
             self.counters.corrupt += u64::from(fault == RailFault::Corrupt);
             sink.down(PeerId(peer), fault);
         }
     }
 
-    fn tell_done(&mut self, sink: &mut dyn Sink, things: &mut usize) {
+    fn report_completed(&mut self, sink: &mut dyn Sink, things: &mut usize) {
         for (_, id) in std::mem::take(&mut self.done) {
             *things += 1;
             sink.completed(id, PostStatus::Done);
@@ -159,7 +159,7 @@ impl StreamRail {
     }
 
     /// Looks at a link; `Err`: it is over, and for a link that is not closing, why.
-    fn look(&mut self, peer: u32, sink: &mut dyn Sink, things: &mut usize) -> Result<(), RailFault> {
+    fn poll_end(&mut self, peer: u32, sink: &mut dyn Sink, things: &mut usize) -> Result<(), RailFault> {
         let Some(link) = self.links.get_mut(&peer) else { return Ok(()) };
         let state = self.pipes.borrow().state(link.end);
         match state {
@@ -167,8 +167,8 @@ impl StreamRail {
             State::Over(fault) => return Err(fault),
             State::Open => {}
         }
-        if !link.told && !link.closing {
-            link.told = true;
+        if !link.reported && !link.closing {
+            link.reported = true;
             sink.up(PeerId(peer));
             *things += 1;
         }
@@ -360,7 +360,7 @@ impl Rail for StreamRail {
     }
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
-        let Some(link) = self.links.get_mut(&outgoing.peer.0).filter(|link| link.told && !link.closing) else {
+        let Some(link) = self.links.get_mut(&outgoing.peer.0).filter(|link| link.reported && !link.closing) else {
             // A post to a subchannel that is down is dropped, as the core expects.
             return;
         };
@@ -384,7 +384,7 @@ impl Rail for StreamRail {
             if let Some(link) = self.links.get_mut(&peer) {
                 link.active = false;
             }
-            let Err(fault) = self.look(peer, sink, &mut things) else { continue };
+            let Err(fault) = self.poll_end(peer, sink, &mut things) else { continue };
             if let Some(link) = self.links.remove(&peer) {
                 self.pipes.borrow_mut().close(link.end);
                 if !link.closing {
@@ -395,7 +395,7 @@ impl Rail for StreamRail {
                 }
             }
         }
-        self.tell_done(sink, &mut things);
+        self.report_completed(sink, &mut things);
         things
     }
 

@@ -15,7 +15,7 @@ use crate::net::{BusModel, Direction, HcaModel, LinkModel, Net, PlaneModel, Port
 use crate::rng::Rng;
 
 #[derive(Default)]
-struct Ear {
+struct RecordingSink {
     standing: bool,
     up: usize,
     down: Vec<RailFault>,
@@ -26,7 +26,7 @@ struct Ear {
 }
 
 // SAFETY: `place` answers with memory that this recorder owns and no other code refers to until `placed`.
-unsafe impl Sink for Ear {
+unsafe impl Sink for RecordingSink {
     fn arrival(&mut self, _: PeerId, header: &[u8]) -> Arrival {
         assert!(self.standing && self.open.is_none());
         let repr = Repr::parse(header).unwrap();
@@ -75,7 +75,7 @@ type Ground = Box<dyn FnMut(Time) -> Option<Time>>;
 
 struct Pair {
     rails: [Box<dyn Rail>; 2],
-    ears: [Ear; 2],
+    sinks: [RecordingSink; 2],
     ground: Ground,
     now: Time,
     posts: u32,
@@ -85,7 +85,7 @@ struct Pair {
 
 impl Pair {
     fn new(rails: [Box<dyn Rail>; 2], ground: Ground) -> Self {
-        Pair { rails, ears: Default::default(), ground, now: Time(1), posts: 0, memory: Vec::new() }
+        Pair { rails, sinks: Default::default(), ground, now: Time(1), posts: 0, memory: Vec::new() }
     }
 
     fn streams() -> (Self, Rc<RefCell<PipeNet>>) {
@@ -125,7 +125,7 @@ impl Pair {
     }
 
     fn poll(&mut self, rank: usize) -> usize {
-        self.rails[rank].poll(self.now, &mut self.ears[rank])
+        self.rails[rank].poll(self.now, &mut self.sinks[rank])
     }
 
     /// Polls both; where nothing happens, goes to the time when something does. `false`: never.
@@ -147,10 +147,10 @@ impl Pair {
             }
             self.step();
         }
-        panic!("it does not come, at {:?}: {:?} {:?}", self.now, self.ears[0].down, self.ears[1].down);
+        panic!("it does not come, at {:?}: {:?} {:?}", self.now, self.sinks[0].down, self.sinks[1].down);
     }
 
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         let mut quiet = 0;
         while quiet < 5 {
             quiet = if self.step() { 0 } else { quiet + 1 };
@@ -163,7 +163,7 @@ impl Pair {
 
     fn abort(&mut self, rank: usize) {
         self.rails[rank].abort(PeerId(1 - rank as u32));
-        (self.ears[rank].standing, self.ears[rank].open) = (false, None);
+        (self.sinks[rank].standing, self.sinks[rank].open) = (false, None);
     }
 
     fn send(&mut self, rank: usize, number: u64, bytes: usize) {
@@ -182,7 +182,7 @@ impl Pair {
     }
 
     fn both_stand(&self) -> bool {
-        self.ears.iter().all(|ear| ear.standing)
+        self.sinks.iter().all(|sink_record| sink_record.standing)
     }
 }
 
@@ -205,17 +205,17 @@ fn an_aborted_subchannel_is_silent() {
         for _ in 0..3 {
             pair.step();
         }
-        let before = (pair.ears[0].completed, pair.ears[0].taken.len());
+        let before = (pair.sinks[0].completed, pair.sinks[0].taken.len());
         pair.abort(0);
         pair.memory.iter_mut().for_each(|memory| memory.fill(0xEE));
-        pair.settle();
-        assert_eq!((pair.ears[0].completed, pair.ears[0].taken.len()), before, "{kind}");
-        assert!(pair.ears[0].down.is_empty() && !pair.rails[0].is_closing(), "{kind}");
-        assert_eq!(pair.ears[1].down, [RailFault::Closed], "{kind}");
+        pair.run_until_idle();
+        assert_eq!((pair.sinks[0].completed, pair.sinks[0].taken.len()), before, "{kind}");
+        assert!(pair.sinks[0].down.is_empty() && !pair.rails[0].is_closing(), "{kind}");
+        assert_eq!(pair.sinks[1].down, [RailFault::Closed], "{kind}");
         pair.connect(1);
         pair.until(Pair::both_stand);
         pair.send(0, 77, 100);
-        pair.until(|pair| pair.ears[1].taken.last() == Some(&77));
+        pair.until(|pair| pair.sinks[1].taken.last() == Some(&77));
     });
 }
 
@@ -230,8 +230,8 @@ fn stale_estimates_are_corrected() {
             let rank = life % 2;
             pair.abort(rank);
             pair.connect(rank);
-            pair.until(|pair| pair.ears[1 - rank].up == life + 1 && pair.both_stand());
-            assert_eq!(pair.ears.iter().map(|ear| ear.down.len()).sum::<usize>(), life, "{kind}");
+            pair.until(|pair| pair.sinks[1 - rank].up == life + 1 && pair.both_stand());
+            assert_eq!(pair.sinks.iter().map(|sink_record| sink_record.down.len()).sum::<usize>(), life, "{kind}");
         }
     });
 }
@@ -249,10 +249,10 @@ fn any_order_of_dials_and_ends() {
                     0 => pair.abort(rank),
                     1 => {
                         pair.rails[rank].disconnect(PeerId(1 - rank as u32));
-                        (pair.ears[rank].standing, pair.ears[rank].open) = (false, None);
+                        (pair.sinks[rank].standing, pair.sinks[rank].open) = (false, None);
                     }
                     2..5 => pair.connect(rank),
-                    5..7 if pair.ears[rank].standing => pair.send(rank, number, 500),
+                    5..7 if pair.sinks[rank].standing => pair.send(rank, number, 500),
                     7..9 => drop(pair.poll(rank)),
                     _ => drop(pair.step()),
                 }
@@ -263,11 +263,11 @@ fn any_order_of_dials_and_ends() {
                 pair.step();
             }
             assert!(pair.both_stand(), "{kind}, seed {seed}");
-            let ups = (pair.ears[0].up, pair.ears[1].up);
+            let ups = (pair.sinks[0].up, pair.sinks[1].up);
             pair.send(0, 200, 100);
             pair.send(1, 201, 100);
-            pair.until(|pair| pair.ears[1].taken.contains(&200) && pair.ears[0].taken.contains(&201));
-            assert_eq!(ups, (pair.ears[0].up, pair.ears[1].up), "{kind}, seed {seed}: it stays");
+            pair.until(|pair| pair.sinks[1].taken.contains(&200) && pair.sinks[0].taken.contains(&201));
+            assert_eq!(ups, (pair.sinks[0].up, pair.sinks[1].up), "{kind}, seed {seed}: it stays");
         }
     });
 }
@@ -278,11 +278,11 @@ fn connect_to_a_killed_process_reports_rail_gone() {
     let (mut pair, pipes) = Pair::streams();
     pipes.borrow_mut().kill(1);
     pair.connect(0);
-    pair.until(|pair| pair.ears[0].down == [RailFault::Gone]);
+    pair.until(|pair| pair.sinks[0].down == [RailFault::Gone]);
     let (mut pair, hub) = Pair::rings();
     hub.kill(1);
     pair.connect(0);
-    pair.until(|pair| pair.ears[0].down == [RailFault::Gone]);
+    pair.until(|pair| pair.sinks[0].down == [RailFault::Gone]);
 }
 
 /// L-17
@@ -298,17 +298,17 @@ fn a_stream_ends_with_its_link() {
     let net_down = RailFault::Device { code: 100 };
     for life in 1..4 {
         set(&mut pair, false);
-        pair.until(|pair| !pair.ears[0].standing);
-        assert_eq!(pair.ears[0].down, [net_down]);
+        pair.until(|pair| !pair.sinks[0].standing);
+        assert_eq!(pair.sinks[0].down, [net_down]);
         pair.connect(0);
-        pair.until(|pair| pair.ears[0].down == [net_down; 2]);
+        pair.until(|pair| pair.sinks[0].down == [net_down; 2]);
         set(&mut pair, true);
         // Its port sees it at its next look.
         for _ in 0..5 {
             pair.step();
         }
         pair.connect(0);
-        pair.until(|pair| pair.both_stand() && pair.ears[1].up == life + 1);
-        pair.ears[0].down.clear();
+        pair.until(|pair| pair.both_stand() && pair.sinks[1].up == life + 1);
+        pair.sinks[0].down.clear();
     }
 }

@@ -106,8 +106,8 @@ impl Scenario {
             let also = if error.field == "cells" { "a power of two" } else { "a multiple of 16" };
             format!("shm.{} makes {}: {} to {}, {also}", error.field, error.value, error.min, error.max)
         })?;
-        if self.limits.look_every.0 == 0 {
-            return Err("limits.look_every = \"0ns\": time would stand still".into());
+        if self.limits.inspection_period.0 == 0 {
+            return Err("limits.inspection_period = \"0ns\": time would stand still".into());
         }
         self.core_config(0, 0).validate().map_err(|error| settings::describe(&error))
     }

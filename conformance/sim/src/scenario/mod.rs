@@ -52,7 +52,7 @@ pub use load::{LoadSpec, LoadStep};
 pub(crate) use placement::Placement;
 pub use quirks::QuirkSpec;
 pub use random::RandomFaults;
-pub use settings::Knobs;
+pub use settings::CoreSettings;
 pub use span::{Span, SpanError};
 
 /// A simulation as data.
@@ -95,7 +95,7 @@ pub struct Scenario {
     /// The administrative network.
     pub admin: AdminSpec,
     /// The core's settings.
-    pub config: Knobs,
+    pub config: CoreSettings,
     /// Faults at their moments.
     pub faults: Vec<FaultAt>,
     /// Faults that the seed draws.
@@ -298,7 +298,7 @@ pub struct ShmSpec {
     /// One pair in so many is denied access to each other's memory; 0: none.
     pub denied_one_in: u64,
     /// One read in so many finds that its key opens nothing; 0: none.
-    pub void_one_in: u64,
+    pub refused_one_in: u64,
     /// Ranks of a host use other rails beside.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub others_beside: bool,
@@ -311,7 +311,7 @@ impl ShmSpec {
             portion: self.read_portion.max(1),
             bytes_per_second: self.read_bytes_per_second,
             denied_one_in: self.denied_one_in,
-            void_one_in: self.void_one_in,
+            refused_one_in: self.refused_one_in,
         })
     }
 }
@@ -389,7 +389,7 @@ pub struct Limits {
     /// Quiet at the end, in which the engines come to rest.
     pub rest: Span,
     /// How often checkers look at the simulation meanwhile.
-    pub look_every: Span,
+    pub inspection_period: Span,
     /// More events than this are taken for a simulation that does not end; 0: no limit.
     pub events_max: u64,
 }
@@ -413,7 +413,7 @@ impl Default for Scenario {
             verbs: VerbsSpec::default(),
             quirks: QuirkSpec::default(),
             admin: AdminSpec::default(),
-            config: Knobs::default(),
+            config: CoreSettings::default(),
             faults: Vec::new(),
             random: None,
             liar: None,
@@ -479,7 +479,7 @@ impl Default for ShmSpec {
             read_portion: 64 * 1024,
             read_bytes_per_second: 8_000_000_000,
             denied_one_in: 0,
-            void_one_in: 0,
+            refused_one_in: 0,
             others_beside: false,
         }
     }
@@ -527,7 +527,7 @@ impl Default for Limits {
             safety: Span::from_millis(1_000),
             convergence: Span::from_millis(30_000),
             rest: Span::from_millis(100),
-            look_every: Span::from_millis(1),
+            inspection_period: Span::from_millis(1),
             events_max: 0,
         }
     }

@@ -14,12 +14,12 @@ pub struct QuirkSpec {
     /// Memory stays registered under its key until it is unmapped or a subchannel of the rail ends.
     pub pinned: bool,
     /// Neither bandwidth nor latency is announced: an endpoint that uses them must measure.
-    pub untold: bool,
+    pub unreported_rates: bool,
 }
 
 impl QuirkSpec {
     /// Whether there are any.
     pub fn are_any(&self) -> bool {
-        self.repeats.0 > 0 || self.pinned || self.untold
+        self.repeats.0 > 0 || self.pinned || self.unreported_rates
     }
 }

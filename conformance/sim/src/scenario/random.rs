@@ -160,8 +160,8 @@ fn leaves_a_way(scenario: &Scenario, kind: Kind, place: Place) -> bool {
         return true;
     }
     let is_shared = scenario.rails().iter().any(|rail| matches!(rail, RailSpec::Shm {}));
-    let together = scenario.ranks_per_host == 1 || is_shared;
-    host == 0 && (together || kind == Kind::Renumber)
+    let has_common_path = scenario.ranks_per_host == 1 || is_shared;
+    host == 0 && (has_common_path || kind == Kind::Renumber)
 }
 
 /// Any place of a sort.

@@ -63,12 +63,12 @@ impl<C: Choice> ByName<C> {
     }
 }
 
-macro_rules! knobs {
+macro_rules! core_settings {
     ($($name:ident: $type:ty,)* ; spans: $($span:ident,)*) => {
         /// What a scenario sets; `None`: as the simulator's default is.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
-        pub struct Knobs {
+        pub struct CoreSettings {
             $(
                 /// `Config` field of the same name.
                 #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,7 +106,7 @@ macro_rules! knobs {
             pub weights: Option<Vec<u16>>,
         }
 
-        impl Knobs {
+        impl CoreSettings {
             /// Sets what is set.
             pub fn apply(&self, config: &mut Config) {
                 $( if let Some(value) = self.$name { config.$name = value; } )*
@@ -134,7 +134,7 @@ macro_rules! knobs {
     };
 }
 
-knobs! {
+core_settings! {
     first_number: u32,
     channels_max: u32,
     operations_max: u32,

@@ -147,7 +147,7 @@ fn empty_scenario_uses_the_defaults() {
 
 #[test]
 fn errors_name_file_key_and_value() {
-    for (text, says) in [
+    for (text, expected) in [
         ("host = 2", ["host", "unknown field"]),
         ("hosts = \"two\"", ["hosts = \"two\"", "expected u32"]),
         ("hosts = 0", ["hosts = 0", "1 to 65536"]),
@@ -190,11 +190,11 @@ fn errors_name_file_key_and_value() {
             "[[faults]]\nat = \"2ms\"\nwhat = \"slow\"\nwhere = \"host0.hca0.port0\"\namount = 1",
             ["amount = 1", "at least 2"],
         ),
-        ("[limits]\nlook_every = \"0ns\"", ["limits.look_every = \"0ns\"", "stand still"]),
+        ("[limits]\ninspection_period = \"0ns\"", ["limits.look_every = \"0ns\"", "stand still"]),
     ] {
         let error = Scenario::parse("here.toml", text).expect_err(text).to_string();
         assert!(error.starts_with("here.toml: "), "{text}: {error}");
-        for word in says {
+        for word in expected {
             assert!(error.contains(word), "{text}: \"{word}\" is not in: {error}");
         }
     }

@@ -25,7 +25,7 @@ use rerail_core::config::Policy;
 use rerail_core::rail::sched::of;
 use toml::Value;
 
-use super::Menu;
+use super::FaultMenu;
 use crate::cluster::fault::{Fault, FaultAt, Kind};
 use crate::cluster::place::Place;
 use crate::rng::Rng;
@@ -36,9 +36,9 @@ const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
 
 /// The scenario of a seed, with faults of a menu. Small clusters, because many of them find more than few
 /// large ones.
-pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
+pub fn draw_scenario(seed: u64, fault_menu: &FaultMenu) -> Scenario {
     let rng = &mut Rng::new(seed, "world");
-    let about = format!("the simulation of seed {seed}, faults: {menu}");
+    let about = format!("the simulation of seed {seed}, faults: {fault_menu}");
     let mut scenario = Scenario { about, ..Scenario::default() };
     (scenario.hosts, scenario.ranks_per_host) = *rng.pick(&SHAPES).unwrap_or(&(2, 1));
     let hcas = rng.within(1, 3) as usize;
@@ -71,7 +71,7 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     scenario.verbs.read = !Rng::new(seed, "reads").one_in(3);
     edges(&mut scenario, &mut Rng::new(seed, "edges"));
     single_copy(&mut scenario, &mut Rng::new(seed, "single copy"));
-    let kinds = menu.kinds();
+    let kinds = fault_menu.kinds();
     if kinds.contains(&Kind::Kill) {
         keepalive(&mut scenario, &mut Rng::new(seed, "keep-alive"));
     }
@@ -226,7 +226,7 @@ fn single_copy(scenario: &mut Scenario, rng: &mut Rng) {
     shm.read_portion = rng.pick(&[64, 1000, 4096, 256 * 1024]).copied().unwrap_or(4096);
     shm.read_bytes_per_second = rng.pick(&[0, 100_000_000, 8_000_000_000]).copied().unwrap_or(0);
     shm.denied_one_in = rng.pick(&[0, 0, 1, 3]).copied().unwrap_or(0);
-    shm.void_one_in = rng.pick(&[0, 0, 2, 10]).copied().unwrap_or(0);
+    shm.refused_one_in = rng.pick(&[0, 0, 2, 10]).copied().unwrap_or(0);
 }
 
 /// Deadlines and pauses on the time scale of these simulations, whose faults are over within 20 ms. A living
@@ -361,17 +361,17 @@ mod tests {
     /// that name it.
     #[test]
     fn later_fault_kinds_do_not_change_seeded_draws() {
-        let (lossless, all) = (Menu::Lossless.kinds(), Menu::All.kinds());
+        let (lossless, all) = (FaultMenu::Lossless.kinds(), FaultMenu::All.kinds());
         assert_eq!((lossless.len(), all.len()), (11, 27));
         assert!(!all.contains(&Kind::Slow) && lossless.iter().all(|kind| all.contains(kind)));
-        assert_eq!("slow".parse::<Menu>().map(|menu| menu.kinds()), Ok(vec![Kind::Slow]));
+        assert_eq!("slow".parse::<FaultMenu>().map(|fault_menu| fault_menu.kinds()), Ok(vec![Kind::Slow]));
     }
 
     /// What moves before its peers have met it can be found only where a stream reports it.
     #[test]
     fn storms_move_rails_only_beside_a_stream() {
         let (mut storms, mut moving) = (0, 0);
-        for cluster in (0..1000).map(|seed| world_of(seed, &Menu::All)) {
+        for cluster in (0..1000).map(|seed| draw_scenario(seed, &FaultMenu::All)) {
             let Some(random) = cluster.random.as_ref().filter(|random| random.until.is_some()) else { continue };
             let moves = random.kinds.iter().any(|kind| kind.moves());
             assert!(!moves || cluster.has_stream(), "{}", cluster.about);
@@ -385,10 +385,10 @@ mod tests {
     fn drawn_scenarios_are_valid_and_distinct() {
         let mut seen = BTreeSet::new();
         for seed in 0..500 {
-            let cluster = world_of(seed, &Menu::All);
+            let cluster = draw_scenario(seed, &FaultMenu::All);
             let text = cluster.to_toml().unwrap();
             assert_eq!(Scenario::parse("drawn", &text).unwrap(), cluster, "seed {seed}");
-            assert_eq!(world_of(seed, &Menu::All), cluster, "the seed decides");
+            assert_eq!(draw_scenario(seed, &FaultMenu::All), cluster, "the seed decides");
             for rank in 0..cluster.size() {
                 cluster.core_config(rank, seed).validate().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             }

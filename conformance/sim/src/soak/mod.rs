@@ -21,14 +21,14 @@ use crate::scenario::Scenario;
 use crate::trace::Trace;
 use crate::workload::{Measured, run_checked, run_delivered};
 
-pub use draw::world_of;
+pub use draw::draw_scenario;
 pub use shrink::shrink;
 
 /// Which faults simulations are given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Menu {
+pub enum FaultMenu {
     /// None.
-    Calm,
+    Quiet,
     /// Those that lose nothing that retries don't bring back.
     Lossless,
     /// All that menus have ([`Kind::is_in_menus`]).
@@ -37,57 +37,59 @@ pub enum Menu {
     Only(Vec<Kind>),
 }
 
-impl Menu {
+impl FaultMenu {
     /// The kinds of it.
     pub fn kinds(&self) -> Vec<Kind> {
         match self {
-            Menu::Calm => Vec::new(),
-            Menu::Lossless => KINDS.into_iter().filter(|kind| kind.is_in_menus() && !kind.needs_recovery()).collect(),
-            Menu::All => KINDS.into_iter().filter(|kind| kind.is_in_menus()).collect(),
-            Menu::Only(kinds) => kinds.clone(),
+            FaultMenu::Quiet => Vec::new(),
+            FaultMenu::Lossless => {
+                KINDS.into_iter().filter(|kind| kind.is_in_menus() && !kind.needs_recovery()).collect()
+            }
+            FaultMenu::All => KINDS.into_iter().filter(|kind| kind.is_in_menus()).collect(),
+            FaultMenu::Only(kinds) => kinds.clone(),
         }
     }
 }
 
 /// A word that names no fault and no set of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MenuError {
+pub struct FaultMenuError {
     /// The word.
     pub word: String,
 }
 
-impl fmt::Display for MenuError {
+impl fmt::Display for FaultMenuError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\" is no kind of fault: none, lossless, all, or of these, separated by commas:", self.word)?;
         KINDS.iter().try_for_each(|kind| write!(f, " {}", kind.word()))
     }
 }
 
-impl std::error::Error for MenuError {}
+impl std::error::Error for FaultMenuError {}
 
-impl FromStr for Menu {
-    type Err = MenuError;
+impl FromStr for FaultMenu {
+    type Err = FaultMenuError;
 
-    fn from_str(text: &str) -> Result<Self, MenuError> {
+    fn from_str(text: &str) -> Result<Self, FaultMenuError> {
         let kind = |word: &str| {
-            KINDS.into_iter().find(|kind| kind.word() == word).ok_or_else(|| MenuError { word: word.to_owned() })
+            KINDS.into_iter().find(|kind| kind.word() == word).ok_or_else(|| FaultMenuError { word: word.to_owned() })
         };
         match text {
-            "none" => Ok(Menu::Calm),
-            "lossless" => Ok(Menu::Lossless),
-            "all" => Ok(Menu::All),
-            list => list.split(',').map(|word| kind(word.trim())).collect::<Result<_, _>>().map(Menu::Only),
+            "none" => Ok(FaultMenu::Quiet),
+            "lossless" => Ok(FaultMenu::Lossless),
+            "all" => Ok(FaultMenu::All),
+            list => list.split(',').map(|word| kind(word.trim())).collect::<Result<_, _>>().map(FaultMenu::Only),
         }
     }
 }
 
-impl fmt::Display for Menu {
+impl fmt::Display for FaultMenu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Menu::Calm => f.write_str("none"),
-            Menu::Lossless => f.write_str("lossless"),
-            Menu::All => f.write_str("all"),
-            Menu::Only(kinds) => {
+            FaultMenu::Quiet => f.write_str("none"),
+            FaultMenu::Lossless => f.write_str("lossless"),
+            FaultMenu::All => f.write_str("all"),
+            FaultMenu::Only(kinds) => {
                 let words: Vec<&str> = kinds.iter().map(|kind| kind.word()).collect();
                 f.write_str(&words.join(","))
             }
@@ -158,14 +160,18 @@ mod tests {
     fn deliveries_are_equal_with_and_without_express_path() {
         let (mut took, mut left, mut full, mut messages) = (0, 0, 0, 0);
         for seed in 1..=SEEDS {
-            let menu = if seed % 2 == 0 { Menu::Calm } else { Menu::Lossless };
-            let cluster = world_of(seed, &menu);
+            let fault_menu = if seed % 2 == 0 { FaultMenu::Quiet } else { FaultMenu::Lossless };
+            let cluster = draw_scenario(seed, &fault_menu);
             if !cluster.workload.parameters.contains_key("plain_percent") {
                 continue;
             }
             let trace = Trace::watching();
             let (verdict, _, deliveries) = run_both(&cluster, seed, trace.clone());
-            assert_eq!(verdict, Verdict::Clean, "rerail soak --differential --from {seed} --seeds 1 --faults {menu}");
+            assert_eq!(
+                verdict,
+                Verdict::Clean,
+                "rerail soak --differential --from {seed} --seeds 1 --faults {fault_menu}"
+            );
             let coverage = trace.coverage();
             took += coverage.of(Path::ShortWay);
             left += coverage.of(Path::ShortLeavesTheWay);
@@ -181,7 +187,7 @@ mod tests {
     fn many_drawn_simulations_use_the_express_path() {
         let takes = |seed: &u64| {
             let trace = Trace::watching();
-            let _ = run(&world_of(*seed, &Menu::Calm), *seed, trace.clone());
+            let _ = run(&draw_scenario(*seed, &FaultMenu::Quiet), *seed, trace.clone());
             trace.coverage().of(Path::ShortWay) > 0
         };
         let took = (1..=60).filter(takes).count();

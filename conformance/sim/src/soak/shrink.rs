@@ -82,9 +82,9 @@ const CUTS: &[Cut] = &[
     |scenario| scenario.squeeze.then(|| Scenario { squeeze: false, ..scenario.clone() }),
     |scenario| {
         (scenario.cpu.slow_polls_per_thousand > 0).then(|| {
-            let mut calm = scenario.clone();
-            calm.cpu.slow_polls_per_thousand = 0;
-            calm
+            let mut without_faults = scenario.clone();
+            without_faults.cpu.slow_polls_per_thousand = 0;
+            without_faults
         })
     },
 ];

@@ -12,12 +12,12 @@ use rerail_core::time::Time;
 
 use crate::cover::{Coverage, Observer, Path};
 
-pub use message::story;
+pub use message::message_history;
 pub use tap::Tap;
 
 /// The origin of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
+pub enum Subject {
     /// The simulation itself: faults, phases.
     Cluster,
     /// A rank's process.
@@ -28,13 +28,13 @@ pub enum Who {
     Device(u32),
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Who::Cluster => f.write_str("world"),
-            Who::Rank(rank) => write!(f, "rank {rank}"),
-            Who::Port(port) => write!(f, "port {port}"),
-            Who::Device(device) => write!(f, "hca {device}"),
+            Subject::Cluster => f.write_str("world"),
+            Subject::Rank(rank) => write!(f, "rank {rank}"),
+            Subject::Port(port) => write!(f, "port {port}"),
+            Subject::Device(device) => write!(f, "hca {device}"),
         }
     }
 }
@@ -45,14 +45,14 @@ pub struct Line {
     /// When.
     pub at: Time,
     /// The origin.
-    pub who: Who,
+    pub subject: Subject,
     /// What.
     pub what: String,
 }
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>14} {:<9} {}", self.at.0, self.who, self.what)
+        write!(f, "{:>14} {:<9} {}", self.at.0, self.subject, self.what)
     }
 }
 
@@ -101,10 +101,10 @@ impl Trace {
         self.lines.is_some()
     }
 
-    /// Writes a line: `trace.note(now, who, format_args!(..))`.
-    pub fn note(&self, at: Time, who: Who, what: fmt::Arguments<'_>) {
+    /// Writes a line: `trace.note(now, subject, format_args!(..))`.
+    pub fn note(&self, at: Time, subject: Subject, what: fmt::Arguments<'_>) {
         if let Some(lines) = &self.lines {
-            lines.borrow_mut().push(Line { at, who, what: what.to_string() });
+            lines.borrow_mut().push(Line { at, subject, what: what.to_string() });
         }
     }
 

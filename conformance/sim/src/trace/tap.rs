@@ -1,8 +1,8 @@
 //! A rail that writes what goes over it to the trace, and is otherwise the rail inside.
 //!
 //! Packets are written with what identifies their message: the immediate (which carries the identity that the
-//! workload gave it), operations at both ends, lane and PSN, acknowledgments. [`story`](super::story) reads
-//! it back.
+//! workload gave it), operations at both ends, lane and PSN, acknowledgments.
+//! [`message_history`](super::message_history) reads it back.
 
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
@@ -10,7 +10,7 @@ use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Body, Repr, Short};
 use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 
-use super::{Trace, Who};
+use super::{Subject, Trace};
 use crate::rails::forward::forward;
 
 /// The wrapper.
@@ -32,7 +32,7 @@ impl Tap {
     }
 
     fn note(&self, what: std::fmt::Arguments<'_>) {
-        self.trace.note(self.now, Who::Rank(self.rank), format_args!("{}: {what}", self.inner.name()));
+        self.trace.note(self.now, Subject::Rank(self.rank), format_args!("{}: {what}", self.inner.name()));
     }
 }
 
@@ -134,7 +134,7 @@ struct TapSink<'a> {
 
 impl TapSink<'_> {
     fn note(&self, what: std::fmt::Arguments<'_>) {
-        self.trace.note(self.now, Who::Rank(self.rank), format_args!("{}: {what}", self.name));
+        self.trace.note(self.now, Subject::Rank(self.rank), format_args!("{}: {what}", self.name));
     }
 }
 
@@ -286,7 +286,7 @@ impl std::fmt::Display for Described<'_> {
                 fence.peer_connection,
                 if fence.answer { " answer" } else { "" }
             )?,
-            Body::Resume(resume) => write!(f, "RESUME {:x} round {}", resume.target, resume.round)?,
+            Body::Resume(resume) => write!(f, "RESUME {:x} epoch {}", resume.target, resume.epoch)?,
             Body::Probe(probe) => write!(f, "PROBE{}", if probe.answer { " (answer)" } else { "" })?,
             Body::Bye => f.write_str("BYE")?,
             Body::Address(address) => write!(f, "ADDRESS rail {} at {}", address.rail, address.text.as_str())?,

@@ -13,7 +13,7 @@
 use super::exchange::{AHEAD_MAX, BYTES_MAX, EXCHANGE, ROUNDS_MAX};
 use super::graph::{Application, SIZE};
 use super::plain::WHOLE_MAX;
-use super::steps::{Programme, Step, Steps, Terms};
+use super::steps::{Programme, Step, StepParameters, Steps};
 use super::{Parameters, WorkloadError, need_operations};
 use crate::scenario::Scenario;
 
@@ -40,7 +40,7 @@ pub(super) fn application(
     let mut peers = application.peers();
     // Rank a xor rank b differs for all peers of a rank: ordered by it, all meet their peers in one order.
     (0..).zip(&mut peers).for_each(|(rank, peers)| peers.sort_unstable_by_key(|peer| peer ^ rank));
-    Ok(Steps::new(Graph { peers, rounds }, Terms { bytes, ahead, close: false, every: None }))
+    Ok(Steps::new(Graph { peers, rounds }, StepParameters { bytes, ahead, close: false, every: None }))
 }
 
 /// Rounds over the edges of a graph.

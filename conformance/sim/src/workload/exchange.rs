@@ -2,7 +2,8 @@
 //!
 //! | name | parameters |
 //! |---|---|
-//! | `all-to-all` | `bytes` 8, `rounds` 1, `ahead` 4, `every` none, `close` false: peers are closed when both messages are over |
+//! | `all-to-all` | `bytes` 8, `rounds` 1, `ahead` 4, `every` none, `close` false: peers are closed when both
+//! messages are over |
 //! | `broadcast` | `bytes` 1024, `rounds` 10, `ahead` 16, `every` none |
 //! | `stencil` | `dims` 2, `bytes` 8192, `rounds` 10, `ahead` 12 |
 //! | `many-to-many` | `peers` 32, `times` 8, `bytes` 1024, `ahead` 64 |
@@ -11,7 +12,7 @@
 //! "10ms": at each multiple of it all ranks begin a round, and the mean time until the slowest rank is
 //! through with it is measured, the first round left out.
 
-use super::steps::{Every, Programme, Step, Steps, Terms};
+use super::steps::{Every, Programme, Step, StepParameters, Steps};
 use super::{Parameters, WorkloadError, fit_operations, need_operations};
 use crate::check::Name;
 use crate::rng::Rng;
@@ -26,10 +27,10 @@ pub(super) const AHEAD_MAX: u64 = 1024;
 /// Rounds, at most, so that serial numbers fit in names: a round has up to six messages of one pair.
 pub(super) const ROUNDS_MAX: u64 = Name::SERIALS_MAX as u64 / 8;
 
-fn terms(parameters: &mut Parameters, bytes: u64, ahead: u64) -> Result<Terms, WorkloadError> {
+fn step_parameters(parameters: &mut Parameters, bytes: u64, ahead: u64) -> Result<StepParameters, WorkloadError> {
     let bytes = parameters.number("bytes", bytes, 1, BYTES_MAX)?;
     let ahead = parameters.number("ahead", ahead, 1, AHEAD_MAX)?;
-    Ok(Terms { bytes, ahead, close: false, every: None })
+    Ok(StepParameters { bytes, ahead, close: false, every: None })
 }
 
 /// Operations that a rank needs which sends and receives at a step: one for each message of its oldest, see
@@ -51,37 +52,37 @@ fn every(parameters: &mut Parameters, rounds: u64) -> Result<Option<Every>, Work
 /// Every rank sends one message to every other, again and again.
 pub(super) fn all_to_all(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Steps, WorkloadError> {
     need_operations(scenario, seed, EXCHANGE)?;
-    let mut terms = terms(parameters, 8, 4)?;
+    let mut step_parameters = step_parameters(parameters, 8, 4)?;
     let rounds = parameters.number("rounds", 1, 1, ROUNDS_MAX)?;
-    terms.close = parameters.flag("close", false)?;
-    terms.every = every(parameters, rounds)?;
-    if terms.close && rounds > 1 {
+    step_parameters.close = parameters.flag("close", false)?;
+    step_parameters.every = every(parameters, rounds)?;
+    if step_parameters.close && rounds > 1 {
         return Err(WorkloadError { why: "workload.parameters.close = true: peers are closed after one round".into() });
     }
-    if terms.close {
+    if step_parameters.close {
         // A send may wait for a channel; requests of later steps must not take the room meanwhile that it
         // needs then.
         let needed = |ahead: u64| EXCHANGE * ahead.min(scenario.size().into());
-        fit_operations((scenario, seed), ("ahead", terms.ahead), needed)?;
+        fit_operations((scenario, seed), ("ahead", step_parameters.ahead), needed)?;
     }
-    Ok(Steps::new(AllToAll { size: scenario.size(), rounds }, terms))
+    Ok(Steps::new(AllToAll { size: scenario.size(), rounds }, step_parameters))
 }
 
 /// A message from rank 0 to all, again and again, down a binomial tree.
 pub(super) fn broadcast(scenario: &Scenario, parameters: &mut Parameters) -> Result<Steps, WorkloadError> {
-    let mut terms = terms(parameters, 1024, 16)?;
+    let mut step_parameters = step_parameters(parameters, 1024, 16)?;
     let rounds = parameters.number("rounds", 10, 1, ROUNDS_MAX)?;
-    terms.every = every(parameters, rounds)?;
-    Ok(Steps::new(Broadcast { size: scenario.size(), rounds }, terms))
+    step_parameters.every = every(parameters, rounds)?;
+    Ok(Steps::new(Broadcast { size: scenario.size(), rounds }, step_parameters))
 }
 
 /// Every rank with its neighbours in a periodic grid.
 pub(super) fn stencil(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Steps, WorkloadError> {
     need_operations(scenario, seed, EXCHANGE)?;
-    let terms = terms(parameters, 8192, 12)?;
+    let step_parameters = step_parameters(parameters, 8192, 12)?;
     let rounds = parameters.number("rounds", 10, 1, ROUNDS_MAX)?;
     let dims = parameters.number("dims", 2, 2, 3)?;
-    Ok(Steps::new(Stencil { sides: sides(scenario.size(), dims as u32), rounds }, terms))
+    Ok(Steps::new(Stencil { sides: sides(scenario.size(), dims as u32), rounds }, step_parameters))
 }
 
 /// Every rank with peers drawn from the seed, which differ from time to time.
@@ -91,10 +92,10 @@ pub(super) fn many_to_many(
     parameters: &mut Parameters,
 ) -> Result<Steps, WorkloadError> {
     need_operations(scenario, seed, EXCHANGE)?;
-    let terms = terms(parameters, 1024, 64)?;
+    let step_parameters = step_parameters(parameters, 1024, 64)?;
     let peers = parameters.number("peers", 32, 1, u64::from(Name::RANKS_MAX))?;
     let times = parameters.number("times", 8, 1, 4096)?;
-    Ok(Steps::new(ManyToMany::new(scenario.size(), seed, peers as u32, times as u32), terms))
+    Ok(Steps::new(ManyToMany::new(scenario.size(), seed, peers as u32, times as u32), step_parameters))
 }
 
 /// Step r: with rank xor r where the number of ranks is a power of two, else with the rank that makes r

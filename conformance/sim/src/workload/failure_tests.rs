@@ -69,26 +69,26 @@ const PORT_OF_EACH: &str = "10";
 /// HCA whose bus carries one port's traffic are no worse than one of them (P-6, P-14).
 #[test]
 fn two_rails_are_a_port_of_each_hca() {
-    for untold in ["false", "true"] {
+    for unreported_rates in ["false", "true"] {
         for bytes in ["[65536]", "[1048576]"] {
             let large = bytes == "[1048576]";
             let rate = |rails: &str| {
                 let values = [
                     ("config.policy", "balanced"),
                     ("config.rails_eligible", rails),
-                    ("quirks.untold", untold),
+                    ("quirks.unreported_rates", unreported_rates),
                     ("workload.parameters.bytes", bytes),
                     ("workload.parameters.windows", if large { "3" } else { "10" }),
                 ];
                 value(PORTS, &values)
             };
             let [one, of_one, of_each, any] = [PORT, PORTS_OF_ONE, PORT_OF_EACH, "30"].map(rate);
-            assert!(of_one >= 0.99 * one, "{untold}, {bytes}: {one:.0}, two ports {of_one:.0}");
+            assert!(of_one >= 0.99 * one, "{unreported_rates}, {bytes}: {one:.0}, two ports {of_one:.0}");
             assert!(of_one <= 1.02 * one, "the bus carries one port: {one:.0}, two ports {of_one:.0}");
-            assert!(of_each >= 1.9 * one, "{untold}, {bytes}: {one:.0}, a port of each HCA {of_each:.0}");
+            assert!(of_each >= 1.9 * one, "{unreported_rates}, {bytes}: {one:.0}, a port of each HCA {of_each:.0}");
             // Of short runs of small messages it shows that two more rails were tried at the beginning.
             let least = if large { 0.99 } else { 0.97 };
-            assert!(any >= least * of_each, "{untold}, {bytes}: {of_each:.0}, two of four rails {any:.0}");
+            assert!(any >= least * of_each, "{unreported_rates}, {bytes}: {of_each:.0}, two of four rails {any:.0}");
         }
     }
 }
@@ -126,11 +126,11 @@ fn far_numa_rail_is_used_only_if_it_reduces_latency() {
     let near = play(&cluster(FAR, &[warm, policy("balanced"), NEAR]));
     let even = play(&cluster(FAR, &[warm, policy("even")]));
     let bound = play(&cluster(FAR, &[warm, policy("binding")]));
-    for untold in ["false", "true"] {
-        let both = play(&cluster(FAR, &[warm, policy("balanced"), ("quirks.untold", untold)]));
+    for unreported_rates in ["false", "true"] {
+        let both = play(&cluster(FAR, &[warm, policy("balanced"), ("quirks.unreported_rates", unreported_rates)]));
         for (((both, near), even), bound) in both.iter().zip(&near).zip(&even).zip(&bound) {
             let best = format!(
-                "{} B, us: balanced {:.2} (unannounced: {untold}), near rail {:.2}, even {:.2}, far rail {:.2}",
+                "{} B, us: balanced {:.2} (unannounced: {unreported_rates}), near rail {:.2}, even {:.2}, far rail {:.2}",
                 bytes(both),
                 both.value,
                 near.value,
@@ -160,9 +160,9 @@ fn a_far_rail_adds_its_bandwidth() {
     let rate = |more: &[(&str, &str)]| value(FAR, &[&stream, more].concat());
     let near = rate(&[NEAR]);
     let [even, balanced] = ["even", "balanced"].map(|policy| rate(&[("config.policy", policy)]));
-    let untold = rate(&[("quirks.untold", "true")]);
+    let unreported_rates = rate(&[("quirks.unreported_rates", "true")]);
     assert!(even < near, "{even:.0} {near:.0}");
-    for both in [balanced, untold] {
+    for both in [balanced, unreported_rates] {
         assert!(both >= 0.95 * 68_000.0, "{both:.0}");
     }
 }
@@ -206,8 +206,8 @@ fn slowed_rail_is_avoided_and_used_again_after_recovery() {
     let given_us = 16.0 * 16_384.0 / 200.0;
     for sort in SORTS {
         let [fast, slow] = [false, true].map(|slow| optimum_us(sort, "1", slow));
-        for untold in ["false", "true"] {
-            let values = [("config.policy", "balanced"), ("quirks.untold", untold)];
+        for unreported_rates in ["false", "true"] {
+            let values = [("config.policy", "balanced"), ("quirks.unreported_rates", unreported_rates)];
             let all = messages(&cluster(SLOW, &[sort, &values].concat()));
             assert_eq!(all.len(), 120);
             let phases =
@@ -218,15 +218,19 @@ fn slowed_rail_is_avoided_and_used_again_after_recovery() {
                 let late = phase.iter().rposition(|us| *us > 1.05 * optimum).map_or(0, |last| last + 1);
                 let worst = phase.iter().fold(0.0, |worst: f64, us| worst.max(*us));
                 println!(
-                    "{sort:?}, unannounced {untold}, from {from} us: {} messages, optimum {optimum:.0} us, within 5 % after \
+                    "{sort:?}, unannounced {unreported_rates}, from {from} us: {} messages, optimum {optimum:.0} us, within 5 % after \
                      {late}, the slowest {worst:.0} us",
                     phase.len()
                 );
-                assert!(late <= 10, "{sort:?}, unannounced {untold}, from {from} us: {late} messages: {phase:.0?}");
+                assert!(
+                    late <= 10,
+                    "{sort:?}, unannounced {unreported_rates}, from {from} us: {late} messages: {phase:.0?}"
+                );
                 assert!(phase.len() > 30, "{}", phase.len());
                 let bound = 1.15 * (given_us + slow);
-                let held =
-                    format!("{sort:?}, unannounced {untold}, from {from} us: {worst:.0} us, more than {bound:.0}");
+                let held = format!(
+                    "{sort:?}, unannounced {unreported_rates}, from {from} us: {worst:.0} us, more than {bound:.0}"
+                );
                 assert!(worst <= bound, "{held}");
             }
         }

@@ -41,8 +41,8 @@ fn figure_20_background_load_halves_the_bandwidth() {
     assert!((0.97..1.03).contains(&(after / before)), "{before} {after}");
     assert!((0.45..0.6).contains(&(during / before)), "{before} {during}");
     // Without the load nothing of it is seen.
-    let calm = run(&Scenario { loads: Vec::new(), ..scenario });
-    assert!(calm.value > 1_600.0, "{}", calm.value);
+    let without_faults = run(&Scenario { loads: Vec::new(), ..scenario });
+    assert!(without_faults.value > 1_600.0, "{}", without_faults.value);
 }
 
 const ONE: &str = "[[hcas]]\ndevice = \"connectx\"\n";
@@ -105,7 +105,7 @@ fn messages_have_a_sample_each() {
 fn programmes_that_make_no_sense_are_refused() {
     let load = |keys: &str| format!("[[loads]]\n{keys}\n");
     let step = "steps = [{ at = \"1ms\", share = 5 }]";
-    for (keys, says) in [
+    for (keys, expected) in [
         (format!("where = \"rank0\"\n{step}"), "a port or a bus"),
         (format!("where = \"host7.hca0.port0\"\n{step}"), "no such place"),
         (format!("where = \"host0.bus1\"\n{step}"), "no such place"),
@@ -120,7 +120,7 @@ fn programmes_that_make_no_sense_are_refused() {
         ),
     ] {
         let error = Scenario::parse("here", &format!("{ONE}{}", load(&keys))).expect_err(&keys).to_string();
-        assert!(error.contains("loads[0]") && error.contains(says), "{keys}: {error}");
+        assert!(error.contains("loads[0]") && error.contains(expected), "{keys}: {error}");
     }
     let twice = load(&format!("where = \"host0.bus0\"\n{step}")).repeat(2);
     let error = Scenario::parse("here", &format!("{ONE}{twice}")).expect_err("two at one place").to_string();

@@ -10,7 +10,8 @@
 //! | `broadcast` | from rank 0 down a binomial tree | `exchange` |
 //! | `stencil` | neighbours in a grid of two or three dimensions | `exchange` |
 //! | `many-to-many` | random peers, again and again (xrc-2008, VI.D) | `exchange` |
-//! | `nas-is`, `nas-cg`, ... `namd-apoa1`, ... | the communication pairs of xrc-2008's tables II and III | `applications` |
+//! | `nas-is`, `nas-cg`, ... `namd-apoa1`, ... | the communication pairs of xrc-2008's tables II and III |
+//! `applications` |
 //!
 //! | file | holds |
 //! |---|---|

@@ -16,7 +16,7 @@ use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::{Nanos, Time};
 use rerail_linux::driver::RequestError;
 
-use crate::check::{BLANK, Content, Corruption, Crash, Damage, Difference, Doubled, Lost, Name, PeerLoss};
+use crate::check::{BLANK, Content, Corruption, Crash, Damage, Difference, Duplicated, Lost, Name, PeerLoss};
 use crate::check::{RequestFacts, Stuck, Verdict};
 use crate::cluster::{Cluster, Cx, Ended};
 
@@ -233,7 +233,7 @@ impl Common {
         let request = self.0.borrow_mut().open.remove(&key);
         let Some(request) = request else {
             let request = completion.cookie.0;
-            self.found(Verdict::Doubled(Doubled::Completion { rank: cx.rank, request, at: cx.now }));
+            self.found(Verdict::Duplicated(Duplicated::Completion { rank: cx.rank, request, at: cx.now }));
             return None;
         };
         match completion.result {
@@ -335,7 +335,7 @@ fn leftover(cluster: &Cluster) -> Option<Verdict> {
         any.iter().find_map(found).map(|found| (rank, found))
     });
     found.map(|(rank, found)| {
-        let damage = Damage::Stranger {
+        let damage = Damage::UnknownMessage {
             receive: 0,
             name: found.immediate.map(Name::from_bits),
             peer: found.peer.0,

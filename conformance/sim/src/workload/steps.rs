@@ -42,7 +42,7 @@ pub(super) trait Programme {
 
 /// How steps are run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
+pub(super) struct StepParameters {
     /// Bytes of a message.
     pub(super) bytes: u64,
     /// Steps that a rank may have under way; what comes behind the oldest of them by so many waits.
@@ -86,7 +86,7 @@ impl Every {
 /// The workload.
 pub(super) struct Steps {
     programme: Rc<dyn Programme>,
-    terms: Terms,
+    step_parameters: StepParameters,
     common: Common,
     ends: Ends,
 }
@@ -96,8 +96,8 @@ type Ends = Rc<RefCell<Vec<Time>>>;
 
 impl Steps {
     /// All ranks run the programme.
-    pub(super) fn new(programme: impl Programme + 'static, terms: Terms) -> Self {
-        Steps { programme: Rc::new(programme), terms, common: Common::default(), ends: Ends::default() }
+    pub(super) fn new(programme: impl Programme + 'static, step_parameters: StepParameters) -> Self {
+        Steps { programme: Rc::new(programme), step_parameters, common: Common::default(), ends: Ends::default() }
     }
 
     #[cfg(test)]
@@ -109,10 +109,10 @@ impl Steps {
 impl Workload for Steps {
     fn app(&mut self, rank: u32, _size: u32) -> Box<dyn App> {
         let steps = self.programme.steps(rank);
-        let slots = steps.min(self.terms.ahead).max(1) as usize;
+        let slots = steps.min(self.step_parameters.ahead).max(1) as usize;
         Box::new(Player {
             programme: self.programme.clone(),
-            terms: self.terms,
+            step_parameters: self.step_parameters,
             common: self.common.clone(),
             ends: self.ends.clone(),
             steps,
@@ -124,7 +124,7 @@ impl Workload for Steps {
         })
     }
 
-    fn look(&mut self, _view: &View<'_>, _moment: Moment) -> bool {
+    fn at_moment(&mut self, _view: &View<'_>, _moment: Moment) -> bool {
         self.common.is_well()
     }
 }
@@ -135,10 +135,10 @@ impl Job for Steps {
     }
 
     fn measured(&self) -> Vec<Measured> {
-        let mean = self.terms.every.and_then(|every| every.mean_ns(&self.ends.borrow()));
+        let mean = self.step_parameters.every.and_then(|every| every.mean_ns(&self.ends.borrow()));
         let one = |ns: f64| Measured {
             what: "latency",
-            bytes: self.terms.bytes,
+            bytes: self.step_parameters.bytes,
             value: ns / 1000.0,
             unit: "us",
             series: Vec::new(),
@@ -177,7 +177,7 @@ impl Slot {
 /// A rank.
 struct Player {
     programme: Rc<dyn Programme>,
-    terms: Terms,
+    step_parameters: StepParameters,
     common: Common,
     ends: Ends,
     steps: u64,
@@ -231,7 +231,7 @@ impl Player {
 
     /// Rounds that begin at their moments, and the steps of each; `None`: there are none.
     fn rounds(&self) -> Option<(Every, u64)> {
-        let every = self.terms.every?;
+        let every = self.step_parameters.every?;
         Some((every, (self.steps / every.rounds).max(1)))
     }
 
@@ -260,22 +260,22 @@ impl Player {
         }
         if let Some(message) = self.sent(cx, at).filter(|_| slot.send == Half::Wanted) {
             self.common.fill(cx, &message);
-            let level = if self.terms.close { Level::Acknowledged } else { Level::Reusable };
+            let level = if self.step_parameters.close { Level::Acknowledged } else { Level::Reusable };
             let submitted = self.common.send(cx, &message, slot.index << 1, SendRequest { level, ..message.request() });
             self.slots[at].send = after(submitted);
         }
-        self.settle(cx, at);
+        self.complete_step(cx, at);
     }
 
     /// A slot may be over.
-    fn settle(&mut self, cx: &mut Cx<'_>, at: usize) {
+    fn complete_step(&mut self, cx: &mut Cx<'_>, at: usize) {
         let slot = self.slots[at];
         if !slot.is_over() {
             return;
         }
         self.busy -= 1;
         self.note(cx, slot.index);
-        if !self.terms.close {
+        if !self.step_parameters.close {
             return;
         }
         for peer in slot.step.to.into_iter().chain(slot.step.from.filter(|from| slot.step.to != Some(*from))) {
@@ -286,13 +286,13 @@ impl Player {
     }
 
     fn sent(&self, cx: &Cx<'_>, at: usize) -> Option<Message> {
-        let (slot, bytes) = (self.slots[at], self.terms.bytes);
+        let (slot, bytes) = (self.slots[at], self.step_parameters.bytes);
         let name = Name::new(cx.rank, slot.step.to?, slot.step.serial);
         Some(Message { name, content: name, bytes, region: self.region?, offset: at as u64 * 2 * bytes })
     }
 
     fn received(&self, cx: &Cx<'_>, at: usize) -> Option<Message> {
-        let (slot, bytes) = (self.slots[at], self.terms.bytes);
+        let (slot, bytes) = (self.slots[at], self.step_parameters.bytes);
         let name = Name::new(slot.step.from?, cx.rank, slot.step.serial);
         Some(Message { name, content: name, bytes, region: self.region?, offset: (at as u64 * 2 + 1) * bytes })
     }
@@ -313,7 +313,7 @@ impl Player {
         } else {
             self.slots[at].send = Half::Over;
         }
-        self.settle(cx, at);
+        self.complete_step(cx, at);
     }
 }
 
@@ -327,13 +327,13 @@ fn after(submitted: Submitted) -> Half {
 
 impl App for Player {
     fn start(&mut self, cx: &mut Cx<'_>) {
-        self.region = self.common.alloc(cx, self.slots.len() as u64 * 2 * self.terms.bytes);
+        self.region = self.common.alloc(cx, self.slots.len() as u64 * 2 * self.step_parameters.bytes);
         self.failed = self.region.is_none();
         self.advance(cx);
     }
 
     fn event(&mut self, cx: &mut Cx<'_>, event: Event) {
-        if let Some(completion) = self.common.event(cx, event, self.terms.close) {
+        if let Some(completion) = self.common.event(cx, event, self.step_parameters.close) {
             self.completed(cx, &completion);
         }
         self.advance(cx);

@@ -71,12 +71,12 @@ fn turns_of_several_segments_are_clean() {
     for cluster in [STREAMS, HCAS, NODES] {
         let parameters = "bytes = [8, 20000, 200000], rounds = 3, warm_up = 1, segments = 4";
         let apart = run(cluster, "ping-pong", parameters);
-        let together = format!("config = {{ multiplex = \"aggregate\", nic_depth = 1 }}\n{cluster}");
-        let together = run(&together, "ping-pong", parameters);
-        for measured in [&apart, &together] {
+        let aggregated = format!("config = {{ multiplex = \"aggregate\", nic_depth = 1 }}\n{cluster}");
+        let aggregated = run(&aggregated, "ping-pong", parameters);
+        for measured in [&apart, &aggregated] {
             assert_eq!(measured.iter().map(|one| one.bytes).collect::<Vec<_>>(), [8, 20_000, 200_000]);
         }
-        assert_ne!(together[0].value, apart[0].value, "nothing went together");
+        assert_ne!(aggregated[0].value, apart[0].value, "nothing went together");
     }
 }
 
@@ -278,9 +278,9 @@ fn senders_apart_use_both_directions() {
         assert_eq!(verdict, Verdict::Clean);
         measured[0].value
     };
-    let (together, apart) = (value(false), value(true));
-    println!("{together:.0} {apart:.0}");
-    assert!((together / 884.0 - 1.0).abs() < 0.05 && (apart / 943.0 - 1.0).abs() < 0.05, "{together} {apart}");
+    let (aggregated, apart) = (value(false), value(true));
+    println!("{aggregated:.0} {apart:.0}");
+    assert!((aggregated / 884.0 - 1.0).abs() < 0.05 && (apart / 943.0 - 1.0).abs() < 0.05, "{aggregated} {apart}");
 }
 
 /// Rounds that begin at their moments are measured, whatever there is between them; those that do not fit are

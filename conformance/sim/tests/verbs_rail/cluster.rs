@@ -361,7 +361,7 @@ impl Cluster {
     }
 
     /// Steps until nothing is to happen any more.
-    pub fn settle(&mut self) {
+    pub fn run_until_idle(&mut self) {
         for _ in 0..ROUNDS_MAX {
             if !self.step(|_| true) {
                 return;

@@ -38,7 +38,7 @@ fn a_peer_that_is_cut_off_is_down_once() {
     }
     cluster.until(|cluster| !cluster.is_up(0, 1));
     cluster.hosts[0].send(PeerId(1), 99, 10, 10);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.hosts[0].sink.down.len(), 1);
     assert_eq!(status_of(code(cluster.hosts[0].sink.down[0].1)), Some(Status::RetryExceeded));
     assert!(cluster.hosts[0].sink.completed.is_empty());
@@ -72,7 +72,7 @@ fn one_end_in_error_takes_the_other_along() {
     cluster.inject(Fault::BreakQp { hca, qp: CONNECTION });
     cluster.until(|cluster| !cluster.is_up(0, 1) && !cluster.is_up(1, 0));
     assert_eq!(cluster.hosts[1].sink.down, [(PeerId(0), RailFault::Closed)]);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!((cluster.hosts[0].sink.down.len(), cluster.hosts[1].sink.down.len()), (1, 1));
 }
 
@@ -88,7 +88,7 @@ fn datagrams_are_mended() {
     cluster.until(|cluster| cluster.is_up(0, 2) && cluster.is_up(2, 0));
     assert_eq!(cluster.hosts[0].rail.address(), address);
     assert!(cluster.is_up(0, 1) && cluster.is_up(1, 0));
-    cluster.settle();
+    cluster.run_until_idle();
 }
 
 /// V-8
@@ -113,7 +113,7 @@ fn a_packet_that_the_core_rejects() {
         cluster.hosts[0].send(PeerId(1), number, 50, 50);
     }
     cluster.until(|cluster| !cluster.is_up(1, 0));
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.hosts[1].numbers_from(PeerId(0)), [0, 1, 2]);
     assert_eq!(cluster.hosts[1].sink.down, [(PeerId(0), RailFault::Corrupt)]);
 }
@@ -133,7 +133,7 @@ fn disconnect_lets_the_last_packets_through() {
         let quiet = cluster.now.0 + 500_000;
         cluster.until_polling(|host| host == from, |cluster| cluster.now.0 > quiet);
         cluster.until(|cluster| cluster.hosts[to].sink.taken.len() == 8);
-        cluster.settle();
+        cluster.run_until_idle();
         assert!(!cluster.hosts[from].rail.is_closing());
         assert!(cluster.hosts[from].sink.completed.is_empty() && cluster.hosts[from].sink.down.is_empty());
         assert_eq!(cluster.hosts[to].sink.down, [(PeerId(from as u32), RailFault::Closed)]);
@@ -151,7 +151,7 @@ fn drain_of_a_lost_peer_ends_in_time() {
     let left = cluster.now;
     cluster.until(|cluster| !cluster.hosts[0].rail.is_closing());
     assert!(cluster.now - left <= options(2).drain_time);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.hosts[0].sink.down, []);
     assert_eq!(cluster.qps(), 2 + END);
 }
@@ -171,7 +171,7 @@ fn disconnect_ends_transfers_at_once() {
     // It is not used now: it goes on demand.
     cluster.hosts[0].rail.forget(Piece { start: std::ptr::null_mut(), len: usize::MAX });
     assert_eq!(cluster.fabric.borrow().objects(hca).mrs, before);
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(cluster.hosts[0].post_memory(memory).iter().all(|byte| *byte == 0));
 }
 
@@ -274,11 +274,11 @@ fn sever_ends_everything_at_once() {
     let before = cluster.fabric.borrow().objects(hca).mrs;
     let (_, target) = cluster.hosts[0].read(PeerId(1), source, 4096, 4096);
     assert_eq!(cluster.fabric.borrow().objects(hca).mrs, before + 1);
-    let told = |cluster: &Cluster| {
+    let reported = |cluster: &Cluster| {
         let sink = &cluster.hosts[0].sink;
         (sink.completed.len(), sink.taken.len(), sink.up.len(), sink.down.len())
     };
-    let before_told = told(&cluster);
+    let reported_before = reported(&cluster);
     cluster.hosts[0].rail.abort(PeerId(1));
     cluster.hosts[0].sink.standing.clear();
     cluster.hosts[0].rail.forget(Piece { start: std::ptr::null_mut(), len: usize::MAX });
@@ -288,12 +288,15 @@ fn sever_ends_everything_at_once() {
     cluster.until(|cluster| cluster.is_up(0, 1) && cluster.hosts[1].sink.up.len() == 2);
     assert_eq!(window, frozen, "no write of the old connection lands");
     assert!(cluster.hosts[0].post_memory(target).iter().all(|byte| *byte == 0));
-    let after = told(&cluster);
-    assert_eq!((after.0, after.1, after.2, after.3), (before_told.0, before_told.1, before_told.2 + 1, before_told.3));
+    let after = reported(&cluster);
+    assert_eq!(
+        (after.0, after.1, after.2, after.3),
+        (reported_before.0, reported_before.1, reported_before.2 + 1, reported_before.3)
+    );
     assert_eq!(cluster.hosts[1].sink.down.len(), 1);
     cluster.hosts[1].send(PeerId(0), 50, 100, 100);
     cluster.until(|cluster| cluster.hosts[0].numbers_from(PeerId(1)).contains(&50));
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.qps(), 2 + 2 * END);
 }
 
@@ -318,7 +321,7 @@ fn abort_at_any_stage() {
             cluster.hosts[0].rail.abort(PeerId(1));
             cluster.hosts[0].sink.standing.clear();
             assert!(!cluster.hosts[0].rail.is_closing());
-            cluster.settle();
+            cluster.run_until_idle();
             assert_eq!((cluster.hosts[0].sink.up.len(), cluster.hosts[0].sink.down.len()), before, "{steps}, {closes}");
             assert_eq!(cluster.qps(), 2, "{steps}, {closes}");
         }
@@ -405,7 +408,7 @@ fn late_write_after_rail_down_changes_no_memory() {
             cluster.until(|cluster| !cluster.is_up(0, 1));
         }
         assert!(cluster.now < until, "the write is still on its way");
-        cluster.settle();
+        cluster.run_until_idle();
         assert!(cluster.now >= until && window.iter().all(|byte| *byte == 0));
         // The same memory and key, for a connection that stands.
         let back = if cluster.is_up(1, 0) { 1 } else { 0 };
@@ -413,7 +416,7 @@ fn late_write_after_rail_down_changes_no_memory() {
         cluster.until(|cluster| cluster.is_up(0, 1) && cluster.is_up(1, 0));
         let id = cluster.hosts[1].write(PeerId(0), key, 4, 4096, 4096);
         cluster.until(|cluster| cluster.hosts[1].is_done(id));
-        cluster.settle();
+        cluster.run_until_idle();
         assert!(window == crate::cluster::payload(4, 4096));
     }
 }

@@ -53,10 +53,10 @@ impl Job {
                 Opening::with_clock(config, format!("host{rank}"), rails, VirtualTime(Time(0))).unwrap()
             })
             .collect();
-        let cards: Vec<String> = openings.iter().map(|opening| opening.card().to_owned()).collect();
+        let address_records: Vec<String> = openings.iter().map(|opening| opening.address_record().to_owned()).collect();
         for opening in &mut openings {
-            for (rank, card) in cards.iter().enumerate() {
-                opening.learn(PeerId(rank as u32), card).unwrap();
+            for (rank, address_record) in address_records.iter().enumerate() {
+                opening.learn(PeerId(rank as u32), address_record).unwrap();
             }
         }
         let engines: Vec<Transport<VirtualTime>> =

@@ -12,7 +12,7 @@ use rerail_sim::net::Direction;
 use crate::cluster::{Cluster, END, options};
 
 /// From the end of a port's grace to the end of its connections: by XRC, what has come is waited for.
-const SETTLING: Nanos = Nanos::from_micros(if crate::XRC { 300 } else { 100 });
+const DRAINING_TIME: Nanos = Nanos::from_micros(if crate::XRC { 300 } else { 100 });
 
 const NET_DOWN: RailFault = RailFault::Device { code: 100 };
 const NET_RESET: RailFault = RailFault::Device { code: 102 };
@@ -57,7 +57,7 @@ fn a_port_that_is_down_takes_its_connections_along() {
         link(&cluster, 0, false);
         let cut = cluster.now;
         cluster.until(|cluster| cluster.hosts[0].sink.standing.is_empty());
-        assert!(cluster.now <= cut + options(4).port_grace + SETTLING, "{:?}", cluster.now - cut);
+        assert!(cluster.now <= cut + options(4).port_grace + DRAINING_TIME, "{:?}", cluster.now - cut);
         assert_eq!(cluster.hosts[0].sink.down.len(), 3 * life);
         assert!(cluster.hosts[0].sink.down.iter().all(|(_, fault)| *fault == NET_DOWN));
         let called = cluster.now;
@@ -76,15 +76,16 @@ fn a_port_that_is_down_takes_its_connections_along() {
         });
         assert!((1..4).all(|peer| cluster.hosts[peer].sink.down.len() == life));
     }
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.qps(), 4 + 12 * END);
 }
 
 /// V-11: a moment without a link costs what the device's retries take, and no connection.
 #[test]
 fn a_blink_costs_nothing() {
-    let patient = VerbsOptions { port_grace: Nanos::from_millis(2), ack_timeout: 10, retry_count: 7, ..options(2) };
-    let mut cluster = Cluster::connected(&patient);
+    let long_timeouts =
+        VerbsOptions { port_grace: Nanos::from_millis(2), ack_timeout: 10, retry_count: 7, ..options(2) };
+    let mut cluster = Cluster::connected(&long_timeouts);
     for number in 0..20 {
         link(&cluster, 0, false);
         let id = cluster.hosts[0].send(PeerId(1), number, 500, 500);
@@ -202,7 +203,7 @@ fn reloaded_device_works_again_and_updates_its_address() {
         let key = cluster.hosts[0].register(piece, true).unwrap();
         let id = cluster.hosts[1].write(PeerId(0), key, life as u64, 4096, 4096);
         cluster.until(|cluster| cluster.hosts[1].is_done(id));
-        cluster.settle();
+        cluster.run_until_idle();
         assert!(window == crate::cluster::payload(life as u64, 4096));
         let host = &mut cluster.hosts[0];
         (host.sink.down, host.sink.taken) = Default::default();
@@ -287,14 +288,14 @@ fn lost_setup_message_is_resent_after_four_round_trips() {
         cluster.hosts[0].rail.abort(PeerId(1));
         cluster.hosts[0].sink.standing.clear();
         let ups = cluster.hosts[1].sink.up.len();
-        cluster.settle();
+        cluster.run_until_idle();
         if packets > 0 {
             cluster.inject(Fault::Lose { port: cluster.hosts[0].port, packets });
         }
         let from: Time = cluster.now;
         cluster.connect(0, 1);
         cluster.until(|cluster| cluster.is_up(0, 1) && cluster.hosts[1].sink.up.len() == ups + 1);
-        cluster.settle();
+        cluster.run_until_idle();
         cluster.now - from
     };
     let whole = took(&mut cluster, 0);
@@ -325,31 +326,31 @@ fn rails_follow_their_partition() {
             cluster.inject(Fault::Pkeys { port, table: table.to_vec() });
         }
     };
-    let talk = |cluster: &mut Cluster, number: u64| {
+    let exchange = |cluster: &mut Cluster, number: u64| {
         cluster.connect(0, 1);
         cluster.until(|cluster| cluster.is_up(0, 1) && cluster.is_up(1, 0));
         cluster.hosts[0].send(PeerId(1), number, 700, 700);
         cluster.until(|cluster| cluster.hosts[1].numbers_from(PeerId(0)).contains(&number));
-        cluster.settle();
+        cluster.run_until_idle();
     };
     for (number, (table, ends)) in tables.into_iter().enumerate() {
         change(&mut cluster, &table);
-        cluster.settle();
+        cluster.run_until_idle();
         for host in &cluster.hosts {
             assert!(host.sink.down.iter().map(|(_, why)| why).eq(ends), "{table:x?}: {:?}", host.sink.down);
         }
-        talk(&mut cluster, number as u64);
+        exchange(&mut cluster, number as u64);
     }
     // For a moment there is none: what is posted now gets nowhere.
     change(&mut cluster, &[0x7fff]);
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
     cluster.hosts[0].send(PeerId(1), 9, 700, 700);
     pass(&mut cluster, options(2).port_grace);
     assert!(!cluster.hosts[1].numbers_from(PeerId(0)).contains(&9));
     change(&mut cluster, &[0x8002]);
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(cluster.hosts.iter().all(|host| host.sink.standing.is_empty()));
-    talk(&mut cluster, 10);
+    exchange(&mut cluster, 10);
     assert!(cluster.hosts.iter().all(|host| (host.sink.moves, host.sink.resets) == (0, 0)));
 }

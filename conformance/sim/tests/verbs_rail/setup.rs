@@ -27,7 +27,7 @@ fn simultaneous_dials_give_one_connection() {
     cluster.connect(0, 1);
     cluster.connect(1, 0);
     cluster.until(|cluster| cluster.is_up(0, 1) && cluster.is_up(1, 0));
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.qps(), 2 + 2 * END);
     assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
@@ -96,7 +96,7 @@ fn rails_with_messages_of_other_lengths_refuse() {
     cluster.until(|cluster| !cluster.hosts[0].sink.down.is_empty());
     assert_eq!(cluster.hosts[0].sink.down, [(PeerId(1), RailFault::Refused)]);
     assert!(cluster.now < Time(0) + options(2).handshake_timeout, "at once, not by a time-out");
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.qps(), 2);
 }
 
@@ -143,7 +143,7 @@ fn everyone_calls_everyone() {
         }
     }
     cluster.until(|cluster| cluster.hosts.iter().all(|host| host.sink.standing.len() == count as usize - 1));
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.qps(), count + count * (count - 1) * END);
     assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
@@ -195,13 +195,13 @@ fn dial_resolves_the_peer_path_once_despite_resends() {
     let connected = 1 + u64::from(END);
     assert_eq!(searches(&cluster), connected);
     // What stands needs none; devices have fewer than a job has peers.
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(cluster.hosts.iter().all(|host| cluster.fabric.borrow().objects(host.hca).ahs == 0));
     // One without an answer.
     cluster.hosts[0].rail.abort(PeerId(1));
     cluster.hosts[0].sink.standing.clear();
     cluster.until(|cluster| !cluster.is_up(1, 0));
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.fabric.borrow().objects(hca).ahs, 0);
     let before = searches(&cluster);
     cluster.inject(Fault::Lose { port, packets: u32::MAX });
@@ -209,7 +209,7 @@ fn dial_resolves_the_peer_path_once_despite_resends() {
     cluster.until(|cluster| !cluster.hosts[0].sink.down.is_empty());
     assert_eq!(cluster.hosts[0].sink.down, [(PeerId(1), RailFault::TimedOut)]);
     assert_eq!(searches(&cluster), before + 1);
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(cluster.hosts.iter().all(|host| cluster.fabric.borrow().objects(host.hca).ahs == 0));
 }
 
@@ -267,6 +267,6 @@ fn unresolvable_path_of_a_reply_is_not_searched_repeatedly() {
     // By RC a call that comes again is answered again, by XRC another target is made for it: its word is
     // taken once.
     assert_eq!(cluster.fabric.borrow().searches(hca), u64::from(END));
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.qps(), 2);
 }

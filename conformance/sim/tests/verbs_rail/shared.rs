@@ -30,7 +30,7 @@ fn pairs(per_node: u32) -> impl Iterator<Item = (u32, u32)> + Clone {
     (0..per_node).flat_map(move |a| (per_node..2 * per_node).map(move |b| (a, b)))
 }
 
-fn stand(cluster: &Cluster, (a, b): (u32, u32)) -> bool {
+fn both_up(cluster: &Cluster, (a, b): (u32, u32)) -> bool {
     cluster.is_up(a as usize, b) && cluster.is_up(b as usize, a)
 }
 
@@ -41,8 +41,8 @@ fn connected(per_node: u32, options: &VerbsOptions) -> Cluster {
         cluster.connect(a as usize, b);
         cluster.connect(b as usize, a);
     }
-    cluster.until(|cluster| pairs(per_node).all(|pair| stand(cluster, pair)));
-    cluster.settle();
+    cluster.until(|cluster| pairs(per_node).all(|pair| both_up(cluster, pair)));
+    cluster.run_until_idle();
     assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
     cluster
 }
@@ -88,7 +88,7 @@ fn traffic_between_all() {
         let written = cluster.hosts[a as usize].write(PeerId(b), key, (a * 6 + b).into(), 4096, 4096);
         cluster.until(|cluster| cluster.hosts[a as usize].is_done(written));
         // A completion is no proof that memory was written.
-        cluster.settle();
+        cluster.run_until_idle();
         assert!(windows[b as usize] == crate::cluster::payload((a * 6 + b).into(), 4096));
         let window = &mut windows[b as usize];
         let key =
@@ -107,7 +107,7 @@ fn later_calls_share() {
     let bare = cluster.qps();
     for (count, peer) in (3..6).enumerate() {
         cluster.connect(0, peer);
-        cluster.until(|cluster| stand(cluster, (0, peer)));
+        cluster.until(|cluster| both_up(cluster, (0, peer)));
         // Its own way there, and one way back for each of the others.
         assert_eq!(cluster.qps() - bare, 2 + 2 * (count as u32 + 1));
     }
@@ -121,14 +121,14 @@ fn a_broken_initiator_costs_the_links_that_use_it() {
     let mut cluster = two_nodes(3, &options(6));
     for (a, b) in pairs(3) {
         cluster.connect(a as usize, b);
-        cluster.until(|cluster| stand(cluster, (a, b)));
+        cluster.until(|cluster| both_up(cluster, (a, b)));
     }
     let hca = cluster.hosts[0].hca;
     cluster.inject(Fault::BreakQp { hca, qp: first(3) });
     cluster.until(|cluster| (3..6).all(|peer| !cluster.is_up(0, peer) && !cluster.is_up(peer as usize, 0)));
-    cluster.settle();
+    cluster.run_until_idle();
     for (a, b) in pairs(3) {
-        assert_eq!(stand(&cluster, (a, b)), a != 0, "{a} and {b}");
+        assert_eq!(both_up(&cluster, (a, b)), a != 0, "{a} and {b}");
     }
     assert_eq!(cluster.hosts[0].sink.down.len(), 3);
     assert!(cluster.hosts[0].sink.down.iter().all(|(_, fault)| *fault == cluster.hosts[0].sink.down[0].1));
@@ -137,7 +137,7 @@ fn a_broken_initiator_costs_the_links_that_use_it() {
     }
     let before = cluster.qps();
     (3..6).for_each(|peer| cluster.connect(0, peer));
-    cluster.until(|cluster| pairs(3).all(|pair| stand(cluster, pair)));
+    cluster.until(|cluster| pairs(3).all(|pair| both_up(cluster, pair)));
     assert_eq!(cluster.qps(), before + 2, "one initiator and one target again");
     exchange(&mut cluster, pairs(3), 2);
 }
@@ -152,18 +152,18 @@ fn failed_shared_initiator_is_reported_to_all_its_peers() {
     let initiator = first(per_node);
     for rank in 0..2 {
         peers.clone().for_each(|peer| cluster.connect(rank, peer));
-        cluster.until(|cluster| peers.clone().all(|peer| stand(cluster, (rank as u32, peer))));
+        cluster.until(|cluster| peers.clone().all(|peer| both_up(cluster, (rank as u32, peer))));
     }
-    cluster.settle();
+    cluster.run_until_idle();
     let hca = cluster.hosts[0].hca;
     cluster.inject(Fault::BreakQp { hca, qp: initiator });
     // Some of them get lost, and are sent again.
     cluster.inject(Fault::Lose { port: cluster.hosts[0].port, packets: 5 });
     cluster.until(|cluster| peers.clone().all(|peer| !cluster.is_up(0, peer)));
-    cluster.settle();
+    cluster.run_until_idle();
     for peer in peers.clone() {
         assert_eq!(cluster.hosts[peer as usize].sink.down, [(PeerId(0), RailFault::Closed)], "{peer}");
-        assert!(stand(&cluster, (1, peer)), "{peer}");
+        assert!(both_up(&cluster, (1, peer)), "{peer}");
     }
     exchange(&mut cluster, peers.map(|peer| (1, peer)), 1);
 }
@@ -176,9 +176,9 @@ fn a_peer_that_computes_for_a_while_is_waited_for() {
     cluster.inject(Fault::BreakQp { hca, qp: broken });
     let began = cluster.now;
     cluster.until_polling(|host| host < 3, |cluster| cluster.now > began + Nanos::from_millis(2));
-    cluster.settle();
+    cluster.run_until_idle();
     for (a, b) in pairs(3) {
-        assert_eq!(stand(&cluster, (a, b)), a != 0, "{a} and {b}");
+        assert_eq!(both_up(&cluster, (a, b)), a != 0, "{a} and {b}");
     }
 }
 
@@ -195,13 +195,13 @@ fn a_severed_peer_loses_the_node() {
     cluster.hosts[0].sink.standing.retain(|peer| *peer != PeerId(3));
     let frozen = window.clone();
     cluster.until(|cluster| (0..3).all(|rank| !cluster.is_up(3, rank) && !cluster.is_up(rank as usize, 3)));
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(window, frozen);
     for (a, b) in pairs(3) {
-        assert_eq!(stand(&cluster, (a, b)), b != 3, "{a} and {b}");
+        assert_eq!(both_up(&cluster, (a, b)), b != 3, "{a} and {b}");
     }
     (0..3).for_each(|rank| cluster.connect(rank, 3));
-    cluster.until(|cluster| pairs(3).all(|pair| stand(cluster, pair)));
+    cluster.until(|cluster| pairs(3).all(|pair| both_up(cluster, pair)));
     exchange(&mut cluster, pairs(3), 3);
 }
 
@@ -215,17 +215,17 @@ fn disconnect_of_one_peer_keeps_the_shared_connections() {
         cluster.hosts[from as usize].rail.disconnect(PeerId(to));
         cluster.hosts[from as usize].sink.standing.retain(|peer| *peer != PeerId(to));
         cluster.until(|cluster| !cluster.is_up(to as usize, from));
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.hosts[to as usize].numbers_from(PeerId(from)), [9]);
         let pair = (from.min(to), from.max(to));
         let rest = pairs(3).filter(move |other| *other != pair);
-        assert!(rest.clone().all(|pair| stand(&cluster, pair)));
+        assert!(rest.clone().all(|pair| both_up(&cluster, pair)));
         assert_eq!(cluster.hosts.iter().map(|host| host.sink.down.len()).sum::<usize>(), 1);
         exchange(&mut cluster, rest, 4);
         // It comes again, over what is there.
         let before = cluster.qps();
         cluster.connect(to as usize, from);
-        cluster.until(|cluster| stand(cluster, pair));
+        cluster.until(|cluster| both_up(cluster, pair));
         assert_eq!(cluster.qps(), before);
         exchange(&mut cluster, pairs(3), 5);
     }
@@ -239,7 +239,7 @@ fn last_disconnect_destroys_the_shared_objects() {
     for (a, b) in pairs(3) {
         cluster.hosts[a as usize].rail.disconnect(PeerId(b));
     }
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.qps(), 6);
     assert!(cluster.hosts[3..].iter().all(|host| host.sink.down.len() == 3));
 }
@@ -260,7 +260,7 @@ fn killed_process_does_not_block_its_node_permanently() {
             cluster.connect(a as usize, b);
         }
         cluster.step(|host| host != 3);
-        if alive.clone().all(|pair| stand(&cluster, pair)) {
+        if alive.clone().all(|pair| both_up(&cluster, pair)) {
             break;
         }
     }
@@ -281,10 +281,10 @@ fn unresponsive_peer_delays_other_dials_only_briefly() {
     cluster.connect(0, 2);
     cluster.connect(0, 3);
     let called = cluster.now;
-    cluster.until_polling(|host| host != 2, |cluster| stand(cluster, (0, 3)));
+    cluster.until_polling(|host| host != 2, |cluster| both_up(cluster, (0, 3)));
     let took = cluster.now - called;
     assert!(took >= FILE.wait && took < Nanos(2 * FILE.wait.0), "{took:?}");
-    cluster.until(|cluster| stand(cluster, (0, 2)));
+    cluster.until(|cluster| both_up(cluster, (0, 2)));
     exchange(&mut cluster, [(0, 2), (0, 3)].into_iter(), 1);
 }
 
@@ -294,10 +294,10 @@ fn several_unresponsive_peers_delay_others_only_once() {
     let mut cluster = two_nodes(4, &options(8));
     (4..8).for_each(|peer| cluster.connect(0, peer));
     let called = cluster.now;
-    cluster.until_polling(|host| !(4..7).contains(&host), |cluster| stand(cluster, (0, 7)));
+    cluster.until_polling(|host| !(4..7).contains(&host), |cluster| both_up(cluster, (0, 7)));
     let took = cluster.now - called;
     assert!(took >= FILE.wait && took < Nanos(FILE.wait.0 / 2 * 3), "{took:?}");
-    cluster.until(|cluster| (4..8).all(|peer| stand(cluster, (0, peer))));
+    cluster.until(|cluster| (4..8).all(|peer| both_up(cluster, (0, peer))));
     exchange(&mut cluster, (4..8).map(|peer| (0, peer)), 1);
 }
 
@@ -308,7 +308,7 @@ fn calls_in_a_ring_do_not_wait_for_each_other() {
     let ring = [(0, 2), (2, 1), (1, 3), (3, 0)];
     let called = cluster.now;
     ring.into_iter().for_each(|(from, to)| cluster.connect(from, to));
-    cluster.until(|cluster| ring.into_iter().all(|(from, to)| stand(cluster, (from as u32, to))));
+    cluster.until(|cluster| ring.into_iter().all(|(from, to)| both_up(cluster, (from as u32, to))));
     let took = cluster.now - called;
     assert!(took < Nanos::from_millis(2) && took < FILE.wait, "{took:?}");
 }
@@ -323,7 +323,7 @@ fn a_target_that_can_not_be_opened_is_replaced() {
     let mut cluster = Cluster::on_nodes(2, options, |_| Secret::new([0x42; 32]), HcaOptions::default());
     for (a, b) in [(0, 2), (0, 3), (3, 1)] {
         cluster.connect(a, b);
-        cluster.until(|cluster| stand(cluster, (a as u32, b)));
+        cluster.until(|cluster| both_up(cluster, (a as u32, b)));
     }
     exchange(&mut cluster, [(0, 2), (0, 3), (1, 3)].into_iter(), 1);
     assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
@@ -338,7 +338,7 @@ fn without_a_common_file_nothing_is_shared() {
     for (a, b) in pairs(2) {
         cluster.connect(a as usize, b);
     }
-    cluster.until(|cluster| pairs(2).all(|pair| stand(cluster, pair)));
+    cluster.until(|cluster| pairs(2).all(|pair| both_up(cluster, pair)));
     assert_eq!(cluster.qps(), 4 + 2 * 8);
     exchange(&mut cluster, pairs(2), 1);
 }
@@ -419,27 +419,27 @@ fn any_order_of_calls_and_ends_between_nodes() {
                 }
             }
         }
-        let settled = |cluster: &Cluster| all.iter().all(|pair| stand(cluster, *pair));
+        let all_up = |cluster: &Cluster| all.iter().all(|pair| both_up(cluster, *pair));
         for _ in 0..40_000 {
             for (a, b) in &all {
                 cluster.connect(*a as usize, *b);
                 cluster.connect(*b as usize, *a);
             }
             cluster.step(|_| true);
-            if settled(&cluster) {
+            if all_up(&cluster) {
                 break;
             }
         }
-        assert!(settled(&cluster), "seed {seed}");
+        assert!(all_up(&cluster), "seed {seed}");
         for number in 0..6 {
             exchange(&mut cluster, all.iter().copied(), number);
         }
-        cluster.settle();
-        assert!(settled(&cluster), "seed {seed}");
+        cluster.run_until_idle();
+        assert!(all_up(&cluster), "seed {seed}");
         for (a, b) in &all {
             cluster.hosts[*a as usize].rail.disconnect(PeerId(*b));
         }
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(cluster.qps(), 4, "seed {seed}");
     }
 }

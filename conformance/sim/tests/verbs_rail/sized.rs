@@ -6,7 +6,7 @@ use rerail_core::time::Nanos;
 use rerail_linux::auth::Secret;
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::verbs::{SrqSizes, VerbsOptions, XrcOptions};
-use rerail_sim::hca::{Fault, HcaOptions, SharedQueueLook};
+use rerail_sim::hca::{Fault, HcaOptions, SharedQueueState};
 
 use crate::cluster::{Cluster, FILE, draws, options};
 
@@ -16,7 +16,7 @@ fn sized(sizes: &[u32], options: VerbsOptions) -> VerbsOptions {
 }
 
 /// A rank's queues, smallest buffers first.
-fn queues(cluster: &Cluster, rank: usize) -> Vec<SharedQueueLook> {
+fn queues(cluster: &Cluster, rank: usize) -> Vec<SharedQueueState> {
     cluster.fabric.borrow().shared_queues_of(cluster.hosts[rank].hca, rank as u32)
 }
 
@@ -65,7 +65,7 @@ fn packets_use_the_smallest_buffers_that_hold_them() {
                 assert_eq!(rise, expected, "{bytes} bytes into {sizes:?}");
             }
         }
-        cluster.settle();
+        cluster.run_until_idle();
         assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
     }
 }
@@ -89,7 +89,7 @@ fn each_queue_has_its_own_low_water_mark() {
                 cluster.hosts[0].send(PeerId(1), number, bytes, 100);
                 number += 1;
                 cluster.until(|cluster| cluster.hosts[1].sink.taken.len() == number as usize);
-                cluster.settle();
+                cluster.run_until_idle();
                 expected[queue] = if expected[queue] - 1 == count - mark { count } else { expected[queue] - 1 };
                 assert_eq!(posted(&cluster, 1), expected, "after a packet of {bytes} bytes");
             }
@@ -165,7 +165,7 @@ fn no_mix_of_sizes_starves() {
         let count = |cluster: &Cluster, at: usize| cluster.hosts[at].sink.taken.len() as u64;
         let due: Vec<u64> = (0..4).map(|to| sent.iter().map(|row| row[to]).sum()).collect();
         cluster.until(|cluster| (0..4).all(|at| count(cluster, at) == due[at]));
-        cluster.settle();
+        cluster.run_until_idle();
         for (from, to) in (0..4usize).flat_map(|from| (0..4usize).map(move |to| (from, to))) {
             let expected: Vec<u64> = (0..sent[from][to]).collect();
             assert_eq!(cluster.hosts[to].numbers_from(PeerId(from as u32)), expected, "seed {seed}: {from} to {to}");

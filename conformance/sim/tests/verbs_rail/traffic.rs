@@ -24,7 +24,7 @@ fn packets_of_all_sizes_are_sent_both_ways() {
             cluster.until(|cluster| cluster.hosts.iter().all(|host| host.sink.completed.len() == count));
         }
     }
-    cluster.settle();
+    cluster.run_until_idle();
     for side in 0..2 {
         assert_eq!(cluster.hosts[side].numbers_from(PeerId(1 - side as u32)), (0..number).collect::<Vec<_>>());
         let counters = cluster.hosts[side].rail.counters();
@@ -47,7 +47,7 @@ fn posts_wait_for_buffers_and_for_receives() {
     cluster.until_polling(|host| host == 0, |cluster| cluster.now.0 > quiet);
     assert!(cluster.hosts[0].sink.completed.len() < 16, "no more than there are receives");
     cluster.until(|cluster| cluster.hosts[0].sink.completed.len() == 64);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.hosts[1].numbers_from(PeerId(0)), (0..64).collect::<Vec<_>>());
     assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
 }

@@ -101,7 +101,7 @@ impl Accesses {
             }
             Step::Add(_) => {
                 if done.old > side.adds {
-                    side.wrong(|side| &mut side.doubled, format!("addition {} found {}", side.adds, done.old));
+                    side.wrong(|side| &mut side.duplicated, format!("addition {} found {}", side.adds, done.old));
                 } else if done.old < side.adds {
                     side.wrong(|side| &mut side.lost, format!("addition {} found {}", side.adds, done.old));
                 }
@@ -114,7 +114,7 @@ impl Accesses {
     }
 
     /// The other side's additions, as counted at this side. Call it after the last of them.
-    pub(super) fn settle(&self, session: &Session, side: &mut Side) -> Result<(), SessionError> {
+    pub(super) fn wait_all(&self, session: &Session, side: &mut Side) -> Result<(), SessionError> {
         let bytes: [u8; 8] = session.bytes(Seg::new(self.window, CELL, 8)).try_into().unwrap_or_default();
         side.added_here = u64::from_le_bytes(bytes);
         Ok(())

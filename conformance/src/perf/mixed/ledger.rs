@@ -14,7 +14,7 @@ pub struct Ledger {
     /// Messages that came, duplicates included.
     pub taken: u64,
     /// Messages that had come before.
-    pub doubled: u64,
+    pub duplicated: u64,
     /// Messages that came behind one with a higher number.
     pub late: u64,
 }
@@ -25,7 +25,7 @@ impl Ledger {
     pub fn take(&mut self, number: u64) -> Option<String> {
         self.taken += 1;
         if number < self.next || !self.beyond.insert(number) {
-            self.doubled += 1;
+            self.duplicated += 1;
             return Some(format!("message {number} came twice"));
         }
         let end = self.end;
@@ -68,7 +68,7 @@ mod tests {
 
     fn found(numbers: &[u64], sent: u64) -> (u64, u64, u64, u64) {
         let ledger = of(numbers);
-        (ledger.missing(sent), ledger.doubled, ledger.late, ledger.invented(sent))
+        (ledger.missing(sent), ledger.duplicated, ledger.late, ledger.invented(sent))
     }
 
     #[test]

@@ -82,11 +82,11 @@ pub fn run(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Mixed, 
     // The printing side has both sides' accounts. Listens before it sends: long texts wait for a receive, and
     // both sides send at once.
     let text = serde_json::to_vec(&side).unwrap_or_default();
-    let hearing = session.listen(peer)?;
-    session.tell(peer, &text)?;
-    let heard = session.hear_now(hearing)?;
-    let heard = heard.ok_or_else(|| super::failure(session, largest, KernelError::PeerGone))?;
-    let other = serde_json::from_slice(&heard)
+    let pending = session.listen(peer)?;
+    session.send_text(peer, &text)?;
+    let received = session.receive_text_now(pending)?;
+    let received = received.ok_or_else(|| super::failure(session, largest, KernelError::PeerGone))?;
+    let other = serde_json::from_slice(&received)
         .map_err(|_| Failure::usage("the other side's result can't be read: it runs another version"))?;
     let sides = if session.rank() == pair.first { [side, other] } else { [other, side] };
     Ok(Mixed { path: session.path(peer), sizes, window, seconds: time.as_secs(), started_unix_ns, sides })
@@ -146,7 +146,7 @@ impl Run<'_> {
         self.session.barrier(0)?;
         let start = Instant::now();
         self.moved_at = start;
-        let (mut said, mut expected, mut heard_at) = (false, None, start);
+        let (mut end_sent, mut expected, mut heard_at) = (false, None, start);
         loop {
             self.session.step()?;
             let is_on = start.elapsed() < time;
@@ -159,21 +159,21 @@ impl Run<'_> {
                 // Rails may be busy with each other all the time without completing a request.
                 return Err(self.session.stalled(self.moved_at.elapsed(), false).into());
             }
-            if !is_on && !said && self.out.flights.is_empty() && self.accesses.is_idle() {
-                self.session.tell(peer, &self.out.begun.to_le_bytes())?;
-                said = true;
+            if !is_on && !end_sent && self.out.flights.is_empty() && self.accesses.is_idle() {
+                self.session.send_text(peer, &self.out.begun.to_le_bytes())?;
+                end_sent = true;
             }
-            if ending.is_some_and(|ending| self.session.heard(&ending)) {
-                let heard = ending.take().map(|ending| self.session.hear_now(ending)).transpose()?.flatten();
-                let count = heard.and_then(|text| text.try_into().ok()).ok_or(KernelError::PeerGone)?;
+            if ending.is_some_and(|ending| self.session.received(&ending)) {
+                let received = ending.take().map(|ending| self.session.receive_text_now(ending)).transpose()?.flatten();
+                let count = received.and_then(|text| text.try_into().ok()).ok_or(KernelError::PeerGone)?;
                 expected = Some(u64::from_le_bytes(count));
                 heard_at = Instant::now();
             }
             if let Some(expected) = expected
-                && said
+                && end_sent
                 && (self.ledger.taken >= expected || heard_at.elapsed() > LATE_MAX)
             {
-                return self.settle(expected, start.elapsed());
+                return self.wait_all(expected, start.elapsed());
             }
         }
     }
@@ -245,10 +245,10 @@ impl Run<'_> {
             self.side.wrong(|side| &mut side.different, "a message without its number".to_owned());
             return Ok(());
         };
-        let before = self.ledger.doubled;
+        let before = self.ledger.duplicated;
         if let Some(what) = self.ledger.take(number) {
-            let is_double = self.ledger.doubled > before;
-            self.side.wrong(|side| if is_double { &mut side.doubled } else { &mut side.late }, what);
+            let is_duplicate = self.ledger.duplicated > before;
+            self.side.wrong(|side| if is_duplicate { &mut side.duplicated } else { &mut side.late }, what);
         }
         let wanted = self.size(number);
         if done.bytes != wanted {
@@ -281,7 +281,7 @@ impl Run<'_> {
     }
 
     /// Everything that was sent is here, or will never be.
-    fn settle(mut self, expected: u64, took: Duration) -> Result<Side, KernelError> {
+    fn wait_all(mut self, expected: u64, took: Duration) -> Result<Side, KernelError> {
         // After this nothing of the other side is in flight any more.
         self.session.barrier(0)?;
         for (ticket, slot) in std::mem::take(&mut self.into) {
@@ -302,7 +302,7 @@ impl Run<'_> {
         if invented > 0 {
             self.side.wrong(|side| &mut side.different, format!("{invented} messages that were not sent"));
         }
-        self.accesses.settle(self.session, &mut self.side)?;
+        self.accesses.wait_all(self.session, &mut self.side)?;
         (self.side.sent, self.side.seconds) = (self.out.begun, took.as_secs_f64());
         Ok(self.side)
     }

@@ -35,7 +35,7 @@ pub struct Side {
     /// Of messages received or read back: how many never came, came twice, came late in order, or differ from
     /// the original.
     pub(super) lost: u64,
-    pub(super) doubled: u64,
+    pub(super) duplicated: u64,
     pub(super) late: u64,
     pub(super) different: u64,
     /// The first of these, in words.
@@ -65,12 +65,12 @@ impl Side {
     /// Takes what the transport counted.
     pub(super) fn close(&mut self, session: &Session, rails: Vec<RailLine>) {
         let stats = session.transport().stats();
-        self.doubled += session.repeated();
+        self.duplicated += session.repeated();
         (self.replayed, self.dropped_again, self.rails) = (stats.replayed, stats.duplicates_dropped, rails);
     }
 
     fn is_good(&self) -> bool {
-        self.lost + self.doubled + self.late + self.different == 0
+        self.lost + self.duplicated + self.late + self.different == 0
     }
 }
 
@@ -145,7 +145,7 @@ impl Mixed {
             lines.extend(side.problems.iter().map(|what| format!("rank {}: {what}", side.rank)));
         }
         let sum = |of: fn(&Side) -> u64| self.sides.iter().map(of).sum::<u64>();
-        let (lost, doubled) = (sum(|side| side.lost), sum(|side| side.doubled));
+        let (lost, duplicated) = (sum(|side| side.lost), sum(|side| side.duplicated));
         let (late, different) = (sum(|side| side.late), sum(|side| side.different));
         for (one, other) in [(0, 1), (1, 0)] {
             let (made, found) = (self.sides[one].adds, self.sides[other].added_here);
@@ -156,7 +156,7 @@ impl Mixed {
         lines.push(if self.is_good() {
             format!("{} nothing lost, duplicated, out of order or different", good("OK"))
         } else {
-            format!("{} {lost} lost, {doubled} duplicated, {late} out of order, {different} different", bad("WRONG"))
+            format!("{} {lost} lost, {duplicated} duplicated, {late} out of order, {different} different", bad("WRONG"))
         });
         lines.join("\n")
     }
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(mixed([good(), good()]).verdict(), Exit::Ok);
         let counts: [fn(&mut Side) -> &mut u64; 5] = [
             |side| &mut side.lost,
-            |side| &mut side.doubled,
+            |side| &mut side.duplicated,
             |side| &mut side.late,
             |side| &mut side.different,
             |side| &mut side.added_here,

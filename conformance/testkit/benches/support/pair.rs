@@ -167,7 +167,7 @@ calls!(at_second, 2);
 calls!(uncounted, 0);
 
 /// Calls the function of a side.
-macro_rules! ask {
+macro_rules! run {
     ($side:expr, $call:ident($($argument:expr),*)) => {{
         let side = &mut *$side;
         match (side.counted, side.me) {
@@ -270,7 +270,7 @@ impl<'m> Pair<'m> {
         let recv = RecvRequest::new(from, &segments);
         let now = self.now;
         // The driver names memory by its address; here the buffer begins at address 0.
-        ask!(&mut self.sides[side], post(now, &recv, MemRef::by_address(BUFFER, 0)));
+        run!(&mut self.sides[side], post(now, &recv, MemRef::by_address(BUFFER, 0)));
     }
 
     /// Submits a send, as the driver does.
@@ -280,8 +280,8 @@ impl<'m> Pair<'m> {
         let now = self.now;
         let [first, second] = &mut self.sides;
         let (here, there) = if side == 0 { (first, second) } else { (second, first) };
-        let Some(sent) = ask!(here, send_at_once(now, &send, bytes)) else {
-            return ask!(here, send(now, &send));
+        let Some(sent) = run!(here, send_at_once(now, &send, bytes)) else {
+            return run!(here, send(now, &send));
         };
         let at = sent.retained.offset as usize;
         here.pool[at..][..bytes as usize].copy_from_slice(&here.buffer[..bytes as usize]);
@@ -308,9 +308,9 @@ impl<'m> Pair<'m> {
         let (here, there) = if me == 0 { (first, second) } else { (second, first) };
         let mut done = here.complete(now);
         if here.endpoint.next_timeout().is_some_and(|due| due <= now) {
-            ask!(here, timeout(now));
+            run!(here, timeout(now));
         }
-        while ask!(here, act(now, &mut self.actions)) {
+        while run!(here, act(now, &mut self.actions)) {
             done = true;
             for action in &self.actions {
                 match action {
@@ -331,7 +331,7 @@ impl<'m> Pair<'m> {
                 }
             }
         }
-        here.tell();
+        here.report_completions();
         done
     }
 }
@@ -340,7 +340,7 @@ impl<'m> Side<'m> {
     /// A subchannel is there, unless it was already.
     fn comes_up(&mut self, now: Time, rail: RailId) {
         let peer = PeerId(1 - self.me as u32);
-        ask!(self, up(now, RailEvent::Up { peer, rail }));
+        run!(self, up(now, RailEvent::Up { peer, rail }));
     }
 
     /// A rail gets a post of so many bytes, header included.
@@ -356,7 +356,7 @@ impl<'m> Side<'m> {
         for rail in 0..self.rails.len() {
             while let Some(&(_, id)) = self.rails[rail].front().filter(|(due, _)| *due <= now) {
                 self.rails[rail].pop_front();
-                ask!(self, completion(now, id));
+                run!(self, completion(now, id));
                 done = true;
             }
         }
@@ -395,7 +395,7 @@ impl<'m> Side<'m> {
     /// A packet arrives, whole.
     fn take(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8], payload: &[u8]) {
         if payload.len() <= EAGER_BYTES as usize {
-            match ask!(self, arrive_at_once(now, (peer, rail), header)) {
+            match run!(self, arrive_at_once(now, (peer, rail), header)) {
                 ShortArrival::At(at) => {
                     return self.buffer[offset(at)..][..payload.len()].copy_from_slice(payload);
                 }
@@ -403,14 +403,14 @@ impl<'m> Side<'m> {
                 ShortArrival::Slow => {}
             }
         }
-        match ask!(self, arrival(now, (peer, rail), header)) {
+        match run!(self, arrival(now, (peer, rail), header)) {
             Arrival::Place { id, memory } => {
                 self.scatter(&payload[..memory.len() as usize], memory);
                 let pool = std::mem::take(&mut self.pool);
                 let peek = |at: MemRef, bytes: &mut [u8]| {
                     bytes.copy_from_slice(&pool[at.offset as usize..][..bytes.len()]);
                 };
-                ask!(self, placed(now, id, &peek));
+                run!(self, placed(now, id, &peek));
                 self.pool = pool;
             }
             Arrival::Done | Arrival::Discard | Arrival::Address { .. } => {}
@@ -418,11 +418,11 @@ impl<'m> Side<'m> {
         }
     }
 
-    fn tell(&mut self) {
-        while ask!(self, short_done()) {
+    fn report_completions(&mut self) {
+        while run!(self, short_done()) {
             self.completed += 1;
         }
-        while let Some(event) = ask!(self, event()) {
+        while let Some(event) = run!(self, event()) {
             if let Event::Completed(completion) = event {
                 completion.result.expect("nothing fails here");
                 self.completed += 1;

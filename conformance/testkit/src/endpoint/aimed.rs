@@ -35,7 +35,7 @@ pub(super) fn packet(cluster: &mut Cluster<'_>, input: &mut Input<'_>) {
     let live = endpoint.operations().count();
     let nth = endpoint.operations().nth(usize::from(input.byte()) % live.max(1));
     let operation = nth.map_or(1 << 32, |op| op.id.0.to_bits());
-    let round = nth.map_or(0, |op| op.retry_epoch);
+    let epoch = nth.map_or(0, |op| op.retry_epoch);
     let len = nth.map_or(0, |op| op.bytes);
     let by = input.byte();
     let (mut payload_bytes, mut key) =
@@ -43,7 +43,7 @@ pub(super) fn packet(cluster: &mut Cluster<'_>, input: &mut Input<'_>) {
     (key.key, key.address) = (u64::from(by % 4), u64::from(input.byte()));
     let keys: RemoteKeys = std::iter::once(key).filter(|_| by & 16 == 0).collect();
     let body = match input.byte() % 12 {
-        0 | 1 => Body::Resume(Resume { target: operation, round: near(u32::from(round) + 1, by) as u16 }),
+        0 | 1 => Body::Resume(Resume { target: operation, epoch: near(u32::from(epoch) + 1, by) as u16 }),
         2 | 3 => {
             let of = if by & 64 == 0 { sub.waits_for } else { None }.unwrap_or(Pair { mine, yours });
             let (peer_connection, connection) = (near(of.mine, by), near(of.yours, input.byte()));
@@ -65,24 +65,24 @@ pub(super) fn packet(cluster: &mut Cluster<'_>, input: &mut Input<'_>) {
             count: near(1, by) as u16,
             refused: (by & 32 == 0).then_some(Refusal::BadAtomic),
             want_placed: by & 64 == 0,
-            round: near(round.into(), input.byte()) as u16,
+            epoch: near(epoch.into(), input.byte()) as u16,
             placed_bytes: len,
         }),
         7 | 8 => {
             let granted_bytes = if by & 15 == 15 { u64::MAX } else { near(len as u32, by).into() };
-            let round = near(u32::from(round) + u32::from(by & 32 != 0), input.byte()) as u16;
-            Body::Cts(Cts { operation, target: input.byte().into(), granted_bytes, round, keys })
+            let epoch = near(u32::from(epoch) + u32::from(by & 32 != 0), input.byte()) as u16;
+            Body::Cts(Cts { operation, target: input.byte().into(), granted_bytes, epoch, keys })
         }
         9 => {
             payload_bytes = u32::from(input.byte()) * 2;
             Body::Data(Data { operation, offset: near(u32::from(input.byte()) * 16, by).into() })
         }
-        10 => match channel.terms {
-            Some(terms) => Body::Connect(Connect {
+        10 => match channel.peer_parameters {
+            Some(peer_parameters) => Body::Connect(Connect {
                 rail: sub.peer_rail,
                 connection: near(yours, by),
                 answer: by & 32 == 0,
-                ..terms
+                ..peer_parameters
             }),
             None => Body::Credit,
         },

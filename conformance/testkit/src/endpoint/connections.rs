@@ -92,8 +92,8 @@ impl Cluster<'_> {
     }
 
     /// Writes of dead ends land, where the other end still lives. Returns how many there were.
-    pub fn land_ghosts(&mut self) -> usize {
-        self.hold_ghosts = false;
+    pub fn release_late_writes(&mut self) -> usize {
+        self.hold_late_writes = false;
         let (count, rails, mut landed) = (self.nodes.len(), self.rails, 0);
         for (from, to, rail) in
             (0..count).flat_map(|from| (0..count).flat_map(move |to| (0..rails).map(move |rail| (from, to, rail))))

@@ -169,7 +169,7 @@ pub struct Cluster<'m> {
     /// One connection in so many is refused; 0: none.
     pub refuse_one_in: u64,
     /// Remote writes of dead ends stay on their way.
-    pub hold_ghosts: bool,
+    pub hold_late_writes: bool,
     connections: u64,
     registrations: Registrations,
     /// Messages that went the express path, and those for which a rail had no room.
@@ -262,7 +262,7 @@ impl<'m> Cluster<'m> {
             honest: true,
             faulty: false,
             refuse_one_in: 0,
-            hold_ghosts: false,
+            hold_late_writes: false,
             connections: 0,
             registrations: Registrations::default(),
             shorts: (0, 0),
@@ -369,7 +369,7 @@ impl<'m> Cluster<'m> {
                 let node = &mut self.nodes[rank];
                 let seg = node.endpoint.segments(memory).next().expect("memory to register");
                 assert_eq!(seg.len, memory.len(), "a key names one contiguous piece");
-                self.registrations.ask(rank, operation, rail, (seg, write));
+                self.registrations.request(rank, operation, rail, (seg, write));
             }
             Action::Deregister { rail, key } => {
                 let known = self.registrations.forget(rank, rail, key);
@@ -451,8 +451,8 @@ impl<'m> Cluster<'m> {
         node.endpoint.recv(now, recv)
     }
 
-    /// Takes a subchannel down; `tell`: notifies the near end too.
-    pub fn cut(&mut self, near: usize, far: usize, rail: RailId, fault: RailFault, tell: bool) {
+    /// Takes a subchannel down; `is_reported`: notifies the near end too.
+    pub fn cut(&mut self, near: usize, far: usize, rail: RailId, fault: RailFault, is_reported: bool) {
         let now = Time(self.now);
         for (from, to) in [(near, far), (far, near)] {
             let link = self.link(from, to, rail.0.into());
@@ -460,10 +460,10 @@ impl<'m> Cluster<'m> {
             link.posted.clear();
             link.finished.clear();
             // Packets sent before an orderly close still arrive; a fault drops them.
-            if tell {
+            if is_reported {
                 link.flying.clear();
             }
-            if up && (from == far || tell) {
+            if up && (from == far || is_reported) {
                 let event = RailEvent::Down { peer: PeerId(to as u32), rail, fault };
                 while let Some(flying) = self.link(to, from, rail.0.into()).flying.pop_front() {
                     self.deliver(to, from, rail.0.into(), flying, true);
@@ -535,7 +535,7 @@ impl<'m> Cluster<'m> {
                     self.nodes[from].endpoint.handle_completion(Time(self.now), id, PostStatus::Done);
                 }
             }
-            2 if self.hold_ghosts
+            2 if self.hold_late_writes
                 && self.link(from, to, rail).flying.front().is_some_and(|flying| flying.write.is_some()) =>
             {
                 return false;
@@ -632,7 +632,7 @@ impl<'m> Cluster<'m> {
     }
 
     /// Runs the simulation until nothing moves and no timer is near; panics where it never comes to rest.
-    pub fn settle(&mut self) {
+    pub fn run_until_idle(&mut self) {
         let count = self.nodes.len();
         let mut idle = 0;
         for _ in 0..5_000_000u64 {

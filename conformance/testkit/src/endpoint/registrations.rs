@@ -27,7 +27,7 @@ pub(super) struct Registrations {
 }
 
 impl Registrations {
-    pub(super) fn ask(&mut self, rank: usize, operation: OpId, rail: RailId, (seg, write): (Seg, bool)) {
+    pub(super) fn request(&mut self, rank: usize, operation: OpId, rail: RailId, (seg, write): (Seg, bool)) {
         self.keys += 1;
         self.all.push(Registration { rank, rail, seg, operation: Some(operation), key: self.keys, write });
     }
@@ -55,26 +55,28 @@ impl Cluster<'_> {
     pub(super) fn answer_registrations(&mut self, rank: usize) {
         let mut at = 0;
         while at < self.registrations.all.len() {
-            let asked = &mut self.registrations.all[at];
+            let requested = &mut self.registrations.all[at];
             at += 1;
-            if asked.rank != rank || asked.operation.is_none() || self.rng.one_in(2) {
+            if requested.rank != rank || requested.operation.is_none() || self.rng.one_in(2) {
                 continue;
             }
-            let (operation, rail, bytes) = (asked.operation.take().unwrap_or_default(), asked.rail, asked.seg.len);
-            let what = if asked.write { endpoint::Registration::Writable } else { endpoint::Registration::Readable };
+            let (operation, rail, bytes) =
+                (requested.operation.take().unwrap_or_default(), requested.rail, requested.seg.len);
+            let what =
+                if requested.write { endpoint::Registration::Writable } else { endpoint::Registration::Readable };
             // Cheap and expensive rails, memory that was registered before and memory that was not: so that
             // the rails worth registering vary (P-15).
             if self.rng.one_in(2) {
                 let took = Nanos(self.rng.below(1 << (4 + 8 * u64::from(rail.0 % 3))));
                 self.nodes[rank].endpoint.handle_registration_cost(rail, what, bytes, took);
             }
-            let asked = &mut self.registrations.all[at - 1];
+            let requested = &mut self.registrations.all[at - 1];
             let key = if self.rng.one_in(8) {
                 at -= 1;
                 self.registrations.all.swap_remove(at);
                 Err(RailFault::Device { code: 12 })
             } else {
-                Ok(RemoteKey { rail: 0, connection: 0, key: asked.key, address: asked.seg.at.offset })
+                Ok(RemoteKey { rail: 0, connection: 0, key: requested.key, address: requested.seg.at.offset })
             };
             self.actions += 1;
             self.nodes[rank].endpoint.handle_registered(operation, rail, key);

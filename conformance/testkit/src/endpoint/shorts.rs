@@ -207,10 +207,10 @@ fn go_on(cluster: &mut Cluster<'_>, due: &mut Due) {
             cluster.step_link(from, to, 1);
         }
     }
-    look(cluster, due);
+    check_due(cluster, due);
 }
 
-fn look(cluster: &mut Cluster<'_>, due: &mut Due) {
+fn check_due(cluster: &mut Cluster<'_>, due: &mut Due) {
     for rank in 0..3 {
         cluster.act(rank);
         while let Some(event) = cluster.nodes[rank].events.pop_front() {
@@ -242,8 +242,8 @@ fn begin(cluster: &mut Cluster<'_>, due: &mut Due) {
         let send = SendRequest::new(PeerId(to as u32), &segments);
         cluster.send(from, &send).expect("room");
     }
-    cluster.settle();
-    look(cluster, due);
+    cluster.run_until_idle();
+    check_due(cluster, due);
 }
 
 /// Whatever rank 2 did: the messages of rank 0 to rank 1 arrive.

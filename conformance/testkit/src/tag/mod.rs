@@ -174,7 +174,7 @@ impl Pair<'_> {
                     assert!(expected.is_some() && direct.is_none_or(|direct| direct.to.len < len.into()));
                     return;
                 }
-                Match::Nobody => return assert_eq!(expected, None),
+                Match::NoReceive => return assert_eq!(expected, None),
             },
         };
         let direct = direct.expect("the oldest is a direct one");

@@ -20,7 +20,7 @@ fn floods_need_fewer_packets() {
                 let recv = RecvRequest { cookie: Cookie(n), ..RecvRequest::new(Selector::ANY_UNTAGGED, &into) };
                 cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
             }
-            cluster.settle();
+            cluster.run_until_idle();
             assert_eq!(completions(&mut cluster, 0).len(), 100);
             for (n, done) in completions(&mut cluster, 1) {
                 assert_eq!(done.unwrap().bytes, n);

@@ -79,11 +79,11 @@ fn late_write_of_a_dead_rail_changes_no_memory() {
                 return;
             }
             broken += 1;
-            (cluster.hold_ghosts, cluster.refuse_one_in) = (true, 1);
+            (cluster.hold_late_writes, cluster.refuse_one_in) = (true, 1);
             cluster.break_end(0, 1, RailId(1), RailFault::TimedOut);
             assert!(until(cluster, |cluster| has_completed(cluster, 1)), "seed {seed}");
             assert_filled(cluster, 1, LARGE, LARGE, 1);
-            assert_eq!(cluster.land_ghosts(), 0, "seed {seed}: a late write has landed");
+            assert_eq!(cluster.release_late_writes(), 0, "seed {seed}: a late write has landed");
         });
     }
     assert!(broken > 0, "no message was being written over both rails");
@@ -109,7 +109,7 @@ fn every_message_is_acknowledged() {
             ..SendRequest::new(PeerId(1), &[])
         };
         cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!((completions(&mut cluster, 1).len(), completions(&mut cluster, 0).len()), (1, 1), "message {n}");
     }
 }
@@ -119,7 +119,7 @@ fn every_message_is_acknowledged() {
 fn shares_add_up() {
     for rails in [&[PUT, PUT], &[TCP, TCP]] {
         pair(rails, 8, |cluster| {
-            cluster.settle();
+            cluster.run_until_idle();
             assert!(has_completed(cluster, 1));
             assert_filled(cluster, 1, LARGE, LARGE, 1);
         });
@@ -135,7 +135,7 @@ fn message_credits_limit_the_messages_sent() {
     for _ in 0..3 {
         cluster.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
     }
-    cluster.settle();
+    cluster.run_until_idle();
     for node in &cluster.nodes {
         assert!(!node.events.iter().any(|event| matches!(event, Event::PeerLost { .. })), "{:?}", node.events);
     }

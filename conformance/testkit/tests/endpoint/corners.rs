@@ -25,12 +25,12 @@ fn an_injected_message_outlives_its_completion() {
         let (id, span) = cluster.nodes[0].endpoint.inject(Time(0), &SendRequest::new(PeerId(1), &[]), 500).unwrap();
         let segs: Vec<_> = cluster.nodes[0].endpoint.segments(span).collect();
         cluster.nodes[0].write(&segs, &[7; 500]);
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(event_of(&mut cluster.nodes[0], 0).map(|c| c.operation), Some(id));
         let recv =
             RecvRequest { cookie: Cookie(1), segments: &seg(0, 500), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
         cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(completions(&mut cluster, 1)[&1].unwrap().bytes, 500);
         assert_eq!(cluster.nodes[1].memory[0][..500], [7; 500]);
         assert!(is_idle(&cluster.nodes[0].endpoint), "slots leak");
@@ -55,10 +55,10 @@ fn a_starving_multi_receive_needs_no_event() {
     cluster.nodes[1].endpoint.recv(Time(0), &silent).unwrap();
     let send = |tag| SendRequest { tag, ..SendRequest::new(PeerId(1), &[]) };
     cluster.nodes[0].endpoint.send(Time(0), &send(None)).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(cluster.nodes[1].endpoint.usage().messages.used == 1 && event_of(&mut cluster.nodes[1], 1).is_none());
     cluster.nodes[0].endpoint.send(Time(cluster.now), &send(Some(5))).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(event_of(&mut cluster.nodes[1], 1).is_some_and(|c| !c.last));
 }
 
@@ -95,7 +95,7 @@ fn multi_receives_waiting_for_a_slot_match_in_post_order() {
         };
         cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
     }
-    cluster.settle();
+    cluster.run_until_idle();
     // A message that waits for a slot is reserved.
     assert_eq!(cluster.nodes[1].endpoint.probe(&wild), None);
     assert_eq!(cluster.nodes[1].endpoint.claim(&wild), None);
@@ -105,7 +105,7 @@ fn multi_receives_waiting_for_a_slot_match_in_post_order() {
     while cluster.nodes[1].endpoint.poll_event().is_some() {}
     let late = RecvRequest { cookie: Cookie(3), segments: &seg(4000, 8), ..RecvRequest::new(wild, &[]) };
     let late = cluster.nodes[1].endpoint.recv(Time(cluster.now), &late);
-    cluster.settle();
+    cluster.run_until_idle();
     let parts: Vec<_> = cluster.nodes[1]
         .events
         .iter()
@@ -131,8 +131,8 @@ fn a_truncated_message_releases_its_buffer() {
     };
     cluster.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
     cluster.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &seg(0, 300))).unwrap();
-    cluster.settle();
-    let told: Vec<_> = cluster.nodes[1]
+    cluster.run_until_idle();
+    let reported: Vec<_> = cluster.nodes[1]
         .events
         .iter()
         .filter_map(|event| match event {
@@ -140,7 +140,7 @@ fn a_truncated_message_releases_its_buffer() {
             _ => None,
         })
         .collect();
-    assert_eq!(told, [(false, Err(())), (true, Ok(true))]);
+    assert_eq!(reported, [(false, Err(())), (true, Ok(true))]);
     assert_eq!(cluster.nodes[1].endpoint.usage().operations.used, 0);
 }
 
@@ -162,10 +162,10 @@ fn a_multi_receive_counts_messages() {
         for &len in lens {
             let send = SendRequest { segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
             cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
-            cluster.settle();
+            cluster.run_until_idle();
         }
         let _ = cluster.nodes[1].endpoint.cancel(id);
-        cluster.settle();
+        cluster.run_until_idle();
         let fit = lens
             .iter()
             .scan(0, |sum, len| {
@@ -189,14 +189,14 @@ fn a_silent_receive_of_a_waiting_message() {
     let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[4096], 1);
     fill(&mut cluster, 0, 0, 300, 3);
     cluster.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &seg(0, 300))).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     let silent = RecvRequest {
         notify: Notify::Silent,
         segments: &seg(1000, 300),
         ..RecvRequest::new(Selector::ANY_UNTAGGED, &[])
     };
     cluster.nodes[1].endpoint.recv(Time(cluster.now), &silent).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     assert_filled(&cluster, 1, 1000, 300, 3);
 }
 
@@ -212,18 +212,18 @@ fn long_queues_need_no_stack() {
     for _ in 0..32_000 {
         e.flush(Time(0), &FlushRequest { notify: Notify::Silent, ..FlushRequest::new(PeerId(0)) }).unwrap();
     }
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.nodes[0].endpoint.usage().operations.used, 0);
     for _ in 0..16_000 {
         let send = SendRequest { notify: Notify::Silent, ..SendRequest::new(PeerId(0), &[]) };
         cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
     }
-    cluster.settle();
+    cluster.run_until_idle();
     for _ in 0..16_000 {
         let recv = RecvRequest { notify: Notify::Silent, ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
         cluster.nodes[0].endpoint.recv(Time(cluster.now), &recv).unwrap();
     }
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.nodes[0].endpoint.usage().operations.used, 0);
 }
 
@@ -250,13 +250,13 @@ fn the_last_messages_of_a_peer_are_received_by_name() {
         cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
     cluster.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     for n in 0..3u64 {
         let recv = RecvRequest { cookie: Cookie(n), ..RecvRequest::new(tagged(Some(0), 5), &[]) };
         let posted = cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).map(|_| ());
         assert_eq!(posted, if n < 2 { Ok(()) } else { Err(SubmitError::PeerGone(PeerId(0))) });
     }
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(
         completions(&mut cluster, 1).values().map(|r| r.unwrap().immediate).collect::<Vec<_>>(),
         [Some(0), Some(1)]
@@ -274,7 +274,7 @@ fn leaving_an_idle_peer_ends_its_receives() {
     e.recv(Time(0), &RecvRequest { cookie: Cookie(1), ..RecvRequest::new(tagged(Some(1), 5), &[]) }).unwrap();
     e.recv(Time(0), &RecvRequest { cookie: Cookie(2), ..RecvRequest::new(tagged(None, 5), &[]) }).unwrap();
     e.close_peer(PeerId(1)).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     let got = completions(&mut cluster, 0);
     assert_eq!(got.into_iter().collect::<Vec<_>>(), [(1, Err(OpError::PeerClosed { peer: PeerId(1) }))]);
 }
@@ -306,7 +306,7 @@ fn bye_waits_for_pending_transfers() {
                 cluster.step_link(from, to, rail);
             }
             cluster.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
-            cluster.settle();
+            cluster.run_until_idle();
             for rank in 0..2 {
                 assert!(cluster.nodes[rank].events.contains(&Event::PeerClosed { peer: PeerId(1 - rank as u32) }));
                 let got = completions(&mut cluster, rank);
@@ -326,7 +326,7 @@ fn unused_packet_slot_is_passed_to_the_next_operation() {
     for peer in [1, 2] {
         cluster.nodes[0].endpoint.send(Time(0), &send(peer)).unwrap();
     }
-    cluster.settle();
+    cluster.run_until_idle();
     // Two to peer 1 take the slots; one more to each waits.
     let ids = [1, 1, 1, 2].map(|peer| cluster.nodes[0].endpoint.send(Time(cluster.now), &send(peer)).unwrap());
     cluster.act(0);
@@ -360,17 +360,17 @@ fn registrations_go_on_after_a_full_batch() {
         let mut regions = regions(&config, 2);
         let mut cluster = Cluster::new(&mut regions, &config, &rails, &[100_000], before);
         cluster.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &[])).unwrap();
-        cluster.settle();
+        cluster.run_until_idle();
         for _ in 0..before {
             cluster.nodes[0].endpoint.send(Time(cluster.now), &SendRequest::new(PeerId(1), &[])).unwrap();
         }
         let send = SendRequest { segments: &seg(0, 5000), ..SendRequest::new(PeerId(1), &[]) };
         cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
-        let (mut actions, mut asked) = (heapless::Vec::new(), 0);
+        let (mut actions, mut requested) = (heapless::Vec::new(), 0);
         while cluster.nodes[0].endpoint.poll_actions(Time(cluster.now), &mut actions) > 0 {
-            asked += actions.iter().filter(|action| matches!(action, Action::Register { .. })).count();
+            requested += actions.iter().filter(|action| matches!(action, Action::Register { .. })).count();
         }
-        assert_eq!(asked, 4, "{before} messages before it");
+        assert_eq!(requested, 4, "{before} messages before it");
     }
 }
 
@@ -383,13 +383,13 @@ fn a_message_that_is_here_survives_its_peer() {
     fill(&mut cluster, 0, 0, 300, 3);
     let send = SendRequest { level: Level::Placed, segments: &seg(0, 300), ..SendRequest::new(PeerId(1), &[]) };
     cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     let recv =
         RecvRequest { cookie: Cookie(1), segments: &seg(1000, 300), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
     cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
     cluster.faulty = true;
     cluster.cut(0, 1, RailId(0), RailFault::Corrupt, true);
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(completions(&mut cluster, 1)[&1].unwrap().bytes, 300);
     assert_filled(&cluster, 1, 1000, 300, 3);
     assert!(has_no_channel(&cluster.nodes[1].endpoint));
@@ -426,7 +426,7 @@ fn nothing_is_sent_after_the_bye() {
     let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[100_000], 1);
     let send = SendRequest { cookie: Cookie(1), segments: &seg(0, 5000), ..SendRequest::new(PeerId(1), &[]) };
     cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     let now = Time(cluster.now);
     cluster.nodes[1].endpoint.close_peer(PeerId(0)).unwrap();
     cluster.act(1);
@@ -437,7 +437,7 @@ fn nothing_is_sent_after_the_bye() {
     let sent = cluster.nodes[1].endpoint.stats().packets_sent;
     cluster.act(1);
     assert_eq!(cluster.nodes[1].endpoint.stats().packets_sent, sent);
-    cluster.settle();
+    cluster.run_until_idle();
     for (rank, cookie) in [(0, 1), (1, 2)] {
         let error = OpError::PeerClosed { peer: PeerId(1 - rank as u32) };
         assert_eq!(completions(&mut cluster, rank)[&cookie], Err(error));
@@ -455,10 +455,10 @@ fn cancelled_send_releases_the_pending_bye() {
     cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     let second = cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     cluster.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(!cluster.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }), "the second waits for credit");
     cluster.nodes[0].endpoint.cancel(second).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(cluster.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }));
 }
 
@@ -480,7 +480,7 @@ fn refusals_across_do_not_wait_for_each_other() {
                     cluster.nodes[rank].endpoint.flush(Time(0), &flush).unwrap();
                 }
             }
-            cluster.settle();
+            cluster.run_until_idle();
             for rank in 0..2 {
                 let got = completions(&mut cluster, rank);
                 for peer in 0..2 {

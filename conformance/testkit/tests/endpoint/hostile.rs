@@ -13,7 +13,7 @@ fn met<'m>(regions: &'m mut [Region], config: &Config, rails: &[RailFacts]) -> C
         .endpoint
         .send(Time(0), &SendRequest { tag: Some(1000), ..SendRequest::new(PeerId(1), &[]) })
         .unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     cluster
 }
 
@@ -90,7 +90,7 @@ fn data_and_fin_before_the_cts_are_dropped() {
             cluster.step_link(0, 1, 0);
         }
         let operation = id.0.to_bits();
-        let fin = Fin { operation, count: 1, refused: None, placed_bytes: 5000, round: 0, want_placed: false };
+        let fin = Fin { operation, count: 1, refused: None, placed_bytes: 5000, epoch: 0, want_placed: false };
         for psn in 10..20 {
             let body = if psn % 2 == 0 { Body::Data(Data { operation, offset: 0 }) } else { Body::Fin(fin) };
             let arrival = feed(&mut cluster, 0, psn, if psn % 2 == 0 { 5000 } else { 0 }, body);
@@ -114,7 +114,7 @@ fn answers_count_once() {
         ..SendRequest::new(PeerId(0), &[])
     };
     let ids: Vec<_> = (0..2).map(|n| cluster.nodes[1].endpoint.send(Time(cluster.now), &send(n)).unwrap()).collect();
-    cluster.settle();
+    cluster.run_until_idle();
     let stale = cluster.nodes[1].endpoint.stats().stale_dropped;
     let cts = Cts { operation: ids[0].0.to_bits(), target: 5, granted_bytes: 5000, ..Cts::default() };
     feed(&mut cluster, 0, 0, 0, Body::Cts(cts.clone()));
@@ -126,7 +126,7 @@ fn answers_count_once() {
         count: 1,
         refused: Some(Refusal::BadAtomic),
         placed_bytes: 0,
-        round: 0,
+        epoch: 0,
         want_placed: false,
     };
     feed(&mut cluster, 0, 2, 0, Body::Fin(refused));
@@ -183,7 +183,7 @@ fn no_answer_follows_the_end() {
         0,
         0,
         0,
-        Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 0, round: 0, want_placed: false }),
+        Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 0, epoch: 0, want_placed: false }),
     );
     feed(&mut cluster, 0, 1, 0, Body::Cts(Cts { operation, target: 5, granted_bytes: 5000, ..Cts::default() }));
     assert!(!completions(&mut cluster, 1).contains_key(&7), "the rail has it still");
@@ -192,7 +192,7 @@ fn no_answer_follows_the_end() {
     let before = next(&mut cluster);
     cluster.act(1);
     assert_eq!(next(&mut cluster), before, "nothing is to be sent");
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(completions(&mut cluster, 1).contains_key(&7));
     assert!(is_idle(&cluster.nodes[1].endpoint));
 }
@@ -283,7 +283,7 @@ fn invalid_or_changed_negotiated_parameters_are_rejected() {
         let mut regions = regions(&config, 2);
         let mut cluster = met(&mut regions, &config, &[TCP, TCP]);
         feed(&mut cluster, rail, 0, 0, Body::Connect(connect));
-        let why = LossReason::Protocol(ProtocolError::Terms);
+        let why = LossReason::Protocol(ProtocolError::BadParameters);
         assert_eq!(lost_by(&mut cluster), offends.then_some(why), "{connect:?}");
     }
 }

@@ -28,11 +28,11 @@ fn messages_over_many_rails_are_matched_in_order() {
                     SendRequest { immediate: Some(n), segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
                 cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
             }
-            cluster.settle();
+            cluster.run_until_idle();
             for n in early.min(50)..50 {
                 post(&mut cluster, n);
             }
-            cluster.settle();
+            cluster.run_until_idle();
             for (cookie, done) in completions(&mut cluster, 1) {
                 assert_eq!(done.unwrap().immediate, Some(cookie), "seed {seed}");
             }
@@ -67,10 +67,10 @@ fn multi_receives_number_their_messages_as_they_were_sent() {
                     SendRequest { immediate: Some(n), segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
                 cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
             }
-            cluster.settle();
+            cluster.run_until_idle();
             if !early {
                 cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
-                cluster.settle();
+                cluster.run_until_idle();
             }
             let mut seen: Vec<_> = cluster.nodes[1]
                 .events
@@ -103,7 +103,7 @@ fn a_flood_waits_for_credit() {
         let send = SendRequest { immediate: Some(n), segments: &seg(0, 500), ..SendRequest::new(PeerId(1), &[]) };
         cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
-    cluster.settle();
+    cluster.run_until_idle();
     let held = cluster.nodes[1].endpoint.stats().unexpected;
     assert_eq!(held, 32, "as many as were granted");
     for n in 0..200u64 {
@@ -114,10 +114,10 @@ fn a_flood_waits_for_credit() {
         };
         cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
         if n % 50 == 0 {
-            cluster.settle();
+            cluster.run_until_idle();
         }
     }
-    cluster.settle();
+    cluster.run_until_idle();
     let got = completions(&mut cluster, 1);
     assert_eq!(got.len(), 200);
     for (cookie, done) in got {
@@ -141,7 +141,7 @@ fn acknowledgments_are_few() {
         let send = SendRequest { cookie: Cookie(n), segments: &seg(0, 64), ..SendRequest::new(PeerId(1), &[]) };
         cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
-    cluster.settle();
+    cluster.run_until_idle();
     let acks = cluster.nodes[1].endpoint.stats().acks_explicit;
     assert!((10..=60).contains(&acks), "{acks} explicit acknowledgments for 200 packets");
     assert!(cluster.nodes[0].endpoint.usage().packets.used == 0);
@@ -159,7 +159,7 @@ fn a_large_message_uses_all_rails() {
         cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
         let send = SendRequest { segments: &seg(0, 100_000), ..SendRequest::new(PeerId(1), &[]) };
         cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
-        cluster.settle();
+        cluster.run_until_idle();
         assert!(cluster.counts[sort] >= 20, "{:?}", cluster.counts);
     }
 }

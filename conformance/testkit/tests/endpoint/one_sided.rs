@@ -27,7 +27,7 @@ fn put_then_flush_then_get() {
             let put = PutRequest { cookie: Cookie(1), segments: &seg(0, len), ..PutRequest::new(remote(100), &[]) };
             endpoint.put(Time(0), &put).unwrap();
             endpoint.flush(Time(0), &FlushRequest { cookie: Cookie(2), ..FlushRequest::new(PeerId(1)) }).unwrap();
-            cluster.settle();
+            cluster.run_until_idle();
             let order: Vec<_> = cluster.nodes[0]
                 .events
                 .iter()
@@ -41,7 +41,7 @@ fn put_then_flush_then_get() {
             let get =
                 GetRequest { cookie: Cookie(3), segments: &seg(150_000, len), ..GetRequest::new(remote(100), &[]) };
             cluster.nodes[0].endpoint.get(Time(cluster.now), &get).unwrap();
-            cluster.settle();
+            cluster.run_until_idle();
             assert_eq!(completions(&mut cluster, 0)[&3].unwrap().bytes, len);
             assert_filled(&cluster, 0, 150_000, len, 3);
             assert!(cluster.nodes.iter().all(|n| is_idle(&n.endpoint)), "slots leak");
@@ -93,7 +93,7 @@ fn fetch_and_add_is_exactly_once() {
                 cluster.nodes[rank].endpoint.atomic(Time(0), &atomic).unwrap();
             }
         }
-        cluster.settle();
+        cluster.run_until_idle();
         let mut olds: Vec<u64> = Vec::new();
         for rank in 0..3 {
             olds.extend(completions(&mut cluster, rank).into_values().map(|done| done.unwrap().old));
@@ -132,7 +132,7 @@ fn refusals() {
         e.get(Time(0), &get(to(1, 0), &big, 7)).unwrap();
         e.atomic(Time(0), &atomic(to(77, 0), 8)).unwrap();
         e.put(Time(0), &put(to(78, 900), &one, 9)).unwrap();
-        cluster.settle();
+        cluster.run_until_idle();
         let got = completions(&mut cluster, 0);
         let why: Vec<_> = got
             .values()
@@ -177,12 +177,12 @@ fn a_window_in_use_stays() {
         }
     }
     assert_eq!(cluster.nodes[1].endpoint.deregister(window), Err(DeregisterError::Busy));
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.nodes[1].endpoint.deregister(window).unwrap();
     assert_eq!(cluster.nodes[1].endpoint.deregister(window), Err(DeregisterError::Unknown));
     assert!(completions(&mut cluster, 0)[&1].is_ok());
     cluster.nodes[0].endpoint.get(Time(cluster.now), &get).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     assert!(matches!(completions(&mut cluster, 0)[&1], Err(OpError::Refused { .. })));
 }
 
@@ -209,11 +209,11 @@ fn mutual_refusals_all_end() {
                 cluster.nodes[rank].endpoint.flush(Time(0), &flush).unwrap();
             }
         }
-        cluster.settle();
-        let mut told = 0;
+        cluster.run_until_idle();
+        let mut reported = 0;
         for rank in 0..3 {
             for (n, result) in completions(&mut cluster, rank) {
-                told += 1;
+                reported += 1;
                 assert_eq!(result.is_ok(), n >= 100 || n % 2 == 0, "seed {seed}, put {n}: {result:?}");
             }
             assert!(
@@ -222,6 +222,6 @@ fn mutual_refusals_all_end() {
                 cluster.nodes[rank].endpoint
             );
         }
-        assert_eq!(told, 28, "seed {seed}");
+        assert_eq!(reported, 28, "seed {seed}");
     }
 }

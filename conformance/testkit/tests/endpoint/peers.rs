@@ -28,7 +28,7 @@ fn bye_follows_all_submitted_messages() {
         let send = SendRequest { cookie: Cookie(1), segments: &seg(0, 30_000), ..SendRequest::new(PeerId(1), &[]) };
         cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
         cluster.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
-        cluster.settle();
+        cluster.run_until_idle();
         assert_filled(&cluster, 1, 50_000, 30_000, 1);
         for rank in 0..2 {
             let other = PeerId(1 - rank as u32);
@@ -63,13 +63,13 @@ fn peer_closed_before_its_connect_arrives_receives_a_bye() {
             // There is nothing left to wait for.
             let _ = cluster.nodes[0].endpoint.cancel(taken_back);
             let channel = cluster.nodes[0].endpoint.channel_info(PeerId(1));
-            early += u32::from(channel.is_none_or(|channel| channel.terms.is_none()));
+            early += u32::from(channel.is_none_or(|channel| channel.peer_parameters.is_none()));
             cluster.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
-            cluster.settle();
+            cluster.run_until_idle();
             for rank in 0..2 {
                 let peer = PeerId(1 - rank as u32);
-                let told = kinds(&mut cluster, rank);
-                assert_eq!(told, [Event::PeerUp { peer }, Event::PeerClosed { peer }], "rank {rank}, seed {seed}");
+                let reported = kinds(&mut cluster, rank);
+                assert_eq!(reported, [Event::PeerUp { peer }, Event::PeerClosed { peer }], "rank {rank}, seed {seed}");
             }
         }
     }
@@ -81,7 +81,7 @@ fn peer_closed_before_its_connect_arrives_receives_a_bye() {
 #[test]
 fn closed_unreachable_peer_is_lost_only_with_operations() {
     let config = Config { connect_timeout: Nanos(1_000_000), ..small() };
-    for (is_wanted, fault) in
+    for (is_expected, fault) in
         [(false, None), (true, None), (false, Some(RailFault::Gone)), (true, Some(RailFault::Gone))]
     {
         let mut region = Region::of(&config);
@@ -89,7 +89,7 @@ fn closed_unreachable_peer_is_lost_only_with_operations() {
         endpoint.add_peer(PeerId(1), 1).unwrap();
         let send = SendRequest::new(PeerId(1), &[]);
         let op = endpoint.send(Time(0), &send).unwrap();
-        if !is_wanted {
+        if !is_expected {
             endpoint.cancel(op).unwrap();
         }
         let mut dials = heapless::Vec::new();
@@ -98,22 +98,22 @@ fn closed_unreachable_peer_is_lost_only_with_operations() {
         endpoint.close_peer(PeerId(1)).unwrap();
         dials.clear();
         assert_eq!(endpoint.poll_actions(Time(1), &mut dials), 0);
-        let told = |endpoint: &mut Endpoint<'_>| {
+        let reported = |endpoint: &mut Endpoint<'_>| {
             let events = std::iter::from_fn(|| endpoint.poll_event()).filter(|e| !matches!(e, Event::Completed(_)));
             events.collect::<Vec<_>>()
         };
-        assert_eq!(told(&mut endpoint), [], "it may be on its way");
+        assert_eq!(reported(&mut endpoint), [], "it may be on its way");
         match fault {
             Some(fault) => {
                 endpoint.handle_rail_event(Time(2), RailEvent::Down { peer: PeerId(1), rail: RailId(0), fault });
             }
             None => endpoint.handle_timeout(Time(1_000_000)),
         }
-        let told = told(&mut endpoint);
-        match told[..] {
-            [Event::PeerLost { .. }] if is_wanted => {}
-            [Event::PeerClosed { .. }] if !is_wanted => {}
-            _ => panic!("{is_wanted} {fault:?}: {told:?}"),
+        let reported = reported(&mut endpoint);
+        match reported[..] {
+            [Event::PeerLost { .. }] if is_expected => {}
+            [Event::PeerClosed { .. }] if !is_expected => {}
+            _ => panic!("{is_expected} {fault:?}: {reported:?}"),
         }
     }
 }
@@ -129,11 +129,11 @@ fn messages_outlive_their_sender() {
         let send = SendRequest { tag: Some(3), segments: &seg(0, 900), ..SendRequest::new(PeerId(1), &[]) };
         cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
         cluster.nodes[0].endpoint.close_peer(PeerId(1)).unwrap();
-        cluster.settle();
+        cluster.run_until_idle();
         let recv =
             RecvRequest { cookie: Cookie(7), segments: &seg(5000, 900), ..RecvRequest::new(tagged(Some(0), 3), &[]) };
         cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
-        cluster.settle();
+        cluster.run_until_idle();
         assert_eq!(completions(&mut cluster, 1)[&7].unwrap().bytes, 900);
         assert_filled(&cluster, 1, 5000, 900, 1);
         let endpoint = &mut cluster.nodes[1].endpoint;
@@ -173,7 +173,7 @@ fn bye_over_several_rails_is_not_reported_as_loss() {
             cluster.now += 100;
         }
         cluster.nodes[leaver].endpoint.close_peer(PeerId(1 - leaver as u32)).unwrap();
-        cluster.settle();
+        cluster.run_until_idle();
         for rank in 0..2 {
             let peer = PeerId(1 - rank as u32);
             let expected = [Event::PeerUp { peer }, Event::PeerClosed { peer }];
@@ -225,7 +225,7 @@ fn lost_peer_fails_only_its_own_operations() {
             };
             cluster.nodes[0].endpoint.recv(Time(cluster.now), &recv).unwrap();
         }
-        cluster.settle();
+        cluster.run_until_idle();
         let events = other_events(&mut cluster, 0);
         let why = events.iter().find_map(|event| match event {
             Event::PeerLost { peer: PeerId(1), why } => Some(*why),
@@ -329,7 +329,7 @@ fn silence_is_noticed() {
     let mut cluster = Cluster::new(&mut regions, &config, &[TCP], &[1000], 2);
     let send = SendRequest { segments: &seg(0, 10), ..SendRequest::new(PeerId(1), &[]) };
     cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.nodes[0].events.clear();
     cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
     let start = cluster.now;
@@ -379,10 +379,10 @@ fn rail_health_reports_failures_and_returns() {
     let health = |cluster: &Cluster<'_>, rail| cluster.nodes[0].endpoint.rail_health(peer, RailId(rail));
     assert_eq!(health(&cluster, 0), None, "no channel is open");
     cluster.nodes[0].endpoint.send(Time(0), &SendRequest::new(peer, &[])).unwrap();
-    cluster.settle();
+    cluster.run_until_idle();
     let up = RailHealth { state: RailState::Up, ..RailHealth::default() };
-    let told = |health: Option<RailHealth>| RailHealth { since: Time(0), ..health.unwrap() };
-    assert_eq!((told(health(&cluster, 0)), told(health(&cluster, 1))), (up, up));
+    let reported = |health: Option<RailHealth>| RailHealth { since: Time(0), ..health.unwrap() };
+    assert_eq!((reported(health(&cluster, 0)), reported(health(&cluster, 1))), (up, up));
     assert_eq!(health(&cluster, 2), None, "there is no such rail");
     let fault = RailFault::Device { code: 7 };
     cluster.break_end(0, 1, RailId(1), fault);
@@ -391,8 +391,8 @@ fn rail_health_reports_failures_and_returns() {
     assert_eq!((down.failures, down.returns, down.fault), (1, 0, Some(fault)));
     assert_eq!(down.since, Time(cluster.now));
     cluster.nodes[0].endpoint.send(Time(cluster.now), &SendRequest::new(peer, &[])).unwrap();
-    cluster.settle();
-    let back = told(health(&cluster, 1));
+    cluster.run_until_idle();
+    let back = reported(health(&cluster, 1));
     assert_eq!(back, RailHealth { failures: 1, returns: 1, fault: Some(fault), ..up });
-    assert_eq!(told(health(&cluster, 0)), up);
+    assert_eq!(reported(health(&cluster, 0)), up);
 }

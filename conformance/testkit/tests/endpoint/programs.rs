@@ -78,10 +78,10 @@ struct Program<'m> {
 
 fn config(rng: &mut Rng) -> Config {
     let eager_bytes_max = [0, 64, 1000, 1000][rng.below(4) as usize];
-    let together = Policy::Aggregate;
+    let aggregated = Policy::Aggregate;
     let pick = |rng: &mut Rng, small: u64, large: u64| if rng.one_in(2) { small } else { 1 + rng.below(large) };
     Config {
-        multiplex: if rng.one_in(3) { together } else { Policy::RAIL_CHOICES[rng.below(9) as usize] },
+        multiplex: if rng.one_in(3) { aggregated } else { Policy::RAIL_CHOICES[rng.below(9) as usize] },
         striping: Policy::STRIPINGS[rng.below(9) as usize],
         operations_max: 1 + pick(rng, 1, 40) as u32,
         packets_max: 1 + pick(rng, 1, 40) as u32,
@@ -176,13 +176,13 @@ impl<'m> Program<'m> {
         if self.cluster.nodes[rank].endpoint.next_timeout().is_some_and(|at| at <= now) || self.rng.one_in(20) {
             self.cluster.nodes[rank].endpoint.handle_timeout(now);
         }
-        self.look_at_tables(rank);
+        self.check_tables(rank);
         let before = self.cluster.actions;
         self.cluster.act(rank);
         moved |= before != self.cluster.actions;
         while let Some(event) = self.cluster.nodes[rank].events.pop_front() {
             moved = true;
-            self.told(rank, event);
+            self.reported(rank, event);
         }
         if self.cluster.faulty && self.rng.one_in(20) {
             let (near, far) = (self.rng.below(self.ranks as u64) as usize, self.rng.below(self.ranks as u64) as usize);
@@ -198,7 +198,7 @@ impl<'m> Program<'m> {
     }
 
     /// No table holds more than it can.
-    fn look_at_tables(&mut self, rank: usize) {
+    fn check_tables(&mut self, rank: usize) {
         for (bit, (name, table)) in self.cluster.nodes[rank].endpoint.usage().tables().into_iter().enumerate() {
             if table.used > table.capacity {
                 self.fail(&format!("rank {rank}: {name}: {table:?}"));

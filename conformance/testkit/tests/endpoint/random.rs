@@ -87,7 +87,7 @@ fn run(seed: u64) {
             cluster.now += rng.below(1000);
         }
     }
-    cluster.settle();
+    cluster.run_until_idle();
     let mut seen: HashMap<u64, u32> = HashMap::new();
     for to in 0..ranks {
         let done = completions(&mut cluster, to);

@@ -17,7 +17,7 @@ fn full_tables_refuse_and_recover() {
     assert_eq!(cluster.nodes[0].endpoint.send(Time(0), &send(0)), Err(SubmitError::Full(Full::Channels)));
     while cluster.nodes[0].endpoint.send(Time(0), &send(1)).is_ok() {}
     assert_eq!(cluster.nodes[0].endpoint.send(Time(0), &send(1)), Err(SubmitError::Full(Full::Operations)));
-    cluster.settle();
+    cluster.run_until_idle();
     cluster.nodes[0].endpoint.inject(Time(cluster.now), &send(1), 10).unwrap();
     let wrong = SendRequest::new(PeerId(77), &[]);
     assert_eq!(cluster.nodes[0].endpoint.send(Time(0), &wrong), Err(SubmitError::UnknownPeer(PeerId(77))));
@@ -42,7 +42,7 @@ fn counters_and_silence() {
     let unknown =
         RecvRequest { notify: Notify::Counter(CounterId(4)), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
     assert_eq!(cluster.nodes[1].endpoint.recv(Time(0), &unknown), Err(SubmitError::UnknownCounter(CounterId(4))));
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.nodes[1].endpoint.counter(CounterId(1)), Some(2));
     assert_eq!(cluster.nodes[0].endpoint.counter(CounterId(1)), Some(2));
     let got = completions(&mut cluster, 1);

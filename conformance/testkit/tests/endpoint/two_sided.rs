@@ -30,10 +30,10 @@ fn a_message_of_any_length_arrives() {
                     cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
                 }
                 cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
-                cluster.settle();
+                cluster.run_until_idle();
                 if !early {
                     cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
-                    cluster.settle();
+                    cluster.run_until_idle();
                 }
                 let sent = completions(&mut cluster, 0);
                 assert_eq!(sent[&1].map(|d| d.bytes), Ok(len), "{rails:?} {level:?} {early}");
@@ -63,7 +63,7 @@ fn placed_waits_for_the_receive_and_the_others_do_not() {
             SendRequest { level, cookie: Cookie(cookie), segments: &seg(0, 100), ..SendRequest::new(PeerId(1), &[]) };
         cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(completions(&mut cluster, 0).into_keys().collect::<Vec<_>>(), [1, 2]);
 }
 
@@ -81,7 +81,7 @@ fn pieces_are_gathered_and_scattered() {
             let recv = RecvRequest::new(Selector::ANY_UNTAGGED, &into);
             cluster.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
             cluster.nodes[0].endpoint.send(Time(0), &SendRequest::new(PeerId(1), &from)).unwrap();
-            cluster.settle();
+            cluster.run_until_idle();
             let first = cluster.nodes[1].memory[0][50_000];
             cluster.nodes[1].memory[0][59_999] = first;
             assert_filled(&cluster, 1, 59_999, 3 * piece, 1);
@@ -110,13 +110,13 @@ fn truncation_is_reported_only_to_the_receiver() {
                 let (segments, immediate) = (&seg(0, len), early.then_some(77));
                 let send = SendRequest { cookie: Cookie(1), segments, immediate, ..SendRequest::new(PeerId(1), &[]) };
                 cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
-                cluster.settle();
+                cluster.run_until_idle();
                 if !early {
                     cluster.nodes[1].endpoint.recv(Time(cluster.now), &recv).unwrap();
-                    cluster.settle();
+                    cluster.run_until_idle();
                 }
-                let want = OpError::Truncated { sent: len, capacity: room, peer: PeerId(0), tag: None, immediate };
-                assert_eq!(completions(&mut cluster, 1)[&1], Err(want));
+                let expected = OpError::Truncated { sent: len, capacity: room, peer: PeerId(0), tag: None, immediate };
+                assert_eq!(completions(&mut cluster, 1)[&1], Err(expected));
                 assert!(completions(&mut cluster, 0)[&1].is_ok());
                 assert_filled(&cluster, 1, 50_000, room, 9);
                 assert_eq!(cluster.nodes[1].memory[0][50_000 + room as usize], 0, "nothing behind the buffer");
@@ -148,7 +148,7 @@ fn inject_takes_the_bytes_at_once() {
                 let pool = node.memory.last_mut().unwrap();
                 pool[seg.at.offset as usize..][..len as usize].fill(0xA5);
             }
-            cluster.settle();
+            cluster.run_until_idle();
             assert!(completions(&mut cluster, 0)[&len].is_ok());
             assert_eq!(completions(&mut cluster, 1)[&len].unwrap().bytes, len);
             assert!(cluster.nodes[1].memory[0][..len as usize].iter().all(|&b| b == 0xA5));
@@ -192,10 +192,10 @@ fn a_multi_receive_buffer_takes_many_messages() {
                 };
                 cluster.nodes[0].endpoint.send(Time(cluster.now), &send).unwrap();
             }
-            cluster.settle();
+            cluster.run_until_idle();
             if !early {
                 post(&mut cluster);
-                cluster.settle();
+                cluster.run_until_idle();
             }
             let mut parts = Vec::new();
             let mut released = vec![];
@@ -255,7 +255,7 @@ fn a_message_that_is_too_long_for_a_multi_receive_is_numbered() {
         let send = SendRequest { segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
         cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
     }
-    cluster.settle();
+    cluster.run_until_idle();
     let mut seen: Vec<_> = cluster.nodes[1]
         .events
         .iter()
@@ -292,7 +292,7 @@ fn probe_and_claim() {
             };
             cluster.nodes[0].endpoint.send(Time(0), &send).unwrap();
         }
-        cluster.settle();
+        cluster.run_until_idle();
         let endpoint = &mut cluster.nodes[1].endpoint;
         assert_eq!(endpoint.probe(&tagged(None, 8)), None);
         let found = endpoint.probe(&tagged(Some(0), 7)).unwrap();
@@ -313,7 +313,7 @@ fn probe_and_claim() {
         endpoint
             .recv(now, &RecvRequest { cookie: Cookie(3), ..RecvRequest::new(Selector::ANY_UNTAGGED, &seg(0, len)) })
             .unwrap();
-        cluster.settle();
+        cluster.run_until_idle();
         let got = completions(&mut cluster, 1);
         for (cookie, immediate) in [(1, 1), (2, 2), (3, 3)] {
             assert_eq!(got[&cookie].unwrap().immediate, Some(immediate));
@@ -338,7 +338,7 @@ fn cancel() {
     endpoint.cancel(recv).unwrap();
     endpoint.cancel(unsent).unwrap();
     assert_eq!(endpoint.cancel(recv), Err(CancelError::Unknown));
-    cluster.settle();
+    cluster.run_until_idle();
     assert_eq!(cluster.nodes[0].endpoint.cancel(kept), Err(CancelError::Unknown));
     let got = completions(&mut cluster, 0);
     assert_eq!((got[&1], got[&2]), (Err(OpError::Cancelled), Err(OpError::Cancelled)));

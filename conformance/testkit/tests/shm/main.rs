@@ -156,9 +156,9 @@ fn kinds_flags_and_tags_that_no_honest_peer_writes_kill_the_ring() {
 fn dies(error: RingError, write: impl FnOnce(&Memory)) {
     let memory = Memory::new(SMALL);
     let mut consumer = memory.consumer(SMALL);
-    assert!(consumer.front().unwrap().is_none() && !consumer.has_news());
+    assert!(consumer.front().unwrap().is_none() && !consumer.has_message());
     write(&memory);
-    assert_eq!((consumer.has_news(), front_short(&mut consumer)), (true, None), "{error:?}");
+    assert_eq!((consumer.has_message(), front_short(&mut consumer)), (true, None), "{error:?}");
     assert_eq!(consumer.front().unwrap_err(), error);
     memory.publish(SMALL, 0, 0, SHORT, Short::TAGGED);
     assert_eq!(consumer.front().unwrap_err(), error, "dead is dead");
@@ -177,7 +177,7 @@ fn a_turn_number_that_is_neither_old_nor_due_kills_the_ring() {
         let mut consumer = memory.consumer(SMALL);
         memory.publish(SMALL, 0, 8, SHORT, 0);
         memory.word(CELLS_AT).store(turn, Relaxed);
-        assert!(consumer.front().unwrap().is_none() && !consumer.has_news());
+        assert!(consumer.front().unwrap().is_none() && !consumer.has_message());
     }
     for turn in [2, 5, u32::MAX] {
         let memory = Memory::new(SMALL);
@@ -185,7 +185,7 @@ fn a_turn_number_that_is_neither_old_nor_due_kills_the_ring() {
         memory.word(CELLS_AT).store(turn, Relaxed);
         let error = RingError { field: "turn", value: turn };
         // The fast path sees nothing, and leaves it at that.
-        assert_eq!((consumer.has_news(), front_short(&mut consumer)), (false, None));
+        assert_eq!((consumer.has_message(), front_short(&mut consumer)), (false, None));
         assert_eq!(consumer.front().unwrap_err(), error);
         memory.publish(SMALL, 0, 8, SHORT, 0);
         assert_eq!(front_short(&mut consumer), None, "dead is dead");
@@ -288,10 +288,10 @@ fn message_that_fits_its_cell_does_not_use_the_annex() {
             assert_eq!(push_short(&mut producer, &short, &payload), Ok(false));
             let annexed = memory.wide(annex_at(SMALL)).load(Relaxed) != 0;
             assert_eq!((annexed, producer.room()), (len > most, Ok(3)));
-            let said = Short { len: len as u16, ..short };
-            assert_eq!(short_message(&mut consumer), Some((said, payload.clone())));
+            let item = Short { len: len as u16, ..short };
+            assert_eq!(short_message(&mut consumer), Some((item, payload.clone())));
             let front = consumer.front().unwrap().expect("it is there until it is released");
-            assert_eq!((front.short(), front.header(), read_all(&front, 7)), (Some(&said), &[][..], payload));
+            assert_eq!((front.short(), front.header(), read_all(&front, 7)), (Some(&item), &[][..], payload));
         }
         let memory = Memory::new(SMALL);
         let (_consumer, mut producer) = (memory.consumer(SMALL), memory.producer(SMALL));
@@ -392,7 +392,7 @@ fn a_ring_takes_memory_as_it_is_used() {
             assert_eq!(front_short(&mut consumer).map(|(short, _)| short.counts.psn()), Some(n));
             consumer.release_short();
             if n == 31 && lap == 0 {
-                assert!(consumer.front().unwrap().is_none() && !consumer.has_news() && !consumer.is_empty());
+                assert!(consumer.front().unwrap().is_none() && !consumer.has_message() && !consumer.is_empty());
                 assert_eq!(taken(), [(CELLS_AT + 32 * 192, 16 * 192); 3]);
                 REFUSING.set(false);
                 assert!(consumer.front().unwrap().is_none() && consumer.is_empty());
@@ -415,7 +415,7 @@ fn a_ring_takes_memory_as_it_is_used() {
         assert_eq!(taken(), if round < 3 { vec![(at, stride)] } else { vec![] });
         REFUSING.set(round < 3);
         assert_eq!((consumer.front().unwrap().is_some(), consumer.is_empty()), (round >= 3, false));
-        assert!(consumer.has_news() && !consumer.arm());
+        assert!(consumer.has_message() && !consumer.arm());
         REFUSING.set(false);
         POPULATED.take();
         let front = consumer.front().unwrap().expect("a packet");

@@ -42,11 +42,11 @@ fn body() -> impl Strategy<Value = Body> {
         head().prop_map(Body::Eager),
         (1..=u16::MAX).prop_map(|count| Body::Aggregate { count }),
         rts.prop_map(|(head, message_bytes, keys)| Body::Rts(Rts { head, message_bytes, keys })),
-        cts.prop_map(|([operation, target, granted_bytes], round, keys)| {
-            Body::Cts(Cts { operation, target, granted_bytes, round, keys })
+        cts.prop_map(|([operation, target, granted_bytes], epoch, keys)| {
+            Body::Cts(Cts { operation, target, granted_bytes, epoch, keys })
         }),
-        fin.prop_map(|([operation, placed_bytes], count, refused, round, want_placed)| {
-            Body::Fin(Fin { operation, count, refused, want_placed, round, placed_bytes })
+        fin.prop_map(|([operation, placed_bytes], count, refused, epoch, want_placed)| {
+            Body::Fin(Fin { operation, count, refused, want_placed, epoch, placed_bytes })
         }),
         any::<[u64; 2]>().prop_map(|[operation, offset]| Body::Data(Data { operation, offset })),
         any::<[u64; 3]>().prop_map(|[window, offset, operation]| Body::Put(Put { window, offset, operation })),
@@ -86,7 +86,7 @@ fn body() -> impl Strategy<Value = Body> {
                 answer,
             })
         }),
-        any::<(u64, u16)>().prop_map(|(target, round)| Body::Resume(Resume { target, round })),
+        any::<(u64, u16)>().prop_map(|(target, epoch)| Body::Resume(Resume { target, epoch })),
         any::<(u64, bool)>().prop_map(|(nonce, answer)| Body::Probe(Probe { nonce, answer })),
         Just(Body::Bye),
         (any::<u8>(), "[!-+\\--:<>-~]{1,200}").prop_map(|(rail, text)| {

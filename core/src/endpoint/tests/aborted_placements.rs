@@ -1,6 +1,6 @@
 //! Payloads whose rails die while they are being placed, several at a time (F-6).
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::{down, up};
 use super::*;
 use crate::wire::{Body, Connect, MessageHead};
@@ -22,7 +22,7 @@ fn half_placed<'m>(region: &'m mut Region, receive: impl FnOnce(&mut Lone<'m>)) 
     }
     for rail in 0..2 {
         up(&mut lone, rail);
-        let connect = Connect { rail: PEER_RAIL + rail, connection: 2, ..TERMS };
+        let connect = Connect { rail: PEER_RAIL + rail, connection: 2, ..PEER_PARAMETERS };
         assert_eq!(lone.feed_on(rail, Body::Connect(connect), 0, |_| {}), Arrival::Done);
     }
     lone.sent();
@@ -111,7 +111,7 @@ fn placement_completed_by_a_copy_is_received_by_express() {
     let recv = RecvRequest::new(Selector::ANY_UNTAGGED, &into);
     assert_eq!(lone.endpoint.recv_waiting(&recv), None, "it is not here");
     up(&mut lone, 0);
-    let connect = Connect { rail: PEER_RAIL, connection: 2, ..TERMS };
+    let connect = Connect { rail: PEER_RAIL, connection: 2, ..PEER_PARAMETERS };
     assert_eq!(lone.feed(Body::Connect(connect), 0), Arrival::Done);
     let again = lone.feed_on(1, eager(10), 50, |common| common.psn = 0);
     lone.place(again);

@@ -1,6 +1,6 @@
 //! Rails that have moved, packet by packet: rule F-12.
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::*;
 use crate::wire::{Address, AddressError, AddressText, Body, Connect, Repr};
 
@@ -28,12 +28,12 @@ pub(super) fn down(lone: &mut Lone<'_>, rail: u8) {
 /// A new connection is up, and the peer has sent its CONNECT.
 pub(super) fn up(lone: &mut Lone<'_>, rail: u8, connection: u32) {
     lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });
-    let connect = Connect { rail: PEER_RAIL + rail, connection, answer: true, ..TERMS };
+    let connect = Connect { rail: PEER_RAIL + rail, connection, answer: true, ..PEER_PARAMETERS };
     lone.feed_on(rail, Body::Connect(connect), 0, |_| {});
 }
 
 /// The addresses sent now: over which rail, of which rail, and the address.
-pub(super) fn told(lone: &mut Lone<'_>) -> Vec<(u8, u8, AddressText)> {
+pub(super) fn announced(lone: &mut Lone<'_>) -> Vec<(u8, u8, AddressText)> {
     lone.rails.clear();
     let sent: Vec<Repr> = lone.sent();
     let over = sent.into_iter().zip(&lone.rails);
@@ -65,24 +65,24 @@ pub(super) fn dialled(lone: &mut Lone<'_>) -> Vec<RailId> {
 fn new_address_is_sent_over_every_other_rail() {
     let mut region = region();
     let mut lone = three(&mut region);
-    assert_eq!(told(&mut lone), []);
+    assert_eq!(announced(&mut lone), []);
     lone.endpoint.set_address(RailId(1), b"there:1").unwrap();
-    assert_eq!(told(&mut lone), [(0, 1, text("there:1")), (2, 1, text("there:1"))]);
+    assert_eq!(announced(&mut lone), [(0, 1, text("there:1")), (2, 1, text("there:1"))]);
     // Nothing new.
     lone.endpoint.set_address(RailId(1), b"there:1").unwrap();
-    assert_eq!(told(&mut lone), []);
+    assert_eq!(announced(&mut lone), []);
     down(&mut lone, 1);
     down(&mut lone, 2);
     lone.endpoint.set_address(RailId(2), b"there:2").unwrap();
-    assert_eq!(told(&mut lone), [(0, 2, text("there:2"))]);
+    assert_eq!(announced(&mut lone), [(0, 2, text("there:2"))]);
     // A subchannel that comes up announces all others.
     up(&mut lone, 2, 2);
-    assert_eq!(told(&mut lone), [(2, 1, text("there:1"))]);
+    assert_eq!(announced(&mut lone), [(2, 1, text("there:1"))]);
     down(&mut lone, 0);
     up(&mut lone, 0, 2);
-    assert_eq!(told(&mut lone), [(0, 1, text("there:1")), (0, 2, text("there:2"))]);
+    assert_eq!(announced(&mut lone), [(0, 1, text("there:1")), (0, 2, text("there:2"))]);
     lone.endpoint.set_address(RailId(1), b"back").unwrap();
-    assert_eq!(told(&mut lone), [(0, 1, text("back")), (2, 1, text("back"))]);
+    assert_eq!(announced(&mut lone), [(0, 1, text("back")), (2, 1, text("back"))]);
 }
 
 /// L-3: one at a time, and the newest.
@@ -104,13 +104,13 @@ fn busy_rail_sends_address_updates_one_at_a_time() {
         })
         .collect();
     assert_eq!(posts.iter().map(|post| (post.0, post.1)).collect::<Vec<_>>(), [(0, 1), (1, 2), (2, 1)]);
-    assert_eq!(told(&mut lone), []);
+    assert_eq!(announced(&mut lone), []);
     lone.endpoint.set_address(RailId(2), b"c").unwrap();
     lone.busy = false;
     for (_, _, id) in posts {
         lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
     }
-    assert_eq!(told(&mut lone), [(0, 2, text("c")), (1, 2, text("c"))]);
+    assert_eq!(announced(&mut lone), [(0, 2, text("c")), (1, 2, text("c"))]);
 }
 
 /// F-12: no address is sent to a peer that the rail does not reach, and an invalid address is not kept.
@@ -123,12 +123,12 @@ fn only_valid_addresses_are_sent_and_only_to_reached_peers() {
     assert_eq!(none(&mut lone, 0, b""), SetAddressError::Address(AddressError::Empty));
     assert_eq!(none(&mut lone, 0, &[b'a'; 201]), SetAddressError::Address(AddressError::TooLong { bytes: 201 }));
     assert_eq!(none(&mut lone, 0, b"a b"), SetAddressError::Address(AddressError::Byte { at: 1, byte: b' ' }));
-    assert_eq!(told(&mut lone), []);
+    assert_eq!(announced(&mut lone), []);
 
     let mut lone = Lone::reached(&mut region, &config(), &[TCP, TCP], 1);
     lone.endpoint.set_address(RailId(1), b"elsewhere").unwrap();
-    lone.feed(Body::Connect(TERMS), 0);
-    assert_eq!(told(&mut lone), []);
+    lone.feed(Body::Connect(PEER_PARAMETERS), 0);
+    assert_eq!(announced(&mut lone), []);
 }
 
 /// F-12: the peer names its own rail; the answer names ours, and the rail is dialled if its redial is
@@ -182,11 +182,11 @@ fn invalid_address_update_is_dropped_or_ends_the_channel() {
 /// BYE; then it stops (G-10).
 #[test]
 fn moved_process_redials_until_its_bye_is_received() {
-    for (moves_first, heard) in [(false, false), (true, false), (false, true)] {
+    for (moves_first, reported) in [(false, false), (true, false), (false, true)] {
         let (mut region, config) = (region(), config());
         let mut lone = Lone::connected(&mut region, &config, &[TCP]);
         let moves = |lone: &mut Lone<'_>| lone.endpoint.set_address(RailId(0), b"there:1").unwrap();
-        lone.busy = !heard;
+        lone.busy = !reported;
         lone.endpoint.close_peer(PeerId(1)).unwrap();
         assert_eq!(lone.sent_one().body, Body::Bye);
         if moves_first {
@@ -201,7 +201,7 @@ fn moved_process_redials_until_its_bye_is_received() {
             assert_eq!(dialled(&mut lone), [], "the peer has our address and may dial it");
             moves(&mut lone);
         }
-        if heard {
+        if reported {
             assert_eq!(dialled(&mut lone), []);
             continue;
         }
@@ -212,7 +212,7 @@ fn moved_process_redials_until_its_bye_is_received() {
         assert_eq!(dialled(&mut lone), [RailId(0)]);
         lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(0) });
         assert!(matches!(lone.sent_one().body, Body::Connect(Connect { rail: 0, .. })));
-        lone.feed(Body::Connect(TERMS), 0);
+        lone.feed(Body::Connect(PEER_PARAMETERS), 0);
         assert_eq!(lone.sent_one().body, Body::Bye);
         lone.sent();
         assert_eq!(lone.closed, [RailId(0)]);

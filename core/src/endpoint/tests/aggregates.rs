@@ -6,7 +6,7 @@ use crate::api::config::Policy;
 use crate::wire::aggregate::RecordHead;
 use crate::wire::{Body, Fin, MessageHead, Repr};
 
-pub(super) fn gathering() -> Config {
+pub(super) fn aggregating() -> Config {
     Config { multiplex: Policy::Aggregate, nic_depth: 1, ..small() }
 }
 
@@ -37,7 +37,7 @@ fn counts(packets: &[Repr]) -> Vec<u16> {
 /// and levels, up to the first that is too large; each is reported at its level.
 #[test]
 fn messages_queued_while_the_rail_is_busy_are_aggregated() {
-    let config = gathering();
+    let config = aggregating();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     let levels = [Level::Reusable, Level::Acknowledged, Level::Placed, Level::Reusable];
@@ -71,7 +71,7 @@ fn messages_queued_while_the_rail_is_busy_are_aggregated() {
 /// C-1, C-2, X-1: credits, blocks and bytes limit an aggregate; one PSN stands for all.
 #[test]
 fn credits_count_messages() {
-    let config = gathering();
+    let config = aggregating();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     let go = |lone: &mut Lone<'_>, limits, len| {
@@ -137,7 +137,7 @@ fn each_is_a_message() {
 #[test]
 fn an_aggregate_takes_the_rail_that_delivers_it_earliest() {
     let rails = [TCP, RailFacts { eager_bytes_max: 600, ..TCP }];
-    for (policy, bytes, want) in [
+    for (policy, bytes, expected) in [
         (Policy::Balanced, 599, 1),
         (Policy::Balanced, 600, 1),
         (Policy::Balanced, 601, 0),
@@ -146,12 +146,12 @@ fn an_aggregate_takes_the_rail_that_delivers_it_earliest() {
         let config = Config { multiplex: policy, ..small() };
         let mut region = Region::of(&config);
         let mut lone = Lone::connected(&mut region, &config, &rails);
-        for (rail, way) in [(0, 1_000_000), (1, 1)] {
-            lone.endpoint.paths.path_mut(0, RailId(rail)).way = way;
+        for (rail, route) in [(0, 1_000_000), (1, 1)] {
+            lone.endpoint.paths.path_mut(0, RailId(rail)).planning_latency = route;
         }
-        lone.endpoint.paths.find_nearest(0);
-        let rail = lone.endpoint.earliest_together(Time(0), 0, RailId(0), bytes);
-        assert_eq!(rail, RailId(want), "{bytes} bytes by {}", policy.name());
+        lone.endpoint.paths.find_lowest_latency(0);
+        let rail = lone.endpoint.earliest_aggregate(Time(0), 0, RailId(0), bytes);
+        assert_eq!(rail, RailId(expected), "{bytes} bytes by {}", policy.name());
     }
 }
 
@@ -263,7 +263,7 @@ fn lost_peer_releases_aggregate_resources() {
 /// requested.
 #[test]
 fn aggregate_takes_as_many_messages_as_fit() {
-    let config = Config { retained_max: 1, ..gathering() };
+    let config = Config { retained_max: 1, ..aggregating() };
     for (count, len) in [(15, 8), (2, 500 - 32)] {
         let mut region = Region::of(&config);
         let mut lone = Lone::connected(&mut region, &config, &[TCP]);
@@ -287,7 +287,7 @@ fn aggregate_takes_as_many_messages_as_fit() {
             assert_eq!(lone.endpoint.usage().retained.used, 0);
         }
     }
-    let config = gathering();
+    let config = aggregating();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     (0..3).for_each(|n| lone.send(n, 8));

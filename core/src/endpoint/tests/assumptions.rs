@@ -63,7 +63,7 @@ fn a_completed_post_completes_no_request() {
         let Body::Rts(rts) = sent.swap_remove(rts).body else { unreachable!() };
         let mut keys = crate::wire::RemoteKeys::new();
         keys.push(RemoteKey { rail: lone::PEER_RAIL, connection: 1, key: 1, address: 0 }).unwrap();
-        let cts = Cts { operation: rts.head.operation, target: 1, granted_bytes: 5000, keys, round: 0 };
+        let cts = Cts { operation: rts.head.operation, target: 1, granted_bytes: 5000, keys, epoch: 0 };
         lone.feed(Body::Cts(cts), 0);
         lone.sent();
         assert_eq!(lone.transfers, 1);
@@ -115,7 +115,7 @@ fn an_index_is_no_name() {
         };
         let first = send(lone, 1);
         let fin = |operation| {
-            Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 100, round: 0, want_placed: false })
+            Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 100, epoch: 0, want_placed: false })
         };
         lone.acks = [1, 0];
         lone.feed(fin(first), 0);

@@ -1,7 +1,7 @@
 //! Small messages over rails that can lose: sent at submission, kept until acknowledged, received in one
 //! call; and each condition that sends them the general way.
 
-use super::lone::{Lone, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS};
 use super::recovery::{connect, down, fence, up};
 use super::*;
 use crate::wire::{Body, Common, MessageHead, Repr};
@@ -63,7 +63,7 @@ fn packet_is_kept_until_acknowledged_and_completed() {
             assert_eq!(used(&lone), [0; 3]);
             complete(&mut lone, sent.id, PostStatus::Done);
             assert_eq!(lone.endpoint.stats().stale_dropped, 1, "reported twice");
-            assert!(lone.endpoint.is_quiet(None) && lone.endpoint.unrest().is_none());
+            assert!(lone.endpoint.is_quiet(None) && lone.endpoint.inconsistency().is_none());
         }
     }
 }
@@ -124,7 +124,7 @@ fn the_end_of_the_channel_frees_it() {
         lone.sent();
         assert!(matches!(lone.endpoint.poll_event(), Some(Event::PeerLost { .. })));
         lone.sent();
-        assert_eq!(lone.endpoint.unrest(), None);
+        assert_eq!(lone.endpoint.inconsistency(), None);
     }
 }
 
@@ -200,15 +200,19 @@ fn it_takes_no_more_than_there_is() {
         let mut region = Region::of(&config);
         let mut lone = Lone::up(&mut region, &config, &[rail]);
         lone.limits = limits;
-        lone.feed(Body::Connect(TERMS), 0);
+        lone.feed(Body::Connect(PEER_PARAMETERS), 0);
         lone.sent();
         lone.completed();
         let sent = core::iter::from_fn(|| at_once(&mut lone, 1, len)).take(100);
         let sent: Vec<AtOnce> = sent.inspect(|_| {}).collect();
         assert_eq!(sent.len(), count, "{what}");
         // The last ones request acknowledgments where a table is full.
-        let asks = sent.iter().filter(|sent| Repr::parse(&sent.header).unwrap().common.ack_now).count();
-        assert_eq!(asks > 0, matches!(what, "packets" | "operations" | "copies"), "{what}: {asks} of {count}");
+        let acks_requested = sent.iter().filter(|sent| Repr::parse(&sent.header).unwrap().common.ack_now).count();
+        assert_eq!(
+            acks_requested > 0,
+            matches!(what, "packets" | "operations" | "copies"),
+            "{what}: {acks_requested} of {count}"
+        );
     }
 }
 

@@ -179,13 +179,13 @@ fn explanation_matches_the_actual_transfer() {
                 }
             }
             for bytes in [0, 8, 900, 20_000, 100_000, 1 << 20, 5_000_000] {
-                let asked = if bytes <= 900 { 0 } else { mover };
-                let explained = timed.endpoints[asked]
-                    .explain(Time(timed.now), PeerId(1 - asked as u32), MessageClass::Small, bytes)
+                let requested = if bytes <= 900 { 0 } else { mover };
+                let explained = timed.endpoints[requested]
+                    .explain(Time(timed.now), PeerId(1 - requested as u32), MessageClass::Small, bytes)
                     .unwrap();
                 let parts = explained.shares.iter().filter(|share| share.verdict == Verdict::Carries).count();
-                assert_eq!(explained.way == Way::Cut, parts > 1, "{explained:?}");
-                assert_eq!(explained.way == Way::Eager, bytes <= 900, "{explained:?}");
+                assert_eq!(explained.route == Route::Cut, parts > 1, "{explained:?}");
+                assert_eq!(explained.route == Route::Eager, bytes <= 900, "{explained:?}");
                 assert_eq!(explained.shares.iter().map(|share| share.bytes).sum::<u64>(), bytes);
                 timed.posts.clear();
                 timed.stream(1, 1, bytes);
@@ -202,10 +202,10 @@ fn explanation_matches_the_actual_transfer() {
                     let carrying = || explained.shares.iter().filter(|share| share.bytes > 0).map(ends);
                     let (first, last) = (carrying().min().unwrap(), carrying().max().unwrap());
                     let idle = explained.shares.iter().filter(|share| share.bytes == 0 && share.finish.is_some());
-                    match explained.way {
-                        Way::Cut => assert!(last - first <= last / 10, "{explained:?}"),
+                    match explained.route {
+                        Route::Cut => assert!(last - first <= last / 10, "{explained:?}"),
                         // Up to 64 B only latency decides.
-                        Way::Eager if bytes <= 64 => assert!(idle.map(ends).all(|other| other + 64 >= last)),
+                        Route::Eager if bytes <= 64 => assert!(idle.map(ends).all(|other| other + 64 >= last)),
                         _ => assert!(idle.map(ends).all(|other| other >= last), "{explained:?}"),
                     }
                 }

@@ -9,7 +9,7 @@ const WINDOW: Remote = Remote { peer: PeerId(1), window: 3, offset: 100 };
 
 fn refused(operation: u64) -> Body {
     let refused = Some(Refusal::NoWindow);
-    Body::Fin(Fin { operation, count: 1, refused, want_placed: false, round: 0, placed_bytes: 0 })
+    Body::Fin(Fin { operation, count: 1, refused, want_placed: false, epoch: 0, placed_bytes: 0 })
 }
 
 /// a put that was refused has failed for that reason, though the peer is lost before it has acknowledged
@@ -55,15 +55,15 @@ fn multi_receive_reports_every_message_by_event() {
             let arrival = lone.feed(Body::Eager(MessageHead { operation: 7, ..MessageHead::default() }), len);
             lone.place(arrival);
         }
-        let told = std::iter::from_fn(|| lone.endpoint.poll_event());
-        let told: Vec<_> = told
+        let reported = std::iter::from_fn(|| lone.endpoint.poll_event());
+        let reported: Vec<_> = reported
             .map(|event| {
                 let Event::Completed(done) = event else { panic!("{event:?}") };
                 assert_eq!(done.operation, id);
                 done.result.map(|done| (done.offset, done.bytes, done.released))
             })
             .collect();
-        assert_eq!(told, [Ok((0, 30, false)), Ok((30, 50, true))], "{notify:?}");
+        assert_eq!(reported, [Ok((0, 30, false)), Ok((30, 50, true))], "{notify:?}");
         let counted = matches!(notify, Notify::Counter(_) | Notify::Both(_));
         assert_eq!(lone.endpoint.counter(CounterId(1)), Some(if counted { 2 } else { 0 }), "{notify:?}");
         assert_eq!(lone.endpoint.usage().operations.used, 0);
@@ -82,16 +82,16 @@ fn an_answer_lets_the_next_request_go() {
             AtomicRequest { cookie: Cookie(cookie), ..AtomicRequest::new(at, AtomicKind::Add, AtomicType::U64, 1) };
         lone.endpoint.atomic(Time(0), &atomic).unwrap();
     }
-    let asked = |packets: &[Repr]| -> Vec<u64> {
+    let requested = |packets: &[Repr]| -> Vec<u64> {
         let atomic =
             |packet: &Repr| if let Body::Atomic(atomic) = &packet.body { Some(atomic.operation) } else { None };
         packets.iter().filter_map(atomic).collect()
     };
     let sent = lone.sent();
-    let [_, second] = asked(&sent)[..] else { panic!("two at once: {sent:?}") };
+    let [_, second] = requested(&sent)[..] else { panic!("two at once: {sent:?}") };
     lone.feed(Body::AtomicReply(AtomicReply { operation: second, old: 5 }), 0);
     let sent = lone.sent();
-    assert_eq!(asked(&sent).len(), 1, "{sent:?}");
+    assert_eq!(requested(&sent).len(), 1, "{sent:?}");
     assert_eq!(lone.completed()[&2].map(|done| done.old), Ok(5));
 }
 
@@ -189,7 +189,7 @@ fn free_stripe_set_is_given_to_the_waiting_transfer() {
     lone.acks[1] = 2;
     lone.feed(cts(rts.head.operation, 0, &[0, 1]), 0);
     assert!(lone.sent().is_empty());
-    let fin = Fin { operation: first, count: 1, refused: None, want_placed: false, round: 0, placed_bytes: 40_000 };
+    let fin = Fin { operation: first, count: 1, refused: None, want_placed: false, epoch: 0, placed_bytes: 40_000 };
     lone.feed(Body::Fin(fin), 0);
     assert!(lone.sent().is_empty(), "the first one keeps its parts until its completion is reported");
     assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(40_000));
@@ -223,7 +223,7 @@ fn early_fin_leaves_the_plans_of_other_transfers_unchanged() {
     lone.sent();
     let [0, both] = planned(&mut lone) else { panic!("rail 0 has finished") };
     assert!(both > left + 19_000);
-    let fin = Fin { operation: first, count: 1, refused: None, want_placed: false, round: 0, placed_bytes: 40_000 };
+    let fin = Fin { operation: first, count: 1, refused: None, want_placed: false, epoch: 0, placed_bytes: 40_000 };
     lone.feed(Body::Fin(fin), 0);
     assert_eq!(planned(&mut lone), [0, both - left]);
     // A new connection of the rail begins with none.

@@ -1,6 +1,6 @@
 //! Peers that compute: no call is made for long, and nothing ends (F-9, F-11, F-13).
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::down;
 use super::*;
 use crate::wire::{Body, Connect};
@@ -62,7 +62,7 @@ fn a_connect_that_does_not_come_is_waited_for_while_the_peer_computes() {
     for makes_calls in [false, true] {
         let mut region = Region::of(&config);
         let mut lone = Lone::up(&mut region, &config, &[TCP, TCP]);
-        lone.feed_on(0, Body::Connect(Connect { rail: PEER_RAIL, ..TERMS }), 0, |_| {});
+        lone.feed_on(0, Body::Connect(Connect { rail: PEER_RAIL, ..PEER_PARAMETERS }), 0, |_| {});
         lone.sent();
         while lone.now < 4_000_000_000 && lone.closed.is_empty() {
             lone.now += 1_000_000;

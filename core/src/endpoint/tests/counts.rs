@@ -1,7 +1,7 @@
 //! The counters (`Stats`): each event counts once, and nothing else counts. Watchdogs and people use these
 //! numbers.
 
-use super::aggregates::{gathering, record};
+use super::aggregates::{aggregating, record};
 use super::lone::{Lone, PEER_RAIL};
 use super::recovery::{connect, cts, down, fence, put_over_both, region, up};
 use super::*;
@@ -140,7 +140,7 @@ fn packet_with_an_unknown_operation_is_counted_as_stale() {
         (Body::Cts(Cts { operation: nothing, ..Cts::default() }), 0),
         (Body::Fin(fin(nothing)), 0),
         (Body::Fin(Fin { refused: Some(crate::wire::Refusal::NoAccess), ..fin(nothing) }), 0),
-        (Body::Resume(Resume { target: nothing, round: 1 }), 0),
+        (Body::Resume(Resume { target: nothing, epoch: 1 }), 0),
         (Body::AtomicReply(AtomicReply { operation: nothing, old: 1 }), 0),
     ];
     for (body, bytes) in bodies {
@@ -183,8 +183,8 @@ fn packet_with_an_unknown_operation_is_counted_as_stale() {
         let operation = put_over_both(lone);
         lone.feed(cts(operation, 0, &[0, 1]), 0);
         lone.sent();
-        for round in [0, 2, u16::MAX] {
-            brings(lone, "another round", |lone| lone.feed(cts(operation, round, &[0]), 0), STALE);
+        for epoch in [0, 2, u16::MAX] {
+            brings(lone, "another round", |lone| lone.feed(cts(operation, epoch, &[0]), 0), STALE);
         }
     });
     // A rail's reports about objects that it does not have (any more).
@@ -258,7 +258,7 @@ fn sent_packet_is_counted_once() {
         assert!(!lone.endpoint.t.channels.at(0).replay.is_pending());
     });
     // Copies: of an aggregate's messages, and of a message that waited for its receive.
-    let config = gathering();
+    let config = aggregating();
     let mut own = Region::of(&config);
     let mut lone = Lone::connected(&mut own, &config, &[TCP]);
     let before = lone.endpoint.stats();
@@ -446,8 +446,8 @@ fn late_fence_does_not_change_the_peer_rail_number() {
         let theirs = Fence { rail: PEER_RAIL + 1, connection: 2, peer_connection: 2, ..fence(1, false) };
         lone.feed(Body::Fence(theirs), 0);
         let sent = lone.sent();
-        let said = sent.iter().any(|packet| matches!(packet.body, Body::Fence(fence) if fence.answer));
-        assert!(said, "{sent:?}");
+        let has_answer = sent.iter().any(|packet| matches!(packet.body, Body::Fence(fence) if fence.answer));
+        assert!(has_answer, "{sent:?}");
     });
 }
 
@@ -472,8 +472,8 @@ fn filling_table_requests_acknowledgments_at_its_marks() {
 fn an_acknowledgment_counts_all_that_it_covers() {
     const MOST: u16 = 0x7FFF;
     let left = |lone: &Lone<'_>| lone.endpoint.t.channels.at(0).allowance.messages_left();
-    for together in [false, true] {
-        let config = if together { gathering() } else { small() };
+    for is_aggregated in [false, true] {
+        let config = if is_aggregated { aggregating() } else { small() };
         let mut own = Region::of(&config);
         let mut lone = Lone::connected(&mut own, &config, &[TCP]);
         lone.limits.0 = MOST;
@@ -481,7 +481,7 @@ fn an_acknowledgment_counts_all_that_it_covers() {
         assert_eq!(left(&lone), MOST.into());
         (0..3).for_each(|n| lone.send(n, 10));
         let packets = lone.sent().len() as u32;
-        assert_eq!(packets, if together { 1 } else { 3 });
+        assert_eq!(packets, if is_aggregated { 1 } else { 3 });
         assert_eq!(left(&lone), u32::from(MOST) - 3);
         lone.acks[0] = packets;
         // The maximum: one more would be sent if one of the three were too high.

@@ -1,12 +1,12 @@
 //! Stalled rails that report no failure, packet by packet (F-11), and silent peers (F-13).
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::down;
 use super::*;
 use crate::wire::{Body, Connect, Probe};
 
 /// Waits for the probe of a silent rail (F-11); returns the nonce, at the time of the probe.
-fn wait_for_question(lone: &mut Lone<'_>, rail: u8) -> u64 {
+fn wait_for_probe(lone: &mut Lone<'_>, rail: u8) -> u64 {
     for _ in 0..20 {
         lone.now += 1_000_000;
         lone.endpoint.handle_timeout(Time(lone.now));
@@ -24,7 +24,7 @@ fn wait_for_question(lone: &mut Lone<'_>, rail: u8) -> u64 {
 }
 
 /// One message is in flight over rail 0.
-fn under_way<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts]) -> Lone<'m> {
+fn in_flight<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts]) -> Lone<'m> {
     let mut lone = Lone::connected(region, config, rails);
     lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
     lone.send(1, 10);
@@ -34,9 +34,9 @@ fn under_way<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts]) -
 }
 
 /// The same, over the only rail, which stays silent; returns the nonce of its probe.
-fn asked_of_a_packet<'m>(region: &'m mut Region, config: &Config) -> (Lone<'m>, u64) {
-    let mut lone = under_way(region, config, &[TCP]);
-    let nonce = wait_for_question(&mut lone, 0);
+fn probed_for_a_packet<'m>(region: &'m mut Region, config: &Config) -> (Lone<'m>, u64) {
+    let mut lone = in_flight(region, config, &[TCP]);
+    let nonce = wait_for_probe(&mut lone, 0);
     (lone, nonce)
 }
 
@@ -46,7 +46,7 @@ fn asked_of_a_packet<'m>(region: &'m mut Region, config: &Config) -> (Lone<'m>, 
 fn a_packet_that_vanishes_is_found_out() {
     let config = Config { stall_min: Nanos(4_000_000), ..small() };
     let mut region = Region::of(&config);
-    let (mut lone, nonce) = asked_of_a_packet(&mut region, &config);
+    let (mut lone, nonce) = probed_for_a_packet(&mut region, &config);
     lone.feed(Body::Probe(Probe { nonce: nonce ^ 1, answer: true }), 0);
     lone.sent();
     assert_eq!(lone.closed, []);
@@ -55,7 +55,7 @@ fn a_packet_that_vanishes_is_found_out() {
     assert_eq!(lone.closed, [RailId(0)]);
     // A received packet is no reason.
     let mut region = Region::of(&config);
-    let (mut lone, nonce) = asked_of_a_packet(&mut region, &config);
+    let (mut lone, nonce) = probed_for_a_packet(&mut region, &config);
     lone.acks[0] = 1;
     lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
     lone.sent();
@@ -73,7 +73,7 @@ fn a_post_that_never_ends_is_found_out() {
     lone.sent();
     lone.busy = false;
     lone.closed.clear();
-    let nonce = wait_for_question(&mut lone, 0);
+    let nonce = wait_for_probe(&mut lone, 0);
     lone.acks[0] = 1;
     lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
     lone.now += 3_000_000;
@@ -92,11 +92,11 @@ fn a_post_that_never_ends_is_found_out() {
 fn silent_rail_is_abandoned_only_if_another_rail_is_active() {
     let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), ..small() };
     let mut region = Region::of(&config);
-    let mut lone = under_way(&mut region, &config, &[TCP, TCP]);
-    let first = wait_for_question(&mut lone, 0);
+    let mut lone = in_flight(&mut region, &config, &[TCP, TCP]);
+    let first = wait_for_probe(&mut lone, 0);
     lone.now += 1;
     lone.feed_on(1, Body::Credit, 0, |_| {});
-    let second = wait_for_question(&mut lone, 0);
+    let second = wait_for_probe(&mut lone, 0);
     assert_ne!(first, second);
     assert_eq!(lone.closed, []);
     for _ in 0..5 {
@@ -108,7 +108,7 @@ fn silent_rail_is_abandoned_only_if_another_rail_is_active() {
     assert_eq!(lone.closed, [RailId(0)]);
 
     let mut region = Region::of(&config);
-    let mut lone = under_way(&mut region, &config, &[TCP, TCP]);
+    let mut lone = in_flight(&mut region, &config, &[TCP, TCP]);
     while lone.closed.is_empty() {
         lone.now += 1_000_000;
         lone.endpoint.handle_timeout(Time(lone.now));
@@ -125,15 +125,15 @@ fn idle_rails_are_probed_when_all_work_waits_for_one_rail() {
     let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(400_000_000), ..small() };
     for answers in [true, false] {
         let mut region = Region::of(&config);
-        let mut lone = under_way(&mut region, &config, &[TCP, TCP]);
+        let mut lone = in_flight(&mut region, &config, &[TCP, TCP]);
         // The other rail received after this one, and has been idle since.
         lone.now = 3_000_000;
         lone.feed_on(1, Body::Credit, 0, |_| {});
-        let mut asked = [0, 0];
+        let mut stall_probe = [0, 0];
         while lone.closed.is_empty() && lone.now < 300_000_000 {
             lone.now += 1_000_000;
-            for (rail, nonce) in questions(&mut lone) {
-                asked[usize::from(rail)] += 1;
+            for (rail, nonce) in probes_sent(&mut lone) {
+                stall_probe[usize::from(rail)] += 1;
                 if rail == 1 && answers {
                     lone.now += 1;
                     lone.feed_on(1, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
@@ -141,10 +141,10 @@ fn idle_rails_are_probed_when_all_work_waits_for_one_rail() {
             }
         }
         if answers {
-            assert_eq!((lone.closed.as_slice(), asked), ([RailId(0)].as_slice(), [2, 2]));
+            assert_eq!((lone.closed.as_slice(), stall_probe), ([RailId(0)].as_slice(), [2, 2]));
             assert!(lone.now <= 30_000_000, "{}", lone.now);
         } else {
-            assert_eq!((lone.closed.as_slice(), asked), ([].as_slice(), [1, 1]));
+            assert_eq!((lone.closed.as_slice(), stall_probe), ([].as_slice(), [1, 1]));
         }
     }
 }
@@ -163,7 +163,7 @@ fn computing_peer_with_pending_acks_has_both_timeouts() {
     };
     for returns in [false, true] {
         let mut region = Region::of(&config);
-        let mut lone = under_way(&mut region, &config, &[TCP]);
+        let mut lone = in_flight(&mut region, &config, &[TCP]);
         let (mut ended_at, mut lost_at) = (None, None);
         while lone.now < 2 * (STALL_LONE + RECOVERY_TIMEOUT) && lost_at.is_none() {
             lone.now += 1_000_000;
@@ -175,7 +175,7 @@ fn computing_peer_with_pending_acks_has_both_timeouts() {
             }
             if returns && lone.now == STALL_LONE + RECOVERY_TIMEOUT {
                 lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(0) });
-                let connect = Connect { connection: 2, answer: true, ..TERMS };
+                let connect = Connect { connection: 2, answer: true, ..PEER_PARAMETERS };
                 lone.feed(Body::Connect(connect), 0);
                 let again = lone.sent();
                 assert!(again.iter().any(|packet| matches!(packet.body, Body::Eager(_))), "{again:?}");
@@ -211,7 +211,7 @@ fn every_rail_answers_for_itself() {
 }
 
 /// The probes sent at a time, by rail.
-fn questions(lone: &mut Lone<'_>) -> Vec<(u8, u64)> {
+fn probes_sent(lone: &mut Lone<'_>) -> Vec<(u8, u64)> {
     lone.endpoint.handle_timeout(Time(lone.now));
     lone.rails.clear();
     let sent = lone.sent();
@@ -231,36 +231,36 @@ fn silent_peer_is_probed_on_every_rail() {
     let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
     lone.recv(1, 10);
     lone.now = 50_000_000;
-    assert_eq!(questions(&mut lone), []);
+    assert_eq!(probes_sent(&mut lone), []);
     lone.feed_on(1, Body::Credit, 0, |_| {});
     lone.now = 120_000_000;
-    assert_eq!(questions(&mut lone), []);
+    assert_eq!(probes_sent(&mut lone), []);
     assert_eq!(lone.endpoint.next_obligation(), None, "nothing is under way");
     let due = lone.endpoint.next_timeout().expect("a host has to wake for it");
     assert_eq!(due.0, 150_000_000);
     lone.now = due.0;
-    let asked = questions(&mut lone);
-    assert_eq!(asked.iter().map(|(rail, _)| *rail).collect::<Vec<_>>(), [0, 1]);
+    let stall_probe = probes_sent(&mut lone);
+    assert_eq!(stall_probe.iter().map(|(rail, _)| *rail).collect::<Vec<_>>(), [0, 1]);
     // Both answer: nothing is in flight any more, and 100 ms later they are probed again.
-    for (rail, nonce) in asked {
+    for (rail, nonce) in stall_probe {
         lone.feed_on(rail, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
     }
     lone.now += 10_000_000;
-    assert_eq!(questions(&mut lone), []);
+    assert_eq!(probes_sent(&mut lone), []);
     assert_eq!(lone.endpoint.next_obligation(), None);
     lone.now += 120_000_000;
-    assert_eq!(questions(&mut lone).len(), 2);
+    assert_eq!(probes_sent(&mut lone).len(), 2);
     assert_eq!(lone.closed, []);
     // It can be turned off and on.
     lone.endpoint.set_keepalive(Time(lone.now), Nanos(0));
     for later in [10_000_000, 10_000_000, 1_000_000_000] {
         lone.now += later;
-        assert_eq!(questions(&mut lone), []);
+        assert_eq!(probes_sent(&mut lone), []);
     }
     assert_eq!(lone.endpoint.next_timeout(), None);
     lone.endpoint.set_keepalive(Time(lone.now), Nanos(50_000_000));
     lone.now += 50_000_000;
-    assert_eq!(questions(&mut lone).len(), 2);
+    assert_eq!(probes_sent(&mut lone).len(), 2);
 }
 
 /// F-11, F-13: a post that never completes is detected, however often the peer is probed for keep-alive
@@ -279,7 +279,7 @@ fn signs_of_life_hide_no_post_that_never_ends() {
         lone.acks[0] = 1;
         while lone.now < 60_000_000 && lone.closed.is_empty() {
             lone.now += 500_000;
-            for (rail, nonce) in questions(&mut lone) {
+            for (rail, nonce) in probes_sent(&mut lone) {
                 lone.feed_on(rail, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
             }
         }
@@ -287,7 +287,7 @@ fn signs_of_life_hide_no_post_that_never_ends() {
         lone.closed.clear();
         while lone.now < 120_000_000 {
             lone.now += 500_000;
-            for (rail, nonce) in questions(&mut lone) {
+            for (rail, nonce) in probes_sent(&mut lone) {
                 lone.feed_on(rail, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
             }
         }
@@ -303,30 +303,30 @@ fn questions_are_paced_however_short_keepalive_is() {
     let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(1_000), ..small() };
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
-    let (mut asked, mut again) = (0, false);
+    let (mut stall_probe, mut again) = (0, false);
     let mut not_before = 0;
     while lone.now < 10_000_000 {
         lone.now += 1_000;
         if lone.now == 5_000_000 {
             lone.endpoint.set_keepalive(Time(lone.now), config.keepalive);
         }
-        let questions = questions(&mut lone);
-        assert!(questions.is_empty() || lone.now >= not_before, "at {} ns, not before {not_before} ns", lone.now);
-        if !questions.is_empty() {
-            not_before = lone.now + 100_000 * questions.len() as u64;
+        let probes_sent = probes_sent(&mut lone);
+        assert!(probes_sent.is_empty() || lone.now >= not_before, "at {} ns, not before {not_before} ns", lone.now);
+        if !probes_sent.is_empty() {
+            not_before = lone.now + 100_000 * probes_sent.len() as u64;
         }
-        for (rail, nonce) in questions {
-            asked += 1;
+        for (rail, nonce) in probes_sent {
+            stall_probe += 1;
             lone.feed_on(rail, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
-            if rail == 1 && asked >= 50 && !core::mem::replace(&mut again, true) {
+            if rail == 1 && stall_probe >= 50 && !core::mem::replace(&mut again, true) {
                 let up = RailEvent::Up { peer: PeerId(1), rail: RailId(1) };
                 lone.endpoint.handle_rail_event(Time(lone.now), up);
-                let connect = Body::Connect(Connect { rail: PEER_RAIL + 1, connection: 2, ..TERMS });
+                let connect = Body::Connect(Connect { rail: PEER_RAIL + 1, connection: 2, ..PEER_PARAMETERS });
                 lone.feed_on(1, connect, 0, |_| {});
             }
         }
     }
-    assert!(again && (90..=100).contains(&asked), "{asked} questions in 10 ms");
+    assert!(again && (90..=100).contains(&stall_probe), "{stall_probe} questions in 10 ms");
 }
 
 /// F-13: a peer on a rail that reports its end is not probed, and with a time of 0 no peer is.
@@ -339,7 +339,7 @@ fn peer_on_a_rail_that_reports_its_end_is_not_probed() {
         let mut lone = Lone::connected(&mut region, &config, rails);
         for _ in 0..20 {
             lone.now += 50_000_000;
-            assert_eq!(questions(&mut lone), []);
+            assert_eq!(probes_sent(&mut lone), []);
         }
     }
 }
@@ -360,11 +360,11 @@ fn silently_dead_peer_is_reported_lost() {
         let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
         lone.recv(1, 10);
         lone.busy = true;
-        let (mut asked, mut why) = (0, None);
+        let (mut stall_probe, mut why) = (0, None);
         while lone.now < 2_000_000_000 && why.is_none() {
             lone.now += 1_000_000;
-            for (rail, _) in questions(&mut lone) {
-                asked += 1;
+            for (rail, _) in probes_sent(&mut lone) {
+                stall_probe += 1;
                 if fails {
                     let fault = RailFault::Device { code: 12 };
                     let down = RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault };
@@ -377,7 +377,7 @@ fn silently_dead_peer_is_reported_lost() {
                 }
             }
         }
-        assert_eq!(asked, 2, "one question on each rail is enough");
+        assert_eq!(stall_probe, 2, "one question on each rail is enough");
         assert!(matches!(why, Some(LossReason::Unreachable { .. })), "{why:?}");
         assert!(lone.now > 300_000_000 && lone.now < 900_000_000, "{}", lone.now);
     }
@@ -396,16 +396,16 @@ fn long_computing_peer_is_probed_less_often_and_not_lost() {
     };
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
-    let mut asked = Vec::new();
+    let mut stall_probe = Vec::new();
     while lone.now < 3_600_000_000 {
         lone.now += 1_000_000;
-        asked.extend(questions(&mut lone).iter().map(|_| lone.now / 1_000_000));
+        stall_probe.extend(probes_sent(&mut lone).iter().map(|_| lone.now / 1_000_000));
     }
     assert_eq!(lone.closed, []);
-    assert!((5..=7).contains(&asked.len()), "{asked:?}");
+    assert!((5..=7).contains(&stall_probe.len()), "{stall_probe:?}");
     lone.feed(Body::Credit, 0);
     lone.now += 126_000_000;
-    assert_eq!(questions(&mut lone).len(), 1, "as often as before");
+    assert_eq!(probes_sent(&mut lone).len(), 1, "as often as before");
 }
 
 /// F-13, F-11: an idle rail without an answer to two probes, while another answers, is reconnected before it
@@ -417,7 +417,7 @@ fn an_idle_rail_that_is_dead_is_found_by_the_answer_on_another() {
     let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
     while lone.now < 400_000_000 {
         lone.now += 1_000_000;
-        for (rail, nonce) in questions(&mut lone) {
+        for (rail, nonce) in probes_sent(&mut lone) {
             if rail == 0 {
                 lone.feed_on(0, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
             }
@@ -430,7 +430,7 @@ fn an_idle_rail_that_is_dead_is_found_by_the_answer_on_another() {
     assert_eq!(lone.closed, [], "a peer that sends is not probed");
     while lone.now < 800_000_000 && lone.closed.is_empty() {
         lone.now += 1_000_000;
-        for (rail, nonce) in questions(&mut lone) {
+        for (rail, nonce) in probes_sent(&mut lone) {
             if rail == 0 {
                 lone.now += 1_000;
                 lone.feed_on(0, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
@@ -447,13 +447,13 @@ fn a_rail_that_talks_answers_for_its_packets_too() {
     for answers in [true, false] {
         let config = Config { stall_min: Nanos(4_000_000), ..small() };
         let mut region = Region::of(&config);
-        let mut lone = under_way(&mut region, &config, &[TCP]);
-        let mut asked = Vec::new();
+        let mut lone = in_flight(&mut region, &config, &[TCP]);
+        let mut stall_probe = Vec::new();
         while lone.now < 100_000_000 && lone.closed.is_empty() {
             lone.now += 500_000;
             lone.feed(Body::Credit, 0);
-            for (_, nonce) in questions(&mut lone) {
-                asked.push(lone.now);
+            for (_, nonce) in probes_sent(&mut lone) {
+                stall_probe.push(lone.now);
                 if answers {
                     lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
                     lone.sent();
@@ -461,17 +461,17 @@ fn a_rail_that_talks_answers_for_its_packets_too() {
             }
         }
         assert_eq!(lone.closed, [RailId(0)]);
-        assert!(asked[0] <= 10_000_000, "{asked:?}");
-        assert_eq!(asked.len(), if answers { 1 } else { 4 }, "{asked:?}");
+        assert!(stall_probe[0] <= 10_000_000, "{stall_probe:?}");
+        assert_eq!(stall_probe.len(), if answers { 1 } else { 4 }, "{stall_probe:?}");
     }
     // A packet that is late and was received is no reason.
     let config = Config { stall_min: Nanos(4_000_000), ..small() };
     let mut region = Region::of(&config);
-    let mut lone = under_way(&mut region, &config, &[TCP]);
+    let mut lone = in_flight(&mut region, &config, &[TCP]);
     while lone.now < 100_000_000 {
         lone.now += 500_000;
         lone.feed(Body::Credit, 0);
-        for (_, nonce) in questions(&mut lone) {
+        for (_, nonce) in probes_sent(&mut lone) {
             lone.acks[0] = 1;
             lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
         }
@@ -485,16 +485,16 @@ fn a_packet_is_old_after_a_minute_too() {
     let config = Config { stall_min: Nanos(4_000_000), stall_max: Nanos(4_000_000), stall_lone: Nanos(0), ..small() };
     for minutes_later in [40_000_000_000u64, 100_000_000_000] {
         let mut region = Region::of(&config);
-        let mut lone = under_way(&mut region, &config, &[TCP]);
-        let nonce = wait_for_question(&mut lone, 0);
+        let mut lone = in_flight(&mut region, &config, &[TCP]);
+        let nonce = wait_for_probe(&mut lone, 0);
         lone.now += minutes_later;
         // The probe is old as well, and its answer is late: it judges posts of that age.
         lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
         lone.sent();
         assert_eq!(lone.closed, [RailId(0)]);
         let mut region = Region::of(&config);
-        let mut lone = under_way(&mut region, &config, &[TCP]);
-        let nonce = wait_for_question(&mut lone, 0);
+        let mut lone = in_flight(&mut region, &config, &[TCP]);
+        let nonce = wait_for_probe(&mut lone, 0);
         lone.now += minutes_later;
         lone.send(2, 10);
         lone.sent();
@@ -548,14 +548,14 @@ fn bye_waits_a_limited_time_for_a_lossless_rail_connect() {
         let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), ..small() };
         let mut region = Region::of(&config);
         let mut lone = Lone::up(&mut region, &config, &[SHM, TCP]);
-        lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, ..TERMS }), 0, |_| {});
+        lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, ..PEER_PARAMETERS }), 0, |_| {});
         lone.endpoint.close_peer(PeerId(1)).unwrap();
-        let mut goodbyes = Vec::new();
+        let mut byes_at = Vec::new();
         while lone.now < 300_000_000 {
-            let said = lone.sent().into_iter().filter(|packet| packet.body == Body::Bye).count();
-            goodbyes.extend((0..said).map(|_| lone.now));
+            let byes = lone.sent().into_iter().filter(|packet| packet.body == Body::Bye).count();
+            byes_at.extend((0..byes).map(|_| lone.now));
             if comes && lone.now == 100_000_000 {
-                lone.feed_on(0, Body::Connect(TERMS), 0, |_| {});
+                lone.feed_on(0, Body::Connect(PEER_PARAMETERS), 0, |_| {});
             }
             lone.now += 1_000_000;
             lone.endpoint.handle_timeout(Time(lone.now));
@@ -564,9 +564,9 @@ fn bye_waits_a_limited_time_for_a_lossless_rail_connect() {
         let peer = PeerId(1);
         assert_eq!(events, [Event::PeerUp { peer }, Event::PeerClosed { peer }]);
         if comes {
-            assert_eq!(goodbyes, [101_000_000; 2]);
+            assert_eq!(byes_at, [101_000_000; 2]);
         } else {
-            assert!(goodbyes.len() == 1 && (200_000_000..=210_000_000).contains(&goodbyes[0]), "{goodbyes:?}");
+            assert!(byes_at.len() == 1 && (200_000_000..=210_000_000).contains(&byes_at[0]), "{byes_at:?}");
         }
     }
 }

@@ -2,8 +2,8 @@
 //! ends while it waits, a rail that is reported back without having been away. Each test fails if one line is
 //! not as it is.
 
-use super::aggregates::gathering;
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::aggregates::aggregating;
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::{down, region};
 use super::*;
 use crate::wire::{Ack, Body, Connect, MessageHead, RemoteKey, Repr, Rts};
@@ -56,7 +56,7 @@ fn a_closed_multi_receive_takes_nothing_and_can_not_be_cancelled() {
 /// W-11: what stands behind a message that is being registered is not packed before it.
 #[test]
 fn nothing_is_packed_past_a_message_that_can_not_be() {
-    let config = gathering();
+    let config = aggregating();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     (0..3).for_each(|n| lone.send(n, 10));
@@ -81,7 +81,7 @@ fn a_message_that_is_half_registered_waits() {
         let mut lone = Lone::up(&mut region, &config, &[GET; RAILS as usize]);
         lone.limits = (64, 0);
         for rail in 0..RAILS {
-            let connect = Body::Connect(Connect { rail: PEER_RAIL + rail, ..TERMS });
+            let connect = Body::Connect(Connect { rail: PEER_RAIL + rail, ..PEER_PARAMETERS });
             assert_eq!(lone.feed_on(rail, connect, 0, |_| {}), Arrival::Done);
         }
         lone.sent();
@@ -93,24 +93,24 @@ fn a_message_that_is_half_registered_waits() {
         for action in actions {
             match action {
                 Action::Post(post) => posts.push(post.id),
-                Action::Register { operation, rail, .. } => lone.asked.push((operation, rail)),
+                Action::Register { operation, rail, .. } => lone.requested.push((operation, rail)),
                 _ => {}
             }
         }
-        divided += u32::from((1..RAILS.into()).contains(&lone.asked.len()));
+        divided += u32::from((1..RAILS.into()).contains(&lone.requested.len()));
         posts.into_iter().for_each(|id| lone.endpoint.handle_completion(Time(0), id, PostStatus::Done));
         lone.limits = (64, 64);
         lone.feed(Body::Ack(Ack::default()), 0);
         lone.slow = true;
         let is_ours = |packet: &Repr| packet.common.payload_bytes > 0 || matches!(packet.body, Body::Rts(_));
         let early = lone.sent().iter().filter(|packet| is_ours(packet)).count();
-        let asked = core::mem::take(&mut lone.asked);
+        let requested = core::mem::take(&mut lone.requested);
         let key = RemoteKey { rail: 0, connection: 0, key: 1, address: 2 };
-        for &(operation, rail) in &asked {
+        for &(operation, rail) in &requested {
             lone.endpoint.handle_registered(operation, rail, Ok(key));
         }
         let late = lone.sent().iter().filter(|packet| is_ours(packet)).count();
-        let waits = usize::from(!asked.is_empty());
+        let waits = usize::from(!requested.is_empty());
         assert_eq!((early, late), (1 - waits, waits), "{before} messages before it");
     }
     assert!(divided > 0, "no batch was full between two registrations");
@@ -209,7 +209,7 @@ fn registrations_of_rails_that_do_not_exist_are_dropped() {
     let head = MessageHead { operation: 77, ..MessageHead::default() };
     lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
     lone.sent();
-    let (operation, rail) = lone.asked[0];
+    let (operation, rail) = lone.requested[0];
     for rail in [1, 63, 64, u8::MAX] {
         let before = lone.endpoint.stats().stale_dropped;
         lone.endpoint.handle_registered(operation, RailId(rail), Err(RailFault::TimedOut));

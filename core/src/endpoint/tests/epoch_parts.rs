@@ -4,7 +4,7 @@
 use super::lone::Lone;
 use super::recovery::{connect, down, fence, fins, put_over_both, region, up};
 use super::replay::{deny, drain};
-use super::single_puts::{asks_for, cts, put_over_one};
+use super::single_puts::{cts, is_resume, put_over_one};
 use super::*;
 use crate::wire::{Body, Cts, Fence, Fin};
 
@@ -64,8 +64,8 @@ fn put_over_all(lone: &mut Lone<'_>, bytes: u64) -> u64 {
     rts.head.operation
 }
 
-fn cts_of(bytes: u64, operation: u64, round: u16, connections: &[(u8, u16)]) -> Body {
-    match cts(operation, round, connections) {
+fn cts_of(bytes: u64, operation: u64, epoch: u16, connections: &[(u8, u16)]) -> Body {
+    match cts(operation, epoch, connections) {
         Body::Cts(cts) => Body::Cts(Cts { granted_bytes: bytes, ..cts }),
         other => other,
     }
@@ -118,7 +118,7 @@ fn the_rest_of_a_message_is_a_part_of_another_rail() {
     assert_eq!(writes(&mut lone), [(1, 0, 5000)]);
     deny(&mut lone, 1);
     drain(&mut lone);
-    assert!(lone.sent().iter().any(asks_for(1)));
+    assert!(lone.sent().iter().any(is_resume(1)));
     // Of other transfers.
     lone.endpoint.paths.path_mut(0, RailId(0)).planned = 1000;
     lone.endpoint.paths.path_mut(0, RailId(1)).planned = 500;
@@ -132,7 +132,7 @@ fn the_rest_of_a_message_is_a_part_of_another_rail() {
     assert_eq!(stripe_bytes(&lone, 0), 35_000);
     down(&mut lone, 1, RailFault::TimedOut);
     lone.feed(Body::Fence(fence(1, true)), 0);
-    assert!(lone.sent().iter().any(asks_for(2)));
+    assert!(lone.sent().iter().any(is_resume(2)));
     lone.feed(cts(operation, 2, &[(0, 1)]), 0);
     lone.sent();
     let again = writes(&mut lone);
@@ -179,7 +179,7 @@ fn the_rest_of_a_part_is_planned_once() {
     assert!(lone.sent().is_empty());
     deny(&mut lone, 0);
     drain(&mut lone);
-    assert!(lone.sent().iter().any(asks_for(1)));
+    assert!(lone.sent().iter().any(is_resume(1)));
     assert_eq!(planned(&mut lone).map(|bytes| bytes < 20_000), [true; 2]);
     let [giver, taker] = planned(&mut lone);
     lone.feed(cts(operation, 1, &[(0, 1), (1, 1)]), 0);
@@ -285,7 +285,7 @@ fn a_part_that_has_moved_is_not_forgotten() {
     let (mut lone, operation) = with_parts_moved(&mut region, 3, &[2]);
     deny(&mut lone, 0);
     drain(&mut lone);
-    assert!(lone.sent().iter().any(asks_for(1)));
+    assert!(lone.sent().iter().any(is_resume(1)));
     writes(&mut lone);
     lone.feed_on(3, cts_of(LONG, operation, 1, &[(1, 1)]), 0, |_| {});
     let sent = lone.sent();
@@ -314,7 +314,7 @@ fn a_rail_takes_no_rest_beside_its_part_that_has_moved() {
         lone.feed_on(2, connect(2, 2), 0, |_| {});
         deny(&mut lone, 0);
         drain(&mut lone);
-        assert!(lone.sent().iter().any(asks_for(1)));
+        assert!(lone.sent().iter().any(is_resume(1)));
         lone.posts.clear();
         lone.feed_on(3, cts_of(LONG, operation, 1, &[(2, 2)]), 0, |_| {});
         let sent = lone.sent();
@@ -324,7 +324,7 @@ fn a_rail_takes_no_rest_beside_its_part_that_has_moved() {
             assert!(after.iter().all(|write| write.0 == 2), "{after:?}");
             assert!(end_of(5000, &after) > 39_000);
         } else {
-            assert!(sent.iter().any(asks_for(2)), "{sent:?} {after:?}");
+            assert!(sent.iter().any(is_resume(2)), "{sent:?} {after:?}");
             assert_eq!(fins(&sent), []);
             lone.feed_on(3, cts_of(LONG, operation, 2, &[(1, 1)]), 0, |_| {});
             lone.sent();
@@ -341,12 +341,12 @@ fn rewritten_bytes_use_large_segments() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[rail, rail]);
     let operation = put_over_all(&mut lone, 2_000_000);
-    let whole = |round, connections: &[(u8, u16)]| cts_of(2_000_000, operation, round, connections);
+    let whole = |epoch, connections: &[(u8, u16)]| cts_of(2_000_000, operation, epoch, connections);
     lone.feed_on(1, whole(0, &[(0, 1), (1, 1)]), 0, |_| {});
     lone.sent();
     assert_eq!(writes(&mut lone).len(), 2);
     for is_back in [true, false] {
-        let round = if is_back { 1 } else { 2 };
+        let epoch = if is_back { 1 } else { 2 };
         down(&mut lone, 0, RailFault::TimedOut);
         let connection = if is_back { 1 } else { 2 };
         let about = Fence { connection, peer_connection: connection, ..fence(0, true) };
@@ -357,7 +357,7 @@ fn rewritten_bytes_use_large_segments() {
             lone.feed(connect(0, 2), 0);
             lone.sent();
         }
-        lone.feed_on(1, whole(round, if is_back { &[(0, 2), (1, 1)] } else { &[(1, 1)] }), 0, |_| {});
+        lone.feed_on(1, whole(epoch, if is_back { &[(0, 2), (1, 1)] } else { &[(1, 1)] }), 0, |_| {});
         lone.sent();
         let again = writes(&mut lone);
         assert_eq!(again.len(), 1, "{again:?}");

@@ -52,7 +52,7 @@ fn an_answer_survives_the_next_failure() {
 /// both FENCEs are sent.
 #[test]
 fn fence_reply_and_fence_request_of_one_rail_are_both_sent() {
-    for is_asked_first in [true, false] {
+    for is_requested_first in [true, false] {
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &[TCP; 2]);
         down(&mut lone, 1, RailFault::TimedOut);
@@ -60,15 +60,15 @@ fn fence_reply_and_fence_request_of_one_rail_are_both_sent() {
         up(&mut lone, 1);
         lone.feed_on(1, connect(1, 2), 0, |_| {});
         lone.sent();
-        if is_asked_first {
+        if is_requested_first {
             lone.feed(Body::Fence(fence(1, false)), 0);
         }
         down(&mut lone, 1, RailFault::TimedOut);
-        if !is_asked_first {
+        if !is_requested_first {
             lone.feed(Body::Fence(fence(1, false)), 0);
         }
         let sent = lone.sent();
-        assert_eq!(fences(&sent), [(1, 1, true), (1, 2, false)], "peer's query first: {is_asked_first}");
+        assert_eq!(fences(&sent), [(1, 1, true), (1, 2, false)], "peer's query first: {is_requested_first}");
     }
 }
 

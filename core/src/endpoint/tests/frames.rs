@@ -107,7 +107,7 @@ fn answers(sent: &[Repr]) -> Vec<u64> {
     sent.iter().filter_map(answer).collect()
 }
 
-fn questions(sent: &[Repr]) -> usize {
+fn probes_sent(sent: &[Repr]) -> usize {
     sent.iter().filter(|packet| matches!(packet.body, Body::Probe(Probe { answer: false, .. }))).count()
 }
 
@@ -132,7 +132,7 @@ fn every_rail_has_its_turn_with_a_probe() {
     lone.rails.clear();
     lone.now += 1_000_000;
     lone.endpoint.handle_timeout(Time(lone.now));
-    assert_eq!(questions(&lone.sent()), 20);
+    assert_eq!(probes_sent(&lone.sent()), 20);
     assert_eq!(lone.rails.iter().map(|rail| rail.0).collect::<Vec<_>>(), all);
 }
 
@@ -150,7 +150,7 @@ fn a_question_waits_for_the_frame_before_it() {
     assert_eq!(lone.sent(), []);
     let id = lone.held.remove(0);
     lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::Done);
-    assert_eq!(questions(&lone.sent()), 1);
+    assert_eq!(probes_sent(&lone.sent()), 1);
 }
 
 /// G-6: a probe whose subchannel is gone is answered neither on another rail nor when the rail is back.
@@ -172,7 +172,7 @@ fn a_probe_is_not_answered_on_another_connection() {
     assert_eq!(answers(&lone.sent()), [0; 0]);
 }
 
-fn says_bye(lone: &mut Lone<'_>) -> bool {
+fn sends_bye(lone: &mut Lone<'_>) -> bool {
     lone.sent().iter().any(|packet| packet.body == Body::Bye)
 }
 
@@ -187,10 +187,10 @@ fn bye_waits_for_pending_replies() {
     lone.acks[1] = 1;
     lone.feed(Body::Credit, 0);
     lone.endpoint.close_peer(PeerId(1)).unwrap();
-    assert!(!says_bye(&mut lone));
+    assert!(!sends_bye(&mut lone));
     let arrival = lone.feed(Body::Data(Data { operation, offset: 0 }), 8);
     lone.place(arrival);
-    assert!(says_bye(&mut lone));
+    assert!(sends_bye(&mut lone));
 }
 
 /// G-7: so does a message of the peer that has met its receive and has not arrived completely.
@@ -205,13 +205,13 @@ fn bye_waits_for_an_incoming_message() {
     lone.acks[1] = 1;
     lone.feed(Body::Credit, 0);
     lone.endpoint.close_peer(PeerId(1)).unwrap();
-    assert!(!says_bye(&mut lone));
+    assert!(!sends_bye(&mut lone));
     let arrival = lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 3000);
     lone.place(arrival);
-    assert!(!says_bye(&mut lone), "the FIN is not acknowledged");
+    assert!(!sends_bye(&mut lone), "the FIN is not acknowledged");
     lone.acks[1] = 2;
     lone.feed(Body::Credit, 0);
-    assert!(says_bye(&mut lone));
+    assert!(sends_bye(&mut lone));
     assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(3000));
 }
 
@@ -232,7 +232,7 @@ fn bye_waits_for_the_redial_of_the_only_rail() {
     lone.sent();
     up(&mut lone, 0);
     lone.feed(connect(0, 2), 0);
-    assert!(says_bye(&mut lone));
+    assert!(sends_bye(&mut lone));
     lone.sent();
     assert_eq!(lone.endpoint.poll_event(), Some(Event::PeerClosed { peer: PeerId(1) }));
 }

@@ -71,9 +71,12 @@ fn peers_are_given_up() {
     let why = lost(&mut lone).expect("given up");
     let fault = RailFault::Device { code: 113 };
     assert!(matches!(why.reason, LossReason::Unreachable { fault: last, .. } if last == fault), "{why:?}");
-    let tried: Vec<_> = why.attempts().collect();
-    assert!(tried[0].1 > 30 && tried[1].1 > 30, "{why:?}");
-    assert_eq!((why.rails, why.time, tried[0].0, tried[1].0, tried.len()), (3, Nanos(50_000_000), 1, 2, 2));
+    let attempts_made: Vec<_> = why.attempts().collect();
+    assert!(attempts_made[0].1 > 30 && attempts_made[1].1 > 30, "{why:?}");
+    assert_eq!(
+        (why.rails, why.time, attempts_made[0].0, attempts_made[1].0, attempts_made.len()),
+        (3, Nanos(50_000_000), 1, 2, 2)
+    );
 
     let shm = [TCP, SHM];
     let without = Config { recovery: false, ..config };
@@ -159,8 +162,8 @@ fn a_loss_counts_by_rail() {
     // Dialled for `recovery_timeout`, at last every `redial_max`, both as by default: the error has the count
     // of each of up to six rails.
     let config = Config::new(PeerId(0), 2);
-    let tried = (config.recovery_timeout.0 / config.redial_max.0) as u32 + 10;
-    assert_eq!(of(0x3f, &[tried; 6]), [0, 1, 2, 3, 4, 5].map(|rail| (1 << rail, tried)));
+    let attempts_made = (config.recovery_timeout.0 / config.redial_max.0) as u32 + 10;
+    assert_eq!(of(0x3f, &[attempts_made; 6]), [0, 1, 2, 3, 4, 5].map(|rail| (1 << rail, attempts_made)));
     let all = of(u64::MAX, &[4; 64]);
     assert_eq!((all[6], all[7], all.len()), ((1 << 6, 4), (!0x7f, 57 * 4), 8));
     // It is no larger than the result of a successful request.

@@ -3,7 +3,7 @@
 //! dropped.
 
 use super::aggregates::record;
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::{connect, down, region, up};
 use super::*;
 use crate::wire::{
@@ -98,12 +98,12 @@ fn acknowledgments_of_a_shutdown_connection_are_ignored() {
             up(lone, 0);
             lone.feed(connect(0, connection), 0);
             lone.acks = [700, 900];
-            let said = lone.feed(Body::Bye, 0);
+            let bye_arrival = lone.feed(Body::Bye, 0);
             if is_shutdown {
-                assert_eq!(said, Arrival::Done);
+                assert_eq!(bye_arrival, Arrival::Done);
                 assert_eq!(lone.completed()[&1], Err(OpError::PeerClosed { peer: PeerId(1) }), "{connection}");
             } else {
-                assert_eq!(said, Arrival::Close);
+                assert_eq!(bye_arrival, Arrival::Close);
                 assert!(matches!(lone.offence(), ProtocolError::Sequence { .. }));
             }
         });
@@ -137,8 +137,8 @@ type Begin<'a> = &'a dyn Fn(&mut Lone<'_>) -> u64;
 fn a_round_is_of_a_receive_of_ones_own() {
     lone(&[PUT], |lone| {
         let target = announced(lone, 1);
-        lone.feed(Body::Resume(Resume { target, round: 1 }), 0);
-        assert!(matches!(lone.sent_one().body, Body::Cts(Cts { round: 1, .. })), "that is how it is done");
+        lone.feed(Body::Resume(Resume { target, epoch: 1 }), 0);
+        assert!(matches!(lone.sent_one().body, Body::Cts(Cts { epoch: 1, .. })), "that is how it is done");
     });
     let send = |lone: &mut Lone<'_>| {
         let operation = announce(lone, 1, 3000);
@@ -164,7 +164,7 @@ fn a_round_is_of_a_receive_of_ones_own() {
         lone.slow = true;
         lone.send(1, 3000);
         lone.sent();
-        lone.asked[0].0.0.to_bits()
+        lone.requested[0].0.0.to_bits()
     };
     let cases: [(&[RailFacts], Begin<'_>); 5] =
         [(&[PUT], &send), (&[TCP], &get), (&[PUT], &posted), (&[TCP], &by_data), (&[GET], &registering)];
@@ -172,14 +172,14 @@ fn a_round_is_of_a_receive_of_ones_own() {
         lone(rails, |lone| {
             let target = begin(lone);
             lone.sent();
-            let (stale, round) = (lone.endpoint.stats().stale_dropped, |lone: &Lone<'_>| {
-                lone.endpoint.t.ops.get(crate::ids::Key::from_bits(target)).unwrap().round
+            let (stale, epoch) = (lone.endpoint.stats().stale_dropped, |lone: &Lone<'_>| {
+                lone.endpoint.t.ops.get(crate::ids::Key::from_bits(target)).unwrap().epoch
             });
-            let before = round(lone);
-            lone.feed(Body::Resume(Resume { target, round: 1 }), 0);
+            let before = epoch(lone);
+            lone.feed(Body::Resume(Resume { target, epoch: 1 }), 0);
             assert!(!lone.sent().iter().any(|packet| matches!(packet.body, Body::Cts(_))), "case {index}");
             assert_eq!(lone.endpoint.stats().stale_dropped, stale + 1, "case {index}");
-            assert_eq!(round(lone), before, "case {index}");
+            assert_eq!(epoch(lone), before, "case {index}");
         });
     }
 }
@@ -444,28 +444,28 @@ fn parameters_are_possible_and_stay() {
         (arrival == Arrival::Close).then(|| lone.offence())
     };
     for window in [0, 1, 32, 63, 65, 96, 1 << 16, u32::MAX] {
-        assert_eq!(first(Connect { window, ..TERMS }), Some(ProtocolError::Terms), "{window}");
+        assert_eq!(first(Connect { window, ..PEER_PARAMETERS }), Some(ProtocolError::BadParameters), "{window}");
     }
     for window in [64, 128, 1 << 15] {
-        assert_eq!(first(Connect { window, ..TERMS }), None, "{window}");
+        assert_eq!(first(Connect { window, ..PEER_PARAMETERS }), None, "{window}");
     }
-    assert_eq!(first(Connect { block_bytes: 0, ..TERMS }), Some(ProtocolError::Terms));
+    assert_eq!(first(Connect { block_bytes: 0, ..PEER_PARAMETERS }), Some(ProtocolError::BadParameters));
     let changed = [
-        Connect { window: 128, ..TERMS },
-        Connect { eager_bytes_max: 999, ..TERMS },
-        Connect { block_bytes: 65, ..TERMS },
-        Connect { requests_max: 3, ..TERMS },
-        Connect { first_number: 1, ..TERMS },
+        Connect { window: 128, ..PEER_PARAMETERS },
+        Connect { eager_bytes_max: 999, ..PEER_PARAMETERS },
+        Connect { block_bytes: 65, ..PEER_PARAMETERS },
+        Connect { requests_max: 3, ..PEER_PARAMETERS },
+        Connect { first_number: 1, ..PEER_PARAMETERS },
     ];
-    for connect in changed.into_iter().chain([Connect { rail: 99, connection: 55, ..TERMS }]) {
+    for connect in changed.into_iter().chain([Connect { rail: 99, connection: 55, ..PEER_PARAMETERS }]) {
         let mut region = region();
         let mut lone = Lone::up(&mut region, &small(), &[TCP, TCP]);
-        lone.feed(Body::Connect(TERMS), 0);
+        lone.feed(Body::Connect(PEER_PARAMETERS), 0);
         let arrival = lone.feed_on(1, Body::Connect(connect), 0, |_| {});
         let is_same = connect.rail == 99;
         assert_eq!(arrival, if is_same { Arrival::Done } else { Arrival::Close }, "{connect:?}");
         if !is_same {
-            assert_eq!(lone.offence(), ProtocolError::Terms);
+            assert_eq!(lone.offence(), ProtocolError::BadParameters);
         }
     }
 }
@@ -474,7 +474,7 @@ fn parameters_are_possible_and_stay() {
 /// connection's number.
 #[test]
 fn repeated_connect_must_have_the_same_content() {
-    let again = Connect { rail: PEER_RAIL, ..TERMS };
+    let again = Connect { rail: PEER_RAIL, ..PEER_PARAMETERS };
     for (connect, is_same) in [
         (again, true),
         (Connect { answer: true, ..again }, true),

@@ -1,6 +1,6 @@
 //! Keys of a peer's memory, and the connections for which they are valid, packet by packet (F-7).
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::{cts, down, fence, fins, put_over_both};
 use super::*;
 use crate::wire::{Body, Connect, Data, MessageHead, RemoteKey, Repr, Resume, Rts};
@@ -17,8 +17,8 @@ fn keys_of_a_replaced_connection_are_invalid() {
             down(&mut lone, 1, RailFault::Device { code: 1 });
             lone.sent();
             lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(1) });
-            let terms = Connect { rail: PEER_RAIL + 1, connection: 2, ..TERMS };
-            lone.feed_on(1, Body::Connect(terms), 0, |_| {});
+            let peer_parameters = Connect { rail: PEER_RAIL + 1, connection: 2, ..PEER_PARAMETERS };
+            lone.feed_on(1, Body::Connect(peer_parameters), 0, |_| {});
             lone.sent();
         }
         let before = lone.transfers;
@@ -54,9 +54,9 @@ fn a_part_whose_key_is_old_finds_another_rail() {
     lone.sent();
     down(&mut lone, 1, RailFault::TimedOut);
     lone.feed_on(0, Body::Fence(fence(1, true)), 0, |_| {});
-    assert!(lone.sent().iter().any(|packet| packet.body == Body::Resume(Resume { target: 88, round: 1 })));
+    assert!(lone.sent().iter().any(|packet| packet.body == Body::Resume(Resume { target: 88, epoch: 1 })));
     lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(1) });
-    lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, connection: 2, ..TERMS }), 0, |_| {});
+    lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, connection: 2, ..PEER_PARAMETERS }), 0, |_| {});
     lone.sent();
     let writes = lone.transfers;
     lone.rails.clear();
@@ -185,7 +185,7 @@ fn reading_over_both<'m>(region: &'m mut Region, rail: RailFacts) -> (Lone<'m>, 
 #[test]
 fn lost_read_without_a_key_waits_for_reads_in_progress() {
     let mut region = Region::of(&small());
-    let (mut lone, [under_way, _]) = reading_over_both(&mut region, RailFacts { posts_max: 8, ..GET });
+    let (mut lone, [in_flight, _]) = reading_over_both(&mut region, RailFacts { posts_max: 8, ..GET });
     assert_eq!(lone.posts.iter().map(bytes).sum::<u64>(), 40_000, "all of it is being read");
     let denied = RailEvent::NoRemoteAccess { peer: PeerId(1), rail: RailId(0) };
     lone.endpoint.handle_rail_event(Time(0), denied);
@@ -193,7 +193,7 @@ fn lost_read_without_a_key_waits_for_reads_in_progress() {
     lone.busy = false;
     lone.feed_on(0, Body::Fence(fence(1, true)), 0, |_| {});
     let is_cts = |packet: &Repr| matches!(packet.body, Body::Cts(_));
-    for id in under_way {
+    for id in in_flight {
         assert!(!lone.sent().iter().any(is_cts), "rail 0 may still write into the buffer");
         lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
     }
@@ -205,15 +205,15 @@ fn lost_read_without_a_key_waits_for_reads_in_progress() {
 fn lost_read_waits_for_room_on_another_rail() {
     let mut region = Region::of(&small());
     // One post of a rail is kept for frames.
-    let (mut lone, [under_way, lost]) = reading_over_both(&mut region, RailFacts { posts_max: 2, ..GET });
-    assert_eq!((under_way.len(), lost.len()), (1, 1));
+    let (mut lone, [in_flight, lost]) = reading_over_both(&mut region, RailFacts { posts_max: 2, ..GET });
+    assert_eq!((in_flight.len(), lost.len()), (1, 1));
     let reads = lone.transfers;
     down(&mut lone, 1, RailFault::TimedOut);
     lone.busy = false;
     lone.feed_on(0, Body::Fence(fence(1, true)), 0, |_| {});
     lone.sent();
     assert_eq!(lone.transfers, reads, "rail 0 is full");
-    lone.endpoint.handle_completion(Time(0), under_way[0], PostStatus::Done);
+    lone.endpoint.handle_completion(Time(0), in_flight[0], PostStatus::Done);
     let sent = lone.sent();
     let is_through = |packet: &Repr| matches!(&packet.body, Body::Fin(fin) if fin.placed_bytes == 40_000);
     assert!(sent.iter().any(is_through), "{sent:?}");
@@ -243,7 +243,7 @@ fn access_denied_in_mid_write_is_made_good_by_data() {
     for id in core::mem::take(&mut lone.held) {
         lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
     }
-    assert!(matches!(lone.sent_one().body, Body::Resume(Resume { target: 88, round: 1 })));
+    assert!(matches!(lone.sent_one().body, Body::Resume(Resume { target: 88, epoch: 1 })));
     lone.feed(cts(operation, 1, &[]), 0);
     let bytes: u32 = lone.sent().iter().map(|packet| packet.common.payload_bytes).sum();
     assert_eq!((lone.transfers, bytes), (writes, 40_000));

@@ -2,7 +2,7 @@
 //! numbers, and for how long (G-7, G-10, F-12).
 
 use super::super::lifecycle::is_shutdown;
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::*;
 use crate::wire::{Body, Connect, Repr};
 
@@ -40,7 +40,7 @@ fn dialled(lone: &mut Lone<'_>) -> Vec<(u32, u8)> {
 }
 
 /// The peer was closed, and no BYE was sent before the connections failed.
-pub(super) fn unheard<'m>(region: &'m mut Region, rails: u8) -> Lone<'m> {
+pub(super) fn left_without_bye<'m>(region: &'m mut Region, rails: u8) -> Lone<'m> {
     let mut lone = Lone::connected(region, &config(), &[TCP; 20][..usize::from(rails)]);
     lone.busy = true;
     lone.endpoint.close_peer(PeerId(1)).unwrap();
@@ -53,7 +53,7 @@ pub(super) fn unheard<'m>(region: &'m mut Region, rails: u8) -> Lone<'m> {
 }
 
 /// Packets sent now: the numbers of connections by rail, and the rails with BYE.
-pub(super) fn said(lone: &mut Lone<'_>) -> (Vec<(u8, u32)>, Vec<u8>) {
+pub(super) fn connects_and_byes(lone: &mut Lone<'_>) -> (Vec<(u8, u32)>, Vec<u8>) {
     lone.rails.clear();
     let sent: Vec<Repr> = lone.sent();
     let (mut numbers, mut byes) = (Vec::new(), Vec::new());
@@ -68,7 +68,7 @@ pub(super) fn said(lone: &mut Lone<'_>) -> (Vec<(u8, u32)>, Vec<u8>) {
 }
 
 pub(super) fn connect(rail: u8) -> Body {
-    Body::Connect(Connect { rail: PEER_RAIL + rail, ..TERMS })
+    Body::Connect(Connect { rail: PEER_RAIL + rail, ..PEER_PARAMETERS })
 }
 
 /// Only the rail that has moved is dialled, the one that moves later as well, and none that does not reach
@@ -76,7 +76,7 @@ pub(super) fn connect(rail: u8) -> Body {
 #[test]
 fn a_rail_that_moves_calls_and_no_other() {
     let mut own = Region::of(&config());
-    let mut lone = unheard(&mut own, 3);
+    let mut lone = left_without_bye(&mut own, 3);
     moves(&mut lone, 1, "b:1");
     assert_eq!(dialled(&mut lone), [(1, 1)]);
     moves(&mut lone, 0, "a:1");
@@ -113,7 +113,7 @@ fn a_rail_that_moves_calls_and_no_other() {
 #[test]
 fn numbers_of_goodbyes_are_apart() {
     let mut own = Region::of(&config());
-    let mut lone = unheard(&mut own, 2);
+    let mut lone = left_without_bye(&mut own, 2);
     let first = config().first_number;
     let mut seen = BTreeSet::new();
     for dropped in [0, 0, 1 << 28, u64::from(u32::MAX) - 9] {
@@ -123,7 +123,7 @@ fn numbers_of_goodbyes_are_apart() {
         let before = lone.endpoint.stats().stale_dropped;
         up(&mut lone, 1);
         assert_eq!(lone.endpoint.stats().stale_dropped, before + 1);
-        let (numbers, byes) = said(&mut lone);
+        let (numbers, byes) = connects_and_byes(&mut lone);
         let [(1, number)] = numbers[..] else { panic!("{numbers:?}") };
         assert!(is_shutdown(first, number), "{number:x}");
         assert!(seen.insert(number), "{number:x} again");
@@ -138,13 +138,13 @@ fn numbers_of_goodbyes_are_apart() {
 fn every_late_connection_receives_a_bye() {
     for rails in [2, 20] {
         let mut own = Region::of(&config());
-        let mut lone = unheard(&mut own, rails);
+        let mut lone = left_without_bye(&mut own, rails);
         let all: Vec<u8> = (0..rails).collect();
         all.iter().for_each(|&rail| up(&mut lone, rail));
-        assert_eq!(said(&mut lone).0.iter().map(|(rail, _)| *rail).collect::<Vec<_>>(), all);
+        assert_eq!(connects_and_byes(&mut lone).0.iter().map(|(rail, _)| *rail).collect::<Vec<_>>(), all);
         lone.busy = true;
         all.iter().for_each(|&rail| assert_eq!(lone.feed_on(rail, connect(rail), 0, |_| {}), Arrival::Discard));
-        assert_eq!(said(&mut lone), (vec![], all.clone()));
+        assert_eq!(connects_and_byes(&mut lone), (vec![], all.clone()));
         assert_eq!(lone.closed, []);
         lone.busy = false;
         for id in core::mem::take(&mut lone.held) {
@@ -161,10 +161,10 @@ fn every_late_connection_receives_a_bye() {
 #[test]
 fn a_silent_caller_is_hung_up() {
     let mut own = Region::of(&config());
-    let mut lone = unheard(&mut own, 2);
+    let mut lone = left_without_bye(&mut own, 2);
     lone.now = 1_000_000_000;
     (0..2).for_each(|rail| up(&mut lone, rail));
-    assert_eq!(said(&mut lone).0.len(), 2);
+    assert_eq!(connects_and_byes(&mut lone).0.len(), 2);
     let timeout = config().redial_max.0 * 10;
     assert!(timeout < config().connect_timeout.0);
     lone.now += timeout - 1;
@@ -182,11 +182,11 @@ fn a_silent_caller_is_hung_up() {
 #[test]
 fn a_caller_whose_connection_has_no_number_is_hung_up() {
     let mut own = Region::of(&config());
-    let mut lone = unheard(&mut own, 2);
+    let mut lone = left_without_bye(&mut own, 2);
     lone.now = 1_000_000_000;
     (0..2).for_each(|rail| up(&mut lone, rail));
     lone.sent();
-    lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, connection: 0, ..TERMS }), 0, |_| {});
+    lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, connection: 0, ..PEER_PARAMETERS }), 0, |_| {});
     lone.sent();
     assert_eq!(lone.closed, [RailId(1)]);
     lone.feed_on(0, connect(0), 0, |_| {});
@@ -221,7 +221,7 @@ fn a_silent_connection_ends_by_itself_while_others_are_dialled() {
     let timeout = redial_max * 10;
     assert!(connect_timeout > 3 * timeout);
     let mut own = Region::of(&config());
-    let mut lone = unheard(&mut own, 2);
+    let mut lone = left_without_bye(&mut own, 2);
     moves(&mut lone, 0, "a:1");
     assert_eq!(dialled_and_ended(&mut lone), (vec![0], vec![]));
     up(&mut lone, 0);
@@ -255,7 +255,7 @@ fn a_silent_connection_ends_by_itself_while_others_are_dialled() {
     lone.now = moved + connect_timeout;
     assert_eq!(dialled_and_ended(&mut lone), (vec![], vec![0]));
     lone.feed_on(1, connect(1), 0, |_| {});
-    assert_eq!(said(&mut lone), (vec![], vec![1]));
+    assert_eq!(connects_and_byes(&mut lone), (vec![], vec![1]));
     assert_eq!(lone.closed, [RailId(1)]);
     assert!(lone.endpoint.t.channels.is_empty());
 }
@@ -264,7 +264,7 @@ fn a_silent_connection_ends_by_itself_while_others_are_dialled() {
 /// later; over any number of rails; and not behind BYE (G-7).
 #[test]
 fn address_of_every_rail_is_sent_over_the_other_rails() {
-    let told = |lone: &mut Lone<'_>| {
+    let reported = |lone: &mut Lone<'_>| {
         lone.rails.clear();
         let sent = lone.sent();
         let over = sent.iter().zip(&lone.rails);
@@ -273,17 +273,17 @@ fn address_of_every_rail_is_sent_over_the_other_rails() {
     let mut own = Region::of(&config());
     let mut lone = Lone::connected(&mut own, &config(), &[TCP; 3]);
     moves(&mut lone, 0, "a:1");
-    assert_eq!(told(&mut lone), [1, 2]);
+    assert_eq!(reported(&mut lone), [1, 2]);
     down(&mut lone, 1);
     up(&mut lone, 1);
-    lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, connection: 2, ..TERMS }), 0, |_| {});
-    assert_eq!(told(&mut lone), [1]);
+    lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, connection: 2, ..PEER_PARAMETERS }), 0, |_| {});
+    assert_eq!(reported(&mut lone), [1]);
 
     let mut own = Region::of(&config());
     let mut lone = Lone::connected(&mut own, &config(), &[TCP; 20]);
     lone.busy = true;
     moves(&mut lone, 0, "a:1");
-    assert_eq!(told(&mut lone), (1..20).collect::<Vec<_>>());
+    assert_eq!(reported(&mut lone), (1..20).collect::<Vec<_>>());
 
     let mut own = Region::of(&config());
     let mut lone = Lone::connected(&mut own, &config(), &[TCP; 3]);
@@ -293,7 +293,7 @@ fn address_of_every_rail_is_sent_over_the_other_rails() {
     moves(&mut lone, 1, "b:1");
     let first = lone.held[0];
     lone.endpoint.handle_completion(Time(0), first, PostStatus::Done);
-    assert_eq!(told(&mut lone), []);
+    assert_eq!(reported(&mut lone), []);
 }
 
 /// G-7, F-11: BYEs that no rail completes are all given up, after the timeout of a sole rail; without that
@@ -334,14 +334,14 @@ fn goodbyes_that_are_stuck_are_given_up_on_every_rail() {
 #[test]
 fn peer_that_reconnects_receives_connect_and_bye_again() {
     let mut own = Region::of(&config());
-    let mut lone = unheard(&mut own, 1);
+    let mut lone = left_without_bye(&mut own, 1);
     lone.busy = true;
     for _ in 0..2 {
         up(&mut lone, 0);
         lone.busy = false;
-        assert_eq!(said(&mut lone).0.len(), 1);
+        assert_eq!(connects_and_byes(&mut lone).0.len(), 1);
         lone.busy = true;
         lone.feed(connect(0), 0);
-        assert_eq!(said(&mut lone).1, [0]);
+        assert_eq!(connects_and_byes(&mut lone).1, [0]);
     }
 }

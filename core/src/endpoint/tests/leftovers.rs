@@ -1,8 +1,8 @@
 //! State left by a dead connection: keys, registrations, retry epochs, half of a payload, acknowledgments.
 //! Each belongs to one rail, one peer and one epoch only.
 
-use super::aggregates::gathering;
-use super::lone::{Lone, TERMS};
+use super::aggregates::aggregating;
+use super::lone::{Lone, PEER_PARAMETERS};
 use super::recovery::{connect, cts, down, fence, put_over_both, region, up};
 use super::*;
 use crate::wire::{Body, Common, Connect, Cts, Fence, Fin, MessageHead, RemoteKey, Repr, Resume, Rts};
@@ -17,11 +17,11 @@ fn rts(bytes: u64) -> Body {
 }
 
 fn resumes(packets: &[Repr]) -> Vec<u16> {
-    let round = |packet: &Repr| match packet.body {
-        Body::Resume(Resume { round, .. }) => Some(round),
+    let epoch = |packet: &Repr| match packet.body {
+        Body::Resume(Resume { epoch, .. }) => Some(epoch),
         _ => None,
     };
-    packets.iter().filter_map(round).collect()
+    packets.iter().filter_map(epoch).collect()
 }
 
 /// The CTS among some packets.
@@ -36,7 +36,7 @@ fn answers(packets: &[Repr]) -> Vec<Cts> {
 /// F-5, W-11: an aggregate is replayed as the same aggregate, with all its messages.
 #[test]
 fn aggregate_is_retransmitted_whole() {
-    let config = gathering();
+    let config = aggregating();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     (0..3).for_each(|n| lone.send(n, 10));
@@ -117,18 +117,18 @@ fn a_device_that_was_reset_gets_no_registration_back() {
         lone.recv(1, 3000);
         lone.feed(rts(3000), 0);
         lone.sent();
-        let asked = std::mem::take(&mut lone.asked);
-        assert!(!asked.is_empty());
+        let requested = std::mem::take(&mut lone.requested);
+        assert!(!requested.is_empty());
         let event = RailEvent::Down { peer: PeerId(1), rail: RailId(0), fault: RailFault::Corrupt };
         lone.endpoint.handle_rail_event(Time(0), event);
         assert!(lone.completed()[&1].is_err(), "its peer is lost");
-        for &(operation, rail) in &asked {
+        for &(operation, rail) in &requested {
             let key = RemoteKey { rail: 0, connection: 0, key: 50 + u64::from(rail.0), address: 2 };
             lone.endpoint.handle_registered(operation, rail, Ok(key));
         }
         of.iter().for_each(|&rail| reset(&mut lone, rail));
         lone.sent();
-        let kept = asked.iter().map(|&(_, rail)| rail).filter(|rail| Some(rail.0) != of);
+        let kept = requested.iter().map(|&(_, rail)| rail).filter(|rail| Some(rail.0) != of);
         let mut given_back: Vec<RailId> = lone.given_back.iter().map(|&(rail, _)| rail).collect();
         given_back.sort_unstable();
         let mut kept: Vec<RailId> = kept.collect();
@@ -172,25 +172,25 @@ fn a_round_may_overtake_the_keys_of_the_one_before() {
     lone.feed(rts(3000), 0);
     lone.sent();
     let register = |lone: &mut Lone<'_>| {
-        for (operation, rail) in std::mem::take(&mut lone.asked) {
+        for (operation, rail) in std::mem::take(&mut lone.requested) {
             let key = RemoteKey { rail: 0, connection: 0, key: 5, address: 2 };
             lone.endpoint.handle_registered(operation, rail, Ok(key));
         }
         answers(&lone.sent())
     };
     let first = register(&mut lone);
-    let [Cts { target, round: 0, ref keys, .. }] = first[..] else { panic!("{first:?}") };
+    let [Cts { target, epoch: 0, ref keys, .. }] = first[..] else { panic!("{first:?}") };
     assert_eq!(keys.len(), 1);
     // The rail with a key dies, and the one without is back: a registration is requested from it.
     up(&mut lone, 1);
     lone.feed_on(1, connect(1, 2), 0, |_| {});
     down(&mut lone, 0, RailFault::TimedOut);
     lone.sent();
-    lone.feed_on(2, Body::Resume(Resume { target, round: 1 }), 0, |_| {});
+    lone.feed_on(2, Body::Resume(Resume { target, epoch: 1 }), 0, |_| {});
     assert_eq!(answers(&lone.sent()), []);
-    assert_eq!(lone.asked.iter().map(|&(_, rail)| rail.0).collect::<Vec<_>>(), [1]);
-    lone.feed_on(2, Body::Resume(Resume { target, round: 2 }), 0, |_| {});
-    let rounds: Vec<u16> = register(&mut lone).iter().map(|cts| cts.round).collect();
+    assert_eq!(lone.requested.iter().map(|&(_, rail)| rail.0).collect::<Vec<_>>(), [1]);
+    lone.feed_on(2, Body::Resume(Resume { target, epoch: 2 }), 0, |_| {});
+    let rounds: Vec<u16> = register(&mut lone).iter().map(|cts| cts.epoch).collect();
     assert_eq!(rounds, [2]);
 }
 
@@ -211,7 +211,7 @@ fn a_copy_is_that_of_its_own_peer() {
         };
         let event = |lone: &mut Lone<'_>, event| lone.endpoint.handle_rail_event(Time(0), event);
         event(&mut lone, RailEvent::Up { peer: PeerId(2), rail: RailId(0) });
-        assert_eq!(feed(&mut lone, 2, Body::Connect(TERMS), 0), Arrival::Done);
+        assert_eq!(feed(&mut lone, 2, Body::Connect(PEER_PARAMETERS), 0), Arrival::Done);
         lone.sent();
         let recv = |lone: &mut Lone<'_>, peer: u32| {
             let from = Selector { source: Some(PeerId(peer)), tag: TagMatch::Untagged };
@@ -230,7 +230,7 @@ fn a_copy_is_that_of_its_own_peer() {
         for peer in [PeerId(1), PeerId(2)] {
             event(&mut lone, RailEvent::Down { peer, rail: RailId(0), fault: RailFault::TimedOut });
             event(&mut lone, RailEvent::Up { peer, rail: RailId(0) });
-            feed(&mut lone, peer.0, Body::Connect(Connect { connection: 2, ..TERMS }), 0);
+            feed(&mut lone, peer.0, Body::Connect(Connect { connection: 2, ..PEER_PARAMETERS }), 0);
         }
         lone.sent();
         // The later one's copy arrives first.

@@ -7,7 +7,7 @@ use crate::wire::{Body, Common, Connect, Lane, Repr};
 pub(super) const PEER_RAIL: u8 = 5;
 
 /// What the peer announces unless a test sets something else.
-pub(super) const TERMS: Connect = Connect {
+pub(super) const PEER_PARAMETERS: Connect = Connect {
     window: 64,
     eager_bytes_max: 1000,
     block_bytes: 64,
@@ -39,7 +39,7 @@ pub(super) struct Lone<'m> {
     /// Keys that it gave back to their rails.
     pub(super) given_back: Vec<(RailId, u64)>,
     /// Registrations that rails have not made yet, where [`slow`](Self::slow) is set.
-    pub(super) asked: Vec<(OpId, RailId)>,
+    pub(super) requested: Vec<(OpId, RailId)>,
     /// Rails leave registrations for later.
     pub(super) slow: bool,
     /// Rails are not through with anything from now on.
@@ -80,7 +80,7 @@ impl<'m> Lone<'m> {
             rails: Vec::new(),
             posts: Vec::new(),
             given_back: Vec::new(),
-            asked: Vec::new(),
+            requested: Vec::new(),
             slow: false,
             busy: false,
             stuck: 0,
@@ -92,7 +92,7 @@ impl<'m> Lone<'m> {
     pub(super) fn connected(region: &'m mut Region, config: &Config, rails: &[RailFacts]) -> Self {
         let mut lone = Lone::up(region, config, rails);
         for rail in 0..rails.len() as u8 {
-            let connect = Body::Connect(Connect { rail: PEER_RAIL + rail, ..TERMS });
+            let connect = Body::Connect(Connect { rail: PEER_RAIL + rail, ..PEER_PARAMETERS });
             assert_eq!(lone.feed_on(rail, connect, 0, |_| {}), Arrival::Done);
         }
         assert_eq!(lone.sent().len(), rails.len());
@@ -175,7 +175,7 @@ impl<'m> Lone<'m> {
                             self.held.push(post.id);
                         }
                     }
-                    Action::Register { operation, rail, .. } if self.slow => self.asked.push((operation, rail)),
+                    Action::Register { operation, rail, .. } if self.slow => self.requested.push((operation, rail)),
                     Action::Register { operation, rail, .. } => {
                         let key = Ok(crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 });
                         self.endpoint.handle_registered(operation, rail, key);

@@ -1,12 +1,12 @@
 //! Subchannels with a pending address update, and rails dialled for a received one (F-12).
 
-use super::addresses::{config, dialled, down, text, told, up};
+use super::addresses::{announced, config, dialled, down, text, up};
 use super::lone::{Lone, PEER_RAIL};
 use super::*;
 use crate::wire::{Address, Body};
 
 /// The rails with a pending address update; each of them, and no other, is checked again.
-fn tellers(lone: &mut Lone<'_>) -> u64 {
+fn announcing_rails(lone: &mut Lone<'_>) -> u64 {
     let channel = lone.endpoint.t.channel_of(PeerId(1)).unwrap();
     lone.endpoint.t.channels.at(channel).work.addresses.0
 }
@@ -19,7 +19,7 @@ fn no_address_update_stays_pending() {
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     lone.endpoint.set_address(RailId(0), b"there:1").unwrap();
-    assert_eq!((tellers(&mut lone), lone.endpoint.is_active()), (0, false));
+    assert_eq!((announcing_rails(&mut lone), lone.endpoint.is_active()), (0, false));
 
     let mut region = Region::of(&config);
     let mut lone = Lone::over(&mut region, &config, &[TCP; 3], 0b101);
@@ -28,12 +28,12 @@ fn no_address_update_stays_pending() {
     }
     lone.sent();
     lone.endpoint.set_address(RailId(2), b"there:2").unwrap();
-    assert_eq!(tellers(&mut lone), 0b001, "rail 1 does not lead there");
+    assert_eq!(announcing_rails(&mut lone), 0b001, "rail 1 does not lead there");
     lone.endpoint.set_address(RailId(0), b"there:0").unwrap();
-    assert_eq!(tellers(&mut lone), 0b101);
+    assert_eq!(announcing_rails(&mut lone), 0b101);
     lone.busy = true;
-    assert_eq!(told(&mut lone), [(0, 2, text("there:2")), (2, 0, text("there:0"))]);
-    assert_eq!(tellers(&mut lone), 0);
+    assert_eq!(announced(&mut lone), [(0, 2, text("there:2")), (2, 0, text("there:0"))]);
+    assert_eq!(announcing_rails(&mut lone), 0);
 }
 
 /// F-12, L-3: when a connection ends before it has sent an address, the others still have it pending and send
@@ -49,24 +49,27 @@ fn a_connection_that_ends_takes_no_address_along() {
         let (one, two) = if ends == 2 { (0, 1) } else { (1 - ends, 2) };
         lone.endpoint.set_address(RailId(one), b"one").unwrap();
         lone.endpoint.set_address(RailId(ends), b"end").unwrap();
-        assert_eq!(told(&mut lone).len(), 3);
+        assert_eq!(announced(&mut lone).len(), 3);
         lone.endpoint.set_address(RailId(two), b"two").unwrap();
-        assert_eq!(told(&mut lone), []);
-        assert_eq!(tellers(&mut lone), 0b111 & !(1 << two) | 1 << two & tellers(&mut lone));
+        assert_eq!(announced(&mut lone), []);
+        assert_eq!(announcing_rails(&mut lone), 0b111 & !(1 << two) | 1 << two & announcing_rails(&mut lone));
         down(&mut lone, ends);
-        told(&mut lone);
-        assert_eq!(tellers(&mut lone) >> ends & 1, 0, "rail {ends}");
-        assert_eq!(tellers(&mut lone) >> one & 1, 1, "rail {one} still has an address update to send");
+        announced(&mut lone);
+        assert_eq!(announcing_rails(&mut lone) >> ends & 1, 0, "rail {ends}");
+        assert_eq!(announcing_rails(&mut lone) >> one & 1, 1, "rail {one} still has an address update to send");
         lone.busy = false;
         for id in core::mem::take(&mut lone.held) {
             lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
         }
-        assert!(told(&mut lone).contains(&(one, two, text("two"))), "rail {one} carries the address of rail {two}");
-        assert_eq!(tellers(&mut lone), 0);
+        assert!(
+            announced(&mut lone).contains(&(one, two, text("two"))),
+            "rail {one} carries the address of rail {two}"
+        );
+        assert_eq!(announcing_rails(&mut lone), 0);
         up(&mut lone, ends, 2);
-        let again = told(&mut lone);
+        let again = announced(&mut lone);
         assert_eq!(again, [(ends, one.min(two), again[0].2), (ends, one.max(two), again[1].2)], "all anew");
-        assert_eq!(tellers(&mut lone), 0);
+        assert_eq!(announcing_rails(&mut lone), 0);
     }
 }
 

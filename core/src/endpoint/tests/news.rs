@@ -2,8 +2,8 @@
 //! that belong nowhere.
 
 use super::super::timer::Timer;
-use super::aggregates::{gathering, record};
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::aggregates::{aggregating, record};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::{connect, down, region, up};
 use super::*;
 use crate::api::config::Policy;
@@ -84,10 +84,10 @@ fn an_old_packet_puts_nothing_in_doubt() {
     assert_eq!(lone.completed().len(), 2);
     lone.acks[1] = 1;
     lone.feed_on(0, Body::Credit, 0, |common| common.refusing = true);
-    assert!(!lone.endpoint.t.channels.at(0).requests.in_doubt);
+    assert!(!lone.endpoint.t.channels.at(0).requests.is_unconfirmed);
     lone.acks[1] = 3;
     lone.feed_on(0, Body::Credit, 0, |common| common.refusing = true);
-    assert!(lone.endpoint.t.channels.at(0).requests.in_doubt);
+    assert!(lone.endpoint.t.channels.at(0).requests.is_unconfirmed);
 }
 
 /// G-6: the payload of a probe only takes its time.
@@ -107,7 +107,7 @@ fn repeated_connect_is_counted_once() {
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
     lone.endpoint.set_address(RailId(1), b"there:1").unwrap();
     assert_eq!(lone.sent().len(), 1);
-    lone.feed(Body::Connect(Connect { rail: PEER_RAIL, ..TERMS }), 0);
+    lone.feed(Body::Connect(Connect { rail: PEER_RAIL, ..PEER_PARAMETERS }), 0);
     let sent = lone.sent();
     assert!(!sent.iter().any(|packet| matches!(packet.body, Body::Address(_))), "{sent:?}");
 }
@@ -155,7 +155,7 @@ fn fin_is_pending_for_bytes_received_as_packets() {
 /// P-3: pending FINs are counted only where large messages are cut by path estimates.
 #[test]
 fn pending_fins_count_for_path_estimates_only() {
-    for (striping, want) in [(Policy::Balanced, 1), (Policy::Even, 0)] {
+    for (striping, expected) in [(Policy::Balanced, 1), (Policy::Even, 0)] {
         let config = Config { recovery: false, striping, ..small() };
         let mut own = Region::of(&config);
         let mut lone = Lone::connected(&mut own, &config, &[TCP]);
@@ -163,7 +163,7 @@ fn pending_fins_count_for_path_estimates_only() {
         let head = MessageHead { operation: 77, ..MessageHead::default() };
         lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
         lone.sent_one();
-        assert_eq!(lone.endpoint.paths.peer(0).fins_pending, want, "{}", striping.name());
+        assert_eq!(lone.endpoint.paths.peer(0).fins_pending, expected, "{}", striping.name());
     }
 }
 
@@ -179,7 +179,7 @@ fn a_copy_of_another_length_is_an_offence() {
         (Body::Aggregate { count: 2 }, aggregate, aggregate, true),
         (Body::Aggregate { count: 2 }, aggregate, aggregate + 64, false),
     ] {
-        let config = gathering();
+        let config = aggregating();
         let mut own = Region::of(&config);
         let mut lone = Lone::connected(&mut own, &config, &[TCP]);
         let half = lone.feed_on(0, body.clone(), bytes, |common| common.psn = 0);
@@ -321,20 +321,20 @@ fn a_gap_that_closes_lets_the_next_request_go() {
         let request = AtomicRequest::new(at, AtomicKind::Add, AtomicType::U64, 1);
         lone.endpoint.atomic(Time(0), &AtomicRequest { cookie: Cookie(cookie), ..request }).unwrap();
     }
-    let asked = |sent: &[Repr]| -> Vec<u64> {
+    let requested = |sent: &[Repr]| -> Vec<u64> {
         let atomic = |packet: &Repr| match &packet.body {
             Body::Atomic(atomic) => Some(atomic.operation),
             _ => None,
         };
         sent.iter().filter_map(atomic).collect()
     };
-    let [first, _] = asked(&lone.sent())[..] else { panic!("two at once") };
+    let [first, _] = requested(&lone.sent())[..] else { panic!("two at once") };
     lone.psn[1] = 1;
     lone.feed(Body::AtomicReply(AtomicReply { operation: first, old: 5 }), 0);
-    assert_eq!(asked(&lone.sent()), [0; 0], "an unordered packet before the answer is missing");
+    assert_eq!(requested(&lone.sent()), [0; 0], "an unordered packet before the answer is missing");
     lone.psn[1] = 0;
     lone.feed(Body::Fin(Fin { operation: 99, count: 1, ..Fin::default() }), 0);
-    assert_eq!(asked(&lone.sent()).len(), 1);
+    assert_eq!(requested(&lone.sent()).len(), 1);
 }
 
 /// Of two processes that sample each other at once the higher rank stops, drops its open probes,
@@ -345,22 +345,22 @@ fn the_higher_rank_samples_later() {
     let mut own = Region::of(&config);
     let mut lone = Lone::up(&mut own, &config, &[TCP, TCP]);
     (0..2).for_each(|rail| assert_eq!(lone.feed_on(rail, connect(rail, 1), 0, |_| {}), Arrival::Done));
-    let asked = |lone: &mut Lone<'_>| -> Vec<u64> {
-        let question = |packet: &Repr| match packet.body {
+    let requested = |lone: &mut Lone<'_>| -> Vec<u64> {
+        let is_probe = |packet: &Repr| match packet.body {
             Body::Probe(Probe { nonce, answer: false }) => Some(nonce),
             _ => None,
         };
-        lone.sent().iter().filter_map(question).collect()
+        lone.sent().iter().filter_map(is_probe).collect()
     };
-    let [first] = asked(&mut lone)[..] else { panic!("one rail at a time") };
+    let [first] = requested(&mut lone)[..] else { panic!("one rail at a time") };
     let sample = Body::Probe(Probe { nonce: 1 << 63 | 77, answer: false });
     assert_eq!(lone.feed(sample, 0), Arrival::Done);
-    assert_eq!(asked(&mut lone), [0; 0]);
+    assert_eq!(requested(&mut lone), [0; 0]);
     lone.feed(Body::Probe(Probe { nonce: first, answer: true }), 0);
-    assert_eq!(asked(&mut lone), [0; 0], "the answer is not waited for any more");
+    assert_eq!(requested(&mut lone), [0; 0], "the answer is not waited for any more");
     lone.now += 500_000;
     lone.endpoint.handle_timeout(Time(lone.now));
-    let [again] = asked(&mut lone)[..] else { panic!("it begins anew") };
+    let [again] = requested(&mut lone)[..] else { panic!("it begins anew") };
     assert_ne!(again, first);
 }
 
@@ -373,19 +373,19 @@ fn a_rail_has_one_time_for_all_questions() {
         let mut lone = Lone::up(&mut own, &config, &[TCP, TCP]);
         (0..2).for_each(|rail| assert_eq!(lone.feed_on(rail, connect(rail, 1), 0, |_| {}), Arrival::Done));
         let is_timed = |lone: &Lone<'_>| lone.endpoint.t.has_timer(0, Timer::Sample);
-        let question = |lone: &mut Lone<'_>| {
+        let is_probe = |lone: &mut Lone<'_>| {
             let nonce = |packet: &Repr| match packet.body {
                 Body::Probe(Probe { nonce, answer: false }) => Some(nonce),
                 _ => None,
             };
             lone.sent().iter().find_map(nonce)
         };
-        let mut nonce = question(&mut lone).expect("the first rail is probed");
+        let mut nonce = is_probe(&mut lone).expect("the first rail is probed");
         assert!(is_timed(&lone));
         lone.now += 6_000_000;
         for _ in 1..answered {
             lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
-            nonce = question(&mut lone).expect("it is probed again");
+            nonce = is_probe(&mut lone).expect("it is probed again");
             assert!(is_timed(&lone));
         }
         lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
@@ -393,7 +393,7 @@ fn a_rail_has_one_time_for_all_questions() {
             assert!(!is_timed(&lone), "all was answered");
             continue;
         }
-        question(&mut lone).expect("it is probed again");
+        is_probe(&mut lone).expect("it is probed again");
         lone.now += 4_000_000;
         lone.endpoint.handle_timeout(Time(lone.now));
         assert!(!is_timed(&lone), "its time is over, however often it was probed");

@@ -1,6 +1,6 @@
 //! Processes that number each other themselves (S-11), and peers that are removed and added again.
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::*;
 use crate::wire::{Body, Connect, MessageHead};
 
@@ -18,7 +18,7 @@ fn eager() -> Body {
 
 fn connected<'m>(region: &'m mut Region) -> Lone<'m> {
     let mut lone = Lone::up(region, &numbered(), &[TCP]);
-    assert_eq!(lone.feed_on(0, Body::Connect(TERMS), 0, |common| common.source = PEERS), Arrival::Done);
+    assert_eq!(lone.feed_on(0, Body::Connect(PEER_PARAMETERS), 0, |common| common.source = PEERS), Arrival::Done);
     let answer = lone.sent_one();
     assert_eq!(answer.common.source, NUMBER);
     assert!(matches!(answer.body, Body::Connect(_)));
@@ -43,7 +43,7 @@ fn the_first_connect_brings_the_number() {
 #[test]
 fn another_number_breaks_the_protocol() {
     for named in [1, NUMBER, PEERS + 1, u32::MAX] {
-        let again = Body::Connect(Connect { rail: PEER_RAIL, ..TERMS });
+        let again = Body::Connect(Connect { rail: PEER_RAIL, ..PEER_PARAMETERS });
         for body in [eager(), again] {
             let mut region = Region::of(&numbered());
             let mut lone = connected(&mut region);
@@ -93,7 +93,7 @@ fn a_removed_peer_is_a_new_one() {
     assert_eq!(lone.endpoint.add_peer(PeerId(1), 1), Ok(()));
     lone.psn = [0; 2];
     lone.endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(1), rail: RailId(0) });
-    let connect = Body::Connect(Connect { first_number: 5, connection: 6, ..TERMS });
+    let connect = Body::Connect(Connect { first_number: 5, connection: 6, ..PEER_PARAMETERS });
     assert_eq!(lone.feed_on(0, connect, 0, |common| common.source = PEERS + 9), Arrival::Done);
     assert_eq!(lone.endpoint.poll_event(), Some(Event::PeerUp { peer: PeerId(1) }));
 }

@@ -70,7 +70,7 @@ fn without_probes_silence_lasts_as_long_as_it_may() {
 }
 
 /// Looks at the rails until there is nothing to look at.
-fn settle(lone: &mut Lone<'_>) {
+fn run_until_idle(lone: &mut Lone<'_>) {
     for _ in 0..5 {
         lone.now += 5_000_000;
         lone.endpoint.handle_timeout(Time(lone.now));
@@ -80,7 +80,7 @@ fn settle(lone: &mut Lone<'_>) {
 }
 
 /// Whether a rail is probed in time.
-fn is_asked(lone: &mut Lone<'_>, rail: u8) -> bool {
+fn is_probed(lone: &mut Lone<'_>, rail: u8) -> bool {
     lone.stuck = 0;
     (0..20).any(|_| {
         lone.now += 1_000_000;
@@ -99,30 +99,30 @@ fn every_post_is_covered_by_stall_detection() {
     let config = Config { stall_min: Nanos(4_000_000), ack_delay: Nanos(1_000_000_000), ..small() };
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
-    settle(&mut lone);
+    run_until_idle(&mut lone);
     lone.stuck = 1;
     lone.send(1, 10);
     lone.sent_one();
-    assert!(is_asked(&mut lone, 0), "a packet");
+    assert!(is_probed(&mut lone, 0), "a packet");
 
     let rail = RailFacts { posts_max: 2, ..PUT };
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[rail, TCP]);
     let operation = put_over_one(&mut lone);
     lone.feed_on(1, Body::Credit, 0, |_| {});
-    settle(&mut lone);
+    run_until_idle(&mut lone);
     lone.stuck = 1;
     lone.feed_on(1, cts(operation, 0, &[(0, 1)]), 0, |_| {});
     assert_eq!((lone.sent().len(), lone.transfers), (0, 1));
-    assert!(is_asked(&mut lone, 0), "a write");
+    assert!(is_probed(&mut lone, 0), "a write");
 
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[GET]);
-    settle(&mut lone);
+    run_until_idle(&mut lone);
     lone.stuck = 1;
     announced(&mut lone, 3000);
     assert_eq!((lone.sent().len(), lone.transfers), (0, 1));
-    assert!(is_asked(&mut lone, 0), "a read");
+    assert!(is_probed(&mut lone, 0), "a read");
 
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
@@ -132,10 +132,10 @@ fn every_post_is_covered_by_stall_detection() {
     lone.sent_one();
     let by = lone.rails[0].0;
     down(&mut lone, by, RailFault::TimedOut);
-    settle(&mut lone);
+    run_until_idle(&mut lone);
     lone.feed_on(1 - by, Body::Fence(fence(by, true)), 0, |_| {});
     lone.sent_one();
-    assert!(is_asked(&mut lone, 1 - by), "a packet that is repeated");
+    assert!(is_probed(&mut lone, 1 - by), "a packet that is repeated");
 }
 
 /// The peer announces a message that can be read over rail 0, and there is a receive.

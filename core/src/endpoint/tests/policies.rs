@@ -60,13 +60,13 @@ fn large_messages_follow_the_policy() {
     let weights = std::array::from_fn(|rail| [1, 2, 2].get(rail).copied().unwrap_or(0));
     let config = Config { weights, multiplex: Policy::Binding, ..small() };
     three(&config, |timed| {
-        for (name, want) in [("binding", [100, 0, 0]), ("even", [33, 33, 33]), ("weighted", [20, 40, 40])] {
+        for (name, expected) in [("binding", [100, 0, 0]), ("even", [33, 33, 33]), ("weighted", [20, 40, 40])] {
             for endpoint in &mut timed.endpoints {
                 endpoint.set_policy(MessageClass::Large, Policy::named(name).unwrap());
             }
             timed.posts.clear();
             timed.stream(4, 2, 1 << 20);
-            assert_eq!(shares(timed), want, "{name}");
+            assert_eq!(shares(timed), expected, "{name}");
         }
         timed.posts.clear();
         timed.stream(5, 1, 8);
@@ -80,7 +80,7 @@ fn eligible_rails_and_rail_count_are_separate_settings() {
     three(&Config { striping: Policy::Even, ..small() }, |timed| {
         // Rates are known: the fastest of those that are eligible are used.
         timed.stream(2, 1, 1 << 20);
-        for (eligible, used, want) in
+        for (eligible, used, expected) in
             [(0b111, 2, [50, 50, 0]), (0b110, 64, [0, 50, 50]), (0b110, 1, [0, 100, 0]), (0b1000, 64, [33, 33, 33])]
         {
             for endpoint in &mut timed.endpoints {
@@ -88,7 +88,7 @@ fn eligible_rails_and_rail_count_are_separate_settings() {
             }
             timed.posts.clear();
             timed.stream(4, 1, 1 << 20);
-            assert_eq!(shares(timed), want, "{eligible:b}, {used}");
+            assert_eq!(shares(timed), expected, "{eligible:b}, {used}");
         }
         timed.endpoints[0].set_rails(MessageClass::Small, 0b100, 64);
         timed.posts.clear();

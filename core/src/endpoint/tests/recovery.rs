@@ -1,7 +1,7 @@
 //! The rules of section F one by one, packet by packet. `programs.rs` tests them together, under any faults
 //! in any order.
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::*;
 use crate::paths::TakeOver;
 use crate::wire::{Body, Connect, Cts, Data, Fence, Fin, MessageHead, Put as PutBody, RemoteKey, Repr, Resume, Rts};
@@ -26,7 +26,7 @@ pub(super) fn up(lone: &mut Lone<'_>, rail: u8) {
 }
 
 pub(super) fn connect(rail: u8, connection: u32) -> Body {
-    Body::Connect(Connect { rail: PEER_RAIL + rail, connection, answer: true, ..TERMS })
+    Body::Connect(Connect { rail: PEER_RAIL + rail, connection, answer: true, ..PEER_PARAMETERS })
 }
 
 /// The peer's FENCE for the first connection of a rail.
@@ -35,7 +35,7 @@ pub(super) fn fence(rail: u8, answer: bool) -> Fence {
 }
 
 /// The FENCE that the peer receives about it.
-fn asked(rail: u8) -> Fence {
+fn requested(rail: u8) -> Fence {
     Fence { rail, peer_rail: PEER_RAIL + rail, connection: 1, peer_connection: 1, ..Fence::default() }
 }
 
@@ -66,11 +66,11 @@ fn connections_are_numbered() {
     for number in 2..5 {
         down(&mut lone, 1, RailFault::TimedOut);
         up(&mut lone, 1);
-        let said = lone.sent().into_iter().find_map(|packet| match packet.body {
+        let sent_frames = lone.sent().into_iter().find_map(|packet| match packet.body {
             Body::Connect(connect) => Some((connect.rail, connect.connection)),
             _ => None,
         });
-        assert_eq!(said, Some((1, number)));
+        assert_eq!(sent_frames, Some((1, number)));
         lone.feed_on(1, connect(1, number), 0, |_| {});
         lone.sent();
     }
@@ -102,7 +102,7 @@ fn replay_waits_for_the_fence() {
     down(&mut lone, 1, RailFault::TimedOut);
     lone.rails.clear();
     let sent = lone.sent();
-    assert_eq!((psns(&sent), fence_of(&sent)), (vec![], Some(asked(1))));
+    assert_eq!((psns(&sent), fence_of(&sent)), (vec![], Some(requested(1))));
     assert!(lone.rails.iter().all(|rail| *rail == RailId(0)));
     // About another connection: no.
     lone.feed(Body::Fence(Fence { peer_connection: 2, ..fence(1, true) }), 0);
@@ -156,20 +156,20 @@ fn a_new_connection_is_a_fence() {
 /// needs no answer itself.
 #[test]
 fn an_end_follows_the_other() {
-    for asks in [true, false] {
+    for requests_epoch in [true, false] {
         let mut region = region();
         let mut lone = two(&mut region);
         lone.closed.clear();
-        lone.feed(Body::Fence(fence(1, !asks)), 0);
+        lone.feed(Body::Fence(fence(1, !requests_epoch)), 0);
         let sent = lone.sent();
         assert_eq!(lone.closed, [RailId(1)]);
-        assert_eq!(fence_of(&sent), asks.then_some(Fence { answer: true, ..asked(1) }));
+        assert_eq!(fence_of(&sent), requests_epoch.then_some(Fence { answer: true, ..requested(1) }));
         // Late packets on it are dropped.
         assert_eq!(lone.feed_on(1, eager(9), 0, |_| {}), Arrival::Discard);
         assert_eq!(lone.endpoint.poll_event(), None);
         // A repeated request, because the answer was lost, gets a repeated answer.
         lone.feed(Body::Fence(fence(1, false)), 0);
-        assert_eq!(fence_of(&lone.sent()), Some(Fence { answer: true, ..asked(1) }));
+        assert_eq!(fence_of(&lone.sent()), Some(Fence { answer: true, ..requested(1) }));
     }
 }
 
@@ -290,15 +290,15 @@ pub(super) fn put_over_both(lone: &mut Lone<'_>) -> u64 {
     rts.head.operation
 }
 
-pub(super) fn cts(operation: u64, round: u16, rails: &[u8]) -> Body {
+pub(super) fn cts(operation: u64, epoch: u16, rails: &[u8]) -> Body {
     let key = |rail: &u8| RemoteKey { rail: PEER_RAIL + rail, connection: 1, key: 7, address: 0 };
     let keys = rails.iter().map(key).collect();
-    Body::Cts(Cts { operation, target: 88, granted_bytes: 40_000, round, keys })
+    Body::Cts(Cts { operation, target: 88, granted_bytes: 40_000, epoch, keys })
 }
 
 pub(super) fn fins(packets: &[Repr]) -> Vec<(u16, u16)> {
     let fin = |packet: &Repr| match packet.body {
-        Body::Fin(Fin { operation: 88, round, count, .. }) => Some((round, count)),
+        Body::Fin(Fin { operation: 88, epoch, count, .. }) => Some((epoch, count)),
         _ => None,
     };
     packets.iter().filter_map(fin).collect()
@@ -327,7 +327,7 @@ fn doubtful_writes_are_written_again() {
     assert_eq!(psns(&lone.sent()), [], "not before the fence");
     lone.feed_on(other, Body::Fence(fence(lost_rail, true)), 0, |_| {});
     let resume = lone.sent_one();
-    assert_eq!((resume.common.psn, resume.body), (lost_psn, Body::Resume(Resume { target: 88, round: 1 })));
+    assert_eq!((resume.common.psn, resume.body), (lost_psn, Body::Resume(Resume { target: 88, epoch: 1 })));
     // A CTS of another epoch changes nothing.
     lone.feed_on(other, cts(operation, 0, &[other]), 0, |_| {});
     lone.feed_on(other, cts(operation, 2, &[other]), 0, |_| {});
@@ -399,7 +399,7 @@ fn without_keys_the_round_is_data() {
     lone.sent();
     down(&mut lone, 0, RailFault::TimedOut);
     lone.feed_on(1, Body::Fence(fence(0, true)), 0, |_| {});
-    assert!(matches!(lone.sent_one().body, Body::Resume(Resume { target: 88, round: 1 })));
+    assert!(matches!(lone.sent_one().body, Body::Resume(Resume { target: 88, epoch: 1 })));
     lone.feed_on(1, cts(operation, 1, &[]), 0, |_| {});
     let mut covered = 0;
     for packet in lone.sent() {
@@ -420,13 +420,13 @@ fn a_receiver_counts_one_round() {
     let head = MessageHead { operation: 77, ..MessageHead::default() };
     lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
     let target = |packet: &Repr| match packet.body {
-        Body::Cts(Cts { target, round, .. }) => (target, round),
+        Body::Cts(Cts { target, epoch, .. }) => (target, epoch),
         ref other => panic!("{other:?}"),
     };
-    let (operation, round) = target(&lone.sent_one());
-    assert_eq!(round, 0);
-    let fin = |round, count| Body::Fin(Fin { operation, round, count, want_placed: true, ..Fin::default() });
-    let resume = |round| Body::Resume(Resume { target: operation, round });
+    let (operation, epoch) = target(&lone.sent_one());
+    assert_eq!(epoch, 0);
+    let fin = |epoch, count| Body::Fin(Fin { operation, epoch, count, want_placed: true, ..Fin::default() });
+    let resume = |epoch| Body::Resume(Resume { target: operation, epoch });
     lone.feed(fin(0, 2), 0);
     lone.feed(resume(1), 0);
     assert_eq!(target(&lone.sent_one()), (operation, 1));

@@ -210,8 +210,8 @@ fn returning_rail_starts_at_an_eighth_of_its_known_rate() {
     let mut lone = Lone::connected(&mut region, &small(), &[facts, facts]);
     down(&mut lone, 1, RailFault::TimedOut);
     up(&mut lone, 1);
-    let pace = |rail| lone.endpoint.paths.path(0, RailId(rail)).pace_ns(1 << 16);
-    let (whole, part) = (pace(0), pace(1));
+    let transfer_time = |rail| lone.endpoint.paths.path(0, RailId(rail)).transfer_ns(1 << 16);
+    let (whole, part) = (transfer_time(0), transfer_time(1));
     assert!(part.abs_diff(8 * whole) < whole / 10, "{part} of {whole}");
 }
 

@@ -39,10 +39,10 @@ fn rail_whose_registration_costs_too_much_is_not_used() {
         let took = timed.stream(128, 1, LEN);
         let alone = 128 * LEN * 1_000_000_000 / (800 * MB);
         assert!(took < alone + alone / 50, "{took} ns, alone {alone}");
-        let dear = timed.made.iter().filter(|rail| rail.0 == 1).count();
-        assert!((1..=16).contains(&dear), "it registers now and then: {dear} times");
-        let way = timed.endpoints[0].explain(Time(timed.now), PeerId(1), MessageClass::Large, LEN).unwrap();
-        let [_, share] = &way.shares[..] else { panic!("{way:?}") };
+        let costly_rails = timed.made.iter().filter(|rail| rail.0 == 1).count();
+        assert!((1..=16).contains(&costly_rails), "it registers now and then: {costly_rails} times");
+        let route = timed.endpoints[0].explain(Time(timed.now), PeerId(1), MessageClass::Large, LEN).unwrap();
+        let [_, share] = &route.shares[..] else { panic!("{route:?}") };
         if facts.caps.read {
             assert_eq!((share.bytes, share.verdict), (0, Verdict::RegistrationDoesNotPay));
             assert!(share.registering.0.abs_diff(DEAR.0 + LEN / 4096 * DEAR.1) < 50_000, "{share:?}");
@@ -87,15 +87,15 @@ fn excluded_rails_carry_the_rest_when_no_key_is_left() {
     // The operation, the round, the rails with keys; and it has come.
     let target = |lone: &mut Lone<'_>| {
         let cts = lone.sent().into_iter().find_map(|packet| match packet.body {
-            Body::Cts(Cts { target, round, keys, .. }) => Some((packet.common.psn, target, round, keys)),
+            Body::Cts(Cts { target, epoch, keys, .. }) => Some((packet.common.psn, target, epoch, keys)),
             _ => None,
         });
-        let (psn, target, round, keys) = cts.expect("a CTS");
+        let (psn, target, epoch, keys) = cts.expect("a CTS");
         lone.acks[1] = psn + 1;
-        (target, round, keys.iter().map(|key| key.rail).collect::<Vec<_>>())
+        (target, epoch, keys.iter().map(|key| key.rail).collect::<Vec<_>>())
     };
-    let (operation, round, keys) = target(&mut lone);
-    assert_eq!((round, keys), (0, vec![0]));
+    let (operation, epoch, keys) = target(&mut lone);
+    assert_eq!((epoch, keys), (0, vec![0]));
     lone.feed_on(0, Body::Credit, 0, |_| {});
     let fault = RailEvent::Down { peer: PeerId(1), rail: RailId(0), fault: RailFault::TimedOut };
     lone.endpoint.handle_rail_event(Time(lone.now), fault);
@@ -103,11 +103,11 @@ fn excluded_rails_carry_the_rest_when_no_key_is_left() {
     let fence =
         Fence { rail: PEER_RAIL, peer_rail: 0, connection: 1, peer_connection: 1, answer: true, ..Fence::default() };
     lone.feed_on(1, Body::Fence(fence), 0, |_| {});
-    lone.feed_on(1, Body::Resume(Resume { target: operation, round: 1 }), 0, |_| {});
-    let (_, round, keys) = target(&mut lone);
-    assert_eq!((round, keys), (1, vec![0, 1]));
+    lone.feed_on(1, Body::Resume(Resume { target: operation, epoch: 1 }), 0, |_| {});
+    let (_, epoch, keys) = target(&mut lone);
+    assert_eq!((epoch, keys), (1, vec![0, 1]));
     // And no more of it is requested, however often.
-    lone.feed_on(1, Body::Resume(Resume { target: operation, round: 2 }), 0, |_| {});
-    let (_, round, keys) = target(&mut lone);
-    assert_eq!((round, keys), (2, vec![0, 1]));
+    lone.feed_on(1, Body::Resume(Resume { target: operation, epoch: 2 }), 0, |_| {});
+    let (_, epoch, keys) = target(&mut lone);
+    assert_eq!((epoch, keys), (2, vec![0, 1]));
 }

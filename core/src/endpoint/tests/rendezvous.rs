@@ -40,7 +40,7 @@ fn a_receive_without_keys_is_not_ended_by_fin() {
     let head = MessageHead { operation: 77, ..MessageHead::default() };
     lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
     lone.sent();
-    let (operation, rail) = lone.asked[0];
+    let (operation, rail) = lone.requested[0];
     lone.endpoint.handle_registered(operation, rail, Err(RailFault::Refused));
     let Body::Cts(Cts { target, keys, .. }) = lone.sent_one().body else { panic!("no CTS") };
     assert!(keys.is_empty());
@@ -79,7 +79,7 @@ fn put_refused_before_it_is_fully_sent_is_completed() {
     let mut region = region();
     let mut lone = Lone::up(&mut region, &small(), &[TCP]);
     let window = 64;
-    lone.feed(Body::Connect(Connect { window, ..super::lone::TERMS }), 0);
+    lone.feed(Body::Connect(Connect { window, ..super::lone::PEER_PARAMETERS }), 0);
     lone.sent();
     let to = Remote { peer: PeerId(1), window: 3, offset: 0 };
     let put = PutRequest { cookie: Cookie(1), segments: &seg(0, 1_000_000), ..PutRequest::new(to, &[]) };
@@ -99,7 +99,7 @@ fn last_fin_releases_the_pending_bye() {
     let mut lone = Lone::up(&mut region, &small(), &[TCP]);
     // No blocks are granted: it is announced (C-7).
     lone.limits.1 = 0;
-    lone.feed(Body::Connect(super::lone::TERMS), 0);
+    lone.feed(Body::Connect(super::lone::PEER_PARAMETERS), 0);
     lone.sent();
     let send = SendRequest { cookie: Cookie(1), ..SendRequest::new(PeerId(1), &[]) };
     lone.endpoint.inject(Time(0), &send, 8).unwrap();

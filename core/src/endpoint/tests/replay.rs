@@ -1,10 +1,10 @@
 //! What is repeated over other rails after a failure (F-5), and what can't be read or written any more
 //!
 
-use super::aggregates::gathering;
+use super::aggregates::aggregating;
 use super::lone::{Lone, PEER_RAIL};
 use super::recovery::{connect, down, fence, fins, put_over_both, region, up};
-use super::single_puts::{asks_for, cts, put_over_one, written};
+use super::single_puts::{cts, is_resume, put_over_one, written};
 use super::*;
 use crate::wire::{Body, Fin, MessageHead, RemoteKey, Repr, Rts};
 
@@ -50,7 +50,7 @@ fn is_cts(packet: &Repr) -> bool {
 /// F-5, W-11: the payload of an aggregate is that which it had.
 #[test]
 fn an_aggregate_has_its_payload_again() {
-    let config = gathering();
+    let config = aggregating();
     let mut region = Region::of(&config);
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     (0..3).for_each(|n| lone.send(n, 10));
@@ -285,7 +285,7 @@ fn a_fin_needs_no_key() {
         drain(&mut lone);
         let sent = lone.sent();
         assert_eq!(fins(&sent), expected, "{sent:?}");
-        assert!(!sent.iter().any(asks_for(1)));
+        assert!(!sent.iter().any(is_resume(1)));
     }
 }
 
@@ -307,6 +307,6 @@ fn keys_are_requested_for_the_message_that_lacks_them() {
         denied.iter().for_each(|&rail| deny(&mut lone, rail));
         drain(&mut lone);
         let sent = lone.sent();
-        assert!(sent.iter().any(asks_for(1)), "{sent:?}");
+        assert!(sent.iter().any(is_resume(1)), "{sent:?}");
     }
 }

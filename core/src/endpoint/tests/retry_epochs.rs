@@ -4,7 +4,7 @@
 use super::lone::Lone;
 use super::recovery::{connect, down, fence, fins, put_over_both, region, up};
 use super::replay::{deny, drain};
-use super::single_puts::{asks_for, cts, put_over_one, written};
+use super::single_puts::{cts, is_resume, put_over_one, written};
 use super::*;
 use crate::wire::{Body, Cts, Fence, Fin, MessageHead, Repr, Resume, Rts};
 
@@ -15,7 +15,7 @@ const NARROW: RailFacts = RailFacts { posts_max: 3, transfer_bytes_max: 5000, ..
 
 fn resumes(packets: &[Repr]) -> Vec<(u32, u16)> {
     let resume = |packet: &Repr| match packet.body {
-        Body::Resume(Resume { target: 88, round }) => Some((packet.common.psn, round)),
+        Body::Resume(Resume { target: 88, epoch }) => Some((packet.common.psn, epoch)),
         _ => None,
     };
     packets.iter().filter_map(resume).collect()
@@ -24,7 +24,7 @@ fn resumes(packets: &[Repr]) -> Vec<(u32, u16)> {
 /// FINs of the message among packets: PSN, round, count.
 fn numbered(packets: &[Repr]) -> Vec<(u32, u16, u16)> {
     let fin = |packet: &Repr| match packet.body {
-        Body::Fin(Fin { operation: 88, round, count, .. }) => Some((packet.common.psn, round, count)),
+        Body::Fin(Fin { operation: 88, epoch, count, .. }) => Some((packet.common.psn, epoch, count)),
         _ => None,
     };
     packets.iter().filter_map(fin).collect()
@@ -115,16 +115,16 @@ fn an_epoch_has_at_least_one_fin() {
 /// F-7: the writes behind an acknowledged FIN are confirmed, in every epoch: the rail may fail.
 #[test]
 fn writes_confirmed_by_an_acknowledged_fin_stay_confirmed() {
-    for (round, first) in [(0, 0), (0, 1), (255, 0), (255, 1)] {
+    for (epoch, first) in [(0, 0), (0, 1), (255, 0), (255, 1)] {
         let mut region = region();
         let mut lone = Lone::connected(&mut region, &small(), &[PUT, PUT, TCP]);
         let operation = put_over_both(&mut lone);
         lone.feed_on(2, cts(operation, 0, &[(0, 1), (1, 1)]), 0, |_| {});
         let mut sent = lone.sent();
-        if round != 0 {
+        if epoch != 0 {
             let op = lone.endpoint.t.ops.indices().next().unwrap();
-            lone.endpoint.t.ops.at_mut(op).round = round;
-            lone.feed_on(2, cts(operation, round + 1, &[(0, 1), (1, 1)]), 0, |_| {});
+            lone.endpoint.t.ops.at_mut(op).epoch = epoch;
+            lone.feed_on(2, cts(operation, epoch + 1, &[(0, 1), (1, 1)]), 0, |_| {});
             sent = lone.sent();
             assert_eq!(fins(&sent).len(), 2);
         }
@@ -134,7 +134,7 @@ fn writes_confirmed_by_an_acknowledged_fin_stay_confirmed() {
             down(&mut lone, rail, RailFault::TimedOut);
             lone.sent();
             lone.feed_on(2, Body::Fence(fence(rail, true)), 0, |_| {});
-            assert_eq!(resumes(&lone.sent()), [], "epoch {round}, rail {rail}");
+            assert_eq!(resumes(&lone.sent()), [], "epoch {epoch}, rail {rail}");
         }
         finish(&mut lone, 2, operation);
         assert_eq!(lone.endpoint.usage().operations.used, 0);
@@ -164,7 +164,7 @@ fn a_fin_that_a_fence_reports_confirms_its_part() {
         deny(&mut lone, other);
         drain(&mut lone);
         let sent = lone.sent();
-        assert!(sent.iter().any(asks_for(1)), "rail {lost}: {sent:?}");
+        assert!(sent.iter().any(is_resume(1)), "rail {lost}: {sent:?}");
     }
 }
 
@@ -323,7 +323,7 @@ fn a_single_byte_is_written_again() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[PUT, TCP]);
     let operation = put_over_one(&mut lone);
-    let one = |round, connection| match cts(operation, round, &[(0, connection)]) {
+    let one = |epoch, connection| match cts(operation, epoch, &[(0, connection)]) {
         Body::Cts(cts) => Body::Cts(Cts { granted_bytes: 1, ..cts }),
         other => other,
     };
@@ -334,7 +334,7 @@ fn a_single_byte_is_written_again() {
     up(&mut lone, 0);
     lone.sent();
     lone.feed_on(0, connect(0, 2), 0, |_| {});
-    assert!(lone.sent().iter().any(asks_for(1)));
+    assert!(lone.sent().iter().any(is_resume(1)));
     lone.feed_on(1, one(1, 2), 0, |_| {});
     assert_eq!(fins(&lone.sent()), [(1, 1)]);
     assert_eq!(written(&mut lone), [1, 0]);
@@ -373,14 +373,14 @@ fn a_cts_that_waits_is_of_the_newest_epoch() {
     lone.stuck = 1;
     lone.send(2, 8);
     assert_eq!(lone.sent().len(), 1);
-    for round in 1..3 {
-        lone.feed(Body::Resume(Resume { target, round }), 0);
+    for epoch in 1..3 {
+        lone.feed(Body::Resume(Resume { target, epoch }), 0);
         assert_eq!(lone.sent().len(), 0, "there is no room");
     }
     drain(&mut lone);
     let sent = lone.sent();
     let rounds = sent.iter().filter_map(|packet| match packet.body {
-        Body::Cts(Cts { round, .. }) => Some(round),
+        Body::Cts(Cts { epoch, .. }) => Some(epoch),
         _ => None,
     });
     assert_eq!(rounds.collect::<Vec<_>>(), [2]);

@@ -1,6 +1,6 @@
 //! Rules of `conformance/PROTOCOL.md` one by one, packet by packet.
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::*;
 use crate::wire::{Ack, Body, Connect, Cts, Data, Fence, Fin, MessageHead, Probe, Refusal, RemoteKey, Rts};
 
@@ -28,10 +28,10 @@ fn connect_is_sent_first_and_once() {
     let mut region = region();
     let mut lone = Lone::up(&mut region, &small(), &[TCP]);
     lone.send(1, 10);
-    assert_eq!(lone.sent_one().body, Body::Connect(Connect { requests_max: 4, rail: 0, ..TERMS }));
-    assert_eq!(lone.feed(Body::Connect(TERMS), 0), Arrival::Done);
+    assert_eq!(lone.sent_one().body, Body::Connect(Connect { requests_max: 4, rail: 0, ..PEER_PARAMETERS }));
+    assert_eq!(lone.feed(Body::Connect(PEER_PARAMETERS), 0), Arrival::Done);
     assert!(matches!(lone.sent_one().body, Body::Eager(_)));
-    assert_eq!(lone.feed(Body::Connect(TERMS), 0), Arrival::Done);
+    assert_eq!(lone.feed(Body::Connect(PEER_PARAMETERS), 0), Arrival::Done);
     assert_eq!(lone.sent(), []);
 }
 
@@ -40,8 +40,11 @@ fn connect_is_sent_first_and_once() {
 fn connect_is_answered() {
     let mut region = region();
     let mut lone = Lone::up(&mut region, &small(), &[TCP]);
-    assert_eq!(lone.feed(Body::Connect(TERMS), 0), Arrival::Done);
-    assert_eq!(lone.sent_one().body, Body::Connect(Connect { requests_max: 4, rail: 0, answer: true, ..TERMS }));
+    assert_eq!(lone.feed(Body::Connect(PEER_PARAMETERS), 0), Arrival::Done);
+    assert_eq!(
+        lone.sent_one().body,
+        Body::Connect(Connect { requests_max: 4, rail: 0, answer: true, ..PEER_PARAMETERS })
+    );
 }
 
 /// G-1, G-3, S-6, S-11, A-7, X-1, X-9, W-11, G-8: each of these ends the peer's channel, and the error has
@@ -51,8 +54,8 @@ fn each_protocol_violation_ends_the_channel() {
     use ProtocolError::*;
     type Break = fn(&mut Lone<'_>) -> Arrival;
     let connected: [(Break, ProtocolError); 9] = [
-        (|lone| lone.feed(Body::Connect(Connect { window: 0, ..TERMS }), 0), Terms),
-        (|lone| lone.feed(Body::Connect(Connect { block_bytes: 0, ..TERMS }), 0), Terms),
+        (|lone| lone.feed(Body::Connect(Connect { window: 0, ..PEER_PARAMETERS }), 0), BadParameters),
+        (|lone| lone.feed(Body::Connect(Connect { block_bytes: 0, ..PEER_PARAMETERS }), 0), BadParameters),
         (|lone| lone.feed_on(0, stray(), 0, |common| common.source = 2), WrongSource { named: 2 }),
         (|lone| lone.feed_on(0, stray(), 0, |common| common.source = u32::MAX), WrongSource { named: u32::MAX }),
         (|lone| lone.feed_on(0, stray(), 0, |common| common.psn = 64), Sequence { psn: 64 }),
@@ -91,16 +94,16 @@ fn each_protocol_violation_ends_the_channel() {
 fn later_connects_must_keep_the_negotiated_parameters() {
     let mut region = region();
     let mut lone = Lone::up(&mut region, &small(), &[TCP, TCP]);
-    assert_eq!(lone.feed(Body::Connect(TERMS), 0), Arrival::Done);
-    let other_rail = Connect { rail: 5, ..TERMS };
+    assert_eq!(lone.feed(Body::Connect(PEER_PARAMETERS), 0), Arrival::Done);
+    let other_rail = Connect { rail: 5, ..PEER_PARAMETERS };
     assert_eq!(lone.feed_on(1, Body::Connect(other_rail), 0, |_| {}), Arrival::Done);
     lone.sent();
     lone.send(1, 500);
     lone.send(2, 500);
     assert!(lone.sent().iter().all(|packet| matches!(packet.body, Body::Eager(_))));
-    let other_terms = Connect { eager_bytes_max: 0, ..other_rail };
-    assert_eq!(lone.feed_on(1, Body::Connect(other_terms), 0, |_| {}), Arrival::Close);
-    assert_eq!(lone.offence(), ProtocolError::Terms);
+    let other_parameters = Connect { eager_bytes_max: 0, ..other_rail };
+    assert_eq!(lone.feed_on(1, Body::Connect(other_parameters), 0, |_| {}), Arrival::Close);
+    assert_eq!(lone.offence(), ProtocolError::BadParameters);
 }
 
 /// F-4, W-23: a FENCE about an unknown connection gets the answer that it is dead.
@@ -166,7 +169,7 @@ fn a_bye_ends_the_channel_at_once() {
     // A peer that connects again receives it again.
     assert!(matches!(lone.sent_one().body, Body::Connect(Connect { rail: 1, .. })));
     assert_eq!(lone.feed_on(1, eager(7), 0, |_| ()), Arrival::Discard);
-    lone.feed_on(1, Body::Connect(Connect { rail: lone::PEER_RAIL + 1, ..TERMS }), 0, |_| ());
+    lone.feed_on(1, Body::Connect(Connect { rail: lone::PEER_RAIL + 1, ..PEER_PARAMETERS }), 0, |_| ());
     assert_eq!(lone.sent_one().body, Body::Bye);
     lone.sent();
     assert_eq!(lone.closed, [RailId(1)]);
@@ -242,25 +245,25 @@ fn message_that_may_be_retransmitted_is_kept() {
 /// when it is full.
 #[test]
 fn sender_short_of_table_entries_requests_acknowledgments() {
-    let asked = |config: &Config| -> Vec<bool> {
+    let requested = |config: &Config| -> Vec<bool> {
         let mut region = Region::of(config);
         let mut lone = Lone::connected(&mut region, config, &[TCP]);
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         for n in 0..8 {
             lone.send(n, 10);
-            asked.extend(lone.sent().iter().map(|packet| packet.common.ack_now));
+            requested.extend(lone.sent().iter().map(|packet| packet.common.ack_now));
         }
-        asked
+        requested
     };
     let plenty = Config { packets_max: 64, retained_max: 64, operations_max: 64, ..small() };
-    assert_eq!(asked(&plenty), [false; 8]);
+    assert_eq!(requested(&plenty), [false; 8]);
     let few_packets = Config { packets_max: 8, ..plenty };
-    assert_eq!(asked(&few_packets), [false, false, false, true, true, true, true, true]);
+    assert_eq!(requested(&few_packets), [false, false, false, true, true, true, true, true]);
     // The ninth copy finds no place: it requests as ever, because its buffer is not free.
     let few_copies = Config { retained_max: 16, ..plenty };
-    assert_eq!(asked(&few_copies), [false, false, false, false, false, false, false, true]);
+    assert_eq!(requested(&few_copies), [false, false, false, false, false, false, false, true]);
     let few_operations = Config { operations_max: 8, ..plenty };
-    assert_eq!(asked(&few_operations), [false, false, false, false, false, false, false, true]);
+    assert_eq!(requested(&few_operations), [false, false, false, false, false, false, false, true]);
 }
 
 /// S-3: no more packets are in flight than the lesser window holds.
@@ -330,14 +333,14 @@ fn messages_beyond_the_grant_are_rejected() {
             assert_eq!(lone.sent(), []);
         }
     }
-    let told = lone.sent_one();
-    assert_eq!((told.common.message_limit, told.body), (40, Body::Credit));
+    let reported = lone.sent_one();
+    assert_eq!((reported.common.message_limit, reported.body), (40, Body::Credit));
     // If a receive is posted, the grant is back before the payload has arrived.
     lone.recv(50, 100);
     let on_the_way = lone.feed(eager(0), 100);
     lone.feed_on(1, Body::Probe(Probe { nonce: 1, answer: false }), 0, |_| {});
-    let told = lone.sent_one().common;
-    assert_eq!((told.message_limit, told.block_limit, told.ack_ordered), (41, 66, 8));
+    let reported = lone.sent_one().common;
+    assert_eq!((reported.message_limit, reported.block_limit, reported.ack_ordered), (41, 66, 8));
     lone.place(on_the_way);
     for n in 0..32 {
         assert_eq!(lone.feed(eager(n), 0), Arrival::Done);
@@ -353,7 +356,7 @@ fn nothing_is_sent_without_credits() {
     let mut region = region();
     let mut lone = Lone::up(&mut region, &small(), &[TCP]);
     lone.limits = (0, 0);
-    lone.feed(Body::Connect(TERMS), 0);
+    lone.feed(Body::Connect(PEER_PARAMETERS), 0);
     lone.sent();
     lone.send(1, 100);
     lone.send(2, 0);
@@ -393,9 +396,9 @@ fn requests_are_counted() {
         let get = GetRequest { cookie: Cookie(n), segments: &seg(100 * n, 8), ..GetRequest::new(from, &[]) };
         lone.endpoint.get(Time(0), &get).unwrap();
     }
-    let asked = lone.sent();
-    let [Body::Get(first), Body::Get(_)] = [&asked[0].body, &asked[1].body] else { panic!("{asked:?}") };
-    assert_eq!(asked.len(), 2);
+    let requested = lone.sent();
+    let [Body::Get(first), Body::Get(_)] = [&requested[0].body, &requested[1].body] else { panic!("{requested:?}") };
+    assert_eq!(requested.len(), 2);
     let access = Access { write: true, ..Access::default() };
     let window = Window { at: MemRef { region: HEAP, offset: 0 }, len: 10, access, key: 5 };
     lone.endpoint.expose(&window).unwrap();
@@ -429,8 +432,8 @@ fn refusal_flag_is_sent_until_the_refusal_is_acknowledged() {
     assert!(lone.sent_one().common.refusing);
     lone.acks[1] = 1;
     lone.feed(Body::Credit, 0);
-    let told = lone.sent_one();
-    assert_eq!((told.common.ack_unordered, told.common.refusing), (1, false));
+    let reported = lone.sent_one();
+    assert_eq!((reported.common.ack_unordered, reported.common.refusing), (1, false));
 }
 
 /// a put that a refusing target acknowledges is unconfirmed, until the newest acknowledgment arrives
@@ -456,7 +459,7 @@ fn an_origin_waits_for_a_refusal() {
                 count: 1,
                 refused: Some(why),
                 placed_bytes: 0,
-                round: 0,
+                epoch: 0,
                 want_placed: false,
             };
             lone.feed_on(0, Body::Fin(fin), 0, |common| common.refusing = true);
@@ -490,7 +493,7 @@ fn a_receiver_answers_an_rts() {
     lone.recv(1, 0);
     lone.feed(rts(2000), 0);
     let fin = |placed_bytes| {
-        Body::Fin(Fin { operation: 77, placed_bytes, count: 1, refused: None, round: 0, want_placed: false })
+        Body::Fin(Fin { operation: 77, placed_bytes, count: 1, refused: None, epoch: 0, want_placed: false })
     };
     assert_eq!(lone.sent_one().body, fin(0));
     lone.recv(2, 20);
@@ -526,7 +529,7 @@ fn keys_that_are_of_no_use() {
         lone.send(2, 3000);
         let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
         let keys = [RemoteKey { rail, connection: 1, key: 3, address: 4 }].into_iter().collect();
-        let cts = Cts { operation: rts.head.operation, target: 88, granted_bytes: 3000, keys, round: 0 };
+        let cts = Cts { operation: rts.head.operation, target: 88, granted_bytes: 3000, keys, epoch: 0 };
         let before = lone.transfers;
         lone.feed(Body::Cts(cts), 0);
         let sent = lone.sent_one();
@@ -560,7 +563,7 @@ fn only_an_announced_message_can_be_refused() {
                 let operation = rts.head.operation;
                 let key = RemoteKey { rail: PEER_RAIL, connection: 1, key: 7, address: 0 };
                 let keys = keys.then_some(key).into_iter().collect();
-                lone.feed(Body::Cts(Cts { operation, target: 88, granted_bytes: bytes, keys, round: 0 }), 0);
+                lone.feed(Body::Cts(Cts { operation, target: 88, granted_bytes: bytes, keys, epoch: 0 }), 0);
                 lone.busy = true;
                 lone.sent();
                 operation
@@ -591,7 +594,7 @@ fn a_refused_message_is_over() {
     let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
     let operation = rts.head.operation;
     let refused = Some(Refusal::NoAccess);
-    lone.feed(Body::Fin(Fin { operation, count: 1, refused, placed_bytes: 0, round: 0, want_placed: false }), 0);
+    lone.feed(Body::Fin(Fin { operation, count: 1, refused, placed_bytes: 0, epoch: 0, want_placed: false }), 0);
     let cts = |operation| Body::Cts(Cts { operation, target: 88, granted_bytes: 3000, ..Cts::default() });
     lone.feed(cts(operation + 1), 0);
     lone.feed(cts(operation), 0);

@@ -1,6 +1,6 @@
 //! The express path at one end: numbers, limits, and a rail that refuses (W-29).
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::region;
 use super::*;
 use crate::peer::ChannelState;
@@ -113,11 +113,8 @@ fn a_short_message_waits_for_its_receive() {
         lone.endpoint.fold_line(0);
         assert_eq!((lone.endpoint.stats().unexpected, limits(lone)), (2, before));
         for (cookie, from) in [(1, first), (2, other)] {
-            let recv = RecvRequest {
-                cookie: Cookie(cookie),
-                segments: &seg(0, 8),
-                ..RecvRequest::new(tagged(None, tag), &[])
-            };
+            let segments = seg(0, 8);
+            let recv = RecvRequest { cookie: Cookie(cookie), ..RecvRequest::new(tagged(None, tag), &segments) };
             assert_eq!(lone.endpoint.recv_short(&recv), None);
             let received = lone.endpoint.recv_waiting(&recv).unwrap();
             assert_eq!(received.from, Seg { at: from, len: 8 });
@@ -143,20 +140,20 @@ fn limits_are_announced_when_messages_that_waited_are_received() {
         for psn in 0..half {
             assert!(matches!(arrive(lone, &short(psn)), ShortArrival::At(_)));
         }
-        assert_eq!(told(lone), [], "nothing has come free");
+        assert_eq!(reported(lone), [], "nothing has come free");
         let recv = RecvRequest { segments: &seg(0, 8), ..RecvRequest::new(tagged(None, 7), &[]) };
         for _ in 0..half {
             assert!(lone.endpoint.recv_waiting(&recv).is_some());
         }
         let expected = (small().unexpected_per_peer + half as u16, small().blocks_per_peer + half as u16);
-        assert_eq!(told(lone), [expected]);
+        assert_eq!(reported(lone), [expected]);
     });
 }
 /// The peer, connected over the rails of `mask`.
 fn met<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts], mask: u64) -> Lone<'m> {
     let mut lone = Lone::over(region, config, rails, mask);
     for rail in (0..rails.len() as u8).filter(|rail| mask >> rail & 1 == 1) {
-        let connect = Body::Connect(Connect { rail: PEER_RAIL + rail, ..TERMS });
+        let connect = Body::Connect(Connect { rail: PEER_RAIL + rail, ..PEER_PARAMETERS });
         assert_eq!(lone.feed_on(rail, connect, 0, |_| {}), Arrival::Done);
     }
     lone.sent();
@@ -180,7 +177,7 @@ pub(super) fn arrive(lone: &mut Lone<'_>, short: &Short) -> ShortArrival {
 }
 
 /// The limits in packets sent now.
-fn told(lone: &mut Lone<'_>) -> Vec<(u16, u16)> {
+fn reported(lone: &mut Lone<'_>) -> Vec<(u16, u16)> {
     lone.sent().iter().map(|packet| (packet.common.message_limit, packet.common.block_limit)).collect()
 }
 
@@ -318,10 +315,10 @@ fn every_exclusion_closes_the_express_send_path() {
     closes("replay", &|lone| lone.endpoint.t.channels.at_mut(0).replay.begin(0, Seq(0)));
     closes("fences", &|lone| lone.endpoint.t.channels.at_mut(0).work.fences.insert(RailId(0)));
     closes("no rail is ready", &|lone| lone.endpoint.paths.peer_mut(0).rooms.ready = 0);
-    closes("no terms", &|lone| lone.endpoint.t.channels.at_mut(0).terms = None);
+    closes("no terms", &|lone| lone.endpoint.t.channels.at_mut(0).peer_parameters = None);
     closes("aggregates", &|lone| {
-        let gather = Policy::named("aggregate").unwrap();
-        lone.endpoint.set_policy(MessageClass::Small, gather);
+        let aggregate_policy = Policy::named("aggregate").unwrap();
+        lone.endpoint.set_policy(MessageClass::Small, aggregate_policy);
     });
 }
 
@@ -377,7 +374,7 @@ fn a_grant_is_used_to_its_end() {
         let mut region = region();
         let mut lone = Lone::over(&mut region, &small(), &[SHM], 1);
         lone.limits = limits;
-        lone.feed(Body::Connect(Connect { rail: PEER_RAIL, ..TERMS }), 0);
+        lone.feed(Body::Connect(Connect { rail: PEER_RAIL, ..PEER_PARAMETERS }), 0);
         lone.sent();
         let send = SendRequest { segments: &seg(0, len), ..SendRequest::new(PeerId(1), &[]) };
         let sent = (0..10).take_while(|_| send_short(&mut lone.endpoint, &send, len).is_some()).count();
@@ -401,7 +398,7 @@ fn every_exclusion_closes_the_express_receive_path() {
         slot.enter(ChannelState::Closing);
         slot.enter(ChannelState::Leaving);
     });
-    closes("no terms", &|lone| lone.endpoint.t.channels.at_mut(0).terms = None);
+    closes("no terms", &|lone| lone.endpoint.t.channels.at_mut(0).peer_parameters = None);
     closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).replay.aborted_placements = 1);
     closes("a payload is on its way", &|lone| {
         let half = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &Short { tag: 9, ..short(0) });
@@ -431,7 +428,7 @@ fn limits_are_announced_by_halves() {
                 assert!(matches!(arrive(lone, &Short { len, ..short(psn) }), ShortArrival::At(_)));
                 let received = psn as u16 + 1;
                 let expected = received.is_multiple_of(every as u16).then_some((32 + received, 64 + received * blocks));
-                assert_eq!(told(lone), Vec::from_iter(expected), "{len} bytes, {received}");
+                assert_eq!(reported(lone), Vec::from_iter(expected), "{len} bytes, {received}");
                 lone.endpoint.poll_short();
                 if psn == 1 {
                     // Out of turn: changes nothing.
@@ -454,7 +451,7 @@ fn limits_are_announced_by_halves() {
     for psn in 0..4 {
         post(lone, 1);
         assert!(matches!(arrive(lone, &short(psn)), ShortArrival::At(_)));
-        assert_eq!(told(lone).len(), 1);
+        assert_eq!(reported(lone).len(), 1);
         lone.endpoint.poll_short();
     }
 }
@@ -508,7 +505,7 @@ fn a_short_message_lets_waiting_messages_go() {
         let mut own = region();
         let lone = &mut Lone::over(&mut own, &small(), &[SHM], 1);
         lone.limits = (0, 64);
-        lone.feed(Body::Connect(Connect { rail: PEER_RAIL, ..TERMS }), 0);
+        lone.feed(Body::Connect(Connect { rail: PEER_RAIL, ..PEER_PARAMETERS }), 0);
         lone.sent();
         lone.send(1, 8);
         assert_eq!(lone.sent(), []);
@@ -572,7 +569,7 @@ fn short_message_on_the_normal_path_equals_its_packet() {
         let usage = lone.endpoint.usage();
         let done = lone.completed();
         let channel = lone.endpoint.t.channels.at(0);
-        (sent, done, usage, channel.requests.in_doubt, channel.allowance.messages_left())
+        (sent, done, usage, channel.requests.is_unconfirmed, channel.allowance.messages_left())
     };
     assert_eq!(std::format!("{:?}", outcome(true)), std::format!("{:?}", outcome(false)));
 }
@@ -602,7 +599,7 @@ fn express_messages_are_accounted_in_the_tables() {
         lone.sent();
         lone.endpoint.latest = Time(77);
         let before = lone.endpoint.t.channels.at(0).allowance;
-        let heard = lone.endpoint.t.channels.at(0).silence.last_received;
+        let reported_limits = lone.endpoint.t.channels.at(0).silence.last_received;
         (0..2).for_each(|_| assert!(send_short(&mut lone.endpoint, &send, 100).is_some()));
         lone.endpoint.fold_line(0);
         let slot = lone.endpoint.t.channels.at(0);
@@ -611,8 +608,11 @@ fn express_messages_are_accounted_in_the_tables() {
         expected.use_blocks(4);
         expected.acked(2);
         assert_eq!(std::format!("{:?}", slot.allowance), std::format!("{expected:?}"));
-        assert_eq!((slot.sent[0].next().0, slot.sent[0].is_empty(), slot.silence.last_received), (2, true, heard));
-        assert!(heard < Time(77));
+        assert_eq!(
+            (slot.sent[0].next().0, slot.sent[0].is_empty(), slot.silence.last_received),
+            (2, true, reported_limits)
+        );
+        assert!(reported_limits < Time(77));
         post(lone, 1);
         assert!(matches!(arrive(lone, &Short { counts: Counts::new(0, 40, 90), ..short(0) }), ShortArrival::At(_)));
         lone.endpoint.fold_line(0);
@@ -631,18 +631,18 @@ fn express_messages_are_accounted_in_the_tables() {
         assert_eq!(lone.endpoint.t.sub(0, RailId(0)).last_received, Time(100));
     });
     // Limits in a short message need no packet: for messages received before it, not later ones.
-    for tells in [false, true] {
+    for is_reported in [false, true] {
         lone(|lone| {
             for psn in 0..7 {
                 post(lone, psn.into());
                 assert!(matches!(arrive(lone, &short(psn)), ShortArrival::At(_)));
             }
-            if tells {
+            if is_reported {
                 assert!(send_short(&mut lone.endpoint, &send, 100).is_some());
             }
             lone.endpoint.fold_line(0);
             lone.endpoint.t.channels.at_mut(0).grants.passed(1, 1);
-            assert_eq!(lone.endpoint.t.channels.at(0).grants.worth_announcing(), !tells);
+            assert_eq!(lone.endpoint.t.channels.at(0).grants.worth_announcing(), !is_reported);
         });
     }
 }

@@ -1,7 +1,7 @@
 //! Edge cases of the short path: full tables of completions, the first message of a line, requests that have
 //! no operation.
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::region;
 use super::short::{arrive, lone, post, short};
 use super::*;
@@ -19,7 +19,7 @@ fn a_message_that_waits_beside_many_lets_waiting_messages_go() {
     let mut own = Region::of(&config);
     let lone = &mut Lone::over(&mut own, &config, &[SHM], 1);
     lone.limits = (0, 64);
-    lone.feed(Body::Connect(Connect { rail: PEER_RAIL, ..TERMS }), 0);
+    lone.feed(Body::Connect(Connect { rail: PEER_RAIL, ..PEER_PARAMETERS }), 0);
     lone.sent();
     lone.send(1, 8);
     assert_eq!(lone.sent(), []);
@@ -63,7 +63,7 @@ fn the_next_message_of_an_open_line_is_taken_at_once() {
     lone(|lone| {
         let taken = |lone: &mut Lone<'_>, short: &Short| {
             let place = lone.endpoint.arrive_next(lone.endpoint.line_of(PeerId(1)), PeerId(1), short)?;
-            assert!(!place.must_look);
+            assert!(!place.must_check);
             Some(place.receive.address())
         };
         let post_at = |lone: &mut Lone<'_>, cookie, from, address| {
@@ -282,7 +282,7 @@ fn new_connection_closes_the_express_path() {
         assert_eq!(arrive(lone, &short(2)), ShortArrival::Slow);
         let [connect] = &lone.sent()[..] else { panic!("CONNECT alone") };
         assert!(matches!(connect.body, Body::Connect(Connect { connection: 2, .. })), "{connect:?}");
-        lone.feed(Body::Connect(Connect { connection: 2, ..TERMS }), 0);
+        lone.feed(Body::Connect(Connect { connection: 2, ..PEER_PARAMETERS }), 0);
         lone.sent();
         assert!(matches!(arrive(lone, &short(2)), ShortArrival::At(_)));
         let (_, next, _) = send_short(&mut lone.endpoint, &send(4), 8).expect("open again");

@@ -19,10 +19,10 @@ pub(super) fn put_over_one(lone: &mut Lone<'_>) -> u64 {
 }
 
 /// A CTS with keys for these rails, of these connections.
-pub(super) fn cts(operation: u64, round: u16, connections: &[(u8, u16)]) -> Body {
+pub(super) fn cts(operation: u64, epoch: u16, connections: &[(u8, u16)]) -> Body {
     let key = |&(rail, connection): &(u8, u16)| RemoteKey { rail: PEER_RAIL + rail, connection, key: 7, address: 0 };
     let keys = connections.iter().map(key).collect();
-    Body::Cts(Cts { operation, target: 88, granted_bytes: BYTES, round, keys })
+    Body::Cts(Cts { operation, target: 88, granted_bytes: BYTES, epoch, keys })
 }
 
 /// Bytes written since the last call, by rail.
@@ -36,8 +36,8 @@ pub(super) fn written(lone: &mut Lone<'_>) -> [u64; 2] {
     bytes
 }
 
-pub(super) fn asks_for(round: u16) -> impl Fn(&Repr) -> bool {
-    move |packet| packet.body == Body::Resume(Resume { target: 88, round })
+pub(super) fn is_resume(epoch: u16) -> impl Fn(&Repr) -> bool {
+    move |packet| packet.body == Body::Resume(Resume { target: 88, epoch })
 }
 
 /// F-7: what was written over a connection that died is written again over the next one, all of it, and the
@@ -55,7 +55,7 @@ fn writes_over_the_only_rail_are_written_again() {
     lone.sent();
     lone.feed(connect(0, 2), 0);
     lone.feed(Body::Fence(fence(0, true)), 0);
-    assert!(lone.sent().iter().any(asks_for(1)));
+    assert!(lone.sent().iter().any(is_resume(1)));
     lone.feed(cts(operation, 1, &[(0, 2)]), 0);
     assert_eq!(fins(&lone.sent()), [(1, 1)]);
     assert_eq!(written(&mut lone), [BYTES, 0]);
@@ -80,10 +80,10 @@ fn rest_of_a_denied_put_is_written_over_another_rail() {
         lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
     }
     let sent = lone.sent();
-    assert!(sent.iter().any(asks_for(1)), "{sent:?}");
+    assert!(sent.iter().any(is_resume(1)), "{sent:?}");
     lone.feed(cts(operation, 1, &[(0, 1), (1, 1)]), 0);
     let sent = lone.sent();
-    assert!(!sent.iter().any(asks_for(2)), "one round is enough: {sent:?}");
+    assert!(!sent.iter().any(is_resume(2)), "one round is enough: {sent:?}");
     assert_eq!(written(&mut lone), [0, BYTES - before]);
     assert_eq!(fins(&sent), [(1, 2), (1, 2)], "each rail's is behind its own writes");
 }
@@ -107,11 +107,11 @@ fn rest_of_a_denied_stripe_is_written_over_another_rail() {
             lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
         }
         let sent = lone.sent();
-        assert!(sent.iter().any(asks_for(1)), "{sent:?}");
+        assert!(sent.iter().any(is_resume(1)), "{sent:?}");
         lone.rails.clear();
         lone.feed(cts(operation, 1, &[(0, 1), (1, 1)]), 0);
         let sent = lone.sent();
-        assert!(!sent.iter().any(asks_for(2)), "one round is enough: {sent:?}");
+        assert!(!sent.iter().any(is_resume(2)), "one round is enough: {sent:?}");
         assert_eq!(fins(&sent), [(1, 2), (1, 2)]);
         let mut is_written = std::vec![false; BYTES as usize];
         for (_, kind, memory) in core::mem::take(&mut lone.posts) {
@@ -165,13 +165,13 @@ fn without_a_table_for_parts_the_rest_waits() {
     for id in core::mem::take(&mut lone.held) {
         lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
     }
-    for round in 1..3 {
-        assert!(lone.sent().iter().any(asks_for(round)));
+    for epoch in 1..3 {
+        assert!(lone.sent().iter().any(is_resume(epoch)));
         written(&mut lone);
-        if round == 2 {
+        if epoch == 2 {
             lone.endpoint.paths.stripe_sets.remove(taken);
         }
-        lone.feed(cts(operation, round, &[(0, 1), (1, 1)]), 0);
+        lone.feed(cts(operation, epoch, &[(0, 1), (1, 1)]), 0);
     }
     assert_eq!(fins(&lone.sent()), [(2, 2), (2, 2)]);
     let [0, after] = written(&mut lone) else { panic!("rail 0 can't write") };

@@ -117,9 +117,9 @@ impl<'m> Timed<'m> {
         self.posts.push(Logged { at: self.now, rank, rail, len, backlog });
         self.sets_most = self.sets_most.max(self.endpoints[rank].usage().stripe_sets.used);
         let bytes = len + post.header.len() as u64;
-        let way = rank ^ usize::from(matches!(post.kind, PostKind::Read { .. }));
-        let end = self.now.max(self.free_at[rail][way]) + (bytes * 1_000_000_000).div_ceil(bytes_per_second);
-        self.free_at[rail][way] = end;
+        let from_rank = rank ^ usize::from(matches!(post.kind, PostKind::Read { .. }));
+        let end = self.now.max(self.free_at[rail][from_rank]) + (bytes * 1_000_000_000).div_ceil(bytes_per_second);
+        self.free_at[rail][from_rank] = end;
         self.happens(end + latency, Happens::Completed(rank, post.id));
         if post.kind == PostKind::Send {
             self.happens(end + latency, Happens::Arrives(1 - rank, post.rail, post.header.to_vec()));

@@ -1,7 +1,7 @@
 //! What a connection has when it dies, and what of it must not stay: placements, loads of rails, BYEs,
 //! replay that waits for room, unconfirmed writes, registrations (F-2, F-5, F-7, G-7).
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::{connect, down, fence, fins, put_over_both, region, up};
 use super::*;
 use crate::wire::{Body, Connect, Cts, Data, Fence, Fin, Get, MessageHead, Probe, Put, RemoteKey, Repr, Resume, Rts};
@@ -11,11 +11,11 @@ fn psns(packets: &[Repr]) -> Vec<u32> {
 }
 
 fn resumes(packets: &[Repr]) -> Vec<u16> {
-    let round = |packet: &Repr| match packet.body {
-        Body::Resume(Resume { round, .. }) => Some(round),
+    let epoch = |packet: &Repr| match packet.body {
+        Body::Resume(Resume { epoch, .. }) => Some(epoch),
         _ => None,
     };
-    packets.iter().filter_map(round).collect()
+    packets.iter().filter_map(epoch).collect()
 }
 
 fn rts(operation: u64, bytes: u64) -> Body {
@@ -225,9 +225,9 @@ fn a_fin_that_has_come_confirms_its_own_rail() {
     lone.sent();
     let operation = put_over_both(&mut lone);
     let key = |rail, connection| RemoteKey { rail: PEER_RAIL + rail, connection, key: 7, address: 0 };
-    let cts = |round, keys: &[RemoteKey]| {
+    let cts = |epoch, keys: &[RemoteKey]| {
         let keys = keys.iter().copied().collect();
-        Body::Cts(Cts { operation, target: 88, granted_bytes: 40_000, round, keys })
+        Body::Cts(Cts { operation, target: 88, granted_bytes: 40_000, epoch, keys })
     };
     let written = |lone: &mut Lone<'_>| -> [u64; 3] {
         let mut bytes = [0; 3];
@@ -295,14 +295,14 @@ fn registrations_of_a_reset_device_are_not_deregistered() {
 fn keys_of_the_peer_survive_a_reset_here() {
     let mut region = region();
     let mut lone = Lone::up(&mut region, &small(), &[PUT]);
-    lone.feed(Body::Connect(Connect { rail: 0, ..TERMS }), 0);
+    lone.feed(Body::Connect(Connect { rail: 0, ..PEER_PARAMETERS }), 0);
     lone.sent();
     lone.send(1, 40_000);
     let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
     lone.acks[0] = 1;
     let keys = [RemoteKey { rail: 0, connection: 1, key: 7, address: 0 }].into_iter().collect();
     let operation = rts.head.operation;
-    lone.feed(Body::Cts(Cts { operation, target: 88, granted_bytes: 40_000, round: 0, keys }), 0);
+    lone.feed(Body::Cts(Cts { operation, target: 88, granted_bytes: 40_000, epoch: 0, keys }), 0);
     lone.endpoint.handle_rail_event(Time(0), RailEvent::Reset { rail: RailId(0) });
     let sent = lone.sent();
     assert!(lone.transfers > 0 && !sent.iter().any(|packet| matches!(packet.body, Body::Data(_))), "{sent:?}");

@@ -1,7 +1,7 @@
 //! Two ends with different numbers: connections, rails, operations and places in memory have other numbers on
 //! either side, so that a confusion of the two shows.
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::{down, region, up};
 use super::*;
 use crate::wire::{Body, Connect, Cts, Data, Fence, Fin, MessageHead, RemoteKey, Repr, Resume, Rts};
@@ -13,7 +13,7 @@ const THEIRS: u32 = 41;
 const TARGET: u64 = 1 << 20;
 
 fn connect(rail: u8, connection: u32) -> Body {
-    Body::Connect(Connect { rail: PEER_RAIL + rail, connection, answer: true, ..TERMS })
+    Body::Connect(Connect { rail: PEER_RAIL + rail, connection, answer: true, ..PEER_PARAMETERS })
 }
 
 fn unequal<'m>(region: &'m mut Region, rails: &[RailFacts]) -> Lone<'m> {
@@ -95,14 +95,14 @@ fn announce(lone: &mut Lone<'_>) -> u64 {
 }
 
 /// The CTS of a retry epoch, with keys for some rails, of connections with these numbers.
-fn cts(operation: u64, round: u16, keys: &[(u8, u32)]) -> Body {
+fn cts(operation: u64, epoch: u16, keys: &[(u8, u32)]) -> Body {
     let key = |&(rail, connection): &(u8, u32)| RemoteKey {
         rail: PEER_RAIL + rail,
         connection: connection as u16,
         key: 7,
         address: TARGET,
     };
-    Body::Cts(Cts { operation, target: 88, granted_bytes: LARGE, round, keys: keys.iter().map(key).collect() })
+    Body::Cts(Cts { operation, target: 88, granted_bytes: LARGE, epoch, keys: keys.iter().map(key).collect() })
 }
 
 /// Keys for the first connection of each of so many rails.
@@ -110,9 +110,9 @@ fn first_keys(rails: u8) -> Vec<(u8, u32)> {
     (0..rails).map(|rail| (rail, THEIRS + u32::from(rail))).collect()
 }
 
-fn fin_rounds(packets: &[Repr]) -> Vec<(u32, u16, u16)> {
+fn fin_epochs(packets: &[Repr]) -> Vec<(u32, u16, u16)> {
     let fin = |packet: &Repr| match packet.body {
-        Body::Fin(Fin { operation: 88, round, count, .. }) => Some((packet.common.psn, round, count)),
+        Body::Fin(Fin { operation: 88, epoch, count, .. }) => Some((packet.common.psn, epoch, count)),
         _ => None,
     };
     packets.iter().filter_map(fin).collect()
@@ -131,11 +131,11 @@ fn a_fence_names_both_ends() {
     (0..2).for_each(|n| lone.send(n, 10));
     lone.sent();
     down(&mut lone, 1, RailFault::TimedOut);
-    let asked =
+    let requested =
         Fence { rail: 1, peer_rail: PEER_RAIL + 1, connection: 1, peer_connection: THEIRS + 1, ..fence(1, false) };
-    let is_asked = |fence: &Fence| Fence { ordered_beyond: 0, unordered_beyond: 0, ..*fence } == asked;
-    let said = fences(&lone.sent());
-    assert!(said.len() == 1 && is_asked(&said[0]), "{said:?}");
+    let is_request = |fence: &Fence| Fence { ordered_beyond: 0, unordered_beyond: 0, ..*fence } == requested;
+    let sent_frames = fences(&lone.sent());
+    assert!(sent_frames.len() == 1 && is_request(&sent_frames[0]), "{sent_frames:?}");
     // Of other connections: both numbers must be right, and each in its place.
     let others = [
         Fence { connection: 1, peer_connection: THEIRS + 1, ..fence(1, true) },
@@ -163,7 +163,7 @@ fn fence_aborts_only_its_own_connection() {
         assert_eq!((fences(&lone.sent()), &lone.closed), (vec![], &vec![]), "connection {connection}");
     }
     lone.feed(Body::Fence(fence(1, false)), 0);
-    let said = fences(&lone.sent());
+    let sent_frames = fences(&lone.sent());
     assert_eq!(lone.closed, [RailId(1)]);
     let answer = Fence {
         rail: 1,
@@ -171,9 +171,9 @@ fn fence_aborts_only_its_own_connection() {
         connection: 1,
         peer_connection: THEIRS + 1,
         answer: true,
-        ..said[0]
+        ..sent_frames[0]
     };
-    assert_eq!(said, [answer]);
+    assert_eq!(sent_frames, [answer]);
 }
 
 /// F-5: a put, and a message by data segments, of several packets are replayed unchanged: offsets, lengths,
@@ -232,14 +232,14 @@ fn the_whole_range_is_written_again() {
         let mut lone = unequal(&mut region, &[PUT, PUT]);
         let operation = announce(&mut lone);
         lone.feed(cts(operation, 0, &first_keys(2)), 0);
-        assert_eq!(fin_rounds(&lone.sent()).len(), 2);
+        assert_eq!(fin_epochs(&lone.sent()).len(), 2);
         let first = writes(&mut lone);
         assert_eq!(covered(first.iter().copied()), [(0, LARGE)]);
         let of_lost = covered(first.iter().copied().filter(|(rail, ..)| *rail == lost));
         let other = 1 - lost;
         down(&mut lone, lost, RailFault::TimedOut);
         lone.feed_on(other, Body::Fence(fence(lost, true)), 0, |_| {});
-        assert_eq!(resumes(&lone.sent()), [Body::Resume(Resume { target: 88, round: 1 })]);
+        assert_eq!(resumes(&lone.sent()), [Body::Resume(Resume { target: 88, epoch: 1 })]);
         lone.posts.clear();
         lone.feed_on(other, cts(operation, 1, &first_keys(2)), 0, |_| {});
         let sent = lone.sent();
@@ -247,7 +247,7 @@ fn the_whole_range_is_written_again() {
         assert!(again.iter().all(|(rail, ..)| *rail == other));
         assert_eq!(covered(again.into_iter()), of_lost, "of {first:?}");
         // Both parts have writes without an acknowledged FIN.
-        let rounds: Vec<(u16, u16)> = fin_rounds(&sent).into_iter().map(|(_, round, count)| (round, count)).collect();
+        let rounds: Vec<(u16, u16)> = fin_epochs(&sent).into_iter().map(|(_, epoch, count)| (epoch, count)).collect();
         assert_eq!(rounds, [(1, 2), (1, 2)]);
     }
 }
@@ -260,12 +260,12 @@ fn an_acknowledged_resume_confirms_no_writes() {
     let mut lone = unequal(&mut region, &[PUT, PUT]);
     let operation = announce(&mut lone);
     lone.feed(cts(operation, 0, &first_keys(2)), 0);
-    let next = fin_rounds(&lone.sent()).iter().map(|&(psn, ..)| psn + 1).max().unwrap();
+    let next = fin_epochs(&lone.sent()).iter().map(|&(psn, ..)| psn + 1).max().unwrap();
     let first = writes(&mut lone);
     let of_lost = covered(first.iter().copied().filter(|(rail, ..)| *rail == 1));
     down(&mut lone, 1, RailFault::TimedOut);
     lone.feed(Body::Fence(fence(1, true)), 0);
-    assert_eq!(resumes(&lone.sent()), [Body::Resume(Resume { target: 88, round: 1 })]);
+    assert_eq!(resumes(&lone.sent()), [Body::Resume(Resume { target: 88, epoch: 1 })]);
     lone.acks[1] = next;
     lone.feed(Body::Credit, 0);
     lone.sent();
@@ -285,17 +285,17 @@ fn resume_is_retransmitted_unchanged() {
     let operation = announce(&mut lone);
     lone.busy = true;
     lone.feed_on(1, cts(operation, 0, &first_keys(1)), 0, |_| {});
-    assert_eq!(fin_rounds(&lone.sent()), [], "no FIN is out that could be lost");
+    assert_eq!(fin_epochs(&lone.sent()), [], "no FIN is out that could be lost");
     lone.busy = false;
     down(&mut lone, 0, RailFault::TimedOut);
     lone.feed_on(1, Body::Fence(fence(0, true)), 0, |_| {});
-    let asked: Vec<_> = sequenced(&lone.sent());
-    let [(number, 0, Body::Resume(Resume { target: 88, round: 1 }))] = asked[..] else { panic!("{asked:?}") };
+    let requested: Vec<_> = sequenced(&lone.sent());
+    let [(number, 0, Body::Resume(Resume { target: 88, epoch: 1 }))] = requested[..] else { panic!("{requested:?}") };
     for connection in [7, 8] {
         down(&mut lone, 1, RailFault::TimedOut);
         up(&mut lone, 1);
         lone.feed_on(1, connect(1, THEIRS + 1 + connection), 0, |_| {});
-        assert_eq!(sequenced(&lone.sent()), asked);
+        assert_eq!(sequenced(&lone.sent()), requested);
     }
     lone.acks[1] = number + 1;
     lone.feed_on(1, Body::Credit, 0, |_| {});
@@ -330,11 +330,11 @@ fn unrequested_epoch_gets_its_fin() {
     let mut lone = unequal(&mut region, &[TCP, PUT]);
     let operation = announce(&mut lone);
     lone.feed(cts(operation, 0, &[(1, THEIRS + 1)]), 0);
-    let first: Vec<(u16, u16)> = fin_rounds(&lone.sent()).iter().map(|&(_, round, count)| (round, count)).collect();
+    let first: Vec<(u16, u16)> = fin_epochs(&lone.sent()).iter().map(|&(_, epoch, count)| (epoch, count)).collect();
     assert_eq!((first, covered(writes(&mut lone).into_iter())), (vec![(0, 1)], vec![(0, LARGE)]));
     lone.rails.clear();
     lone.feed(cts(operation, 1, &[(1, THEIRS + 1)]), 0);
-    let again: Vec<(u16, u16)> = fin_rounds(&lone.sent()).iter().map(|&(_, round, count)| (round, count)).collect();
+    let again: Vec<(u16, u16)> = fin_epochs(&lone.sent()).iter().map(|&(_, epoch, count)| (epoch, count)).collect();
     assert_eq!((again, writes(&mut lone)), (vec![(1, 1)], vec![]));
     assert!(lone.rails.iter().all(|rail| *rail == RailId(1)), "{:?}", lone.rails);
 }
@@ -352,9 +352,9 @@ fn without_recovery_the_writes_are_the_end() {
         lone.acks[0] = 1;
         let key = RemoteKey { rail: PEER_RAIL, connection: 1, key: 7, address: TARGET };
         let keys = [key].into_iter().collect();
-        let cts = Cts { operation: rts.head.operation, target: 88, granted_bytes, keys, round: 0 };
+        let cts = Cts { operation: rts.head.operation, target: 88, granted_bytes, keys, epoch: 0 };
         lone.feed(Body::Cts(cts), 0);
-        assert_eq!(fin_rounds(&lone.sent()).len(), 1);
+        assert_eq!(fin_epochs(&lone.sent()).len(), 1);
         lone.sent();
         let mut done = lone.completed();
         assert_eq!(done.len(), usize::from(!recovery));
@@ -393,7 +393,7 @@ fn the_rest_of_a_part_is_written_too() {
     }
     lone.feed(Body::Fence(fence(1, true)), 0);
     let sent = lone.sent();
-    assert_eq!(resumes(&sent), [Body::Resume(Resume { target: 88, round: 1 })]);
+    assert_eq!(resumes(&sent), [Body::Resume(Resume { target: 88, epoch: 1 })]);
     let between = writes(&mut lone);
     lone.feed(cts(operation, 1, &first_keys(1)), 0);
     lone.sent();
@@ -412,11 +412,11 @@ fn a_round_waits_for_every_fence() {
     let mut lone = unequal(&mut region, &[PUT, PUT, PUT]);
     let operation = announce(&mut lone);
     lone.feed_on(2, cts(operation, 0, &first_keys(2)), 0, |_| {});
-    assert_eq!(fin_rounds(&lone.sent()).len(), 2);
+    assert_eq!(fin_epochs(&lone.sent()).len(), 2);
     assert_eq!(covered(writes(&mut lone).into_iter()), [(0, LARGE)]);
     down(&mut lone, 1, RailFault::TimedOut);
     lone.feed_on(2, Body::Fence(fence(1, true)), 0, |_| {});
-    assert_eq!(resumes(&lone.sent()), [Body::Resume(Resume { target: 88, round: 1 })]);
+    assert_eq!(resumes(&lone.sent()), [Body::Resume(Resume { target: 88, epoch: 1 })]);
     // Before the receiver's answer the other one dies, and its writes may still land.
     down(&mut lone, 0, RailFault::TimedOut);
     lone.sent();
@@ -425,11 +425,11 @@ fn a_round_waits_for_every_fence() {
     lone.feed_on(2, cts(operation, 1, &key), 0, |_| {});
     assert_eq!((resumes(&lone.sent()), writes(&mut lone)), (vec![], vec![]));
     lone.feed_on(2, Body::Fence(fence(0, true)), 0, |_| {});
-    assert!(resumes(&lone.sent()).contains(&Body::Resume(Resume { target: 88, round: 2 })));
+    assert!(resumes(&lone.sent()).contains(&Body::Resume(Resume { target: 88, epoch: 2 })));
     lone.feed_on(2, cts(operation, 2, &key), 0, |_| {});
     let sent = lone.sent();
     assert_eq!(covered(writes(&mut lone).into_iter()), [(0, LARGE)]);
-    assert!(fin_rounds(&sent).iter().all(|&(_, round, _)| round == 2), "{sent:?}");
+    assert!(fin_epochs(&sent).iter().all(|&(_, epoch, _)| epoch == 2), "{sent:?}");
 }
 
 /// F-7: a receiver that has had the FIN also acknowledges a RESUME in place of it, and answers nothing.
@@ -446,13 +446,13 @@ fn keyless_stripe_requests_its_own_epoch() {
         lone.send(2, 8);
         assert_eq!((lone.sent().len(), lone.rails.last()), (1, Some(&RailId(0))));
         lone.feed_on(2, cts(operation, 0, &first_keys(2)), 0, |_| {});
-        let fins = fin_rounds(&lone.sent());
+        let fins = fin_epochs(&lone.sent());
         let &[(number, 0, 2)] = &fins[..] else { panic!("one part is whole: {fins:?}") };
         assert!(writes(&mut lone).iter().all(|(rail, ..)| *rail == 1));
         down(&mut lone, 1, RailFault::TimedOut);
         lone.feed_on(2, Body::Fence(fence(1, true)), 0, |_| {});
-        let round = Body::Resume(Resume { target: 88, round: 1 });
-        assert!(sequenced(&lone.sent()).contains(&(number, 0, round.clone())));
+        let epoch = Body::Resume(Resume { target: 88, epoch: 1 });
+        assert!(sequenced(&lone.sent()).contains(&(number, 0, epoch.clone())));
         let acknowledge = |lone: &mut Lone<'_>, next: u32| {
             lone.acks[1] = next;
             lone.feed_on(2, Body::Credit, 0, |_| {});
@@ -467,7 +467,7 @@ fn keyless_stripe_requests_its_own_epoch() {
             acknowledge(&mut lone, number + 1);
         }
         let sent = sequenced(&lone.sent());
-        assert!(sent.contains(&(number + 1, 0, round)), "{sent:?}");
+        assert!(sent.contains(&(number + 1, 0, epoch)), "{sent:?}");
         acknowledge(&mut lone, number + 2);
         assert_eq!(resumes(&lone.sent()), [], "once is enough");
         lone.posts.clear();
@@ -486,22 +486,22 @@ fn a_fin_of_the_round_before_confirms_nothing() {
     let mut lone = unequal(&mut region, &[PUT, PUT, TCP]);
     let operation = announce(&mut lone);
     lone.feed_on(2, cts(operation, 0, &first_keys(2)), 0, |_| {});
-    let old = fin_rounds(&lone.sent());
+    let old = fin_epochs(&lone.sent());
     assert_eq!(old.len(), 2);
     down(&mut lone, 1, RailFault::TimedOut);
     lone.feed_on(2, Body::Fence(fence(1, true)), 0, |_| {});
     assert_eq!(resumes(&lone.sent()).len(), 1);
     lone.posts.clear();
     lone.feed_on(2, cts(operation, 1, &first_keys(1)), 0, |_| {});
-    let new = fin_rounds(&lone.sent());
-    assert!(new.len() == 2 && new.iter().all(|&(_, round, _)| round == 1), "{new:?}");
+    let new = fin_epochs(&lone.sent());
+    assert!(new.len() == 2 && new.iter().all(|&(_, epoch, _)| epoch == 1), "{new:?}");
     // Late: the FINs of round 0 have arrived, and RESUME, but none of round 1.
     lone.acks[1] = new[0].0;
     lone.feed_on(2, Body::Credit, 0, |_| {});
     down(&mut lone, 0, RailFault::TimedOut);
     lone.feed_on(2, Body::Fence(fence(0, true)), 0, |_| {});
     let resumed = resumes(&lone.sent());
-    assert_eq!(resumed, [2, 2].map(|round| Body::Resume(Resume { target: 88, round })));
+    assert_eq!(resumed, [2, 2].map(|epoch| Body::Resume(Resume { target: 88, epoch })));
     // No rail is left that writes: all of it is sent as data.
     lone.posts.clear();
     lone.feed_on(2, cts(operation, 2, &[]), 0, |_| {});

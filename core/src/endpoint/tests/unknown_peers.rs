@@ -1,12 +1,12 @@
 //! A second peer that names the operations of the first: it has no access to them.
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::region;
 use super::*;
 use crate::wire::{AtomicReply, Body, Common, Connect, Cts, Data, Fin, MessageHead, RemoteKey, Repr, Resume, Rts};
 
 /// A packet of rank 2, which has sent so many unordered ones before.
-fn stranger(lone: &mut Lone<'_>, psn: u32, body: Body, payload_bytes: u32) -> Arrival {
+fn unknown_process(lone: &mut Lone<'_>, psn: u32, body: Body, payload_bytes: u32) -> Arrival {
     let common = Common { source: 2, psn, payload_bytes, message_limit: 32, block_limit: 64, ..Common::default() };
     let header = Repr { common, body }.emit_vec().unwrap();
     lone.endpoint.handle_arrival(Time(lone.now), PeerId(2), RailId(0), &header)
@@ -17,7 +17,7 @@ fn with_stranger<'m>(region: &'m mut Region, rails: &[RailFacts]) -> Lone<'m> {
     let mut lone = Lone::connected(region, &small(), rails);
     lone.endpoint.add_peer(PeerId(2), 1).unwrap();
     lone.endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(2), rail: RailId(0) });
-    stranger(&mut lone, 0, Body::Connect(Connect { rail: PEER_RAIL, ..TERMS }), 0);
+    unknown_process(&mut lone, 0, Body::Connect(Connect { rail: PEER_RAIL, ..PEER_PARAMETERS }), 0);
     lone.sent();
     while lone.endpoint.poll_event().is_some() {}
     lone
@@ -26,7 +26,7 @@ fn with_stranger<'m>(region: &'m mut Region, rails: &[RailFacts]) -> Lone<'m> {
 /// Feeds a packet of rank 2 and demands that it is dropped, and that nothing follows.
 fn is_dropped(lone: &mut Lone<'_>, psn: u32, body: Body, payload_bytes: u32) {
     let before = lone.endpoint.stats().stale_dropped;
-    let arrival = stranger(lone, psn, body.clone(), payload_bytes);
+    let arrival = unknown_process(lone, psn, body.clone(), payload_bytes);
     assert!(matches!(arrival, Arrival::Done | Arrival::Discard), "{body:?}: {arrival:?}");
     assert_eq!(lone.endpoint.stats().stale_dropped, before + 1, "{body:?}");
     let sent = lone.sent();
@@ -48,9 +48,9 @@ fn a_send_is_for_one_peer() {
     lone.acks[0] = 1;
     let operation = rts.head.operation;
     let key = RemoteKey { rail: PEER_RAIL, connection: 1, key: 7, address: 0 };
-    let cts = |round, keys: &[RemoteKey]| {
+    let cts = |epoch, keys: &[RemoteKey]| {
         let keys = keys.iter().copied().collect();
-        Body::Cts(Cts { operation, target: 88, granted_bytes: 3000, round, keys })
+        Body::Cts(Cts { operation, target: 88, granted_bytes: 3000, epoch, keys })
     };
     is_dropped(&mut lone, 0, cts(0, &[]), 0);
     is_dropped(&mut lone, 1, fin(operation), 0);
@@ -81,7 +81,7 @@ fn a_receive_is_of_one_peer() {
         lone.acks[1] = 1;
         is_dropped(&mut lone, 0, Body::Data(Data { operation: target, offset: 0 }), 100);
         is_dropped(&mut lone, 1, fin(target), 0);
-        is_dropped(&mut lone, 2, Body::Resume(Resume { target, round: 1 }), 0);
+        is_dropped(&mut lone, 2, Body::Resume(Resume { target, epoch: 1 }), 0);
         if is_written {
             lone.feed(fin(target), 0);
         } else {

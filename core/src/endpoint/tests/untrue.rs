@@ -1,6 +1,6 @@
 //! False or repeated data from a peer or a rail: duplicated packets, early FINs, reads that fail.
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::{cts, region};
 use super::*;
 use crate::wire::{Atomic as AtomicBody, Body, Connect, Cts, Fin, MessageHead, RemoteKey, Rts};
@@ -38,17 +38,17 @@ fn an_atomic_is_performed_once() {
 #[test]
 fn impossible_terms_are_refused() {
     let impossible = [
-        Connect { window: 48, ..TERMS },
-        Connect { window: 0, ..TERMS },
-        Connect { window: 32, ..TERMS },
-        Connect { window: 1 << 16, ..TERMS },
-        Connect { block_bytes: 0, ..TERMS },
+        Connect { window: 48, ..PEER_PARAMETERS },
+        Connect { window: 0, ..PEER_PARAMETERS },
+        Connect { window: 32, ..PEER_PARAMETERS },
+        Connect { window: 1 << 16, ..PEER_PARAMETERS },
+        Connect { block_bytes: 0, ..PEER_PARAMETERS },
     ];
-    for terms in impossible {
+    for peer_parameters in impossible {
         let mut region = region();
         let mut lone = Lone::up(&mut region, &small(), &[TCP]);
-        assert_eq!(lone.feed(Body::Connect(terms), 0), Arrival::Close, "{terms:?}");
-        assert_eq!(lone.offence(), ProtocolError::Terms, "{terms:?}");
+        assert_eq!(lone.feed(Body::Connect(peer_parameters), 0), Arrival::Close, "{peer_parameters:?}");
+        assert_eq!(lone.offence(), ProtocolError::BadParameters, "{peer_parameters:?}");
     }
 }
 

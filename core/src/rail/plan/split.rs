@@ -37,7 +37,7 @@ pub struct RailState {
     /// What it moves while alone. [`Rate::NONE`]: the rail is left out.
     pub rate: Rate,
     /// Its rate while others carry parts of the same message: at most [`rate`](Self::rate), and above 0.
-    pub together: Rate,
+    pub contended_rate: Rate,
     /// From the first byte's post to its arrival on an idle rail, in ns.
     pub latency_ns: u32,
     /// Bytes queued on the rail before this message that have not arrived.
@@ -56,8 +56,8 @@ impl RailState {
 
     /// When it would be done with `bytes` while others carry other parts of the message; in ns from now,
     /// saturating.
-    pub fn together_ns(&self, bytes: u64) -> u64 {
-        done_ns(self.start_ns(self.together), self.together, bytes)
+    pub fn contended_ns(&self, bytes: u64) -> u64 {
+        done_ns(self.start_ns(self.contended_rate), self.contended_rate, bytes)
     }
 
     /// When a chunk begins to arrive, at a rate; in ns from now.
@@ -117,7 +117,7 @@ pub struct Plan {
     pub reason: Reason,
     /// Rails that would have had a part but for costs beside moving it: bit per rail. Set by the caller; a
     /// cut has none.
-    pub unpaid: u64,
+    pub unprofitable: u64,
 }
 
 /// The rail of `eligible` that delivers `bytes` earliest, alone; the lowest of equals. `None` where no
@@ -134,13 +134,13 @@ fn best_single(rails: &[RailState], eligible: u64, bytes: u64) -> Option<Single>
 pub fn cut(bytes: u64, eligible: u64, rails: &[RailState], plan: &mut Plan) -> bool {
     plan.chunks.clear();
     (plan.finish_ns, plan.single, plan.split_ns, plan.reason) = (0, Single::default(), None, Reason::OneRail);
-    plan.unpaid = 0;
+    plan.unprofitable = 0;
     let Some(single) = best_single(rails, eligible, bytes) else { return false };
     plan.single = single;
     plan.finish_ns = single.finish_ns;
     let lines = lines(bytes, eligible, rails);
     if lines.len() > 1 {
-        plan.split_ns = together(bytes, lines, &mut plan.chunks);
+        plan.split_ns = contended_rate(bytes, lines, &mut plan.chunks);
         let margin_ns = rate::scale(single.finish_ns, MARGIN_PERMILLE, 1000).max(MARGIN_NS);
         plan.reason = match plan.split_ns {
             None => Reason::NoSecondChunk,
@@ -217,16 +217,16 @@ fn known(rails: &[RailState], eligible: u64) -> impl Iterator<Item = (usize, &Ra
 fn lines(bytes: u64, eligible: u64, rails: &[RailState]) -> Lines {
     let line = |(rail, state): (usize, &RailState)| {
         let min = u64::from(state.chunk_bytes_min.max(1)).next_multiple_of(CUT_ALIGN);
-        let start_ns = state.start_ns(state.together);
-        let entry_ns = done_ns(start_ns, state.together, min);
-        Line { rail: rail as u8, rate: state.together, start_ns, entry_ns, min, bytes: 0 }
+        let start_ns = state.start_ns(state.contended_rate);
+        let entry_ns = done_ns(start_ns, state.contended_rate, min);
+        Line { rail: rail as u8, rate: state.contended_rate, start_ns, entry_ns, min, bytes: 0 }
     };
     let takes_part = |line: &Line| line.min <= bytes && line.rate != Rate::NONE;
     known(rails, eligible).map(line).filter(takes_part).collect()
 }
 
 /// The optimum; `None` if one rail is.
-fn together(bytes: u64, mut lines: Lines, chunks: &mut Vec<Chunk, RAILS_MAX>) -> Option<u64> {
+fn contended_rate(bytes: u64, mut lines: Lines, chunks: &mut Vec<Chunk, RAILS_MAX>) -> Option<u64> {
     let mut best_ns = enter(&mut lines, bytes);
     let mut used = lines.iter().take_while(|line| line.entry_ns <= best_ns).count();
     let least: u64 = lines[..used].iter().map(|line| line.min).fold(0, u64::saturating_add);

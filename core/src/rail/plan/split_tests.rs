@@ -12,7 +12,7 @@ const ALL: u64 = u64::MAX;
 
 fn rail(bytes_per_second: u64, latency_ns: u32, backlog_bytes: u64) -> RailState {
     let rate = Rate::from_bytes_per_second(bytes_per_second);
-    RailState { rate, together: rate, latency_ns, backlog_bytes, chunk_ns: 0, chunk_bytes_min: 16 << 10 }
+    RailState { rate, contended_rate: rate, latency_ns, backlog_bytes, chunk_ns: 0, chunk_bytes_min: 16 << 10 }
 }
 
 fn plan(rails: &[RailState], bytes: u64) -> Plan {
@@ -25,7 +25,7 @@ fn plan(rails: &[RailState], bytes: u64) -> Plan {
 fn oracle_finish_ns(rails: &[RailState], bytes: &[f64]) -> f64 {
     let is_alone = bytes.iter().filter(|bytes| **bytes > 0.0).count() == 1;
     let finish = |(rail, bytes): (&RailState, &f64)| {
-        let rate = f64::from(if is_alone { rail.rate.0 } else { rail.together.0 }) / f64::from(1 << 24);
+        let rate = f64::from(if is_alone { rail.rate.0 } else { rail.contended_rate.0 }) / f64::from(1 << 24);
         let waits = f64::from(rail.latency_ns) + f64::from(rail.chunk_ns);
         if *bytes > 0.0 { (rail.backlog_bytes as f64 + bytes) / rate + waits } else { 0.0 }
     };
@@ -45,7 +45,7 @@ fn legal(rails: &[RailState], bytes: &[f64]) -> bool {
 fn oracle_best_ns(rails: &[RailState], bytes: u64) -> f64 {
     let n = rails.len();
     let total = bytes as f64;
-    let rates: List<f64> = rails.iter().map(|rail| f64::from(rail.together.0)).collect();
+    let rates: List<f64> = rails.iter().map(|rail| f64::from(rail.contended_rate.0)).collect();
     let mut starts: List<List<f64>> =
         (0..n).map(|one| (0..n).map(|r| if r == one { total } else { 0.0 }).collect()).collect();
     for subset in 1u32..1 << n {
@@ -111,11 +111,11 @@ fn rails(count: core::ops::Range<usize>) -> impl Strategy<Value = List<RailState
     // 1:50 between the slowest and the fastest; every third without backlog, two of three as fast together as
     // alone.
     let one = (200 * MB..10_000 * MB, 0u32..24, 500u32..30_000, 0u64..3, 0u64..4 << 20, 0u32..3_000, 12u32..18);
-    let one = one.prop_map(|(bytes_per_second, lacks, latency_ns, queued, backlog, chunk_ns, min)| {
+    let one = one.prop_map(|(bytes_per_second, penalty, latency_ns, queued, backlog, chunk_ns, min)| {
         let rate = Rate::from_bytes_per_second(bytes_per_second);
         RailState {
             rate,
-            together: Rate(rate.0 - rate.0 / 8 * lacks.saturating_sub(16)),
+            contended_rate: Rate(rate.0 - rate.0 / 8 * penalty.saturating_sub(16)),
             latency_ns,
             backlog_bytes: if queued > 0 { backlog } else { 0 },
             chunk_ns,
@@ -137,7 +137,7 @@ proptest! {
         prop_assert!(plan.finish_ns <= plan.single.finish_ns);
         let mut finish = plan.single.finish_ns as f64;
         let mut chunks = Vec::new();
-        if let Some(split_ns) = together(bytes, lines(bytes, ALL, &rails), &mut chunks) {
+        if let Some(split_ns) = contended_rate(bytes, lines(bytes, ALL, &rails), &mut chunks) {
             prop_assert_eq!(plan.split_ns, Some(split_ns));
             finish = finish.min(check(&rails, bytes, &chunks, split_ns)?);
         }
@@ -154,9 +154,9 @@ proptest! {
         (bytes, eligible) in (any::<u64>(), any::<u64>()),
         shift in 0u32..60,
     ) {
-        let state = |(rate, together, latency_ns, backlog, chunk_ns, chunk_bytes_min): (u32, u32, _, u64, _, u32)| RailState {
+        let state = |(rate, contended_rate, latency_ns, backlog, chunk_ns, chunk_bytes_min): (u32, u32, _, u64, _, u32)| RailState {
             rate: Rate(rate),
-            together: Rate(together.min(rate)),
+            contended_rate: Rate(contended_rate.min(rate)),
             latency_ns,
             backlog_bytes: backlog >> shift,
             chunk_ns,
@@ -199,7 +199,7 @@ fn unequal_rails_get_unequal_parts() {
 /// they have gain nothing from being two.
 #[test]
 fn rails_with_contention_get_smaller_shares() {
-    let beside = |state: RailState, percent| RailState { together: Rate(state.rate.0 / 100 * percent), ..state };
+    let beside = |state: RailState, percent| RailState { contended_rate: Rate(state.rate.0 / 100 * percent), ..state };
     let free = rail(1_000 * MB, 2_000, 0);
     assert_eq!(shares(&[free, beside(free, 50)], 16 << 20).0, [67, 33]);
     let two = plan(&[beside(free, 50), beside(free, 50)], 16 << 20);

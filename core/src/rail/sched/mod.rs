@@ -115,7 +115,7 @@ pub struct Turn {
 
 /// When a policy decides how many small messages to aggregate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Gathers {
+pub enum Aggregates {
     /// Never: each goes alone.
     #[default]
     Never,
@@ -138,7 +138,7 @@ pub struct Properties {
     /// The weights that it cuts by follow the times of stripes (P-7).
     pub follows_times: bool,
     /// When small messages go together.
-    pub gathers: Gathers,
+    pub aggregates: Aggregates,
 }
 
 /// What a policy decides. Without state: turns and estimates are its caller's.
@@ -157,7 +157,7 @@ pub trait Scheduler: Sync {
 
     /// How many of the small messages that wait go in one packet, from the first on; at least 1. `lens` are
     /// their bytes, as many as fit.
-    fn together(&self, costs: &Costs, lens: &[u32]) -> usize {
+    fn aggregate_len(&self, costs: &Costs, lens: &[u32]) -> usize {
         let _ = (costs, lens);
         1
     }

@@ -43,7 +43,7 @@ impl Counter {
     }
 
     /// Both numbers, after a round of driving.
-    fn look(&self) -> Count {
+    fn read_counter(&self) -> Count {
         self.domain.with(Count::default(), |port| {
             port.progress();
             port.ledger().counts.get(self.number).copied().unwrap_or_default()
@@ -83,12 +83,12 @@ unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
 
 unsafe extern "C" fn read(cntr: *mut FidCntr) -> u64 {
     // SAFETY: the contract of objects.
-    unsafe { Counter::of(cntr) }.look().done
+    unsafe { Counter::of(cntr) }.read_counter().done
 }
 
 unsafe extern "C" fn readerr(cntr: *mut FidCntr) -> u64 {
     // SAFETY: the contract of objects.
-    unsafe { Counter::of(cntr) }.look().failed
+    unsafe { Counter::of(cntr) }.read_counter().failed
 }
 
 unsafe extern "C" fn add(cntr: *mut FidCntr, value: u64) -> c_int {
@@ -116,9 +116,9 @@ unsafe extern "C" fn wait(cntr: *mut FidCntr, threshold: u64, timeout: c_int) ->
     let counter = unsafe { Counter::of(cntr) };
     // Below zero: as long as it takes.
     let until = u64::try_from(timeout).ok().map(|ms| Instant::now() + Duration::from_millis(ms));
-    let before = counter.look().failed;
+    let before = counter.read_counter().failed;
     loop {
-        let count = counter.look();
+        let count = counter.read_counter();
         if count.done >= threshold {
             return 0;
         }

@@ -98,11 +98,11 @@ impl CompletionQueue {
         while taken < count
             && let Some(entry) = queue.entries.front().filter(|entry| entry.error == 0)
         {
-            let told = tell(entry);
+            let reported = tagged_entry(entry);
             // SAFETY: the caller's promise; shorter formats are the front of the longest.
             unsafe {
                 let place = buffer.cast::<u8>().add(taken * self.entry_bytes);
-                (&raw const told).cast::<u8>().copy_to_nonoverlapping(place, self.entry_bytes);
+                (&raw const reported).cast::<u8>().copy_to_nonoverlapping(place, self.entry_bytes);
                 if !sources.is_null() {
                     *sources.add(taken) = entry.source;
                 }
@@ -139,7 +139,7 @@ impl CompletionQueue {
 
 /// A completion as libfabric writes it.
 #[inline]
-fn tell(entry: &Entry) -> CqTaggedEntry {
+fn tagged_entry(entry: &Entry) -> CqTaggedEntry {
     CqTaggedEntry {
         op_context: entry.context as *mut c_void,
         flags: entry.flags,
@@ -190,14 +190,14 @@ unsafe extern "C" fn readerr(cq: *mut FidCq, error: *mut CqErrEntry, _flags: u64
         Ok(entry) => entry,
         Err(Errno(errno)) => return -(errno as isize),
     };
-    let told = tell(&entry);
+    let reported = tagged_entry(&entry);
     let whole = CqErrEntry {
-        op_context: told.op_context,
-        flags: told.flags,
-        len: told.len,
-        buf: told.buf,
-        data: told.data,
-        tag: told.tag,
+        op_context: reported.op_context,
+        flags: reported.flags,
+        len: reported.len,
+        buf: reported.buf,
+        data: reported.data,
+        tag: reported.tag,
         olen: entry.missing as usize,
         err: entry.error,
         prov_errno: entry.error,

@@ -86,7 +86,7 @@ pub unsafe fn recv(
             let probe = match (has(FI_CLAIM), has(FI_DISCARD)) {
                 (_, true) => Probe::Discard,
                 (true, false) => Probe::Claim,
-                (false, false) => Probe::Look,
+                (false, false) => Probe::Peek,
             };
             port.probe(&incoming, probe)
         } else if has(FI_CLAIM) {

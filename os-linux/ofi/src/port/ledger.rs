@@ -136,7 +136,7 @@ pub struct Record {
     /// Its kind.
     pub what: What,
     /// Whether success makes a completion.
-    pub wanted: bool,
+    pub needs_event: bool,
     /// The transport's id of it; `None`: not submitted yet.
     pub operation: Option<OpId>,
     /// Where its buffer starts.
@@ -154,7 +154,7 @@ impl Record {
     /// A request without a completion on success.
     pub fn new(endpoint: u32, what: What, context: u64, flags: u64) -> Record {
         let (operation, copy, old) = (None, None, None);
-        Record { context, flags, endpoint, what, wanted: false, operation, address: 0, failed: false, copy, old }
+        Record { context, flags, endpoint, what, needs_event: false, operation, address: 0, failed: false, copy, old }
     }
 }
 
@@ -285,7 +285,7 @@ impl Ledger {
         let number = completion.cookie.0 as u32;
         let Some(record) = self.records.get_mut(number) else { return };
         let mut entry = Entry::new(record.context, record.flags);
-        let (endpoint, what, wanted) = (record.endpoint, record.what, record.wanted);
+        let (endpoint, what, needs_event) = (record.endpoint, record.what, record.needs_event);
         let mut message = what != What::Multi;
         match completion.result {
             Ok(done) => {
@@ -337,7 +337,7 @@ impl Ledger {
         if message {
             self.count(endpoint, what, entry.error == 0);
         }
-        if wanted || entry.error != 0 || entry.flags & FI_MULTI_RECV != 0 {
+        if needs_event || entry.error != 0 || entry.flags & FI_MULTI_RECV != 0 {
             self.push(endpoint, what, entry);
         }
     }

@@ -186,12 +186,16 @@ impl Port {
     /// The rank that owns the memory, and whether the caller requests a completion, where there is room for a
     /// request.
     fn admit(&mut self, request: &OneSided, what: What) -> Result<(PeerId, bool), Errno> {
-        let (flags, wanted) = self.call(request.endpoint, what, request.flags)?;
+        let (flags, needs_event) = self.call(request.endpoint, what, request.flags)?;
         if flags & FI_FENCE != 0 && request.flags.is_some() {
             return Err(Errno(FI_EBADFLAGS));
         }
         let peer = self.peer(request.endpoint, request.peer)?;
-        if self.ledger.others < self.others_max { Ok((peer, wanted && !request.silent)) } else { Err(Errno(FI_EAGAIN)) }
+        if self.ledger.others < self.others_max {
+            Ok((peer, needs_event && !request.silent))
+        } else {
+            Err(Errno(FI_EAGAIN))
+        }
     }
 
     /// Keeps the record of a request, and submits it.
@@ -213,7 +217,7 @@ impl Port {
     /// # Errors
     /// `FI_EAGAIN` where there is no room now; others for good.
     pub fn write(&mut self, mut request: OneSided) -> Result<(), Errno> {
-        let (peer, wanted) = self.admit(&request, What::Write)?;
+        let (peer, needs_event) = self.admit(&request, What::Write)?;
         let copy = request.copy.take();
         let pieces = match &copy {
             Some(copy) => Pieces::one(copy.as_ptr().addr() as u64, copy.len() as u64),
@@ -221,7 +225,7 @@ impl Port {
         };
         let record = request.record(What::Write, FI_RMA | FI_WRITE);
         let segments = pieces.segments(self.region);
-        self.submit_one_sided((&request, peer), Record { copy, wanted, ..record }, |transport, to, cookie| {
+        self.submit_one_sided((&request, peer), Record { copy, needs_event, ..record }, |transport, to, cookie| {
             let (segments, level, notify) = (&segments[..pieces.count], Level::Placed, Notify::Event);
             transport.put(&PutRequest { to, segments, level, notify, cookie })
         })
@@ -232,10 +236,10 @@ impl Port {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn read(&mut self, request: &OneSided) -> Result<(), Errno> {
-        let (peer, wanted) = self.admit(request, What::Read)?;
+        let (peer, needs_event) = self.admit(request, What::Read)?;
         let record = request.record(What::Read, FI_RMA | FI_READ);
         let segments = request.pieces.segments(self.region);
-        self.submit_one_sided((request, peer), Record { wanted, ..record }, |transport, from, cookie| {
+        self.submit_one_sided((request, peer), Record { needs_event, ..record }, |transport, from, cookie| {
             let segments = &segments[..request.pieces.count];
             transport.get(&GetRequest { from, segments, notify: Notify::Event, cookie })
         })
@@ -250,8 +254,8 @@ impl Port {
         let AtomicCall { at: request, op, datatype, operand, compare, old } = request;
         let (kind, data_type) = atomic_of(op, datatype).ok_or(Errno(FI_EOPNOTSUPP))?;
         let (what, sort) = if old.is_some() { (What::Read, FI_READ) } else { (What::Write, FI_WRITE) };
-        let (peer, wanted) = self.admit(&request, what)?;
-        let record = Record { old, wanted, ..request.record(what, FI_ATOMIC | sort) };
+        let (peer, needs_event) = self.admit(&request, what)?;
+        let record = Record { old, needs_event, ..request.record(what, FI_ATOMIC | sort) };
         self.submit_one_sided((&request, peer), record, |transport, at, cookie| {
             transport.atomic(&AtomicRequest { at, kind, data_type, operand, compare, notify: Notify::Event, cookie })
         })

@@ -21,7 +21,7 @@ struct End {
 
 impl Cluster {
     /// So many processes, without any inserted name.
-    fn strangers(size: u32, launched: bool) -> Cluster {
+    fn unknown_processes(size: u32, launched: bool) -> Cluster {
         let mut cluster = Cluster { ports: Vec::new(), ends: Vec::new(), queues: Vec::new() };
         for rank in 0..size {
             let launcher = Launcher { rank: launched.then_some(rank), size: launched.then_some(size) };
@@ -47,7 +47,7 @@ impl Cluster {
 
     /// So many processes, each of which has inserted all names in the order of ranks.
     fn of(size: u32) -> Cluster {
-        let mut cluster = Cluster::strangers(size, true);
+        let mut cluster = Cluster::unknown_processes(size, true);
         for at in 0..size as usize {
             cluster.meet(at);
         }
@@ -105,7 +105,7 @@ impl Cluster {
 #[test]
 fn processes_connect_by_names_without_a_launcher() {
     // Without a launcher: each inserts the others in an order of its own, and itself or not.
-    let mut cluster = Cluster::strangers(3, false);
+    let mut cluster = Cluster::unknown_processes(3, false);
     let names: Vec<Name> = cluster.ports.iter().map(|port| *port.name().unwrap()).collect();
     let vector = |cluster: &Cluster, at: usize| cluster.ends[at].vector;
     for (at, others) in [(0, [2, 1]), (1, [0, 2]), (2, [1, 0])] {
@@ -129,7 +129,7 @@ fn processes_connect_by_names_without_a_launcher() {
 /// source, one after the insertion has its number.
 #[test]
 fn names_come_after_the_first_message() {
-    let mut cluster = Cluster::strangers(2, true);
+    let mut cluster = Cluster::unknown_processes(2, true);
     let mut buffers = [[0; 8], [0; 8], [0; 8]];
     let [first, second, third] = &mut buffers;
     cluster.recv(1, 1, first, 1);
@@ -153,8 +153,8 @@ fn names_come_after_the_first_message() {
 #[test]
 fn names_are_removed_and_inserted_again() {
     let mut cluster = Cluster::of(2);
-    let stranger = Cluster::strangers(1, false);
-    let late = *stranger.ports[0].name().unwrap();
+    let unknown_process = Cluster::unknown_processes(1, false);
+    let late = *unknown_process.ports[0].name().unwrap();
     let (vector, other) = (cluster.ends[0].vector, *cluster.ports[1].name().unwrap());
     let port = &mut cluster.ports[0];
     assert_eq!(port.insert(vector, late.bytes()), Ok(2), "after the start");
@@ -273,19 +273,19 @@ fn probes_look_claim_and_discard() {
         cluster.ports[1].probe(&incoming, probe).unwrap();
         cluster.ready(1).expect("a probe answers at once")
     };
-    assert_eq!(probe(&mut cluster, 5, 1, Probe::Look).error, FI_ENOMSG);
+    assert_eq!(probe(&mut cluster, 5, 1, Probe::Peek).error, FI_ENOMSG);
     for text in [b"one", b"two", b"six"] {
         cluster.send(0, 1, 5, text, 2);
     }
     for _ in 0..3 {
         cluster.completion(0);
     }
-    let mut found = probe(&mut cluster, 5, 1, Probe::Look);
+    let mut found = probe(&mut cluster, 5, 1, Probe::Peek);
     for _ in 0..ROUNDS_MAX {
         if found.error == 0 {
             break;
         }
-        found = probe(&mut cluster, 5, 1, Probe::Look);
+        found = probe(&mut cluster, 5, 1, Probe::Peek);
     }
     assert_eq!((found.len, found.tag, found.data, found.source), (3, 5, 1005, 0));
     assert_eq!(probe(&mut cluster, 5, 11, Probe::Claim).error, 0);
@@ -297,7 +297,7 @@ fn probes_look_claim_and_discard() {
     cluster.ports[1].recv_claimed(&claimed, false).unwrap();
     assert_eq!((cluster.completion(1).context, &first), (11, b"one"));
     assert_eq!(cluster.ports[1].recv_claimed(&claimed, false), Err(Errno(FI_EINVAL)));
-    assert_eq!(probe(&mut cluster, 5, 1, Probe::Look).error, FI_ENOMSG);
+    assert_eq!(probe(&mut cluster, 5, 1, Probe::Peek).error, FI_ENOMSG);
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn selective_completions_are_filtered_and_counters_count_all() {
 
 #[test]
 fn memory_is_written_read_and_changed() {
-    let mut cluster = Cluster::strangers(2, true);
+    let mut cluster = Cluster::unknown_processes(2, true);
     let mut memory = vec![0u64; 512];
     let piece = Piece { address: memory.as_mut_ptr().expose_provenance() as u64, len: 4096 };
     let number = cluster.ports[1].register(piece, FI_REMOTE_READ | FI_REMOTE_WRITE, 77).unwrap();

@@ -48,7 +48,7 @@ pub struct Incoming {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// It stays.
-    Look,
+    Peek,
     /// It is kept for a receive with the same context.
     Claim,
     /// It is dropped.
@@ -154,14 +154,14 @@ impl Port {
     /// # Errors
     /// `FI_EINVAL` where there is no such peer, `FI_ECONNRESET` where it is lost; other errors are permanent.
     pub fn send(&mut self, out: &Outgoing, payload: Option<&[u8]>) -> Result<(), Errno> {
-        let (flags, wanted) = self.call(out.endpoint, What::Send, out.flags)?;
-        self.submit(out, wanted, flags, payload)
+        let (flags, needs_event) = self.call(out.endpoint, What::Send, out.flags)?;
+        self.submit(out, needs_event, flags, payload)
     }
 
-    fn submit(&mut self, out: &Outgoing, wanted: bool, flags: u64, payload: Option<&[u8]>) -> Result<(), Errno> {
+    fn submit(&mut self, out: &Outgoing, needs_event: bool, flags: u64, payload: Option<&[u8]>) -> Result<(), Errno> {
         let peer = self.peer(out.endpoint, out.to)?;
         let number = self.ledger.records.insert(Record {
-            wanted,
+            needs_event,
             ..Record::new(out.endpoint, What::Send, out.context, FI_SEND | kind(out.tag.is_some()))
         });
         let mut sending =
@@ -260,7 +260,7 @@ impl Port {
     /// # Errors
     /// `FI_EINVAL` where source or buffer are invalid; other errors are permanent.
     pub fn recv(&mut self, incoming: &Incoming) -> Result<(), Errno> {
-        let (flags, wanted) = self.call(incoming.endpoint, What::Recv, incoming.flags)?;
+        let (flags, needs_event) = self.call(incoming.endpoint, What::Recv, incoming.flags)?;
         let endpoint = self.ledger.endpoints.get(incoming.endpoint).ok_or(Errno(FI_EINVAL))?;
         let from = Some(incoming.from).filter(|from| endpoint.directed && *from != FI_ADDR_UNSPEC);
         if let Some(from) = from {
@@ -273,7 +273,7 @@ impl Port {
         };
         let what = if multi.is_some() { What::Multi } else { What::Recv };
         let record = self.ledger.records.insert(Record {
-            wanted,
+            needs_event,
             address: incoming.pieces.list[0].address,
             ..Record::new(incoming.endpoint, what, incoming.context, FI_RECV | kind(incoming.tag.is_some()))
         });
@@ -371,7 +371,7 @@ impl Port {
             return Ok(());
         };
         let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
-        if probe != Probe::Look
+        if probe != Probe::Peek
             && let Some((message, _)) = transport.claim(&selector)
         {
             self.claimed.push((incoming.context, message));
@@ -398,7 +398,7 @@ impl Port {
     /// # Errors
     /// `FI_EINVAL` where none was claimed, `FI_EAGAIN` where there is no room now.
     pub fn recv_claimed(&mut self, incoming: &Incoming, silent: bool) -> Result<(), Errno> {
-        let (_, wanted) = self.call(incoming.endpoint, What::Recv, incoming.flags)?;
+        let (_, needs_event) = self.call(incoming.endpoint, What::Recv, incoming.flags)?;
         let at = self.claimed.iter().position(|(context, _)| *context == incoming.context).ok_or(Errno(FI_EINVAL))?;
         let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
         let segments = incoming.pieces.segments(self.region);
@@ -416,7 +416,7 @@ impl Port {
             return Ok(());
         }
         let number = self.ledger.records.insert(Record {
-            wanted,
+            needs_event,
             ..Record::new(incoming.endpoint, What::Recv, incoming.context, FI_RECV | kind(incoming.tag.is_some()))
         });
         let recv = RecvRequest { cookie: Cookie(number.into()), ..RecvRequest::new(Selector::ANY_UNTAGGED, segments) };
@@ -432,8 +432,8 @@ impl Port {
     /// # Errors
     /// `FI_EINVAL` where there is none.
     pub fn cancel(&mut self, endpoint: u32, context: u64) -> Result<(), Errno> {
-        let wanted = |record: &Record| record.endpoint == endpoint && record.context == context;
-        let found = self.ledger.records.iter().find(|(_, record)| wanted(record));
+        let needs_event = |record: &Record| record.endpoint == endpoint && record.context == context;
+        let found = self.ledger.records.iter().find(|(_, record)| needs_event(record));
         let (number, operation) = found.map(|(number, record)| (number, record.operation)).ok_or(Errno(FI_EINVAL))?;
         match (operation, &mut self.stage) {
             (Some(operation), Stage::Joined(transport)) => {
@@ -461,7 +461,7 @@ impl Deferred {
             selector.source.is_none_or(|source| source == peer)
                 && match (selector.tag, tag) {
                     (TagMatch::Untagged, None) => true,
-                    (TagMatch::Tagged { tag: wanted, ignore }, Some(tag)) => (wanted ^ tag) & !ignore == 0,
+                    (TagMatch::Tagged { tag: needs_event, ignore }, Some(tag)) => (needs_event ^ tag) & !ignore == 0,
                     _ => false,
                 }
         })

@@ -233,7 +233,7 @@ fn read_hello(wire: &mut Wire) -> Result<[u8; 32], BootError> {
     wire.read(HANDSHAKE, magic)?;
     if magic != MAGIC {
         let why = "no rerail pair of this version".to_string();
-        return Err(BootError::Protocol { doing: HANDSHAKE, why, said: excerpt(magic) });
+        return Err(BootError::Protocol { doing: HANDSHAKE, why, peer_text: excerpt(magic) });
     }
     wire.read(HANDSHAKE, nonce)?;
     Ok((&*nonce).try_into().expect("40 bytes less the magic's eight"))

@@ -72,11 +72,11 @@ fn another_key_is_refused_on_both_sides_and_the_listener_waits_on() {
         scope.spawn(move || {
             let error = Pair::dial(address, &key(8), LONG).unwrap_err();
             assert!(matches!(error, BootError::Authentication { .. }), "{error}");
-            let mut stranger = TcpStream::connect(address).unwrap();
-            stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            let mut unknown_process = TcpStream::connect(address).unwrap();
+            unknown_process.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
             // No answer to a peer with another protocol: the connection just ends.
             let mut answer = Vec::new();
-            let _ = stranger.read_to_end(&mut answer);
+            let _ = unknown_process.read_to_end(&mut answer);
             assert_eq!(answer, b"");
             Pair::dial(address, &key(7), LONG).unwrap().finalize().unwrap();
         });

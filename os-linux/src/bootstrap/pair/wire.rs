@@ -171,7 +171,7 @@ impl Frames {
 
     /// Waits for a message.
     pub(super) fn receive(&mut self, doing: &'static str) -> Result<Message, BootError> {
-        let protocol = |why: String| BootError::Protocol { doing, why, said: String::new() };
+        let protocol = |why: String| BootError::Protocol { doing, why, peer_text: String::new() };
         let mut length = [0; 4];
         self.wire.read(doing, &mut length)?;
         let length = u32::from_le_bytes(length) as usize;

@@ -47,7 +47,7 @@ pub(super) enum Notice {
         message: String,
     },
     /// The rank violated the protocol.
-    Strange(String),
+    Malformed(String),
 }
 
 /// A line (without its end) for a rank.
@@ -77,12 +77,12 @@ impl Board {
     }
 
     /// Takes a line of a rank.
-    pub(super) fn handle(&mut self, rank: u32, said: &[u8], answers: &mut Vec<Answer>) -> Option<Notice> {
-        let line = match Line::parse(said) {
+    pub(super) fn handle(&mut self, rank: u32, peer_text: &[u8], answers: &mut Vec<Answer>) -> Option<Notice> {
+        let line = match Line::parse(peer_text) {
             Ok(line) => line,
             Err(why) => {
                 answers.push((rank, "cmd=error rc=-1 msg=malformed_line".into()));
-                return Some(Notice::Strange(why));
+                return Some(Notice::Malformed(why));
             }
         };
         let mut notice = None;
@@ -93,7 +93,7 @@ impl Board {
                 notice = Some(if rc == 0 {
                     Notice::Joined
                 } else {
-                    Notice::Strange(format!("requests PMI version {version}, only 1 is supported"))
+                    Notice::Malformed(format!("requests PMI version {version}, only 1 is supported"))
                 });
                 format!("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}")
             }
@@ -113,7 +113,7 @@ impl Board {
             },
             "barrier_in" => {
                 if self.seats[rank as usize].place == Place::Left {
-                    notice = Some(Notice::Strange("barrier_in after finalize".into()));
+                    notice = Some(Notice::Malformed("barrier_in after finalize".into()));
                     "cmd=barrier_out rc=-1 msg=finalized_before".into()
                 } else {
                     self.seats[rank as usize].place = Place::AtFence;
@@ -133,7 +133,7 @@ impl Board {
                 return Some(Notice::Aborted { code, message });
             }
             other => {
-                notice = Some(Notice::Strange(format!("unknown command {other:?}")));
+                notice = Some(Notice::Malformed(format!("unknown command {other:?}")));
                 "cmd=error rc=-1 msg=unknown_command".into()
             }
         };
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     /// A board of `size`, and a function that passes a line and shows the answers.
-    fn say(board: &mut Board, rank: u32, line: &str) -> (Vec<String>, Option<Notice>) {
+    fn handle_line(board: &mut Board, rank: u32, line: &str) -> (Vec<String>, Option<Notice>) {
         let mut answers = Vec::new();
         let notice = board.handle(rank, line.as_bytes(), &mut answers);
         (answers.into_iter().map(|(rank, line)| format!("{rank}< {line}")).collect(), notice)
@@ -233,52 +233,55 @@ mod tests {
             (1, "cmd=finalize", "1< cmd=finalize_ack"),
         ];
         for (rank, line, expected) in dialogue {
-            assert_eq!(say(&mut board, rank, line).0.join("|"), expected, "{line}");
+            assert_eq!(handle_line(&mut board, rank, line).0.join("|"), expected, "{line}");
         }
     }
 
     #[test]
     fn launcher_is_notified_of_join_finalize_and_abort() {
         let mut board = board(2);
-        assert_eq!(say(&mut board, 0, "cmd=init pmi_version=1 pmi_subversion=1").1, Some(Notice::Joined));
-        let (answers, notice) = say(&mut board, 1, "cmd=init pmi_version=2 pmi_subversion=0");
-        assert!(answers[0].ends_with("rc=-1") && matches!(notice, Some(Notice::Strange(_))));
-        assert_eq!(say(&mut board, 0, "cmd=finalize").1, Some(Notice::Finalized));
-        let (answers, notice) = say(&mut board, 1, "cmd=abort exitcode=9 message=no%20way");
+        assert_eq!(handle_line(&mut board, 0, "cmd=init pmi_version=1 pmi_subversion=1").1, Some(Notice::Joined));
+        let (answers, notice) = handle_line(&mut board, 1, "cmd=init pmi_version=2 pmi_subversion=0");
+        assert!(answers[0].ends_with("rc=-1") && matches!(notice, Some(Notice::Malformed(_))));
+        assert_eq!(handle_line(&mut board, 0, "cmd=finalize").1, Some(Notice::Finalized));
+        let (answers, notice) = handle_line(&mut board, 1, "cmd=abort exitcode=9 message=no%20way");
         assert_eq!(answers.len(), 0);
         assert_eq!(notice, Some(Notice::Aborted { code: 9, message: "no way".into() }));
-        assert_eq!(say(&mut board, 1, "cmd=abort").1, Some(Notice::Aborted { code: 1, message: String::new() }));
+        assert_eq!(
+            handle_line(&mut board, 1, "cmd=abort").1,
+            Some(Notice::Aborted { code: 1, message: String::new() })
+        );
     }
 
     #[test]
     fn invalid_request_is_answered_with_an_error_and_reported() {
         let mut board = board(1);
         for line in ["", "\x01", "word", "cmd=spawn nprocs=4", "cmd=barrier_in=1"] {
-            let (answers, notice) = say(&mut board, 0, line);
+            let (answers, notice) = handle_line(&mut board, 0, line);
             assert_eq!(answers.len(), 1, "{line:?}");
             assert!(answers[0].contains("rc=-1"), "{answers:?}");
-            assert!(matches!(notice, Some(Notice::Strange(_))), "{line:?}");
+            assert!(matches!(notice, Some(Notice::Malformed(_))), "{line:?}");
         }
     }
 
     #[test]
     fn departed_rank_does_not_block_the_barrier() {
         let mut board = board(3);
-        assert!(say(&mut board, 0, "cmd=barrier_in").0.is_empty());
-        assert!(say(&mut board, 2, "cmd=barrier_in").0.is_empty());
+        assert!(handle_line(&mut board, 0, "cmd=barrier_in").0.is_empty());
+        assert!(handle_line(&mut board, 2, "cmd=barrier_in").0.is_empty());
         let mut answers = Vec::new();
         board.leave(1, &mut answers);
         assert_eq!(answers, [(0, "cmd=barrier_out rc=0".to_string()), (2, "cmd=barrier_out rc=0".to_string())]);
-        assert!(say(&mut board, 0, "cmd=barrier_in").0.is_empty());
-        assert_eq!(say(&mut board, 2, "cmd=finalize").0, ["2< cmd=finalize_ack", "0< cmd=barrier_out rc=0"]);
-        assert_eq!(say(&mut board, 2, "cmd=barrier_in").0, ["2< cmd=barrier_out rc=-1 msg=finalized_before"]);
+        assert!(handle_line(&mut board, 0, "cmd=barrier_in").0.is_empty());
+        assert_eq!(handle_line(&mut board, 2, "cmd=finalize").0, ["2< cmd=finalize_ack", "0< cmd=barrier_out rc=0"]);
+        assert_eq!(handle_line(&mut board, 2, "cmd=barrier_in").0, ["2< cmd=barrier_out rc=-1 msg=finalized_before"]);
     }
 
     #[test]
     fn key_value_and_board_size_limits_are_enforced() {
         let mut board = board(1);
         let mut put = |key: &str, value: &str| {
-            say(&mut board, 0, &format!("cmd=put kvsname=job key={key} value={value}")).0.remove(0)
+            handle_line(&mut board, 0, &format!("cmd=put kvsname=job key={key} value={value}")).0.remove(0)
         };
         assert!(put(&"k".repeat(63), &"v".repeat(1023)).contains("rc=0"));
         assert!(put(&"k".repeat(64), "v").contains("key_too_long"));

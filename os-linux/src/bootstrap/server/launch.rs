@@ -45,7 +45,7 @@ struct Rank {
     out: Option<LinePipe>,
     err: Option<LinePipe>,
     phase: Phase,
-    told_to_end: bool,
+    end_requested: bool,
     end: Option<RankEnd>,
 }
 
@@ -105,7 +105,7 @@ impl Launch {
                 out: started.stdout,
                 err: started.stderr,
                 phase: Phase::Started,
-                told_to_end: false,
+                end_requested: false,
                 end: None,
             });
         }
@@ -137,7 +137,7 @@ impl Launch {
 
     /// Ends all ranks: SIGTERM now, SIGKILL after the grace period.
     pub fn stop(&mut self) {
-        self.stop_for(Stop::Asked);
+        self.stop_for(Stop::EndRequested);
     }
 
     /// How a rank ended; `None`: it runs, or isn't in the job.
@@ -193,7 +193,7 @@ impl Launch {
                     if flags.contains(PollFlags::OUT) {
                         self.flush(rank, &mut answers);
                     } else {
-                        self.read_questions(rank, &mut answers);
+                        self.read_requests(rank, &mut answers);
                     }
                 }
                 Watched::Out(rank) => self.read_output(rank, Stream::Out),
@@ -265,7 +265,7 @@ impl Launch {
         Ok(watched.into_iter().zip(flags).filter(|(_, flags)| !flags.is_empty()).collect())
     }
 
-    fn read_questions(&mut self, index: usize, answers: &mut Vec<Answer>) {
+    fn read_requests(&mut self, index: usize, answers: &mut Vec<Answer>) {
         let Some(pmi) = &mut self.ranks[index].pmi else { return };
         let mut bytes = [0; 4096];
         match rustix::io::read(&pmi.fd, &mut bytes) {
@@ -280,15 +280,15 @@ impl Launch {
     fn handle_lines(&mut self, index: usize, answers: &mut Vec<Answer>) {
         let number = index as u32;
         while let Some(pmi) = self.ranks[index].pmi.as_mut().filter(|pmi| pmi.unsent.is_empty()) {
-            let said = match pmi.reader.next() {
-                Ok(Some(said)) => said,
+            let peer_text = match pmi.reader.next() {
+                Ok(Some(peer_text)) => peer_text,
                 Ok(None) => return,
                 Err(_) => {
-                    self.events.push_back(LaunchEvent::Strange { rank: number, why: "line without end".into() });
+                    self.events.push_back(LaunchEvent::Malformed { rank: number, why: "line without end".into() });
                     return self.close(index, answers);
                 }
             };
-            match self.board.handle(number, &said, answers) {
+            match self.board.handle(number, &peer_text, answers) {
                 None => {}
                 Some(Notice::Joined) => {
                     self.ranks[index].phase = Phase::Joined;
@@ -299,7 +299,7 @@ impl Launch {
                     self.events.push_back(LaunchEvent::Finalized { rank: number });
                 }
                 Some(Notice::Aborted { code, message }) => self.stop_for(Stop::Aborted { rank: number, code, message }),
-                Some(Notice::Strange(why)) => self.events.push_back(LaunchEvent::Strange { rank: number, why }),
+                Some(Notice::Malformed(why)) => self.events.push_back(LaunchEvent::Malformed { rank: number, why }),
             }
             self.send_answers(answers);
         }
@@ -362,7 +362,7 @@ impl Launch {
             if self.ranks[index].pmi.is_none() {
                 break;
             }
-            self.read_questions(index, answers);
+            self.read_requests(index, answers);
             self.send_answers(answers);
         }
         self.close(index, answers);
@@ -378,7 +378,7 @@ impl Launch {
             pid: rank.child.id(),
             exit: Exit::from_status(status),
             phase: rank.phase,
-            stopped: rank.told_to_end,
+            stopped: rank.end_requested,
         };
         rank.end = Some(end);
         self.events.push_back(LaunchEvent::Exited(end));
@@ -398,7 +398,7 @@ impl Launch {
             self.stop = Some(why);
             self.kill_at = Instant::now().checked_add(self.grace);
             self.signal_living(Signal::TERM);
-        } else if matches!(why, Stop::Signal(_) | Stop::Asked) {
+        } else if matches!(why, Stop::Signal(_) | Stop::EndRequested) {
             self.kill_at = None;
             self.signal_living(Signal::KILL);
         }
@@ -408,7 +408,7 @@ impl Launch {
         for rank in self.ranks.iter_mut().filter(|rank| rank.end.is_none()) {
             // A process that had ended before the order is a failure of its own.
             let ended = matches!(rank.child.try_wait(), Ok(Some(_)));
-            rank.told_to_end |= !ended && rank.process.signal(signal);
+            rank.end_requested |= !ended && rank.process.signal(signal);
         }
     }
 }

@@ -15,7 +15,7 @@ use rustix::process::{
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
 /// The interval of checks of a process without descriptor.
-const ASKED_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+const POLL_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// A child of this process that was not waited for.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Process {
     fn by_number(pid: Pid) -> io::Result<Process> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        let period = Itimerspec { it_interval: ASKED_EVERY, it_value: ASKED_EVERY };
+        let period = Itimerspec { it_interval: POLL_PAUSE, it_value: POLL_PAUSE };
         timerfd_settime(&timer, TimerfdTimerFlags::empty(), &period)?;
         Ok(Process::Number { pid, timer })
     }

@@ -133,7 +133,7 @@ pub enum Stop {
     /// The launcher got this signal.
     Signal(i32),
     /// The caller requested it.
-    Asked,
+    EndRequested,
 }
 
 impl fmt::Display for Stop {
@@ -145,7 +145,7 @@ impl fmt::Display for Stop {
                 Some(name) => write!(f, "the launcher got {name}"),
                 None => write!(f, "the launcher got signal {signal}"),
             },
-            Stop::Asked => write!(f, "the caller of the launcher requested it"),
+            Stop::EndRequested => write!(f, "the caller of the launcher requested it"),
         }
     }
 }
@@ -168,7 +168,7 @@ pub enum LaunchEvent {
         text: String,
     },
     /// The rank violated the protocol.
-    Strange {
+    Malformed {
         /// The rank.
         rank: u32,
         /// The violation.
@@ -274,6 +274,6 @@ mod tests {
         assert_eq!(report(Exit::Signal(9), None, Some(0)), 137);
         assert_eq!(report(Exit::Code(5), Some(abort), Some(0)), 9);
         assert_eq!(report(Exit::Code(0), Some(Stop::Signal(2)), None), 130);
-        assert_eq!(report(Exit::Code(0), Some(Stop::Asked), None), 1);
+        assert_eq!(report(Exit::Code(0), Some(Stop::EndRequested), None), 1);
     }
 }

@@ -230,7 +230,7 @@ fn a_caller_can_kill_a_rank_and_watch_without_waiting() {
     assert!(launch.pid(0).is_some());
     launch.stop();
     let report = launch.wait().unwrap();
-    assert_eq!((report.failed_first, report.stop.clone()), (Some(1), Some(Stop::Asked)));
+    assert_eq!((report.failed_first, report.stop.clone()), (Some(1), Some(Stop::EndRequested)));
     assert_eq!(report.exit_code(), 128 + 9);
 }
 
@@ -277,24 +277,24 @@ fn killed_launcher_leaves_no_processes() {
         .unwrap();
     // The ranks hold the pipe's writing end too, so its end comes when the last of them is dead.
     let mut pipe = launcher.stdout.take().unwrap();
-    let mut said = Vec::new();
+    let mut peer_text = Vec::new();
     let mut killed = false;
     loop {
         let minute = Timespec { tv_sec: 60, tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(&pipe.as_fd(), PollFlags::IN)], Some(&minute)).unwrap();
-        assert_ne!(ready, 0, "silence, killed: {killed}, output: {}", String::from_utf8_lossy(&said));
+        assert_ne!(ready, 0, "silence, killed: {killed}, output: {}", String::from_utf8_lossy(&peer_text));
         let mut bytes = [0; 512];
         match pipe.read(&mut bytes).unwrap() {
             0 => break,
-            count => said.extend_from_slice(&bytes[..count]),
+            count => peer_text.extend_from_slice(&bytes[..count]),
         }
         // Only a rank that is past its fence does not need its channel: it dies of the signal or not.
-        if !killed && said.windows(7).filter(|window| window == b"\nasleep").count() == 3 {
+        if !killed && peer_text.windows(7).filter(|window| window == b"\nasleep").count() == 3 {
             launcher.kill().unwrap();
             killed = true;
         }
     }
-    assert!(killed, "{}", String::from_utf8_lossy(&said));
+    assert!(killed, "{}", String::from_utf8_lossy(&peer_text));
     assert_eq!(Exit::from_status(launcher.wait().unwrap()), Exit::Signal(9));
 }
 
@@ -317,7 +317,7 @@ fn invalid_requests_are_reported_and_an_endless_line_is_cut() {
         .spawn()
         .unwrap()
         .wait_with(|event| {
-            if let LaunchEvent::Strange { rank: 0, why: text } = event {
+            if let LaunchEvent::Malformed { rank: 0, why: text } = event {
                 why.push(text);
             }
         })

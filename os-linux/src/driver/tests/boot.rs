@@ -10,7 +10,7 @@ use rerail_core::rail::RailKind;
 
 use super::cluster::{Fabric, pattern, rails, small, whole};
 use crate::bootstrap::{BootError, Bootstrap, JobKey};
-use crate::driver::{CardError, Opening, Options, StartError, Transport};
+use crate::driver::{AddressRecordError, Opening, Options, StartError, Transport};
 use crate::rail::loopback::Loopback;
 use crate::settings::Settings;
 
@@ -86,7 +86,7 @@ fn opening(rank: u32, host: &str, fabric: Option<Fabric>) -> Opening {
 fn a_rank_without_a_rail_in_common_is_unreachable() {
     let lonely = opening(1, "there", None);
     let mut other = opening(0, "here", Some(Fabric::Tcp));
-    let unreachable = other.learn(PeerId(1), lonely.card()).unwrap_err();
+    let unreachable = other.learn(PeerId(1), lonely.address_record()).unwrap_err();
     assert!(matches!(unreachable, StartError::Unreachable { peer: PeerId(1), .. }), "{unreachable}");
     assert!(unreachable.to_string().contains("rerail2;there;-;loop@self"), "{unreachable}");
 }
@@ -95,9 +95,9 @@ fn a_rank_without_a_rail_in_common_is_unreachable() {
 fn shared_memory_needs_one_host() {
     let mut here = opening(0, "here", Some(Fabric::Shm));
     let there = opening(1, "there", Some(Fabric::Shm));
-    assert!(matches!(here.learn(PeerId(1), there.card()), Err(StartError::Unreachable { .. })));
+    assert!(matches!(here.learn(PeerId(1), there.address_record()), Err(StartError::Unreachable { .. })));
     let near = opening(1, "here", Some(Fabric::Shm));
-    here.learn(PeerId(1), near.card()).unwrap();
+    here.learn(PeerId(1), near.address_record()).unwrap();
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn address_record_of_another_version_is_refused() {
     let mut here = opening(0, "here", None);
     let error = here.learn(PeerId(1), "rerail9;there;tcp@127.0.0.1:1").unwrap_err();
     assert!(
-        matches!(&error, StartError::Card { peer: PeerId(1), error: CardError::Version { found } } if found == "rerail9"),
+        matches!(&error, StartError::AddressRecord { peer: PeerId(1), error: AddressRecordError::Version { found } } if found == "rerail9"),
         "{error}"
     );
 }
@@ -113,9 +113,9 @@ fn address_record_of_another_version_is_refused() {
 #[test]
 fn join_requires_every_address_record() {
     let mut here = opening(0, "here", None);
-    let own = here.card().to_owned();
+    let own = here.address_record().to_owned();
     here.learn(PeerId(0), &own).unwrap();
-    assert!(matches!(here.join().err(), Some(StartError::MissingCard(PeerId(1)))));
+    assert!(matches!(here.join().err(), Some(StartError::MissingAddressRecord(PeerId(1)))));
 }
 
 fn settings(values: &[(&str, &str)]) -> Options {
@@ -249,15 +249,15 @@ fn key() -> JobKey {
 #[test]
 fn a_job_of_one_opens_nothing() {
     let opening = Transport::open(&Options::default(), PeerId(0), 1, &key()).unwrap();
-    assert!(opening.card().ends_with(";loop@self"), "{}", opening.card());
+    assert!(opening.address_record().ends_with(";loop@self"), "{}", opening.address_record());
 }
 
 #[test]
 fn policies_of_classes_are_those_of_the_settings_until_they_are_set() {
     let values = [("policy", "binding"), ("policy_large", "adaptive"), ("rails_used", "2")];
     let mut opening = Transport::open(&settings(&values), PeerId(0), 1, &key()).unwrap();
-    let card = opening.card().to_owned();
-    opening.learn(PeerId(0), &card).unwrap();
+    let address_record = opening.address_record().to_owned();
+    opening.learn(PeerId(0), &address_record).unwrap();
     let mut transport = opening.join().unwrap();
     let small = transport.endpoint().class_policy(MessageClass::Small);
     assert_eq!((small.multiplex, small.striping, small.rails_used), (Policy::Binding, Policy::Binding, 2));

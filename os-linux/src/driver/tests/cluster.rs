@@ -104,10 +104,10 @@ impl Cluster {
                 Opening::with_rails(config(rank, size), "here".to_owned(), all, 1).unwrap()
             })
             .collect();
-        let cards: Vec<String> = openings.iter().map(|opening| opening.card().to_owned()).collect();
+        let address_records: Vec<String> = openings.iter().map(|opening| opening.address_record().to_owned()).collect();
         for opening in &mut openings {
-            for (rank, card) in cards.iter().enumerate() {
-                opening.learn(PeerId(rank as u32), card).unwrap();
+            for (rank, address_record) in address_records.iter().enumerate() {
+                opening.learn(PeerId(rank as u32), address_record).unwrap();
             }
         }
         Cluster {

@@ -24,7 +24,7 @@ const OTHER: PeerId = PeerId(1);
 
 /// Two ranks whose rails give a call up after 200 ms without an answer: long enough for an answer on a busy
 /// machine.
-fn impatient(fabric: Fabric) -> Cluster {
+fn short_timeouts(fabric: Fabric) -> Cluster {
     let handshake_timeout = Nanos::from_millis(200);
     let rails = |rank| -> Vec<Box<dyn Rail + Send>> {
         if fabric == Fabric::Shm {
@@ -39,7 +39,7 @@ fn impatient(fabric: Fabric) -> Cluster {
 
 /// G-4, L-16: a call waits at the peer's kernel until there is an answer.
 fn who_computes_at_first_is_waited_for(fabric: Fabric) {
-    let mut cluster = impatient(fabric);
+    let mut cluster = short_timeouts(fabric);
     cluster.frozen[1] = true;
     let source = cluster.filled(0, 500, 3);
     let send = cluster.at(0).send(&SendRequest::new(OTHER, &whole(source, 500))).unwrap();
@@ -58,7 +58,7 @@ fn who_computes_at_first_is_waited_for(fabric: Fabric) {
 
 /// F-13: a receive ends with an error though nothing was ever sent to its peer, nor by it.
 fn who_was_never_met_and_is_gone_is_lost(fabric: Fabric) {
-    let mut cluster = impatient(fabric);
+    let mut cluster = short_timeouts(fabric);
     drop(cluster.transports.pop());
     let target = cluster.empty(0, 500);
     let from = Selector { source: Some(OTHER), ..Selector::ANY_UNTAGGED };

@@ -131,57 +131,57 @@ impl Relay {
         let mut bytes = [0; 4096];
         for [dialler, acceptor] in &mut self.pairs {
             for forth in [true, false] {
-                let ((from, said), (to, _)) = match forth {
+                let ((from, sent_bytes), (to, _)) = match forth {
                     true => (&mut *dialler, &mut *acceptor),
                     false => (&mut *acceptor, &mut *dialler),
                 };
-                if said.is_empty()
+                if sent_bytes.is_empty()
                     && let Ok(count) = from.read(&mut bytes)
                 {
-                    said.extend_from_slice(&bytes[..count]);
+                    sent_bytes.extend_from_slice(&bytes[..count]);
                     if forth {
                         self.recorded.extend_from_slice(&bytes[..count]);
                     }
                 }
-                let taken = to.write(said).unwrap_or(0);
-                said.drain(..taken);
+                let taken = to.write(sent_bytes).unwrap_or(0);
+                sent_bytes.drain(..taken);
             }
         }
     }
 }
 
 /// A stranger's connection, driven while the job runs.
-struct Stranger(TcpStream);
+struct UnknownCaller(TcpStream);
 
-impl Stranger {
+impl UnknownCaller {
     fn at(address: &str) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nonblocking(true).unwrap();
-        Stranger(stream)
+        UnknownCaller(stream)
     }
 
     /// Sends bytes; the job may have hung up already.
-    fn say(&mut self, bytes: &[u8]) {
+    fn write_bytes(&mut self, bytes: &[u8]) {
         let _ = self.0.write_all(bytes);
     }
 
     /// Receives so many bytes, or fewer where the job hangs up; polls the job meanwhile.
-    fn hear(&mut self, cluster: &mut Cluster, count: usize) -> Vec<u8> {
-        let mut heard = vec![0; count];
+    fn read_reply(&mut self, cluster: &mut Cluster, count: usize) -> Vec<u8> {
+        let mut reply = vec![0; count];
         let mut at = 0;
         while at < count {
             cluster.ping(0, 1, 3000);
             cluster.ping(1, 2, 3000);
             cluster.ping(2, 0, 3000);
-            match self.0.read(&mut heard[at..]) {
+            match self.0.read(&mut reply[at..]) {
                 Ok(0) => break,
                 Ok(more) => at += more,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => break,
             }
         }
-        heard.truncate(at);
-        heard
+        reply.truncate(at);
+        reply
     }
 }
 
@@ -194,15 +194,15 @@ fn keyless_and_replayed_handshakes_are_refused_under_traffic() {
         Opening::with_rails(small(rank, 3), "here".to_owned(), all, 1).unwrap()
     };
     let mut openings = [0, 1, 2].map(opening);
-    let cards = openings.each_ref().map(|opening| opening.card().to_owned());
-    let address = cards[0].split("tcp@").nth(1).unwrap().to_owned();
+    let address_records = openings.each_ref().map(|opening| opening.address_record().to_owned());
+    let address = address_records[0].split("tcp@").nth(1).unwrap().to_owned();
     // Rank 1 finds rank 0 only through an eavesdropper.
     let mut relay = Relay::to(&address);
-    let detour = cards[0].replace(&address, &relay.listener.local_addr().unwrap().to_string());
+    let detour = address_records[0].replace(&address, &relay.listener.local_addr().unwrap().to_string());
     for (rank, opening) in openings.iter_mut().enumerate() {
-        for (peer, card) in cards.iter().enumerate() {
-            let card = if (rank, peer) == (1, 0) { &detour } else { card };
-            opening.learn(PeerId(peer as u32), card).unwrap();
+        for (peer, address_record) in address_records.iter().enumerate() {
+            let address_record = if (rank, peer) == (1, 0) { &detour } else { address_record };
+            opening.learn(PeerId(peer as u32), address_record).unwrap();
         }
     }
     let mut cluster = Cluster {
@@ -252,33 +252,35 @@ fn attack(cluster: &mut Cluster, address: &str, recorded: &[u8]) {
     let outsider = Credentials::new([8; 32], Secret::new([8; 32]));
     let rank_0 = credentials(0).public().fingerprint();
     let (_, opening) = Dialler::new(&outsider, call, rank_0, random().unwrap());
-    let mut keyless = Stranger::at(address);
-    keyless.say(opening.bytes());
-    assert_eq!(keyless.hear(cluster, ANSWER_BYTES).len(), VERDICT_BYTES, "a refusal, then hung up");
+    let mut keyless = UnknownCaller::at(address);
+    keyless.write_bytes(opening.bytes());
+    assert_eq!(keyless.read_reply(cluster, ANSWER_BYTES).len(), VERDICT_BYTES, "a refusal, then hung up");
     assert_eq!(refused(cluster), 1);
 
     // A member of the job in the name of another one.
     let newer = Attempts { attempt: 99, answers: 99 };
     let call = Call { from: PeerId(1), attempts: newer, ..call };
     let (mut impostor, opening) = Dialler::new(&credentials(2), call, rank_0, random().unwrap());
-    let mut member = Stranger::at(address);
-    member.say(opening.bytes());
-    let Ok(Step::Send(proof)) = impostor.handle(&member.hear(cluster, ANSWER_BYTES)) else { panic!("rank 0 answers") };
-    member.say(proof.bytes());
-    let ruling = member.hear(cluster, RULING_BYTES);
+    let mut member = UnknownCaller::at(address);
+    member.write_bytes(opening.bytes());
+    let Ok(Step::Send(proof)) = impostor.handle(&member.read_reply(cluster, ANSWER_BYTES)) else {
+        panic!("rank 0 answers")
+    };
+    member.write_bytes(proof.bytes());
+    let ruling = member.read_reply(cluster, RULING_BYTES);
     assert_eq!(impostor.handle(&ruling).unwrap_err(), AuthError::Refused(RefusedBecause::Proof));
     assert_eq!(refused(cluster), 2);
 
     // The recorded handshake once more, step by step, and then all recorded bytes at once.
-    let mut patient = Stranger::at(address);
-    patient.say(&recorded[..OPENING_BYTES]);
-    assert_eq!(patient.hear(cluster, ANSWER_BYTES).len(), ANSWER_BYTES);
-    patient.say(&recorded[OPENING_BYTES..]);
-    assert!(patient.hear(cluster, RULING_BYTES).len() < RULING_BYTES, "hung up");
+    let mut waiting = UnknownCaller::at(address);
+    waiting.write_bytes(&recorded[..OPENING_BYTES]);
+    assert_eq!(waiting.read_reply(cluster, ANSWER_BYTES).len(), ANSWER_BYTES);
+    waiting.write_bytes(&recorded[OPENING_BYTES..]);
+    assert!(waiting.read_reply(cluster, RULING_BYTES).len() < RULING_BYTES, "hung up");
     assert_eq!(refused(cluster), 3);
-    let mut hasty = Stranger::at(address);
-    hasty.say(recorded);
-    assert!(hasty.hear(cluster, ANSWER_BYTES + RULING_BYTES).len() < ANSWER_BYTES + RULING_BYTES, "hung up");
+    let mut hasty = UnknownCaller::at(address);
+    hasty.write_bytes(recorded);
+    assert!(hasty.read_reply(cluster, ANSWER_BYTES + RULING_BYTES).len() < ANSWER_BYTES + RULING_BYTES, "hung up");
     assert_eq!(refused(cluster), 4);
 
     for (a, b) in [(0, 1), (1, 2), (2, 0)] {

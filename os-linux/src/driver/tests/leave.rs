@@ -22,7 +22,7 @@ use crate::rail::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink};
 
 on_fabrics! {
     ranks_leave_in_good_order: Shm Tcp TwoTcp;
-    a_peer_hears_the_goodbye: Shm Tcp TwoTcp;
+    peer_receives_bye: Shm Tcp TwoTcp;
 }
 
 const RANKS: u32 = 3;
@@ -33,11 +33,11 @@ fn join(mut seat: Seat, fabric: Fabric) -> Transport {
     let mut all: Vec<Box<dyn Rail + Send>> = vec![Box::new(Loopback::new(PeerId(rank)))];
     all.extend(rails(rank, RANKS, fabric));
     let mut opening = Opening::with_rails(small(rank, RANKS), "here".to_owned(), all, 1).unwrap();
-    seat.put("card", opening.card()).unwrap();
+    seat.put("address", opening.address_record()).unwrap();
     seat.fence().unwrap();
     for peer in 0..RANKS {
-        let card = seat.get(peer, "card").unwrap().unwrap();
-        opening.learn(PeerId(peer), &card).unwrap();
+        let address_record = seat.get(peer, "address").unwrap().unwrap();
+        opening.learn(PeerId(peer), &address_record).unwrap();
     }
     let mut transport = opening.join().unwrap();
     transport.clock.boot = Some(Box::new(seat));
@@ -94,15 +94,15 @@ fn ranks_leave_in_good_order(fabric: Fabric) {
     assert_eq!(board.finalized(), RANKS);
 }
 
-fn a_peer_hears_the_goodbye(fabric: Fabric) {
+fn peer_receives_bye(fabric: Fabric) {
     let (mut cluster, ends) = Cluster::new(fabric);
     let target = cluster.empty(ends.b, 10);
     let recv = cluster.at(ends.b).recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &whole(target, 10))).unwrap();
     let send = cluster.at(ends.a).inject(&SendRequest::new(ends.peer_b(), &[]), &pattern(10, 1)).unwrap();
     cluster.complete(ends.b, recv).unwrap();
     cluster.complete(ends.a, send).unwrap();
-    let goodbye = ends.peer_b();
-    cluster.at(ends.a).close_peer(goodbye).unwrap();
+    let expected_peer = ends.peer_b();
+    cluster.at(ends.a).close_peer(expected_peer).unwrap();
     for (rank, other) in [(ends.a, ends.peer_b()), (ends.b, ends.peer_a())] {
         cluster.expect(rank, "BYE", |event| match event {
             Event::PeerClosed { peer } => {

@@ -65,8 +65,8 @@ fn a_killed_peer_is_lost_and_the_others_go_on(fabric: Fabric) {
     cluster.ping(0, 1, 1 << 20);
     assert_eq!(cluster.take(1, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);
     // A peer lost long before is reported again at the end.
-    let said = cluster.at(0).describe_loss(why);
-    assert!(said.contains(cluster.at(0).rail_names(1 << rail.0)[0].as_str()), "{said}");
+    let sent_bytes = cluster.at(0).describe_loss(why);
+    assert!(sent_bytes.contains(cluster.at(0).rail_names(1 << rail.0)[0].as_str()), "{sent_bytes}");
     assert_eq!(cluster.transports.remove(0).finish(Some(Duration::ZERO)).unwrap().lost, [(DOOMED, why)]);
 }
 
@@ -76,14 +76,14 @@ fn unauthenticated_connections_do_not_disturb_peers() {
     let addresses: Vec<String> =
         cluster.at(0).rails().filter(|rail| rail.kind == RailKind::Tcp).map(|rail| rail.address.to_owned()).collect();
     let garbage = [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 512], &[0xff; 512], b""];
-    let mut strangers = Vec::new();
+    let mut unknown_processes = Vec::new();
     for round in 0..3 {
         for address in &addresses {
             for bytes in garbage {
-                let mut stranger = TcpStream::connect(address).unwrap();
+                let mut unknown_process = TcpStream::connect(address).unwrap();
                 // The rail may have closed already.
-                let _ = stranger.write_all(bytes);
-                strangers.push(stranger);
+                let _ = unknown_process.write_all(bytes);
+                unknown_processes.push(unknown_process);
             }
         }
         cluster.ping(0, 1, if round == 1 { 1 << 20 } else { 1000 });
@@ -92,7 +92,7 @@ fn unauthenticated_connections_do_not_disturb_peers() {
         |cluster: &mut Cluster| -> u64 { cluster.at(0).rails().map(|rail| rail.counters.unauthenticated).sum() };
     // Those that wrote a whole wrong greeting are counted; the silent ones are still being waited for.
     cluster.until("strangers are refused", |cluster| refused(cluster) >= 2 * addresses.len() as u64);
-    drop(strangers);
+    drop(unknown_processes);
     cluster.ping(0, 1, 1000);
     for rank in 0..2 {
         assert_eq!(cluster.take(rank, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);

@@ -34,12 +34,12 @@ impl Pair {
         let names = ends.each_ref().map(|end| end.name().unwrap());
         let peers = [ends[0].insert(&names[1]).unwrap(), ends[1].insert(&names[0]).unwrap()];
         let mut pair = Pair { ends, peers, arrived: 0 };
-        pair.talk();
+        pair.complete_handshake();
         pair
     }
 
     /// A message each way.
-    fn talk(&mut self) {
+    fn complete_handshake(&mut self) {
         let wanted = self.arrived + 2;
         for (end, peer) in self.ends.iter_mut().zip(self.peers) {
             let from = Selector { source: Some(peer), ..Selector::ANY_UNTAGGED };
@@ -79,30 +79,30 @@ impl Pair {
         let mut stream = TcpStream::connect(name.contacts().unwrap()[0]).unwrap();
         stream.set_nonblocking(true).unwrap();
         stream.write_all(opening.bytes()).unwrap();
-        let answer = self.hear(&mut stream, ANSWER_BYTES);
+        let answer = self.read_reply(&mut stream, ANSWER_BYTES);
         match dialler.handle(&answer) {
             Ok(Step::Send(proof)) => stream.write_all(proof.bytes()).unwrap(),
             Err(error) => return error,
             Ok(step) => panic!("{step:?}"),
         }
-        let ruling = self.hear(&mut stream, RULING_BYTES);
+        let ruling = self.read_reply(&mut stream, RULING_BYTES);
         dialler.handle(&ruling).expect_err("no stranger is accepted")
     }
 
     /// Receives so many bytes, or fewer where the other side hangs up, while the two talk.
-    fn hear(&mut self, stream: &mut TcpStream, count: usize) -> Vec<u8> {
-        let (mut heard, mut at) = (vec![0; count], 0);
+    fn read_reply(&mut self, stream: &mut TcpStream, count: usize) -> Vec<u8> {
+        let (mut reply, mut at) = (vec![0; count], 0);
         while at < count {
-            self.talk();
-            match stream.read(&mut heard[at..]) {
+            self.complete_handshake();
+            match stream.read(&mut reply[at..]) {
                 Ok(0) => break,
                 Ok(more) => at += more,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => break,
             }
         }
-        heard.truncate(at);
-        heard
+        reply.truncate(at);
+        reply
     }
 }
 
@@ -116,7 +116,7 @@ fn name_with(like: &Name, key: Fingerprint) -> [u8; NAME_BYTES] {
 /// H-3, H-5, H-9, H-11: each call is refused and counted, and the two go on talking.
 #[test]
 fn process_knowing_both_names_cannot_disconnect_two_peers() {
-    for callers in [Callers::Refuse, Callers::Ask] {
+    for callers in [Callers::Refuse, Callers::Hold] {
         let mut pair = Pair::open(callers);
         let [a, b] = pair.ends.each_ref().map(|end| end.name().unwrap());
         let [key_a, key_b] = [a, b].map(|name| name.fingerprint());
@@ -144,7 +144,7 @@ fn process_knowing_both_names_cannot_disconnect_two_peers() {
         let end = pair.attack(&known_as(true_name), key_b.number(), key_a);
         assert_eq!(end, AuthError::Refused(RefusedBecause::Proof));
         assert_eq!(pair.refused(), 4);
-        pair.talk();
+        pair.complete_handshake();
         assert_eq!(pair.ends[0].rails().map(|rail| rail.counters.corrupt).sum::<u64>(), 0);
     }
 }

@@ -38,9 +38,9 @@ impl Process {
         let fabric = std::env::var(FABRIC).ok()?;
         let all = [Fabric::Shm, Fabric::Tcp, Fabric::TwoTcp];
         let mut opening = opening(Self::RANK, all.into_iter().find(|it| format!("{it:?}") == fabric).unwrap());
-        println!("\ncard {}", opening.card());
-        for (rank, card) in std::io::stdin().lines().take(RANKS as usize).enumerate() {
-            opening.learn(PeerId(rank as u32), &card.unwrap()).unwrap();
+        println!("\ncard {}", opening.address_record());
+        for (rank, address_record) in std::io::stdin().lines().take(RANKS as usize).enumerate() {
+            opening.learn(PeerId(rank as u32), &address_record.unwrap()).unwrap();
         }
         Some(opening.join().unwrap())
     }
@@ -64,7 +64,7 @@ impl Process {
         Process { child, stdin, stdout }
     }
 
-    fn card(&mut self) -> String {
+    fn address_record(&mut self) -> String {
         let mut lines = self.stdout.by_ref().lines().map(Result::unwrap);
         lines.find_map(|line| line.strip_prefix("card ").map(str::to_owned)).unwrap()
     }
@@ -87,11 +87,12 @@ impl Drop for Process {
 pub(super) fn two_and_a_process(test: &str, fabric: Fabric) -> (Cluster, Process) {
     let mut process = Process::start(test, fabric);
     let mut openings = [0, 1].map(|rank| opening(PeerId(rank), fabric));
-    let cards = [openings[0].card().to_owned(), openings[1].card().to_owned(), process.card()];
-    writeln!(process.stdin, "{}", cards.join("\n")).unwrap();
+    let address_records =
+        [openings[0].address_record().to_owned(), openings[1].address_record().to_owned(), process.address_record()];
+    writeln!(process.stdin, "{}", address_records.join("\n")).unwrap();
     for opening in &mut openings {
-        for (rank, card) in cards.iter().enumerate() {
-            opening.learn(PeerId(rank as u32), card).unwrap();
+        for (rank, address_record) in address_records.iter().enumerate() {
+            opening.learn(PeerId(rank as u32), address_record).unwrap();
         }
     }
     let cluster = Cluster {

@@ -27,7 +27,7 @@ const MESSAGE_BYTES: u64 = 1000;
 #[derive(Default)]
 struct Book {
     /// Address, bytes, whether peers write.
-    asked: Vec<(usize, usize, bool)>,
+    requested: Vec<(usize, usize, bool)>,
     /// Keys that were not given back.
     held: Vec<u64>,
     refuse: bool,
@@ -84,11 +84,11 @@ impl Rail for Registering {
 
     unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
         let mut book = self.book.borrow_mut();
-        book.asked.push((memory.start.addr(), memory.len, write));
+        book.requested.push((memory.start.addr(), memory.len, write));
         if book.refuse {
             return Err(RailFault::Device { code: 12 });
         }
-        let key = book.asked.len() as u64;
+        let key = book.requested.len() as u64;
         book.held.push(key);
         Ok(MemoryKey { key, address: 0 })
     }
@@ -138,8 +138,8 @@ fn opening(size: u32) -> (Opening<VirtualTime>, Rc<RefCell<Book>>) {
 /// A transport with an established connection to itself, and a region of two messages.
 fn connected() -> (Transport<VirtualTime>, Rc<RefCell<Book>>, RegionId) {
     let (mut opening, book) = opening(1);
-    let card = opening.card().to_owned();
-    opening.learn(ME, &card).unwrap();
+    let address_record = opening.address_record().to_owned();
+    opening.learn(ME, &address_record).unwrap();
     let mut transport = opening.join().unwrap();
     let region = transport.alloc(4096).unwrap();
     transport.send(&SendRequest::new(ME, &[])).unwrap();
@@ -189,7 +189,7 @@ fn message_is_sent_without_the_key_if_registration_fails() {
     let over = completions(&mut transport, 2);
     assert!(over.len() == 2 && over.iter().all(|completion| completion.result.is_ok()), "{over:?}");
     assert_eq!(&transport.bytes(region).unwrap()[2048..2048 + source.len()], source);
-    assert_eq!(book.borrow().asked, [(start, MESSAGE_BYTES as usize, false)]);
+    assert_eq!(book.borrow().requested, [(start, MESSAGE_BYTES as usize, false)]);
 }
 
 #[test]
@@ -205,20 +205,23 @@ fn cancelled_request_leaves_no_registration() {
     transport.push();
     assert_eq!(book.borrow().held.len(), 1, "the message is registered");
     transport.cancel(message).unwrap();
-    let told = std::iter::from_fn(|| transport.poll_event()).filter_map(completion).next().unwrap();
-    assert_eq!((told.operation, told.result.err()), (message, Some(OpError::Cancelled)));
+    let reported = std::iter::from_fn(|| transport.poll_event()).filter_map(completion).next().unwrap();
+    assert_eq!((reported.operation, reported.result.err()), (message, Some(OpError::Cancelled)));
     assert_eq!(book.borrow().held, [0; 0], "its memory is the caller's again");
 }
 
 #[test]
 fn rails_are_notified_once_of_each_valid_peer() {
     let (mut opening, book) = opening(1);
-    let card = opening.card().to_owned();
-    opening.learn(ME, &card).unwrap();
-    let again = opening.learn(ME, &card);
+    let address_record = opening.address_record().to_owned();
+    opening.learn(ME, &address_record).unwrap();
+    let again = opening.learn(ME, &address_record);
     assert!(matches!(again, Err(StartError::Peer(PeerError::Known(ME)))), "{again:?}");
-    let stranger = opening.learn(PeerId(1), &card);
-    assert!(matches!(stranger, Err(StartError::Peer(PeerError::OutOfRange { peers_max: 1, .. }))), "{stranger:?}");
+    let unknown_process = opening.learn(PeerId(1), &address_record);
+    assert!(
+        matches!(unknown_process, Err(StartError::Peer(PeerError::OutOfRange { peers_max: 1, .. }))),
+        "{unknown_process:?}"
+    );
     // The rail is no loopback by name, but its kind is: only this process is reached by it.
     assert_eq!(book.borrow().peers, [ME]);
 }

@@ -121,8 +121,8 @@ fn alone(strings: &Arc<Strings>) -> Transport {
     let me = PeerId(0);
     let rail = Reopened { inner: Loopback::new(me), strings: strings.clone(), fd: None, changes: 0 };
     let mut opening = Opening::with_rails(Config::new(me, 1), "here".into(), vec![Box::new(rail)], 1).unwrap();
-    let card = opening.card().to_owned();
-    opening.learn(me, &card).unwrap();
+    let address_record = opening.address_record().to_owned();
+    opening.learn(me, &address_record).unwrap();
     opening.join().unwrap()
 }
 

@@ -27,19 +27,19 @@ fn single_rulings() {
     assert_eq!(judge_higher(fresh, dial(1, 0), Some(1)), Ruling::Accept);
     // It has accepted ours, and given it up since.
     assert_eq!(judge(fresh, dial(1, 1), Some(1)), Ruling::Accept);
-    let seen = History { seen: 4, stood: 0 };
+    let seen = History { seen: 4, up_attempt: 0 };
     assert_eq!(judge(seen, dial(4, 0), None), Ruling::Old);
     assert_eq!(judge(seen, dial(5, 0), None), Ruling::Accept);
     // Ours was accepted, so a dial begun without notice of it was given up.
-    let stood = History { seen: 4, stood: 6 };
-    assert_eq!(judge(stood, dial(5, 5), None), Ruling::Old);
-    assert_eq!(judge(stood, dial(5, 6), None), Ruling::Accept);
+    let up_attempt = History { seen: 4, up_attempt: 6 };
+    assert_eq!(judge(up_attempt, dial(5, 5), None), Ruling::Old);
+    assert_eq!(judge(up_attempt, dial(5, 6), None), Ruling::Accept);
     assert_eq!(seen.dial(9), dial(9, 4));
 }
 
 /// The messages of a connection, one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Word {
+enum Message {
     Proof(u32, u32),
     Accepted,
     Crossing,
@@ -52,8 +52,8 @@ enum Word {
 struct Connection {
     by: usize,
     attempt: u32,
-    to_acceptor: VecDeque<Word>,
-    to_dialler: VecDeque<Word>,
+    to_acceptor: VecDeque<Message>,
+    to_dialler: VecDeque<Message>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -99,7 +99,7 @@ impl State {
             false => (&mut it.to_dialler, &mut it.to_acceptor),
         };
         inward.clear();
-        out.push_back(Word::End);
+        out.push_back(Message::End);
     }
 
     fn close_link(&mut self, at: usize) {
@@ -115,7 +115,7 @@ impl State {
         side.dials += 1;
         let Attempts { attempt, answers } = side.history.dial(side.dials);
         side.link = Link::Dialling(attempt);
-        let to_acceptor = VecDeque::from([Word::Proof(attempt, answers)]);
+        let to_acceptor = VecDeque::from([Message::Proof(attempt, answers)]);
         self.connections.push(Connection { by: at, attempt, to_acceptor, to_dialler: VecDeque::new() });
     }
 
@@ -124,16 +124,16 @@ impl State {
         let it = &mut self.connections[index];
         let (by, attempt) = (it.by, it.attempt);
         let queue = if to_acceptor { &mut it.to_acceptor } else { &mut it.to_dialler };
-        let Some(word) = queue.pop_front() else { unreachable!("the caller has looked") };
-        let is_over = word == Word::End || word == Word::Crossing || word == Word::Refused;
+        let Some(message) = queue.pop_front() else { unreachable!("the caller has looked") };
+        let is_over = message == Message::End || message == Message::Crossing || message == Message::Refused;
         if is_over && it.to_acceptor.is_empty() && it.to_dialler.is_empty() {
             // No further messages on it.
             self.connections.remove(index);
         }
         let at = if to_acceptor { 1 - by } else { by };
         let side = &mut self.sides[at];
-        match word {
-            Word::Proof(attempt, answers) => {
+        match message {
+            Message::Proof(attempt, answers) => {
                 let own = if let Link::Dialling(own) = side.link { Some(own) } else { None };
                 let theirs = dial(attempt, answers);
                 match side.history.judge(RANKS[at], RANKS[1 - at], theirs, own) {
@@ -141,20 +141,20 @@ impl State {
                         side.history.accepted(theirs);
                         self.close_link(at);
                         self.sides[at].link = Link::Up(by, attempt);
-                        self.say(by, attempt, Word::Accepted);
+                        self.post(by, attempt, Message::Accepted);
                     }
-                    Ruling::Crossing => self.say(by, attempt, Word::Crossing),
-                    Ruling::Old => self.say(by, attempt, Word::Refused),
+                    Ruling::Crossing => self.post(by, attempt, Message::Crossing),
+                    Ruling::Old => self.post(by, attempt, Message::Refused),
                 }
             }
             // For a dial that was given up nothing comes: its words are dropped when it is closed.
-            Word::Accepted => {
-                side.history.stands(attempt);
+            Message::Accepted => {
+                side.history.was_up(attempt);
                 side.link = Link::Up(by, attempt);
             }
-            Word::Crossing => side.link = Link::Crossed,
-            Word::Refused => side.link = Link::Idle,
-            Word::End => {
+            Message::Crossing => side.link = Link::Crossed,
+            Message::Refused => side.link = Link::Idle,
+            Message::End => {
                 let here = [Link::Up(by, attempt), Link::Dialling(attempt)];
                 if side.link == here[0] || (at == by && side.link == here[1]) {
                     side.link = Link::Idle;
@@ -163,11 +163,11 @@ impl State {
         }
     }
 
-    fn say(&mut self, by: usize, attempt: u32, word: Word) {
+    fn post(&mut self, by: usize, attempt: u32, message: Message) {
         if let Some(it) = self.connection(by, attempt) {
             // To a dialler that has closed its end nothing gets through.
-            if !it.to_acceptor.contains(&Word::End) {
-                it.to_dialler.push_back(word);
+            if !it.to_acceptor.contains(&Message::End) {
+                it.to_dialler.push_back(message);
             }
         }
     }

@@ -11,7 +11,7 @@ fn post_id(index: u32) -> PostId {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum Reported {
     Arrival(Vec<u8>),
     Placed,
     Completed(PostId, PostStatus),
@@ -25,11 +25,11 @@ enum Answer {
     Close,
     Place,
     /// A placement that is aborted when its memory is requested.
-    Void,
+    Aborted,
 }
 
 struct Log {
-    told: Vec<Told>,
+    reported: Vec<Reported>,
     answer: Answer,
     target: Vec<u8>,
     /// The target is handed out in pieces of so many bytes.
@@ -38,7 +38,7 @@ struct Log {
 
 impl Log {
     fn new(answer: Answer) -> Self {
-        Log { told: Vec::new(), answer, target: vec![0; 10], piece_bytes: 4 }
+        Log { reported: Vec::new(), answer, target: vec![0; 10], piece_bytes: 4 }
     }
 }
 
@@ -46,11 +46,11 @@ impl Log {
 unsafe impl Sink for Log {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         assert_eq!(peer, ME);
-        self.told.push(Told::Arrival(header.to_vec()));
+        self.reported.push(Reported::Arrival(header.to_vec()));
         match self.answer {
             Answer::Discard => Arrival::Discard,
             Answer::Close => Arrival::Close,
-            Answer::Place | Answer::Void => Arrival::Place { id: PlaceId::default(), memory: Span::EMPTY },
+            Answer::Place | Answer::Aborted => Arrival::Place { id: PlaceId::default(), memory: Span::EMPTY },
         }
     }
 
@@ -59,25 +59,25 @@ unsafe impl Sink for Log {
         pieces.extend(
             self.target.chunks_mut(self.piece_bytes).map(|chunk| Piece { start: chunk.as_mut_ptr(), len: chunk.len() }),
         );
-        !matches!(self.answer, Answer::Void)
+        !matches!(self.answer, Answer::Aborted)
     }
 
     fn placed(&mut self, _id: PlaceId) {
-        self.told.push(Told::Placed);
+        self.reported.push(Reported::Placed);
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {
-        self.told.push(Told::Completed(id, status));
+        self.reported.push(Reported::Completed(id, status));
     }
 
     fn up(&mut self, peer: PeerId) {
         assert_eq!(peer, ME);
-        self.told.push(Told::Up);
+        self.reported.push(Reported::Up);
     }
 
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         assert_eq!(peer, ME);
-        self.told.push(Told::Down(fault));
+        self.reported.push(Reported::Down(fault));
     }
 
     fn reset(&mut self) {}
@@ -91,7 +91,7 @@ fn connected() -> Loopback {
     rail.connect(Time(0), ME);
     let mut log = Log::new(Answer::Discard);
     assert_eq!(rail.poll(Time(0), &mut log), 1);
-    assert_eq!(log.told, [Told::Up]);
+    assert_eq!(log.reported, [Reported::Up]);
     rail
 }
 
@@ -111,8 +111,8 @@ fn payload_is_placed_before_the_post_completes() {
     send(&mut rail, 1, b"head", b"0123456789", 3);
     let mut log = Log::new(Answer::Place);
     assert_eq!(rail.poll(Time(0), &mut log), 1);
-    let done = Told::Completed(post_id(1), PostStatus::Done);
-    assert_eq!(log.told, [Told::Arrival(b"head".to_vec()), Told::Placed, done]);
+    let done = Reported::Completed(post_id(1), PostStatus::Done);
+    assert_eq!(log.reported, [Reported::Arrival(b"head".to_vec()), Reported::Placed, done]);
     assert_eq!(log.target, *b"0123456789");
     let counters = rail.counters();
     assert_eq!((counters.packets_sent, counters.bytes_sent), (1, 14));
@@ -147,9 +147,9 @@ fn payload_beyond_the_loopback_target_is_skipped() {
 fn aborted_loopback_placement_is_skipped() {
     let mut rail = connected();
     send(&mut rail, 1, b"a", &[1; 4], 4);
-    let mut log = Log::new(Answer::Void);
+    let mut log = Log::new(Answer::Aborted);
     rail.poll(Time(0), &mut log);
-    assert_eq!(log.told, [Told::Arrival(b"a".to_vec()), Told::Completed(post_id(1), PostStatus::Done)]);
+    assert_eq!(log.reported, [Reported::Arrival(b"a".to_vec()), Reported::Completed(post_id(1), PostStatus::Done)]);
     assert_eq!(log.target, [0; 10]);
 }
 
@@ -160,12 +160,12 @@ fn closing_the_loopback_drops_later_packets() {
     send(&mut rail, 2, b"b", &[1; 4], 4);
     let mut log = Log::new(Answer::Close);
     rail.poll(Time(0), &mut log);
-    assert_eq!(log.told, [Told::Arrival(b"a".to_vec()), Told::Down(RailFault::Corrupt)]);
+    assert_eq!(log.reported, [Reported::Arrival(b"a".to_vec()), Reported::Down(RailFault::Corrupt)]);
     assert_eq!(rail.poll(Time(0), &mut log), 0);
     rail.connect(Time(0), ME);
     let mut log = Log::new(Answer::Place);
     rail.poll(Time(0), &mut log);
-    assert_eq!(log.told, [Told::Up], "nothing of before the close is left");
+    assert_eq!(log.reported, [Reported::Up], "nothing of before the close is left");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn disconnecting_is_silent_and_voids_posts() {
     send(&mut rail, 2, b"b", &[1; 4], 4);
     let mut log = Log::new(Answer::Place);
     assert_eq!(rail.poll(Time(0), &mut log), 0);
-    assert!(log.told.is_empty());
+    assert!(log.reported.is_empty());
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_write_fails_because_the_rail_does_not_offer_it() {
     unsafe { rail.post(Outgoing { id, peer: ME, kind, header: &[], payload: &[], extent: 0 }) };
     let mut log = Log::new(Answer::Place);
     rail.poll(Time(0), &mut log);
-    assert_eq!(log.told, [Told::Completed(post_id(1), PostStatus::Failed), Told::Down(RailFault::Corrupt)]);
+    assert_eq!(log.reported, [Reported::Completed(post_id(1), PostStatus::Failed), Reported::Down(RailFault::Corrupt)]);
 }
 
 #[test]
@@ -228,9 +228,9 @@ fn a_severed_one_is_silent_and_can_be_connected_anew() {
     rail.connect(Time(0), ME);
     rail.abort(ME);
     assert_eq!(rail.poll(Time(0), &mut log), 0);
-    assert!(log.told.is_empty());
+    assert!(log.reported.is_empty());
     rail.connect(Time(0), ME);
     send(&mut rail, 2, b"head", b"0123456789", 3);
     rail.poll(Time(0), &mut log);
-    assert_eq!(log.told, [Told::Up], "posts to other peers have no completion");
+    assert_eq!(log.reported, [Reported::Up], "posts to other peers have no completion");
 }

@@ -21,7 +21,7 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
-use rerail_core::endpoint::{PostKind, PostStatus, TwoWays};
+use rerail_core::endpoint::{PostKind, PostStatus, TwoMeasures};
 use rerail_core::ids::PostId;
 use rustix::io::Errno;
 
@@ -158,7 +158,7 @@ pub struct Reads {
     pub maps: Maps,
     joints: Joints,
     /// Whether joint copies pay: the first way.
-    ways: TwoWays,
+    measures: TwoMeasures,
     /// Of the piece that both sides copy, what this one has copied.
     own_bytes: usize,
     /// What peers have copied of pieces that are complete, and not counted yet.
@@ -174,7 +174,17 @@ impl Reads {
     pub fn new(reach: Reach, mapped_bytes_max: u64) -> Self {
         let (maps, joints) = (Maps::new(mapped_bytes_max), Joints::default());
         let (queue, spare) = (VecDeque::new(), Vec::new());
-        Reads { reach, maps, joints, ways: TwoWays::default(), own_bytes: 0, peer_bytes: 0, queue, spare, ended: false }
+        Reads {
+            reach,
+            maps,
+            joints,
+            measures: TwoMeasures::default(),
+            own_bytes: 0,
+            peer_bytes: 0,
+            queue,
+            spare,
+            ended: false,
+        }
     }
 
     /// The peer's memory.
@@ -217,7 +227,7 @@ impl Reads {
     /// Reads the next portion, up to `bytes` bytes or one unit of a joint copy; also returns how many these
     /// were, and counts system calls.
     pub fn step(&mut self, bytes: usize, ends: &mut Ends<'_>, system_calls: &mut u64) -> (Step, usize) {
-        let Self { reach, joints, queue, ways, maps, .. } = self;
+        let Self { reach, joints, queue, measures, maps, .. } = self;
         let Some(reading) = queue.front_mut().filter(|_| !self.ended) else { return (Step::Ended, 0) };
         let first = reading.pieces.get(reading.first).copied();
         if let Some(piece) = first
@@ -227,7 +237,7 @@ impl Reads {
             // By one processor without the kernel is faster than by two with it.
             && !maps.has(reading.from, piece.len)
         {
-            let timing = reading.timing.get_or_insert_with(|| Timing::begin(&reading.pieces, ways));
+            let timing = reading.timing.get_or_insert_with(|| Timing::begin(&reading.pieces, measures));
             // Once for each piece, at its start.
             let is_due = timing.is_joint && reading.first >= timing.next_piece;
             timing.next_piece = reading.first + 1;
@@ -344,7 +354,7 @@ impl Reads {
             && is_joint == has_joint
         {
             let took_ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.ways.note(is_joint, took_ns, bytes);
+            self.measures.note(is_joint, took_ns, bytes);
         }
         pieces.clear();
         self.spare.push(pieces);
@@ -359,9 +369,9 @@ impl Reads {
 
 impl Timing {
     /// Chooses the way of a read of these pieces.
-    fn begin(pieces: &[Piece], ways: &mut TwoWays) -> Self {
+    fn begin(pieces: &[Piece], measures: &mut TwoMeasures) -> Self {
         let bytes = pieces.iter().map(|piece| piece.len as u64).sum();
-        Timing { since: Instant::now(), bytes, is_joint: ways.is_first(bytes), has_joint: false, next_piece: 0 }
+        Timing { since: Instant::now(), bytes, is_joint: measures.is_first(bytes), has_joint: false, next_piece: 0 }
     }
 }
 

@@ -137,7 +137,7 @@ impl Joints {
             return Ok(false);
         }
         if let Some(claims) = &mut self.taken_back {
-            claims.look(outbound.claims())?;
+            claims.read_state(outbound.claims())?;
             if !claims.has_left() {
                 return Ok(false);
             }
@@ -205,7 +205,7 @@ impl Joints {
                     return Ok(joint.bytes_of(claimed));
                 }
             }
-            joint.claims.look(word)?;
+            joint.claims.read_state(word)?;
             if joint.has_all(gate) {
                 *last_rest = last_rest.saturating_sub(1);
                 self.current = None;
@@ -243,7 +243,7 @@ impl Joints {
         let is_done = match joint.alone {
             Some((at, end)) => at == end,
             None => {
-                joint.claims.look(word)?;
+                joint.claims.read_state(word)?;
                 joint.claims.is_all_claimed() && joint.has_all(gate)
             }
         };
@@ -275,7 +275,7 @@ impl Joints {
                 let since = Instant::now();
                 let mut known = gate::is_over(reach, socket);
                 // An owner that is refused in the middle of its call leaves, and the gate does not show it.
-                let has_left = |joint: &mut Joint| joint.claims.look(word).is_ok() && joint.claims.has_left();
+                let has_left = |joint: &mut Joint| joint.claims.read_state(word).is_ok() && joint.claims.has_left();
                 while known.is_none() && gate.is_passed() && !has_left(&mut joint) && since.elapsed() < END_TIMEOUT {
                     // Both may share a processor.
                     rustix::thread::sched_yield();
@@ -288,7 +288,7 @@ impl Joints {
         }
         // It has come back meanwhile, or it never can.
         if let Some(mut claims) = taken_back.take() {
-            let has_left = claims.look(word).is_ok() && claims.has_left();
+            let has_left = claims.read_state(word).is_ok() && claims.has_left();
             if has_left || gate::is_over(reach, socket) == Some(Over::Gone) {
                 gate.release();
             }

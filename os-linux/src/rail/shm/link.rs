@@ -16,7 +16,7 @@ use rerail_core::wire::{HEADER_BYTES_MAX, Short};
 use super::connect::Rings;
 use super::copy::Reads;
 use super::joint::Assist;
-use super::offers::{Answer, Question};
+use super::offers::{Answer, ListRequest};
 use super::reach::Seal;
 use super::segment::{Inbound, Outbound, copy_short, copy_to};
 use super::socket::{self, BELL, Received};
@@ -57,7 +57,7 @@ pub struct Link {
     /// This process's reads from the peer's memory, and the seal that lets the peer read ours.
     pub memory: Option<(Seal, Reads)>,
     /// The piece of our offers that the peer has requested.
-    pub(super) asked: Option<u32>,
+    pub(super) list_requested: Option<u32>,
     /// What this process copies for the peer.
     pub(super) assist: Option<Assist>,
     queue: VecDeque<Queued>,
@@ -109,7 +109,7 @@ impl Link {
             outbound,
             barrier,
             memory: None,
-            asked: None,
+            list_requested: None,
             assist: None,
             queue: VecDeque::with_capacity(posts_max),
             spare: (0..posts_max).map(|_| Vec::with_capacity(PIECES)).collect(),
@@ -244,8 +244,8 @@ impl Link {
 
     /// Whether the ring has a message, or another check is due: a few instructions.
     #[inline(always)]
-    pub fn has_news(&self) -> bool {
-        self.inbound.has_news()
+    pub fn has_message(&self) -> bool {
+        self.inbound.has_message()
     }
 
     /// Moves waiting posts into the ring, as far as there is room; returns how many. Calls `done` for each.
@@ -305,7 +305,7 @@ impl Link {
         sink: &mut S,
         pieces: &mut Vec<Piece>,
     ) -> Result<Option<u64>, RailFault> {
-        let Some(first) = self.inbound.news() else { return Ok(None) };
+        let Some(first) = self.inbound.front_word() else { return Ok(None) };
         let Some((short, payload)) = self.inbound.front_short(first) else { return Ok(None) };
         match sink.short(self.peer, &short) {
             // SAFETY: the payload lies in the ring until the message is released; the sink's memory takes all
@@ -324,14 +324,14 @@ impl Link {
 
     /// The first 64 bits of the message that is due, if there is one: for [`take_quick`](Self::take_quick).
     #[inline(always)]
-    pub fn news(&self) -> Option<u64> {
-        self.inbound.news()
+    pub fn front_word(&self) -> Option<u64> {
+        self.inbound.front_word()
     }
 
     /// The message that is due, if it is a short one whose payload lies in its cell.
     #[inline(always)]
     pub fn front_inline(&self) -> Option<Inline<'_, Mapped>> {
-        self.inbound.front_inline(self.inbound.news()?)
+        self.inbound.front_inline(self.inbound.front_word()?)
     }
 
     /// Takes the message that [`front_inline`](Self::front_inline) has given, with `bytes` of payload; these
@@ -350,8 +350,8 @@ impl Link {
     /// `false`: there is none, or it is for others.
     #[inline(always)]
     pub fn take_front(&mut self, take: impl FnOnce(PeerId, Short, *const u8) -> bool) -> bool {
-        let Some(news) = self.inbound.news() else { return false };
-        let Some((short, payload)) = self.inbound.front_short(news) else { return false };
+        let Some(front_word) = self.inbound.front_word() else { return false };
+        let Some((short, payload)) = self.inbound.front_short(front_word) else { return false };
         let bytes = short.len;
         if !take(self.peer, short, payload) {
             return false;
@@ -384,8 +384,8 @@ impl Link {
     /// Takes the message that is due, if it is a short one for which `place` has a place at once. `false`: it
     /// is not, or something has gone wrong: for [`receive`](Self::receive).
     #[inline(always)]
-    pub fn take_quick(&mut self, news: u64, place: &mut impl FnMut(PeerId, &Short) -> ShortPlace) -> bool {
-        let Some((short, payload)) = self.inbound.front_short(news) else { return false };
+    pub fn take_quick(&mut self, front_word: u64, place: &mut impl FnMut(PeerId, &Short) -> ShortPlace) -> bool {
+        let Some((short, payload)) = self.inbound.front_short(front_word) else { return false };
         match place(self.peer, &short) {
             // SAFETY: the payload lies in the ring until the message is released; the place takes all of it.
             ShortPlace::Copy(to) => unsafe { copy_short(payload, to, short.len.into()) },
@@ -485,7 +485,7 @@ impl Link {
     /// Takes doorbells (L-13) and what concerns memory that may be mapped (L-19), and notices the other
     /// side's end (L-14); `cells` is how many messages may be left then. Returns the number of answers
     /// of L-19 taken.
-    pub fn look(&mut self, cells: u32, counters: &mut RailCounters) -> Result<usize, RailFault> {
+    pub fn service(&mut self, cells: u32, counters: &mut RailCounters) -> Result<usize, RailFault> {
         let mut answers = 0;
         for _ in 0..BELLS_MAX {
             if self.gone.is_some() {
@@ -496,8 +496,8 @@ impl Link {
             counters.system_calls += 1;
             match (socket::receive(&self.socket, &mut bytes, maps.is_some()), &mut maps) {
                 (Received::Datagram(1, None), _) if bytes[0] == BELL => {}
-                (Received::Datagram(len, None), _) if Question::piece_of(&bytes[..len]).is_some() => {
-                    self.asked = Question::piece_of(&bytes[..len]);
+                (Received::Datagram(len, None), _) if ListRequest::piece_of(&bytes[..len]).is_some() => {
+                    self.list_requested = ListRequest::piece_of(&bytes[..len]);
                 }
                 (Received::Datagram(len, file), Some(maps)) => {
                     maps.take_bytes(&bytes[..len], file, false)?;

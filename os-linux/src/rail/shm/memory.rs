@@ -29,12 +29,12 @@ impl Link {
         let mut sent = 0;
         if let Some((_, reads)) = &mut self.memory {
             reads.maps.follow(self.inbound.offer());
-            sent += usize::from(reads.maps.ask(&self.socket));
+            sent += usize::from(reads.maps.request(&self.socket));
         }
-        if let Some(piece) = self.asked
+        if let Some(piece) = self.list_requested
             && offers.answer(&self.socket, piece)
         {
-            self.asked = None;
+            self.list_requested = None;
             sent += 1;
         }
         counters.system_calls += sent as u64;
@@ -58,7 +58,7 @@ impl Link {
         let Self { memory, inbound, outbound, socket, peer, .. } = self;
         let Some((_, reads)) = memory else { return Ok(0) };
         if reads.is_pending() {
-            reads.maps.want(inbound.offer());
+            reads.maps.request_list(inbound.offer());
         }
         let mut ends = Ends { inbound, outbound, socket };
         let mut end = Ok(());

@@ -81,7 +81,7 @@ pub struct ShmRail {
     socket_name: String,
     listener: OwnedFd,
     /// The listener is not listened to until then: the system had no descriptor for one more.
-    listener_rests: Option<Time>,
+    listener_paused_until: Option<Time>,
     epoll: OwnedFd,
     /// The next free name in the epoll set; never used twice.
     next_token: u64,
@@ -109,7 +109,7 @@ pub struct ShmRail {
     /// The next poll has more to do than to look at the rings.
     has_slow_work: bool,
     /// Look at the sockets in the next poll, regardless of its number.
-    look: bool,
+    check_sockets: bool,
     pieces: Vec<Piece>,
     counters: RailCounters,
 }
@@ -149,7 +149,7 @@ impl ShmRail {
             host_id,
             socket_name,
             listener,
-            listener_rests: None,
+            listener_paused_until: None,
             epoll,
             next_token: LISTENER + 1,
             peers: BTreeMap::new(),
@@ -164,7 +164,7 @@ impl ShmRail {
             failed: VecDeque::new(),
             first: 0,
             has_slow_work: true,
-            look: true,
+            check_sockets: true,
             pieces: Vec::new(),
             counters: RailCounters::default(),
         })
@@ -233,7 +233,7 @@ impl ShmRail {
     #[inline(always)]
     fn is_quiet(&mut self) -> bool {
         let Self { done, failed, openings, closing, links, counters, has_slow_work, .. } = self;
-        let is_quiet = !self.look
+        let is_quiet = !self.check_sockets
             && done.is_empty()
             && failed.is_empty()
             && openings.is_empty()
@@ -251,8 +251,8 @@ impl ShmRail {
         if due {
             self.until_check = self.options.polls_per_check;
         }
-        if std::mem::take(&mut self.look) || due || !self.openings.is_empty() || !self.closing.is_empty() {
-            count += self.look_at_sockets(now, sink);
+        if std::mem::take(&mut self.check_sockets) || due || !self.openings.is_empty() || !self.closing.is_empty() {
+            count += self.poll_sockets(now, sink);
             count += self.answer_held(sink);
             count += self.retry_dials(now);
             count += self.expire(now, sink);
@@ -262,13 +262,13 @@ impl ShmRail {
             count += self.serve_closing(now);
         }
         count += self.report(sink);
-        self.has_slow_work |= self.look || !self.openings.is_empty() || !self.closing.is_empty();
+        self.has_slow_work |= self.check_sockets || !self.openings.is_empty() || !self.closing.is_empty();
         self.has_slow_work |= self.links.iter().any(Link::has_slow_work);
         count
     }
 
     /// Queries the kernel for sockets with events, and handles these.
-    fn look_at_sockets(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+    fn poll_sockets(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         let mut room = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         self.counters.system_calls += 1;
@@ -281,10 +281,10 @@ impl ShmRail {
                 token => {
                     let links = self.links.iter_mut().chain(self.closing.iter_mut().map(|(link, _)| link));
                     let Some(link) = links.into_iter().find(|link| link.token == token) else { continue };
-                    match link.look(self.options.cells, &mut self.counters) {
+                    match link.service(self.options.cells, &mut self.counters) {
                         // The next piece may be here soon.
                         Ok(answers) => {
-                            self.look |= answers > 0;
+                            self.check_sockets |= answers > 0;
                             count += answers;
                         }
                         Err(fault) => link.fail(fault),
@@ -318,7 +318,7 @@ impl ShmRail {
             let moved = received.and_then(|mut received| {
                 if to_read > 0 && link.reads().is_some() {
                     received += link.read(&mut to_read, sink, &mut self.counters)?;
-                    self.look |= link.reads().is_none();
+                    self.check_sockets |= link.reads().is_none();
                 }
                 if to_read > 0 && link.is_assisting() {
                     received += link.assist(&mut to_read, &mut self.counters);
@@ -393,13 +393,13 @@ impl ShmRail {
     /// Whether there is more to do than to take the messages of the first ring that has some.
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
-        self.has_slow_work || (self.links.len() > 1 && self.links.iter().any(Link::has_news))
+        self.has_slow_work || (self.links.len() > 1 && self.links.iter().any(Link::has_message))
     }
 
     /// The first link whose ring has a message.
     #[inline(always)]
-    pub(crate) fn first_news(&self) -> Option<usize> {
-        self.links.iter().position(Link::has_news)
+    pub(crate) fn first_ready_link(&self) -> Option<usize> {
+        self.links.iter().position(Link::has_message)
     }
 
     /// Sets the core's line of a peer.
@@ -438,8 +438,8 @@ impl ShmRail {
         let mut count = 0;
         for link in links.iter_mut() {
             let mut left = options.burst;
-            while let Some(news) = link.news() {
-                if !link.take_quick(news, &mut place) {
+            while let Some(front_word) = link.front_word() {
+                if !link.take_quick(front_word, &mut place) {
                     *has_slow_work = true;
                     break;
                 }
@@ -512,7 +512,7 @@ impl Rail for ShmRail {
             known.key = Some(key);
             self.callers.insert(key, peer);
             // It may have called before (H-11).
-            self.look = true;
+            self.check_sockets = true;
             self.has_slow_work = true;
         }
     }
@@ -536,7 +536,7 @@ impl Rail for ShmRail {
         if self.link_index(peer).is_some() || self.peers.get(&peer).is_some_and(|known| known.dial.is_some()) {
             return;
         }
-        self.look = true;
+        self.check_sockets = true;
         let deadline = now + self.options.handshake_timeout;
         // Its dial may be pending here already, authenticated but without its ring.
         let coming = self.openings.iter().find(|(_, opening)| opening.peer == Some(peer)).map(|(&token, _)| token);
@@ -640,7 +640,7 @@ impl Rail for ShmRail {
         });
         // A link that was disconnected since the last poll gets its deadline in the next one.
         let closing = self.closing.iter().map(|(_, until)| until.unwrap_or(Time(0)));
-        openings.chain(dials).chain(closing).chain(self.listener_rests).min()
+        openings.chain(dials).chain(closing).chain(self.listener_paused_until).min()
     }
 
     fn is_closing(&self) -> bool {
@@ -653,7 +653,7 @@ impl Rail for ShmRail {
 
     fn arm(&mut self) -> bool {
         // Whatever the cause of the wake-up, look at the sockets.
-        self.look = true;
+        self.check_sockets = true;
         // A caller that has become a peer is answered by a poll (H-11).
         let is_answered = !self.has_held_peer();
         if is_answered && self.done.is_empty() && self.failed.is_empty() && self.sleep() {

@@ -34,23 +34,23 @@ use crate::rail::Piece;
 pub const OFFERS_MAX: usize = 64;
 
 /// The first byte of a question (L-19).
-pub const ASK: u8 = b'?';
+pub const LIST_REQUEST: u8 = b'?';
 
 /// Requests one piece of the list (L-19).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-pub struct Question {
-    /// [`ASK`].
+pub struct ListRequest {
+    /// [`LIST_REQUEST`].
     pub kind: u8,
     /// Which piece, from 0 on.
     pub piece: U32,
 }
 
-impl Question {
+impl ListRequest {
     /// Which piece a datagram requests; `None`: it is no question.
     pub fn piece_of(bytes: &[u8]) -> Option<u32> {
-        let question = Self::read_from_bytes(bytes).ok()?;
-        (question.kind == ASK).then_some(question.piece.get())
+        let list_request = Self::read_from_bytes(bytes).ok()?;
+        (list_request.kind == LIST_REQUEST).then_some(list_request.piece.get())
     }
 }
 
@@ -166,13 +166,13 @@ impl Drop for Map {
 
 /// Where a reader is in a peer's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asking {
+enum ListState {
     /// Not in it.
     No,
     /// This piece is to be requested.
-    Wanted(u32),
+    RequestDue(u32),
     /// It was requested.
-    Asked(u32),
+    Requested(u32),
 }
 
 /// What is mapped of one peer's memory.
@@ -185,9 +185,9 @@ pub struct Maps {
     coming_number: u64,
     coming: Vec<Map>,
     left: u32,
-    asking: Asking,
+    list_state: ListState,
     /// The number of the list that was requested last.
-    asked: u64,
+    list_requested: u64,
     /// Bytes that may be mapped.
     bytes_max: u64,
 }
@@ -201,8 +201,8 @@ impl Maps {
             coming_number: 0,
             coming: Vec::new(),
             left: 0,
-            asking: Asking::No,
-            asked: 0,
+            list_state: ListState::No,
+            list_requested: 0,
             bytes_max,
         }
     }
@@ -215,13 +215,13 @@ impl Maps {
 
     /// Whether an answer, with a descriptor, is due.
     pub const fn is_due(&self) -> bool {
-        matches!(self.asking, Asking::Asked(_))
+        matches!(self.list_state, ListState::Requested(_))
     }
 
     /// Something is to be read, and the ring has this number: the list is requested where it is a new one.
-    pub fn want(&mut self, number: u64) {
-        if number != 0 && number != self.asked && self.asking == Asking::No && self.bytes_max > 0 {
-            (self.asked, self.asking) = (number, Asking::Wanted(0));
+    pub fn request_list(&mut self, number: u64) {
+        if number != 0 && number != self.list_requested && self.list_state == ListState::No && self.bytes_max > 0 {
+            (self.list_requested, self.list_state) = (number, ListState::RequestDue(0));
         }
     }
 
@@ -233,12 +233,12 @@ impl Maps {
     }
 
     /// Sends a question that is due; whether it was sent.
-    pub fn ask(&mut self, socket: &OwnedFd) -> bool {
-        let Asking::Wanted(piece) = self.asking else { return false };
-        let question = Question { kind: ASK, piece: piece.into() };
-        let is_sent = socket::send(socket, question.as_bytes(), None).is_ok();
+    pub fn request(&mut self, socket: &OwnedFd) -> bool {
+        let ListState::RequestDue(piece) = self.list_state else { return false };
+        let list_request = ListRequest { kind: LIST_REQUEST, piece: piece.into() };
+        let is_sent = socket::send(socket, list_request.as_bytes(), None).is_ok();
         if is_sent {
-            self.asking = Asking::Asked(piece);
+            self.list_state = ListState::Requested(piece);
         }
         is_sent
     }
@@ -254,7 +254,7 @@ impl Maps {
     /// Takes an answer; `false`: it is none that an honest peer sends. Its descriptor may have been lost, for
     /// lack of room in this process.
     pub fn take(&mut self, answer: &Answer, file: Option<OwnedFd>, is_lost: bool) -> bool {
-        let Asking::Asked(piece) = self.asking else { return false };
+        let ListState::Requested(piece) = self.list_state else { return false };
         let (number, bytes, left) = (answer.number.get(), answer.bytes.get(), answer.left.get());
         let has_file = file.is_some() || is_lost;
         if answer.zero.get() != 0 || (bytes != 0) != has_file || (bytes == 0 && left != 0) {
@@ -265,7 +265,7 @@ impl Maps {
             (self.coming_number, self.left) = (number, left);
         } else if number != self.coming_number {
             // It has changed meanwhile.
-            self.asking = Asking::Wanted(0);
+            self.list_state = ListState::RequestDue(0);
             return true;
         } else if self.left.checked_sub(1) != Some(left) {
             return false;
@@ -280,10 +280,10 @@ impl Maps {
         {
             self.coming.extend(Map::new(answer.start.get(), bytes, &file));
         }
-        self.asking = Asking::Wanted(piece + 1);
+        self.list_state = ListState::RequestDue(piece + 1);
         if left == 0 {
             self.maps = std::mem::take(&mut self.coming);
-            (self.number, self.asked, self.asking) = (number, number, Asking::No);
+            (self.number, self.list_requested, self.list_state) = (number, number, ListState::No);
         }
         true
     }

@@ -93,7 +93,7 @@ pub enum Denied {
     /// Yama lets processes read their descendants at most; its `ptrace_scope` is this.
     Yama(u8),
     /// The memory of that process is not the peer's.
-    Stranger,
+    UnrelatedProcess,
 }
 
 impl Denied {
@@ -114,7 +114,7 @@ impl Denied {
             Denied::Yama(_) => {
                 "sysctl kernel.yama.ptrace_scope=0, CAP_SYS_PTRACE, or prctl(PR_SET_PTRACER) by the application"
             }
-            Denied::Stranger => "let the process that opened the connection keep it, without fork",
+            Denied::UnrelatedProcess => "let the process that opened the connection keep it, without fork",
         }
     }
 }
@@ -126,7 +126,9 @@ impl fmt::Display for Denied {
             Denied::Namespace => write!(f, "the peer's PID namespace is not visible here"),
             Denied::System(errno) => write!(f, "process_vm_readv: {errno}"),
             Denied::Yama(scope) => write!(f, "kernel.yama.ptrace_scope is {scope}"),
-            Denied::Stranger => write!(f, "the process behind the socket is not the one whose memory was named"),
+            Denied::UnrelatedProcess => {
+                write!(f, "the process behind the socket is not the one whose memory was named")
+            }
         }
     }
 }
@@ -143,7 +145,7 @@ pub fn single_copy() -> Result<(), Denied> {
     match copy::read(&reach, 0, &[]) {
         Ok(()) => {}
         Err(copy::Failure::System(errno)) => return Err(Denied::System(errno)),
-        Err(copy::Failure::Unsealed) => return Err(Denied::Stranger),
+        Err(copy::Failure::Unsealed) => return Err(Denied::UnrelatedProcess),
     }
     // A process may always read itself; others, by the scope. No file: no Yama.
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
@@ -196,7 +198,7 @@ impl Reach {
                     None
                 }
                 Err(copy::Failure::System(errno)) => Some(Denied::System(errno)),
-                Err(copy::Failure::Unsealed) => Some(Denied::Stranger),
+                Err(copy::Failure::Unsealed) => Some(Denied::UnrelatedProcess),
             };
         }
         reach

@@ -137,16 +137,16 @@ impl Inbound {
         self.ring.use_heavy_fence(barrier::heavy_fence);
     }
 
-    /// See [`Consumer::has_news`].
+    /// See [`Consumer::has_message`].
     #[inline]
-    pub fn has_news(&self) -> bool {
-        self.ring.has_news()
+    pub fn has_message(&self) -> bool {
+        self.ring.has_message()
     }
 
-    /// See [`Consumer::news`].
+    /// See [`Consumer::front_word`].
     #[inline(always)]
-    pub fn news(&self) -> Option<u64> {
-        self.ring.news()
+    pub fn front_word(&self) -> Option<u64> {
+        self.ring.front_word()
     }
 
     /// See [`Consumer::is_quiet`].

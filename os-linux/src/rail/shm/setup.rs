@@ -171,8 +171,8 @@ impl ShmRail {
     /// Gives up connections past their deadline.
     pub(super) fn expire(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.put_off(now, sink);
-        if self.listener_rests.is_some_and(|until| until <= now) {
-            self.listener_rests = None;
+        if self.listener_paused_until.is_some_and(|until| until <= now) {
+            self.listener_paused_until = None;
             self.listen(now, epoll::EventFlags::IN);
         }
         let late: Vec<u64> =
@@ -214,7 +214,7 @@ impl ShmRail {
             };
             count += 1;
             let Ok(fresh) = random() else { continue };
-            if self.strangers().count() >= self.options.pending_max {
+            if self.unknown_callers().count() >= self.options.pending_max {
                 self.evict_oldest();
             }
             let me = self.credentials.number(self.me);
@@ -230,13 +230,13 @@ impl ShmRail {
     }
 
     /// Incoming connections not authenticated yet, the oldest first.
-    fn strangers(&self) -> impl Iterator<Item = u64> {
+    fn unknown_callers(&self) -> impl Iterator<Item = u64> {
         self.openings.iter().filter(|(_, opening)| opening.peer.is_none()).map(|(&token, _)| token)
     }
 
     /// Closes the oldest stranger; `false`: there is none.
     fn evict_oldest(&mut self) -> bool {
-        let Some(oldest) = self.strangers().next() else { return false };
+        let Some(oldest) = self.unknown_callers().next() else { return false };
         self.openings.remove(&oldest);
         self.counters.unauthenticated += 1;
         true
@@ -247,7 +247,7 @@ impl ShmRail {
     fn listen(&mut self, now: Time, flags: epoll::EventFlags) {
         let set = epoll::modify(&self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), flags);
         if flags.is_empty() || set.is_err() {
-            self.listener_rests = Some(now + REST_TIME);
+            self.listener_paused_until = Some(now + REST_TIME);
         }
     }
 
@@ -261,7 +261,7 @@ impl ShmRail {
             && (opening.is_proved() || matches!(progress, Progress::Open(_)))
             && let Some(known) = opening.peer.and_then(|peer| self.peers.get_mut(&peer))
         {
-            known.history.stands(known.attempt);
+            known.history.was_up(known.attempt);
         }
         match progress {
             Progress::Waiting => {
@@ -305,7 +305,7 @@ impl ShmRail {
             true => match self.callers.get(&key) {
                 Some(&peer) if from == key.number() => peer,
                 // H-11
-                None if opening.held.is_some() || sink.stranger(opening.caller_name(), key) => {
+                None if opening.held.is_some() || sink.unknown_caller(opening.caller_name(), key) => {
                     opening.held = Some(caller);
                     self.openings.insert(token, opening);
                     return;
@@ -412,9 +412,9 @@ impl ShmRail {
             return Verdict::Refused(RefusedBecause::Proof);
         }
         let mut of_peer = self.openings.values().filter(|opening| opening.peer == Some(peer));
-        let under_way = of_peer.any(|opening| opening.dialled && !opening.is_proved());
+        let in_flight = of_peer.any(|opening| opening.dialled && !opening.is_proved());
         let known = self.peers.entry(peer).or_default();
-        match known.history.judge(self.credentials.number(self.me), from, theirs, under_way.then_some(known.attempt)) {
+        match known.history.judge(self.credentials.number(self.me), from, theirs, in_flight.then_some(known.attempt)) {
             Ruling::Old => return Verdict::Refused(RefusedBecause::Old),
             Ruling::Crossing => return Verdict::Crossing,
             Ruling::Accept => known.history.accepted(theirs),

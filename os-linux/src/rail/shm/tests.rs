@@ -44,7 +44,7 @@ struct Recorder {
     /// Placements take no more than this.
     capacity: Option<usize>,
     /// Placements are aborted after so many bytes.
-    void_after: Option<u64>,
+    aborted_after: Option<u64>,
     /// Packets with this first header byte make the sink request the end.
     close_on: Option<u8>,
     queued: Vec<PeerId>,
@@ -71,7 +71,7 @@ unsafe impl Sink for Recorder {
 
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
         assert!(pieces.is_empty());
-        if self.void_after.is_some_and(|after| from >= after) {
+        if self.aborted_after.is_some_and(|after| from >= after) {
             self.open.remove(&id.0.index);
             return false;
         }
@@ -192,7 +192,7 @@ fn expect(node: &mut Node, rank: u32) {
     known.key = Some(credentials(rank).public().fingerprint());
 }
 
-fn introduce(nodes: &mut [&mut Node]) {
+fn add_peers(nodes: &mut [&mut Node]) {
     for a in 0..nodes.len() {
         for b in (0..nodes.len()).filter(|&b| b != a) {
             let (peer, address) = (nodes[b].me(), nodes[b].rail.address());
@@ -215,7 +215,7 @@ fn run(nodes: &mut [&mut Node], mut over: impl FnMut(&mut [&mut Node]) -> bool) 
 }
 
 /// Polls all in turn until nothing has happened for longer than the rails leave their sockets alone.
-fn settle(nodes: &mut [&mut Node]) {
+fn run_until_idle(nodes: &mut [&mut Node]) {
     let mut quiet = 0;
     while quiet < 200 {
         let moved: usize = nodes.iter_mut().map(|node| node.poll()).sum();
@@ -225,9 +225,9 @@ fn settle(nodes: &mut [&mut Node]) {
 
 fn connected(ranks: [u32; 2]) -> (Node, Node) {
     let (mut a, mut b) = (Node::new(ranks[0]), Node::new(ranks[1]));
-    introduce(&mut [&mut a, &mut b]);
+    add_peers(&mut [&mut a, &mut b]);
     a.connect(ranks[1]);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!((&a.sink.up[..], &b.sink.up[..]), (&[PeerId(ranks[1])][..], &[PeerId(ranks[0])][..]));
     (a, b)
 }

@@ -120,7 +120,7 @@ impl TcpRail {
     fn rest_listener(&mut self, now: Time) {
         let nothing = epoll::EventFlags::empty();
         if epoll::modify(&self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), nothing).is_ok() {
-            self.listener_rests = Some(now + REST_TIME);
+            self.listener_paused_until = Some(now + REST_TIME);
         }
     }
 
@@ -138,9 +138,9 @@ impl TcpRail {
             Progress::Authenticated(from, theirs, attempts) => match pending.role {
                 Role::Dialling { peer, .. } => {
                     if let Some(known) = self.peers.get_mut(&peer) {
-                        known.history.stands(attempts.attempt);
+                        known.history.was_up(attempts.attempt);
                     }
-                    self.stand(key, peer);
+                    self.establish(key, peer);
                 }
                 _ => self.decide(key, (from, theirs), attempts, sink),
             },
@@ -190,7 +190,7 @@ impl TcpRail {
             if let Some(Link::Opening(own)) = self.peers.get(&peer).map(|known| known.link) {
                 self.take_pending(own);
             }
-            self.stand(key, peer);
+            self.establish(key, peer);
         } else {
             tracing::debug!(rail = %self.options.name, peer = peer.0, ?verdict, "connection declined");
             self.take_pending(key);
@@ -202,7 +202,7 @@ impl TcpRail {
         let (_, found, _) = caller;
         let Some(pending) = self.pending.get_mut(key) else { return };
         let Role::Accepting { acceptor } = &pending.role else { return };
-        if !sink.stranger(acceptor.name(), found) {
+        if !sink.unknown_caller(acceptor.name(), found) {
             return self.turn_away(key, RefusedBecause::Unknown, AuthError::Unknown { found });
         }
         // A placeholder for the time between two lines.
@@ -286,7 +286,7 @@ impl TcpRail {
     }
 
     /// The connection is a subchannel from here on (L-6).
-    fn stand(&mut self, key: Key, peer: PeerId) {
+    fn establish(&mut self, key: Key, peer: PeerId) {
         let Some(fd) = self.take_pending(key).and_then(|pending| pending.fd) else { return };
         let Some(known) = self.peers.get_mut(&peer) else { return };
         let key = self.connections.insert(Connection::new(fd, peer, &self.options));
@@ -345,11 +345,11 @@ impl TcpRail {
 
     /// Ends connections past their deadline.
     pub(super) fn expire(&mut self, now: Time) {
-        if self.listener_rests.is_some_and(|until| until <= now) {
-            self.listener_rests = None;
+        if self.listener_paused_until.is_some_and(|until| until <= now) {
+            self.listener_paused_until = None;
             let data = epoll::EventData::new_u64(LISTENER);
             if epoll::modify(&self.epoll, &self.listener, data, epoll::EventFlags::IN).is_err() {
-                self.listener_rests = Some(now + REST_TIME);
+                self.listener_paused_until = Some(now + REST_TIME);
             }
         }
         if self.deadline.is_none_or(|deadline| deadline > now) {

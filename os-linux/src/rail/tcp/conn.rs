@@ -33,7 +33,7 @@ pub(super) struct Ready {
 
 /// What the other side's kernel has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum PeerAcked {
     All,
     /// The rest is on its way.
     Some,
@@ -140,7 +140,7 @@ impl Connection {
 
     /// What the other side's kernel has acknowledged; nothing counts after `longest`, and `before` is the
     /// time of the last such look. A closed window is no silence: its probes are acknowledged.
-    pub(super) fn listen(&mut self, now: Time, before: Time, longest: Nanos) -> Heard {
+    pub(super) fn listen(&mut self, now: Time, before: Time, longest: Nanos) -> PeerAcked {
         let silence = sys::silence(self.fd.as_fd()).ok();
         let has_unacknowledged = silence.is_some_and(|silence| silence.has_unacknowledged);
         self.silent_since = silence.filter(|silence| silence.waits).map(|Silence { last_ms, .. }| {
@@ -148,9 +148,9 @@ impl Connection {
             last.max(self.silent_since.unwrap_or(before))
         });
         match self.silent_since {
-            Some(since) if now - since >= longest => Heard::Nothing,
-            None if !has_unacknowledged => Heard::All,
-            _ => Heard::Some,
+            Some(since) if now - since >= longest => PeerAcked::Nothing,
+            None if !has_unacknowledged => PeerAcked::All,
+            _ => PeerAcked::Some,
         }
     }
 
@@ -172,7 +172,7 @@ impl Connection {
         if self.ready.write && !self.send.is_empty() {
             self.flush(reading.scratch, reading.counters, &mut done);
         } else if self.is_waiting()
-            && let Err(errno) = self.send.settle(self.fd.as_fd(), reading.counters, &mut done)
+            && let Err(errno) = self.send.report_taken(self.fd.as_fd(), reading.counters, &mut done)
         {
             self.fail(fault_of(errno));
         }

@@ -50,7 +50,7 @@ fn is_up(flags: u32) -> bool {
 }
 
 /// Reports every address with its interface's name and flags.
-fn each_address(mut tell: impl FnMut(&CStr, IpAddr, u32)) -> Result<(), Errno> {
+fn each_address(mut visit: impl FnMut(&CStr, IpAddr, u32)) -> Result<(), Errno> {
     let mut list = std::ptr::null_mut::<libc::ifaddrs>();
     // SAFETY: getifaddrs writes one pointer to the given address.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
@@ -64,7 +64,7 @@ fn each_address(mut tell: impl FnMut(&CStr, IpAddr, u32)) -> Result<(), Errno> {
         // SAFETY: `ifa_addr` is null or points to a socket address of the family that it names.
         let Some(address) = (unsafe { address_of(entry.ifa_addr) }) else { continue };
         // SAFETY: `ifa_name` is a C string that lives as long as the list.
-        tell(unsafe { CStr::from_ptr(entry.ifa_name) }, address, entry.ifa_flags);
+        visit(unsafe { CStr::from_ptr(entry.ifa_name) }, address, entry.ifa_flags);
     }
     // SAFETY: the list comes from getifaddrs, is freed once, and nothing refers to it any more.
     unsafe { libc::freeifaddrs(list) };

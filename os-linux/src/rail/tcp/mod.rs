@@ -11,8 +11,8 @@
 //! in the next. A connection on which data arrived lately is read without calling epoll first, because the
 //! read itself is cheaper where few connections are active; epoll is then called at every few polls only. A
 //! rail without events for a while calls it ever more seldom, in proportion to that while and up to
-//! `ASK_PAUSE_MAX`: beside a busy rail it costs no system call per poll. A blocking driver waits on the epoll
-//! descriptor.
+//! `EPOLL_PAUSE_MAX`: beside a busy rail it costs no system call per poll. A blocking driver waits on the
+//! epoll descriptor.
 //!
 //! Bounds: connections in handshake ([`TcpOptions::pending_max`] accepted ones), bytes read from each of
 //! them, posts per peer, calls and bytes per peer and poll.
@@ -48,7 +48,7 @@ use rustix::net::{Shutdown, sockopt};
 pub use interfaces::{Interface, interfaces};
 pub use options::{TcpError, TcpOptions};
 
-use self::conn::{Connection, Heard, Served};
+use self::conn::{Connection, PeerAcked, Served};
 use self::handshake::{Pending, Role};
 use self::receive::{Reading, Scratch};
 use self::slots::Slots;
@@ -63,12 +63,12 @@ const EVENTS_MAX: usize = 64;
 /// Connections that are read without an event, because something arrived on them lately.
 const HOT_MAX: usize = 4;
 /// Polls after which epoll is called even if there are hot connections.
-const UNASKED_POLLS_MAX: u8 = 8;
+const POLLS_WITHOUT_EPOLL_MAX: u8 = 8;
 /// The longest time between two polls that call epoll, after a long time without events.
-const ASK_PAUSE_MAX: Nanos = Nanos(20_000);
+const EPOLL_PAUSE_MAX: Nanos = Nanos(20_000);
 /// Epoll is called again after this part of the time without events: the next event is then noticed later by
 /// that part of its own delay at most.
-const ASK_PART: u64 = 8;
+const EPOLL_PART: u64 = 8;
 /// How far ahead a connection is fed. The kernel cuts packets of about a millisecond's bytes and keeps two of
 /// them below (`tcp_tso_autosize` and `tcp_small_queue_check` in its net/ipv4/tcp_output.c), so the unsent
 /// bytes shrink in such steps.
@@ -78,7 +78,7 @@ const WAIT_PAUSE: Nanos = Nanos(200_000);
 /// Connections that the system holds until they are accepted.
 const BACKLOG: i32 = 1024;
 /// Looks at what the kernels owe in the time after which a silent one is given up.
-const LOOKS: u64 = 4;
+const SILENCE_CHECKS: u64 = 4;
 /// How long a disconnected peer may take to read the last bytes.
 const DRAIN_TIME: Nanos = Nanos::from_millis(1_000);
 
@@ -113,12 +113,12 @@ pub struct TcpRail {
     /// The earliest deadline of `pending`, or an earlier time.
     deadline: Option<Time>,
     /// The listener is not listened to until then: the system had no descriptor for one more.
-    listener_rests: Option<Time>,
+    listener_paused_until: Option<Time>,
     /// The listener has connections for us.
     accept_pending: bool,
     watch: Option<Watch>,
     /// Something has changed about the machine's interfaces.
-    news: bool,
+    interfaces_changed: bool,
     /// Connections in handshake on which something happened, each once.
     dirty: VecDeque<Key>,
     /// Connections to serve at the next poll.
@@ -127,13 +127,13 @@ pub struct TcpRail {
     waiting: bool,
     /// Reports for the sink at the next poll, in order.
     reports: VecDeque<Report>,
-    unasked_polls: u8,
+    polls_without_epoll: u8,
     /// When the kernel was last asked for what it waits for.
-    looked_at: Time,
+    checked_at: Time,
     /// Something was sent since, or was not acknowledged then.
-    is_unheard: bool,
+    is_ack_pending: bool,
     /// The time of the last epoll call.
-    asked_at: Time,
+    epoll_called_at: Time,
     /// When something happened last.
     busy_at: Time,
     scratch: Scratch,
@@ -221,18 +221,18 @@ impl TcpRail {
             connections: Slots::new(),
             accepted: 0,
             deadline: None,
-            listener_rests: None,
+            listener_paused_until: None,
             accept_pending: false,
             watch,
-            news: false,
+            interfaces_changed: false,
             dirty: VecDeque::new(),
             to_serve: VecDeque::new(),
             waiting: false,
             reports: VecDeque::new(),
-            unasked_polls: 0,
-            looked_at: Time(0),
-            is_unheard: false,
-            asked_at: Time(0),
+            polls_without_epoll: 0,
+            checked_at: Time(0),
+            is_ack_pending: false,
+            epoll_called_at: Time(0),
             busy_at: Time(0),
             scratch: Scratch::new(),
             counters: RailCounters::default(),
@@ -250,15 +250,15 @@ impl TcpRail {
     /// Takes epoll's events, and notes each with its connection.
     fn harvest(&mut self) {
         self.counters.system_calls += 1;
-        self.unasked_polls = 0;
-        self.asked_at = self.now;
+        self.polls_without_epoll = 0;
+        self.epoll_called_at = self.now;
         let mut events = [const { MaybeUninit::uninit() }; EVENTS_MAX];
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&Timespec::default())) else {
             // Interrupted by a signal: the events are still there at the next poll.
             return;
         };
         if events.len() == EVENTS_MAX {
-            self.ask_next_time();
+            self.call_epoll_next();
         }
         for event in events {
             let (data, flags) = (event.data.u64(), event.flags);
@@ -266,7 +266,7 @@ impl TcpRail {
             if data == LISTENER {
                 self.accept_pending = true;
             } else if data == WATCH {
-                self.news = true;
+                self.interfaces_changed = true;
             } else if data & PENDING != 0 {
                 let writable = end || flags.contains(epoll::EventFlags::OUT);
                 self.list(Key::from_bits(data & !PENDING), writable);
@@ -292,19 +292,19 @@ impl TcpRail {
     }
 
     /// Whether this poll calls epoll.
-    fn is_due_to_ask(&self, now: Time) -> bool {
+    fn is_epoll_due(&self, now: Time) -> bool {
         if !self.to_serve.is_empty() {
-            return self.unasked_polls > UNASKED_POLLS_MAX;
+            return self.polls_without_epoll > POLLS_WITHOUT_EPOLL_MAX;
         }
         let quiet = now.0.saturating_sub(self.busy_at.0);
-        let pause = Nanos((quiet / ASK_PART).min(ASK_PAUSE_MAX.0));
+        let pause = Nanos((quiet / EPOLL_PART).min(EPOLL_PAUSE_MAX.0));
         // Pending connections are handled at every poll.
-        !self.pending.is_empty() || self.asked_at + pause <= now
+        !self.pending.is_empty() || self.epoll_called_at + pause <= now
     }
 
     /// The next poll calls epoll, however few connections are active.
-    fn ask_next_time(&mut self) {
-        self.unasked_polls = UNASKED_POLLS_MAX;
+    fn call_epoll_next(&mut self) {
+        self.polls_without_epoll = POLLS_WITHOUT_EPOLL_MAX;
         self.busy_at = self.now;
     }
 
@@ -327,7 +327,7 @@ impl TcpRail {
             } else if connection.has_work() {
                 // The other connections must not wait until this one is drained.
                 self.to_serve.push_back(key);
-                self.ask_next_time();
+                self.call_epoll_next();
             } else if connection.is_waiting() {
                 self.waiting = true;
                 self.to_serve.push_back(key);
@@ -338,7 +338,7 @@ impl TcpRail {
                 connection.listed = false;
                 if std::mem::take(&mut connection.hot_polls) > 0 {
                     // Too many are active: epoll is the cheaper question.
-                    self.ask_next_time();
+                    self.call_epoll_next();
                 }
             }
         }
@@ -346,19 +346,19 @@ impl TcpRail {
     }
 
     /// Ends connections whose other side's kernel is silent (L-17).
-    fn look_for_silence(&mut self, now: Time) {
+    fn check_silence(&mut self, now: Time) {
         let longest = Nanos::from_millis(self.options.user_timeout_ms.into());
-        let before = self.looked_at;
-        if longest.0 == 0 || now - before < Nanos(longest.0 / LOOKS) {
+        let before = self.checked_at;
+        if longest.0 == 0 || now - before < Nanos(longest.0 / SILENCE_CHECKS) {
             return;
         }
-        self.looked_at = now;
+        self.checked_at = now;
         let mut silent = Vec::new();
-        self.is_unheard = false;
+        self.is_ack_pending = false;
         for (key, connection) in self.connections.iter_mut() {
-            let heard = connection.listen(now, before, longest);
-            self.is_unheard |= heard != Heard::All;
-            if heard == Heard::Nothing {
+            let acked = connection.listen(now, before, longest);
+            self.is_ack_pending |= acked != PeerAcked::All;
+            if acked == PeerAcked::Nothing {
                 silent.push((key, connection.peer));
             }
         }
@@ -518,7 +518,7 @@ impl Rail for TcpRail {
         let Self { connections, scratch, counters, reports, .. } = self;
         let Some(connection) = connections.get_mut(key) else { return };
         self.busy_at = self.now;
-        self.is_unheard = true;
+        self.is_ack_pending = true;
         let done = |id| reports.push_back(Report::Completed(peer, id, PostStatus::Done));
         connection.post(&outgoing, scratch, counters, done);
         let waits = connection.is_waiting();
@@ -531,12 +531,12 @@ impl Rail for TcpRail {
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
-        self.unasked_polls = self.unasked_polls.saturating_add(1);
-        if self.is_due_to_ask(now) {
+        self.polls_without_epoll = self.polls_without_epoll.saturating_add(1);
+        if self.is_epoll_due(now) {
             self.harvest();
         }
-        if std::mem::take(&mut self.news) {
-            match self.watch.as_mut().and_then(Watch::look) {
+        if std::mem::take(&mut self.interfaces_changed) {
+            match self.watch.as_mut().and_then(Watch::poll_link_state) {
                 Some(Turn::Down) => self.end_all(RailFault::Device { code: Errno::NETDOWN.raw_os_error() }, sink),
                 Some(Turn::Up) => sink.back(),
                 None => {}
@@ -547,7 +547,7 @@ impl Rail for TcpRail {
             self.busy_at = now;
         }
         self.expire(now);
-        self.look_for_silence(now);
+        self.check_silence(now);
         let count = deliver(&mut self.reports, sink) + self.serve(sink) + deliver(&mut self.reports, sink);
         if count > 0 {
             self.busy_at = now;
@@ -559,8 +559,9 @@ impl Rail for TcpRail {
         let waiting = self.waiting.then(|| self.now + WAIT_PAUSE);
         // While an acknowledgment is due, the end of its time is looked for by this rail alone (L-17).
         let longest = Nanos::from_millis(self.options.user_timeout_ms.into());
-        let look = (self.is_unheard && longest.0 > 0).then(|| self.looked_at + Nanos(longest.0 / LOOKS));
-        [self.deadline, self.listener_rests, waiting, look].into_iter().flatten().min()
+        let poll_link_state =
+            (self.is_ack_pending && longest.0 > 0).then(|| self.checked_at + Nanos(longest.0 / SILENCE_CHECKS));
+        [self.deadline, self.listener_paused_until, waiting, poll_link_state].into_iter().flatten().min()
     }
 
     fn is_closing(&self) -> bool {
@@ -576,11 +577,11 @@ impl Rail for TcpRail {
         self.harvest();
         let connections = &mut self.connections;
         let busy = self.to_serve.iter().any(|&key| connections.get_mut(key).is_some_and(|c| c.has_work()));
-        !busy && !self.accept_pending && !self.news && self.dirty.is_empty() && self.reports.is_empty()
+        !busy && !self.accept_pending && !self.interfaces_changed && self.dirty.is_empty() && self.reports.is_empty()
     }
 
     fn disarm(&mut self) {
-        self.ask_next_time();
+        self.call_epoll_next();
     }
 
     fn counters(&self) -> RailCounters {

@@ -118,7 +118,7 @@ impl Receiver {
     pub(super) fn receive(&mut self, fd: BorrowedFd<'_>, to_the_end: bool, reading: &mut Reading<'_>) -> Received {
         let mut budget = BYTES_MAX;
         for _ in 0..CALLS_MAX {
-            let Asked { direct, staged } = self.ask(reading);
+            let Wanted { direct, staged } = self.wanted_bytes(reading);
             let kept = self.partial.len();
             reading.counters.system_calls += 1;
             // SAFETY: the pieces are memory of the open placement, valid until the next call into the sink,
@@ -150,7 +150,7 @@ impl Receiver {
     }
 
     /// Makes the list of pieces for the next call: the rest of a payload's place, then staging.
-    fn ask(&mut self, reading: &mut Reading<'_>) -> Asked {
+    fn wanted_bytes(&mut self, reading: &mut Reading<'_>) -> Wanted {
         let Reading { scratch, sink, .. } = reading;
         scratch.pieces.clear();
         let mut direct = 0;
@@ -183,7 +183,7 @@ impl Receiver {
         if staged > 0 {
             scratch.pieces.push(Piece { start: scratch.staging[kept..].as_mut_ptr(), len: staged });
         }
-        Asked { direct, staged }
+        Wanted { direct, staged }
     }
 
     /// Bytes of the header that comes next or is here in part; more than are here.
@@ -305,8 +305,8 @@ impl Receiver {
     }
 }
 
-/// The contents of the list of pieces from [`Receiver::ask`].
-struct Asked {
+/// The contents of the list of pieces from [`Receiver::wanted_bytes`].
+struct Wanted {
     /// Bytes of payload memory.
     direct: usize,
     /// Bytes of staging behind them.

@@ -82,7 +82,7 @@ impl SendQueue {
     }
 
     /// Queries the unsent bytes; calls `done` for posts that are over by that.
-    pub(super) fn settle(
+    pub(super) fn report_taken(
         &mut self,
         fd: BorrowedFd<'_>,
         counters: &mut RailCounters,
@@ -133,7 +133,7 @@ impl SendQueue {
         if little || !self.hold {
             self.end_held(0, &mut done);
         } else {
-            self.settle(fd, counters, done)?;
+            self.report_taken(fd, counters, done)?;
         }
         Ok(flushed)
     }

@@ -110,8 +110,8 @@ fn set_option(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: 
 pub(super) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the request writes one c_int to the given address.
-    let asked = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCOUTQNSD as _, &raw mut bytes) };
-    result(asked as isize).map(|_| bytes as u64)
+    let result_code = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCOUTQNSD as _, &raw mut bytes) };
+    result(result_code as isize).map(|_| bytes as u64)
 }
 
 /// The options of every connection, opened or accepted: no delay of small packets, a limit on the bytes that

@@ -70,7 +70,7 @@ enum Plan {
         piece_bytes: usize,
     },
     /// Takes so many bytes in one piece, then reports the placement aborted.
-    Void {
+    Aborted {
         after: u64,
     },
     Discard,
@@ -134,7 +134,7 @@ unsafe impl Sink for Recorder {
         let plan = (self.plan)(number);
         let memory = match plan {
             Plan::Take { bytes: most, .. } => vec![0; bytes.min(most)],
-            Plan::Void { .. } => vec![0; bytes],
+            Plan::Aborted { .. } => vec![0; bytes],
             Plan::Discard => return Arrival::Discard,
             Plan::Close => return Arrival::Close,
         };
@@ -151,11 +151,11 @@ unsafe impl Sink for Recorder {
         assert!(pieces.is_empty());
         let placement = self.open.get_mut(&id.0.index).expect("an open placement");
         let piece_bytes = match placement.plan {
-            Plan::Void { after } if from >= after => {
+            Plan::Aborted { after } if from >= after => {
                 self.open.remove(&id.0.index);
                 return false;
             }
-            Plan::Void { after } => {
+            Plan::Aborted { after } => {
                 let part = &mut placement.memory[from as usize..after as usize];
                 pieces.push(Piece { start: part.as_mut_ptr(), len: part.len() });
                 return true;

@@ -52,7 +52,7 @@ impl Watch {
     }
 
     /// Takes the kernel's messages and looks.
-    pub(super) fn look(&mut self) -> Option<Turn> {
+    pub(super) fn poll_link_state(&mut self) -> Option<Turn> {
         for _ in 0..MESSAGES_MAX {
             let mut word = [0; 16];
             match rustix::net::recv(&self.socket, &mut word, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {

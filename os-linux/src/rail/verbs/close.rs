@@ -25,25 +25,25 @@ impl<D: Device> VerbsRail<D> {
 
     /// Ends a link; `how` matters where it shares queue pairs (V-16).
     pub(super) fn end(&mut self, index: u32, fault: Option<RailFault>, how: How) {
-        self.stir();
+        self.mark_dirty();
         let Some(link) = self.links.get_mut(index) else { return };
-        let (told, before) = (link.is_told(), link.phase);
+        let (reported, before) = (link.has_started(), link.phase);
         if matches!(before, Phase::Failing(_)) {
             return;
         }
         let had_messages = before != Phase::Calling;
         self.closings -= usize::from(link.phase == Phase::Closing);
-        link.phase = Phase::Failing(fault.filter(|_| told));
+        link.phase = Phase::Failing(fault.filter(|_| reported));
         let is_silent = link.phase == Phase::Failing(None) && !link.again;
         link.waiting.clear();
         link.pieces.clear();
-        link.is_saying = false;
-        let (peer, nonce, theirs, stands) = (link.peer, link.nonce, link.theirs, link.stands);
+        link.is_send_due = false;
+        let (peer, nonce, theirs, is_up_reported) = (link.peer, link.nonce, link.theirs, link.is_up_reported);
         let rc = if let Ends::Rc(qp, _) = link.ends { Some(qp) } else { None };
         if let Some(fault) = fault {
             tracing::debug!(rail = %self.options.name, peer = peer.0, ?fault, "connection over");
         }
-        if !stands {
+        if !is_up_reported {
             self.release_held(index, None);
         }
         if is_silent {
@@ -75,7 +75,7 @@ impl<D: Device> VerbsRail<D> {
         let mut finished = 0;
         while let Some(index) = self.failing.pop() {
             let link = self.links.get(index).filter(|link| matches!(link.phase, Phase::Failing(_)));
-            if link.is_some_and(|link| link.open == 0 && self.is_settled(link)) && self.has_said(index) {
+            if link.is_some_and(|link| link.open == 0 && self.is_inward_drained(link)) && self.is_left_reported(index) {
                 self.finish(index);
                 finished += 1;
             }
@@ -129,7 +129,7 @@ impl<D: Device> VerbsRail<D> {
         self.reports.retain(|report| report.peer() != peer);
         let index = self.peers.get(peer)?.link;
         let link = self.links.get_mut(index)?;
-        (link.wanted, link.again, link.is_deaf) = (false, false, true);
+        (link.dial_pending, link.again, link.ignores_messages) = (false, false, true);
         Some((index, link))
     }
 
@@ -192,7 +192,7 @@ impl<D: Device> VerbsRail<D> {
         let mut finished = 0;
         while let Some(index) = self.closing.pop() {
             let link = self.links.get(index).filter(|link| link.phase == Phase::Closing);
-            if link.is_some_and(|link| link.open == 0 && link.waiting.is_empty() && link.heard) {
+            if link.is_some_and(|link| link.open == 0 && link.waiting.is_empty() && link.confirmed) {
                 self.end(index, None, How::THROUGH);
                 finished += 1;
             }
@@ -218,7 +218,7 @@ impl<D: Device> VerbsRail<D> {
         self.forget_initiators();
         for index in self.links.numbers() {
             let Some(link) = self.links.get_mut(index) else { continue };
-            if link.is_told() {
+            if link.has_started() {
                 link.phase = Phase::Failing(Some(RailFault::Device { code: codes::BROKEN }));
             }
             self.finish(index);
@@ -226,7 +226,7 @@ impl<D: Device> VerbsRail<D> {
         self.registry.clear(&mut *self.device);
         self.close_device();
         self.batch.clear();
-        self.to_say.clear();
+        self.due_links.clear();
         self.to_feed.clear();
         self.failing.clear();
         self.closing.clear();

@@ -56,7 +56,7 @@ impl Datagrams {
     }
 
     /// Messages being sent.
-    pub fn under_way(&self) -> u32 {
+    pub fn in_flight(&self) -> u32 {
         self.handles.iter().flatten().count() as u32
     }
 
@@ -90,37 +90,37 @@ impl Datagrams {
 
 impl<D: Device> VerbsRail<D> {
     /// Sends a link's message at the next opportunity.
-    pub(super) fn say(&mut self, index: u32) {
+    pub(super) fn queue_message(&mut self, index: u32) {
         if let Some(link) = self.links.get_mut(index)
-            && !std::mem::replace(&mut link.is_saying, true)
+            && !std::mem::replace(&mut link.is_send_due, true)
         {
-            self.to_say.push_back(index);
+            self.due_links.push_back(index);
         }
     }
 
     /// Sends waiting messages, as far as there are buffers; returns their number.
-    pub(super) fn speak(&mut self) -> usize {
-        let mut said = 0;
+    pub(super) fn send_due_messages(&mut self) -> usize {
+        let mut sent = 0;
         while !self.datagrams.free_sends.is_empty()
-            && let Some(index) = self.to_say.pop_front()
+            && let Some(index) = self.due_links.pop_front()
         {
             let Some(link) = self.links.get_mut(index) else { continue };
-            if std::mem::take(&mut link.is_saying) {
-                let (peer, nonce, says) = (link.peer, link.nonce, link.says);
+            if std::mem::take(&mut link.is_send_due) {
+                let (peer, nonce, due_message) = (link.peer, link.nonce, link.due_message);
                 let attempt = if link.attempt != 0 { link.attempt } else { self.attempts };
-                match self.send_setup((peer, Some(index)), attempt, nonce, says) {
-                    Ok(is_out) => said += usize::from(is_out),
-                    Err(fault) => self.lose_way(index, fault),
+                match self.send_setup((peer, Some(index)), attempt, nonce, due_message) {
+                    Ok(is_out) => sent += usize::from(is_out),
+                    Err(fault) => self.drop_address(index, fault),
                 }
                 self.give_handle_back(index);
             }
         }
-        said
+        sent
     }
 
     /// There is no path to the peer: a call or an answer has failed (V-18); the messages of an established
     /// connection are hints.
-    fn lose_way(&mut self, index: u32, fault: RailFault) {
+    fn drop_address(&mut self, index: u32, fault: RailFault) {
         if self.links.get(index).is_some_and(|link| matches!(link.phase, Phase::Calling | Phase::Called)) {
             self.fail(index, Some(fault));
         }
@@ -137,12 +137,12 @@ impl<D: Device> VerbsRail<D> {
     ) -> Result<bool, RailFault> {
         let can = !self.datagrams.failed && self.outage.is_none();
         let Some(known) = self.peers.get(peer).copied().filter(|_| can) else { return Ok(false) };
-        let Some(way) = self.way(peer) else { return Ok(false) };
+        let Some(address_vector) = self.address_vector(peer) else { return Ok(false) };
         if self.datagrams.free_sends.is_empty() {
             return Ok(false);
         }
         let link = link.filter(|index| self.links.get(*index).is_some());
-        let handle = self.handle_for(&way, link)?;
+        let handle = self.handle_for(&address_vector, link)?;
         let Some(place) = self.datagrams.free_sends.pop() else { return Ok(false) };
         let identity = &self.identity;
         let setup = Setup {
@@ -197,7 +197,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// Sets a failed queue pair up again, once that is possible.
-    pub(super) fn mend_datagrams(&mut self) {
+    pub(super) fn restart_datagrams(&mut self) {
         if !self.datagrams.failed {
             return;
         }
@@ -207,9 +207,9 @@ impl<D: Device> VerbsRail<D> {
         if !self.datagrams.is_empty() {
             return;
         }
-        let mended = self.device.modify_qp(ud, &QpChange::to(QpState::Reset)).and_then(|()| self.start_datagrams());
-        tracing::info!(rail = %self.options.name, ?mended, "queue pair for datagrams had failed");
-        match mended {
+        let restarted = self.device.modify_qp(ud, &QpChange::to(QpState::Reset)).and_then(|()| self.start_datagrams());
+        tracing::info!(rail = %self.options.name, ?restarted, "queue pair for datagrams had failed");
+        match restarted {
             Ok(()) => self.datagrams.failed = false,
             Err(_) => self.broken = true,
         }

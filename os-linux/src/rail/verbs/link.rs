@@ -12,7 +12,7 @@ use rerail_verbs::contract::{
 };
 
 use super::VerbsRail;
-use super::wire::{Nonce, SetupKind, Terms};
+use super::wire::{Nonce, SetupKind, SetupParameters};
 use super::xrc::Halves;
 use crate::rail::Piece;
 
@@ -32,19 +32,19 @@ pub(super) struct Link {
     pub theirs: Option<Nonce>,
     /// Reads that the peer serves at once.
     pub reads_served: u8,
-    /// The message to send, now and in repetitions; while it is due, the link is in `VerbsRail::to_say`.
-    pub says: SetupKind,
-    pub is_saying: bool,
+    /// The message to send, now and in repetitions; while it is due, the link is in `VerbsRail::due_links`.
+    pub due_message: SetupKind,
+    pub is_send_due: bool,
     /// The core requested it, so its failure is reported.
-    pub wanted: bool,
+    pub dial_pending: bool,
     /// The core has requested it again while the old queue pair was closing.
     pub again: bool,
     /// It was reported up to the core.
-    pub stands: bool,
+    pub is_up_reported: bool,
     /// The peer has confirmed that it is established.
-    pub heard: bool,
+    pub confirmed: bool,
     /// The peer broke the protocol, or the core has finished with it: its messages are ignored.
-    pub is_deaf: bool,
+    pub ignores_messages: bool,
     /// Requests that are with the device.
     pub open: u32,
     /// RC: the queue pair will take no more receives.
@@ -65,7 +65,7 @@ pub(super) struct Link {
 
 impl Link {
     /// A link in its first phase.
-    pub fn new(peer: PeerId, ends: Ends, nonce: Nonce, says: SetupKind) -> Self {
+    pub fn new(peer: PeerId, ends: Ends, nonce: Nonce, due_message: SetupKind) -> Self {
         Link {
             peer,
             phase: Phase::Calling,
@@ -75,13 +75,13 @@ impl Link {
             attempt: 0,
             theirs: None,
             reads_served: 0,
-            says,
-            is_saying: false,
-            wanted: false,
+            due_message,
+            is_send_due: false,
+            dial_pending: false,
             again: false,
-            stands: false,
-            heard: false,
-            is_deaf: false,
+            is_up_reported: false,
+            confirmed: false,
+            ignores_messages: false,
             open: 0,
             last_receive: false,
             waiting: VecDeque::new(),
@@ -117,10 +117,10 @@ impl Link {
     }
 
     /// Whether its end is reported to the core.
-    pub fn is_told(&self) -> bool {
+    pub fn has_started(&self) -> bool {
         match self.phase {
             Phase::Up => true,
-            Phase::Calling | Phase::Called => self.wanted,
+            Phase::Calling | Phase::Called => self.dial_pending,
             Phase::Closing | Phase::Failing(_) => false,
         }
     }
@@ -295,7 +295,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// Ready to receive from the peer's end.
-    pub(super) fn ready_to_receive(&mut self, qp: Qp, peer: PeerId, theirs: &Terms) -> Result<(), RailFault> {
+    pub(super) fn ready_to_receive(&mut self, qp: Qp, peer: PeerId, theirs: &SetupParameters) -> Result<(), RailFault> {
         let change = QpChange {
             reads_served: Some(self.port.reads_served),
             rnr_timer: Some(self.options.rnr_timer),
@@ -307,7 +307,7 @@ impl<D: Device> VerbsRail<D> {
     /// The change to RTR, for packets from a peer's queue pair, which begin with a PSN.
     pub(super) fn reached(&self, peer: PeerId, mtu: u16, number: u32, psn: u32) -> Result<QpChange, RailFault> {
         Ok(QpChange {
-            address: Some(self.way(peer).ok_or(RailFault::Refused)?),
+            address: Some(self.address_vector(peer).ok_or(RailFault::Refused)?),
             path_mtu: Some(self.port.mtu.min(mtu)),
             destination: Some(number),
             recv_psn: Some(psn),
@@ -329,15 +329,15 @@ impl<D: Device> VerbsRail<D> {
     }
 
     pub(super) fn modify(&mut self, qp: Qp, change: &QpChange) -> Result<(), RailFault> {
-        if let Some(why) = change.address.as_ref().and_then(|way| self.rests(way)) {
+        if let Some(why) = change.address.as_ref().and_then(|address_vector| self.blocked_by(address_vector)) {
             return Err(why);
         }
         let changed = self.device.modify_qp(qp.id, change).map_err(|why: ModifyError| {
             tracing::debug!(rail = %self.options.name, %why, "queue pair not changed");
             super::codes::of_modify(&why)
         });
-        if let Some(way) = &change.address {
-            self.note_search(way, changed);
+        if let Some(address_vector) = &change.address {
+            self.note_search(address_vector, changed);
         }
         changed
     }

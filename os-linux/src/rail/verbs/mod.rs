@@ -9,7 +9,7 @@
 //! | `options` | sizes and settings, the slab's layout, why a rail can't be opened |
 //! | `open` | objects made once |
 //! | `address`, `peers` | addresses as published and as kept |
-//! | `ways` | how the device addresses peers, and paths that are not retried |
+//! | `blocked_paths` | how the device addresses peers, and paths that are not retried |
 //! | `wire` | set-up messages, byte for byte |
 //! | `setup` | how connections are established |
 //! | `datagrams` | the queue pair that set-up messages go over |
@@ -37,6 +37,7 @@
 //! call, and refuses.
 
 mod address;
+mod blocked_paths;
 mod close;
 mod codes;
 mod datagrams;
@@ -56,7 +57,6 @@ mod slab;
 mod srq;
 #[cfg(test)]
 mod tests;
-mod ways;
 pub mod wire;
 mod xrc;
 
@@ -77,6 +77,7 @@ pub use options::{OnDemandUse, VerbsError, VerbsOptions, XrcOptions};
 pub use srq::SrqSizes;
 
 use self::address::Address;
+use self::blocked_paths::BlockedPaths;
 use self::datagrams::Datagrams;
 use self::link::{Links, Phase};
 use self::open::{Objects, PortFacts};
@@ -88,7 +89,6 @@ use self::registry::Registry;
 use self::revive::{Held, Revival};
 use self::send::Works;
 use self::slab::Slab;
-use self::ways::Ways;
 use self::xrc::Initiators;
 use super::reports::Report;
 use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
@@ -102,7 +102,7 @@ pub struct VerbsRail<D: Device> {
     layout: Layout,
     objects: Objects,
     peers: Peers,
-    ways: Ways,
+    blocked_paths: BlockedPaths,
     links: Links,
     /// With XRC.
     initiators: Initiators,
@@ -110,7 +110,7 @@ pub struct VerbsRail<D: Device> {
     by_number: HashMap<u32, u32, BuildHasherDefault<Spread>>,
     by_name: HashMap<QpId, u32>,
     /// Links with a set-up message to send; with a post that waits.
-    to_say: VecDeque<u32>,
+    due_links: VecDeque<u32>,
     to_feed: VecDeque<u32>,
     /// Links to look at, because something has happened that may have been the last they waited for:
     /// disconnected ones, failed ones.
@@ -129,7 +129,7 @@ pub struct VerbsRail<D: Device> {
     /// The last poll ended before the queue was empty.
     unfinished: bool,
     /// Until then a poll has nothing to look for but events and completions, unless something
-    /// [stirs](VerbsRail::stir).
+    /// [stirs](VerbsRail::mark_dirty).
     idle_until: Time,
     /// Reused at each message.
     pieces: Vec<Piece>,
@@ -142,7 +142,7 @@ pub struct VerbsRail<D: Device> {
     /// The port is down.
     outage: Option<Outage>,
     /// When the port was queried last.
-    looked: Option<Time>,
+    port_checked_at: Option<Time>,
     /// The port's address as announced to the peers (F-12).
     announced: Address,
     /// The device is broken: about to be closed, or closed.
@@ -275,22 +275,22 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
 
     fn connect(&mut self, now: Time, peer: PeerId) {
         self.now = now;
-        self.stir();
+        self.mark_dirty();
         if self.broken {
             self.reports.push_back(Report::Down(peer, RailFault::Device { code: codes::BROKEN }));
         } else {
             self.dial(peer);
-            self.speak();
+            self.send_due_messages();
         }
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        self.stir();
+        self.mark_dirty();
         self.leave(peer);
     }
 
     fn abort(&mut self, peer: PeerId) {
-        self.stir();
+        self.mark_dirty();
         self.cut(peer);
     }
 
@@ -306,7 +306,7 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
         if self.broken {
             return Err(RailFault::Device { code: codes::BROKEN });
         }
-        self.stir();
+        self.mark_dirty();
         self.registry.register(&mut *self.device, memory, write).map_err(|why| {
             tracing::debug!(rail = %self.options.name, %why, "memory not registered");
             codes::of_register(&why)
@@ -373,7 +373,7 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
         if let Err(why) = self.device.request_notify(self.objects.cq, false) {
             tracing::warn!(rail = %self.options.name, %why, "no notification");
             self.broken = true;
-            self.stir();
+            self.mark_dirty();
             return false;
         }
         // Completions before the request make no event.
@@ -406,7 +406,7 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
             queue_pairs,
             domains: u32::from(self.device.is_open() && self.objects.domain.is_some()),
             registrations: self.registry.len(),
-            datagrams: self.datagrams.under_way(),
+            datagrams: self.datagrams.in_flight(),
             handles: self.links.handles() + self.datagrams.ending(),
         }
     }

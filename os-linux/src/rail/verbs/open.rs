@@ -12,6 +12,7 @@ use rerail_verbs::contract::{
 use rerail_verbs::{Gid, Moderation, Port, PortState};
 
 use super::address::Address;
+use super::blocked_paths::BlockedPaths;
 use super::datagrams::Datagrams;
 use super::link::Links;
 use super::options::{DATAGRAM_SENDS, INLINE_BYTES_MAX, SGES_MAX, VerbsError, VerbsOptions, XrcOptions, within};
@@ -24,7 +25,6 @@ use super::revive::{Held, Revival};
 use super::send::Works;
 use super::slab::Slab;
 use super::srq::QUEUES_MAX;
-use super::ways::Ways;
 use super::xrc::Initiators;
 use super::{Scratch, VerbsRail};
 use crate::auth::{Credentials, Secret};
@@ -109,7 +109,7 @@ impl<D: Device> VerbsRail<D> {
         }
         let mut rail = VerbsRail {
             peers: Peers::new(options.peers, port.address.global),
-            ways: Ways::default(),
+            blocked_paths: BlockedPaths::default(),
             works: Works::new(options.sends),
             receives: Receives::new(&layout.queues),
             datagrams: Datagrams::new(options.datagrams),
@@ -117,7 +117,7 @@ impl<D: Device> VerbsRail<D> {
             initiators: Initiators::default(),
             by_number: HashMap::default(),
             by_name: HashMap::new(),
-            to_say: VecDeque::new(),
+            due_links: VecDeque::new(),
             to_feed: VecDeque::new(),
             closing: Vec::new(),
             failing: Vec::new(),
@@ -132,7 +132,7 @@ impl<D: Device> VerbsRail<D> {
             nonces: 0,
             round_trip: None,
             outage: None,
-            looked: None,
+            port_checked_at: None,
             announced: port.address,
             broken: false,
             revival: Revival::never(),
@@ -227,7 +227,7 @@ pub(super) fn make(
     let srqs = srqs.collect::<Result<_, _>>().map_err(made("shared receive queue"))?;
     let ud = datagram_qp(device, options, pd, cq).map_err(|why| match why {
         CreateError::System { code: libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT } => {
-            VerbsError::Lacks { what: "datagram queue pairs" }
+            VerbsError::MissingFeature { what: "datagram queue pairs" }
         }
         why => VerbsError::Create { what: "queue pair for datagrams", why },
     })?;

@@ -235,7 +235,7 @@ impl VerbsOptions {
         let (has, transport) =
             if self.xrc.is_some() { (offers.on_demand_xrc, "XRC") } else { (offers.on_demand, "RC") };
         let needed = OnDemand { write: self.write, read: self.read, ..OnDemand::default() };
-        let mut missing: Vec<_> = has.lacks(&needed).collect();
+        let mut missing: Vec<_> = has.missing_features(&needed).collect();
         if !offers.has_on_demand() {
             missing = vec!["registration on demand"];
         }
@@ -289,7 +289,7 @@ impl VerbsOptions {
     /// Against each other and against the device.
     pub(super) fn check(&self, limits: &Limits) -> Result<(), VerbsError> {
         if limits.srqs == 0 {
-            return Err(VerbsError::Lacks { what: "shared receive queues" });
+            return Err(VerbsError::MissingFeature { what: "shared receive queues" });
         }
         macro_rules! fields_within {
             ($($field:ident: $min:expr, $max:expr;)*) => {
@@ -395,7 +395,7 @@ pub enum VerbsError {
     },
     /// The device has none of an object that every rail needs.
     #[error("verbs rail: the device has no {what}")]
-    Lacks {
+    MissingFeature {
         /// The object.
         what: &'static str,
     },

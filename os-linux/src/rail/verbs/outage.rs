@@ -21,7 +21,7 @@ use super::{VerbsRail, codes};
 
 /// Before a call the port is not queried again that soon: each query is a command to the device, and
 /// thousands of peers are called at once.
-const LOOK_MIN: Nanos = Nanos::from_millis(10);
+const PORT_CHECK_MIN: Nanos = Nanos::from_millis(10);
 
 /// The port is down.
 #[derive(Clone, Copy, Debug)]
@@ -32,22 +32,22 @@ pub(super) struct Outage {
 
 impl<D: Device> VerbsRail<D> {
     /// Queries the port's state and address, unless that was just done.
-    pub(super) fn look_at_port_again(&mut self) {
-        let due = self.looked.is_none_or(|looked| looked + LOOK_MIN <= self.now);
+    pub(super) fn recheck_port(&mut self) {
+        let due = self.port_checked_at.is_none_or(|port_checked_at| port_checked_at + PORT_CHECK_MIN <= self.now);
         if due || self.outage.is_some() {
-            self.look_at_port();
+            self.check_port();
         }
     }
 
     /// Queries the port's state and address.
-    pub(super) fn look_at_port(&mut self) {
+    pub(super) fn check_port(&mut self) {
         let number = self.port.number;
-        self.looked = Some(self.now);
+        self.port_checked_at = Some(self.now);
         let known = (self.port.gid_index, self.port.address.gid);
         let named = self.options.gid_index;
-        let asked =
+        let requested =
             self.device.port(number).and_then(|port| Ok((port, gid_of(&*self.device, &port, named, Some(known))?)));
-        let (port, (gid_index, gid)) = match asked {
+        let (port, (gid_index, gid)) = match requested {
             Ok(found) => found,
             Err(CreateError::DeviceGone) => {
                 self.broken = true;
@@ -79,12 +79,12 @@ impl<D: Device> VerbsRail<D> {
             self.peers.moved(&before, &after);
             self.fail_all(RailFault::Device { code: codes::PORT_MOVED });
         }
-        self.look_at_partition(&port);
+        self.check_partition(&port);
     }
 
     /// Where the port's partition key is another one than ours, all queue pairs are in the wrong partition.
     /// They end, but for the one for datagrams, which keeps its number and so our address (V-20).
-    fn look_at_partition(&mut self, port: &Port) {
+    fn check_partition(&mut self, port: &Port) {
         let Partition { index, key, .. } = self.port.partition;
         if key == 0 {
             return;
@@ -116,7 +116,7 @@ impl<D: Device> VerbsRail<D> {
             return 0;
         }
         // Possibly no event reported that it is back.
-        self.look_at_port();
+        self.check_port();
         if let Some(outage) = self.outage.as_mut() {
             outage.until = None;
             tracing::warn!(rail = %self.options.name, "the port is down");

@@ -163,8 +163,8 @@ mod tests {
         let mut peers = Peers::new(4, false);
         let address = Address { ethernet: false, global: false, lid: 3, lmc: 0, qp: 9, gid, domain: None };
         assert!(peers.learn(PeerId(1), &address) && !peers.learn(PeerId(4), &address));
-        let way = AddressVector { port: 2, dlid: 3, source_path_bits: 1, ..AddressVector::default() };
-        assert_eq!(peers.vector(PeerId(1), 2, 1, 0), Some(way));
+        let address_vector = AddressVector { port: 2, dlid: 3, source_path_bits: 1, ..AddressVector::default() };
+        assert_eq!(peers.vector(PeerId(1), 2, 1, 0), Some(address_vector));
         assert!(peers.get(PeerId(0)).is_none() && peers.vector(PeerId(0), 2, 1, 0).is_none());
         // It has moved, or announces an impossible address.
         peers.follow(PeerId(1), &PeerAddress { qp: 10, lid: 4, gid: [0; 16] }, false);

@@ -1,8 +1,8 @@
 //! One poll: events and completions, and after them their consequences.
 //!
 //! Most polls find nothing, and most of the others only completions. So other work is looked for only after
-//! [`VerbsRail::stir`] was called, or when a timer is due. Debug builds check in each calm poll that no such
-//! call was omitted; in others [`IDLE_MAX`] is the longest delay that an omission would cost.
+//! [`VerbsRail::mark_dirty`] was called, or when a timer is due. Debug builds check in each calm poll that no
+//! such call was omitted; in others [`IDLE_MAX`] is the longest delay that an omission would cost.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::time::{Nanos, Time};
@@ -18,14 +18,14 @@ use crate::rail::reports::deliver;
 const BATCH: usize = 64;
 /// Batches per poll: other rails come first then, unless a link has failed, whose last messages are needed.
 const BATCHES_MAX: usize = 4;
-/// A rail without a call of `stir` for so long is checked all the same.
+/// A rail without a call of `mark_dirty` for so long is checked all the same.
 const IDLE_MAX: Nanos = Nanos::from_millis(10);
 /// Links that events may end in one poll; the rest comes with the next.
-const OMENS_MAX: usize = 16;
+const ENDED_MAX: usize = 16;
 
 /// The object that an event reports as ended.
 #[derive(Clone, Copy, Debug)]
-enum Omen {
+enum EndedObject {
     Link(u32),
     Initiator(u32),
 }
@@ -40,7 +40,7 @@ impl<D: Device> VerbsRail<D> {
             Err(why) => {
                 tracing::warn!(rail = %self.options.name, %why, "completions lost");
                 self.broken = true;
-                self.stir();
+                self.mark_dirty();
                 false
             }
         }
@@ -78,7 +78,7 @@ impl<D: Device> VerbsRail<D> {
             let batches_max = if self.failing.is_empty() { BATCHES_MAX } else { BATCHES_MAX + depth };
             self.unfinished = batches >= batches_max;
             if self.unfinished {
-                self.stir();
+                self.mark_dirty();
                 return taken;
             }
             more = self.collect_batch();
@@ -92,11 +92,11 @@ impl<D: Device> VerbsRail<D> {
             Tag::Work => self.work_completed(place, generation, completion, sink),
             Tag::Receive => self.message_received(place, completion, sink),
             Tag::DatagramSend => {
-                self.stir();
+                self.mark_dirty();
                 self.datagram_sent(place, completion.status);
             }
             Tag::DatagramReceive => {
-                self.stir();
+                self.mark_dirty();
                 if let Some(setup) = self.datagram_received(place, completion) {
                     self.handle_setup(&setup, sink);
                 }
@@ -109,10 +109,10 @@ impl<D: Device> VerbsRail<D> {
     fn take_events(
         &mut self,
         mut next: Option<AsyncEvent>,
-        omens: &mut heapless::Vec<(Omen, RailFault), OMENS_MAX>,
+        ended_objects: &mut heapless::Vec<(EndedObject, RailFault), ENDED_MAX>,
     ) -> usize {
         let mut taken = 0;
-        while !omens.is_full()
+        while !ended_objects.is_full()
             && let Some(event) = next.take().or_else(|| self.device.async_event())
         {
             taken += 1;
@@ -121,9 +121,9 @@ impl<D: Device> VerbsRail<D> {
                     if qp == self.objects.ud.id {
                         self.datagrams.note_failure();
                     } else if let Some(index) = self.by_name.get(&qp) {
-                        let _ = omens.push((Omen::Link(*index), codes::of_event(event)));
+                        let _ = ended_objects.push((EndedObject::Link(*index), codes::of_event(event)));
                     } else if let Some(out) = self.initiators.find(qp) {
-                        let _ = omens.push((Omen::Initiator(out), codes::of_event(event)));
+                        let _ = ended_objects.push((EndedObject::Initiator(out), codes::of_event(event)));
                     }
                 }
                 AsyncEvent::QpLastWqe(qp) => {
@@ -134,7 +134,7 @@ impl<D: Device> VerbsRail<D> {
                         self.failing.push(index);
                     } else {
                         // It is in error, even without another report.
-                        let _ = omens.push((Omen::Link(index), codes::of_event(event)));
+                        let _ = ended_objects.push((EndedObject::Link(index), codes::of_event(event)));
                     }
                 }
                 AsyncEvent::DeviceFatal | AsyncEvent::CqError(_) | AsyncEvent::SrqError(_) => {
@@ -149,7 +149,7 @@ impl<D: Device> VerbsRail<D> {
                     if port == self.port.number =>
                 {
                     tracing::info!(rail = %self.options.name, ?event, "port event");
-                    self.look_at_port();
+                    self.check_port();
                 }
                 // No queue pair has an alternate path that it could migrate to.
                 _ => tracing::info!(rail = %self.options.name, ?event, "device event"),
@@ -159,7 +159,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// The next poll looks at everything: all code that makes [`is_idle`](Self::is_idle) false calls this.
-    pub(super) fn stir(&mut self) {
+    pub(super) fn mark_dirty(&mut self) {
         self.idle_until = Time(0);
     }
 
@@ -169,11 +169,11 @@ impl<D: Device> VerbsRail<D> {
             && !self.broken
             && !self.unfinished
             && self.to_feed.is_empty()
-            && self.to_say.is_empty()
+            && self.due_links.is_empty()
             && self.closing.is_empty()
             && self.failing.is_empty()
             && self.outage.is_none()
-            && !self.registry.has_told()
+            && !self.registry.has_unreported()
             && !self.receives.is_low()
             && self.datagrams.is_ready()
             && !self.revival.reset_due
@@ -192,7 +192,7 @@ impl<D: Device> VerbsRail<D> {
     /// Everything that there may be to do; `next` is an event that was taken from the device already.
     pub(super) fn poll_all(&mut self, next: Option<AsyncEvent>, sink: &mut dyn Sink) -> usize {
         let mut done = deliver(&mut self.reports, sink);
-        for Made { what, bytes, took } in self.registry.take_told() {
+        for Made { what, bytes, took } in self.registry.take_unreported() {
             sink.registered(what, bytes, took);
         }
         if self.broken {
@@ -201,22 +201,27 @@ impl<D: Device> VerbsRail<D> {
         if self.broken {
             return self.attend(None, done, sink);
         }
-        let mut omens = heapless::Vec::new();
-        done += self.take_events(next, &mut omens);
+        let mut ended_objects = heapless::Vec::new();
+        done += self.take_events(next, &mut ended_objects);
         let more = self.collect_batch();
         done += self.harvest(more, sink);
-        self.unfinished |= omens.is_full();
-        self.attend(Some(&omens), done, sink)
+        self.unfinished |= ended_objects.is_full();
+        self.attend(Some(&ended_objects), done, sink)
     }
 
-    /// All work other than events and completions, after these: returns `done` plus its amount. `omens`:
-    /// objects that events reported as ended; `None`: the device was broken before.
-    fn attend(&mut self, omens: Option<&[(Omen, RailFault)]>, mut done: usize, sink: &mut dyn Sink) -> usize {
-        if let Some(omens) = omens {
-            for (omen, fault) in omens {
-                match *omen {
-                    Omen::Link(index) => self.fail(index, Some(*fault)),
-                    Omen::Initiator(out) => self.break_initiator(Some(out), *fault),
+    /// All work other than events and completions, after these: returns `done` plus its amount.
+    /// `ended_objects`: objects that events reported as ended; `None`: the device was broken before.
+    fn attend(
+        &mut self,
+        ended_objects: Option<&[(EndedObject, RailFault)]>,
+        mut done: usize,
+        sink: &mut dyn Sink,
+    ) -> usize {
+        if let Some(ended_objects) = ended_objects {
+            for (ended_object, fault) in ended_objects {
+                match *ended_object {
+                    EndedObject::Link(index) => self.fail(index, Some(*fault)),
+                    EndedObject::Initiator(out) => self.break_initiator(Some(out), *fault),
                 }
             }
             done += self.end_grace();
@@ -225,8 +230,8 @@ impl<D: Device> VerbsRail<D> {
             if !self.unfinished {
                 done += self.finish_failed();
             }
-            self.mend_datagrams();
-            done += self.feed() + self.speak();
+            self.restart_datagrams();
+            done += self.feed() + self.send_due_messages();
             if let Err(why) = self.refill(false).and_then(|()| self.refill_datagrams()) {
                 self.note_refused(&why);
             }

@@ -97,9 +97,9 @@ impl<D: Device> VerbsRail<D> {
         } else if matches!(link.phase, Phase::Called) {
             self.receives.held.push_back((place, completion.bytes, index));
         } else {
-            if !std::mem::replace(&mut link.heard, true) && matches!(link.phase, Phase::Closing) {
+            if !std::mem::replace(&mut link.confirmed, true) && matches!(link.phase, Phase::Closing) {
                 self.closing.push(index);
-                self.stir();
+                self.mark_dirty();
             }
             self.deliver_message(place, completion.bytes, index, sink);
         }
@@ -123,7 +123,7 @@ impl<D: Device> VerbsRail<D> {
         if !taken {
             self.counters.corrupt += 1;
             if let Some(link) = self.links.get_mut(index) {
-                link.is_deaf = true;
+                link.ignores_messages = true;
             }
             self.fail(index, Some(RailFault::Corrupt));
         }
@@ -132,7 +132,9 @@ impl<D: Device> VerbsRail<D> {
     /// Takes one message to the core; `false`: it is no packet, or the core requests that the
     /// subchannel be closed.
     fn place_message(&mut self, place: u32, bytes: u32, index: u32, sink: &mut dyn Sink) -> bool {
-        let Some(link) = self.links.get(index).filter(|link| link.stands && !link.is_deaf) else { return true };
+        let Some(link) = self.links.get(index).filter(|link| link.is_up_reported && !link.ignores_messages) else {
+            return true;
+        };
         let peer = link.peer;
         let at = place_of(&self.layout.queues, place);
         let bytes = bytes as usize;

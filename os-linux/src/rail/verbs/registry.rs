@@ -47,7 +47,7 @@ const PAGE_BYTES: u64 = 4096;
 /// The first address that is handed out; 0 would look like none.
 const FIRST_ADDRESS: u64 = 1 << 32;
 /// Registrations whose cost is kept until it is reported; more between two polls add no information.
-const TOLD_MAX: usize = 32;
+const UNREPORTED_MAX: usize = 32;
 /// No entry.
 const NONE: u32 = u32::MAX;
 
@@ -74,7 +74,7 @@ pub(super) struct Registry {
     serial: u32,
     figures: Figures,
     /// The cost of new registrations, until it is taken; as many as fit.
-    told: Vec<Made>,
+    unreported: Vec<Made>,
 }
 
 /// A registration that had to be made.
@@ -164,7 +164,7 @@ impl Registry {
             next_address: iova.then_some(FIRST_ADDRESS),
             serial: 0,
             figures: Figures::default(),
-            told: Vec::new(),
+            unreported: Vec::new(),
         }
     }
 
@@ -281,14 +281,14 @@ impl Registry {
         }
     }
 
-    /// Whether [`take_told`](Self::take_told) has something.
-    pub fn has_told(&self) -> bool {
-        !self.told.is_empty()
+    /// Whether [`take_unreported`](Self::take_unreported) has something.
+    pub fn has_unreported(&self) -> bool {
+        !self.unreported.is_empty()
     }
 
     /// The cost of registrations since the last call.
-    pub fn take_told(&mut self) -> impl Iterator<Item = Made> {
-        self.told.drain(..)
+    pub fn take_unreported(&mut self) -> impl Iterator<Item = Made> {
+        self.unreported.drain(..)
     }
 
     /// Registrations that are with the device.
@@ -367,8 +367,8 @@ impl Registry {
                 Ok((mr, address)) => {
                     let (bytes, took) = (memory.len as u64, Nanos(device.registration_ns()));
                     // When full, the recorded ones stand for the rest.
-                    if self.told.len() < TOLD_MAX {
-                        self.told.push(Made { what: sort.what(), bytes, took });
+                    if self.unreported.len() < UNREPORTED_MAX {
+                        self.unreported.push(Made { what: sort.what(), bytes, took });
                     }
                     return Ok(self.insert(memory, sort, mr, address));
                 }

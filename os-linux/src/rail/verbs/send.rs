@@ -69,7 +69,7 @@ impl<D: Device> VerbsRail<D> {
         link.pieces.extend(outgoing.payload);
         if !std::mem::replace(&mut link.is_listed, true) {
             self.to_feed.push_back(index);
-            self.stir();
+            self.mark_dirty();
         }
     }
 
@@ -110,7 +110,7 @@ impl<D: Device> VerbsRail<D> {
             // A write or read of nothing is done.
             let Some(peer) = self.links.get(index).map(|link| link.peer) else { return };
             self.reports.push_back(Report::Completed(peer, id, PostStatus::Done));
-            self.stir();
+            self.mark_dirty();
             return;
         }
         let Some(place) = self.works.free.pop() else { unreachable!("the caller has looked") };
@@ -172,7 +172,7 @@ impl<D: Device> VerbsRail<D> {
                 if why.why == PostReason::DeviceGone {
                     self.broken = true;
                 }
-                self.stir();
+                self.mark_dirty();
             }
         }
     }
@@ -194,14 +194,14 @@ impl<D: Device> VerbsRail<D> {
                 registrations.iter().for_each(|place| self.registry.release(&mut *self.device, *place));
                 registrations.clear();
                 sges.clear();
-                self.stir();
+                self.mark_dirty();
                 return false;
             };
             // As long as `SGES_MAX`, which `port.sges` is not over.
             let _ = (registrations.push(registration), sges.push(sge));
         }
-        if self.registry.has_told() {
-            self.stir();
+        if self.registry.has_unreported() {
+            self.mark_dirty();
         }
         true
     }
@@ -231,7 +231,7 @@ impl<D: Device> VerbsRail<D> {
                 Phase::Failing(_) => self.failing.push(index),
                 _ => {}
             }
-            self.idle_until = Time(0); // as `stir`, which would take the link along
+            self.idle_until = Time(0); // as `mark_dirty`, which would take the link along
         }
         let succeeded = matches!(completion.status, Status::Success);
         if succeeded && is_up {

@@ -20,7 +20,7 @@ use rerail_verbs::contract::Device;
 
 use super::link::{Ends, Link, Phase};
 use super::peers::NO_LINK;
-use super::wire::{Left, NONCE_BYTES, Nonce, Reason, Setup, SetupKind, Terms};
+use super::wire::{Left, NONCE_BYTES, Nonce, Reason, Setup, SetupKind, SetupParameters};
 use super::xrc::{Halves, How};
 use super::{Report, VerbsRail, codes};
 use crate::auth::keep;
@@ -44,26 +44,26 @@ impl<D: Device> VerbsRail<D> {
         let known = self.peers.get(peer).ok_or(RailFault::Refused)?;
         if let Some(link) = self.links.get_mut(known.link) {
             match link.phase {
-                Phase::Calling | Phase::Called => link.wanted = true,
+                Phase::Calling | Phase::Called => link.dial_pending = true,
                 Phase::Up | Phase::Failing(Some(_)) => {}
                 Phase::Closing | Phase::Failing(None) => link.again = true,
             }
             return Ok(());
         }
-        self.look_at_port_again();
+        self.recheck_port();
         if self.broken || self.outage.is_some() {
             let code = if self.broken { codes::BROKEN } else { codes::PORT_DOWN };
             return Err(RailFault::Device { code });
         }
         // V-18: the next try would keep this process as long as the last one did.
-        if let Some(fault) = self.way(peer).and_then(|way| self.rests(&way)) {
+        if let Some(fault) = self.address_vector(peer).and_then(|address_vector| self.blocked_by(&address_vector)) {
             return Err(fault);
         }
         self.attempts += 1;
         let attempt = self.attempts;
         let index = self.begin(peer)?;
         let Some(link) = self.links.get_mut(index) else { unreachable!("made above") };
-        (link.attempt, link.wanted) = (attempt, true);
+        (link.attempt, link.dial_pending) = (attempt, true);
         self.call(index);
         Ok(())
     }
@@ -75,7 +75,7 @@ impl<D: Device> VerbsRail<D> {
             Some(_) => Ends::Xrc(Halves::default()),
         };
         let nonce = self.fresh_nonce();
-        let mut link = Link::new(peer, ends, nonce, SetupKind::Request(Terms::default()));
+        let mut link = Link::new(peer, ends, nonce, SetupKind::Request(SetupParameters::default()));
         link.deadline = self.now + self.options.handshake_timeout;
         link.pause = self.first_pause();
         (link.first_pause, link.began) = (link.pause, self.now);
@@ -96,8 +96,8 @@ impl<D: Device> VerbsRail<D> {
     /// may be outdated.
     fn follow(&mut self, from: PeerId, setup: &Setup) {
         self.peers.follow(from, &setup.at, self.port.address.ethernet);
-        if let Some(way) = self.way(from) {
-            self.hear_from(&way);
+        if let Some(address_vector) = self.address_vector(from) {
+            self.received_from(&address_vector);
         }
     }
 
@@ -138,8 +138,10 @@ impl<D: Device> VerbsRail<D> {
             }
             (SetupKind::Refusal { .. }, Some(_)) => {}
             (_, Some(reason)) => self.refuse(from, setup.nonce, reason),
-            (SetupKind::Request(terms), None) => self.handle_request(from, setup, &terms),
-            (SetupKind::Reply { terms, answers }, None) => self.handle_reply(from, setup, &terms, answers, sink),
+            (SetupKind::Request(parameters), None) => self.handle_request(from, setup, &parameters),
+            (SetupKind::Reply { parameters, answers }, None) => {
+                self.handle_reply(from, setup, &parameters, answers, sink)
+            }
             (SetupKind::Ready { answers, target }, None) => self.handle_ready(from, setup, (answers, target), sink),
         }
     }
@@ -153,7 +155,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// Why two ends can't be connected.
-    fn mismatch(&self, theirs: &Terms) -> Option<Reason> {
+    fn mismatch(&self, theirs: &SetupParameters) -> Option<Reason> {
         if theirs.message_bytes != self.options.message_bytes() {
             Some(Reason::Sizes)
         } else if theirs.xrc.is_some() != self.options.xrc.is_some() {
@@ -163,14 +165,14 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    fn handle_request(&mut self, from: PeerId, setup: &Setup, terms: &Terms) {
+    fn handle_request(&mut self, from: PeerId, setup: &Setup, parameters: &SetupParameters) {
         let Some(&known) = self.peers.get(from) else { return };
         let index = known.link;
         let link = self.links.get_mut(index);
         if setup.attempt <= known.seen {
             // V-6: a repetition, or one from long ago.
             if link.is_some_and(|link| link.phase == Phase::Called && link.theirs == Some(setup.nonce)) {
-                self.say(index);
+                self.queue_message(index);
             }
             return;
         }
@@ -184,14 +186,14 @@ impl<D: Device> VerbsRail<D> {
             // Their side of our link no longer exists. They will repeat the request.
             Some(Phase::Called | Phase::Up | Phase::Closing) => {
                 // Where they call by the same initiator, all was acknowledged that it has sent (V-16).
-                let through = terms.xrc.map(|xrc| xrc.through);
+                let through = parameters.xrc.map(|xrc| xrc.through);
                 let target = self.links.halves(index).and_then(|halves| halves.into);
                 let drained = target.is_some_and(|qp| Some(qp.number) == through);
-                return self.end(index, Some(RailFault::Closed), How::Word(Left { drained, target_dead: false }));
+                return self.end(index, Some(RailFault::Closed), How::PeerLeft(Left { drained, target_dead: false }));
             }
             Some(Phase::Failing(_)) => return,
         }
-        if let Some(reason) = self.mismatch(terms) {
+        if let Some(reason) = self.mismatch(parameters) {
             return self.refuse(from, setup.nonce, reason);
         }
         let is_new = known.link == NO_LINK;
@@ -200,7 +202,7 @@ impl<D: Device> VerbsRail<D> {
         let waited = !is_new && self.links.get(index).is_some_and(|link| link.initiator().is_none());
         // Of two processes that could wait for each other's calls, the higher rank does.
         let refused = match self.attach(index, self.identity.me > from) {
-            Ok(true) => self.take_target(index, terms).err(),
+            Ok(true) => self.take_target(index, parameters).err(),
             // They will repeat it, and then an answer is possible (V-15).
             Ok(false) if is_new => return self.fail(index, None),
             Ok(false) => return,
@@ -210,7 +212,7 @@ impl<D: Device> VerbsRail<D> {
             self.refuse(from, setup.nonce, reason);
             if is_new {
                 self.fail(index, None);
-            } else if waited && terms.xrc.is_some() {
+            } else if waited && parameters.xrc.is_some() {
                 // Its message was not set before.
                 self.call(index);
             }
@@ -221,31 +223,38 @@ impl<D: Device> VerbsRail<D> {
         }
         let Some(link) = self.links.get(index) else { unreachable!("found or made above") };
         if let Ends::Rc(qp, _) = link.ends
-            && let Err(fault) = self.ready_to_receive(qp, from, terms)
+            && let Err(fault) = self.ready_to_receive(qp, from, parameters)
         {
             self.refuse(from, setup.nonce, Reason::Full);
             return self.fail(index, Some(fault));
         }
         let Some(link) = self.links.get_mut(index) else { unreachable!("found or made above") };
         (link.phase, link.theirs, link.attempt) = (Phase::Called, Some(setup.nonce), 0);
-        (link.deadline, link.reads_served) = (self.now + self.options.handshake_timeout, terms.reads_served);
-        self.say_reply(index, setup.nonce);
+        (link.deadline, link.reads_served) = (self.now + self.options.handshake_timeout, parameters.reads_served);
+        self.queue_reply(index, setup.nonce);
     }
 
     /// Answers a request, now and in repetitions.
-    pub(super) fn say_reply(&mut self, index: u32, answers: Nonce) {
+    pub(super) fn queue_reply(&mut self, index: u32, answers: Nonce) {
         let Some(link) = self.links.get(index) else { return };
-        let says = SetupKind::Reply { terms: self.terms_of(link), answers };
+        let due_message = SetupKind::Reply { parameters: self.parameters_of(link), answers };
         let pause = self.first_pause();
         let due = (self.now + pause).min(link.deadline);
         if let Some(link) = self.links.get_mut(index) {
-            (link.says, link.pause) = (says, pause);
+            (link.due_message, link.pause) = (due_message, pause);
         }
         self.links.set_timer(index, Some(due));
-        self.say(index);
+        self.queue_message(index);
     }
 
-    fn handle_reply(&mut self, from: PeerId, setup: &Setup, terms: &Terms, answers: Nonce, sink: &mut dyn Sink) {
+    fn handle_reply(
+        &mut self,
+        from: PeerId,
+        setup: &Setup,
+        parameters: &SetupParameters,
+        answers: Nonce,
+        sink: &mut dyn Sink,
+    ) {
         let Some(&known) = self.peers.get(from) else { return };
         let index = known.link;
         let Some(link) = self.links.get_mut(index).filter(|link| link.nonce == answers) else {
@@ -254,10 +263,10 @@ impl<D: Device> VerbsRail<D> {
         match link.phase {
             Phase::Calling => {}
             // They have not received READY.
-            Phase::Up | Phase::Closing if link.theirs == Some(setup.nonce) => return self.say(index),
+            Phase::Up | Phase::Closing if link.theirs == Some(setup.nonce) => return self.queue_message(index),
             _ => return,
         }
-        (link.theirs, link.reads_served) = (Some(setup.nonce), terms.reads_served);
+        (link.theirs, link.reads_served) = (Some(setup.nonce), parameters.reads_served);
         if link.pause == link.first_pause {
             // Sent once, answered once.
             let took = self.now - link.began;
@@ -268,11 +277,11 @@ impl<D: Device> VerbsRail<D> {
             entry.seen = entry.seen.max(setup.attempt);
         }
         self.follow(from, setup);
-        if let Some(reason) = self.mismatch(terms) {
+        if let Some(reason) = self.mismatch(parameters) {
             self.refuse(from, setup.nonce, reason);
             return self.fail(index, Some(RailFault::Refused));
         }
-        if let Err(reason) = self.take_target(index, terms) {
+        if let Err(reason) = self.take_target(index, parameters) {
             // They answer with another target then, and we continue to call.
             self.refuse(from, setup.nonce, reason);
             return if reason != Reason::Target {
@@ -281,20 +290,20 @@ impl<D: Device> VerbsRail<D> {
         }
         let Some(link) = self.links.get(index) else { return };
         let ready = match link.ends {
-            Ends::Rc(qp, psn) => {
-                self.ready_to_receive(qp, from, terms).and_then(|()| self.ready_to_send(qp, psn, terms.reads_served))
-            }
-            Ends::Xrc(_) => self.connect_initiator(index, terms.xrc.map_or(0, |xrc| xrc.target)),
+            Ends::Rc(qp, psn) => self
+                .ready_to_receive(qp, from, parameters)
+                .and_then(|()| self.ready_to_send(qp, psn, parameters.reads_served)),
+            Ends::Xrc(_) => self.connect_initiator(index, parameters.xrc.map_or(0, |xrc| xrc.target)),
         };
         if let Err(fault) = ready {
             return self.fail(index, Some(fault));
         }
         if let Some(link) = self.links.get_mut(index) {
             let target = link.halves().and_then(|halves| halves.into).map_or(0, |qp| qp.number);
-            link.says = SetupKind::Ready { answers: setup.nonce, target };
+            link.due_message = SetupKind::Ready { answers: setup.nonce, target };
         }
-        self.say(index);
-        self.stand(index, sink);
+        self.queue_message(index);
+        self.report_up(index, sink);
     }
 
     fn handle_ready(&mut self, from: PeerId, setup: &Setup, (answers, target): (Nonce, u32), sink: &mut dyn Sink) {
@@ -307,8 +316,8 @@ impl<D: Device> VerbsRail<D> {
         if link.phase != Phase::Called {
             return;
         }
-        link.heard = true;
-        link.is_saying = false;
+        link.confirmed = true;
+        link.is_send_due = false;
         let reads_served = link.reads_served;
         self.follow(from, setup);
         let Some(link) = self.links.get(index) else { return };
@@ -317,16 +326,16 @@ impl<D: Device> VerbsRail<D> {
             Ends::Xrc(_) => self.connect_initiator(index, target),
         };
         match ready {
-            Ok(()) => self.stand(index, sink),
+            Ok(()) => self.report_up(index, sink),
             Err(fault) => self.fail(index, Some(fault)),
         }
     }
 
     /// Both sides are authentic, and the peer can receive.
-    fn stand(&mut self, index: u32, sink: &mut dyn Sink) {
+    fn report_up(&mut self, index: u32, sink: &mut dyn Sink) {
         self.links.set_timer(index, None);
         let Some(link) = self.links.get_mut(index) else { return };
-        (link.phase, link.stands) = (Phase::Up, true);
+        (link.phase, link.is_up_reported) = (Phase::Up, true);
         tracing::debug!(rail = %self.options.name, peer = link.peer.0, "connected");
         self.reports.push_back(Report::Up(link.peer));
         self.give_handle_back(index);
@@ -341,15 +350,15 @@ impl<D: Device> VerbsRail<D> {
             Phase::Calling | Phase::Called => self.fail(index, Some(RailFault::Refused)),
             // About a message that another one has answered since.
             Phase::Up | Phase::Closing if reason == Reason::Target => {}
-            Phase::Up => self.end(index, Some(RailFault::Closed), How::Word(left)), // V-7
-            Phase::Closing if link.halves().is_some() && !left.drained => self.end(index, None, How::Word(left)),
-            Phase::Closing if left.target_dead => self.end(index, None, How::Word(left)),
+            Phase::Up => self.end(index, Some(RailFault::Closed), How::PeerLeft(left)), // V-7
+            Phase::Closing if link.halves().is_some() && !left.drained => self.end(index, None, How::PeerLeft(left)),
+            Phase::Closing if left.target_dead => self.end(index, None, How::PeerLeft(left)),
             // No report is expected any more.
             Phase::Closing => {
-                link.heard = true;
+                link.confirmed = true;
                 self.closing.push(index);
             }
-            Phase::Failing(_) => self.hear_left(index, left),
+            Phase::Failing(_) => self.handle_left(index, left),
         }
     }
 
@@ -372,11 +381,11 @@ impl<D: Device> VerbsRail<D> {
                 link.pause = Nanos(link.pause.0.saturating_mul(2)).min(self.options.resend_max);
                 let due = (now + link.pause).min(link.deadline);
                 self.links.set_timer(index, Some(due));
-                self.say(index);
+                self.queue_message(index);
             }
             Phase::Calling | Phase::Called => self.fail(index, Some(RailFault::TimedOut)),
             Phase::Closing if link.open == 0 && link.waiting.is_empty() => {
-                let how = if link.heard { How::THROUGH } else { How::Unheard };
+                let how = if link.confirmed { How::THROUGH } else { How::NoReport };
                 self.end(index, None, how);
             }
             Phase::Closing => self.fail(index, None),

@@ -81,11 +81,11 @@ pub struct PeerAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetupKind {
     /// The sender requests a connection.
-    Request(Terms),
+    Request(SetupParameters),
     /// The sender's queue pair is ready to receive from the one of the request.
     Reply {
         /// The sender's end.
-        terms: Terms,
+        parameters: SetupParameters,
         /// The nonce of the request.
         answers: Nonce,
     },
@@ -118,7 +118,7 @@ pub struct Left {
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct SetupParameters {
     /// Number of its queue pair (24 bits); with XRC, of its initiator.
     pub qp: u32,
     /// PSN of the first packet that it sends (24 bits).
@@ -130,12 +130,12 @@ pub struct Terms {
     /// Longest message in bytes that it sends and receives.
     pub message_bytes: u32,
     /// Its further parameters for a connection by XRC.
-    pub xrc: Option<XrcTerms>,
+    pub xrc: Option<XrcParameters>,
 }
 
 /// One end of a connection by XRC (V-14).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct XrcTerms {
+pub struct XrcParameters {
     /// Its shared receive queues.
     pub srqs: Srqs,
     /// Number of the target that its initiator is connected to already, on the hearer's node; 0: to none yet.
@@ -262,9 +262,9 @@ pub fn seal(message: &mut Message, mac: &[u8; MAC_BYTES]) {
 
 impl Setup {
     /// Reads a message. Errors name the field: `setup.magic`, `setup.version`, `setup.kind`, `setup.reason`,
-    /// `setup.attempt`, `setup.datagrams`, `setup.lid`, `setup.qp`, `setup.psn`, `setup.mtu`, `setup.terms`,
-    /// `setup.answers`, `setup.reserved`, `setup.transport`, `setup.left`, `setup.srq`, `setup.through`,
-    /// `setup.target`, `setup.smaller`; or its length (`setup.bytes`).
+    /// `setup.attempt`, `setup.datagrams`, `setup.lid`, `setup.qp`, `setup.psn`, `setup.mtu`,
+    /// `setup.parameters`, `setup.answers`, `setup.reserved`, `setup.transport`, `setup.left`, `setup.srq`,
+    /// `setup.through`, `setup.target`, `setup.smaller`; or its length (`setup.bytes`).
     pub fn parse(bytes: &[u8]) -> Result<Setup, WireError> {
         let length = WireError { field: "setup.bytes", value: bytes.len() as u64 };
         let (front, behind) = bytes.split_first_chunk::<SETUP_BYTES>().ok_or(length)?;
@@ -273,7 +273,7 @@ impl Setup {
         ensure("setup.version", layout.version == VERSION, layout.version.into())?;
         ensure("setup.reserved", layout.reserved == 0, layout.reserved.into())?;
         ensure("setup.attempt", layout.attempt.get() != 0, 0)?;
-        let terms = Terms {
+        let parameters = SetupParameters {
             qp: layout.qp.get(),
             psn: layout.psn.get(),
             mtu: layout.mtu.get(),
@@ -285,8 +285,8 @@ impl Setup {
         let target = layout.target.get();
         let answers = layout.answers;
         let kind = match layout.kind {
-            1 => SetupKind::Request(terms.checked()?),
-            2 => SetupKind::Reply { terms: terms.checked()?, answers },
+            1 => SetupKind::Request(parameters.checked()?),
+            2 => SetupKind::Reply { parameters: parameters.checked()?, answers },
             3 => SetupKind::Ready { answers, target },
             4 => SetupKind::Refusal { answers, reason: Reason::from_code(layout.reason)?, left },
             other => return Err(WireError { field: "setup.kind", value: other.into() }),
@@ -296,7 +296,11 @@ impl Setup {
         ensure("setup.lid", at.lid < LID_END, at.lid.into())?;
         // V-2: fields that a kind does not carry are zero.
         let (has_terms, has_answer) = (matches!(layout.kind, 1 | 2), !matches!(kind, SetupKind::Request(_)));
-        ensure("setup.terms", has_terms || Terms { xrc: None, ..terms } == Terms::default(), terms.qp.into())?;
+        ensure(
+            "setup.terms",
+            has_terms || SetupParameters { xrc: None, ..parameters } == SetupParameters::default(),
+            parameters.qp.into(),
+        )?;
         ensure("setup.left", layout.left < if layout.kind == 4 { 4 } else { 1 }, layout.left.into())?;
         ensure("setup.answers", has_answer || answers == [0; NONCE_BYTES], answers[0].into())?;
         ensure("setup.reason", layout.kind == 4 || layout.reason == 0, layout.reason.into())?;
@@ -314,16 +318,18 @@ impl Setup {
 
     /// Writes it, with a MAC of zeros.
     pub fn emit(&self) -> Message {
-        let none = ([0; NONCE_BYTES], Terms::default());
-        let (kind, (answers, terms), reason) = match self.kind {
-            SetupKind::Request(terms) => (1, (none.0, terms), 0),
-            SetupKind::Reply { terms, answers } => (2, (answers, terms), 0),
+        let none = ([0; NONCE_BYTES], SetupParameters::default());
+        let (kind, (answers, parameters), reason) = match self.kind {
+            SetupKind::Request(parameters) => (1, (none.0, parameters), 0),
+            SetupKind::Reply { parameters, answers } => (2, (answers, parameters), 0),
             SetupKind::Ready { answers, .. } => (3, (answers, none.1), 0),
             SetupKind::Refusal { answers, reason, .. } => (4, (answers, none.1), reason as u8),
         };
         let (xrc, left) = match self.kind {
-            SetupKind::Request(terms) | SetupKind::Reply { terms, .. } => (terms.xrc, 0),
-            SetupKind::Ready { target, .. } => ((target != 0).then_some(XrcTerms { target, ..XrcTerms::default() }), 0),
+            SetupKind::Request(parameters) | SetupKind::Reply { parameters, .. } => (parameters.xrc, 0),
+            SetupKind::Ready { target, .. } => {
+                ((target != 0).then_some(XrcParameters { target, ..XrcParameters::default() }), 0)
+            }
             SetupKind::Refusal { left, .. } => (None, u8::from(left.drained) | u8::from(left.target_dead) << 1),
         };
         let names_queues = xrc.is_some() && matches!(kind, 1 | 2);
@@ -338,12 +344,12 @@ impl Setup {
             from: U32::new(self.from),
             to: U32::new(self.to),
             attempt: U32::new(self.attempt),
-            qp: U32::new(terms.qp),
-            psn: U32::new(terms.psn),
-            mtu: U16::new(terms.mtu),
-            reads_served: terms.reads_served,
+            qp: U32::new(parameters.qp),
+            psn: U32::new(parameters.psn),
+            mtu: U16::new(parameters.mtu),
+            reads_served: parameters.reads_served,
             transport,
-            message_bytes: U32::new(terms.message_bytes),
+            message_bytes: U32::new(parameters.message_bytes),
             datagrams: U32::new(self.at.qp),
             gid: self.at.gid,
             lid: U16::new(self.at.lid),
@@ -369,7 +375,7 @@ impl Setup {
 
 impl SetupLayout {
     /// Its XRC parameters, some of them behind the MAC: with RC, none.
-    fn xrc(&self, behind: &[u8]) -> Result<Option<XrcTerms>, WireError> {
+    fn xrc(&self, behind: &[u8]) -> Result<Option<XrcParameters>, WireError> {
         let length = WireError { field: "setup.bytes", value: (SETUP_BYTES + behind.len()) as u64 };
         let list = match behind {
             [] => [SrqLayout::default(); SMALLER_MAX],
@@ -377,21 +383,21 @@ impl SetupLayout {
         };
         let smaller = list.map(|it| Srq { number: it.number.get(), bytes: it.bytes.get() });
         let srqs = Srqs { whole: self.srq.get(), smaller };
-        let found = XrcTerms { srqs, through: self.through.get(), target: self.target.get() };
+        let found = XrcParameters { srqs, through: self.through.get(), target: self.target.get() };
         let is_xrc = self.transport == 1;
         ensure("setup.transport", is_xrc && self.kind != 4 || self.transport == 0, self.transport.into())?;
-        let said = |kinds: &[u8]| is_xrc && kinds.contains(&self.kind);
+        let carries = |kinds: &[u8]| is_xrc && kinds.contains(&self.kind);
         // V-2, V-14
         let srq = srqs.whole;
-        ensure("setup.srq", srq >> NUMBER_BITS == 0 && (said(&[1, 2]) || srq == 0), srq.into())?;
-        if behind.is_empty() == said(&[1, 2]) {
+        ensure("setup.srq", srq >> NUMBER_BITS == 0 && (carries(&[1, 2]) || srq == 0), srq.into())?;
+        if behind.is_empty() == carries(&[1, 2]) {
             return Err(length);
         }
         srqs.checked(self.message_bytes.get())?;
         let through = found.through;
-        ensure("setup.through", through >> NUMBER_BITS == 0 && (said(&[1, 2]) || through == 0), through.into())?;
+        ensure("setup.through", through >> NUMBER_BITS == 0 && (carries(&[1, 2]) || through == 0), through.into())?;
         let has_target = found.target != 0;
-        let fits = found.target >> NUMBER_BITS == 0 && has_target == said(&[2, 3]);
+        let fits = found.target >> NUMBER_BITS == 0 && has_target == carries(&[2, 3]);
         ensure("setup.target", fits, found.target.into())?;
         Ok(is_xrc.then_some(found))
     }
@@ -411,7 +417,7 @@ impl Srqs {
     }
 }
 
-impl Terms {
+impl SetupParameters {
     fn checked(self) -> Result<Self, WireError> {
         ensure("setup.qp", self.qp >> NUMBER_BITS == 0 && self.qp != 0, self.qp.into())?;
         ensure("setup.psn", self.psn >> NUMBER_BITS == 0, self.psn.into())?;

@@ -8,9 +8,9 @@ fn sample(kind: SetupKind) -> Setup {
 }
 
 const AT: PeerAddress = PeerAddress { qp: 0x00_0A0B, lid: 0x0C0D, gid: [0xE7; 16] };
-const TERMS: Terms =
-    Terms { qp: 0x00_1234, psn: 0xAB_CDEF, mtu: 2048, reads_served: 4, message_bytes: 0x1_0100, xrc: None };
-const XRC: XrcTerms = XrcTerms { srqs: SRQS, through: 0x00_7788, target: 0x00_99AA };
+const PARAMETERS: SetupParameters =
+    SetupParameters { qp: 0x00_1234, psn: 0xAB_CDEF, mtu: 2048, reads_served: 4, message_bytes: 0x1_0100, xrc: None };
+const XRC: XrcParameters = XrcParameters { srqs: SRQS, through: 0x00_7788, target: 0x00_99AA };
 const SRQS: Srqs = {
     let mut smaller = [Srq::NONE; SMALLER_MAX];
     smaller[0] = Srq { number: 0x0A_0B0C, bytes: 0x0100 };
@@ -21,14 +21,14 @@ const SRQS: Srqs = {
 fn kinds() -> [SetupKind; 7] {
     let answers = [0xB2; 32];
     let left = Left { drained: true, target_dead: false };
-    let asked = XrcTerms { target: 0, ..XRC };
+    let requested = XrcParameters { target: 0, ..XRC };
     [
-        SetupKind::Request(TERMS),
-        SetupKind::Reply { terms: TERMS, answers },
+        SetupKind::Request(PARAMETERS),
+        SetupKind::Reply { parameters: PARAMETERS, answers },
         SetupKind::Ready { answers, target: 0 },
         SetupKind::Refusal { answers, reason: Reason::Full, left },
-        SetupKind::Request(Terms { xrc: Some(asked), ..TERMS }),
-        SetupKind::Reply { terms: Terms { xrc: Some(XRC), ..TERMS }, answers },
+        SetupKind::Request(SetupParameters { xrc: Some(requested), ..PARAMETERS }),
+        SetupKind::Reply { parameters: SetupParameters { xrc: Some(XRC), ..PARAMETERS }, answers },
         SetupKind::Ready { answers, target: XRC.target },
     ]
 }

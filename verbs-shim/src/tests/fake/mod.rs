@@ -16,7 +16,7 @@ use rdma_core_sys::*;
 
 /// How `ibv_get_device_list` and `ibv_open_device` behave, and the objects handed out.
 #[derive(Clone, Copy, Default)]
-pub(super) struct World {
+pub(super) struct Machine {
     /// Error number of `ibv_get_device_list`; 0: none.
     pub(super) list_errno: c_int,
     /// Error number of `ibv_open_device`; 0: none.
@@ -43,17 +43,17 @@ pub(super) struct World {
 }
 
 thread_local! {
-    static WORLD: Cell<World> = Cell::default();
+    static MACHINE: Cell<Machine> = Cell::default();
 }
 
-pub(super) fn world() -> World {
-    WORLD.get()
+pub(super) fn machine() -> Machine {
+    MACHINE.get()
 }
 
-pub(super) fn set(change: impl FnOnce(&mut World)) {
-    let mut world = WORLD.get();
-    change(&mut world);
-    WORLD.set(world);
+pub(super) fn set(change: impl FnOnce(&mut Machine)) {
+    let mut machine = MACHINE.get();
+    change(&mut machine);
+    MACHINE.set(machine);
 }
 
 pub(super) const FUNCTIONS: Functions = Functions {
@@ -100,8 +100,8 @@ pub(super) const INFINIBAND_GID: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2,
 pub(super) const ROCE_GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 7];
 
 unsafe extern "C" fn fork_init() -> c_int {
-    set(|world| world.fork_inits += 1);
-    world().fork_errno
+    set(|machine| machine.fork_inits += 1);
+    machine().fork_errno
 }
 
 fn fail<T>(errno: c_int) -> *mut T {
@@ -136,17 +136,17 @@ unsafe fn index_of(device: *mut ibv_device) -> usize {
 }
 
 unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-    if world().list_errno != 0 {
-        return fail(world().list_errno);
+    if machine().list_errno != 0 {
+        return fail(machine().list_errno);
     }
-    set(|world| world.lists += 1);
+    set(|machine| machine.lists += 1);
     // SAFETY: the caller gave a place for the count.
     unsafe { *count = DEVICES as c_int };
     Box::into_raw(Box::new([device(0), device(1), null_mut()])).cast()
 }
 
 unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
-    set(|world| world.lists -= 1);
+    set(|machine| machine.lists -= 1);
     // SAFETY: the list comes from `get_device_list`, once.
     let list = unsafe { Box::from_raw(list.cast::<[*mut ibv_device; DEVICES + 1]>()) };
     for &device in &list[..DEVICES] {
@@ -162,10 +162,10 @@ unsafe extern "C" fn get_device_guid(device: *mut ibv_device) -> u64 {
 
 /// The context remembers the device by number, in `cmd_fd`: as with the library, it outlives the list.
 unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
-    if world().open_errno != 0 {
-        return fail(world().open_errno);
+    if machine().open_errno != 0 {
+        return fail(machine().open_errno);
     }
-    set(|world| world.contexts += 1);
+    set(|machine| machine.contexts += 1);
     // SAFETY: integers, and pointers that are not followed.
     let mut table: Box<verbs_context> = Box::new(unsafe { zeroed() });
     // SAFETY: a device of the list.
@@ -194,15 +194,15 @@ unsafe extern "C" fn query_device_ex(
     let (attr, input) = unsafe { (&mut *attr, &*input) };
     assert_eq!((attr_size, input.comp_mask), (size_of::<ibv_device_attr_ex>(), 0));
     attr.odp_caps.general_caps = IBV_ODP_SUPPORT;
-    attr.odp_caps.per_transport_caps.rc_odp_caps = world().on_demand;
-    attr.xrc_odp_caps = world().on_demand & IBV_ODP_SUPPORT_WRITE;
+    attr.odp_caps.per_transport_caps.rc_odp_caps = machine().on_demand;
+    attr.xrc_odp_caps = machine().on_demand & IBV_ODP_SUPPORT_WRITE;
     attr.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: 128, max_cq_period: 16 };
     // SAFETY: the caller's promise.
     unsafe { query_device(context, &mut attr.orig_attr) }
 }
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
-    set(|world| world.contexts -= 1);
+    set(|machine| machine.contexts -= 1);
     objects::strip(context);
     // SAFETY: made by `open_device`, closed once.
     drop(unsafe { Box::from_raw(context.byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>()) });
@@ -236,7 +236,7 @@ unsafe extern "C" fn query_port(context: *mut ibv_context, port: u8, attr: *mut 
             attr.active_mtu = IBV_MTU_2048;
             attr.gid_tbl_len = 3;
             attr.pkey_tbl_len = 3;
-            (attr.lid, attr.flags) = (0x12, world().port_flags);
+            (attr.lid, attr.flags) = (0x12, machine().port_flags);
             attr.sm_lid = 1;
             attr.lmc = 2;
             attr.max_msg_sz = 1 << 30;
@@ -247,7 +247,7 @@ unsafe extern "C" fn query_port(context: *mut ibv_context, port: u8, attr: *mut 
         }
         (0, 2) => libc::EIO,
         (1, 1) => {
-            attr.state = if world().up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
+            attr.state = if machine().up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
             attr.active_mtu = 17;
             attr.gid_tbl_len = 4;
             // As irdma has it, though Ethernet has no LIDs.
@@ -271,7 +271,7 @@ fn gid(index: usize, entry: u32) -> Option<[u8; 16]> {
 }
 
 unsafe extern "C" fn query_gid(context: *mut ibv_context, _port: u8, entry: c_int, into: *mut ibv_gid) -> c_int {
-    set(|world| world.gid_calls += 1);
+    set(|machine| machine.gid_calls += 1);
     // SAFETY: an open context, and a place for the answer.
     unsafe { (*into).raw = gid((*context).cmd_fd as usize, entry as u32).unwrap_or_default() };
     0
@@ -300,12 +300,12 @@ unsafe extern "C" fn query_gid_ex(
     entry_size: usize,
 ) -> c_int {
     assert_eq!((flags, entry_size), (0, size_of::<ibv_gid_entry>()));
-    set(|world| world.gid_calls += 1);
+    set(|machine| machine.gid_calls += 1);
     // SAFETY: an open context.
     let index = unsafe { (*context).cmd_fd as usize };
     let Some(raw) = gid(index, gid_index) else { return libc::ENODATA };
-    if world().gid_errno != 0 {
-        return world().gid_errno;
+    if machine().gid_errno != 0 {
+        return machine().gid_errno;
     }
     let gid_type = [IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2][index];
     let ndev_ifindex = [0, 5][index];
@@ -324,9 +324,9 @@ unsafe extern "C" fn query_gid_table(
     entry_size: usize,
 ) -> isize {
     assert_eq!((flags, entry_size), (0, size_of::<ibv_gid_entry>()));
-    set(|world| world.gid_calls += 1);
-    if world().gid_table_errno != 0 {
-        return -(world().gid_table_errno as isize);
+    set(|machine| machine.gid_calls += 1);
+    if machine().gid_table_errno != 0 {
+        return -(machine().gid_table_errno as isize);
     }
     // SAFETY: an open context.
     let index = unsafe { (*context).cmd_fd as usize };

@@ -69,8 +69,8 @@ thread_local! {
     static SCRIPT: RefCell<Script> = RefCell::default();
 }
 
-pub(crate) fn script<T>(look: impl FnOnce(&mut Script) -> T) -> T {
-    SCRIPT.with_borrow_mut(look)
+pub(crate) fn script<T>(with_script: impl FnOnce(&mut Script) -> T) -> T {
+    SCRIPT.with_borrow_mut(with_script)
 }
 
 /// Gives a context the fields of an open one.

@@ -28,13 +28,13 @@ fn claim(name: &str, relation: Relation, expected: f64, tolerance: f64, measured
 /// aggregated.
 pub(super) fn raw(series: &[Series], large: &Series, latency: f64, bandwidth: f64) -> Vec<Claim> {
     let [one, two_apart, two, four_apart, four] = series else { return Vec::new() };
-    let worst = |together: &Series, other: &Series| {
-        extreme(together.over(other).filter(|point| point.0 < SMALL_MAX as f64).map(|point| point.1), true)
+    let worst = |aggregated: &Series, other: &Series| {
+        extreme(aggregated.over(other).filter(|point| point.0 < SMALL_MAX as f64).map(|point| point.1), true)
     };
     let least = |series: &Series| series.points.first().map_or(f64::NAN, |point| point.1);
-    let over = |segments: u32, apart, together| {
+    let over = |segments: u32, apart, aggregated| {
         let name = format!("{segments} segments below 16K: aggregated over apart, the worst size");
-        claim(&name, Relation::AtMost, 1.0, GRAIN, worst(together, apart), "")
+        claim(&name, Relation::AtMost, 1.0, GRAIN, worst(aggregated, apart), "")
     };
     let gains = format!("smallest size: 4 segments aggregated over apart (no number is stated; ours: {GAIN})");
     vec![
@@ -49,7 +49,7 @@ pub(super) fn raw(series: &[Series], large: &Series, latency: f64, bandwidth: f6
 /// Figure 3: "the gain of aggregating small packets on Quadrics is even bigger than on Myri-10G".
 pub(super) fn bigger_gain(quadrics: &[Series], myri: &[Series]) -> Claim {
     let gain = |series: &[Series]| match series {
-        [.., apart, together] => apart.over(together).next().map_or(f64::NAN, |point| point.1),
+        [.., apart, aggregated] => apart.over(aggregated).next().map_or(f64::NAN, |point| point.1),
         _ => f64::NAN,
     };
     let name = "smallest size, 4 segments: the gain over that on Myri-10G";

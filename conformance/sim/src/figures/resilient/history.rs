@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::figures::{Flight, Mark, Sort, Timeline};
-use crate::trace::{Line, Who};
+use crate::trace::{Line, Subject};
 
 /// What a rank's rail did or reported.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,35 +98,35 @@ fn has_payload(text: &str) -> bool {
 impl History {
     /// Reads a trace; `None` where no fault happened.
     pub(super) fn read(lines: &[Line]) -> Option<History> {
-        let is_fault = |line: &&Line| line.who == Who::Cluster && line.what.starts_with("fault: ");
+        let is_fault = |line: &&Line| line.subject == Subject::Cluster && line.what.starts_with("fault: ");
         let fault_us = microseconds(lines.iter().rfind(is_fault)?);
         let mut posted = BTreeSet::new();
         let mut events = Vec::new();
         for line in lines {
-            let Who::Rank(rank) = line.who else { continue };
-            let Some((rail, told)) = line.what.split_once(": ") else { continue };
-            let Some(what) = Self::told(told, rank, &mut posted) else { continue };
+            let Subject::Rank(rank) = line.subject else { continue };
+            let Some((rail, event_text)) = line.what.split_once(": ") else { continue };
+            let Some(what) = Self::event_text(event_text, rank, &mut posted) else { continue };
             events.push(Event { at_us: microseconds(line), rank, rail: rail.to_owned(), what });
         }
         Some(History { events, fault_us })
     }
 
-    fn told(told: &str, rank: u32, posted: &mut BTreeSet<(u32, u32, String)>) -> Option<What> {
-        if let Some((from, rest)) = peer(told, "from rank ") {
+    fn event_text(event_text: &str, rank: u32, posted: &mut BTreeSet<(u32, u32, String)>) -> Option<What> {
+        if let Some((from, rest)) = peer(event_text, "from rank ") {
             let text = rest.split_once("; ").map_or(rest, |(text, _)| text).to_owned();
             return Some(What::Taken { from, text });
         }
-        if let Some(rest) = told.strip_prefix("post ") {
+        if let Some(rest) = event_text.strip_prefix("post ") {
             let (_, rest) = rest.split_once(' ')?;
             let (to, text) = peer(rest, "to rank ")?;
             let again = number(text).is_some_and(|number| !posted.insert((rank, to, number.to_owned())));
             return Some(What::Post { to, text: text.to_owned(), again });
         }
-        match told {
-            _ if told.starts_with("up to rank ") => Some(What::Up),
-            _ if told.starts_with("down to rank ") => Some(What::Down),
-            _ if told.starts_with("connect to rank ") => Some(What::Connect),
-            _ if told.starts_with("abort rank ") => Some(What::Abort),
+        match event_text {
+            _ if event_text.starts_with("up to rank ") => Some(What::Up),
+            _ if event_text.starts_with("down to rank ") => Some(What::Down),
+            _ if event_text.starts_with("connect to rank ") => Some(What::Connect),
+            _ if event_text.starts_with("abort rank ") => Some(What::Abort),
             _ => None,
         }
     }
@@ -248,7 +248,7 @@ impl History {
             Mark { lane: None, at_us: recovery.replayed_us, name: "first replay".into() },
         ];
         marks.extend(recovery.payload_us.map(|at_us| Mark { lane: None, at_us, name: "payload".into() }));
-        let told = self.after(recovery.fault_us).filter(|event| shown(event.at_us)).filter_map(|event| {
+        let event_text = self.after(recovery.fault_us).filter(|event| shown(event.at_us)).filter_map(|event| {
             let name = match event.what {
                 What::Down => "down",
                 What::Abort => "abort_pending",
@@ -258,7 +258,7 @@ impl History {
             };
             Some(Mark { lane: lane(event.rank, &event.rail), at_us: event.at_us, name: name.into() })
         });
-        marks.extend(told);
+        marks.extend(event_text);
         Timeline {
             lanes: lanes.iter().map(|(rank, rail)| format!("rank {rank}, {rail}")).collect(),
             flights: flights.collect(),
@@ -274,21 +274,23 @@ mod tests {
 
     use super::*;
 
-    fn lines(text: &[(u64, Who, &str)]) -> Vec<Line> {
-        text.iter().map(|(us, who, what)| Line { at: Time(us * 1000), who: *who, what: (*what).to_owned() }).collect()
+    fn lines(text: &[(u64, Subject, &str)]) -> Vec<Line> {
+        text.iter()
+            .map(|(us, subject, what)| Line { at: Time(us * 1000), subject: *subject, what: (*what).to_owned() })
+            .collect()
     }
 
     /// A rail fails with two packets on their way; the other end is queried, answers, and one of them goes
     /// out again.
     fn trace() -> Vec<Line> {
-        let (a, b) = (Who::Rank(0), Who::Rank(1));
+        let (a, b) = (Subject::Rank(0), Subject::Rank(1));
         lines(&[
             (60, a, "v1: post 1 to rank 1: EAGER 8 bytes, op 0:1 [Ordered 1] acks 0/0"),
             (64, b, "v1: from rank 0: EAGER 8 bytes, op 0:1 [Ordered 1] acks 0/0; taken"),
             (70, b, "v1: post 2 to rank 0: ACK beyond 0 0 acks 2/0"),
             (76, a, "v1: from rank 1: ACK beyond 0 0 acks 2/0; taken"),
             (99, a, "v0: post 3 to rank 1: EAGER 8 bytes, op 0:2 [Ordered 2] acks 0/0"),
-            (100, Who::Cluster, "fault: qp-error rank0.hca0"),
+            (100, Subject::Cluster, "fault: qp-error rank0.hca0"),
             (103, a, "v0: down to rank 1: Device { code: 5 }"),
             (103, a, "v1: post 4 to rank 1: FENCE rail 0 connection 1 (1) acks 0/0"),
             (107, b, "v1: from rank 0: FENCE rail 0 connection 1 (1) acks 0/0; taken"),
@@ -320,10 +322,10 @@ mod tests {
 
     #[test]
     fn writes_begin_anew_with_fresh_keys() {
-        let (a, b) = (Who::Rank(0), Who::Rank(1));
+        let (a, b) = (Subject::Rank(0), Subject::Rank(1));
         let history = History::read(&lines(&[
             (90, a, "v1: post 1 to rank 1: WRITE 16384 bytes, key 5"),
-            (100, Who::Cluster, "fault: qp-error rank0.hca0"),
+            (100, Subject::Cluster, "fault: qp-error rank0.hca0"),
             (102, a, "v0: from rank 1: CTS op 0:1, op 1:1, 65536 bytes [Unordered 1] acks 0/0; taken"),
             (103, a, "v0: post 2 to rank 1: WRITE 16384 bytes, key 5"),
             (105, a, "v0: post 3 to rank 1: RESUME 1 round 1 [Unordered 4] acks 0/0"),
@@ -339,8 +341,8 @@ mod tests {
     #[test]
     fn trace_without_retransmission_gives_no_recovery_time() {
         let all = trace();
-        let calm: Vec<Line> = all.iter().filter(|line| line.who != Who::Cluster).cloned().collect();
-        assert!(History::read(&calm).is_none());
+        let without_faults: Vec<Line> = all.iter().filter(|line| line.subject != Subject::Cluster).cloned().collect();
+        assert!(History::read(&without_faults).is_none());
         let unnoticed = History::read(&all[..6]).expect("a fault");
         assert_eq!(unnoticed.recovery(), None);
         let unrepeated = History::read(&all[..12]).expect("a fault");

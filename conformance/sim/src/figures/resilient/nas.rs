@@ -143,7 +143,7 @@ pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, 
             }
         }
     }
-    let taken = lab.each(&runs, look)?;
+    let taken = lab.each(&runs, at_moment)?;
     let mut rest = &taken[..];
     let mut take = |sizes: &u32| rest.split_off(..SETTINGS.len() * 2 * *sizes as usize).unwrap_or(&[]);
     let kernels: Vec<&[Taken]> = plan.sizes.iter().map(&mut take).collect();
@@ -153,7 +153,7 @@ pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, 
             largest.push(run(kernel, ((Rendezvous::Get, reliable), MANY), KERNELS[kernel].rounds, Some(KEPT_MAX))?);
         }
     }
-    let largest = lab.each(&largest, look)?;
+    let largest = lab.each(&largest, at_moment)?;
     Ok(vec![figure_5(&plan, &kernels), table_1(&plan, &kernels, &largest)])
 }
 
@@ -174,7 +174,7 @@ fn run(kernel: usize, (configuration, ahead): Setting, rounds: u32, bytes: Optio
 }
 
 /// Runs a simulation, and looks at its processes whenever an event is reported to them.
-fn look(run: &Run) -> Result<Taken, FigureError> {
+fn at_moment(run: &Run) -> Result<Taken, FigureError> {
     let failed = |verdict: String| FigureError::Run { what: run.what.clone(), verdict };
     let mut watched = Watched::new(&run.scenario).map_err(failed)?;
     let mut cluster =
@@ -223,8 +223,8 @@ impl Workload for Watched {
         self.job.is_due()
     }
 
-    fn look(&mut self, view: &View<'_>, moment: Moment) -> bool {
-        self.job.look(view, moment)
+    fn at_moment(&mut self, view: &View<'_>, moment: Moment) -> bool {
+        self.job.at_moment(view, moment)
     }
 }
 
@@ -308,7 +308,7 @@ fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
         let most = greatest(series.points.iter().map(|point| point.1));
         at_most(format!("{}: time more than without, the worst kernel", series.name), OVERHEAD, most, "%")
     };
-    let told = plan.kernels.iter().zip(&times).map(|(kernel, times)| {
+    let reported = plan.kernels.iter().zip(&times).map(|(kernel, times)| {
         let mean = |setting: usize| Mean::of(&times.iter().map(|times| times[setting]).collect::<Vec<_>>()).value;
         let pair = |(_, off): (&str, usize)| {
             let Mean { value, error } = percent_more(times, off);
@@ -338,7 +338,7 @@ fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
             rounds().max().unwrap_or(0),
             plan.sizes.iter().min().unwrap_or(&0),
             plan.sizes.iter().max().unwrap_or(&0),
-            told.collect::<Vec<_>>().join("; ")
+            reported.collect::<Vec<_>>().join("; ")
         ),
         timeline: None,
         x: Axis { label: "kernel".into(), unit: String::new(), scale: Scale::Names(NAMES) },

@@ -165,7 +165,7 @@ pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, 
             runs.push(Run { what: format!("{name}, at {} us", at.0 / 1000), scenario: scenario(case, at)? });
         }
     }
-    let found = lab.each(&runs, |run| look(run).map(|(_, recovery)| recovery))?;
+    let found = lab.each(&runs, |run| at_moment(run).map(|(_, recovery)| recovery))?;
     // A fault may find nothing on its way that it could take along.
     let cases: Vec<Vec<Recovery>> =
         found.chunks(moments as usize).map(|moments| moments.iter().flatten().cloned().collect()).collect();
@@ -175,7 +175,7 @@ pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, 
         }
     }
     let drawn = &runs[DRAWN * moments as usize];
-    let (history, recovery) = look(drawn)?;
+    let (history, recovery) = at_moment(drawn)?;
     let drawn = (history, recovery.ok_or_else(|| FigureError::Nothing { what: drawn.what.clone() })?);
     Ok(vec![times(&cases, moments), picture(&drawn)])
 }
@@ -196,7 +196,7 @@ fn scenario(case: &Case, at: Span) -> Result<Scenario, FigureError> {
 }
 
 /// What happened; no recovery where nothing went out again.
-fn look(run: &Run) -> Result<(History, Option<Recovery>), FigureError> {
+fn at_moment(run: &Run) -> Result<(History, Option<Recovery>), FigureError> {
     let trace = Trace::on();
     let (verdict, _, _) = soak::run(&run.scenario, SEED, trace.clone());
     let what = run.what.clone();

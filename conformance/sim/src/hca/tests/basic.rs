@@ -22,7 +22,7 @@ fn messages_of_all_lengths_arrive_in_order() {
         b.recv(id as u64, at as u64, 65_536);
         a.send(100 + id as u64, at as u64, len);
         at += len as usize;
-        pair.settle();
+        pair.run_until_idle();
         let (sent, received) = (a.sent(), b.received());
         assert_eq!(ends_of(&sent), [ok(100 + id as u64)]);
         assert_eq!(ends_of(&received), [ok(id as u64)]);
@@ -46,7 +46,7 @@ fn pieces_are_gathered_and_scattered() {
     let from = [a.sge(0, 1), a.sge(5000, 1499), a.sge(9000, 1500)];
     let send = SendWr::new(2, SendOp::Send { immediate: Some(7) }, Payload::Memory(&from));
     a.device.post_send(a.qp.id, &[send]).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     let received = b.received();
     assert_eq!((received[0].bytes, received[0].immediate), (3000, Some(7)));
     assert_eq!([b.bytes(100, 700), b.bytes(4000, 2300)].concat(), data);
@@ -66,7 +66,7 @@ fn writes_reads_and_atomics_touch_the_peer() {
     a.post(3, SendOp::FetchAdd { at, add: 2 }, 64, 8);
     a.post(4, SendOp::CompareSwap { at, compare: 43, swap: 99 }, 72, 8);
     a.post(5, SendOp::CompareSwap { at, compare: 43, swap: 7 }, 80, 8);
-    pair.settle();
+    pair.run_until_idle();
     let sent = a.sent();
     assert_eq!(ends_of(&sent), [ok(1), ok(2), ok(3), ok(4), ok(5)]);
     assert_eq!(sent[1].bytes, 5000);
@@ -84,7 +84,7 @@ fn a_write_with_immediate_takes_a_receive() {
     let to = b.remote(1000);
     a.fill(0, &pattern(1, 3000));
     a.post(1, SendOp::Write { to, immediate: Some(0xabcd) }, 0, 3000);
-    pair.settle();
+    pair.run_until_idle();
     let received = b.received();
     assert_eq!(ends_of(&received), [ok(8)]);
     assert_eq!((received[0].kind, received[0].bytes), (CompletionKind::RecvWrite, 3000));
@@ -106,7 +106,7 @@ fn inline_data_are_free_at_once() {
         a.device.post_send(a.qp.id, &[request]).unwrap();
     }
     parts[0].fill(0);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&b.received()), [ok(1)]);
     assert_eq!(b.bytes(0, 11), b"hello rails");
 }
@@ -125,7 +125,7 @@ fn a_port_reaches_itself() {
     a.fill(0, b"here");
     b.recv(1, 0, 10);
     a.send(2, 0, 4);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), ends_of(&b.received())), (vec![ok(2)], vec![ok(1)]));
     assert_eq!(b.bytes(0, 4), b"here");
 }
@@ -146,7 +146,7 @@ fn a_completed_send_need_not_be_in_memory() {
         assert_eq!(b.received(), []);
     }
     assert_eq!(b.bytes(0, 4), [0; 4]);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&b.received()), [ok(1)]);
     assert_eq!(b.bytes(0, 4), *b"late");
 }

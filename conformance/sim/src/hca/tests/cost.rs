@@ -84,7 +84,7 @@ fn reads_cost_a_post() {
     let [mut a, b] = pair.ends(QpKind::Rc, |_| {});
     let from = b.remote(0);
     a.post(1, SendOp::Read { from }, 0, 500);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), pair.fabric.borrow_mut().take_spent_ns(0)), (vec![ok(1)], 100));
 }
 
@@ -108,13 +108,13 @@ fn registering_costs_by_pages_and_posts_wait_for_it() {
         pair.now() - start
     };
     let usual = took(&mut a, &mut b);
-    pair.settle();
+    pair.run_until_idle();
     let mut memory = vec![0; 4097];
     a.try_register(&mut memory).unwrap();
     assert_eq!(took(&mut a, &mut b), Nanos(usual.0 + 3_400));
     assert_eq!(pair.fabric.borrow_mut().take_spent_ns(0), 3_400);
     // What is refused costs nothing.
-    pair.settle();
+    pair.run_until_idle();
     pair.inject(Fault::Limit { hca: pair.hcas[0], qps: None, mrs: Some(0), cqs: None, registered_bytes: None });
     assert!(a.try_register(&mut memory).is_err());
     assert_eq!(pair.fabric.borrow_mut().take_spent_ns(0), 0);
@@ -130,7 +130,7 @@ fn a_doorbell_that_has_not_rung_is_no_work_of_a_queue_that_ended() {
         a.send(2, 0, 1000);
         pair.pass(Nanos(2_000));
         a.to(state);
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(a.sent().len(), usize::from(state == QpState::Error), "{state:?}");
         assert!(b.received().is_empty(), "{state:?}");
     }

@@ -31,7 +31,7 @@ fn received_datagram_reports_its_source() {
     a.fill(0, &[3; 2048]);
     let to = handle(&mut a, 33, None);
     datagram(&mut a, 2, to, b.qp.number, QKEY, 2048);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [ok(2)]);
     let received = b.received();
     assert_eq!(ends_of(&received), [ok(1)]);
@@ -51,7 +51,7 @@ fn a_global_route_is_written_before_the_data() {
     assert_ne!((from, dgid), (Gid([0; 16]), from));
     let to = handle(&mut a, 32, Some(GlobalRoute { dgid, source_index: 0, hop_limit: 64, traffic_class: 0 }));
     datagram(&mut a, 2, to, b.qp.number, QKEY, 10);
-    pair.settle();
+    pair.run_until_idle();
     let received = b.received();
     assert_eq!((received[0].bytes, received[0].global), (50, true));
     let header = b.bytes(0, 40);
@@ -69,20 +69,20 @@ fn undeliverable_datagram_is_dropped_silently() {
     let (to, nowhere) = (handle(&mut a, 32, None), handle(&mut a, 99, None));
     let number = b.qp.number;
     datagram(&mut a, 1, to, number, QKEY, 10);
-    pair.settle();
+    pair.run_until_idle();
     b.recv(1, 0, 100);
     datagram(&mut a, 2, to, number, QKEY + 1, 10);
     datagram(&mut a, 3, to, number + 1, QKEY, 10);
     datagram(&mut a, 4, nowhere, number, QKEY, 10);
-    pair.settle();
+    pair.run_until_idle();
     pair.inject(Fault::Corrupt { port: PortId(0), packets: 1 });
     datagram(&mut a, 5, to, number, QKEY, 10);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), (1..=5).map(ok).collect::<Vec<_>>());
     assert_eq!(b.received(), []);
     // The top bit stands for the sender's own key.
     datagram(&mut a, 6, to, number, 1 << 31, 10);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&b.received()), [ok(1)]);
     assert_eq!((b.state(), b.events()), (QpState::Rts, vec![]));
 }
@@ -93,7 +93,7 @@ fn one_packet_is_the_most() {
     let [mut a, b] = pair.ends(QpKind::Ud, |_| {});
     let to = handle(&mut a, 32, None);
     datagram(&mut a, 1, to, b.qp.number, QKEY, 2049);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), a.state()), (vec![(1, Status::LocalLength)], QpState::Sqe));
 }
 
@@ -111,20 +111,20 @@ fn failed_datagram_send_leaves_receives_posted() {
     let bad = SendWr { datagram: datagram_to, ..SendWr::new(1, op, Payload::Memory(&sges)) };
     a.device.post_send(a.qp.id, &[bad]).unwrap();
     datagram(&mut a, 2, to, number, QKEY, 10);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [(1, Status::LocalProtection), (2, Status::Flushed)]);
     assert_eq!(a.state(), QpState::Sqe);
     datagram(&mut a, 3, to, number, QKEY, 10);
     assert_eq!(ends_of(&a.sent()), [(3, Status::Flushed)]);
     let number = a.qp.number;
     datagram(&mut b, 4, back, number, QKEY, 10);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.received()), [ok(9)]);
     a.to(QpState::Rts);
     b.recv(8, 0, 100);
     let number = b.qp.number;
     datagram(&mut a, 5, to, number, QKEY, 10);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), ends_of(&b.received())), (vec![ok(5)], vec![ok(8)]));
 }
 
@@ -136,7 +136,7 @@ fn a_receive_without_room_for_the_header_fails() {
     b.recv(1, 0, 49);
     let to = handle(&mut a, 32, None);
     datagram(&mut a, 2, to, b.qp.number, QKEY, 10);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&b.received()), b.state()), (vec![(1, Status::LocalLength)], QpState::Error));
     assert_eq!(ends_of(&a.sent()), [ok(2)]);
 }

@@ -12,7 +12,7 @@ fn fails(pair: &Pair, a: &mut End, b: &mut End, op: SendOp, status: Status, even
     b.recv(70, 0, 64);
     a.post(1, op, 0, 8);
     a.send(2, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [(1, status), (2, Status::Flushed)], "{op:?}");
     assert_eq!((a.state(), b.state()), (QpState::Error, QpState::Error), "{op:?}");
     assert_eq!(ends_of(&b.received()), [(70, Status::Flushed)], "{op:?}");
@@ -96,7 +96,7 @@ fn an_empty_write_needs_no_key() {
     let pair = pair();
     let [mut a, b] = pair.ends(QpKind::Rc, |_| {});
     a.post(1, SendOp::Write { to: Remote { address: 0, rkey: 12 }, immediate: None }, 0, 0);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), b.state()), (vec![ok(1)], QpState::Rts));
 }
 
@@ -108,7 +108,7 @@ fn a_message_longer_than_its_receive_fails_on_both_sides() {
         b.recv(1, 0, 64);
         b.recv(2, 0, 64);
         a.send(3, 0, len);
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(ends_of(&a.sent()), [(3, Status::RemoteInvalid)]);
         assert_eq!(ends_of(&b.received()), [(1, Status::LocalLength), (2, Status::Flushed)]);
         assert_eq!((a.state(), b.state()), (QpState::Error, QpState::Error));
@@ -122,7 +122,7 @@ fn a_receive_into_foreign_memory_fails_on_both_sides() {
     let sges = [invented(0, 64, b.mr.lkey + 256)];
     b.device.post_recv(b.qp.id, &[rerail_verbs::contract::RecvWr { id: 1, sges: &sges }]).unwrap();
     a.send(3, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [(3, Status::RemoteOperation)]);
     assert_eq!(ends_of(&b.received()), [(1, Status::LocalProtection)]);
 }
@@ -139,7 +139,7 @@ fn bad_local_key_fails_only_at_the_sender() {
     let bad = SendWr::new(11, SendOp::Send { immediate: None }, Payload::Memory(&sges));
     a.device.post_send(a.qp.id, &[bad]).unwrap();
     a.send(12, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [ok(10), (11, Status::LocalProtection), (12, Status::Flushed)]);
     assert_eq!((a.state(), b.state()), (QpState::Error, QpState::Rts));
     assert_eq!(ends_of(&b.received()), [ok(1)]);
@@ -155,7 +155,7 @@ fn a_read_needs_local_write() {
     let sges = [invented(0x10_0000, 8, mr.lkey)];
     let read = SendWr::new(1, SendOp::Read { from: b.remote(0) }, Payload::Memory(&sges));
     a.device.post_send(a.qp.id, &[read]).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [(1, Status::LocalProtection)]);
     a.device.deregister(mr.id).unwrap();
 }
@@ -171,7 +171,7 @@ fn requests_before_a_bad_one_succeed() {
     a.post(11, SendOp::Read { from: b.remote(0) }, 9000, 8000);
     a.post(12, SendOp::Write { to: Remote { address: 0, rkey: 1 }, immediate: None }, 0, 1);
     a.post(13, SendOp::Read { from: b.remote(0) }, 9000, 8000);
-    pair.settle();
+    pair.run_until_idle();
     let expected = [ok(10), ok(11), (12, Status::RemoteAccess), (13, Status::Flushed)];
     assert_eq!(ends_of(&a.sent()), expected);
     assert_eq!(ends_of(&b.received()), [ok(1), (2, Status::Flushed)]);
@@ -194,7 +194,7 @@ fn a_broken_connection_can_be_made_anew() {
     let tuning = Default::default();
     let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});
     a.post(1, SendOp::Write { to: Remote { address: 0, rkey: 1 }, immediate: None }, 0, 1);
-    pair.settle();
+    pair.run_until_idle();
     let (na, nb) = (a.qp.number, b.qp.number);
     a.device.modify_qp(a.qp.id, &QpChange::to(QpState::Reset)).unwrap();
     b.device.modify_qp(b.qp.id, &QpChange::to(QpState::Reset)).unwrap();
@@ -204,7 +204,7 @@ fn a_broken_connection_can_be_made_anew() {
     b.connect(na, 16, &tuning);
     b.recv(1, 0, 64);
     a.send(2, 0, 64);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), ends_of(&b.received())), (vec![ok(2)], vec![ok(1)]));
 }
 
@@ -220,7 +220,7 @@ fn memory_is_not_touched_after_its_registration() {
     b.device.deregister(mr.id).unwrap();
     a.fill(0, &[7; 64]);
     a.send(3, 0, 64);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&b.received()), [(1, Status::LocalProtection)]);
     assert_eq!(memory[..], [0; 64]);
     // An rkey of before is stale.

@@ -24,13 +24,13 @@ fn a_request_may_vanish() {
         b.recv(id, 0, 8);
         a.send(id, 0, 8);
     }
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), b.received().len()), (vec![ok(10), ok(12)], 2));
     // Nor does an error bring it back.
     pair.inject(Fault::Swallow { hca: pair.hcas[0], qp: a.qp.number, id: None, count: 1 });
     a.send(13, 0, 8);
     a.to(QpState::Error);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), []);
 }
 
@@ -43,7 +43,7 @@ fn a_completion_may_vanish() {
         b.recv(id, 0, 8);
         a.send(id, 0, 8);
     }
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), ends_of(&b.received())), (vec![ok(11)], vec![ok(10), ok(11)]));
 }
 
@@ -54,7 +54,7 @@ fn a_port_may_lose_its_acknowledgments() {
     pair.inject(Fault::LosePortAcks { port: B, count: 2 });
     b.recv(1, 0, 8);
     a.send(10, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), ends_of(&b.received())), (vec![(10, Status::RetryExceeded)], vec![ok(1)]));
 }
 
@@ -75,7 +75,7 @@ fn retries_may_be_over_at_once() {
         }
         let now = pair.now();
         assert_eq!(ends_of(&a.sent()), [(10, Status::RetryExceeded), (11, Status::Flushed)]);
-        pair.settle();
+        pair.run_until_idle();
         // What was on its way arrives all the same.
         assert_eq!((b.received().len(), now), (usize::from(open), Time(0)));
     }
@@ -90,7 +90,7 @@ fn queue_pair_failure_affects_one_end_only() {
     assert_eq!((b.events(), ends_of(&b.received())), (vec![AsyncEvent::QpFatal(b.qp.id)], vec![(1, Status::Flushed)]));
     assert_eq!((a.state(), a.events()), (QpState::Rts, vec![]));
     a.send(10, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [(10, Status::RetryExceeded)]);
 }
 
@@ -127,14 +127,14 @@ fn failed_path_leaves_the_other_path_usable() {
     d.recv(2, 0, 8);
     a.send(10, 0, 8);
     c.send(11, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), ends_of(&c.sent())), (vec![ok(10)], vec![(11, Status::RetryExceeded)]));
     pair.inject(Fault::Switch { subnet: pair.subnet, up: false });
     a.send(12, 0, 8);
     pair.pass(Nanos(3_000_000));
     pair.inject(Fault::Switch { subnet: pair.subnet, up: true });
     b.recv(3, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [ok(12)]);
 }
 
@@ -156,7 +156,7 @@ fn a_flap_may_bring_new_addresses() {
     // The old LID leads nowhere, the new one to the port.
     b.recv(1, 0, 8);
     a.send(10, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [(10, Status::RetryExceeded)]);
     let tuning = Tuning::default();
     let [mut c, mut d] = [0, 1].map(|side| End::new(&pair, side, QpKind::Rc, &tuning));
@@ -164,7 +164,7 @@ fn a_flap_may_bring_new_addresses() {
     d.connect(c.qp.number, 16, &tuning);
     d.recv(2, 0, 8);
     c.send(11, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&c.sent()), [ok(11)]);
 }
 
@@ -187,7 +187,7 @@ fn killed_device_reports_errors_until_it_is_reloaded() {
         let objects = pair.fabric.borrow().objects(hca);
         assert_eq!((objects.qps, objects.mrs, objects.pds, objects.registered_bytes), (0, 0, 0, 0));
         a.send(10, 0, 8);
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(ends_of(&a.sent()), [(10, Status::RetryExceeded)], "the peer receives nothing");
         let again = SimDevice::open(&pair.fabric, hca, 9);
         assert_eq!(again.is_ok(), reload_after.is_some());
@@ -231,7 +231,7 @@ fn write_of_a_dead_queue_pair_may_arrive_late() {
     assert_eq!((ends_of(&a.sent()), b.bytes(0, 8)), (vec![(10, Status::RetryExceeded)], vec![0; 8]));
     a.device.destroy_qp(a.qp.id).unwrap();
     b.fill(0, &[1; 8]);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(b.bytes(0, 8), [6; 8]);
     // Not through a queue pair that was reset in time.
     let pair = super::fixture::pair();
@@ -241,7 +241,7 @@ fn write_of_a_dead_queue_pair_may_arrive_late() {
     a.post(10, SendOp::Write { to: b.remote(0), immediate: None }, 0, 8);
     pair.pass(Nanos(10_000_000));
     b.to(QpState::Reset);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(b.bytes(0, 8), [0; 8]);
 }
 
@@ -256,7 +256,7 @@ fn packet_for_a_former_lid_is_dropped() {
     pair.pass(Nanos(1_000_000));
     pair.inject(Fault::Readdress { port: B, lid: Some(48), gid: None });
     assert_eq!(b.events(), [AsyncEvent::LidChange(1)]);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((b.received(), b.events()), (vec![], vec![]));
 }
 
@@ -275,7 +275,7 @@ fn queue_pair_reset_discards_data_on_the_bus() {
     b.to(QpState::Reset);
     b.connect(a.qp.number, 16, &Tuning::default());
     b.recv(2, 128, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((b.received(), b.bytes(0, 72)), (vec![], vec![0; 72]));
 }
 
@@ -286,7 +286,7 @@ fn a_dead_process_is_silent() {
     let [mut a, b] = pair.ends(QpKind::Rc, |_| {});
     a.send(10, 0, 8);
     drop(b);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [(10, Status::RetryExceeded)]);
     assert_eq!(pair.fabric.borrow().objects(pair.hcas[1]), Default::default());
 }
@@ -303,7 +303,7 @@ fn a_slow_port_changes_nothing_but_time() {
             b.recv(id, 0, 3000);
             a.send(100 + id, 0, 3000);
         }
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(ends_of(&a.sent()), (100..120).map(ok).collect::<Vec<_>>());
         assert_eq!(ends_of(&b.received()), (0..20).map(ok).collect::<Vec<_>>());
         trace.take()

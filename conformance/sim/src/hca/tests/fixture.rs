@@ -52,7 +52,7 @@ impl Pair {
     }
 
     /// Lets time pass until nothing is due any more, or a second is over.
-    pub fn settle(&self) {
+    pub fn run_until_idle(&self) {
         let mut fabric = self.fabric.borrow_mut();
         let end = fabric.now() + Nanos::from_millis(1000);
         while let Some(next) = fabric.next_event().filter(|next| *next <= end) {
@@ -273,7 +273,7 @@ pub fn ok(id: u64) -> (u64, Status) {
 /// The change to the next state on the way to RTS.
 pub fn way(kind: QpKind, to: QpState, peer: u32, dlid: u16, tuning: &Tuning) -> QpChange {
     let mut change = QpChange::to(to);
-    let (ud, serves, asks) = (
+    let (ud, serves, is_requester) = (
         kind == QpKind::Ud,
         matches!(kind, QpKind::Rc | QpKind::XrcTarget),
         matches!(kind, QpKind::Rc | QpKind::XrcInitiator),
@@ -294,9 +294,9 @@ pub fn way(kind: QpKind, to: QpState, peer: u32, dlid: u16, tuning: &Tuning) -> 
         QpState::Rts => {
             change.send_psn = Some(tuning.first_psn);
             change.timeout = (!ud).then_some(tuning.timeout);
-            change.retry_count = asks.then_some(tuning.retry_count);
-            change.rnr_retry = asks.then_some(tuning.rnr_retry);
-            change.reads_open = asks.then_some(tuning.reads_open);
+            change.retry_count = is_requester.then_some(tuning.retry_count);
+            change.rnr_retry = is_requester.then_some(tuning.rnr_retry);
+            change.reads_open = is_requester.then_some(tuning.reads_open);
         }
         _ => {}
     }

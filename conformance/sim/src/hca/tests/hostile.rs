@@ -29,7 +29,7 @@ struct Names {
     /// Names and numbers of RC queue pairs.
     made: Vec<(u32, u32)>,
     /// Remote keys that the others don't have yet.
-    told: Vec<u32>,
+    reported: Vec<u32>,
 }
 
 /// One of the first or the last few mostly, sometimes any, sometimes none of them.
@@ -71,7 +71,7 @@ impl Cluster {
                 if let Ok(mr) = try_register(device, pd, &mut memory[last], 0, Access::ALL) {
                     names.mrs.push(mr.id.0);
                     names.keys.push(mr.lkey);
-                    names.told.push(mr.rkey);
+                    names.reported.push(mr.rkey);
                 }
             }
             2 => names.cqs.extend(device.create_cq(&CqInit { depth: rng.below(20) as u32 }).map(|cq| cq.0)),
@@ -222,7 +222,7 @@ impl Cluster {
         };
     }
 
-    fn look(&mut self, device: &mut SimDevice) {
+    fn check_device(&mut self, device: &mut SimDevice) {
         let mut out = Vec::new();
         for cq in self.names.cqs.iter().rev().take(10) {
             let _ = device.poll_cq(CqId(*cq), 50, &mut out);
@@ -291,12 +291,12 @@ fn random_verbs_calls_cause_no_panic_and_no_leak() {
                 6..=13 => cluster.post(device),
                 14 => cluster.change(device),
                 15 if cluster.rng.one_in(2) => cluster.destroy(device),
-                16 | 17 => cluster.look(device),
+                16 | 17 => cluster.check_device(device),
                 18 if cluster.rng.one_in(10) => cluster.fault(&pair),
                 _ => pair.pass(Nanos(cluster.rng.below(20_000))),
             }
             // Every process has the keys of all others, as if they were sent.
-            for key in std::mem::take(&mut cluster.names.told) {
+            for key in std::mem::take(&mut cluster.names.reported) {
                 names[other].keys.push(key);
                 names[(other + 1) % 3].keys.push(key);
             }
@@ -304,7 +304,7 @@ fn random_verbs_calls_cause_no_panic_and_no_leak() {
         }
         devices.clear();
         endings = cluster.endings;
-        pair.settle();
+        pair.run_until_idle();
         for hca in pair.hcas {
             assert_eq!(pair.fabric.borrow().objects(hca), Default::default(), "seed {seed}");
         }

@@ -25,7 +25,7 @@ fn unsignaled_sends_complete_in_silence_and_fail_aloud() {
     unsignaled(&mut a, 10, false);
     a.send(11, 0, 8);
     unsignaled(&mut a, 12, false);
-    pair.settle();
+    pair.run_until_idle();
     // The third waits for a receive until its retries are over.
     assert_eq!(ends_of(&a.sent()), [ok(11), (12, Status::RnrRetryExceeded)]);
     assert_eq!(ends_of(&b.received()), [ok(1), ok(2)]);
@@ -37,7 +37,7 @@ fn signal_all_means_all() {
     let [mut a, mut b] = pair.ends(QpKind::Rc, |tuning| tuning.signal_all = true);
     b.recv(1, 0, 8);
     unsignaled(&mut a, 10, false);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [ok(10)]);
 }
 
@@ -50,7 +50,7 @@ fn places_are_free_when_polled() {
     b.recv(2, 0, 8);
     unsignaled(&mut a, 10, false);
     a.send(11, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     let sges = [a.sge(0, 8)];
     let third = [SendWr::new(12, SendOp::Send { immediate: None }, Payload::Memory(&sges))];
     let full = a.device.post_send(a.qp.id, &third).unwrap_err();
@@ -61,7 +61,7 @@ fn places_are_free_when_polled() {
     assert_eq!((ends_of(&a.sent()), ends_of(&b.received())), (vec![ok(11)], vec![ok(1), ok(2)]));
     b.device.post_recv(b.qp.id, &receive).unwrap();
     a.device.post_send(a.qp.id, &third).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [ok(12)]);
 }
 
@@ -75,7 +75,7 @@ fn an_overflow_breaks_the_queue_and_its_queue_pairs() {
     for id in 0..3 {
         unsignaled(&mut a, id, false);
     }
-    pair.settle();
+    pair.run_until_idle();
     let mut out = Vec::new();
     assert_eq!(b.device.poll_cq(b.recv_cq, 9, &mut out), Err(PollError::Overflow));
     assert_eq!(b.events(), [AsyncEvent::CqError(b.recv_cq), AsyncEvent::QpFatal(b.qp.id)]);
@@ -99,7 +99,7 @@ fn completion_event_is_raised_once_per_request() {
     }
     let arrive = |a: &mut End, solicited| {
         unsignaled(a, 1, solicited);
-        pair.settle();
+        pair.run_until_idle();
     };
     arrive(&mut a, true);
     assert_eq!(b.device.cq_event(), None);
@@ -128,12 +128,12 @@ fn destroyed_queue_pair_leaves_no_completions() {
     b.recv(1, 0, 8);
     b.recv(2, 0, 8);
     a.send(10, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     a.send(11, 0, 8);
     assert_eq!(a.device.destroy_cq(a.send_cq), Err(DestroyError::Busy { what: Kind::Cq, users: 1 }));
     a.device.destroy_qp(a.qp.id).unwrap();
     b.device.destroy_qp(b.qp.id).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((a.sent(), b.received()), (vec![], vec![]));
     assert!(a.device.destroy_qp(a.qp.id).is_err() && a.device.query_qp(a.qp.id).is_err());
     a.device.destroy_cq(a.send_cq).unwrap();
@@ -153,11 +153,11 @@ fn a_send_queue_drains() {
     assert!(a.device.query_qp(a.qp.id).unwrap().draining);
     pair.pass(Nanos(10_000));
     assert_eq!((a.sent(), a.events()), (vec![], vec![]));
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), a.events()), (vec![ok(10)], vec![AsyncEvent::SqDrained(a.qp.id)]));
     assert!(!a.device.query_qp(a.qp.id).unwrap().draining);
     a.to(QpState::Rts);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), a.events()), (vec![ok(11)], vec![]));
     assert_eq!(ends_of(&b.received()), [ok(1), ok(2)]);
 }
@@ -179,7 +179,7 @@ fn an_error_flushes_everything_in_order() {
     assert_eq!((ends_of(&a.sent()), ends_of(&a.received())), (flushed(13..14), flushed(3..4)));
     // The peer finds no queue pair.
     b.send(20, 0, 8);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&b.sent()), [(20, Status::RetryExceeded)]);
 }
 

@@ -71,7 +71,7 @@ fn run(seed: u64) -> (Vec<u64>, u64) {
         b.recv(i as u64, i as u64 * PLACE, PLACE as u32);
         pair.pass(Nanos(rng.below(30_000)));
     }
-    pair.settle();
+    pair.run_until_idle();
     let sent = a.sent();
     assert_eq!(ends_of(&sent), (0..OPS).map(ok).collect::<Vec<_>>(), "seed {seed}");
     let received = poll(&mut b.device, b.recv_cq);

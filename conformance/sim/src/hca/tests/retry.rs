@@ -49,7 +49,7 @@ fn loss_of_any_single_packet_is_recovered() {
                     true => Fault::Corrupt { port, packets: 1 },
                     false => Fault::Lose { port, packets: 1 },
                 });
-                pair.settle();
+                pair.run_until_idle();
                 let expected: Vec<_> = (100..109).map(ok).collect();
                 assert_eq!(ends_of(&a.sent()), expected, "{port:?} {skipped}");
                 assert_eq!(ends_of(&b.received()), [ok(0), ok(1), ok(2), ok(3)]);
@@ -74,10 +74,10 @@ fn lost_acknowledgment_causes_no_duplicate_delivery() {
     a.send(10, 0, 64);
     pair.pass(Nanos(ack_timeout_ns(8).unwrap() / 2));
     assert_eq!((ends_of(&b.received()), a.sent()), (vec![ok(0)], vec![]));
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((b.received(), ends_of(&a.sent())), (vec![], vec![ok(10)]));
     a.send(11, 0, 64);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&b.received()), ends_of(&a.sent())), (vec![ok(1)], vec![ok(11)]));
 }
 
@@ -90,7 +90,7 @@ fn a_message_may_be_delivered_and_fail() {
     link(&pair, B, Direction::Tx, false);
     a.send(10, 0, 64);
     a.send(11, 0, 64);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&b.received()), [ok(1)]);
     assert_eq!(ends_of(&a.sent()), [(10, Status::RetryExceeded), (11, Status::Flushed)]);
     assert_eq!((a.state(), b.state()), (QpState::Error, QpState::Rts));
@@ -120,12 +120,12 @@ fn without_a_timeout_nothing_is_repeated() {
     b.recv(1, 0, 64);
     pair.inject(Fault::Lose { port: A, packets: 1 });
     a.send(10, 0, 64);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((a.sent(), a.state(), b.received()), (vec![], QpState::Rts, vec![]));
     // The next message shows that something is missing.
     a.send(11, 0, 64);
     b.recv(2, 0, 64);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), ends_of(&b.received())), (vec![ok(10), ok(11)], vec![ok(1), ok(2)]));
 }
 
@@ -140,7 +140,7 @@ fn a_flapping_link_is_survived() {
         a.send(100 + id, 0, 64);
         pair.pass(Nanos(ack_timeout_ns(8).unwrap() * 3 / 2));
         link(&pair, A, Direction::Both, true);
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(ends_of(&a.sent()), [ok(100 + id)]);
     }
 }
@@ -157,7 +157,7 @@ fn a_sender_waits_for_a_receive() {
     b.recv(2, 0, 64);
     pair.pass(Nanos(wait / 4));
     assert_eq!((b.received(), a.sent()), (vec![], vec![]), "the timer has not gone off");
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&b.received()), ends_of(&a.sent())), (vec![ok(1), ok(2)], vec![ok(10), ok(11)]));
 }
 
@@ -171,7 +171,7 @@ fn waiting_for_a_receive_ends() {
         let wait = rnr_timer_ns(7).unwrap();
         pair.pass(Nanos(wait * u64::from(retries)));
         assert_eq!(a.sent(), []);
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(ends_of(&a.sent()), [(10, Status::RnrRetryExceeded), (11, Status::Flushed)]);
         assert_eq!((a.state(), b.state()), (QpState::Error, QpState::Rts));
     }
@@ -186,7 +186,7 @@ fn waiting_for_a_receive_may_have_no_end() {
     pair.pass(Nanos(rnr_timer_ns(7).unwrap() * 100));
     assert_eq!(a.sent(), []);
     b.recv(1, 0, 0);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&b.received()), ends_of(&a.sent())), (vec![ok(1)], vec![ok(10)]));
 }
 
@@ -205,7 +205,7 @@ fn a_fence_waits_for_reads() {
         let write = SendOp::Write { to: b.remote(0), immediate: None };
         let write = SendWr { fence, ..SendWr::new(2, write, Payload::Memory(&sges)) };
         a.device.post_send(a.qp.id, &[write]).unwrap();
-        pair.settle();
+        pair.run_until_idle();
         assert_eq!(ends_of(&a.sent()), [ok(1), ok(2)]);
         assert_eq!(b.bytes(0, 8), [2; 8]);
         a.bytes(0, 8) == [2; 8]
@@ -223,7 +223,7 @@ fn open_reads_are_limited() {
         b.fill(id as usize * 8, &id.to_ne_bytes());
         a.post(id, SendOp::Read { from: b.remote(id * 8) }, 1000 + id * 8, 8);
     }
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), (0..20).map(ok).collect::<Vec<_>>());
     assert!((0..20).all(|id| a.word(1000 + id * 8) == id as u64));
 }

@@ -37,14 +37,14 @@ fn srq_is_shared_and_its_limit_event_is_raised() {
     }
     b.device.arm_srq(srq, 3).unwrap();
     a.send(10, 0, 50);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(b.events(), []);
     c.send(11, 0, 60);
-    pair.settle();
+    pair.run_until_idle();
     // Two are left, fewer than three; it is reported once.
     assert_eq!(b.events(), [AsyncEvent::SrqLimit(srq)]);
     a.send(12, 0, 70);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(b.events(), []);
     let received = b.received();
     let by: Vec<_> = received.iter().map(|completion| (completion.id, completion.qp, completion.bytes)).collect();
@@ -63,7 +63,7 @@ fn shared_receives_are_not_flushed() {
     let [mut a, mut b] = pair.ends(QpKind::Rc, |tuning| tuning.srq = true);
     b.recv(1, 0, 100);
     a.post(2, SendOp::Write { to: Remote { address: 0, rkey: 1 }, immediate: None }, 0, 1);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(b.received(), []);
     assert_eq!(b.events(), [AsyncEvent::QpLastWqe(b.qp.id), AsyncEvent::QpAccessError(b.qp.id)]);
     let (srq, sges) = (b.srq.unwrap(), [b.sge(0, 8)]);
@@ -149,7 +149,7 @@ fn one_target_delivers_to_all_processes() {
     assert_ne!(nx, ny);
     xrc_send(&mut a, 20, ny, 11);
     xrc_send(&mut a, 21, nx, 5);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [ok(20), ok(21)]);
     let (at_x, at_y) = (poll(&mut x.device, x.cq), poll(&mut y.device, y.cq));
     assert_eq!((ends_of(&at_x), ends_of(&at_y)), (vec![ok(1)], vec![ok(2)]));
@@ -165,7 +165,7 @@ fn one_target_delivers_to_all_processes() {
     let write = SendOp::Write { to, immediate: None };
     let request = SendWr { srq_number: Some(ny), ..SendWr::new(22, write, Payload::Memory(&sges)) };
     a.device.post_send(a.qp.id, &[request]).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(ends_of(&a.sent()), [ok(22)]);
     assert_eq!(&y.memory[1000..1004], b"for ");
 
@@ -173,11 +173,11 @@ fn one_target_delivers_to_all_processes() {
     drop(x);
     y.recv(3);
     xrc_send(&mut a, 23, ny, 4);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), ends_of(&poll(&mut y.device, y.cq))), (vec![ok(23)], vec![ok(3)]));
     // A queue that is gone, or never was: the connection breaks, its holder receives the reason.
     xrc_send(&mut a, 24, nx, 4);
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!((ends_of(&a.sent()), a.state()), (vec![(24, Status::RemoteInvalid)], QpState::Error));
     assert_eq!(y.device.async_event(), Some(AsyncEvent::CommEstablished(opened.id)));
     assert_eq!(y.device.async_event(), Some(AsyncEvent::QpRequestError(opened.id)));

@@ -28,7 +28,7 @@ fn in_state(pair: &Pair, kind: QpKind, state: QpState) -> [End; 2] {
         QpState::Sqe => assert_eq!(send(&mut a, 32, b.qp.number, 999), Ok(())),
         _ => {}
     }
-    pair.settle();
+    pair.run_until_idle();
     a.sent();
     assert_eq!(a.state(), state);
     [a, b]
@@ -52,7 +52,7 @@ fn recv(end: &mut End) -> Result<(), PostReason> {
 }
 
 /// What comes of a posted request.
-fn story(refused: Result<(), PostReason>, completed: Option<Status>) -> &'static str {
+fn trace_text(refused: Result<(), PostReason>, completed: Option<Status>) -> &'static str {
     match (refused, completed) {
         (Err(PostReason::State { .. }), _) => "refused",
         (Err(_), _) => "other refusal",
@@ -70,16 +70,16 @@ fn row(kind: QpKind, state: QpState) -> String {
         let [mut a, mut b] = in_state(&pair, kind, state);
         recv(&mut b).unwrap();
         let posted = send(&mut a, 32, b.qp.number, 0);
-        pair.settle();
-        story(posted, first(a.sent()))
+        pair.run_until_idle();
+        trace_text(posted, first(a.sent()))
     };
     let pair = pair();
     let [mut a, mut b] = in_state(&pair, kind, state);
     let posted = recv(&mut a);
-    pair.settle();
-    let received = story(posted.clone(), first(poll(&mut a.device, a.recv_cq)));
+    pair.run_until_idle();
+    let received = trace_text(posted.clone(), first(poll(&mut a.device, a.recv_cq)));
     send(&mut b, 16, a.qp.number, 0).unwrap();
-    pair.settle();
+    pair.run_until_idle();
     let packet = match (first(poll(&mut a.device, a.recv_cq)), first(b.sent())) {
         (Some(Status::Success), Some(Status::Success)) => "delivered",
         (None, Some(Status::RetryExceeded)) => "silence",

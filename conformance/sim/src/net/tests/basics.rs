@@ -141,7 +141,7 @@ fn credit_bounds_the_bytes_in_flight() {
             sent += 1;
         }
     }
-    let mut under_way = 0;
+    let mut in_flight = 0;
     while let Some((at, outcome)) = net.step(Time(20_000_000)) {
         now = at;
         match outcome {
@@ -156,10 +156,10 @@ fn credit_bounds_the_bytes_in_flight() {
             other => panic!("{other:?}"),
         }
         let came = came.iter().sum::<u64>();
-        under_way = under_way.max((sent - came) * 2048);
+        in_flight = in_flight.max((sent - came) * 2048);
     }
     let staged = 8 * STAGE * 2048;
-    assert!(under_way <= staged + BUFFER, "{under_way} bytes");
+    assert!(in_flight <= staged + BUFFER, "{in_flight} bytes");
     assert_eq!(came.iter().sum::<u64>(), sent, "a lossless fabric lost something");
     let (least, most) = (came.iter().min().unwrap(), came.iter().max().unwrap());
     assert!(most - least <= most / 10 + 8, "unfair: {came:?}");
@@ -228,15 +228,15 @@ fn history(seed: u64, jitter: u64, loss: u32) -> Vec<(u64, String)> {
         net.set_loss(PortId(port), loss);
     }
     let (mut now, mut sent) = (Time(0), [0u64; 4]);
-    let mut told = Vec::new();
-    let run = |net: &mut Net<u64>, until, told: &mut Vec<(u64, String)>| {
+    let mut reported = Vec::new();
+    let run = |net: &mut Net<u64>, until, reported: &mut Vec<(u64, String)>| {
         while let Some((at, outcome)) = net.step(until) {
             if let Outcome::Arrived { port, body, .. } = outcome
                 && body % 3 > 0
             {
                 net.write_memory(at, port, 500, body);
             }
-            told.push((at.0, format!("{outcome:?}")));
+            reported.push((at.0, format!("{outcome:?}")));
         }
     };
     for _ in 0..300 {
@@ -255,13 +255,14 @@ fn history(seed: u64, jitter: u64, loss: u32) -> Vec<(u64, String)> {
             sent[from] += 1;
         }
         now = now + Nanos(dice.below(3000));
-        run(&mut net, now, &mut told);
+        run(&mut net, now, &mut reported);
     }
-    run(&mut net, Time(u64::MAX), &mut told);
-    let over = told.iter().filter(|(_, what)| what.starts_with("Arrived") || what.starts_with("Lost")).count() as u64;
+    run(&mut net, Time(u64::MAX), &mut reported);
+    let over =
+        reported.iter().filter(|(_, what)| what.starts_with("Arrived") || what.starts_with("Lost")).count() as u64;
     assert_eq!(over, sent.iter().sum::<u64>(), "every frame ends once");
     assert!(is_empty(&net), "something is left");
-    told
+    reported
 }
 
 proptest! {

@@ -206,7 +206,7 @@ fn dead_receiver_port_does_not_block_other_frames() {
     }
     net.send(Time(0), frame(0, 6, 9)).unwrap();
     let (at, outcome) =
-        std::iter::from_fn(|| net.step(Time(5000))).find(|told| told.1 != Outcome::Room(PortId(0))).unwrap();
+        std::iter::from_fn(|| net.step(Time(5000))).find(|reported| reported.1 != Outcome::Room(PortId(0))).unwrap();
     assert!(matches!((at, outcome), (Time(1100), Outcome::Arrived { body: 0, .. })));
     // It isn't dealt with yet, so the others wait for its buffer.
     net.set_link(Time(1100), PortId(1), Direction::Rx, false, None);

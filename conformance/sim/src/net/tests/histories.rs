@@ -36,7 +36,7 @@ struct History {
     over: u64,
     writes: u64,
     written: BTreeMap<u32, u64>,
-    told: Vec<(u64, Outcome<Tag>)>,
+    reported: Vec<(u64, Outcome<Tag>)>,
 }
 
 impl History {
@@ -97,7 +97,7 @@ impl History {
             over: 0,
             writes: 0,
             written: BTreeMap::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
@@ -161,7 +161,10 @@ impl History {
 
     fn run(&mut self, until: Time) {
         while let Some((at, outcome)) = self.net.step(until) {
-            assert!(at <= until && at >= self.told.last().map_or(Time(0), |told| Time(told.0)), "time goes on");
+            assert!(
+                at <= until && at >= self.reported.last().map_or(Time(0), |reported| Time(reported.0)),
+                "time goes on"
+            );
             match &outcome {
                 Outcome::Arrived { port, dlid, body, .. } => {
                     assert_eq!(*dlid, body.dlid);
@@ -182,7 +185,7 @@ impl History {
                 Outcome::Lost { .. } => self.over += 1,
                 _ => {}
             }
-            self.told.push((at.0, outcome));
+            self.reported.push((at.0, outcome));
             for port in 0..self.ports {
                 let taken = self.net.credit_taken(PortId(port));
                 assert!(self.held || taken <= u64::from(self.buffer), "{taken} bytes in a buffer of {}", self.buffer);
@@ -199,7 +202,7 @@ impl History {
         assert_eq!(self.over, self.sent.values().sum::<u64>(), "every frame ends once");
         let stats = self.net.stats();
         assert_eq!((stats.arrived + stats.lost, stats.written), (self.over, self.writes));
-        assert_eq!(stats.phantoms, stats.phantoms_written + stats.phantoms_lost);
+        assert_eq!(stats.background_frames, stats.background_written + stats.background_lost);
         for port in (0..self.ports).map(PortId) {
             assert_eq!(self.net.credit_taken(port), 0);
             assert_eq!(self.net.room(port), self.net.hcas[self.net.hca_of(port).0 as usize].stage_frames as usize);
@@ -209,7 +212,7 @@ impl History {
             let servers = if self.net.buses[bus as usize].half_duplex { 1 } else { 2 };
             assert!(self.net.bus_busy(BusId(bus)).0 <= servers * self.now.0);
         }
-        self.told
+        self.reported
     }
 }
 
@@ -254,7 +257,7 @@ proptest! {
     /// Without faults nothing is lost but frames without a receiver.
     #[test]
     fn a_healthy_fabric_loses_nothing(seed: u64) {
-        let nowhere = |told: &(u64, Outcome<Tag>)| match told.1 {
+        let nowhere = |reported: &(u64, Outcome<Tag>)| match reported.1 {
             Outcome::Lost { why, .. } => why == LostAt::NoRoute,
             _ => true,
         };

@@ -23,8 +23,8 @@ fn a_trunk_is_shared_by_its_plane() {
         for (from, dlid, body) in [(0, 3, 0), (1, 4, 1), (0, 3, 2), (1, 4, 3)] {
             net.send(Time(0), frame(from, dlid, body)).unwrap();
         }
-        let told = arrivals(&all(&mut net, 100_000));
-        assert_eq!(told, [0, 1, 2, 3].map(|body| (came[body], body as u32)));
+        let reported = arrivals(&all(&mut net, 100_000));
+        assert_eq!(reported, [0, 1, 2, 3].map(|body| (came[body], body as u32)));
     }
 }
 
@@ -86,16 +86,16 @@ fn a_half_duplex_link_is_one_server() {
 fn background_load_runs_only_in_its_windows() {
     let (mut net, _) = star(2);
     net.add_background(PortId(0), 4, 1000, &[(Time(300_000), Time(400_000)), (Time(100_000), Time(200_000))]);
-    let mut phantoms = [99_999, 200_000, 299_999, 500_000].map(|until| {
+    let mut background_frames = [99_999, 200_000, 299_999, 500_000].map(|until| {
         assert_eq!(all(&mut net, until), []);
-        net.stats().phantoms
+        net.stats().background_frames
     });
     // A frame a microsecond, and what the stage holds beyond.
-    assert!((100..=108).contains(&phantoms[1]), "{phantoms:?}");
-    assert_eq!((phantoms[0], phantoms[2]), (0, phantoms[1]));
-    phantoms[3] -= phantoms[1];
-    assert!((100..=108).contains(&phantoms[3]), "{phantoms:?}");
-    assert_eq!((net.inside(), net.stats().phantoms_written), (0, phantoms[1] + phantoms[3]));
+    assert!((100..=108).contains(&background_frames[1]), "{background_frames:?}");
+    assert_eq!((background_frames[0], background_frames[2]), (0, background_frames[1]));
+    background_frames[3] -= background_frames[1];
+    assert!((100..=108).contains(&background_frames[3]), "{background_frames:?}");
+    assert_eq!((net.inside(), net.stats().background_written), (0, background_frames[1] + background_frames[3]));
 }
 
 /// A load keeps its rate from step to step, and ends when it is set to.
@@ -108,7 +108,7 @@ fn background_load_keeps_its_rate() {
     let mut before = 0;
     let counts = [99_999, 199_999, 299_999, 399_999, 499_999, 900_000].map(|until| {
         assert_eq!(all(&mut net, until), []);
-        net.stats().phantoms - std::mem::replace(&mut before, net.stats().phantoms)
+        net.stats().background_frames - std::mem::replace(&mut before, net.stats().background_frames)
     });
     assert_eq!((counts[0], counts[3], counts[5]), (0, 0, 0), "{counts:?}");
     assert!((10..=11).contains(&counts[1]) && (50..=51).contains(&counts[2]), "{counts:?}");
@@ -116,9 +116,9 @@ fn background_load_keeps_its_rate() {
     net.add_load(PortId(0), 4, 1000, &[(Time(900_000), 1_000_000_000)], Time(2_000_000));
     all(&mut net, 1_000_000);
     net.end_loads();
-    let sent = net.stats().phantoms;
+    let sent = net.stats().background_frames;
     all(&mut net, 2_000_000);
-    assert!(sent > before && net.stats().phantoms == sent && net.inside() == 0, "{:?}", net.stats());
+    assert!(sent > before && net.stats().background_frames == sent && net.inside() == 0, "{:?}", net.stats());
 }
 
 /// What others take of a bus is missing; a bus never stands still, and one without a limit has none.
@@ -151,7 +151,7 @@ fn background_load_on_a_dead_path_is_dropped() {
     net.set_link(Time(50_000), PortId(0), Direction::Both, false, None);
     assert_eq!(all(&mut net, 200_000), []);
     let stats = net.stats();
-    assert!(stats.phantoms > 0 && stats.phantoms == stats.phantoms_lost, "{stats:?}");
+    assert!(stats.background_frames > 0 && stats.background_frames == stats.background_lost, "{stats:?}");
     assert!(stats.events < 10_000, "{stats:?}");
 }
 
@@ -163,9 +163,9 @@ fn ties_go_by_order() {
         net.at(Time(100), body);
     }
     net.at(Time(50), 9);
-    let told = all(&mut net, 1000);
+    let reported = all(&mut net, 1000);
     let expected = [(50, 9), (100, 0), (100, 1), (100, 2), (100, 3), (100, 4)];
-    assert_eq!(told, expected.map(|(at, body)| (at, Outcome::Timer(body))));
+    assert_eq!(reported, expected.map(|(at, body)| (at, Outcome::Timer(body))));
     net.at(Time(10), 7);
     assert_eq!(all(&mut net, 1000), [(1000, Outcome::Timer(7))], "what is past is reported at once");
 }
@@ -198,9 +198,9 @@ fn a_free_plane_can_have_jitter() {
     for body in 0..8 {
         net.send(Time(0), frame(0, 4, body)).unwrap();
     }
-    let told = arrivals(&all(&mut net, 1_000_000));
-    assert!(told[7].0 > 20_000, "{told:?}");
-    assert!(told.iter().map(|told| told.1).eq(0..8), "{told:?}");
+    let reported = arrivals(&all(&mut net, 1_000_000));
+    assert!(reported[7].0 > 20_000, "{reported:?}");
+    assert!(reported.iter().map(|reported| reported.1).eq(0..8), "{reported:?}");
 }
 
 /// A frame that comes to a place at the very moment when a hold ends stays behind those that are kept.

@@ -185,7 +185,7 @@ pub struct Watch {
 
 impl Watch {
     /// Looks at every living rank.
-    pub fn look(&mut self, view: &View<'_>, ledger: &Ledger) {
+    pub fn at_moment(&mut self, view: &View<'_>, ledger: &Ledger) {
         let mut messages = 0;
         for rank in (0..view.size()).filter(|rank| view.is_alive(*rank)) {
             let Some(engine) = view.engine(rank) else { continue };
@@ -242,10 +242,10 @@ impl Watch {
     /// All of it. Where no fault happened, there are no failed queue pairs. A device that has kept a
     /// completion back, which it did `kept` times, never reports that it has given everything back, and such
     /// a queue pair waits for a second (`drain_time` of the rail); meanwhile others are made and fail.
-    pub fn bounds(&self, weather: Weather, kept: u64) -> Facts {
+    pub fn bounds(&self, fault_level: FaultLevel, kept: u64) -> Facts {
         let name =
             |rank: Option<u32>, what| rank.map_or_else(|| what_of_all(what), |rank| format!("rank {rank}: {what}"));
-        let counts = |what| what != QUEUE_PAIRS || weather == Weather::Calm;
+        let counts = |what| what != QUEUE_PAIRS || fault_level == FaultLevel::Quiet;
         let worst = self.worst.iter().filter(|((_, what), _)| counts(*what));
         let more = |what| if what == QUEUE_PAIRS_FAILED { kept } else { 0 };
         worst.map(|(&(rank, what), &(reached, bound))| (name(rank, what), reached, bound + more(what))).collect()
@@ -258,27 +258,32 @@ fn what_of_all(what: &str) -> String {
 
 /// How honest the ranks were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weather {
+pub enum FaultLevel {
     /// No fault happened.
-    Calm,
+    Quiet,
     /// Faults happened.
     Rough,
 }
 
 /// What every rank counted, in a simulation that has come to rest. `messages`: those sent to a rank.
 /// `all_arrive`: no channel was closed, with its last packets on their way.
-pub fn statistics(stats: &[(u32, Stats)], messages: impl Fn(u32) -> u64, weather: Weather, all_arrive: bool) -> Facts {
+pub fn statistics(
+    stats: &[(u32, Stats)],
+    messages: impl Fn(u32) -> u64,
+    fault_level: FaultLevel,
+    all_arrive: bool,
+) -> Facts {
     let mut all = Facts::new();
     for &(rank, stats) in stats {
         let mut bound = |what: &str, reached, bound| all.push((format!("rank {rank}: {what}"), reached, bound));
         bound("messages before their receive", stats.unexpected, messages(rank));
         // Peers here keep to the protocol, and no rail delivers what its checksums show to be wrong.
         bound("malformed packets", stats.malformed_dropped, 0);
-        if weather == Weather::Calm {
+        if fault_level == FaultLevel::Quiet {
             bound("packets that came twice", stats.duplicates_dropped, 0);
         }
     }
-    if weather == Weather::Calm {
+    if fault_level == FaultLevel::Quiet {
         let sum = |of: fn(&Stats) -> u64| stats.iter().map(|(_, stats)| of(stats)).sum::<u64>();
         let (sent, received) = (sum(|stats| stats.packets_sent), sum(|stats| stats.packets_received));
         all.push(("packets received, of those sent".into(), received, sent));

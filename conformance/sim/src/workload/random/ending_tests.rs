@@ -83,28 +83,28 @@ fn the_worst_moment_counts() {
     watch.note(None, "messages held", 3, 2);
     watch.note(None, "messages held", 6, 9);
     let over: Facts =
-        watch.bounds(Weather::Calm, 0).into_iter().filter(|(_, reached, bound)| reached > bound).collect();
+        watch.bounds(FaultLevel::Quiet, 0).into_iter().filter(|(_, reached, bound)| reached > bound).collect();
     assert_eq!(over, [("all ranks: messages held".to_owned(), 3, 2), ("rank 0: packets".to_owned(), 4, 3)]);
 }
 
 #[test]
 fn every_count_that_is_wrong_shows() {
     let right = Stats { packets_sent: 10, packets_received: 10, unexpected: 2, ..Stats::default() };
-    let over = |stats: Stats, weather| {
-        let facts = statistics(&[(0, right), (1, stats)], |_| 2, weather, true);
+    let over = |stats: Stats, fault_level| {
+        let facts = statistics(&[(0, right), (1, stats)], |_| 2, fault_level, true);
         facts.into_iter().filter(|(_, reached, bound)| reached > bound).map(|(what, ..)| what).collect::<Vec<_>>()
     };
-    assert!(over(right, Weather::Calm).is_empty());
+    assert!(over(right, FaultLevel::Quiet).is_empty());
     let unexpected = Stats { unexpected: 3, ..right };
-    assert_eq!(over(unexpected, Weather::Rough), ["rank 1: messages before their receive"]);
+    assert_eq!(over(unexpected, FaultLevel::Rough), ["rank 1: messages before their receive"]);
     let malformed = Stats { malformed_dropped: 1, ..right };
-    assert_eq!(over(malformed, Weather::Rough), ["rank 1: malformed packets"]);
+    assert_eq!(over(malformed, FaultLevel::Rough), ["rank 1: malformed packets"]);
     let twice = Stats { duplicates_dropped: 1, ..right };
-    assert_eq!(over(twice, Weather::Calm), ["rank 1: packets that came twice"]);
-    assert!(over(twice, Weather::Rough).is_empty(), "a message sent again over another rail comes twice, rightly");
+    assert_eq!(over(twice, FaultLevel::Quiet), ["rank 1: packets that came twice"]);
+    assert!(over(twice, FaultLevel::Rough).is_empty(), "a message sent again over another rail comes twice, rightly");
     let fewer = Stats { packets_received: 9, ..right };
-    assert_eq!(over(fewer, Weather::Calm), ["packets sent, of those received"]);
+    assert_eq!(over(fewer, FaultLevel::Quiet), ["packets sent, of those received"]);
     let more = Stats { packets_received: 11, ..right };
-    assert_eq!(over(more, Weather::Calm), ["packets received, of those sent"]);
-    assert!(over(more, Weather::Rough).is_empty());
+    assert_eq!(over(more, FaultLevel::Quiet), ["packets received, of those sent"]);
+    assert!(over(more, FaultLevel::Rough).is_empty());
 }

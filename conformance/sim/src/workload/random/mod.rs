@@ -14,21 +14,21 @@ use rerail_linux::rail::verbs::VerbsOptions;
 
 use super::{Job, Parameters, WorkloadError, need_channels, need_operations};
 use crate::check::{
-    Crash, Damage, Deliveries, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge, protected,
+    Crash, Damage, Deliveries, Ending, Ledger, Peek, Timeouts, Verdict, WindowMemory, judge, protected,
 };
 use crate::cluster::fault::Kind;
 use crate::cluster::{App, Cluster, Ended, Moment, View, Workload};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use app::{Marks, Player, SENDS_MAX, STEPS_MAX, Shared};
-use ending::{Watch, Weather};
-use plan::{AT_START_MAX, Plan, Terms, WINDOWS};
+use ending::{FaultLevel, Watch};
+use plan::{AT_START_MAX, LoadParameters, Plan, WINDOWS};
 
 /// Messages of a simulation, unless its parameters set another number.
 const MESSAGES: u64 = 100;
 
 /// No rank here polls as late as that, and nothing moves as slowly.
-const CALM_STALL_MIN: Nanos = Nanos::from_millis(2);
+const QUIET_STALL_MIN: Nanos = Nanos::from_millis(2);
 
 /// Bytes of the largest of them.
 const BYTES_MAX: u64 = 100_000;
@@ -47,9 +47,9 @@ const OPERATIONS_MIN: u64 = {
 /// The workload.
 pub struct Random {
     shared: Rc<RefCell<Shared>>,
-    patience_ns: u64,
+    timeout_ns: u64,
     /// The simulation rests for longer than rails wait for their devices.
-    rests_long: bool,
+    drains_long: bool,
     watch: Watch,
 }
 
@@ -69,7 +69,7 @@ impl Random {
             retained = retained.min(config.retained_max);
             windows = windows.min(config.windows_max);
         }
-        let terms = Terms {
+        let load_parameters = LoadParameters {
             size,
             messages: parameters.number("messages", MESSAGES, 0, 1 << 20)?,
             bytes_max: parameters.number("bytes_max", BYTES_MAX, 0, 1 << 26)?,
@@ -84,10 +84,11 @@ impl Random {
             liar: scenario.liar.as_ref().map(|liar| liar.rank),
             windows: windows >= WINDOWS,
         };
-        let plan = Plan::draw(terms, &mut Rng::new(seed, "random workload"), &mut Rng::new(seed, "plain messages"));
+        let plan =
+            Plan::draw(load_parameters, &mut Rng::new(seed, "random workload"), &mut Rng::new(seed, "plain messages"));
         let mut ledger = Ledger::new(size);
         app::open_windows(&plan, &mut ledger);
-        if let Some(liar) = terms.liar {
+        if let Some(liar) = load_parameters.liar {
             ledger.set_liar(liar);
         }
         let mut towards = BTreeMap::new();
@@ -112,22 +113,22 @@ impl Random {
             pause_ns: parameters.number("pause_us", 0, 0, 1 << 20)? * 1000,
             plan,
             ledger,
-            void: Marks::default(),
+            gone_windows: Marks::default(),
             received: Marks::default(),
             index: BTreeMap::new(),
             ranks: (0..size).map(|_| None).collect(),
-            telling: Rng::new(seed, "how requests are told"),
+            report_draws: Rng::new(seed, "how requests are told"),
         };
-        let patience_ns = scenario.limits.convergence.nanos().0;
-        let rests_long = scenario.limits.rest.nanos() > VerbsOptions::new(size, 0).drain_time;
-        Ok(Random { shared: Rc::new(RefCell::new(shared)), patience_ns, rests_long, watch: Watch::default() })
+        let timeout_ns = scenario.limits.convergence.nanos().0;
+        let drains_long = scenario.limits.rest.nanos() > VerbsOptions::new(size, 0).drain_time;
+        Ok(Random { shared: Rc::new(RefCell::new(shared)), timeout_ns, drains_long, watch: Watch::default() })
     }
 
-    fn settle(&self, view: &View<'_>) -> bool {
+    fn judge_due(&self, view: &View<'_>) -> bool {
         let shared = &mut *self.shared.borrow_mut();
         if shared.ledger.has_due() {
             let mut ledger = std::mem::take(&mut shared.ledger);
-            ledger.settle(view.now, &Looker { view, shared });
+            ledger.judge_due(view.now, &SlotReader { view, shared });
             shared.ledger = ledger;
         }
         !shared.ledger.has_findings()
@@ -143,15 +144,15 @@ impl Workload for Random {
         self.shared.borrow().ledger.has_due()
     }
 
-    fn look(&mut self, view: &View<'_>, moment: Moment) -> bool {
+    fn at_moment(&mut self, view: &View<'_>, moment: Moment) -> bool {
         if let Moment::Killed(rank) = moment {
             self.shared.borrow_mut().ledger.killed(rank, view.now);
         }
         // Whenever time goes on; several moments of the same time show the same tables.
         if moment != Moment::Due {
-            self.watch.look(view, &self.shared.borrow().ledger);
+            self.watch.at_moment(view, &self.shared.borrow().ledger);
         }
-        self.settle(view)
+        self.judge_due(view)
     }
 }
 
@@ -162,7 +163,7 @@ impl Job for Random {
 
     fn verdict(&mut self, cluster: &Cluster, ended: &Ended) -> Verdict {
         let view = cluster.view();
-        let whole = self.settle(&view);
+        let whole = self.judge_due(&view);
         let converged = *ended == Ended::Done || !whole;
         let crash = match ended {
             Ended::TooManyEvents { events } => {
@@ -179,15 +180,15 @@ impl Job for Random {
             usage.into_iter().filter(move |(name, _)| empty(name)).map(move |(name, table)| (rank, name, table.used))
         });
         self.watch.full().for_each(|path| cluster.took(path));
-        let rested = *ended == Ended::Done;
+        let ended_well = *ended == Ended::Done;
         // Of queue pairs whose device has not given everything back, a second has made an end.
-        let waited_for = if self.rests_long { 0 } else { kept_back(cluster) };
-        let mut bounds = self.watch.bounds(weather(cluster), kept_back(cluster));
-        if rested {
+        let waited_for = if self.drains_long { 0 } else { kept_back(cluster) };
+        let mut bounds = self.watch.bounds(fault_level(cluster), kept_back(cluster));
+        if ended_well {
             let stats = (0..view.size()).filter_map(|rank| Some((rank, view.engine(rank)?.endpoint().stats())));
             let messages = |rank| shared.ledger.sent_to(rank);
             let all_arrive = !shared.closes;
-            bounds.extend(ending::statistics(&stats.collect::<Vec<_>>(), messages, weather(cluster), all_arrive));
+            bounds.extend(ending::statistics(&stats.collect::<Vec<_>>(), messages, fault_level(cluster), all_arrive));
         }
         if shared.ledger.has_liar() {
             bounds.retain(|(what, ..)| ending::holds_with_liar(what));
@@ -200,25 +201,29 @@ impl Job for Random {
             cuts: cluster.cuts(),
             hidden: cluster.hidden(),
             // Only a simulation that has come to rest has given everything back.
-            tables: if rested { tables.collect() } else { Vec::new() },
-            objects: if rested { ending::objects(&view, waited_for) } else { Vec::new() },
+            tables: if ended_well { tables.collect() } else { Vec::new() },
+            objects: if ended_well { ending::objects(&view, waited_for) } else { Vec::new() },
             bounds,
             counters: ending::counters(&view),
-            timeout: Patience { wait_ns: self.patience_ns, others: 50 },
+            timeout: Timeouts { wait_ns: self.timeout_ns, others: 50 },
         };
-        judge(&shared.ledger, &ending, &Looker { view: &view, shared: &shared })
+        judge(&shared.ledger, &ending, &SlotReader { view: &view, shared: &shared })
     }
 }
 
 /// With deadlines on the scale of faults a process that looks late may be taken for a rail that does nothing,
 /// whether faults happen or not.
-fn weather(cluster: &Cluster) -> Weather {
+fn fault_level(cluster: &Cluster) -> FaultLevel {
     let view = cluster.view();
     let is_short = |rank| {
         let stall_min = view.engine(rank).map_or(Nanos(0), |engine| engine.endpoint().config().stall_min);
-        stall_min > Nanos(0) && stall_min < CALM_STALL_MIN
+        stall_min > Nanos(0) && stall_min < QUIET_STALL_MIN
     };
-    if cluster.faults().next().is_none() && !(0..view.size()).any(is_short) { Weather::Calm } else { Weather::Rough }
+    if cluster.faults().next().is_none() && !(0..view.size()).any(is_short) {
+        FaultLevel::Quiet
+    } else {
+        FaultLevel::Rough
+    }
 }
 
 /// Completions that faults have kept back, and queues of completions that broke.
@@ -232,12 +237,12 @@ fn kept_back(cluster: &Cluster) -> u64 {
 }
 
 /// The memory of all ranks, as checkers read it.
-struct Looker<'a> {
+struct SlotReader<'a> {
     view: &'a View<'a>,
     shared: &'a Shared,
 }
 
-impl Peek for Looker<'_> {
+impl Peek for SlotReader<'_> {
     fn peek(&self, rank: u32, seg: Seg) -> Option<&[u8]> {
         self.view.peek(rank, seg.at.region, seg.at.offset, seg.len)
     }
@@ -249,7 +254,7 @@ impl Peek for Looker<'_> {
     }
 }
 
-impl WindowMemory for Looker<'_> {
+impl WindowMemory for SlotReader<'_> {
     fn cell(&self, rank: u32, cell: u32) -> Option<u64> {
         let window = self.shared.ranks.get(rank as usize)?.as_ref()?.window;
         let bytes = self.view.peek(rank, window, u64::from(cell) * 8, 8)?;
@@ -261,7 +266,7 @@ impl WindowMemory for Looker<'_> {
         let Some(engine) = self.view.engine(rank) else { return Ok(()) };
         for (region, arena) in [&memory.receive, &memory.send] {
             if let Some(bytes) = engine.bytes(*region) {
-                arena.inspect(bytes).map_err(Damage::Ghost)?;
+                arena.inspect(bytes).map_err(Damage::LateWrite)?;
             }
         }
         if let Some((region, withdrawn)) = memory.temporary.zip(memory.withdrawn.as_ref())

@@ -165,7 +165,7 @@ pub struct Plan {
 
 /// What a plan is drawn with.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct LoadParameters {
     pub size: u32,
     pub messages: u64,
     pub bytes_max: u64,
@@ -209,8 +209,8 @@ pub const CONSTANT: u32 = 0;
 impl Plan {
     /// `plain` is a stream of its own: without plain messages and late receives a plan is what it was without
     /// it.
-    pub fn draw(terms: Terms, rng: &mut Rng, plain: &mut Rng) -> Plan {
-        let Terms { size, .. } = terms;
+    pub fn draw(load_parameters: LoadParameters, rng: &mut Rng, plain: &mut Rng) -> Plan {
+        let LoadParameters { size, .. } = load_parameters;
         let mut plan = Plan {
             size,
             messages: Vec::new(),
@@ -228,22 +228,22 @@ impl Plan {
         let mut at_start = vec![0usize; size as usize];
         let multi: Vec<bool> = (0..size).map(|_| rng.one_in(2)).collect();
         let mut turn = 0;
-        for _ in 0..terms.messages {
+        for _ in 0..load_parameters.messages {
             let source = rng.below(size.into()) as u32;
             let destination = rng.below(size.into()) as u32;
             let untagged = rng.one_in(8) && at_start[destination as usize] < AT_START_MAX;
-            if !untagged && posted[destination as usize] >= terms.receives_max {
+            if !untagged && posted[destination as usize] >= load_parameters.receives_max {
                 turn += 1;
                 posted.fill(0);
             }
-            plan.message(terms, rng, (source, destination, turn), untagged, &multi, &mut classes);
+            plan.message(load_parameters, rng, (source, destination, turn), untagged, &multi, &mut classes);
             match untagged {
                 true => at_start[destination as usize] += 1,
                 false => posted[destination as usize] += 1,
             }
         }
         plan.turns = turn + 1;
-        plan.make_plain(terms, plain);
+        plan.make_plain(load_parameters, plain);
         for class in &mut plan.classes {
             let lens = class.members.iter().map(|index| plan.messages[*index].len);
             class.capacity = match class.manner {
@@ -258,34 +258,34 @@ impl Plan {
                 _ => lens.max().unwrap_or(0),
             };
         }
-        if terms.one_sided {
-            plan.one_sided(terms, rng);
+        if load_parameters.one_sided {
+            plan.one_sided(load_parameters, rng);
         }
         plan
     }
 
     fn message(
         &mut self,
-        terms: Terms,
+        load_parameters: LoadParameters,
         rng: &mut Rng,
         (source, destination, turn): (u32, u32, u32),
         untagged: bool,
         multi: &[bool],
         classes: &mut BTreeMap<(u32, u32, u64, Option<u32>), usize>,
     ) {
-        let sort = if rng.below(100) < terms.large_percent { 9 } else { rng.below(10) };
+        let sort = if rng.below(100) < load_parameters.large_percent { 9 } else { rng.below(10) };
         let len = match sort {
             0 => 0,
             1..=4 => rng.below(64),
-            5..=7 => rng.below(terms.eager_bytes_max + 2),
-            8 => rng.below(terms.bytes_max / 8 + 1),
-            _ => rng.below(terms.bytes_max + 1),
+            5..=7 => rng.below(load_parameters.eager_bytes_max + 2),
+            8 => rng.below(load_parameters.bytes_max / 8 + 1),
+            _ => rng.below(load_parameters.bytes_max + 1),
         };
         // A multi-receive is given back when less than a byte is free: messages of no bytes would come too
         // late for it.
         let len = if untagged { len.clamp(1, 2000) } else { len };
         // A message of the liar's, which may be one too many, must not take the receive of another rank's.
-        let of = (rng.one_in(2) || terms.liar.is_some()).then_some(source);
+        let of = (rng.one_in(2) || load_parameters.liar.is_some()).then_some(source);
         let manner = match (untagged, multi[destination as usize]) {
             (true, true) => Manner::Multi,
             (true, false) => Manner::AtStart,
@@ -299,7 +299,7 @@ impl Plan {
         let group = of.map_or(0, |of| u64::from(of) + 1) << 8 | rng.below(2) << 4;
         let wanted = u64::from(turn) << TURN_BIT | sort << SORT_BIT | group;
         let (tag, ignore, of) = match untagged {
-            true => (None, 0, of.filter(|_| terms.liar.is_some())),
+            true => (None, 0, of.filter(|_| load_parameters.liar.is_some())),
             false if masked => (Some(wanted | rng.below(16)), 15, of),
             false => (Some(wanted), 0, of),
         };
@@ -328,7 +328,7 @@ impl Plan {
         let level = *rng
             .pick(&[Level::Reusable, Level::Reusable, Level::Acknowledged, Level::Placed])
             .unwrap_or(&Level::Reusable);
-        let inject = rng.one_in(6) && terms.inject && len <= terms.eager_bytes_max;
+        let inject = rng.one_in(6) && load_parameters.inject && len <= load_parameters.eager_bytes_max;
         // What is received by probing is looked for by name.
         let immediate = len < 8 || untagged || !rng.one_in(3);
         self.messages.push(Planned { source, destination, len, tag, immediate, level, inject, plain: false });
@@ -336,17 +336,17 @@ impl Plan {
     }
 
     /// Makes some messages such as MPI libraries send most, and posts some wildcards late.
-    fn make_plain(&mut self, terms: Terms, rng: &mut Rng) {
+    fn make_plain(&mut self, load_parameters: LoadParameters, rng: &mut Rng) {
         for class in &mut self.classes {
             for index in &class.members {
-                if rng.below(100) >= terms.plain_percent {
+                if rng.below(100) >= load_parameters.plain_percent {
                     continue;
                 }
                 let message = &mut self.messages[*index];
                 let most = *rng.pick(&[0, 8, 40, 41, 168, 169, 1000]).unwrap_or(&8);
                 let len = if rng.one_in(2) { most } else { rng.below(most + 1) };
                 // As for the others: a multi-receive takes no message of no bytes, and a name needs 8.
-                message.len = len.min(terms.eager_bytes_max).max(u64::from(message.tag.is_none()));
+                message.len = len.min(load_parameters.eager_bytes_max).max(u64::from(message.tag.is_none()));
                 message.immediate |= message.len < 8;
                 message.level = Level::Reusable;
                 message.inject = false;
@@ -355,14 +355,14 @@ impl Plan {
             }
             let is_exact = |tag| matches!(tag, TagMatch::Tagged { ignore: 0, .. });
             let takes_several = class.selector.source.is_none() || !is_exact(class.selector.tag);
-            class.late = terms.late && class.manner == Manner::Posted && takes_several && rng.one_in(2);
+            class.late = load_parameters.late && class.manner == Manner::Posted && takes_several && rng.one_in(2);
         }
     }
 
-    fn one_sided(&mut self, terms: Terms, rng: &mut Rng) {
+    fn one_sided(&mut self, load_parameters: LoadParameters, rng: &mut Rng) {
         for rank in 0..self.size {
-            let count = rng.below(terms.messages / u64::from(self.size).max(1) / 2 + 4);
-            let withdrawn_at = if terms.windows { rng.below(count + 4) } else { u64::MAX };
+            let count = rng.below(load_parameters.messages / u64::from(self.size).max(1) / 2 + 4);
+            let withdrawn_at = if load_parameters.windows { rng.below(count + 4) } else { u64::MAX };
             for at in 0..count {
                 if at == withdrawn_at {
                     self.steps[rank as usize].push(Step::Withdraw);
@@ -382,15 +382,15 @@ impl Plan {
                     7 | 8 => {
                         let cell = *rng.pick(&[SUM, SUM, CHAIN, ALONE + rank]).unwrap_or(&SUM);
                         // What it adds to a sum would be its word alone.
-                        let cell = if terms.liar == Some(rank) { ALONE + rank } else { cell };
+                        let cell = if load_parameters.liar == Some(rank) { ALONE + rank } else { cell };
                         Step::Atomic { target, cell }
                     }
                     9 => Step::Flush { target },
                     10 | 11 => {
-                        let kinds = if terms.windows { &FORBIDDEN[..] } else { &FORBIDDEN[..7] };
+                        let kinds = if load_parameters.windows { &FORBIDDEN[..] } else { &FORBIDDEN[..7] };
                         Step::Forbidden { target, what: *rng.pick(kinds).unwrap_or(&Forbidden::PutBeyond) }
                     }
-                    12 | 13 if terms.windows => Step::Temporary { target },
+                    12 | 13 if load_parameters.windows => Step::Temporary { target },
                     14 => Step::Retract,
                     _ => Step::Vain,
                 };

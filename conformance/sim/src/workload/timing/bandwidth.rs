@@ -111,7 +111,7 @@ impl Workload for Bandwidth {
         })
     }
 
-    fn look(&mut self, _view: &View<'_>, _moment: Moment) -> bool {
+    fn at_moment(&mut self, _view: &View<'_>, _moment: Moment) -> bool {
         self.common.is_well()
     }
 }
@@ -124,7 +124,7 @@ impl Job for Bandwidth {
     fn measured(&self) -> Vec<Measured> {
         let plan = &self.plan;
         let value = |size: usize| {
-            let (ranks, ns) = self.spans.together_ns(size)?;
+            let (ranks, ns) = self.spans.all_ends_ns(size)?;
             let bytes = ranks as u64 * plan.sizes[size] * plan.window * plan.windows;
             // Bytes per nanosecond are thousands of MB/s.
             Some(bytes as f64 * 1000.0 / ns as f64)

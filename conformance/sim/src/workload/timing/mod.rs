@@ -5,9 +5,11 @@
 //!
 //! | name | parameters |
 //! |---|---|
-//! | `ping-pong` | `bytes` [8], `rounds` 50, `warm_up` 5, `segments` 1: messages that a turn sends at once, `bytes` in all |
+//! | `ping-pong` | `bytes` [8], `rounds` 50, `warm_up` 5, `segments` 1: messages that a turn sends at once,
+//! `bytes` in all |
 //! | `bandwidth` | `bytes` [1 MiB], `window` 64, `windows` 10, `both` false, `apart` false, `series` none |
-//! | `one-sided` | `operation` "put" or "get", `bytes` 1024, `window` 16: under way at once, `count` 1000; measures nothing |
+//! | `one-sided` | `operation` "put" or "get", `bytes` 1024, `window` 16: under way at once, `count` 1000;
+//! measures nothing |
 //!
 //! With `apart` every second pair sends the other way; `series` is "message", or an interval like "1ms".
 
@@ -64,7 +66,7 @@ impl Spans {
 
     /// How many ranks were at it, and the time from the first one's beginning to the last one's end, in
     /// nanoseconds.
-    fn together_ns(&self, size: usize) -> Option<(usize, u64)> {
+    fn all_ends_ns(&self, size: usize) -> Option<(usize, u64)> {
         let spans = &self.0.borrow()[size];
         let from = spans.iter().map(|(from, _)| *from).min()?;
         let to = spans.iter().map(|(_, to)| *to).max()?;

@@ -101,7 +101,7 @@ impl Workload for OneSided {
         })
     }
 
-    fn look(&mut self, view: &View<'_>, moment: Moment) -> bool {
+    fn at_moment(&mut self, view: &View<'_>, moment: Moment) -> bool {
         if moment == Moment::Done && self.plan.is_put {
             let pairs = (0..view.size()).filter_map(|rank| Some((rank, partner(rank, view.size())?)));
             pairs.filter(|(_, (_, begins))| *begins).for_each(|(rank, (peer, _))| self.judge(view, peer, rank));

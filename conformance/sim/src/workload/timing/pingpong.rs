@@ -103,7 +103,7 @@ impl Workload for PingPong {
         })
     }
 
-    fn look(&mut self, _view: &View<'_>, _moment: Moment) -> bool {
+    fn at_moment(&mut self, _view: &View<'_>, _moment: Moment) -> bool {
         self.common.is_well()
     }
 }

@@ -69,7 +69,7 @@ impl Program<'_> {
         message
     }
 
-    pub(super) fn told(&mut self, rank: usize, event: Event) {
+    pub(super) fn reported(&mut self, rank: usize, event: Event) {
         let Event::Completed(completion) = event else {
             if let Event::PeerLost { peer, .. } | Event::PeerClosed { peer } = event {
                 let lost = matches!(event, Event::PeerLost { .. });
@@ -272,8 +272,8 @@ impl Program<'_> {
             self.check(leak.is_none(), || format!("rank {rank}: {leak:?} leaks"));
             check(usage.windows.used == 1 && usage.channels.used as usize <= self.ranks, "windows or channels");
             check(is_idle(e), "operations leak");
-            let unrest = e.unrest();
-            self.check(unrest.is_none(), || format!("rank {rank}: {unrest:?}"));
+            let inconsistency = e.inconsistency();
+            self.check(inconsistency.is_none(), || format!("rank {rank}: {inconsistency:?}"));
             check(e.counter(CounterId(0)) == Some(self.counted[rank]), "the counter");
         }
         let registered = self.cluster.registered();

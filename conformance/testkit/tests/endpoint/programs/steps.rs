@@ -49,14 +49,14 @@ impl Program<'_> {
             1 | 2 => Notify::Both(CounterId(0)),
             _ => Notify::Event,
         };
-        let heard = if notify == Notify::Silent { Notify::Event } else { notify };
+        let notify_used = if notify == Notify::Silent { Notify::Event } else { notify };
         let level = [Level::Reusable, Level::Reusable, Level::Acknowledged, Level::Placed][rng.below(4) as usize];
         let tag = (!rng.one_in(4)).then(|| rng.below(4));
         let bad = rng.one_in(8);
         match rng.below(24) {
             0..=7 => Step::Send { to: peer, tag, len: self.len(), level, notify, inject: false },
             8 => Step::Send { to: peer, tag, len: self.len(), level, notify, inject: true },
-            9..=13 => Step::Recv { from: self.selector(), len: self.len() + 30, notify: heard, probe: bad },
+            9..=13 => Step::Recv { from: self.selector(), len: self.len() + 30, notify: notify_used, probe: bad },
             14 => {
                 let len = 1 + self.len();
                 Step::Multi { from: self.selector(), len, min: 1 + self.rng.below(len.div_ceil(2)) }

@@ -12,15 +12,15 @@ const CONTENTION_MAX: u16 = (WHOLE * 3 / 4) as u16;
 
 /// The rate of a rail while others move parts of the same message, given its contention penalty in parts of
 /// [`WHOLE`]; above 0, where its rate is.
-pub(crate) fn together(rate: Rate, lacks: u16) -> Rate {
-    let left = u64::from(rate.0) * (WHOLE - u64::from(lacks)) / WHOLE;
+pub(crate) fn contended_rate(rate: Rate, penalty: u16) -> Rate {
+    let left = u64::from(rate.0) * (WHOLE - u64::from(penalty)) / WHOLE;
     Rate((left as u32).max(rate.0.min(1)))
 }
 
 /// The rate of a busy rail beside others. A penalty above [`CONTENTION_MAX`] may also mean that the rail has
 /// become slow, which is measured when it has more to do than one post.
-pub(crate) fn beside_others(rate: Rate, lacks: u16) -> Rate {
-    if lacks > CONTENTION_MAX { rate } else { together(rate, lacks) }
+pub(crate) fn beside_others(rate: Rate, penalty: u16) -> Rate {
+    if penalty > CONTENTION_MAX { rate } else { contended_rate(rate, penalty) }
 }
 
 /// What a rail reached of the rate that it has alone with a part that took so long, in parts of [`WHOLE`]
@@ -32,15 +32,15 @@ pub(crate) fn reached(rate: Rate, bytes: u64, latency_ns: u32, took_ns: u64) -> 
 
 /// The new penalty of a rail that reached so much with its part, where the best one reached `most`. A delay
 /// of all parts is ignored: completions may have been noticed late.
-pub(crate) fn follow(lacks: u16, reached: u64, most: u64) -> u16 {
+pub(crate) fn follow(penalty: u16, reached: u64, most: u64) -> u16 {
     let seen = WHOLE - scale(reached, WHOLE, most).min(WHOLE);
     // A rail that has all but stopped is not waited for again.
-    let is_jump = seen > u64::from(lacks) + WHOLE / 2;
-    let lacks = if is_jump { seen } else { (u64::from(lacks) + seen) / 2 };
-    lacks.min(WHOLE - 1) as u16
+    let is_jump = seen > u64::from(penalty) + WHOLE / 2;
+    let penalty = if is_jump { seen } else { (u64::from(penalty) + seen) / 2 };
+    penalty.min(WHOLE - 1) as u16
 }
 
 /// The new penalty of a rail without a part: there is no measurement, so the old one fades.
-pub(crate) const fn fade(lacks: u16) -> u16 {
-    lacks - lacks.div_ceil(64)
+pub(crate) const fn fade(penalty: u16) -> u16 {
+    penalty - penalty.div_ceil(64)
 }

@@ -10,29 +10,29 @@ use crate::time::{Nanos, Time};
 const STALE: Nanos = Nanos::from_millis(1);
 
 /// Trying costs at most one part in 2^7 of the time of the messages that were cut.
-const TRY_SHIFT: u32 = 7;
+const EXPLORE_SHIFT: u32 = 7;
 
 /// Of so many packets that are not cut, one may be such a try.
-pub(crate) const TRY_EVERY: u16 = 16;
+pub(crate) const EXPLORE_EVERY: u16 = 16;
 
 /// What may be saved up for one try, in nanoseconds.
 const CREDIT_MAX: u32 = 50_000_000;
 
 /// An exploring part: the least that gives a lower bound of the rate (P-1).
-const TRY_BYTES: u64 = 4 * 1024;
+const EXPLORE_BYTES: u64 = 4 * 1024;
 
 /// The same on rails that take bytes before they move them: what they buffer is no measurement.
-const TRY_BYTES_BUFFERED: u64 = 256 * 1024;
+const EXPLORE_BYTES_BUFFERED: u64 = 256 * 1024;
 
 /// Whether a packet may explore, by the number of packets since the last that did.
 #[inline(always)]
-pub(crate) const fn is_turn(untried: u16) -> bool {
-    untried.is_multiple_of(TRY_EVERY)
+pub(crate) const fn is_turn(since_explored: u16) -> bool {
+    since_explored.is_multiple_of(EXPLORE_EVERY)
 }
 
 /// The exploration budget saved with the part of `time_ns` that exploration may cost, in nanoseconds.
 pub(crate) fn save(saved: u32, time_ns: u64) -> u32 {
-    let more = (time_ns >> TRY_SHIFT).min(CREDIT_MAX.into()) as u32;
+    let more = (time_ns >> EXPLORE_SHIFT).min(CREDIT_MAX.into()) as u32;
     (saved + more).min(CREDIT_MAX)
 }
 
@@ -43,8 +43,8 @@ pub(crate) fn is_stale(now: Time, last: Time) -> bool {
 
 /// The bytes of a part that tries a rail: more than the processor would move.
 pub(crate) fn part_bytes(is_buffered: bool, pio_bytes_max: u32) -> u64 {
-    let bytes = if is_buffered { TRY_BYTES_BUFFERED } else { TRY_BYTES };
-    bytes.max(u64::from(pio_bytes_max + 1).next_multiple_of(TRY_BYTES))
+    let bytes = if is_buffered { EXPLORE_BYTES_BUFFERED } else { EXPLORE_BYTES };
+    bytes.max(u64::from(pio_bytes_max + 1).next_multiple_of(EXPLORE_BYTES))
 }
 
 /// Gives a rail that the plan leaves out the end of the largest part, where this is large enough to go on

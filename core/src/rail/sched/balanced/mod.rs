@@ -16,7 +16,7 @@ pub(crate) mod rebalance;
 pub(crate) mod steady;
 pub(crate) mod worth;
 
-use super::{Candidates, Costs, Gathers, Properties, Scheduler, Turn, View, strategy};
+use super::{Aggregates, Candidates, Costs, Properties, Scheduler, Turn, View, strategy};
 use crate::ids::RailId;
 use crate::rail::rails_of;
 
@@ -34,15 +34,15 @@ pub(super) struct Balanced;
 
 impl Scheduler for Balanced {
     fn properties(&self) -> Properties {
-        Properties { estimates: true, gathers: Gathers::WhileBusy, ..Properties::default() }
+        Properties { estimates: true, aggregates: Aggregates::WhileBusy, ..Properties::default() }
     }
 
     fn pick(&self, view: &View<'_>, _: &mut Turn) -> Option<RailId> {
         earliest(view.rails, || view.lowest_latency, view.delivery_ns)
     }
 
-    fn together(&self, costs: &Costs, lens: &[u32]) -> usize {
-        strategy::Aggregate.together(costs, lens)
+    fn aggregate_len(&self, costs: &Costs, lens: &[u32]) -> usize {
+        strategy::Aggregate.aggregate_len(costs, lens)
     }
 
     fn cut_bytes_min(&self) -> u64 {

@@ -28,7 +28,7 @@ pub(crate) fn keep(bytes: u64, plan: &Plan, rail: impl Fn(RailId) -> (u32, RailS
         if part < state.chunk_bytes_min.into() {
             return false;
         }
-        latest = state.together_ns(part).max(latest);
+        latest = state.contended_ns(part).max(latest);
         shares[usize::from(chunk.rail)] = share;
         sum += share;
     }

@@ -20,7 +20,14 @@ fn rate(megabytes: u64) -> Rate {
 
 fn state(megabytes: u64) -> RailState {
     let rate = rate(megabytes);
-    RailState { rate, together: rate, latency_ns: 1_000, backlog_bytes: 0, chunk_ns: CHUNK_NS, chunk_bytes_min: 4096 }
+    RailState {
+        rate,
+        contended_rate: rate,
+        latency_ns: 1_000,
+        backlog_bytes: 0,
+        chunk_ns: CHUNK_NS,
+        chunk_bytes_min: 4096,
+    }
 }
 
 /// P-9: of the rails with room the one that delivers first, of equals the first; with one rail no estimate is
@@ -54,12 +61,12 @@ fn contention_penalty_follows_the_measured_times() {
     assert_eq!(bottleneck::follow(once, whole, whole), once / 2);
     let stopped = bottleneck::reached(rate(1000), bytes, 0, alone * 100);
     assert!(bottleneck::follow(0, stopped, whole) > 1000);
-    let mut lacks = 512;
+    let mut penalty = 512;
     for _ in 0..600 {
-        lacks = bottleneck::fade(lacks);
+        penalty = bottleneck::fade(penalty);
     }
-    assert_eq!(lacks, 0);
-    assert_eq!(bottleneck::together(rate(1000), 512).0, rate(1000).0 / 2);
+    assert_eq!(penalty, 0);
+    assert_eq!(bottleneck::contended_rate(rate(1000), 512).0, rate(1000).0 / 2);
     assert_eq!(bottleneck::beside_others(rate(1000), 512).0, rate(1000).0 / 2);
     assert_eq!(bottleneck::beside_others(rate(1000), 1000), rate(1000));
 }
@@ -127,16 +134,16 @@ fn split_is_reused_while_it_remains_nearly_optimal() {
 #[test]
 fn rail_that_does_not_repay_its_registration_is_excluded() {
     let rails = [state(1000), state(1000), state(1000)];
-    let ask = |costs: [u64; 3]| {
+    let plan_of = |costs: [u64; 3]| {
         let mut plan = Plan::default();
         let used = worth::worth(MIB, 0b111, &rails, |rail, _| costs[usize::from(rail.0)], &mut plan);
         assert_eq!(plan.chunks.iter().map(|chunk| chunk.bytes).sum::<u64>(), MIB);
-        (used.unwrap(), plan.unpaid)
+        (used.unwrap(), plan.unprofitable)
     };
-    assert_eq!(ask([0; 3]), (0b111, 0));
-    assert_eq!(ask([1_000; 3]), (0b111, 0));
-    assert_eq!(ask([0, 10_000_000, 0]), (0b101, 0b010));
-    assert_eq!(ask([0, 10_000_000, 20_000_000]), (0b001, 0b110));
+    assert_eq!(plan_of([0; 3]), (0b111, 0));
+    assert_eq!(plan_of([1_000; 3]), (0b111, 0));
+    assert_eq!(plan_of([0, 10_000_000, 0]), (0b101, 0b010));
+    assert_eq!(plan_of([0, 10_000_000, 20_000_000]), (0b001, 0b110));
     let unknown = [state(1000), RailState::default()];
     assert_eq!(worth::worth(MIB, 0b10, &unknown, |_, _| 0, &mut Plan::default()), None);
     assert!(worth::is_cheap(100, 6_400) && !worth::is_cheap(101, 6_400));
@@ -175,23 +182,23 @@ impl Parts for Line {
 /// measured; nothing where that is less than a minimal part; and never again where nothing is left.
 #[test]
 fn a_rail_that_is_through_takes_over_from_the_last() {
-    let ask = |rails: &[(u64, u64)], helpers| {
+    let plan_of = |rails: &[(u64, u64)], helpers| {
         let line =
             rails.iter().map(|&(left, megabytes)| (left, if megabytes == 0 { Rate::NONE } else { rate(megabytes) }));
         rebalance(&Line(line.collect()), (1 << rails.len()) - 1, helpers)
     };
     let take = |from, bytes| Rebalance::Take { from: RailId(from), to: RailId(0), bytes };
-    let Rebalance::Take { from: RailId(2), to: RailId(0), bytes } = ask(&[(0, 1000), (MIB, 1000), (MIB, 500)], 1)
+    let Rebalance::Take { from: RailId(2), to: RailId(0), bytes } = plan_of(&[(0, 1000), (MIB, 1000), (MIB, 500)], 1)
     else {
         panic!("the slow one gives")
     };
     // In the time that it saves the other one, less the cost of a part.
     assert!((MIB * 2 / 3 - 2_000..=MIB * 2 / 3).contains(&bytes), "{bytes}");
-    assert_eq!(ask(&[(0, 1000), (MIB, 0)], 1), take(1, MIB / 2));
-    assert_eq!(ask(&[(1, 1000), (MIB, 1000)], 1), Rebalance::NotNow);
-    assert_eq!(ask(&[(0, 0), (MIB, 1000)], 1), Rebalance::NotNow);
-    assert_eq!(ask(&[(0, 1000), (PART_BYTES_MIN, 1000)], 1), Rebalance::NotNow);
-    assert_eq!(ask(&[(0, 1000), (PART_BYTES_MIN - 1, 1000)], 1), Rebalance::Never);
+    assert_eq!(plan_of(&[(0, 1000), (MIB, 0)], 1), take(1, MIB / 2));
+    assert_eq!(plan_of(&[(1, 1000), (MIB, 1000)], 1), Rebalance::NotNow);
+    assert_eq!(plan_of(&[(0, 0), (MIB, 1000)], 1), Rebalance::NotNow);
+    assert_eq!(plan_of(&[(0, 1000), (PART_BYTES_MIN, 1000)], 1), Rebalance::NotNow);
+    assert_eq!(plan_of(&[(0, 1000), (PART_BYTES_MIN - 1, 1000)], 1), Rebalance::Never);
 }
 
 proptest! {

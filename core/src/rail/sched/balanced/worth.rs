@@ -52,7 +52,7 @@ pub(crate) fn worth(
         mask = without;
         core::mem::swap(plan, &mut other);
     }
-    plan.unpaid = candidates & !mask;
+    plan.unprofitable = candidates & !mask;
     Some(used(plan))
 }
 

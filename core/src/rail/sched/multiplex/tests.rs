@@ -130,11 +130,11 @@ proptest! {
     /// answer.
     #[test]
     fn window_round_robin_is_its_oracle(window in 0u16..9, history in history()) {
-        let (mut turn, mut next, mut owed) = (WindowRoundRobin::default(), 0, Vec::<usize>::new());
+        let (mut turn, mut next, mut turns_due) = (WindowRoundRobin::default(), 0, Vec::<usize>::new());
         for rails in history {
             let before = turn;
             let pick = turn.pick(rails, window);
-            let (mut list, mut after) = (owed.clone(), next);
+            let (mut list, mut after) = (turns_due.clone(), next);
             list.retain(|rail| is(rails.up, *rail));
             if list.is_empty()
                 && let Some(rail) = around(next, |rail| is(rails.up & rails.room, rail))
@@ -144,7 +144,7 @@ proptest! {
             }
             let oracle = list.pop().filter(|rail| is(rails.room, *rail));
             if oracle.is_some() {
-                (owed, next) = (list, after);
+                (turns_due, next) = (list, after);
             }
             prop_assert_eq!(pick, oracle.map(|rail| RailId(rail as u8)));
             if pick.is_none() {

@@ -21,7 +21,7 @@ impl Scheduler for Aggregate {
     }
 
     /// As many as save most: each more saves a packet and costs the copies of all.
-    fn together(&self, costs: &Costs, lens: &[u32]) -> usize {
+    fn aggregate_len(&self, costs: &Costs, lens: &[u32]) -> usize {
         let (mut best, mut most, mut bytes) = (1, 0, 0);
         for (index, &len) in lens.iter().enumerate() {
             bytes += u64::from(len) * u64::from(costs.copies);

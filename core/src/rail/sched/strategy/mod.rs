@@ -14,7 +14,7 @@ pub(super) use greedy::Greedy;
 pub(super) use newmadeleine::NewMadeleine;
 pub(super) use split::Split;
 
-use super::{Gathers, Properties};
+use super::{Aggregates, Properties};
 
 /// What all strategies have in common.
 const PROPERTIES: Properties = Properties {
@@ -22,7 +22,7 @@ const PROPERTIES: Properties = Properties {
     waits_for_idle: true,
     estimates: false,
     follows_times: false,
-    gathers: Gathers::Always,
+    aggregates: Aggregates::Always,
 };
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ impl Scheduler for NewMadeleine {
         Aggregate.pick(view, turn)
     }
 
-    fn together(&self, costs: &Costs, lens: &[u32]) -> usize {
-        Aggregate.together(costs, lens)
+    fn aggregate_len(&self, costs: &Costs, lens: &[u32]) -> usize {
+        Aggregate.aggregate_len(costs, lens)
     }
 
     fn cut(&self, whole: &Whole<'_>, stripes: &mut [Stripe]) {

@@ -65,19 +65,19 @@ fn picks() {
 fn copies_are_weighed_against_packets() {
     let copy = Rate::from_bytes_per_second(1_000_000_000);
     let costs = Costs { packet: Nanos(1_000), copy, copies: 1 };
-    let together = |costs, lens: &[u32]| of(Policy::NewMadeleine).together(&costs, lens);
-    assert_eq!(together(costs, &[]), 1);
-    assert_eq!(together(costs, &[8]), 1);
-    assert_eq!(together(costs, &[8; 15]), 15);
-    assert_eq!(together(costs, &[400, 400, 400]), 3);
+    let aggregate_len = |costs, lens: &[u32]| of(Policy::NewMadeleine).aggregate_len(&costs, lens);
+    assert_eq!(aggregate_len(costs, &[]), 1);
+    assert_eq!(aggregate_len(costs, &[8]), 1);
+    assert_eq!(aggregate_len(costs, &[8; 15]), 15);
+    assert_eq!(aggregate_len(costs, &[400, 400, 400]), 3);
     // 1,000 bytes cost as much as a packet.
-    assert_eq!(together(costs, &[600, 600]), 1);
-    assert_eq!(together(Costs { copies: 2, ..costs }, &[300, 300]), 1);
-    assert_eq!(together(Costs { copies: 0, ..costs }, &[9000, 9000]), 2);
-    assert_eq!(together(Costs { copy: Rate::NONE, ..costs }, &[9000, 9000]), 2);
+    assert_eq!(aggregate_len(costs, &[600, 600]), 1);
+    assert_eq!(aggregate_len(Costs { copies: 2, ..costs }, &[300, 300]), 1);
+    assert_eq!(aggregate_len(Costs { copies: 0, ..costs }, &[9000, 9000]), 2);
+    assert_eq!(aggregate_len(Costs { copy: Rate::NONE, ..costs }, &[9000, 9000]), 2);
     // The large one in the middle would spoil it.
-    assert_eq!(together(costs, &[8, 8, 4000, 8]), 2);
-    assert_eq!(of(Policy::Greedy).together(&costs, &[8, 8]), 1);
+    assert_eq!(aggregate_len(costs, &[8, 8, 4000, 8]), 2);
+    assert_eq!(of(Policy::Greedy).aggregate_len(&costs, &[8, 8]), 1);
 }
 
 /// newmadeleine-2007, 3.2 and 3.4: greedy gives all to the first free one; split goes by the rates, above

@@ -33,7 +33,7 @@ fn child() {
     me.poll();
     assert!(me.rail.openings.is_empty());
     me.now = again;
-    settle(&mut [&mut me]);
+    run_until_idle(&mut [&mut me]);
     assert_eq!(me.rail.openings.len(), 2);
     println!("{CHILD} passed");
 }
@@ -43,7 +43,7 @@ fn child() {
 fn at_the_last_step(limit: impl FnOnce()) -> (RailCounters, Vec<(PeerId, RailFault)>) {
     let large = || ShmOptions { slots: 1 << 12, segment_bytes: 1 << 14, ..options() };
     let (mut a, mut b) = (Node::with(0, large()), Node::with(1, large()));
-    introduce(&mut [&mut a, &mut b]);
+    add_peers(&mut [&mut a, &mut b]);
     a.connect(1);
     while !b.rail.openings.values().any(Opening::is_proved) {
         a.poll();
@@ -92,9 +92,9 @@ fn shortage_for_the_peer_ring_is_reported_by_its_cause() {
             .env(CHILD, which)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&child.stdout);
+        let child_output = String::from_utf8_lossy(&child.stdout);
         let why = String::from_utf8_lossy(&child.stderr);
-        assert!(child.status.success() && said.contains("passed"), "{which}: {said}{why}");
+        assert!(child.status.success() && child_output.contains("passed"), "{which}: {child_output}{why}");
     }
 }
 
@@ -105,6 +105,10 @@ fn a_process_without_a_free_descriptor_does_not_spin_and_lets_callers_in_later()
         .env(CHILD, "1")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success() && said.contains("passed"), "{said}{}", String::from_utf8_lossy(&child.stderr));
+    let child_output = String::from_utf8_lossy(&child.stdout);
+    assert!(
+        child.status.success() && child_output.contains("passed"),
+        "{child_output}{}",
+        String::from_utf8_lossy(&child.stderr)
+    );
 }

@@ -13,7 +13,7 @@ enum Writer {
     /// Outside of the kernel, where it may be stopped for any time.
     Outside,
     /// The first word's page was found writable.
-    LookedUp,
+    Resolved,
     /// The first word is written.
     Started,
     /// The second word is written: it writes the target, so many units of it so far.
@@ -60,13 +60,13 @@ fn steps(state: State, check: Check) -> Vec<State> {
     let is_open = state.reader == Reader::Waiting;
     match state.writer {
         Writer::Outside => {
-            next.push(State { writer: if is_open { Writer::LookedUp } else { Writer::Over }, ..state });
+            next.push(State { writer: if is_open { Writer::Resolved } else { Writer::Over }, ..state });
         }
         // The look-up may be older than the change.
-        Writer::LookedUp if check == Check::OneRange => {
+        Writer::Resolved if check == Check::OneRange => {
             next.push(State { writer: Writer::Writing(0), started: true, ..state });
         }
-        Writer::LookedUp => next.push(State { writer: Writer::Started, started: true, ..state }),
+        Writer::Resolved => next.push(State { writer: Writer::Started, started: true, ..state }),
         Writer::Started => {
             next.push(State { writer: if is_open { Writer::Writing(0) } else { Writer::Over }, ..state });
         }
@@ -114,7 +114,7 @@ fn no_unit_is_written_once_its_claim_is_taken_back() {
     let ends = |state: &&State| steps(**state, Check::Started).is_empty();
     assert!(states.iter().filter(ends).all(|state| state.reader == Reader::TakenBack), "a reader waits for ever");
     // In each order: before the call, in the middle of it, after it.
-    for writer in [Writer::Outside, Writer::LookedUp, Writer::Started, Writer::Over] {
+    for writer in [Writer::Outside, Writer::Resolved, Writer::Started, Writer::Over] {
         assert!(states.iter().any(|state| state.reader == Reader::TakenBack && state.writer == writer), "{writer:?}");
     }
 }

@@ -10,7 +10,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use zerocopy::IntoBytes;
 
 use super::super::connect::Share;
-use super::super::offers::ASK;
+use super::super::offers::LIST_REQUEST;
 use super::super::reach::Seal;
 use super::super::segment::{Inbound, Outbound};
 use super::super::socket::Received;
@@ -85,7 +85,7 @@ pub(super) fn join_with(node: &mut Node, rank: u32, stands: Option<&Seal>) -> (O
     let (inbound, offered) = Inbound::create(ring).unwrap();
     let share = stands.map_or_else(|| Share::of(ring, false, &seal()), |seal| Share::of(ring, false, seal));
     socket::send(&socket, share.as_bytes(), Some(offered.as_fd())).unwrap();
-    settle(&mut [node]);
+    run_until_idle(&mut [node]);
     assert_eq!(node.sink.up.last(), Some(&PeerId(rank)));
     (socket, inbound, Outbound::open(memory, ring).unwrap())
 }
@@ -120,18 +120,18 @@ fn blank(bytes: u64) -> OwnedFd {
 #[test]
 fn shm_connection_without_the_key_is_refused() {
     let (mut a, mut honest) = connected([0, 1]);
-    let mut stranger = Node::of(2, options(), Credentials::new([2; 32], Secret::new([8; 32])));
-    introduce(&mut [&mut a, &mut stranger]);
-    stranger.connect(0);
-    settle(&mut [&mut a, &mut stranger]);
-    assert_eq!(stranger.sink.down, [(PeerId(0), RailFault::Unauthenticated)]);
+    let mut unknown_process = Node::of(2, options(), Credentials::new([2; 32], Secret::new([8; 32])));
+    add_peers(&mut [&mut a, &mut unknown_process]);
+    unknown_process.connect(0);
+    run_until_idle(&mut [&mut a, &mut unknown_process]);
+    assert_eq!(unknown_process.sink.down, [(PeerId(0), RailFault::Unauthenticated)]);
     a.connect(2);
-    settle(&mut [&mut a, &mut stranger]);
+    run_until_idle(&mut [&mut a, &mut unknown_process]);
     assert_eq!(a.sink.down, [(PeerId(2), RailFault::Unauthenticated)]);
     assert_eq!(a.rail.counters().unauthenticated, 2, "its call, and the one to it");
-    assert_eq!((a.sink.up.len(), stranger.sink.up.len()), (1, 0));
+    assert_eq!((a.sink.up.len(), unknown_process.sink.up.len()), (1, 0));
     honest.send(0, 1, 1);
-    settle(&mut [&mut a, &mut honest]);
+    run_until_idle(&mut [&mut a, &mut honest]);
     assert_eq!(a.sink.taken.len(), 1);
 }
 
@@ -156,7 +156,7 @@ fn a_recorded_handshake_is_worth_nothing() {
     let mut a = Node::new(0);
     let (socket, recorded, _memory) = prove(&mut a, 1);
     drop(socket);
-    settle(&mut [&mut a]);
+    run_until_idle(&mut [&mut a]);
     let before = a.rail.counters().unauthenticated;
     let socket = dial(&a);
     for message in recorded {
@@ -188,7 +188,7 @@ fn impostor_within_the_job_is_refused() {
     assert_eq!((a.rail.counters().unauthenticated, a.sink.up.len(), a.rail.openings.len()), (1, 1, 0));
     // The connection of the true rank 1 has not ended.
     honest.send(0, 1, 1);
-    settle(&mut [&mut a, &mut honest]);
+    run_until_idle(&mut [&mut a, &mut honest]);
     assert_eq!((a.sink.taken.len(), a.sink.down.len()), (1, 0));
 }
 
@@ -217,10 +217,10 @@ fn a_rank_outside_the_job_and_an_old_dial_are_refused() {
 #[test]
 fn pending_unauthenticated_connections_are_limited() {
     let mut a = Node::with(0, ShmOptions { pending_max: 3, ..options() });
-    let strangers: Vec<OwnedFd> = (0..20)
+    let unknown_processes: Vec<OwnedFd> = (0..20)
         .map(|_| {
             let socket = dial(&a);
-            a.rail.look = true;
+            a.rail.check_sockets = true;
             a.poll();
             socket
         })
@@ -228,10 +228,10 @@ fn pending_unauthenticated_connections_are_limited() {
     assert_eq!((a.rail.openings.len(), a.rail.counters().unauthenticated), (3, 17));
     let _peer = join(&mut a, 1);
     a.now = a.now + A_WHILE;
-    settle(&mut [&mut a]);
+    run_until_idle(&mut [&mut a]);
     assert_eq!((a.rail.openings.len(), a.rail.next_timeout()), (0, None));
     assert!(a.sink.down.is_empty());
-    drop(strangers);
+    drop(unknown_processes);
 }
 
 /// L-10
@@ -326,7 +326,7 @@ fn invalid_ring_is_not_mapped() {
     // And the right one still gets in, which is why the others above were wrong for one reason each.
     let (socket, ..) = prove(&mut a, 2);
     socket::send(&socket, honest.as_bytes(), Some(good().as_fd())).unwrap();
-    settle(&mut [&mut a]);
+    run_until_idle(&mut [&mut a]);
     assert_eq!(a.sink.up, [PeerId(2)]);
     assert_eq!(a.sink.down, []);
 }
@@ -338,11 +338,11 @@ fn after_the_rings_a_socket_carries_doorbells_and_questions_only() {
         let mut a = Node::new(0);
         let (socket, ..) = join(&mut a, 1);
         (0..40).for_each(|_| socket::ring(&socket));
-        socket::send(&socket, &[ASK, 0, 0, 0, 0], None).unwrap();
-        settle(&mut [&mut a]);
+        socket::send(&socket, &[LIST_REQUEST, 0, 0, 0, 0], None).unwrap();
+        run_until_idle(&mut [&mut a]);
         assert_eq!(a.sink.down, []);
         socket::send(&socket, junk, None).unwrap();
-        settle(&mut [&mut a]);
+        run_until_idle(&mut [&mut a]);
         assert_eq!((a.rail.counters().corrupt, &a.sink.down[..]), (1, &[(PeerId(1), RailFault::Corrupt)][..]));
     }
 }
@@ -370,20 +370,20 @@ fn lengths_and_indices_that_no_honest_peer_writes_end_the_subchannel() {
     let (_socket, _inbound, outbound) = join(&mut a, 1);
     let (base, _) = outbound.raw();
     publish(base, 0, 300);
-    settle(&mut [&mut a]);
+    run_until_idle(&mut [&mut a]);
     assert_eq!(a.sink.down, [(PeerId(1), RailFault::Corrupt)]);
     let (_socket, _inbound, outbound) = join(&mut a, 2);
     let (base, _) = outbound.raw();
     word(base, 640 + 8).store(u32::MAX, Ordering::Relaxed);
     publish(base, 0, 0);
-    settle(&mut [&mut a]);
+    run_until_idle(&mut [&mut a]);
     assert_eq!(a.sink.down[1..], [(PeerId(2), RailFault::Corrupt)]);
     let (_socket, inbound, _outbound) = join(&mut a, 3);
     word(inbound.raw().0, 0).store(77, Ordering::Relaxed);
     for number in 0..5 {
         a.send(3, number, 10);
     }
-    settle(&mut [&mut a]);
+    run_until_idle(&mut [&mut a]);
     assert_eq!(a.sink.down[2..], [(PeerId(3), RailFault::Corrupt)]);
     assert_eq!(a.rail.counters().corrupt, 3);
 }
@@ -447,7 +447,7 @@ fn drain_of_a_hostile_closed_peer_is_limited_to_one_ring() {
     let (socket, _inbound, outbound) = join(&mut a, 1);
     let (base, _) = outbound.raw();
     a.rail.options.burst = 1;
-    a.rail.look = true;
+    a.rail.check_sockets = true;
     let mut socket = Some(socket);
     for _ in 0..100 {
         // However much is read, the next four messages are there already.
@@ -468,9 +468,9 @@ fn a_process_whose_seal_is_not_there_is_not_read() {
     let _stands = join(&mut a, 1);
     assert_eq!(a.sink.closed, [PeerId(1)]);
     let mut honest = Node::new(2);
-    introduce(&mut [&mut a, &mut honest]);
+    add_peers(&mut [&mut a, &mut honest]);
     honest.connect(0);
-    settle(&mut [&mut a, &mut honest]);
+    run_until_idle(&mut [&mut a, &mut honest]);
     assert_eq!((&a.sink.closed[..], &honest.sink.closed[..]), (&[PeerId(1)][..], &[][..]));
     assert!(a.sink.down.is_empty());
 }

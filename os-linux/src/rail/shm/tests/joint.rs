@@ -46,7 +46,7 @@ fn joint_copy_is_correct_for_any_division_of_work() {
                 helped += usize::from(a.rail.counters().system_calls > before);
                 assert!(target[skip_target..][..size] == source[skip_source..], "{size} bytes");
                 assert!(target[..skip_target].iter().chain(&target[skip_target + size..]).all(|byte| *byte == 0xEE));
-                settle(&mut [&mut a, &mut b]);
+                run_until_idle(&mut [&mut a, &mut b]);
             }
         }
     }
@@ -83,7 +83,7 @@ fn both_sides_read_at_once() {
         b.poll();
         a.poll();
     }
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert!(a.sink.completed.contains(&of_a) && b.sink.completed.contains(&of_b));
     assert!(targets == sources);
     assert_eq!((a.taken_from(1).len(), b.taken_from(0).len()), (50, 50));
@@ -106,7 +106,7 @@ fn memory_that_is_not_there_ends_the_read_only() {
         let id = b.read(0, from, &[whole(&mut target[..len])]);
         run(&mut [&mut a, &mut b], |nodes| nodes[1].sink.unread.last() == Some(&id));
         target[..len].fill(0xEE);
-        settle(&mut [&mut a, &mut b]);
+        run_until_idle(&mut [&mut a, &mut b]);
         assert!(target.iter().all(|byte| *byte == 0xEE), "nothing is written behind the end");
     }
     let honest = pattern(len, 1);
@@ -198,7 +198,7 @@ fn a_claim_that_is_not_finished_is_taken_back() {
     assert_eq!(late(claims.token()), Err(Errno::FAULT));
     assert!(target.iter().all(|byte| *byte == 0xEE));
     // Until the owner has come back, no further help is requested.
-    let asks = |node: &mut Node, player: &mut Player, target: &mut Vec<u8>| {
+    let requests_help = |node: &mut Node, player: &mut Player, target: &mut Vec<u8>| {
         let done = node.sink.completed.len();
         node.read(1, at(&source), &[whole(target)]);
         until(node, |node| node.sink.completed.len() > done);
@@ -210,14 +210,14 @@ fn a_claim_that_is_not_finished_is_taken_back() {
         }
         notes
     };
-    assert_eq!(asks(&mut node, &mut player, &mut target), 0);
+    assert_eq!(requests_help(&mut node, &mut player, &mut target), 0);
     assert_eq!(late(claims.token()), Err(Errno::FAULT));
     claims.leave(player.word());
     // Nor at once then: of the pieces that it rests for, one has passed.
     for _ in 1..*REST.start() {
-        assert_eq!(asks(&mut node, &mut player, &mut target), 0);
+        assert_eq!(requests_help(&mut node, &mut player, &mut target), 0);
     }
-    assert_eq!(asks(&mut node, &mut player, &mut target), 1);
+    assert_eq!(requests_help(&mut node, &mut player, &mut target), 1);
 }
 
 /// F-2, L-23, L-24: after the end of a subchannel nothing is written, whatever was claimed; not even when
@@ -255,7 +255,7 @@ fn nothing_is_written_after_the_end_of_a_subchannel() {
         let ranges = (request.from.get() + start, request.to.get() + start, 4096 * count as usize / 2);
         assert_eq!(gate::write(&reach, request.gate.get(), claims.token(), ranges), Err(Errno::FAULT), "end {end}");
         if let Some(node) = &mut node {
-            settle(&mut [node]);
+            run_until_idle(&mut [node]);
             assert!(node.sink.completed.is_empty());
         }
         assert!(target.iter().all(|byte| *byte == 0xEE), "end {end}");
@@ -352,13 +352,13 @@ fn a_request_of_no_honest_reader_is_corrupt() {
         let mut request = good(&player, &node);
         lie(&mut request);
         player.outbound.push_note(request.as_bytes()).unwrap();
-        settle(&mut [&mut node]);
+        run_until_idle(&mut [&mut node]);
         assert_eq!(node.sink.down, [(PeerId(1), RailFault::Corrupt)], "lie {n}");
     }
     let mut node = Node::new(0);
     let mut player = Player::join(&mut node);
     player.outbound.push_note(&good(&player, &node).as_bytes()[..55]).unwrap();
-    settle(&mut [&mut node]);
+    run_until_idle(&mut [&mut node]);
     assert_eq!(node.sink.down, [(PeerId(1), RailFault::Corrupt)]);
     // With the pass, but to a gate that is none: the node leaves the copy, and stands.
     let mut node = Node::new(0);
@@ -366,7 +366,7 @@ fn a_request_of_no_honest_reader_is_corrupt() {
     let request = good(&player, &node);
     rerail_core::shm::ReaderClaims::offer(player.outbound.claims(), 1, 1);
     player.outbound.push_note(request.as_bytes()).unwrap();
-    settle(&mut [&mut node]);
+    run_until_idle(&mut [&mut node]);
     assert!(node.sink.down.is_empty());
     assert_eq!(player.outbound.claims().load(Ordering::SeqCst) >> 63, 1);
     drop(player.socket);
@@ -442,7 +442,7 @@ fn a_process_that_copies_writes_nothing_after_an_abort() {
     let mut me = Node::new(0);
     let mut child = start(&mut me, "owner");
     let source = pattern(BYTES, 5);
-    let (mut target, mut helped, void) = (vec![0; BYTES], 0, vec![0xEE; BYTES]);
+    let (mut target, mut helped, untouched) = (vec![0; BYTES], 0, vec![0xEE; BYTES]);
     for round in 0..100 {
         let address = memory_of_child(&mut me);
         target.fill(0);
@@ -454,7 +454,7 @@ fn a_process_that_copies_writes_nothing_after_an_abort() {
         helped += usize::from(target[BYTES - 1] == source[BYTES - 1] && target[BYTES - 2] == source[BYTES - 2]);
         target.fill(0xEE);
         std::thread::sleep(Duration::from_micros(300));
-        assert!(target == void, "round {round}");
+        assert!(target == untouched, "round {round}");
     }
     child.kill().unwrap();
     child.wait().unwrap();
@@ -468,7 +468,7 @@ fn process_stopped_during_a_joint_copy_does_not_block_it() {
     let mut me = Node::new(0);
     let mut child = start(&mut me, "owner");
     let (source, address) = (pattern(BYTES, 5), memory_of_child(&mut me));
-    let (mut target, void) = (vec![0; BYTES], vec![0xEE; BYTES]);
+    let (mut target, untouched) = (vec![0; BYTES], vec![0xEE; BYTES]);
     for round in 0..40 {
         let (done, pid) = (me.sink.completed.len(), Pid::from_child(&child));
         target.fill(0);
@@ -482,7 +482,7 @@ fn process_stopped_during_a_joint_copy_does_not_block_it() {
         target.fill(0xEE);
         kill_process(pid, Signal::CONT).unwrap();
         std::thread::sleep(Duration::from_micros(300));
-        assert!(target == void, "round {round}");
+        assert!(target == untouched, "round {round}");
     }
     for polls in [3, 1, 5] {
         me.read(1, address, &[whole(&mut target)]);

@@ -11,7 +11,7 @@ use rustix::fs::{self, MemfdFlags, SealFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::copy::BYTES_PER_POLL;
-use super::super::offers::{ASK, Answer, Maps, OFFERS_MAX, Offers, Question};
+use super::super::offers::{Answer, LIST_REQUEST, ListRequest, Maps, OFFERS_MAX, Offers};
 use super::super::socket::{BELL, Received};
 use super::hostile::join;
 use super::reads::{at, pattern, whole};
@@ -57,7 +57,7 @@ fn offered_memory_is_mapped_and_read_exactly() {
     let (mut memory, shown, file) = two_faced(len);
     a.rail.offer(whole(&mut memory), file.as_fd());
     assert!(b.fetch(&mut a, at(&memory), len) == memory, "nothing is mapped yet");
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!((a.mapped(1), b.mapped(0)), (0, 1));
     for (skip, size) in [(0, len), (0, 1), (len - 1, 1), (4095, 4098), (1, BYTES_PER_POLL), (7, 2 * BYTES_PER_POLL)] {
         let calls = b.rail.counters().system_calls;
@@ -77,7 +77,7 @@ fn offered_memory_is_mapped_and_read_exactly() {
     a.rail.forget(whole(&mut memory));
     a.rail.offer(Piece { start: memory[10..].as_mut_ptr(), len: 90 }, inner.as_fd());
     b.fetch(&mut a, at(&memory), 1);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     memory[10..100].fill(7);
     assert!(b.fetch(&mut a, at(&memory) + 9, 91) == memory[9..100]);
     assert!(b.fetch(&mut a, at(&memory) + 10, 91) == memory[10..101]);
@@ -105,19 +105,19 @@ fn withdrawn_memory_is_read_from_its_owner() {
     let (mut memory, shown, file) = two_faced(5000);
     a.rail.offer(whole(&mut memory), file.as_fd());
     b.fetch(&mut a, at(&memory), 1);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert!(b.fetch(&mut a, at(&memory), 5000) == shown);
     a.rail.forget(whole(&mut memory[4000..4001]));
     assert!(b.fetch(&mut a, at(&memory), 5000) == shown, "another range");
     a.rail.forget(whole(&mut memory));
     assert!(b.fetch(&mut a, at(&memory), 5000) == memory);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     // The same place again, by another file.
     let newer = file_of(&pattern(5000, 9));
     a.rail.offer(whole(&mut memory), newer.as_fd());
     assert_eq!(b.mapped(0), 0, "given up");
     assert!(b.fetch(&mut a, at(&memory), 5000) == memory, "the list is another one now, and is requested");
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert!(b.fetch(&mut a, at(&memory), 5000) == pattern(5000, 9));
 }
 
@@ -129,7 +129,7 @@ fn no_mapped_read_completes_once_the_peer_has_aborted() {
         let (mut memory, _, file) = two_faced(2 * BYTES_PER_POLL);
         a.rail.offer(whole(&mut memory), file.as_fd());
         b.fetch(&mut a, at(&memory), 1);
-        settle(&mut [&mut a, &mut b]);
+        run_until_idle(&mut [&mut a, &mut b]);
         assert_eq!(b.mapped(0), 1);
         let completed = b.sink.completed.len();
         // A link with posts that wait lingers after `disconnect`.
@@ -155,18 +155,18 @@ fn mappings_are_bounded() {
     for (memory, _, file) in &mut memories[..2] {
         a.rail.offer(whole(memory), file.as_fd());
     }
-    introduce(&mut [&mut a, &mut b]);
+    add_peers(&mut [&mut a, &mut b]);
     a.connect(1);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     let first = at(&memories[0].0);
     b.fetch(&mut a, first, 1);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.mapped(0), 2);
     for (memory, _, file) in &mut memories[2..] {
         a.rail.offer(whole(memory), file.as_fd());
     }
     b.fetch(&mut a, first, 1);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.mapped(0), OFFERS_MAX);
     assert!(b.fetch(&mut a, first, 100) == memories[0].1);
     let (last, _, _) = &memories[OFFERS_MAX];
@@ -175,7 +175,7 @@ fn mappings_are_bounded() {
     a.rail.forget(whole(&mut memories[3].0));
     a.rail.offer(whole(&mut large), file.as_fd());
     b.fetch(&mut a, first, 1);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.mapped(0), OFFERS_MAX - 1);
     assert!(b.fetch(&mut a, at(&large), large.len()) == large);
 }
@@ -186,12 +186,12 @@ fn mapping_can_be_turned_off() {
     let (mut a, mut b) = (Node::new(0), Node::with(1, ShmOptions { mapped_bytes_max: 0, ..options() }));
     let (mut memory, _, file) = two_faced(100);
     a.rail.offer(whole(&mut memory), file.as_fd());
-    introduce(&mut [&mut a, &mut b]);
+    add_peers(&mut [&mut a, &mut b]);
     a.connect(1);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     for _ in 0..3 {
         assert!(b.fetch(&mut a, at(&memory), 100) == memory);
-        settle(&mut [&mut a, &mut b]);
+        run_until_idle(&mut [&mut a, &mut b]);
     }
     assert_eq!(b.mapped(0), 0);
 }
@@ -218,7 +218,7 @@ fn memory_that_is_not_safe_is_not_mapped() {
     for file in bad {
         a.rail.offer(whole(&mut memory), file.as_fd());
         b.fetch(&mut a, at(&memory), 1);
-        settle(&mut [&mut a, &mut b]);
+        run_until_idle(&mut [&mut a, &mut b]);
         assert_eq!(b.mapped(0), 0, "{file:?}");
         assert!(b.fetch(&mut a, at(&memory), 8192) == memory);
         a.rail.forget(whole(&mut memory));
@@ -241,7 +241,7 @@ fn answers_that_are_not_due_end_the_subchannel() {
         let mut node = Node::new(0);
         let (socket, _inbound, _outbound) = join(&mut node, 1);
         socket::send(&socket, bytes, with_file.then_some(file.as_fd())).unwrap();
-        settle(&mut [&mut node]);
+        run_until_idle(&mut [&mut node]);
         assert_eq!(node.sink.down, [(PeerId(1), RailFault::Corrupt)], "{bytes:?}");
     }
     // Requested: a descriptor that is missing or too many, bytes that are none or not zero, a list without
@@ -255,20 +255,20 @@ fn answers_that_are_not_due_end_the_subchannel() {
         (Answer { left: (OFFERS_MAX as u32).into(), ..answer }, true),
     ];
     let (ours, _theirs) = sockets();
-    let asking = || {
+    let list_state = || {
         let mut maps = Maps::new(1 << 20);
-        maps.want(1);
-        assert!(maps.ask(&ours) && maps.is_due());
+        maps.request_list(1);
+        assert!(maps.request(&ours) && maps.is_due());
         maps
     };
     for (answer, with_file) in wrong {
-        assert!(!asking().take(&answer, with_file.then(|| file.try_clone().unwrap()), false), "{answer:?}");
+        assert!(!list_state().take(&answer, with_file.then(|| file.try_clone().unwrap()), false), "{answer:?}");
     }
-    let mut maps = asking();
+    let mut maps = list_state();
     let more = Answer { left: 1.into(), ..answer };
     assert!(maps.take(&more, Some(file.try_clone().unwrap()), false) && !maps.is_due());
     assert!(!maps.take(&answer, None, false), "nothing is due");
-    assert!(maps.ask(&ours) && !maps.take(&more, Some(file.try_clone().unwrap()), false), "as many left as before");
+    assert!(maps.request(&ours) && !maps.take(&more, Some(file.try_clone().unwrap()), false), "as many left as before");
 }
 
 fn sockets() -> (OwnedFd, OwnedFd) {
@@ -295,20 +295,20 @@ fn descriptors_are_closed() {
     a.rail.offer(whole(&mut other), bad.as_fd());
     a.rail.offer(whole(&mut memory), file.as_fd());
     b.fetch(&mut a, at(&memory), 1);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert!(b.fetch(&mut a, at(&memory), 5000) == shown);
     assert_eq!((is_open(&file), is_open(&bad)), (2, 2), "ours and the offer's");
     let mut node = Node::new(0);
     let (socket, _inbound, _outbound) = join(&mut node, 1);
     socket::send(&socket, &[0; 32], Some(file.as_fd())).unwrap();
-    settle(&mut [&mut node]);
+    run_until_idle(&mut [&mut node]);
     assert_eq!((node.sink.down.len(), is_open(&file)), (1, 2));
     let (ours, theirs) = sockets();
     let mut maps = Maps::new(1 << 20);
-    maps.want(1);
-    assert!(maps.ask(&ours) && socket::receive(&theirs, &mut [0; 8], false).is_datagram());
+    maps.request_list(1);
+    assert!(maps.request(&ours) && socket::receive(&theirs, &mut [0; 8], false).is_datagram());
     let answer = Answer { number: 1.into(), start: 4096.into(), bytes: 5000.into(), left: 1.into(), zero: 0.into() };
-    assert!(maps.take(&answer, None, true) && maps.ask(&ours));
+    assert!(maps.take(&answer, None, true) && maps.request(&ours));
     assert!(maps.take(&Answer { left: 0.into(), ..answer }, Some(file.try_clone().unwrap()), false));
     assert_eq!((maps.len(), is_open(&file)), (1, 2));
 }
@@ -332,9 +332,9 @@ fn questions_are_answered_as_the_socket_takes_it() {
     assert_eq!(inbound.offer(), 5);
     let mut bytes = [0; size_of::<Answer>()];
     for piece in [0, 4, 2, 5, u32::MAX] {
-        let question = Question { kind: ASK, piece: piece.into() };
-        socket::send(&socket, question.as_bytes(), None).unwrap();
-        settle(&mut [&mut node]);
+        let list_request = ListRequest { kind: LIST_REQUEST, piece: piece.into() };
+        socket::send(&socket, list_request.as_bytes(), None).unwrap();
+        run_until_idle(&mut [&mut node]);
         let Received::Datagram(_, file) = socket::receive(&socket, &mut bytes, true) else { panic!("no answer") };
         let answer = Answer::read_from_bytes(&bytes).unwrap();
         let (start, left) = match memories.get(piece as usize) {
@@ -344,15 +344,15 @@ fn questions_are_answered_as_the_socket_takes_it() {
         assert_eq!((answer.number.get(), answer.start.get(), answer.left.get()), (5, start, left));
         assert_eq!((answer.bytes.get(), file.is_some()), if start == 0 { (0, false) } else { (100, true) });
     }
-    let question = Question { kind: ASK, piece: 1.into() };
+    let list_request = ListRequest { kind: LIST_REQUEST, piece: 1.into() };
     for _ in 0..2000 {
-        let _ = socket::send(&socket, question.as_bytes(), None);
+        let _ = socket::send(&socket, list_request.as_bytes(), None);
         node.poll();
     }
     let mut other = Node::new(2);
-    introduce(&mut [&mut node, &mut other]);
+    add_peers(&mut [&mut node, &mut other]);
     other.connect(0);
-    settle(&mut [&mut node, &mut other]);
+    run_until_idle(&mut [&mut node, &mut other]);
     assert_eq!((node.sink.down.len(), node.sink.up.last()), (0, Some(&PeerId(2))));
 }
 
@@ -367,17 +367,17 @@ fn memory_list_is_received_whole() {
         assert!(offers.add(whole(part), file.try_clone().unwrap()));
     }
     let mut maps = Maps::new(1 << 20);
-    maps.want(offers.number());
+    maps.request_list(offers.number());
     let (mut rounds, mut waits) = (0, 0);
     let mut bytes = [0; size_of::<Answer>()];
-    while maps.ask(&theirs) {
+    while maps.request(&theirs) {
         rounds += 1;
         if rounds == 2 {
             assert!(offers.withdraw(whole(&mut memory[100..200])));
             while socket::send(&ours, &[BELL], None).is_ok() {}
         }
         let Received::Datagram(..) = socket::receive(&ours, &mut bytes, false) else { panic!("no question") };
-        let piece = Question::read_from_prefix(&bytes).unwrap().0.piece.get();
+        let piece = ListRequest::read_from_prefix(&bytes).unwrap().0.piece.get();
         while !offers.answer(&ours, piece) {
             waits += 1;
             socket::receive(&theirs, &mut bytes, false);

@@ -100,10 +100,10 @@ fn packets_do_not_wait_for_a_large_read() {
 fn one_peers_reads_do_not_starve_anothers() {
     let mut nodes: Vec<Node> = (0..3).map(Node::new).collect();
     let [reader, one, other] = &mut nodes[..] else { unreachable!() };
-    introduce(&mut [reader, one, other]);
+    add_peers(&mut [reader, one, other]);
     reader.connect(1);
     reader.connect(2);
-    settle(&mut [reader, one, other]);
+    run_until_idle(&mut [reader, one, other]);
     let source = pattern(20 * BYTES_PER_POLL, 3);
     let (mut large, mut small) = (vec![0; source.len()], vec![0; 64]);
     reader.read(1, at(&source), &[whole(&mut large)]);
@@ -139,7 +139,7 @@ fn read_with_an_invalid_key_fails_and_the_channel_stays_up() {
     assert_eq!(b.sink.unread, [nothing, beyond, later, top]);
     assert!(target[..100] == honest && b.sink.closed.is_empty() && b.sink.down.is_empty());
     a.send(1, 1, 8);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.sink.taken.len(), 1);
 }
 
@@ -177,7 +177,7 @@ fn nothing_is_filled_once_this_side_has_aborted() {
         abort(&mut b.rail, PeerId(0));
         assert!(target[..BYTES_PER_POLL] == source[..BYTES_PER_POLL]);
         target.fill(0xEE);
-        settle(&mut [&mut a, &mut b]);
+        run_until_idle(&mut [&mut a, &mut b]);
         assert!(target.iter().all(|byte| *byte == 0xEE));
         assert!(b.sink.completed.iter().all(|id| id.0.index != 1));
     }
@@ -188,9 +188,9 @@ fn nothing_is_filled_once_this_side_has_aborted() {
 fn without_single_copy_nothing_is_offered() {
     let mut a = Node::with(0, ShmOptions { single_copy: false, ..options() });
     let mut b = Node::new(1);
-    introduce(&mut [&mut a, &mut b]);
+    add_peers(&mut [&mut a, &mut b]);
     a.connect(1);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert!(!a.rail.facts().caps.read && b.rail.facts().caps.read);
     assert_eq!((&a.sink.closed[..], &b.sink.closed[..]), (&[PeerId(1)][..], &[][..]));
     assert_eq!((a.denied(1), b.denied(0)), (Some(Denied::Off), None));
@@ -292,11 +292,11 @@ fn reads_are_news_until_they_are_over() {
     let mut target = vec![0xEE; source.len()];
     let polled = |node: &mut Node| {
         let Node { rail, sink, now, .. } = node;
-        if has_news(rail) { rail.poll(*now, sink) } else { 0 }
+        if has_message(rail) { rail.poll(*now, sink) } else { 0 }
     };
     let id = b.read(0, at(&source), &[whole(&mut target)]);
     for portion in 1..=5 {
-        assert!(has_news(&b.rail) && b.sink.completed.is_empty());
+        assert!(has_message(&b.rail) && b.sink.completed.is_empty());
         a.send(1, portion, 8);
         polled(&mut b);
         assert_eq!(b.sink.taken.len(), portion as usize, "packets are taken between");
@@ -305,7 +305,7 @@ fn reads_are_news_until_they_are_over() {
     }
     assert_eq!(b.sink.completed, [id]);
     polled(&mut b);
-    assert!(!has_news(&b.rail));
+    assert!(!has_message(&b.rail));
 }
 
 /// Whether a peer can be read is reported by calls for news, too.
@@ -313,10 +313,10 @@ fn reads_are_news_until_they_are_over() {
 fn no_access_is_news() {
     let mut a = Node::with(0, ShmOptions { single_copy: false, ..options() });
     let mut b = Node::new(1);
-    introduce(&mut [&mut a, &mut b]);
+    add_peers(&mut [&mut a, &mut b]);
     a.connect(1);
     run(&mut [&mut b], |nodes| {
-        if has_news(&a.rail) {
+        if has_message(&a.rail) {
             a.rail.poll(a.now, &mut a.sink);
         }
         !nodes[0].sink.up.is_empty() && !a.sink.up.is_empty()
@@ -325,6 +325,6 @@ fn no_access_is_news() {
 }
 
 /// Whether a ring has a message, or the next poll has more to do.
-fn has_news(rail: &ShmRail) -> bool {
-    rail.has_slow_work() || rail.first_news().is_some()
+fn has_message(rail: &ShmRail) -> bool {
+    rail.has_slow_work() || rail.first_ready_link().is_some()
 }

@@ -15,7 +15,7 @@ impl Draw {
     }
 }
 
-fn told(node: &Node) -> [usize; 4] {
+fn reported(node: &Node) -> [usize; 4] {
     let Recorder { completed, taken, up, down, .. } = &node.sink;
     [completed.len(), taken.len(), up.len(), down.len()]
 }
@@ -34,20 +34,20 @@ fn an_aborted_subchannel_is_silent() {
         a.send(1, number, 500);
         b.send(0, number, 500);
     }
-    let before = told(&a);
+    let before = reported(&a);
     a.rail.abort(PeerId(1));
     a.memory.iter_mut().for_each(|memory| memory.fill(0));
-    settle(&mut [&mut a, &mut b]);
-    assert_eq!(told(&a), before);
+    run_until_idle(&mut [&mut a, &mut b]);
+    assert_eq!(reported(&a), before);
     assert_eq!(a.rail.ring_bytes(), 0, "its ring is unmapped");
     assert!(!a.rail.is_closing());
     // The packets in the ring when it ended come whole, and no others.
     assert_eq!(b.sink.down, [(PeerId(0), RailFault::Closed)]);
     assert_eq!(b.taken_from(0), (0..4).map(|number| packet(number, 500)).collect::<Vec<_>>());
     b.connect(0);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     a.send(1, 99, 10);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.taken_from(0)[4..], [packet(99, 10)]);
 }
 
@@ -56,7 +56,7 @@ fn an_aborted_subchannel_is_silent() {
 fn abort_at_any_stage() {
     for polls in 0..12 {
         let (mut a, mut b) = (Node::new(0), Node::new(1));
-        introduce(&mut [&mut a, &mut b]);
+        add_peers(&mut [&mut a, &mut b]);
         a.connect(1);
         for n in 0..polls {
             if n % 2 == 0 {
@@ -65,10 +65,10 @@ fn abort_at_any_stage() {
                 a.poll()
             };
         }
-        let before = told(&a);
+        let before = reported(&a);
         a.rail.abort(PeerId(1));
-        settle(&mut [&mut a, &mut b]);
-        assert_eq!(told(&a), before);
+        run_until_idle(&mut [&mut a, &mut b]);
+        assert_eq!(reported(&a), before);
         assert!(a.rail.openings.is_empty() && a.rail.links.is_empty());
         assert!(b.rail.openings.is_empty() && b.rail.links.is_empty());
     }
@@ -81,7 +81,7 @@ fn abort_at_any_stage() {
     assert!(a.rail.is_closing());
     a.rail.abort(PeerId(1));
     assert!(!a.rail.is_closing());
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.sink.taken.len(), 4);
 }
 
@@ -98,7 +98,7 @@ fn stale_estimates_are_corrected() {
             }
             a.rail.abort(PeerId(second));
             a.connect(second);
-            settle(&mut [&mut a, &mut b]);
+            run_until_idle(&mut [&mut a, &mut b]);
             assert_eq!(b.sink.down, vec![(PeerId(first), RailFault::Closed); life + 1]);
             assert_eq!((b.sink.up.len(), a.sink.up.len(), a.sink.down.len()), (life + 2, life + 2, 0));
             assert_eq!(b.taken_from(first).len(), 4 * (life + 1));
@@ -113,7 +113,7 @@ fn any_order_of_dials_and_ends() {
         let mut draw = Draw(seed);
         let mut nodes = [Node::new(2), Node::new(5)];
         let [a, b] = &mut nodes;
-        introduce(&mut [a, b]);
+        add_peers(&mut [a, b]);
         for _ in 0..120 {
             let at = draw.below(2) as usize;
             let peer = nodes[1 - at].me();
@@ -134,18 +134,18 @@ fn any_order_of_dials_and_ends() {
             b.connect(2);
             // Dials that wait for a full backlog, or a flush.
             (a.now, b.now) = (a.now + Nanos::from_millis(1), b.now + Nanos::from_millis(1));
-            a.rail.look = true;
-            b.rail.look = true;
+            a.rail.check_sockets = true;
+            b.rail.check_sockets = true;
             a.poll();
             b.poll();
         }
-        settle(&mut [a, b]);
+        run_until_idle(&mut [a, b]);
         let before = (a.sink.up.len(), b.sink.up.len());
         a.sink.taken.clear();
         b.sink.taken.clear();
         a.send(5, 1, 10);
         b.send(2, 2, 20);
-        settle(&mut [a, b]);
+        run_until_idle(&mut [a, b]);
         assert_eq!((a.taken_from(5), b.taken_from(2)), (vec![packet(2, 20)], vec![packet(1, 10)]), "seed {seed}");
         assert_eq!(before, (a.sink.up.len(), b.sink.up.len()), "seed {seed}: it stays");
     }

@@ -14,7 +14,7 @@ fn packets_of_all_sizes_arrive_whole_and_in_order_both_ways() {
             a.send(1, number as u32, size);
             b.send(0, number as u32, sizes[sizes.len() - 1 - number]);
         }
-        settle(&mut [&mut a, &mut b]);
+        run_until_idle(&mut [&mut a, &mut b]);
         let expected: Vec<_> = sizes.iter().enumerate().map(|(n, &size)| packet(n as u32, size)).collect();
         assert_eq!(b.taken_from(0), expected);
         let expected: Vec<_> = sizes.iter().rev().enumerate().map(|(n, &size)| packet(n as u32, size)).collect();
@@ -39,7 +39,7 @@ fn peer_that_does_not_poll_delays_completions() {
         a.poll();
     }
     assert_eq!(a.sink.completed.len(), 4, "as many as there are cells");
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!((a.sink.completed.len(), b.sink.taken.len()), (20, 20));
 }
 
@@ -48,7 +48,7 @@ fn peer_that_does_not_poll_delays_completions() {
 fn crossing_dials_end_in_one_connection() {
     for polls_first in 0..12 {
         let (mut a, mut b) = (Node::new(2), Node::new(5));
-        introduce(&mut [&mut a, &mut b]);
+        add_peers(&mut [&mut a, &mut b]);
         a.connect(5);
         // All the ways in which the two may be ahead of each other.
         for n in 0..polls_first {
@@ -60,7 +60,7 @@ fn crossing_dials_end_in_one_connection() {
         }
         b.connect(2);
         a.connect(5);
-        settle(&mut [&mut b, &mut a]);
+        run_until_idle(&mut [&mut b, &mut a]);
         for node in [&a, &b] {
             assert_eq!((node.sink.up.len(), node.sink.down.len()), (1, 0));
             assert_eq!((node.rail.links.len(), node.rail.openings.len()), (1, 0));
@@ -68,7 +68,7 @@ fn crossing_dials_end_in_one_connection() {
         }
         a.send(5, 1, 10);
         b.send(2, 2, 20);
-        settle(&mut [&mut a, &mut b]);
+        run_until_idle(&mut [&mut a, &mut b]);
         assert_eq!((a.taken_from(5), b.taken_from(2)), (vec![packet(2, 20)], vec![packet(1, 10)]));
     }
 }
@@ -78,10 +78,10 @@ fn crossing_dials_end_in_one_connection() {
 fn crossing_dials_keep_the_dial_of_the_lower_rank() {
     for [first, second] in [[2, 5], [5, 2]] {
         let (mut a, mut b) = (Node::new(first), Node::new(second));
-        introduce(&mut [&mut a, &mut b]);
+        add_peers(&mut [&mut a, &mut b]);
         a.connect(second);
         b.connect(first);
-        settle(&mut [&mut a, &mut b]);
+        run_until_idle(&mut [&mut a, &mut b]);
         // A rail's own dial has the first token that it assigns; accepted ones came later.
         let own = |node: &Node| node.rail.links[0].token == LISTENER + 1;
         assert_eq!((own(&a), own(&b)), (first < second, second < first));
@@ -92,11 +92,11 @@ fn crossing_dials_keep_the_dial_of_the_lower_rank() {
 fn four_processes_all_to_all() {
     let mut nodes: Vec<Node> = (0..4).map(Node::new).collect();
     let mut all: Vec<&mut Node> = nodes.iter_mut().collect();
-    introduce(&mut all);
+    add_peers(&mut all);
     for a in 0..4u32 {
         (0..4).filter(|&b| b != a).for_each(|b| all[a as usize].connect(b));
     }
-    settle(&mut all);
+    run_until_idle(&mut all);
     for number in 0..50 {
         for a in 0..4u32 {
             for b in (0..4).filter(|&b| b != a) {
@@ -104,7 +104,7 @@ fn four_processes_all_to_all() {
             }
         }
     }
-    settle(&mut all);
+    run_until_idle(&mut all);
     for b in 0..4u32 {
         for a in (0..4).filter(|&a| a != b) {
             let expected: Vec<_> = (0..50).map(|number| packet(number * 10 + a, (number * 20) as usize)).collect();
@@ -117,10 +117,10 @@ fn four_processes_all_to_all() {
 fn busy_peer_does_not_delay_another_peer() {
     let options = ShmOptions { cells: 64, slots: 64, burst: 2, ..options() };
     let [mut a, mut b, mut c] = [0, 1, 2].map(|rank| Node::with(rank, options.clone()));
-    introduce(&mut [&mut a, &mut b, &mut c]);
+    add_peers(&mut [&mut a, &mut b, &mut c]);
     b.connect(0);
     c.connect(0);
-    settle(&mut [&mut a, &mut b, &mut c]);
+    run_until_idle(&mut [&mut a, &mut b, &mut c]);
     for number in 0..60 {
         b.send(0, number, 10);
     }
@@ -140,14 +140,14 @@ fn disconnect_sends_earlier_posts_first() {
     // The caller's memory is its own again.
     a.memory.iter_mut().for_each(|memory| memory.fill(0xEE));
     a.memory.clear();
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     let expected: Vec<_> = (0..30).map(|number| packet(number, 500)).collect();
     assert_eq!(b.taken_from(0), expected);
     assert_eq!((a.sink.down.len(), &b.sink.down[..]), (0, &[(PeerId(0), RailFault::Closed)][..]));
     assert!(a.rail.links.is_empty() && a.rail.closing.is_empty());
     // And again, from either side.
     b.connect(0);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!((a.sink.up.len(), b.sink.up.len()), (2, 2));
 }
 
@@ -167,7 +167,7 @@ fn flushing_for_a_peer_that_does_not_poll_ends() {
     a.now = deadline;
     a.poll();
     assert_eq!((a.rail.closing.len(), a.rail.next_timeout()), (0, None));
-    settle(&mut [&mut b]);
+    run_until_idle(&mut [&mut b]);
     assert_eq!(b.sink.taken.len(), 4);
     assert_eq!(b.sink.down, [(PeerId(0), RailFault::Closed)]);
 }
@@ -194,13 +194,13 @@ fn ring_of_a_closed_peer_is_drained_before_the_report() {
     drop(a);
     b.send(0, 1, 1);
     // The hang-up is seen before the ring is.
-    b.rail.look = true;
-    settle(&mut [&mut b]);
+    b.rail.check_sockets = true;
+    run_until_idle(&mut [&mut b]);
     assert_eq!(b.taken_from(0), (0..4).map(|number| packet(number, 77)).collect::<Vec<_>>());
     assert_eq!(b.sink.down, [(PeerId(0), RailFault::Closed)]);
     // A post that comes too late is dropped.
     b.send(0, 2, 2);
-    settle(&mut [&mut b]);
+    run_until_idle(&mut [&mut b]);
 }
 
 #[test]
@@ -208,16 +208,16 @@ fn short_or_aborted_placement_affects_only_its_packet() {
     let (mut a, mut b) = connected([0, 1]);
     b.sink.capacity = Some(100);
     a.send(1, 1, 300);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.taken_from(0)[0].1, packet(1, 300).1[..100]);
     b.sink.capacity = None;
-    (b.sink.piece_bytes, b.sink.void_after) = (10, Some(30));
+    (b.sink.piece_bytes, b.sink.aborted_after) = (10, Some(30));
     a.send(1, 2, 300);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.sink.taken.len(), 1);
-    b.sink.void_after = None;
+    b.sink.aborted_after = None;
     a.send(1, 3, 300);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.taken_from(0)[1], packet(3, 300));
 }
 
@@ -228,7 +228,7 @@ fn close_ends_the_subchannel_and_counts() {
     a.send(1, 5, 1);
     a.send(1, 6, 1);
     a.send(1, 7, 1);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.taken_from(0), [packet(5, 1)]);
     assert_eq!((b.rail.counters().corrupt, &b.sink.down[..]), (1, &[(PeerId(0), RailFault::Corrupt)][..]));
     assert_eq!(a.sink.down, [(PeerId(1), RailFault::Closed)]);
@@ -240,27 +240,27 @@ fn missing_peer_is_reported_and_a_computing_peer_is_awaited() {
     let gone = Node::new(1).rail.address();
     meet(&mut a.rail, 1, &gone);
     a.connect(1);
-    settle(&mut [&mut a]);
+    run_until_idle(&mut [&mut a]);
     assert_eq!(a.sink.down, [(PeerId(1), RailFault::Gone)]);
     // One that listens and never answers.
     let b = Node::new(2);
     meet(&mut a.rail, 2, &b.rail.address());
     a.connect(2);
-    settle(&mut [&mut a]);
+    run_until_idle(&mut [&mut a]);
     for _ in 0..1000 {
         let deadline = a.rail.next_timeout().unwrap();
         assert_eq!(deadline, a.now + options().handshake_timeout);
         a.now = deadline;
-        settle(&mut [&mut a]);
+        run_until_idle(&mut [&mut a]);
     }
     assert_eq!((a.sink.down.len(), a.sink.queued.as_slice()), (1, [PeerId(2); 1000].as_slice()));
     drop(b);
-    settle(&mut [&mut a]);
+    run_until_idle(&mut [&mut a]);
     assert_eq!(a.sink.down[1..], [(PeerId(2), RailFault::Refused)]);
     assert!(a.rail.openings.is_empty() && a.rail.next_timeout().is_none());
     // One whose address is unknown.
     a.connect(3);
-    settle(&mut [&mut a]);
+    run_until_idle(&mut [&mut a]);
     assert_eq!(a.sink.down[2..], [(PeerId(3), RailFault::Refused)]);
 }
 
@@ -296,18 +296,18 @@ fn a_full_backlog_is_tried_again_later_and_lets_the_caller_sleep() {
 fn different_slot_sizes_prevent_connection_and_are_reported() {
     let mut a = Node::new(0);
     let mut b = Node::with(1, ShmOptions { segment_bytes: 2048, ..options() });
-    introduce(&mut [&mut a, &mut b]);
+    add_peers(&mut [&mut a, &mut b]);
     a.connect(1);
     b.connect(0);
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     let why = RailFault::Device { code: Errno::MSGSIZE.raw_os_error() };
     assert_eq!((&a.sink.down[..], &b.sink.down[..]), (&[(PeerId(1), why)][..], &[(PeerId(0), why)][..]));
     assert_eq!((a.rail.counters().corrupt, b.rail.counters().corrupt), (0, 0));
     // How many cells and slots there are is each one's own affair.
     let mut c = Node::with(2, ShmOptions { cells: 8, slots: 16, ..options() });
-    introduce(&mut [&mut a, &mut c]);
+    add_peers(&mut [&mut a, &mut c]);
     c.connect(0);
-    settle(&mut [&mut a, &mut c]);
+    run_until_idle(&mut [&mut a, &mut c]);
     assert_eq!((&a.sink.up[..], &c.sink.up[..]), (&[PeerId(2)][..], &[PeerId(0)][..]));
 }
 
@@ -379,11 +379,11 @@ fn sleepers_are_woken_for_messages_and_for_room() {
     b.poll();
     assert!(readable(&a), "room wakes");
     a.rail.disarm();
-    settle(&mut [&mut a, &mut b]);
+    run_until_idle(&mut [&mut a, &mut b]);
     assert_eq!(b.sink.taken.len(), 12);
     // An arriving connection wakes too.
     let mut c = Node::new(2);
-    introduce(&mut [&mut a, &mut c]);
+    add_peers(&mut [&mut a, &mut c]);
     assert!(a.rail.arm());
     c.connect(0);
     assert!(readable(&a));

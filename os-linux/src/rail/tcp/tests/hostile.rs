@@ -49,12 +49,12 @@ fn the_wrong_key() {
     let mut cluster = honest_pair();
     let (me, address) = (PeerId(2), cluster.hosts[0].rail.address());
     let other_job = Credentials::new([2; 32], Secret::new([0x43; 32]));
-    let mut stranger = TcpRail::open(options(), other_job, JOB, me).unwrap();
-    meet(&mut stranger, 0, &address);
-    stranger.connect(cluster.now, PeerId(0));
+    let mut unknown_process = TcpRail::open(options(), other_job, JOB, me).unwrap();
+    meet(&mut unknown_process, 0, &address);
+    unknown_process.connect(cluster.now, PeerId(0));
     let mut sink = Recorder::new();
     cluster.until(|_| {
-        stranger.poll(Time(1), &mut sink);
+        unknown_process.poll(Time(1), &mut sink);
         !sink.down.is_empty()
     });
     assert_eq!(sink.down, [(PeerId(0), RailFault::Unauthenticated)]);
@@ -113,8 +113,8 @@ fn a_recorded_handshake_replayed() {
     cluster.until(|hosts| hosts[0].sink.down == [(PeerId(9), RailFault::Closed)]);
     let mut replay = Raw::to(&cluster.hosts[0]);
     replay.write(&recording);
-    let said = replay.read(&mut cluster, ANSWER_BYTES + VERDICT_BYTES);
-    assert_eq!(Dialler::rejected(&said[ANSWER_BYTES..]), Some(AuthError::Rejected(RefusedBecause::Proof)));
+    let reply = replay.read(&mut cluster, ANSWER_BYTES + VERDICT_BYTES);
+    assert_eq!(Dialler::rejected(&reply[ANSWER_BYTES..]), Some(AuthError::Rejected(RefusedBecause::Proof)));
     assert!(replay.is_closed(&mut cluster));
     assert_eq!(cluster.hosts[0].rail.counters().unauthenticated, 1);
     assert_eq!(cluster.hosts[0].sink.up, [PeerId(1), PeerId(9)], "up once, by the honest one");

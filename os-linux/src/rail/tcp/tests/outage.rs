@@ -132,6 +132,6 @@ fn others_come_and_go() {
     ip("link delete west");
     cluster.ping(0, 1, 1);
     // All messages were taken.
-    cluster.until(|hosts| hosts.iter().all(|host| !host.rail.news));
+    cluster.until(|hosts| hosts.iter().all(|host| !host.rail.interfaces_changed));
     assert!(cluster.hosts.iter().all(|host| host.sink.down.is_empty()));
 }

@@ -74,8 +74,8 @@ fn payload_beyond_the_tcp_placement_is_skipped() {
 fn placement_may_be_aborted_while_it_is_filled() {
     let mut cluster = Cluster::pair();
     cluster.hosts[1].sink.plan = |number| match number {
-        0 => Plan::Void { after: 70_000 },
-        1 => Plan::Void { after: 0 },
+        0 => Plan::Aborted { after: 70_000 },
+        1 => Plan::Aborted { after: 0 },
         _ => TAKE_ALL,
     };
     for number in 0..4 {

@@ -38,8 +38,8 @@ fn an_aborted_subchannel_is_silent() {
         cluster.poll();
     }
     assert!(!cluster.hosts[0].sink.open.is_empty(), "a packet is under way");
-    let told = |host: &Host| (host.sink.completed.len(), host.sink.taken.len(), host.sink.down.len());
-    let before = told(&cluster.hosts[0]);
+    let reported = |host: &Host| (host.sink.completed.len(), host.sink.taken.len(), host.sink.down.len());
+    let before = reported(&cluster.hosts[0]);
     cluster.hosts[0].abort(PeerId(1));
     // Reads are forbidden now.
     for memory in &mut cluster.hosts[0].memory {
@@ -48,7 +48,7 @@ fn an_aborted_subchannel_is_silent() {
     cluster.until(|hosts| !hosts[1].sink.down.is_empty());
     assert_eq!(cluster.hosts[1].sink.down, [(PeerId(0), RailFault::Closed)]);
     cluster.hosts[1].numbers_from(PeerId(0));
-    assert_eq!(told(&cluster.hosts[0]), before);
+    assert_eq!(reported(&cluster.hosts[0]), before);
     assert!(!cluster.hosts[0].rail.is_closing());
     cluster.join(1, 0);
     cluster.ping(0, 1, 99);
@@ -109,7 +109,7 @@ fn any_order_of_dials_and_ends() {
         let mut draw = Draw(seed);
         let mut cluster = Cluster::new([options(), options()]);
         // The core's part: the sides that wait for an answer to their connect.
-        let mut asked = [false; 2];
+        let mut requested = [false; 2];
         for _ in 0..150 {
             let at = draw.below(2) as usize;
             let peer = PeerId(1 - at as u32);
@@ -119,21 +119,21 @@ fn any_order_of_dials_and_ends() {
             match draw.below(10) {
                 0 => {
                     host.abort(peer);
-                    asked[at] = false;
+                    requested[at] = false;
                 }
                 1 => {
                     host.rail.disconnect(peer);
                     host.sink.standing.clear();
-                    asked[at] = false;
+                    requested[at] = false;
                 }
-                2..4 if !asked[at] && host.sink.standing.is_empty() => {
+                2..4 if !requested[at] && host.sink.standing.is_empty() => {
                     host.rail.connect(now, peer);
-                    asked[at] = true;
+                    requested[at] = true;
                 }
                 _ => drop(host.rail.poll(now, &mut host.sink)),
             }
             let host = &cluster.hosts[at];
-            asked[at] &= host.sink.standing.is_empty() && host.sink.down.len() == downs;
+            requested[at] &= host.sink.standing.is_empty() && host.sink.down.len() == downs;
         }
         // From here on both request it, and dial again at each report of a failure.
         let now = cluster.now;

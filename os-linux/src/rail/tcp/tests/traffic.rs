@@ -261,14 +261,14 @@ fn idle_rail_reads_its_socket_rarely_and_misses_no_data() {
         cluster.poll();
     }
     let calls = cluster.hosts[1].rail.counters().system_calls - before;
-    let most = 10_000 * 100 / ASK_PAUSE_MAX.0 + 1;
+    let most = 10_000 * 100 / EPOLL_PAUSE_MAX.0 + 1;
     assert!((1..=most).contains(&calls), "{calls} calls of {most} in a millisecond without anything");
 
     // The first poll after the pause finds the waiting data.
     cluster.hosts[0].send(PeerId(1), 2, 10, 10);
     let mut fds = [PollFd::from_borrowed_fd(cluster.hosts[1].rail.wait_fd().unwrap(), PollFlags::IN)];
     assert_eq!(rustix::event::poll(&mut fds, None).unwrap(), 1);
-    cluster.now = cluster.now + ASK_PAUSE_MAX;
+    cluster.now = cluster.now + EPOLL_PAUSE_MAX;
     cluster.poll();
     assert_eq!(cluster.hosts[1].sink.taken.len(), 2);
 }

@@ -36,7 +36,7 @@ struct State {
     events: VecDeque<AsyncEvent>,
     handles: BTreeMap<u32, AddressVector>,
     /// The addresses of all handles ever made.
-    ways: Vec<AddressVector>,
+    address_vectors: Vec<AddressVector>,
     offers: Offers,
     moderated: Vec<Moderation>,
     reuses_keys: bool,
@@ -50,7 +50,7 @@ struct State {
     /// ... and partition keys; none: the default partition's alone.
     pkeys: Vec<u16>,
     /// How often the port was queried.
-    asked: u32,
+    requested: u32,
 }
 
 struct Memory {
@@ -163,12 +163,12 @@ impl FakeDevice {
         self.with(|state| state.pkeys = keys.to_vec());
     }
 
-    pub fn tell(&self, event: AsyncEvent) {
+    pub fn raise(&self, event: AsyncEvent) {
         self.with(|state| state.events.push_back(event));
     }
 
-    pub fn asked(&self) -> u32 {
-        self.with(|state| state.asked)
+    pub fn requested(&self) -> u32 {
+        self.with(|state| state.requested)
     }
 
     /// How the connected queue pair is addressed.
@@ -177,8 +177,8 @@ impl FakeDevice {
     }
 
     /// Where the handles led that were made, oldest first.
-    pub fn ways(&self) -> Vec<AddressVector> {
-        self.with(|state| state.ways.clone())
+    pub fn address_vectors(&self) -> Vec<AddressVector> {
+        self.with(|state| state.address_vectors.clone())
     }
 
     pub fn handles(&self) -> usize {
@@ -314,7 +314,7 @@ impl Device for FakeDevice {
 
     fn port(&self, number: u8) -> Result<Port, CreateError> {
         let (gids, is_ethernet) = self.with(|state| {
-            state.asked += 1;
+            state.requested += 1;
             (state.gids.len(), !state.gids.is_empty() && !state.is_infiniband)
         });
         Ok(Port {
@@ -532,7 +532,7 @@ impl Device for FakeDevice {
         let name = self.named();
         self.with(|state| {
             state.handles.insert(name, *address);
-            state.ways.push(*address);
+            state.address_vectors.push(*address);
         });
         Ok(AhId(name))
     }

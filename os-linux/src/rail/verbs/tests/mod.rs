@@ -22,7 +22,7 @@ use fake::{FakeDevice, Flying, SharedWire};
 
 /// A rail's reports.
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     up: usize,
     down: Vec<RailFault>,
     standing: bool,
@@ -32,7 +32,7 @@ struct Told {
 }
 
 // SAFETY: `place` returns no memory.
-unsafe impl Sink for Told {
+unsafe impl Sink for Reported {
     fn arrival(&mut self, _: PeerId, _: &[u8]) -> Arrival {
         assert!(self.standing, "a packet of a peer that is not up");
         self.arrived += 1;
@@ -73,7 +73,7 @@ unsafe impl Sink for Told {
 struct Pair {
     wire: SharedWire,
     rails: [VerbsRail<FakeDevice>; 2],
-    told: [Told; 2],
+    reported: [Reported; 2],
     now: Time,
     posts: u32,
 }
@@ -109,7 +109,7 @@ impl Pair {
         for rank in 0..2 {
             meet(&mut rails[rank], 1 - rank as u32, &addresses[1 - rank]);
         }
-        Pair { wire, rails, told: Default::default(), now: Time(0), posts: 0 }
+        Pair { wire, rails, reported: Default::default(), now: Time(0), posts: 0 }
     }
 
     fn connect(&mut self, rank: usize) {
@@ -118,8 +118,8 @@ impl Pair {
 
     fn poll(&mut self) {
         for _ in 0..4 {
-            for (rail, told) in self.rails.iter_mut().zip(&mut self.told) {
-                rail.poll(self.now, told);
+            for (rail, reported) in self.rails.iter_mut().zip(&mut self.reported) {
+                rail.poll(self.now, reported);
             }
         }
     }
@@ -135,7 +135,7 @@ impl Pair {
     }
 
     /// Delivers everything until no message is left.
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         for _ in 0..20 {
             for datagram in self.take() {
                 self.deliver(&datagram);
@@ -163,12 +163,12 @@ impl Pair {
 
     /// Both sides are up, with one queue pair each beside that for datagrams, and messages get through.
     fn assert_whole(&mut self) {
-        assert!(self.told[0].standing && self.told[1].standing, "{:?}", self.told);
+        assert!(self.reported[0].standing && self.reported[1].standing, "{:?}", self.reported);
         assert_eq!((self.rails[0].device().unwrap().qps(), self.rails[1].device().unwrap().qps()), (2, 2));
         for rank in 0..2 {
-            let before = self.told[1 - rank].arrived;
+            let before = self.reported[1 - rank].arrived;
             self.send(rank);
-            assert_eq!(self.told[1 - rank].arrived, before + 1, "{:?}", self.told);
+            assert_eq!(self.reported[1 - rank].arrived, before + 1, "{:?}", self.reported);
         }
     }
 }
@@ -187,16 +187,16 @@ fn three_messages_make_a_connection() {
     pair.deliver(&request[0]);
     let reply = pair.take();
     assert!(matches!(kind_of(&reply[0]), SetupKind::Reply { .. }) && reply.len() == 1);
-    assert!(!pair.told[0].standing && !pair.told[1].standing);
+    assert!(!pair.reported[0].standing && !pair.reported[1].standing);
     pair.deliver(&reply[0]);
     let ready = pair.take();
     assert!(matches!(kind_of(&ready[0]), SetupKind::Ready { .. }) && ready.len() == 1);
-    assert!(pair.told[0].standing && !pair.told[1].standing, "the dialler completes first");
+    assert!(pair.reported[0].standing && !pair.reported[1].standing, "the dialler completes first");
     // V-4: messages that overtake READY wait for it.
     pair.send(0);
-    assert_eq!(pair.told[1].arrived, 0);
+    assert_eq!(pair.reported[1].arrived, 0);
     pair.deliver(&ready[0]);
-    assert_eq!(pair.told[1].arrived, 1);
+    assert_eq!(pair.reported[1].arrived, 1);
     pair.assert_whole();
     pair.pass(Nanos::from_millis(1000));
     assert!(pair.take().is_empty(), "neither side has more to send");
@@ -210,7 +210,7 @@ fn ports_that_need_a_global_route_connect() {
             let change = |rank: u32, device: &FakeDevice| needing.contains(&rank).then(|| device.need_global());
             let mut pair = Pair::with(&options(), |rank, device| _ = change(rank, device));
             pair.connect(caller);
-            pair.settle();
+            pair.run_until_idle();
             pair.assert_whole();
         }
     }
@@ -223,9 +223,9 @@ fn smaller_inline_limit_than_requested_is_accepted() {
     let mut pair = Pair::new();
     pair.rails.iter().for_each(|rail| rail.device.give_inline(8));
     pair.connect(0);
-    pair.settle();
+    pair.run_until_idle();
     pair.assert_whole();
-    assert_eq!(pair.told.each_ref().map(|told| (told.up, told.down.len())), [(1, 0), (1, 0)]);
+    assert_eq!(pair.reported.each_ref().map(|reported| (reported.up, reported.down.len())), [(1, 0), (1, 0)]);
 }
 
 /// V-4: repetitions change nothing.
@@ -242,14 +242,14 @@ fn repeated_messages_change_nothing() {
         }
         all.extend(sent);
     }
-    pair.settle();
+    pair.run_until_idle();
     for _ in 0..2 {
         all.iter().for_each(|datagram| pair.deliver(datagram));
         all.iter().rev().for_each(|datagram| pair.deliver(datagram));
-        pair.settle();
+        pair.run_until_idle();
     }
     pair.assert_whole();
-    assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()));
+    assert!(pair.reported.iter().all(|reported| reported.up == 1 && reported.down.is_empty()));
 }
 
 /// V-3: one wrong byte, anywhere, and the message is ignored.
@@ -283,12 +283,12 @@ fn a_recorded_request_is_worth_nothing() {
     pair.deliver(&recorded);
     assert_eq!(pair.rails[1].device().unwrap().qps(), 2);
     // Rank 0 answers the reply: it has no such connection (V-7).
-    pair.settle();
+    pair.run_until_idle();
     assert_eq!(pair.rails[1].device().unwrap().qps(), 1);
     // A second one is ignored (V-6).
     pair.deliver(&recorded);
     assert_eq!((pair.rails[1].device().unwrap().qps(), pair.take().len()), (1, 0));
-    assert!(pair.told.iter().all(|told| told.up == 0 && told.down.is_empty()));
+    assert!(pair.reported.iter().all(|reported| reported.up == 0 && reported.down.is_empty()));
 }
 
 /// V-3: the same without an answer.
@@ -304,7 +304,7 @@ fn incoming_dial_that_is_never_completed_is_abandoned() {
         pair.take();
     }
     assert_eq!(pair.rails[1].device().unwrap().qps(), 1);
-    assert!(pair.told.iter().all(|told| told.up == 0 && told.down.is_empty()));
+    assert!(pair.reported.iter().all(|reported| reported.up == 0 && reported.down.is_empty()));
 }
 
 /// V-5: a call that lost against the other's comes late, on an established connection: it ends nothing (V-6).
@@ -325,9 +325,13 @@ fn late_message_of_a_yielded_dial_keeps_the_connection() {
             pair.pass(Nanos::from_millis(1));
         }
         pair.deliver(&sent[late]);
-        pair.settle();
+        pair.run_until_idle();
         pair.assert_whole();
-        assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()), "{late}: {:?}", pair.told);
+        assert!(
+            pair.reported.iter().all(|reported| reported.up == 1 && reported.down.is_empty()),
+            "{late}: {:?}",
+            pair.reported
+        );
     }
 }
 
@@ -343,7 +347,7 @@ fn of_crossing_calls_the_lower_ranks_wins() {
     assert!(answers.len() == 1 && answers[0].from == 17, "{answers:?}");
     assert!(matches!(kind_of(&answers[0]), SetupKind::Reply { .. }));
     pair.deliver(&answers[0]);
-    pair.settle();
+    pair.run_until_idle();
     pair.assert_whole();
 }
 
@@ -362,14 +366,14 @@ fn early_disconnect_waits_until_the_peer_is_ready() {
     pair.poll();
     assert!(pair.rails[0].is_closing());
     pair.pass(Nanos::from_millis(2));
-    pair.settle();
-    assert_eq!((pair.told[1].up, pair.told[1].arrived), (1, 1));
+    pair.run_until_idle();
+    assert_eq!((pair.reported[1].up, pair.reported[1].arrived), (1, 1));
     // The called sends nothing, so only the time ends it.
     assert!(pair.rails[0].is_closing());
     pair.pass(options().drain_time);
-    pair.settle();
+    pair.run_until_idle();
     assert!(!pair.rails[0].is_closing());
-    assert_eq!(pair.told[1].down, [RailFault::Closed]);
+    assert_eq!(pair.reported[1].down, [RailFault::Closed]);
 }
 
 /// V-6, V-7: a reply of an earlier attempt does not answer the next one.
@@ -384,15 +388,15 @@ fn a_stale_reply_is_refused() {
     pair.take();
     pair.connect(0);
     pair.deliver(&stale);
-    assert!(!pair.told[0].standing);
-    pair.settle();
+    assert!(!pair.reported[0].standing);
+    pair.run_until_idle();
     // The new request ended the called's connection; it is sent again.
     for _ in 0..20 {
         pair.pass(Nanos::from_millis(1));
-        pair.settle();
+        pair.run_until_idle();
     }
     pair.assert_whole();
-    assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()), "{:?}", pair.told);
+    assert!(pair.reported.iter().all(|reported| reported.up == 1 && reported.down.is_empty()), "{:?}", pair.reported);
 }
 
 /// Another process of the job, which may claim to be `rank`.
@@ -414,14 +418,14 @@ fn a_call_for_another_process_is_not_answered() {
     pair.connect(0);
     let request = pair.take().remove(0);
     pair.wire.borrow_mut().deliver(&request);
-    third.poll(Time(0), &mut Told::default());
+    third.poll(Time(0), &mut Reported::default());
     assert!(pair.take().is_empty());
     assert_eq!(third.counters().unauthenticated, 1);
     for _ in 0..200 {
         pair.pass(Nanos::from_millis(1));
         pair.take();
     }
-    assert_eq!(pair.told[0].down, [RailFault::TimedOut]);
+    assert_eq!(pair.reported[0].down, [RailFault::TimedOut]);
 }
 
 /// V-3: a member of the job that claims to be another one is refused, whatever it sends and whichever process
@@ -430,7 +434,7 @@ fn a_call_for_another_process_is_not_answered() {
 fn a_member_that_claims_to_be_another_ends_nothing() {
     let mut pair = Pair::new();
     pair.connect(1);
-    pair.settle();
+    pair.run_until_idle();
     let mut impostor = third(&pair, 1);
     // Its attempts are newer than those of the true rank 1 (V-6).
     for attempt in 1..=4 {
@@ -445,11 +449,11 @@ fn a_member_that_claims_to_be_another_ends_nothing() {
         for refusal in pair.take() {
             pair.wire.borrow_mut().deliver(&refusal);
         }
-        impostor.poll(Time(0), &mut Told::default());
+        impostor.poll(Time(0), &mut Reported::default());
     }
-    pair.settle();
+    pair.run_until_idle();
     pair.assert_whole();
-    assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()), "{:?}", pair.told);
+    assert!(pair.reported.iter().all(|reported| reported.up == 1 && reported.down.is_empty()), "{:?}", pair.reported);
 }
 
 /// V-3: without a peer's key nothing is sent to it, and what it sends is dropped.
@@ -566,7 +570,7 @@ proptest! {
                 Act::Pass(millis) => pair.pass(Nanos::from_millis(millis)),
                 Act::Disconnect(rank) => {
                     pair.rails[rank].disconnect(PeerId(1 - rank as u32));
-                    pair.told[rank].standing = false;
+                    pair.reported[rank].standing = false;
                     pair.poll();
                 }
                 Act::Replay(which) if !recorded.is_empty() => {
@@ -584,16 +588,16 @@ proptest! {
             for datagram in pair.take() {
                 pair.deliver(&datagram);
             }
-            if pair.told[0].standing && pair.told[1].standing {
-                let before = [pair.told[0].arrived, pair.told[1].arrived];
+            if pair.reported[0].standing && pair.reported[1].standing {
+                let before = [pair.reported[0].arrived, pair.reported[1].arrived];
                 pair.send(0);
                 pair.send(1);
-                if pair.told[0].arrived > before[0] && pair.told[1].arrived > before[1] {
+                if pair.reported[0].arrived > before[0] && pair.reported[1].arrived > before[1] {
                     break;
                 }
             }
             for rank in 0..2 {
-                if !pair.told[rank].standing {
+                if !pair.reported[rank].standing {
                     pair.connect(rank);
                 } else if round % 20 == 19 {
                     pair.send(rank);
@@ -601,7 +605,7 @@ proptest! {
             }
             pair.pass(Nanos::from_millis(5));
         }
-        pair.settle();
+        pair.run_until_idle();
         pair.assert_whole();
     }
 }

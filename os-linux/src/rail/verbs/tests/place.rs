@@ -27,7 +27,7 @@ fn ethernet(options: &VerbsOptions) -> Pair {
 fn change(pair: &mut Pair, gids: &[Gid]) {
     let device = pair.rails[0].device().unwrap();
     device.set_gids(gids);
-    device.tell(AsyncEvent::GidChange(1));
+    device.raise(AsyncEvent::GidChange(1));
     pair.poll();
 }
 
@@ -39,10 +39,10 @@ fn route(pair: &Pair, rank: usize) -> (u8, Gid) {
 
 fn connect(pair: &mut Pair) {
     pair.connect(0);
-    pair.settle();
+    pair.run_until_idle();
     // A side that still uses the old connection receives the call, and answers its repetition.
     pair.pass(options().resend_first);
-    pair.settle();
+    pair.run_until_idle();
     pair.assert_whole();
 }
 
@@ -56,15 +56,15 @@ fn removed_gid_is_replaced_by_the_next_best() {
     pair.assert_whole();
     // The interface has another address.
     change(&mut pair, &[local(0), NONE, NONE, v4(9)]);
-    assert_eq!((&pair.told[0].down[..], pair.told[0].moved), (&[MOVED][..], 1));
+    assert_eq!((&pair.reported[0].down[..], pair.reported[0].moved), (&[MOVED][..], 1));
     assert!(pair.rails[0].address().ends_with("0000000000000000ffffc0000209"), "{}", pair.rails[0].address());
-    pair.settle();
+    pair.run_until_idle();
     connect(&mut pair);
     assert_eq!((route(&pair, 0), route(&pair, 1)), ((3, v4(1)), (1, v4(9))));
     // The same address at another index: nothing to announce, but queue pairs name the index.
     change(&mut pair, &[local(0), NONE, v4(9), NONE]);
-    assert_eq!((pair.told[0].down.len(), pair.told[0].moved), (2, 1));
-    pair.settle();
+    assert_eq!((pair.reported[0].down.len(), pair.reported[0].moved), (2, 1));
+    pair.run_until_idle();
     connect(&mut pair);
     assert_eq!((route(&pair, 0), route(&pair, 1)), ((2, v4(1)), (1, v4(9))));
 }
@@ -74,15 +74,15 @@ fn a_port_without_a_gid_is_down_until_it_has_one() {
     let mut pair = ethernet(&options());
     connect(&mut pair);
     change(&mut pair, &[NONE; 4]);
-    assert!(pair.told[0].standing, "while the grace lasts");
+    assert!(pair.reported[0].standing, "while the grace lasts");
     pair.pass(options().port_grace);
-    assert_eq!(pair.told[0].down, [DOWN]);
+    assert_eq!(pair.reported[0].down, [DOWN]);
     pair.connect(0);
     pair.poll();
-    assert_eq!(pair.told[0].down, [DOWN, DOWN]);
+    assert_eq!(pair.reported[0].down, [DOWN, DOWN]);
     change(&mut pair, &[local(0), NONE, v4(0), NONE]);
-    assert_eq!(pair.told[0].backs, 1);
-    pair.settle();
+    assert_eq!(pair.reported[0].backs, 1);
+    pair.run_until_idle();
     connect(&mut pair);
     assert_eq!(route(&pair, 0), (2, v4(1)));
 }
@@ -93,10 +93,10 @@ fn a_gid_that_was_named_stays_the_one() {
     connect(&mut pair);
     change(&mut pair, &[local(0), NONE, v4(0), NONE]);
     pair.pass(options().port_grace);
-    assert_eq!(pair.told[0].down, [DOWN]);
+    assert_eq!(pair.reported[0].down, [DOWN]);
     // A GID that appears at its index later is used.
     change(&mut pair, &[local(0), v4(7), v4(0), NONE]);
-    pair.settle();
+    pair.run_until_idle();
     connect(&mut pair);
     assert_eq!((route(&pair, 0), route(&pair, 1)), ((1, v4(1)), (1, v4(7))));
 }
@@ -111,16 +111,16 @@ fn a_global_port_without_its_gid_is_down_and_with_another_is_elsewhere() {
     connect(&mut pair);
     assert_eq!((route(&pair, 0), route(&pair, 1)), ((0, local(1)), (0, local(0))));
     change(&mut pair, &[local(7), NONE]);
-    assert_eq!((&pair.told[0].down[..], pair.told[0].moved), (&[MOVED][..], 1));
-    pair.settle();
+    assert_eq!((&pair.reported[0].down[..], pair.reported[0].moved), (&[MOVED][..], 1));
+    pair.run_until_idle();
     connect(&mut pair);
     assert_eq!((route(&pair, 0), route(&pair, 1)), ((0, local(1)), (0, local(7))));
     change(&mut pair, &[NONE, NONE]);
-    assert!(pair.told[0].standing, "while the grace lasts");
+    assert!(pair.reported[0].standing, "while the grace lasts");
     pair.pass(options().port_grace);
-    assert_eq!(pair.told[0].down, [MOVED, DOWN]);
+    assert_eq!(pair.reported[0].down, [MOVED, DOWN]);
     change(&mut pair, &[local(7), NONE]);
-    pair.settle();
+    pair.run_until_idle();
     connect(&mut pair);
 }
 
@@ -146,7 +146,7 @@ fn removed_device_leaves_no_handles() {
     pair.connect(0);
     let held = pair.rails[0].usage();
     assert_eq!((held.handles, held.datagrams, held.connections), (1, 1, 1));
-    pair.rails[0].device().unwrap().tell(AsyncEvent::DeviceFatal);
+    pair.rails[0].device().unwrap().raise(AsyncEvent::DeviceFatal);
     pair.poll();
     assert!(pair.rails[0].device().is_none());
     let held = pair.rails[0].usage();
@@ -183,10 +183,10 @@ fn reopened_device_selects_its_gid_again() {
         };
         pair.rails = [rail.reopen_with(Box::new(reopen)), other];
         connect(&mut pair);
-        pair.rails[0].device().unwrap().tell(AsyncEvent::DeviceFatal);
+        pair.rails[0].device().unwrap().raise(AsyncEvent::DeviceFatal);
         pair.poll();
         pair.pass(options().reopen_first);
-        assert_eq!((pair.told[0].moved, pair.told[0].backs), (moves, 1));
+        assert_eq!((pair.reported[0].moved, pair.reported[0].backs), (moves, 1));
         connect(&mut pair);
         let known = pair.rails[0].device().unwrap().address().unwrap().global.unwrap();
         assert_eq!((known.source_index, pair.rails[0].port.address.gid), found);
@@ -213,18 +213,18 @@ fn a_port_without_any_gid_is_named_when_a_rail_is_opened() {
 #[test]
 fn simultaneous_dials_query_the_port_once() {
     let mut pair = Pair::new();
-    let asked = |pair: &Pair| pair.rails[0].device().unwrap().asked();
+    let requested = |pair: &Pair| pair.rails[0].device().unwrap().requested();
     pair.now = Time(1_000_000_000);
-    let before = asked(&pair);
+    let before = requested(&pair);
     for _ in 0..10 {
         pair.connect(0);
         pair.rails[0].abort(PeerId(1));
         pair.pass(Nanos::from_micros(999));
     }
-    assert_eq!(asked(&pair), before + 1);
+    assert_eq!(requested(&pair), before + 1);
     pair.pass(Nanos::from_millis(1));
     pair.connect(0);
-    assert_eq!(asked(&pair), before + 2);
+    assert_eq!(requested(&pair), before + 2);
     pair.rails[0].abort(PeerId(1));
     pair.poll();
     assert_eq!(pair.rails[0].device().unwrap().handles(), 0);
@@ -272,8 +272,14 @@ fn service_level_and_traffic_class_are_used_everywhere() {
     connect(&mut pair);
     for rail in &pair.rails {
         let device = rail.device().unwrap();
-        let ways = [vec![device.address().unwrap()], device.ways()].concat();
-        assert_eq!(ways.len(), 2);
-        assert!(ways.iter().all(|way| (way.service_level, way.global.unwrap().traffic_class) == (3, 104)), "{ways:?}");
+        let address_vectors = [vec![device.address().unwrap()], device.address_vectors()].concat();
+        assert_eq!(address_vectors.len(), 2);
+        assert!(
+            address_vectors
+                .iter()
+                .all(|address_vector| (address_vector.service_level, address_vector.global.unwrap().traffic_class)
+                    == (3, 104)),
+            "{address_vectors:?}"
+        );
     }
 }

@@ -24,11 +24,11 @@ use super::{Inward, State};
 /// Messages that had come to a target are in memory and in its queue by then: no event reports them for its
 /// kind (a last-WQE event belongs to queue pairs that were made with their shared receive queue), and
 /// acknowledged messages need not be in memory.
-const SETTLE: Nanos = Nanos::from_micros(200);
+const DRAIN_TIME: Nanos = Nanos::from_micros(200);
 /// Repetitions of a set-up message before the wait for a peer's confirmation ends, and the minimum for that
 /// wait: a peer polls only now and then, and giving up its target costs all of its links with this node.
-const WORD_PAUSES: u64 = 4;
-const WORD_MIN: Nanos = Nanos::from_millis(4);
+const LEFT_PAUSES: u64 = 4;
+const LEFT_MIN: Nanos = Nanos::from_millis(4);
 
 /// Why a link ends, as far as its queue pairs are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +38,14 @@ pub(in super::super) enum How {
     /// Its initiator is broken.
     Broken,
     /// This side has finished, and the peer never sent: its requests may be pending.
-    Unheard,
+    NoReport,
     /// The peer reported its end over, in this state; or both sides have finished.
-    Word(Left),
+    PeerLeft(Left),
 }
 
 impl How {
     /// Both sides have finished.
-    pub const THROUGH: How = How::Word(Left { drained: true, target_dead: false });
+    pub const THROUGH: How = How::PeerLeft(Left { drained: true, target_dead: false });
 }
 
 impl<D: Device> VerbsRail<D> {
@@ -56,19 +56,19 @@ impl<D: Device> VerbsRail<D> {
         let up = before != Phase::Called;
         let must_kill = match how {
             How::Hard => up,
-            How::Broken | How::Unheard => false,
-            How::Word(left) => up && !left.drained,
+            How::Broken | How::NoReport => false,
+            How::PeerLeft(left) => up && !left.drained,
         };
         let inward = match how {
             _ if must_kill => self.kill_target(index),
-            How::Broken | How::Unheard if up => Inward::Open,
-            _ => Inward::Settling(self.now + SETTLE),
+            How::Broken | How::NoReport if up => Inward::Open,
+            _ => Inward::Draining(self.now + DRAIN_TIME),
         };
         let sends_nothing = match how {
             How::Hard => open > 0,
             How::Broken => true,
-            How::Unheard => false,
-            How::Word(left) => left.target_dead,
+            How::NoReport => false,
+            How::PeerLeft(left) => left.target_dead,
         };
         if sends_nothing {
             let fault = fault.unwrap_or(RailFault::Device { code: codes::SHARED });
@@ -76,7 +76,7 @@ impl<D: Device> VerbsRail<D> {
         }
         let works = out.and_then(|out| self.initiators.get(out)).is_some_and(|it| it.state != State::Broken);
         let (now, pause) = (self.now, self.first_pause());
-        let (deadline, timeout) = (now + self.options.drain_time, now + self.word_time());
+        let (deadline, timeout) = (now + self.options.drain_time, now + self.left_pause());
         if let Some(link) = self.links.get_mut(index) {
             (link.deadline, link.pause) = (deadline, pause);
             if let Some(halves) = link.halves_mut() {
@@ -85,73 +85,74 @@ impl<D: Device> VerbsRail<D> {
         }
         // Open requests may still succeed, and then the peer receives a better report.
         if !(works && open > 0) {
-            self.say_left(index, Left { drained: works, target_dead: must_kill });
+            self.queue_left(index, Left { drained: works, target_dead: must_kill });
         }
-        let due = if let Inward::Settling(at) = inward { at } else { self.word_due(index) };
+        let due = if let Inward::Draining(at) = inward { at } else { self.left_due(index) };
         self.links.set_timer(index, Some(due.min(deadline)));
         self.failing.push(index);
     }
 
     /// The wait for a peer's report, from the time of our own.
-    fn word_time(&self) -> Nanos {
-        let pauses = Nanos(self.options.resend_first.0.saturating_mul(WORD_PAUSES));
-        pauses.max(WORD_MIN).min(Nanos(self.options.drain_time.0 / 2))
+    fn left_pause(&self) -> Nanos {
+        let pauses = Nanos(self.options.resend_first.0.saturating_mul(LEFT_PAUSES));
+        pauses.max(LEFT_MIN).min(Nanos(self.options.drain_time.0 / 2))
     }
 
     /// When to repeat the report of a failing link whose peer's report is missing: soon if it was not sent
     /// yet, otherwise seldom, as other links may have messages, too.
-    fn word_due(&self, index: u32) -> Time {
+    fn left_due(&self, index: u32) -> Time {
         let Some((link, halves)) = self.links.get(index).and_then(|link| Some((link, link.halves()?))) else {
             return self.now;
         };
         let half = Nanos(halves.timeout.0.saturating_sub(self.now.0) / 2);
-        let pause = if halves.said { half.max(link.pause) } else { link.pause };
+        let pause = if halves.is_left_sent { half.max(link.pause) } else { link.pause };
         (self.now + pause).min(halves.timeout)
     }
 
     /// Reports the state of this end to the peer. A hint only (V-7); it is repeated where it could
     /// not be sent.
-    fn say_left(&mut self, index: u32, left: Left) {
+    fn queue_left(&mut self, index: u32, left: Left) {
         let Some(link) = self.links.get(index) else { return };
         let (peer, nonce, Some(answers)) = (link.peer, link.nonce, link.theirs) else { return };
         let attempt = self.attempts;
         let refusal = SetupKind::Refusal { answers, reason: Reason::Over, left };
         let is_out = self.send_setup((peer, Some(index)), attempt, nonce, refusal).unwrap_or(false);
-        let timeout = self.now + self.word_time();
+        let timeout = self.now + self.left_pause();
         let Some(halves) = self.links.halves_mut(index) else { return };
-        if is_out && !halves.said {
+        if is_out && !halves.is_left_sent {
             halves.timeout = halves.timeout.max(timeout);
         }
-        halves.said = is_out || halves.said && halves.word == Some(left);
-        halves.word = Some(left);
+        halves.is_left_sent = is_out || halves.is_left_sent && halves.left_report == Some(left);
+        halves.left_report = Some(left);
     }
 
     /// The same once more.
-    fn say_left_again(&mut self, index: u32) {
-        let left = self.links.halves(index).and_then(|halves| halves.word);
+    fn repeat_left(&mut self, index: u32) {
+        let left = self.links.halves(index).and_then(|halves| halves.left_report);
         if let Some(left) = left {
-            self.say_left(index, left);
+            self.queue_left(index, left);
         }
     }
 
     /// Whether a failing link without pending work has reported its end to the peer, which it does here; if
     /// not, call again. Where the report can't be sent, or not in time, it is omitted.
-    pub(in super::super) fn has_said(&mut self, index: u32) -> bool {
+    pub(in super::super) fn is_left_reported(&mut self, index: u32) -> bool {
         let Some((link, halves)) = self.links.get(index).and_then(|link| Some((link, link.halves()?))) else {
             return true;
         };
         let deadline = link.deadline;
-        if halves.said || link.theirs.is_none() || self.broken || self.outage.is_some() || self.now >= deadline {
+        if halves.is_left_sent || link.theirs.is_none() || self.broken || self.outage.is_some() || self.now >= deadline
+        {
             return true;
         }
-        let left = halves.word.unwrap_or(Left { drained: self.is_drained(link), target_dead: false });
-        self.say_left(index, left);
-        let said = self.links.halves(index).is_none_or(|halves| halves.said);
-        if !said {
+        let left = halves.left_report.unwrap_or(Left { drained: self.is_drained(link), target_dead: false });
+        self.queue_left(index, left);
+        let is_left_sent = self.links.halves(index).is_none_or(|halves| halves.is_left_sent);
+        if !is_left_sent {
             let due = (self.now + self.first_pause()).min(deadline);
             self.links.set_timer(index, Some(due));
         }
-        said
+        is_left_sent
     }
 
     /// Whether all messages that a link sent were acknowledged. Requests returned by an initiator in error
@@ -168,7 +169,7 @@ impl<D: Device> VerbsRail<D> {
             let killed = self.device.modify_qp(target.id, &QpChange::to(QpState::Error));
             self.broken |= killed == Err(ModifyError::DeviceGone);
         }
-        Inward::Settling(self.now + SETTLE)
+        Inward::Draining(self.now + DRAIN_TIME)
     }
 
     /// An initiator has failed, or must: all links that use it end. Of a link without one, nothing happens.
@@ -178,7 +179,7 @@ impl<D: Device> VerbsRail<D> {
             return;
         }
         let qp = it.qp.id;
-        self.stir();
+        self.mark_dirty();
         tracing::debug!(rail = %self.options.name, ?fault, "initiator broken");
         let changed = self.device.modify_qp(qp, &QpChange::to(QpState::Error));
         self.broken |= changed == Err(ModifyError::DeviceGone);
@@ -202,10 +203,10 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// Handles a peer's report on its end, for a link that ends here too.
-    pub(in super::super) fn hear_left(&mut self, index: u32, left: Left) {
+    pub(in super::super) fn handle_left(&mut self, index: u32, left: Left) {
         let Some(halves) = self.links.halves(index) else { return };
         if halves.inward == Inward::Open {
-            let inward = if left.drained { Inward::Settling(self.now + SETTLE) } else { self.kill_target(index) };
+            let inward = if left.drained { Inward::Draining(self.now + DRAIN_TIME) } else { self.kill_target(index) };
             self.set_inward(index, inward);
         }
         self.failing.push(index);
@@ -217,7 +218,7 @@ impl<D: Device> VerbsRail<D> {
         if failing.and_then(Link::halves).is_some_and(|halves| halves.inward == Inward::Open) {
             let inward = self.kill_target(index);
             self.set_inward(index, inward);
-            self.say_left(index, Left { drained: false, target_dead: true });
+            self.queue_left(index, Left { drained: false, target_dead: true });
         }
     }
 
@@ -227,16 +228,16 @@ impl<D: Device> VerbsRail<D> {
         if let Some(halves) = link.halves_mut() {
             halves.inward = inward;
         }
-        let due = if let Inward::Settling(at) = inward { at.min(deadline) } else { deadline };
+        let due = if let Inward::Draining(at) = inward { at.min(deadline) } else { deadline };
         self.links.set_timer(index, Some(due));
     }
 
     /// Whether a failing link's target has given everything back.
-    pub(in super::super) fn is_settled(&self, link: &Link) -> bool {
+    pub(in super::super) fn is_inward_drained(&self, link: &Link) -> bool {
         match link.halves().map(|halves| halves.inward) {
             None => link.last_receive,
             Some(Inward::Open) => false,
-            Some(Inward::Settling(at)) => self.now >= at,
+            Some(Inward::Draining(at)) => self.now >= at,
         }
     }
 
@@ -251,8 +252,8 @@ impl<D: Device> VerbsRail<D> {
         let Some(halves) = link.halves() else { return };
         let (inward, timeout) = (halves.inward, halves.timeout);
         if inward == Inward::Open && self.now < timeout {
-            self.say_left_again(index);
-            let due = self.word_due(index).min(due);
+            self.repeat_left(index);
+            let due = self.left_due(index).min(due);
             self.links.set_timer(index, Some(due));
             self.failing.push(index);
             return;
@@ -275,13 +276,14 @@ impl<D: Device> VerbsRail<D> {
     pub(in super::super) fn give_halves_up(&mut self, index: u32) {
         let Some(link) = self.links.get(index) else { return };
         let (open, out, Some(halves)) = (link.open, link.initiator(), link.halves()) else { return };
-        let (into, said, is_called, drained) = (halves.into, halves.said, link.theirs.is_some(), self.is_drained(link));
+        let (into, is_left_sent, is_called, drained) =
+            (halves.into, halves.is_left_sent, link.theirs.is_some(), self.is_drained(link));
         if open > 0 {
             self.break_initiator(out, RailFault::Device { code: codes::SHARED });
             self.destroy_initiator(out);
         }
-        if is_called && !said && !self.broken {
-            self.say_left(index, Left { drained, target_dead: false });
+        if is_called && !is_left_sent && !self.broken {
+            self.queue_left(index, Left { drained, target_dead: false });
         }
         if let Some(target) = into {
             if self.by_number.get(&target.number) == Some(&index) {

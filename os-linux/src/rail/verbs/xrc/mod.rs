@@ -32,7 +32,7 @@ use rerail_core::time::{Nanos, Time};
 use rerail_verbs::contract::{AddressVector, Device, Qp, QpChange, QpId, QpInit, QpKind, QpState};
 
 use super::link::{Ends, Link, Phase};
-use super::wire::{Left, Reason, SetupKind, Srq, Srqs, Terms, XrcTerms};
+use super::wire::{Left, Reason, SetupKind, SetupParameters, Srq, Srqs, XrcParameters};
 use super::{VerbsRail, codes};
 
 pub(super) use ends::How;
@@ -54,9 +54,9 @@ pub(super) struct Halves {
     pub inward: Inward,
     /// Of a link that ends: so long its requests may take to come back well.
     pub timeout: Time,
-    /// Of a link that ends: its report for the peer; `said`: whether that was sent.
-    pub word: Option<Left>,
-    pub said: bool,
+    /// Of a link that ends: its report for the peer; `is_left_sent`: whether that was sent.
+    pub left_report: Option<Left>,
+    pub is_left_sent: bool,
 }
 
 /// Whether something can come over a link.
@@ -67,7 +67,7 @@ pub(super) enum Inward {
     Open,
     /// The target is dead, or the peer has reported that all of its messages were acknowledged. Messages are
     /// in its queue at that time.
-    Settling(Time),
+    Draining(Time),
 }
 
 /// The initiators of this process. Their numbers are used again.
@@ -140,28 +140,28 @@ impl Initiators {
 
 impl<D: Device> VerbsRail<D> {
     /// This side's parameters, as far as known.
-    pub(super) fn terms_of(&self, link: &Link) -> Terms {
-        let mut terms = Terms {
+    pub(super) fn parameters_of(&self, link: &Link) -> SetupParameters {
+        let mut parameters = SetupParameters {
             mtu: self.port.mtu,
             reads_served: self.port.reads_served,
             message_bytes: self.options.message_bytes(),
-            ..Terms::default()
+            ..SetupParameters::default()
         };
         match &link.ends {
-            Ends::Rc(qp, psn) => (terms.qp, terms.psn) = (qp.number, *psn),
+            Ends::Rc(qp, psn) => (parameters.qp, parameters.psn) = (qp.number, *psn),
             Ends::Xrc(halves) => {
                 let target = halves.into.map_or(0, |qp| qp.number);
-                let mut xrc = XrcTerms { srqs: self.srqs(), through: 0, target };
+                let mut xrc = XrcParameters { srqs: self.srqs(), through: 0, target };
                 if let Some(it) = halves.out.and_then(|out| self.initiators.get(out)) {
-                    (terms.qp, terms.psn) = (it.qp.number, it.psn);
+                    (parameters.qp, parameters.psn) = (it.qp.number, it.psn);
                     if let State::Live { target } | State::Alone { target } = it.state {
                         xrc.through = target;
                     }
                 }
-                terms.xrc = Some(xrc);
+                parameters.xrc = Some(xrc);
             }
         }
-        terms
+        parameters
     }
 
     /// The shared receive queues of this side (V-17).
@@ -179,7 +179,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// Gives a link its initiator: the one for the peer's node, or a new one. `false`: one is pending, and a
     /// patient caller should wait for it. Nothing to do for RC.
-    pub(super) fn attach(&mut self, index: u32, patient: bool) -> Result<bool, RailFault> {
+    pub(super) fn attach(&mut self, index: u32, may_wait: bool) -> Result<bool, RailFault> {
         let (Some(options), Some(link)) = (self.options.xrc, self.links.get(index)) else { return Ok(true) };
         if link.initiator().is_some() {
             return Ok(true);
@@ -197,11 +197,11 @@ impl<D: Device> VerbsRail<D> {
             }
         }
         // Where the first call to a node got no answer in time, the later ones do not wait either.
-        let waits = patient && oldest.is_some_and(|began| began + wait > self.now);
+        let waits = may_wait && oldest.is_some_and(|began| began + wait > self.now);
         if let Some(out) = found.filter(|out| !self.is_working(*out)) {
             // Its event is pending.
             self.break_initiator(Some(out), RailFault::Device { code: codes::SHARED });
-            return self.attach(index, patient);
+            return self.attach(index, may_wait);
         }
         let out = match found {
             Some(out) => out,
@@ -230,7 +230,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// Makes the end by which a peer's messages come, or opens the one that there is. The reason to refuse,
     /// where that can't be.
-    pub(super) fn take_target(&mut self, index: u32, theirs: &Terms) -> Result<(), Reason> {
+    pub(super) fn take_target(&mut self, index: u32, theirs: &SetupParameters) -> Result<(), Reason> {
         let Some(xrc) = theirs.xrc else { return Ok(()) };
         let Some(peer) = self.links.get(index).map(|link| link.peer) else { return Err(Reason::Over) };
         let qp = match xrc.through {
@@ -252,11 +252,11 @@ impl<D: Device> VerbsRail<D> {
         if holder.is_some_and(|link| link.peer != peer && !matches!(link.phase, Phase::Failing(_))) {
             return None;
         }
-        let way = self.way(peer)?;
+        let address_vector = self.address_vector(peer)?;
         let qp = self.device.open_qp(self.objects.domain?, number).ok()?;
         let is_it = self.device.query_qp(qp.id).is_ok_and(|info| {
             let works = matches!(info.state, QpState::Rtr | QpState::Rts);
-            let leads_there = info.attributes.address.is_none_or(|address| is_same_port(&address, &way));
+            let leads_there = info.attributes.address.is_none_or(|address| is_same_port(&address, &address_vector));
             works && leads_there && info.attributes.destination == Some(sender)
         });
         if !is_it {
@@ -273,7 +273,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// A target that receives from a sender's initiator.
-    fn make_target(&mut self, peer: PeerId, theirs: &Terms) -> Result<Qp, RailFault> {
+    fn make_target(&mut self, peer: PeerId, theirs: &SetupParameters) -> Result<Qp, RailFault> {
         let qp = self.make(&QpInit { domain: self.objects.domain, ..QpInit::of(QpKind::XrcTarget) })?;
         let ready = self.ready_to_receive(qp, peer, theirs).and_then(|()| {
             let (timeout, send_psn) = (Some(self.options.ack_timeout), Some(TARGET_PSN));
@@ -326,12 +326,13 @@ impl<D: Device> VerbsRail<D> {
         let due = (self.now + pause).min(link.deadline);
         match attached {
             Ok(true) => {
-                let says = SetupKind::Request(self.terms_of(link));
+                let due_message = SetupKind::Request(self.parameters_of(link));
                 if let Some(link) = self.links.get_mut(index) {
-                    (link.says, link.began, link.pause, link.first_pause) = (says, self.now, pause, pause);
+                    (link.due_message, link.began, link.pause, link.first_pause) =
+                        (due_message, self.now, pause, pause);
                 }
                 self.links.set_timer(index, Some(due));
-                self.say(index);
+                self.queue_message(index);
             }
             Ok(false) => self.links.set_timer(index, Some(due)),
             Err(fault) => self.fail(index, Some(fault)),
@@ -352,10 +353,10 @@ impl<D: Device> VerbsRail<D> {
             halves.out = None;
         }
         self.release(out);
-        match self.links.get(index).map(|link| (link.phase, link.says)) {
+        match self.links.get(index).map(|link| (link.phase, link.due_message)) {
             Some((Phase::Calling, _)) => self.call(index),
             Some((Phase::Called, SetupKind::Reply { answers, .. })) => match self.attach(index, false) {
-                Ok(_) => self.say_reply(index, answers),
+                Ok(_) => self.queue_reply(index, answers),
                 Err(fault) => self.fail(index, Some(fault)),
             },
             _ => {}

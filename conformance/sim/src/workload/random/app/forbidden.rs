@@ -6,7 +6,7 @@ use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 use super::super::plan::{Forbidden, Manner, SCRATCH_BYTES, Step};
 use super::memory::{TEMPORARY_BYTES, Zone};
 use super::{Player, Refused, Sort, WindowSort};
-use crate::check::{Ask, Content, Operation};
+use crate::check::{Content, Operation, Submission};
 use crate::cluster::Cx;
 use crate::cover::Path;
 
@@ -100,23 +100,23 @@ impl Player {
         let (segs, cookie) = (self.segs(receiving, &extents), self.cookie());
         let (data_type, operand) = (AtomicType::U64, fresh);
         let operation = Operation { kind: AtomicKind::Add, data_type, operand, compare: 0 };
-        let (outcome, ask) = match kind {
+        let (outcome, submission) = match kind {
             Verb::Put => (
                 cx.engine.put(&PutRequest { notify, cookie, ..PutRequest::new(to, &segs) }),
-                Ask::Put { target, slot: 0, content, bad },
+                Submission::Put { target, slot: 0, content, bad },
             ),
             Verb::Get => (
                 cx.engine.get(&GetRequest { from: to, segments: &segs, notify, cookie }),
-                Ask::Get { target, slot: 0, offset: 0, bad },
+                Submission::Get { target, slot: 0, offset: 0, bad },
             ),
             Verb::Atomic => {
                 let (kind, compare) = (AtomicKind::Add, 0);
                 let atomic = AtomicRequest { at: to, kind, data_type, operand, compare, notify, cookie };
-                (cx.engine.atomic(&atomic), Ask::Atomic { target, cell: 0, operation, bad })
+                (cx.engine.atomic(&atomic), Submission::Atomic { target, cell: 0, operation, bad })
             }
         };
-        let ask = if bad.is_none() { Ask::Temporary { target } } else { ask };
-        self.entered(cx, outcome, ask, (extents, receiving), None, (sort, notify, None))
+        let submission = if bad.is_none() { Submission::Temporary { target } } else { submission };
+        self.entered(cx, outcome, submission, (extents, receiving), None, (sort, notify, None))
     }
 
     /// Takes back one of the receives that are posted, to post it again when that is over.

@@ -7,8 +7,8 @@ use rerail_linux::driver::RequestError;
 
 use super::super::plan::Manner;
 use super::memory::Zone;
-use super::{Extent, Notify, Player, Refused, Sort, Telling};
-use crate::check::{Ask, Claim};
+use super::{Extent, Notify, Player, Refused, ReportNeed, Sort};
+use crate::check::{Claim, Submission};
 use crate::cluster::Cx;
 
 /// How much later than the others of their turn late receives are posted, at most.
@@ -22,7 +22,7 @@ impl Player {
     /// be checked for.
     fn notify_of(&self, cx: &Cx<'_>, from: Selector) -> Notify {
         let is_liar = from.source.is_some_and(|source| self.shared.borrow().ledger.is_liar(source.0));
-        if is_liar { Notify::Event } else { self.notify(cx, Telling::Event) }
+        if is_liar { Notify::Event } else { self.notify(cx, ReportNeed::Event) }
     }
 
     /// Posts the receives of this turn; and of the next ones, once those of this one are over. True: tables
@@ -64,11 +64,11 @@ impl Player {
                 cookie: self.cookie(),
             };
             let outcome = cx.engine.recv(&recv);
-            let ask = match multi {
-                true => Ask::Multi { from: selector, min: 1 },
-                false => Ask::Receive { from: selector, claimed: None },
+            let submission = match multi {
+                true => Submission::Multi { from: selector, min: 1 },
+                false => Submission::Receive { from: selector, claimed: None },
             };
-            match self.entered(cx, outcome, ask, (extents, true), Some(class), (Sort::Receive, notify, None)) {
+            match self.entered(cx, outcome, submission, (extents, true), Some(class), (Sort::Receive, notify, None)) {
                 Ok(_) => {
                     if let Some(front) = self.receives.front_mut() {
                         front.2 = left - 1;
@@ -158,7 +158,7 @@ impl Player {
             self.failed = true;
             return Claimed::None;
         };
-        let notify = self.notify(cx, Telling::Event);
+        let notify = self.notify(cx, ReportNeed::Event);
         self.held = Some(Held { message, peer: found.peer, claimed, selector, extents, class, notify });
         self.receive_held(cx);
         Claimed::One
@@ -186,8 +186,8 @@ impl Player {
             }
             _ => {}
         }
-        let ask = Ask::Receive { from, claimed: Some(held.claimed) };
-        let _ = self.entered(cx, outcome, ask, (held.extents, true), held.class, (Sort::Receive, notify, None));
+        let submission = Submission::Receive { from, claimed: Some(held.claimed) };
+        let _ = self.entered(cx, outcome, submission, (held.extents, true), held.class, (Sort::Receive, notify, None));
         true
     }
 }

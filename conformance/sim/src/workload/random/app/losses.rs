@@ -32,11 +32,11 @@ impl Player {
 
     /// After peers were lost: what nothing can come for is taken back. Nothing is sent to detect which are
     /// gone: the transport must report each process that this rank has had to do with.
-    pub(super) fn look_after_losses(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn handle_losses(&mut self, cx: &mut Cx<'_>) {
         // A loss is reported before the ends of the requests that it ends: until these are known, receives
         // that had a message of the lost peer look as if they waited for others.
         self.take_events(cx);
-        self.waits_for_news = self.shared.borrow().owes_news(self.rank);
+        self.waits_for_event = self.shared.borrow().has_event_due(self.rank);
         if !self.is_orphaned() {
             return;
         }
@@ -84,16 +84,16 @@ impl Player {
         }
         let tags = [TagMatch::Untagged, TagMatch::Tagged { tag: 0, ignore: !0 }];
         let all = sources.into_iter().flat_map(|source| tags.map(|tag| Selector { source, tag }));
-        let mut unasked: Vec<_> = all.collect();
+        let mut unreceived: Vec<_> = all.collect();
         // So it is, turn by turn, with messages of this turn and those before that are not to be claimed, and
         // with untagged ones, whose receives were posted at the start: behind them others wait for room.
         if self.receives.iter().all(|(turn, _, left)| *turn > self.turn || *left == 0) {
-            unasked.push(Selector { source: None, tag: TagMatch::Untagged });
+            unreceived.push(Selector { source: None, tag: TagMatch::Untagged });
             let tags = (0..=self.turn).flat_map(posted_tags);
-            unasked.extend(tags.map(|tag| Selector { source: None, tag }));
+            unreceived.extend(tags.map(|tag| Selector { source: None, tag }));
         }
         let mut is_full = false;
-        for selector in unasked {
+        for selector in unreceived {
             let last = loop {
                 match self.claim_one(cx, selector, None) {
                     Claimed::One => {}
@@ -114,7 +114,7 @@ impl Shared {
 
     /// Whether a message was not received and will be sent.
     fn is_due(&self, index: usize) -> bool {
-        !self.received.contains(index) && !self.void.contains(index)
+        !self.received.contains(index) && !self.gone_windows.contains(index)
     }
 
     pub(super) fn has_parted(&self, rank: u32) -> bool {
@@ -136,7 +136,7 @@ impl Shared {
 
     /// Whether a process is gone that a rank has had to do with, and has not closed, and the transport has
     /// yet to report it.
-    fn owes_news(&self, rank: u32) -> bool {
+    fn has_event_due(&self, rank: u32) -> bool {
         let book = self.ledger.book(rank);
         (0..self.plan.size).any(|peer| {
             let known = || book.losses.iter().any(|loss| loss.peer == peer) || book.closed.contains(&peer);

@@ -107,8 +107,8 @@ impl Player {
         }
         self.temporary = None;
         let shared = &mut *self.shared.borrow_mut();
-        let under_way = shared.temporary.get(&self.rank).is_some_and(|count| *count > 0);
-        if under_way {
+        let in_flight = shared.temporary.get(&self.rank).is_some_and(|count| *count > 0);
+        if in_flight {
             cx.trace.took(Path::WindowWithdrawn);
         }
         if let Some(memory) = shared.ranks[self.rank as usize].as_mut() {
@@ -126,7 +126,7 @@ impl Player {
         match arena.take(cx.engine.bytes(*region)?, zone.index(), len, skew, owner) {
             Ok(extent) => extent,
             Err(scar) => {
-                ghost(&mut shared.ledger, self.rank, cx.now, scar);
+                late_write(&mut shared.ledger, self.rank, cx.now, scar);
                 self.failed = true;
                 None
             }
@@ -140,7 +140,7 @@ impl Player {
         for extent in extents {
             let Some(bytes) = cx.engine.bytes_mut(*region) else { return };
             if let Err(scar) = arena.give_back(bytes, *extent, cx.now) {
-                ghost(&mut shared.ledger, self.rank, cx.now, scar);
+                late_write(&mut shared.ledger, self.rank, cx.now, scar);
                 self.failed = true;
             }
         }
@@ -235,6 +235,6 @@ fn send_bytes(plan: &Plan, rank: u32) -> u64 {
     at_once.min(all) + (1 << 16)
 }
 
-fn ghost(ledger: &mut Ledger, rank: u32, at: Time, scar: Scar) {
-    ledger.find(Verdict::Corruption(Corruption { rank, at, damage: Damage::Ghost(scar) }));
+fn late_write(ledger: &mut Ledger, rank: u32, at: Time, scar: Scar) {
+    ledger.find(Verdict::Corruption(Corruption { rank, at, damage: Damage::LateWrite(scar) }));
 }

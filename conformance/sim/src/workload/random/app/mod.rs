@@ -21,9 +21,9 @@ use rerail_linux::driver::RequestError;
 use self::incoming::Held;
 pub use self::memory::{Memory, open_windows};
 use self::outgoing::describe;
-use self::quiet::Telling;
+use self::quiet::ReportNeed;
 use super::plan::{Class, Manner, Plan, Step};
-use crate::check::{Ask, Extent, Ledger};
+use crate::check::{Extent, Ledger, Submission};
 use crate::cluster::{App, Cx, Phase};
 use crate::cover::Path;
 use crate::rng::Rng;
@@ -41,7 +41,7 @@ const PAUSE_ONE_IN: u64 = 8;
 const AGAIN: Nanos = Nanos::from_micros(20);
 
 /// How often a rank whose peers are lost looks for what can't come any more.
-const LOOK_AGAIN: Nanos = Nanos::from_micros(500);
+const RETRY_PAUSE: Nanos = Nanos::from_micros(500);
 
 /// A set of small numbers.
 #[derive(Default)]
@@ -65,14 +65,14 @@ pub struct Shared {
     pub plan: Plan,
     pub ledger: Ledger,
     /// Messages that will not be sent, because their receiver was given up before.
-    pub void: Marks,
+    pub gone_windows: Marks,
     /// Messages received, by index in the plan.
     pub received: Marks,
     /// By name: index in the plan.
     pub index: BTreeMap<u64, usize>,
     pub ranks: Vec<Option<Memory>>,
     /// How requests are reported is drawn from here.
-    pub telling: Rng,
+    pub report_draws: Rng,
     /// Messages of two ranks to each other, by [`pair`]: their indices in the plan.
     pub between: BTreeMap<(u32, u32), Vec<usize>>,
     /// Messages to each rank.
@@ -216,7 +216,7 @@ pub struct Player {
     /// The temporary window, until it is withdrawn.
     temporary: Option<WindowId>,
     /// Processes are gone whose loss must be reported to this rank.
-    waits_for_news: bool,
+    waits_for_event: bool,
     /// After losses: messages lie about that there was no room for.
     is_unswept: bool,
     failed: bool,
@@ -261,7 +261,7 @@ impl Player {
             values: 0,
             retracted: BTreeSet::new(),
             temporary: None,
-            waits_for_news: false,
+            waits_for_event: false,
             is_unswept: false,
             failed: false,
         }
@@ -272,7 +272,7 @@ impl Player {
         if self.failed {
             return;
         }
-        self.look_at_counters(cx);
+        self.poll_counters(cx);
         let mut full = self.post_receives(cx);
         full |= self.claim(cx);
         loop {
@@ -303,7 +303,7 @@ impl Player {
         }
         self.close_peers(cx);
         if cx.phase != Phase::Safety && !self.is_done() {
-            cx.wake_at(cx.now + LOOK_AGAIN);
+            cx.wake_at(cx.now + RETRY_PAUSE);
         }
     }
 
@@ -313,7 +313,7 @@ impl Player {
         &mut self,
         cx: &mut Cx<'_>,
         outcome: Result<OpId, RequestError>,
-        ask: Ask,
+        submission: Submission,
         (extents, receiving): (Vec<Extent>, bool),
         class: Option<usize>,
         (sort, notify, counted): (Sort, Notify, Option<u64>),
@@ -321,10 +321,10 @@ impl Player {
         match outcome {
             Ok(operation) => {
                 let segs = self.segs(receiving, &extents);
-                let what = if cx.trace.is_on() { describe(&ask) } else { String::new() };
-                let peer = ask.peer();
+                let what = if cx.trace.is_on() { describe(&submission) } else { String::new() };
+                let peer = submission.peer();
                 let shared = &mut *self.shared.borrow_mut();
-                let request = shared.ledger.submitted(self.rank, cx.now, ask, &segs, notify);
+                let request = shared.ledger.submitted(self.rank, cx.now, submission, &segs, notify);
                 if let Some(peer) = peer {
                     shared.met.insert((self.rank, peer));
                     if is_one_sided(sort) {
@@ -337,7 +337,7 @@ impl Player {
                 let id = operation.0.to_bits();
                 cx.trace.note(
                     cx.now,
-                    crate::trace::Who::Rank(self.rank),
+                    crate::trace::Subject::Rank(self.rank),
                     format_args!("request {request}: {what}, reported by {notify:?}, op {}:{id:x}", self.rank),
                 );
                 // A message that was copied is not followed.
@@ -364,11 +364,11 @@ impl Player {
 
     fn take_events(&mut self, cx: &mut Cx<'_>) {
         while let Some(event) = cx.engine.poll_event() {
-            self.heard(cx, event);
+            self.handle_event(cx, event);
         }
     }
 
-    fn heard(&mut self, cx: &mut Cx<'_>, event: Event) {
+    fn handle_event(&mut self, cx: &mut Cx<'_>, event: Event) {
         match event {
             Event::Completed(completion) => self.completed(cx, &completion),
             Event::PeerUp { peer } => {
@@ -399,8 +399,8 @@ impl Player {
             let bytes = cx.engine.bytes(region).unwrap_or_default();
             open.extents.iter().map(|extent| &bytes[extent.range()]).collect::<Vec<_>>().concat()
         });
-        let told = self.shared.borrow_mut().ledger.told(self.rank, cx.now, completion, &memory);
-        if let Some(name) = told.name {
+        let reported = self.shared.borrow_mut().ledger.reported(self.rank, cx.now, completion, &memory);
+        if let Some(name) = reported.name {
             let shared = &mut *self.shared.borrow_mut();
             if let Some(index) = shared.index.get(&name.to_bits()) {
                 shared.received.insert(*index);
@@ -408,7 +408,7 @@ impl Player {
         }
         cx.trace.note(
             cx.now,
-            crate::trace::Who::Rank(self.rank),
+            crate::trace::Subject::Rank(self.rank),
             format_args!(
                 "request {} is over: {:?}, op {}:{:x}",
                 completion.cookie.0,
@@ -417,19 +417,19 @@ impl Player {
                 completion.operation.0.to_bits()
             ),
         );
-        if told.over
-            && let Some(open) = self.open.remove(told.request)
+        if reported.over
+            && let Some(open) = self.open.remove(reported.request)
         {
             self.give_back(cx, open.receiving, &open.extents);
             self.shared.borrow_mut().is_over(self.rank, &open);
-            if self.retracted.remove(&told.request)
+            if self.retracted.remove(&reported.request)
                 && let (Some(class), Err(OpError::Cancelled)) = (open.class, completion.result)
             {
                 let turn = self.shared.borrow().plan.classes[class].turn;
                 self.receives.push_front((turn.min(self.turn), class, 1));
             }
             if let Sort::Flush(target) = open.sort {
-                self.flushed(cx, target, told.request, told.well);
+                self.flushed(cx, target, reported.request, reported.well);
             }
         }
         self.failed |= self.shared.borrow().ledger.has_findings();
@@ -468,23 +468,23 @@ impl App for Player {
 
     fn event(&mut self, cx: &mut Cx<'_>, event: Event) {
         let lost = matches!(event, Event::PeerLost { .. });
-        self.heard(cx, event);
+        self.handle_event(cx, event);
         if lost && cx.phase == Phase::Liveness {
-            self.look_after_losses(cx);
+            self.handle_losses(cx);
         }
         self.pump(cx);
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>) {
         if cx.phase == Phase::Liveness {
-            self.look_after_losses(cx);
+            self.handle_losses(cx);
         }
         self.pump(cx);
     }
 
     fn phase(&mut self, cx: &mut Cx<'_>, phase: Phase) {
         if phase == Phase::Liveness {
-            self.look_after_losses(cx);
+            self.handle_losses(cx);
         }
         self.pump(cx);
     }
@@ -496,7 +496,7 @@ impl App for Player {
                 && self.steps.is_empty()
                 && self.receives.iter().all(|(_, _, left)| *left == 0)
                 && self.claims_left == 0
-                && !self.waits_for_news
+                && !self.waits_for_event
                 && !self.is_unswept
                 && self.held.is_none()
                 && self.awaited == 0

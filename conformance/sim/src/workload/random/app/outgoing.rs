@@ -9,8 +9,8 @@ use rerail_core::wire::{AtomicKind, AtomicType};
 
 use super::super::plan::{ALONE, CHAIN, SUM, Step};
 use super::memory::Zone;
-use super::{Open, Player, Refused, Sort, Telling, WindowSort};
-use crate::check::{Ask, Claim, Content, Operation};
+use super::{Open, Player, Refused, ReportNeed, Sort, WindowSort};
+use crate::check::{Claim, Content, Operation, Submission};
 use crate::cluster::Cx;
 use crate::rng::Rng;
 
@@ -21,14 +21,19 @@ impl Player {
         let message = self.shared.borrow().plan.messages[index];
         let name = self.shared.borrow().ledger.next_name(self.rank, message.destination);
         let content = Content::from(name);
-        let ask =
-            Ask::Send { name, len: message.len, tag: message.tag, immediate: message.immediate, level: message.level };
+        let submission = Submission::Send {
+            name,
+            len: message.len,
+            tag: message.tag,
+            immediate: message.immediate,
+            level: message.level,
+        };
         let notify = match message {
             _ if message.plain => Notify::Event,
-            _ if message.inject => self.notify(cx, Telling::Silent),
-            _ => self.notify(cx, Telling::Counter),
+            _ if message.inject => self.notify(cx, ReportNeed::Silent),
+            _ => self.notify(cx, ReportNeed::Counter),
         };
-        let told = (Sort::Send, notify, Self::counted(cx, notify));
+        let reported = (Sort::Send, notify, Self::counted(cx, notify));
         let mut send = SendRequest {
             notify,
             tag: message.tag,
@@ -41,14 +46,14 @@ impl Player {
             let mut payload = vec![0; message.len as usize];
             content.fill(0, &mut payload);
             let outcome = cx.engine.inject(&send, &payload);
-            self.entered(cx, outcome, ask, (Vec::new(), false), None, told)
+            self.entered(cx, outcome, submission, (Vec::new(), false), None, reported)
         } else {
             let Some(extents) = self.pieces(cx, Zone::Send, message.len, message.plain) else { return false };
             self.fill(cx, &extents, content);
             let segs = self.segs(false, &extents);
             send.segments = &segs;
             let outcome = cx.engine.send(&send);
-            self.entered(cx, outcome, ask, (extents, false), None, told)
+            self.entered(cx, outcome, submission, (extents, false), None, reported)
         };
         match outcome {
             Ok(_) => {
@@ -56,7 +61,7 @@ impl Player {
             }
             Err(Refused::Full) => return false,
             Err(Refused::Gone) => {
-                self.shared.borrow_mut().void.insert(index);
+                self.shared.borrow_mut().gone_windows.insert(index);
             }
         }
         self.sends.pop_front();
@@ -94,12 +99,12 @@ impl Player {
         let fresh = u64::from(self.rank) << 40 | self.values << 8 | 7;
         let may = match step {
             // A flush behind it reports it.
-            Step::Put { .. } => Telling::Silent,
-            Step::Get { .. } | Step::Flush { .. } => Telling::Counter,
-            _ => Telling::Event,
+            Step::Put { .. } => ReportNeed::Silent,
+            Step::Get { .. } | Step::Flush { .. } => ReportNeed::Counter,
+            _ => ReportNeed::Event,
         };
         let notify = self.notify(cx, may);
-        let told = (Sort::Step(place), notify, Self::counted(cx, notify));
+        let reported = (Sort::Step(place), notify, Self::counted(cx, notify));
         let outcome = match step {
             Step::Put { target, slot } => {
                 let (bytes, at) = self.slot(slot);
@@ -110,8 +115,8 @@ impl Player {
                 let put =
                     PutRequest { notify, cookie: self.cookie(), ..PutRequest::new(self.remote(target, at), &segs) };
                 let outcome = cx.engine.put(&put);
-                let ask = Ask::Put { target, slot, content, bad: None };
-                self.entered(cx, outcome, ask, (extents, false), None, told)
+                let submission = Submission::Put { target, slot, content, bad: None };
+                self.entered(cx, outcome, submission, (extents, false), None, reported)
             }
             Step::Get { target, slot } => {
                 let (bytes, at) = self.slot(slot);
@@ -124,8 +129,8 @@ impl Player {
                 let from = self.remote(target, at + offset);
                 let get = GetRequest { from, segments: &segs, notify, cookie: self.cookie() };
                 let outcome = cx.engine.get(&get);
-                let ask = Ask::Get { target, slot, offset, bad: None };
-                self.entered(cx, outcome, ask, (extents, true), None, told)
+                let submission = Submission::Get { target, slot, offset, bad: None };
+                self.entered(cx, outcome, submission, (extents, true), None, reported)
             }
             Step::Atomic { target, cell } => {
                 let operation = self.operation(cell, fresh, cx.rng);
@@ -139,8 +144,8 @@ impl Player {
                     cookie: self.cookie(),
                 };
                 let outcome = cx.engine.atomic(&atomic);
-                let ask = Ask::Atomic { target, cell, operation, bad: None };
-                self.entered(cx, outcome, ask, (Vec::new(), false), None, told)
+                let submission = Submission::Atomic { target, cell, operation, bad: None };
+                self.entered(cx, outcome, submission, (Vec::new(), false), None, reported)
             }
             Step::Flush { target } => {
                 let flush = FlushRequest { peer: PeerId(target), notify, cookie: self.cookie() };
@@ -148,10 +153,10 @@ impl Player {
                 self.entered(
                     cx,
                     outcome,
-                    Ask::Flush { target },
+                    Submission::Flush { target },
                     (Vec::new(), false),
                     None,
-                    (Sort::Flush(target), told.1, told.2),
+                    (Sort::Flush(target), reported.1, reported.2),
                 )
             }
             Step::Forbidden { target, what } => return self.forbidden(cx, target, what, fresh, (place, notify)),
@@ -195,8 +200,8 @@ impl Player {
         let segs = self.segs(true, &extents);
         let recv = RecvRequest { notify, cookie: self.cookie(), ..RecvRequest::new(selector, &segs) };
         let outcome = cx.engine.recv(&recv);
-        let ask = Ask::Receive { from: selector, claimed: None };
-        let request = self.entered(cx, outcome, ask, (extents, true), None, (Sort::Vain, notify, None))?;
+        let submission = Submission::Receive { from: selector, claimed: None };
+        let request = self.entered(cx, outcome, submission, (extents, true), None, (Sort::Vain, notify, None))?;
         self.take_back(cx, request);
         Ok(request)
     }
@@ -247,9 +252,9 @@ impl Player {
 }
 
 /// A request, for the trace.
-pub(super) fn describe(ask: &Ask) -> String {
-    match ask {
-        Ask::Send { name, len, level, .. } => {
+pub(super) fn describe(submission: &Submission) -> String {
+    match submission {
+        Submission::Send { name, len, level, .. } => {
             let level = match level {
                 Level::Reusable => "reusable",
                 Level::Acknowledged => "acknowledged",
@@ -257,13 +262,13 @@ pub(super) fn describe(ask: &Ask) -> String {
             };
             format!("send msg {:x} to rank {}, {len} bytes, {level}", name.to_bits(), name.destination())
         }
-        Ask::Receive { from, claimed: None } => format!("receive from {:?}", from),
-        Ask::Receive { claimed: Some(Claim { name: Some(name), .. }), .. } => {
+        Submission::Receive { from, claimed: None } => format!("receive from {:?}", from),
+        Submission::Receive { claimed: Some(Claim { name: Some(name), .. }), .. } => {
             format!("receive of claimed msg {:x}", name.to_bits())
         }
-        ask => match ask.peer() {
-            Some(peer) => format!("{} at rank {peer}", ask.word()),
-            None => ask.word().to_owned(),
+        submission => match submission.peer() {
+            Some(peer) => format!("{} at rank {peer}", submission.word()),
+            None => submission.word().to_owned(),
         },
     }
 }

@@ -14,11 +14,11 @@ use super::{Open, Player, Sort};
 use crate::cluster::Cx;
 
 /// How often counters are looked at, where any is waited for.
-const LOOK: Nanos = Nanos::from_micros(100);
+const COUNTER_PERIOD: Nanos = Nanos::from_micros(100);
 
 /// How a request may be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Telling {
+pub(super) enum ReportNeed {
     /// The contents of its completion are needed.
     Event,
     /// Only that it is over is needed.
@@ -29,15 +29,15 @@ pub(super) enum Telling {
 
 impl Player {
     /// Draws how a request is reported.
-    pub(super) fn notify(&self, cx: &Cx<'_>, may: Telling) -> Notify {
+    pub(super) fn notify(&self, cx: &Cx<'_>, may: ReportNeed) -> Notify {
         let Some(last) = cx.engine.config().counters_max.checked_sub(1) else { return Notify::Event };
         let free = |lane: &u16| !self.open.values().any(|open| open.notify == Notify::Counter(CounterId(*lane)));
-        match (self.shared.borrow_mut().telling.below(5), may) {
+        match (self.shared.borrow_mut().report_draws.below(5), may) {
             (0, _) => Notify::Both(CounterId(last)),
-            (1, Telling::Counter | Telling::Silent) => {
+            (1, ReportNeed::Counter | ReportNeed::Silent) => {
                 (0..last).find(free).map_or(Notify::Event, |lane| Notify::Counter(CounterId(lane)))
             }
-            (2, Telling::Silent) => Notify::Silent,
+            (2, ReportNeed::Silent) => Notify::Silent,
             _ => Notify::Event,
         }
     }
@@ -51,7 +51,7 @@ impl Player {
     }
 
     /// Looks at the counters that are waited for.
-    pub(super) fn look_at_counters(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn poll_counters(&mut self, cx: &mut Cx<'_>) {
         let moved = |open: &Open| open.counted.is_some_and(|before| Self::counted(cx, open.notify) != Some(before));
         let over: Vec<u32> = self.open.iter().filter(|(_, open)| moved(open)).map(|(request, _)| *request).collect();
         if !over.is_empty() {
@@ -62,7 +62,7 @@ impl Player {
             self.over(cx, request);
         }
         if self.open.values().any(|open| open.counted.is_some()) {
-            cx.wake_at(cx.now + LOOK);
+            cx.wake_at(cx.now + COUNTER_PERIOD);
         }
     }
 

@@ -132,7 +132,7 @@ impl Model {
     }
 
     /// After something was given back.
-    fn settle(&mut self, number: usize) {
+    fn complete_release(&mut self, number: usize) {
         let steps = self.steps;
         if self.row(number).is_idle() {
             self.row(number).idle_since = steps;
@@ -178,7 +178,7 @@ fn run(acts: &[Act], count: usize, bytes: usize, keep_writable: bool) {
                 let (place, number) = posts.swap_remove(which % posts.len());
                 bench.release(place);
                 model.row(number).posts -= 1;
-                model.settle(number);
+                model.complete_release(number);
             }
             Act::Expose { at, len, write } => {
                 let expected = model.obtain(at, len, len, if write { Sort::Writable } else { Sort::Readable });
@@ -193,7 +193,7 @@ fn run(acts: &[Act], count: usize, bytes: usize, keep_writable: bool) {
                 let (key, number) = keys.swap_remove(which % keys.len());
                 bench.give_back(key);
                 model.row(number).keys -= 1;
-                model.settle(number);
+                model.complete_release(number);
             }
             Act::Forget { at, len } => {
                 bench.forget(at, len);

@@ -11,7 +11,7 @@ pub const LISTENING: &str = "RERAIL_LAUNCHER_LISTENS";
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Word {
+pub enum RankMessage {
     /// A round begins.
     Round {
         /// Rounds that are done.
@@ -30,7 +30,7 @@ pub enum Word {
     },
 }
 
-impl Word {
+impl RankMessage {
     /// The line.
     pub fn line(&self) -> String {
         // Plain data of this crate's own: serialisation can't fail.
@@ -38,7 +38,7 @@ impl Word {
     }
 
     /// From a line; `None`: it is none.
-    pub fn parse(line: &str) -> Option<Word> {
+    pub fn parse(line: &str) -> Option<RankMessage> {
         serde_json::from_str(line.strip_prefix(MARK)?).ok()
     }
 }
@@ -49,10 +49,10 @@ mod tests {
 
     #[test]
     fn process_messages_round_trip_and_other_lines_are_ignored() {
-        let word = Word::Lost { rank: 3, text: "rail shm: gone\n\"x\"".to_owned() };
-        assert!(!word.line().contains('\n'));
-        assert_eq!(Word::parse(&word.line()), Some(word));
-        assert_eq!(Word::parse("path  messages"), None);
-        assert_eq!(Word::parse("@rerail {}"), None);
+        let rank_message = RankMessage::Lost { rank: 3, text: "rail shm: gone\n\"x\"".to_owned() };
+        assert!(!rank_message.line().contains('\n'));
+        assert_eq!(RankMessage::parse(&rank_message.line()), Some(rank_message));
+        assert_eq!(RankMessage::parse("path  messages"), None);
+        assert_eq!(RankMessage::parse("@rerail {}"), None);
     }
 }

@@ -14,13 +14,13 @@ const BUSY_NS: u64 = 1_000_000;
 /// A yield that takes longer than this part of the period was used by another process.
 const LONG_PART: u64 = 4;
 /// Messages before the counter is read again.
-const UNASKED_MAX: usize = 8;
+const MESSAGES_MAX: usize = 8;
 /// The counter's rate is measured over at least so long.
 const MEASURED_NS: u64 = 20_000;
 
 /// Decides which rounds are whole and which short.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct RoundTimer {
     /// The counter at the last whole round, and the ticks until the next one is due; 0: its rate is not
     /// known.
     ticks: u64,
@@ -28,7 +28,7 @@ pub(super) struct Pace {
     /// The next round is a whole one.
     forced: bool,
     /// Messages since the counter was read.
-    unasked: usize,
+    messages_since_read: usize,
     busy_until: Time,
     /// Every round is a whole one.
     always_whole: bool,
@@ -36,7 +36,7 @@ pub(super) struct Pace {
     since: (u64, Time),
 }
 
-impl Pace {
+impl RoundTimer {
     /// The next round is to look at everything.
     #[inline]
     pub(super) fn force(&mut self) {
@@ -59,11 +59,11 @@ impl Pace {
     /// and a few messages take less than a tenth of the period.
     #[inline(always)]
     pub(super) fn may_go_on(&mut self, messages: usize) -> bool {
-        self.unasked += messages;
-        if self.unasked < UNASKED_MAX {
+        self.messages_since_read += messages;
+        if self.messages_since_read < MESSAGES_MAX {
             return true;
         }
-        self.unasked = 0;
+        self.messages_since_read = 0;
         false
     }
 
@@ -126,39 +126,39 @@ mod tests {
 
     #[test]
     fn full_polls_continue_while_another_rail_is_busy() {
-        let mut pace = Pace::default();
-        assert!(pace.is_due(), "no rate is known");
-        pace.whole(Time(1_000), false);
-        assert!(pace.is_due());
-        pace.whole(Time(1_000 + MEASURED_NS), false);
-        assert!(pace.period > 0 && !pace.forced);
-        pace.whole(Time(100_000), true);
-        assert!(pace.is_due(), "a rail had something");
-        pace.whole(Time(100_000 + BUSY_NS - 1), false);
-        assert!(pace.is_due(), "not long ago");
-        pace.whole(Time(100_000 + BUSY_NS), false);
-        assert!(!pace.forced);
-        pace.force();
-        assert!(pace.is_due() && pace.is_forced());
+        let mut round_timer = RoundTimer::default();
+        assert!(round_timer.is_due(), "no rate is known");
+        round_timer.whole(Time(1_000), false);
+        assert!(round_timer.is_due());
+        round_timer.whole(Time(1_000 + MEASURED_NS), false);
+        assert!(round_timer.period > 0 && !round_timer.forced);
+        round_timer.whole(Time(100_000), true);
+        assert!(round_timer.is_due(), "a rail had something");
+        round_timer.whole(Time(100_000 + BUSY_NS - 1), false);
+        assert!(round_timer.is_due(), "not long ago");
+        round_timer.whole(Time(100_000 + BUSY_NS), false);
+        assert!(!round_timer.forced);
+        round_timer.force();
+        assert!(round_timer.is_due() && round_timer.is_forced());
     }
 
     #[test]
     fn time_counter_is_read_again_after_a_few_messages() {
-        let mut pace = Pace::default();
-        for messages in [1, 2, UNASKED_MAX, 100] {
-            let rounds = std::iter::from_fn(|| pace.may_go_on(messages).then_some(())).count();
-            assert_eq!(rounds, UNASKED_MAX.div_ceil(messages) - 1);
+        let mut round_timer = RoundTimer::default();
+        for messages in [1, 2, MESSAGES_MAX, 100] {
+            let rounds = std::iter::from_fn(|| round_timer.may_go_on(messages).then_some(())).count();
+            assert_eq!(rounds, MESSAGES_MAX.div_ceil(messages) - 1);
         }
     }
 
     #[test]
     fn a_round_is_due_when_time_has_passed() {
-        let mut pace = Pace::default();
-        pace.whole(Time(1_000), false);
-        pace.whole(Time(1_000 + MEASURED_NS), false);
-        pace.period = 1 << 40;
-        assert!(!pace.is_due());
-        pace.period = 1;
-        assert!(pace.is_due());
+        let mut round_timer = RoundTimer::default();
+        round_timer.whole(Time(1_000), false);
+        round_timer.whole(Time(1_000 + MEASURED_NS), false);
+        round_timer.period = 1 << 40;
+        assert!(!round_timer.is_due());
+        round_timer.period = 1;
+        assert!(round_timer.is_due());
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The information that every rank publishes before it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Person {
+pub struct RankInfo {
     /// Its host, logical or real.
     pub host: String,
     /// Its process.
@@ -51,10 +51,10 @@ impl fmt::Display for Path {
 }
 
 /// The way between two ranks; `shm`: whether shared memory is in use; `far`: the way between hosts.
-pub fn path(people: &[Person], one: u32, other: u32, shm: bool, far: Path) -> Path {
+pub fn path(rank_infos: &[RankInfo], one: u32, other: u32, shm: bool, far: Path) -> Path {
     if one == other {
         Path::Loop
-    } else if shm && people[one as usize].host == people[other as usize].host {
+    } else if shm && rank_infos[one as usize].host == rank_infos[other as usize].host {
         Path::Shm
     } else {
         far
@@ -88,11 +88,11 @@ mod tests {
 
     #[test]
     fn hosts_decide_the_path() {
-        let person = |host: &str| Person { host: host.to_owned(), pid: 1 };
-        let people = [person("a"), person("a"), person("b")];
-        assert_eq!(path(&people, 0, 0, true, Path::Tcp), Path::Loop);
-        assert_eq!(path(&people, 0, 1, true, Path::Tcp), Path::Shm);
-        assert_eq!(path(&people, 0, 1, false, Path::Tcp), Path::Tcp);
-        assert_eq!(path(&people, 1, 2, true, Path::Tcp), Path::Tcp);
+        let rank_info = |host: &str| RankInfo { host: host.to_owned(), pid: 1 };
+        let rank_infos = [rank_info("a"), rank_info("a"), rank_info("b")];
+        assert_eq!(path(&rank_infos, 0, 0, true, Path::Tcp), Path::Loop);
+        assert_eq!(path(&rank_infos, 0, 1, true, Path::Tcp), Path::Shm);
+        assert_eq!(path(&rank_infos, 0, 1, false, Path::Tcp), Path::Tcp);
+        assert_eq!(path(&rank_infos, 1, 2, true, Path::Tcp), Path::Tcp);
     }
 }

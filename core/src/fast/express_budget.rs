@@ -15,7 +15,7 @@ pub(crate) const TURN: u16 = 128;
 /// [`close`](Self::close), [`stop_sending`](Self::stop_sending) or [`stop_receiving`](Self::stop_receiving),
 /// and the next message that finds 0 opens it again, where nothing prevents it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Road {
+pub(crate) struct ExpressBudget {
     /// Messages of at most `go_bytes` bytes, one block each, that may be numbered.
     pub go: u16,
     pub go_bytes: u32,
@@ -37,7 +37,7 @@ pub(crate) enum By {
     Latency,
 }
 
-impl Road {
+impl ExpressBudget {
     /// The next message of either direction needs the tables.
     pub(crate) const fn close(&mut self) {
         self.go = 0;
