@@ -29,14 +29,14 @@ fn matching(criterion: &mut Criterion) {
         let mut arena = Arena::new(&mut region[skip..skip + bytes]).expect("aligned");
         let mut matcher = Matcher::carve(&mut arena, &config).expect("the region has the size of the layout");
         for tag in 0..posted {
-            matcher.post(&selector(tag), tag as u32).expect("there is room");
+            matcher.posted.post(&selector(tag), tag as u32).expect("there is room");
         }
         group.bench_function(posted.to_string(), |bench| {
             bench.iter(|| {
                 let tag = black_box(posted - 1);
-                let (key, recv) = matcher.find_posted(source, Some(tag)).expect("it is posted");
-                matcher.unpost(key);
-                matcher.post(&selector(tag), recv).expect("one was taken out")
+                let (key, recv) = matcher.posted.find(source, Some(tag)).expect("it is posted");
+                matcher.posted.unpost(key);
+                matcher.posted.post(&selector(tag), recv).expect("one was taken out")
             });
         });
     }

@@ -327,13 +327,13 @@ impl Endpoint<'_> {
         debug_assert!(self.may_arrive(channel, len), "a message may not come, and the road is open");
         self.arrive_acks_of(channel, sub, &common).ok()?;
         let is_tagged = flags & Short::TAGGED != 0;
-        let taken = match self.t.matcher.has_alone() {
-            true => self.t.matcher.take_alone(peer, tag, is_tagged, len),
+        let taken = match self.t.matcher.posted.has_alone() {
+            true => self.t.matcher.posted.take_alone(peer, tag, is_tagged, len),
             false => None,
         };
         let (key, to, cookie) = match taken {
             Some(taken) => (taken.key(), taken.at(), taken.cookie()),
-            None => match self.t.matcher.take_direct(peer, tag, is_tagged, len) {
+            None => match self.t.matcher.posted.take_direct(peer, tag, is_tagged, len) {
                 Match::Direct(taken) => (taken.key(), taken.at(), taken.cookie()),
                 Match::Other | Match::NoReceive => return None,
             },

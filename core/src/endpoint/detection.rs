@@ -430,8 +430,8 @@ impl Endpoint<'_> {
         let mut calls = DIALS_MAX;
         let channels = self.t.channels.capacity();
         let left_free = if channels as usize >= self.t.peers.len() { 0 } else { channels / 2 };
-        let mut walk = self.t.matcher.posted_walk();
-        while let Some(source) = self.t.matcher.next_source(&mut walk) {
+        let mut walk = self.t.matcher.posted.walk();
+        while let Some(source) = self.t.matcher.posted.next_source(&mut walk) {
             let is_known = self.t.peers.get(source.0 as usize).is_some_and(|peer| peer.channel != NONE || peer.gone);
             if is_known {
                 continue;

@@ -162,8 +162,8 @@ impl Endpoint<'_> {
         if !self.is_plain(recv) {
             return ShortPost::Slow;
         }
-        if self.t.matcher.unexpected_count() != 0
-            && let Some((key, message)) = self.t.matcher.find_unexpected(&recv.from)
+        if self.t.matcher.unexpected.count() != 0
+            && let Some((key, message)) = self.t.matcher.unexpected.find(&recv.from)
         {
             return ShortPost::Waits(Waiting { key, message });
         }
@@ -177,7 +177,7 @@ impl Endpoint<'_> {
                 _ => return ShortPost::Slow,
             }
         }
-        match self.t.matcher.post_direct(&recv.from, &Direct { to: Seg { at, len }, cookie: recv.cookie }) {
+        match self.t.matcher.posted.post_direct(&recv.from, &Direct { to: Seg { at, len }, cookie: recv.cookie }) {
             Some(key) => ShortPost::Posted(direct_id(key)),
             None => ShortPost::Slow,
         }
@@ -221,7 +221,7 @@ impl Endpoint<'_> {
     /// Whether a plain receive is posted that has no older one of its domain before it.
     #[inline(always)]
     pub const fn one_waits(&self) -> bool {
-        self.t.matcher.has_alone()
+        self.t.matcher.posted.has_alone()
     }
 
     /// As [`arrive_next`](Self::arrive_next), for a caller of [`one_waits`](Self::one_waits): `ONE` is its
@@ -235,7 +235,7 @@ impl Endpoint<'_> {
     ) -> Option<NextPlace<'_>> {
         debug_assert!(short.flags() & !Short::FLAGS == 0, "the rail has checked (L-12)");
         let line = self.t.lines.get_mut(line.0 as usize)?;
-        if !line.expects_from(peer, short.counts()) || (!ONE && self.t.matcher.direct_count() == 0) {
+        if !line.expects_from(peer, short.counts()) || (!ONE && self.t.matcher.posted.direct_count() == 0) {
             return None;
         }
         // It is invisible until it is committed.
@@ -245,8 +245,8 @@ impl Endpoint<'_> {
         (done.tag, done.peer, done.bytes, done.flags) = (tag, peer, len.into(), flags);
         done.immediate = short.immediate();
         let receive = match ONE {
-            true => self.t.matcher.take_alone(peer, tag, is_tagged, len.into())?,
-            false => self.t.matcher.take_next(peer, tag, is_tagged, len.into())?,
+            true => self.t.matcher.posted.take_alone(peer, tag, is_tagged, len.into())?,
+            false => self.t.matcher.posted.take_next(peer, tag, is_tagged, len.into())?,
         };
         (done.cookie, done.operation) = (receive.cookie(), direct_id(receive.key()));
         self.t.short_done.commit();
@@ -288,7 +288,7 @@ impl Endpoint<'_> {
         }
         let &Short { tag, immediate, len, flags, .. } = short;
         let is_tagged = flags & Short::TAGGED != 0;
-        let taken = match self.t.matcher.take_direct(peer, tag, is_tagged, len.into()) {
+        let taken = match self.t.matcher.posted.take_direct(peer, tag, is_tagged, len.into()) {
             Match::Direct(taken) => taken,
             Match::Other => return ShortArrival::Slow,
             Match::NoReceive => return self.keep_short(channel, rail, peer, short).unwrap_or(ShortArrival::Slow),
@@ -386,7 +386,7 @@ impl Endpoint<'_> {
         if id.0.index & DIRECT == 0 {
             return None;
         }
-        match self.t.matcher.promoted(key) {
+        match self.t.matcher.posted.promoted(key) {
             Some(op) => Some((op, false)),
             None => self.promote(key).map(|op| (op, true)),
         }
@@ -396,9 +396,9 @@ impl Endpoint<'_> {
     pub fn is_open(&self, OpId(id): OpId) -> bool {
         let key = Key { index: id.index & !DIRECT, ..id };
         let op = match id.index & DIRECT != 0 {
-            true => match self.t.matcher.promoted(key) {
+            true => match self.t.matcher.posted.promoted(key) {
                 Some(op) => Some(self.t.ops.at(op)),
-                None => return self.t.matcher.direct(key).is_some(),
+                None => return self.t.matcher.posted.direct(key).is_some(),
             },
             false => self.t.ops.get(id),
         };
@@ -407,7 +407,7 @@ impl Endpoint<'_> {
 
     /// Whether a receive without operation names memory of a region.
     pub(super) fn direct_names(&self, names: impl Fn(&Seg) -> bool) -> bool {
-        self.t.matcher.directs().any(|(_, direct)| names(&direct.to))
+        self.t.matcher.posted.directs().any(|(_, direct)| names(&direct.to))
     }
 }
 
@@ -446,7 +446,7 @@ impl Endpoint<'_> {
         let is_crowded = slot.grants.is_crowded();
         let first = self.t.blocks.take_one(blocks)?;
         // As many entries as messages: there is room.
-        let key = self.t.matcher.store(peer, short.tag(), index).ok()?;
+        let key = self.t.matcher.unexpected.store(peer, short.tag(), index).ok()?;
         let message = Message {
             channel,
             state: MessageState::Stored,
@@ -496,7 +496,7 @@ impl Endpoint<'_> {
         if recv.segments.len() != 1 || !self.is_plain(recv) {
             return None;
         }
-        let (key, message) = self.t.matcher.find_unexpected(&recv.from)?;
+        let (key, message) = self.t.matcher.unexpected.find(&recv.from)?;
         self.take_waiting(recv, Waiting { key, message })
     }
 
@@ -516,7 +516,7 @@ impl Endpoint<'_> {
         if !is_whole || message.aborted.is_some() || block_count > 1 || offset != 0 || len > to.len {
             return None;
         }
-        self.t.matcher.take_unexpected(key);
+        self.t.matcher.unexpected.take(key);
         self.stats.bytes_copied += len;
         self.waited = self.waited.wrapping_add(1);
         let operation = OpId(Key { index: WAITED, generation: self.waited });

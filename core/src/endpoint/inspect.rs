@@ -241,7 +241,7 @@ impl Endpoint<'_> {
             (self.waiting.iter().any(|list| !list.is_empty()), "a channel waits for a slot"),
             (self.parts_waiting, "a multi-receive waits for a slot"),
             (self.paths.has_posts(), "a rail has posts"),
-            (t.matcher.posted_count() + t.matcher.unexpected_count() > 0, "receives or messages wait for a match"),
+            (t.matcher.posted.count() + t.matcher.unexpected.count() > 0, "receives or messages wait for a match"),
         ];
         let mut all = of_all.into_iter().chain(t.channels.indices().flat_map(of_channel));
         all.find(|&(is_so, _)| is_so).map(|(_, what)| what)
@@ -276,7 +276,7 @@ impl Endpoint<'_> {
             unacknowledged: table(unacknowledged, windows),
             messages: table(t.messages.len(), t.messages.capacity()),
             out_of_order: table(out_of_order, windows / 2),
-            unexpected: table(t.matcher.unexpected_count(), config.messages_max()),
+            unexpected: table(t.matcher.unexpected.count(), config.messages_max()),
             blocks: table(config.blocks_max() - t.blocks.free_len(), config.blocks_max()),
             retained: table(config.retained_max - t.retention.free_len(), config.retained_max),
             stripe_sets: table(self.paths.stripe_sets.len(), self.paths.stripe_sets.capacity()),
@@ -284,7 +284,7 @@ impl Endpoint<'_> {
             late_registrations: table(self.late_keys.len() as u32, self.late_keys.capacity() as u32),
             windows: table(t.windows.len(), t.windows.capacity()),
             windows_busy: table((0..t.windows.capacity()).filter(busy).count() as u32, t.windows.capacity()),
-            posted: table(t.matcher.posted_count(), config.operations_max),
+            posted: table(t.matcher.posted.count(), config.operations_max),
             timers: table(t.timers.len(), config.channels_max * TIMERS),
             placements: table(t.subs.iter().filter(|sub| sub.place.is_some()).count() as u32, subs),
             frames: table(t.subs.iter().filter(|sub| sub.frame_posted).count() as u32, subs),

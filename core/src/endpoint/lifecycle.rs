@@ -121,13 +121,13 @@ impl Endpoint<'_> {
 
     /// Ends the receives that only `peer` could have served.
     pub(super) fn end_receives_of(&mut self, peer: PeerId, error: OpError) {
-        let mut walk = self.t.matcher.posted_walk();
-        while let Some((key, mut op)) = self.t.matcher.next_posted_of(peer, &mut walk) {
+        let mut walk = self.t.matcher.posted.walk();
+        while let Some((key, mut op)) = self.t.matcher.posted.next_of(peer, &mut walk) {
             if op == NONE {
                 let Some(promoted) = self.promote(key) else { continue };
                 op = promoted;
             } else {
-                self.t.matcher.unpost(key);
+                self.t.matcher.posted.unpost(key);
             }
             if self.t.ops.at(op).kind() == OpKind::MultiRecv {
                 let slot = self.t.ops.at_mut(op);
@@ -193,7 +193,7 @@ impl Endpoint<'_> {
             let in_order = message.matchable || message.claimed || message.recv != NONE;
             if !(complete && in_order) {
                 if message.matchable {
-                    self.t.matcher.take_unexpected(message.unexpected);
+                    self.t.matcher.unexpected.take(message.unexpected);
                 }
                 self.free_message(index);
             }
@@ -206,7 +206,7 @@ impl Endpoint<'_> {
         while let Some(index) = self.t.messages.step(&mut walk) {
             let message = *self.t.messages.at(index);
             if message.channel == channel && message.matchable && !message.claimed && message.recv == NONE {
-                self.t.matcher.take_unexpected(message.unexpected);
+                self.t.matcher.unexpected.take(message.unexpected);
                 self.free_message(index);
             }
         }

@@ -19,12 +19,12 @@ impl Endpoint<'_> {
     /// Takes the receive for a message of `len` bytes out of the matcher.
     fn match_posted(&mut self, peer: PeerId, tag: Option<u64>, len: u64) -> Option<u32> {
         loop {
-            let (key, op) = self.t.matcher.find_posted(peer, tag)?;
+            let (key, op) = self.t.matcher.posted.find(peer, tag)?;
             if op == NONE {
                 return self.promote(key);
             }
             if self.t.ops.at(op).kind() != OpKind::MultiRecv {
-                self.t.matcher.unpost(key);
+                self.t.matcher.posted.unpost(key);
                 return Some(op);
             }
             // While one message waits for a slot, none may overtake it (M-8).
@@ -82,7 +82,7 @@ impl Endpoint<'_> {
         let key = slot.posted;
         slot.enter(Phase::Closing);
         let idle = slot.children == 0;
-        self.t.matcher.unpost(key);
+        self.t.matcher.posted.unpost(key);
         if idle {
             self.complete(op, None);
         }
@@ -91,10 +91,10 @@ impl Endpoint<'_> {
     /// Fills a new multi-receive with messages that wait.
     pub(super) fn feed_multi(&mut self, now: Time, op: u32, from: &Selector) {
         while self.t.ops.at(op).phase() == Phase::Posted {
-            let Some((key, message)) = self.t.matcher.find_unexpected(from) else { return };
+            let Some((key, message)) = self.t.matcher.unexpected.find(from) else { return };
             match self.part_of(op, self.t.messages.at(message).len) {
                 Part::Taken(part) => {
-                    self.t.matcher.take_unexpected(key);
+                    self.t.matcher.unexpected.take(key);
                     self.bind(now, part, message);
                 }
                 Part::NoSlot => {
@@ -120,11 +120,11 @@ impl Endpoint<'_> {
         self.set_parts_waiting(false);
         loop {
             let has_receive_for = |&(_, message): &(Key, u32)| self.has_receive(message);
-            let Some((key, message)) = self.t.matcher.waiting().find(has_receive_for) else { return };
+            let Some((key, message)) = self.t.matcher.unexpected.waiting().find(has_receive_for) else { return };
             let Message { channel, tag, len, .. } = *self.t.messages.at(message);
             match self.match_posted(self.t.channels.at(channel).peer, tag, len) {
                 Some(op) => {
-                    self.t.matcher.take_unexpected(key);
+                    self.t.matcher.unexpected.take(key);
                     self.bind(now, op, message);
                 }
                 None if self.parts_waiting => return,
@@ -138,15 +138,15 @@ impl Endpoint<'_> {
     pub(super) fn find_waiting(&self, selector: &Selector) -> Option<(Key, u32)> {
         let matcher = &self.t.matcher;
         if !self.parts_waiting {
-            return matcher.find_unexpected(selector);
+            return matcher.unexpected.find(selector);
         }
-        matcher.waiting_for(selector).find(|&(_, message)| !self.has_receive(message))
+        matcher.unexpected.waiting_for(selector).find(|&(_, message)| !self.has_receive(message))
     }
 
     /// Whether a posted receive takes a message.
     fn has_receive(&self, message: u32) -> bool {
         let Message { channel, tag, .. } = *self.t.messages.at(message);
-        self.t.matcher.find_posted(self.t.channels.at(channel).peer, tag).is_some()
+        self.t.matcher.posted.find(self.t.channels.at(channel).peer, tag).is_some()
     }
 
     /// A message that has its turn and is not matched yet: matches it with a posted receive, or stores it as
@@ -159,7 +159,7 @@ impl Endpoint<'_> {
             None => {
                 self.stats.unexpected += 1;
                 // As many entries as messages: there is room.
-                if let Ok(key) = self.t.matcher.store(peer, slot.tag, message) {
+                if let Ok(key) = self.t.matcher.unexpected.store(peer, slot.tag, message) {
                     let slot = self.t.messages.at_mut(message);
                     slot.unexpected = key;
                     slot.matchable = true;
@@ -374,7 +374,7 @@ impl Endpoint<'_> {
             };
             if in_turn {
                 self.stats.unexpected += 1; // M-5
-                if let Ok(key) = self.t.matcher.store(peer, message.tag, index) {
+                if let Ok(key) = self.t.matcher.unexpected.store(peer, message.tag, index) {
                     let slot = self.t.messages.at_mut(index);
                     slot.unexpected = key;
                     slot.matchable = true;

@@ -153,8 +153,8 @@ impl Endpoint<'_> {
     /// Gives a receive without an operation one, out of the matcher: its message is unusual.
     #[cold]
     pub(super) fn promote(&mut self, key: Key) -> Option<u32> {
-        let Direct { to, cookie } = self.t.matcher.direct(key)?;
-        let source = self.t.matcher.selector(key)?.source;
+        let Direct { to, cookie } = self.t.matcher.posted.direct(key)?;
+        let source = self.t.matcher.posted.selector(key)?.source;
         let op = self.new_op(Op {
             len: to.len,
             cookie,
@@ -163,14 +163,14 @@ impl Endpoint<'_> {
             ..Op::new(OpKind::Recv)
         });
         self.t.set_segments(op, &[to]);
-        self.t.matcher.promote(key, op);
+        self.t.matcher.posted.promote(key, op);
         Some(op)
     }
 
     /// Requests of the caller that are not complete, or not reported.
     #[inline(always)]
     pub(super) fn open_requests(&self) -> u32 {
-        self.hot.caller_ops + self.t.matcher.direct_count()
+        self.hot.caller_ops + self.t.matcher.posted.direct_count()
     }
 
     /// Frees an operation's slot if nothing refers to it any more.
@@ -204,7 +204,7 @@ impl Endpoint<'_> {
             }
         }
         if alias != Key::default() {
-            self.t.matcher.end_promoted(alias);
+            self.t.matcher.posted.end_promoted(alias);
         }
         self.t.ops.remove_at(op);
         self.hot.caller_ops -= u32::from(!serves);

@@ -140,7 +140,7 @@ impl Endpoint<'_> {
         if let Some(source) = recv.from.source
             && let Err(error) = self.check_peer(source)
         {
-            let left_over = recv.multi.is_none() && self.t.matcher.find_unexpected(&recv.from).is_some();
+            let left_over = recv.multi.is_none() && self.t.matcher.unexpected.find(&recv.from).is_some();
             if !left_over {
                 return Err(error);
             }
@@ -157,9 +157,9 @@ impl Endpoint<'_> {
         }
         let op = self.new_op(Self::recv_op(recv, len, OpKind::Recv));
         self.t.set_segments(op, recv.segments);
-        match self.t.matcher.find_unexpected(&recv.from) {
+        match self.t.matcher.unexpected.find(&recv.from) {
             Some((key, message)) => {
-                self.t.matcher.take_unexpected(key);
+                self.t.matcher.unexpected.take(key);
                 self.bind(now, op, message);
             }
             None => self.post(now, op, &recv.from),
@@ -182,7 +182,7 @@ impl Endpoint<'_> {
             self.expect_caller(now, source);
         }
         // As many entries as operations: there is room.
-        if let Ok(key) = self.t.matcher.post(from, op) {
+        if let Ok(key) = self.t.matcher.posted.post(from, op) {
             let slot = self.t.ops.at_mut(op);
             slot.posted = key;
             slot.enter(Phase::Posted);
@@ -200,7 +200,7 @@ impl Endpoint<'_> {
     pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
         self.feed_waiting(Time(0));
         let (key, message) = self.find_waiting(selector)?;
-        self.t.matcher.take_unexpected(key);
+        self.t.matcher.unexpected.take(key);
         self.t.messages.at_mut(message).claimed = true; // M-6
         Some((MessageId(self.t.messages.key_at(message)?), self.found(message)))
     }
@@ -339,7 +339,7 @@ impl Endpoint<'_> {
         match (slot.kind(), slot.phase()) {
             // a receive that has matched continues.
             (OpKind::Recv, Phase::Posted) => {
-                self.t.matcher.unpost(slot.posted);
+                self.t.matcher.posted.unpost(slot.posted);
                 self.complete(op, Some(OpError::Cancelled));
             }
             // Its messages are still reported, and after them the cancellation.

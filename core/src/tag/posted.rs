@@ -18,13 +18,13 @@
 //!
 //! Invariant: in a group, entries stand in the order of their numbers.
 
+use super::MatchFull;
 use super::alone::Alone;
 use super::entry::{
     ADDRESS, ASIDE, BESIDE, Direct, Entry, OFFSET_END, PLACES, PLAIN, Plain, SHAPE_AT, State, Taken, is_aside,
 };
 use super::pattern::{Pattern, Shape, hash};
 use super::shapes::Shapes;
-use super::{MatchFull, Matcher};
 use crate::api::selector::{Selector, TagMatch};
 use crate::ids::{Key, PeerId};
 use crate::mem::{MemRef, Seg};
@@ -35,7 +35,7 @@ const ASIDE_TAGGED: u8 = 1 << 7;
 
 /// All posted receives. What most messages read comes first, in one line of the cache.
 #[repr(C, align(64))]
-pub(super) struct Posted<'m> {
+pub struct Posted<'m> {
     entries: &'m mut [Entry],
     /// Those beside the table.
     alone: Alone,
@@ -117,8 +117,8 @@ impl<'m> Posted<'m> {
         })
     }
 
-    /// Posts receive `recv` of the caller.
-    pub(super) fn post(&mut self, selector: &Selector, recv: u32) -> Result<Key, MatchFull> {
+    /// Posts receive `recv` of the caller for the messages that `selector` takes, behind all that are posted.
+    pub fn post(&mut self, selector: &Selector, recv: u32) -> Result<Key, MatchFull> {
         let max = self.entries.len() as u32;
         let named = Entry { len: recv, what: Entry::what(0, 0, State::Named), ..Entry::BLANK };
         let key = self.insert(selector, &named).ok_or(MatchFull::Posted { max })?;
@@ -126,9 +126,10 @@ impl<'m> Posted<'m> {
         Ok(key)
     }
 
-    /// Posts a plain receive. `None`: there is no room, or its memory can't be named in an entry.
+    /// Posts a plain receive that has no operation, behind all that are posted. `None`: there is no room, or
+    /// its memory can't be named in an entry.
     #[inline(always)]
-    pub(super) fn post_direct(&mut self, selector: &Selector, recv: &Direct) -> Option<Key> {
+    pub fn post_direct(&mut self, selector: &Selector, recv: &Direct) -> Option<Key> {
         let Seg { at: MemRef { region, offset }, len } = recv.to;
         // The bit stands where it is, beside the shape.
         const { assert!(MemRef::BY_ADDRESS == ADDRESS << SHAPE_AT) };
@@ -298,12 +299,13 @@ impl<'m> Posted<'m> {
         at
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<u32> {
+    fn get(&self, key: Key) -> Option<u32> {
         let entry = self.entries.get(key.index as usize)?;
         (entry.is_posted() && entry.generation == key.generation).then(|| entry.recv())
     }
 
-    pub(super) fn unpost(&mut self, key: Key) -> Option<u32> {
+    /// Takes a posted receive back: it has matched, or is cancelled. `None` where the key is invalid.
+    pub fn unpost(&mut self, key: Key) -> Option<u32> {
         let recv = self.get(key)?;
         self.take_out(key.index);
         self.free_entry(key.index);
@@ -311,7 +313,7 @@ impl<'m> Posted<'m> {
     }
 
     /// Takes a direct receive out of matching and lets it live on as operation `op`, by the same key.
-    pub(super) fn promote(&mut self, key: Key, op: u32) -> Option<Direct> {
+    pub fn promote(&mut self, key: Key, op: u32) -> Option<Direct> {
         let entry = *self.entries.get(key.index as usize)?;
         if !entry.is(State::Direct) || entry.generation != key.generation {
             return None;
@@ -325,13 +327,13 @@ impl<'m> Posted<'m> {
     }
 
     /// The operation that a key's direct receive has become; `None`: it is none.
-    pub(super) fn promoted(&self, key: Key) -> Option<u32> {
+    pub fn promoted(&self, key: Key) -> Option<u32> {
         let entry = self.entries.get(key.index as usize)?;
         (entry.is(State::Promoted) && entry.generation == key.generation).then_some(entry.len)
     }
 
     /// The operation that a direct receive became is complete: its key is invalid from now on.
-    pub(super) fn end_promoted(&mut self, key: Key) {
+    pub fn end_promoted(&mut self, key: Key) {
         if self.promoted(key).is_some() {
             self.promoted -= 1;
             self.free_entry(key.index);
@@ -478,7 +480,9 @@ impl<'m> Posted<'m> {
         oldest
     }
 
-    pub(super) fn find(&self, source: PeerId, tag: Option<u64>) -> Option<(Key, u32)> {
+    /// The oldest posted receive that takes a message from `source` with `tag` (`None`: untagged). It stays
+    /// posted. A direct one has the number [`NONE`].
+    pub fn find(&self, source: PeerId, tag: Option<u64>) -> Option<(Key, u32)> {
         if self.count() == 0 {
             return None;
         }
@@ -490,7 +494,7 @@ impl<'m> Posted<'m> {
     /// Takes the receive of a whole message of `len` bytes out, where it is a direct one with room for all of
     /// them. The tag is 0 where there is none.
     #[inline]
-    pub(super) fn take_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Match<'_> {
+    pub fn take_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Match<'_> {
         if self.count() == 0 { Match::NoReceive } else { self.find_direct(source, tag, tagged, len) }
     }
 
@@ -505,9 +509,9 @@ impl<'m> Posted<'m> {
         Match::Direct(Taken { entry: &self.entries[index as usize], index })
     }
 
-    /// As [`take_next`](Self::take_next), of those beside the table.
+    /// As [`take_next`](Self::take_next), where [`has_alone`](Self::has_alone).
     #[inline(always)]
-    pub(super) fn take_alone(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
+    pub fn take_alone(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
         if !tagged || !self.alone.takes(source, tag) {
             return None;
         }
@@ -526,7 +530,7 @@ impl<'m> Posted<'m> {
     /// As [`take_direct`](Self::take_direct), but in few instructions: also `None` where that would check
     /// more than one shape and one bucket, or where the receive was not posted by its address.
     #[inline(always)]
-    pub(super) fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
+    pub fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
         let sole = self.shapes.sole(tagged);
         let (tag, source) = sole.shape.project(source, tag);
         let first = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize)?;
@@ -561,13 +565,13 @@ impl<'m> Posted<'m> {
     }
 
     /// The direct receive that a key names, if it is posted.
-    pub(super) fn direct(&self, key: Key) -> Option<Direct> {
+    pub fn direct(&self, key: Key) -> Option<Direct> {
         let entry = self.entries.get(key.index as usize)?;
         (entry.is(State::Direct) && entry.generation == key.generation).then(|| entry.direct())
     }
 
     /// All direct receives that are posted.
-    pub(super) fn directs(&self) -> impl Iterator<Item = (Key, Direct)> {
+    pub fn directs(&self) -> impl Iterator<Item = (Key, Direct)> {
         let used = if self.directs == 0 { 0 } else { self.entries.len() };
         self.entries[..used]
             .iter()
@@ -576,8 +580,8 @@ impl<'m> Posted<'m> {
             .map(|(index, entry)| (Key { index: index as u32, generation: entry.generation }, entry.direct()))
     }
 
-    /// See [`Shapes::stop`].
-    pub(super) fn stop(&mut self, stopped: bool) {
+    /// While `stopped`, [`take_next`](Self::take_next) takes nothing.
+    pub fn stop(&mut self, stopped: bool) {
         if self.shapes.is_stopped() == stopped {
             return;
         }
@@ -586,7 +590,8 @@ impl<'m> Posted<'m> {
         self.shapes.stop(stopped);
     }
 
-    pub(super) const fn walk(&self) -> PostedWalk {
+    /// Begins to go through the posted receives; [`next_of`](Self::next_of) goes on.
+    pub const fn walk(&self) -> PostedWalk {
         PostedWalk { at: 0, left: self.count() }
     }
 
@@ -600,7 +605,10 @@ impl<'m> Posted<'m> {
         Some((index, self.pattern(index)))
     }
 
-    pub(super) fn next_of(&self, source: PeerId, walk: &mut PostedWalk) -> Option<(Key, u32)> {
+    /// The next posted receive that names exactly `source`, to end them when that peer is lost. Receives
+    /// found may be unposted during the walk, and none posted. The order is unspecified; a whole walk visits
+    /// each receive once.
+    pub fn next_of(&self, source: PeerId, walk: &mut PostedWalk) -> Option<(Key, u32)> {
         while let Some((index, pattern)) = self.step(walk) {
             if pattern.exact && pattern.source == source.0 {
                 let entry = &self.entries[index as usize];
@@ -610,7 +618,8 @@ impl<'m> Posted<'m> {
         None
     }
 
-    pub(super) fn next_source(&self, walk: &mut PostedWalk) -> Option<PeerId> {
+    /// The source that the next posted receive with a source names.
+    pub fn next_source(&self, walk: &mut PostedWalk) -> Option<PeerId> {
         while let Some((_, pattern)) = self.step(walk) {
             if pattern.exact {
                 return Some(PeerId(pattern.source));
@@ -620,27 +629,32 @@ impl<'m> Posted<'m> {
     }
 
     /// What a posted direct receive takes.
-    pub(super) fn selector(&self, key: Key) -> Option<Selector> {
+    pub fn selector(&self, key: Key) -> Option<Selector> {
         self.direct(key)?;
         let Pattern { tag, ignore, source, exact, tagged } = self.pattern(key.index);
         let tag = if tagged { TagMatch::Tagged { tag, ignore } } else { TagMatch::Untagged };
         Some(Selector { source: exact.then_some(PeerId(source)), tag })
     }
 
-    pub(super) const fn count(&self) -> u32 {
+    /// How many receives are posted.
+    pub const fn count(&self) -> u32 {
         self.named + self.directs
     }
 
-    pub(super) const fn direct_count(&self) -> u32 {
+    /// How many direct receives are posted.
+    pub const fn direct_count(&self) -> u32 {
         self.directs
     }
 
+    /// Whether a plain receive is posted that has no older one of its domain before it, and the last one
+    /// that was posted.
     #[inline(always)]
-    pub(super) const fn has_alone(&self) -> bool {
+    pub const fn has_alone(&self) -> bool {
         self.alone.first != NONE
     }
 
-    pub(super) const fn room(&self) -> u32 {
+    /// How many more receives may be posted.
+    pub const fn room(&self) -> u32 {
         self.entries.len() as u32 - self.count() - self.promoted
     }
 
@@ -648,27 +662,6 @@ impl<'m> Posted<'m> {
     #[cfg(test)]
     pub(super) fn steps(&self) -> u64 {
         self.steps.get()
-    }
-}
-
-impl Matcher<'_> {
-    /// As [`take_direct`](Self::take_direct), in few instructions or not at all: `None` then.
-    #[inline(always)]
-    pub fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
-        self.posted.take_next(source, tag, tagged, len)
-    }
-
-    /// As [`take_next`](Self::take_next), where [`has_alone`](Self::has_alone).
-    #[inline(always)]
-    pub fn take_alone(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Plain<'_>> {
-        self.posted.take_alone(source, tag, tagged, len)
-    }
-
-    /// Whether a plain receive is posted that has no older one of its domain before it, and the last one
-    /// that was posted.
-    #[inline(always)]
-    pub const fn has_alone(&self) -> bool {
-        self.posted.has_alone()
     }
 }
 

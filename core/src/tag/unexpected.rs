@@ -73,7 +73,7 @@ impl Entry {
 }
 
 /// All waiting messages.
-pub(super) struct Unexpected<'m> {
+pub struct Unexpected<'m> {
     entries: &'m mut [Entry],
     /// The first group of each bucket.
     buckets: &'m mut [u32],
@@ -113,8 +113,9 @@ impl<'m> Unexpected<'m> {
         })
     }
 
-    #[inline(always)]
-    pub(super) fn store(&mut self, source: PeerId, tag: Option<u64>, message: u32) -> Result<Key, MatchFull> {
+    /// Lets `message` from `source` with `tag` (`None`: untagged) wait, behind all that wait.
+    #[inline]
+    pub fn store(&mut self, source: PeerId, tag: Option<u64>, message: u32) -> Result<Key, MatchFull> {
         let (index, last) = (self.free, self.newest);
         let max = self.entries.len() as u32;
         let Some(entry) = self.entries.get_mut(index as usize) else { return Err(MatchFull::Unexpected { max }) };
@@ -177,8 +178,9 @@ impl<'m> Unexpected<'m> {
         at
     }
 
+    /// The oldest waiting message that `selector` takes. It stays.
     #[inline(always)]
-    pub(super) fn find(&self, selector: &Selector) -> Option<(Key, u32)> {
+    pub fn find(&self, selector: &Selector) -> Option<(Key, u32)> {
         if self.len == 0 {
             return None;
         }
@@ -214,8 +216,9 @@ impl<'m> Unexpected<'m> {
         Some((Key { index, generation: entry.generation }, entry.message))
     }
 
-    #[inline(always)]
-    pub(super) fn take(&mut self, key: Key) -> Option<u32> {
+    /// Takes a waiting message out. `None` where the key is invalid.
+    #[inline]
+    pub fn take(&mut self, key: Key) -> Option<u32> {
         let entry = self.entries.get_mut(key.index as usize)?;
         if !entry.waits || entry.generation != key.generation {
             return None;
@@ -277,21 +280,25 @@ impl<'m> Unexpected<'m> {
         }
     }
 
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (Key, u32)> {
+    /// All waiting messages, oldest first.
+    pub fn waiting(&self) -> impl Iterator<Item = (Key, u32)> {
         self.by_arrival().map(|(key, entry)| (key, entry.message))
     }
 
-    pub(super) fn waiting_for(&self, selector: &Selector) -> impl Iterator<Item = (Key, u32)> {
+    /// The waiting messages that `selector` takes, oldest first.
+    pub fn waiting_for(&self, selector: &Selector) -> impl Iterator<Item = (Key, u32)> {
         let pattern = Pattern::of_selector(selector);
         let taken = self.by_arrival().filter(move |(_, entry)| pattern.takes(&entry.pattern()));
         taken.map(|(key, entry)| (key, entry.message))
     }
 
-    pub(super) const fn count(&self) -> u32 {
+    /// How many messages wait.
+    pub const fn count(&self) -> u32 {
         self.len
     }
 
-    pub(super) const fn room(&self) -> u32 {
+    /// How many more messages may wait.
+    pub const fn room(&self) -> u32 {
         self.entries.len() as u32 - self.len
     }
 

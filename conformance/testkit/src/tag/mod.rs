@@ -89,7 +89,7 @@ impl Pair<'_> {
                 None => self.post(&selector(a, b)),
             },
             // A message comes: goes to a receive, which stays if it takes many; else waits.
-            3..=5 => match self.matcher.find_posted(envelope(a).0, envelope(a).1) {
+            3..=5 => match self.matcher.posted.find(envelope(a).0, envelope(a).1) {
                 Some((key, _)) if b < 200 => self.unpost(key),
                 Some(_) => {}
                 None => self.store(envelope(a)),
@@ -111,7 +111,7 @@ impl Pair<'_> {
             22 => match b {
                 0..16 => {
                     self.is_stopped = !self.is_stopped;
-                    self.matcher.stop_quick(self.is_stopped);
+                    self.matcher.posted.stop(self.is_stopped);
                 }
                 16..64 => self.end_promoted(),
                 _ => self.promote(usize::from(a)),
@@ -137,7 +137,7 @@ impl Pair<'_> {
         let is_tagged = |selector: &Selector| selector.tag != TagMatch::Untagged;
         let is_first = is_tagged(selector) && !self.oracle.posted.iter().any(|(_, posted, _)| is_tagged(posted));
         self.alone = None;
-        match self.matcher.post_direct(selector, &direct) {
+        match self.matcher.posted.post_direct(selector, &direct) {
             Some(key) => {
                 assert!(!self.is_full() && !self.keys.contains(&(true, key)));
                 self.keys.push((true, key));
@@ -155,9 +155,9 @@ impl Pair<'_> {
         let expected = self.oracle.find_posted((source, tag));
         let direct = expected.and_then(|(key, _)| self.directs.get(&(key.index, key.generation)).copied());
         let (bits, is_tagged) = (tag.unwrap_or(0), tag.is_some());
-        let quickly = match self.matcher.has_alone() {
-            true => self.matcher.take_alone(source, bits, is_tagged, len),
-            false => self.matcher.take_next(source, bits, is_tagged, len),
+        let quickly = match self.matcher.posted.has_alone() {
+            true => self.matcher.posted.take_alone(source, bits, is_tagged, len),
+            false => self.matcher.posted.take_next(source, bits, is_tagged, len),
         };
         let quickly = quickly.map(|taken| (taken.key(), taken.at(), taken.cookie()));
         assert!(quickly.is_none_or(|(_, at, _)| at.offset & MemRef::BY_ADDRESS != 0 && !self.is_stopped));
@@ -168,7 +168,7 @@ impl Pair<'_> {
         }
         let found = match quickly {
             Some(found) => found,
-            None => match self.matcher.take_direct(source, bits, is_tagged, len) {
+            None => match self.matcher.posted.take_direct(source, bits, is_tagged, len) {
                 Match::Direct(taken) => parts(taken),
                 Match::Other => {
                     assert!(expected.is_some() && direct.is_none_or(|direct| direct.to.len < len.into()));
@@ -190,7 +190,7 @@ impl Pair<'_> {
         let is_recv = self.keys[at % self.keys.len()].0;
         let direct = if is_recv { self.directs.remove(&(key.index, key.generation)) } else { None };
         if is_recv {
-            assert_eq!(self.matcher.promote(key, self.values), direct);
+            assert_eq!(self.matcher.posted.promote(key, self.values), direct);
         }
         if direct.is_some() {
             self.oracle.unpost(key);
@@ -200,16 +200,16 @@ impl Pair<'_> {
 
     fn end_promoted(&mut self) {
         if let Some((key, op)) = self.promoted.pop() {
-            assert_eq!(self.matcher.promoted(key), Some(op));
-            self.matcher.end_promoted(key);
-            assert_eq!(self.matcher.promoted(key), None);
+            assert_eq!(self.matcher.posted.promoted(key), Some(op));
+            self.matcher.posted.end_promoted(key);
+            assert_eq!(self.matcher.posted.promoted(key), None);
         }
     }
 
     fn post(&mut self, selector: &Selector) {
         self.values += 1;
         let full = self.is_full();
-        match self.matcher.post(selector, self.values) {
+        match self.matcher.posted.post(selector, self.values) {
             Ok(key) => {
                 assert!(!full && !self.keys.contains(&(true, key)));
                 self.keys.push((true, key));
@@ -222,7 +222,7 @@ impl Pair<'_> {
     fn store(&mut self, envelope: Envelope) {
         self.values += 1;
         let full = self.oracle.unexpected.len() == self.config.unexpected_max as usize;
-        match self.matcher.store(envelope.0, envelope.1, self.values) {
+        match self.matcher.unexpected.store(envelope.0, envelope.1, self.values) {
             Ok(key) => {
                 assert!(!full && !self.keys.contains(&(false, key)));
                 self.keys.push((false, key));
@@ -234,24 +234,24 @@ impl Pair<'_> {
 
     fn unpost(&mut self, key: Key) {
         self.directs.remove(&(key.index, key.generation));
-        assert_eq!(self.matcher.unpost(key), self.oracle.unpost(key));
+        assert_eq!(self.matcher.posted.unpost(key), self.oracle.unpost(key));
     }
 
     fn take(&mut self, key: Key) {
-        assert_eq!(self.matcher.take_unexpected(key), self.oracle.take_unexpected(key));
+        assert_eq!(self.matcher.unexpected.take(key), self.oracle.take_unexpected(key));
     }
 
     fn find_unexpected(&self, selector: &Selector) -> Option<Key> {
-        let found = self.matcher.find_unexpected(selector);
+        let found = self.matcher.unexpected.find(selector);
         assert_eq!(found, self.oracle.find_unexpected(selector), "{selector:?}");
         found.map(|(key, _)| key)
     }
 
     /// Takes out the receives that only one peer could have served.
     fn lose(&mut self, peer: PeerId) {
-        let mut walk = self.matcher.posted_walk();
+        let mut walk = self.matcher.posted.walk();
         let mut count = self.oracle.posted.iter().filter(|(_, selector, _)| selector.source == Some(peer)).count();
-        while let Some((key, recv)) = self.matcher.next_posted_of(peer, &mut walk) {
+        while let Some((key, recv)) = self.matcher.posted.next_of(peer, &mut walk) {
             let whose = self.oracle.posted.iter().find(|&&(of, ..)| of == key).expect("a living key");
             assert_eq!((whose.1.source, whose.2), (Some(peer), recv));
             self.unpost(key);
@@ -262,24 +262,24 @@ impl Pair<'_> {
 
     fn check(&self) {
         let (posted, unexpected) = (self.oracle.posted.len() as u32, self.oracle.unexpected.len() as u32);
-        assert_eq!((self.matcher.posted_count(), self.matcher.unexpected_count()), (posted, unexpected));
-        assert_eq!(self.matcher.posted_room(), self.config.posted_max - posted - self.promoted.len() as u32);
-        let directs = self.matcher.directs().map(|(key, direct)| ((key.index, key.generation), direct));
+        assert_eq!((self.matcher.posted.count(), self.matcher.unexpected.count()), (posted, unexpected));
+        assert_eq!(self.matcher.posted.room(), self.config.posted_max - posted - self.promoted.len() as u32);
+        let directs = self.matcher.posted.directs().map(|(key, direct)| ((key.index, key.generation), direct));
         assert_eq!(
-            (directs.collect::<HashMap<_, _>>(), self.matcher.direct_count()),
+            (directs.collect::<HashMap<_, _>>(), self.matcher.posted.direct_count()),
             (self.directs.clone(), self.directs.len() as u32)
         );
         for (key, selector, recv) in &self.oracle.posted {
             if *recv == NONE {
                 let takes = |selector: Option<Selector>| selector.map(|selector| normal(&selector));
-                assert_eq!(takes(self.matcher.selector(*key)), takes(Some(*selector)));
+                assert_eq!(takes(self.matcher.posted.selector(*key)), takes(Some(*selector)));
             }
         }
-        assert_eq!(self.matcher.unexpected_room(), self.config.unexpected_max - unexpected);
+        assert_eq!(self.matcher.unexpected.room(), self.config.unexpected_max - unexpected);
         for tag in TAGS.map(Some).into_iter().chain([None]) {
             let wanted = tag.map_or(TagMatch::Untagged, |tag| TagMatch::Tagged { tag, ignore: 0 });
             for source in (0..SOURCES).map(PeerId) {
-                let (found, expected) = (self.matcher.find_posted(source, tag), self.oracle.find_posted((source, tag)));
+                let (found, expected) = (self.matcher.posted.find(source, tag), self.oracle.find_posted((source, tag)));
                 assert_eq!(found, expected, "{source:?} {tag:?}");
                 self.find_unexpected(&Selector { source: Some(source), tag: wanted });
             }
@@ -289,7 +289,7 @@ impl Pair<'_> {
 
     /// All out again: nothing is left behind that a full load would stumble over.
     fn empty(&mut self) {
-        self.matcher.stop_quick(false);
+        self.matcher.posted.stop(false);
         while !self.promoted.is_empty() {
             self.end_promoted();
         }
@@ -302,7 +302,7 @@ impl Pair<'_> {
             self.store((PeerId(number), None));
         }
         self.check();
-        assert_eq!((self.matcher.posted_room(), self.matcher.unexpected_room()), (0, 0));
+        assert_eq!((self.matcher.posted.room(), self.matcher.unexpected.room()), (0, 0));
     }
 }
 
