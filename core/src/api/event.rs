@@ -1,5 +1,6 @@
 //! Events that the endpoint reports to its caller.
 
+use super::messages::Tagged;
 use crate::ids::{Cookie, OpId, PeerId, RailId};
 use crate::time::Nanos;
 use crate::wire::{Refusal, WireError};
@@ -69,11 +70,12 @@ pub struct Done {
 }
 
 /// Why a request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum OpError {
     /// The message was longer than the buffer. The first `capacity` bytes are in the buffer; the channel
     /// stays usable.
+    #[error("a message of {sent} bytes from rank {peer} {} came to a buffer of {capacity} bytes, which holds its beginning", Tagged(*.tag))]
     Truncated {
         /// Bytes of the message.
         sent: u64,
@@ -87,27 +89,37 @@ pub enum OpError {
         immediate: Option<u64>,
     },
     /// Cancelled by the caller.
+    #[error("the request was cancelled")]
     Cancelled,
     /// The peer is lost.
+    #[error("rank {peer} is lost: {why}")]
     PeerLost {
         /// The peer.
         peer: PeerId,
         /// The reason, and the connection attempts before.
+        #[source]
         why: Loss,
     },
     /// The peer closed before the request was complete.
+    #[error("rank {peer} shut down before the request was complete")]
     PeerClosed {
         /// The peer.
         peer: PeerId,
     },
     /// The peer refused the access.
+    #[error("rank {peer} refused the access: {why}")]
     Refused {
         /// The peer.
         peer: PeerId,
         /// Why.
+        #[source]
         why: Refusal,
     },
     /// A rail could not register the memory of this request.
+    #[error(
+        "rail {rail} could not register the memory of the request, and no other way leads there: raise the limit of \
+         locked memory if it is that"
+    )]
     Registration {
         /// The rail.
         rail: RailId,
@@ -182,87 +194,111 @@ impl Loss {
 }
 
 /// The reason of a loss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum LossReason {
     /// Rail `rail` failed, and recovery was not possible: no process listens at its address any more, or it
     /// is lossless while the peer lives, or recovery is off.
+    #[error("rail {rail} failed: {fault}")]
     RailFailed {
         /// The rail.
         rail: RailId,
         /// What the rail reported.
+        #[source]
         fault: RailFault,
     },
     /// No connection on any rail within `connect_timeout`, and no rail reported a reason.
+    #[error("no connection on any rail within the configured time (connect_timeout)")]
     ConnectTimeout,
     /// All rails to it have failed, and none could be redialled within `recovery_timeout`; or none could be
     /// connected at all within `connect_timeout`.
+    #[error(
+        "no rail leads to it (recovery_timeout; connect_timeout where none ever did), at last rail {rail}: {fault}"
+    )]
     Unreachable {
         /// The rail that failed last.
         rail: RailId,
         /// How.
+        #[source]
         fault: RailFault,
     },
     /// Nothing received for the configured time.
+    #[error("nothing received from it for the configured time (silence_max)")]
     Silent,
     /// It violated a rule of the protocol.
-    Protocol(ProtocolError),
+    #[error("it broke the protocol: {0}")]
+    Protocol(#[source] ProtocolError),
 }
 
 /// The fault that a rail reports for a subchannel that went down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum RailFault {
     /// The peer's process is gone, or closed without BYE.
+    #[error("its process is gone, or closed without BYE")]
     Closed,
     /// The peer refused the connection.
+    #[error("it refused the connection")]
     Refused,
     /// No process listens at the peer's address: the peer is gone, while its host lives.
+    #[error("no process listens there any more: the peer's process is gone")]
     Gone,
     /// The peer did not prove that it belongs to the job.
+    #[error("it did not prove that it belongs to the job")]
     Unauthenticated,
     /// No answer in time.
+    #[error("no answer in time")]
     TimedOut,
     /// The device or link failed; `code` is the system's number (an errno, a work completion status).
+    #[error("the link failed: the device or the system reports {code}")]
     Device {
         /// The system's number.
         code: i32,
     },
     /// The peer wrote invalid data (a corrupt ring, a packet over the limit).
+    #[error("it wrote what no honest peer writes")]
     Corrupt,
 }
 
 /// A protocol rule that a peer violated. Numbers: `conformance/PROTOCOL.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum ProtocolError {
     /// The packet does not parse.
-    Wire(WireError),
+    #[error("field {} of a packet holds {}", .0.field, .0.value)]
+    Wire(#[source] WireError),
     /// The packet names another source than the subchannel's peer.
+    #[error("a packet names rank {named} as its source")]
     WrongSource {
         /// The rank named.
         named: u32,
     },
     /// A PSN beyond the receive window, or an acknowledgment of a packet that was never sent.
+    #[error("sequence number {psn} is out of the window")]
     Sequence {
         /// The number.
         psn: u32,
     },
     /// More messages or blocks than were granted.
+    #[error("it sent more than was granted")]
     Credit,
     /// An eager or segment payload over the announced limit.
+    #[error("a payload of {bytes} bytes is over the limit")]
     TooLong {
         /// Bytes.
         bytes: u64,
     },
     /// A packet before the Connect of its subchannel.
+    #[error("a packet came before the connect")]
     NotConnected,
     /// A segment outside the transfer that it names.
+    #[error("a segment at offset {offset} is outside of its transfer")]
     OutOfRange {
         /// Offset named.
         offset: u64,
     },
     /// Parameters in a CONNECT that can't be met (window, block size zero, ...).
+    #[error("its parameters don't fit: both sides must run the same version with a window and blocks")]
     BadParameters,
 }
 

@@ -4,8 +4,6 @@
 //! blocks for their payloads. Both travel in every packet's common header as 16-bit serial numbers. Messages
 //! are counted, not packets: an aggregate brings several under one PSN.
 
-use core::fmt;
-
 use crate::seq::Seq;
 
 /// What this side has granted to the peer.
@@ -24,16 +22,9 @@ pub struct Grants {
 }
 
 /// The peer sent more than it was granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer sent more messages or blocks than it was granted")]
 pub struct CreditExceeded;
-
-impl fmt::Display for CreditExceeded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the peer sent more messages or blocks than it was granted")
-    }
-}
-
-impl core::error::Error for CreditExceeded {}
 
 impl Grants {
     /// Grants of `messages_max` messages and `blocks_max` blocks, both counted from `first` on.

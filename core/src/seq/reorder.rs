@@ -5,15 +5,14 @@
 //! since a packet waits in the place that its number names. Invariants: waiting numbers lie in `esn .. esn +
 //! window`; `len` is the number of places that are not [`NONE`].
 
-use core::fmt;
-
 use super::Seq;
 use crate::store::NONE;
 
 /// Why a packet can't wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReorderError {
     /// It was processed already.
+    #[error("packet {} was processed already, {} is expected", .seq.0, .esn.0)]
     Old {
         /// Its number.
         seq: Seq,
@@ -21,6 +20,7 @@ pub enum ReorderError {
         esn: Seq,
     },
     /// It lies past the window's end.
+    #[error("packet {} is past the window of {window} that begins with {}", .seq.0, .esn.0)]
     Beyond {
         /// Its number.
         seq: Seq,
@@ -30,6 +30,7 @@ pub enum ReorderError {
         window: u32,
     },
     /// One of this number waits already.
+    #[error("a packet {} waits already, as {value}", .seq.0)]
     Occupied {
         /// Its number.
         seq: Seq,
@@ -37,22 +38,6 @@ pub enum ReorderError {
         value: u32,
     },
 }
-
-impl fmt::Display for ReorderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReorderError::Old { seq, esn } => {
-                write!(f, "packet {} was processed already, {} is expected", seq.0, esn.0)
-            }
-            ReorderError::Beyond { seq, esn, window } => {
-                write!(f, "packet {} is past the window of {window} that begins with {}", seq.0, esn.0)
-            }
-            ReorderError::Occupied { seq, value } => write!(f, "a packet {} waits already, as {value}", seq.0),
-        }
-    }
-}
-
-impl core::error::Error for ReorderError {}
 
 /// The queue. The methods take its storage: as many `u32` as the window has packets, [`NONE`] at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,27 +6,18 @@
 //! `next` have a place each; the place is [`NONE`] once the handle was given back, by selective
 //! acknowledgment or by [`pop_acked`](SentWindow::pop_acked). Each handle is given back exactly once.
 
-use core::fmt;
-
 use super::Seq;
 use crate::store::NONE;
 
 /// The peer acknowledges a packet that was never sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("packet {} is acknowledged, but {} was not sent yet", .named.0, .next.0)]
 pub struct AckError {
     /// The number named: a cumulative acknowledgment, or the highest one of a selective acknowledgment.
     pub named: Seq,
     /// The number that the next packet will have.
     pub next: Seq,
 }
-
-impl fmt::Display for AckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "packet {} is acknowledged, but {} was not sent yet", self.named.0, self.next.0)
-    }
-}
-
-impl core::error::Error for AckError {}
 
 /// The sending side of one lane. The methods take its storage: as many `u32` as the window has packets,
 /// [`NONE`] at the start.

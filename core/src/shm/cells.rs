@@ -88,7 +88,8 @@ pub trait Cells {
 }
 
 /// The content of shared memory can't come from an honest peer. The ring is dead from here on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} in shared memory is {value}, which no honest peer writes")]
 pub struct RingError {
     /// The field.
     pub field: &'static str,
@@ -96,20 +97,14 @@ pub struct RingError {
     pub value: u32,
 }
 
-impl fmt::Display for RingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in shared memory is {}, which no honest peer writes", self.field, self.value)
-    }
-}
-
-impl core::error::Error for RingError {}
-
 /// Why a message was not pushed. Nothing of it is visible to the consumer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
     /// All cells are taken, or it needs an annex slot and all of these are.
+    #[error("the ring is full: try again when the peer has taken a message")]
     Full,
     /// It does not fit into a slot.
+    #[error("{bytes} bytes do not fit into a slot of {max}")]
     TooLong {
         /// Bytes of header and payload, as far as they were counted.
         bytes: u64,
@@ -117,26 +112,8 @@ pub enum PushError {
         max: u32,
     },
     /// The peer corrupted the ring.
+    #[error("the ring is dead: {0}")]
     Corrupt(RingError),
-}
-
-impl fmt::Display for PushError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PushError::Full => f.write_str("the ring is full: try again when the peer has taken a message"),
-            PushError::TooLong { bytes, max } => write!(f, "{bytes} bytes do not fit into a slot of {max}"),
-            PushError::Corrupt(error) => write!(f, "the ring is dead: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for PushError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            PushError::Corrupt(error) => Some(error),
-            PushError::Full | PushError::TooLong { .. } => None,
-        }
-    }
 }
 
 /// Clears a sleeper's flag; whether it was set. The exchange is made only where the plain load shows it set,

@@ -33,8 +33,6 @@
 //! short payload are one line. The distance of two annex slots is an odd number of lines, so that their first
 //! lines spread over all sets of a cache; a power of two would put them all into one.
 
-use core::fmt;
-
 use bytemuck::{Pod, Zeroable};
 
 use crate::wire::{HEADER_BYTES_MAX, Short};
@@ -153,7 +151,10 @@ pub struct RingConfig {
 }
 
 /// Which value of a [`RingConfig`] is out of its range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{field} of a ring is {value}, allowed are {min} to {max} (cells: powers of two; slot_bytes: multiples of {PAYLOAD_ALIGN})"
+)]
 pub struct RingConfigError {
     /// The field.
     pub field: &'static str,
@@ -164,16 +165,6 @@ pub struct RingConfigError {
     /// The greatest value allowed.
     pub max: u32,
 }
-
-impl fmt::Display for RingConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RingConfigError { field, value, min, max } = self;
-        write!(f, "{field} of a ring is {value}, allowed are {min} to {max}")?;
-        write!(f, " (cells: powers of two; slot_bytes: multiples of {PAYLOAD_ALIGN})")
-    }
-}
-
-impl core::error::Error for RingConfigError {}
 
 impl RingConfig {
     /// Checks that the values are in their ranges.

@@ -10,7 +10,6 @@
 //! private copy only.
 #![allow(unsafe_code)]
 
-use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
@@ -24,11 +23,13 @@ use super::layout::{
 use super::producer::Producer;
 
 /// Why memory can't be used as a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttachError {
     /// The configuration is out of range.
+    #[error("no ring can be like this: {0}")]
     Config(RingConfigError),
     /// The memory is too small.
+    #[error("a ring of {needed} bytes does not fit into memory of {given} bytes")]
     TooSmall {
         /// Bytes needed.
         needed: usize,
@@ -36,11 +37,13 @@ pub enum AttachError {
         given: usize,
     },
     /// The memory does not start on a multiple of [`LINE_BYTES`].
+    #[error("a ring must start on a multiple of {LINE_BYTES} bytes, not {off_by} bytes past one")]
     Misaligned {
         /// How many bytes past such a multiple it starts.
         off_by: usize,
     },
     /// The creator of the ring wrote something else than was agreed.
+    #[error("{field} of the ring is {found}, agreed was {expected}: both sides must have the same settings")]
     Constant {
         /// The field.
         field: &'static str,
@@ -49,35 +52,6 @@ pub enum AttachError {
         /// The agreed value.
         expected: u32,
     },
-}
-
-impl fmt::Display for AttachError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AttachError::Config(error) => write!(f, "no ring can be like this: {error}"),
-            AttachError::TooSmall { needed, given } => {
-                write!(f, "a ring of {needed} bytes does not fit into memory of {given} bytes")
-            }
-            AttachError::Misaligned { off_by } => {
-                write!(f, "a ring must start on a multiple of {LINE_BYTES} bytes, not {off_by} bytes past one")
-            }
-            AttachError::Constant { field, found, expected } => {
-                write!(
-                    f,
-                    "{field} of the ring is {found}, agreed was {expected}: both sides must have the same settings"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for AttachError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            AttachError::Config(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// A fence for this thread and, at some moment of the call, for every running thread of the other process

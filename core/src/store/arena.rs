@@ -5,7 +5,6 @@
 //! is at the block.
 #![allow(unsafe_code)]
 
-use core::fmt;
 use core::mem::{MaybeUninit, align_of, size_of};
 
 /// The alignment that a region must have: one cache line.
@@ -50,9 +49,10 @@ impl Sizer {
 }
 
 /// Why a region can't be carved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArenaError {
     /// The region ends before the tables do: `needed` bytes up to the table at hand, `given` bytes in all.
+    #[error("the region has {given} bytes, and the tables so far take {needed}")]
     TooSmall {
         /// Bytes needed.
         needed: usize,
@@ -60,26 +60,12 @@ pub enum ArenaError {
         given: usize,
     },
     /// The region does not start on a multiple of [`REGION_ALIGN`] bytes.
+    #[error("the region must start on a multiple of {REGION_ALIGN} bytes, not {off_by} bytes past one")]
     Misaligned {
         /// How many bytes past such a multiple it starts.
         off_by: usize,
     },
 }
-
-impl fmt::Display for ArenaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ArenaError::TooSmall { needed, given } => {
-                write!(f, "the region has {given} bytes, and the tables so far take {needed}")
-            }
-            ArenaError::Misaligned { off_by } => {
-                write!(f, "the region must start on a multiple of {REGION_ALIGN} bytes, not {off_by} bytes past one")
-            }
-        }
-    }
-}
-
-impl core::error::Error for ArenaError {}
 
 /// The rest of the caller's region.
 pub struct Arena<'m> {

@@ -48,30 +48,21 @@ pub struct MatchConfig {
 }
 
 /// A table is full; nothing happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatchFull {
     /// As many receives are posted as may be.
+    #[error("{max} receives are posted, as many as may be")]
     Posted {
         /// The limit, [`MatchConfig::posted_max`].
         max: u32,
     },
     /// As many messages wait as may.
+    #[error("{max} messages wait for their receives, as many as may")]
     Unexpected {
         /// The limit, [`MatchConfig::unexpected_max`].
         max: u32,
     },
 }
-
-impl core::fmt::Display for MatchFull {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            MatchFull::Posted { max } => write!(f, "{max} receives are posted, as many as may be"),
-            MatchFull::Unexpected { max } => write!(f, "{max} messages wait for their receives, as many as may"),
-        }
-    }
-}
-
-impl core::error::Error for MatchFull {}
 
 /// Posted receives and unexpected messages.
 ///

@@ -120,32 +120,23 @@ pub struct Fin {
 
 coded! {
     /// Why a peer refused a request.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
     #[cfg_attr(feature = "defmt", derive(defmt::Format))]
     pub enum Refusal in "fin.refused" {
         /// No such window, or not any more.
+        #[error("no window there has this key, or not any more")]
         NoWindow = 1,
         /// Beyond the window's end.
+        #[error("the access goes beyond the end of the window")]
         OutOfRange = 2,
         /// The window does not allow this access.
+        #[error("the window does not allow this kind of access")]
         NoAccess = 3,
         /// The combination of operation and type does not exist, or the address is not aligned for the type.
+        #[error("the operation does not exist for this type, or the address is not aligned for it")]
         BadAtomic = 4,
     }
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refusal::NoWindow => "no window there has this key, or not any more",
-            Refusal::OutOfRange => "the access goes beyond the end of the window",
-            Refusal::NoAccess => "the window does not allow this kind of access",
-            Refusal::BadAtomic => "the operation does not exist for this type, or the address is not aligned for it",
-        })
-    }
-}
-
-impl core::error::Error for Refusal {}
 
 /// A segment of a message or of a get's answer, for rails without RDMA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -370,16 +361,19 @@ pub struct AddressText {
 }
 
 /// Why bytes are no address of a rail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// There are none.
+    #[error("an empty address")]
     Empty,
     /// There are more than [`ADDRESS_BYTES_MAX`].
+    #[error("an address of {bytes} bytes, more than {ADDRESS_BYTES_MAX}")]
     TooLong {
         /// Bytes given.
         bytes: usize,
     },
     /// One that no address has.
+    #[error("an address with byte {byte:#04x} at {at}")]
     Byte {
         /// Its position.
         at: usize,
@@ -387,18 +381,6 @@ pub enum AddressError {
         byte: u8,
     },
 }
-
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AddressError::Empty => f.write_str("an empty address"),
-            AddressError::TooLong { bytes } => write!(f, "an address of {bytes} bytes, more than {ADDRESS_BYTES_MAX}"),
-            AddressError::Byte { at, byte } => write!(f, "an address with byte {byte:#04x} at {at}"),
-        }
-    }
-}
-
-impl core::error::Error for AddressError {}
 
 /// Whether an address may have it: what separates the words of an address record has another meaning.
 const fn is_allowed(byte: u8) -> bool {
@@ -515,8 +497,9 @@ impl Body {
 }
 
 /// Why bytes are no packet: which field, and what stood there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[error("bad value {value} in field {field}")]
 pub struct WireError {
     /// The field's name in the field map.
     pub field: &'static str,
@@ -524,18 +507,11 @@ pub struct WireError {
     pub value: u64,
 }
 
-impl fmt::Display for WireError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "bad value {} in field {}", self.value, self.field)
-    }
-}
-
-impl core::error::Error for WireError {}
-
 /// Why a header can't be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EmitError {
     /// The buffer is too small.
+    #[error("the header takes {needed} bytes of {room}")]
     NoRoom {
         /// Bytes of the header.
         needed: usize,
@@ -543,22 +519,6 @@ pub enum EmitError {
         room: usize,
     },
     /// The field has a value that no parser accepts.
-    Field(WireError),
+    #[error("the header can't be written: {0}")]
+    Field(#[from] WireError),
 }
-
-impl From<WireError> for EmitError {
-    fn from(error: WireError) -> Self {
-        EmitError::Field(error)
-    }
-}
-
-impl fmt::Display for EmitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            EmitError::NoRoom { needed, room } => write!(f, "the header takes {needed} bytes of {room}"),
-            EmitError::Field(error) => write!(f, "the header can't be written: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for EmitError {}
