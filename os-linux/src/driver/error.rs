@@ -12,29 +12,42 @@ use crate::rail::shortage;
 use crate::settings::setting_of;
 
 /// Why a transport can't start.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The launcher's side failed: no contact, or a key that is missing.
-    Boot(BootError),
+    #[error("the job could not be joined: {0}")]
+    Boot(#[source] BootError),
     /// The core refuses the configuration.
-    Core(endpoint::StartError),
+    #[error(fmt = of_core)]
+    Core(#[source] endpoint::StartError),
     /// There is no memory for the core's state or the payload pool.
-    Memory(MemoryError),
+    #[error("no memory for the transport: {0}")]
+    Memory(#[source] MemoryError),
     /// A rail could not be opened.
+    #[error("rail {rail} could not be opened: {why}{}", remedy(&**.why))]
     Rail {
         /// Which.
         rail: String,
         /// Why.
+        #[source]
         why: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A peer's address record can't be used.
+    #[error(
+        "the address record of rank {peer} can't be used: {error}. All processes of a job must run the same version"
+    )]
     AddressRecord {
         /// The peer.
         peer: PeerId,
         /// The reason.
+        #[source]
         error: AddressRecordError,
     },
     /// No rail leads to a peer.
+    #[error(
+        "no rail leads to rank {peer}, whose address record is \"{address_record}\": give both sides a TCP interface, or run both on \
+         one host with shared memory on"
+    )]
     Unreachable {
         /// The peer.
         peer: PeerId,
@@ -42,85 +55,69 @@ pub enum StartError {
         address_record: String,
     },
     /// The core refuses a peer.
-    Peer(PeerError),
+    #[error("the core refused a peer: {0}")]
+    Peer(#[source] PeerError),
     /// A name can't be inserted.
+    #[error("{name:?} can't be inserted: {error}")]
     Insert {
         /// The name.
         name: Box<Name>,
         /// The reason.
+        #[source]
         error: InsertError,
     },
     /// A peer's address record is missing.
+    #[error("the address record of rank {0} is missing: pass every rank's before joining")]
     MissingAddressRecord(PeerId),
     /// The system refuses a descriptor to wait on.
-    Wait(WaitError),
+    #[error("{0}")]
+    Wait(#[source] WaitError),
 }
 
 /// Why a name can't be inserted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InsertError {
     /// The transport was started with ranks.
+    #[error("the transport was started with ranks: it takes no names")]
     Ranks,
     /// There are as many peers as the transport was opened for.
+    #[error(
+        "the transport was opened for {peers_max} processes, this one included: raise the setting peers, or remove a peer"
+    )]
     Full {
         /// How many: the setting `peers`.
         peers_max: u32,
     },
     /// The peer of this name is being removed: go on driving, take events, and try again.
+    #[error("peer {0} of this name is still being removed: try again after some rounds")]
     Leaving(PeerId),
     /// Another name with the same key is inserted, or the key is this process's.
+    #[error("another process has the key of this name: it is a false one")]
     Key,
     /// No rail leads to it.
+    #[error("no rail of this process leads to an address in the name")]
     Unreachable,
     /// A rail can't use an address of it.
+    #[error("{0}")]
     AddressRecord(AddressRecordError),
     /// The core refuses it.
+    #[error("{0}")]
     Peer(PeerError),
 }
 
-impl fmt::Display for InsertError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InsertError::Ranks => write!(f, "the transport was started with ranks: it takes no names"),
-            InsertError::Full { peers_max } => write!(
-                f,
-                "the transport was opened for {peers_max} processes, this one included: raise the setting peers, or                  remove a peer"
-            ),
-            InsertError::Leaving(peer) => {
-                write!(f, "peer {} of this name is still being removed: try again after some rounds", peer.0)
-            }
-            InsertError::Key => write!(f, "another process has the key of this name: it is a false one"),
-            InsertError::Unreachable => write!(f, "no rail of this process leads to an address in the name"),
-            InsertError::AddressRecord(error) => error.fmt(f),
-            InsertError::Peer(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for InsertError {}
-
 /// Why a peer can't be removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemoveError {
     /// The transport was started with ranks.
+    #[error("the transport was started with ranks: they stay for its whole life")]
     Ranks,
     /// No peer has this number.
+    #[error("there is no peer {0}: insert its name first")]
     Unknown(PeerId),
     /// It is this process.
+    #[error("a process can't remove itself")]
     Own,
 }
-
-impl fmt::Display for RemoveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RemoveError::Ranks => write!(f, "the transport was started with ranks: they stay for its whole life"),
-            RemoveError::Unknown(peer) => write!(f, "there is no peer {}: insert its name first", peer.0),
-            RemoveError::Own => write!(f, "a process can't remove itself"),
-        }
-    }
-}
-
-impl std::error::Error for RemoveError {}
 
 impl StartError {
     /// Whether the settings require a rail that this machine does not have: there is no such device,
@@ -133,49 +130,26 @@ impl StartError {
     }
 }
 
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Boot(error) => write!(f, "the job could not be joined: {error}"),
-            StartError::Core(endpoint::StartError::Region(error)) => {
-                write!(f, "the core's memory does not fit ({error}): this is an error of the driver, please report it")
-            }
-            StartError::Core(endpoint::StartError::Rails { given, max }) => {
-                write!(
-                    f,
-                    "{given} rails are configured, allowed are 1 to {max}: name fewer interfaces (tcp_interfaces) or devices (verbs_devices)"
-                )
-            }
-            StartError::Core(endpoint::StartError::Config(error)) => {
-                write!(f, "the settings can't be used together with the size of the job: {error}")?;
-                let fields = error.parts().map(|(field, _)| field).chain([error.field]);
-                for field in fields.filter(|&field| setting_of(field) != field) {
-                    write!(f, "; {field} is the setting {}", setting_of(field))?;
-                }
-                Ok(())
-            }
-            StartError::Core(error @ endpoint::StartError::RailFacts { .. }) => error.fmt(f),
-            StartError::Memory(error) => write!(f, "no memory for the transport: {error}"),
-            StartError::Rail { rail, why } => write!(f, "rail {rail} could not be opened: {why}{}", remedy(&**why)),
-            StartError::AddressRecord { peer, error } => write!(
-                f,
-                "the address record of rank {} can't be used: {error}. All processes of a job must run the \
-                 same version",
-                peer.0
-            ),
-            StartError::Unreachable { peer, address_record } => write!(
-                f,
-                "no rail leads to rank {}, whose address record is \"{address_record}\": give both sides a TCP interface, \
-                 or run both on one host with shared memory on",
-                peer.0
-            ),
-            StartError::Peer(error) => write!(f, "the core refused a peer: {error}"),
-            StartError::MissingAddressRecord(peer) => {
-                write!(f, "the address record of rank {} is missing: pass every rank's before joining", peer.0)
-            }
-            StartError::Insert { name, error } => write!(f, "{name:?} can't be inserted: {error}"),
-            StartError::Wait(error) => error.fmt(f),
+/// The core's refusal to start, in the words of who has settings.
+fn of_core(error: &endpoint::StartError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match error {
+        endpoint::StartError::Region(error) => {
+            write!(f, "the core's memory does not fit ({error}): this is an error of the driver, please report it")
         }
+        endpoint::StartError::Rails { given, max } => write!(
+            f,
+            "{given} rails are configured, allowed are 1 to {max}: name fewer interfaces (tcp_interfaces) or devices \
+             (verbs_devices)"
+        ),
+        endpoint::StartError::Config(error) => {
+            write!(f, "the settings can't be used together with the size of the job: {error}")?;
+            let fields = error.parts().map(|(field, _)| field).chain([error.field]);
+            for field in fields.filter(|&field| setting_of(field) != field) {
+                write!(f, "; {field} is the setting {}", setting_of(field))?;
+            }
+            Ok(())
+        }
+        endpoint::StartError::RailFacts { .. } => write!(f, "{error}"),
     }
 }
 
@@ -188,30 +162,17 @@ fn remedy(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            StartError::Boot(error) => Some(error),
-            StartError::Memory(error) => Some(error),
-            StartError::Rail { why, .. } => Some(&**why),
-            StartError::AddressRecord { error, .. } => Some(error),
-            StartError::Wait(error) => Some(error),
-            StartError::Core(error) => Some(error),
-            StartError::Peer(error) => Some(error),
-            StartError::Insert { error, .. } => Some(error),
-            StartError::Unreachable { .. } | StartError::MissingAddressRecord(_) => None,
-        }
-    }
-}
-
 /// Why a request is refused. Nothing happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The core refuses it.
-    Submit(SubmitError),
+    #[error("{}{}", .0, setting(.0))]
+    Submit(#[from] SubmitError),
     /// It names memory that does not exist.
-    Memory(MemoryError),
+    #[error("{0}")]
+    Memory(#[from] MemoryError),
     /// An injected message was given segments beside its payload.
+    #[error("an injected message takes its payload from the argument, but {given} segments were given too")]
     InjectSegments {
         /// How many.
         given: usize,
@@ -225,96 +186,41 @@ impl RequestError {
     }
 }
 
-impl From<SubmitError> for RequestError {
-    fn from(error: SubmitError) -> Self {
-        RequestError::Submit(error)
-    }
+/// The setting that raises the limit which a request met.
+fn setting(error: &SubmitError) -> Setting {
+    Setting(match error {
+        SubmitError::Full(Full::Operations) => "operations",
+        SubmitError::Full(Full::Channels) => "channels",
+        SubmitError::Full(Full::Retained) => "retained",
+        SubmitError::Segments { .. } => "segments",
+        SubmitError::UnknownCounter(_) => "counters",
+        _ => "",
+    })
 }
 
-impl From<MemoryError> for RequestError {
-    fn from(error: MemoryError) -> Self {
-        RequestError::Memory(error)
-    }
-}
+/// " (setting operations, RERAIL_OPERATIONS)", or nothing.
+struct Setting(&'static str);
 
-impl fmt::Display for RequestError {
+impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RequestError::Memory(error) => error.fmt(f),
-            RequestError::InjectSegments { given } => {
-                write!(
-                    f,
-                    "an injected message takes its payload from the argument, but {given} segments were given too"
-                )
-            }
-            RequestError::Submit(error) => submit_sentence(error, f),
-        }
-    }
-}
-
-fn submit_sentence(error: &SubmitError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    match error {
-        SubmitError::Full(Full::Operations) => {
-            write!(
-                f,
-                "as many requests are under way as may be: drive the transport, take events, try again, or raise operations (RERAIL_OPERATIONS; Config::operations_max)"
-            )
-        }
-        SubmitError::Full(Full::Channels) => {
-            write!(
-                f,
-                "as many peers are connected as may be: close one, or raise channels (RERAIL_CHANNELS; Config::channels_max)"
-            )
-        }
-        SubmitError::Full(Full::Retained) => {
-            write!(
-                f,
-                "as many copies of messages wait for acknowledgment as may: drive the transport and try again, or raise retained (RERAIL_RETAINED; Config::retained_max)"
-            )
-        }
-        SubmitError::UnknownPeer(peer) => write!(f, "there is no rank {} in this job", peer.0),
-        SubmitError::PeerGone(peer) => write!(f, "rank {} is lost or closed", peer.0),
-        SubmitError::Segments { given, max } => {
-            write!(
-                f,
-                "{given} segments, allowed are {max}: merge them, or raise segments (RERAIL_SEGMENTS; Config::segments_max)"
-            )
-        }
-        SubmitError::TooLong { bytes, max } => write!(f, "{bytes} bytes, allowed are {max} for this kind of request"),
-        SubmitError::UnknownCounter(counter) => {
-            write!(f, "there is no counter {}: raise counters (RERAIL_COUNTERS; Config::counters_max)", counter.0)
-        }
-        SubmitError::UnknownMessage => {
-            write!(f, "the claimed message is gone: it was received already, or its sender is lost")
-        }
-        SubmitError::BadMulti => write!(
-            f,
-            "a multi-receive needs exactly one segment, and a minimum from 1 to the segment's length in bytes"
-        ),
-        SubmitError::BadAtomic => {
-            write!(f, "this operation does not exist for this type, or the offset is no multiple of the type's size")
-        }
-    }
-}
-
-impl std::error::Error for RequestError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            RequestError::Memory(error) => Some(error),
-            RequestError::Submit(error) => Some(error),
-            RequestError::InjectSegments { .. } => None,
+        match self.0 {
+            "" => Ok(()),
+            name => write!(f, " (setting {name}, RERAIL_{})", name.to_ascii_uppercase()),
         }
     }
 }
 
 /// Why memory can't be exposed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
     /// The core refuses it.
-    Expose(ExposeError),
+    #[error("{}{}", .0, Setting(if *.0 == ExposeError::Full { "windows" } else { "" }))]
+    Expose(#[from] ExposeError),
     /// It is not in a region.
-    Memory(MemoryError),
+    #[error("{0}")]
+    Memory(#[from] MemoryError),
     /// It allows atomics and starts at the wrong place.
+    #[error("a window for atomics must start on a multiple of {align} bytes, not at {address:#x}")]
     Misaligned {
         /// Where it starts.
         address: usize,
@@ -323,67 +229,15 @@ pub enum WindowError {
     },
 }
 
-impl From<ExposeError> for WindowError {
-    fn from(error: ExposeError) -> Self {
-        WindowError::Expose(error)
-    }
-}
-
-impl From<MemoryError> for WindowError {
-    fn from(error: MemoryError) -> Self {
-        WindowError::Memory(error)
-    }
-}
-
-impl fmt::Display for WindowError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WindowError::Memory(error) => error.fmt(f),
-            WindowError::Misaligned { address, align } => {
-                write!(f, "a window for atomics must start on a multiple of {align} bytes, not at {address:#x}")
-            }
-            WindowError::Expose(ExposeError::Full) => {
-                write!(
-                    f,
-                    "as many windows are exposed as may be: deregister one, or raise windows (RERAIL_WINDOWS; Config::windows_max)"
-                )
-            }
-            WindowError::Expose(ExposeError::KeyInUse(key)) => {
-                write!(f, "key {key:#x} belongs to another window: choose one at random")
-            }
-            WindowError::Expose(ExposeError::TooLong { bytes }) => {
-                write!(f, "a window of {bytes} bytes wraps around the end of its region")
-            }
-        }
-    }
-}
-
-impl std::error::Error for WindowError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            WindowError::Memory(error) => Some(error),
-            WindowError::Expose(error) => Some(error),
-            WindowError::Misaligned { .. } => None,
-        }
-    }
-}
-
 /// The system refused a call that waiting needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call} failed ({errno}){}", remedy(.errno))]
 pub struct WaitError {
     /// The call.
     pub call: &'static str,
     /// The system's reason.
     pub errno: Errno,
 }
-
-impl fmt::Display for WaitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} failed ({}){}", self.call, self.errno, remedy(&self.errno))
-    }
-}
-
-impl std::error::Error for WaitError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! Orderly shutdown: everything submitted is acknowledged, every peer has received BYE, then the
 //! launcher.
 
-use core::fmt;
 use std::time::{Duration, Instant};
 
 use rerail_core::endpoint::{Event, Loss};
@@ -29,42 +28,26 @@ pub struct Shutdown {
 }
 
 /// Why a transport could not be finished. The rails are closed all the same.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum FinishError {
     /// The system refused to wait.
-    Wait(WaitError),
+    #[error("could not wait for the peers' BYE: {0}")]
+    Wait(#[source] WaitError),
     /// The launcher refused BYE, or had already exited. The peers were left before, as in `shutdown`:
     /// requests submitted to the peers that it counts as closed have arrived (B-3).
+    #[error(
+        "{} peers were left in good order ({} were lost, {} abandoned), but the launcher could not be notified: {error}",
+        .shutdown.closed,
+        .shutdown.lost.len(),
+        .shutdown.abandoned.len()
+    )]
     Boot {
         /// Why BYE to the launcher failed.
+        #[source]
         error: BootError,
         /// How the peers were left.
         shutdown: Shutdown,
     },
-}
-
-impl fmt::Display for FinishError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FinishError::Wait(error) => write!(f, "could not wait for the peers' BYE: {error}"),
-            FinishError::Boot { error, shutdown: Shutdown { closed, lost, abandoned } } => write!(
-                f,
-                "{closed} peers were left in good order ({} were lost, {} abandoned), but the launcher could not be \
-                 notified: {error}",
-                lost.len(),
-                abandoned.len()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for FinishError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            FinishError::Wait(error) => Some(error),
-            FinishError::Boot { error, .. } => Some(error),
-        }
-    }
 }
 
 impl Transport {

@@ -5,7 +5,6 @@
 //! is set aside, and this file costs a comparison.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use rerail_core::endpoint::{Completion, Event};
@@ -37,67 +36,41 @@ impl QueueId {
 }
 
 /// Why there is no further completion queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
     /// A queue must have room for at least one event.
+    #[error("a completion queue needs room for at least 1 event, 0 were requested")]
     NoRoom,
     /// As many queues as cookies can name are open.
+    #[error("{max} completion queues are open, and a transport has no more")]
     TooMany {
         /// The limit.
         max: usize,
     },
 }
 
-impl fmt::Display for QueueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            QueueError::NoRoom => write!(f, "a completion queue needs room for at least 1 event, 0 were requested"),
-            QueueError::TooMany { max } => write!(f, "{max} completion queues are open, and a transport has no more"),
-        }
-    }
-}
-
-impl std::error::Error for QueueError {}
-
 /// Why [`Transport::wait_for`] returns without a completion.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum WaitForError {
     /// The time is over; the request continues.
+    #[error("the request was not complete in time, and goes on")]
     TimedOut,
     /// The request does not exist, or its last completion was taken before.
+    #[error(
+        "there is no request {}.{}: its completion was taken before, or this transport never had it",
+        .0.0.index,
+        .0.0.generation
+    )]
     Unknown(OpId),
     /// Events of other requests wait, and there is no room to set more aside: take some first.
+    #[error("{events} events of other requests wait and there is no room for more: take some first")]
     Full {
         /// Events that wait in the fullest queue.
         events: usize,
     },
     /// The system refuses to wait.
-    Wait(WaitError),
-}
-
-impl fmt::Display for WaitForError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WaitForError::TimedOut => write!(f, "the request was not complete in time, and goes on"),
-            WaitForError::Unknown(OpId(key)) => write!(
-                f,
-                "there is no request {}.{}: its completion was taken before, or this transport never had it",
-                key.index, key.generation
-            ),
-            WaitForError::Full { events } => {
-                write!(f, "{events} events of other requests wait and there is no room for more: take some first")
-            }
-            WaitForError::Wait(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for WaitForError {}
-
-impl From<WaitError> for WaitForError {
-    fn from(error: WaitError) -> Self {
-        WaitForError::Wait(error)
-    }
+    #[error("{0}")]
+    Wait(#[from] WaitError),
 }
 
 /// Events taken from the core for other queues.

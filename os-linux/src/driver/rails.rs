@@ -4,7 +4,6 @@
 //! rail per interface, of verbs one per port. A job of one needs no rail but the loopback, so none is opened
 //! and no port listened on.
 
-use core::fmt;
 use std::error::Error;
 use std::net::IpAddr;
 
@@ -24,43 +23,23 @@ use crate::random::random;
 use crate::settings::Settings;
 
 /// Why the settings name no rail that can be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum RailError {
     /// There is no such kind.
+    #[error("there is no such kind of rail: the kinds are shm, verbs and tcp")]
     Kind,
     /// No interface has this name, or none of its addresses can be used.
+    #[error("no interface of this name is up with an address that others can use; there are: {}", .known.join(", "))]
     NoInterface {
         /// Those that there are.
         known: Vec<String>,
     },
     /// The ports after `tcp_port` are used up.
+    #[error("there is no port for it: tcp_port is too high for so many rails")]
     Port,
     /// The system refuses to list its interfaces.
-    Interfaces(Errno),
-}
-
-impl fmt::Display for RailError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RailError::Kind => write!(f, "there is no such kind of rail: the kinds are shm, verbs and tcp"),
-            RailError::NoInterface { known } => write!(
-                f,
-                "no interface of this name is up with an address that others can use; there are: {}",
-                known.join(", ")
-            ),
-            RailError::Port => write!(f, "there is no port for it: tcp_port is too high for so many rails"),
-            RailError::Interfaces(errno) => write!(f, "the system does not list its interfaces: {errno}"),
-        }
-    }
-}
-
-impl Error for RailError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            RailError::Interfaces(errno) => Some(errno),
-            RailError::Kind | RailError::NoInterface { .. } | RailError::Port => None,
-        }
-    }
+    #[error("the system does not list its interfaces: {0}")]
+    Interfaces(#[source] Errno),
 }
 
 /// Whether a rail can't be opened since there is no such interface.

@@ -7,8 +7,6 @@
 //! launcher's key-value store. Parsing is strict: a record that this process would not have written is an
 //! error that names the part.
 
-use core::fmt;
-
 use rerail_core::rail::RailKind;
 
 use crate::auth::{Fingerprint, PeerKey, PublicKey};
@@ -24,44 +22,52 @@ const WORD_BYTES_MAX: usize = 200;
 const RAILS_MAX: usize = 64;
 
 /// Why an address record can't be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressRecordError {
     /// It starts with another version.
+    #[error("it is of version \"{found}\", not {VERSION}")]
     Version {
         /// The text found.
         found: String,
     },
     /// It has another number of parts than version, host, key and rails.
+    #[error("it has {found} parts, not version;host;key;rails")]
     Parts {
         /// How many.
         found: usize,
     },
     /// A host or address is empty, too long, or has a character that may not be there.
+    #[error("\"{word}\" is no host or address: 1 to {WORD_BYTES_MAX} printable characters, no space ; , or =")]
     Word {
         /// The word.
         word: String,
     },
     /// The key is neither `-` nor a public key or, without verbs rails, a fingerprint.
+    #[error("\"{found}\" is no key: 64 hexadecimal digits, without verbs rails also 32 or -")]
     Key {
         /// The text found.
         found: String,
     },
     /// A rail's entry has no `@`.
+    #[error("\"{entry}\" is no rail: kind@address")]
     Entry {
         /// The entry.
         entry: String,
     },
     /// A rail of unknown kind.
+    #[error("\"{found}\" is no kind of rail: loop, shm, tcp, verbs")]
     Kind {
         /// The text found.
         found: String,
     },
     /// More rails than can be.
+    #[error("it has {found} rails, at most {RAILS_MAX} are possible")]
     Rails {
         /// How many.
         found: usize,
     },
     /// A rail of this process can't use the address.
+    #[error("rail {rail} can't use address \"{address}\": {why}")]
     Address {
         /// The rail.
         rail: String,
@@ -71,30 +77,6 @@ pub enum AddressRecordError {
         why: &'static str,
     },
 }
-
-impl fmt::Display for AddressRecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AddressRecordError::Version { found } => write!(f, "it is of version \"{found}\", not {VERSION}"),
-            AddressRecordError::Parts { found } => write!(f, "it has {found} parts, not version;host;key;rails"),
-            AddressRecordError::Word { word } => write!(
-                f,
-                "\"{word}\" is no host or address: 1 to {WORD_BYTES_MAX} printable characters, no space ; , or ="
-            ),
-            AddressRecordError::Key { found } => {
-                write!(f, "\"{found}\" is no key: 64 hexadecimal digits, without verbs rails also 32 or -")
-            }
-            AddressRecordError::Entry { entry } => write!(f, "\"{entry}\" is no rail: kind@address"),
-            AddressRecordError::Kind { found } => write!(f, "\"{found}\" is no kind of rail: loop, shm, tcp, verbs"),
-            AddressRecordError::Rails { found } => write!(f, "it has {found} rails, at most {RAILS_MAX} are possible"),
-            AddressRecordError::Address { rail, address, why } => {
-                write!(f, "rail {rail} can't use address \"{address}\": {why}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for AddressRecordError {}
 
 /// The line of text with a process's addresses, parsed. Borrows the text.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,6 @@
 //! Local shortages that prevent connections to peers: no descriptor, or no memory. The peers can't
 //! observe them.
 
-use std::fmt;
-
 use rustix::io::Errno;
 
 use super::{Clock, Transport};
@@ -12,27 +10,16 @@ use crate::rail::shortage::remedy;
 /// had no descriptor or no memory left. They are retried (F-8): a shortage that ends does no harm. One that
 /// goes on keeps requests waiting until the peer is lost (`connect_timeout`, `recovery_timeout`), and its
 /// peers receive no reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rail {rail} can't open or accept a connection: {errno}{}", remedy(*.errno))]
 pub struct Shortage {
     /// How many over all rails. While it grows, the shortage continues.
     pub times: u64,
     /// Of the rail that failed most often: its name.
     pub rail: String,
     /// The system's last error.
+    #[source]
     pub errno: Errno,
-}
-
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shortage { rail, errno, .. } = self;
-        write!(f, "rail {rail} can't open or accept a connection: {errno}{}", remedy(*errno))
-    }
-}
-
-impl std::error::Error for Shortage {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.errno)
-    }
 }
 
 impl<C: Clock> Transport<C> {

@@ -5,7 +5,6 @@
 //! program that does not need verbs devices starts where there are none. Where they do, it is an error
 //! with its remedy.
 
-use core::fmt;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
@@ -42,44 +41,33 @@ const ACK_TIMEOUT_MAX: u8 = 18;
 const MODERATION_US: u16 = 16;
 
 /// Why a verbs rail can't be opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum RailError {
+    #[error("{0}")]
     Library(OpenError),
+    #[error("{0}")]
     List(ListError),
+    #[error("there is no verbs device that can be used (rerail info prints why)")]
     None,
+    #[error("no device of this name; there are: {}", .known.join(", "))]
     NoDevice { known: Vec<String> },
+    #[error("{0}")]
     Foreign(Foreign),
+    #[error("{0}")]
     Device(DeviceError),
+    #[error("{}; {}", .0, .0.remedy())]
     Choice(ChoiceError),
+    #[error("{0}")]
     Query(QueryError),
+    #[error("{0}")]
     Rail(VerbsError),
+    #[error("{0}")]
     Sizes(SizesError),
+    #[error("the system gives no random bytes: {0}")]
     Random(Errno),
+    #[error("the file in /dev/shm that the XRC domain is found by can't be used: {0} (verbs_xrc)")]
     Domain(io::Error),
 }
-
-impl fmt::Display for RailError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RailError::Library(why) => why.fmt(f),
-            RailError::List(why) => why.fmt(f),
-            RailError::None => f.write_str("there is no verbs device that can be used (rerail info prints why)"),
-            RailError::NoDevice { known } => write!(f, "no device of this name; there are: {}", known.join(", ")),
-            RailError::Foreign(why) => why.fmt(f),
-            RailError::Device(why) => why.fmt(f),
-            RailError::Choice(why) => write!(f, "{why}; {}", why.remedy()),
-            RailError::Query(why) => why.fmt(f),
-            RailError::Rail(why) => why.fmt(f),
-            RailError::Sizes(why) => why.fmt(f),
-            RailError::Domain(why) => {
-                write!(f, "the file in /dev/shm that the XRC domain is found by can't be used: {why} (verbs_xrc)")
-            }
-            RailError::Random(errno) => write!(f, "the system gives no random bytes: {errno}"),
-        }
-    }
-}
-
-impl Error for RailError {}
 
 impl RailError {
     /// Whether something required is absent: the library, a device, or a feature of all devices.
@@ -105,28 +93,16 @@ fn is_requested(settings: &Settings) -> bool {
 }
 
 /// The errors of `verbs_srq_sizes`, for any rail.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum SizesError {
+    #[error("verbs_srq_sizes: buffers of several sizes are for connections by XRC, and verbs_xrc is off")]
     NoXrc,
+    #[error("verbs_srq_sizes: the last size is {word}, and must be {SRQ_SIZE_MAX}, that of the longest packet")]
     Last { word: String },
+    #[error("verbs_srq_sizes: {word} is no size in bytes, and can only be the last")]
     Size { word: String },
+    #[error("verbs_srq_sizes: {count} sizes before the last, {} are possible", SrqSizes::MAX)]
     Many { count: usize },
-}
-
-impl fmt::Display for SizesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("verbs_srq_sizes: ")?;
-        match self {
-            SizesError::NoXrc => {
-                f.write_str("buffers of several sizes are for connections by XRC, and verbs_xrc is off")
-            }
-            SizesError::Last { word } => {
-                write!(f, "the last size is {word}, and must be {SRQ_SIZE_MAX}, that of the longest packet")
-            }
-            SizesError::Size { word } => write!(f, "{word} is no size in bytes, and can only be the last"),
-            SizesError::Many { count } => write!(f, "{count} sizes before the last, {} are possible", SrqSizes::MAX),
-        }
-    }
 }
 
 /// The sizes that the settings name; `None`: none, which leaves it to the rail.

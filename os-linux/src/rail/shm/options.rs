@@ -1,7 +1,5 @@
 //! Options of a shared-memory rail, and the errors of its start.
 
-use std::fmt;
-
 use rerail_core::shm::{RingConfig, RingConfigError, ring_bytes};
 use rerail_core::time::Nanos;
 use rerail_core::wire::HEADER_BYTES_MAX;
@@ -116,11 +114,19 @@ pub(super) fn is_host_id(id: &str) -> bool {
 }
 
 /// Why a shared-memory rail can't be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShmError {
     /// Slots or segment size are out of range.
+    #[error(
+        "ring: {} is {}, not in {} to {}, no power of two (cells) or no multiple of 16",
+        .0.field,
+        .0.value,
+        .0.min,
+        .0.max
+    )]
     Ring(RingConfigError),
     /// An option is out of range.
+    #[error("option {name} can't be {value}")]
     Option {
         /// Its name.
         name: &'static str,
@@ -128,37 +134,15 @@ pub enum ShmError {
         value: u64,
     },
     /// This host id is invalid in an address.
+    #[error("{0:?} can't be a host id")]
     HostId(String),
     /// The system refused.
+    #[error("{what}: {errno}")]
     System {
         /// The operation that failed.
         what: &'static str,
         /// The system's reason.
+        #[source]
         errno: Errno,
     },
-}
-
-impl fmt::Display for ShmError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ShmError::Ring(RingConfigError { field, value, min, max }) => {
-                write!(
-                    f,
-                    "ring: {field} is {value}, not in {min} to {max}, no power of two (cells) or no multiple of 16"
-                )
-            }
-            ShmError::Option { name, value } => write!(f, "option {name} can't be {value}"),
-            ShmError::HostId(id) => write!(f, "{id:?} can't be a host id"),
-            ShmError::System { what, errno } => write!(f, "{what}: {errno}"),
-        }
-    }
-}
-
-impl std::error::Error for ShmError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ShmError::System { errno, .. } => Some(errno),
-            ShmError::Ring(_) | ShmError::Option { .. } | ShmError::HostId(_) => None,
-        }
-    }
 }

@@ -11,7 +11,6 @@
 //! or a container decide whether it may be used; the first read of the seal finds out. The library never
 //! calls `PR_SET_PTRACER`: the owner of a process decides which processes may read its memory.
 
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -82,17 +81,22 @@ impl Drop for Seal {
 }
 
 /// Why a process's memory can't be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     /// This process's settings turn it off (`shm_single_copy`).
+    #[error("shm_single_copy is off")]
     Off,
     /// The peer is in a PID namespace that this process can't see into.
+    #[error("the peer's PID namespace is not visible here")]
     Namespace,
     /// The kernel refused.
+    #[error("process_vm_readv: {0}")]
     System(Errno),
     /// Yama lets processes read their descendants at most; its `ptrace_scope` is this.
+    #[error("kernel.yama.ptrace_scope is {0}")]
     Yama(u8),
     /// The memory of that process is not the peer's.
+    #[error("the process behind the socket is not the one whose memory was named")]
     UnrelatedProcess,
 }
 
@@ -115,20 +119,6 @@ impl Denied {
                 "sysctl kernel.yama.ptrace_scope=0, CAP_SYS_PTRACE, or prctl(PR_SET_PTRACER) by the application"
             }
             Denied::UnrelatedProcess => "let the process that opened the connection keep it, without fork",
-        }
-    }
-}
-
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Denied::Off => write!(f, "shm_single_copy is off"),
-            Denied::Namespace => write!(f, "the peer's PID namespace is not visible here"),
-            Denied::System(errno) => write!(f, "process_vm_readv: {errno}"),
-            Denied::Yama(scope) => write!(f, "kernel.yama.ptrace_scope is {scope}"),
-            Denied::UnrelatedProcess => {
-                write!(f, "the process behind the socket is not the one whose memory was named")
-            }
         }
     }
 }
