@@ -67,7 +67,7 @@ pub enum ChoiceError {
     },
     /// The query failed.
     #[error("{0}")]
-    Query(#[source] QueryError),
+    Query(#[from] QueryError),
 }
 
 impl Context {
@@ -82,7 +82,7 @@ impl Context {
             Some(number) => self.active_port(number)?,
             None => self.first_active_port()?,
         };
-        let used = self.gids(&port).map_err(ChoiceError::Query)?;
+        let used = self.gids(&port)?;
         let found = match gid_index {
             Some(index) => used.iter().find(|entry| entry.index == u32::from(index)),
             None => GidEntry::best(&used, port.link_layer),
@@ -101,11 +101,11 @@ impl Context {
 
     fn active_port(&self, number: u8) -> Result<Port, ChoiceError> {
         let device = || self.name().to_owned();
-        let ports = self.attributes().map_err(ChoiceError::Query)?.ports;
+        let ports = self.attributes()?.ports;
         if !(1..=ports).contains(&number) {
             return Err(ChoiceError::NoPort { device: device(), port: number, ports });
         }
-        let port = self.port(number).map_err(ChoiceError::Query)?;
+        let port = self.port(number)?;
         if port.state != PortState::Active {
             let (state, link_layer) = (port.state, port.link_layer);
             return Err(ChoiceError::PortDown { device: device(), port: number, state, link_layer });
@@ -115,7 +115,7 @@ impl Context {
 
     fn first_active_port(&self) -> Result<Port, ChoiceError> {
         let (mut seen, mut refused) = (Vec::new(), None);
-        for port in self.each_port().map_err(ChoiceError::Query)? {
+        for port in self.each_port()? {
             match port {
                 Ok(port) if port.state == PortState::Active => return Ok(port),
                 Ok(port) => seen.push((port.number, port.state)),

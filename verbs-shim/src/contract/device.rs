@@ -12,6 +12,7 @@ use crate::{Gid, GidEntry, Moderation, Offers, Port};
 
 /// An open device: its verbs (InfiniBand specification, chapter 11). Dropping it destroys all that was made
 /// with it.
+#[allow(unused_variables, reason = "defaults need no arguments")]
 pub trait Device {
     /// The function that opens the device again after it has broken: boxed, and `Send` where the device is.
     type Opener: FnMut() -> Result<Self, CreateError>
@@ -33,7 +34,6 @@ pub trait Device {
     /// partition; 0 where the entry is not in use (InfiniBand specification, 10.9). By default, there is the
     /// default partition alone.
     fn pkey(&self, port: u8, index: u16) -> Result<u16, CreateError> {
-        let _ = port;
         match index {
             0 => Ok(0xffff),
             _ => Err(CreateError::OutOfRange { what: Kind::Pkey, value: index.into(), min: 0, max: 0 }),
@@ -97,7 +97,6 @@ pub trait Device {
     /// # Errors
     /// [`ModifyError::OutOfRange`] beyond the device's [offers](Self::offers); no such queue.
     fn moderate_cq(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
-        let _ = cq;
         moderation.check(None)
     }
     /// The next completion event: which queue has something.

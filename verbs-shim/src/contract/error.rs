@@ -175,7 +175,7 @@ pub enum ModifyError {
     },
     /// Not from this state to that one, or not with these attributes.
     #[error("{0}")]
-    Transition(TransitionError),
+    Transition(#[from] TransitionError),
     /// An attribute's value is out of range.
     #[error("{field} {value} is out of range: {min} to {max}")]
     OutOfRange {

@@ -2,14 +2,16 @@
 //! users.
 #![allow(unsafe_code)]
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use rdma_core_sys::{ibv_qp_cap, ibv_srq_attr};
 
-use super::attributes::{access_bits, address_to_raw, kind_code};
+use super::attributes::{access_bits, address_to_raw, every_bit, from_raw, kind_code, state};
 use super::names::{Entry, Names};
-use super::{IbDevice, KnownCq, KnownQp, KnownSrq, code, create_error, in_range, means_gone};
+use super::work::{list, usable};
+use super::{IbDevice, KnownCq, KnownQp, KnownSrq, code, create_error, in_range, means_gone, modify_error};
 use crate::context::gids;
 use crate::contract::*;
 use crate::ffi::{Handle, Object, QpParts};
@@ -207,15 +209,37 @@ impl Device for IbDevice {
     }
 
     fn request_notify(&mut self, cq: CqId, solicited: bool) -> Result<(), PollError> {
-        self.notify(cq, solicited)
+        let Some(entry) = self.cqs.get(cq.0) else { return Err(PollError::Unknown { name: cq.0 }) };
+        if self.gone {
+            return Err(PollError::DeviceGone);
+        }
+        // Providers refuse for one reason: the device is gone.
+        entry.raw.request_notify(solicited).map_err(|_| PollError::DeviceGone)
     }
 
     fn moderate_cq(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
-        self.moderate(cq, moderation)
+        if self.gone {
+            return Err(ModifyError::DeviceGone);
+        }
+        let Some(entry) = self.cqs.get(cq.0) else { return Err(ModifyError::Unknown { what: Kind::Cq, name: cq.0 }) };
+        moderation.check(self.offers.moderation)?;
+        if self.offers.moderation.is_none() {
+            return Ok(());
+        }
+        let Moderation { count, period_us } = moderation;
+        entry.raw.moderate(count, period_us).map_err(|code| modify_error(io::Error::from_raw_os_error(code)))
     }
 
     fn cq_event(&mut self) -> Option<CqId> {
-        self.next_cq_event()
+        self.event_timer.force_next();
+        loop {
+            let name = self.handle.cq_event(self.channel.as_ref()?)?;
+            if let Some(entry) = self.cqs.get_mut(name) {
+                // As the library counts: the sum of all that is acknowledged is compared modulo 2^32.
+                entry.events = entry.events.wrapping_add(1);
+                return Some(CqId(name));
+            }
+        }
     }
 
     fn create_srq(&mut self, pd: PdId, init: &SrqInit) -> Result<Srq, CreateError> {
@@ -245,7 +269,19 @@ impl Device for IbDevice {
     }
 
     fn arm_srq(&mut self, srq: SrqId, limit: u32) -> Result<(), ModifyError> {
-        self.set_limit(srq, limit)
+        let entry = self.srqs.get(srq.0).ok_or(ModifyError::Unknown { what: Kind::Srq, name: srq.0 })?;
+        if self.gone {
+            return Err(ModifyError::DeviceGone);
+        }
+        let (value, max) = (limit.into(), entry.depth.into());
+        let over = ModifyError::OutOfRange { field: "limit", value, min: 0, max };
+        if limit > entry.depth {
+            return Err(over);
+        }
+        self.handle.arm_srq(&entry.raw, limit).map_err(|error| match code(&error) {
+            libc::EINVAL => over,
+            _ => modify_error(error),
+        })
     }
 
     fn destroy_srq(&mut self, srq: SrqId) -> Result<(), DestroyError> {
@@ -254,7 +290,11 @@ impl Device for IbDevice {
     }
 
     fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
-        self.receive_shared(srq, requests)
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let entry = usable(self.gone, &self.srqs, (Kind::Srq, srq.0))?;
+        list(requests, entry.sges, || entry.depth, |good| self.scratch.post_srq_recv(&entry.raw, good))
     }
 
     fn open_xrcd(&mut self, file: XrcdFile) -> Result<XrcdId, CreateError> {
@@ -366,7 +406,23 @@ impl Device for IbDevice {
     }
 
     fn query_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
-        self.query_qp_info(qp)
+        let entry = self.qp(qp)?;
+        if self.gone {
+            return Err(ModifyError::DeviceGone);
+        }
+        let raw = self.handle.query_qp(&entry.raw, every_bit()).map_err(modify_error)?;
+        let state = state(raw.qp_state);
+        Ok(QpInfo {
+            kind: entry.init.kind,
+            state,
+            caps: QpCaps {
+                send_depth: entry.init.caps.send_depth.max(raw.cap.max_send_wr),
+                recv_depth: entry.init.caps.recv_depth.max(raw.cap.max_recv_wr),
+                ..entry.init.caps
+            },
+            attributes: from_raw(&raw, entry.set),
+            draining: state == QpState::Sqd && raw.sq_draining != 0,
+        })
     }
 
     fn destroy_qp(&mut self, qp: QpId) -> Result<(), DestroyError> {
@@ -388,7 +444,14 @@ impl Device for IbDevice {
     }
 
     fn create_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError> {
-        self.timed(|device| device.make_ah(pd, address))
+        self.timed(|device| {
+            device.alive()?;
+            let raw = named(&device.pds, Kind::Pd, pd.0)?;
+            device.has_port(address.port)?;
+            let name = reserve!(device.ahs, Kind::Ah, device.limits.ahs);
+            let made = device.handle.create_ah(raw, address_to_raw(address)).map(|raw| Entry { raw, known: pd });
+            finish_removal!(device.ahs, name, made).map(AhId)
+        })
     }
 
     fn address_ns(&self) -> u64 {
@@ -419,15 +482,6 @@ impl IbDevice {
         let result = run(self);
         self.address_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         result
-    }
-
-    fn make_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError> {
-        self.alive()?;
-        let raw = named(&self.pds, Kind::Pd, pd.0)?;
-        self.has_port(address.port)?;
-        let name = reserve!(self.ahs, Kind::Ah, self.limits.ahs);
-        let made = self.handle.create_ah(raw, address_to_raw(address)).map(|raw| Entry { raw, known: pd });
-        finish_removal!(self.ahs, name, made).map(AhId)
     }
 
     fn has_xrc(&self) -> Result<(), CreateError> {

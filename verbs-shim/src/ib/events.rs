@@ -21,18 +21,6 @@ pub(super) fn wait_for(handle: &Handle, channel: &Channel, removal: Option<&Remo
 }
 
 impl IbDevice {
-    pub(super) fn next_cq_event(&mut self) -> Option<CqId> {
-        self.event_timer.force_next();
-        loop {
-            let name = self.handle.cq_event(self.channel.as_ref()?)?;
-            if let Some(entry) = self.cqs.get_mut(name) {
-                // As the library counts: the sum of all that is acknowledged is compared modulo 2^32.
-                entry.events = entry.events.wrapping_add(1);
-                return Some(CqId(name));
-            }
-        }
-    }
-
     pub(super) fn next_async_event(&mut self) -> Option<AsyncEvent> {
         if !self.gone && self.removal.as_mut().is_some_and(Removal::happened) {
             self.gone = true;

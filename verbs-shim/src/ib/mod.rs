@@ -35,10 +35,10 @@ use std::{fmt, io};
 use self::names::{Entry, Names};
 use self::removal::Removal;
 use crate::contract::{
-    AhId, Attrs, Completion, CqId, CreateError, Kind, Limits, ModifyError, PdId, QpInit, QpState, XrcSrqInit,
+    AhId, Attrs, Completion, CreateError, Kind, Limits, ModifyError, PdId, QpInit, QpState, XrcSrqInit,
 };
 use crate::ffi::{Ah, Channel, Cq, Handle, Mr, Object, Pd, Qp, Scratch, Srq, Xrcd};
-use crate::{Context, Moderation, Offers, QueryError};
+use crate::{Context, Offers, QueryError};
 
 /// An open device of libibverbs, as the contract's [`Device`](crate::contract::Device).
 ///
@@ -176,19 +176,6 @@ impl IbDevice {
     /// on, ignored where unknown.
     pub fn set_relaxed_ordering(&mut self, relaxed: bool) {
         self.registration_flags = if relaxed { rdma_core_sys::IBV_ACCESS_RELAXED_ORDERING } else { 0 };
-    }
-
-    pub(super) fn moderate(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
-        if self.gone {
-            return Err(ModifyError::DeviceGone);
-        }
-        let Some(entry) = self.cqs.get(cq.0) else { return Err(ModifyError::Unknown { what: Kind::Cq, name: cq.0 }) };
-        moderation.check(self.offers.moderation)?;
-        if self.offers.moderation.is_none() {
-            return Ok(());
-        }
-        let Moderation { count, period_us } = moderation;
-        entry.raw.moderate(count, period_us).map_err(|code| modify_error(io::Error::from_raw_os_error(code)))
     }
 
     /// Asynchronous events are looked for at each `calls`-th call of

@@ -2,12 +2,10 @@
 
 use rdma_core_sys::{IBV_QP_CAP, IBV_QP_STATE};
 
-use super::attributes::{check_values, every_bit, from_raw, state, to_raw};
+use super::attributes::{check_values, state, to_raw};
 use super::names::Entry;
-use super::{Handle, IbDevice, QpEntry, code, modify_error};
-use crate::contract::{
-    Access, Attrs, CqId, Kind, ModifyError, QpCaps, QpChange, QpId, QpInfo, QpKind, QpState, SrqId, check_transition,
-};
+use super::{Handle, IbDevice, QpEntry, modify_error};
+use crate::contract::{Access, Attrs, CqId, Kind, ModifyError, QpChange, QpId, QpKind, QpState, check_transition};
 
 /// Its sends and receives that may be open: not every driver reports the rounded-up sizes at making (rxe).
 pub(super) fn depths(handle: &Handle, entry: &QpEntry) -> (u32, u32) {
@@ -17,7 +15,7 @@ pub(super) fn depths(handle: &Handle, entry: &QpEntry) -> (u32, u32) {
 }
 
 impl IbDevice {
-    fn qp(&self, qp: QpId) -> Result<&QpEntry, ModifyError> {
+    pub(super) fn qp(&self, qp: QpId) -> Result<&QpEntry, ModifyError> {
         self.qps.get(qp.0).ok_or(ModifyError::Unknown { what: Kind::Qp, name: qp.0 })
     }
 
@@ -58,7 +56,7 @@ impl IbDevice {
 
     fn change_from(&mut self, qp: QpId, from: QpState, change: &QpChange) -> Result<(), ModifyError> {
         let entry = self.qp(qp)?;
-        check_transition(entry.init.kind, from, change).map_err(ModifyError::Transition)?;
+        check_transition(entry.init.kind, from, change)?;
         check_values(change, &self.limits)?;
         let to = change.state.unwrap_or(from);
         if (from, to) == (QpState::Reset, QpState::Error) {
@@ -90,42 +88,6 @@ impl IbDevice {
     fn apply(&self, entry: &QpEntry, change: &QpChange, to: QpState) -> Result<(), ModifyError> {
         let (mut raw, mask) = to_raw(change, to);
         self.handle.modify_qp(&entry.raw, &mut raw, mask).map_err(modify_error)
-    }
-
-    pub(super) fn query_qp_info(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
-        let entry = self.qp(qp)?;
-        if self.gone {
-            return Err(ModifyError::DeviceGone);
-        }
-        let raw = self.handle.query_qp(&entry.raw, every_bit()).map_err(modify_error)?;
-        let state = state(raw.qp_state);
-        Ok(QpInfo {
-            kind: entry.init.kind,
-            state,
-            caps: QpCaps {
-                send_depth: entry.init.caps.send_depth.max(raw.cap.max_send_wr),
-                recv_depth: entry.init.caps.recv_depth.max(raw.cap.max_recv_wr),
-                ..entry.init.caps
-            },
-            attributes: from_raw(&raw, entry.set),
-            draining: state == QpState::Sqd && raw.sq_draining != 0,
-        })
-    }
-
-    pub(super) fn set_limit(&mut self, srq: SrqId, limit: u32) -> Result<(), ModifyError> {
-        let entry = self.srqs.get(srq.0).ok_or(ModifyError::Unknown { what: Kind::Srq, name: srq.0 })?;
-        if self.gone {
-            return Err(ModifyError::DeviceGone);
-        }
-        let (value, max) = (limit.into(), entry.depth.into());
-        let over = ModifyError::OutOfRange { field: "limit", value, min: 0, max };
-        if limit > entry.depth {
-            return Err(over);
-        }
-        self.handle.arm_srq(&entry.raw, limit).map_err(|error| match code(&error) {
-            libc::EINVAL => over,
-            _ => modify_error(error),
-        })
     }
 
     /// Takes the completions of a queue pair that is gone or was reset out of its queues. Some providers do

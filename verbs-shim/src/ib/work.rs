@@ -8,7 +8,7 @@ use super::queue_pairs::depths;
 use super::{IbDevice, QpEntry, means_gone, unknown_ah};
 use crate::contract::{
     Completion, CqId, Kind, Payload, PollError, PostError, PostReason, QpCaps, QpId, QpKind, QpState, RecvWr, SendOp,
-    SendWr, SrqId, Status,
+    SendWr, Status,
 };
 use crate::ffi::Scratch;
 
@@ -94,14 +94,6 @@ impl IbDevice {
         list(requests, recv_sges, depth, |good| self.scratch.post_recv(&entry.raw, good))
     }
 
-    pub(super) fn receive_shared(&mut self, srq: SrqId, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
-        if requests.is_empty() {
-            return Ok(());
-        }
-        let entry = usable(self.gone, &self.srqs, (Kind::Srq, srq.0))?;
-        list(requests, entry.sges, || entry.depth, |good| self.scratch.post_srq_recv(&entry.raw, good))
-    }
-
     #[inline]
     pub(super) fn poll(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError> {
         let Some(entry) = self.cqs.get_mut(cq.0) else { return Err(PollError::Unknown { name: cq.0 }) };
@@ -137,26 +129,17 @@ impl IbDevice {
         }
         Ok(count)
     }
-
-    pub(super) fn notify(&mut self, cq: CqId, solicited: bool) -> Result<(), PollError> {
-        let Some(entry) = self.cqs.get(cq.0) else { return Err(PollError::Unknown { name: cq.0 }) };
-        if self.gone {
-            return Err(PollError::DeviceGone);
-        }
-        // Providers refuse for one reason: the device is gone.
-        entry.raw.request_notify(solicited).map_err(|_| PollError::DeviceGone)
-    }
 }
 
 /// The queue of a name, on a device that works.
-fn usable<T>(gone: bool, names: &Names<T>, (what, name): (Kind, u32)) -> Result<&T, PostError> {
+pub(super) fn usable<T>(gone: bool, names: &Names<T>, (what, name): (Kind, u32)) -> Result<&T, PostError> {
     let found =
         if gone { Err(PostReason::DeviceGone) } else { names.get(name).ok_or(PostReason::Unknown { what, name }) };
     found.map_err(|why| PostError { index: 0, why })
 }
 
 /// Posts a list of receives up to the first that has too many pieces.
-fn list(
+pub(super) fn list(
     requests: &[RecvWr<'_>],
     sges: u32,
     depth: impl FnOnce() -> u32,

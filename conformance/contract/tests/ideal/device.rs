@@ -467,7 +467,7 @@ impl Device for Ideal {
         let number = self.number(name)?;
         let mut fabric = self.fabric.borrow_mut();
         let Some(qp) = fabric.qps.get_mut(&number) else { return Ok(()) };
-        check_transition(qp.init.kind, qp.state, change).map_err(ModifyError::Transition)?;
+        check_transition(qp.init.kind, qp.state, change)?;
         self.values(change)?;
         let to = change.state.unwrap_or(qp.state);
         let (old, new) = (qp.attrs, *change);

@@ -13,7 +13,7 @@ impl Hca {
         let name = self.qp_named(context, id).ok_or(ModifyError::Unknown { what: Kind::Qp, name: id.0 })?;
         let Some(qp) = self.qps.get(name) else { return Ok(()) };
         let (kind, from) = (qp.kind, qp.state);
-        check_transition(kind, from, change).map_err(ModifyError::Transition)?;
+        check_transition(kind, from, change)?;
         self.check_values(qp.attributes.port, change)?;
         if let Some(address) = &change.address {
             self.search(cx, context, address).map_err(|code| ModifyError::System { code })?;

@@ -459,7 +459,7 @@ impl Device for FakeDevice {
         }
         self.with(|state| {
             let found = state.qps.get_mut(&qp.0).ok_or(ModifyError::Unknown { what: Kind::Qp, name: qp.0 })?;
-            check_transition(found.kind, found.state, change).map_err(ModifyError::Transition)?;
+            check_transition(found.kind, found.state, change)?;
             let old = found.attributes;
             found.attributes = QpChange {
                 qkey: change.qkey.or(old.qkey),
