@@ -158,6 +158,7 @@ pub struct MemoryKey {
 /// Rails write to the pieces that [`place`](Self::place) returns. An implementation fills in only memory that
 /// is valid for writes, and not referenced, until the next call into the sink; of one placement always the
 /// same memory, until [`placed`](Self::placed) is called for it or the subchannel's end is reported.
+#[allow(unused_variables, reason = "defaults need no arguments")]
 pub unsafe trait Sink {
     /// A packet's header has arrived (`wire::stream` gives its length). The answer selects the treatment of
     /// its payload.
@@ -166,7 +167,6 @@ pub unsafe trait Sink {
     /// before the next call into the sink, and is received then. [`ShortPlace::Packet`]: nothing has
     /// happened, call `arrival`.
     fn whole(&mut self, peer: PeerId, header: &[u8]) -> ShortPlace {
-        let _ = (peer, header);
         ShortPlace::Packet
     }
     /// Fills `pieces` with the memory of an open placement, from its byte `from` on; `false` where it is
@@ -177,12 +177,10 @@ pub unsafe trait Sink {
     /// A short message is here, all of it. The payload is copied, all of it, before the next call into the
     /// sink.
     fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
-        let _ = (peer, short);
         ShortPlace::Packet
     }
     /// A short message that is not delivered as one: returns the treatment of its payload, as for a packet.
     fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
-        let _ = (peer, short);
         Arrival::Close
     }
     /// A post is over.
@@ -191,22 +189,16 @@ pub unsafe trait Sink {
     fn up(&mut self, peer: PeerId);
     /// For an established subchannel: the peer's memory can be neither read nor written over it, whatever
     /// [`Rail::facts`] offers (rule X-11).
-    fn no_remote_access(&mut self, peer: PeerId) {
-        let _ = peer;
-    }
+    fn no_remote_access(&mut self, peer: PeerId) {}
     /// The subchannel to `peer` is down. Reported once; open posts and placements on it are aborted. The
     /// peer's writes and reads over it no longer reach memory here (rule F-2). It may be connected again.
     fn down(&mut self, peer: PeerId, fault: RailFault);
     /// A dial waits at the peer's kernel for its process, which exists and makes no call. Reported again as
     /// long as that lasts (rule L-16).
-    fn queued(&mut self, peer: PeerId) {
-        let _ = peer;
-    }
+    fn queued(&mut self, peer: PeerId) {}
     /// The rail had to register `bytes` of memory, which took `took`; not reported for memory that it had
     /// registered already (rule P-15).
-    fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
-        let _ = (what, bytes, took);
-    }
+    fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {}
     /// The device was lost or opened again: all registrations are invalid. Every subchannel is reported
     /// down separately.
     fn reset(&mut self);
@@ -216,7 +208,6 @@ pub unsafe trait Sink {
     /// only. `true`: it waits for the answer, which is [`Rail::trust`] with its key, or [`Rail::refuse`]
     /// (rule H-11).
     fn unknown_caller(&mut self, name: &[u8; NAME_BYTES], key: Fingerprint) -> bool {
-        let _ = (name, key);
         false
     }
     /// The link or the device works again: pending reconnects need not wait any longer (rule F-8).
@@ -297,6 +288,7 @@ pub struct AddressError {
 }
 
 /// One rail: a way to other processes.
+#[allow(unused_variables, reason = "defaults need no arguments")]
 pub trait Rail: std::any::Any {
     /// Short name for people: `shm`, `tcp:eth0`, `loop`.
     fn name(&self) -> &str;
@@ -311,13 +303,9 @@ pub trait Rail: std::any::Any {
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError>;
     /// Takes a peer's key, after its address. A rail that authenticates the other end connects to no other
     /// process than the one that holds the private key (rules H-4, H-5, V-3).
-    fn trust(&mut self, peer: PeerId, key: &PeerKey) {
-        let _ = (peer, key);
-    }
+    fn trust(&mut self, peer: PeerId, key: &PeerKey) {}
     /// The caller with this key, which waits for an answer, gets none but a refusal (rule H-11).
-    fn refuse(&mut self, key: &Fingerprint) {
-        let _ = key;
-    }
+    fn refuse(&mut self, key: &Fingerprint) {}
     /// The peer is no peer any more: [`abort`](Self::abort), and its address and key are forgotten.
     fn forget_peer(&mut self, peer: PeerId) {
         self.abort(peer);
@@ -352,7 +340,6 @@ pub trait Rail: std::any::Any {
     /// # Safety
     /// `payload` can be read for `short.len` bytes, and no mutable references to them exist.
     unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
-        let _ = (peer, short, payload);
         false
     }
     /// Registers one contiguous piece of memory, for peers to read from or, with `write`, to write to. The
@@ -367,26 +354,19 @@ pub trait Rail: std::any::Any {
     /// The memory stays valid, for reads or, with `write`, for writes, until [`deregister`](Self::deregister)
     /// returns or the rail is dropped, and until [`forget`](Self::forget) where the rail keeps registrations.
     unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
-        let _ = write;
         Ok(MemoryKey { key: 0, address: memory.start.addr() as u64 })
     }
     /// Ends the registration with `key` from [`register`](Self::register): when this returns, peers can't
     /// change the memory by it any more. (A rail may be configured to keep memory that peers can read, and
     /// optionally memory that they can write, for the next registration, until [`forget`](Self::forget).)
-    fn deregister(&mut self, key: MemoryKey) {
-        let _ = key;
-    }
+    fn deregister(&mut self, key: MemoryKey) {}
     /// This memory is about to be unmapped or mapped again (or was), and no pending request names it: ends
     /// registrations of it that were kept for later. A registration still in use for adjacent memory ends
     /// with its last user.
-    fn forget(&mut self, memory: Piece) {
-        let _ = memory;
-    }
+    fn forget(&mut self, memory: Piece) {}
     /// This memory is that of a file which peers may map, for reading, instead of having the system copy out
     /// of it; until [`forget`](Self::forget) is called for it. It is theirs to use or not.
-    fn offer(&mut self, memory: Piece, file: BorrowedFd<'_>) {
-        let _ = (memory, file);
-    }
+    fn offer(&mut self, memory: Piece, file: BorrowedFd<'_>) {}
     /// Makes all progress possible without waiting; returns the number of things done.
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize;
     /// When to poll at the latest even if the descriptor stays silent (handshake time-outs).
@@ -410,7 +390,6 @@ pub trait Rail: std::any::Any {
     fn disarm(&mut self);
     /// For people: how this rail treats `peer` in ways that its facts don't show, and why.
     fn remark(&self, peer: PeerId) -> Option<String> {
-        let _ = peer;
         None
     }
     /// Counters.

@@ -142,6 +142,7 @@ pub struct Properties {
 }
 
 /// What a policy decides. Without state: turns and estimates are its caller's.
+#[allow(unused_variables, reason = "defaults need no arguments")]
 pub trait Scheduler: Sync {
     /// What the endpoint does otherwise for it.
     fn properties(&self) -> Properties {
@@ -151,14 +152,12 @@ pub trait Scheduler: Sync {
     /// The rail for a packet; `None`: wait for room, or until another is idle. Not called for policies that
     /// only cut; they would take the first with room.
     fn pick(&self, view: &View<'_>, turn: &mut Turn) -> Option<RailId> {
-        let _ = turn;
         crate::rail::rails_of(view.rails.up & view.rails.room).next()
     }
 
     /// How many of the small messages that wait go in one packet, from the first on; at least 1. `lens` are
     /// their bytes, as many as fit.
     fn aggregate_len(&self, costs: &Costs, lens: &[u32]) -> usize {
-        let _ = (costs, lens);
         1
     }
 
