@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::rail::Piece;
-pub(crate) use state::{Core, CoreError};
+pub(crate) use state::Core;
 
 /// Bits of a region's id that count how often its slot has been used.
 const GENERATION_BITS: u32 = 12;
@@ -479,8 +479,8 @@ pub(crate) fn at_address(address: u64) -> *mut u8 {
 }
 
 /// A mapping in the core's form of its region.
-fn region_of(mapping: &Mapping, bytes: usize) -> *mut [MaybeUninit<u8>] {
-    ptr::slice_from_raw_parts_mut(mapping.start.as_ptr().cast(), bytes)
+fn region_of(mapping: &Mapping) -> *mut [MaybeUninit<u8>] {
+    ptr::slice_from_raw_parts_mut(mapping.start.as_ptr().cast(), mapping.len)
 }
 
 #[cfg(test)]

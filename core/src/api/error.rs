@@ -10,10 +10,10 @@ use crate::wire::AddressError;
 pub enum StartError {
     /// A value of the configuration is out of its range.
     #[error("the configuration can't be used: {0}")]
-    Config(#[source] ConfigError),
+    Config(#[from] ConfigError),
     /// The region doesn't fit.
     #[error("the memory for the endpoint does not fit: {0} (Config::memory_bytes returns how much it takes)")]
-    Region(#[source] ArenaError),
+    Region(#[from] ArenaError),
     /// A rail that takes fewer than two posts at once, or carries no payload.
     #[error("rail {rail} takes fewer than two posts at once, or carries no payload")]
     RailFacts {
@@ -66,7 +66,7 @@ pub enum SetAddressError {
     NoSuchRail(RailId),
     /// It is no address.
     #[error("the peers can't be notified: {0}")]
-    Address(#[source] AddressError),
+    Address(#[from] AddressError),
 }
 
 /// The table that is full.

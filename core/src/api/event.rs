@@ -266,7 +266,7 @@ pub enum RailFault {
 pub enum ProtocolError {
     /// The packet does not parse.
     #[error("field {} of a packet holds {}", .0.field, .0.value)]
-    Wire(#[source] WireError),
+    Wire(#[from] WireError),
     /// The packet names another source than the subchannel's peer.
     #[error("a packet names rank {named} as its source")]
     WrongSource {

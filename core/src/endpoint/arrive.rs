@@ -84,10 +84,10 @@ impl Endpoint<'_> {
         sub: usize,
         header: &[u8],
     ) -> Result<Arrival, ProtocolError> {
-        let packet = Packet::new_checked(header).map_err(ProtocolError::Wire)?;
+        let packet = Packet::new_checked(header)?;
         if packet.kind() == Kind::Eager {
             // Handle the most frequent packet without the space of other kinds.
-            let head = MessageHead::parse(&packet).map_err(ProtocolError::Wire)?;
+            let head = MessageHead::parse(&packet)?;
             let common = packet.common();
             return match self.let_in(now, channel, sub, &common)? {
                 Some(State::Ready) => {
@@ -98,7 +98,7 @@ impl Endpoint<'_> {
                 None => Ok(Arrival::Discard),
             };
         }
-        let body = packet.body().map_err(ProtocolError::Wire)?;
+        let body = packet.body()?;
         let common = packet.common();
         let Some(state) = self.let_in(now, channel, sub, &common)? else { return Ok(Arrival::Discard) };
         if let Body::Connect(connect) = &body {

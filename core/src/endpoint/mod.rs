@@ -297,7 +297,7 @@ impl<'m> Endpoint<'m> {
         region: &'m mut [MaybeUninit<u8>],
         now: Time,
     ) -> Result<Self, StartError> {
-        config.validate().map_err(StartError::Config)?;
+        config.validate()?;
         if rails.is_empty() || rails.len() > usize::from(config.rails_max) {
             return Err(StartError::Rails { given: rails.len(), max: config.rails_max });
         }
@@ -307,9 +307,9 @@ impl<'m> Endpoint<'m> {
                 return Err(StartError::RailFacts { rail: RailId(index as u8) });
             }
         }
-        let mut arena = Arena::new(region).map_err(StartError::Region)?;
-        let t = Tables::carve(&mut arena, &config, now).map_err(StartError::Region)?;
-        let paths = Paths::carve(&mut arena, &config, rails).map_err(StartError::Region)?;
+        let mut arena = Arena::new(region)?;
+        let t = Tables::carve(&mut arena, &config, now)?;
+        let paths = Paths::carve(&mut arena, &config, rails)?;
         let has_short_rail = config.express && rails.iter().any(|facts| facts.short_bytes_max > 0);
         Ok(Endpoint {
             ack_policy: AckPolicy { packets: config.ack_packets, bytes: config.ack_bytes, delay: config.ack_delay },

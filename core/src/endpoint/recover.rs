@@ -397,7 +397,7 @@ impl Endpoint<'_> {
         if usize::from(rail.0) >= self.paths.rails.len() {
             return Err(SetAddressError::NoSuchRail(rail));
         }
-        let text = AddressText::new(text).map_err(SetAddressError::Address)?;
+        let text = AddressText::new(text)?;
         let known = &mut self.t.addresses[usize::from(rail.0)];
         if *known == text {
             return Ok(());

@@ -113,7 +113,7 @@ pub enum PushError {
     },
     /// The peer corrupted the ring.
     #[error("the ring is dead: {0}")]
-    Corrupt(RingError),
+    Corrupt(#[from] RingError),
 }
 
 /// Clears a sleeper's flag; whether it was set. The exchange is made only where the plain load shows it set,

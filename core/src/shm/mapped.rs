@@ -27,7 +27,7 @@ use super::producer::Producer;
 pub enum AttachError {
     /// The configuration is out of range.
     #[error("no ring can be like this: {0}")]
-    Config(RingConfigError),
+    Config(#[from] RingConfigError),
     /// The memory is too small.
     #[error("a ring of {needed} bytes does not fit into memory of {given} bytes")]
     TooSmall {
@@ -96,7 +96,7 @@ impl Mapped {
     /// `base` can be read and written for `len` bytes as long as the value lives, and this process reads and
     /// writes these bytes through rings or atomically only.
     unsafe fn new(base: NonNull<u8>, len: usize, config: RingConfig) -> Result<Self, AttachError> {
-        config.check().map_err(AttachError::Config)?;
+        config.check()?;
         let needed = ring_bytes(config).unwrap_or(usize::MAX);
         if needed > len || needed > isize::MAX as usize {
             return Err(AttachError::TooSmall { needed, given: len });

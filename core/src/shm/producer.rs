@@ -174,7 +174,7 @@ impl<C: Cells> Producer<C> {
     /// An annex slot is free, or why not.
     fn claim_annex(&mut self) -> Result<(), PushError> {
         if self.annex_known() == 0 {
-            self.read_head().map_err(PushError::Corrupt)?;
+            self.read_head()?;
             if self.annex_known() == 0 {
                 self.needs_annex_memory = true;
                 return Err(PushError::Full);
@@ -207,7 +207,7 @@ impl<C: Cells> Producer<C> {
     #[inline(never)]
     fn claim_slowly(&mut self) -> Result<(), PushError> {
         if self.cells_known() == 0 {
-            self.read_head().map_err(PushError::Corrupt)?;
+            self.read_head()?;
         }
         if self.cells_known() > 0 {
             self.find_edge();

@@ -16,13 +16,13 @@ use crate::settings::setting_of;
 pub enum StartError {
     /// The launcher's side failed: no contact, or a key that is missing.
     #[error("the job could not be joined: {0}")]
-    Boot(#[source] BootError),
+    Boot(#[from] BootError),
     /// The core refuses the configuration.
     #[error(fmt = of_core)]
-    Core(#[source] endpoint::StartError),
+    Core(#[from] endpoint::StartError),
     /// There is no memory for the core's state or the payload pool.
     #[error("no memory for the transport: {0}")]
-    Memory(#[source] MemoryError),
+    Memory(#[from] MemoryError),
     /// A rail could not be opened.
     #[error("rail {rail} could not be opened: {why}{}", remedy(&**.why))]
     Rail {
@@ -56,7 +56,7 @@ pub enum StartError {
     },
     /// The core refuses a peer.
     #[error("the core refused a peer: {0}")]
-    Peer(#[source] PeerError),
+    Peer(#[from] PeerError),
     /// A name can't be inserted.
     #[error("{name:?} can't be inserted: {error}")]
     Insert {
@@ -71,7 +71,7 @@ pub enum StartError {
     MissingAddressRecord(PeerId),
     /// The system refuses a descriptor to wait on.
     #[error("{0}")]
-    Wait(#[source] WaitError),
+    Wait(#[from] WaitError),
 }
 
 /// Why a name can't be inserted.
@@ -99,10 +99,10 @@ pub enum InsertError {
     Unreachable,
     /// A rail can't use an address of it.
     #[error("{0}")]
-    AddressRecord(AddressRecordError),
+    AddressRecord(#[from] AddressRecordError),
     /// The core refuses it.
     #[error("{0}")]
-    Peer(PeerError),
+    Peer(#[from] PeerError),
 }
 
 /// Why a peer can't be removed.

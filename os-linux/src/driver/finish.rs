@@ -32,7 +32,7 @@ pub struct Shutdown {
 pub enum FinishError {
     /// The system refused to wait.
     #[error("could not wait for the peers' BYE: {0}")]
-    Wait(#[source] WaitError),
+    Wait(#[from] WaitError),
     /// The launcher refused BYE, or had already exited. The peers were left before, as in `shutdown`:
     /// requests submitted to the peers that it counts as closed have arrived (B-3).
     #[error(
@@ -65,7 +65,7 @@ impl Transport {
     pub fn finish(mut self, deadline: Option<Duration>) -> Result<Shutdown, FinishError> {
         let since = Instant::now();
         let span = deadline.map(|span| Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
-        let shutdown = self.shut_down_peers(span.map(|span| now() + span)).map_err(FinishError::Wait)?;
+        let shutdown = self.shut_down_peers(span.map(|span| now() + span))?;
         match self.clock.boot.take() {
             Some(mut boot) => {
                 if let Some(deadline) = deadline {

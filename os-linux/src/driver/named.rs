@@ -93,9 +93,8 @@ impl Engine {
         if peer.0 >= peers_max {
             return Err(InsertError::Full { peers_max });
         }
-        let address_record =
-            name.address_record(&named.own, named.own_shm.as_deref()).map_err(InsertError::AddressRecord)?;
-        let parsed = AddressRecord::parse(&address_record).map_err(InsertError::AddressRecord)?;
+        let address_record = name.address_record(&named.own, named.own_shm.as_deref())?;
+        let parsed = AddressRecord::parse(&address_record)?;
         let reached = self.reach(peer, &parsed).map_err(InsertError::AddressRecord);
         let added = reached.and_then(|rails| match rails {
             0 => Err(InsertError::Unreachable),

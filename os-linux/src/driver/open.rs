@@ -8,7 +8,7 @@
 use core::fmt;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Event, MessageClass, PeerError, Policy};
+use rerail_core::endpoint::{self, Event, MessageClass, PeerError, Policy};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailFacts;
 use rerail_core::time::Time;
@@ -25,7 +25,7 @@ use super::wait::Waiter;
 use super::{AddressRecord, Clock, MemoryError, StartError, System, Transport, rails};
 use crate::auth::PeerKey;
 use crate::bootstrap::{BootError, Bootstrap, JobKey, job_key};
-use crate::memory::{Core, CoreError, Memory};
+use crate::memory::{Core, Mapping, Memory};
 use crate::rail::Rail;
 use crate::rail::shm::{ShmRail, host_id};
 use crate::settings::Settings;
@@ -59,12 +59,12 @@ impl Transport {
         let (rank, size) = (PeerId(boot.rank()), boot.size());
         let boot_limit = options.settings.boot_limit();
         boot.limit(boot_limit);
-        let key = job_key(&mut *boot).map_err(StartError::Boot)?;
+        let key = job_key(&mut *boot)?;
         let mut opening = Transport::open(&options, rank, size, &key)?;
-        boot.put(ADDRESS_RECORD_KEY, opening.address_record()).map_err(StartError::Boot)?;
-        boot.fence().map_err(StartError::Boot)?;
+        boot.put(ADDRESS_RECORD_KEY, opening.address_record())?;
+        boot.fence()?;
         for rank in 0..size {
-            let address_record = boot.get(rank, ADDRESS_RECORD_KEY).map_err(StartError::Boot)?;
+            let address_record = boot.get(rank, ADDRESS_RECORD_KEY)?;
             let absent = || StartError::Boot(BootError::Absent { rank, key: ADDRESS_RECORD_KEY.to_owned() });
             opening.learn(PeerId(rank), &address_record.ok_or_else(absent)?)?;
         }
@@ -131,7 +131,7 @@ impl Opening {
         idle_rounds_max: u32,
     ) -> Result<Self, StartError> {
         let rails = Rails::number(rails.into_iter().map(|rail| rail as Box<dyn Rail>).collect());
-        let waiter = Waiter::new(&rails).map_err(StartError::Wait)?;
+        let waiter = Waiter::new(&rails)?;
         let spin = Spin::new(idle_rounds_max);
         let system = System { waiter, spin, turns: Turns::default(), boot: None, boot_limit: None };
         Opening::over(config, host, rails, system)
@@ -157,15 +157,12 @@ impl<C: Clock> Opening<C> {
             .emit()
             .map_err(|error| StartError::AddressRecord { peer: config.rank, error })?;
         let facts: Vec<RailFacts> = rails.iter().map(|(_, rail)| rail.facts()).collect();
-        let core = Core::new(config, &facts, clock.now()).map_err(|error| match error {
-            CoreError::Start(error) => StartError::Core(error),
-            CoreError::Memory(error) => StartError::Memory(error),
-        })?;
-        let pool_bytes =
-            config.pool_bytes().map_err(|error| StartError::Core(rerail_core::endpoint::StartError::Config(error)))?;
+        let tables = Mapping::new(config.memory_bytes().map_err(endpoint::StartError::Config)?)?;
+        let core = Core::new(config, &facts, tables, clock.now())?;
+        let pool_bytes = config.pool_bytes().map_err(endpoint::StartError::Config)?;
         let pool_bytes = usize::try_from(pool_bytes)
             .map_err(|_| StartError::Memory(MemoryError::BadLength { bytes: usize::MAX }))?;
-        let memory = Memory::new(pool_bytes).map_err(StartError::Memory)?;
+        let memory = Memory::new(pool_bytes)?;
         let is_quick = |facts: &RailFacts| facts.short_bytes_max > 0;
         let quick_rails = facts.iter().rev().fold(0, |mask, facts| mask << 1 | u64::from(is_quick(facts)));
         let engine = Engine {
@@ -226,7 +223,7 @@ impl<C: Clock> Opening<C> {
             let address_record = parsed.emit().unwrap_or_default();
             return Err(StartError::Unreachable { peer, address_record });
         }
-        self.transport.engine.core.add_peer(peer, mask).map_err(StartError::Peer)?;
+        self.transport.engine.core.add_peer(peer, mask)?;
         self.learnt.insert(peer);
         Ok(())
     }

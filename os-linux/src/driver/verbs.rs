@@ -44,9 +44,9 @@ const MODERATION_US: u16 = 16;
 #[derive(Debug, thiserror::Error)]
 enum RailError {
     #[error("{0}")]
-    Library(OpenError),
+    Library(#[from] OpenError),
     #[error("{0}")]
-    List(ListError),
+    List(#[from] ListError),
     #[error("there is no verbs device that can be used (rerail info prints why)")]
     None,
     #[error("no device of this name; there are: {}", .known.join(", "))]
@@ -54,19 +54,19 @@ enum RailError {
     #[error("{0}")]
     Foreign(Foreign),
     #[error("{0}")]
-    Device(DeviceError),
+    Device(#[from] DeviceError),
     #[error("{}; {}", .0, .0.remedy())]
-    Choice(ChoiceError),
+    Choice(#[from] ChoiceError),
     #[error("{0}")]
-    Query(QueryError),
+    Query(#[from] QueryError),
     #[error("{0}")]
-    Rail(VerbsError),
+    Rail(#[from] VerbsError),
     #[error("{0}")]
-    Sizes(SizesError),
+    Sizes(#[from] SizesError),
     #[error("the system gives no random bytes: {0}")]
-    Random(Errno),
+    Random(#[from] Errno),
     #[error("the file in /dev/shm that the XRC domain is found by can't be used: {0} (verbs_xrc)")]
-    Domain(io::Error),
+    Domain(#[from] io::Error),
 }
 
 impl RailError {
@@ -165,13 +165,17 @@ pub(super) fn open(
     let (mut rails, mut first) = (Vec::new(), None);
     for named_port in named_ports {
         let index = u8::try_from(rails.len()).unwrap_or(u8::MAX);
-        match open_one(settings, size, rank_identity, &devices, &named_port, index, numbers, &mut file) {
+        let mut name = format!("verbs:{}", named_port.device);
+        let opened =
+            open_one(settings, size, rank_identity, &devices, &named_port, &mut name, index, numbers, &mut file);
+        match opened {
             Ok(rail) => rails.push(rail),
-            Err((name, why)) if !settings.verbs_devices.is_empty() => return Err(failed(&name, why)),
+            Err(why) if !settings.verbs_devices.is_empty() => return Err(failed(&name, why)),
             // Errors in the settings, or in devices that the settings name.
-            Err((name, why @ (RailError::Domain(_) | RailError::Sizes(_)))) => return Err(failed(&name, why)),
-            Err((name, why @ RailError::Rail(VerbsError::NoXrc { .. }))) => return Err(failed(&name, why)),
-            Err((name, why)) => {
+            Err(why @ (RailError::Domain(_) | RailError::Sizes(_) | RailError::Rail(VerbsError::NoXrc { .. }))) => {
+                return Err(failed(&name, why));
+            }
+            Err(why) => {
                 tracing::warn!(rail = %name, %why, "this device is not used");
                 first.get_or_insert((name, why));
             }
@@ -186,12 +190,12 @@ pub(super) fn open(
 }
 
 fn list(fork: bool) -> Result<Devices, RailError> {
-    let library = Verbs::open().map_err(RailError::Library)?;
+    let library = Verbs::open()?;
     // Before any other call into the library. If it fails, all else works.
     if let Some(why) = fork.then(|| library.make_forks_safe().err()).flatten() {
         tracing::warn!(%why, "after a fork, registered memory may be wrong in this process or its child (verbs_fork)");
     }
-    let devices = library.devices().map_err(RailError::List)?;
+    let devices = library.devices()?;
     if devices.is_empty() { Err(RailError::None) } else { Ok(devices) }
 }
 
@@ -230,34 +234,31 @@ fn open_one(
     rank_identity: &RankIdentity<'_>,
     devices: &Devices,
     named_port: &NamedPort,
+    name: &mut String,
     index: u8,
     numbers: &mut Numbers,
     domain: &mut Option<Arc<DomainFile>>,
-) -> Result<VerbsRail<IbDevice>, (String, RailError)> {
-    let plain = format!("verbs:{}", named_port.device);
-    let found = devices.find(&named_port.device).ok_or_else(|| {
-        let known = devices.iter().map(|device| device.name()).collect();
-        (plain.clone(), RailError::NoDevice { known })
-    })?;
+) -> Result<VerbsRail<IbDevice>, RailError> {
+    let found = devices
+        .find(&named_port.device)
+        .ok_or_else(|| RailError::NoDevice { known: devices.iter().map(|device| device.name()).collect() })?;
     if let Some(why) = found.foreign() {
-        return Err((plain, RailError::Foreign(why)));
+        return Err(RailError::Foreign(why));
     }
-    let context: Context = found.open().map_err(|why| (plain.clone(), RailError::Device(why)))?;
-    let choice =
-        context.choose(named_port.port, named_port.gid_index).map_err(|why| (plain.clone(), RailError::Choice(why)))?;
-    let name = format!("verbs:{}/{}", named_port.device, choice.port.number);
+    let context: Context = found.open()?;
+    let choice = context.choose(named_port.port, named_port.gid_index)?;
+    *name = format!("verbs:{}/{}", named_port.device, choice.port.number);
     let relaxed = settings.verbs_relaxed_ordering;
     // A device that can't be queried for this is reported below.
     let ack_delay = context.attributes().map_or(0, |attributes| attributes.ack_delay);
     let ack_timeout = ack_timeout(settings, ack_delay);
-    let device = prepared(context, relaxed).map_err(|why| (name.clone(), RailError::Query(why)))?;
+    let device = prepared(context, relaxed)?;
     if settings.verbs_xrc == Xrc::On && !device.limits().xrc {
-        return Err((name, RailError::Rail(VerbsError::NoXrc { device: named_port.device.clone() })));
+        return Err(RailError::Rail(VerbsError::NoXrc { device: named_port.device.clone() }));
     }
     let file =
-        domain_for(settings.verbs_xrc, device.limits().xrc, &name, domain, || DomainFile::open(rank_identity.job))
-            .map_err(|why| (name.clone(), RailError::Domain(why)))?;
-    let sizes = srq_sizes(settings).map_err(|why| (name.clone(), RailError::Sizes(why)))?;
+        domain_for(settings.verbs_xrc, device.limits().xrc, name, domain, || DomainFile::open(rank_identity.job))?;
+    let sizes = srq_sizes(settings)?;
     let place = Device::of_verbs(&named_port.device, choice.port.number);
     let moderation = match settings.verbs_moderation {
         0 => Moderation::NONE,
@@ -285,11 +286,10 @@ fn open_one(
         place: numbers.place(&place),
         ..VerbsOptions::new(size, index)
     };
-    let secret = random::random::<32>().map_err(|errno| (name.clone(), RailError::Random(errno)))?;
     let RankIdentity { credentials, job, rank } = *rank_identity;
-    let identity = Identity { credentials: credentials.clone(), job, me: rank, secret: Secret::new(secret) };
-    let rail = VerbsRail::open(device, choice.port.number, options, identity);
-    let rail = rail.map_err(|why| (name, RailError::Rail(why)))?;
+    let secret = Secret::new(random::random()?);
+    let identity = Identity { credentials: credentials.clone(), job, me: rank, secret };
+    let rail = VerbsRail::open(device, choice.port.number, options, identity)?;
     let device = named_port.device.clone();
     Ok(rail.reopen_with(Box::new(move || {
         // The domain is found by it again: it stays open as long as the rail is there.

@@ -11,7 +11,7 @@ use rerail_core::endpoint::{Endpoint, StartError};
 use rerail_core::rail::RailFacts;
 use rerail_core::time::Time;
 
-use super::{Mapping, MemoryError, region_of};
+use super::{Mapping, region_of};
 
 /// An endpoint that owns its memory.
 pub(crate) struct Core {
@@ -20,23 +20,15 @@ pub(crate) struct Core {
     _region: Mapping,
 }
 
-/// Why the core can't start.
-#[derive(Debug)]
-pub(crate) enum CoreError {
-    Memory(MemoryError),
-    Start(StartError),
-}
-
 impl Core {
-    pub(crate) fn new(config: Config, rails: &[RailFacts], now: Time) -> Result<Self, CoreError> {
-        let bytes = config.memory_bytes().map_err(|error| CoreError::Start(StartError::Config(error)))?;
-        let region = Mapping::new(bytes).map_err(CoreError::Memory)?;
-        // SAFETY: the mapping is `bytes` long or longer, page aligned, and lives in this struct until after
+    /// `region` has the bytes that `config` names.
+    pub(crate) fn new(config: Config, rails: &[RailFacts], region: Mapping, now: Time) -> Result<Self, StartError> {
+        // SAFETY: the mapping is as long as the slice, page aligned, and lives in this struct until after
         // the endpoint is dropped; moving the struct does not move the mapping. Nothing else makes a
         // reference to it. The lifetime `'static` never leaves this file's private field: what the endpoint
         // lends is bound to `&self` or `&mut self`.
-        let tables = unsafe { &mut *region_of(&region, bytes) };
-        let endpoint = Endpoint::new(config, rails, tables, now).map_err(CoreError::Start)?;
+        let tables = unsafe { &mut *region_of(&region) };
+        let endpoint = Endpoint::new(config, rails, tables, now)?;
         Ok(Core { endpoint, _region: region })
     }
 }

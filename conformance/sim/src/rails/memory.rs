@@ -71,7 +71,7 @@ pub(super) struct Outbound {
 
 /// Both ends of a new ring.
 pub(super) fn pair(config: RingConfig) -> Result<(Inbound, Outbound), AttachError> {
-    config.check().map_err(AttachError::Config)?;
+    config.check()?;
     let memory = RingMemory::new(config).ok_or(AttachError::TooSmall { needed: usize::MAX, given: 0 })?;
     let (base, len) = (memory.base, memory.len);
     // SAFETY: the memory is `len` bytes, zeroed, and lives as long as the ends, which are its only users.

@@ -154,9 +154,9 @@ impl<D: Device> VerbsRail<D> {
 
     /// Initialises objects that were just made.
     pub(super) fn start_up(&mut self) -> Result<(), VerbsError> {
-        self.start_datagrams().map_err(VerbsError::Modify)?;
-        self.refill_datagrams().map_err(VerbsError::Post)?;
-        self.refill(true).map_err(VerbsError::Post)
+        self.start_datagrams()?;
+        self.refill_datagrams()?;
+        Ok(self.refill(true)?)
     }
 
     /// The queue pair for datagrams, from RESET to RTS.
@@ -237,7 +237,7 @@ pub(super) fn make(
     };
     registry.set_on_demand(on_demand);
     let base = registry.address(0, layout.bytes);
-    slab.register(device, pd, base).map_err(VerbsError::Register)?;
+    slab.register(device, pd, base)?;
     let address = Address {
         ethernet,
         global: attributes.needs_global,

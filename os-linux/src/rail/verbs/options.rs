@@ -464,13 +464,13 @@ pub enum VerbsError {
     },
     /// The buffers were not registered.
     #[error("verbs rail: registering the buffers: {0}")]
-    Register(RegisterError),
+    Register(#[from] RegisterError),
     /// The queue pair for datagrams was not made ready.
     #[error("verbs rail: queue pair for datagrams: {0}")]
-    Modify(ModifyError),
+    Modify(#[from] ModifyError),
     /// Receives were not posted.
     #[error("verbs rail: posting receives: {0}")]
-    Post(PostError),
+    Post(#[from] PostError),
 }
 
 #[cfg(test)]
