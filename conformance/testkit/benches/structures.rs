@@ -9,8 +9,8 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use rerail_core::endpoint::{Selector, TagMatch};
 use rerail_core::ids::PeerId;
 use rerail_core::shm::RingConfig;
+use rerail_core::store::Arena;
 use rerail_core::store::arena::REGION_ALIGN;
-use rerail_core::store::{Arena, Sizer};
 use rerail_core::tag::{MatchConfig, Matcher};
 use rerail_core::wire::{Body, Common, MessageHead, Repr};
 use rerail_testkit::shm::Both;
@@ -23,7 +23,7 @@ fn matching(criterion: &mut Criterion) {
     let selector = |tag| Selector { source: Some(source), tag: TagMatch::Tagged { tag, ignore: 0 } };
     for posted in [1, 100, 4096] {
         let config = MatchConfig { posted_max: 4096, unexpected_max: 64, buckets: 1024 };
-        let bytes = Matcher::layout(Sizer::new(), &config).bytes().expect("a small configuration");
+        let bytes = Arena::bytes_of(|arena| Matcher::carve(arena, &config)).expect("a small configuration");
         let mut region = vec![MaybeUninit::uninit(); bytes + REGION_ALIGN];
         let skip = region.as_ptr().align_offset(REGION_ALIGN);
         let mut arena = Arena::new(&mut region[skip..skip + bytes]).expect("aligned");

@@ -278,13 +278,11 @@ impl Config {
         self.validate()?;
         let also = "all tables together must fit the address space";
         let (operations, max) = (self.operations_max.into(), usize::MAX as u64);
-        Paths::layout(Tables::layout(self), self).bytes().ok_or(ConfigError::of(
-            "operations_max",
-            operations,
-            1,
-            max,
-            also,
-        ))
+        let tables = |arena: &mut Arena<'static>| {
+            Tables::carve(arena, self, Time(0))?;
+            Paths::carve(arena, self, &[])
+        };
+        Arena::bytes_of(tables).ok_or(ConfigError::of("operations_max", operations, 1, max, also))
     }
 }
 

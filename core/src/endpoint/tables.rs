@@ -19,7 +19,7 @@ use crate::rel::retain::Retention;
 use crate::seq::{RecvWindow, Seq};
 use crate::store::list::By;
 use crate::store::slab::Slot;
-use crate::store::{Arena, ArenaError, Link, NONE, Sizer, Slab, Timers};
+use crate::store::{Arena, ArenaError, Link, NONE, Slab, Timers};
 use crate::tag::{MatchConfig, Matcher};
 use crate::time::Time;
 use crate::wire::{AddressText, RemoteKeys};
@@ -189,32 +189,6 @@ impl<'m> Tables<'m> {
     /// Completions of the express path that may wait to be taken: beyond that, messages use the normal path.
     const fn short_done_max(config: &Config) -> u32 {
         if config.operations_max < SHORT_DONE_MAX { config.operations_max } else { SHORT_DONE_MAX }
-    }
-
-    pub(crate) const fn layout(config: &Config) -> Sizer {
-        let c = config;
-        let channels = c.channels_max as usize;
-        let window = c.window as usize;
-        let s = Sizer::new().take::<Peer>(c.peers_max as usize);
-        let s = Slab::<Channel>::layout(s, c.channels_max);
-        let s = s
-            .take::<Sub>(c.subchannels_max() as usize)
-            .take::<u32>(channels * 2 * window)
-            .take::<u64>(channels * 2 * RecvWindow::words(c.window))
-            .take::<u32>(channels * window);
-        let s = Timers::layout(s, c.channels_max * TIMERS);
-        let s = Slab::<Op>::layout(s, c.operation_slots());
-        let s = s.take::<Seg>(c.operation_slots() as usize * c.segments_max as usize);
-        let s = Slab::<Packet>::layout(s, c.packets_max).take::<ShortRecord>(c.packets_max as usize);
-        let s = Slab::<Message>::layout(s, c.messages_max());
-        let s = Blocks::layout(s, c.blocks_max());
-        let s = Retention::layout(s, c.retained_max);
-        let s = s.take::<AddressText>(c.rails_max as usize);
-        let s = Slab::<KeySet>::layout(s, c.bulk_max);
-        let s = Slab::<WindowSlot>::layout(s, c.windows_max).take::<u32>(c.windows_max as usize);
-        let s = s.take::<u64>(c.counters_max as usize);
-        let s = Matcher::layout(s, &Self::match_config(config));
-        Completions::layout(s.take::<Line>(channels), Self::short_done_max(config))
     }
 
     pub(crate) fn carve(a: &mut Arena<'m>, config: &Config, now: Time) -> Result<Self, ArenaError> {

@@ -2,7 +2,7 @@
 //! is filled from its start, and begins there again whenever all were taken. So the lines in use are few.
 
 use super::ShortCompletion;
-use crate::store::{Arena, ArenaError, Sizer};
+use crate::store::{Arena, ArenaError};
 
 /// A bounded queue; full is a value. Aligned so that it lies in one line of the cache.
 #[repr(align(32))]
@@ -18,10 +18,6 @@ impl<'m> Completions<'m> {
     const fn places(wanted: u32) -> usize {
         let wanted = if wanted < 1 << 20 { wanted } else { 1 << 20 };
         wanted.next_power_of_two() as usize
-    }
-
-    pub(crate) const fn layout(sizer: Sizer, wanted: u32) -> Sizer {
-        sizer.take::<ShortCompletion>(Self::places(wanted))
     }
 
     pub(crate) fn carve(arena: &mut Arena<'m>, wanted: u32) -> Result<Self, ArenaError> {

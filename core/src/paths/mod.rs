@@ -43,7 +43,7 @@ use crate::ids::RailId;
 use crate::rail::RailFacts;
 use crate::rail::plan::groups::Groups;
 use crate::rail::sched::{Stripe, Turn};
-use crate::store::{Arena, ArenaError, Sizer, Slab};
+use crate::store::{Arena, ArenaError, Slab};
 use crate::time::Nanos;
 
 pub(crate) use copying::Measured;
@@ -122,15 +122,6 @@ pub(crate) struct PeerPaths {
 }
 
 impl<'m> Paths<'m> {
-    pub(crate) const fn layout(sizer: Sizer, config: &Config) -> Sizer {
-        let rails = config.rails_max as usize;
-        let stripes = config.bulk_max as usize * rails;
-        let sizer =
-            sizer.take::<Path>(config.subchannels_max() as usize).take::<PeerPaths>(config.channels_max as usize);
-        let sizer = Slab::<StripeSet>::layout(sizer.take::<RailStats>(rails), config.bulk_max);
-        sizer.take::<Stripe>(stripes).take::<Part>(stripes)
-    }
-
     /// Over `rails`, which the configuration has room for.
     pub(crate) fn carve(arena: &mut Arena<'m>, config: &Config, rails: &[RailFacts]) -> Result<Self, ArenaError> {
         let rails_max = usize::from(config.rails_max);

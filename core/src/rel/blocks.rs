@@ -3,7 +3,7 @@
 //! blocks is always good. The messages of an aggregate lie in one chain, which is free when the last of them
 //! is.
 
-use crate::store::{Arena, ArenaError, NONE, Sizer};
+use crate::store::{Arena, ArenaError, NONE};
 
 /// The free blocks and the chains.
 pub struct Blocks<'m> {
@@ -15,12 +15,6 @@ pub struct Blocks<'m> {
 }
 
 impl<'m> Blocks<'m> {
-    /// What [`carve`](Self::carve) will take.
-    #[must_use]
-    pub const fn layout(sizer: Sizer, count: u32) -> Sizer {
-        sizer.take::<u32>(count as usize).take::<u16>(count as usize)
-    }
-
     /// All free.
     pub fn carve(arena: &mut Arena<'m>, count: u32) -> Result<Self, ArenaError> {
         // Behind the last one: never followed, since `free_len` limits the walk.

@@ -2,7 +2,7 @@
 //! sender's buffer is free at once, and the message can still be sent again over another rail.
 
 use crate::mem::{MemRef, RegionId};
-use crate::store::{Arena, ArenaError, NONE, Sizer};
+use crate::store::{Arena, ArenaError, NONE};
 
 /// Equal places in the payload pool.
 pub struct Retention<'m> {
@@ -14,12 +14,6 @@ pub struct Retention<'m> {
 }
 
 impl<'m> Retention<'m> {
-    /// What [`carve`](Self::carve) will take.
-    #[must_use]
-    pub const fn layout(sizer: Sizer, count: u32) -> Sizer {
-        sizer.take::<u32>(count as usize)
-    }
-
     /// `count` free places of `stride_bytes`, from `base` in the payload pool on.
     pub fn carve(arena: &mut Arena<'m>, count: u32, base: u64, stride_bytes: u64) -> Result<Self, ArenaError> {
         let next = arena.take_with(count as usize, |i| if i + 1 == count { NONE } else { i + 1 })?;

@@ -1,52 +1,14 @@
 //! Carves typed tables out of one region that the caller hands in.
 //!
-//! Invariant: [`Sizer`] and [`Arena`] walk the same sequence of `take` calls, so a region of [`Sizer::bytes`]
-//! always suffices. This is the one file of the core that is `unsafe` for memory's sake; the safety argument
-//! is at the block.
+//! The same calls count what they would take where there is no region ([`Arena::bytes_of`]), so a region of
+//! that size always suffices. This is the one file of the core that is `unsafe` for memory's sake; the safety
+//! argument is at the block.
 #![allow(unsafe_code)]
 
 use core::mem::{MaybeUninit, align_of, size_of};
 
 /// The alignment that a region must have: one cache line.
 pub const REGION_ALIGN: usize = 64;
-
-/// Adds up what a sequence of tables needs, in the order in which [`Arena`] will carve them.
-#[derive(Clone, Copy, Debug)]
-pub struct Sizer {
-    bytes: Option<usize>,
-}
-
-impl Default for Sizer {
-    fn default() -> Self {
-        Sizer::new()
-    }
-}
-
-impl Sizer {
-    /// Nothing yet.
-    pub const fn new() -> Self {
-        Sizer { bytes: Some(0) }
-    }
-
-    /// And a table of `count` elements of `T`.
-    #[must_use]
-    pub const fn take<T>(self, count: usize) -> Self {
-        const { assert!(align_of::<T>() <= REGION_ALIGN) };
-        let bytes = match (self.bytes, size_of::<T>().checked_mul(count)) {
-            (Some(at), Some(len)) => match at.checked_next_multiple_of(align_of::<T>()) {
-                Some(start) => start.checked_add(len),
-                None => None,
-            },
-            _ => None,
-        };
-        Sizer { bytes }
-    }
-
-    /// The bytes needed in all; `None` where they exceed the address space.
-    pub const fn bytes(self) -> Option<usize> {
-        self.bytes
-    }
-}
 
 /// Why a region can't be carved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,12 +31,20 @@ pub enum ArenaError {
 
 /// The rest of the caller's region.
 pub struct Arena<'m> {
-    rest: &'m mut [MaybeUninit<u8>],
+    /// `None`: there is no region, what is taken is counted.
+    rest: Option<&'m mut [MaybeUninit<u8>]>,
     used: usize,
     given: usize,
 }
 
 impl<'m> Arena<'m> {
+    /// The bytes of the region that `carve` needs; `None`: more than an address space has. Its tables are
+    /// empty meanwhile.
+    pub fn bytes_of<T>(carve: impl FnOnce(&mut Self) -> Result<T, ArenaError>) -> Option<usize> {
+        let mut arena = Arena { rest: None, used: 0, given: usize::MAX };
+        carve(&mut arena).ok().map(|_| arena.used)
+    }
+
     /// Starts carving at the region's begin.
     pub fn new(region: &'m mut [MaybeUninit<u8>]) -> Result<Self, ArenaError> {
         let off_by = region.as_ptr().addr() % REGION_ALIGN;
@@ -82,7 +52,7 @@ impl<'m> Arena<'m> {
             return Err(ArenaError::Misaligned { off_by });
         }
         let given = region.len();
-        Ok(Arena { rest: region, used: 0, given })
+        Ok(Arena { rest: Some(region), used: 0, given })
     }
 
     /// A table of `count` copies of `init`.
@@ -104,10 +74,10 @@ impl<'m> Arena<'m> {
         if needed > self.given {
             return Err(too_small(needed));
         }
-        let rest = core::mem::take(&mut self.rest);
-        let (taken, rest) = rest.split_at_mut(pad + len);
-        self.rest = rest;
         self.used = needed;
+        let Some(rest) = self.rest.take() else { return Ok(&mut []) };
+        let (taken, rest) = rest.split_at_mut(pad + len);
+        self.rest = Some(rest);
         let start = taken[pad..].as_mut_ptr().cast::<MaybeUninit<T>>();
         // SAFETY: `start` points to `len = count * size_of::<T>()` bytes that were split off for this call
         // alone and live for `'m`; the region starts on a multiple of REGION_ALIGN >= align_of::<T>() and

@@ -5,7 +5,7 @@ pub mod list;
 pub mod slab;
 pub mod timers;
 
-pub use arena::{Arena, ArenaError, Sizer};
+pub use arena::{Arena, ArenaError};
 pub use list::{Link, Links, List, NONE};
 pub use slab::{Slab, Slot, Walk};
 pub use timers::Timers;

@@ -1,6 +1,6 @@
 //! A bounded table with a generation in each id: full is a value, a stale id finds nothing.
 
-use super::arena::{Arena, ArenaError, Sizer};
+use super::arena::{Arena, ArenaError};
 use super::list::NONE;
 use crate::ids::Key;
 
@@ -30,12 +30,6 @@ pub struct Slab<'m, T> {
 }
 
 impl<'m, T: Copy + 'm> Slab<'m, T> {
-    /// What [`carve`](Self::carve) will take.
-    #[must_use]
-    pub const fn layout(sizer: Sizer, capacity: u32) -> Sizer {
-        sizer.take::<Slot<T>>(capacity as usize)
-    }
-
     /// A slab of `capacity` free slots; `blank` fills slots that are not in use.
     pub fn carve(arena: &mut Arena<'m>, capacity: u32, blank: T) -> Result<Self, ArenaError> {
         let slots = arena.take_with(capacity as usize, |i| Slot {

@@ -1,7 +1,7 @@
 //! Deadlines of a fixed set of timers: a binary heap with the position of each timer, so that a timer is set,
 //! moved and cancelled in O(log n) and there is never a stale entry.
 
-use super::arena::{Arena, ArenaError, Sizer};
+use super::arena::{Arena, ArenaError};
 use super::list::NONE;
 use crate::time::Time;
 
@@ -14,13 +14,6 @@ pub struct Timers<'m> {
 }
 
 impl<'m> Timers<'m> {
-    /// What [`carve`](Self::carve) will take.
-    #[must_use]
-    pub const fn layout(sizer: Sizer, capacity: u32) -> Sizer {
-        let n = capacity as usize;
-        sizer.take::<u32>(n).take::<u32>(n).take::<Time>(n)
-    }
-
     /// No timer running.
     pub fn carve(arena: &mut Arena<'m>, capacity: u32) -> Result<Self, ArenaError> {
         let n = capacity as usize;

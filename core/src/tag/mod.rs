@@ -28,7 +28,7 @@ mod shapes;
 mod tests;
 mod unexpected;
 
-use crate::store::{Arena, ArenaError, Sizer};
+use crate::store::{Arena, ArenaError};
 
 pub use self::entry::{Direct, Plain, Taken};
 pub use self::posted::{Match, Posted, PostedWalk};
@@ -72,13 +72,13 @@ pub enum MatchFull {
 /// # use core::mem::MaybeUninit;
 /// # use rerail_core::endpoint::{Selector, TagMatch};
 /// # use rerail_core::ids::PeerId;
-/// # use rerail_core::store::{Arena, Sizer};
+/// # use rerail_core::store::Arena;
 /// # use rerail_core::tag::{MatchConfig, Matcher};
 /// # #[repr(align(64))]
 /// # struct Region([MaybeUninit<u8>; 4096]);
 /// # let mut region = Region([MaybeUninit::uninit(); 4096]);
 /// let config = MatchConfig { posted_max: 8, unexpected_max: 8, buckets: 8 };
-/// assert!(Matcher::layout(Sizer::new(), &config).bytes().unwrap() <= 4096);
+/// assert!(Arena::bytes_of(|arena| Matcher::carve(arena, &config)).unwrap() <= 4096);
 /// let mut matcher = Matcher::carve(&mut Arena::new(&mut region.0).unwrap(), &config).unwrap();
 ///
 /// // A receive from anybody, then one from peer 3; both take this message, the older one gets it.
@@ -102,13 +102,6 @@ pub struct Matcher<'m> {
 }
 
 impl<'m> Matcher<'m> {
-    /// What [`carve`](Self::carve) will take.
-    #[must_use]
-    pub const fn layout(sizer: Sizer, config: &MatchConfig) -> Sizer {
-        let sizer = Posted::layout(sizer, config.posted_max, config.buckets);
-        Unexpected::layout(sizer, config.unexpected_max, config.buckets)
-    }
-
     /// Nothing posted, nothing waiting.
     pub fn carve(arena: &mut Arena<'m>, config: &MatchConfig) -> Result<Self, ArenaError> {
         let posted = Posted::carve(arena, config.posted_max, config.buckets)?;

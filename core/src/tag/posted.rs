@@ -28,7 +28,7 @@ use super::shapes::Shapes;
 use crate::api::selector::{Selector, TagMatch};
 use crate::ids::{Key, PeerId};
 use crate::mem::{MemRef, Seg};
-use crate::store::{Arena, ArenaError, NONE, Sizer};
+use crate::store::{Arena, ArenaError, NONE};
 
 /// Of the shape of an entry aside: it is tagged.
 const ASIDE_TAGGED: u8 = 1 << 7;
@@ -85,11 +85,6 @@ pub struct PostedWalk {
 }
 
 impl<'m> Posted<'m> {
-    pub(super) const fn layout(sizer: Sizer, posted_max: u32, buckets: u32) -> Sizer {
-        let sizer = sizer.take::<Entry>(posted_max as usize).take::<u64>(posted_max as usize);
-        sizer.take::<u32>(bucket_count(buckets))
-    }
-
     pub(super) fn carve(arena: &mut Arena<'m>, posted_max: u32, buckets: u32) -> Result<Self, ArenaError> {
         let entries = arena.take_with(posted_max as usize, |i| Entry {
             next: if i + 1 == posted_max { NONE } else { i + 1 },

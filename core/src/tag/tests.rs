@@ -45,7 +45,7 @@ fn take_next(matcher: &mut Matcher<'_>, source: u32, tag: Option<u64>, len: u32)
 
 /// Carves a matcher of exactly the bytes that it needs, and passes it on.
 fn with_matcher<R>(config: &MatchConfig, body: impl FnOnce(Matcher<'_>) -> R) -> R {
-    let bytes = Matcher::layout(Sizer::new(), config).bytes().expect("a small configuration");
+    let bytes = Arena::bytes_of(|arena| Matcher::carve(arena, config)).expect("a small configuration");
     let mut region = vec![MaybeUninit::uninit(); bytes + REGION_ALIGN];
     let skip = region.as_ptr().align_offset(REGION_ALIGN);
     let mut arena = Arena::new(&mut region[skip..skip + bytes]).expect("aligned");
@@ -67,8 +67,8 @@ fn steps_in_reverse(matcher: &mut Matcher<'_>, mut find: impl FnMut(&mut Matcher
 
 #[test]
 fn a_posted_receive_costs_72_bytes() {
-    let (one, two) = (Posted::layout(Sizer::new(), 8, 1), Posted::layout(Sizer::new(), 16, 1));
-    assert_eq!(two.bytes().unwrap() - one.bytes().unwrap(), 8 * 72);
+    let bytes = |posted_max| Arena::bytes_of(|arena| Posted::carve(arena, posted_max, 1)).unwrap();
+    assert_eq!(bytes(16) - bytes(8), 8 * 72);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::pattern::{HASH_BITS, Pattern, hash};
 use super::posted::bucket_count;
 use crate::api::selector::{Selector, TagMatch};
 use crate::ids::{Key, PeerId};
-use crate::store::{Arena, ArenaError, NONE, Sizer};
+use crate::store::{Arena, ArenaError, NONE};
 
 /// One waiting message.
 #[derive(Clone, Copy, Debug)]
@@ -90,10 +90,6 @@ pub struct Unexpected<'m> {
 }
 
 impl<'m> Unexpected<'m> {
-    pub(super) const fn layout(sizer: Sizer, unexpected_max: u32, buckets: u32) -> Sizer {
-        sizer.take::<Entry>(unexpected_max as usize).take::<u32>(bucket_count(buckets))
-    }
-
     pub(super) fn carve(arena: &mut Arena<'m>, unexpected_max: u32, buckets: u32) -> Result<Self, ArenaError> {
         let entries = arena.take_with(unexpected_max as usize, |i| Entry {
             next: if i + 1 == unexpected_max { NONE } else { i + 1 },
@@ -326,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_waiting_message_costs_64_bytes() {
-        let (one, two) = (Unexpected::layout(Sizer::new(), 8, 1), Unexpected::layout(Sizer::new(), 16, 1));
-        assert_eq!(two.bytes().unwrap() - one.bytes().unwrap(), 8 * 64);
+        let bytes = |unexpected_max| Arena::bytes_of(|arena| Unexpected::carve(arena, unexpected_max, 1)).unwrap();
+        assert_eq!(bytes(16) - bytes(8), 8 * 64);
     }
 }

@@ -14,7 +14,7 @@ use rerail_core::endpoint::{Selector, TagMatch};
 use rerail_core::ids::{Cookie, Key, PeerId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::store::arena::REGION_ALIGN;
-use rerail_core::store::{Arena, NONE, Sizer};
+use rerail_core::store::{Arena, NONE};
 use rerail_core::tag::{Direct, Match, MatchConfig, MatchFull, Matcher, Taken};
 
 const HIGH: u64 = 1 << 63;
@@ -52,7 +52,7 @@ pub fn run(data: &[u8]) {
 
 /// Carves a matcher of exactly the bytes that it needs, and passes it on.
 fn with_matcher<R>(config: &MatchConfig, body: impl FnOnce(Matcher<'_>) -> R) -> R {
-    let bytes = Matcher::layout(Sizer::new(), config).bytes().expect("a small configuration");
+    let bytes = Arena::bytes_of(|arena| Matcher::carve(arena, config)).expect("a small configuration");
     let mut region = vec![MaybeUninit::uninit(); bytes + REGION_ALIGN];
     let skip = region.as_ptr().align_offset(REGION_ALIGN);
     let mut arena = Arena::new(&mut region[skip..skip + bytes]).expect("aligned");

@@ -10,7 +10,7 @@ use crate::paths::{Part, Path, PeerPaths, StripeSet};
 use crate::peer::{Channel, Sub};
 use crate::rail::sched::Stripe;
 use crate::seq::RecvWindow;
-use crate::store::{Sizer, Slot};
+use crate::store::{Arena, Slot};
 use crate::tag::{MatchConfig, Matcher};
 use crate::wire::AddressText;
 use proptest::prelude::*;
@@ -154,7 +154,7 @@ fn sizes_of(config: &Config) -> (u128, u128) {
     let (posted_max, unexpected_max) = (c.operations_max, u32::try_from(messages).expect("a table's size"));
     let matcher = MatchConfig { posted_max, unexpected_max, buckets: c.match_buckets };
     sum.take::<Line>(0);
-    sum.0 += Matcher::layout(Sizer::new(), &matcher).bytes().expect("less than the address space") as u128;
+    sum.0 += Arena::bytes_of(|arena| Matcher::carve(arena, &matcher)).expect("less than the address space") as u128;
     sum.take::<Line>(channels);
     sum.take::<ShortCompletion>(of(c.operations_max.min(512).next_power_of_two()));
     sum.take::<Path>(channels * rails);
