@@ -132,82 +132,71 @@ pub struct InUse {
     pub capacity: u32,
 }
 
-/// Entries in use and capacity of every bounded table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+/// Declares [`Usage`], a table a field, and the list of them.
+macro_rules! tables {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        /// Entries in use and capacity of every bounded table.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Usage {
+            $($(#[$doc])* pub $name: InUse,)*
+        }
+
+        impl Usage {
+            /// All tables by name, in the order of the fields.
+            pub fn tables(&self) -> [(&'static str, InUse); [$(stringify!($name)),*].len()] {
+                [$((stringify!($name), self.$name)),*]
+            }
+        }
+    };
+}
+
+tables! {
     /// Channels: peers that are connected, are connecting, or are gone with events or messages left.
-    pub channels: InUse,
+    channels;
     /// Requests of the caller that are not complete, or not reported.
-    pub operations: InUse,
+    operations;
     /// Operations that serve gets and atomics of peers.
-    pub serving: InUse,
+    serving;
     /// Refusals of peers' puts in progress.
-    pub refusals: InUse,
+    refusals;
     /// Packets, writes and reads that a rail has, or that the peer has not acknowledged.
-    pub packets: InUse,
+    packets;
     /// Numbers of packets in the sent windows of all channels, both lanes.
-    pub unacknowledged: InUse,
+    unacknowledged;
     /// Messages without a buffer: before their turn, unexpected, claimed, or being copied.
-    pub messages: InUse,
+    messages;
     /// Those of them that wait for their turn: an older message of the same peer is missing.
-    pub out_of_order: InUse,
+    out_of_order;
     /// Those of them that may be matched by a receive or a probe.
-    pub unexpected: InUse,
+    unexpected;
     /// Blocks of the payload pool that hold payload of messages.
-    pub blocks: InUse,
+    blocks;
     /// Retained copies.
-    pub retained: InUse,
+    retained;
     /// Sets of stripes: large transfers cut over several rails.
-    pub stripe_sets: InUse,
+    stripe_sets;
     /// Sets of keys of registered memory, ours and peers', including sets whose registrations are still to be
     /// released.
-    pub key_sets: InUse,
+    key_sets;
     /// Registrations that finished after their operation and are to be released.
-    pub late_registrations: InUse,
+    late_registrations;
     /// Windows exposed.
-    pub windows: InUse,
+    windows;
     /// Those of them that a peer's request or a placement works on.
-    pub windows_busy: InUse,
+    windows_busy;
     /// Receives that wait for a message.
-    pub posted: InUse,
+    posted;
     /// Running timers. A silence timer may run on for a while after all is acknowledged.
-    pub timers: InUse,
+    timers;
     /// Subchannels with a placement in progress.
-    pub placements: InUse,
+    placements;
     /// Subchannels with an unsequenced frame (acknowledgment, probe, ...) at the rail.
-    pub frames: InUse,
+    frames;
     /// Subchannels that came up unexpectedly and are to be closed.
-    pub refused: InUse,
+    refused;
 }
 
 impl Usage {
-    /// All tables by name, in the order of the fields.
-    pub fn tables(&self) -> [(&'static str, InUse); 21] {
-        [
-            ("channels", self.channels),
-            ("operations", self.operations),
-            ("serving", self.serving),
-            ("refusals", self.refusals),
-            ("packets", self.packets),
-            ("unacknowledged", self.unacknowledged),
-            ("messages", self.messages),
-            ("out_of_order", self.out_of_order),
-            ("unexpected", self.unexpected),
-            ("blocks", self.blocks),
-            ("retained", self.retained),
-            ("stripe_sets", self.stripe_sets),
-            ("key_sets", self.key_sets),
-            ("late_registrations", self.late_registrations),
-            ("windows", self.windows),
-            ("windows_busy", self.windows_busy),
-            ("posted", self.posted),
-            ("timers", self.timers),
-            ("placements", self.placements),
-            ("frames", self.frames),
-            ("refused", self.refused),
-        ]
-    }
-
     /// The first table, by name, that is in use although nothing is in progress: `None` where only channels
     /// are open and windows are exposed. This must hold when everything is received, reported and
     /// acknowledged and no timer is due.

@@ -72,12 +72,6 @@ impl Replay {
     }
 }
 
-impl core::fmt::Display for Replay {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "replaying {:x} from {:?}", self.pending, self.at)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

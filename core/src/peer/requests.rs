@@ -131,13 +131,6 @@ impl Requests {
     }
 }
 
-impl core::fmt::Display for Requests {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let &Requests { open, answered, answered_until, admitted, serving, .. } = self;
-        write!(f, "requests {open} ({answered} answered until {answered_until:?}), serving {admitted}/{serving}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
