@@ -95,7 +95,6 @@ const UNSAFE_FILES: &[&str] = &[
     "os-linux/src/rail/shm/tests/hostile.rs",
     "os-linux/src/rail/shm/tests/joint.rs",
     "os-linux/src/rail/shm/tests/reads.rs",
-    "os-linux/src/rail/tcp/interfaces.rs",
     "os-linux/src/rail/tcp/mod.rs",
     "os-linux/src/rail/tcp/receive.rs",
     "os-linux/src/rail/tcp/send.rs",

@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rerail_core::endpoint::RailFault;
-use rerail_core::ids::{Key, PeerId};
+use rerail_core::ids::PeerId;
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::handshake::{RefusedBecause, Transport, Verdict};
 use rustix::event::epoll;
@@ -18,7 +18,7 @@ use super::conn::Connection;
 use super::dial::fault_of_dial;
 use super::handshake::{self, Caller, Failure, Pending, Progress, Role};
 use super::receive::Reading;
-use super::{INTEREST, LISTENER, Link, Report, TcpRail, deliver, sys, token};
+use super::{INTEREST, Key, LISTENER, Link, Report, TcpRail, deliver, sys, token};
 use crate::auth::{Acceptor, Attempts, AuthError, Fingerprint, Station};
 use crate::rail::Sink;
 use crate::rail::attempts::Ruling;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rerail_core::endpoint::RailFault;
-use rerail_core::ids::{Key, PeerId};
+use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
 use rerail_core::wire::handshake::{RefusedBecause, Transport};
 use rustix::event::epoll;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::conn::fault_of;
 use super::handshake::{Failure, Pending, Role};
-use super::{INTEREST, Link, Peer, Report, TcpRail, pending_token, sys};
+use super::{INTEREST, Key, Link, Peer, Report, TcpRail, pending_token, sys};
 use crate::auth::{Attempts, AuthError, Call, Dialler, Fingerprint};
 use crate::random::random;
 

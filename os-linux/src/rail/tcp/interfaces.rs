@@ -1,10 +1,10 @@
 //! Which addresses this machine has for TCP rails.
-#![allow(unsafe_code)]
 
-use std::ffi::CStr;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::Path;
 
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
 use rustix::io::Errno;
 
 /// An address of a network interface that is up.
@@ -25,70 +25,33 @@ pub struct Interface {
 /// the system lists them; loopback ones only on request. Errors: the system's, from `getifaddrs`.
 pub fn interfaces(loopback: bool) -> Result<Vec<Interface>, Errno> {
     let mut found = Vec::new();
-    each_address(|name, address, flags| {
-        let is_loopback = flags & libc::IFF_LOOPBACK as u32 != 0;
-        if is_up(flags) && usable(address) && (loopback || !is_loopback) {
-            let name = name.to_string_lossy().into_owned();
+    for (name, address, flags) in addresses()? {
+        let is_loopback = flags.contains(InterfaceFlags::IFF_LOOPBACK);
+        if flags.contains(UP) && usable(address) && (loopback || !is_loopback) {
             let bytes_per_second = speed_of(&name);
             found.push(Interface { name, address, loopback: is_loopback, bytes_per_second });
         }
-    })?;
+    }
     Ok(found)
 }
 
 /// Whether an interface that is up has this address. Errors: the system's, from `getifaddrs`.
 pub(super) fn is_running(local: IpAddr) -> Result<bool, Errno> {
-    let mut running = false;
-    each_address(|_, address, flags| running |= address == local && is_up(flags))?;
-    Ok(running)
+    Ok(addresses()?.any(|(_, address, flags)| address == local && flags.contains(UP)))
 }
 
 /// It was set up, and its link carries something (netdevice(7)).
-fn is_up(flags: u32) -> bool {
-    let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
-    flags & wanted == wanted
-}
+const UP: InterfaceFlags = InterfaceFlags::IFF_UP.union(InterfaceFlags::IFF_RUNNING);
 
-/// Reports every address with its interface's name and flags.
-fn each_address(mut visit: impl FnMut(&CStr, IpAddr, u32)) -> Result<(), Errno> {
-    let mut list = std::ptr::null_mut::<libc::ifaddrs>();
-    // SAFETY: getifaddrs writes one pointer to the given address.
-    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-        return Err(Errno::from_raw_os_error(code));
-    }
-    let mut at = list;
-    // SAFETY: `at` is null or an entry of the list that getifaddrs made and that is freed below.
-    while let Some(entry) = unsafe { at.as_ref() } {
-        at = entry.ifa_next;
-        // SAFETY: `ifa_addr` is null or points to a socket address of the family that it names.
-        let Some(address) = (unsafe { address_of(entry.ifa_addr) }) else { continue };
-        // SAFETY: `ifa_name` is a C string that lives as long as the list.
-        visit(unsafe { CStr::from_ptr(entry.ifa_name) }, address, entry.ifa_flags);
-    }
-    // SAFETY: the list comes from getifaddrs, is freed once, and nothing refers to it any more.
-    unsafe { libc::freeifaddrs(list) };
-    Ok(())
-}
-
-/// # Safety
-/// `address` is null or points to a socket address of the family that it names.
-unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: see above.
-    let family = i32::from(unsafe { address.as_ref() }?.sa_family);
-    match family {
-        libc::AF_INET => {
-            // SAFETY: the family identifies a sockaddr_in; read_unaligned needs no alignment.
-            let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-            Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr))))
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the family identifies a sockaddr_in6; read_unaligned needs no alignment.
-            let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
-            Some(IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr)))
-        }
-        _ => None,
-    }
+/// Every address with its interface's name and flags.
+fn addresses() -> Result<impl Iterator<Item = (String, IpAddr, InterfaceFlags)>, Errno> {
+    let all = getifaddrs().map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+    Ok(all.filter_map(|one| {
+        let address = one.address?;
+        let v4 = address.as_sockaddr_in().map(|v4| v4.ip().into());
+        let address = v4.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))?;
+        Some((one.interface_name, address, one.flags))
+    }))
 }
 
 /// Whether a peer elsewhere can name it: link-local addresses mean nothing without an interface of the
@@ -111,6 +74,7 @@ fn speed_of(name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn loopback_interfaces_are_listed_only_on_request() {

@@ -25,7 +25,6 @@ mod interfaces;
 mod options;
 mod receive;
 mod send;
-mod slots;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -38,12 +37,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
-use rerail_core::ids::{Key, PeerId};
+use rerail_core::ids::PeerId;
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::{Nanos, Time};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, sockopt};
+use slotmap::{DefaultKey as Key, Key as _, KeyData, SlotMap};
 
 pub use interfaces::{Interface, interfaces};
 pub use options::{TcpError, TcpOptions};
@@ -51,7 +51,6 @@ pub use options::{TcpError, TcpOptions};
 use self::conn::{Connection, PeerAcked, Served};
 use self::handshake::{Pending, Role};
 use self::receive::{Reading, Scratch};
-use self::slots::Slots;
 use self::watch::{Turn, Watch};
 use super::attempts::History;
 use super::reports::{Report, deliver};
@@ -85,12 +84,12 @@ const DRAIN_TIME: Nanos = Nanos::from_millis(1_000);
 /// The epoll events of a connection.
 const INTEREST: epoll::EventFlags =
     epoll::EventFlags::IN.union(epoll::EventFlags::OUT).union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
-/// The event of the listener; no slot has this number.
+/// The event of the listener; no key has this number.
 const LISTENER: u64 = u64::MAX;
-/// The event of the watched interface; no slot has this number either.
+/// The event of the watched interface; no key has this number either.
 const WATCH: u64 = u64::MAX - 1;
-/// Set in the events of connections that are not authenticated; generations have 31 bits.
-const PENDING: u64 = 1 << 63;
+/// Set in the events of connections that are not authenticated; indices are below it.
+const PENDING: u64 = 1 << 31;
 
 /// A TCP rail.
 pub struct TcpRail {
@@ -106,8 +105,8 @@ pub struct TcpRail {
     callers: HashMap<Fingerprint, PeerId>,
     /// The newest dial to any peer.
     attempts: u32,
-    pending: Slots<Pending>,
-    connections: Slots<Connection>,
+    pending: SlotMap<Key, Pending>,
+    connections: SlotMap<Key, Connection>,
     /// How many of `pending` are accepted ones.
     accepted: usize,
     /// The earliest deadline of `pending`, or an earlier time.
@@ -173,11 +172,11 @@ enum Link {
 }
 
 fn token(key: Key) -> epoll::EventData {
-    epoll::EventData::new_u64(key.to_bits())
+    epoll::EventData::new_u64(key.data().as_ffi())
 }
 
 fn pending_token(key: Key) -> epoll::EventData {
-    epoll::EventData::new_u64(key.to_bits() | PENDING)
+    epoll::EventData::new_u64(key.data().as_ffi() | PENDING)
 }
 
 impl TcpRail {
@@ -217,8 +216,8 @@ impl TcpRail {
             peers: HashMap::new(),
             callers: HashMap::new(),
             attempts: 0,
-            pending: Slots::new(),
-            connections: Slots::new(),
+            pending: SlotMap::default(),
+            connections: SlotMap::default(),
             accepted: 0,
             deadline: None,
             listener_paused_until: None,
@@ -269,14 +268,14 @@ impl TcpRail {
                 self.interfaces_changed = true;
             } else if data & PENDING != 0 {
                 let writable = end || flags.contains(epoll::EventFlags::OUT);
-                self.list(Key::from_bits(data & !PENDING), writable);
-            } else if let Some(connection) = self.connections.get_mut(Key::from_bits(data)) {
+                self.list(KeyData::from_ffi(data & !PENDING).into(), writable);
+            } else if let Some(connection) = self.connections.get_mut(KeyData::from_ffi(data).into()) {
                 connection.ready.read |= end || flags.contains(epoll::EventFlags::IN);
                 connection.ready.write |= flags.contains(epoll::EventFlags::OUT) && !connection.is_broken();
                 connection.ready.end |= end;
                 if connection.has_work() && !connection.listed {
                     connection.listed = true;
-                    self.to_serve.push_back(Key::from_bits(data));
+                    self.to_serve.push_back(KeyData::from_ffi(data).into());
                 }
             }
         }

@@ -16,7 +16,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
 use rerail_core::endpoint::{Arrival, Span};
-use rerail_core::ids::{PlaceId, PostId};
+use rerail_core::ids::{Key as CoreKey, PlaceId, PostId};
 use rerail_core::wire::handshake::{ANSWER_BYTES, OPENING_BYTES, RULING_BYTES, Transport, Verdict};
 use rerail_core::wire::{Body, Common, Data, Repr};
 use rustix::event::{PollFd, PollFlags};
@@ -144,7 +144,7 @@ unsafe impl Sink for Recorder {
         }
         self.places += 1;
         self.open.insert(self.places, Placement { peer, number, memory, plan });
-        Arrival::Place { id: PlaceId(Key { index: self.places, generation: 1 }), memory: Span::EMPTY }
+        Arrival::Place { id: PlaceId(CoreKey { index: self.places, generation: 1 }), memory: Span::EMPTY }
     }
 
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
@@ -224,7 +224,7 @@ impl Host {
     /// Posts packet `number` with a payload cut into pieces of `piece_bytes`.
     fn send(&mut self, to: PeerId, number: u64, bytes: usize, piece_bytes: usize) -> PostId {
         self.posts += 1;
-        let id = PostId(Key { index: self.posts, generation: 7 });
+        let id = PostId(CoreKey { index: self.posts, generation: 7 });
         let mut memory = payload(number, bytes);
         let pieces: Vec<Piece> =
             memory.chunks_mut(piece_bytes).map(|p| Piece { start: p.as_mut_ptr(), len: p.len() }).collect();
