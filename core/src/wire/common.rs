@@ -338,11 +338,12 @@ pub(super) trait Contents: Sized {
     }
 }
 
-/// Lays out a body that consists of its fields, in this order, with reserved bytes and a flag where it has
-/// them.
+/// Lays out a body that consists of its fields, in this order, with codes of enums, reserved bytes and a flag
+/// where it has them.
 macro_rules! plain {
     ($name:ident {
         $($field:ident: $type:ty,)*
+        $([code $coded:ident: $enum:ident],)*
         $([$reserved:literal; $bytes:literal], $($behind:ident: $behind_type:ty,)*)?
         $([flag $flag:ident: $bit:ident],)?
     }) => {
@@ -351,6 +352,7 @@ macro_rules! plain {
             #[repr(C)]
             struct Layout {
                 $($field: $type,)*
+                $($coded: u8,)*
                 $(reserved: [u8; $bytes], $($behind: $behind_type,)*)?
             }
 
@@ -361,6 +363,7 @@ macro_rules! plain {
                     $(ensure_zero($reserved, &layout.reserved)?;)?
                     Ok($name {
                         $($field: layout.$field.into(),)*
+                        $($coded: $enum::from_code(layout.$coded)?,)*
                         $($($behind: layout.$behind.into(),)*)?
                         $($flag: packet.flag(flag::$bit),)?
                     })
@@ -370,6 +373,7 @@ macro_rules! plain {
                 fn emit(&self, body: &mut [u8]) -> Result<(), WireError> {
                     let layout = Layout {
                         $($field: self.$field.into(),)*
+                        $($coded: self.$coded as u8,)*
                         $(reserved: [0; $bytes], $($behind: self.$behind.into(),)*)?
                     };
                     write(layout, body);

@@ -29,49 +29,14 @@ plain! { AtomicReply {
     old: U64,
 } }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct AtomicLayout {
+// Whether the combination of kind and type exists is not checked here: the target refuses it.
+plain! { Atomic {
     window: U64,
     offset: U64,
     operation: U64,
     operand: U64,
     compare: U64,
-    kind: u8,
-    data_type: u8,
-    reserved: [u8; 6],
-}
-
-impl Contents for Atomic {
-    /// Whether the combination of kind and type exists is not checked here: the target refuses it.
-    #[inline]
-    fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
-        let layout = packet.body_as::<AtomicLayout>()?;
-        ensure_zero("atomic.reserved", &layout.reserved)?;
-        Ok(Atomic {
-            window: layout.window.get(),
-            offset: layout.offset.get(),
-            operation: layout.operation.get(),
-            operand: layout.operand.get(),
-            compare: layout.compare.get(),
-            kind: AtomicKind::from_code(layout.kind)?,
-            data_type: AtomicType::from_code(layout.data_type)?,
-        })
-    }
-
-    #[inline]
-    fn emit(&self, body: &mut [u8]) -> Result<(), WireError> {
-        let layout = AtomicLayout {
-            window: U64::new(self.window),
-            offset: U64::new(self.offset),
-            operation: U64::new(self.operation),
-            operand: U64::new(self.operand),
-            compare: U64::new(self.compare),
-            kind: self.kind as u8,
-            data_type: self.data_type as u8,
-            reserved: [0; 6],
-        };
-        write(layout, body);
-        Ok(())
-    }
-}
+    [code kind: AtomicKind],
+    [code data_type: AtomicType],
+    ["atomic.reserved"; 6],
+} }
