@@ -63,7 +63,7 @@ impl Endpoint<'_> {
     /// including heads. Fewer than two: nothing to aggregate.
     pub(super) fn front(&mut self, channel: u32, rail: RailId, bytes_max: u32, out: &Actions) -> Lens {
         let mut lens = Lens::new();
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let Some(peer_parameters) = slot.peer_parameters.filter(|_| self.t.retention.free_len() > 0) else {
             return lens;
         };
@@ -73,7 +73,7 @@ impl Endpoint<'_> {
         let count_max = (out.capacity() - out.len()).saturating_sub(1).min(slot.allowance.messages_left() as usize);
         let (mut op, mut bytes) = (slot.queues.ordered.head(), 0);
         while op != NONE && lens.len() < count_max {
-            let send = self.t.ops.at(op);
+            let send = self.op(op);
             bytes += RECORD_BYTES as u64 + send.len;
             // A message whose memory is being registered uses rendezvous.
             if bytes > bytes_max || send.phase() != Phase::Queued || lens.push(send.len as u32).is_err() {
@@ -92,12 +92,12 @@ impl Endpoint<'_> {
             return;
         };
         let at = self.t.retention.at(place);
-        let leader = self.t.channels.at(channel).queues.ordered.head();
+        let leader = self.channel(channel).queues.ordered.head();
         let (mut bytes, mut last, mut ack_now) = (0, NONE, false);
         for _ in 0..count {
-            let op = self.t.channels.at(channel).queues.ordered.head();
+            let op = self.channel(channel).queues.ordered.head();
             self.t.dequeue(op);
-            let &Op { tag, immediate, level, len, retained, .. } = self.t.ops.at(op);
+            let &Op { tag, immediate, level, len, retained, .. } = self.op(op);
             let operation = self.t.op_id(op).0.to_bits();
             let head = MessageHead { tag, immediate, want_placed: level == Level::Placed, operation };
             let head = RecordHead { head, bytes: len as u32 }.emit();
@@ -109,20 +109,20 @@ impl Endpoint<'_> {
                 // An injected message: its copy is not needed after this batch.
                 self.t.retention.give(retained);
             }
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             slot.enter(Phase::EagerSent);
             (slot.all_sent, slot.retained) = (true, NONE);
             if last != NONE {
                 (slot.posts, slot.unacked) = (1, 1);
-                self.t.ops.at_mut(last).next_in_packet = op;
+                self.op_mut(last).next_in_packet = op;
             }
             (last, bytes) = (op, bytes + whole);
             ack_now |= level == Level::Acknowledged;
             self.note_moved(now, op, rail);
         }
-        self.t.ops.at_mut(leader).retained = place;
+        self.op_mut(leader).retained = place;
         self.stats.bytes_copied += bytes;
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         let block_bytes = slot.peer_parameters.map_or(1, |peer_parameters| peer_parameters.block_bytes);
         slot.allowance.use_messages(count as u32); // C-1
         slot.allowance.use_blocks((bytes as u32).div_ceil(block_bytes)); // C-2
@@ -130,7 +130,7 @@ impl Endpoint<'_> {
         self.transmit(now, channel, rail, leader, &Body::Aggregate { count: count as u16 }, payload, ack_now, out);
         let mut op = leader;
         while op != NONE {
-            let &Op { next_in_packet, level, .. } = self.t.ops.at(op);
+            let &Op { next_in_packet, level, .. } = self.op(op);
             if level == Level::Reusable {
                 self.complete(op, None);
             }
@@ -159,7 +159,7 @@ impl Endpoint<'_> {
             return Ok(arrival); // F-6
         }
         let block_count = bytes.div_ceil(self.config.block_bytes);
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         slot.grants.received(count, block_count).map_err(|_| ProtocolError::Credit)?; // C-3
         let is_early = psn != slot.reorder.esn();
         if slot.grants.is_used_up() {
@@ -179,7 +179,7 @@ impl Endpoint<'_> {
             ..Message::default()
         };
         let index = self.t.messages.insert(aggregate).map_err(|_| ProtocolError::Credit)?.index;
-        self.t.channels.at_mut(channel).messages += 1;
+        self.channel_mut(channel).messages += 1;
         let (slot, slots) = self.t.reorder(channel);
         slot.reorder.enqueue(slots, psn, index).map_err(|_| ProtocolError::Sequence { psn: psn.0 })?; // S-8
         self.stats.out_of_order += u64::from(is_early);
@@ -213,7 +213,7 @@ impl Endpoint<'_> {
     /// Checks a whole aggregate before any of it takes effect (W-11). Errors: those of
     /// [`Records`](crate::wire::aggregate::Records).
     fn inspect(&self, aggregate: u32, payload_bytes: u32, peek: Peek<'_>) -> Result<(), WireError> {
-        let &Message { len: count, blocks, .. } = self.t.messages.at(aggregate);
+        let &Message { len: count, blocks, .. } = self.message(aggregate);
         let mut left = payload_bytes;
         for _ in 0..count {
             let short = WireError { field: "record", value: left.into() };
@@ -231,7 +231,7 @@ impl Endpoint<'_> {
     /// Splits an aggregate into its messages; the first takes its place in the out-of-order queue. They fit,
     /// because they were granted.
     fn open_aggregate(&mut self, channel: u32, aggregate: u32, peek: Peek<'_>) {
-        let sealed = *self.t.messages.at(aggregate);
+        let sealed = *self.message(aggregate);
         let Message { blocks, block_count, .. } = sealed;
         let (mut offset, mut last, mut users) = (0, aggregate, 0);
         for n in 0..sealed.len {
@@ -252,15 +252,15 @@ impl Endpoint<'_> {
             };
             (offset, users) = (offset + bytes, users + u16::from(!is_empty));
             if n == 0 {
-                *self.t.messages.at_mut(aggregate) = message;
+                *self.message_mut(aggregate) = message;
                 continue;
             }
             let Ok(key) = self.t.messages.insert(message) else {
                 debug_assert!(false, "what was granted has room");
                 break;
             };
-            self.t.channels.at_mut(channel).messages += 1;
-            self.t.messages.at_mut(last).next_in_packet = key.index;
+            self.channel_mut(channel).messages += 1;
+            self.message_mut(last).next_in_packet = key.index;
             last = key.index;
         }
         if users == 0 {

@@ -53,7 +53,7 @@ impl Endpoint<'_> {
             let closing = self.refused.iter().any(|sub| *sub == (peer, rail));
             return Err(if closing { Arrival::Discard } else { Arrival::Close });
         };
-        if self.t.channels.at(channel).is_over() {
+        if self.channel(channel).is_over() {
             // Its subchannels are being closed already; BYE on the second rail is no violation (G-7, G-10).
             if let Some(header) = header {
                 self.arrive_late(now, channel, rail, header);
@@ -67,7 +67,7 @@ impl Endpoint<'_> {
             // A rail delivers one packet of a subchannel at a time: this one is at fault, and the current
             // placement is lost.
             let fault = RailFault::Corrupt;
-            self.t.sub(channel, rail).history.down(now, fault, true);
+            self.sub_mut(channel, rail).history.down(now, fault, true);
             self.give_up(now, channel, LossReason::RailFailed { rail, fault });
             return Err(Arrival::Close);
         }
@@ -130,8 +130,8 @@ impl Endpoint<'_> {
                     self.probe_answered(now, channel, probe.nonce);
                     self.rail_answered(now, channel, rail, probe.nonce);
                 } else {
-                    self.t.sub(channel, rail).probe_nonce = probe.nonce;
-                    self.t.channels.at_mut(channel).work.answers.insert(rail); // G-6
+                    self.sub_mut(channel, rail).probe_nonce = probe.nonce;
+                    self.channel_mut(channel).work.answers.insert(rail); // G-6
                     self.defer_samples(now, channel, probe.nonce);
                     self.activate(channel);
                 }
@@ -165,7 +165,7 @@ impl Endpoint<'_> {
         sub: usize,
         common: &Common,
     ) -> Result<Option<State>, ProtocolError> {
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         if common.source != slot.source && slot.source != UNNUMBERED {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
@@ -192,8 +192,8 @@ impl Endpoint<'_> {
         if common.source == UNNUMBERED {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
-        let known = self.t.channels.at(channel).peer_parameters;
-        let sub = self.t.sub(channel, rail);
+        let known = self.channel(channel).peer_parameters;
+        let sub = self.sub_mut(channel, rail);
         let changed = known.is_some_and(|peer_parameters| {
             Connect { rail: connect.rail, connection: connect.connection, answer: connect.answer, ..peer_parameters }
                 != *connect
@@ -213,7 +213,7 @@ impl Endpoint<'_> {
         if is_first {
             self.subchannel_ready(now, channel, rail, verdict);
         }
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         if slot.peer_parameters.is_none() {
             slot.peer_parameters = Some(*connect); // G-3, G-4
             slot.source = common.source; // S-11
@@ -233,7 +233,7 @@ impl Endpoint<'_> {
     /// Acknowledgments and limits that every packet carries (A-1, C-1).
     #[inline(always)]
     pub(super) fn arrive_acks_of(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         // No new acknowledgment and no new limit: the usual case in one-way streams.
         if slot.sent[ORDERED].acked() == Seq(common.ack_ordered)
             && slot.sent[UNORDERED].acked() == Seq(common.ack_unordered)
@@ -250,9 +250,7 @@ impl Endpoint<'_> {
         // A peer that connects only to send BYE has dropped its earlier state (G-10).
         let connection = self.t.subs[sub].link.pair().yours;
         if self
-            .t
-            .channels
-            .at(channel)
+            .channel(channel)
             .peer_parameters
             .is_some_and(|peer_parameters| is_shutdown(peer_parameters.first_number, connection))
         {
@@ -260,7 +258,7 @@ impl Endpoint<'_> {
         }
         let mut newly_acked = 0;
         for (lane, cumulative) in [(ORDERED, common.ack_ordered), (UNORDERED, common.ack_unordered)] {
-            let slot = self.t.channels.at_mut(channel);
+            let slot = self.channel_mut(channel);
             if Seq(cumulative) == slot.sent[lane].acked() {
                 continue;
             }
@@ -270,7 +268,7 @@ impl Endpoint<'_> {
             // Only packets that this one is the first to acknowledge are unconfirmed; an older packet that
             // arrives late proves nothing.
             slot.requests.is_unconfirmed |= common.refusing && fresh > 0 && lane == UNORDERED;
-            let may_be_short = lane == ORDERED && self.t.channels.at(channel).shorts > 0;
+            let may_be_short = lane == ORDERED && self.channel(channel).shorts > 0;
             let mut messages = if may_be_short { self.acknowledge_shorts(channel) } else { 0 };
             loop {
                 let (slot, slots) = self.t.sent(channel, lane);
@@ -278,23 +276,23 @@ impl Endpoint<'_> {
                 messages += self.acknowledged(packet);
             }
             if lane == ORDERED && fresh > 0 {
-                self.t.channels.at_mut(channel).allowance.acked(messages); // C-6
+                self.channel_mut(channel).allowance.acked(messages); // C-6
             }
         }
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         if slot.requests.is_unconfirmed && !common.refusing && Seq(common.ack_unordered) == slot.sent[UNORDERED].acked()
         {
             slot.requests.is_unconfirmed = false;
             self.complete_puts(channel);
         }
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked(); // C-6
         let mut grown = fresh && slot.allowance.update(common.message_limit, common.block_limit);
         if !fresh && self.lone_rail(channel).is_some() {
-            let slot = self.t.channels.at_mut(channel);
+            let slot = self.channel_mut(channel);
             grown = slot.allowance.update_in_order(common.message_limit, common.block_limit);
         }
-        if (newly_acked > 0 || grown) && self.t.channels.at(channel).wants_room() {
+        if (newly_acked > 0 || grown) && self.channel(channel).wants_room() {
             self.activate(channel);
         }
         Ok(())
@@ -327,7 +325,7 @@ impl Endpoint<'_> {
             Body::Atomic(atomic) => self.arrive_atomic(channel, atomic)?,
             Body::AtomicReply(reply) => {
                 if let Some(op) = self.find_own(channel, reply.operation, OpKind::Atomic, Phase::Waiting) {
-                    let slot = self.t.ops.at_mut(op);
+                    let slot = self.op_mut(op);
                     slot.old = reply.old;
                     slot.fin_seen = true;
                     self.complete_if_done(op);
@@ -348,7 +346,7 @@ impl Endpoint<'_> {
     ) -> Result<Arrival, ProtocolError> {
         let (psn, len) = (Seq(common.psn), u64::from(common.payload_bytes));
         let op = self.t.find_op(data.operation).filter(|&op| {
-            let slot = self.t.ops.at(op);
+            let slot = self.op(op);
             let into = match slot.kind() {
                 // The CTS carries the operation's number. A peer that uses it before the CTS is sent has
                 // guessed it.
@@ -365,7 +363,7 @@ impl Endpoint<'_> {
             self.received(now, channel, UNORDERED, psn, common.payload_bytes, common.ack_now);
             return Ok(Arrival::Discard);
         };
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         if data.offset.checked_add(len).is_none_or(|end| end > slot.granted) {
             return Err(ProtocolError::OutOfRange { offset: data.offset });
         }
@@ -379,7 +377,7 @@ impl Endpoint<'_> {
             }
             _ => {}
         }
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         if len == 0 {
             self.received(now, channel, UNORDERED, psn, 0, common.ack_now);
             self.complete_if_done(op);
@@ -403,7 +401,7 @@ impl Endpoint<'_> {
         self.t.subs[sub as usize].place = None;
         let channel = sub / u32::from(self.config.rails_max);
         if let PlaceTo::Message(message) = place.to
-            && self.t.messages.at(message).state == MessageState::Sealed
+            && self.message(message).state == MessageState::Sealed
         {
             self.aggregate_placed(now, channel, message, &place, peek);
             return;
@@ -411,13 +409,13 @@ impl Endpoint<'_> {
         self.received(now, channel, place.lane, place.psn, place.payload_bytes, place.ack_now);
         match place.to {
             PlaceTo::Op(op) => {
-                let slot = self.t.ops.at_mut(op);
+                let slot = self.op_mut(op);
                 slot.places -= 1;
                 slot.moved += place.len;
                 self.complete_if_done(op);
             }
             PlaceTo::Message(message) => {
-                let slot = self.t.messages.at_mut(message);
+                let slot = self.message_mut(message);
                 slot.state = MessageState::Stored;
                 if slot.recv != NONE {
                     let recv = slot.recv;

@@ -58,7 +58,7 @@ impl Endpoint<'_> {
             return None;
         }
         let channel = self.t.channel_of(send.peer)?;
-        let express_budget = &self.t.channels.at(channel).express_budget;
+        let express_budget = &self.channel(channel).express_budget;
         if express_budget.go == 0 || len > express_budget.go_bytes.into() {
             return self.send_checked(now, channel, send, (len, is_reported));
         }
@@ -123,7 +123,7 @@ impl Endpoint<'_> {
         let runs = |timer, wanted: bool| !wanted || self.t.has_timer(channel, timer);
         let is_watched = runs(Timer::Silence, self.config.probe_after.0 | self.config.silence_max.0 != 0)
             && runs(Timer::Watch, self.config.stall_min.0 > 0);
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let Some(peer_parameters) =
             slot.peer_parameters.filter(|_| is_watched && self.blocks_at_once(channel, 0).is_some())
         else {
@@ -134,7 +134,7 @@ impl Endpoint<'_> {
         let go = window.min(granted).min(TURN.into()) as u16;
         let eager = self.config.eager_bytes_max.min(slot.limits.eager_bytes_max).min(peer_parameters.eager_bytes_max);
         let by = self.budget_rail(channel);
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         (slot.express_budget.go, slot.express_budget.go_bytes, slot.express_budget.by) =
             (go, eager.min(peer_parameters.block_bytes), by);
     }
@@ -157,7 +157,7 @@ impl Endpoint<'_> {
 
     /// Whether an open road agrees with the tables; checks everything again.
     fn is_budget_right(&self, channel: u32) -> bool {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let express_budget = &slot.express_budget;
         let Some(peer_parameters) = slot.peer_parameters else { return false };
         let window = peer_parameters.window.min(self.config.window);
@@ -172,7 +172,7 @@ impl Endpoint<'_> {
 
     /// Whether a message may be numbered now: returns the blocks that it needs at the peer.
     fn blocks_at_once(&self, channel: u32, len: u64) -> Option<u32> {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let peer_parameters = slot.peer_parameters.as_ref()?;
         let blocks = match peer_parameters.block_bytes.into() {
             block_bytes if len <= block_bytes => u32::from(len > 0),
@@ -310,7 +310,7 @@ impl Endpoint<'_> {
         }
         let sub = self.t.sub_index(channel, rail);
         let at = self.t.subs.get(sub)?;
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let len = common.payload_bytes;
         let is_there = at.link.state() == State::Ready
             && at.place.is_none()
@@ -319,7 +319,7 @@ impl Endpoint<'_> {
         if !is_there || self.parts_waiting || !self.t.short_done.has_room() {
             return None;
         }
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let is_plain = slot.express_budget.quiet > 0 && len <= self.config.block_bytes && !common.ack_now;
         if !is_plain && !self.may_arrive(channel, len) {
             return None;
@@ -361,7 +361,7 @@ impl Endpoint<'_> {
     /// Whether the next message of a peer, `len` bytes long, may be received without a header of an older or
     /// a newer one being here, and within what was granted.
     fn may_arrive(&self, channel: u32, len: u32) -> bool {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         matches!(slot.state(), ChannelState::Open | ChannelState::Closing)
             && slot.received[ORDERED].expected() == slot.reorder.esn()
             && slot.reorder.is_empty()
@@ -375,7 +375,7 @@ impl Endpoint<'_> {
     fn message_passed(&mut self, now: Time, channel: u32, len: u32, ack_now: bool) {
         self.t.channels.at_mut(channel).grants.passed(1, len.div_ceil(self.config.block_bytes));
         self.announce_room(channel);
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         if slot.answers_are_acknowledged() && !slot.queues.requests.is_empty() {
             self.activate(channel);
         }
@@ -390,7 +390,7 @@ impl Endpoint<'_> {
 
     /// Whether nothing is due to the peer but an acknowledgment, when its timer expires.
     fn is_budget_quiet(&self, channel: u32) -> bool {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         !slot.ack.is_due() && !slot.grants.worth_announcing() && self.t.has_timer(channel, Timer::Ack)
     }
 }

@@ -23,7 +23,7 @@ const SEGMENT_BYTES_FIRST: u64 = 32 * 1024;
 impl Endpoint<'_> {
     /// One segment of payload, of the first transfer that can move.
     pub(super) fn pump_bulk(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let mut op = slot.queues.bulk.head();
         if op == NONE || self.paths.peer(channel).rooms.feed == 0 {
             return Step::Idle;
@@ -36,7 +36,7 @@ impl Endpoint<'_> {
         while op != NONE {
             let next = list.next(&mut By(&mut self.t.ops, op_queue), op);
             if self.advance(now, channel, op, out) == Step::Sent {
-                if self.t.ops.at(op).all_sent {
+                if self.op(op).all_sent {
                     self.t.dequeue(op);
                     self.complete_if_done(op);
                 }
@@ -49,11 +49,11 @@ impl Endpoint<'_> {
 
     /// Moves one segment of a transfer, if a rail that carries a part of it has room.
     fn advance(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         if slot.phase() == Phase::Data && !self.may_send(channel, Lane::Unordered) {
             return Step::Idle;
         }
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         if slot.cursor == 0 && self.must_wait_to_serve(channel, slot) {
             return Step::Idle;
         }
@@ -62,11 +62,11 @@ impl Endpoint<'_> {
         }
         if self.has_orphans(channel, op) {
             self.move_orphans(channel, op);
-            if self.t.ops.at(op).queued != Queue::Bulk {
+            if self.op(op).queued != Queue::Bulk {
                 return Step::Sent;
             }
         }
-        let &Op { single, stripes: set, cursor, granted, .. } = self.t.ops.at(op);
+        let &Op { single, stripes: set, cursor, granted, .. } = self.op(op);
         if let Some(rail) = single {
             let mut stripe = Stripe { next: cursor, end: granted };
             return self.move_part(now, channel, op, rail, &mut stripe, out);
@@ -92,7 +92,7 @@ impl Endpoint<'_> {
 
     /// As [`advance`](Self::advance), for parts that other rails have taken over.
     fn advance_moved(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
-        let set = self.t.ops.at(op).stripes;
+        let set = self.op(op).stripes;
         for part in rails_of(self.paths.stripe_sets.at(set).pending) {
             let mut stripe = self.paths.stripes_of(set)[usize::from(part.0)];
             if self.move_part(now, channel, op, part, &mut stripe, out) == Step::Sent {
@@ -105,17 +105,17 @@ impl Endpoint<'_> {
 
     /// A rail has taken a segment of a part, or its FIN.
     fn part_moved(&mut self, op: u32, part: RailId, stripe: Stripe) {
-        let &Op { stripes: set, fins_due, .. } = self.t.ops.at(op);
+        let &Op { stripes: set, fins_due, .. } = self.op(op);
         self.paths.stripes_of_mut(set)[usize::from(part.0)] = stripe;
         let is_through = stripe.next >= stripe.end && fins_due >> part.0 & 1 == 0;
         let slot = self.paths.stripe_sets.at_mut(set);
         slot.pending &= !(u64::from(is_through) << part.0);
-        self.t.ops.at_mut(op).all_sent = slot.pending == 0;
+        self.op_mut(op).all_sent = slot.pending == 0;
     }
 
     /// Decides once which rails carry a transfer; `false`: not possible now, or too early.
     fn plan(&mut self, now: Time, channel: u32, op: u32) -> bool {
-        let &Op { stage, single, stripes, keys, granted, .. } = self.t.ops.at(op);
+        let &Op { stage, single, stripes, keys, granted, .. } = self.op(op);
         if single.is_some() || stripes != NONE {
             return true;
         }
@@ -137,7 +137,7 @@ impl Endpoint<'_> {
         if mask & feed == 0 {
             return false;
         }
-        let class = self.t.ops.at(op).class();
+        let class = self.op(op).class();
         if granted > 0 && self.paths.policies.cut(class).waits_for_idle {
             // Cut or not: the idle rails that it keeps busy are recorded.
             let idle = self.paths.striped(channel, class, mask & feed);
@@ -154,7 +154,7 @@ impl Endpoint<'_> {
             let rails = Candidates { up, room: feed };
             let choice = Choice { now, channel, class, bytes: granted, rails };
             let Some(rail) = self.paths.multiplex(choice) else { return false };
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             slot.single = Some(rail);
             slot.fins_due = if slot.phase() == Phase::Writing { 1 << rail.0 } else { 0 };
         } else if striped & feed == 0 || !self.cut(now, channel, op, class, striped) {
@@ -165,7 +165,7 @@ impl Endpoint<'_> {
 
     /// No rail that is up has a key of a transfer: requests the message in another way.
     fn request_keys(&mut self, channel: u32, op: u32) {
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         // For unconfirmed writes, the new epoch brings keys anyway, unless the peer had the FIN.
         let is_epoch_requested = slot.unconfirmed != 0 && !slot.fin_or_resume;
         if self.paths.ready(channel) == 0 || is_epoch_requested || slot.posts > 0 {
@@ -180,13 +180,13 @@ impl Endpoint<'_> {
 
     /// Cuts a transfer over the rails of `mask`; `false`: no room for the stripes.
     fn cut(&mut self, now: Time, channel: u32, op: u32, class: MessageClass, mask: u64) -> bool {
-        let (bytes, phase) = (self.t.ops.at(op).granted, self.t.ops.at(op).phase());
+        let (bytes, phase) = (self.op(op).granted, self.op(op).phase());
         let load = Load { bytes, is_read: phase == Phase::Reading };
         let Some((set, used)) = self.paths.cut(now, channel, class, load, mask) else {
             self.wait_for(channel, Shortage::Stripes);
             return false;
         };
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.stripes = set;
         slot.fins_due = if phase == Phase::Writing { used } else { 0 };
         true
@@ -196,7 +196,7 @@ impl Endpoint<'_> {
     /// one FIN on each rail used, and every FIN carries the number of FINs: so a rail whose FIN was
     /// sent takes no more, and an unplanned rail may join only before the first FIN.
     fn rebalance(&mut self, now: Time, channel: u32, op: u32, set: u32) {
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         let fins_out = u32::from(slot.fins_expected) > slot.fins_due.count_ones();
         let able = if slot.phase() == Phase::Writing && fins_out { slot.fins_due } else { u64::MAX };
         if let Some(by) = self.paths.rebalance(now, channel, set, able) {
@@ -218,7 +218,7 @@ impl Endpoint<'_> {
 
     /// The rails of a transfer are decided.
     fn planned(&mut self, channel: u32, op: u32) -> bool {
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.fins_expected = slot.fins_due.count_ones() as u16;
         self.begin_serving(channel, op);
         true
@@ -227,15 +227,15 @@ impl Endpoint<'_> {
     /// The largest segment of a transfer for a rail. If parts may still move (P-10), about half of the bytes
     /// that it is fed at a time, and little while its rate is unknown.
     fn segment_most(&self, channel: u32, op: u32, rail: RailId) -> u64 {
-        let facts = &self.paths.rails[usize::from(rail.0)];
-        let slot = self.t.channels.at(channel);
-        let segment_bytes_max = match self.t.ops.at(op).phase() {
+        let facts = self.paths.facts(rail);
+        let slot = self.channel(channel);
+        let segment_bytes_max = match self.op(op).phase() {
             Phase::Writing | Phase::Reading => facts.transfer_bytes_max().min(slot.limits.transfer_bytes_max),
             _ if facts.caps.lossless => facts.segment_bytes_max,
             _ => facts.segment_bytes_max.min(slot.limits.segment_bytes_max),
         };
         let segment_bytes_max = segment_bytes_max.into();
-        let set = self.t.ops.at(op).stripes;
+        let set = self.op(op).stripes;
         if set == NONE || self.paths.stripe_sets.at(set).helpers == 0 {
             return segment_bytes_max;
         }
@@ -250,7 +250,7 @@ impl Endpoint<'_> {
     /// Whether a part of a transfer may have no usable rail left.
     fn has_orphans(&mut self, channel: u32, op: u32) -> bool {
         let ready = self.paths.ready(channel);
-        let &Op { single, stripes: set, keys, .. } = self.t.ops.at(op);
+        let &Op { single, stripes: set, keys, .. } = self.op(op);
         if keys != NONE && self.t.key_sets.at(keys).is_incomplete() {
             return true;
         }
@@ -266,7 +266,7 @@ impl Endpoint<'_> {
 
     /// The rail that carries a part.
     fn carrier(&mut self, op: u32, part: RailId) -> RailId {
-        match self.t.ops.at(op).stripes {
+        match self.op(op).stripes {
             NONE => part,
             set => RailId(self.paths.parts_of(set)[usize::from(part.0)].carrier),
         }
@@ -286,7 +286,7 @@ impl Endpoint<'_> {
         if self.paths.peer(channel).rooms.feed >> rail.0 & 1 == 0 {
             return Step::Idle;
         }
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         let (kind, phase) = (slot.kind(), slot.phase());
         let &Op { keys, remote, granted, fins_due, unconfirmed, .. } = slot;
         if unconfirmed >> part.0 & 1 == 1 {
@@ -300,7 +300,7 @@ impl Endpoint<'_> {
         let payload = self.payload(op, offset, len);
         let rest = stripe.end - stripe.next;
         let key = |key: wire::RemoteKey| wire::RemoteKey { address: key.address.wrapping_add(offset), ..key };
-        let is_last = self.t.ops.at(op).cursor + len >= granted;
+        let is_last = self.op(op).cursor + len >= granted;
         match phase {
             Phase::Writing if len > 0 => {
                 let Some(to) = self.key_for(channel, keys, rail).map(key) else { return Step::Idle };
@@ -316,7 +316,7 @@ impl Endpoint<'_> {
                 if !self.may_send(channel, Lane::Unordered) {
                     return Step::Idle;
                 }
-                self.t.ops.at_mut(op).fins_due &= !(1 << part.0);
+                self.op_mut(op).fins_due &= !(1 << part.0);
                 self.transmit_part_fin(now, channel, rail, op, part, out);
             }
             _ if kind == OpKind::Put => {
@@ -335,7 +335,7 @@ impl Endpoint<'_> {
                 self.paths.note_registering(Registration::Own, len);
             }
             self.note_moved(now, op, part);
-            let set = self.t.ops.at(op).stripes;
+            let set = self.op(op).stripes;
             if set != NONE {
                 if phase == Phase::Writing {
                     self.paths.parts_of_mut(set)[usize::from(part.0)].writes(offset, len);
@@ -345,7 +345,7 @@ impl Endpoint<'_> {
             }
         }
         stripe.next += len;
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.cursor = (slot.cursor + len).min(granted);
         slot.all_sent = slot.stripes == NONE && slot.cursor >= granted && slot.fins_due == 0;
         Step::Sent
@@ -353,7 +353,7 @@ impl Endpoint<'_> {
 
     /// Moves parts of transfers whose rail is gone to rails that are up.
     fn move_orphans(&mut self, channel: u32, op: u32) {
-        let slot = *self.t.ops.at(op);
+        let slot = *self.op(op);
         let ready = self.paths.ready(channel);
         let able = match slot.phase() {
             Phase::Writing => self.paths.ready_with(channel, |caps| caps.write),
@@ -375,7 +375,7 @@ impl Endpoint<'_> {
                     return self.request_keys(channel, op);
                 }
                 let other = self.paths.idlest(channel, able);
-                let slot = self.t.ops.at_mut(op);
+                let slot = self.op_mut(op);
                 slot.single = Some(other);
                 if slot.fins_due != 0 {
                     slot.fins_due = 1 << other.0;

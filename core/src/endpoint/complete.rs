@@ -15,7 +15,7 @@ use crate::wire::Short;
 impl Endpoint<'_> {
     /// Decides an operation's outcome, once.
     pub(super) fn complete(&mut self, op: u32, error: Option<OpError>) {
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         if slot.completed {
             return;
         }
@@ -29,7 +29,7 @@ impl Endpoint<'_> {
         if slot.keys_are_ours() && slot.registering == 0 && slot.to_register == 0 {
             self.drop_keys(op);
         }
-        if self.t.ops.at(op).fin_pending {
+        if self.op(op).fin_pending {
             self.set_fins_pending(op, false);
         }
         let slot = self.t.ops.at_mut(op);
@@ -57,7 +57,7 @@ impl Endpoint<'_> {
         if channel == NONE {
             return;
         }
-        if matches!(self.t.channels.at(channel).state(), ChannelState::Closing) {
+        if matches!(self.channel(channel).state(), ChannelState::Closing) {
             self.activate(channel);
         }
         if one_sided {
@@ -67,7 +67,7 @@ impl Endpoint<'_> {
 
     fn complete_one_sided(&mut self, channel: u32, op: u32, kind: OpKind, phase: Phase) {
         if matches!(kind, OpKind::Get | OpKind::Atomic) && phase != Phase::Queued {
-            let slot = self.t.channels.at_mut(channel);
+            let slot = self.channel_mut(channel);
             slot.requests.answered();
             self.activate(channel);
         }
@@ -82,10 +82,10 @@ impl Endpoint<'_> {
     /// Completes the flushes that have nothing before them.
     pub(super) fn finish_flushes(&mut self, channel: u32) {
         loop {
-            let head = self.t.channels.at(channel).one_sided.head();
+            let head = self.channel(channel).one_sided.head();
             // Of a channel that is over, the flushes end with its other operations.
-            let over = self.t.channels.at(channel).is_over();
-            if over || head == NONE || self.t.ops.at(head).kind() != OpKind::Flush {
+            let over = self.channel(channel).is_over();
+            if over || head == NONE || self.op(head).kind() != OpKind::Flush {
                 return;
             }
             let list = &mut self.t.channels.at_mut(channel).one_sided;
@@ -109,7 +109,7 @@ impl Endpoint<'_> {
     /// Checks whether an operation is complete, and whether its slot is free.
     #[inline]
     pub(super) fn complete_if_done(&mut self, op: u32) {
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         // Reported, or about to be, and not acknowledged: only the acknowledgment changes anything. Nearly
         // all completions of sends end here.
         if slot.completed && slot.unacked > 0 && self.config.recovery {
@@ -120,7 +120,7 @@ impl Endpoint<'_> {
 
     fn complete_or_free(&mut self, op: u32) {
         let recovers = self.config.recovery;
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         let channel = slot.channel;
         if slot.kind() == OpKind::RefusePut && slot.all_sent && slot.unacked == 0 && !slot.fin_seen {
             // The peer has the refusal: its puts may count as complete again, and it is notified at once
@@ -128,17 +128,17 @@ impl Endpoint<'_> {
             slot.fin_seen = true;
             // A rail may keep it, but it now counts among the answers.
             self.refusals -= 1;
-            let slot = self.t.channels.at_mut(channel);
+            let slot = self.channel_mut(channel);
             slot.requests.refusal_acknowledged();
             slot.ack.make_due();
             self.activate(channel);
         }
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         if slot.counted && slot.all_sent && slot.unacked == 0 {
             slot.counted = false;
-            self.t.channels.at_mut(channel).requests.answer_acknowledged();
+            self.channel_mut(channel).requests.answer_acknowledged();
         }
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         if slot.kind() == OpKind::Send {
             let is_kept = if recovers { !slot.is_unsent() } else { slot.posts > 0 };
             if slot.phase() == Phase::EagerSent && !is_kept && slot.retained != NONE {
@@ -149,10 +149,10 @@ impl Endpoint<'_> {
                 slot.fin_seen = true;
             }
         }
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         if !slot.completed {
             let is_unconfirmed =
-                slot.kind() == OpKind::Put && channel != NONE && self.t.channels.at(channel).requests.is_unconfirmed;
+                slot.kind() == OpKind::Put && channel != NONE && self.channel(channel).requests.is_unconfirmed;
             if !is_unconfirmed && slot.is_done() {
                 self.finish(op);
             }
@@ -161,7 +161,7 @@ impl Endpoint<'_> {
     }
 
     fn finish(&mut self, op: u32) {
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         let kind = slot.kind();
         let error = match slot.kind() {
             OpKind::Recv | OpKind::Part if slot.message_len > slot.len => {
@@ -181,14 +181,14 @@ impl Endpoint<'_> {
 
     /// The peer's acknowledgments are valid again: completes the puts that waited for this.
     pub(super) fn complete_puts(&mut self, channel: u32) {
-        let mut op = self.t.channels.at(channel).one_sided.head();
+        let mut op = self.channel(channel).one_sided.head();
         while op != NONE {
-            let mut next = self.t.ops.at(op).rma.next();
+            let mut next = self.op(op).rma.next();
             // Completing one may complete the flushes behind it, nothing else.
-            while next != NONE && self.t.ops.at(next).kind() == OpKind::Flush {
-                next = self.t.ops.at(next).rma.next();
+            while next != NONE && self.op(next).kind() == OpKind::Flush {
+                next = self.op(next).rma.next();
             }
-            if self.t.ops.at(op).kind() == OpKind::Put {
+            if self.op(op).kind() == OpKind::Put {
                 self.complete_if_done(op);
             }
             op = next;
@@ -199,7 +199,7 @@ impl Endpoint<'_> {
     pub(super) fn each_in_packet(&mut self, first: u32, change: impl Fn(&mut Op)) {
         let mut op = first;
         while op != NONE {
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             change(slot);
             op = slot.next_in_packet;
         }
@@ -210,7 +210,7 @@ impl Endpoint<'_> {
     pub(super) fn each_other(&mut self, first: u32, change: impl Fn(&mut Op)) -> u32 {
         let (mut op, mut count) = (first, 0);
         while op != NONE {
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             change(slot);
             // It may be freed now.
             let next = slot.next_in_packet;
@@ -222,7 +222,7 @@ impl Endpoint<'_> {
 
     /// Queues a control packet of an operation.
     pub(super) fn send_control(&mut self, op: u32, control: Control) {
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.control = control;
         let channel = slot.channel;
         self.t.enqueue(op, Queue::Control);
@@ -264,9 +264,9 @@ impl Endpoint<'_> {
             return Some(event);
         }
         let op = self.op_events.pop_front(&mut By(&mut self.t.ops, op_event))?;
-        let &Op { parent, alias, .. } = self.t.ops.at(op);
+        let &Op { parent, alias, .. } = self.op(op);
         let mut operation = if alias == Key::default() { self.t.op_id(op) } else { direct_id(alias) };
-        let (mut last, mut released) = (true, self.t.ops.at(op).kind() == OpKind::MultiRecv);
+        let (mut last, mut released) = (true, self.op(op).kind() == OpKind::MultiRecv);
         if parent != NONE {
             operation = self.t.op_id(parent);
             last = self.report_part(op, parent);
@@ -297,8 +297,8 @@ impl Endpoint<'_> {
 
     /// Reports a message in a multi-receive. Returns whether its buffer is released with it.
     fn report_part(&mut self, op: u32, parent: u32) -> bool {
-        let is_well = self.t.ops.at(op).error.is_none();
-        let slot = self.t.ops.at_mut(parent);
+        let is_well = self.op(op).error.is_none();
+        let slot = self.op_mut(parent);
         slot.children -= 1;
         let is_over = slot.phase() == Phase::Closing && slot.children == 0;
         let is_last = is_over && slot.error.is_none() && is_well;
@@ -319,7 +319,7 @@ impl Endpoint<'_> {
         if index == NONE {
             return None;
         }
-        let channel = self.t.channels.at_mut(index);
+        let channel = self.channel_mut(index);
         let peer = channel.peer;
         let event = if core::mem::take(&mut channel.up_event_pending) {
             Event::PeerUp { peer }
@@ -330,7 +330,7 @@ impl Endpoint<'_> {
             }
         };
         // The connect event may come first, and the end event next.
-        if !matches!(event, Event::PeerUp { .. }) || !self.t.channels.at(index).is_over() {
+        if !matches!(event, Event::PeerUp { .. }) || !self.channel(index).is_over() {
             self.channel_events.unlink(&mut By(&mut self.t.channels, channel_event), index);
             self.free_channel_if_idle(index);
         }

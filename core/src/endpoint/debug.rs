@@ -10,19 +10,19 @@ impl fmt::Debug for Endpoint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "rank {}: {:?}", self.config.rank, self.stats)?;
         for index in self.t.channels.indices() {
-            writeln!(f, "channel {index}: {:?}", self.t.channels.at(index))?;
+            writeln!(f, "channel {index}: {:?}", self.channel(index))?;
             for rail in (0..self.paths.rails.len() as u8).map(RailId) {
                 let posts = self.paths.path(index, rail).in_flight;
-                writeln!(f, "  rail {rail}: {posts} posts, {:?}", self.t.subs[self.t.sub_index(index, rail)])?;
+                writeln!(f, "  rail {rail}: {posts} posts, {:?}", self.sub(index, rail))?;
             }
             let unacked = self.t.packets.indices();
-            for packet in unacked.filter(|&packet| self.t.packets.at(packet).channel == index) {
-                writeln!(f, "  packet {packet}: {:?}", self.t.packets.at(packet))?;
+            for packet in unacked.filter(|&packet| self.packet(packet).channel == index) {
+                writeln!(f, "  packet {packet}: {:?}", self.packet(packet))?;
             }
         }
         for index in self.t.messages.indices() {
-            writeln!(f, "message {index}: {:?}", self.t.messages.at(index))?;
+            writeln!(f, "message {index}: {:?}", self.message(index))?;
         }
-        self.t.ops.indices().try_for_each(|index| writeln!(f, "operation {index}: {:?}", self.t.ops.at(index)))
+        self.t.ops.indices().try_for_each(|index| writeln!(f, "operation {index}: {:?}", self.op(index)))
     }
 }

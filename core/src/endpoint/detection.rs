@@ -72,7 +72,7 @@ impl Endpoint<'_> {
     /// Maximum idle time of a rail, within the bounds of the configuration: from its time for one post, or
     /// for its unit of completion reports. Later posts don't count, as every completion ends the silence.
     fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
-        let facts = &self.paths.rails[usize::from(rail.0)];
+        let facts = self.paths.facts(rail);
         let reported_at_once = self.rate_of_silence(channel, rail).bytes_in(facts.feed_time_min.0);
         self.timeout(channel, rail, reported_at_once.max(facts.segment_bytes_max.into()))
     }
@@ -102,7 +102,7 @@ impl Endpoint<'_> {
 
     /// Checks all rails of a channel.
     pub(super) fn check_rails(&mut self, now: Time, channel: u32) {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         match slot.state() {
             ChannelState::Over(_) => return self.check_late_connects(now, channel),
             ChannelState::Leaving => return self.check_byes(now, channel),
@@ -110,18 +110,18 @@ impl Endpoint<'_> {
             _ => {}
         }
         let mut next = self.check_connects(now, channel);
-        if self.t.channels.at(channel).is_over() {
+        if self.channel(channel).is_over() {
             return;
         }
         let missing = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane));
         for rail in rails_of(self.paths.peer(channel).rooms.ready) {
-            if self.paths.rails[usize::from(rail.0)].caps.lossless {
+            if self.paths.facts(rail).caps.lossless {
                 // It fails with the peer's process, and reports that itself (F-9).
                 continue;
             }
             let recheck = self.check_rail(now, channel, rail, &missing);
             next = next.into_iter().chain(recheck).min();
-            if self.t.channels.at(channel).is_over() {
+            if self.channel(channel).is_over() {
                 return;
             }
         }
@@ -133,13 +133,13 @@ impl Endpoint<'_> {
     /// Checks the connections without the peer's CONNECT. Returns the time until the next check.
     fn check_connects(&mut self, now: Time, channel: u32) -> Option<Nanos> {
         let mut next = None;
-        let is_closing = self.t.channels.at(channel).state() == ChannelState::Closing;
+        let is_closing = self.channel(channel).state() == ChannelState::Closing;
         let ready = self.t.subs_of(channel).iter().filter(|sub| sub.link.state() == State::Ready);
         let received_at = ready.map(|sub| sub.last_received).max();
         let (soon, lone_max) = (self.config.stall_min, self.config.stall_lone);
         for rail in (0..self.paths.rails.len() as u8).map(RailId) {
-            let lossless = self.paths.rails[usize::from(rail.0)].caps.lossless;
-            let sub = self.t.sub(channel, rail);
+            let lossless = self.paths.facts(rail).caps.lossless;
+            let sub = self.sub_mut(channel, rail);
             // A lossless one fails with the peer's process; BYE waits for it as for a sole rail (G-7).
             if sub.link.state() != State::Up || lossless && !(is_closing && lone_max.0 > 0) {
                 continue;
@@ -155,7 +155,7 @@ impl Endpoint<'_> {
                 continue;
             }
             self.abort(now, channel, rail, RailFault::TimedOut);
-            if self.t.channels.at(channel).is_over() {
+            if self.channel(channel).is_over() {
                 break;
             }
         }
@@ -165,14 +165,14 @@ impl Endpoint<'_> {
     /// Checks one ready rail. Returns the time until the next check; `None`: it has no work.
     fn check_rail(&mut self, now: Time, channel: u32, rail: RailId, missing: &[Option<Missing>]) -> Option<Nanos> {
         let (deadline, transit) = (self.deadline(channel, rail), self.transit_deadline(channel, rail));
-        let sub = *self.t.sub(channel, rail);
+        let sub = *self.sub_mut(channel, rail);
         let (posts, last) = (self.paths.path(channel, rail).in_flight, self.paths.path(channel, rail).last);
         let waits = missing.iter().flatten().filter(|missing| missing.rail == rail);
         let waits = waits.map(|missing| missing.stamp.age(now)).max();
         let is_overdue = waits.is_some_and(|waits| waits >= transit);
         let is_busy = posts > 0 || sub.frame_posted || waits.is_some();
         if !is_busy && !sub.is_keepalive_pending() {
-            self.t.sub(channel, rail).stall_probe = None;
+            self.sub_mut(channel, rail).stall_probe = None;
             return None;
         }
         // A keepalive probe is answered soon. Check twice per deadline: work that begins just after a check
@@ -194,11 +194,11 @@ impl Endpoint<'_> {
                 if self.has_post_before(now, channel, rail, at) {
                     self.abort(now, channel, rail, RailFault::TimedOut);
                 } else {
-                    self.t.sub(channel, rail).stall_probe = None;
+                    self.sub_mut(channel, rail).stall_probe = None;
                 }
             }
             // It makes progress, though not on this: probe again when it stops.
-            Some(stall_probe) if !is_overdue && seen > stall_probe.at => self.t.sub(channel, rail).stall_probe = None,
+            Some(stall_probe) if !is_overdue && seen > stall_probe.at => self.sub_mut(channel, rail).stall_probe = None,
             Some(stall_probe) => {
                 let is_delivering = sub.last_received > stall_probe.at;
                 if now - stall_probe.at >= if is_delivering { transit } else { deadline } {
@@ -213,7 +213,7 @@ impl Endpoint<'_> {
     /// sent behind it. One that delivers nothing for a while belongs to a peer that computes.
     fn is_frame_stuck(&mut self, now: Time, channel: u32, rail: RailId, deadline: Nanos) -> bool {
         let last = self.paths.path(channel, rail).last;
-        let sub = self.t.sub(channel, rail);
+        let sub = self.sub_mut(channel, rail);
         let (generation, since) = sub.frame_seen;
         if !sub.frame_posted {
             return false;
@@ -230,7 +230,7 @@ impl Endpoint<'_> {
     /// longer: everything may wait for this one, so that they have nothing to send.
     fn probe_first(&mut self, now: Time, channel: u32, rail: RailId, seen: Time) {
         let others = rails_of(self.paths.peer(channel).rooms.ready & !(1 << rail.0));
-        let are_silent = others.map(|other| self.t.sub(channel, other).last_received).max() < Some(seen);
+        let are_silent = others.map(|other| self.sub_mut(channel, other).last_received).max() < Some(seen);
         let stall_probe = StallProbe { keeps_alive: are_silent, is_common: are_silent, ..StallProbe::first(now) };
         self.probe_rail(channel, rail, stall_probe);
         if are_silent {
@@ -241,7 +241,7 @@ impl Endpoint<'_> {
     /// A rail's time to answer is over. `is_delivering`: it has delivered something else.
     fn judge_silence(&mut self, now: Time, channel: u32, rail: RailId, stall_probe: StallProbe, is_delivering: bool) {
         let mut others = rails_of(self.paths.peer(channel).rooms.ready & !(1 << rail.0));
-        let lives = is_delivering || others.any(|other| self.t.sub(channel, other).last_received > stall_probe.at);
+        let lives = is_delivering || others.any(|other| self.sub_mut(channel, other).last_received > stall_probe.at);
         let repeats_max = if is_delivering { REPEATS_MAX } else { 1 };
         let lone_max = self.config.stall_lone;
         let is_lone = lone_max.0 > 0 && now - stall_probe.since >= lone_max && !is_delivering;
@@ -257,25 +257,25 @@ impl Endpoint<'_> {
             }
         } else if !stall_probe.is_common {
             // The others may have fallen silent since the probe: they have delivered all they had.
-            self.t.sub(channel, rail).stall_probe =
+            self.sub_mut(channel, rail).stall_probe =
                 Some(StallProbe { keeps_alive: true, is_common: true, ..stall_probe });
             self.probe_all_rails(now, channel);
         } else {
             // F-13: the probed packet is with the rail, or with a process that computes.
-            self.t.sub(channel, rail).stall_probe = Some(StallProbe { keeps_alive: false, ..stall_probe });
+            self.sub_mut(channel, rail).stall_probe = Some(StallProbe { keeps_alive: false, ..stall_probe });
         }
     }
 
     fn probe_rail(&mut self, channel: u32, rail: RailId, stall_probe: StallProbe) {
-        self.t.sub(channel, rail).stall_probe = Some(stall_probe);
-        let slot = self.t.channels.at_mut(channel);
+        self.sub_mut(channel, rail).stall_probe = Some(stall_probe);
+        let slot = self.channel_mut(channel);
         slot.work.probes.insert(rail);
         self.activate(channel);
     }
 
     /// A probe has returned on its rail.
     pub(super) fn rail_answered(&mut self, now: Time, channel: u32, rail: RailId, nonce: u64) {
-        let sub = self.t.sub(channel, rail);
+        let sub = self.sub_mut(channel, rail);
         let Some(stall_probe) = sub.stall_probe.as_mut().filter(|stall_probe| nonce == stall_probe.nonce()) else {
             return;
         };
@@ -293,14 +293,14 @@ impl Endpoint<'_> {
     fn first_missing(&mut self, channel: u32, lane: usize) -> Option<Missing> {
         let (slot, slots) = self.t.sent(channel, lane);
         let (_, index) = slot.sent[lane].next_held(slots, slot.sent[lane].oldest())?;
-        let packet = self.t.packets.at(index);
+        let packet = self.packet(index);
         (!packet.lost).then_some(Missing { rail: RailId(packet.rail), stamp: packet.stamp })
     }
 
     /// Whether a rail still has a post that it got before `at`.
     fn has_post_before(&self, now: Time, channel: u32, rail: RailId, at: Time) -> bool {
         self.t.packets.indices().any(|index| {
-            let packet = self.t.packets.at(index);
+            let packet = self.packet(index);
             packet.channel == channel && packet.rail == rail.0 && packet.posted && is_before(packet.stamp, at, now)
         })
     }
@@ -310,23 +310,23 @@ impl Endpoint<'_> {
     fn check_byes(&mut self, now: Time, channel: u32) {
         let ready = self.paths.peer(channel).rooms.ready;
         let is_out = rails_of(ready).any(|rail| {
-            let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+            let sub = self.sub(channel, rail);
             sub.bye_sent && !sub.frame_posted
         });
-        let is_bye_received = is_out || self.t.channels.at(channel).bye_received;
+        let is_bye_received = is_out || self.channel(channel).bye_received;
         let lone_max = self.config.stall_lone;
         for rail in rails_of(ready) {
-            let sub = *self.t.sub(channel, rail);
+            let sub = *self.sub_mut(channel, rail);
             let deadline = if is_bye_received { self.transit_deadline(channel, rail) } else { lone_max };
             if !sub.frame_posted || deadline.0 == 0 {
                 continue;
             }
             let (generation, since) = sub.frame_seen;
             if generation != sub.frame_generation {
-                self.t.sub(channel, rail).frame_seen = (sub.frame_generation, now);
+                self.sub_mut(channel, rail).frame_seen = (sub.frame_generation, now);
             } else if now - since >= deadline {
                 self.abort(now, channel, rail, RailFault::TimedOut);
-                if self.t.channels.key_at(channel).is_none() || self.t.channels.at(channel).is_over() {
+                if self.t.channels.key_at(channel).is_none() || self.channel(channel).is_over() {
                     return;
                 }
             }
@@ -336,7 +336,7 @@ impl Endpoint<'_> {
 
     /// The peer has left an acknowledgment pending for too long (G-9).
     pub(super) fn watch(&mut self, now: Time, channel: u32) {
-        let slot = *self.t.channels.at(channel);
+        let slot = *self.channel(channel);
         if slot.is_over() || slot.sent.iter().all(|lane| lane.is_empty()) {
             return;
         }
@@ -349,7 +349,7 @@ impl Endpoint<'_> {
         let mut next = if max.0 > 0 { lost_at } else { Time(u64::MAX) };
         if probe.0 > 0 {
             if now >= slot.silence.last_received + probe {
-                self.t.channels.at_mut(channel).silence.probe_due = true;
+                self.channel_mut(channel).silence.probe_due = true;
                 self.activate(channel);
                 next = next.min(now + probe);
             } else {
@@ -401,7 +401,7 @@ impl Endpoint<'_> {
                 continue;
             }
             if self.sign_due(channel) <= soon {
-                self.t.channels.at_mut(channel).silence.probed(now);
+                self.channel_mut(channel).silence.probed(now);
                 probe_count += self.probe_all_rails(now, channel);
             }
             next = next.min(self.sign_due(channel));
@@ -448,17 +448,17 @@ impl Endpoint<'_> {
     /// Whether only a probe can detect that the peer is gone: connections to it are up, and none that ends
     /// with its process (F-9).
     fn may_be_silent(&mut self, channel: u32) -> bool {
-        if matches!(self.t.channels.at(channel).state(), ChannelState::Leaving | ChannelState::Over(_)) {
+        if matches!(self.channel(channel).state(), ChannelState::Leaving | ChannelState::Over(_)) {
             return false;
         }
         let up = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.is_up());
         let up = up.fold(0u64, |mask, (rail, _)| mask | 1 << rail);
-        up != 0 && !rails_of(up).any(|rail| self.paths.rails[usize::from(rail.0)].caps.lossless)
+        up != 0 && !rails_of(up).any(|rail| self.paths.facts(rail).caps.lossless)
     }
 
     /// When the peer is to be probed, unless a packet arrives before.
     fn sign_due(&self, channel: u32) -> Time {
-        self.t.channels.at(channel).silence.probe_at(self.config.keepalive)
+        self.channel(channel).silence.probe_at(self.config.keepalive)
     }
 
     /// Probes every rail without a pending probe, and returns their number.
@@ -469,7 +469,7 @@ impl Endpoint<'_> {
             // The answer is pending, or an earlier post is still to complete; another probe would queue
             // behind that again and again (F-11).
             let is_busy = self.paths.path(channel, rail).in_flight > 0;
-            let stall_probe = self.t.sub(channel, rail).stall_probe;
+            let stall_probe = self.sub_mut(channel, rail).stall_probe;
             let is_judged = stall_probe.is_some_and(|stall_probe| stall_probe.answered.is_none() || is_busy);
             if !(judges && is_judged) {
                 self.probe_rail(

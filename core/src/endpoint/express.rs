@@ -309,11 +309,11 @@ impl Endpoint<'_> {
     pub(super) fn short_received(&mut self, channel: u32) {
         if self.t.lines[channel as usize].must_announce() {
             self.fold_line(channel);
-            self.t.channels.at_mut(channel).ack.make_due();
+            self.channel_mut(channel).ack.make_due();
             self.activate(channel);
             // That acknowledgment carries them.
             self.t.lines[channel as usize].announced(&self.hot.own);
-        } else if self.t.channels.at(channel).wants_room() {
+        } else if self.channel(channel).wants_room() {
             self.fold_line(channel);
             self.activate(channel);
         }
@@ -342,7 +342,7 @@ impl Endpoint<'_> {
         sub: usize,
         short: &Short,
     ) -> Result<Arrival, ProtocolError> {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let (message_limit, block_limit) = short.counts.limits();
         // It acknowledges nothing (W-29), so these fields of `Common` are not read.
         let common = Common {
@@ -357,7 +357,7 @@ impl Endpoint<'_> {
         match self.let_in(now, channel, sub, &common)? {
             Some(State::Ready) => {
                 let has_grown = self.take_limits(channel, short.counts.limits());
-                if has_grown && self.t.channels.at(channel).wants_room() {
+                if has_grown && self.channel(channel).wants_room() {
                     self.activate(channel);
                 }
                 self.arrive_message(now, channel, rail, &common, &head, None)
@@ -397,7 +397,7 @@ impl Endpoint<'_> {
         let key = Key { index: id.index & !DIRECT, ..id };
         let op = match id.index & DIRECT != 0 {
             true => match self.t.matcher.posted.promoted(key) {
-                Some(op) => Some(self.t.ops.at(op)),
+                Some(op) => Some(self.op(op)),
                 None => return self.t.matcher.posted.direct(key).is_some(),
             },
             false => self.t.ops.get(id),
@@ -438,7 +438,7 @@ impl Endpoint<'_> {
         if len > self.config.block_bytes || self.t.blocks.free_len() < blocks {
             return None;
         }
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         // Beyond the grant: `arrive_message` reports the protocol error (C-3). Messages that the line counts
         // and the tables lack have passed, so they change nothing here.
         slot.grants.received(1, blocks).ok()?;
@@ -510,7 +510,7 @@ impl Endpoint<'_> {
         if !self.t.short_done.has_room() {
             return None;
         }
-        let message = self.t.messages.at(index);
+        let message = self.message(index);
         let &Message { channel, tag, immediate, len, blocks, block_count, offset, .. } = message;
         let is_whole = message.state == MessageState::Stored && !message.rendezvous && !message.want_placed;
         if !is_whole || message.aborted.is_some() || block_count > 1 || offset != 0 || len > to.len {
@@ -541,7 +541,7 @@ impl Endpoint<'_> {
     /// there and decides when the peer must receive the grant. Returns the peer.
     #[inline(always)]
     fn free_whole(&mut self, message: u32, channel: u32, first: u32, blocks: u16) -> PeerId {
-        let peer = self.t.channels.at(channel).peer;
+        let peer = self.channel(channel).peer;
         let line = &mut self.t.lines[channel as usize];
         if line.receives_on().is_none() {
             self.free_message(message);
@@ -550,7 +550,7 @@ impl Endpoint<'_> {
         let blocks = if self.t.blocks.give_one(first) { blocks } else { 0 };
         let must_check = line.release(blocks);
         self.t.messages.remove_at(message);
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         slot.messages -= 1;
         slot.grants.released(1, blocks.into());
         if must_check {

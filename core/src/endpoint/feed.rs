@@ -20,7 +20,7 @@ impl Endpoint<'_> {
                     return;
                 }
                 let Some(channel) = self.t.channel_of(peer) else { return };
-                if self.t.channels.at(channel).is_over() {
+                if self.channel(channel).is_over() {
                     self.late_connect_gone(now, channel, rail);
                     return;
                 }
@@ -42,24 +42,24 @@ impl Endpoint<'_> {
             None => self.open_channel(now, peer),      // L-1
         };
         let Some(channel) = channel else { return self.refuse_subchannel(peer, rail) };
-        if self.t.channels.at(channel).is_over() {
+        if self.channel(channel).is_over() {
             return self.late_connect(now, channel, rail);
         }
         log::debug!("peer {}: rail {} up", peer.0, rail.0);
-        let was_up = self.t.sub(channel, rail).is_up();
-        let verdict = self.t.sub(channel, rail).link.up();
+        let was_up = self.sub_mut(channel, rail).is_up();
+        let verdict = self.sub_mut(channel, rail).link.up();
         if verdict.lost {
-            self.t.sub(channel, rail).history.down(now, RailFault::Closed, true);
+            self.sub_mut(channel, rail).history.down(now, RailFault::Closed, true);
             self.lose(channel, rail);
             self.request_fences(channel);
         } else if was_up {
             self.paths.forget(channel, rail);
-            self.t.sub(channel, rail).clear();
+            self.sub_mut(channel, rail).clear();
         }
-        let sub = self.t.sub(channel, rail);
-        let (connect_pending, slot) = (!sub.connect_sent, self.t.channels.at_mut(channel));
+        let sub = self.sub_mut(channel, rail);
+        let (connect_pending, slot) = (!sub.connect_sent, self.channel_mut(channel));
         slot.work.up(rail, connect_pending);
-        self.t.sub(channel, rail).last_received = now;
+        self.sub_mut(channel, rail).last_received = now;
         self.paths.begin_path(channel, rail);
         self.take_in(channel, rail);
         self.refresh(channel, rail);
@@ -82,7 +82,7 @@ impl Endpoint<'_> {
                 continue;
             }
             self.fold_line(channel);
-            self.t.channels.at_mut(channel).express_budget.close();
+            self.channel_mut(channel).express_budget.close();
             match timer {
                 Timer::Ack => self.ack_timed_out(channel),
                 Timer::Connect => self.connect_timed_out(now, channel, due),
@@ -99,14 +99,14 @@ impl Endpoint<'_> {
 
     /// An acknowledgment has waited for the maximum time.
     fn ack_timed_out(&mut self, channel: u32) {
-        self.t.channels.at_mut(channel).ack.make_due();
+        self.channel_mut(channel).ack.make_due();
         self.activate(channel);
     }
 
     /// No connection of a channel has come up in time: the peer is given up. If the channel is over, the core
     /// stops dialling to send BYE (G-10).
     fn connect_timed_out(&mut self, now: Time, channel: u32, due: Time) {
-        if self.t.channels.at(channel).is_over() {
+        if self.channel(channel).is_over() {
             self.end_late_calls(channel);
         } else {
             self.path_timeout(now, channel, due);

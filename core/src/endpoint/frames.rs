@@ -18,12 +18,12 @@ use crate::wire::{self, Body, Connect, Probe};
 impl Endpoint<'_> {
     /// Subchannels to open and close, and the CONNECT that is sent first on each (G-1, L-3).
     pub(super) fn pump_connections(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
-        let &Channel { peer, work, .. } = self.t.channels.at(channel);
+        let &Channel { peer, work, .. } = self.channel(channel);
         for rail in work.connections().iter() {
             if out.len() + STEP > out.capacity() {
                 return Step::Sent;
             }
-            let slot = self.t.channels.at_mut(channel);
+            let slot = self.channel_mut(channel);
             if slot.work.take_abort(rail) {
                 let _ = out.push(Action::Abort { peer, rail });
             }
@@ -34,7 +34,7 @@ impl Endpoint<'_> {
                     let _ = out.push(Action::Disconnect { peer, rail });
                 }
                 ConnectionStep::Dial => {
-                    let sub = self.t.sub(channel, rail);
+                    let sub = self.sub_mut(channel, rail);
                     if sub.link.state() == State::Down {
                         sub.link.dial();
                         let _ = out.push(Action::Connect { peer, rail });
@@ -48,7 +48,7 @@ impl Endpoint<'_> {
 
     /// Sends CONNECT, if it was not sent on this connection and the rail has room for it.
     fn send_connect(&mut self, now: Time, channel: u32, rail: RailId, out: &mut Actions) {
-        let sub = self.t.sub(channel, rail);
+        let sub = self.sub_mut(channel, rail);
         if !sub.is_up() || sub.connect_sent {
             return;
         }
@@ -63,16 +63,16 @@ impl Endpoint<'_> {
             first_number: self.config.first_number,
         });
         if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {
-            self.t.sub(channel, rail).connect_sent = true;
-            self.t.channels.at_mut(channel).work.connect_sent(rail);
+            self.sub_mut(channel, rail).connect_sent = true;
+            self.channel_mut(channel).work.connect_sent(rail);
             self.refresh(channel, rail);
         }
     }
 
     /// Probes of silent rails (F-11).
     pub(super) fn pump_stall_probes(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        for rail in self.t.channels.at(channel).work.probes.iter() {
-            let sub = *self.t.sub(channel, rail);
+        for rail in self.channel(channel).work.probes.iter() {
+            let sub = *self.sub_mut(channel, rail);
             let nonce = sub.stall_probe.map(|stall_probe| stall_probe.nonce()).filter(|_| sub.is_ready());
             if let Some(nonce) = nonce {
                 if out.len() + STEP > out.capacity() {
@@ -83,13 +83,13 @@ impl Endpoint<'_> {
                     continue;
                 }
             }
-            self.t.channels.at_mut(channel).work.probes.remove(rail);
+            self.channel_mut(channel).work.probes.remove(rail);
         }
     }
 
     /// Acknowledgments, limits and probes that no packet has carried (A-2, C-4, L-3).
     pub(super) fn pump_frames(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         if slot.work.answers.is_empty() && !slot.silence.probe_due && !slot.ack.is_due() {
             return;
         }
@@ -99,10 +99,10 @@ impl Endpoint<'_> {
                 self.activate(channel);
                 return;
             }
-            let slot = self.t.channels.at(channel);
+            let slot = self.channel(channel);
             let body = if slot.work.answers.contains(rail) {
                 // The answer returns on the rail of the probe (G-6).
-                let nonce = self.t.subs[self.t.sub_index(channel, rail)].probe_nonce;
+                let nonce = self.sub(channel, rail).probe_nonce;
                 Body::Probe(Probe { nonce, answer: true })
             } else if slot.silence.probe_due {
                 Body::Probe(Probe { nonce: slot.silence.last_received.0, answer: false }) // G-9
@@ -124,7 +124,7 @@ impl Endpoint<'_> {
             };
             if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {
                 self.stats.acks_explicit += u64::from(is_ack);
-                let slot = self.t.channels.at_mut(channel);
+                let slot = self.channel_mut(channel);
                 if answers {
                     slot.work.answers.remove(rail);
                 }
@@ -135,7 +135,7 @@ impl Endpoint<'_> {
 
     /// Shutdown: when all is acknowledged, BYE on every subchannel; when BYE is sent, the end (G-7).
     pub(super) fn pump_bye(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         if !matches!(slot.state(), ChannelState::Closing | ChannelState::Leaving) {
             return;
         }
@@ -161,7 +161,7 @@ impl Endpoint<'_> {
                     self.activate(channel);
                 } else if self.send_frame(now, channel, RailId(rail), Body::Bye, Span::EMPTY, out) {
                     self.t.sub(channel, RailId(rail)).bye_sent = true;
-                    let slot = self.t.channels.at_mut(channel);
+                    let slot = self.channel_mut(channel);
                     if slot.state() == ChannelState::Closing {
                         slot.enter(ChannelState::Leaving);
                     }
@@ -180,7 +180,7 @@ impl Endpoint<'_> {
     /// lossless rail is up without the peer's CONNECT. The peer may have ours already, and would treat an end
     /// without BYE as a failure.
     fn is_early(&mut self, channel: u32, ready: u64) -> bool {
-        let has_no_path = self.t.channels.at(channel).silence.outage().is_some();
+        let has_no_path = self.channel(channel).silence.outage().is_some();
         let mut states = self.t.subs_of(channel).iter().map(|sub| sub.link.state());
         if ready == 0 {
             return has_no_path || states.any(|state| state != State::Down);
@@ -193,7 +193,7 @@ impl Endpoint<'_> {
     fn has_transfers(&self, channel: u32) -> bool {
         let mut ops = self.t.ops_of(channel);
         while let Some(op) = self.t.next_of(&mut ops) {
-            let op = self.t.ops.at(op);
+            let op = self.op(op);
             let moves = match op.kind() {
                 OpKind::Send => !op.is_through(),
                 OpKind::Recv | OpKind::Part => !op.completed,
@@ -228,7 +228,7 @@ impl Endpoint<'_> {
 
     /// A probe of the peer has arrived; it may interfere with ours.
     pub(super) fn defer_samples(&mut self, now: Time, channel: u32, nonce: u64) {
-        let is_later = self.source > self.t.channels.at(channel).source;
+        let is_later = self.source > self.channel(channel).source;
         if self.paths.defer_samples(channel, is_later, nonce) {
             self.t.set_timer(channel, Timer::Sample, now + DEFER);
         }

@@ -88,7 +88,7 @@ impl Endpoint<'_> {
     pub fn channel_info(&mut self, peer: PeerId) -> Option<ChannelInfo> {
         let channel = self.t.channel_of(peer)?;
         self.fold_line(channel);
-        let c = self.t.channels.at(channel);
+        let c = self.channel(channel);
         let lane = |lane: usize| LaneInfo {
             acked: c.sent[lane].acked(),
             next: c.sent[lane].next(),
@@ -109,14 +109,14 @@ impl Endpoint<'_> {
     pub fn subchannel_info(&self, peer: PeerId, rail: RailId) -> Option<SubchannelInfo> {
         let channel = self.t.channel_of(peer)?;
         self.paths.rails.get(usize::from(rail.0))?;
-        let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+        let sub = self.sub(channel, rail);
         Some(SubchannelInfo { peer_rail: sub.peer_rail, connection: sub.link.pair(), waits_for: sub.link.waits_for() })
     }
 
     /// All operations: requests of the caller except plain receives that wait, and those that serve peers.
     pub fn operations(&self) -> impl Iterator<Item = OperationInfo> {
         self.t.ops.indices().map(|index| {
-            let op = self.t.ops.at(index);
+            let op = self.op(index);
             let (retry_epoch, bytes, is_sent, posts) = (op.epoch, op.len, op.all_sent, op.posts);
             OperationInfo { id: self.t.op_id(index), retry_epoch, bytes, is_sent, posts }
         })

@@ -32,7 +32,7 @@ impl Endpoint<'_> {
     /// The peer is lost: records the attempts, and ends its channel (F-9).
     #[cold]
     pub(super) fn give_up(&mut self, now: Time, channel: u32, reason: LossReason) {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         if slot.state() == ChannelState::Closing && slot.peer_parameters.is_none() && slot.ops == 0 {
             // It was never reached, and no request needs it any more (G-7).
             return self.end_channel(channel, Ending::Closed);
@@ -52,11 +52,11 @@ impl Endpoint<'_> {
 
     /// Ends a channel: everything bound to its peer completes with an error, everything else continues.
     pub(super) fn end_channel(&mut self, channel: u32, ending: Ending) {
-        if self.t.channels.at(channel).is_over() {
+        if self.channel(channel).is_over() {
             return;
         }
         self.close_line(channel);
-        let peer = self.t.channels.at(channel).peer;
+        let peer = self.channel(channel).peer;
         match ending {
             Ending::Closed => log::debug!("peer {}: channel closed", peer.0),
             Ending::Lost(why) => log::warn!("peer {}: lost, {}", peer.0, why),
@@ -71,7 +71,7 @@ impl Endpoint<'_> {
         for timer in [Timer::Ack, Timer::Connect, Timer::Silence, Timer::Redial, Timer::Watch] {
             self.t.cancel_timer(channel, timer);
         }
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         slot.enter(ChannelState::Over(ending));
         slot.work.end();
         slot.replay.cancel();
@@ -84,7 +84,7 @@ impl Endpoint<'_> {
             let place = sub.place;
             sub.reset();
             if open {
-                self.t.channels.at_mut(channel).work.disconnect(RailId(rail as u8));
+                self.channel_mut(channel).work.disconnect(RailId(rail as u8));
             }
             // The other placements end with their operations and messages.
             if let Some(PlaceTo::Window { window, .. }) = place.map(|place| place.to) {
@@ -107,13 +107,13 @@ impl Endpoint<'_> {
 
     fn end_packets(&mut self, channel: u32) {
         // Each belongs to an operation, or is a short message.
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         if slot.ops == 0 && slot.shorts == 0 {
             return;
         }
         let mut walk = self.t.packets.walk();
         while let Some(index) = self.t.packets.step(&mut walk) {
-            if self.t.packets.at(index).channel == channel {
+            if self.packet(index).channel == channel {
                 self.free_packet(index);
             }
         }
@@ -129,8 +129,8 @@ impl Endpoint<'_> {
             } else {
                 self.t.matcher.posted.unpost(key);
             }
-            if self.t.ops.at(op).kind() == OpKind::MultiRecv {
-                let slot = self.t.ops.at_mut(op);
+            if self.op(op).kind() == OpKind::MultiRecv {
+                let slot = self.op_mut(op);
                 slot.error = Some(error);
                 slot.enter(Phase::Closing);
                 if slot.children > 0 {
@@ -145,7 +145,7 @@ impl Endpoint<'_> {
     fn end_operations(&mut self, channel: u32, error: OpError) {
         let mut ops = self.t.ops_of(channel);
         while let Some(op) = self.t.next_of(&mut ops) {
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             slot.unacked = 0;
             slot.posts = 0;
             slot.places = 0;
@@ -155,19 +155,19 @@ impl Endpoint<'_> {
                 Queue::Control | Queue::Ordered | Queue::Requests | Queue::Bulk => self.t.dequeue(op),
                 Queue::None => {}
                 Queue::Atomics => {
-                    self.t.ops.at_mut(op).queued = Queue::None;
+                    self.op_mut(op).queued = Queue::None;
                     self.atomics.unlink(&mut By(&mut self.t.ops, op_queue), op);
                 }
                 // Its message has arrived completely: it will be received.
                 Queue::Copies => {
-                    self.t.ops.at_mut(op).needs_fin = false;
+                    self.op_mut(op).needs_fin = false;
                     continue;
                 }
             }
-            if self.t.ops.at(op).serves() {
+            if self.op(op).serves() {
                 self.unuse_window(op);
             }
-            if self.t.ops.at(op).kind() == OpKind::RefusePut {
+            if self.op(op).kind() == OpKind::RefusePut {
                 let list = &mut self.t.channels.at_mut(channel).requests.refusals;
                 list.unlink(&mut By(&mut self.t.ops, op_rma), op);
             }
@@ -182,10 +182,10 @@ impl Endpoint<'_> {
         let (slot, slots) = self.t.reorder(channel);
         slot.reorder.drain(slots, |_, _| {});
         let mut walk = self.t.messages.walk();
-        while self.t.channels.at(channel).messages > 0
+        while self.channel(channel).messages > 0
             && let Some(index) = self.t.messages.step(&mut walk)
         {
-            let message = self.t.messages.at(index);
+            let message = self.message(index);
             if message.channel != channel {
                 continue;
             }
@@ -204,7 +204,7 @@ impl Endpoint<'_> {
     pub(super) fn drop_messages(&mut self, channel: u32) {
         let mut walk = self.t.messages.walk();
         while let Some(index) = self.t.messages.step(&mut walk) {
-            let message = *self.t.messages.at(index);
+            let message = *self.message(index);
             if message.channel == channel && message.matchable && !message.claimed && message.recv == NONE {
                 self.t.matcher.unexpected.take(message.unexpected);
                 self.free_message(index);
@@ -221,7 +221,7 @@ impl Endpoint<'_> {
     }
 
     pub(super) fn set_redial_timer(&mut self, channel: u32) {
-        let redials = self.t.channels.at(channel).work.redials();
+        let redials = self.channel(channel).work.redials();
         let subs = self.t.subs_of(channel);
         let first = redials.iter().map(|rail| subs[usize::from(rail.0)].redial_at).min();
         match first {
@@ -248,7 +248,7 @@ impl Endpoint<'_> {
     pub(super) fn open_over(&mut self, now: Time, peer: PeerId) -> Option<u32> {
         let channel = self.open_channel(now, peer)?;
         self.t.cancel_timer(channel, Timer::Connect);
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         slot.enter(ChannelState::Over(Ending::Closed));
         slot.work.cancel_dials();
         Some(channel)
@@ -256,7 +256,7 @@ impl Endpoint<'_> {
 
     /// Ends a channel that is left. `unnotified`: the peer may not have received BYE.
     pub(super) fn end_left(&mut self, now: Time, channel: u32, unnotified: bool) {
-        let peer = self.t.channels.at(channel).peer;
+        let peer = self.channel(channel).peer;
         self.end_channel(channel, Ending::Closed);
         self.t.peers[peer.0 as usize].unnotified = unnotified;
         self.call_unnotified(now, peer, self.moved);
@@ -270,7 +270,7 @@ impl Endpoint<'_> {
             return;
         }
         let Some(channel) = self.t.channel_of(peer).or_else(|| self.open_over(now, peer)) else { return };
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         slot.work.dial_late(RailSet(rails & moved));
         self.t.set_timer(channel, Timer::Connect, now + self.config.connect_timeout);
         self.activate(channel);
@@ -281,13 +281,13 @@ impl Endpoint<'_> {
         self.stats.stale_dropped += 1;
         let first = self.config.first_number;
         let shutdowns = self.stats.stale_dropped as u32 & (SHUTDOWNS / 2 - 1);
-        let sub = self.t.sub(channel, rail);
+        let sub = self.sub_mut(channel, rail);
         sub.reset();
         // The earlier numbers are forgotten, and the peer expects a new one (F-1).
         sub.link = Link::numbered_from(first.wrapping_add(SHUTDOWNS | shutdowns));
         sub.link.up();
-        self.t.channels.at_mut(channel).work.late_connect(rail);
-        self.t.sub(channel, rail).last_received = now;
+        self.channel_mut(channel).work.late_connect(rail);
+        self.sub_mut(channel, rail).last_received = now;
         self.refresh(channel, rail);
         if !self.t.has_timer(channel, Timer::Watch) {
             self.t.set_timer(channel, Timer::Watch, now + self.late_timeout());
@@ -304,8 +304,8 @@ impl Endpoint<'_> {
     pub(super) fn check_late_connects(&mut self, now: Time, channel: u32) {
         let timeout = self.late_timeout();
         let mut next = None;
-        for rail in self.t.channels.at(channel).work.late().iter() {
-            let sub = self.t.sub(channel, rail);
+        for rail in self.channel(channel).work.late().iter() {
+            let sub = self.sub_mut(channel, rail);
             let due = sub.last_received + timeout;
             if !sub.is_up() {
                 // The rail ends a connection that it could not open.
@@ -326,7 +326,7 @@ impl Endpoint<'_> {
     fn abort_late_connect(&mut self, now: Time, channel: u32, rail: RailId) {
         let is_bye_due = self.needs_bye(channel, rail);
         self.forget_late_connect(channel, rail);
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         if is_bye_due {
             slot.work.abort(rail);
             self.call_later(now, channel, rail);
@@ -339,7 +339,7 @@ impl Endpoint<'_> {
     #[cold]
     pub(super) fn arrive_late(&mut self, now: Time, channel: u32, rail: RailId, header: &[u8]) {
         let Ok(Repr { body: Body::Connect(connect), .. }) = Repr::parse(header) else { return };
-        if self.t.sub(channel, rail).link.connect(connect.connection).abort {
+        if self.sub_mut(channel, rail).link.connect(connect.connection).abort {
             // The number is invalid: no connection has it.
             return self.abort_late_connect(now, channel, rail);
         }
@@ -349,7 +349,7 @@ impl Endpoint<'_> {
 
     /// A connection of a channel that is over has failed, or could not be made.
     pub(super) fn late_connect_gone(&mut self, now: Time, channel: u32, rail: RailId) {
-        let was_open = self.t.sub(channel, rail).link.state() != State::Down;
+        let was_open = self.sub_mut(channel, rail).link.state() != State::Down;
         self.forget_late_connect(channel, rail);
         if was_open && self.needs_bye(channel, rail) {
             self.call_later(now, channel, rail);
@@ -358,19 +358,19 @@ impl Endpoint<'_> {
 
     /// Whether the peer may not have received BYE, and would dial the rail's old address.
     fn needs_bye(&self, channel: u32, rail: RailId) -> bool {
-        let peer = self.t.channels.at(channel).peer;
+        let peer = self.channel(channel).peer;
         self.t.peers[peer.0 as usize].unnotified && self.moved >> rail.0 & 1 == 1
     }
 
     fn call_later(&mut self, now: Time, channel: u32, rail: RailId) {
-        self.t.channels.at_mut(channel).work.dial_later(rail);
-        self.t.sub(channel, rail).redial_at = now + self.config.redial_max;
+        self.channel_mut(channel).work.dial_later(rail);
+        self.sub_mut(channel, rail).redial_at = now + self.config.redial_max;
         self.set_redial_timer(channel);
     }
 
     fn forget_late_connect(&mut self, channel: u32, rail: RailId) {
-        self.t.channels.at_mut(channel).work.late_ended(rail);
-        self.t.sub(channel, rail).reset();
+        self.channel_mut(channel).work.late_ended(rail);
+        self.sub_mut(channel, rail).reset();
         self.refresh(channel, rail);
         self.activate(channel);
     }
@@ -378,12 +378,12 @@ impl Endpoint<'_> {
     /// Stops connecting to a peer that has received BYE or is unreachable. Connections that are up last for
     /// their usual time.
     pub(super) fn end_late_calls(&mut self, channel: u32) {
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         slot.work.cancel_dials();
         let (peer, late) = (slot.peer, slot.work.late());
         self.t.peers[peer.0 as usize].unnotified = false;
         for rail in late.iter() {
-            if !self.t.sub(channel, rail).is_up() {
+            if !self.sub_mut(channel, rail).is_up() {
                 self.dismiss(channel, rail);
             }
         }
@@ -392,16 +392,16 @@ impl Endpoint<'_> {
 
     fn dismiss(&mut self, channel: u32, rail: RailId) {
         self.forget_late_connect(channel, rail);
-        self.t.channels.at_mut(channel).work.disconnect(rail);
+        self.channel_mut(channel).work.disconnect(rail);
     }
 
     /// Sends BYE on late connects, and closes each once it is sent.
     pub(super) fn pump_late_connects(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        for rail in self.t.channels.at(channel).work.late().iter() {
+        for rail in self.channel(channel).work.late().iter() {
             if out.len() + STEP > out.capacity() {
                 return self.activate(channel);
             }
-            let sub = *self.t.sub(channel, rail);
+            let sub = *self.sub_mut(channel, rail);
             if sub.link.state() != State::Ready || !sub.connect_sent || sub.frame_posted {
                 continue;
             }
@@ -409,7 +409,7 @@ impl Endpoint<'_> {
                 self.end_late_calls(channel);
                 self.dismiss(channel, rail);
             } else if self.send_frame(now, channel, rail, Body::Bye, Span::EMPTY, out) {
-                self.t.sub(channel, rail).bye_sent = true;
+                self.sub_mut(channel, rail).bye_sent = true;
             }
         }
     }

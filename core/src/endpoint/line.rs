@@ -16,9 +16,9 @@ use crate::wire::Counts;
 impl Endpoint<'_> {
     /// A subchannel's state may have changed: whether packets may be posted on it.
     pub(super) fn refresh(&mut self, channel: u32, rail: RailId) {
-        let is_ready = self.t.subs[self.t.sub_index(channel, rail)].is_ready();
+        let is_ready = self.sub(channel, rail).is_ready();
         if self.paths.set_ready(channel, rail, is_ready) {
-            self.t.channels.at_mut(channel).express_budget.close();
+            self.channel_mut(channel).express_budget.close();
             self.line_has_changed(channel);
         }
     }
@@ -34,7 +34,7 @@ impl Endpoint<'_> {
 
     /// The one rail of a channel whose messages may use the express path.
     pub(super) fn lone_rail(&self, channel: u32) -> Option<RailId> {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let rails = self.t.peers[slot.peer.0 as usize].rails;
         let rail = RailId(rails.trailing_zeros() as u8);
         let facts = self.paths.rails.get(usize::from(rail.0))?;
@@ -49,8 +49,8 @@ impl Endpoint<'_> {
     /// The largest eager payload on a rail: a packet on a rail that may fail must fit every other rail for
     /// replay (F-5).
     pub(super) fn eager_bytes_max(&self, channel: u32, rail: RailId) -> u32 {
-        let facts = &self.paths.rails[usize::from(rail.0)];
-        let others = if facts.caps.lossless { u32::MAX } else { self.t.channels.at(channel).limits.eager_bytes_max };
+        let facts = self.paths.facts(rail);
+        let others = if facts.caps.lossless { u32::MAX } else { self.channel(channel).limits.eager_bytes_max };
         self.config.eager_bytes_max.min(facts.eager_bytes_max).min(others)
     }
 
@@ -59,7 +59,7 @@ impl Endpoint<'_> {
     pub(super) fn open_sending(&mut self, channel: u32) -> bool {
         self.fold_line(channel);
         let Some(rail) = self.lone_rail(channel) else { return false };
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let aggregates = self.paths.policies.of_small().aggregates == Aggregates::Always;
         let Some(peer_parameters) = slot.peer_parameters else { return false };
         if slot.state() != ChannelState::Open
@@ -70,10 +70,10 @@ impl Endpoint<'_> {
         {
             return false;
         }
-        let facts = &self.paths.rails[usize::from(rail.0)];
+        let facts = self.paths.facts(rail);
         let bytes_max =
             self.eager_bytes_max(channel, rail).min(peer_parameters.eager_bytes_max).min(facts.short_bytes_max);
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let sending = Sending {
             next: slot.sent[ORDERED].next().0,
             limits: slot.grants.limits(),
@@ -98,7 +98,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at(channel);
         let is_open =
             matches!(slot.state(), ChannelState::Open | ChannelState::Closing) && slot.peer_parameters.is_some();
-        let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+        let sub = self.sub(channel, rail);
         if !is_open
             || self.lone_rail(channel) != Some(rail)
             || sub.place.is_some()
@@ -172,7 +172,7 @@ impl Endpoint<'_> {
         if self.t.channels.key_at(channel).is_none() {
             return line.credits == 0 && line.receives_on().is_none();
         }
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let sends = line.credits == 0
             || (line.next == slot.sent[ORDERED].next().0
                 && slot.sent[ORDERED].is_empty()
@@ -210,7 +210,7 @@ impl Endpoint<'_> {
         let latest = self.latest;
         self.stats.short_sent += u64::from(fold.sent);
         self.stats.short_received += u64::from(fold.received);
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         if fold.sent > 0 {
             slot.sent[ORDERED].skip(fold.sent);
             slot.allowance.use_messages(fold.sent);
@@ -236,7 +236,7 @@ impl Endpoint<'_> {
 
     /// Takes the peer's grants from a rail that keeps the order (C-6). Returns whether they grew.
     pub(super) fn take_limits(&mut self, channel: u32, (messages, blocks): (u16, u16)) -> bool {
-        self.t.channels.at_mut(channel).allowance.update_in_order(messages, blocks)
+        self.channel_mut(channel).allowance.update_in_order(messages, blocks)
     }
 
     /// Messages sent and received by the express path.

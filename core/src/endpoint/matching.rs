@@ -23,7 +23,7 @@ impl Endpoint<'_> {
             if op == NONE {
                 return self.promote(key);
             }
-            if self.t.ops.at(op).kind() != OpKind::MultiRecv {
+            if self.op(op).kind() != OpKind::MultiRecv {
                 self.t.matcher.posted.unpost(key);
                 return Some(op);
             }
@@ -44,7 +44,7 @@ impl Endpoint<'_> {
 
     /// Cuts `len` bytes off a multi-receive buffer.
     fn part_of(&mut self, op: u32, len: u64) -> Part {
-        let parent = *self.t.ops.at(op);
+        let parent = *self.op(op);
         let free = parent.len - parent.cursor;
         if len > free && parent.cursor > 0 {
             self.close_multi(op);
@@ -66,7 +66,7 @@ impl Endpoint<'_> {
         let mut seg = self.t.op_segments(op).first().copied().unwrap_or_default();
         seg = Seg::new(seg.at.region, seg.at.offset + parent.cursor, taken);
         self.t.set_segments(part, &[seg]);
-        let parent = self.t.ops.at_mut(op);
+        let parent = self.op_mut(op);
         parent.children += 1;
         parent.index = parent.index.wrapping_add(1);
         parent.cursor += taken;
@@ -78,7 +78,7 @@ impl Endpoint<'_> {
 
     /// A multi-receive takes no more messages; it is released with its last part.
     pub(super) fn close_multi(&mut self, op: u32) {
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         let key = slot.posted;
         slot.enter(Phase::Closing);
         let idle = slot.children == 0;
@@ -90,9 +90,9 @@ impl Endpoint<'_> {
 
     /// Fills a new multi-receive with messages that wait.
     pub(super) fn feed_multi(&mut self, now: Time, op: u32, from: &Selector) {
-        while self.t.ops.at(op).phase() == Phase::Posted {
+        while self.op(op).phase() == Phase::Posted {
             let Some((key, message)) = self.t.matcher.unexpected.find(from) else { return };
-            match self.part_of(op, self.t.messages.at(message).len) {
+            match self.part_of(op, self.message(message).len) {
                 Part::Taken(part) => {
                     self.t.matcher.unexpected.take(key);
                     self.bind(now, part, message);
@@ -121,8 +121,8 @@ impl Endpoint<'_> {
         loop {
             let has_receive_for = |&(_, message): &(Key, u32)| self.has_receive(message);
             let Some((key, message)) = self.t.matcher.unexpected.waiting().find(has_receive_for) else { return };
-            let Message { channel, tag, len, .. } = *self.t.messages.at(message);
-            match self.match_posted(self.t.channels.at(channel).peer, tag, len) {
+            let Message { channel, tag, len, .. } = *self.message(message);
+            match self.match_posted(self.channel(channel).peer, tag, len) {
                 Some(op) => {
                     self.t.matcher.unexpected.take(key);
                     self.bind(now, op, message);
@@ -145,14 +145,14 @@ impl Endpoint<'_> {
 
     /// Whether a posted receive takes a message.
     fn has_receive(&self, message: u32) -> bool {
-        let Message { channel, tag, .. } = *self.t.messages.at(message);
-        self.t.matcher.posted.find(self.t.channels.at(channel).peer, tag).is_some()
+        let Message { channel, tag, .. } = *self.message(message);
+        self.t.matcher.posted.find(self.channel(channel).peer, tag).is_some()
     }
 
     /// A message that has its turn and is not matched yet: matches it with a posted receive, or stores it as
     /// unexpected.
     fn deliver(&mut self, now: Time, message: u32) {
-        let slot = *self.t.messages.at(message);
+        let slot = *self.message(message);
         let peer = self.t.channels.at(slot.channel).peer;
         match self.match_posted(peer, slot.tag, slot.len) {
             Some(op) => self.bind(now, op, message),
@@ -160,7 +160,7 @@ impl Endpoint<'_> {
                 self.stats.unexpected += 1;
                 // As many entries as messages: there is room.
                 if let Ok(key) = self.t.matcher.unexpected.store(peer, slot.tag, message) {
-                    let slot = self.t.messages.at_mut(message);
+                    let slot = self.message_mut(message);
                     slot.unexpected = key;
                     slot.matchable = true;
                 }
@@ -172,7 +172,7 @@ impl Endpoint<'_> {
     pub(super) fn address(&mut self, op: u32, message: &Message) {
         let peer = self.t.channels.at(message.channel).peer;
         self.t.bind_op(op, message.channel);
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.peer = peer;
         slot.tag = message.tag;
         slot.immediate = message.immediate;
@@ -185,18 +185,18 @@ impl Endpoint<'_> {
 
     /// A receive gets a message that waits here (out of the matcher already).
     pub(super) fn bind(&mut self, now: Time, op: u32, message: u32) {
-        let slot = *self.t.messages.at(message);
+        let slot = *self.message(message);
         self.address(op, &slot);
         let lost = self.t.channels.at(slot.channel).is_over();
-        self.t.messages.at_mut(message).matchable = false;
+        self.message_mut(message).matchable = false;
         if slot.rendezvous {
-            let keys = core::mem::replace(&mut self.t.messages.at_mut(message).keys, NONE);
+            let keys = core::mem::replace(&mut self.message_mut(message).keys, NONE);
             self.free_message(message);
             self.begin_rendezvous(now, op, keys);
             return;
         }
-        self.t.messages.at_mut(message).recv = op;
-        let recv = self.t.ops.at_mut(op);
+        self.message_mut(message).recv = op;
+        let recv = self.op_mut(op);
         recv.enter(Phase::Copying);
         recv.message = message;
         recv.needs_fin &= !lost;
@@ -206,23 +206,23 @@ impl Endpoint<'_> {
     }
 
     pub(super) fn queue_copy(&mut self, op: u32) {
-        self.t.ops.at_mut(op).queued = Queue::Copies;
+        self.op_mut(op).queued = Queue::Copies;
         self.copies.push_back(&mut By(&mut self.t.ops, op_queue), op);
     }
 
     /// The copy of a waiting message into its buffer has been requested: the blocks are free, the receive is
     /// complete.
     pub(super) fn copied(&mut self, op: u32) {
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         let message = core::mem::replace(&mut slot.message, NONE);
         slot.queued = Queue::None;
         slot.enter(Phase::Data);
         slot.moved = slot.granted;
         let channel = slot.channel;
-        if self.t.channels.at(channel).is_over() {
+        if self.channel(channel).is_over() {
             self.t.unbind_op(op);
         }
-        self.stats.bytes_copied += self.t.ops.at(op).granted;
+        self.stats.bytes_copied += self.op(op).granted;
         self.free_message(message);
         self.complete_if_done(op);
     }
@@ -230,7 +230,7 @@ impl Endpoint<'_> {
     /// Frees a message's slot, and its blocks if no other message uses them, and grants them to the peer
     /// again (C-4).
     pub(super) fn free_message(&mut self, message: u32) {
-        let slot = *self.t.messages.at(message);
+        let slot = *self.message(message);
         let blocks = if self.t.blocks.give(slot.blocks) { slot.block_count.into() } else { 0 };
         self.drop_key_set(slot.keys, false);
         if let Some(key) = self.t.messages.key_at(message) {
@@ -245,7 +245,7 @@ impl Endpoint<'_> {
     /// Messages of the peer, and their blocks, free their room here.
     pub(super) fn grant(&mut self, channel: u32, messages: u16, blocks: u32) {
         self.grant_on_line(channel, messages, blocks);
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         slot.grants.released(messages, blocks);
         slot.express_budget.stop_receiving();
         self.announce_room(channel);
@@ -254,7 +254,7 @@ impl Endpoint<'_> {
     /// Sends the limits to the peer, if that is worth a packet of its own (C-4).
     #[inline(always)]
     pub(super) fn announce_room(&mut self, channel: u32) {
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         if slot.grants.worth_announcing() && !slot.is_over() {
             slot.ack.make_due();
             self.activate(channel);
@@ -290,13 +290,13 @@ impl Endpoint<'_> {
         if !self.claim_psn(now, channel, ORDERED, psn)? {
             return Ok(Arrival::Discard);
         }
-        if self.t.channels.at(channel).replay.aborted_placements != 0
+        if self.channel(channel).replay.aborted_placements != 0
             && let Some(arrival) = self.arrive_again(channel, rail, common, psn)?
         {
             return Ok(arrival); // F-6
         }
         let blocks = bytes.div_ceil(self.config.block_bytes);
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         slot.grants.received(1, blocks).map_err(|_| ProtocolError::Credit)?; // C-3
         let peer = slot.peer;
         let in_turn = psn == slot.reorder.esn();
@@ -348,7 +348,7 @@ impl Endpoint<'_> {
                 self.begin_rendezvous(now, op, message.keys);
                 Arrival::Done
             } else {
-                let slot = self.t.ops.at_mut(op);
+                let slot = self.op_mut(op);
                 slot.enter(Phase::Data);
                 let granted = slot.granted;
                 if granted == 0 {
@@ -364,7 +364,7 @@ impl Endpoint<'_> {
             // Granted messages have room: the tables are sized for them.
             message.blocks = self.t.blocks.take(blocks).ok_or(ProtocolError::Credit)?;
             let index = self.t.messages.insert(message).map_err(|_| ProtocolError::Credit)?.index;
-            self.t.channels.at_mut(channel).messages += 1;
+            self.channel_mut(channel).messages += 1;
             let arrival = if message.state == MessageState::Stored {
                 self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
                 Arrival::Done
@@ -375,7 +375,7 @@ impl Endpoint<'_> {
             if in_turn {
                 self.stats.unexpected += 1; // M-5
                 if let Ok(key) = self.t.matcher.unexpected.store(peer, message.tag, index) {
-                    let slot = self.t.messages.at_mut(index);
+                    let slot = self.message_mut(index);
                     slot.unexpected = key;
                     slot.matchable = true;
                 }
@@ -405,7 +405,7 @@ impl Endpoint<'_> {
         let Some((to, takes)) = self.take_aborted(channel, psn) else { return Ok(None) };
         let (len, fits) = match to {
             PlaceTo::Message(message) => {
-                let is_sealed = self.t.messages.at(message).state == MessageState::Sealed;
+                let is_sealed = self.message(message).state == MessageState::Sealed;
                 let blocks = payload_bytes.div_ceil(self.config.block_bytes);
                 (payload_bytes.into(), takes == u64::from(if is_sealed { blocks } else { payload_bytes }))
             }
@@ -420,15 +420,15 @@ impl Endpoint<'_> {
 
     /// Delivers messages whose turn has come (S-8). An unopened aggregate delays those behind it.
     pub(super) fn deliver_due(&mut self, now: Time, channel: u32) {
-        while !self.t.channels.at(channel).reorder.is_empty() {
+        while !self.channel(channel).reorder.is_empty() {
             let (slot, slots) = self.t.reorder(channel);
             let first = slot.reorder.search(slots, slot.reorder.esn());
-            let sealed = |&message: &u32| self.t.messages.at(message).state == MessageState::Sealed;
+            let sealed = |&message: &u32| self.message(message).state == MessageState::Sealed;
             let Some(mut message) = first.filter(|message| !sealed(message)) else { return };
             let (slot, slots) = self.t.reorder(channel);
             slot.reorder.dequeue(slots);
             while message != NONE {
-                let next = core::mem::replace(&mut self.t.messages.at_mut(message).next_in_packet, NONE);
+                let next = core::mem::replace(&mut self.message_mut(message).next_in_packet, NONE);
                 self.deliver(now, message);
                 message = next;
             }

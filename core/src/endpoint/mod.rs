@@ -100,7 +100,8 @@ use crate::store::{Arena, List};
 use crate::time::Time;
 
 use crate::api::action::{Pieces, SpanOf};
-use crate::peer::{Place, PlaceTo};
+use crate::op::{Message, Op, Packet};
+use crate::peer::{Channel, Place, PlaceTo, Sub};
 use crate::rail::rails_of;
 use tables::Tables;
 
@@ -427,7 +428,7 @@ impl<'m> Endpoint<'m> {
         let place = self.t.place(id)?;
         let (of, offset) = match place.to {
             PlaceTo::Op(op) => (SpanOf::Op(op), place.offset),
-            PlaceTo::Message(message) => (SpanOf::Blocks(self.t.messages.at(message).blocks), place.offset),
+            PlaceTo::Message(message) => (SpanOf::Blocks(self.message(message).blocks), place.offset),
             PlaceTo::Window { at, .. } => (SpanOf::At(at), 0),
         };
         Some(Span { of, offset, len: place.len })
@@ -441,5 +442,58 @@ impl<'m> Endpoint<'m> {
             Some(memory) if !memory.is_empty() => Arrival::Place { id, memory },
             _ => Arrival::Discard,
         }
+    }
+}
+
+/// The entries of tables that nearly every call looks at.
+impl Endpoint<'_> {
+    #[inline(always)]
+    fn op(&self, index: u32) -> &Op {
+        self.t.ops.at(index)
+    }
+
+    #[inline(always)]
+    fn op_mut(&mut self, index: u32) -> &mut Op {
+        self.t.ops.at_mut(index)
+    }
+
+    #[inline(always)]
+    fn channel(&self, index: u32) -> &Channel {
+        self.t.channels.at(index)
+    }
+
+    #[inline(always)]
+    fn channel_mut(&mut self, index: u32) -> &mut Channel {
+        self.t.channels.at_mut(index)
+    }
+
+    #[inline(always)]
+    fn packet(&self, index: u32) -> &Packet {
+        self.t.packets.at(index)
+    }
+
+    #[inline(always)]
+    fn packet_mut(&mut self, index: u32) -> &mut Packet {
+        self.t.packets.at_mut(index)
+    }
+
+    #[inline(always)]
+    fn message(&self, index: u32) -> &Message {
+        self.t.messages.at(index)
+    }
+
+    #[inline(always)]
+    fn message_mut(&mut self, index: u32) -> &mut Message {
+        self.t.messages.at_mut(index)
+    }
+
+    #[inline(always)]
+    fn sub(&self, channel: u32, rail: RailId) -> &Sub {
+        &self.t.subs[self.t.sub_index(channel, rail)]
+    }
+
+    #[inline(always)]
+    fn sub_mut(&mut self, channel: u32, rail: RailId) -> &mut Sub {
+        self.t.sub(channel, rail)
     }
 }

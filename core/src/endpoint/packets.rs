@@ -40,10 +40,10 @@ impl Endpoint<'_> {
     #[inline(always)]
     pub(super) fn common_inlined(&mut self, channel: u32, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
         let source = self.source;
-        if !self.t.channels.at(channel).ack.is_clear() {
+        if !self.channel(channel).ack.is_clear() {
             self.ack_goes(channel);
         }
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         let (message_limit, block_limit) = slot.grants.limits();
         slot.grants.announced();
         Common {
@@ -63,7 +63,7 @@ impl Endpoint<'_> {
     #[inline(never)]
     fn ack_goes(&mut self, channel: u32) {
         self.t.cancel_timer(channel, Timer::Ack);
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         slot.ack.sent();
         slot.express_budget.stop_receiving();
     }
@@ -71,7 +71,7 @@ impl Endpoint<'_> {
     /// The same for CONNECT, which acknowledges nothing: the peer's first number may be unknown.
     /// Pending acknowledgments and limits stay pending.
     fn connect_common(&self, channel: u32) -> Common {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let (message_limit, block_limit) = slot.grants.limits();
         Common { source: self.source, message_limit, block_limit, ..Common::default() }
     }
@@ -82,7 +82,7 @@ impl Endpoint<'_> {
             self.wait_for(channel, Shortage::Packets);
             return false;
         }
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let window = slot.peer_parameters.map_or(0, |peer_parameters| peer_parameters.window).min(self.config.window);
         let lane = if lane == Lane::Ordered { ORDERED } else { UNORDERED };
         slot.sent[lane].has_room(window)
@@ -119,7 +119,7 @@ impl Endpoint<'_> {
         };
         let ack_now = ack_now || self.is_short(op);
         let common = self.common(channel, psn.0, len, ack_now);
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.unacked += 1;
         slot.posts += 1;
         self.paths.note_posted(now, channel, rail, payload.len());
@@ -138,7 +138,7 @@ impl Endpoint<'_> {
             Body::Cts(_) => (What::Cts, 0),
             Body::Resume(resume) => (What::Resume, resume.epoch.into()),
             Body::Data(data) => (What::Data, data.offset),
-            Body::Put(put) => (What::Put, put.offset.wrapping_sub(self.t.ops.at(op).remote_offset)),
+            Body::Put(put) => (What::Put, put.offset.wrapping_sub(self.op(op).remote_offset)),
             Body::Get(_) => (What::Get, 0),
             Body::Atomic(_) => (What::Atomic, 0),
             Body::AtomicReply(_) => (What::AtomicReply, 0),
@@ -156,15 +156,15 @@ impl Endpoint<'_> {
         part: RailId,
         out: &mut Actions,
     ) {
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         let (count, epoch) = (slot.fins_expected, slot.epoch);
         let want_placed = self.config.recovery;
         let fin = Fin { operation: slot.remote, count, refused: None, want_placed, epoch, placed_bytes: slot.granted };
-        let next = self.t.channels.at(channel).sent[UNORDERED].next();
+        let next = self.channel(channel).sent[UNORDERED].next();
         self.transmit(now, channel, rail, op, &Body::Fin(fin), Span::EMPTY, false, out);
         let (slot, slots) = self.t.sent(channel, UNORDERED);
         if let Some(index) = slot.sent[UNORDERED].get(slots, next) {
-            let packet = self.t.packets.at_mut(index);
+            let packet = self.packet_mut(index);
             (packet.what, packet.offset) = (What::PartFin, PartFin { part, epoch }.pack());
         }
     }
@@ -172,7 +172,7 @@ impl Endpoint<'_> {
     /// Whether a packet sent now requests an immediate acknowledgment, because the tables that only
     /// acknowledgments empty are short of room.
     fn is_short(&self, op: u32) -> bool {
-        self.is_short_of_room(self.t.ops.at(op).retained != NONE)
+        self.is_short_of_room(self.op(op).retained != NONE)
     }
 
     /// The same of a packet with a retained copy, or without.
@@ -198,7 +198,7 @@ impl Endpoint<'_> {
         let what = if matches!(kind, PostKind::Read { .. }) { What::Read } else { What::Write };
         let moved = (what, payload.len() as u32, payload.offset);
         let Some(key) = self.keep_packet(now, channel, rail, op, moved, false) else { return };
-        self.t.ops.at_mut(op).posts += 1;
+        self.op_mut(op).posts += 1;
         self.paths.note_posted(now, channel, rail, payload.len());
         self.watch_rails(now, channel);
         self.push_post(channel, rail, PostId(key), kind, (payload, extent_bytes), out);
@@ -234,7 +234,7 @@ impl Endpoint<'_> {
         (payload, extent_bytes): (Span, u64),
         out: &'o mut Actions,
     ) -> Option<&'o mut Post> {
-        let peer = self.t.channels.at(channel).peer;
+        let peer = self.channel(channel).peer;
         let header = heapless::Vec::new();
         let post = Post { id, peer, rail, kind, header, payload, extent_bytes };
         let pushed = out.push(Action::Post(post));
@@ -356,7 +356,7 @@ impl Endpoint<'_> {
 
     /// The peer has a packet. Returns how many messages it carried, if it was one of the ordered lane.
     pub(super) fn acknowledged(&mut self, index: u32) -> u32 {
-        let packet = self.t.packets.at_mut(index);
+        let packet = self.packet_mut(index);
         packet.unacked = false;
         let packet = *packet;
         if packet.what == What::Short {
@@ -382,7 +382,7 @@ impl Endpoint<'_> {
 
     /// A segment of an operation's payload has been handed to a rail.
     pub(super) fn note_moved(&mut self, now: Time, op: u32, rail: RailId) {
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         self.paths.note_moved(now, slot.stripes, slot.cursor == 0, rail);
     }
 
@@ -397,7 +397,7 @@ impl Endpoint<'_> {
 
     #[inline(never)]
     fn begin_silence(&mut self, now: Time, channel: u32, probe: Nanos, max: Nanos) {
-        self.t.channels.at_mut(channel).silence.last_received = now;
+        self.channel_mut(channel).silence.last_received = now;
         let first = if probe.0 == 0 { max } else { probe };
         self.t.set_timer(channel, Timer::Silence, now + first);
     }
@@ -412,14 +412,14 @@ impl Endpoint<'_> {
 
     #[inline(never)]
     fn begin_watch(&mut self, now: Time, channel: u32) {
-        if self.config.stall_min.0 > 0 && !self.t.channels.at(channel).is_over() {
+        if self.config.stall_min.0 > 0 && !self.channel(channel).is_over() {
             self.t.set_timer(channel, Timer::Watch, now + self.config.stall_min);
         }
     }
 
     /// The memory that holds bytes `offset..offset + len` of an operation's payload.
     pub(super) fn payload(&self, op: u32, offset: u64, len: u64) -> Span {
-        match self.t.ops.at(op).retained {
+        match self.op(op).retained {
             _ if len == 0 => Span::EMPTY,
             crate::store::NONE => self.t.op_span(op, offset, len),
             retained => Span { of: SpanOf::At(self.t.retention.at(retained)), offset, len },
@@ -428,7 +428,7 @@ impl Endpoint<'_> {
 
     /// The packet of an atomic.
     pub(super) fn atomic_of(&self, op: u32) -> wire::Atomic {
-        let request = self.t.ops.at(op);
+        let request = self.op(op);
         wire::Atomic {
             window: request.remote,
             offset: request.remote_offset,
@@ -501,7 +501,7 @@ impl Endpoint<'_> {
         ack_now: bool,
         policy: &crate::rel::ack::AckPolicy,
     ) {
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         slot.express_budget.stop_receiving();
         match slot.ack.received(policy, now, bytes, ack_now) {
             AckVerdict::Now => self.activate(channel),
@@ -514,49 +514,49 @@ impl Endpoint<'_> {
     /// The payload that was being placed is not there: its number is open again. A message whose header
     /// already took effect (it has met its receive or has its blocks) waits for the copy (F-6).
     pub(super) fn abort_placement(&mut self, channel: u32, rail: RailId) {
-        let Some(place) = self.t.sub(channel, rail).place.take() else { return };
+        let Some(place) = self.sub_mut(channel, rail).place.take() else { return };
         let window = self.config.window;
         let (slot, bits) = self.t.received(channel, place.lane);
         slot.received[place.lane].unclaim(bits, window, place.psn);
         let is_aborted = place.lane == ORDERED;
         match place.to {
             PlaceTo::Op(op) => {
-                let slot = self.t.ops.at_mut(op);
+                let slot = self.op_mut(op);
                 slot.places -= 1;
                 slot.aborted = is_aborted.then_some(place.psn);
             }
-            PlaceTo::Message(message) => self.t.messages.at_mut(message).aborted = Some(place.psn),
+            PlaceTo::Message(message) => self.message_mut(message).aborted = Some(place.psn),
             PlaceTo::Window { window, .. } => self.t.windows.at_mut(window).users -= 1,
         }
-        self.t.channels.at_mut(channel).replay.aborted_placements += u16::from(is_aborted);
+        self.channel_mut(channel).replay.aborted_placements += u16::from(is_aborted);
     }
 
     /// Returns what waits for the copy of ordered packet `psn`, if anything does, and its bytes.
     pub(super) fn take_aborted(&mut self, channel: u32, psn: Seq) -> Option<(PlaceTo, u64)> {
-        if self.t.channels.at(channel).replay.aborted_placements == 0 {
+        if self.channel(channel).replay.aborted_placements == 0 {
             return None;
         }
         let waits = |at: u32, aborted: Option<Seq>| at == channel && aborted == Some(psn);
         let message = self.t.messages.indices().find(|&index| {
-            let message = self.t.messages.at(index);
+            let message = self.message(index);
             waits(message.channel, message.aborted)
         });
         let found = if let Some(message) = message {
-            let slot = self.t.messages.at_mut(message);
+            let slot = self.message_mut(message);
             slot.aborted = None;
             let bytes = (slot.state != MessageState::Sealed).then_some(slot.len);
             Some((PlaceTo::Message(message), bytes.unwrap_or(u64::from(slot.block_count))))
         } else {
             let op = self.t.ops.indices().find(|&op| {
-                let slot = self.t.ops.at(op);
+                let slot = self.op(op);
                 waits(slot.channel, slot.aborted)
             })?;
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             slot.aborted = None;
             slot.places += 1;
             Some((PlaceTo::Op(op), slot.granted))
         };
-        self.t.channels.at_mut(channel).replay.aborted_placements -= 1;
+        self.channel_mut(channel).replay.aborted_placements -= 1;
         found
     }
 }

@@ -77,7 +77,7 @@ impl Endpoint<'_> {
     /// Actions that belong to no channel's order: copies out of blocks, peers' atomics, deregistrations.
     fn next_other_action(&mut self) -> Option<Action> {
         while let Some(op) = self.copies.pop_front(&mut By(&mut self.t.ops, op_queue)) {
-            let slot = self.t.ops.at(op);
+            let slot = self.op(op);
             let &Message { blocks, offset, .. } = self.t.messages.at(slot.message);
             let len = slot.granted;
             let from = Span { of: SpanOf::Blocks(blocks), offset: offset.into(), len };
@@ -92,7 +92,7 @@ impl Endpoint<'_> {
         if let Some(op) = self.atomics.pop_front(&mut By(&mut self.t.ops, op_queue)) {
             let at = self.t.op_segments(op).first().copied().unwrap_or_default().at;
             let operation = self.t.op_id(op);
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             slot.queued = Queue::None;
             slot.enter(Phase::Waiting);
             return Some(Action::Atomic(AtomicAction {
@@ -132,12 +132,12 @@ impl Endpoint<'_> {
             "a subchannel changed, and its room was not updated"
         );
         self.fold_line(channel);
-        let mut has_slow_work = self.t.channels.at(channel).has_slow_work();
+        let mut has_slow_work = self.channel(channel).has_slow_work();
         if has_slow_work && !self.pump_connected(now, channel, out) {
             return;
         }
         // Nothing sequenced follows BYE (G-7).
-        let leaves = has_slow_work && matches!(self.t.channels.at(channel).state(), ChannelState::Leaving);
+        let leaves = has_slow_work && matches!(self.channel(channel).state(), ChannelState::Leaving);
         let mut is_only_messages = true;
         if !leaves {
             let Some(only) = self.pump_packets(now, channel, out) else {
@@ -146,7 +146,7 @@ impl Endpoint<'_> {
             };
             is_only_messages = only;
         }
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let is_ack_due = slot.ack.is_due();
         // Messages alone bring no slow-path work.
         has_slow_work |= !is_only_messages && slot.has_slow_work();
@@ -167,10 +167,7 @@ impl Endpoint<'_> {
         if has_slow_work {
             self.pump_bye(now, channel, out);
         } else {
-            debug_assert!(
-                !self.t.channels.at(channel).has_slow_work(),
-                "messages alone have brought something else to do"
-            );
+            debug_assert!(!self.channel(channel).has_slow_work(), "messages alone have brought something else to do");
         }
     }
 
@@ -183,7 +180,7 @@ impl Endpoint<'_> {
             if out.len() + STEP > out.capacity() {
                 return None;
             }
-            let slot = self.t.channels.at(channel);
+            let slot = self.channel(channel);
             let (has_lost, has_control, has_bulk) =
                 (slot.replay.is_pending(), !slot.queues.control.is_empty(), !slot.queues.bulk.is_empty());
             let (has_message, has_request) =
@@ -208,7 +205,7 @@ impl Endpoint<'_> {
             self.activate(channel);
             return false;
         }
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         if slot.is_over() {
             self.pump_late_connects(now, channel, out);
             self.free_channel_if_idle(channel);
@@ -252,14 +249,14 @@ impl Endpoint<'_> {
     }
 
     fn pump_control(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
-        let op = self.t.channels.at(channel).queues.control.head();
+        let op = self.channel(channel).queues.control.head();
         if op == NONE {
             return Step::Idle;
         }
-        let slot = *self.t.ops.at(op);
+        let slot = *self.op(op);
         if slot.control == Control::Register {
             self.register(op, out);
-            if self.t.ops.at(op).to_register == 0 {
+            if self.op(op).to_register == 0 {
                 self.t.dequeue(op);
             }
             return Step::Sent;
@@ -287,11 +284,11 @@ impl Endpoint<'_> {
             }),
         };
         self.t.dequeue(op);
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.control = Control::None;
         slot.all_sent |= slot.serves();
         self.begin_serving(channel, op);
-        let ack_now = self.t.ops.at(op).serves();
+        let ack_now = self.op(op).serves();
         self.transmit(now, channel, rail, op, &body, Span::EMPTY, ack_now, out);
         Step::Sent
     }
@@ -299,11 +296,11 @@ impl Endpoint<'_> {
     /// Requests the registrations of an operation, as far as the batch has room.
     fn register(&mut self, op: u32, out: &mut Actions) {
         let operation = self.t.op_id(op);
-        let write = self.t.ops.at(op).kind() != OpKind::Send;
-        let memory = self.payload(op, 0, self.t.ops.at(op).granted);
+        let write = self.op(op).kind() != OpKind::Send;
+        let memory = self.payload(op, 0, self.op(op).granted);
         let what = if write { Registration::Writable } else { Registration::Readable };
         while out.len() + STEP <= out.capacity() {
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             if slot.to_register == 0 {
                 return;
             }
@@ -317,13 +314,13 @@ impl Endpoint<'_> {
 
     /// The next message in PSN order: eager where size, rail and credits allow, else RTS (X-2, C-7).
     fn pump_message(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let op = slot.queues.ordered.head();
         let Some(peer_parameters) = slot.peer_parameters.filter(|_| op != NONE) else { return Step::Idle };
         if !slot.allowance.message_allowed() || !self.may_send(channel, Lane::Ordered) {
             return Step::Idle; // C-1
         }
-        let send = self.t.ops.at(op);
+        let send = self.op(op);
         let len = send.len;
         if send.registering != 0 && send.to_register == 0 {
             return Step::Idle;
@@ -338,12 +335,12 @@ impl Endpoint<'_> {
         let eager_max = self.eager_bytes_max(channel, rail).min(peer_parameters.eager_bytes_max);
         let blocks = len.div_ceil(peer_parameters.block_bytes.into());
         let operation = self.t.op_id(op).0.to_bits();
-        let send = self.t.ops.at(op);
+        let send = self.op(op);
         let want_placed = send.level == Level::Placed;
         // Otherwise the batch filled up between its registrations: wait for all of them.
         let is_untouched = send.phase() == Phase::Queued;
         let head = MessageHead { tag: send.tag, immediate: send.immediate, want_placed, operation };
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         if is_untouched && len <= eager_max.into() && slot.allowance.blocks_allowed(blocks as u32) {
             slot.allowance.use_messages(1); // C-1
             slot.allowance.use_blocks(blocks as u32); // C-2
@@ -351,7 +348,7 @@ impl Endpoint<'_> {
             self.send_eager(now, channel, rail, op, head, out);
             return Step::Sent;
         }
-        let send = self.t.ops.at(op);
+        let send = self.op(op);
         let (keys, to_register) = (send.keys, send.to_register);
         // A key names one contiguous piece.
         let contiguous = send.segments == 1 || send.retained != NONE;
@@ -364,14 +361,14 @@ impl Endpoint<'_> {
         {
             let to_register = self.paths.fastest(channel, readable, wire::KEYS_MAX as u32);
             let to_register = self.paths.rails_to_register(channel, (Registration::Readable, len), to_register);
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             slot.keys = set.index;
             slot.to_register = to_register;
             if to_register != 0 {
                 slot.enter(Phase::Registering);
             }
         }
-        if self.t.ops.at(op).to_register != 0 {
+        if self.op(op).to_register != 0 {
             // The message keeps its place; the turn goes to the next sent one.
             self.paths.peer_mut(channel).turns = turns;
             self.register(op, out);
@@ -379,16 +376,16 @@ impl Endpoint<'_> {
         }
         let keys = self.keys_to_send(channel, keys);
         self.t.dequeue(op);
-        self.t.channels.at_mut(channel).allowance.use_messages(1); // C-1
-        self.t.ops.at_mut(op).enter(Phase::Waiting);
+        self.channel_mut(channel).allowance.use_messages(1); // C-1
+        self.op_mut(op).enter(Phase::Waiting);
         let body = Body::Rts(Rts { head, message_bytes: len, keys });
         self.transmit(now, channel, rail, op, &body, Span::EMPTY, false, out);
         Step::Sent
     }
 
     fn send_eager(&mut self, now: Time, channel: u32, rail: RailId, op: u32, head: MessageHead, out: &mut Actions) {
-        let lossless = self.paths.rails[usize::from(rail.0)].caps.lossless;
-        let slot = self.t.ops.at_mut(op);
+        let lossless = self.paths.facts(rail).caps.lossless;
+        let slot = self.op_mut(op);
         slot.enter(Phase::EagerSent);
         slot.all_sent = true;
         slot.lossless = lossless;
@@ -398,7 +395,7 @@ impl Endpoint<'_> {
             // Without room for a copy, the buffer is free after the peer's acknowledgment.
             if let Some(place) = self.t.retention.take() {
                 let from = self.t.op_span(op, 0, len);
-                self.t.ops.at_mut(op).retained = place;
+                self.op_mut(op).retained = place;
                 let _ = out.push(Action::Copy { from, to: self.payload(op, 0, len) });
                 self.stats.bytes_copied += len;
                 buffer_free = true;
@@ -419,7 +416,7 @@ impl Endpoint<'_> {
 
     /// The next get or atomic, within the number that the peer serves at once (C-5).
     fn pump_request(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         // Answers count as open until the next request acknowledges them (C-5).
         if slot.answers_are_acknowledged() {
             slot.requests.close_answered();
@@ -430,7 +427,7 @@ impl Endpoint<'_> {
             return Step::Idle;
         }
         let Some(rail) = self.choose(now, channel, MessageClass::OneSided, 0) else { return Step::Idle };
-        let request = *self.t.ops.at(op);
+        let request = *self.op(op);
         let operation = self.t.op_id(op).0.to_bits();
         let body = if request.kind() == OpKind::Get {
             Body::Get(wire::Get {
@@ -443,8 +440,8 @@ impl Endpoint<'_> {
             Body::Atomic(self.atomic_of(op))
         };
         self.t.dequeue(op);
-        self.t.ops.at_mut(op).enter(Phase::Waiting);
-        self.t.channels.at_mut(channel).requests.sent();
+        self.op_mut(op).enter(Phase::Waiting);
+        self.channel_mut(channel).requests.sent();
         self.transmit(now, channel, rail, op, &body, Span::EMPTY, false, out);
         Step::Sent
     }

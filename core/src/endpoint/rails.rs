@@ -65,7 +65,7 @@ impl Endpoint<'_> {
     fn close_express_budgets(&mut self) {
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
-            self.t.channels.at_mut(channel).express_budget.close();
+            self.channel_mut(channel).express_budget.close();
         }
     }
 
@@ -97,7 +97,7 @@ impl Endpoint<'_> {
     /// `None`: no channel to it is open.
     pub fn explain(&self, now: Time, peer: PeerId, class: MessageClass, bytes: u64) -> Option<Explanation> {
         let channel = self.t.channel_of(peer)?;
-        let peers = self.t.channels.at(channel).peer_parameters?.eager_bytes_max;
+        let peers = self.channel(channel).peer_parameters?.eager_bytes_max;
         self.paths.explain(now, channel, class, bytes, (self.config.eager_bytes_max, peers))
     }
 
@@ -113,8 +113,8 @@ impl Endpoint<'_> {
             return None;
         }
         let channel = self.t.channel_of(peer)?;
-        let sub = &self.t.subs[self.t.sub_index(channel, rail)];
-        let slot = self.t.channels.at(channel);
+        let sub = self.sub(channel, rail);
+        let slot = self.channel(channel);
         let state = match sub.link.state() {
             _ if sub.is_ready() => RailState::Up,
             State::Down if slot.work.redials().contains(rail) => RailState::Down { redial_at: sub.redial_at },

@@ -28,7 +28,7 @@ const RETURNS_WITH: u32 = 8;
 impl Endpoint<'_> {
     /// A rail has lost its connection to a peer, or could not open one.
     pub(super) fn subchannel_down(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
-        let sub = self.t.sub(channel, rail);
+        let sub = self.sub_mut(channel, rail);
         if sub.link.state() == State::Down {
             // This end aborted it, and the rail's report came late.
             return;
@@ -39,33 +39,33 @@ impl Endpoint<'_> {
 
     /// Handles the death of this end of a connection, reported by the rail or decided by the core.
     fn down(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault, verdict: Verdict) {
-        log::warn!("peer {}: rail {} down, {}", self.t.channels.at(channel).peer.0, rail.0, fault);
-        if self.t.channels.at(channel).state() == ChannelState::Leaving {
+        log::warn!("peer {}: rail {} down, {}", self.channel(channel).peer.0, rail.0, fault);
+        if self.channel(channel).state() == ChannelState::Leaving {
             // Everything of ours is acknowledged; the peer closed first.
             self.abort_placement(channel, rail);
             self.paths.forget(channel, rail);
-            let Sub { bye_sent, frame_posted, .. } = *self.t.sub(channel, rail);
-            self.t.channels.at_mut(channel).bye_received |= bye_sent;
-            self.t.sub(channel, rail).clear();
+            let Sub { bye_sent, frame_posted, .. } = *self.sub_mut(channel, rail);
+            self.channel_mut(channel).bye_received |= bye_sent;
+            self.sub_mut(channel, rail).clear();
             self.refresh(channel, rail);
             if self.t.subs_of(channel).iter().all(|sub| !sub.is_up()) {
                 self.end_left(now, channel, frame_posted || !bye_sent);
             }
             return self.activate_if_alive(channel);
         }
-        self.t.sub(channel, rail).history.down(now, fault, verdict.lost);
+        self.sub_mut(channel, rail).history.down(now, fault, verdict.lost);
         if verdict.lost {
             // Shared memory fails with the peer's process or on invalid data from the peer; packets on such a
             // rail were not kept.
-            let lossless = self.paths.rails[usize::from(rail.0)].caps.lossless;
+            let lossless = self.paths.facts(rail).caps.lossless;
             if lossless || fault == RailFault::Corrupt || !self.config.recovery {
                 return self.give_up(now, channel, LossReason::RailFailed { rail, fault });
             }
             self.lose(channel, rail);
         } else {
             self.paths.forget(channel, rail);
-            self.t.sub(channel, rail).clear();
-            self.t.channels.at_mut(channel).work.down(rail);
+            self.sub_mut(channel, rail).clear();
+            self.channel_mut(channel).work.down(rail);
             self.refresh(channel, rail);
         }
         // If the peer sent a FENCE, its leftovers are replayed once the arrivals are recorded
@@ -85,7 +85,7 @@ impl Endpoint<'_> {
     pub(super) fn request_fences(&mut self, channel: u32) {
         let waiting = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.link.waits_for().is_some());
         let requested = waiting.fold(0, |mask, (rail, _)| mask | 1 << rail);
-        let fences = &mut self.t.channels.at_mut(channel).work.fences;
+        let fences = &mut self.channel_mut(channel).work.fences;
         *fences = fences.with(RailSet(requested));
         self.activate(channel);
     }
@@ -93,7 +93,7 @@ impl Endpoint<'_> {
     /// Plans the redial of a subchannel, or gives the peer up (F-8, F-9).
     fn plan_redial(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
         let (min, max) = (self.config.redial_min, self.config.redial_max);
-        let sub = self.t.sub(channel, rail);
+        let sub = self.sub_mut(channel, rail);
         if now - sub.ready_at >= max && sub.ready_at > Time(0) {
             sub.failures = 0;
             sub.is_back_used = false;
@@ -107,7 +107,7 @@ impl Endpoint<'_> {
         sub.ready_at = Time(0);
         sub.redial_at = now + pause;
         let failures = sub.failures;
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         log::debug!("peer {}: rail {} again in {} us, failure {}", slot.peer.0, rail.0, pause.0 / 1000, failures);
         if pause == Nanos(0) {
             slot.work.dial_now(rail);
@@ -127,7 +127,7 @@ impl Endpoint<'_> {
 
     /// No rail is ready: `recovery_timeout` starts at the first call.
     fn mark_no_path(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         let is_first = slot.silence.outage_begins(now, rail, fault);
         // Before the peer's parameters are known, `connect_timeout` runs (G-4).
         if is_first && slot.peer_parameters.is_some() && self.config.recovery_timeout.0 > 0 {
@@ -139,7 +139,7 @@ impl Endpoint<'_> {
     /// before the first packet, its identity is wrong; and no other connection is up or being made (F-9,
     /// G-4).
     fn is_gone_for_good(&mut self, channel: u32, rail: RailId, fault: RailFault) -> bool {
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         let is_known = slot.peer_parameters.is_some();
         if !(fault == RailFault::Gone || !is_known && fault == RailFault::Unauthenticated) {
             return false;
@@ -158,15 +158,15 @@ impl Endpoint<'_> {
 
     /// Redials subchannels whose pause is over.
     pub(super) fn redial(&mut self, now: Time, channel: u32) {
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         if slot.state() == ChannelState::Leaving {
             return;
         }
         for rail in slot.work.redials().iter() {
-            let sub = self.t.sub(channel, rail);
+            let sub = self.sub_mut(channel, rail);
             if sub.redial_at <= now {
                 let is_down = sub.link.state() == State::Down;
-                self.t.channels.at_mut(channel).work.redial_due(rail, is_down);
+                self.channel_mut(channel).work.redial_due(rail, is_down);
             }
         }
         self.set_redial_timer(channel);
@@ -180,10 +180,10 @@ impl Endpoint<'_> {
         }
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
-            let slot = self.t.channels.at(channel);
+            let slot = self.channel(channel);
             let is_paused = slot.work.redials().contains(rail) && !slot.is_over();
             let has_no_path = self.paths.ready(channel) == 0;
-            let sub = self.t.sub(channel, rail);
+            let sub = self.sub_mut(channel, rail);
             if is_paused && (has_no_path || !sub.is_back_used) {
                 sub.is_back_used = true;
                 sub.redial_at = sub.redial_at.min(now);
@@ -195,7 +195,7 @@ impl Endpoint<'_> {
     /// The peer's process exists, and has not answered a dial: its time begins anew (F-9).
     pub(super) fn dial_queued(&mut self, now: Time, peer: PeerId) {
         let Some(channel) = self.t.channel_of(peer) else { return };
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         if slot.state() == ChannelState::Closing && slot.peer_parameters.is_none() && slot.ops == 0 {
             // No request needs it, and its process has not seen the dial: it may end without BYE (G-7).
             return;
@@ -208,7 +208,7 @@ impl Endpoint<'_> {
 
     /// How long a peer may be without a usable path, or unmet.
     fn path_timeout_of(&self, channel: u32) -> Nanos {
-        let is_met = self.t.channels.at(channel).peer_parameters.is_some();
+        let is_met = self.channel(channel).peer_parameters.is_some();
         if is_met { self.config.recovery_timeout } else { self.config.connect_timeout }
     }
 
@@ -235,7 +235,7 @@ impl Endpoint<'_> {
     /// Whether a subchannel has its first connection since its channel was opened, or none yet.
     fn is_first_connection(&mut self, channel: u32, rail: RailId) -> bool {
         let before = self.config.first_number;
-        let mine = self.t.sub(channel, rail).link.pair().mine;
+        let mine = self.sub_mut(channel, rail).link.pair().mine;
         mine == before || mine == Link::number_after(before)
     }
 
@@ -255,12 +255,12 @@ impl Endpoint<'_> {
 
     /// A connection is ready at this end: the peer's CONNECT has arrived on it.
     pub(super) fn subchannel_ready(&mut self, now: Time, channel: u32, rail: RailId, verdict: Verdict) {
-        let sub = self.t.sub(channel, rail);
+        let sub = self.sub_mut(channel, rail);
         sub.ready_at = now;
         sub.history.up(now);
         self.expect_signs(now);
         self.announce_addresses(channel, rail);
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         if slot.silence.outage_ends() {
             self.t.cancel_timer(channel, Timer::Connect);
         }
@@ -269,14 +269,14 @@ impl Endpoint<'_> {
         }
         if !self.is_first_connection(channel, rail) {
             // The last credits and acknowledgments may have been lost (A-1, C-4).
-            self.t.channels.at_mut(channel).ack.make_due();
+            self.channel_mut(channel).ack.make_due();
             self.request_fences(channel);
         }
     }
 
     /// A rail has reported late the end of a connection that the peer has replaced (F-3).
     pub(super) fn leave_old(&mut self, now: Time, channel: u32, rail: RailId, verdict: Verdict) {
-        self.t.channels.at_mut(channel).work.abort(rail);
+        self.channel_mut(channel).work.abort(rail);
         self.down(now, channel, rail, RailFault::Closed, verdict);
     }
 
@@ -288,12 +288,12 @@ impl Endpoint<'_> {
             return;
         }
         let of = Pair { mine: fence.peer_connection, yours: fence.connection };
-        let sub = self.t.sub(channel, rail);
+        let sub = self.sub_mut(channel, rail);
         let verdict = sub.link.fence(of);
         if verdict.abort {
-            self.t.channels.at_mut(channel).work.abort(rail);
+            self.channel_mut(channel).work.abort(rail);
             self.down(now, channel, rail, RailFault::Closed, verdict);
-            if self.t.channels.at(channel).is_over() {
+            if self.channel(channel).is_over() {
                 return;
             }
         }
@@ -302,35 +302,35 @@ impl Endpoint<'_> {
             self.release_lost(channel);
         }
         if verdict.answer && !fence.answer {
-            let sub = self.t.sub(channel, rail);
+            let sub = self.sub_mut(channel, rail);
             sub.answer = Some(of);
             if sub.link.state() != State::Ready {
                 sub.peer_rail = fence.rail;
             }
-            self.t.channels.at_mut(channel).work.fences.insert(rail);
+            self.channel_mut(channel).work.fences.insert(rail);
         }
         self.activate(channel);
     }
 
     /// Aborts a connection that is of no further use.
     pub(super) fn abort(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
-        let verdict = self.t.sub(channel, rail).link.abort();
+        let verdict = self.sub_mut(channel, rail).link.abort();
         if verdict.abort {
-            self.t.channels.at_mut(channel).work.abort(rail);
+            self.channel_mut(channel).work.abort(rail);
             self.down(now, channel, rail, fault, verdict);
         }
     }
 
     /// Requests that the peer ends its ends of dead connections, and announces ours, over any that is up.
     pub(super) fn pump_fences(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        let (fences, rooms) = (self.t.channels.at(channel).work.fences, self.paths.peer(channel).rooms);
+        let (fences, rooms) = (self.channel(channel).work.fences, self.paths.peer(channel).rooms);
         for rail in fences.iter() {
-            let sub = *self.t.sub(channel, rail);
+            let sub = *self.sub_mut(channel, rail);
             let (of, answer) = match (sub.answer, sub.link.waits_for()) {
                 (Some(of), _) => (of, true),
                 (None, Some(of)) => (of, false),
                 (None, None) => {
-                    self.t.channels.at_mut(channel).work.fences.remove(rail);
+                    self.channel_mut(channel).work.fences.remove(rail);
                     continue;
                 }
             };
@@ -360,11 +360,11 @@ impl Endpoint<'_> {
                 // It is checked again when a frame is complete.
                 return;
             }
-            let sub = self.t.sub(channel, rail);
+            let sub = self.sub_mut(channel, rail);
             sub.answer = sub.answer.filter(|_| !answer);
             let again = answer && sub.link.waits_for().is_some();
             if !again {
-                self.t.channels.at_mut(channel).work.fences.remove(rail);
+                self.channel_mut(channel).work.fences.remove(rail);
             }
         }
     }
@@ -409,12 +409,12 @@ impl Endpoint<'_> {
         }
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
-            if self.t.channels.at(channel).is_over() {
+            if self.channel(channel).is_over() {
                 continue;
             }
             for by in (0..self.paths.rails.len() as u8).map(RailId) {
                 // If the peer's CONNECT is pending, its arrival triggers the updates.
-                if self.t.sub(channel, by).link.state() == State::Ready {
+                if self.sub_mut(channel, by).link.state() == State::Ready {
                     self.queue_addresses(channel, by, 1 << rail.0);
                 }
             }
@@ -432,27 +432,27 @@ impl Endpoint<'_> {
     /// Marks address updates as pending. A rail that is up does not announce itself: the peer has its
     /// address.
     fn queue_addresses(&mut self, channel: u32, by: RailId, moved: u64) {
-        let reached = self.t.peers[self.t.channels.at(channel).peer.0 as usize].rails;
-        let sub = self.t.sub(channel, by);
+        let reached = self.t.peers[self.channel(channel).peer.0 as usize].rails;
+        let sub = self.sub_mut(channel, by);
         sub.unannounced |= moved & reached & !(1 << by.0);
         if sub.unannounced != 0 {
-            self.t.channels.at_mut(channel).work.addresses.insert(by);
+            self.channel_mut(channel).work.addresses.insert(by);
             self.activate(channel);
         }
     }
 
     /// Sends one address after the other over each subchannel, behind its current unsequenced frame (L-3).
     pub(super) fn pump_addresses(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        if self.t.channels.at(channel).state() == ChannelState::Leaving {
+        if self.channel(channel).state() == ChannelState::Leaving {
             // Nothing follows BYE (G-7).
             return;
         }
-        for by in self.t.channels.at(channel).work.addresses.iter() {
-            let sub = self.t.sub(channel, by);
+        for by in self.channel(channel).work.addresses.iter() {
+            let sub = self.sub_mut(channel, by);
             let (unannounced, is_ready) = (sub.unannounced, sub.is_ready());
             let Some(rail) = rails_of(unannounced).next() else {
                 // The connection ended before everything was announced.
-                self.t.channels.at_mut(channel).work.addresses.remove(by);
+                self.channel_mut(channel).work.addresses.remove(by);
                 continue;
             };
             if out.len() + STEP > out.capacity() {
@@ -461,9 +461,9 @@ impl Endpoint<'_> {
             let text = self.t.addresses[usize::from(rail.0)];
             let body = Body::Address(Address { rail: rail.0, text });
             if is_ready && self.send_frame(now, channel, by, body, Span::EMPTY, out) {
-                self.t.sub(channel, by).unannounced &= !(1 << rail.0);
+                self.sub_mut(channel, by).unannounced &= !(1 << rail.0);
                 if unannounced.is_power_of_two() {
-                    self.t.channels.at_mut(channel).work.addresses.remove(by);
+                    self.channel_mut(channel).work.addresses.remove(by);
                 }
             }
             // Otherwise it is checked again when the frame is complete or the connection is up.
@@ -478,8 +478,8 @@ impl Endpoint<'_> {
             self.stats.stale_dropped += 1;
             return Arrival::Done;
         };
-        let waits = self.t.channels.at(channel).work.redials().contains(rail);
-        let sub = self.t.sub(channel, rail);
+        let waits = self.channel(channel).work.redials().contains(rail);
+        let sub = self.sub_mut(channel, rail);
         if waits && sub.link.state() == State::Down && now < sub.redial_at {
             sub.redial_at = now;
             self.set_redial_timer(channel);

@@ -15,7 +15,7 @@ use crate::wire::{Cts, Fin, KEYS_MAX, RemoteKey, Resume};
 impl Endpoint<'_> {
     /// A receive has its RTS: `keys` is the set of the source buffer's keys, or [`NONE`].
     pub(super) fn begin_rendezvous(&mut self, now: Time, op: u32, keys: u32) {
-        let channel = self.t.ops.at(op).channel;
+        let channel = self.op(op).channel;
         let readable = match keys {
             NONE => 0,
             keys => {
@@ -23,22 +23,22 @@ impl Endpoint<'_> {
                 self.with_keys(channel, keys, mask)
             }
         };
-        let (is_to_be_read, measured) = self.paths.is_to_be_read(now, channel, self.t.ops.at(op).granted, readable);
+        let (is_to_be_read, measured) = self.paths.is_to_be_read(now, channel, self.op(op).granted, readable);
         if let Some(measured) = measured {
-            self.t.ops.at_mut(op).measured = measured;
+            self.op_mut(op).measured = measured;
         }
         self.begin_transfer(op, keys, is_to_be_read);
     }
 
     /// The receiver's answer to an RTS.
     fn begin_transfer(&mut self, op: u32, keys: u32, is_to_be_read: bool) {
-        let slot = *self.t.ops.at(op);
+        let slot = *self.op(op);
         let channel = slot.channel;
         // A key names one contiguous piece.
         let contiguous = slot.segments == 1;
         let writable = if contiguous { self.paths.ready_with(channel, |caps| caps.write) } else { 0 };
         let writable = self.paths.eligible(MessageClass::Large, writable);
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.needs_fin = true;
         if slot.granted == 0 {
             // Nothing fits: the FIN alone completes it.
@@ -52,11 +52,11 @@ impl Endpoint<'_> {
             self.activate(channel);
         } else {
             self.drop_key_set(keys, false);
-            let bytes = self.t.ops.at(op).granted;
+            let bytes = self.op(op).granted;
             let keyed = self.paths.fastest(channel, writable, KEYS_MAX as u32);
             let keyed = self.paths.rails_to_register(channel, (Registration::Writable, bytes), keyed); // P-15
             let set = if writable == 0 { None } else { self.t.key_sets.insert(KeySet::default()).ok() };
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             if let Some(set) = set {
                 slot.enter(Phase::Registering);
                 slot.keys = set.index;
@@ -74,7 +74,7 @@ impl Endpoint<'_> {
     /// that is up has one of them; otherwise requests others, including those that the plan had left out
     /// (P-15).
     fn answer_resume(&mut self, op: u32) {
-        let &Op { channel, keys: set, stage, .. } = self.t.ops.at(op);
+        let &Op { channel, keys: set, stage, .. } = self.op(op);
         if stage.phase() == Phase::Registering {
             return; // The CTS of the newest round follows.
         }
@@ -90,7 +90,7 @@ impl Endpoint<'_> {
         if requested == 0 {
             return self.send_control(op, Control::Cts);
         }
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.enter(Phase::Registering);
         slot.to_register = requested;
         self.send_control(op, Control::Register);
@@ -135,11 +135,11 @@ impl Endpoint<'_> {
     /// The receiver has matched our message.
     pub(super) fn arrive_cts(&mut self, channel: u32, cts: &Cts) {
         let written = self.t.find_op(cts.operation).filter(|&op| {
-            let slot = self.t.ops.at(op);
+            let slot = self.op(op);
             slot.channel == channel && slot.kind() == OpKind::Send && slot.phase() == Phase::Writing && !slot.fin_seen
         });
         if let Some(op) = written {
-            if cts.epoch == self.t.ops.at(op).epoch.wrapping_add(1) {
+            if cts.epoch == self.op(op).epoch.wrapping_add(1) {
                 self.begin_epoch(channel, op, cts); // F-7
             } else {
                 self.stats.stale_dropped += 1;
@@ -149,7 +149,7 @@ impl Endpoint<'_> {
         let Some(op) = self.find_own(channel, cts.operation, OpKind::Send, Phase::Waiting) else { return };
         self.drop_keys(op);
         let writable = self.paths.ready_with(channel, |caps| caps.write);
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.granted = cts.granted_bytes.min(slot.len);
         slot.remote = cts.target;
         slot.epoch = cts.epoch;
@@ -163,7 +163,7 @@ impl Endpoint<'_> {
                 self.t.key_sets.remove(set);
             }
         }
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.keys = keys;
         slot.enter(if keys == NONE { Phase::Data } else { Phase::Writing });
         self.t.enqueue(op, Queue::Bulk);
@@ -172,18 +172,18 @@ impl Endpoint<'_> {
 
     /// The end of a transfer, or a refusal.
     pub(super) fn arrive_fin(&mut self, channel: u32, fin: &Fin) {
-        let Some(op) = self.t.find_op(fin.operation).filter(|&op| self.t.ops.at(op).channel == channel) else {
+        let Some(op) = self.t.find_op(fin.operation).filter(|&op| self.op(op).channel == channel) else {
             self.stats.stale_dropped += 1;
             return;
         };
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         // An injected message is complete for the caller before the peer has received it.
         if slot.completed && (slot.kind() != OpKind::Send || slot.fin_seen) {
             self.stats.stale_dropped += 1;
             return;
         }
         self.activate(channel);
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         if let Some(why) = fin.refused {
             let error = OpError::Refused { peer: slot.peer, why };
             match slot.kind() {
@@ -215,7 +215,7 @@ impl Endpoint<'_> {
             }
             return;
         }
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         match (slot.kind(), slot.phase()) {
             (OpKind::Send, Phase::Waiting | Phase::Data | Phase::Writing | Phase::EagerSent) => {
                 slot.fin_seen = true;
@@ -244,7 +244,7 @@ impl Endpoint<'_> {
     /// A live operation of ours that the peer of `channel` may name.
     pub(super) fn find_own(&mut self, channel: u32, id: u64, kind: OpKind, phase: Phase) -> Option<u32> {
         let found = self.t.find_op(id).filter(|&op| {
-            let slot = self.t.ops.at(op);
+            let slot = self.op(op);
             // Not `completed`: an injected message is complete for the caller before the peer has received
             // it.
             let through = slot.fin_seen || slot.error.is_some();
@@ -259,7 +259,7 @@ impl Endpoint<'_> {
     /// The sender of a message that is being written requests a new epoch.
     pub(super) fn arrive_resume(&mut self, channel: u32, resume: &Resume) {
         let Some(op) = self.t.find_op(resume.target).filter(|&op| {
-            let slot = self.t.ops.at(op);
+            let slot = self.op(op);
             let is_newer = (resume.epoch.wrapping_sub(slot.epoch) as i16) > 0;
             // Or it is registering memory for the epoch before.
             let is_written = matches!(slot.phase(), Phase::Written | Phase::Registering);
@@ -270,7 +270,7 @@ impl Endpoint<'_> {
             self.stats.stale_dropped += 1;
             return;
         };
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.epoch = resume.epoch;
         (slot.fins, slot.fins_expected) = (0, 0);
         if slot.queued == Queue::None {
@@ -283,20 +283,20 @@ impl Endpoint<'_> {
     pub(super) fn restart_read(&mut self, op: u32) {
         let mut walk = self.t.packets.walk();
         while let Some(index) = self.t.packets.step(&mut walk) {
-            let packet = self.t.packets.at(index);
+            let packet = self.packet(index);
             if packet.op == op && packet.what == What::Read && packet.lost {
                 self.t.packets.remove_at(index);
             }
         }
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         debug_assert!(slot.phase() == Phase::Reading && slot.kind() != OpKind::Send && slot.posts == 0);
         if slot.queued == Queue::Bulk {
             self.t.dequeue(op);
         }
         self.drop_stripes(op);
-        let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
+        let keys = core::mem::replace(&mut self.op_mut(op).keys, NONE);
         self.drop_key_set(keys, false);
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         (slot.cursor, slot.moved, slot.single, slot.all_sent) = (0, 0, None, false);
         self.begin_transfer(op, NONE, false);
     }
@@ -306,13 +306,13 @@ impl Endpoint<'_> {
     pub(super) fn remote_access_denied(&mut self, peer: PeerId, rail: RailId) {
         let known = usize::from(rail.0) < self.paths.rails.len();
         let Some(channel) = self.t.channel_of(peer).filter(|_| known) else { return };
-        let sub = self.t.sub(channel, rail);
+        let sub = self.sub_mut(channel, rail);
         let theirs = sub.peer_rail;
         self.paths.path_mut(channel, rail).no_remote_access = true;
-        let list = self.t.channels.at(channel).queues.bulk;
+        let list = self.channel(channel).queues.bulk;
         let mut op = list.head();
         while op != NONE {
-            let keys = self.t.ops.at(op).keys;
+            let keys = self.op(op).keys;
             if keys != NONE {
                 self.t.key_sets.at_mut(keys).forget(theirs);
             }

@@ -21,7 +21,7 @@ impl Endpoint<'_> {
     /// The next item to replay; called only while the channel is `replaying`.
     #[cold]
     pub(super) fn pump_replay(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
-        let replay = self.t.channels.at(channel).replay;
+        let replay = self.channel(channel).replay;
         for lane in [ORDERED, UNORDERED] {
             if replay.has_lane(lane) && self.replay_packet(now, channel, lane, out) == Step::Sent {
                 return Step::Sent;
@@ -43,7 +43,7 @@ impl Endpoint<'_> {
                 return Step::Idle;
             };
             slot.replay.set_position(lane, psn.next());
-            let packet = *self.t.packets.at(index);
+            let packet = *self.packet(index);
             if !packet.lost || self.is_fenced_off(channel, RailId(packet.rail)) {
                 continue;
             }
@@ -52,18 +52,18 @@ impl Endpoint<'_> {
                 match packet.what {
                     // FIN does not prove that the peer received this number: the bytes may have been none, or
                     // unneeded.
-                    What::Data => self.t.packets.at_mut(index).len = 0,
+                    What::Data => self.packet_mut(index).len = 0,
                     What::PartFin | What::Resume => {}
                     // FIN was the answer to this.
                     _ => {
-                        self.t.packets.at_mut(index).lost = false;
+                        self.packet_mut(index).lost = false;
                         continue;
                     }
                 }
             }
             let room = self.paths.peer(channel).rooms.room;
             if room == 0 {
-                self.t.channels.at_mut(channel).replay.set_position(lane, psn);
+                self.channel_mut(channel).replay.set_position(lane, psn);
                 return Step::Idle;
             }
             let rail = self.paths.idlest(channel, room);
@@ -74,7 +74,7 @@ impl Endpoint<'_> {
 
     /// Whether the peer's FIN has ended a send.
     fn has_fin(&self, op: u32) -> bool {
-        let op = self.t.ops.at(op);
+        let op = self.op(op);
         op.kind() == OpKind::Send && op.fin_seen
     }
 
@@ -87,7 +87,7 @@ impl Endpoint<'_> {
     ) {
         let Some(key) = self.t.packets.key_at(index) else { return };
         let (body, payload) = self.rebuild(index);
-        let mut packet = *self.t.packets.at(index);
+        let mut packet = *self.packet(index);
         if packet.what == What::PartFin && matches!(body, Body::Resume(_)) {
             // From now on its acknowledgment does not show which of the two the peer received.
             packet.what = What::Resume;
@@ -116,13 +116,13 @@ impl Endpoint<'_> {
     /// Rebuilds a packet from the current state of its operation. That state may be newer than the lost
     /// packet; where the two differ, the peer has received the packet.
     fn rebuild(&mut self, index: u32) -> (Body, Span) {
-        let packet = *self.t.packets.at(index);
+        let packet = *self.packet(index);
         let Packet { op, len, offset, .. } = packet;
         if packet.what == What::Short {
             return self.rebuild_short(index);
         }
         let operation = self.t.op_id(op).0.to_bits();
-        let slot = *self.t.ops.at(op);
+        let slot = *self.op(op);
         let Op { remote, remote_offset, granted, epoch, .. } = slot;
         let ours = self.keys_to_send(packet.channel, if slot.keys_are_ours() { slot.keys } else { NONE });
         let want_placed = slot.level == Level::Placed;
@@ -132,7 +132,7 @@ impl Endpoint<'_> {
             What::Aggregate => {
                 let (mut count, mut at) = (0, op);
                 while at != NONE {
-                    (count, at) = (count + 1, self.t.ops.at(at).next_in_packet);
+                    (count, at) = (count + 1, self.op(at).next_in_packet);
                 }
                 let payload = match slot.retained {
                     NONE => Span::EMPTY,
@@ -191,7 +191,7 @@ impl Endpoint<'_> {
         let mut waits = false;
         let mut walk = self.t.packets.walk();
         while let Some(index) = self.t.packets.step(&mut walk) {
-            let packet = *self.t.packets.at(index);
+            let packet = *self.packet(index);
             if packet.channel != channel || !packet.lost || packet.what != What::Read {
                 continue;
             }
@@ -222,7 +222,7 @@ impl Endpoint<'_> {
             return Step::Sent;
         }
         if !waits {
-            self.t.channels.at_mut(channel).replay.end_reads();
+            self.channel_mut(channel).replay.end_reads();
         }
         Step::Idle
     }
@@ -231,9 +231,9 @@ impl Endpoint<'_> {
     /// ([`release_lost`](Self::release_lost)) except reads: they write only here.
     pub(super) fn lose(&mut self, channel: u32, rail: RailId) {
         // When a device fails, most of its connections are idle: do not scan the tables for these.
-        let place = self.t.sub(channel, rail).place;
+        let place = self.sub_mut(channel, rail).place;
         let had_packets = self.paths.path(channel, rail).in_flight > 0
-            || self.t.channels.at(channel).sent.iter().any(|lane| !lane.is_empty());
+            || self.channel(channel).sent.iter().any(|lane| !lane.is_empty());
         self.abort_placement(channel, rail);
         if had_packets {
             self.lose_packets(channel, rail);
@@ -243,9 +243,9 @@ impl Endpoint<'_> {
             self.forget_keys(channel, rail);
         }
         self.paths.forget(channel, rail);
-        self.t.sub(channel, rail).clear();
+        self.sub_mut(channel, rail).clear();
         self.refresh(channel, rail);
-        let slot = self.t.channels.at_mut(channel);
+        let slot = self.channel_mut(channel);
         slot.work.lost(rail);
         // Acknowledgments and limits that were in flight.
         slot.ack.make_due();
@@ -264,7 +264,7 @@ impl Endpoint<'_> {
     fn lose_packets(&mut self, channel: u32, rail: RailId) {
         let mut walk = self.t.packets.walk();
         while let Some(index) = self.t.packets.step(&mut walk) {
-            let packet = *self.t.packets.at(index);
+            let packet = *self.packet(index);
             if packet.channel != channel || packet.rail != rail.0 || packet.lost {
                 continue;
             }
@@ -272,7 +272,7 @@ impl Endpoint<'_> {
                 self.each_in_packet(packet.op, |slot| slot.posts -= 1);
             }
             if packet.unacked || packet.what == What::Read {
-                let slot = self.t.packets.at_mut(index);
+                let slot = self.packet_mut(index);
                 slot.posted = false;
                 slot.lost = true;
             } else {
@@ -288,7 +288,7 @@ impl Endpoint<'_> {
     fn mark_unconfirmed_writes(&mut self, channel: u32, rail: RailId) {
         let mut ops = self.t.ops_of(channel);
         while let Some(op) = self.t.next_of(&mut ops) {
-            let slot = self.t.ops.at(op);
+            let slot = self.op(op);
             if slot.kind() != OpKind::Send || slot.phase() != Phase::Writing || slot.fin_seen {
                 continue;
             }
@@ -296,9 +296,9 @@ impl Endpoint<'_> {
             if unconfirmed == 0 {
                 continue;
             }
-            let epoch = self.t.ops.at(op).epoch;
+            let epoch = self.op(op).epoch;
             let resumed = self.lost_fins(op, epoch) & unconfirmed;
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             slot.unconfirmed |= unconfirmed;
             // The number of a lost FIN will carry RESUME: one of the two takes effect, whichever arrived.
             slot.resume_due |= unconfirmed & !resumed != 0;
@@ -307,7 +307,7 @@ impl Endpoint<'_> {
 
     /// Parts of an operation whose FIN of this retry epoch may or may not have arrived.
     fn lost_fins(&self, op: u32, epoch: u16) -> u64 {
-        let packets = self.t.packets.indices().map(|index| self.t.packets.at(index));
+        let packets = self.t.packets.indices().map(|index| self.packet(index));
         packets
             .filter(|packet| packet.op == op && packet.lost && packet.what == What::PartFin)
             .map(|packet| PartFin::unpack(packet.offset))
@@ -326,8 +326,8 @@ impl Endpoint<'_> {
                 let psn = Seq(acked).add(1 + u32::from(bit.0));
                 let (slot, slots) = self.t.sent(channel, lane);
                 let Some(index) = slot.sent[lane].get(slots, psn) else { continue };
-                self.t.packets.at_mut(index).lost = false;
-                let packet = *self.t.packets.at(index);
+                self.packet_mut(index).lost = false;
+                let packet = *self.packet(index);
                 self.confirm(&packet);
             }
         }
@@ -336,7 +336,7 @@ impl Endpoint<'_> {
     /// Both ends of a dead connection are dead: its packets may be replayed.
     pub(super) fn release_lost(&mut self, channel: u32) {
         for lane in [ORDERED, UNORDERED] {
-            let slot = self.t.channels.at_mut(channel);
+            let slot = self.channel_mut(channel);
             slot.replay.begin(lane, slot.sent[lane].oldest());
             slot.express_budget.stop_sending();
         }

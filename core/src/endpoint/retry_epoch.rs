@@ -24,7 +24,7 @@ pub(super) const IN_PLACE_OF_FIN: u64 = 1 << 16;
 impl Endpoint<'_> {
     /// Parts of a transfer on a rail: bit per part.
     pub(super) fn parts_of_rail(&mut self, op: u32, rail: RailId) -> u64 {
-        let &Op { single, stripes, .. } = self.t.ops.at(op);
+        let &Op { single, stripes, .. } = self.op(op);
         match (single, stripes) {
             (Some(part), _) => u64::from(part == rail) << part.0,
             (None, NONE) => 0,
@@ -37,7 +37,7 @@ impl Endpoint<'_> {
 
     /// Parts with writes without an acknowledged FIN.
     pub(super) fn unconfirmed(&mut self, op: u32) -> u64 {
-        let &Op { single, stripes, cursor, .. } = self.t.ops.at(op);
+        let &Op { single, stripes, cursor, .. } = self.op(op);
         match (single, stripes) {
             (Some(part), _) => u64::from(cursor > 0) << part.0,
             (None, NONE) => 0,
@@ -80,7 +80,7 @@ impl Endpoint<'_> {
     pub(super) fn resume_unconfirmed(&mut self, channel: u32) {
         let mut ops = self.t.ops_of(channel);
         while let Some(op) = self.t.next_of(&mut ops) {
-            let slot = self.t.ops.at(op);
+            let slot = self.op(op);
             let waits = slot.resume_due && slot.phase() == Phase::Writing && !slot.fin_seen;
             if waits && !self.are_unconfirmed_fenced_off(op) {
                 self.request_epoch(op);
@@ -90,7 +90,7 @@ impl Endpoint<'_> {
 
     /// Whether an unconfirmed part was written over a connection whose peer end may be alive.
     fn are_unconfirmed_fenced_off(&mut self, op: u32) -> bool {
-        let &Op { channel, unconfirmed, single, stripes, .. } = self.t.ops.at(op);
+        let &Op { channel, unconfirmed, single, stripes, .. } = self.op(op);
         rails_of(unconfirmed).any(|part| {
             let carrier = match (single, stripes) {
                 (Some(rail), _) => rail,
@@ -103,12 +103,12 @@ impl Endpoint<'_> {
 
     /// Sends RESUME; nothing more is written until the CTS of the new epoch arrives.
     pub(super) fn request_epoch(&mut self, op: u32) {
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         (slot.resume_due, slot.fin_or_resume) = (false, false);
         if slot.queued == Queue::Bulk {
             self.t.dequeue(op);
         }
-        if self.t.ops.at(op).queued == Queue::None {
+        if self.op(op).queued == Queue::None {
             self.send_control(op, Control::Resume);
         }
     }
@@ -116,39 +116,39 @@ impl Endpoint<'_> {
     /// The receiver has begun a new epoch.
     pub(super) fn begin_epoch(&mut self, channel: u32, op: u32, cts: &Cts) {
         let fenced_off = self.are_unconfirmed_fenced_off(op);
-        let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
+        let keys = core::mem::replace(&mut self.op_mut(op).keys, NONE);
         self.drop_key_set(keys, false);
         if !cts.keys.is_empty()
             && let Ok(set) = self.t.key_sets.insert(KeySet::with_gaps(&cts.keys))
         {
-            self.t.ops.at_mut(op).keys = set.index;
+            self.op_mut(op).keys = set.index;
         }
-        let keys = self.t.ops.at(op).keys;
+        let keys = self.op(op).keys;
         let writable = self.paths.ready_with(channel, |caps| caps.write);
         let able = if keys == NONE { 0 } else { self.with_keys(channel, keys, writable) };
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.epoch = cts.epoch;
         (slot.all_sent, slot.fin_or_resume) = (false, false);
         let &mut Op { single, stripes, unconfirmed, cursor, queued, .. } = slot;
         if queued == Queue::Control {
             // Another failure requested one meanwhile: this epoch answers it.
             self.t.dequeue(op);
-            self.t.ops.at_mut(op).control = Control::None;
+            self.op_mut(op).control = Control::None;
         }
         if fenced_off {
             // Another connection has died, and its writes may still land: request the next epoch.
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             slot.resume_due = true;
             return;
         }
         if able == 0 {
             self.drop_stripes(op);
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             slot.enter(Phase::Data);
             (slot.single, slot.cursor, slot.unconfirmed) = (None, 0, 0);
             (slot.fins_due, slot.fins_expected) = (0, 0);
         } else if let Some(rail) = single {
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             if unconfirmed != 0 || cursor == 0 {
                 (slot.single, slot.cursor, slot.unconfirmed) = (None, 0, 0);
                 (slot.fins_due, slot.fins_expected) = (0, 0);
@@ -161,11 +161,11 @@ impl Endpoint<'_> {
         } else if stripes != NONE {
             self.open_parts(op, stripes);
         }
-        if able != 0 && self.t.ops.at(op).stripes != NONE {
+        if able != 0 && self.op(op).stripes != NONE {
             self.reassign_rests(channel, op, able);
         }
         self.drop_keys_if_unused(op);
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         if slot.queued != Queue::Bulk {
             self.t.enqueue(op, Queue::Bulk);
         }
@@ -173,8 +173,8 @@ impl Endpoint<'_> {
     }
 
     fn drop_keys_if_unused(&mut self, op: u32) {
-        if self.t.ops.at(op).phase() == Phase::Data {
-            let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
+        if self.op(op).phase() == Phase::Data {
+            let keys = core::mem::replace(&mut self.op_mut(op).keys, NONE);
             self.drop_key_set(keys, false);
         }
     }
@@ -182,7 +182,7 @@ impl Endpoint<'_> {
     /// Converts a message whose only rail can't write any more to parts, if a stripe set is free: otherwise
     /// the next epoch may find one.
     fn part_of_single(&mut self, channel: u32, op: u32, rail: RailId) {
-        let &Op { cursor, granted, .. } = self.t.ops.at(op);
+        let &Op { cursor, granted, .. } = self.op(op);
         if cursor >= granted {
             return;
         }
@@ -198,7 +198,7 @@ impl Endpoint<'_> {
         let part = &mut self.paths.parts_of_mut(set.index)[index];
         (part.bytes, part.written) = (granted, Some((0, cursor)));
         self.paths.path_mut(channel, rail).planned += granted - cursor;
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         (slot.single, slot.stripes) = (None, set.index);
     }
 
@@ -206,7 +206,7 @@ impl Endpoint<'_> {
     /// its writes still uses the old rail: only a FIN behind its own writes confirms them, so the rest
     /// becomes a part of the new rail.
     fn reassign_rests(&mut self, channel: u32, op: u32, able: u64) {
-        let set = self.t.ops.at(op).stripes;
+        let set = self.op(op).stripes;
         for giver in rails_of(self.paths.stripe_sets.at(set).pending) {
             let Part { carrier, written, .. } = self.paths.parts_of(set)[usize::from(giver.0)];
             let rest = self.paths.stripes_of(set)[usize::from(giver.0)];
@@ -240,7 +240,7 @@ impl Endpoint<'_> {
             let slot = self.paths.stripe_sets.at_mut(set);
             slot.pending |= 1 << taker.0;
             slot.moved &= !(1 << taker.0);
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             slot.fins_due |= 1 << taker.0;
             // No FIN of this epoch was sent.
             slot.fins_expected = slot.fins_due.count_ones() as u16;
@@ -249,7 +249,7 @@ impl Endpoint<'_> {
 
     /// Marks unconfirmed data for rewriting; every part with writes to confirm gets a pending FIN.
     fn open_parts(&mut self, op: u32, set: u32) {
-        let unconfirmed = self.t.ops.at(op).unconfirmed;
+        let unconfirmed = self.op(op).unconfirmed;
         let (mut fins_due, mut pending) = (0u64, 0u64);
         for part in 0..self.paths.rails.len() {
             let mut stripe = self.paths.stripes_of(set)[part];
@@ -277,13 +277,13 @@ impl Endpoint<'_> {
         }
         let slot = self.paths.stripe_sets.at_mut(set);
         (slot.pending, slot.helpers) = (pending, 0);
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         slot.unconfirmed = 0;
         (slot.fins_due, slot.fins_expected) = (fins_due, fins_due.count_ones() as u16);
     }
 
     /// Whether the leftovers of a rail's last connection wait for the peer's FENCE.
     pub(super) fn is_fenced_off(&self, channel: u32, rail: RailId) -> bool {
-        self.t.subs[self.t.sub_index(channel, rail)].link.waits_for().is_some()
+        self.sub(channel, rail).link.waits_for().is_some()
     }
 }

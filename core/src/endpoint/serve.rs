@@ -71,10 +71,10 @@ impl Endpoint<'_> {
     /// Refuses a put of the peer: once, for any number of its segments. Only the window limits the puts of a
     /// peer, so if more refusals are in progress than have slots, the peer is given up.
     fn refuse_put(&mut self, channel: u32, operation: u64, why: Refusal) -> Result<(), ProtocolError> {
-        let refusals = self.t.channels.at(channel).requests.refusals;
+        let refusals = self.channel(channel).requests.refusals;
         let mut known = refusals.head();
         while known != NONE {
-            if self.t.ops.at(known).remote == operation {
+            if self.op(known).remote == operation {
                 return Ok(());
             }
             known = refusals.next(&mut By(&mut self.t.ops, op_rma), known);

@@ -17,7 +17,7 @@ use crate::wire::{Body, MessageHead, Short};
 impl Endpoint<'_> {
     /// Frees a packet's slot, and what else a short message holds.
     pub(super) fn free_packet(&mut self, index: u32) {
-        match self.t.packets.at(index).what {
+        match self.packet(index).what {
             What::Short => self.free_short(index),
             _ => self.t.packets.remove_at(index),
         }
@@ -30,9 +30,9 @@ impl Endpoint<'_> {
         if retained != NONE {
             self.t.retention.give(retained);
         }
-        let channel = self.t.packets.at(index).channel;
+        let channel = self.packet(index).channel;
         self.t.packets.remove_at(index);
-        self.t.channels.at_mut(channel).shorts -= 1;
+        self.channel_mut(channel).shorts -= 1;
         self.shorts -= 1;
         self.hot.caller_ops -= 1;
     }
@@ -79,14 +79,14 @@ impl Endpoint<'_> {
         }
         let &Packet { channel, rail, len, stamp, .. } = packet;
         self.paths.note_short_completed(now, channel, RailId(rail), len.into(), stamp, is_done);
-        if self.t.channels.at(channel).wants_room() {
+        if self.channel(channel).wants_room() {
             self.activate(channel);
         }
     }
 
     /// The packet of a short message, to be sent again.
     pub(super) fn rebuild_short(&self, index: u32) -> (Body, Span) {
-        let &Packet { offset: tag, flags, len, .. } = self.t.packets.at(index);
+        let &Packet { offset: tag, flags, len, .. } = self.packet(index);
         let ShortRecord { immediate, retained } = self.t.records[index as usize];
         let head = MessageHead {
             tag: (flags & Short::TAGGED != 0).then_some(tag),

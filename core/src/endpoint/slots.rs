@@ -36,7 +36,7 @@ impl Endpoint<'_> {
 
     /// A channel has found a shared table full: it waits until an entry comes free.
     pub(super) fn wait_for(&mut self, channel: u32, shortage: Shortage) {
-        if !self.t.channels.at(channel).waits[shortage as usize].is_linked() {
+        if !self.channel(channel).waits[shortage as usize].is_linked() {
             let mut links = By(&mut self.t.channels, channel_waits(shortage));
             self.waiting[shortage as usize].push_back(&mut links, channel);
         }
@@ -78,7 +78,7 @@ impl Endpoint<'_> {
             channel.source = UNNUMBERED;
         }
         for rail in rails_of(rails) {
-            channel.limits.add(&self.paths.rails[usize::from(rail.0)]);
+            channel.limits.add(self.paths.facts(rail));
         }
         let index = self.t.channels.insert(channel).ok()?.index;
         let slot = &mut self.t.peers[peer.0 as usize];
@@ -118,7 +118,7 @@ impl Endpoint<'_> {
 
     fn free_over_channel_if_idle(&mut self, channel: u32) {
         let Some(key) = self.t.channels.key_at(channel) else { return };
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         if slot.event.is_linked() || slot.work.has_connections() || slot.messages > 0 {
             return;
         }
@@ -176,14 +176,14 @@ impl Endpoint<'_> {
     /// Frees an operation's slot if nothing refers to it any more.
     #[inline]
     pub(super) fn release(&mut self, op: u32) {
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         if slot.is_reported() && slot.is_idle() && slot.is_through() && slot.children == 0 {
             self.free_op(op);
         }
     }
 
     fn free_op(&mut self, op: u32) {
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         let kind = slot.kind();
         let &Op { channel, retained, stripes, keys, counted_serving, alias, fin_seen, .. } = slot;
         let serves = slot.serves();
@@ -209,9 +209,9 @@ impl Endpoint<'_> {
         self.t.ops.remove_at(op);
         self.hot.caller_ops -= u32::from(!serves);
         if channel != NONE {
-            self.t.channels.at_mut(channel).ops -= 1;
+            self.channel_mut(channel).ops -= 1;
             if counted_serving {
-                self.t.channels.at_mut(channel).requests.serving -= 1;
+                self.channel_mut(channel).requests.serving -= 1;
                 self.activate(channel);
             }
             self.free_channel_if_idle(channel);
@@ -221,7 +221,7 @@ impl Endpoint<'_> {
     /// When all stripes of an operation are complete, uses their times for the path estimates and frees the
     /// set.
     pub(super) fn finish_stripes(&mut self, op: u32) {
-        let slot = self.t.ops.at(op);
+        let slot = self.op(op);
         let set = slot.stripes;
         if set == NONE || !slot.all_sent || slot.posts > 0 || self.paths.stripe_sets.at(set).is_finished {
             return;
@@ -235,7 +235,7 @@ impl Endpoint<'_> {
     }
 
     pub(super) fn drop_stripes(&mut self, op: u32) {
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         let (set, channel) = (core::mem::replace(&mut slot.stripes, NONE), slot.channel);
         if set != NONE {
             self.paths.drop_set(channel, set);
@@ -245,7 +245,7 @@ impl Endpoint<'_> {
 
     /// A serving operation no longer uses its window.
     pub(super) fn unuse_window(&mut self, op: u32) {
-        let window = core::mem::replace(&mut self.t.ops.at_mut(op).window, NONE);
+        let window = core::mem::replace(&mut self.op_mut(op).window, NONE);
         if window != NONE {
             self.t.windows.at_mut(window).users -= 1;
         }
@@ -254,22 +254,22 @@ impl Endpoint<'_> {
     /// Answers in progress pin their slots, and a rail may keep them after their acknowledgment; when they
     /// reach the number of requests that the peer may have open, the next one waits (C-5, R-5).
     pub(super) fn must_wait_to_serve(&self, channel: u32, slot: &Op) -> bool {
-        let serving = self.t.channels.at(channel).requests.serving;
+        let serving = self.channel(channel).requests.serving;
         slot.serves() && !slot.counted_serving && serving >= self.config.requests_per_peer
     }
 
     pub(super) fn begin_serving(&mut self, channel: u32, op: u32) {
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         if slot.serves() && !slot.counted_serving {
             slot.counted_serving = true;
-            self.t.channels.at_mut(channel).requests.serving += 1;
+            self.channel_mut(channel).requests.serving += 1;
         }
     }
 
     /// The key of a set for our rail `rail` and its current connection: a key may arrive late over
     /// another rail, when the peer's device has given the same key to other memory (F-7).
     pub(super) fn key_for(&mut self, channel: u32, set: u32, rail: RailId) -> Option<RemoteKey> {
-        let sub = self.t.sub(channel, rail);
+        let sub = self.sub_mut(channel, rail);
         let (rail, connection) = (sub.peer_rail, sub.link.pair().yours as u16);
         let keys = self.t.key_sets.at(set).as_slice().iter();
         keys.copied().find(|key| key.rail == rail && key.connection == connection)
@@ -302,20 +302,20 @@ impl Endpoint<'_> {
     /// Keys that the peer gave for a rail are invalid once its connection is dead: the next ones may differ
     /// (F-7).
     pub(super) fn forget_keys(&mut self, channel: u32, rail: RailId) {
-        let peer_rail = self.t.sub(channel, rail).peer_rail;
+        let peer_rail = self.sub_mut(channel, rail).peer_rail;
         let mut ops = self.t.ops_of(channel);
         while let Some(op) = self.t.next_of(&mut ops) {
-            let slot = self.t.ops.at(op);
+            let slot = self.op(op);
             if slot.keys != NONE && !slot.keys_are_ours() {
                 self.t.key_sets.at_mut(slot.keys).forget(peer_rail);
             }
         }
-        if self.t.channels.at(channel).messages == 0 {
+        if self.channel(channel).messages == 0 {
             return;
         }
         let mut walk = self.t.messages.walk();
         while let Some(index) = self.t.messages.step(&mut walk) {
-            let message = self.t.messages.at(index);
+            let message = self.message(index);
             if message.channel == channel && message.keys != NONE {
                 self.t.key_sets.at_mut(message.keys).forget(peer_rail);
             }
@@ -323,7 +323,7 @@ impl Endpoint<'_> {
     }
 
     pub(super) fn drop_keys(&mut self, op: u32) {
-        let slot = self.t.ops.at_mut(op);
+        let slot = self.op_mut(op);
         let ours = slot.keys_are_ours();
         let set = core::mem::replace(&mut slot.keys, NONE);
         self.drop_key_set(set, ours);
@@ -348,7 +348,7 @@ impl Endpoint<'_> {
     pub(super) fn rail_reset(&mut self, rail: RailId) {
         let mut walk = self.t.ops.walk();
         while let Some(op) = self.t.ops.step(&mut walk) {
-            let slot = self.t.ops.at(op);
+            let slot = self.op(op);
             if slot.keys != NONE && slot.keys_are_ours() {
                 self.t.key_sets.at_mut(slot.keys).forget(rail.0);
             }

@@ -43,7 +43,7 @@ impl Endpoint<'_> {
         (slot.gone, slot.is_met) = (true, false);
         if let Some(channel) = self.t.channel_of(peer) {
             self.close_line(channel);
-            let slot = self.t.channels.at_mut(channel);
+            let slot = self.channel_mut(channel);
             if matches!(slot.state(), ChannelState::Connecting | ChannelState::Open) {
                 slot.enter(ChannelState::Closing);
             }
@@ -66,7 +66,7 @@ impl Endpoint<'_> {
         if slot.rails == 0 {
             return Err(PeerError::Unknown(peer));
         }
-        if let Some(channel) = self.t.channel_of(peer).filter(|&channel| self.t.channels.at(channel).is_over()) {
+        if let Some(channel) = self.t.channel_of(peer).filter(|&channel| self.channel(channel).is_over()) {
             self.drop_messages(channel);
             self.free_channel_if_idle(channel);
         }
@@ -183,7 +183,7 @@ impl Endpoint<'_> {
         }
         // As many entries as operations: there is room.
         if let Ok(key) = self.t.matcher.posted.post(from, op) {
-            let slot = self.t.ops.at_mut(op);
+            let slot = self.op_mut(op);
             slot.posted = key;
             slot.enter(Phase::Posted);
         }
@@ -201,7 +201,7 @@ impl Endpoint<'_> {
         self.feed_waiting(Time(0));
         let (key, message) = self.find_waiting(selector)?;
         self.t.matcher.unexpected.take(key);
-        self.t.messages.at_mut(message).claimed = true; // M-6
+        self.message_mut(message).claimed = true; // M-6
         Some((MessageId(self.t.messages.key_at(message)?), self.found(message)))
     }
 
@@ -222,7 +222,7 @@ impl Endpoint<'_> {
     }
 
     fn found(&self, message: u32) -> Found {
-        let message = self.t.messages.at(message);
+        let message = self.message(message);
         Found {
             peer: self.t.channels.at(message.channel).peer,
             tag: message.tag,
@@ -303,10 +303,10 @@ impl Endpoint<'_> {
     }
 
     fn start(&mut self, op: u32, queue: Queue) {
-        if self.t.ops.at(op).is_one_sided() {
+        if self.op(op).is_one_sided() {
             self.append_one_sided(op);
         }
-        let channel = self.t.ops.at(op).channel;
+        let channel = self.op(op).channel;
         if queue == Queue::Ordered {
             self.close_sending(channel);
         }
@@ -315,7 +315,7 @@ impl Endpoint<'_> {
     }
 
     fn append_one_sided(&mut self, op: u32) {
-        let channel = self.t.ops.at(op).channel;
+        let channel = self.op(op).channel;
         let list = &mut self.t.channels.at_mut(channel).one_sided;
         list.push_back(&mut By(&mut self.t.ops, op_rma), op);
     }
@@ -324,7 +324,7 @@ impl Endpoint<'_> {
     pub fn cancel(&mut self, operation: OpId) -> Result<(), CancelError> {
         if let Some((op, is_new)) = self.find_direct(operation) {
             if !is_new {
-                let is_over = self.t.ops.at(op).completed;
+                let is_over = self.op(op).completed;
                 return Err(if is_over { CancelError::Unknown } else { CancelError::TooLate });
             }
             self.complete(op, Some(OpError::Cancelled));
@@ -344,7 +344,7 @@ impl Endpoint<'_> {
             }
             // Its messages are still reported, and after them the cancellation.
             (OpKind::MultiRecv, Phase::Posted) => {
-                self.t.ops.at_mut(op).error = Some(OpError::Cancelled);
+                self.op_mut(op).error = Some(OpError::Cancelled);
                 self.close_multi(op);
             }
             (OpKind::Send | OpKind::Get | OpKind::Atomic, Phase::Queued) if slot.queued != Queue::None => {
@@ -407,12 +407,12 @@ impl Endpoint<'_> {
         in_windows
             || self.direct_names(|seg| seg.len > 0 && seg.at.region == region)
             || self.t.ops.indices().any(|op| {
-                let slot = self.t.ops.at(op);
+                let slot = self.op(op);
                 (!slot.completed || slot.places > 0 || slot.children > 0) && self.names(op, region)
             })
             || self.t.packets.indices().any(|packet| {
-                let packet = self.t.packets.at(packet);
-                let is_copy = |op| op == NONE || self.t.ops.at(op).retained != NONE;
+                let packet = self.packet(packet);
+                let is_copy = |op| op == NONE || self.op(op).retained != NONE;
                 packet.posted && packet.len > 0 && !is_copy(packet.op) && self.names(packet.op, region)
             })
     }
