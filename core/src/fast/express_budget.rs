@@ -14,7 +14,7 @@ pub(crate) const TURN: u16 = 128;
 /// `go` and `quiet` cover every reason to look at the tables: code that causes one calls
 /// [`close`](Self::close), [`stop_sending`](Self::stop_sending) or [`stop_receiving`](Self::stop_receiving),
 /// and the next message that finds 0 opens it again, where nothing prevents it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ExpressBudget {
     /// Messages of at most `go_bytes` bytes, one block each, that may be numbered.
     pub go: u16,

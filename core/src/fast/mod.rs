@@ -112,7 +112,7 @@ const FORCED: i32 = 1 << 24;
 const COST: i32 = 64;
 
 /// What holds for the messages of all peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {
     /// Bytes of one block.
     block_bytes: u32,
@@ -158,7 +158,7 @@ pub(crate) struct Fold {
 }
 
 /// The tables' state of sending on a channel: a line is opened with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Sending {
     /// The next PSN.
     pub next: u32,

@@ -59,7 +59,7 @@ pub(crate) enum What {
 }
 
 /// What a short message needs beside its [`Packet`] to be sent again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShortRecord {
     /// Immediate data; 0 where there is none.
     pub immediate: u64,
@@ -70,7 +70,7 @@ pub(crate) struct ShortRecord {
 const _: () = assert!(size_of::<Packet>() == 32 && size_of::<ShortRecord>() == 16);
 
 /// The part and the retry epoch of a put rendezvous FIN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct PartFin {
     pub part: RailId,
     pub epoch: u16,

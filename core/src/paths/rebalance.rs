@@ -68,7 +68,7 @@ impl Parts for Moving<'_, '_> {
 }
 
 /// The end of a rail's part of a transfer is to become another one's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct TakeOver {
     pub giver: RailId,
     pub taker: RailId,

@@ -37,7 +37,7 @@ struct Exchange {
 }
 
 /// The rail that is sampled, and those that are still to be.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Sampler {
     /// Rails not sampled yet: bit per rail.
     unsampled: u64,
@@ -63,7 +63,7 @@ impl Sampler {
 }
 
 /// A probe to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct SampleProbe {
     pub rail: RailId,
     /// Bytes of its payload.
@@ -74,7 +74,7 @@ pub(crate) struct SampleProbe {
 }
 
 /// What becomes of an exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Answered {
     /// It goes on as it was.
     Unmoved,

@@ -35,7 +35,7 @@ pub(crate) const UNORDERED: usize = 1;
 pub(crate) const UNNUMBERED: u32 = u32::MAX;
 
 /// Shared resources that a channel may wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Shortage {
     /// Slots for unacknowledged packets.
     Packets = 0,
@@ -87,7 +87,7 @@ pub(crate) struct Channel {
 }
 
 /// Operations of a channel that wait to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Queues {
     pub control: List,
     pub ordered: List,
@@ -123,7 +123,7 @@ impl Queues {
 }
 
 /// Limits that fit every rail that may have to carry another rail's packets (F-5), in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub eager_bytes_max: u32,
     pub segment_bytes_max: u32,

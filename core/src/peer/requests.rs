@@ -5,7 +5,7 @@ use crate::seq::Seq;
 use crate::store::List;
 
 /// See the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Requests {
     /// Ours without an answer, and those whose answer is not certainly acknowledged.
     open: u16,

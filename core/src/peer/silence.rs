@@ -6,7 +6,7 @@ use crate::ids::RailId;
 use crate::time::{Nanos, Time};
 
 /// Of a peer, over all rails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Silence {
     /// When a packet of the peer last arrived.
     pub last_received: Time,
@@ -83,7 +83,7 @@ impl Silence {
 }
 
 /// A stall probe on a rail (F-11).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct StallProbe {
     /// When.
     pub at: Time,

@@ -22,7 +22,7 @@ pub(super) const PLACES: u64 = SHAPES_MAX as u64 - 1;
 pub(super) const PLAIN: u64 = Entry::what(0, 0, State::Direct) >> SHAPE_AT | ADDRESS;
 
 /// What an entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(super) enum State {
     Free,

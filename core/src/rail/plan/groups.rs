@@ -58,7 +58,7 @@ impl Groups {
 }
 
 /// How far in a bottleneck lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 enum Level {
     /// Paths of one port.
     Port,
