@@ -1,4 +1,4 @@
-//! Enums of numbers that the library has in an `enum` of its own.
+//! Enums with words for people, and of numbers that the library has in an `enum` of its own.
 
 /// Declares one: each variant with its number and with its words; a number without a name is kept.
 macro_rules! coded {
@@ -38,6 +38,29 @@ macro_rules! coded {
                     $(Self::$variant => f.write_str($words),)*
                     Self::Other(number) => write!(f, $unknown, number),
                 }
+            }
+        }
+    };
+}
+
+/// Declares an enum with the words of each variant.
+macro_rules! named {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident = $words:literal;)* }) => {
+        $(#[$meta])*
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: [$name; [$($words),*].len()] = [$($name::$variant),*];
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self {
+                    $(Self::$variant => $words,)*
+                })
             }
         }
     };

@@ -39,10 +39,8 @@ impl Context {
 
     /// The device's attributes.
     pub fn attributes(&self) -> Result<DeviceAttributes, QueryError> {
-        match self.handle.query_device() {
-            Ok(attr) => Ok(DeviceAttributes::from(&attr)),
-            Err(error) => Err(self.failed(Query::Device, error)),
-        }
+        let attr = self.handle.query_device().map_err(|error| self.failed(Query::Device, error))?;
+        Ok(DeviceAttributes::from(&attr))
     }
 
     /// Its optional features.
@@ -52,10 +50,8 @@ impl Context {
 
     /// One port; ports count from 1.
     pub fn port(&self, number: u8) -> Result<Port, QueryError> {
-        match self.handle.query_port(number) {
-            Ok(attr) => Ok(Port::new(number, &attr)),
-            Err(error) => Err(self.failed(Query::Port(number), error)),
-        }
+        let attr = self.handle.query_port(number).map_err(|error| self.failed(Query::Port(number), error))?;
+        Ok(Port::new(number, &attr))
     }
 
     /// All ports. The first one that can't be queried ends it: [`each_port`](Self::each_port) goes on.
@@ -174,17 +170,17 @@ pub struct DeviceAttributes {
     pub xrc: bool,
 }
 
-/// The accesses against which a device's atomics are atomic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtomicReach {
-    /// It has none.
-    None,
-    /// Other atomics of this device.
-    Device,
-    /// Also those of processors and other devices.
-    Global,
-    /// A number of `enum ibv_atomic_cap` that this crate has no name for.
-    Other(i32),
+coded! {
+    /// The accesses against which a device's atomics are atomic.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum AtomicReach(i32), "atomics of kind {}" {
+        /// It has none.
+        None = sys::IBV_ATOMIC_NONE, "none";
+        /// Other atomics of this device.
+        Device = sys::IBV_ATOMIC_HCA, "of this device";
+        /// Also those of processors and other devices.
+        Global = sys::IBV_ATOMIC_GLOB, "of all";
+    }
 }
 
 impl From<&ibv_device_attr> for DeviceAttributes {
@@ -210,12 +206,7 @@ impl From<&ibv_device_attr> for DeviceAttributes {
             reads_served_max: limit(attr.max_qp_rd_atom),
             reads_initiated_max: limit(attr.max_qp_init_rd_atom),
             ack_delay: attr.local_ca_ack_delay.min(31),
-            atomics: match attr.atomic_cap {
-                sys::IBV_ATOMIC_NONE => AtomicReach::None,
-                sys::IBV_ATOMIC_HCA => AtomicReach::Device,
-                sys::IBV_ATOMIC_GLOB => AtomicReach::Global,
-                other => AtomicReach::Other(other),
-            },
+            atomics: attr.atomic_cap.into(),
             xrc: attr.device_cap_flags & sys::IBV_DEVICE_XRC != 0,
         }
     }

@@ -114,23 +114,12 @@ impl Device<'_> {
 
     /// The type of its node.
     pub fn node_kind(&self) -> NodeKind {
-        match self.list.kinds(self.index).0 {
-            sys::IBV_NODE_CA => NodeKind::ChannelAdapter,
-            sys::IBV_NODE_SWITCH => NodeKind::Switch,
-            sys::IBV_NODE_ROUTER => NodeKind::Router,
-            sys::IBV_NODE_RNIC => NodeKind::Rnic,
-            sys::IBV_NODE_UNSPECIFIED => NodeKind::Unspecified,
-            other => NodeKind::Other(other),
-        }
+        self.list.kinds(self.index).0.into()
     }
 
     /// Its transport protocol.
     pub fn transport(&self) -> Transport {
-        match self.list.kinds(self.index).1 {
-            sys::IBV_TRANSPORT_IB => Transport::InfiniBand,
-            sys::IBV_TRANSPORT_IWARP => Transport::Iwarp,
-            other => Transport::Other(other),
-        }
+        self.list.kinds(self.index).1.into()
     }
 
     /// The type of a device without InfiniBand or RoCE; `None`: it supports one of them.
@@ -153,41 +142,43 @@ impl fmt::Debug for Device<'_> {
     }
 }
 
-/// The sort of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeKind {
-    /// InfiniBand or RoCE adapter.
-    ChannelAdapter,
-    /// InfiniBand switch.
-    Switch,
-    /// InfiniBand router.
-    Router,
-    /// iWARP adapter.
-    Rnic,
-    /// No standard sort.
-    Unspecified,
-    /// A number of `enum ibv_node_type` that this crate has no name for.
-    Other(i32),
+coded! {
+    /// The sort of a node.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum NodeKind(i32), "node type {}" {
+        /// InfiniBand or RoCE adapter.
+        ChannelAdapter = sys::IBV_NODE_CA, "channel adapter";
+        /// InfiniBand switch.
+        Switch = sys::IBV_NODE_SWITCH, "switch";
+        /// InfiniBand router.
+        Router = sys::IBV_NODE_ROUTER, "router";
+        /// iWARP adapter.
+        Rnic = sys::IBV_NODE_RNIC, "iWARP adapter";
+        /// No standard sort.
+        Unspecified = sys::IBV_NODE_UNSPECIFIED, "no standard sort";
+    }
 }
 
-/// A device's transport.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// InfiniBand's: on InfiniBand and RoCE.
-    InfiniBand,
-    /// iWARP.
-    Iwarp,
-    /// A number of `enum ibv_transport_type` that this crate has no name for.
-    Other(i32),
+coded! {
+    /// A device's transport.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Transport(i32), "transport {}" {
+        /// InfiniBand's: on InfiniBand and RoCE.
+        InfiniBand = sys::IBV_TRANSPORT_IB, "InfiniBand";
+        /// iWARP.
+        Iwarp = sys::IBV_TRANSPORT_IWARP, "iWARP";
+    }
 }
 
-/// Types of devices without InfiniBand or RoCE: they can carry no rail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Foreign {
-    /// iWARP.
-    Iwarp,
-    /// Its vendor's own transport (EFA, usNIC).
-    Vendor,
+named! {
+    /// Types of devices without InfiniBand or RoCE: they can carry no rail.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Foreign {
+        /// iWARP.
+        Iwarp = "an iWARP adapter connects by rdma_cm only, and rerail does not";
+        /// Its vendor's own transport (EFA, usNIC).
+        Vendor = "the device supports neither InfiniBand nor RoCE but its vendor's own transport";
+    }
 }
 
 impl Foreign {
@@ -198,14 +189,5 @@ impl Foreign {
             (NodeKind::Unspecified, _) | (_, Transport::Other(_)) => Some(Foreign::Vendor),
             (_, Transport::InfiniBand) => None,
         }
-    }
-}
-
-impl fmt::Display for Foreign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Foreign::Iwarp => "an iWARP adapter connects by rdma_cm only, and rerail does not",
-            Foreign::Vendor => "the device supports neither InfiniBand nor RoCE but its vendor's own transport",
-        })
     }
 }

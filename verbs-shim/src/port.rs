@@ -1,8 +1,6 @@
 //! A port: its address in the fabric and the speed of its link (InfiniBand specification, 14.2.5.6,
 //! PortInfo).
 
-use std::fmt;
-
 use rdma_core_sys::{self as sys, ibv_port_attr};
 
 /// A port of a device, as it was when queried.
@@ -42,9 +40,8 @@ impl Port {
     pub(crate) fn new(number: u8, attr: &ibv_port_attr) -> Self {
         let link_layer = match attr.link_layer {
             // Drivers from before RoCE leave it unset.
-            sys::IBV_LINK_LAYER_UNSPECIFIED | sys::IBV_LINK_LAYER_INFINIBAND => LinkLayer::InfiniBand,
-            sys::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
-            other => LinkLayer::Other(other),
+            sys::IBV_LINK_LAYER_UNSPECIFIED => LinkLayer::InfiniBand,
+            code => code.into(),
         };
         // Some drivers report one on Ethernet all the same (irdma: 1).
         let (lid, lmc) = if link_layer == LinkLayer::Ethernet { (0, 0) } else { (attr.lid, attr.lmc) };
@@ -89,24 +86,14 @@ coded! {
     }
 }
 
-/// The type of a port's link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkLayer {
-    /// InfiniBand: addressed by LID.
-    InfiniBand,
-    /// Ethernet: addressed by GID.
-    Ethernet,
-    /// A number that this crate has no name for.
-    Other(u8),
-}
-
-impl fmt::Display for LinkLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LinkLayer::InfiniBand => f.write_str("InfiniBand"),
-            LinkLayer::Ethernet => f.write_str("Ethernet"),
-            LinkLayer::Other(number) => write!(f, "link layer {number}"),
-        }
+coded! {
+    /// The type of a port's link.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum LinkLayer(u8), "link layer {}" {
+        /// InfiniBand: addressed by LID.
+        InfiniBand = sys::IBV_LINK_LAYER_INFINIBAND, "InfiniBand";
+        /// Ethernet: addressed by GID.
+        Ethernet = sys::IBV_LINK_LAYER_ETHERNET, "Ethernet";
     }
 }
 

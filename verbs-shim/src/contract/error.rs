@@ -1,41 +1,41 @@
 //! Why each verb may refuse.
 
-use std::fmt;
-
 use super::qp::QpState;
 use super::transition::TransitionError;
 
-/// The sort of an object or of a value, for errors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Protection domain.
-    Pd,
-    /// Registered memory.
-    Mr,
-    /// Completion queue.
-    Cq,
-    /// Queue pair.
-    Qp,
-    /// Shared receive queue.
-    Srq,
-    /// Address handle.
-    Ah,
-    /// XRC domain.
-    Xrcd,
-    /// Port.
-    Port,
-    /// Entry of a table of GIDs.
-    Gid,
-    /// Entry of a table of partition keys.
-    Pkey,
-    /// Depth of a queue.
-    Depth,
-    /// Number of pieces of memory.
-    Sges,
-    /// Bytes of inline data.
-    InlineBytes,
-    /// Limit of a shared receive queue.
-    SrqLimit,
+named! {
+    /// The sort of an object or of a value, for errors.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Kind {
+        /// Protection domain.
+        Pd = "protection domain";
+        /// Registered memory.
+        Mr = "memory registration";
+        /// Completion queue.
+        Cq = "completion queue";
+        /// Queue pair.
+        Qp = "queue pair";
+        /// Shared receive queue.
+        Srq = "shared receive queue";
+        /// Address handle.
+        Ah = "address handle";
+        /// XRC domain.
+        Xrcd = "XRC domain";
+        /// Port.
+        Port = "port";
+        /// Entry of a table of GIDs.
+        Gid = "GID index";
+        /// Entry of a table of partition keys.
+        Pkey = "partition key index";
+        /// Depth of a queue.
+        Depth = "queue depth";
+        /// Number of pieces of memory.
+        Sges = "number of memory pieces";
+        /// Bytes of inline data.
+        InlineBytes = "number of inline bytes";
+        /// Limit of a shared receive queue.
+        SrqLimit = "limit of a shared receive queue";
+    }
 }
 
 /// Why an object was not made, opened or queried.
@@ -293,25 +293,4 @@ pub enum PollError {
 fn enough_memory(code: i32) -> &'static str {
     let full = " (the device is full, or no more memory may be locked: ulimit -l)";
     if code == libc::ENOMEM { full } else { "" }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Pd => "protection domain",
-            Kind::Mr => "memory registration",
-            Kind::Cq => "completion queue",
-            Kind::Qp => "queue pair",
-            Kind::Srq => "shared receive queue",
-            Kind::Ah => "address handle",
-            Kind::Xrcd => "XRC domain",
-            Kind::Port => "port",
-            Kind::Gid => "GID index",
-            Kind::Pkey => "partition key index",
-            Kind::Depth => "queue depth",
-            Kind::Sges => "number of memory pieces",
-            Kind::InlineBytes => "number of inline bytes",
-            Kind::SrqLimit => "limit of a shared receive queue",
-        })
-    }
 }

@@ -19,42 +19,24 @@ pub enum QpKind {
     XrcTarget,
 }
 
-/// The state of a queue pair (InfiniBand specification, 10.3.1; resilient-2010, III.A).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum QpState {
-    /// As made: nothing may be posted.
-    Reset,
-    /// Receives may be posted; nothing is processed.
-    Init,
-    /// Ready to receive.
-    Rtr,
-    /// Ready to send.
-    Rts,
-    /// Send queue drained: sends may be posted and wait.
-    Sqd,
-    /// Send queue in error (unreliable transports): sends are flushed, receives go on.
-    Sqe,
-    /// All requests are flushed.
-    Error,
-}
-
-impl QpState {
-    /// All states.
-    pub const ALL: [QpState; 7] =
-        [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe, QpState::Error];
-}
-
-impl fmt::Display for QpState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            QpState::Reset => "RESET",
-            QpState::Init => "INIT",
-            QpState::Rtr => "RTR",
-            QpState::Rts => "RTS",
-            QpState::Sqd => "SQD",
-            QpState::Sqe => "SQE",
-            QpState::Error => "ERR",
-        })
+named! {
+    /// The state of a queue pair (InfiniBand specification, 10.3.1; resilient-2010, III.A).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum QpState {
+        /// As made: nothing may be posted.
+        Reset = "RESET";
+        /// Receives may be posted; nothing is processed.
+        Init = "INIT";
+        /// Ready to receive.
+        Rtr = "RTR";
+        /// Ready to send.
+        Rts = "RTS";
+        /// Send queue drained: sends may be posted and wait.
+        Sqd = "SQD";
+        /// Send queue in error (unreliable transports): sends are flushed, receives go on.
+        Sqe = "SQE";
+        /// All requests are flushed.
+        Error = "ERR";
     }
 }
 
