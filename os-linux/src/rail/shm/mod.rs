@@ -71,7 +71,20 @@ const EVENTS_MAX: usize = 64;
 
 /// Rings to the other processes of this host.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct ShmRail {
+    // What each message and each idle round reads comes first, in one cache line.
+    links: Vec<Link>,
+    /// Place in `links` of each rank's link, or [`NONE`].
+    link_of: Vec<u32>,
+    /// The link that the next poll serves first.
+    first: usize,
+    /// Polls until the sockets are looked at.
+    until_check: u32,
+    /// The next poll has more to do than to look at the rings.
+    has_slow_work: bool,
+    /// Look at the sockets in the next poll, regardless of its number.
+    check_sockets: bool,
     options: ShmOptions,
     name: String,
     credentials: Credentials,
@@ -93,26 +106,17 @@ pub struct ShmRail {
     openings: BTreeMap<u64, Opening>,
     /// Our memory that peers may map.
     offers: Offers,
-    links: Vec<Link>,
-    /// Place in `links` of each rank's link, or [`NONE`].
-    link_of: Vec<u32>,
     /// Disconnected links whose queue is not empty yet, with the time when that ends (set at the next poll).
     closing: Vec<(Link, Option<Time>)>,
     /// Posts that were sent and not reported yet.
     done: VecDeque<(PeerId, PostId, PostStatus)>,
     /// Connections that failed and were not reported yet.
     failed: VecDeque<(PeerId, RailFault)>,
-    /// The link that the next poll serves first.
-    first: usize,
-    /// Polls until the sockets are looked at.
-    until_check: u32,
-    /// The next poll has more to do than to look at the rings.
-    has_slow_work: bool,
-    /// Look at the sockets in the next poll, regardless of its number.
-    check_sockets: bool,
     pieces: Vec<Piece>,
     counters: RailCounters,
 }
+
+const _: () = assert!(std::mem::offset_of!(ShmRail, check_sockets) < 64);
 
 impl ShmRail {
     /// Sets this process's rank and job, where they were not known when the rail was opened; to be called
