@@ -45,15 +45,23 @@ enum Payload {
 
 /// A connected peer.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Link {
+    // What each message needs of it comes first, in one cache line.
     pub peer: PeerId,
+    /// The peer's line, if known.
+    pub line: LineId,
+    /// Counters of the express path; here, as the rail's own counters are elsewhere in memory.
+    pub counted: Counted,
+    /// Posts wait, or there is a fault: no post may pass.
+    is_blocked: bool,
+    /// A sleeper makes the barrier of the system.
+    pub barrier: bool,
+    pub(super) inbound: Inbound,
+    pub(super) outbound: Outbound,
     /// Its name in the epoll set.
     pub token: u64,
     pub socket: OwnedFd,
-    pub(super) inbound: Inbound,
-    pub(super) outbound: Outbound,
-    /// A sleeper makes the barrier of the system.
-    pub barrier: bool,
     /// This process's reads from the peer's memory, and the seal that lets the peer read ours.
     pub memory: Option<(Seal, Reads)>,
     /// The piece of our offers that the peer has requested.
@@ -67,12 +75,6 @@ pub struct Link {
     gone: Option<u32>,
     /// The fault that ends the link at the next poll.
     fault: Option<RailFault>,
-    /// Posts wait, or there is a fault: no post may pass.
-    is_blocked: bool,
-    /// The peer's line, if known.
-    pub line: LineId,
-    /// Counters of the express path; here, as the rail's own counters are elsewhere in memory.
-    pub counted: Counted,
 }
 
 /// The counters of a link.
