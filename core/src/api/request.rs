@@ -48,6 +48,9 @@ pub struct SendRequest<'a> {
     pub notify: Notify,
     /// Comes back in the completion.
     pub cookie: Cookie,
+    /// More messages to this peer follow at once: this one may be held to leave with them (P-16), until the
+    /// next request to this peer without it, a call that pushes, or the next round, whichever comes first.
+    pub more: bool,
 }
 
 impl<'a> SendRequest<'a> {
@@ -61,6 +64,7 @@ impl<'a> SendRequest<'a> {
             level: Level::Reusable,
             notify: Notify::Event,
             cookie: Cookie(0),
+            more: false,
         }
     }
 }

@@ -54,7 +54,8 @@ impl Endpoint<'_> {
             Notify::Event if self.t.short_done.has_room() => true,
             _ => return None,
         };
-        if send.level != Level::Reusable {
+        // P-16: what may be held waits in the queue.
+        if send.level != Level::Reusable || send.more {
             return None;
         }
         let channel = self.t.channel_of(send.peer)?;
@@ -201,7 +202,7 @@ impl Endpoint<'_> {
         if up.is_power_of_two() {
             // Another rail is better than none (P-6).
             let rail = RailId(up.trailing_zeros() as u8);
-            return (up & room != 0 && !self.paths.aggregates(channel, rail)).then_some(rail);
+            return (up & room != 0 && !self.paths.aggregates(channel, rail, false)).then_some(rail);
         }
         let rails = Candidates { up, room };
         if self.paths.policies.of_small().aggregates != Aggregates::Always
@@ -217,7 +218,7 @@ impl Endpoint<'_> {
         let turns = self.paths.peer(channel).turns;
         let rails = self.paths.candidates(channel);
         let rail = self.paths.multiplex(Choice { now, channel, class: MessageClass::Small, bytes: len, rails })?;
-        if self.paths.aggregates(channel, rail) {
+        if self.paths.aggregates(channel, rail, false) {
             // The turn goes to the same message in its queue.
             self.paths.peer_mut(channel).turns = turns;
             return None;

@@ -329,7 +329,8 @@ impl Endpoint<'_> {
         // A message too large for eager is only announced.
         let bytes = if len <= self.config.eager_bytes_max.into() { len } else { 0 };
         let Some(rail) = self.choose(now, channel, MessageClass::Small, bytes) else { return Step::Idle };
-        if self.paths.aggregates(channel, rail) && self.aggregate_next(now, channel, rail, out) == Step::Sent {
+        let more = self.t.ops.at(op).more;
+        if self.paths.aggregates(channel, rail, more) && self.aggregate_next(now, channel, rail, out) == Step::Sent {
             return Step::Sent;
         }
         let eager_max = self.eager_bytes_max(channel, rail).min(peer_parameters.eager_bytes_max);

@@ -123,6 +123,7 @@ impl Endpoint<'_> {
             level: send.level,
             notify: send.notify,
             cookie: send.cookie,
+            more: send.more,
             ..Op::new(OpKind::Send)
         }
     }

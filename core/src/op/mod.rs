@@ -61,6 +61,8 @@ pub(crate) struct Op {
     pub control: Control,
     pub level: Level,
     pub notify: Notify,
+    /// [`SendRequest::more`](crate::api::request::SendRequest::more)
+    pub more: bool,
     pub cookie: Cookie,
     /// [`NONE`] while no peer is bound.
     pub channel: u32,

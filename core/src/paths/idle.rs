@@ -31,13 +31,13 @@ impl Paths<'_> {
     }
 
     /// Whether the policy of small messages chooses how many of them are aggregated over a rail; else each is
-    /// sent alone.
+    /// sent alone. `more`: the first was held for others to follow (P-16).
     #[inline]
-    pub(crate) fn aggregates(&self, channel: u32, rail: RailId) -> bool {
+    pub(crate) fn aggregates(&self, channel: u32, rail: RailId, more: bool) -> bool {
         match self.policies.of_small().aggregates {
             Aggregates::Never => false,
             Aggregates::Always => true,
-            Aggregates::WhileBusy => self.is_busy(channel, rail), // P-9
+            Aggregates::WhileBusy => more || self.is_busy(channel, rail), // P-9
         }
     }
 

@@ -102,7 +102,11 @@ int rerail_refuse(rerail *transport, const uint8_t name[RERAIL_NAME_BYTES]);
 /* Messages. `request`, unless NULL, gets a number for rerail_cancel. A send is complete when its buffer may be used again. */
 int rerail_send(rerail *transport, uint32_t peer, uint64_t tag, uint64_t immediate, const void *bytes, size_t count,
     uint64_t cookie, uint64_t *request);
-/* The same, of a copy, without an event: at most rerail_inject_max bytes. */
+/* The same, where more follow to the same peer at once: it may be held to leave with them, until the next request of another
+ * kind or rerail_progress. */
+int rerail_send_more(rerail *transport, uint32_t peer, uint64_t tag, uint64_t immediate, const void *bytes, size_t count,
+    uint64_t cookie, uint64_t *request);
+/* The same as rerail_send, of a copy, without an event: at most rerail_inject_max bytes. */
 int rerail_inject(rerail *transport, uint32_t peer, uint64_t tag, uint64_t immediate, const void *bytes, size_t count);
 size_t rerail_inject_max(const rerail *transport);
 /* Takes a message whose tag is `tag` in all bits that are 0 in `ignore`. */

@@ -230,6 +230,24 @@ unsafe fn submit(
     request: *mut u64,
     work: impl FnOnce(&mut Handle) -> Result<OpId, Failure>,
 ) -> c_int {
+    let pushed = |handle: &mut Handle| {
+        let operation = work(handle)?;
+        handle.transport()?.push();
+        Ok(operation)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { hold(handle, request, pushed) }
+}
+
+/// The same for a request that need not leave yet.
+///
+/// # Safety
+/// As there.
+unsafe fn hold(
+    handle: *mut Handle,
+    request: *mut u64,
+    work: impl FnOnce(&mut Handle) -> Result<OpId, Failure>,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         call(handle, |handle| {
@@ -237,7 +255,6 @@ unsafe fn submit(
             if let Some(request) = request.as_mut() {
                 *request = operation.0.to_bits();
             }
-            handle.transport()?.push();
             Ok(())
         })
     }
@@ -291,8 +308,33 @@ pub unsafe extern "C" fn rerail_send(
         submit(handle, request, |handle| {
             let segments = [handle.piece(bytes, count)];
             let (tag, immediate, cookie) = (Some(tag), Some(immediate), Cookie(cookie));
-            let (level, notify) = (Level::Reusable, Notify::Event);
-            let send = SendRequest { peer: PeerId(peer), tag, immediate, segments: &segments, level, notify, cookie };
+            let send = SendRequest { tag, immediate, cookie, ..SendRequest::new(PeerId(peer), &segments) };
+            Ok(handle.transport()?.send(&send)?)
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of [`rerail_send`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_send_more(
+    handle: *mut Handle,
+    peer: u32,
+    tag: u64,
+    immediate: u64,
+    bytes: *const c_void,
+    count: usize,
+    cookie: u64,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        hold(handle, request, |handle| {
+            let segments = [handle.piece(bytes, count)];
+            let (tag, immediate, cookie) = (Some(tag), Some(immediate), Cookie(cookie));
+            let send = SendRequest { tag, immediate, cookie, more: true, ..SendRequest::new(PeerId(peer), &segments) };
             Ok(handle.transport()?.send(&send)?)
         })
     }

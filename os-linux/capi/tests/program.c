@@ -75,6 +75,8 @@ int main(void)
         CHECK(rerail_inject_max(transport) >= 1024);
         CHECK(rerail_inject(transport, peer, TAG, 123, "hello", 5) == 0);
         memset(buffer, 'x', LARGE);
+        CHECK(rerail_send_more(transport, peer, TAG + 2, 0, buffer, 3, 9, &request) == 0);
+        CHECK(completed(9).status == 0);
         CHECK(rerail_send(transport, peer, TAG + 1, 0, buffer, LARGE, 2, NULL) == 0);
         CHECK(completed(2).status == 0);
         /* The other one has read them both when it answers. */
@@ -100,6 +102,7 @@ int main(void)
         CHECK(rerail_cancel(transport, request) == RERAIL_EINVAL);
         CHECK(rerail_recv(transport, peer, 77, 0, buffer, 1, 8, &request) == 0);
         CHECK(rerail_cancel(transport, request) == 0 && completed(8).status == RERAIL_ECANCELLED);
+        CHECK(rerail_recv(transport, peer, TAG + 2, 0, buffer, 3, 9, NULL) == 0 && completed(9).bytes == 3);
         CHECK(rerail_recv(transport, peer, TAG + 1, 0, buffer, LARGE, 2, NULL) == 0);
         CHECK(completed(2).bytes == LARGE && buffer[0] == 'x' && buffer[LARGE - 1] == 'x');
         CHECK(rerail_send(transport, peer, 55, 66, buffer, 20, 3, NULL) == 0);

@@ -145,7 +145,7 @@ impl<C: Clock> Transport<C> {
             Some(operation) => operation,
             None => self.engine.core.send(now, send)?,
         };
-        self.submitted(now, send.peer);
+        self.submitted(now, send.peer, send.more);
         Ok(operation)
     }
 
@@ -164,7 +164,7 @@ impl<C: Clock> Transport<C> {
         resolve(core, memory, place, &mut scratch.target);
         let copied = memory.fill(payload, &scratch.target);
         debug_assert_eq!(copied, payload.len(), "the core gave an injected payload too little room");
-        self.submitted(now, send.peer);
+        self.submitted(now, send.peer, send.more);
         Ok(operation)
     }
 
@@ -310,15 +310,16 @@ impl<C: Clock> Transport<C> {
         self.check(segments)?;
         let now = self.clock.now();
         let operation = request(&mut self.engine.core, now)?;
-        self.submitted(now, peer);
+        self.submitted(now, peer, false);
         Ok(operation)
     }
 
-    /// A request was submitted that can't take the express path. It is sent at once, unless its rail is busy:
-    /// requests that collect until the rail is free are sent together (newmadeleine-2007, 2).
-    fn submitted(&mut self, now: Time, peer: PeerId) {
+    /// A request was submitted that can't take the express path. It is sent at once, unless its rail is busy,
+    /// or `more` follow (P-16): requests that collect until the rail is free are sent together
+    /// (newmadeleine-2007, 2). The next round sends it in any case.
+    fn submitted(&mut self, now: Time, peer: PeerId, more: bool) {
         self.engine.met.insert(peer);
-        if C::POSTS_AT_ONCE && self.engine.core.is_unused(peer) {
+        if C::POSTS_AT_ONCE && !more && self.engine.core.is_unused(peer) {
             self.engine.carry_out(now);
         }
         self.round_timer.busy(now);

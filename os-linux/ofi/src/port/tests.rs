@@ -230,6 +230,22 @@ fn bidirectional_message_flood_is_fully_delivered() {
 }
 
 #[test]
+fn messages_with_more_to_follow_keep_their_order_and_leave() {
+    let mut cluster = Cluster::of(2);
+    let (mut buffers, payloads) = ([[0; 8]; 4], [1u64, 2, 3, 4].map(u64::to_le_bytes));
+    for (buffer, context) in buffers.iter_mut().zip(0..) {
+        cluster.recv(1, 3, buffer, context);
+    }
+    for (payload, context) in payloads.iter().zip(0..) {
+        let mut out = cluster.outgoing(0, 1, 3, payload, context);
+        out.flags = Some(FI_MORE);
+        assert_eq!(cluster.ports[0].send(&out, None), Ok(()));
+    }
+    let contexts = [0, 1, 2, 3].map(|_| cluster.completion(1).context);
+    assert_eq!((contexts, buffers), ([0, 1, 2, 3], payloads));
+}
+
+#[test]
 fn receives_beyond_the_transport_room_keep_their_order() {
     const RECEIVES: u64 = 17_000;
     let mut cluster = Cluster::of(2);

@@ -74,6 +74,8 @@ pub struct Sending {
     data: Option<u64>,
     pieces: Pieces,
     level: Level,
+    /// `FI_MORE`
+    more: bool,
 }
 
 /// Why a request was not handed to the transport.
@@ -164,8 +166,9 @@ impl Port {
             needs_event,
             ..Record::new(out.endpoint, What::Send, out.context, FI_SEND | kind(out.tag.is_some()))
         });
+        let (level, more) = (level(flags), flags & FI_MORE != 0);
         let mut sending =
-            Sending { record: number, peer, tag: out.tag, data: out.data, pieces: out.pieces, level: level(flags) };
+            Sending { record: number, peer, tag: out.tag, data: out.data, pieces: out.pieces, level, more };
         let first = !self.waiting.contains_key(&peer);
         let submitted = if first { self.start_send(&sending, payload) } else { Err(Unposted::Full) };
         match submitted {
@@ -201,6 +204,7 @@ impl Port {
             level: sending.level,
             notify: Notify::Event,
             cookie: Cookie(sending.record.into()),
+            more: sending.more,
         };
         let submitted = match payload {
             Some(payload) => transport.inject(&send, payload),
@@ -209,7 +213,9 @@ impl Port {
         match submitted {
             Ok(operation) => {
                 self.ledger.taken(sending.record, operation);
-                transport.push();
+                if !sending.more {
+                    transport.push();
+                }
                 Ok(())
             }
             // A payload that is too long to be injected goes from the copy.

@@ -7,7 +7,7 @@ use rerail_core::ids::{Cookie, CounterId, PeerId};
 use rerail_core::mem::Seg;
 
 use super::cluster::{Cluster, Fabric, on_fabrics, pattern, whole};
-use crate::driver::{MemoryError, RequestError};
+use crate::driver::{MemoryError, RequestError, Transport};
 
 const MIB: usize = 1 << 20;
 
@@ -25,7 +25,64 @@ on_fabrics! {
     counters_count_what_makes_no_event: Loop Shm Tcp;
     messages_stay_in_order: Loop Shm Tcp TwoTcp;
     levels_complete: Loop Shm Tcp TwoTcp;
+    messages_held_for_more_leave_together: Loop Shm Tcp TwoTcp;
     memory_in_use_is_not_freed: Loop Shm Tcp;
+}
+
+/// Held messages (P-16) wait for the first that is not, for a push, or for a round; then they leave in one
+/// packet where that costs the same as one message, and keep their order. Over shared memory nothing is held.
+fn messages_held_for_more_leave_together(fabric: Fabric) {
+    const MESSAGES: usize = 5;
+    let (mut cluster, ends) = Cluster::new(fabric);
+    exchange(&mut cluster, ends.a, ends.b, 8, 1);
+    run_until_idle(&mut cluster);
+    let source = cluster.filled(ends.a, 8 * MESSAGES, 9);
+    let target = cluster.empty(ends.b, 8 * MESSAGES);
+    let at = |region, nth: usize| [Seg::new(region, 8 * nth as u64, 8)];
+    let packets =
+        |cluster: &mut Cluster| -> u64 { cluster.at(ends.a).rails().map(|rail| rail.counters.packets_sent).sum() };
+    type Release = fn(&mut Cluster, usize);
+    let releases: [(bool, Release); 3] = [
+        (true, |_, _| {}),
+        (false, |cluster, a| assert!(cluster.at(a).push() > 0)),
+        (false, |cluster, a| assert!(cluster.at(a).progress() > 0)),
+    ];
+    for (ends_itself, release) in releases {
+        let recvs: Vec<_> = (0..MESSAGES)
+            .map(|nth| cluster.at(ends.b).recv(&RecvRequest::new(tagged(5), &at(target, nth))).unwrap())
+            .collect();
+        let before = packets(&mut cluster);
+        for nth in 0..MESSAGES {
+            let more = nth + 1 < MESSAGES || !ends_itself;
+            let segments = at(source, nth);
+            let send = SendRequest { tag: Some(5), more, ..SendRequest::new(ends.peer_b(), &segments) };
+            cluster.at(ends.a).send(&send).unwrap();
+            let left = packets(&mut cluster) - before;
+            match fabric {
+                Fabric::Shm => assert_eq!(left, nth as u64 + 1, "nothing is held"),
+                _ => assert_eq!(left, u64::from(!more), "{nth} of {MESSAGES} held"),
+            }
+        }
+        if fabric != Fabric::Shm {
+            release(&mut cluster, ends.a);
+            assert_eq!(packets(&mut cluster) - before, 1, "they leave in one packet");
+        }
+        for (recv, nth) in recvs.into_iter().zip(0..) {
+            assert_eq!(cluster.complete(ends.b, recv).unwrap().bytes, 8);
+            let bytes = cluster.bytes(ends.b, target);
+            assert_eq!(bytes[8 * nth..8 * nth + 8], pattern(8 * MESSAGES, 9)[8 * nth..8 * nth + 8], "message {nth}");
+        }
+        run_until_idle(&mut cluster);
+    }
+}
+
+/// Drives until no rank has anything to send, and no rail holds anything.
+fn run_until_idle(cluster: &mut Cluster) {
+    let is_idle = |transport: &Transport| {
+        let core = &transport.engine.core;
+        core.is_quiet(None) && !core.has_actions() && (0..2).all(|peer| core.is_unused(PeerId(peer)))
+    };
+    cluster.until("idle", |cluster| cluster.transports.iter().all(is_idle));
 }
 
 fn tagged(tag: u64) -> Selector {

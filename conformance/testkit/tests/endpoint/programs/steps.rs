@@ -140,9 +140,8 @@ impl Program<'_> {
                     len -= 1;
                 }
                 let name = (rank as u64) << 32 | (to as u64) << 16 | number;
-                let peer = PeerId(to as u32);
-                let send =
-                    SendRequest { tag, immediate: Some(name), level, notify, cookie, ..SendRequest::new(peer, &[]) };
+                let (peer, immediate, more) = (PeerId(to as u32), Some(name), number % 3 == 0);
+                let send = SendRequest { tag, immediate, level, notify, cookie, more, ..SendRequest::new(peer, &[]) };
                 let mut segments = Vec::new();
                 let id = if inject {
                     let (id, span) = self.cluster.nodes[rank].endpoint.inject(now, &send, len)?;

@@ -40,6 +40,7 @@ impl Player {
             immediate: message.immediate.then_some(name.to_bits()),
             level: message.level,
             cookie: self.cookie(),
+            more: index % 4 == 1,
             ..SendRequest::new(PeerId(message.destination), &[])
         };
         let outcome = if message.inject {
