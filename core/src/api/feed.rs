@@ -58,6 +58,9 @@ pub enum RailEvent {
 pub enum PostStatus {
     /// The rail doesn't need the payload memory any more (send, write), or has filled it (read).
     Done,
+    /// As `Done`, of a short message that the rail has copied: when the device sends it is not known, so that
+    /// its time measures nothing (P-1).
+    Taken,
     /// It failed; the rail also reports the subchannel down.
     Failed,
     /// A read whose key is invalid, or not valid for this process. The subchannel stays up; the core requests

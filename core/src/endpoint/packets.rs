@@ -316,7 +316,7 @@ impl Endpoint<'_> {
         packet.posted = false;
         if packet.what == What::Short {
             let packet = *packet;
-            return self.short_completed(now, id.0.index, &packet, status == PostStatus::Done);
+            return self.short_completed(now, id.0.index, &packet, status);
         }
         // The bytes of the read are still needed; the rail is about to be reported down, or has no key for
         // them.

@@ -4,8 +4,8 @@
 //!
 //! Each counts as an operation of the caller meanwhile, as any message does that is not acknowledged.
 
-use super::Endpoint;
 use super::tables::Tables;
+use super::{Endpoint, PostStatus};
 use crate::api::action::{Span, SpanOf};
 use crate::ids::RailId;
 use crate::op::{Packet, ShortRecord, What};
@@ -72,13 +72,13 @@ impl Endpoint<'_> {
 
     /// A rail has completed the packet of a short message.
     #[inline(always)]
-    pub(super) fn short_completed(&mut self, now: Time, index: u32, packet: &Packet, is_done: bool) {
+    pub(super) fn short_completed(&mut self, now: Time, index: u32, packet: &Packet, status: PostStatus) {
         if !packet.unacked {
             self.free_short(index);
             self.wake(Shortage::Packets);
         }
         let &Packet { channel, rail, len, stamp, .. } = packet;
-        self.paths.note_short_completed(now, channel, RailId(rail), len.into(), stamp, is_done);
+        self.paths.note_short_completed(now, channel, RailId(rail), len.into(), stamp, status);
         if self.channel(channel).wants_room() {
             self.activate(channel);
         }

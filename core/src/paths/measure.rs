@@ -14,6 +14,7 @@
 use super::path::Why;
 use super::room::is_light;
 use super::{Paths, RegistrationCost};
+use crate::api::feed::PostStatus;
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
 use crate::rail::{RailFacts, RailKind};
@@ -279,12 +280,14 @@ impl Paths<'_> {
         rail: RailId,
         len: u64,
         posted: Stamp,
-        is_done: bool,
+        status: PostStatus,
     ) {
         let at = self.index(channel, rail);
         let path = &mut self.paths[at];
-        path.turn = path.turn.wrapping_add(1);
-        let (turn, is_passed) = (path.turn, path.is_passed());
+        // Where a rail does not report the ends of most, it is measured by those that it does report.
+        let is_taken = status == PostStatus::Taken;
+        path.turn = if is_taken { 0 } else { path.turn.wrapping_add(1) };
+        let (turn, is_passed, is_done) = (path.turn, is_taken || path.is_passed(), status != PostStatus::Failed);
         if !is_done || !is_passed {
             self.note_completed(now, &Completed { channel, rail, len, posted, set: NONE }, is_done);
             self.paths[at].turn = turn;

@@ -20,7 +20,9 @@ impl Engine {
     pub(super) fn send_at_once(&mut self, now: Time, send: &SendRequest<'_>) -> Option<OpId> {
         let Engine { rails, core, memory, .. } = self;
         let (from, len) = sole_piece(memory, send.segments)?;
-        let AtOnce { operation, id, rail, retained, header } = core.send_at_once(now, send, len)?;
+        // Not moved: its header is long.
+        let sent = core.send_at_once(now, send, len);
+        let &Some(AtOnce { operation, id, rail, retained, ref header }) = &sent else { return None };
         // The pool is as large as the core's configuration requires, so the place lies in it.
         let start = memory.start_in_pool(&Seg { at: retained, len }).filter(|_| len > 0);
         let payload = Piece { start: start.unwrap_or(std::ptr::null_mut()), len: len as usize };
@@ -31,11 +33,11 @@ impl Engine {
             unsafe { copy_short(from, to, payload.len) };
         }
         let payload: &[Piece] = if len > 0 { &[payload] } else { &[] };
-        let outgoing = Outgoing { id, peer: send.peer, kind: PostKind::Send, header: &header, payload, extent: 0 };
+        let outgoing = Outgoing { id, peer: send.peer, kind: PostKind::Send, header, payload, extent: 0 };
         match rails.get_mut(rail) {
             // SAFETY: the piece lies in the pool, which lives as long as the rails; the core gives the place
             // to another message only after the post's completion or the subchannel's end.
-            Some((_, rail)) => unsafe { rail.post(outgoing) },
+            Some((_, rail)) => unsafe { rail.post_small(outgoing) },
             None => core.handle_completion(now, id, PostStatus::Failed),
         }
         Some(operation)

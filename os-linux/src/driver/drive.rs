@@ -110,20 +110,24 @@ impl Engine {
         let Engine { rails, core, memory, scratch, quick_rails, others_moved, last, .. } = self;
         let mut done = 0;
         *last = now;
-        rails.for_each(|slot, rail| {
-            let Slot { id, registrations, .. } = slot;
-            if SOME && wanted >> id.0 & 1 == 0 {
-                return;
+        let reports = &mut scratch.reports;
+        let mut sink = CoreSink { core, memory, rail: RailId(0), now, moved: 0, reset: 0, reports };
+        rails.poll_each(|slot, rail| {
+            if SOME && wanted >> slot.id.0 & 1 == 0 {
+                return 1;
             }
-            let reports = &mut scratch.reports;
-            let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, reports };
+            sink.rail = slot.id;
             let count = rail.poll(now, &mut sink);
-            done += count;
-            *others_moved |= count > 0 && *quick_rails >> id.0 & 1 == 0;
-            if sink.moved {
-                announce(core, slot, rail);
+            if count > 0 {
+                done += count;
+                *others_moved |= *quick_rails >> slot.id.0 & 1 == 0;
             }
+            count
         });
+        if sink.moved | sink.reset != 0 {
+            let (moved, reset) = (sink.moved, sink.reset);
+            follow(core, rails, moved, reset);
+        }
         done
     }
 
@@ -299,14 +303,14 @@ impl Engine {
         let Some(rail) = &mut rails.shm else { return 0 };
         let mut done = rail.take_burst(|peer, short| place_short(core, memory, peer, id, short));
         if rail.has_slow_work()
-            && let Some((Slot { registrations, .. }, rail)) = rails.get_mut(id)
+            && let Some((_, rail)) = rails.get_mut(id)
         {
             let now = read_clock.map_or(*last, |read| read());
             *last = now;
             let reports = &mut scratch.reports;
-            let mut sink = CoreSink { core, memory, rail: id, registrations, now, moved: false, reports };
+            let mut sink = CoreSink { core, memory, rail: id, now, moved: 0, reset: 0, reports };
             done += rail.poll(now, &mut sink);
-            debug_assert!(!sink.moved, "a rail that loses nothing has moved");
+            debug_assert!(sink.moved | sink.reset == 0, "a rail that loses nothing has moved, or its registrations");
         }
         if self.core.is_active() || self.scratch.reports.is_pending { done + self.carry_on() } else { done }
     }
@@ -515,16 +519,28 @@ fn register(
     }
 }
 
+/// Follows what has happened to rails themselves: bit per rail.
+#[cold]
+fn follow(core: &mut Core, rails: &mut Rails, moved: u64, reset: u64) {
+    for (slot, rail) in rails.iter_mut() {
+        if reset >> slot.id.0 & 1 == 1 {
+            slot.registrations = 0;
+        }
+        if moved >> slot.id.0 & 1 == 1 {
+            announce(core, slot, rail);
+        }
+    }
+}
+
 /// Takes a rail's reports to the core.
 struct CoreSink<'a> {
     core: &'a mut Core,
     memory: &'a Memory,
     rail: RailId,
-    /// Of the rail, for requests.
-    registrations: &'a mut usize,
     now: Time,
-    /// The rail's address has changed.
-    moved: bool,
+    /// Rails whose address has changed, and those whose registrations are gone: bit per rail.
+    moved: u64,
+    reset: u64,
     reports: &'a mut Reports,
 }
 
@@ -600,12 +616,12 @@ unsafe impl Sink for CoreSink<'_> {
     }
 
     fn reset(&mut self) {
-        *self.registrations = 0;
+        self.reset |= 1 << self.rail.0;
         self.core.handle_rail_event(self.now, RailEvent::Reset { rail: self.rail });
     }
 
     fn moved(&mut self) {
-        self.moved = true;
+        self.moved |= 1 << self.rail.0;
     }
 
     fn unknown_caller(&mut self, name: &[u8; NAME_BYTES], key: Fingerprint) -> bool {

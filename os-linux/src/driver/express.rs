@@ -17,7 +17,10 @@ impl Engine {
     /// complete. `None`: nothing has happened, and there may be an error to find.
     #[inline(always)]
     pub(super) fn send_short(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
-        self.try_inline(send).or_else(|| self.send_short_slowly(send))
+        match self.try_inline(send) {
+            None if self.quick_rails != 0 => self.send_short_slowly(send),
+            sent => sent,
+        }
     }
 
     /// As [`try_short`](Self::try_short), for a message whose payload lies in its cell and takes one block at
@@ -75,9 +78,6 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn send_short_anew(&mut self, send: &SendRequest<'_>) -> Option<OpId> {
-        if self.quick_rails == 0 {
-            return None;
-        }
         if self.rails.shm.is_some() {
             if !self.core.open_short(send.peer) {
                 return None;

@@ -291,6 +291,7 @@ impl<C: Clock> Transport<C> {
 
     /// Sends submitted requests without polling the rails; a [`round`](Self::round) does it too. For hosts
     /// whose next call after a request may come late.
+    #[inline]
     pub fn push(&mut self) -> usize {
         if self.engine.core.has_actions() { self.engine.carry_out(self.clock.now()) } else { 0 }
     }

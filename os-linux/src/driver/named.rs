@@ -101,7 +101,7 @@ impl Engine {
             _ => self.core.add_peer(peer, rails).map_err(InsertError::Peer),
         });
         if let Err(error) = added {
-            self.rails.for_each(|_, rail| rail.forget_peer(peer));
+            self.rails.iter_mut().for_each(|(_, rail)| rail.forget_peer(peer));
             return Err(error);
         }
         let Some(named) = &mut self.scratch.reports.named else { return Err(InsertError::Ranks) };
@@ -144,7 +144,7 @@ impl Engine {
             if core.remove_peer(peer).is_err() {
                 return true;
             }
-            rails.for_each(|_, rail| rail.forget_peer(peer));
+            rails.iter_mut().for_each(|(_, rail)| rail.forget_peer(peer));
             met.remove(peer);
             lost.retain(|(of, _)| *of != peer);
             if let Some(name) = names.get_mut(peer.0 as usize).and_then(Option::take) {
@@ -170,7 +170,7 @@ impl Engine {
             named.callers.retain(|caller| caller != name);
         }
         let key = name.fingerprint();
-        self.rails.for_each(|_, rail| rail.refuse(&key));
+        self.rails.iter_mut().for_each(|(_, rail)| rail.refuse(&key));
     }
 }
 

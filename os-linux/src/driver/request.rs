@@ -139,11 +139,14 @@ impl<C: Clock> Transport<C> {
     #[cold]
     #[inline(never)]
     fn send_whole(&mut self, send: &SendRequest<'_>) -> Result<OpId, RequestError> {
-        self.check(send.segments)?;
         let now = self.clock.now();
+        // It looks at the memory, too.
         let operation = match self.engine.send_at_once(now, send) {
             Some(operation) => operation,
-            None => self.engine.core.send(now, send)?,
+            None => {
+                self.check(send.segments)?;
+                self.engine.core.send(now, send)?
+            }
         };
         self.submitted(now, send.peer, send.more);
         Ok(operation)

@@ -7,6 +7,7 @@ use rerail_core::ids::RailId;
 use rerail_core::rail::RailKind;
 
 use crate::rail::Rail;
+use crate::rail::loopback::Loopback;
 use crate::rail::shm::ShmRail;
 
 /// The driver's state of a rail.
@@ -18,6 +19,9 @@ pub(super) struct Slot {
     pub(super) address: Arc<str>,
     /// Registrations for requests.
     pub(super) registrations: usize,
+    /// Nothing happens on it before it is called: the loopback rail, most of the time.
+    pub(super) is_calm: bool,
+    is_loopback: bool,
 }
 
 /// All rails, in the order of their numbers.
@@ -37,8 +41,17 @@ impl Rails {
         let mut all = Rails { shm: None, shm_id: RailId(0), slots: Vec::with_capacity(rails.len()) };
         for (rail, index) in rails.into_iter().zip(0..=u8::MAX) {
             let kind = rail.facts().kind;
+            let is_loopback = (&*rail as &dyn Any).is::<Loopback>();
             let nth = all.slots.iter().filter(|(slot, _)| slot.kind == kind).count();
-            let slot = Slot { id: RailId(index), kind, nth, address: rail.address().into(), registrations: 0 };
+            let slot = Slot {
+                id: RailId(index),
+                kind,
+                nth,
+                address: rail.address().into(),
+                registrations: 0,
+                is_calm: false,
+                is_loopback,
+            };
             let rail = match all.shm {
                 None => all.keep(slot.id, rail),
                 Some(_) => Some(rail),
@@ -74,12 +87,14 @@ impl Rails {
         })
     }
 
-    /// Does something with each: for fewer instructions than [`iter_mut`](Self::iter_mut).
+    /// Polls each but those that are calm; `poll` returns how much was found.
     #[inline(always)]
-    pub(super) fn for_each(&mut self, mut act: impl FnMut(&mut Slot, &mut dyn Rail)) {
+    pub(super) fn poll_each(&mut self, mut poll: impl FnMut(&mut Slot, &mut dyn Rail) -> usize) {
         for (slot, rail) in &mut self.slots {
-            if let Some(rail) = either(rail, &mut self.shm) {
-                act(slot, rail);
+            if !slot.is_calm
+                && let Some(rail) = either(rail, &mut self.shm)
+            {
+                slot.is_calm = poll(slot, rail) == 0 && slot.is_loopback;
             }
         }
     }
@@ -94,6 +109,7 @@ impl Rails {
     #[inline(always)]
     pub(super) fn get_mut(&mut self, id: RailId) -> Option<(&mut Slot, &mut dyn Rail)> {
         let (slot, rail) = self.slots.get_mut(usize::from(id.0))?;
+        slot.is_calm = false;
         Some((slot, either(rail, &mut self.shm)?))
     }
 }

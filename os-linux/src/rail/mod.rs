@@ -97,6 +97,7 @@ pub mod tcp;
 pub mod verbs;
 
 use crate::auth::{Fingerprint, PeerKey, PublicKey};
+use std::hash::Hasher;
 use std::os::fd::BorrowedFd;
 
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
@@ -106,6 +107,25 @@ use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::Short;
 use rerail_core::wire::handshake::NAME_BYTES;
 use rustix::io::Errno;
+
+/// A hash for numbers that no attacker chooses, as those of queue pairs and ranks: they need spreading only.
+#[derive(Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32((self.0 as u32) << 8 ^ u32::from(byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // Odd: neighbours differ in the high bits, too, which the tables use to distinguish their entries.
+        self.0 = u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
 
 /// A piece of this process's memory, in the form that `readv` and `writev` take.
 ///
@@ -333,6 +353,15 @@ pub trait Rail: std::any::Any {
     /// bytes exist while the rail is called. The same holds for `outgoing.extent` bytes from the start of a
     /// sole piece, as long as they are registered.
     unsafe fn post(&mut self, outgoing: Outgoing<'_>);
+    /// As [`post`](Self::post), of a short message by itself. A rail that has copied it may report
+    /// [`PostStatus::Taken`] by the next poll, without waiting for its device.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) {
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.post(outgoing) }
+    }
     /// Sends a short message at once: when this returns, the peer has it, its memory is free, and no
     /// completion follows. `false`: not sent, for lack of room or because earlier posts wait. Only a rail
     /// whose [`facts`](Self::facts) offer it takes any.

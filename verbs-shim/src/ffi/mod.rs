@@ -28,7 +28,7 @@ pub(crate) use events::{Channel, RawEvent};
 #[cfg(test)]
 pub(crate) use objects::vector_of;
 pub(crate) use objects::{Ah, Cq, Mr, Object, Pd, Qp, QpParts, Srq, Xrcd};
-pub(crate) use work::Scratch;
+pub(crate) use work::{Scratch, completion};
 
 use rdma_core_sys::{
     Functions, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr,

@@ -109,6 +109,25 @@ impl Scratch {
         Ok(())
     }
 
+    /// Posts a message in one piece that goes with the request; the provider's error number, or 0. The
+    /// request has passed the caller's checks.
+    #[inline(always)]
+    pub(crate) fn post_inline(&mut self, qp: &Qp, request: &SendWr<'_>) -> c_int {
+        let Payload::Inline([piece]) = request.payload else { return libc::EINVAL };
+        let sge = &mut self.pieces[0];
+        (sge.addr, sge.length) = (piece.as_ptr().expose_provenance() as u64, piece.len() as u32);
+        let mut flags = IBV_SEND_INLINE;
+        flags |= if request.signaled { IBV_SEND_SIGNALED } else { 0 };
+        flags |= if request.solicited { IBV_SEND_SOLICITED } else { 0 };
+        flags |= if request.fence { IBV_SEND_FENCE } else { 0 };
+        let (list, wr) = (self.pieces.as_mut_ptr(), &mut self.sends[0]);
+        (wr.wr_id, wr.next, wr.sg_list, wr.num_sge) = (request.id, null_mut(), list, 1);
+        (wr.opcode, wr.send_flags, wr.imm_data, wr.remote_srqn) = (IBV_WR_SEND, flags, 0, 0);
+        let mut bad = null_mut();
+        // SAFETY: the queue pair is live; a list of one request, whose piece is borrowed.
+        unsafe { ibv_post_send(qp.0.as_ptr(), wr, &mut bad) }
+    }
+
     /// Hands the first `count` requests over.
     #[inline]
     fn ring(&mut self, qp: &Qp, count: usize) -> Result<(), Stopped> {
@@ -228,19 +247,17 @@ impl Scratch {
         Ok(())
     }
 
-    /// Takes up to `most` completions, one call's worth at most, and hands each to `take`; how many. `Err`:
-    /// the provider's error number.
-    #[inline]
-    pub(crate) fn poll(&mut self, cq: &Cq, most: usize, mut take: impl FnMut(Completion)) -> Result<usize, c_int> {
+    /// Takes up to `most` completions, one call's worth at most. `Err`: the provider's error number.
+    #[inline(always)]
+    pub(crate) fn poll(&mut self, cq: &Cq, most: usize) -> Result<&[ibv_wc], c_int> {
         let most = most.min(BATCH);
         // SAFETY: the queue is live; there is room for so many.
         let count = unsafe { ibv_poll_cq(cq.0.as_ptr(), most as c_int, self.completions.as_mut_ptr()) };
         if count == 0 {
-            return Ok(0);
+            return Ok(&[]);
         }
         let count = usize::try_from(count).map_err(|_| count.wrapping_neg())?.min(most);
-        self.completions[..count].iter().for_each(|wc| take(completion(wc)));
-        Ok(count)
+        Ok(&self.completions[..count])
     }
 }
 
@@ -273,8 +290,9 @@ fn place<T>(first: *const T, bad: *mut T, count: usize) -> usize {
     if at < count { at } else { 0 }
 }
 
+/// A completion in the contract's form.
 #[inline]
-fn completion(wc: &ibv_wc) -> Completion {
+pub(crate) fn completion(wc: &ibv_wc) -> Completion {
     Completion {
         id: wc.wr_id,
         status: if wc.status == IBV_WC_SUCCESS { Status::Success } else { Status::from(wc.status) },

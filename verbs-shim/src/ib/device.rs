@@ -203,7 +203,7 @@ impl Device for IbDevice {
         destroy(&self.handle, &mut self.cqs, (Kind::Cq, cq.0), users)
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll_cq(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError> {
         self.poll(cq, most, out)
     }
@@ -434,7 +434,7 @@ impl Device for IbDevice {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_send(&mut self, qp: QpId, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         self.send(qp, requests)
     }
@@ -462,7 +462,7 @@ impl Device for IbDevice {
         destroy(&self.handle, &mut self.ahs, (Kind::Ah, handle.0), 0)
     }
 
-    #[inline]
+    #[inline(always)]
     fn async_event(&mut self) -> Option<AsyncEvent> {
         if self.event_timer.passes() {
             return None;

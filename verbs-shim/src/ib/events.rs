@@ -43,6 +43,7 @@ impl IbDevice {
             let event = match kind {
                 IBV_EVENT_CQ_ERR => self.cqs.get_mut(about).map(|entry| {
                     entry.broken = true;
+                    entry.refresh();
                     AsyncEvent::CqError(CqId(about))
                 }),
                 IBV_EVENT_QP_FATAL => qp(AsyncEvent::QpFatal),

@@ -91,9 +91,11 @@ impl EventTimer {
     /// Whether this call does not look.
     #[inline]
     fn passes(&mut self) -> bool {
-        let passes = self.left > 0;
-        self.left -= u32::from(passes);
-        passes
+        if self.left == 0 {
+            return false;
+        }
+        self.left -= 1;
+        true
     }
 
     /// The next call looks for everything.
@@ -118,10 +120,19 @@ struct KnownQp {
 struct KnownCq {
     /// It was full when one more came.
     broken: bool,
+    /// It is broken, or something is kept.
+    is_special: bool,
     /// Events read, for when it is destroyed.
     events: u32,
     /// Completions taken out while those of a dead queue pair were swept away; older than all in the queue.
     kept: VecDeque<Completion>,
+}
+
+impl KnownCq {
+    /// To be called after either has changed.
+    fn refresh(&mut self) {
+        self.is_special = self.broken || !self.kept.is_empty();
+    }
 }
 
 struct KnownSrq {

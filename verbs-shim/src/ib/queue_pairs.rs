@@ -6,6 +6,7 @@ use super::attributes::{check_values, state, to_raw};
 use super::names::Entry;
 use super::{Handle, IbDevice, QpEntry, modify_error};
 use crate::contract::{Access, Attrs, CqId, Kind, ModifyError, QpChange, QpId, QpKind, QpState, check_transition};
+use crate::ffi::completion;
 
 /// Its sends and receives that may be open: not every driver reports the rounded-up sizes at making (rxe).
 pub(super) fn depths(handle: &Handle, entry: &QpEntry) -> (u32, u32) {
@@ -97,8 +98,11 @@ impl IbDevice {
         let both = [send_cq, recv_cq.filter(|recv_cq| send_cq != Some(*recv_cq))];
         for cq in both.into_iter().flatten() {
             let Some(Entry { raw, known }) = self.cqs.get_mut(cq.0) else { continue };
-            while let Ok(1..) = self.scratch.poll(raw, usize::MAX, |completion| known.kept.push_back(completion)) {}
+            while let Ok(taken @ [_, ..]) = self.scratch.poll(raw, usize::MAX) {
+                known.kept.extend(taken.iter().map(completion));
+            }
             known.kept.retain(|completion| completion.qp != number);
+            known.refresh();
         }
     }
 }

@@ -3,17 +3,36 @@
 //! Requests are checked before the provider receives them, so that errors are named: the whole list, up to
 //! the first bad one; those before it are posted. That costs a few comparisons for each.
 
+use rdma_core_sys::{IBV_WC_SUCCESS, ibv_wc};
+
 use super::names::Names;
 use super::queue_pairs::depths;
-use super::{IbDevice, QpEntry, means_gone, unknown_ah};
+use super::{EventTimer, IbDevice, QpEntry, means_gone, unknown_ah};
 use crate::contract::{
     Completion, CqId, Kind, Payload, PollError, PostError, PostReason, QpCaps, QpId, QpKind, QpState, RecvWr, SendOp,
-    SendWr, Status,
+    SendWr,
 };
-use crate::ffi::Scratch;
+use crate::ffi::{Scratch, completion};
 
 impl IbDevice {
+    #[inline(always)]
     pub(super) fn send(&mut self, qp: QpId, requests: &[SendWr<'_>]) -> Result<(), PostError> {
+        // The usual list.
+        if let [request] = requests
+            && let Some(entry) = self.qps.get(qp.0)
+            && !self.gone
+            && takes_inline(entry, request)
+        {
+            return match self.scratch.post_inline(&entry.raw, request) {
+                0 => Ok(()),
+                error => Err(PostError { index: 0, why: refused(error, || depths(&self.handle, entry).0) }),
+            };
+        }
+        self.send_list(qp, requests)
+    }
+
+    #[inline(never)]
+    fn send_list(&mut self, qp: QpId, requests: &[SendWr<'_>]) -> Result<(), PostError> {
         if requests.is_empty() {
             return Ok(());
         }
@@ -94,8 +113,33 @@ impl IbDevice {
         list(requests, recv_sges, depth, |good| self.scratch.post_recv(&entry.raw, good))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError> {
+        // Nearly always one call is enough.
+        if let Some(entry) = self.cqs.get_mut(cq.0)
+            && !entry.is_special
+            && most <= Scratch::BATCH
+            && let Ok(taken) = self.scratch.poll(&entry.raw, most)
+        {
+            match taken {
+                [] if !self.gone => return Ok(0),
+                [] => return Err(PollError::DeviceGone),
+                [wc] => {
+                    if wc.status != IBV_WC_SUCCESS {
+                        self.event_timer.force_next();
+                    }
+                    out.push(completion(wc));
+                    return Ok(1);
+                }
+                several => return Ok(take(several, &mut self.event_timer, out)),
+            }
+        }
+        self.poll_slowly(cq, most, out)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_slowly(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError> {
         let Some(entry) = self.cqs.get_mut(cq.0) else { return Err(PollError::Unknown { name: cq.0 }) };
         if entry.broken {
             return Err(PollError::Overflow);
@@ -104,20 +148,15 @@ impl IbDevice {
         if !entry.kept.is_empty() {
             count = entry.kept.len().min(most);
             out.extend(entry.kept.drain(..count));
+            entry.refresh();
         }
         while count < most {
-            let event_timer = &mut self.event_timer;
-            let take = |completion: Completion| {
-                if completion.status != Status::Success {
-                    event_timer.force_next();
-                }
-                out.push(completion);
-            };
-            match self.scratch.poll(&entry.raw, most - count, take) {
+            match self.scratch.poll(&entry.raw, most - count) {
                 // Earlier completions are still reported after the device went.
-                Ok(0) | Err(_) if count == 0 && self.gone => return Err(PollError::DeviceGone),
-                Ok(0) => break,
+                Ok([]) | Err(_) if count == 0 && self.gone => return Err(PollError::DeviceGone),
+                Ok([]) => break,
                 Ok(taken) => {
+                    let taken = take(taken, &mut self.event_timer, out);
                     count += taken;
                     if taken < Scratch::BATCH {
                         break;
@@ -129,6 +168,27 @@ impl IbDevice {
         }
         Ok(count)
     }
+}
+
+/// Hands completions on; how many. After one that failed, events are looked for.
+fn take(taken: &[ibv_wc], event_timer: &mut EventTimer, out: &mut Vec<Completion>) -> usize {
+    if taken.iter().any(|wc| wc.status != IBV_WC_SUCCESS) {
+        event_timer.force_next();
+    }
+    out.extend(taken.iter().map(completion));
+    taken.len()
+}
+
+/// Whether a request is a message in one piece that goes with the request, and one that a queue pair takes.
+#[inline(always)]
+fn takes_inline(entry: &QpEntry, request: &SendWr<'_>) -> bool {
+    let Payload::Inline([piece]) = request.payload else { return false };
+    matches!(request.op, SendOp::Send { immediate: None })
+        && entry.init.kind == QpKind::Rc
+        && entry.state == QpState::Rts
+        && piece.len() <= entry.init.caps.inline_bytes as usize
+        && entry.init.caps.send_sges > 0
+        && request.datagram.is_none()
 }
 
 /// The queue of a name, on a device that works.

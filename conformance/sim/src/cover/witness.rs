@@ -72,6 +72,12 @@ impl Rail for Witness {
         unsafe { self.inner.post(outgoing) }
     }
 
+    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) {
+        self.observer.borrow_mut().posted(self.sub(outgoing.peer), outgoing.header);
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.inner.post_small(outgoing) }
+    }
+
     unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
         // SAFETY: the caller's promise is the one demanded.
         let is_out = unsafe { self.inner.post_short(peer, short, payload) };

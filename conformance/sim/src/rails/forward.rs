@@ -41,6 +41,12 @@ macro_rules! forward {
             unsafe { self.inner.post(outgoing) }
         }
     };
+    (@post_small) => {
+        unsafe fn post_small(&mut self, outgoing: rerail_linux::rail::Outgoing<'_>) {
+            // SAFETY: the caller's promise is the one demanded.
+            unsafe { self.inner.post_small(outgoing) }
+        }
+    };
     (@post_short) => {
         unsafe fn post_short(
             &mut self,

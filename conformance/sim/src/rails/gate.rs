@@ -57,6 +57,7 @@ impl Rail for Gate {
         abort,
         post,
         post_short,
+        post_small,
         register,
         deregister,
         forget,

@@ -147,6 +147,7 @@ impl Rail for Quirky {
         connect,
         post,
         post_short,
+        post_small,
         is_closing,
         wait_fd,
         wait_fd_changes,

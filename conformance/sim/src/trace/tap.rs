@@ -31,6 +31,25 @@ impl Tap {
         }
     }
 
+    /// Notes a post in the trace.
+    fn note_post(&self, outgoing: &Outgoing<'_>) {
+        let Outgoing { id, peer, kind, header, payload, .. } = outgoing;
+        let bytes: usize = payload.iter().map(|piece| piece.len).sum();
+        let post = id.0.to_bits();
+        match kind {
+            PostKind::Send => {
+                let described = Described { header, from: self.rank, to: peer.0 };
+                self.note(format_args!("post {post:x} to rank {}: {described}", peer.0));
+            }
+            PostKind::Write { to } => {
+                self.note(format_args!("post {post:x} to rank {}: WRITE {bytes} bytes, key {:x}", peer.0, to.key));
+            }
+            PostKind::Read { from } => {
+                self.note(format_args!("post {post:x} to rank {}: READ {bytes} bytes, key {:x}", peer.0, from.key));
+            }
+        }
+    }
+
     fn note(&self, what: std::fmt::Arguments<'_>) {
         self.trace.note(self.now, Subject::Rank(self.rank), format_args!("{}: {what}", self.inner.name()));
     }
@@ -72,22 +91,14 @@ impl Rail for Tap {
         self.inner.abort(peer);
     }
 
+    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) {
+        self.note_post(&outgoing);
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.inner.post_small(outgoing) }
+    }
+
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
-        let Outgoing { id, peer, kind, header, payload, .. } = &outgoing;
-        let bytes: usize = payload.iter().map(|piece| piece.len).sum();
-        let post = id.0.to_bits();
-        match kind {
-            PostKind::Send => {
-                let described = Described { header, from: self.rank, to: peer.0 };
-                self.note(format_args!("post {post:x} to rank {}: {described}", peer.0));
-            }
-            PostKind::Write { to } => {
-                self.note(format_args!("post {post:x} to rank {}: WRITE {bytes} bytes, key {:x}", peer.0, to.key));
-            }
-            PostKind::Read { from } => {
-                self.note(format_args!("post {post:x} to rank {}: READ {bytes} bytes, key {:x}", peer.0, from.key));
-            }
-        }
+        self.note_post(&outgoing);
         // SAFETY: the caller's promise is the one demanded.
         unsafe { self.inner.post(outgoing) }
     }

@@ -429,7 +429,7 @@ impl ShmRail {
 
     /// The link to a peer, if a short message of `len` bytes can go there now, with or without immediate
     /// data.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn short_link(&mut self, peer: PeerId, len: u64, immediate: bool) -> Option<&mut Link> {
         let link = self.links.get_mut(*self.link_of.get(peer.0 as usize)? as usize)?;
         if link.has_room(len, immediate) { Some(link) } else { None }

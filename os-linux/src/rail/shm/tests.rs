@@ -90,7 +90,7 @@ unsafe impl Sink for Recorder {
 
     fn completed(&mut self, id: PostId, status: PostStatus) {
         match status {
-            PostStatus::Done => self.completed.push(id),
+            PostStatus::Done | PostStatus::Taken => self.completed.push(id),
             PostStatus::NoAccess => self.unread.push(id),
             PostStatus::Failed => panic!("a post failed on a subchannel that stands"),
         }

@@ -90,11 +90,12 @@ impl<D: Device> VerbsRail<D> {
             if let Err(why) = self.device.destroy_qp(qp.id) {
                 tracing::warn!(rail = %self.options.name, %why, "queue pair not destroyed");
             }
-            self.by_number.remove(&qp.number);
+            self.forget_number(qp.number);
             self.by_name.remove(&qp.id);
         }
         self.give_halves_up(index);
         self.drop_works(index);
+        self.drop_quiet(index);
         self.registry.fence(&mut *self.device);
         self.release_held(index, None);
         let Some(link) = self.links.remove(index) else { return };
@@ -127,6 +128,7 @@ impl<D: Device> VerbsRail<D> {
     /// ignored.
     fn silence(&mut self, peer: PeerId) -> Option<(u32, &mut Link)> {
         self.reports.retain(|report| report.peer() != peer);
+        self.taken.retain(|(to, _)| *to != peer);
         let index = self.peers.get(peer)?.link;
         let link = self.links.get_mut(index)?;
         (link.dial_pending, link.again, link.ignores_messages) = (false, false, true);

@@ -45,8 +45,10 @@ pub(super) struct Link {
     pub confirmed: bool,
     /// The peer broke the protocol, or the core has finished with it: its messages are ignored.
     pub ignores_messages: bool,
-    /// Requests that are with the device.
+    /// Requests that are with the device and will be reported.
     pub open: u32,
+    /// The others.
+    pub quiet: Quiet,
     /// RC: the queue pair will take no more receives.
     pub last_receive: bool,
     /// Posts that wait for a buffer, and the payload of all of them.
@@ -83,6 +85,7 @@ impl Link {
             confirmed: false,
             ignores_messages: false,
             open: 0,
+            quiet: Quiet::default(),
             last_receive: false,
             waiting: VecDeque::new(),
             pieces: VecDeque::new(),
@@ -93,6 +96,34 @@ impl Link {
             pause: Nanos(0),
             first_pause: Nanos(0),
         }
+    }
+}
+
+/// Sends of a queue pair that make no completion unless they fail: a later one's completion reports them too,
+/// as a queue pair works in order (InfiniBand specification, 10.8.5). The device's queue has room for `max`
+/// of them beside the posts that the core counts (L-4).
+#[derive(Debug, Default)]
+pub(super) struct Quiet {
+    /// Those not known to be done, and those of them behind the last that will be reported.
+    pub open: u16,
+    pub behind: u16,
+    pub max: u16,
+    /// Small sends so far, modulo 2^16.
+    turn: u16,
+}
+
+/// One of so many small sends is reported, so that the queue's places become free.
+const REPORTED: u16 = 16;
+/// And of so many the first ones in a row, which measure what a post costs (P-1).
+const MEASURED_OF: u16 = 512;
+const MEASURED: u16 = 32;
+
+impl Quiet {
+    /// Whether the next small send may be one.
+    #[inline]
+    pub fn passes(&mut self) -> bool {
+        self.turn = self.turn.wrapping_add(1);
+        self.turn % MEASURED_OF > MEASURED && !self.turn.is_multiple_of(REPORTED) && self.open < self.max
     }
 }
 
@@ -251,8 +282,15 @@ impl<D: Device> VerbsRail<D> {
     /// A connected queue pair in INIT.
     pub(super) fn make_qp(&mut self) -> Result<Qp, RailFault> {
         let (pd, cq) = (Some(self.objects.pd), Some(self.objects.cq));
-        let (srq, caps) = (self.objects.srqs.last().map(|srq| srq.id), self.sender_caps(self.options.posts_max));
+        let depth = self.options.posts_max.saturating_add(self.quiet_per_link());
+        let (srq, caps) = (self.objects.srqs.last().map(|srq| srq.id), self.sender_caps(depth));
         self.make(&QpInit { pd, send_cq: cq, recv_cq: cq, srq, caps, ..QpInit::of(QpKind::Rc) })
+    }
+
+    /// Sends of one queue pair that may be with the device and are not reported.
+    pub(super) fn quiet_per_link(&self) -> u16 {
+        let room = self.port.send_depth_max.saturating_sub(self.options.posts_max.into());
+        (2 * REPORTED).min(u16::try_from(room).unwrap_or(u16::MAX))
     }
 
     /// Sizes of a queue pair that sends, for so many requests.

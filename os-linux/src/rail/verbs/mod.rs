@@ -61,11 +61,11 @@ pub mod wire;
 mod xrc;
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::os::fd::BorrowedFd;
 
-use rerail_core::endpoint::RailFault;
-use rerail_core::ids::PeerId;
+use rerail_core::endpoint::{PostStatus, RailFault};
+use rerail_core::ids::{PeerId, PostId};
 use rerail_core::rail::{Caps, RailFacts};
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::HEADER_BYTES_MAX;
@@ -91,7 +91,7 @@ use self::send::Works;
 use self::slab::Slab;
 use self::xrc::Initiators;
 use super::reports::Report;
-use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
+use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink, Spread};
 use crate::auth::{PeerKey, PublicKey};
 
 /// A verbs rail.
@@ -108,6 +108,8 @@ pub struct VerbsRail<D: Device> {
     initiators: Initiators,
     /// Links by the numbers and names of the queue pairs that they receive by; only looked up.
     by_number: HashMap<u32, u32, BuildHasherDefault<Spread>>,
+    /// One of them, the last that was looked up.
+    last_number: (u32, u32),
     by_name: HashMap<QpId, u32>,
     /// Links with a set-up message to send; with a post that waits.
     due_links: VecDeque<u32>,
@@ -124,6 +126,8 @@ pub struct VerbsRail<D: Device> {
     registry: Registry,
     /// Reports for the sink at the next opportunity, in order.
     reports: VecDeque<Report>,
+    /// Posts that are over because the device has their bytes, for the next poll.
+    taken: Vec<(PeerId, PostId)>,
     /// Completions taken from the queue and not handled yet.
     batch: Vec<Completion>,
     /// The last poll ended before the queue was empty.
@@ -157,6 +161,9 @@ pub struct VerbsRail<D: Device> {
     slab: Slab,
 }
 
+/// No queue pair has this number: numbers have 24 bits.
+const NO_NUMBER: (u32, u32) = (u32::MAX, NO_LINK);
+
 /// Memory that is written before it is read, and so need not be cleared for each message.
 struct Scratch {
     header: [u8; HEADER_BYTES_MAX],
@@ -166,25 +173,6 @@ struct Scratch {
 impl Scratch {
     fn new() -> Box<Scratch> {
         Box::new(Scratch { header: [0; HEADER_BYTES_MAX], short: [0; INLINE_BYTES_MAX] })
-    }
-}
-
-/// Numbers of queue pairs are the device's own: they need spreading, not a hash that withstands an attacker.
-#[derive(Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u32((self.0 as u32) << 8 ^ u32::from(byte)));
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        // Odd: neighbours differ in the high bits, too, which the tables use to distinguish their entries.
-        self.0 = u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
@@ -217,6 +205,38 @@ impl Tag {
 }
 
 impl<D: Device> VerbsRail<D> {
+    /// Notes the queue pair by which a link receives.
+    fn note_number(&mut self, number: u32, index: u32) {
+        self.by_number.insert(number, index);
+        self.last_number = NO_NUMBER;
+    }
+
+    /// A queue pair is gone.
+    fn forget_number(&mut self, number: u32) {
+        self.by_number.remove(&number);
+        self.last_number = NO_NUMBER;
+    }
+
+    /// The link that receives by a queue pair.
+    #[inline]
+    fn link_of_number(&mut self, number: u32) -> Option<u32> {
+        if self.last_number.0 != number {
+            self.last_number = (number, *self.by_number.get(&number)?);
+        }
+        Some(self.last_number.1)
+    }
+
+    /// Reports the posts that the device has.
+    #[inline(never)]
+    fn report_taken(&mut self, sink: &mut dyn Sink) -> usize {
+        let taken = self.taken.len();
+        for (_, id) in &self.taken {
+            sink.completed(*id, PostStatus::Taken);
+        }
+        self.taken.clear();
+        taken
+    }
+
     /// The device, to look at; `None`: it broke and is closed.
     pub fn device(&self) -> Option<&D> {
         self.device.get()
@@ -302,6 +322,14 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
         }
     }
 
+    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) {
+        let index = self.peers.get(outgoing.peer).map_or(NO_LINK, |known| known.link);
+        if !self.broken && !self.send_quietly(index, &outgoing) {
+            // SAFETY: the caller's promise is the one demanded.
+            unsafe { self.post(outgoing) }
+        }
+    }
+
     unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
         if self.broken {
             return Err(RailFault::Device { code: codes::BROKEN });
@@ -327,20 +355,12 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
-        if now >= self.idle_until {
-            return self.poll_all(None, sink);
-        }
-        debug_assert!(self.is_idle(), "something has changed, and was not marked");
-        let event = self.device.async_event();
-        if event.is_some() {
-            return self.poll_all(event, sink);
-        }
-        let more = self.collect_batch();
-        if self.batch.is_empty() && !self.broken { 0 } else { self.poll_idle(more, sink) }
+        let taken = if self.taken.is_empty() { 0 } else { self.report_taken(sink) };
+        taken + self.poll_device(sink)
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        let has_work = !self.reports.is_empty() || !self.batch.is_empty() || self.unfinished;
+        let has_work = !self.reports.is_empty() || !self.taken.is_empty() || !self.batch.is_empty() || self.unfinished;
         if has_work
             || self.has_moved()
             || self.revival.reset_due
@@ -382,6 +402,7 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
             && !self.revival.back_due
             && self.batch.is_empty()
             && self.reports.is_empty()
+            && self.taken.is_empty()
             && !self.unfinished
             && !self.broken
     }

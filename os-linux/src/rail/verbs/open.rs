@@ -22,11 +22,11 @@ use super::peers::Peers;
 use super::receive::Receives;
 use super::registry::Registry;
 use super::revive::{Held, Revival};
-use super::send::Works;
+use super::send::{QUIET_MAX, Works};
 use super::slab::Slab;
 use super::srq::QUEUES_MAX;
 use super::xrc::Initiators;
-use super::{Scratch, VerbsRail};
+use super::{NO_NUMBER, Scratch, VerbsRail};
 use crate::auth::{Credentials, Secret};
 use crate::rail::RailCounters;
 
@@ -80,6 +80,10 @@ pub(super) struct PortFacts {
     pub reads_served: u8,
     pub reads_open: u8,
     pub qkey: u32,
+    /// Sends that make no completion, for which the completion queue has room.
+    pub quiet: u32,
+    /// Most requests of a send queue.
+    pub send_depth_max: u32,
 }
 
 impl<D: Device> VerbsRail<D> {
@@ -110,12 +114,13 @@ impl<D: Device> VerbsRail<D> {
         let mut rail = VerbsRail {
             peers: Peers::new(options.peers, port.address.global),
             blocked_paths: BlockedPaths::default(),
-            works: Works::new(options.sends),
+            works: Works::new(options.sends, port.quiet),
             receives: Receives::new(&layout.queues),
             datagrams: Datagrams::new(options.datagrams),
             links: Links::default(),
             initiators: Initiators::default(),
             by_number: HashMap::default(),
+            last_number: NO_NUMBER,
             by_name: HashMap::new(),
             due_links: VecDeque::new(),
             to_feed: VecDeque::new(),
@@ -123,6 +128,7 @@ impl<D: Device> VerbsRail<D> {
             failing: Vec::new(),
             closings: 0,
             reports: VecDeque::new(),
+            taken: Vec::new(),
             batch: Vec::new(),
             unfinished: false,
             idle_until: Time(0),
@@ -207,7 +213,9 @@ pub(super) fn make(
     let (gid_index, gid) = gid_of(device, &attributes, options.gid_index, known).map_err(made("GID"))?;
     let pd = device.alloc_pd().map_err(made("protection domain"))?;
     let layout = options.layout();
-    let cq = device.create_cq(&CqInit { depth: layout.cq_depth }).map_err(made("completion queue"))?;
+    // They make no completions unless they fail.
+    let quiet = QUIET_MAX.min(limits.cq_depth - layout.cq_depth);
+    let cq = device.create_cq(&CqInit { depth: layout.cq_depth + quiet }).map_err(made("completion queue"))?;
     if options.moderation != Moderation::NONE {
         let moderated = device.moderate_cq(cq, options.moderation);
         let (device, most) = (device.name(), offers.moderation);
@@ -258,6 +266,8 @@ pub(super) fn make(
         inline_bytes: INLINE_BYTES_MAX.min(limits.inline_bytes as usize).min(options.inline_bytes.into()),
         reads_served: limits.reads_served.min(options.reads),
         reads_open: limits.reads_open.min(options.reads),
+        quiet,
+        send_depth_max: limits.queue_depth,
         qkey,
     };
     Ok(Made {

@@ -134,6 +134,7 @@ impl Peers {
     }
 
     /// One that was announced.
+    #[inline]
     pub fn get(&self, peer: PeerId) -> Option<&Peer> {
         self.table.get(peer.0 as usize).filter(|entry| entry.qp != 0)
     }

@@ -6,7 +6,7 @@
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::time::{Nanos, Time};
-use rerail_verbs::contract::{AsyncEvent, Completion, Device};
+use rerail_verbs::contract::{AsyncEvent, Completion, Device, PollError};
 
 use super::link::Phase;
 use super::registry::Made;
@@ -33,17 +33,22 @@ enum EndedObject {
 impl<D: Device> VerbsRail<D> {
     /// Takes completions out of the queue, one batch; `false`: there was less than a batch, or the device is
     /// broken.
-    #[inline]
+    #[inline(always)]
     pub(super) fn collect_batch(&mut self) -> bool {
         match self.device.poll_cq(self.objects.cq, BATCH, &mut self.batch) {
             Ok(taken) => taken == BATCH,
             Err(why) => {
-                tracing::warn!(rail = %self.options.name, %why, "completions lost");
-                self.broken = true;
-                self.mark_dirty();
+                self.note_lost(&why);
                 false
             }
         }
+    }
+
+    #[cold]
+    fn note_lost(&mut self, why: &PollError) {
+        tracing::warn!(rail = %self.options.name, %why, "completions lost");
+        self.broken = true;
+        self.mark_dirty();
     }
 
     /// Takes all completions out of the queue; `false`: the device is broken.
@@ -54,21 +59,44 @@ impl<D: Device> VerbsRail<D> {
 
     /// Takes completions and their contents to the core; returns how many. `more`: whether the last call for
     /// completions filled its batch, so that there may be others.
-    fn harvest(&mut self, mut more: bool, sink: &mut dyn Sink) -> usize {
-        let (mut taken, mut batches) = (0, 0);
-        loop {
-            taken += self.batch.len();
-            // Handling a completion never takes others: the core's actions come after the poll.
-            let mut at = 0;
-            while let Some(&completion) = self.batch.get(at) {
-                at += 1;
-                self.take_completion(&completion, sink);
-                if !self.reports.is_empty() {
-                    deliver(&mut self.reports, sink);
-                }
+    #[inline(always)]
+    fn harvest(&mut self, more: bool, sink: &mut dyn Sink) -> usize {
+        let taken = self.take_batch(sink);
+        if !more {
+            self.unfinished = false;
+            return taken;
+        }
+        taken + self.harvest_more(sink)
+    }
+
+    /// Takes the batch to the core; returns how many there were.
+    #[inline(always)]
+    fn take_batch(&mut self, sink: &mut dyn Sink) -> usize {
+        // Handling a completion never takes others: the core's actions come after the poll.
+        let mut at = 0;
+        while let Some(completion) = self.batch.get(at) {
+            at += 1;
+            let (tag, place, generation) = Tag::of(completion.id);
+            if tag == Tag::Receive {
+                let &Completion { qp, status, bytes, .. } = completion;
+                self.message_received(place, (qp, status, bytes), sink);
+            } else {
+                let completion = *completion;
+                self.take_other(tag, (place, generation), &completion, sink);
             }
-            self.batch.clear();
-            batches += 1;
+            if !self.reports.is_empty() {
+                deliver(&mut self.reports, sink);
+            }
+        }
+        self.batch.clear();
+        at
+    }
+
+    /// Further batches, after a full one.
+    #[inline(never)]
+    fn harvest_more(&mut self, sink: &mut dyn Sink) -> usize {
+        let (mut taken, mut batches, mut more) = (0, 1, true);
+        loop {
             if !more || self.broken {
                 self.unfinished = false;
                 return taken;
@@ -82,25 +110,21 @@ impl<D: Device> VerbsRail<D> {
                 return taken;
             }
             more = self.collect_batch();
+            taken += self.take_batch(sink);
+            batches += 1;
         }
     }
 
-    #[inline]
-    fn take_completion(&mut self, completion: &Completion, sink: &mut dyn Sink) {
-        let (tag, place, generation) = Tag::of(completion.id);
-        match tag {
-            Tag::Work => self.work_completed(place, generation, completion, sink),
-            Tag::Receive => self.message_received(place, completion, sink),
-            Tag::DatagramSend => {
-                self.mark_dirty();
-                self.datagram_sent(place, completion.status);
-            }
-            Tag::DatagramReceive => {
-                self.mark_dirty();
-                if let Some(setup) = self.datagram_received(place, completion) {
-                    self.handle_setup(&setup, sink);
-                }
-            }
+    #[inline(never)]
+    fn take_other(&mut self, tag: Tag, (place, generation): (u32, u32), completion: &Completion, sink: &mut dyn Sink) {
+        if tag == Tag::Work {
+            return self.work_completed(place, generation, completion, sink);
+        }
+        self.mark_dirty();
+        if tag == Tag::DatagramSend {
+            self.datagram_sent(place, completion.status);
+        } else if let Some(setup) = self.datagram_received(place, completion) {
+            self.handle_setup(&setup, sink);
         }
     }
 
@@ -182,8 +206,23 @@ impl<D: Device> VerbsRail<D> {
             && !self.has_moved()
     }
 
+    /// Events and completions, and what they bring.
+    #[inline(always)]
+    pub(super) fn poll_device(&mut self, sink: &mut dyn Sink) -> usize {
+        if self.now >= self.idle_until {
+            return self.poll_all(None, sink);
+        }
+        debug_assert!(self.is_idle(), "something has changed, and was not marked");
+        let event = self.device.async_event();
+        if event.is_some() {
+            return self.poll_all(event, sink);
+        }
+        let more = self.collect_batch();
+        if self.batch.is_empty() && !self.broken { 0 } else { self.poll_idle(more, sink) }
+    }
+
     /// Completions, where no other work precedes them, and their consequences.
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll_idle(&mut self, more: bool, sink: &mut dyn Sink) -> usize {
         let taken = self.harvest(more, sink);
         if self.now < self.idle_until && !self.receives.is_low() { taken } else { self.attend(Some(&[]), taken, sink) }

@@ -8,13 +8,14 @@
 use std::collections::VecDeque;
 
 use rerail_core::endpoint::{Arrival, RailFault};
+use rerail_core::ids::PeerId;
 use rerail_core::wire::{HEADER_BYTES_MAX, stream};
-use rerail_verbs::contract::{Completion, Device, PostError, RecvWr, Sge, Status};
+use rerail_verbs::contract::{Device, PostError, RecvWr, Sge, Status};
 
 use super::link::Phase;
 use super::srq::{QUEUES_MAX, Queue, Queues};
 use super::{Tag, VerbsRail, codes};
-use crate::rail::{Piece, ShortPlace, Sink};
+use crate::rail::{ShortPlace, Sink};
 
 /// Receives posted with one call.
 pub(super) const REFILL: usize = 16;
@@ -76,32 +77,38 @@ pub(super) fn requests<'s>(tag: Tag, places: &[u32], sges: &'s [Sge; REFILL]) ->
 }
 
 /// Where a buffer lies in the slab.
+#[inline]
 fn place_of(queues: &Queues, place: u32) -> u64 {
     let queue = &queues[(place >> PLACE_BITS) as usize];
     queue.at + u64::from(place & ((1 << PLACE_BITS) - 1)) * queue.stride
 }
 
 impl<D: Device> VerbsRail<D> {
-    /// A receive is over.
-    #[inline]
-    pub(super) fn message_received(&mut self, place: u32, completion: &Completion, sink: &mut dyn Sink) {
-        let index = self.by_number.get(&completion.qp).copied();
+    /// A receive is over: its queue pair's number, status, and bytes.
+    #[inline(never)]
+    pub(super) fn message_received(
+        &mut self,
+        place: u32,
+        (qp, status, bytes): (u32, Status, u32),
+        sink: &mut dyn Sink,
+    ) {
+        let index = self.link_of_number(qp);
         let Some((index, link)) = index.and_then(|index| Some((index, self.links.get_mut(index)?))) else {
             // Of a queue pair that is gone.
             self.receives.give_back(place);
             return;
         };
-        if !matches!(completion.status, Status::Success) {
+        if !matches!(status, Status::Success) {
             self.receives.give_back(place);
-            self.fail(index, Some(codes::of_status(completion.status)));
+            self.fail(index, Some(codes::of_status(status)));
         } else if matches!(link.phase, Phase::Called) {
-            self.receives.held.push_back((place, completion.bytes, index));
+            self.receives.held.push_back((place, bytes, index));
         } else {
             if !std::mem::replace(&mut link.confirmed, true) && matches!(link.phase, Phase::Closing) {
                 self.closing.push(index);
                 self.mark_dirty();
             }
-            self.deliver_message(place, completion.bytes, index, sink);
+            self.deliver_message(place, bytes, index, sink);
         }
     }
 
@@ -111,26 +118,38 @@ impl<D: Device> VerbsRail<D> {
             let Some((place, bytes, link)) = self.receives.held.pop_front() else { return };
             match &mut sink {
                 _ if link != index => self.receives.held.push_back((place, bytes, link)),
-                Some(sink) => self.deliver_message(place, bytes, index, *sink),
+                Some(sink) => self.deliver_held(place, bytes, index, *sink),
                 None => self.receives.give_back(place),
             }
         }
     }
 
+    #[inline(never)]
+    fn deliver_held(&mut self, place: u32, bytes: u32, index: u32, sink: &mut dyn Sink) {
+        self.deliver_message(place, bytes, index, sink);
+    }
+
+    #[inline(always)]
     fn deliver_message(&mut self, place: u32, bytes: u32, index: u32, sink: &mut dyn Sink) {
         let taken = self.place_message(place, bytes, index, sink);
         self.receives.give_back(place);
         if !taken {
-            self.counters.corrupt += 1;
-            if let Some(link) = self.links.get_mut(index) {
-                link.ignores_messages = true;
-            }
-            self.fail(index, Some(RailFault::Corrupt));
+            self.note_corrupt(index);
         }
+    }
+
+    #[cold]
+    fn note_corrupt(&mut self, index: u32) {
+        self.counters.corrupt += 1;
+        if let Some(link) = self.links.get_mut(index) {
+            link.ignores_messages = true;
+        }
+        self.fail(index, Some(RailFault::Corrupt));
     }
 
     /// Takes one message to the core; `false`: it is no packet, or the core requests that the
     /// subchannel be closed.
+    #[inline(always)]
     fn place_message(&mut self, place: u32, bytes: u32, index: u32, sink: &mut dyn Sink) -> bool {
         let Some(link) = self.links.get(index).filter(|link| link.is_up_reported && !link.ignores_messages) else {
             return true;
@@ -138,8 +157,8 @@ impl<D: Device> VerbsRail<D> {
         let peer = link.peer;
         let at = place_of(&self.layout.queues, place);
         let bytes = bytes as usize;
-        let front = &mut self.scratch.header[..bytes.min(HEADER_BYTES_MAX)];
-        self.slab.get(at, front);
+        self.slab.get_front(at, bytes, &mut self.scratch.header);
+        let front = &self.scratch.header[..bytes.min(HEADER_BYTES_MAX)];
         let Ok(Some(len)) = stream::header_len(front) else { return false };
         let Some(header) = front.get(..len) else { return false };
         let payload = stream::payload_len(header) as usize;
@@ -150,13 +169,20 @@ impl<D: Device> VerbsRail<D> {
         self.counters.bytes_received += bytes as u64;
         match sink.whole(peer, header) {
             ShortPlace::Copy(start) => {
-                self.slab.scatter(at + len as u64, payload, &[Piece { start, len: payload }]);
+                self.slab.copy_out(at + len as u64, payload, start);
                 return true;
             }
             ShortPlace::Done => return true,
             ShortPlace::Packet => {}
         }
-        match sink.arrival(peer, header) {
+        self.place_packet((at, len, payload), peer, sink)
+    }
+
+    /// The same, of one that is not received in one call: its place in the slab, and the bytes of its header
+    /// and payload.
+    #[inline(never)]
+    fn place_packet(&mut self, (at, len, payload): (u64, usize, usize), peer: PeerId, sink: &mut dyn Sink) -> bool {
+        match sink.arrival(peer, &self.scratch.header[..len]) {
             Arrival::Done | Arrival::Discard | Arrival::Address { .. } => true,
             Arrival::Close => false,
             Arrival::Place { id, .. } => {

@@ -10,19 +10,26 @@
 use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
 use rerail_core::ids::PostId;
 use rerail_core::time::Time;
-use rerail_verbs::contract::{Completion, Device, Payload, PostReason, Remote, SendOp, SendWr, Sge, Status};
+use rerail_verbs::contract::{Completion, Device, Payload, PostError, PostReason, Remote, SendOp, SendWr, Sge, Status};
 
 use super::link::{Ends, Phase, Waiting};
 use super::options::{INLINE_BYTES_MAX, SGES_MAX};
-use super::slab::collect;
+use super::slab::{collect, collect_short};
 use super::{Report, Tag, VerbsRail, codes};
 use crate::rail::{Outgoing, Piece, Sink};
+
+/// Room in the completion queue for quiet sends, which make none unless they fail.
+pub(super) const QUIET_MAX: u32 = 1024;
+/// Set in the place of a quiet send's id, which is its link.
+const QUIET: u32 = 1 << 31;
 
 /// Places for requests.
 #[derive(Debug)]
 pub(super) struct Works {
     slots: Vec<Work>,
     free: Vec<u32>,
+    /// Requests that make no completion unless they fail, for which the completion queue has room.
+    quiet_left: u32,
 }
 
 /// A request that is with the device.
@@ -33,6 +40,8 @@ struct Work {
     link: u32,
     post: PostId,
     in_use: bool,
+    /// Quiet sends just before it, which are done when it is.
+    quiet: u16,
     /// Registrations that it names.
     registrations: heapless::Vec<u32, SGES_MAX>,
     /// Where a read into the place's buffer is to be copied.
@@ -40,9 +49,9 @@ struct Work {
 }
 
 impl Works {
-    pub fn new(sends: u16) -> Self {
+    pub fn new(sends: u16, quiet_left: u32) -> Self {
         let sends = u32::from(sends);
-        Works { slots: vec![Work::default(); sends as usize], free: (0..sends).rev().collect() }
+        Works { slots: vec![Work::default(); sends as usize], free: (0..sends).rev().collect(), quiet_left }
     }
 }
 
@@ -71,6 +80,37 @@ impl<D: Device> VerbsRail<D> {
             self.to_feed.push_back(index);
             self.mark_dirty();
         }
+    }
+
+    /// Hands a short message over whose bytes go with the request, and which makes no completion: it is over
+    /// at once. `false`: nothing has happened.
+    #[inline]
+    pub(super) fn send_quietly(&mut self, index: u32, outgoing: &Outgoing<'_>) -> bool {
+        let Some(link) = self.links.get_mut(index) else { return false };
+        let [Piece { start, len }] = *outgoing.payload else { return false };
+        let (Ends::Rc(qp, _), Phase::Up) = (&link.ends, link.phase) else { return false };
+        let (qp, bytes) = (qp.id, outgoing.header.len() + len);
+        if bytes > self.port.inline_bytes || !link.waiting.is_empty() || self.works.quiet_left == 0 {
+            return false;
+        }
+        if !link.quiet.passes() {
+            return false;
+        }
+        collect_short(outgoing.header, Piece { start, len }, &mut self.scratch.short);
+        let short = [&self.scratch.short[..bytes]];
+        let id = Tag::Work.id(QUIET | index, 0);
+        let request = SendWr::new(id, SendOp::Send { immediate: None }, Payload::Inline(&short));
+        if let Err(why) = self.device.post_send(qp, &[SendWr { signaled: false, ..request }]) {
+            self.refused(index, outgoing.id, &why);
+            return true;
+        }
+        link.quiet.open += 1;
+        link.quiet.behind += 1;
+        self.works.quiet_left -= 1;
+        self.counters.packets_sent += 1;
+        self.counters.bytes_sent += bytes as u64;
+        self.taken.push((outgoing.peer, outgoing.id));
+        true
     }
 
     /// Hands waiting posts over, a link's one after the other's; returns how many.
@@ -160,21 +200,26 @@ impl<D: Device> VerbsRail<D> {
         match posted {
             Ok(()) => {
                 (work.link, work.post, work.in_use) = (index, id, true);
+                work.quiet = std::mem::take(&mut link.quiet.behind);
                 link.open += 1;
                 self.counters.packets_sent += u64::from(kind == PostKind::Send);
                 self.counters.bytes_sent += if is_read { 0 } else { bytes as u64 };
             }
             Err(why) => {
-                tracing::debug!(rail = %self.options.name, %why, "post refused");
                 self.free_work(place);
-                self.fail_post(index, id, codes::of_post(&why));
+                self.refused(index, id, &why);
                 self.break_initiator(initiator, codes::of_post(&why));
-                if why.why == PostReason::DeviceGone {
-                    self.broken = true;
-                }
-                self.mark_dirty();
             }
         }
+    }
+
+    /// The device takes no request.
+    #[cold]
+    fn refused(&mut self, index: u32, id: PostId, why: &PostError) {
+        tracing::debug!(rail = %self.options.name, %why, "post refused");
+        self.fail_post(index, id, codes::of_post(why));
+        self.broken |= why.why == PostReason::DeviceGone;
+        self.mark_dirty();
     }
 
     /// Finds or makes registrations for all pieces; `false`, and nothing is acquired, where some can't be
@@ -217,11 +262,11 @@ impl<D: Device> VerbsRail<D> {
     /// A request has come back.
     #[inline]
     pub(super) fn work_completed(&mut self, place: u32, generation: u32, completion: &Completion, sink: &mut dyn Sink) {
-        let Some(work) = self.works.slots.get(place as usize) else { return };
+        let Some(work) = self.works.slots.get(place as usize) else { return self.quiet_failed(place, completion) };
         if !work.in_use || work.generation != generation {
             return;
         }
-        let (index, post) = (work.link, work.post);
+        let (index, post, quiet) = (work.link, work.post, work.quiet);
         let Some(link) = self.links.get_mut(index) else { unreachable!("links take their works along") };
         link.open -= 1;
         let is_up = matches!(link.phase, Phase::Up);
@@ -240,6 +285,8 @@ impl<D: Device> VerbsRail<D> {
                 let at = self.layout.sends + u64::from(place) * self.layout.message;
                 self.slab.scatter(at, completion.bytes.min(self.layout.message_bytes) as usize, &work.pieces);
             }
+            link.quiet.open -= quiet;
+            self.works.quiet_left += u32::from(quiet);
             self.free_work(place);
             sink.completed(post, PostStatus::Done);
             return;
@@ -250,6 +297,25 @@ impl<D: Device> VerbsRail<D> {
             let fault = codes::of_status(completion.status);
             self.fail(index, Some(fault));
             self.break_initiator(initiator, fault);
+        }
+    }
+
+    /// A quiet send has come back, which only a failed one does; an earlier link's, where the numbers differ.
+    #[cold]
+    fn quiet_failed(&mut self, place: u32, completion: &Completion) {
+        let index = place & !QUIET;
+        if let Some(Ends::Rc(qp, _)) = self.links.get(index).map(|link| &link.ends)
+            && qp.number == completion.qp
+            && completion.status != Status::Success
+        {
+            self.fail(index, Some(codes::of_status(completion.status)));
+        }
+    }
+
+    /// The queue pair of a link is gone, and its quiet sends with it.
+    pub(super) fn drop_quiet(&mut self, index: u32) {
+        if let Some(link) = self.links.get_mut(index) {
+            self.works.quiet_left += u32::from(std::mem::take(&mut link.quiet.open));
         }
     }
 

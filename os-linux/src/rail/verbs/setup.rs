@@ -77,13 +77,14 @@ impl<D: Device> VerbsRail<D> {
         let nonce = self.fresh_nonce();
         let mut link = Link::new(peer, ends, nonce, SetupKind::Request(SetupParameters::default()));
         link.deadline = self.now + self.options.handshake_timeout;
+        link.quiet.max = self.quiet_per_link();
         link.pause = self.first_pause();
         (link.first_pause, link.began) = (link.pause, self.now);
         let due = (self.now + link.pause).min(link.deadline);
         let index = self.links.insert(link);
         self.links.set_timer(index, Some(due));
-        if let Some(Ends::Rc(qp, _)) = self.links.get(index).map(|link| &link.ends) {
-            self.by_number.insert(qp.number, index);
+        if let Some(&Ends::Rc(qp, _)) = self.links.get(index).map(|link| &link.ends) {
+            self.note_number(qp.number, index);
             self.by_name.insert(qp.id, index);
         }
         if let Some(entry) = self.peers.get_mut(peer) {

@@ -7,10 +7,15 @@
 //! guarantee ends.
 #![allow(unsafe_code)]
 
+use rerail_core::wire::HEADER_BYTES_MAX;
 use rerail_verbs::contract::{Access, Device, Mr, PdId, RegisterError, Sge};
 
 use crate::memory::{Mapping, copy_pieces};
 use crate::rail::Piece;
+use crate::rail::shm::copy_short;
+
+/// Most headers have no more bytes; buffers lie at multiples of it.
+const FRONT_BYTES: usize = 64;
 
 /// Buffers in one piece of zeroed memory, which starts on a page.
 #[derive(Debug)]
@@ -47,6 +52,7 @@ impl Slab {
     }
 
     /// The memory of a range; panics where it is not all inside.
+    #[inline]
     fn range(&self, at: u64, len: usize) -> Piece {
         let (at, whole) = (at as usize, self.memory.whole());
         assert!(at <= whole.len && len <= whole.len - at, "a range outside of the slab");
@@ -67,6 +73,26 @@ impl Slab {
         let to = Piece { start: into.as_mut_ptr(), len: into.len() };
         // SAFETY: `to` is a slice borrowed for writing; `from` lies in the slab, all of which is initialised.
         unsafe { copy_pieces(&[from], &[to]) };
+    }
+
+    /// Copies the first bytes of a message out, `bytes` of it at most, as many as there is room for. Buffers
+    /// have at least as many as [`FRONT_BYTES`]: where that is enough, so many are copied.
+    #[inline]
+    pub fn get_front(&self, at: u64, bytes: usize, into: &mut [u8; HEADER_BYTES_MAX]) {
+        if bytes > FRONT_BYTES {
+            return self.get(at, &mut into[..bytes.min(HEADER_BYTES_MAX)]);
+        }
+        let from = self.range(at, FRONT_BYTES);
+        // SAFETY: `from` lies in the slab, all of which is initialised; `into` is longer.
+        unsafe { into.as_mut_ptr().cast::<[u8; FRONT_BYTES]>().write(from.start.cast::<[u8; FRONT_BYTES]>().read()) };
+    }
+
+    /// Copies a short payload out to where the sink takes it.
+    #[inline]
+    pub fn copy_out(&self, at: u64, len: usize, to: *mut u8) {
+        let from = self.range(at, len);
+        // SAFETY: as in `scatter`.
+        unsafe { copy_short(from.start, to, len) };
     }
 
     /// Copies payload in, up to `most` bytes; returns how many.
@@ -91,6 +117,39 @@ pub(super) fn collect(payload: &[Piece], into: &mut [u8]) -> usize {
     let to = Piece { start: into.as_mut_ptr(), len: into.len() };
     // SAFETY: as in `Slab::gather`; `to` is a slice borrowed for writing.
     unsafe { copy_pieces(payload, &[to]) }
+}
+
+/// Copies a header, and one piece of payload behind it, to a local buffer that has room for both.
+#[inline(always)]
+pub(super) fn collect_short(header: &[u8], payload: Piece, into: &mut [u8]) {
+    let (front, rest) = into.split_at_mut(header.len());
+    let rest = &mut rest[..payload.len];
+    // SAFETY: `front` is as long as the header, `rest` as long as the payload, which can be read as in
+    // `Slab::gather`; both are borrowed for writing.
+    unsafe {
+        copy_header(header.as_ptr(), front.as_mut_ptr(), header.len());
+        copy_short(payload.start, rest.as_mut_ptr(), payload.len);
+    }
+}
+
+/// Copies a header: most have this length or a few bytes more.
+///
+/// # Safety
+/// `from` can be read and `to` written for `len` bytes; they don't overlap.
+#[inline(always)]
+unsafe fn copy_header(from: *const u8, to: *mut u8, len: usize) {
+    const PART: usize = 32;
+    if (PART..=2 * PART).contains(&len) {
+        // SAFETY: the first and the last part of it, which overlap in a shorter one.
+        unsafe {
+            to.cast::<[u8; PART]>().write_unaligned(from.cast::<[u8; PART]>().read_unaligned());
+            let last = len - PART;
+            to.add(last).cast::<[u8; PART]>().write_unaligned(from.add(last).cast::<[u8; PART]>().read_unaligned());
+        }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+    }
 }
 
 /// Registers payload memory. The caller ends the registration before the driver's guarantee for the memory

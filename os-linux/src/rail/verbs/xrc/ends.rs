@@ -287,7 +287,7 @@ impl<D: Device> VerbsRail<D> {
         }
         if let Some(target) = into {
             if self.by_number.get(&target.number) == Some(&index) {
-                self.by_number.remove(&target.number);
+                self.forget_number(target.number);
             }
             self.by_name.remove(&target.id);
             if let Err(why) = self.device.destroy_qp(target.id) {

@@ -240,7 +240,7 @@ impl<D: Device> VerbsRail<D> {
         if let Some(halves) = self.links.halves_mut(index) {
             (halves.into, halves.srqs, halves.mtu) = (Some(qp), xrc.srqs, theirs.mtu);
         }
-        self.by_number.insert(qp.number, index);
+        self.note_number(qp.number, index);
         self.by_name.insert(qp.id, index);
         Ok(())
     }
