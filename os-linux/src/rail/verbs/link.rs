@@ -99,9 +99,9 @@ impl Link {
     }
 }
 
-/// Sends of a queue pair that make no completion unless they fail: a later one's completion reports them too,
-/// as a queue pair works in order (InfiniBand specification, 10.8.5). The device's queue has room for `max`
-/// of them beside the posts that the core counts (L-4).
+/// Sends of a queue pair that make no completion unless they fail: a later one's completion reports them
+/// too, as a queue pair works in order (InfiniBand specification, 10.8.5). The device's queue has room for
+/// `max` of them beside the posts that the core counts (L-4).
 #[derive(Debug, Default)]
 pub(super) struct Quiet {
     /// Those not known to be done, and those of them behind the last that will be reported.
