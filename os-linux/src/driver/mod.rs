@@ -263,6 +263,7 @@ impl Transport {
             }
         }
         self.round_timer.whole(now, self.engine.others_moved);
+        self.clock.waiter.note_round(&self.engine.rails);
         done
     }
 }

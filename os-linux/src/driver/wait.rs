@@ -36,11 +36,17 @@ pub(super) struct Waiter {
     timer: OwnedFd,
     armed: bool,
     /// Which of its descriptors each rail is waited for by:
-    /// [`Rail::wait_fd_changes`](crate::rail::Rail::wait_fd_changes).
-    followed: Vec<u32>,
+    /// [`Rail::wait_fd_changes`](crate::rail::Rail::wait_fd_changes); `None`: by none yet.
+    followed: Vec<Option<u32>>,
+    /// Rounds until the rails' are waited for by none again; 0: that is so, or the transport sleeps.
+    rounds_left: u32,
     /// The timer's deadline; `None`: off.
     timer_due: Option<Time>,
 }
+
+/// After so many rounds without a sleep the next one is not near: sets in a set cost more for each arrival
+/// than taking them out, and in again.
+const AWAKE_ROUNDS: u32 = 256;
 
 impl Waiter {
     pub(super) fn new(rails: &Rails) -> Result<Self, WaitError> {
@@ -50,17 +56,15 @@ impl Waiter {
             .map_err(failed("timerfd_create"))?;
         let data = epoll::EventData::new_u64(0);
         epoll::add(&epoll, &timer, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
-        for fd in rails.iter().filter_map(|(_, rail)| rail.wait_fd()) {
-            epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
-        }
-        let followed = rails.iter().map(|(_, rail)| rail.wait_fd_changes()).collect();
-        Ok(Waiter { epoll, timer, armed: false, followed, timer_due: None })
+        // The rails' come with the first sleep.
+        let followed = rails.iter().map(|_| None).collect();
+        Ok(Waiter { epoll, timer, armed: false, followed, rounds_left: 0, timer_due: None })
     }
 
     /// Takes the descriptors that are others than before.
     fn follow(&mut self, rails: &Rails) -> Result<(), WaitError> {
         for ((_, rail), followed) in rails.iter().zip(&mut self.followed) {
-            let changes = rail.wait_fd_changes();
+            let changes = Some(rail.wait_fd_changes());
             if changes == *followed {
                 continue;
             }
@@ -73,7 +77,32 @@ impl Waiter {
             }
             *followed = changes;
         }
+        self.rounds_left = AWAKE_ROUNDS;
         Ok(())
+    }
+
+    /// A whole round is over.
+    #[inline]
+    pub(super) fn note_round(&mut self, rails: &Rails) {
+        if self.rounds_left > 0 {
+            self.leave_after(rails);
+        }
+    }
+
+    #[cold]
+    fn leave_after(&mut self, rails: &Rails) {
+        self.rounds_left -= 1;
+        if self.rounds_left > 0 {
+            return;
+        }
+        for ((_, rail), followed) in rails.iter().zip(&mut self.followed) {
+            if followed.take().is_some()
+                && let Some(fd) = rail.wait_fd()
+            {
+                // One that is not there has been closed meanwhile.
+                let _ = epoll::delete(&self.epoll, fd);
+            }
+        }
     }
 
     pub(super) fn is_armed(&self) -> bool {
@@ -136,7 +165,7 @@ impl Transport {
             rails.iter_mut().take(busy).for_each(|(_, rail)| rail.disarm());
             return Ok(false);
         }
-        self.clock.waiter.armed = true;
+        (self.clock.waiter.armed, self.clock.waiter.rounds_left) = (true, 0);
         Ok(true)
     }
 
@@ -147,7 +176,7 @@ impl Transport {
         if !self.clock.waiter.armed {
             return;
         }
-        self.clock.waiter.armed = false;
+        (self.clock.waiter.armed, self.clock.waiter.rounds_left) = (false, AWAKE_ROUNDS);
         self.engine.rails.iter_mut().for_each(|(_, rail)| rail.disarm());
         // An expired timer keeps the descriptor readable; a pending one may serve the next sleep.
         if self.clock.waiter.timer_due.is_some_and(|due| due <= now()) {

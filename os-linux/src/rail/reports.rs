@@ -26,10 +26,12 @@ impl Report {
 }
 
 /// Delivers all queued reports in order; returns their number.
+#[inline(always)]
 pub(super) fn deliver(reports: &mut VecDeque<Report>, sink: &mut dyn Sink) -> usize {
-    if reports.is_empty() {
-        return 0;
-    }
+    if reports.is_empty() { 0 } else { deliver_all(reports, sink) }
+}
+
+fn deliver_all(reports: &mut VecDeque<Report>, sink: &mut dyn Sink) -> usize {
     let count = reports.len();
     for report in reports.drain(..) {
         match report {

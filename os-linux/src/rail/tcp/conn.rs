@@ -15,7 +15,7 @@ use super::sys::{self, Silence};
 use crate::rail::{Outgoing, RailCounters};
 
 /// After so many polls without data, a connection is left to epoll.
-const HOT_POLLS: u8 = 64;
+const HOT_POLLS: u8 = 250;
 
 /// Calls of [`Receiver::receive`] for the rest of a connection: more than any receive buffer takes.
 const FINISH_MAX: usize = 64;
@@ -94,6 +94,12 @@ impl Connection {
         if self.broken.is_some() {
             return;
         }
+        let mut done = done;
+        if self.ready.write
+            && let Some(flushed) = self.send.send_small(self.fd.as_fd(), outgoing, counters, &mut done)
+        {
+            return self.flushed(flushed);
+        }
         let first = self.send.is_empty();
         if !self.send.push(outgoing) {
             // Half a packet is worse than none: the stream would be out of step.
@@ -106,7 +112,12 @@ impl Connection {
 
     /// Writes as much as the system takes.
     pub(super) fn flush(&mut self, scratch: &mut Scratch, counters: &mut RailCounters, done: impl FnMut(PostId)) {
-        match self.send.flush(self.fd.as_fd(), &mut scratch.pieces, counters, done) {
+        let flushed = self.send.flush(self.fd.as_fd(), &mut scratch.pieces, counters, done);
+        self.flushed(flushed);
+    }
+
+    fn flushed(&mut self, flushed: Result<Flush, Errno>) {
+        match flushed {
             Ok(Flush::Empty | Flush::More) => {}
             Ok(Flush::Full) => self.ready.write = false,
             Err(errno) => self.fail(fault_of(errno)),
@@ -126,6 +137,11 @@ impl Connection {
     /// Whether the system has posts that are not over: no event reports when they are.
     pub(super) fn is_waiting(&self) -> bool {
         self.broken.is_none() && self.send.holds()
+    }
+
+    /// Whether posts wait until the system has room, which an event reports.
+    pub(super) fn is_full(&self) -> bool {
+        !self.ready.write && !self.send.is_empty()
     }
 
     /// Whether all posts are with the system.

@@ -105,6 +105,7 @@ impl TcpRail {
             return Err(errno);
         }
         self.accepted += usize::from(accepted);
+        self.busy_at = self.now;
         self.note_deadline(deadline);
         Ok(key)
     }

@@ -32,6 +32,7 @@ mod watch;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::BuildHasherDefault;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -54,7 +55,7 @@ use self::receive::{Reading, Scratch};
 use self::watch::{Turn, Watch};
 use super::attempts::History;
 use super::reports::{Report, deliver};
-use super::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink};
+use super::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink, Spread};
 use crate::auth::{Credentials, Fingerprint, PeerKey, PublicKey};
 
 /// Events taken from epoll at once.
@@ -100,7 +101,7 @@ pub struct TcpRail {
     local: SocketAddr,
     listener: OwnedFd,
     epoll: OwnedFd,
-    peers: HashMap<PeerId, Peer>,
+    peers: HashMap<PeerId, Peer, BuildHasherDefault<Spread>>,
     /// The peers by their keys.
     callers: HashMap<Fingerprint, PeerId>,
     /// The newest dial to any peer.
@@ -127,6 +128,10 @@ pub struct TcpRail {
     /// Reports for the sink at the next poll, in order.
     reports: VecDeque<Report>,
     polls_without_epoll: u8,
+    /// The next poll calls epoll.
+    ask_now: bool,
+    /// A connection waits for room in its socket.
+    is_full: bool,
     /// When the kernel was last asked for what it waits for.
     checked_at: Time,
     /// Something was sent since, or was not acknowledged then.
@@ -213,7 +218,7 @@ impl TcpRail {
             local,
             listener,
             epoll,
-            peers: HashMap::new(),
+            peers: HashMap::default(),
             callers: HashMap::new(),
             attempts: 0,
             pending: SlotMap::default(),
@@ -229,6 +234,8 @@ impl TcpRail {
             waiting: false,
             reports: VecDeque::new(),
             polls_without_epoll: 0,
+            ask_now: false,
+            is_full: false,
             checked_at: Time(0),
             is_ack_pending: false,
             epoll_called_at: Time(0),
@@ -249,7 +256,7 @@ impl TcpRail {
     /// Takes epoll's events, and notes each with its connection.
     fn harvest(&mut self) {
         self.counters.system_calls += 1;
-        self.polls_without_epoll = 0;
+        (self.polls_without_epoll, self.ask_now) = (0, false);
         self.epoll_called_at = self.now;
         let mut events = [const { MaybeUninit::uninit() }; EVENTS_MAX];
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, Some(&Timespec::default())) else {
@@ -292,25 +299,48 @@ impl TcpRail {
 
     /// Whether this poll calls epoll.
     fn is_epoll_due(&self, now: Time) -> bool {
-        if !self.to_serve.is_empty() {
-            return self.polls_without_epoll > POLLS_WITHOUT_EPOLL_MAX;
-        }
         let quiet = now.0.saturating_sub(self.busy_at.0);
-        let pause = Nanos((quiet / EPOLL_PART).min(EPOLL_PAUSE_MAX.0));
-        // Pending connections are handled at every poll.
-        !self.pending.is_empty() || self.epoll_called_at + pause <= now
+        let pause = match self.to_serve.len() {
+            0 => Nanos((quiet / EPOLL_PART).min(EPOLL_PAUSE_MAX.0)),
+            // All are read without an event, and none waits for room: only new ones need it.
+            all if all == self.connections.len() && !self.is_full => EPOLL_PAUSE_MAX,
+            _ => return self.polls_without_epoll > POLLS_WITHOUT_EPOLL_MAX,
+        };
+        let has_events = self.interfaces_changed | self.accept_pending | !self.dirty.is_empty();
+        has_events | self.ask_now || self.epoll_called_at + pause <= now
+    }
+
+    /// Asks epoll, and does all but serving connections.
+    #[inline(never)]
+    fn attend(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        self.harvest();
+        if std::mem::take(&mut self.interfaces_changed) {
+            match self.watch.as_mut().and_then(Watch::poll_link_state) {
+                Some(Turn::Down) => self.end_all(RailFault::Device { code: Errno::NETDOWN.raw_os_error() }, sink),
+                Some(Turn::Up) => sink.back(),
+                None => {}
+            }
+        }
+        if self.accept_pending || !self.dirty.is_empty() {
+            self.shake_hands(now, sink);
+            self.call_epoll_next();
+        }
+        self.expire(now);
+        self.check_silence(now);
+        // Before what the connections bring.
+        deliver(&mut self.reports, sink)
     }
 
     /// The next poll calls epoll, however few connections are active.
     fn call_epoll_next(&mut self) {
-        self.polls_without_epoll = POLLS_WITHOUT_EPOLL_MAX;
+        (self.polls_without_epoll, self.ask_now) = (POLLS_WITHOUT_EPOLL_MAX, true);
         self.busy_at = self.now;
     }
 
     /// Serves every listed connection once.
     fn serve(&mut self, sink: &mut dyn Sink) -> usize {
         let (mut happened, mut hot) = (0, 0);
-        self.waiting = false;
+        (self.waiting, self.is_full) = (false, false);
         for _ in 0..self.to_serve.len() {
             let Some(key) = self.to_serve.pop_front() else { break };
             let Some(connection) = self.connections.get_mut(key) else { continue };
@@ -320,6 +350,7 @@ impl TcpRail {
             let done = |id| reports.push_back(Report::Completed(peer, id, PostStatus::Done));
             let served = connection.serve(&mut reading, done);
             happened += reading.happened;
+            self.is_full |= connection.is_full();
             if let Served::Over(fault) = served {
                 self.connections.remove(key);
                 self.report_down(peer, fault);
@@ -522,6 +553,7 @@ impl Rail for TcpRail {
         connection.post(&outgoing, scratch, counters, done);
         let waits = connection.is_waiting();
         self.waiting |= waits;
+        self.is_full |= connection.is_full();
         if (waits || connection.has_work()) && !connection.listed {
             connection.listed = true;
             self.to_serve.push_back(key);
@@ -530,24 +562,12 @@ impl Rail for TcpRail {
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
-        self.polls_without_epoll = self.polls_without_epoll.saturating_add(1);
-        if self.is_epoll_due(now) {
-            self.harvest();
+        let mut count = if self.is_epoll_due(now) { self.attend(now, sink) } else { 0 };
+        if !self.to_serve.is_empty() {
+            self.polls_without_epoll = self.polls_without_epoll.saturating_add(1);
+            count += self.serve(sink);
         }
-        if std::mem::take(&mut self.interfaces_changed) {
-            match self.watch.as_mut().and_then(Watch::poll_link_state) {
-                Some(Turn::Down) => self.end_all(RailFault::Device { code: Errno::NETDOWN.raw_os_error() }, sink),
-                Some(Turn::Up) => sink.back(),
-                None => {}
-            }
-        }
-        if self.accept_pending || !self.dirty.is_empty() {
-            self.shake_hands(now, sink);
-            self.busy_at = now;
-        }
-        self.expire(now);
-        self.check_silence(now);
-        let count = deliver(&mut self.reports, sink) + self.serve(sink) + deliver(&mut self.reports, sink);
+        count += deliver(&mut self.reports, sink);
         if count > 0 {
             self.busy_at = now;
         }

@@ -110,6 +110,39 @@ impl SendQueue {
         self.posts.is_empty()
     }
 
+    /// Sends a small post at once, where nothing is before it, and calls `done` if the system has taken it.
+    /// `None`: nothing has happened, [`push`](Self::push) it.
+    pub(super) fn send_small(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        outgoing: &Outgoing<'_>,
+        counters: &mut RailCounters,
+        done: impl FnOnce(PostId),
+    ) -> Option<Result<Flush, Errno>> {
+        let bytes = outgoing.header.len() + outgoing.payload.iter().map(|piece| piece.len).sum::<usize>();
+        if bytes > sys::SMALL_BYTES_MAX || !self.posts.is_empty() || self.holds() {
+            return None;
+        }
+        counters.system_calls += 1;
+        // SAFETY: as in `write`.
+        let sent = match unsafe { sys::send_small(fd, outgoing.header, outgoing.payload) } {
+            Ok(sent) => sent,
+            Err(Errno::AGAIN) => 0,
+            Err(errno) => return Some(Err(errno)),
+        };
+        counters.bytes_sent += sent as u64;
+        if sent == bytes {
+            self.taken += sent as u64;
+            counters.packets_sent += 1;
+            done(outgoing.id);
+            return Some(Ok(Flush::Empty));
+        }
+        let pushed = self.push(outgoing);
+        debug_assert!(pushed, "it is short");
+        self.advance(sent);
+        Some(Ok(Flush::Full))
+    }
+
     /// Appends a post; `false`: its header is longer than any header.
     pub(super) fn push(&mut self, outgoing: &Outgoing<'_>) -> bool {
         let Ok(header) = heapless::Vec::from_slice(outgoing.header) else { return false };

@@ -53,6 +53,12 @@ impl Works {
         let sends = u32::from(sends);
         Works { slots: vec![Work::default(); sends as usize], free: (0..sends).rev().collect(), quiet_left }
     }
+
+    /// Quiet sends that may be added.
+    #[cfg(test)]
+    pub fn quiet_left(&self) -> u32 {
+        self.quiet_left
+    }
 }
 
 impl<D: Device> VerbsRail<D> {

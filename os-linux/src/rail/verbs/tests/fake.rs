@@ -510,7 +510,9 @@ impl Device for FakeDevice {
             status = Status::RetryExceeded;
         }
         let state = wire.devices.get_mut(&self.lid).expect("made with the device");
-        state.complete(request.id, qp.0, CompletionKind::Send, status, 0);
+        if request.signaled || status != Status::Success {
+            state.complete(request.id, qp.0, CompletionKind::Send, status, 0);
+        }
         if status != Status::Success {
             state.enter_error(qp.0);
         }

@@ -3,6 +3,7 @@
 
 mod fake;
 mod place;
+mod quiet;
 mod registrations;
 
 use proptest::prelude::*;
@@ -29,6 +30,8 @@ struct Reported {
     arrived: usize,
     moved: usize,
     backs: usize,
+    done: usize,
+    taken: usize,
 }
 
 // SAFETY: `place` returns no memory.
@@ -45,7 +48,10 @@ unsafe impl Sink for Reported {
 
     fn placed(&mut self, _: PlaceId) {}
 
-    fn completed(&mut self, _: PostId, _: PostStatus) {}
+    fn completed(&mut self, _: PostId, status: PostStatus) {
+        self.done += usize::from(status == PostStatus::Done);
+        self.taken += usize::from(status == PostStatus::Taken);
+    }
 
     fn up(&mut self, _: PeerId) {
         assert!(!self.standing, "up twice");
