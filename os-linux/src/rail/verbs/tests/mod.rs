@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus};
 use rerail_core::ids::{Key, PlaceId, PostId};
 use rerail_core::time::Nanos;
-use rerail_core::wire::{Body, Common, Repr};
+use rerail_core::wire::{Body, Common, MessageHead, Repr};
 
 use rerail_verbs::contract::ModifyError;
 use rerail_verbs::{Moderation, Offers};
@@ -165,6 +165,19 @@ impl Pair {
         // SAFETY: there is no payload.
         unsafe { self.rails[from].post(Outgoing { id, peer, kind, header, payload: &[], extent: 0 }) };
         self.poll();
+    }
+
+    /// Rank 0 sends a small message.
+    fn send_small(&mut self) {
+        self.posts += 1;
+        let common = Common { source: 0, payload_bytes: 8, ..Common::default() };
+        let header = Repr { common, body: Body::Eager(MessageHead::default()) }.emit_vec().unwrap();
+        let id = PostId(Key { index: self.posts, generation: 1 });
+        let mut bytes = *b"8 bytes.";
+        let payload = &[Piece { start: bytes.as_mut_ptr(), len: bytes.len() }];
+        let (peer, kind) = (PeerId(1), PostKind::Send);
+        // SAFETY: the payload is copied, inline or into the slab, before the call returns.
+        unsafe { self.rails[0].post_small(Outgoing { id, peer, kind, header: &header, payload, extent: 0 }) };
     }
 
     /// Both sides are up, with one queue pair each beside that for datagrams, and messages get through.

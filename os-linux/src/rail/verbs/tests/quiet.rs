@@ -1,25 +1,9 @@
 //! Small sends, most of which make no completion.
 
-use rerail_core::wire::MessageHead;
-
 use super::super::send::QUIET_MAX;
 use super::*;
 
 impl Pair {
-    /// Rank 0 sends a small message.
-    fn send_small(&mut self) {
-        self.posts += 1;
-        let common = Common { source: 0, payload_bytes: 8, ..Common::default() };
-        let header = Repr { common, body: Body::Eager(MessageHead::default()) }.emit_vec().unwrap();
-        let id = PostId(Key { index: self.posts, generation: 1 });
-        let mut bytes = *b"8 bytes.";
-        let payload = &[Piece { start: bytes.as_mut_ptr(), len: bytes.len() }];
-        let (peer, kind) = (PeerId(1), PostKind::Send);
-        // SAFETY: what is not copied at once is copied into the slab, and the memory lives as long as the
-        // call.
-        unsafe { self.rails[0].post_small(Outgoing { id, peer, kind, header: &header, payload, extent: 0 }) };
-    }
-
     /// What rank 0 may still send quietly, to all.
     fn quiet_left(&self) -> u32 {
         QUIET_MAX - self.rails[0].links.get(0).map_or(0, |link| link.quiet.open.into())
