@@ -19,13 +19,11 @@ pub use error::{Problem, SettingsError, Source};
 use rerail_core::config::{Config, Policy, RAILS_MAX};
 use rerail_core::endpoint::MessageClass;
 use rerail_core::ids::PeerId;
-use rerail_core::time::Nanos;
 pub use table::Settings;
 pub(crate) use table::parse_pkey;
 use table::{OF_CORE, SETTING_ROWS, SettingRow};
 pub(crate) use value::parse_bytes;
 
-use crate::bootstrap::ANSWER_MAX;
 use crate::rail::verbs::OnDemandUse;
 
 /// The prefix of all our variables.
@@ -85,55 +83,6 @@ pub enum Progress {
     Adaptive,
     /// shiba-2005, 2.3.2: both kinds are polled, first the one that had work in the call before.
     Toggle,
-}
-
-impl Default for Settings {
-    /// The core's defaults, for as many peers as it connects by default, and those of the rails.
-    fn default() -> Self {
-        Settings {
-            rails: table::RAIL_KINDS.iter().map(|kind| kind.to_string()).collect(),
-            tcp_interfaces: Vec::new(),
-            tcp_beside_shm: false,
-            tcp_port: 0,
-            tcp_user_timeout: Nanos::from_millis(5_000),
-            tcp_sndbuf: 0,
-            tcp_rcvbuf: 0,
-            verbs_devices: Vec::new(),
-            verbs_segment: 64 * 1024,
-            verbs_sends: 64,
-            verbs_receives: 128,
-            verbs_srq_sizes: Vec::new(),
-            verbs_write: true,
-            verbs_read: true,
-            verbs_registrations: 1024,
-            verbs_pkey: None,
-            verbs_service_level: 0,
-            verbs_traffic_class: 0,
-            verbs_ack_timeout: 14,
-            verbs_relaxed_ordering: true,
-            verbs_fork: true,
-            verbs_on_demand: OnDemandUse::Never,
-            verbs_moderation: 0,
-            verbs_xrc: Xrc::Off,
-            verbs_eager: 1 << 30,
-            shm_slots: 64,
-            shm_segment: 8 * 1024,
-            shm_single_copy: true,
-            peers: 1024,
-            callers: Callers::Hold,
-            host_id: None,
-            boot_timeout: Nanos(ANSWER_MAX.as_nanos() as u64),
-            progress: Progress::Timed,
-            spin_polls: 1000,
-            policy: None,
-            policy_small: None,
-            policy_large: None,
-            policy_one_sided: None,
-            weights: Vec::new(),
-            core: Config::new(PeerId(0), u32::MAX),
-            sources: BTreeMap::new(),
-        }
-    }
 }
 
 /// The contents of a file of settings.

@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 
 use rerail_core::config::{Config, Policy, RAILS_MAX};
+use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 
 use super::value::{Kind, Order, Value, parse_bytes};
 use super::{Callers, OnDemandUse, Progress, SRQ_SIZE_MAX, Source, Xrc};
+use crate::bootstrap::ANSWER_MAX;
 
 /// A row of the table.
 #[derive(Debug)]
@@ -48,22 +50,6 @@ const fn settings<const COUNT: usize>(policies: [Policy; COUNT]) -> [&'static st
     }
     names
 }
-
-/// Names of [`Xrc`], in the order of [`XRC`].
-const XRC_NAMES: &[&str] = &["off", "on", "auto"];
-const XRC: [Xrc; 3] = [Xrc::Off, Xrc::On, Xrc::Auto];
-
-/// Names of [`Progress`], in the order of [`PROGRESS`].
-const PROGRESS_NAMES: &[&str] = &["timed", "adaptive", "toggle"];
-const PROGRESS: [Progress; 3] = [Progress::Timed, Progress::Adaptive, Progress::Toggle];
-
-/// Names of [`OnDemandUse`], in the order of [`ON_DEMAND`].
-const ON_DEMAND_NAMES: &[&str] = &["off", "on", "auto"];
-const ON_DEMAND: [OnDemandUse; 3] = [OnDemandUse::Never, OnDemandUse::Always, OnDemandUse::WhereOffered];
-
-/// Names of [`Callers`], in the order of [`CALLERS`].
-const CALLERS_NAMES: &[&str] = &["refuse", "hold", "accept"];
-const CALLERS: [Callers; 3] = [Callers::Refuse, Callers::Hold, Callers::Accept];
 
 /// The kinds of rails that can be named.
 pub(super) const RAIL_KINDS: &[&str] = &["shm", "verbs", "tcp"];
@@ -123,10 +109,10 @@ macro_rules! setting_row {
 }
 
 /// All settings, in the order in which they are shown: the struct, with each row's text as its field's
-/// documentation, and the table. Those of the core are fields of its configuration.
+/// documentation, its default, and the table. Those of the core are fields of its configuration.
 macro_rules! settings {
     (
-        own { $($field:ident: $type:ty, { $($how:tt)* }, $doc:literal;)* }
+        own { $($field:ident: $type:ty = $default:expr, { $($how:tt)* }, $doc:literal;)* }
         core { $($name:ident = $of_core:ident, { $($core_how:tt)* }, $core_doc:literal;)* }
     ) => {
         /// All settings. Load them with [`from_env`](Self::from_env); [`describe`](Self::describe) has each
@@ -142,6 +128,13 @@ macro_rules! settings {
             pub(super) sources: BTreeMap<&'static str, Source>,
         }
 
+        impl Default for Settings {
+            /// The core's defaults, for as many peers as it connects by default, and those of the rails.
+            fn default() -> Self {
+                Settings { $($field: $default,)* core: Config::new(PeerId(0), u32::MAX), sources: BTreeMap::new() }
+            }
+        }
+
         pub(super) static SETTING_ROWS: &[SettingRow] = &[
             $(setting_row!($field, $field, $($how)*, $doc),)*
             $(setting_row!($name, core.$of_core, $($core_how)*, $core_doc),)*
@@ -154,97 +147,97 @@ macro_rules! settings {
 
 settings! {
 own {
-    rails: Vec<String>, { list
+    rails: Vec<String> = RAIL_KINDS.iter().map(|kind| kind.to_string()).collect(), { list
         Kind::List { repeats: false, what: "shm, verbs, tcp", empty: "no rail to other processes", fits: |word| RAIL_KINDS.contains(&word), order: Order::Any } },
         "Kinds of rails to open, in the order of their numbers, from 1 on; number 0 is the process itself. Set it to leave a kind out. Verbs that was not named is passed over where it can't be used.";
-    tcp_interfaces: Vec<String>, { list
+    tcp_interfaces: Vec<String> = Vec::new(), { list
         Kind::List { repeats: false, what: "addresses or names of interfaces", empty: "all that are up but loopback", fits: is_interface, order: Order::Any } },
         "Interfaces for TCP: one rail each. The k-th of one process meets the k-th of another. Set it to keep traffic off an interface, or where hosts list theirs in different orders.";
-    tcp_beside_shm: bool, { switch },
+    tcp_beside_shm: bool = false, { switch },
         "Whether processes that share memory open TCP rails to each other too. Set it to survive the failure of shared memory, at the price of the express path.";
-    tcp_port: u16, { number u16, count(0, 65_535) },
+    tcp_port: u16 = 0, { number u16, count(0, 65_535) },
         "Port of the first TCP rail to listen on, the next rails take the next ports; 0: the system chooses. Set it for a firewall.";
-    tcp_user_timeout: Nanos, { time Kind::Span { min: 0, max: DAY } },
+    tcp_user_timeout: Nanos = Nanos::from_millis(5_000), { time Kind::Span { min: 0, max: DAY } },
         "A TCP connection whose other side's kernel answers nothing for this long is given up (in whole ms; a process that computes is no reason); 0: the system's default. Lower it to detect failed links sooner, raise it for links with long outages.";
-    tcp_sndbuf: u32, { number u32, bytes(0, 1 << 30) },
+    tcp_sndbuf: u32 = 0, { number u32, bytes(0, 1 << 30) },
         "Send buffer of a TCP connection; 0: the system adapts it. Set it where bandwidth times latency exceeds what the system allows itself (net.ipv4.tcp_wmem).";
-    tcp_rcvbuf: u32, { number u32, bytes(0, 1 << 30) },
+    tcp_rcvbuf: u32 = 0, { number u32, bytes(0, 1 << 30) },
         "Receive buffer of a TCP connection; 0: the system adapts it. Set it where bandwidth times latency exceeds what the system allows itself (net.ipv4.tcp_rmem).";
-    verbs_devices: Vec<String>, { list
+    verbs_devices: Vec<String> = Vec::new(), { list
         Kind::List { repeats: false, what: "devices, as DEVICE, DEVICE/PORT or DEVICE/PORT/GID-INDEX", empty: "every active port", fits: is_device, order: Order::Any } },
         "Verbs devices: one rail each. The k-th of one process meets the k-th of another. Set it to choose ports or GIDs, or where hosts list theirs in different orders.";
-    verbs_segment: u32, { number u32, bytes(1024, 16 << 20) },
+    verbs_segment: u32 = 64 * 1024, { number u32, bytes(1024, 16 << 20) },
         "Largest packet, write and read on a verbs rail; the same in all processes. Lower it where little memory may be locked: every send and receive buffer has this size.";
-    verbs_sends: u16, { number u16, count(1, 16_384) },
+    verbs_sends: u16 = 64, { number u16, count(1, 16_384) },
         "Packets, writes and reads of a verbs rail that are not yet acknowledged, over all peers; each has a buffer. Raise it for many peers that poll rarely.";
-    verbs_receives: u16, { number u16, count(1, 16_384) },
+    verbs_receives: u16 = 128, { number u16, count(1, 16_384) },
         "Buffers of a verbs rail's shared receive queue, over all peers. Raise it for many peers that send at once, lower it where little memory may be locked.";
-    verbs_srq_sizes: Vec<String>, { list
+    verbs_srq_sizes: Vec<String> = Vec::new(), { list
         Kind::List { repeats: false, what: "sizes in bytes, ascending, of which the last is max (the longest packet's)", empty: "by XRC 256 to 8K by powers of two, and max; by RC max alone", fits: is_srq_size, order: Order::Ascending { last: SRQ_SIZE_MAX } } },
         "Sizes of the buffers of verbs_receives, headers included: by XRC a shared receive queue for each, all of equally many buffers, in the memory that verbs_receives buffers of the longest packet's size take. Max alone: one queue. Set it to the sizes that the program sends; processes need not agree on it.";
-    verbs_write: bool, { switch },
+    verbs_write: bool = true, { switch },
         "Whether large messages may go by remote writes. Switch it off for devices that do these badly.";
-    verbs_read: bool, { switch },
+    verbs_read: bool = true, { switch },
         "Whether large messages may go by remote reads. Switch it off for devices that do these badly.";
-    verbs_registrations: u32, { number u32, count(0, 1 << 20) },
+    verbs_registrations: u32 = 1024, { number u32, count(0, 1 << 20) },
         "Pieces of payload memory that a verbs rail has registered at once; 0: none, payload goes through buffers. Raise it for programs that send from more buffers, lower it where little memory may be locked.";
-    verbs_pkey: Option<String>, { word
+    verbs_pkey: Option<String> = None, { word
         Kind::Word {
             what: "a partition key, as 0x8001 or 32769, of which the top bit does not matter and the others are not all 0",
             empty: "the first of which the port is a full member",
             fits: is_pkey,
         } },
         "InfiniBand partition of verbs rails; the same in all processes. Set it where the administrator names one.";
-    verbs_service_level: u8, { number u8, count(0, 15) },
+    verbs_service_level: u8 = 0, { number u8, count(0, 15) },
         "Service level of all that verbs rails send; on Ethernet the priority, 0 to 7. Set it where the administrator names one.";
-    verbs_traffic_class: u8, { number u8, count(0, 255) },
+    verbs_traffic_class: u8 = 0, { number u8, count(0, 255) },
         "Traffic class of all that verbs rails send with a global route, as on Ethernet always: there four times the DSCP, and the ECN bits. Set it where the administrator names one.";
-    verbs_ack_timeout: u8, { number u8, count(1, 31) },
+    verbs_ack_timeout: u8 = 14, { number u8, count(1, 31) },
         "Time that a verbs device waits for an acknowledgment, eight times in all: 4.096 us times 2 to the power of this. Unless it is set, one more than the device reports for its own acknowledgments, where that is more, up to 18. Lower it to detect dead links sooner.";
-    verbs_relaxed_ordering: bool, { switch },
+    verbs_relaxed_ordering: bool = true, { switch },
         "Whether a verbs device's writes to memory may pass each other on the bus, where it supports that. Switch it off to rule it out as the cause of wrong data.";
-    verbs_fork: bool, { switch },
+    verbs_fork: bool = true, { switch },
         "Whether libibverbs is notified that this process may fork (ibv_fork_init): of the process, for good. Where the kernel copies pinned pages at a fork (5.12) nothing is done; elsewhere children lack registered pages, and huge pages need RDMAV_HUGEPAGES_SAFE. Switch it off for a program that never forks.";
-    verbs_on_demand: OnDemandUse, { choice ON_DEMAND_NAMES, ON_DEMAND },
+    verbs_on_demand: OnDemandUse = OnDemandUse::Never, { choice &["off", "on", "auto"], [OnDemandUse::Never, OnDemandUse::Always, OnDemandUse::WhereOffered] },
         "Whether a verbs rail registers payload memory on demand: not pinned, its pages brought in as the device needs them. Set it where little memory may be locked. On: a device that does not offer what the rail does with it is an error. Auto: with such devices memory is pinned.";
-    verbs_moderation: u16, { number u16, count(0, 65_535) },
+    verbs_moderation: u16 = 0, { number u16, count(0, 65_535) },
         "Completions after which a verbs device interrupts a sleeping process, or 16 us after the first of them, as far as it offers that; 0: at once. Set it where interrupts take too much processor time.";
-    verbs_xrc: Xrc, { choice XRC_NAMES, XRC },
+    verbs_xrc: Xrc = Xrc::Off, { choice &["off", "on", "auto"], [Xrc::Off, Xrc::On, Xrc::Auto] },
         "Whether verbs rails connect by XRC, by which the processes of a node share what leads to another node; the same in all processes. Set it for many processes on each node. On: a device that has none is an error. Auto: over such devices, and where /dev/shm can't be used, rails connect by RC; the devices of all processes must be alike.";
-    verbs_eager: u32, { number u32, bytes(0, 1 << 30) },
+    verbs_eager: u32 = 1 << 30, { number u32, bytes(0, 1 << 30) },
         "Largest message that is sent at once over verbs rails, of those up to eager_max. Lower it where eager_max is raised for shared memory: shiba-2005 (2.3.3) has 8 KiB here and 256 KiB there.";
-    shm_slots: u32, { number u32, count(2, 65_536) },
+    shm_slots: u32 = 64, { number u32, count(2, 65_536) },
         "Messages longer than 168 bytes that fit the shared-memory ring of each peer and direction; shm_segment each. Lower it where many processes on a host take too much memory, raise it for bursts.";
-    shm_segment: u32, { number u32, bytes(256, 4 << 20) },
+    shm_segment: u32 = 8 * 1024, { number u32, bytes(256, 4 << 20) },
         "Largest packet in shared memory, a multiple of 16; the same in all processes of a host. Raise it, with eager_max and blocks, where longer messages are to be sent at once: 256 KiB in shiba-2005.";
-    shm_single_copy: bool, { switch },
+    shm_single_copy: bool = true, { switch },
         "Whether large messages are copied once, out of the sender's memory (process_vm_readv), where the system allows it; else twice, through the ring. Switch it off where that system call is slow or watched.";
-    peers: u32, { number u32, count(2, TABLE_MAX) },
+    peers: u32 = 1024, { number u32, count(2, TABLE_MAX) },
         "Processes that a transport without ranks can have names of at once, itself included; 16 bytes each. Raise it where inserting a name fails for it.";
-    callers: Callers, { choice CALLERS_NAMES, CALLERS },
+    callers: Callers = Callers::Hold, { choice &["refuse", "hold", "accept"], [Callers::Refuse, Callers::Hold, Callers::Accept] },
         "A process that calls before its name is inserted is refused, waits for the host's answer, or is inserted. Any process that has this one's name can call.";
-    host_id: Option<String>, { word
+    host_id: Option<String> = None, { word
         Kind::Word {
             what: "1 to 80 printable characters but space , ; = /",
             empty: "read from the kernel",
             fits: is_host_id,
         } },
         "Name of the host: processes of the same name share memory. Set it to make several hosts of one machine, for tests.";
-    boot_timeout: Nanos, { time Kind::Span { min: 0, max: DAY } },
+    boot_timeout: Nanos = Nanos(ANSWER_MAX.as_nanos() as u64), { time Kind::Span { min: 0, max: DAY } },
         "A launcher that does not answer within this time is an error, at the start and at the end; the wait for all ranks to start is part of it; 0: as long as it takes. Raise it for jobs that start slowly.";
-    progress: Progress, { choice PROGRESS_NAMES, PROGRESS },
+    progress: Progress = Progress::Timed, { choice &["timed", "adaptive", "toggle"], [Progress::Timed, Progress::Adaptive, Progress::Toggle] },
         "How rails take turns in being polled. Timed: shared memory all the time, all rails 8 us after the last time or while one of them has work. Adaptive and toggle are those of shiba-2005 (2.3.1, 2.3.2). Set it to compare them.";
-    spin_polls: u32, { number u32, count(0, 1 << 30) },
+    spin_polls: u32 = 1000, { number u32, count(0, 1 << 30) },
         "Polls in a row that find nothing before the processor is yielded with each further one. Lower it where there are more processes than processors.";
-    policy: Option<Policy>, { choice POLICY_NAMES, POLICY },
+    policy: Option<Policy> = None, { choice POLICY_NAMES, POLICY },
         "How messages find their rails: the choice of a rail for small messages, the cutting of large ones, or both; what it does not decide is done by balanced. Set it where another policy is faster.";
-    policy_small: Option<Policy>, { choice POLICY_NAMES, POLICY },
+    policy_small: Option<Policy> = None, { choice POLICY_NAMES, POLICY },
         "The same for small messages alone, before policy; changeable at run time, as the next two.";
-    policy_large: Option<Policy>, { choice POLICY_NAMES, POLICY },
+    policy_large: Option<Policy> = None, { choice POLICY_NAMES, POLICY },
         "The same for large messages alone.";
-    policy_one_sided: Option<Policy>, { choice POLICY_NAMES, POLICY },
+    policy_one_sided: Option<Policy> = None, { choice POLICY_NAMES, POLICY },
         "The same for puts, gets and atomics alone.";
-    weights: Vec<u16>, { row { Kind::List {
+    weights: Vec<u16> = Vec::new(), { row { Kind::List {
             repeats: true,
             what: "numbers up to 65535",
             empty: "all rails weigh the same",

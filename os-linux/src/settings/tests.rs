@@ -2,6 +2,7 @@
 
 use super::value::{Kind, Value};
 use super::*;
+use rerail_core::time::Nanos;
 
 fn load(env: &[(&str, &str)], file: Option<&str>) -> Result<Settings, SettingsError> {
     let env = env.iter().map(|(variable, value)| (variable.to_string(), value.to_string()));
