@@ -124,7 +124,7 @@ fn gid_table(handle: &Handle, port: &Port) -> Option<Vec<GidEntry>> {
     Some(entries)
 }
 
-/// The attributes of a device that decide how it is used (`ibv_query_device`).
+/// What a device is (`ibv_query_device`). Its limits: [`Device::limits`](crate::contract::Device::limits).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttributes {
     /// Version of its firmware.
@@ -141,26 +141,6 @@ pub struct DeviceAttributes {
     pub revision: u32,
     /// Ports; they count from 1.
     pub ports: u8,
-    /// Largest memory region in bytes.
-    pub region_bytes_max: u64,
-    /// Queue pairs.
-    pub queue_pairs_max: u32,
-    /// Work requests in one queue.
-    pub requests_max: u32,
-    /// Pieces of memory in one work request.
-    pub pieces_max: u32,
-    /// Completion queues.
-    pub completion_queues_max: u32,
-    /// Entries of one completion queue.
-    pub completions_max: u32,
-    /// Shared receive queues.
-    pub shared_queues_max: u32,
-    /// Work requests in one shared receive queue.
-    pub shared_requests_max: u32,
-    /// RDMA reads and atomics that one queue pair serves at once.
-    pub reads_served_max: u32,
-    /// RDMA reads and atomics that one queue pair may have open.
-    pub reads_initiated_max: u32,
     /// How long it may take to acknowledge, as a code of 5 bits: 4.096 us times 2 to the power of this (its
     /// local CA ACK delay); 0: unknown.
     pub ack_delay: u8,
@@ -185,8 +165,6 @@ coded! {
 
 impl From<&ibv_device_attr> for DeviceAttributes {
     fn from(attr: &ibv_device_attr) -> Self {
-        // Limits are signed in C. No device has a negative one; from a driver it would mean "none of these".
-        let limit = |value: i32| u32::try_from(value).unwrap_or(0);
         DeviceAttributes {
             firmware: ffi::text(&attr.fw_ver),
             node_guid: Guid(attr.node_guid.to_ne_bytes()),
@@ -195,16 +173,6 @@ impl From<&ibv_device_attr> for DeviceAttributes {
             part: attr.vendor_part_id,
             revision: attr.hw_ver,
             ports: attr.phys_port_cnt,
-            region_bytes_max: attr.max_mr_size,
-            queue_pairs_max: limit(attr.max_qp),
-            requests_max: limit(attr.max_qp_wr),
-            pieces_max: limit(attr.max_sge),
-            completion_queues_max: limit(attr.max_cq),
-            completions_max: limit(attr.max_cqe),
-            shared_queues_max: limit(attr.max_srq),
-            shared_requests_max: limit(attr.max_srq_wr),
-            reads_served_max: limit(attr.max_qp_rd_atom),
-            reads_initiated_max: limit(attr.max_qp_init_rd_atom),
             ack_delay: attr.local_ca_ack_delay.min(31),
             atomics: attr.atomic_cap.into(),
             xrc: attr.device_cap_flags & sys::IBV_DEVICE_XRC != 0,

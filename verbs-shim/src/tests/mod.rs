@@ -129,12 +129,14 @@ fn a_refused_device_names_the_file_that_is_needed() {
 
 #[test]
 fn device_attributes_are_reported() {
+    use crate::contract::Device;
     let attributes = open("mlx9_0").attributes().unwrap();
     assert_eq!(attributes.firmware, "20.31.1014");
     assert_eq!(attributes.node_guid.to_string(), "0002:c903:0000:1234");
-    assert_eq!((attributes.ports, attributes.queue_pairs_max), (2, 131_072));
+    let limits = crate::IbDevice::new(open("mlx9_0")).unwrap().limits();
+    assert_eq!((attributes.ports, limits.qps), (2, 131_072));
     assert_eq!((attributes.atomics, attributes.xrc), (AtomicReach::Device, true));
-    assert_eq!(attributes.shared_queues_max, 0, "a negative limit is none");
+    assert_eq!(limits.srqs, 0, "a negative limit is none");
     assert_eq!(open("rxe9").attributes().unwrap().atomics, AtomicReach::Other(7));
 }
 
