@@ -5,7 +5,6 @@ pub mod config;
 pub mod error;
 pub mod event;
 pub mod feed;
-mod messages;
 pub mod request;
 pub mod selector;
 pub mod stats;
