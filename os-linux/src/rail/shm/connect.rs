@@ -343,9 +343,8 @@ impl Opening {
                 // does.
                 let barrier = ours && share.flags.get() & Share::BARRIER != 0;
                 if barrier {
-                    // Both sides use the barrier of the system instead of a fence for each message (L-13).
-                    inbound.use_heavy_fence(barrier::heavy_fence);
-                    outbound.use_heavy_fence(barrier::heavy_fence);
+                    inbound.use_barrier();
+                    outbound.use_barrier();
                 }
                 let (address, value) = (share.seal_address.get(), share.seal);
                 let reach = match offer.single_copy {

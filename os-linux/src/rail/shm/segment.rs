@@ -8,20 +8,22 @@
 //! SIGBUS. Nothing has a name; all of it vanishes with its last user.
 //!
 //! Safety argument of the file: a mapping lives as long as its [`Segment`], which lies beside the ring end
-//! that uses it and is dropped after it; it is reached through that end only, and nothing in this folder
-//! moves a ring end out of its [`Inbound`] or [`Outbound`].
+//! that uses it and is dropped after it; it is reached through that end only.
 
 use std::ffi::c_void;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use rerail_core::shm::{AttachError, Consumer, Front, Mapped, Producer, PushError, RingConfig, ring_bytes};
+use rerail_core::shm::{
+    AttachError, Consumer, Front, Inline, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes,
+};
+use rerail_core::wire::Short;
 use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
+use super::barrier;
 use crate::rail::Piece;
 
 /// Seals that memory must have before it is mapped (L-10).
@@ -130,25 +132,92 @@ impl Inbound {
         Ok((Inbound { ring, segment }, memory))
     }
 
+    /// Both sides use the barrier of the system instead of a fence for each message (L-13).
+    pub fn use_barrier(&mut self) {
+        self.ring.use_heavy_fence(barrier::heavy_fence);
+    }
+
+    /// See [`Consumer::has_message`].
+    #[inline]
+    pub fn has_message(&self) -> bool {
+        self.ring.has_message()
+    }
+
+    /// See [`Consumer::front_word`].
+    #[inline(always)]
+    pub fn front_word(&self) -> Option<u64> {
+        self.ring.front_word()
+    }
+
+    /// See [`Consumer::is_quiet`].
+    #[inline]
+    pub fn is_quiet(&mut self) -> bool {
+        self.ring.is_quiet()
+    }
+
+    /// See [`Consumer::front_short`].
+    #[inline(always)]
+    pub fn front_short(&mut self, first: u64) -> Option<(Short, *const u8)> {
+        self.ring.front_short(first)
+    }
+
+    /// See [`Consumer::front_inline`].
+    #[inline(always)]
+    pub fn front_inline(&self, first: u64) -> Option<Inline<'_, Mapped>> {
+        self.ring.front_inline(first)
+    }
+
+    /// See [`Consumer::pass_short`].
+    #[inline(always)]
+    pub fn pass_short(&mut self) -> bool {
+        self.ring.pass_short()
+    }
+
+    /// See [`Consumer::release_short`].
+    #[inline(always)]
+    pub fn release_short(&mut self) -> bool {
+        self.ring.release_short()
+    }
+
+    /// The oldest message.
+    pub fn front(&mut self) -> Result<Option<Front<'_, Mapped>>, RingError> {
+        self.ring.front()
+    }
+
+    /// See [`Consumer::must_ring`].
+    #[inline]
+    pub fn must_ring(&mut self) -> bool {
+        self.ring.must_ring()
+    }
+
+    /// See [`Consumer::offer`].
+    pub fn offer(&self) -> u64 {
+        self.ring.offer()
+    }
+
+    /// See [`Consumer::claims`].
+    pub fn claims(&self) -> &AtomicU64 {
+        self.ring.claims()
+    }
+
+    /// See [`Consumer::raise`].
+    pub fn raise(&mut self) {
+        self.ring.raise();
+    }
+
+    /// See [`Consumer::is_empty`].
+    pub fn is_empty(&mut self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// See [`Consumer::disarm`].
+    pub fn disarm(&mut self) {
+        self.ring.disarm();
+    }
+
     /// Bytes of memory.
     pub fn len(&self) -> usize {
         self.segment.len
-    }
-}
-
-impl Deref for Inbound {
-    type Target = Consumer<Mapped>;
-
-    #[inline(always)]
-    fn deref(&self) -> &Consumer<Mapped> {
-        &self.ring
-    }
-}
-
-impl DerefMut for Inbound {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Consumer<Mapped> {
-        &mut self.ring
     }
 }
 
@@ -275,6 +344,49 @@ impl Outbound {
         Ok(Outbound { ring, _segment: segment })
     }
 
+    /// Both sides use the barrier of the system instead of a fence for each message (L-13).
+    pub fn use_barrier(&mut self) {
+        self.ring.use_heavy_fence(barrier::heavy_fence);
+    }
+
+    /// See [`Producer::has_cell`].
+    #[inline(always)]
+    pub fn has_cell(&self) -> bool {
+        self.ring.has_cell()
+    }
+
+    /// Appends a short message whose payload lies in its cell; `true`: the peer must be woken.
+    ///
+    /// # Safety
+    /// As [`Producer::put_inline`].
+    #[inline(always)]
+    pub unsafe fn put_inline(&mut self, short: &Short, from: *const u8) -> bool {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.ring.put_inline(short, from) }
+    }
+
+    /// See [`Producer::expect_more`].
+    #[inline(always)]
+    pub fn expect_more(&self) {
+        self.ring.expect_more();
+    }
+
+    /// See [`Producer::has_short_room`].
+    #[inline(always)]
+    pub fn has_short_room(&mut self, len: u64, immediate: bool) -> bool {
+        self.ring.has_short_room(len, immediate)
+    }
+
+    /// Appends a short message; `true`: the peer must be woken.
+    ///
+    /// # Safety
+    /// As [`Producer::put_short`].
+    #[inline(always)]
+    pub unsafe fn put_short(&mut self, short: &Short, from: *const u8) -> bool {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.ring.put_short(short, from) }
+    }
+
     /// Appends a packet.
     pub fn push(&mut self, header: &[u8], payload: &[Piece]) -> Result<(), PushError> {
         // SAFETY: the pieces of a post can be read until its completion is reported (the contract of
@@ -282,26 +394,41 @@ impl Outbound {
         unsafe { self.ring.push(header, payload.iter().map(|piece| (piece.start.cast_const(), piece.len))) }
     }
 
+    /// See [`Producer::must_ring`].
+    #[inline]
+    pub fn must_ring(&mut self) -> bool {
+        self.ring.must_ring()
+    }
+
     /// See [`Producer::offer`]. What is written to the memory of the list before comes behind it.
     pub fn offer(&mut self, number: u64) {
         self.ring.offer(number);
         fence(Ordering::SeqCst);
     }
-}
 
-impl Deref for Outbound {
-    type Target = Producer<Mapped>;
-
-    #[inline(always)]
-    fn deref(&self) -> &Producer<Mapped> {
-        &self.ring
+    /// See [`Producer::push_note`].
+    pub fn push_note(&mut self, note: &[u8]) -> Result<(), PushError> {
+        self.ring.push_note(note)
     }
-}
 
-impl DerefMut for Outbound {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut Producer<Mapped> {
-        &mut self.ring
+    /// See [`Producer::claims`].
+    pub fn claims(&self) -> &AtomicU64 {
+        self.ring.claims()
+    }
+
+    /// See [`Producer::raise`].
+    pub fn raise(&mut self) {
+        self.ring.raise();
+    }
+
+    /// See [`Producer::is_full`].
+    pub fn is_full(&mut self) -> bool {
+        self.ring.is_full()
+    }
+
+    /// See [`Producer::disarm`].
+    pub fn disarm(&mut self) {
+        self.ring.disarm();
     }
 }
 

@@ -357,8 +357,7 @@ fn a_request_of_no_honest_reader_is_corrupt() {
     }
     let mut node = Node::new(0);
     let mut player = Player::join(&mut node);
-    let offer = good(&player, &node);
-    player.outbound.push_note(&offer.as_bytes()[..55]).unwrap();
+    player.outbound.push_note(&good(&player, &node).as_bytes()[..55]).unwrap();
     run_until_idle(&mut [&mut node]);
     assert_eq!(node.sink.down, [(PeerId(1), RailFault::Corrupt)]);
     // With the pass, but to a gate that is none: the node leaves the copy, and stands.
