@@ -48,7 +48,7 @@ impl Endpoint<'_> {
     /// The rail for an aggregate: by path estimates the one that delivers all of it earliest. It may differ
     /// from `rail`, the choice for the first message (P-9).
     pub(super) fn earliest_aggregate(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> RailId {
-        if !self.paths.policies.of_small().estimates {
+        if !self.paths.policies.of_small().estimates || self.t.channels.at(channel).ring.is_some() {
             return rail;
         }
         let Candidates { up, room } = self.paths.candidates(channel);

@@ -140,7 +140,11 @@ impl Endpoint<'_> {
             }
             Body::Address(address) => self.arrive_address(now, channel, &address),
             Body::Bye => {
-                self.end_channel(channel, Ending::Closed); // G-7
+                if self.has_overtaken(channel, rail) {
+                    self.channel_mut(channel).bye_early = true;
+                } else {
+                    self.end_channel(channel, Ending::Closed); // G-7
+                }
                 Arrival::Done
             }
             Body::Cts(_)
@@ -153,6 +157,12 @@ impl Endpoint<'_> {
             | Body::Resume(_) => return self.arrive_unordered(now, channel, rail, &common, &body),
         };
         Ok(arrival)
+    }
+
+    /// Whether what arrives on a rail may have overtaken messages in a ring (S-12): that brings BYE, too.
+    fn has_overtaken(&mut self, channel: u32, rail: RailId) -> bool {
+        let subs = self.paths.rails.iter().zip(self.t.subs_of(channel));
+        self.paths.lossy >> rail.0 & 1 == 1 && subs.into_iter().any(|(facts, sub)| facts.caps.lossless && sub.is_up())
     }
 
     /// Checks that a packet comes from its peer over a connection that is up; returns the state of this end.
@@ -288,7 +298,7 @@ impl Endpoint<'_> {
         let slot = self.channel_mut(channel);
         let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked(); // C-6
         let mut grown = fresh && slot.allowance.update(common.message_limit, common.block_limit);
-        if !fresh && self.lone_rail(channel).is_some() {
+        if !fresh && self.express_rail(channel).is_some_and(|rail| self.t.sub_index(channel, rail) == sub) {
             let slot = self.channel_mut(channel);
             grown = slot.allowance.update_in_order(common.message_limit, common.block_limit);
         }

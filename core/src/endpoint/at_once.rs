@@ -273,7 +273,7 @@ impl Endpoint<'_> {
         self.shorts += 1;
         self.hot.caller_ops += 1;
         let ack_now = !self.is_roomy() && self.is_short_of_room(len > 0);
-        let common = self.common_inlined(channel, psn.0, len, ack_now);
+        let common = self.common_inlined(channel, rail, psn.0, len, ack_now);
         let head = MessageHead { tag: send.tag, immediate: send.immediate, ..MessageHead::default() };
         let header = wire::eager_header(&common, &head);
         self.paths.note_short_posted(now, channel, rail, len.into());
@@ -304,9 +304,11 @@ impl Endpoint<'_> {
         let (common, tag, immediate, flags) = wire::eager(header)?;
         let channel = self.t.channel_of(peer)?;
         if usize::from(rail.0) >= self.paths.rails.len()
-            || self.has_short_rail && self.paths.lossy >> (rail.0 & 63) & 1 == 0
+            || self.has_short_rail
+                && (self.paths.lossy >> (rail.0 & 63) & 1 == 0
+                    || self.t.lines[channel as usize].receives_on().is_some())
         {
-            // No such rail, or one whose messages a line may count.
+            // No such rail, or a line may count messages.
             return None;
         }
         let sub = self.t.sub_index(channel, rail);

@@ -356,6 +356,7 @@ impl Endpoint<'_> {
         let head = MessageHead { tag: short.tag(), immediate: short.immediate(), ..MessageHead::default() };
         match self.let_in(now, channel, sub, &common)? {
             Some(State::Ready) => {
+                self.keep_to_ring(channel, rail);
                 let has_grown = self.take_limits(channel, short.counts.limits());
                 if has_grown && self.channel(channel).wants_room() {
                     self.activate(channel);

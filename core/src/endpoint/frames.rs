@@ -118,6 +118,9 @@ impl Endpoint<'_> {
                 Body::Credit // C-4
             };
             let is_ack = matches!(body, Body::Ack(_) | Body::Credit);
+            if is_ack && self.t.channels.at(channel).ring.is_some_and(|ring| ring != rail) {
+                continue; // S-12
+            }
             let (answers, is_probe) = match body {
                 Body::Probe(Probe { answer, .. }) => (answer, !answer),
                 _ => (false, false),

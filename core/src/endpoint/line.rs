@@ -1,12 +1,13 @@
 //! The line of a channel, its express path (see [`fast`](crate::fast)): when it is open, and how the tables
 //! are updated from it. Also which rails of a channel are ready, on which that depends.
 //!
-//! A line is open only while the channel has one rail, which is lossless and keeps the order. Then a message
-//! counts as acknowledged once it is in the ring: a live peer can't miss it (F-9). Anything unusual closes
+//! A line leads over a rail that is lossless and keeps the order. A message counts as acknowledged once it is
+//! in the ring: a live peer can't miss it (F-9). So beside other rails nothing may overtake it: neither the
+//! rest of the ordered lane, which keeps to that rail, nor limits, nor BYE (S-12). Anything unusual closes
 //! the line: code that changes what [`Endpoint::open_sending`] and [`Endpoint::open_receiving`] check calls
 //! [`Endpoint::close_line`]. The next message that needs the line opens it again.
 
-use super::Endpoint;
+use super::{Endpoint, MessageClass};
 use crate::fast::{Line, Sending};
 use crate::ids::RailId;
 use crate::peer::{ChannelState, ORDERED};
@@ -32,18 +33,41 @@ impl Endpoint<'_> {
 
     // ---- lines
 
-    /// The one rail of a channel whose messages may use the express path.
-    pub(super) fn lone_rail(&self, channel: u32) -> Option<RailId> {
+    /// The rail of a channel whose messages may use the express path: the only one that loses nothing, alone
+    /// or beside others.
+    pub(super) fn express_rail(&self, channel: u32) -> Option<RailId> {
         let slot = self.channel(channel);
         let rails = self.t.peers[slot.peer.0 as usize].rails;
-        let rail = RailId(rails.trailing_zeros() as u8);
+        let lossless = rails & !self.paths.lossy;
+        let rail = RailId(lossless.trailing_zeros() as u8);
         let facts = self.paths.rails.get(usize::from(rail.0))?;
-        let is_able = rails.is_power_of_two() && facts.caps.lossless && facts.short_bytes_max > 0;
-        let is_ready = self.paths.ready(channel) == rails
+        let is_able = lossless.is_power_of_two() && facts.short_bytes_max > 0;
+        let is_chosen = rails == lossless || slot.ring.is_some() || self.prefers_uncut(rail);
+        let is_ready = self.paths.ready(channel) & lossless != 0
             && slot.replay.aborted_placements == 0
             && !slot.replay.is_pending()
             && slot.work.fences.is_empty();
-        (is_able && is_ready && self.has_short_rail).then_some(rail)
+        (is_able && is_chosen && is_ready && self.has_short_rail).then_some(rail)
+    }
+
+    /// Whether the policy of small messages may choose this rail for all of them.
+    fn prefers_uncut(&self, rail: RailId) -> bool {
+        let class = MessageClass::Small;
+        self.paths.policies.class(class).choice.estimates
+            && self.paths.eligible(class, 1 << rail.0 | self.paths.lossy) >> rail.0 & 1 == 1
+    }
+
+    /// Short messages go, or came, on this rail. Beside others it has all of the ordered lane from now on,
+    /// and limits (S-12).
+    pub(super) fn keep_to_ring(&mut self, channel: u32, rail: RailId) {
+        let slot = self.channel_mut(channel);
+        let has_others = !self.t.peers[slot.peer.0 as usize].rails.is_power_of_two();
+        if has_others && slot.ring.is_none() {
+            slot.ring = Some(rail);
+            // Limits that went on others may be ignored (C-6).
+            slot.ack.make_due();
+            self.activate(channel);
+        }
     }
 
     /// The largest eager payload on a rail: a packet on a rail that may fail must fit every other rail for
@@ -58,7 +82,7 @@ impl Endpoint<'_> {
     #[cold]
     pub(super) fn open_sending(&mut self, channel: u32) -> bool {
         self.fold_line(channel);
-        let Some(rail) = self.lone_rail(channel) else { return false };
+        let Some(rail) = self.express_rail(channel) else { return false };
         let slot = self.channel(channel);
         let aggregates = self.paths.policies.of_small().aggregates == Aggregates::Always;
         let Some(peer_parameters) = slot.peer_parameters else { return false };
@@ -67,6 +91,7 @@ impl Endpoint<'_> {
             || !slot.sent[ORDERED].is_empty()
             || aggregates
             || self.paths.peer(channel).rooms.room >> rail.0 & 1 == 0
+            || slot.ring.is_none() && self.paths.peer(channel).lowest_latency != rail.0
         {
             return false;
         }
@@ -83,7 +108,11 @@ impl Endpoint<'_> {
             block_bytes: peer_parameters.block_bytes,
             rail,
         };
-        self.t.lines[channel as usize].open_sending(&sending)
+        let is_open = self.t.lines[channel as usize].open_sending(&sending);
+        if is_open {
+            self.keep_to_ring(channel, rail);
+        }
+        is_open
     }
 
     /// Opens a channel's line for receiving, if nothing prevents it. Returns whether it expects a message.
@@ -100,7 +129,7 @@ impl Endpoint<'_> {
             matches!(slot.state(), ChannelState::Open | ChannelState::Closing) && slot.peer_parameters.is_some();
         let sub = self.sub(channel, rail);
         if !is_open
-            || self.lone_rail(channel) != Some(rail)
+            || self.express_rail(channel) != Some(rail)
             || sub.place.is_some()
             || !slot.reorder.is_empty()
             || slot.received[ORDERED].expected() != slot.reorder.esn()
@@ -108,7 +137,8 @@ impl Endpoint<'_> {
         {
             return false;
         }
-        let line = &mut self.t.lines[channel as usize];
+        self.keep_to_ring(channel, rail);
+        let (slot, line) = (self.channel(channel), &mut self.t.lines[channel as usize]);
         let expected = slot.received[ORDERED].expected().0;
         line.open_receiving(rail, expected, slot.grants.limits());
         line.announced(&self.hot.own);
@@ -180,13 +210,13 @@ impl Endpoint<'_> {
                 && slot.state() == ChannelState::Open
                 && line.credits <= slot.allowance.messages_left()
                 && line.blocks_left() <= slot.allowance.blocks_left()
-                && self.lone_rail(channel) == Some(RailId(line.rail)));
+                && self.express_rail(channel) == Some(RailId(line.rail)));
         let receives = line.receives_on().is_none()
             || (line.expected == slot.received[ORDERED].expected().0
                 && line.expected == slot.reorder.esn().0
                 && slot.reorder.is_empty()
                 && !slot.is_over()
-                && self.lone_rail(channel) == line.receives_on());
+                && self.express_rail(channel) == line.receives_on());
         // Right after a fold.
         let is_closed = line.credits == 0 && line.receives_on().is_none();
         let grants = is_closed || line.limits() == slot.grants.limits();

@@ -32,20 +32,31 @@ pub(super) enum Step {
 
 impl Endpoint<'_> {
     /// The common header of the next packet of a channel (A-1, C-4).
-    pub(super) fn common(&mut self, channel: u32, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
-        self.common_inlined(channel, psn, payload_bytes, ack_now)
+    pub(super) fn common(&mut self, channel: u32, rail: RailId, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
+        self.common_inlined(channel, rail, psn, payload_bytes, ack_now)
     }
 
     /// The same, inlined.
     #[inline(always)]
-    pub(super) fn common_inlined(&mut self, channel: u32, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
+    pub(super) fn common_inlined(
+        &mut self,
+        channel: u32,
+        rail: RailId,
+        psn: u32,
+        payload_bytes: u32,
+        ack_now: bool,
+    ) -> Common {
         let source = self.source;
-        if !self.channel(channel).ack.is_clear() {
-            self.ack_goes(channel);
+        let slot = self.channel_mut(channel);
+        // S-12: on other rails the peer may ignore them.
+        if slot.ring.is_none_or(|ring| ring == rail) {
+            slot.grants.announced();
+            if !slot.ack.is_clear() {
+                self.ack_goes(channel);
+            }
         }
         let slot = self.channel_mut(channel);
         let (message_limit, block_limit) = slot.grants.limits();
-        slot.grants.announced();
         Common {
             source,
             psn,
@@ -118,7 +129,7 @@ impl Endpoint<'_> {
             return;
         };
         let ack_now = ack_now || self.is_short(op);
-        let common = self.common(channel, psn.0, len, ack_now);
+        let common = self.common(channel, rail, psn.0, len, ack_now);
         let slot = self.op_mut(op);
         slot.unacked += 1;
         slot.posts += 1;
@@ -266,7 +277,7 @@ impl Endpoint<'_> {
         let key = Key { index: self.config.packets_max + index as u32, generation: sub.frame_generation };
         let common = match body {
             Body::Connect(_) => self.connect_common(channel),
-            _ => self.common(channel, 0, payload.len() as u32, false),
+            _ => self.common(channel, rail, 0, payload.len() as u32, false),
         };
         self.stats.packets_sent += 1;
         self.paths.figures[usize::from(rail.0)].packets += 1;

@@ -328,7 +328,11 @@ impl Endpoint<'_> {
         let turns = self.paths.peer(channel).turns;
         // A message too large for eager is only announced.
         let bytes = if len <= self.config.eager_bytes_max.into() { len } else { 0 };
-        let Some(rail) = self.choose(now, channel, MessageClass::Small, bytes) else { return Step::Idle };
+        let chosen = match self.t.channels.at(channel).ring {
+            Some(ring) => (self.paths.peer(channel).rooms.room >> ring.0 & 1 == 1).then_some(ring), // S-12
+            None => self.choose(now, channel, MessageClass::Small, bytes),
+        };
+        let Some(rail) = chosen else { return Step::Idle };
         let more = self.t.ops.at(op).more;
         if self.paths.aggregates(channel, rail, more) && self.aggregate_next(now, channel, rail, out) == Step::Sent {
             return Step::Sent;

@@ -66,6 +66,7 @@ impl Endpoint<'_> {
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
             self.channel_mut(channel).express_budget.close();
+            self.close_line(channel);
         }
     }
 

@@ -14,7 +14,7 @@ use super::{Endpoint, LossReason, RailFault, SetAddressError};
 use crate::api::action::{Arrival, Span};
 use crate::ids::{PeerId, RailId};
 use crate::log;
-use crate::peer::{ChannelState, Outage, Sub};
+use crate::peer::{ChannelState, Ending, Outage, Sub};
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rail::set::RailSet;
@@ -52,6 +52,9 @@ impl Endpoint<'_> {
                 self.end_left(now, channel, frame_posted || !bye_sent);
             }
             return self.activate_if_alive(channel);
+        }
+        if self.channel(channel).bye_early && self.paths.lossy >> rail.0 & 1 == 0 {
+            return self.end_channel(channel, Ending::Closed); // G-7
         }
         self.sub_mut(channel, rail).history.down(now, fault, verdict.lost);
         if verdict.lost {

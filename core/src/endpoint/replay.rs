@@ -105,7 +105,7 @@ impl Endpoint<'_> {
         let is_renamed = slot.sent[lane].rename(slots, psn, key.index);
         debug_assert!(is_renamed, "it is held");
         self.each_in_packet(packet.op, |slot| slot.posts += 1);
-        let common = self.common(channel, psn.0, packet.len, true);
+        let common = self.common(channel, rail, psn.0, packet.len, true);
         self.paths.note_posted(now, channel, rail, packet.len.into());
         self.watch_rails(now, channel);
         self.stats.packets_sent += 1;

@@ -16,7 +16,7 @@ pub(crate) use sub::{History, Place, PlaceTo, Sub};
 pub(crate) use work::{ConnectionStep, RailWork};
 
 use crate::fast::ExpressBudget;
-use crate::ids::PeerId;
+use crate::ids::{PeerId, RailId};
 use crate::op::Queue;
 use crate::rail::RailFacts;
 use crate::rel::ack::AckState;
@@ -68,6 +68,11 @@ pub(crate) struct Channel {
     pub limits: Limits,
     /// Leaving: a subchannel that carried BYE is down, because the peer received BYE (G-7).
     pub bye_received: bool,
+    /// BYE has arrived, but on a rail on which it may have overtaken messages (S-12).
+    pub bye_early: bool,
+    /// The rail that short messages have taken beside others: it has all of the ordered lane, and limits
+    /// (S-12).
+    pub ring: Option<RailId>,
     /// In the endpoint's list of channels with something to do.
     pub active: Link,
     /// In the endpoint's lists of channels that wait for a shared resource, by [`Shortage`].
@@ -168,6 +173,8 @@ impl Channel {
             silence: Silence::since(now),
             limits: Limits::NONE,
             bye_received: false,
+            bye_early: false,
+            ring: None,
             active: Link::UNLINKED,
             waits: [Link::UNLINKED; 2],
             event: Link::UNLINKED,

@@ -70,6 +70,8 @@ paths! {
     DeviceReset: "a device is opened anew under traffic",
     RegistrationFails: "a registration fails",
     ShortWay: "a message takes the short way",
+    ShortBesideAnother: "a message takes the short way while another rail to its sender is up",
+    ShortAfterAnother: "a message takes the short way after another rail to its sender has failed",
     ShortLeavesTheWay: "a short message finds no receive, or goes on as a packet",
     ShortFindsNoRoom: "a ring has no room for a short message",
     Killed: "a process is killed with connections",

@@ -52,6 +52,8 @@ struct Connections {
     is_up: bool,
     /// It failed, by the rail's word.
     failed_at: Option<Time>,
+    /// One has failed before.
+    has_failed: bool,
     /// The sender's first number and the number of its newest connection, from its CONNECT.
     connect_sent: Option<(u32, u32)>,
 }
@@ -91,6 +93,21 @@ impl Observer {
         }
     }
 
+    /// A message has taken the short way.
+    pub(super) fn short(&mut self, sub: Sub) {
+        self.note(Path::ShortWay);
+        let pair = Sub { rail: 0, ..sub }..=Sub { rail: u8::MAX, ..sub };
+        let others = self.subs.range(pair).filter(|(other, _)| other.rail != sub.rail).map(|(_, state)| state);
+        let (is_beside, is_after) =
+            others.fold((false, false), |seen, other| (seen.0 | other.is_up, seen.1 | other.has_failed));
+        if is_beside {
+            self.note(Path::ShortBesideAnother);
+        }
+        if is_after {
+            self.note(Path::ShortAfterAnother);
+        }
+    }
+
     /// The rank has ended a connection.
     pub(super) fn ended(&mut self, sub: Sub) {
         self.subs.entry(sub).or_default().is_up = false;
@@ -102,7 +119,7 @@ impl Observer {
         if !std::mem::take(&mut entry.is_up) {
             return;
         }
-        entry.failed_at = Some(now);
+        (entry.failed_at, entry.has_failed) = (Some(now), true);
         let other = self.subs.get(&sub.other_end()).and_then(|end| end.failed_at);
         if other.is_some_and(|at| now - at <= AT_ONCE) && sub.rank != sub.peer {
             self.note(Path::BothEndsFail);

@@ -141,8 +141,11 @@ unsafe impl Sink for WitnessSink<'_> {
 
     fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
         let place = self.sink.short(peer, short);
-        let path = if matches!(place, ShortPlace::Packet) { Path::ShortLeavesTheWay } else { Path::ShortWay };
-        self.observer.borrow_mut().note(path);
+        let mut observer = self.observer.borrow_mut();
+        match place {
+            ShortPlace::Packet => observer.note(Path::ShortLeavesTheWay),
+            ShortPlace::Copy(_) | ShortPlace::Done => observer.short(self.sub(peer)),
+        }
         place
     }
 

@@ -182,6 +182,30 @@ mod tests {
         assert!(took > 200 && left > 20 && full > 10 && messages > 4_000, "took it, left it, no room, all: {counts:?}");
     }
 
+    /// The same where other rails lead to the same peers, whose connections break and come back in mid-stream
+    /// (S-12).
+    #[test]
+    fn the_short_way_beside_rails_that_come_and_go_delivers_the_same() {
+        let fault_menu = FaultMenu::Only(vec![Kind::QpError, Kind::StreamReset]);
+        let (mut beside, mut after) = (0, 0);
+        for seed in 1..=600 {
+            let cluster = draw_scenario(seed, &fault_menu);
+            if !cluster.shm.others_beside {
+                continue;
+            }
+            let trace = Trace::watching();
+            let (verdict, ..) = run_both(&cluster, seed, trace.clone());
+            assert_eq!(
+                verdict,
+                Verdict::Clean,
+                "rerail soak --differential --from {seed} --seeds 1 --faults {fault_menu}"
+            );
+            beside += trace.coverage().of(Path::ShortBesideAnother);
+            after += trace.coverage().of(Path::ShortAfterAnother);
+        }
+        assert!(beside > 100 && after > 10, "beside another rail: {beside}, after one has failed: {after}");
+    }
+
     /// Of the simulations that soaks draw, every tenth and more takes the express path.
     #[test]
     fn many_drawn_simulations_use_the_express_path() {

@@ -5,7 +5,7 @@ use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::region;
 use super::short::{arrive, lone, post, short};
 use super::*;
-use crate::wire::{Body, Connect, Counts, MessageHead, Short, ShortSource};
+use crate::wire::{Body, Common, Connect, Counts, MessageHead, Short, ShortSource};
 
 fn send(cookie: u64) -> SendRequest<'static> {
     const TO: [Seg; 1] = [Seg { at: MemRef { region: HEAP, offset: 0 }, len: 8 }];
@@ -287,5 +287,95 @@ fn new_connection_closes_the_express_path() {
         assert!(matches!(arrive(lone, &short(2)), ShortArrival::At(_)));
         let (_, next, _) = send_short(&mut lone.endpoint, &send(4), 8).expect("open again");
         assert_eq!((next.counts.psn(), next.counts.limits()), (1, (35, 67)));
+    });
+}
+
+/// Two rails, one in shared memory, and a short message that went on that.
+fn beside_another(course: impl FnOnce(&mut Lone<'_>)) {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, SHM]);
+    let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
+    let (rail, short, _) = send_short(&mut lone.endpoint, &send, 8).expect("the path is open");
+    assert_eq!((rail, short.counts.psn()), (RailId(1), 0));
+    lone.sent();
+    lone.rails.clear();
+    course(&mut lone);
+}
+
+/// S-12: what follows short messages in their lane goes on their rail, whatever the policy.
+#[test]
+fn the_ordered_lane_keeps_to_the_rail_of_short_messages() {
+    beside_another(|lone| {
+        lone.endpoint.set_policy(MessageClass::Small, Policy::RoundRobin);
+        for cookie in 0..3 {
+            lone.send(cookie, 300);
+        }
+        let sent = lone.sent();
+        let on = lone.rails.iter().zip(&sent).filter(|(_, packet)| matches!(packet.body, Body::Eager(_)));
+        assert!(on.map(|(rail, _)| *rail).eq([RailId(1); 3]), "{sent:?} on {:?}", lone.rails);
+    });
+}
+
+/// S-12: limits go on that rail only; on others they count only if the packet acknowledges all.
+#[test]
+fn limits_keep_to_the_rail_of_short_messages() {
+    beside_another(|lone| {
+        let left = |lone: &Lone<'_>| lone.endpoint.t.channels.at(0).allowance.messages_left();
+        let before = left(lone);
+        lone.limits = (40, 64);
+        lone.feed_on(0, Body::Credit, 0, |_| {});
+        assert_eq!(left(lone), before, "it acknowledges less than went");
+        lone.feed_on(1, Body::Credit, 0, |_| {});
+        assert_eq!(left(lone), before + 8);
+        lone.endpoint.t.channels.at_mut(0).ack.make_due();
+        lone.endpoint.activate(0);
+        lone.sent();
+        assert_eq!(core::mem::take(&mut lone.rails), [RailId(1)]);
+        lone.endpoint.t.channels.at_mut(0).ack.make_due();
+        lone.endpoint.common(0, RailId(0), 0, 0, false);
+        assert!(lone.endpoint.t.channels.at(0).ack.is_due(), "a packet on another rail announces nothing");
+    });
+}
+
+/// S-12, G-7: BYE on another rail may have overtaken messages; the one behind them counts, or the end.
+#[test]
+fn bye_counts_behind_short_messages() {
+    for is_down in [false, true] {
+        beside_another(|lone| {
+            while lone.endpoint.poll_event().is_some() {}
+            lone.feed_on(0, Body::Bye, 0, |_| {});
+            post(lone, 7);
+            assert!(matches!(lone.endpoint.arrive_short(PeerId(1), RailId(1), &short(0)), ShortArrival::At(_)));
+            match is_down {
+                false => assert_eq!(lone.feed_on(1, Body::Bye, 0, |_| {}), Arrival::Done),
+                true => {
+                    let down = RailEvent::Down { peer: PeerId(1), rail: RailId(1), fault: RailFault::Closed };
+                    lone.endpoint.handle_rail_event(Time(0), down);
+                }
+            }
+            let events: Vec<_> = core::iter::from_fn(|| lone.endpoint.poll_event()).collect();
+            assert!(events.contains(&Event::PeerClosed { peer: PeerId(1) }), "{events:?}");
+        });
+    }
+}
+
+/// A packet on another rail that may be counted on a line takes the general way.
+#[test]
+fn packets_on_other_rails_close_the_line() {
+    beside_another(|lone| {
+        post(lone, 1);
+        post(lone, 2);
+        assert!(matches!(lone.endpoint.arrive_short(PeerId(1), RailId(1), &short(0)), ShortArrival::At(_)));
+        let head = MessageHead { tag: Some(7), ..MessageHead::default() };
+        let common =
+            Common { source: 1, psn: 1, payload_bytes: 8, message_limit: 32, block_limit: 64, ..Common::default() };
+        let header = crate::wire::Repr { common, body: Body::Eager(head) }.emit_vec().unwrap();
+        let arrival = lone.endpoint.arrive_at_once(Time(0), PeerId(1), RailId(0), &header);
+        assert_eq!(arrival, ShortArrival::Slow);
+        let arrival = lone.endpoint.handle_arrival(Time(0), PeerId(1), RailId(0), &header);
+        lone.place(arrival);
+        assert_eq!(lone.endpoint.shorts().1, 1);
+        post(lone, 3);
+        assert!(matches!(lone.endpoint.arrive_short(PeerId(1), RailId(1), &short(2)), ShortArrival::At(_)));
     });
 }
