@@ -60,7 +60,7 @@ impl Endpoint<'_> {
     /// Short messages go, or came, on this rail. Beside others it has all of the ordered lane from now on,
     /// and limits (S-12).
     pub(super) fn keep_to_ring(&mut self, channel: u32, rail: RailId) {
-        let slot = self.channel_mut(channel);
+        let slot = self.t.channels.at_mut(channel);
         let has_others = !self.t.peers[slot.peer.0 as usize].rails.is_power_of_two();
         if has_others && slot.ring.is_none() {
             slot.ring = Some(rail);
@@ -138,7 +138,7 @@ impl Endpoint<'_> {
             return false;
         }
         self.keep_to_ring(channel, rail);
-        let (slot, line) = (self.channel(channel), &mut self.t.lines[channel as usize]);
+        let (slot, line) = (self.t.channels.at(channel), &mut self.t.lines[channel as usize]);
         let expected = slot.received[ORDERED].expected().0;
         line.open_receiving(rail, expected, slot.grants.limits());
         line.announced(&self.hot.own);
