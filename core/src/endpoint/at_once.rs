@@ -6,6 +6,7 @@
 //! batch. Each condition that fails sends the message the general way.
 
 use super::express::sent_id;
+use super::packets::is_mark;
 use super::slots::direct_id;
 use super::tables::Tables;
 use super::timer::Timer;
@@ -14,19 +15,15 @@ use crate::fast::ShortCompletion;
 use crate::fast::express_budget::{By, TURN};
 use crate::ids::{OpId, PeerId, PostId, RailId};
 use crate::mem::MemRef;
-use crate::op::{Packet, ShortRecord, What};
+use crate::op::short_handle;
 use crate::paths::{Choice, Stamp};
-use crate::peer::{ChannelState, ORDERED, Shortage};
+use crate::peer::{ChannelState, ORDERED};
 use crate::rail::sched::{Aggregates, Candidates};
 use crate::rel::link::State;
 use crate::seq::Seq;
-use crate::store::NONE;
 use crate::tag::Match;
 use crate::time::Time;
 use crate::wire::{self, EAGER_BYTES, MessageHead, Short};
-
-/// Of the table of packets this part is left to messages that wait in queues.
-const PACKETS_LEFT: u32 = 8;
 
 /// A message that is complete for its sender; the caller copies its payload and posts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,42 +40,56 @@ pub struct AtOnce {
     pub header: [u8; EAGER_BYTES],
 }
 
+impl Default for AtOnce {
+    fn default() -> AtOnce {
+        let (operation, id, rail, retained) = Default::default();
+        AtOnce { operation, id, rail, retained, header: [0; EAGER_BYTES] }
+    }
+}
+
 impl Endpoint<'_> {
     /// Sends a message of at most one piece, `len` bytes long, over a rail that can lose, if nothing is
     /// before it. Before its next call the caller copies the payload to [`AtOnce::retained`] and posts the
-    /// packet from there. `None`: nothing has happened, use [`send`](Self::send).
+    /// packet from there. `false`: nothing has happened, use [`send`](Self::send).
     #[inline(never)]
-    pub fn send_at_once(&mut self, now: Time, send: &SendRequest<'_>, len: u64) -> Option<AtOnce> {
+    pub fn send_at_once(&mut self, now: Time, send: &SendRequest<'_>, len: u64, out: &mut AtOnce) -> bool {
         let is_reported = match send.notify {
             Notify::Silent => false,
             Notify::Event if self.t.short_done.has_room() => true,
-            _ => return None,
+            _ => return false,
         };
         // P-16: what may be held waits in the queue.
         if send.level != Level::Reusable || send.more {
-            return None;
+            return false;
         }
-        let channel = self.t.channel_of(send.peer)?;
+        let Some(channel) = self.t.channel_of(send.peer) else { return false };
         let express_budget = &self.channel(channel).express_budget;
         if express_budget.go == 0 || len > express_budget.go_bytes.into() {
-            return self.send_checked(now, channel, send, (len, is_reported));
+            return self.send_checked(now, channel, send, (len, is_reported), out);
         }
         debug_assert!(self.is_budget_right(channel), "something else is to be sent, and the road is open");
         let by = express_budget.by;
         if !self.has_slots() {
-            return None;
+            return false;
         }
         let rail = match by {
             By::Only(rail, depth) if self.paths.path(channel, rail).in_flight < depth => rail,
-            By::Only(..) => return None,
+            By::Only(..) => return false,
             // What is idle has room, and a rail that is not ready has not the lowest latency.
             By::Latency => match self.paths.lowest_latency_if_idle(channel, len, u64::MAX) {
                 Some(rail) => rail,
-                None => self.choose_at_once(now, channel, len)?,
+                None => match self.choose_at_once(now, channel, len) {
+                    Some(rail) => rail,
+                    None => return false,
+                },
             },
-            By::Choice => self.rail_at_once(now, channel, len)?,
+            By::Choice => match self.rail_at_once(now, channel, len) {
+                Some(rail) => rail,
+                None => return false,
+            },
         };
-        self.transmit_at_once(now, channel, rail, send, (len as u32, u32::from(len > 0), is_reported))
+        self.transmit_at_once(now, channel, rail, send, (len as u32, u32::from(len > 0), is_reported), out);
+        true
     }
 
     /// As [`send_at_once`](Self::send_at_once), where the tables have to be looked at.
@@ -89,34 +100,37 @@ impl Endpoint<'_> {
         channel: u32,
         send: &SendRequest<'_>,
         (len, is_reported): (u64, bool),
-    ) -> Option<AtOnce> {
+        out: &mut AtOnce,
+    ) -> bool {
         if len > self.config.eager_bytes_max.into() || !self.has_slots() {
-            return None;
+            return false;
         }
-        let blocks = self.blocks_at_once(channel, len)?;
-        let rail = self.rail_at_once(now, channel, len)?;
-        let sent = self.transmit_at_once(now, channel, rail, send, (len as u32, blocks, is_reported));
+        let Some(blocks) = self.blocks_at_once(channel, len) else { return false };
+        let Some(rail) = self.rail_at_once(now, channel, len) else { return false };
+        self.transmit_at_once(now, channel, rail, send, (len as u32, blocks, is_reported), out);
         self.watch_silence(now, channel);
         self.watch_rails(now, channel);
         self.open_express_budget(channel);
-        sent
+        true
     }
 
     /// Whether the tables that all channels share have room for one more message.
     #[inline(always)]
     fn has_slots(&self) -> bool {
-        self.t.packets.room() > self.t.packets.capacity() / PACKETS_LEFT
-            && self.open_requests() < self.hot.operations_max
-            && self.t.retention.free_len() > 0
-            && self.waiting[Shortage::Packets as usize].is_empty()
+        self.open_requests() < self.hot.operations_max && self.t.retention.free_len() > 0
     }
 
     /// Whether no shared table is in use so far that acknowledgments are requested.
     #[inline(always)]
     fn is_roomy(&self) -> bool {
-        self.t.packets.room() > self.t.packets.capacity() / 2
-            && self.t.retention.free_len() > self.config.retained_max / 2
-            && self.open_requests() < self.hot.operations_max
+        self.t.retention.free_len() > self.config.retained_max / 2 && self.open_requests() < self.hot.operations_max
+    }
+
+    /// Whether a message that goes now requests an acknowledgment.
+    #[inline(never)]
+    fn is_short_of_records(&self) -> bool {
+        is_mark(self.t.retention.free_len(), self.config.retained_max)
+            || self.open_requests() >= self.hot.operations_max
     }
 
     /// Messages of one block that may go before anything has to be checked.
@@ -235,59 +249,47 @@ impl Endpoint<'_> {
         rail: RailId,
         send: &SendRequest<'_>,
         (len, blocks, is_reported): (u32, u32, bool),
-    ) -> Option<AtOnce> {
+        out: &mut AtOnce,
+    ) {
         debug_assert!(len <= self.eager_bytes_max(channel, rail), "a rail that can lose takes what all take");
         let tagged = if send.tag.is_some() { Short::TAGGED } else { 0 };
         let flags = if send.immediate.is_some() { tagged | Short::IMMEDIATE } else { tagged };
         let (tag, immediate) = (send.tag.unwrap_or(0), send.immediate.unwrap_or(0));
-        let packet = Packet {
-            op: NONE,
-            channel,
-            stamp: Stamp::of(now),
-            rail: rail.0,
-            what: What::Short,
-            len,
-            offset: tag,
-            flags,
-            posted: true,
-            unacked: true,
-            lost: false,
-        };
         let at = self.t.sent_at(channel, ORDERED);
-        let Tables { channels, packets, records, retention, sent_slots, .. } = &mut self.t;
+        let Tables { channels, records, retention, sent_slots, .. } = &mut self.t;
         let slot = channels.at_mut(channel);
-        let key = packets.insert(packet).ok();
-        debug_assert!(key.is_some(), "there is room");
-        let key = key?;
-        let place = if len > 0 { retention.take() } else { None };
-        debug_assert_eq!(place.is_some(), len > 0, "there is room");
-        records[key.index as usize] = ShortRecord { immediate, retained: place.unwrap_or(NONE) };
-        let retained = retention.at(place.unwrap_or(0));
-        let psn = slot.sent[ORDERED].push(&mut sent_slots[at], key.index);
+        let place = retention.take();
+        debug_assert!(place.is_some(), "there is room");
+        let index = place.unwrap_or_default();
+        let record = &mut records[index as usize];
+        (record.tag, record.immediate, record.flags) = (tag, immediate, flags);
+        (record.channel, record.len) = (channel, len);
+        out.id = record.post(index, rail.0, Stamp::of(now));
+        out.retained = retention.at(index);
+        out.rail = rail;
+        let psn = slot.sent[ORDERED].push(&mut sent_slots[at], short_handle(index));
         debug_assert!(psn.is_ok(), "the window has room");
         let psn = psn.unwrap_or_default();
         slot.express_budget.passes();
         slot.allowance.use_messages(1); // C-1
         slot.allowance.use_blocks(blocks); // C-2
         slot.shorts += 1;
-        self.shorts += 1;
         self.hot.caller_ops += 1;
-        let ack_now = !self.is_roomy() && self.is_short_of_room(len > 0);
+        let ack_now = !self.is_roomy() && self.is_short_of_records();
         let common = self.common_inlined(channel, rail, psn.0, len, ack_now);
         let head = MessageHead { tag: send.tag, immediate: send.immediate, ..MessageHead::default() };
-        let header = wire::eager_header(&common, &head);
+        out.header = wire::eager_header(&common, &head);
         self.paths.note_short_posted(now, channel, rail, len.into());
         self.stats.short_sent += 1;
         self.stats.bytes_copied += u64::from(len);
-        let mut operation = sent_id(0);
+        out.operation = sent_id(0);
         if is_reported {
             self.sent = self.sent.wrapping_add(2);
-            operation = sent_id(self.sent);
-            let SendRequest { peer, cookie, .. } = *send;
+            out.operation = sent_id(self.sent);
+            let (operation, SendRequest { peer, cookie, .. }) = (out.operation, *send);
             let bytes = len;
             self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         }
-        Some(AtOnce { operation, id: PostId(key), rail, retained, header })
     }
 
     /// Returns the destination of an eager message whose payload the rail has here, all of it, if it is the

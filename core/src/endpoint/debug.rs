@@ -19,6 +19,9 @@ impl fmt::Debug for Endpoint<'_> {
             for packet in unacked.filter(|&packet| self.packet(packet).channel == index) {
                 writeln!(f, "  packet {packet}: {:?}", self.packet(packet))?;
             }
+            for record in self.t.records.iter().filter(|record| !record.is_free() && record.channel == index) {
+                writeln!(f, "  {record:?}")?;
+            }
         }
         for index in self.t.messages.indices() {
             writeln!(f, "message {index}: {:?}", self.message(index))?;

@@ -37,6 +37,7 @@
 use super::timer::Timer;
 use super::{Endpoint, LossReason, RailFault};
 use crate::ids::{PeerId, RailId};
+use crate::op::record_of;
 use crate::paths::Stamp;
 use crate::peer::{ChannelState, ORDERED, StallProbe, UNORDERED};
 use crate::rail::rails_of;
@@ -292,7 +293,12 @@ impl Endpoint<'_> {
     /// The first packet of a lane that the peer has not acknowledged, unless its connection is dead.
     fn first_missing(&mut self, channel: u32, lane: usize) -> Option<Missing> {
         let (slot, slots) = self.t.sent(channel, lane);
-        let (_, index) = slot.sent[lane].next_held(slots, slot.sent[lane].oldest())?;
+        let (_, handle) = slot.sent[lane].next_held(slots, slot.sent[lane].oldest())?;
+        if let Some(index) = record_of(handle) {
+            let record = &self.t.records[index as usize];
+            return (!record.is_lost()).then_some(Missing { rail: RailId(record.rail), stamp: record.stamp });
+        }
+        let index = handle;
         let packet = self.packet(index);
         (!packet.lost).then_some(Missing { rail: RailId(packet.rail), stamp: packet.stamp })
     }
@@ -302,6 +308,8 @@ impl Endpoint<'_> {
         self.t.packets.indices().any(|index| {
             let packet = self.packet(index);
             packet.channel == channel && packet.rail == rail.0 && packet.posted && is_before(packet.stamp, at, now)
+        }) || self.t.records.iter().any(|record| {
+            record.channel == channel && record.rail == rail.0 && record.is_posted() && is_before(record.stamp, at, now)
         })
     }
 

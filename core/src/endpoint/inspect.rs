@@ -159,7 +159,8 @@ tables! {
     serving;
     /// Refusals of peers' puts in progress.
     refusals;
-    /// Packets, writes and reads that a rail has, or that the peer has not acknowledged.
+    /// Packets, writes and reads that a rail has, or that the peer has not acknowledged; short messages not
+    /// among them.
     packets;
     /// Numbers of packets in the sent windows of all channels, both lanes.
     unacknowledged;
@@ -171,7 +172,7 @@ tables! {
     unexpected;
     /// Blocks of the payload pool that hold payload of messages.
     blocks;
-    /// Retained copies.
+    /// Retained copies; short messages are among them.
     retained;
     /// Sets of stripes: large transfers cut over several rails.
     stripe_sets;
@@ -241,7 +242,7 @@ impl Endpoint<'_> {
     pub fn usage(&self) -> Usage {
         let (t, config) = (&self.t, &self.config);
         let table = |used: u32, capacity: u32| InUse { used, capacity };
-        let (mut unacknowledged, mut out_of_order) = (0, 0);
+        let (mut unacknowledged, mut out_of_order, mut shorts) = (0, 0, 0);
         for index in t.channels.indices() {
             let channel = t.channels.at(index);
             // An ended channel's windows are freed with it.
@@ -249,6 +250,7 @@ impl Endpoint<'_> {
                 unacknowledged += channel.sent.iter().map(|lane| lane.len()).sum::<u32>();
             }
             out_of_order += channel.reorder.len();
+            shorts += channel.shorts;
         }
         let busy = |&index: &u32| t.windows.key_at(index).is_some() && t.windows.at(index).users > 0;
         let subs = t.subs.len() as u32;
@@ -257,7 +259,7 @@ impl Endpoint<'_> {
             channels: table(t.channels.len(), t.channels.capacity()),
             operations: table(self.open_requests(), config.operations_max),
             serving: table(
-                t.ops.len() + self.shorts - self.hot.caller_ops - self.refusals,
+                t.ops.len() + shorts - self.hot.caller_ops - self.refusals,
                 t.ops.capacity() - config.operations_max - config.refusals_max(),
             ),
             refusals: table(self.refusals, config.refusals_max()),

@@ -12,7 +12,7 @@ use super::{Endpoint, Loss, LossReason, OpError, ProtocolError};
 use crate::api::action::Span;
 use crate::ids::{PeerId, RailId};
 use crate::log;
-use crate::op::{MessageState, OpKind, Phase, Queue};
+use crate::op::{MessageState, OpKind, Phase, Queue, ShortRecord};
 use crate::peer::{ChannelState, Ending, PlaceTo, Shortage};
 use crate::rail::rails_of;
 use crate::rail::set::RailSet;
@@ -106,15 +106,15 @@ impl Endpoint<'_> {
     }
 
     fn end_packets(&mut self, channel: u32) {
-        // Each belongs to an operation, or is a short message.
-        let slot = self.channel(channel);
-        if slot.ops == 0 && slot.shorts == 0 {
+        self.each_short(channel, None, ShortRecord::end);
+        // Each of the others belongs to an operation.
+        if self.channel(channel).ops == 0 {
             return;
         }
         let mut walk = self.t.packets.walk();
         while let Some(index) = self.t.packets.step(&mut walk) {
             if self.packet(index).channel == channel {
-                self.free_packet(index);
+                self.t.packets.remove_at(index);
             }
         }
     }

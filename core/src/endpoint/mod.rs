@@ -237,8 +237,6 @@ pub struct Endpoint<'m> {
     sent: u32,
     /// Refusals of puts that have slots.
     refusals: u32,
-    /// Packets of short messages; each counts as an operation of the caller, but has no slot.
-    shorts: u32,
     stats: Stats,
     /// When silent channels are checked (F-13). They have no timer of their own: work of rails is never
     /// sorted among these.
@@ -334,7 +332,6 @@ impl<'m> Endpoint<'m> {
             waited: 0,
             sent: 1,
             refusals: 0,
-            shorts: 0,
             stats: Stats::default(),
             keepalive_at: detection::NEVER,
             keepalive_from: Time(0),

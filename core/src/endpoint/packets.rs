@@ -6,7 +6,7 @@ use super::timer::Timer;
 use super::{Endpoint, PostStatus, ProtocolError};
 use crate::api::action::{Action, Post, PostKind, Span, SpanOf};
 use crate::ids::{Key, PostId, RailId};
-use crate::op::{MessageState, Packet, PartFin, What};
+use crate::op::{MessageState, Packet, PartFin, What, record_of};
 use crate::paths::{Completed, Stamp};
 use crate::peer::{ORDERED, PlaceTo, Shortage, UNORDERED};
 use crate::rel::ack::AckVerdict;
@@ -187,8 +187,7 @@ impl Endpoint<'_> {
     }
 
     /// The same of a packet with a retained copy, or without.
-    #[inline(never)]
-    pub(super) fn is_short_of_room(&self, retains: bool) -> bool {
+    fn is_short_of_room(&self, retains: bool) -> bool {
         is_mark(self.t.packets.room(), self.t.packets.capacity())
             || self.open_requests() >= self.config.operations_max
             || retains && is_mark(self.t.retention.free_len(), self.config.retained_max)
@@ -228,7 +227,7 @@ impl Endpoint<'_> {
     ) -> Option<Key> {
         let (stamp, rail) = (Stamp::of(now), rail.0);
         let (posted, lost) = (true, false);
-        let record = Packet { op, channel, stamp, rail, what, len, offset, flags: 0, posted, unacked, lost };
+        let record = Packet { op, channel, stamp, rail, what, len, offset, posted, unacked, lost };
         let key = self.t.packets.insert(record).ok();
         debug_assert!(key.is_some(), "the caller has checked for room");
         key
@@ -308,6 +307,14 @@ impl Endpoint<'_> {
 
     /// A rail has completed a post. A late or repeated report is counted and dropped.
     pub fn handle_completion(&mut self, now: Time, id: PostId, status: PostStatus) {
+        match record_of(id.0.index) {
+            Some(index) => self.short_completed(now, index, id, status),
+            None => self.post_completed(now, id, status),
+        }
+    }
+
+    #[inline(never)]
+    fn post_completed(&mut self, now: Time, id: PostId, status: PostStatus) {
         if id.0.index >= self.config.packets_max {
             let index = (id.0.index - self.config.packets_max) as usize;
             match self.t.subs.get_mut(index) {
@@ -325,10 +332,6 @@ impl Endpoint<'_> {
             return;
         };
         packet.posted = false;
-        if packet.what == What::Short {
-            let packet = *packet;
-            return self.short_completed(now, id.0.index, &packet, status);
-        }
         // The bytes of the read are still needed; the rail is about to be reported down, or has no key for
         // them.
         let is_failed_read = packet.what == What::Read && status != PostStatus::Done;
@@ -366,17 +369,15 @@ impl Endpoint<'_> {
     }
 
     /// The peer has a packet. Returns how many messages it carried, if it was one of the ordered lane.
-    pub(super) fn acknowledged(&mut self, index: u32) -> u32 {
+    pub(super) fn acknowledged(&mut self, handle: u32) -> u32 {
+        if let Some(index) = record_of(handle) {
+            self.acknowledge_short(index);
+            return 1;
+        }
+        let index = handle;
         let packet = self.packet_mut(index);
         packet.unacked = false;
         let packet = *packet;
-        if packet.what == What::Short {
-            if !packet.posted {
-                self.free_short(index);
-                self.wake(Shortage::Packets);
-            }
-            return 1;
-        }
         self.confirm(&packet);
         if !packet.posted
             && let Some(key) = self.t.packets.key_at(index)

@@ -8,7 +8,7 @@ use super::retry_epoch::IN_PLACE_OF_FIN;
 use super::{Endpoint, Level};
 use crate::api::action::{PostKind, Span, SpanOf};
 use crate::ids::{PostId, RailId};
-use crate::op::{Op, OpKind, Packet, PartFin, Phase, What};
+use crate::op::{Op, OpKind, Packet, PartFin, Phase, ShortRecord, What, record_of};
 use crate::paths::Stamp;
 use crate::peer::{ORDERED, Shortage, UNORDERED};
 use crate::rail::rails_of;
@@ -38,28 +38,17 @@ impl Endpoint<'_> {
         loop {
             let (slot, slots) = self.t.sent(channel, lane);
             let from = slot.replay.position(lane, slot.sent[lane].oldest());
-            let Some((psn, index)) = slot.sent[lane].next_held(slots, from) else {
+            let Some((psn, handle)) = slot.sent[lane].next_held(slots, from) else {
                 slot.replay.end(lane);
                 return Step::Idle;
             };
             slot.replay.set_position(lane, psn.next());
-            let packet = *self.packet(index);
-            if !packet.lost || self.is_fenced_off(channel, RailId(packet.rail)) {
+            let (is_lost, on) = match record_of(handle) {
+                Some(index) => (self.t.records[index as usize].is_lost(), self.t.records[index as usize].rail),
+                None => (self.packet(handle).lost, self.packet(handle).rail),
+            };
+            if !is_lost || self.is_fenced_off(channel, RailId(on)) || !self.is_needed(handle) {
                 continue;
-            }
-            if packet.op != NONE && self.has_fin(packet.op) {
-                // The peer needs no more of it, as its FIN states; the caller owns the memory again.
-                match packet.what {
-                    // FIN does not prove that the peer received this number: the bytes may have been none, or
-                    // unneeded.
-                    What::Data => self.packet_mut(index).len = 0,
-                    What::PartFin | What::Resume => {}
-                    // FIN was the answer to this.
-                    _ => {
-                        self.packet_mut(index).lost = false;
-                        continue;
-                    }
-                }
             }
             let room = self.paths.peer(channel).rooms.room;
             if room == 0 {
@@ -67,9 +56,32 @@ impl Endpoint<'_> {
                 return Step::Idle;
             }
             let rail = self.paths.idlest(channel, room);
-            self.replay(now, channel, (lane, rail, psn, index), out);
+            self.replay(now, channel, (lane, rail, psn, handle), out);
             return Step::Sent;
         }
+    }
+
+    /// Whether the peer needs a lost packet, which becomes shorter where it needs no more of it.
+    fn is_needed(&mut self, handle: u32) -> bool {
+        if record_of(handle).is_some() {
+            return true;
+        }
+        let packet = *self.packet(handle);
+        if self.has_fin(packet.op) {
+            // The peer needs no more of it, as its FIN states; the caller owns the memory again.
+            match packet.what {
+                // FIN does not prove that the peer received this number: the bytes may have been none, or
+                // unneeded.
+                What::Data => self.packet_mut(handle).len = 0,
+                What::PartFin | What::Resume => {}
+                // FIN was the answer to this.
+                _ => {
+                    self.packet_mut(handle).lost = false;
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Whether the peer's FIN has ended a send.
@@ -82,11 +94,37 @@ impl Endpoint<'_> {
         &mut self,
         now: Time,
         channel: u32,
-        (lane, rail, psn, index): (usize, RailId, Seq, u32),
+        (lane, rail, psn, handle): (usize, RailId, Seq, u32),
         out: &mut Actions,
     ) {
-        let Some(key) = self.t.packets.key_at(index) else { return };
-        let (body, payload) = self.rebuild(index);
+        // Under a new id: a late report of the lost post matches nothing.
+        let (id, body, payload) = match record_of(handle) {
+            Some(index) => {
+                let (body, payload) = self.rebuild_short(index);
+                (self.t.records[index as usize].post(index, rail.0, Stamp::of(now)), body, payload)
+            }
+            None => {
+                let (body, payload) = self.rebuild(handle);
+                let Some(id) = self.rename(now, channel, (lane, rail, psn, handle), &body) else { return };
+                (id, body, payload)
+            }
+        };
+        let common = self.common(channel, rail, psn.0, payload.len() as u32, true);
+        self.paths.note_posted(now, channel, rail, payload.len());
+        self.watch_rails(now, channel);
+        self.stats.packets_sent += 1;
+        self.stats.replayed += 1;
+        self.push_packet(channel, rail, id, &common, &body, payload, out);
+    }
+
+    /// A lost packet gets another slot, and is with `rail` under its id.
+    fn rename(
+        &mut self,
+        now: Time,
+        channel: u32,
+        (lane, rail, psn, index): (usize, RailId, Seq, u32),
+        body: &Body,
+    ) -> Option<PostId> {
         let mut packet = *self.packet(index);
         if packet.what == What::PartFin && matches!(body, Body::Resume(_)) {
             // From now on its acknowledgment does not show which of the two the peer received.
@@ -94,23 +132,15 @@ impl Endpoint<'_> {
             packet.offset = u64::from(self.t.ops.at(packet.op).epoch.wrapping_add(1)) | IN_PLACE_OF_FIN;
         }
         (packet.rail, packet.posted, packet.lost, packet.stamp) = (rail.0, true, false, Stamp::of(now));
-        // Under a new id: a late report of the lost post matches nothing.
-        self.t.packets.remove(key);
-        let Ok(key) = self.t.packets.insert(packet) else {
-            debug_assert!(false, "a slot has just come free");
-            return;
-        };
-        self.t.records[key.index as usize] = self.t.records[index as usize];
+        self.t.packets.remove_at(index);
+        let key = self.t.packets.insert(packet).ok();
+        debug_assert!(key.is_some(), "a slot has just come free");
+        let key = key?;
         let (slot, slots) = self.t.sent(channel, lane);
         let is_renamed = slot.sent[lane].rename(slots, psn, key.index);
         debug_assert!(is_renamed, "it is held");
         self.each_in_packet(packet.op, |slot| slot.posts += 1);
-        let common = self.common(channel, rail, psn.0, packet.len, true);
-        self.paths.note_posted(now, channel, rail, packet.len.into());
-        self.watch_rails(now, channel);
-        self.stats.packets_sent += 1;
-        self.stats.replayed += 1;
-        self.push_packet(channel, rail, PostId(key), &common, &body, payload, out);
+        Some(PostId(key))
     }
 
     /// Rebuilds a packet from the current state of its operation. That state may be newer than the lost
@@ -118,9 +148,6 @@ impl Endpoint<'_> {
     fn rebuild(&mut self, index: u32) -> (Body, Span) {
         let packet = *self.packet(index);
         let Packet { op, len, offset, .. } = packet;
-        if packet.what == What::Short {
-            return self.rebuild_short(index);
-        }
         let operation = self.t.op_id(op).0.to_bits();
         let slot = *self.op(op);
         let Op { remote, remote_offset, granted, epoch, .. } = slot;
@@ -128,7 +155,7 @@ impl Endpoint<'_> {
         let want_placed = slot.level == Level::Placed;
         let head = MessageHead { tag: slot.tag, immediate: slot.immediate, want_placed, operation };
         let body = match packet.what {
-            What::Eager | What::Short => Body::Eager(head),
+            What::Eager => Body::Eager(head),
             What::Aggregate => {
                 let (mut count, mut at) = (0, op);
                 while at != NONE {
@@ -262,6 +289,7 @@ impl Endpoint<'_> {
 
     /// Every post on the connection is over, and its outcome at the peer is unknown.
     fn lose_packets(&mut self, channel: u32, rail: RailId) {
+        self.each_short(channel, Some(rail), ShortRecord::lose);
         let mut walk = self.t.packets.walk();
         while let Some(index) = self.t.packets.step(&mut walk) {
             let packet = *self.packet(index);
@@ -277,7 +305,7 @@ impl Endpoint<'_> {
                 slot.lost = true;
             } else {
                 // The peer has it; or it is a write, which its part tracks.
-                self.free_packet(index);
+                self.t.packets.remove_at(index);
             }
         }
         self.wake(Shortage::Packets);
@@ -325,7 +353,12 @@ impl Endpoint<'_> {
             for bit in rails_of(beyond) {
                 let psn = Seq(acked).add(1 + u32::from(bit.0));
                 let (slot, slots) = self.t.sent(channel, lane);
-                let Some(index) = slot.sent[lane].get(slots, psn) else { continue };
+                let Some(handle) = slot.sent[lane].get(slots, psn) else { continue };
+                if let Some(index) = record_of(handle) {
+                    self.t.records[index as usize].find();
+                    continue;
+                }
+                let index = handle;
                 self.packet_mut(index).lost = false;
                 let packet = *self.packet(index);
                 self.confirm(&packet);

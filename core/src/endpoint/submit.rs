@@ -413,8 +413,8 @@ impl Endpoint<'_> {
             })
             || self.t.packets.indices().any(|packet| {
                 let packet = self.packet(packet);
-                let is_copy = |op| op == NONE || self.op(op).retained != NONE;
-                packet.posted && packet.len > 0 && !is_copy(packet.op) && self.names(packet.op, region)
+                let is_copy = self.t.ops.at(packet.op).retained != NONE;
+                packet.posted && packet.len > 0 && !is_copy && self.names(packet.op, region)
             })
     }
 

@@ -74,7 +74,7 @@ pub const fn sizes(config: &Config) -> Sizes {
             + config.unexpected_per_peer as usize * size_of::<Slot<Message>>()
             + config.blocks_per_peer as usize * (size_of::<u32>() + size_of::<u16>()),
         operation: size_of::<Slot<Op>>() + config.segments_max as usize * size_of::<Seg>(),
-        packet: size_of::<Slot<Packet>>() + size_of::<ShortRecord>(),
+        packet: size_of::<Slot<Packet>>(),
     }
 }
 
@@ -89,11 +89,11 @@ pub(crate) struct Tables<'m> {
     pub ops: Slab<'m, Op>,
     pub segments: &'m mut [Seg],
     pub packets: Slab<'m, Packet>,
-    /// By the index of a packet, of short messages.
-    pub records: &'m mut [ShortRecord],
     pub messages: Slab<'m, Message>,
     pub blocks: Blocks<'m>,
     pub retention: Retention<'m>,
+    /// By the index of a retained copy, of short messages.
+    pub records: &'m mut [ShortRecord],
     /// By rail: its address, if it has moved since the start (F-12); else empty.
     pub addresses: &'m mut [AddressText],
     pub key_sets: Slab<'m, KeySet>,
@@ -208,10 +208,10 @@ impl<'m> Tables<'m> {
             ops: Slab::carve(a, c.operation_slots(), Op::new(OpKind::None))?,
             segments: a.take(c.operation_slots() as usize * usize::from(c.segments_max), Seg::default())?,
             packets: Slab::carve(a, c.packets_max, Packet::default())?,
-            records: a.take(c.packets_max as usize, ShortRecord::default())?,
             messages: Slab::carve(a, c.messages_max(), Message::default())?,
             blocks: Blocks::carve(a, c.blocks_max())?,
             retention: Retention::carve(a, c.retained_max, c.retained_base(), c.retained_stride())?,
+            records: a.take(c.retained_max as usize, ShortRecord::default())?,
             addresses: a.take(usize::from(c.rails_max), AddressText::default())?,
             key_sets: Slab::carve(a, c.bulk_max, KeySet::default())?,
             windows: Slab::carve(a, c.windows_max, WindowSlot::default())?,

@@ -3,11 +3,13 @@
 
 mod message;
 mod packet;
+mod short;
 mod stage;
 mod window;
 
 pub(crate) use message::{Message, MessageState};
-pub(crate) use packet::{Packet, PartFin, ShortRecord, What};
+pub(crate) use packet::{Packet, PartFin, What};
+pub(crate) use short::{ShortRecord, record_of, short_handle};
 use stage::Stage;
 pub(crate) use stage::{OpKind, Phase};
 pub(crate) use window::WindowSlot;

@@ -18,11 +18,12 @@ impl Engine {
     /// Sends a small message that nothing is special about, whose segments are checked. `None`: nothing has
     /// happened.
     pub(super) fn send_at_once(&mut self, now: Time, send: &SendRequest<'_>) -> Option<OpId> {
-        let Engine { rails, core, memory, .. } = self;
+        let Engine { rails, core, memory, at_once, .. } = self;
         let (from, len) = sole_piece(memory, send.segments)?;
-        // Not moved: its header is long.
-        let sent = core.send_at_once(now, send, len);
-        let &Some(AtOnce { operation, id, rail, retained, ref header }) = &sent else { return None };
+        if !core.send_at_once(now, send, len, at_once) {
+            return None;
+        }
+        let &mut AtOnce { operation, id, rail, retained, ref header } = at_once;
         // The pool is as large as the core's configuration requires, so the place lies in it.
         let start = memory.start_in_pool(&Seg { at: retained, len }).filter(|_| len > 0);
         let payload = Piece { start: start.unwrap_or(std::ptr::null_mut()), len: len as usize };

@@ -1,7 +1,7 @@
 //! The loop without a clock: rails, core and memory. [`Transport`](super::Transport) adds the time.
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Event, Loss};
+use rerail_core::endpoint::{AtOnce, Event, Loss};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
 use rerail_core::time::Time;
@@ -21,6 +21,8 @@ pub(super) struct Engine {
     pub(super) others_moved: bool,
     pub(super) core: Core,
     pub(super) memory: Memory,
+    /// The last message that was sent at its submission.
+    pub(super) at_once: AtOnce,
     pub(super) config: Config,
     pub(super) scratch: Scratch,
     /// When the last round was, or slow-path work: the express path uses it as the time.

@@ -8,7 +8,7 @@
 use core::fmt;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{self, Event, MessageClass, PeerError, Policy};
+use rerail_core::endpoint::{self, AtOnce, Event, MessageClass, PeerError, Policy};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailFacts;
 use rerail_core::time::Time;
@@ -174,6 +174,7 @@ impl<C: Clock> Opening<C> {
             config,
             scratch: Scratch::default(),
             last: Time(0),
+            at_once: AtOnce::default(),
             read_clock: C::READ,
             next_event: None,
             host,

@@ -87,9 +87,10 @@ macro_rules! calls {
                 now: Time,
                 send: &SendRequest<'_>,
                 bytes: u64,
-            ) -> Option<AtOnce> {
+                out: &mut AtOnce,
+            ) -> bool {
                 black_box($number);
-                endpoint.send_at_once(now, send, bytes)
+                endpoint.send_at_once(now, send, bytes, out)
             }
 
             #[inline(never)]
@@ -200,6 +201,8 @@ pub struct Pair<'m> {
     sides: [Side<'m>; 2],
     now: Time,
     actions: heapless::Vec<Action, 16>,
+    /// The message that was sent at its submission.
+    sent: AtOnce,
     /// Payload on the way.
     wire: Vec<u8>,
 }
@@ -230,8 +233,13 @@ impl<'m> Pair<'m> {
             let rails = (0..rails).map(|_| VecDeque::with_capacity(64)).collect();
             Side { me, counted: false, endpoint, buffer: vec![0; BUFFER_BYTES], pool, completed: 0, rails }
         });
-        let mut pair =
-            Pair { sides, now: Time(1), actions: heapless::Vec::new(), wire: Vec::with_capacity(BUFFER_BYTES) };
+        let mut pair = Pair {
+            sides,
+            now: Time(1),
+            actions: heapless::Vec::new(),
+            sent: AtOnce::default(),
+            wire: Vec::with_capacity(BUFFER_BYTES),
+        };
         pair.one_way(0, 8);
         pair.one_way(1, 8);
         pair
@@ -280,9 +288,10 @@ impl<'m> Pair<'m> {
         let now = self.now;
         let [first, second] = &mut self.sides;
         let (here, there) = if side == 0 { (first, second) } else { (second, first) };
-        let Some(sent) = run!(here, send_at_once(now, &send, bytes)) else {
+        let sent = &mut self.sent;
+        if !run!(here, send_at_once(now, &send, bytes, sent)) {
             return run!(here, send(now, &send));
-        };
+        }
         let at = sent.retained.offset as usize;
         here.pool[at..][..bytes as usize].copy_from_slice(&here.buffer[..bytes as usize]);
         self.wire.clear();

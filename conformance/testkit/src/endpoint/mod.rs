@@ -405,10 +405,12 @@ impl<'m> Cluster<'m> {
         }
         if let Some(seg) = seg
             && self.coin.one_in(2)
-            && let Some(sent) = self.nodes[rank].endpoint.send_at_once(now, send, seg.len)
         {
-            self.post_at_once(rank, send.peer, seg, &sent);
-            return Ok(sent.operation);
+            let mut sent = AtOnce::default();
+            if self.nodes[rank].endpoint.send_at_once(now, send, seg.len, &mut sent) {
+                self.post_at_once(rank, send.peer, seg, &sent);
+                return Ok(sent.operation);
+            }
         }
         self.nodes[rank].endpoint.send(now, send)
     }

@@ -15,7 +15,8 @@ fn sending(cookie: u64) -> SendRequest<'static> {
 
 fn at_once(lone: &mut Lone<'_>, cookie: u64, len: u64) -> Option<AtOnce> {
     let send = SendRequest { immediate: Some(cookie), ..sending(cookie) };
-    lone.endpoint.send_at_once(Time(lone.now), &send, len)
+    let mut sent = AtOnce::default();
+    lone.endpoint.send_at_once(Time(lone.now), &send, len, &mut sent).then_some(sent)
 }
 
 fn complete(lone: &mut Lone<'_>, id: PostId, status: PostStatus) {
@@ -28,10 +29,11 @@ fn acknowledge(lone: &mut Lone<'_>, psn: u32) {
     assert_eq!(lone.feed(Body::Credit, 0), Arrival::Done);
 }
 
-/// Operations, packets and retained copies in use.
-fn used(lone: &Lone<'_>) -> [u32; 3] {
+/// Operations and retained copies in use; there are no packets.
+fn used(lone: &Lone<'_>) -> [u32; 2] {
     let usage = lone.endpoint.usage();
-    [usage.operations.used, usage.packets.used, usage.retained.used]
+    assert_eq!(usage.packets.used, 0);
+    [usage.operations.used, usage.retained.used]
 }
 
 /// the message is complete at once, and everything that it holds is free when it is acknowledged and
@@ -40,7 +42,7 @@ fn used(lone: &Lone<'_>) -> [u32; 3] {
 fn packet_is_kept_until_acknowledged_and_completed() {
     for acknowledged_first in [false, true] {
         for len in [0, 8] {
-            let (config, copies) = (small(), u32::from(len > 0));
+            let config = small();
             let mut region = Region::of(&config);
             let mut lone = Lone::connected(&mut region, &config, &[TCP]);
             let sent = at_once(&mut lone, 3, len).unwrap();
@@ -50,17 +52,17 @@ fn packet_is_kept_until_acknowledged_and_completed() {
             let head = MessageHead { tag: Some(TAG), immediate: Some(3), ..MessageHead::default() };
             assert_eq!((header.body, header.common.psn), (Body::Eager(head), 0));
             assert_eq!(header.common.payload_bytes, len as u32);
-            assert_eq!(used(&lone), [1, 1, copies]);
+            assert_eq!(used(&lone), [1; 2]);
             if acknowledged_first {
                 acknowledge(&mut lone, 1);
-                assert_eq!(used(&lone), [1, 1, copies], "the rail still has it");
+                assert_eq!(used(&lone), [1; 2], "the rail still has it");
                 complete(&mut lone, sent.id, PostStatus::Done);
             } else {
                 complete(&mut lone, sent.id, PostStatus::Done);
-                assert_eq!(used(&lone), [1, 1, copies], "the peer may not have it");
+                assert_eq!(used(&lone), [1; 2], "the peer may not have it");
                 acknowledge(&mut lone, 1);
             }
-            assert_eq!(used(&lone), [0; 3]);
+            assert_eq!(used(&lone), [0; 2]);
             complete(&mut lone, sent.id, PostStatus::Done);
             assert_eq!(lone.endpoint.stats().stale_dropped, 1, "reported twice");
             assert!(lone.endpoint.is_quiet(None) && lone.endpoint.inconsistency().is_none());
@@ -101,7 +103,7 @@ fn it_is_sent_again_from_its_copy() {
     assert_eq!(memory, copies);
     lone.acks[0] = 3;
     lone.feed_on(1 - on.0, Body::Credit, 0, |_| {});
-    assert_eq!(used(&lone), [0; 3]);
+    assert_eq!(used(&lone), [0; 2]);
 }
 
 /// Peers that are lost keep nothing, be the packet acknowledged or not, with the rail or not.
@@ -116,10 +118,10 @@ fn the_end_of_the_channel_frees_it() {
             complete(&mut lone, sent.id, PostStatus::Done);
         }
         acknowledge(&mut lone, acks);
-        assert_eq!(used(&lone), [1; 3]);
+        assert_eq!(used(&lone), [1; 2]);
         lone.completed();
         down(&mut lone, 0, RailFault::TimedOut);
-        assert_eq!(used(&lone), [0; 3]);
+        assert_eq!(used(&lone), [0; 2]);
         complete(&mut lone, sent.id, PostStatus::Done);
         lone.sent();
         assert!(matches!(lone.endpoint.poll_event(), Some(Event::PeerLost { .. })));
@@ -136,9 +138,9 @@ fn dead_rail_releases_acknowledged_packets() {
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     at_once(&mut lone, 1, 8).unwrap();
     acknowledge(&mut lone, 1);
-    assert_eq!(used(&lone), [1; 3]);
+    assert_eq!(used(&lone), [1; 2]);
     down(&mut lone, 0, RailFault::TimedOut);
-    assert_eq!(used(&lone), [0; 3]);
+    assert_eq!(used(&lone), [0; 2]);
     up(&mut lone, 0);
     lone.feed(connect(0, 2), 0);
     assert!(lone.sent().iter().all(|packet| packet.body.lane().is_none()));
@@ -171,17 +173,16 @@ fn unusual_send_is_not_sent_immediately() {
     let mut lone = Lone::connected(&mut region, &config, &[TCP]);
     for level in [Level::Acknowledged, Level::Placed] {
         let send = SendRequest { level, ..sending(1) };
-        assert_eq!(lone.endpoint.send_at_once(Time(0), &send, 8), None, "{level:?}");
+        assert!(!lone.endpoint.send_at_once(Time(0), &send, 8, &mut AtOnce::default()), "{level:?}");
     }
     for notify in [Notify::Counter(CounterId(0)), Notify::Both(CounterId(0))] {
         let send = SendRequest { notify, ..sending(1) };
-        assert_eq!(lone.endpoint.send_at_once(Time(0), &send, 8), None, "{notify:?}");
+        assert!(!lone.endpoint.send_at_once(Time(0), &send, 8, &mut AtOnce::default()), "{notify:?}");
     }
     assert!(at_once(&mut lone, 1, 8).is_some());
 }
 
-/// C-1, C-2, S-3, L-4, A-9: no message goes beyond a grant, a window, a rail's room or a table; what is
-/// left of the packets serves those that wait.
+/// C-1, C-2, S-3, L-4, A-9: no message goes beyond a grant, a window, a rail's room or a table.
 #[test]
 fn it_takes_no_more_than_there_is() {
     let roomy = RailFacts { posts_max: 1000, ..TCP };
@@ -192,7 +193,7 @@ fn it_takes_no_more_than_there_is() {
         ("blocks", many, roomy, (32, 7), 100, 3),
         ("the window", many, roomy, (1000, 1000), 8, 64),
         ("the rail", many, TCP, (32, 64), 8, 3),
-        ("packets", Config { packets_max: 16, ..many }, roomy, (1000, 1000), 0, 14),
+        ("empty copies", Config { retained_max: 16, ..many }, roomy, (1000, 1000), 0, 16),
         ("operations", Config { operations_max: 9, ..many }, roomy, (1000, 1000), 8, 9),
         ("copies", Config { retained_max: 4, ..many }, roomy, (1000, 1000), 8, 4),
     ];
@@ -210,7 +211,7 @@ fn it_takes_no_more_than_there_is() {
         let acks_requested = sent.iter().filter(|sent| Repr::parse(&sent.header).unwrap().common.ack_now).count();
         assert_eq!(
             acks_requested > 0,
-            matches!(what, "packets" | "operations" | "copies"),
+            matches!(what, "empty copies" | "operations" | "copies"),
             "{what}: {acks_requested} of {count}"
         );
     }

@@ -140,11 +140,11 @@ fn sizes_of(config: &Config) -> (u128, u128) {
     sum.take::<Slot<Op>>(operations);
     sum.take::<Seg>(operations * of(c.segments_max));
     sum.take::<Slot<Packet>>(of(c.packets_max));
-    sum.take::<ShortRecord>(of(c.packets_max));
     sum.take::<Slot<Message>>(messages);
     sum.take::<u32>(blocks);
     sum.take::<u16>(blocks);
     sum.take::<u32>(of(c.retained_max));
+    sum.take::<ShortRecord>(of(c.retained_max));
     sum.take::<AddressText>(rails);
     sum.take::<Slot<KeySet>>(bulk);
     sum.take::<Slot<WindowSlot>>(of(c.windows_max));
