@@ -7,7 +7,7 @@ use super::{Endpoint, LossReason, Peek, ProtocolError, RailFault};
 use crate::api::action::Arrival;
 use crate::ids::{PeerId, PlaceId, RailId};
 use crate::op::{Control, MessageState, OpKind, Phase};
-use crate::peer::{ChannelState, Ending, ORDERED, Place, PlaceTo, UNNUMBERED, UNORDERED};
+use crate::peer::{Channel, ChannelState, Ending, ORDERED, Place, PlaceTo, UNNUMBERED, UNORDERED};
 use crate::rel::link::State;
 use crate::seq::{Seq, window_is_valid};
 use crate::store::NONE;
@@ -243,20 +243,21 @@ impl Endpoint<'_> {
     /// Acknowledgments and limits that every packet carries (A-1, C-1).
     #[inline(always)]
     pub(super) fn arrive_acks_of(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
-        let slot = self.channel_mut(channel);
-        // No new acknowledgment and no new limit: the usual case in one-way streams.
-        if slot.sent[ORDERED].acked() == Seq(common.ack_ordered)
-            && slot.sent[UNORDERED].acked() == Seq(common.ack_unordered)
-            && !slot.requests.is_unconfirmed
-            && slot.allowance.is_known(common.message_limit, common.block_limit)
-        {
-            return Ok(());
+        // No news: the usual case in one-way streams.
+        if has_message(self.channel(channel), common) {
+            self.arrive_acks_and_limits(channel, sub, common)
+        } else {
+            Ok(())
         }
-        self.arrive_acks_and_limits(channel, sub, common)
     }
 
     #[inline(never)]
-    fn arrive_acks_and_limits(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
+    pub(super) fn arrive_acks_and_limits(
+        &mut self,
+        channel: u32,
+        sub: usize,
+        common: &Common,
+    ) -> Result<(), ProtocolError> {
         // A peer that connects only to send BYE has dropped its earlier state (G-10).
         let connection = self.t.subs[sub].link.pair().yours;
         if self
@@ -438,4 +439,13 @@ impl Endpoint<'_> {
             }
         }
     }
+}
+
+/// Whether a packet carries an acknowledgment or a limit that is new.
+#[inline(always)]
+pub(super) fn has_message(slot: &Channel, common: &Common) -> bool {
+    slot.sent[ORDERED].acked() != Seq(common.ack_ordered)
+        || slot.sent[UNORDERED].acked() != Seq(common.ack_unordered)
+        || slot.requests.is_unconfirmed
+        || !slot.allowance.is_known(common.message_limit, common.block_limit)
 }

@@ -5,6 +5,7 @@
 //! acknowledgments are the same as for other messages. What is saved is the operation, the queue and the
 //! batch. Each condition that fails sends the message the general way.
 
+use super::arrive::has_message;
 use super::express::sent_id;
 use super::packets::is_mark;
 use super::slots::direct_id;
@@ -17,13 +18,13 @@ use crate::ids::{OpId, PeerId, PostId, RailId};
 use crate::mem::MemRef;
 use crate::op::short_handle;
 use crate::paths::{Choice, Stamp};
-use crate::peer::{ChannelState, ORDERED};
+use crate::peer::{ChannelState, ORDERED, UNORDERED};
 use crate::rail::sched::{Aggregates, Candidates};
 use crate::rel::link::State;
 use crate::seq::Seq;
 use crate::tag::Match;
 use crate::time::Time;
-use crate::wire::{self, EAGER_BYTES, MessageHead, Short};
+use crate::wire::{self, Common, EAGER_BYTES, Short};
 
 /// A message that is complete for its sender; the caller copies its payload and posts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,37 +60,41 @@ impl Endpoint<'_> {
             _ => return false,
         };
         // P-16: what may be held waits in the queue.
-        if send.level != Level::Reusable || send.more {
+        if send.more {
             return false;
         }
         let Some(channel) = self.t.channel_of(send.peer) else { return false };
         let express_budget = &self.channel(channel).express_budget;
-        if express_budget.go == 0 || len > express_budget.go_bytes.into() {
+        if express_budget.go == 0 || len > express_budget.go_bytes.into() || send.level != Level::Reusable {
             return self.send_checked(now, channel, send, (len, is_reported), out);
         }
         debug_assert!(self.is_budget_right(channel), "something else is to be sent, and the road is open");
         let by = express_budget.by;
-        if !self.has_slots() {
+        let is_roomy = self.is_roomy();
+        if !is_roomy && !self.has_slots() {
             return false;
         }
         let rail = match by {
-            By::Only(rail, depth) if self.paths.path(channel, rail).in_flight < depth => rail,
+            By::Only(rail, depth) if self.paths.has_fewer_posts(channel, rail, depth) => rail,
             By::Only(..) => return false,
-            // What is idle has room, and a rail that is not ready has not the lowest latency.
-            By::Latency => match self.paths.lowest_latency_if_idle(channel, len, u64::MAX) {
-                Some(rail) => rail,
-                None => match self.choose_at_once(now, channel, len) {
-                    Some(rail) => rail,
-                    None => return false,
-                },
-            },
-            By::Choice => match self.rail_at_once(now, channel, len) {
+            By::Latency | By::Choice => match self.rail_of_road(now, channel, len, by) {
                 Some(rail) => rail,
                 None => return false,
             },
         };
-        self.transmit_at_once(now, channel, rail, send, (len as u32, u32::from(len > 0), is_reported), out);
-        true
+        self.transmit_at_once(now, channel, rail, send, (len as u32, u32::from(len > 0)), (is_reported, is_roomy), out)
+    }
+
+    #[inline(always)]
+    fn rail_of_road(&mut self, now: Time, channel: u32, len: u64, by: By) -> Option<RailId> {
+        // What is idle has room, and a rail that is not ready has not the lowest latency.
+        if by == By::Latency {
+            return match self.paths.lowest_latency_if_idle(channel, len, u64::MAX) {
+                Some(rail) => Some(rail),
+                None => self.choose_at_once(now, channel, len),
+            };
+        }
+        self.rail_at_once(now, channel, len)
     }
 
     /// As [`send_at_once`](Self::send_at_once), where the tables have to be looked at.
@@ -102,16 +107,22 @@ impl Endpoint<'_> {
         (len, is_reported): (u64, bool),
         out: &mut AtOnce,
     ) -> bool {
-        if len > self.config.eager_bytes_max.into() || !self.has_slots() {
+        // S-12: once messages have taken the ring, the ordered lane stays there.
+        if send.level != Level::Reusable
+            || len > self.config.eager_bytes_max.into()
+            || self.channel(channel).ring.is_some()
+            || !self.has_slots()
+        {
             return false;
         }
+        let is_roomy = self.is_roomy();
         let Some(blocks) = self.blocks_at_once(channel, len) else { return false };
         let Some(rail) = self.rail_at_once(now, channel, len) else { return false };
-        self.transmit_at_once(now, channel, rail, send, (len as u32, blocks, is_reported), out);
+        let sent = self.transmit_at_once(now, channel, rail, send, (len as u32, blocks), (is_reported, is_roomy), out);
         self.watch_silence(now, channel);
         self.watch_rails(now, channel);
         self.open_express_budget(channel);
-        true
+        sent
     }
 
     /// Whether the tables that all channels share have room for one more message.
@@ -120,10 +131,11 @@ impl Endpoint<'_> {
         self.open_requests() < self.hot.operations_max && self.t.retention.free_len() > 0
     }
 
-    /// Whether no shared table is in use so far that acknowledgments are requested.
+    /// Whether one more message uses no shared table so far that acknowledgments are requested.
     #[inline(always)]
     fn is_roomy(&self) -> bool {
-        self.t.retention.free_len() > self.config.retained_max / 2 && self.open_requests() < self.hot.operations_max
+        self.t.retention.free_len() > self.config.retained_max / 2 + 1
+            && self.open_requests() + 1 < self.hot.operations_max
     }
 
     /// Whether a message that goes now requests an acknowledgment.
@@ -176,7 +188,8 @@ impl Endpoint<'_> {
         let express_budget = &slot.express_budget;
         let Some(peer_parameters) = slot.peer_parameters else { return false };
         let window = peer_parameters.window.min(self.config.window);
-        self.blocks_at_once(channel, express_budget.go_bytes.into()).is_some_and(|blocks| blocks <= 1)
+        slot.ring.is_none()
+            && self.blocks_at_once(channel, express_budget.go_bytes.into()).is_some_and(|blocks| blocks <= 1)
             && u32::from(express_budget.go) <= window - slot.sent[ORDERED].len()
             && u32::from(express_budget.go) <= slot.allowance.messages_left().min(slot.allowance.blocks_left())
             && (self.config.probe_after.0 | self.config.silence_max.0 == 0 || self.t.has_timer(channel, Timer::Silence))
@@ -240,7 +253,9 @@ impl Endpoint<'_> {
         Some(rail)
     }
 
-    /// Numbers the message and keeps what recovery needs.
+    /// Numbers the message and keeps what recovery needs. The caller has checked that there is room for it;
+    /// `is_roomy`: for more.
+    #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     fn transmit_at_once(
         &mut self,
@@ -248,48 +263,67 @@ impl Endpoint<'_> {
         channel: u32,
         rail: RailId,
         send: &SendRequest<'_>,
-        (len, blocks, is_reported): (u32, u32, bool),
+        (len, blocks): (u32, u32),
+        (is_reported, is_roomy): (bool, bool),
         out: &mut AtOnce,
-    ) {
+    ) -> bool {
         debug_assert!(len <= self.eager_bytes_max(channel, rail), "a rail that can lose takes what all take");
-        let tagged = if send.tag.is_some() { Short::TAGGED } else { 0 };
-        let flags = if send.immediate.is_some() { tagged | Short::IMMEDIATE } else { tagged };
-        let (tag, immediate) = (send.tag.unwrap_or(0), send.immediate.unwrap_or(0));
-        let at = self.t.sent_at(channel, ORDERED);
-        let Tables { channels, records, retention, sent_slots, .. } = &mut self.t;
-        let slot = channels.at_mut(channel);
-        let place = retention.take();
-        debug_assert!(place.is_some(), "there is room");
-        let index = place.unwrap_or_default();
-        let record = &mut records[index as usize];
+        let slot = self.channel(channel);
+        let at = self.t.sent_place(channel, ORDERED, slot.sent[ORDERED].next());
+        if !slot.ack.is_clear() {
+            self.ack_goes(channel);
+        }
+        let Tables { channels, records, retention, sent_slots, short_done, .. } = &mut self.t;
+        let taken =
+            retention.take().and_then(|index| Some((index, records.get_mut(index as usize)?, sent_slots.get_mut(at)?)));
+        debug_assert!(taken.is_some(), "there is room");
+        let Some((index, record, place)) = taken else { return false };
+        let (tag, tagged) = send.tag.map_or((0, 0), |tag| (tag, Short::TAGGED));
+        let (immediate, has_immediate) = send.immediate.map_or((0, 0), |immediate| (immediate, Short::IMMEDIATE));
+        let flags = tagged | has_immediate;
         (record.tag, record.immediate, record.flags) = (tag, immediate, flags);
         (record.channel, record.len) = (channel, len);
         out.id = record.post(index, rail.0, Stamp::of(now));
         out.retained = retention.at(index);
         out.rail = rail;
-        let psn = slot.sent[ORDERED].push(&mut sent_slots[at], short_handle(index));
-        debug_assert!(psn.is_ok(), "the window has room");
-        let psn = psn.unwrap_or_default();
+        *place = short_handle(index);
+        let slot = channels.at_mut(channel);
+        debug_assert!(slot.sent[ORDERED].has_room(self.config.window), "the window has room");
+        let psn = slot.sent[ORDERED].number();
         slot.express_budget.passes();
         slot.allowance.use_messages(1); // C-1
         slot.allowance.use_blocks(blocks); // C-2
         slot.shorts += 1;
-        self.hot.caller_ops += 1;
-        let ack_now = !self.is_roomy() && self.is_short_of_records();
-        let common = self.common_inlined(channel, rail, psn.0, len, ack_now);
-        let head = MessageHead { tag: send.tag, immediate: send.immediate, ..MessageHead::default() };
-        out.header = wire::eager_header(&common, &head);
-        self.paths.note_short_posted(now, channel, rail, len.into());
-        self.stats.short_sent += 1;
-        self.stats.bytes_copied += u64::from(len);
+        // S-12: on other rails the peer may ignore them.
+        if slot.ring.is_none() {
+            slot.grants.announced();
+        }
+        let (message_limit, block_limit) = slot.grants.limits();
+        let mut common = Common {
+            source: self.source,
+            psn: psn.0,
+            ack_ordered: slot.received[ORDERED].expected().0,
+            ack_unordered: slot.received[UNORDERED].expected().0,
+            message_limit,
+            block_limit,
+            payload_bytes: len,
+            ack_now: false,
+            refusing: slot.requests.is_refusing(),
+        };
         out.operation = sent_id(0);
         if is_reported {
             self.sent = self.sent.wrapping_add(2);
             out.operation = sent_id(self.sent);
-            let (operation, SendRequest { peer, cookie, .. }) = (out.operation, *send);
-            let bytes = len;
-            self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
+            let (operation, &SendRequest { peer, cookie, .. }) = (out.operation, send);
+            short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes: len, flags });
         }
+        self.hot.caller_ops += 1;
+        common.ack_now = !is_roomy && self.is_short_of_records();
+        out.header = wire::short_header(&common, tag, immediate, flags);
+        self.paths.note_short_posted(now, channel, rail, len);
+        self.stats.short_sent += 1;
+        self.stats.bytes_copied += u64::from(len);
+        true
     }
 
     /// Returns the destination of an eager message whose payload the rail has here, all of it, if it is the
@@ -298,67 +332,89 @@ impl Endpoint<'_> {
     /// [`handle_arrival`](Self::handle_arrival).
     #[inline(never)]
     pub fn arrive_at_once(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> ShortArrival {
-        self.arrive_whole(now, peer, rail, header).unwrap_or(ShortArrival::Slow)
+        match self.arrive_whole::<true>(now, peer, rail, header) {
+            Some(arrival) => arrival,
+            None => self.arrive_checked(now, peer, rail, header),
+        }
     }
 
+    #[inline(never)]
+    fn arrive_checked(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> ShortArrival {
+        self.arrive_whole::<false>(now, peer, rail, header).unwrap_or(ShortArrival::Slow)
+    }
+
+    /// `PLAIN`: nothing happens unless nothing is due, nothing is acknowledged, and the receive is of the
+    /// only pattern.
     #[inline(always)]
-    fn arrive_whole(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> Option<ShortArrival> {
+    fn arrive_whole<const PLAIN: bool>(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        rail: RailId,
+        header: &[u8],
+    ) -> Option<ShortArrival> {
         let (common, tag, immediate, flags) = wire::eager(header)?;
         let channel = self.t.channel_of(peer)?;
-        if usize::from(rail.0) >= self.paths.rails.len()
-            || self.has_short_rail
-                && (self.paths.lossy >> (rail.0 & 63) & 1 == 0
-                    || self.t.lines[channel as usize].receives_on().is_some())
-        {
+        let is_lossy = self.paths.lossy.checked_shr(rail.0.into()).is_some_and(|lossy| lossy & 1 == 1);
+        let may_be_counted = self.has_short_rail
+            && (!is_lossy || self.t.lines.get(channel as usize).is_none_or(|line| line.receives_on().is_some()));
+        if may_be_counted || !is_lossy && (PLAIN || usize::from(rail.0) >= self.paths.rails.len()) {
             // No such rail, or a line may count messages.
             return None;
         }
-        let sub = self.t.sub_index(channel, rail);
-        let at = self.t.subs.get(sub)?;
-        let slot = self.channel(channel);
         let len = common.payload_bytes;
-        let is_there = at.link.state() == State::Ready
-            && at.place.is_none()
+        let is_tagged = flags & Short::TAGGED != 0;
+        let at = self.t.sub_index(channel, rail);
+        let Tables { channels, subs, short_done, .. } = &mut self.t;
+        let (slot, sub) = (channels.at(channel), subs.get(at)?);
+        let is_there = sub.link.state() == State::Ready
+            && sub.place.is_none()
             && common.source == slot.source
             && Seq(common.psn) == slot.received[ORDERED].expected();
-        if !is_there || self.parts_waiting || !self.t.short_done.has_room() {
+        if !is_there || self.parts_waiting || !short_done.has_room() {
             return None;
         }
-        let slot = self.channel(channel);
         let is_plain = slot.express_budget.quiet > 0 && len <= self.config.block_bytes && !common.ack_now;
-        if !is_plain && !self.may_arrive(channel, len) {
+        let has_message = has_message(slot, &common);
+        if PLAIN && (!is_plain || has_message || !self.t.matcher.posted.has_alone())
+            || !is_plain && !self.may_arrive(channel, len)
+        {
             return None;
         }
         debug_assert!(self.may_arrive(channel, len), "a message may not come, and the road is open");
-        self.arrive_acks_of(channel, sub, &common).ok()?;
-        let is_tagged = flags & Short::TAGGED != 0;
-        let taken = match self.t.matcher.posted.has_alone() {
+        if has_message {
+            self.arrive_acks_and_limits(channel, at, &common).ok()?;
+        }
+        let taken = match PLAIN || self.t.matcher.posted.has_alone() {
             true => self.t.matcher.posted.take_alone(peer, tag, is_tagged, len),
             false => None,
         };
         let (key, to, cookie) = match taken {
             Some(taken) => (taken.key(), taken.at(), taken.cookie()),
+            None if PLAIN => return None,
             None => match self.t.matcher.posted.take_direct(peer, tag, is_tagged, len) {
                 Match::Direct(taken) => (taken.key(), taken.at(), taken.cookie()),
                 Match::Other | Match::NoReceive => return None,
             },
         };
         let operation = direct_id(key);
-        self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes: len, flags });
-        let slot = self.t.channels.at_mut(channel);
+        let Tables { channels, subs, short_done, .. } = &mut self.t;
+        short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes: len, flags });
+        let slot = channels.at_mut(channel);
         slot.silence.last_received = now;
         slot.received[ORDERED].skip(1);
         slot.reorder.skip(1);
-        self.t.subs[sub].last_received = now;
+        if let Some(sub) = subs.get_mut(at) {
+            sub.last_received = now;
+        }
         self.stats.short_received += 1;
-        match slot.express_budget.quiet.checked_sub(1).filter(|_| is_plain) {
-            Some(quiet) => {
-                slot.express_budget.quiet = quiet;
-                slot.grants.passed(1, u32::from(len > 0));
-                slot.ack.count(len);
-                debug_assert!(self.is_budget_quiet(channel), "something is due after a message that was not looked at");
-            }
-            None => self.message_passed(now, channel, len, common.ack_now),
+        if is_plain {
+            slot.express_budget.quiet -= 1;
+            slot.grants.passed(1, u32::from(len > 0));
+            slot.ack.count(len);
+            debug_assert!(self.is_budget_quiet(channel), "something is due after a message that was not looked at");
+        } else {
+            self.message_passed(now, channel, len, common.ack_now);
         }
         Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(to) })
     }

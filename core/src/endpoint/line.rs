@@ -64,6 +64,7 @@ impl Endpoint<'_> {
         let has_others = !self.t.peers[slot.peer.0 as usize].rails.is_power_of_two();
         if has_others && slot.ring.is_none() {
             slot.ring = Some(rail);
+            slot.express_budget.stop_sending();
             // Limits that went on others may be ignored (C-6).
             slot.ack.make_due();
             self.activate(channel);

@@ -72,7 +72,7 @@ impl Endpoint<'_> {
 
     /// A packet carries what is to be acknowledged: the next one received begins the delay anew.
     #[inline(never)]
-    fn ack_goes(&mut self, channel: u32) {
+    pub(super) fn ack_goes(&mut self, channel: u32) {
         self.t.cancel_timer(channel, Timer::Ack);
         let slot = self.channel_mut(channel);
         slot.ack.sent();

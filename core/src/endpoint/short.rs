@@ -68,7 +68,7 @@ impl Endpoint<'_> {
         if record.is_free() {
             self.free_short(index);
         }
-        self.paths.note_short_completed(now, channel, rail, len.into(), stamp, status);
+        self.paths.note_short_completed(now, channel, rail, len, stamp, status);
         if self.channel(channel).wants_room() {
             self.activate(channel);
         }

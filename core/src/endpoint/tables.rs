@@ -255,6 +255,12 @@ impl<'m> Tables<'m> {
         at..at + self.window
     }
 
+    /// Where the slot of a number lies there.
+    #[inline(always)]
+    pub(crate) const fn sent_place(&self, channel: u32, lane: usize, psn: Seq) -> usize {
+        (channel as usize * 2 + lane) * self.window + (psn.0 as usize & (self.window - 1))
+    }
+
     /// The channel and its bits of the receive window of `lane`.
     pub(crate) fn received(&mut self, channel: u32, lane: usize) -> (&mut Channel, &mut [u64]) {
         let words = RecvWindow::words(self.window as u32);

@@ -13,7 +13,8 @@
 
 use super::path::Why;
 use super::room::is_light;
-use super::{Paths, RegistrationCost};
+use super::{Path, Paths, RegistrationCost};
+use crate::api::config::RAILS_MAX;
 use crate::api::feed::PostStatus;
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
@@ -170,7 +171,27 @@ pub(crate) struct Completed {
 impl Paths<'_> {
     /// Counters and measurements of a rail; `None` where there is no such rail.
     pub(crate) fn rail_stats(&self, rail: RailId) -> Option<RailStats> {
-        self.figures.get(rail.index()).filter(|_| rail.index() < self.rails.len()).copied()
+        let figures = self.figures.get(rail.index()).filter(|_| rail.index() < self.rails.len())?;
+        let paths = self.paths.iter().skip(rail.index()).step_by(self.rails_max);
+        let sum = |of: fn(&Path) -> u64| paths.clone().map(of).sum::<u64>();
+        let shorts = sum(|path| path.shorts.into());
+        Some(RailStats {
+            packets: figures.packets + shorts,
+            messages: figures.messages + shorts,
+            bytes: figures.bytes + sum(|path| path.short_bytes.into()),
+            backlog: sum(|path| path.backlog),
+            ..*figures
+        })
+    }
+
+    /// Adds the short messages on a path to the figures of its rail.
+    pub(super) fn count_shorts(&mut self, channel: u32, rail: RailId) {
+        let path = self.path_mut(channel, rail);
+        let (shorts, bytes) = (core::mem::take(&mut path.shorts), core::mem::take(&mut path.short_bytes));
+        let figures = &mut self.figures[rail.index()];
+        figures.packets += u64::from(shorts);
+        figures.messages += u64::from(shorts);
+        figures.bytes += u64::from(bytes);
     }
 
     /// A rail has got a packet, write or read of `len` bytes.
@@ -183,7 +204,6 @@ impl Paths<'_> {
         let figures = &mut self.figures[rail.index()];
         figures.packets += 1;
         figures.bytes += len;
-        figures.backlog += len;
         if !is_light {
             self.refresh_load(channel, rail);
         }
@@ -218,7 +238,6 @@ impl Paths<'_> {
         let was_light = is_light(path, facts);
         path.in_flight = path.in_flight.saturating_sub(1);
         let figures = &mut self.figures[rail.index()];
-        figures.backlog = figures.backlog.saturating_sub(len);
         if !is_done {
             path.backlog = path.backlog.saturating_sub(len);
             return self.refresh_load(channel, rail);
@@ -250,20 +269,22 @@ impl Paths<'_> {
         }
     }
 
+    /// Posts of a small message's rail, if there are fewer than `depth`.
+    #[inline(always)]
+    pub(crate) fn has_fewer_posts(&self, channel: u32, rail: RailId, depth: u16) -> bool {
+        self.paths.get(self.index(channel, rail)).is_some_and(|path| path.in_flight < depth)
+    }
+
     /// As [`note_posted`](Self::note_posted) and [`note_moved`](Self::note_moved), of a whole short message.
     #[inline(always)]
-    pub(crate) fn note_short_posted(&mut self, now: Time, channel: u32, rail: RailId, len: u64) {
+    pub(crate) fn note_short_posted(&mut self, now: Time, channel: u32, rail: RailId, len: u32) {
         let at = self.index(channel, rail);
-        let (Some(path), Some(figures)) = (self.paths.get_mut(at), self.figures.get_mut(usize::from(rail.0))) else {
-            return;
-        };
-        let is_faster = path.posted(now, len, path.in_flight == 0);
+        let Some(path) = self.paths.get_mut(at) else { return };
+        let is_faster = path.posted(now, len.into(), path.in_flight == 0);
         path.in_flight += 1;
-        figures.messages += 1;
-        figures.packets += 1;
-        figures.bytes += len;
-        figures.backlog += len;
-        if !is_light(path, &self.rails[usize::from(rail.0)]) {
+        path.shorts += 1;
+        path.short_bytes += len;
+        if path.in_flight >= self.light[rail.index() % RAILS_MAX] {
             self.refresh_load(channel, rail);
         }
         if is_faster {
@@ -278,29 +299,34 @@ impl Paths<'_> {
         now: Time,
         channel: u32,
         rail: RailId,
-        len: u64,
+        len: u32,
         posted: Stamp,
         status: PostStatus,
     ) {
         let at = self.index(channel, rail);
-        let path = &mut self.paths[at];
+        let Some(path) = self.paths.get_mut(at) else { return };
         // Where a rail does not report the ends of most, it is measured by those that it does report.
         let is_taken = status == PostStatus::Taken;
-        path.turn = if is_taken { 0 } else { path.turn.wrapping_add(1) };
-        let (turn, is_passed, is_done) = (path.turn, is_taken || path.is_passed(), status != PostStatus::Failed);
+        path.turn = if is_taken { 0 } else { path.turn };
+        let (is_passed, is_done) = (is_taken || path.passes(), status != PostStatus::Failed);
         if !is_done || !is_passed {
-            self.note_completed(now, &Completed { channel, rail, len, posted, set: NONE }, is_done);
-            self.paths[at].turn = turn;
-            return;
+            return self.measure_short(now, &Completed { channel, rail, len: len.into(), posted, set: NONE }, is_done);
         }
-        let was_light = is_light(path, &self.rails[usize::from(rail.0)]);
+        let was_light = path.in_flight < self.light[rail.index() % RAILS_MAX];
         path.in_flight = path.in_flight.saturating_sub(1);
-        path.passed(now, len);
-        let figures = &mut self.figures[usize::from(rail.0)];
-        figures.backlog = figures.backlog.saturating_sub(len);
+        path.passed(now, len.into());
         if !was_light {
             self.refresh_load(channel, rail);
         }
+    }
+
+    #[inline(never)]
+    fn measure_short(&mut self, now: Time, completed: &Completed, is_done: bool) {
+        let &Completed { channel, rail, .. } = completed;
+        let turn = self.path(channel, rail).turn;
+        self.count_shorts(channel, rail);
+        self.note_completed(now, completed, is_done);
+        self.path_mut(channel, rail).turn = turn;
     }
 
     /// The stripes of a set are all complete: weights and estimates are updated from their times.
@@ -322,13 +348,6 @@ impl Paths<'_> {
     /// Whether any rail has posts.
     pub(crate) fn has_posts(&self) -> bool {
         self.paths.iter().any(|path| path.in_flight > 0)
-    }
-
-    /// A subchannel's posts are aborted: they are not in flight any more.
-    pub(crate) fn forget_backlog(&mut self, channel: u32, rail: RailId) {
-        let backlog = core::mem::take(&mut self.path_mut(channel, rail).backlog);
-        let figures = &mut self.figures[rail.index()];
-        figures.backlog = figures.backlog.saturating_sub(backlog);
     }
 
     /// A rail has answered its sampling (P-12): the path begins with the sampled rate, which later

@@ -82,6 +82,8 @@ pub(crate) struct Paths<'m> {
     peers: &'m mut [PeerPaths],
     /// Rails that can lose packets: bit per rail.
     pub lossy: u64,
+    /// By rail: with fewer posts a subchannel [is light](room::is_light).
+    light: [u16; RAILS_MAX],
     /// By rail.
     pub figures: &'m mut [RailStats],
     /// Transfers that are cut.
@@ -140,6 +142,7 @@ impl<'m> Paths<'m> {
                 pool_bytes: config.pool_bytes().unwrap_or(0),
             },
             paths: arena.take(config.subchannels_max() as usize, Path::default())?,
+            light: light(rails),
             lossy: rails.iter().rev().fold(0, |mask, facts| mask << 1 | u64::from(!facts.caps.lossless)),
             peers: arena.take(config.channels_max as usize, PeerPaths::default())?,
             figures: arena.take(rails_max, RailStats::default())?,
@@ -228,15 +231,27 @@ impl<'m> Paths<'m> {
     /// A channel begins: there are no estimates of its peer.
     pub(crate) fn begin_peer(&mut self, channel: u32) {
         *self.peer_mut(channel) = PeerPaths::default();
+        for rail in 0..self.rails.len() as u8 {
+            self.count_shorts(channel, RailId(rail));
+        }
         let row = self.row(channel);
         self.paths[row].fill(Path::default());
     }
 
     /// A connection over a rail has ended: its measurements are dropped.
     pub(crate) fn forget(&mut self, channel: u32, rail: RailId) {
-        self.forget_backlog(channel, rail);
+        self.count_shorts(channel, rail);
         *self.path_mut(channel, rail) = Path::default();
     }
+}
+
+/// Below how many posts on each rail a subchannel is light.
+fn light(rails: &[RailFacts]) -> [u16; RAILS_MAX] {
+    let mut light = [0; RAILS_MAX];
+    for (light, facts) in light.iter_mut().zip(rails) {
+        *light = room::light_below(facts);
+    }
+    light
 }
 
 /// The bottlenecks that the rails share, by their places.
@@ -247,4 +262,4 @@ fn groups(rails: &[RailFacts]) -> Groups {
 
 // What a peer costs beside its channel, and each rail of it.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<PeerPaths>() == 344 && size_of::<Path>() == 104);
+const _: () = assert!(size_of::<PeerPaths>() == 344 && size_of::<Path>() == 112);

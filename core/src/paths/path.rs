@@ -19,8 +19,9 @@ const SAMPLE_NS_BURSTS: u64 = 8_000_000;
 /// And once they were so many on average for each post: small packets cost their number, not their bytes.
 const POST_BYTES_MIN: u64 = 4 * 1024;
 
-/// Of 256 short messages in a row so many are measured.
-const MEASURED: u8 = 32;
+/// Of 1024 short messages in a row so many are measured.
+const MEASURED: u16 = 32;
+const TURN: u16 = 1024;
 
 /// What so few bytes take to move is no great part of a latency.
 const SMALL_BYTES_MAX: u64 = 1024;
@@ -102,8 +103,11 @@ pub(crate) struct Path {
     streak: i8,
     /// A busy interval is open.
     is_open: bool,
-    /// Short messages completed, modulo 256, since anything else was: the first of them are measured.
-    pub(super) turn: u8,
+    /// Short messages completed since anything else was, in turns: the first of each turn are measured.
+    pub(super) turn: u16,
+    /// Short messages posted, and their bytes, that the rail's figures do not contain yet.
+    pub(super) shorts: u16,
+    pub(super) short_bytes: u32,
     /// The peer's memory can't be reached over it, whatever the rail's capabilities.
     pub no_remote_access: bool,
 }
@@ -138,10 +142,11 @@ impl Path {
         self.rate != before
     }
 
-    /// Whether the completion of a short message is not measured but only counted: most are, as long as
+    /// A short message completed; returns whether it is not measured but only counted: most are, as long as
     /// there is nothing but short messages.
     #[inline(always)]
-    pub(super) const fn is_passed(&self) -> bool {
+    pub(super) const fn passes(&mut self) -> bool {
+        self.turn = (self.turn + 1) % TURN;
         self.turn >= MEASURED
     }
 

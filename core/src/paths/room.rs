@@ -45,7 +45,13 @@ impl Rooms {
 /// Whether a subchannel with these posts is in the same masks as it is with none: it has room, and fewer
 /// posts than it always gets. So the post and the completion of most small messages change no mask.
 pub(super) const fn is_light(path: &Path, facts: &RailFacts) -> bool {
-    path.in_flight < FEED_POSTS_MIN && has_room(path, facts)
+    path.in_flight < light_below(facts)
+}
+
+/// Below how many posts that holds.
+pub(super) const fn light_below(facts: &RailFacts) -> u16 {
+    let room = facts.posts_max - 1;
+    if room < FEED_POSTS_MIN { room } else { FEED_POSTS_MIN }
 }
 
 /// Whether it takes one more post, one being kept for unsequenced frames.

@@ -116,8 +116,9 @@ impl Paths<'_> {
 
     /// The probe that was due was sent.
     pub(crate) fn sample_sent(&mut self, now: Time) {
+        let rail = self.sampler.exchange.map(|exchange| exchange.rail);
+        let bytes = rail.and_then(|rail| self.rail_stats(rail)).map_or(0, |stats| stats.bytes);
         if let Some(exchange) = &mut self.sampler.exchange {
-            let bytes = self.figures[exchange.rail.index()].bytes;
             (exchange.sent, exchange.bytes) = (Some(now), bytes);
         }
     }
@@ -146,6 +147,8 @@ impl Paths<'_> {
 
     /// A probe has been answered.
     pub(crate) fn answered(&mut self, now: Time, channel: u32, nonce: u64) -> Answered {
+        let rail = self.sampler.exchange.map(|exchange| exchange.rail);
+        let moved = rail.and_then(|rail| self.rail_stats(rail)).map_or(0, |stats| stats.bytes);
         let Some(exchange) = &mut self.sampler.exchange else { return Answered::Unmoved };
         let due = NONCE | self.sampler.count;
         let (Some(sent), true) = (exchange.sent, exchange.channel == channel && nonce == due) else {
@@ -155,7 +158,7 @@ impl Paths<'_> {
         exchange.sent = None;
         self.sampler.count += 1;
         let Exchange { rail, step, bytes, took, .. } = *exchange;
-        if self.figures[rail.index()].bytes != bytes {
+        if moved != bytes {
             // Other traffic was in flight: it will be measured by that.
             return Answered::Over(None);
         }

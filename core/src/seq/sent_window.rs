@@ -82,6 +82,15 @@ impl SentWindow {
         Ok(seq)
     }
 
+    /// As [`push`](Self::push), where the caller knows that there is room, and puts the handle into the place
+    /// of the number.
+    #[inline(always)]
+    pub const fn number(&mut self) -> Seq {
+        let seq = self.next;
+        self.next = seq.next();
+        seq
+    }
+
     /// The peer has everything before `cumulative`. Returns how many numbers are newly acknowledged;
     /// take their handles with [`pop_acked`](Self::pop_acked). An acknowledgment that is out of date
     /// acknowledges none.

@@ -77,11 +77,26 @@ pub const EAGER_BYTES: usize = COMMON_BYTES + Kind::Eager.fixed_bytes();
 
 /// The header of an eager message.
 #[inline(always)]
-pub(crate) fn eager_header(common: &Common, head: &MessageHead) -> [u8; EAGER_BYTES] {
+fn eager_header(common: &Common, head: &MessageHead) -> [u8; EAGER_BYTES] {
+    whole(CommonLayout::lay_out(common, Kind::Eager, head.flags(), EAGER_BYTES), head.into())
+}
+
+#[inline(always)]
+fn whole(common: CommonLayout, head: HeadLayout) -> [u8; EAGER_BYTES] {
     #[derive(IntoBytes, Immutable)]
     #[repr(C)]
     struct Whole(CommonLayout, HeadLayout);
-    zerocopy::transmute!(Whole(CommonLayout::lay_out(common, Kind::Eager, head.flags(), EAGER_BYTES), head.into()))
+    zerocopy::transmute!(Whole(common, head))
+}
+
+/// The header of an eager message whose sender waits for no FIN; the flags are those of
+/// [`Short`](super::Short).
+#[inline(always)]
+pub(crate) fn short_header(common: &Common, tag: u64, immediate: u64, flags: u8) -> [u8; EAGER_BYTES] {
+    whole(
+        CommonLayout::lay_out(common, Kind::Eager, HeadLayout::flags_of_short(flags), EAGER_BYTES),
+        HeadLayout::short(tag, immediate),
+    )
 }
 
 /// The meaning of a header that is one of an eager message whose sender waits for no FIN: the common part,

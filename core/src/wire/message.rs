@@ -70,6 +70,22 @@ impl HeadLayout {
     }
 }
 
+const _: () = assert!(flag::TAG >> 1 == Short::TAGGED as u16 && flag::IMMEDIATE >> 1 == Short::IMMEDIATE as u16);
+
+impl HeadLayout {
+    /// Of a message whose sender waits for no FIN.
+    #[inline(always)]
+    pub(super) fn short(tag: u64, immediate: u64) -> HeadLayout {
+        HeadLayout { tag: U64::new(tag), immediate: U64::new(immediate), operation: U64::new(0) }
+    }
+
+    /// The flags of a header by those of [`Short`].
+    #[inline(always)]
+    pub(super) const fn flags_of_short(flags: u8) -> u16 {
+        (flags as u16) << 1
+    }
+}
+
 impl From<&MessageHead> for HeadLayout {
     #[inline]
     fn from(head: &MessageHead) -> Self {
@@ -86,7 +102,6 @@ impl Packet<'_> {
     /// `None`: it waits, or an absent field is not zero (W-6).
     #[inline(always)]
     pub(super) fn short_head(&self) -> Option<(u64, u64, u8)> {
-        const { assert!(flag::TAG >> 1 == Short::TAGGED as u16 && flag::IMMEDIATE >> 1 == Short::IMMEDIATE as u16) };
         let layout = self.body_as::<HeadLayout>().ok()?;
         let (tag, immediate, flags) = (layout.tag.get(), layout.immediate.get(), self.flags());
         let is_absent = |bit: u16, value: u64| flags & bit == 0 && value != 0;

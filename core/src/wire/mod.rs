@@ -46,7 +46,7 @@ mod short;
 pub mod stream;
 
 pub use codec::EAGER_BYTES;
-pub(crate) use codec::{eager, eager_header, emit_into};
+pub(crate) use codec::{eager, emit_into, short_header};
 
 pub use common::{Kind, Packet};
 pub use repr::*;
