@@ -65,15 +65,15 @@ impl Endpoint<'_> {
         }
         let Some(channel) = self.t.channel_of(send.peer) else { return false };
         let express_budget = &self.channel(channel).express_budget;
-        if express_budget.go == 0 || len > express_budget.go_bytes.into() || send.level != Level::Reusable {
+        if express_budget.go == 0
+            || len > express_budget.go_bytes.into()
+            || send.level != Level::Reusable
+            || !self.is_roomy()
+        {
             return self.send_checked(now, channel, send, (len, is_reported), out);
         }
         debug_assert!(self.is_budget_right(channel), "something else is to be sent, and the road is open");
         let by = express_budget.by;
-        let is_roomy = self.is_roomy();
-        if !is_roomy && !self.has_slots() {
-            return false;
-        }
         let rail = match by {
             By::Only(rail, depth) if self.paths.has_fewer_posts(channel, rail, depth) => rail,
             By::Only(..) => return false,
@@ -82,7 +82,7 @@ impl Endpoint<'_> {
                 None => return false,
             },
         };
-        self.transmit_at_once(now, channel, rail, send, (len as u32, u32::from(len > 0)), (is_reported, is_roomy), out)
+        self.transmit_at_once(now, channel, rail, send, (len as u32, u32::from(len > 0)), (is_reported, true), out)
     }
 
     #[inline(always)]
@@ -343,8 +343,8 @@ impl Endpoint<'_> {
         self.arrive_whole::<false>(now, peer, rail, header).unwrap_or(ShortArrival::Slow)
     }
 
-    /// `PLAIN`: nothing happens unless nothing is due, nothing is acknowledged, and the receive is of the
-    /// only pattern.
+    /// `PLAIN`: nothing happens unless nothing is due, nothing is acknowledged, and all tagged receives have
+    /// one pattern.
     #[inline(always)]
     fn arrive_whole<const PLAIN: bool>(
         &mut self,

@@ -229,6 +229,8 @@ pub struct Endpoint<'m> {
     late_keys: heapless::Deque<(RailId, crate::wire::RemoteKey), 64>,
     /// Subchannels to close: their peer is gone, or there is no free channel.
     refused: heapless::Deque<(crate::ids::PeerId, RailId), 64>,
+    /// `late_keys` or `refused` may have an entry.
+    has_rare_actions: bool,
     /// A multi-receive had no slot for a part: retry when one comes free.
     parts_waiting: bool,
     /// Receives that were complete at once because their message had arrived; this count names them.
@@ -328,6 +330,7 @@ impl<'m> Endpoint<'m> {
             released_keys: List::EMPTY,
             late_keys: heapless::Deque::new(),
             refused: heapless::Deque::new(),
+            has_rare_actions: false,
             parts_waiting: false,
             waited: 0,
             sent: 1,

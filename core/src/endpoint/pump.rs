@@ -51,7 +51,7 @@ impl Endpoint<'_> {
     fn has_other_actions(&self) -> bool {
         // Asked in each round: one comparison.
         let lists = self.copies.len() | self.atomics.len() | self.released_keys.len();
-        lists != 0 || !self.late_keys.is_empty() || !self.refused.is_empty()
+        lists != 0 || self.has_rare_actions
     }
 
     fn next_actions(&mut self, now: Time, actions: &mut Actions) {
@@ -107,7 +107,10 @@ impl Endpoint<'_> {
         if let Some((rail, key)) = self.pop_registration() {
             return Some(Action::Deregister { rail, key });
         }
-        self.refused.pop_front().map(|(peer, rail)| Action::Disconnect { peer, rail })
+        // No late registration is left.
+        let refused = self.refused.pop_front();
+        self.has_rare_actions = !self.refused.is_empty();
+        refused.map(|(peer, rail)| Action::Disconnect { peer, rail })
     }
 
     /// A peer's atomic has been performed: `old` is the value before. Late or repeated answers are dropped.

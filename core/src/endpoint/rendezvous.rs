@@ -105,6 +105,7 @@ impl Endpoint<'_> {
             if let Ok(key) = key {
                 // A batch limits the requests, so no more of them are late at once.
                 let _ = self.late_keys.push_back((rail, RemoteKey { rail: rail.0, ..key }));
+                self.has_rare_actions = true;
             }
             return;
         };

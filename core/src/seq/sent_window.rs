@@ -82,8 +82,8 @@ impl SentWindow {
         Ok(seq)
     }
 
-    /// As [`push`](Self::push), where the caller knows that there is room, and puts the handle into the place
-    /// of the number.
+    /// As [`push`](Self::push), for a caller that has checked for room and puts the handle into the place of
+    /// the number.
     #[inline(always)]
     pub const fn number(&mut self) -> Seq {
         let seq = self.next;

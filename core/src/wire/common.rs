@@ -205,11 +205,11 @@ impl<'a> Packet<'a> {
     #[inline(always)]
     pub(super) fn new_eager(bytes: &'a [u8; COMMON_BYTES + Kind::Eager.fixed_bytes()]) -> Option<Packet<'a>> {
         let (common, body) = CommonLayout::ref_from_prefix(bytes).ok()?;
-        let is_eager = common.version == VERSION
-            && common.kind == Kind::Eager as u8
-            && usize::from(common.header_bytes.get()) == bytes.len() // W-3
-            && common.flags.get() & !Kind::Eager.flags_allowed() == 0 // W-5
-            && common.reserved == [0; 2]; // W-6
+        // Version and kind, and reserved bytes and length (W-3, W-6), are neighbours: two comparisons.
+        let [.., zero, also_zero, low, high] = *common.as_bytes() else { return None };
+        let is_eager = [common.version, common.kind] == [VERSION, Kind::Eager as u8]
+            && u32::from_le_bytes([zero, also_zero, low, high]) == (bytes.len() as u32) << 16
+            && common.flags.get() & !Kind::Eager.flags_allowed() == 0; // W-5
         is_eager.then_some(Packet { common, body, kind: Kind::Eager })
     }
 
