@@ -106,6 +106,39 @@ fn it_is_sent_again_from_its_copy() {
     assert_eq!(used(&lone), [0; 2]);
 }
 
+/// F-5, A-5: a completed post proves nothing, so the message is sent again. From then on only its new post
+/// counts: a late report of the first one frees nothing.
+#[test]
+fn only_its_last_post_counts() {
+    for completes in [false, true] {
+        let config = small();
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &TWO);
+        let sent = at_once(&mut lone, 1, 8).unwrap();
+        if completes {
+            complete(&mut lone, sent.id, PostStatus::Done);
+        }
+        let (on, other) = (sent.rail.0, 1 - sent.rail.0);
+        down(&mut lone, on, RailFault::TimedOut);
+        lone.sent();
+        lone.stuck = 1 << other;
+        lone.feed_on(other, Body::Fence(fence(on, true)), 0, |_| {});
+        let again = lone.sent().into_iter().filter(|packet| packet.body.lane().is_some()).count();
+        assert_eq!(again, 1, "completed before: {completes}");
+        let stale = lone.endpoint.stats().stale_dropped;
+        complete(&mut lone, sent.id, PostStatus::Done);
+        assert_eq!(lone.endpoint.stats().stale_dropped, stale + 1);
+        lone.acks[0] = 1;
+        lone.feed_on(other, Body::Credit, 0, |_| {});
+        assert_eq!(used(&lone), [1; 2], "the rail still has it");
+        for id in core::mem::take(&mut lone.held) {
+            complete(&mut lone, id, PostStatus::Done);
+        }
+        assert_eq!(used(&lone), [0; 2]);
+        assert_eq!(lone.endpoint.stats().stale_dropped, stale + 1);
+    }
+}
+
 /// Peers that are lost keep nothing, be the packet acknowledged or not, with the rail or not.
 #[test]
 fn the_end_of_the_channel_frees_it() {
