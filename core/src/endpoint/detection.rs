@@ -308,9 +308,13 @@ impl Endpoint<'_> {
         self.t.packets.indices().any(|index| {
             let packet = self.packet(index);
             packet.channel == channel && packet.rail == rail.0 && packet.posted && is_before(packet.stamp, at, now)
-        }) || self.t.records.iter().any(|record| {
-            record.channel == channel && record.rail == rail.0 && record.is_posted() && is_before(record.stamp, at, now)
-        })
+        }) || self.t.channels.at(channel).shorts > 0
+            && self.t.records.iter().any(|record| {
+                record.channel == channel
+                    && record.rail == rail.0
+                    && record.is_posted()
+                    && is_before(record.stamp, at, now)
+            })
     }
 
     /// Rails that cannot send BYE or the frames before it (G-7). While the peer has received BYE on another
