@@ -114,7 +114,7 @@ fn test_arguments<'t>(tests: impl Iterator<Item = &'t Test<'t>>) -> Vec<String> 
 
 fn simulate_arguments(simulations: &str, seeds: impl Iterator<Item = u64>) -> Vec<String> {
     let seeds: Vec<String> = seeds.map(|seed| seed.to_string()).collect();
-    ["simulate", "--worlds", simulations, "--seeds", &seeds.join(",")].map(str::to_owned).to_vec()
+    ["simulate", "--simulations", simulations, "--seeds", &seeds.join(",")].map(str::to_owned).to_vec()
 }
 
 /// The test of a line of libtest's that reports its failure.

@@ -310,7 +310,7 @@ impl TcpRail {
         has_events | self.ask_now || self.epoll_called_at + pause <= now
     }
 
-    /// Asks epoll, and does all but serving connections.
+    /// Calls epoll, and does all but serving connections.
     #[inline(never)]
     fn attend(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.harvest();
