@@ -141,7 +141,7 @@ fn explain_lists_the_bytes_of_every_rail() {
     let options =
         ["explain", "--path", "tcp", "--size", "8,1M", "--policy", "weighted", "--weights", "0,3,1", "--json"];
     let printed = result(rerail().args(options));
-    assert_eq!((printed[0]["way"].as_str(), printed[1]["way"].as_str()), (Some("eager"), Some("cut")), "{printed}");
+    assert_eq!((printed[0]["route"].as_str(), printed[1]["route"].as_str()), (Some("eager"), Some("cut")), "{printed}");
     // Shared memory does not reach the other logical host.
     assert_eq!(printed[1]["rails"][0]["why"], "not connected to this peer");
     assert_eq!(shares(&printed[1]), [0, 768 << 10, 256 << 10]);

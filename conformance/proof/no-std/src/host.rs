@@ -219,13 +219,17 @@ pub fn drive(hosts: &mut [Host<'_>; 2], at: usize, links: &mut [Link; RAILS], no
                     let packet =
                         Packet { id: post.id, header: post.header.clone(), payload: hosts[at].pieces(post.payload)? };
                     let link = &mut links[usize::from(post.rail.0)];
-                    link.queues[at].push_back(packet).map_err(|_| Failure::RequestedBy("more posts than the rail takes"))?;
+                    link.queues[at]
+                        .push_back(packet)
+                        .map_err(|_| Failure::RequestedBy("more posts than the rail takes"))?;
                 }
                 Action::Atomic(atomic) => {
                     let old = fetch_add(&mut hosts[at].payload, atomic)?;
                     atomics.push((*atomic, old)).map_err(|_| Failure::RequestedBy("atomics"))?;
                 }
-                Action::Register { .. } | Action::Deregister { .. } => return Err(Failure::RequestedBy("registration")),
+                Action::Register { .. } | Action::Deregister { .. } => {
+                    return Err(Failure::RequestedBy("registration"));
+                }
             }
         }
         for (atomic, old) in &atomics {

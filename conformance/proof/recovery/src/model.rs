@@ -5,7 +5,7 @@ use stateright::{Model, Property};
 
 use crate::end::Place;
 use crate::net::{Body, Packet, Side, X, Y, put};
-use crate::state::{Case, Mutant, RAILS, ModelState, broken};
+use crate::state::{Case, ModelState, Mutant, RAILS, broken};
 use crate::sweep::fingerprint;
 use crate::transfer::{PARTS, Part};
 
@@ -151,7 +151,8 @@ impl Case {
                             let (own, peer) =
                                 (&ends[end].links[usize::from(rail)], &ends[1 - end].links[usize::from(rail)]);
                             let of = Pair { mine: yours.into(), yours: mine.into() };
-                            let requested = !answer && peer.waits_for() == Some(Pair { mine: of.yours, yours: of.mine });
+                            let requested =
+                                !answer && peer.waits_for() == Some(Pair { mine: of.yours, yours: of.mine });
                             let over = own.pair().mine > of.mine
                                 || own.pair().mine == of.mine && matches!(own.state(), State::Down | State::Connecting);
                             requested || !over || own.waits_for() == Some(of)
@@ -406,11 +407,21 @@ impl Model for Case {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always(broken::ALL[0].1, |_, model_state: &ModelState| model_state.broken & broken::ALL[0].0 == 0),
-            Property::always(broken::ALL[1].1, |_, model_state: &ModelState| model_state.broken & broken::ALL[1].0 == 0),
-            Property::always(broken::ALL[2].1, |_, model_state: &ModelState| model_state.broken & broken::ALL[2].0 == 0),
-            Property::always(broken::ALL[3].1, |_, model_state: &ModelState| model_state.broken & broken::ALL[3].0 == 0),
-            Property::always(broken::ALL[4].1, |_, model_state: &ModelState| model_state.broken & broken::ALL[4].0 == 0),
+            Property::always(broken::ALL[0].1, |_, model_state: &ModelState| {
+                model_state.broken & broken::ALL[0].0 == 0
+            }),
+            Property::always(broken::ALL[1].1, |_, model_state: &ModelState| {
+                model_state.broken & broken::ALL[1].0 == 0
+            }),
+            Property::always(broken::ALL[2].1, |_, model_state: &ModelState| {
+                model_state.broken & broken::ALL[2].0 == 0
+            }),
+            Property::always(broken::ALL[3].1, |_, model_state: &ModelState| {
+                model_state.broken & broken::ALL[3].0 == 0
+            }),
+            Property::always(broken::ALL[4].1, |_, model_state: &ModelState| {
+                model_state.broken & broken::ALL[4].0 == 0
+            }),
         ]
     }
 }
@@ -428,7 +439,8 @@ impl Case {
             let unconfirmed = end == X && model_state.sender.parts.contains(&Part::Unconfirmed(rail as u8));
             model_state.sender.fins[rail].filter(|&psn| unconfirmed && psn >= sent.acked())
         });
-        let mut poll_rings = fins.chain(sent.due()).map(|psn| psn + 1).fold(0_u32, |poll_rings, before| poll_rings | 1 << before);
+        let mut poll_rings =
+            fins.chain(sent.due()).map(|psn| psn + 1).fold(0_u32, |poll_rings, before| poll_rings | 1 << before);
         let posted = end != X || usize::from(model_state.posted) == self.script.len();
         if sent.next() == expected && posted {
             poll_rings |= 1 << expected;

@@ -140,7 +140,7 @@ impl Program<'_> {
                     len -= 1;
                 }
                 let name = (rank as u64) << 32 | (to as u64) << 16 | number;
-                let (peer, immediate, more) = (PeerId(to as u32), Some(name), number % 3 == 0);
+                let (peer, immediate, more) = (PeerId(to as u32), Some(name), number.is_multiple_of(3));
                 let send = SendRequest { tag, immediate, level, notify, cookie, more, ..SendRequest::new(peer, &[]) };
                 let mut segments = Vec::new();
                 let id = if inject {
