@@ -80,7 +80,7 @@ cache_lines() {
             if (inside) {
                 if (at == back) {
                     inside = 0
-                    if (step == "news" && ++rounds == 2 && messages > 600) { all += count; stack += on_stack; counted++ }
+                    if (step == "ring_poll" && ++rounds == 2 && messages > 600) { all += count; stack += on_stack; counted++ }
                 }
             } else if (at in entry) {
                 step = entry[at]
