@@ -127,7 +127,7 @@ fn exit_codes_distinguish_verdicts() {
 fn invalid_argument_error_lists_the_valid_values() {
     let unknown = rerail(&["sim", "--faults", "gremlins"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(text(&unknown.stderr).contains("ghost-write"), "the kinds are named: {}", text(&unknown.stderr));
+    assert!(text(&unknown.stderr).contains("late-write"), "the kinds are named: {}", text(&unknown.stderr));
     let misspelt = File::of("hosts = 2\nhcsa = []\n").run(&[]);
     assert_eq!(misspelt.status.code(), Some(2));
     let printed = text(&misspelt.stderr);

@@ -348,7 +348,7 @@ const LEFT_LINES: [&str; 2] = ["left: 1 closed, 0 lost", "left: 0 closed, 0 lost
 fn a_reset_while_they_start() {
     job("100s", Some((1, "barrier_in", 1, Fault::Reset)), |_, ranks| {
         assert_eq!(ranks[1].expected_text("no start"), "no start: closed: waiting for the other ranks (barrier)");
-        assert_eq!(ranks[0].expected_text("no start"), "no start: absent: card of rank 1");
+        assert_eq!(ranks[0].expected_text("no start"), "no start: absent: address of rank 1");
     });
 }
 

@@ -47,10 +47,10 @@ fn dialogue(text: &'static str) -> (OwnedFd, thread::JoinHandle<()>) {
 /// The steps of the recorded client, as rank 0 of 2.
 fn recorded_session(mut boot: Pmi1) {
     assert_eq!((boot.rank(), boot.size()), (0, 2));
-    boot.put("address", "tcp 10.0.0.1:7;a=b").unwrap();
+    boot.put("card", "tcp 10.0.0.1:7;a=b").unwrap();
     boot.put("long", &"0123456789".repeat(120)).unwrap();
     boot.fence().unwrap();
-    assert_eq!(boot.get(1, "address").unwrap().as_deref(), Some("tcp 10.0.0.1:7;a=b"));
+    assert_eq!(boot.get(1, "card").unwrap().as_deref(), Some("tcp 10.0.0.1:7;a=b"));
     assert_eq!(boot.get(1, "long").unwrap(), Some("0123456789".repeat(120)));
     assert_eq!(boot.get(1, "absent").unwrap(), None);
     boot.fence().unwrap();
@@ -68,7 +68,7 @@ fn role_recorded_session() {
             return recorded_session(boot);
         }
         let mut boot = boot;
-        boot.put("address", "tcp 10.0.0.1:7;a=b").unwrap();
+        boot.put("card", "tcp 10.0.0.1:7;a=b").unwrap();
         boot.put("long", &"0123456789".repeat(120)).unwrap();
         boot.fence().unwrap();
         boot.fence().unwrap();

@@ -152,7 +152,7 @@ impl Kind {
             Kind::OutOfMrs => "out-of-mrs",
             Kind::OutOfMemory => "out-of-memory",
             Kind::CqOverflow => "cq-overflow",
-            Kind::LateWrite => "ghost-write",
+            Kind::LateWrite => "late-write",
             Kind::StreamReset => "stream-reset",
             Kind::Kill => "kill",
         }

@@ -190,7 +190,7 @@ fn errors_name_file_key_and_value() {
             "[[faults]]\nat = \"2ms\"\nwhat = \"slow\"\nwhere = \"host0.hca0.port0\"\namount = 1",
             ["amount = 1", "at least 2"],
         ),
-        ("[limits]\ninspection_period = \"0ns\"", ["limits.look_every = \"0ns\"", "stand still"]),
+        ("[limits]\ninspection_period = \"0ns\"", ["limits.inspection_period = \"0ns\"", "stand still"]),
     ] {
         let error = Scenario::parse("here.toml", text).expect_err(text).to_string();
         assert!(error.starts_with("here.toml: "), "{text}: {error}");
