@@ -72,12 +72,12 @@ impl Endpoint<'_> {
         {
             return self.send_checked(now, channel, send, (len, is_reported), out);
         }
-        debug_assert!(self.is_budget_right(channel), "something else is to be sent, and the road is open");
+        debug_assert!(self.is_budget_right(channel), "something else is to be sent, and the budget is open");
         let by = express_budget.by;
         let rail = match by {
             By::Only(rail, depth) if self.paths.has_fewer_posts(channel, rail, depth) => rail,
             By::Only(..) => return false,
-            By::Latency | By::Choice => match self.rail_of_road(now, channel, len, by) {
+            By::Latency | By::Choice => match self.rail_of_budget(now, channel, len, by) {
                 Some(rail) => rail,
                 None => return false,
             },
@@ -86,7 +86,7 @@ impl Endpoint<'_> {
     }
 
     #[inline(always)]
-    fn rail_of_road(&mut self, now: Time, channel: u32, len: u64, by: By) -> Option<RailId> {
+    fn rail_of_budget(&mut self, now: Time, channel: u32, len: u64, by: By) -> Option<RailId> {
         // What is idle has room, and a rail that is not ready has not the lowest latency.
         if by == By::Latency {
             return match self.paths.lowest_latency_if_idle(channel, len, u64::MAX) {
@@ -166,7 +166,7 @@ impl Endpoint<'_> {
             (go, eager.min(peer_parameters.block_bytes), by);
     }
 
-    /// How rails are found for the messages of an open road.
+    /// How rails are found for the messages of an open budget.
     fn budget_rail(&self, channel: u32) -> By {
         let Candidates { up, .. } = self.paths.candidates(channel);
         let class = self.paths.policies.class(MessageClass::Small);
@@ -182,7 +182,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Whether an open road agrees with the tables; checks everything again.
+    /// Whether an open budget agrees with the tables; checks everything again.
     fn is_budget_right(&self, channel: u32) -> bool {
         let slot = self.channel(channel);
         let express_budget = &slot.express_budget;
@@ -294,10 +294,8 @@ impl Endpoint<'_> {
         slot.allowance.use_messages(1); // C-1
         slot.allowance.use_blocks(blocks); // C-2
         slot.shorts += 1;
-        // S-12: on other rails the peer may ignore them.
-        if slot.ring.is_none() {
-            slot.grants.announced();
-        }
+        debug_assert!(slot.ring.is_none(), "the ordered lane keeps to the ring (S-12)");
+        slot.grants.announced();
         let (message_limit, block_limit) = slot.grants.limits();
         let mut common = Common {
             source: self.source,
@@ -381,7 +379,7 @@ impl Endpoint<'_> {
         {
             return None;
         }
-        debug_assert!(self.may_arrive(channel, len), "a message may not come, and the road is open");
+        debug_assert!(self.may_arrive(channel, len), "a message may not come, and the budget is open");
         if has_message {
             self.arrive_acks_and_limits(channel, at, &common).ok()?;
         }

@@ -121,7 +121,7 @@ impl Endpoint<'_> {
         let len = payload.len() as u32;
         let Some(key) = self.keep_packet(now, channel, rail, op, (what, len, offset), true) else { return };
         let (slot, slots) = self.t.sent(channel, lane);
-        // It may take what the road has counted of window and grants.
+        // It may take what the express budget has counted of window and grants.
         slot.express_budget.stop_sending();
         let Ok(psn) = slot.sent[lane].push(slots, key.index) else {
             debug_assert!(false, "the caller has checked for room");

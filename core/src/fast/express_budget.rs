@@ -6,7 +6,7 @@
 
 use crate::ids::RailId;
 
-/// Messages for which a road is opened at once: then the tables are checked again.
+/// Messages for which a budget is opened at once: then the tables are checked again.
 pub(crate) const TURN: u16 = 128;
 
 /// What the express path needs of a channel beside its tables.

@@ -1,7 +1,7 @@
 //! Buffers in a region of a rank's memory, with guards around them and poison everywhere else.
 //!
 //! Invariant: every byte of the region that is not inside a buffer under way is [`POISON`]. A write past a
-//! buffer's end, a late write into a buffer that was given back (the ghost write of the design, section 3),
+//! buffer's end, a late write into a buffer that was given back (design, section 3),
 //! or a write to memory that no request named breaks it; the verdict names the last owner of that memory.
 //! Memory is reused as late as possible.
 

@@ -219,7 +219,7 @@ fn registrations_and_objects_may_run_out() {
     assert_eq!(a.try_register(&mut memory), Err(RegisterError::System { code: 12 }));
 }
 
-/// The ghost write: the requester is long in error, its write lands all the same (design, section 3).
+/// A late write: the requester is long in error, its write lands all the same (design, section 3).
 #[test]
 fn write_of_a_dead_queue_pair_may_arrive_late() {
     let pair = pair();
