@@ -119,6 +119,7 @@ impl<'m> Cluster<'m> {
             rail,
             connection,
             first_number: 0,
+            parked: 0,
             answer: false,
         };
         let common = Common { source: peer.0, message_limit: 32, block_limit: 64, ..Common::default() };

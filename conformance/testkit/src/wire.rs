@@ -8,7 +8,7 @@ use rerail_core::wire::stream::{header_len, payload_len};
 use rerail_core::wire::*;
 
 /// Every name that a [`WireError`] may carry.
-pub const FIELDS: [&str; 40] = [
+pub const FIELDS: [&str; 39] = [
     "header",
     "version",
     "kind",
@@ -34,7 +34,6 @@ pub const FIELDS: [&str; 40] = [
     "atomic.kind",
     "atomic.data_type",
     "atomic.reserved",
-    "connect.reserved",
     "cts.reserved",
     "fence.reserved",
     "resume.reserved",
@@ -226,6 +225,7 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
                 rail: 9,
                 connection: 0x4443_4241,
                 first_number: 0x5453_5251,
+                parked: 0x61,
                 answer: true,
             };
             Repr { common: unsequenced, body: Body::Connect(connect) }
@@ -242,6 +242,7 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
             Repr { common: Common { ack_now: true, ..unsequenced }, body: Body::Probe(probe) }
         }),
         ("bye", Repr { common: unsequenced, body: Body::Bye }),
+        ("park", Repr { common: unsequenced, body: Body::Park(Park { declines: true }) }),
         ("address", {
             let text = AddressText::new(b"[fe80::1]:7471").expect("an address");
             Repr { common: unsequenced, body: Body::Address(Address { rail: 9, text }) }

@@ -33,4 +33,8 @@ pub struct Stats {
     pub short_received: u64,
     /// Packets and reads that were replayed after their connection had died (F-5).
     pub replayed: u64,
+    /// Channels that were parked (K-3).
+    pub parked: u64,
+    /// Parked channels that were opened again (K-5).
+    pub resumed: u64,
 }

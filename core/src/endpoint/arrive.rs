@@ -139,6 +139,10 @@ impl Endpoint<'_> {
                 if common.payload_bytes > 0 { Arrival::Discard } else { Arrival::Done }
             }
             Body::Address(address) => self.arrive_address(now, channel, &address),
+            Body::Park(park) => {
+                self.arrive_park(now, channel, park);
+                Arrival::Done
+            }
             Body::Bye => {
                 if self.has_overtaken(channel, rail) {
                     self.channel_mut(channel).bye_early = true;
@@ -205,13 +209,19 @@ impl Endpoint<'_> {
         let known = self.channel(channel).peer_parameters;
         let sub = self.sub_mut(channel, rail);
         let changed = known.is_some_and(|peer_parameters| {
-            Connect { rail: connect.rail, connection: connect.connection, answer: connect.answer, ..peer_parameters }
-                != *connect
+            let &Connect { rail, connection, answer, parked, .. } = connect;
+            Connect { rail, connection, answer, parked, ..peer_parameters } != *connect
         }) || sub.link.state() == State::Ready
             && (sub.peer_rail, sub.link.pair().yours) != (connect.rail, connect.connection);
         if changed || !window_is_valid(connect.window) || connect.block_bytes == 0 {
             return Err(ProtocolError::BadParameters); // G-3
         }
+        if known.is_none() && connect.parked > 0 {
+            // K-5: the peer goes on with a channel that this side has closed and forgotten.
+            self.end_channel(channel, Ending::Closed);
+            return Ok(());
+        }
+        let sub = self.t.sub(channel, rail);
         let is_first = sub.link.state() == State::Up;
         let verdict = sub.link.connect(connect.connection);
         if verdict.abort {

@@ -171,7 +171,9 @@ impl Endpoint<'_> {
         let waits = missing.iter().flatten().filter(|missing| missing.rail == rail);
         let waits = waits.map(|missing| missing.stamp.age(now)).max();
         let is_overdue = waits.is_some_and(|waits| waits >= transit);
-        let is_busy = posts > 0 || sub.frame_posted || waits.is_some();
+        let slot = self.t.channels.at(channel);
+        let parks = slot.state() == ChannelState::Parking && slot.park.sent_on() == Some(rail) && !slot.park.is_agreed;
+        let is_busy = posts > 0 || sub.frame_posted || waits.is_some() || parks;
         if !is_busy && !sub.is_keepalive_pending() {
             self.sub_mut(channel, rail).stall_probe = None;
             return None;
@@ -192,7 +194,8 @@ impl Endpoint<'_> {
             // Reads may lie behind an answer, and every completion shows progress.
             Some(StallProbe { answered: Some(answered), .. }) if now - answered.max(last) < deadline => {}
             Some(StallProbe { at, answered: Some(_), .. }) => {
-                if self.has_post_before(now, channel, rail, at) {
+                // PARK was posted before the probe, so the peer had it, or it is lost.
+                if parks || self.has_post_before(now, channel, rail, at) {
                     self.abort(now, channel, rail, RailFault::TimedOut);
                 } else {
                     self.sub_mut(channel, rail).stall_probe = None;

@@ -41,14 +41,19 @@ impl Endpoint<'_> {
             None if gone => self.open_over(now, peer), // G-10
             None => self.open_channel(now, peer),      // L-1
         };
-        let Some(channel) = channel else { return self.refuse_subchannel(peer, rail) };
+        let Some(channel) = channel else {
+            self.make_room(now);
+            return self.refuse_subchannel(peer, rail);
+        };
         if self.channel(channel).is_over() {
             return self.late_connect(now, channel, rail);
         }
         log::debug!("peer {}: rail {} up", peer.0, rail.0);
+        self.up_parked(now, channel, rail);
         let was_up = self.sub_mut(channel, rail).is_up();
         let verdict = self.sub_mut(channel, rail).link.up();
         if verdict.lost {
+            self.is_down_parked(channel, rail);
             self.sub_mut(channel, rail).history.down(now, RailFault::Closed, true);
             self.lose(channel, rail);
             self.request_fences(channel);

@@ -31,7 +31,11 @@ impl Endpoint<'_> {
             let is_over = slot.is_over();
             match slot.work.take_step(rail, is_over) {
                 ConnectionStep::Disconnect => {
+                    let dials = slot.work.dials(rail) && !is_over;
                     let _ = out.push(Action::Disconnect { peer, rail });
+                    if dials {
+                        self.activate(channel);
+                    }
                 }
                 ConnectionStep::Dial => {
                     let sub = self.sub_mut(channel, rail);
@@ -61,6 +65,7 @@ impl Endpoint<'_> {
             requests_max: self.config.requests_per_peer,
             rail: rail.0,
             first_number: self.config.first_number,
+            parked: self.t.channels.at(channel).park.times,
         });
         if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {
             self.sub_mut(channel, rail).connect_sent = true;

@@ -40,6 +40,8 @@ mod aggregate;
 mod replay;
 // Payload transfers.
 mod bulk;
+// Idle channels parked.
+mod park;
 // Subchannels that fail, redial or move.
 mod recover;
 // CONNECT, acknowledgments, probes, BYE.

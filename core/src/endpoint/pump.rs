@@ -139,8 +139,9 @@ impl Endpoint<'_> {
         if has_slow_work && !self.pump_connected(now, channel, out) {
             return;
         }
-        // Nothing sequenced follows BYE (G-7).
-        let leaves = has_slow_work && matches!(self.channel(channel).state(), ChannelState::Leaving);
+        // Nothing sequenced follows BYE (G-7) or PARK (K-2).
+        let leaves =
+            has_slow_work && matches!(self.channel(channel).state(), ChannelState::Leaving | ChannelState::Parking);
         let mut is_only_messages = true;
         if !leaves {
             let Some(only) = self.pump_packets(now, channel, out) else {
@@ -154,6 +155,7 @@ impl Endpoint<'_> {
         // Messages alone bring no slow-path work.
         has_slow_work |= !is_only_messages && slot.has_slow_work();
         if has_slow_work {
+            self.pump_parking(now, channel, out);
             if !leaves {
                 self.pump_fences(now, channel, out);
                 self.pump_stall_probes(now, channel, out);
@@ -216,6 +218,10 @@ impl Endpoint<'_> {
         }
         if slot.peer_parameters.is_none() {
             self.pump_bye(now, channel, out);
+            return false;
+        }
+        if slot.state() == ChannelState::Parked {
+            self.finish_parking(now, channel);
             return false;
         }
         true

@@ -56,6 +56,19 @@ impl Endpoint<'_> {
         if self.channel(channel).bye_early && self.paths.lossy >> rail.0 & 1 == 0 {
             return self.end_channel(channel, Ending::Closed); // G-7
         }
+        if self.is_down_parked(channel, rail) {
+            // The peer may have closed it (K-3).
+            if verdict.lost {
+                self.lose(channel, rail);
+                // A channel that is being parked reads nothing.
+                self.channel_mut(channel).replay.end_reads();
+            } else {
+                self.paths.forget(channel, rail);
+                self.sub_mut(channel, rail).clear();
+                self.refresh(channel, rail);
+            }
+            return self.activate(channel);
+        }
         self.sub_mut(channel, rail).history.down(now, fault, verdict.lost);
         if verdict.lost {
             // Shared memory fails with the peer's process or on invalid data from the peer; packets on such a
@@ -232,12 +245,19 @@ impl Endpoint<'_> {
             // Both processes have opened it, and the rail would report an end: the peer computes.
             return self.t.set_timer(channel, Timer::Connect, now + timeout);
         }
+        let peer = self.channel(channel).peer;
+        let are_short = (self.t.channels.capacity() as usize) < self.t.peers.len();
+        let mut posted = self.t.matcher.posted.walk();
+        let is_awaited = self.t.matcher.posted.next_of(peer, &mut posted).is_some();
+        if are_short && !is_awaited && self.park_alone(now, channel) {
+            return;
+        }
         self.give_up(now, channel, why);
     }
 
     /// Whether a subchannel has its first connection since its channel was opened, or none yet.
     fn is_first_connection(&mut self, channel: u32, rail: RailId) -> bool {
-        let before = self.config.first_number;
+        let before = self.channel(channel).park.first_connection;
         let mine = self.sub_mut(channel, rail).link.pair().mine;
         mine == before || mine == Link::number_after(before)
     }

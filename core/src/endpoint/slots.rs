@@ -2,9 +2,9 @@
 //! give them back; the stripe set and the keys of an operation go with it. Also the list of channels with
 //! something to send, which the end of a wait adds to.
 
-use super::Endpoint;
 use super::tables::{channel_active, channel_event, channel_waits, key_set_link, op_rma};
 use super::timer::Timer;
+use super::{Endpoint, RailFault};
 use crate::fast::Line;
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::log;
@@ -80,7 +80,12 @@ impl Endpoint<'_> {
         for rail in rails_of(rails) {
             channel.limits.add(self.paths.facts(rail));
         }
+        let parked = self.t.parked.get_mut(peer.0 as usize)?;
+        if parked.times > 0 {
+            parked.resume(&mut channel);
+        }
         let index = self.t.channels.insert(channel).ok()?.index;
+        let parked = core::mem::take(parked);
         let slot = &mut self.t.peers[peer.0 as usize];
         (slot.channel, slot.is_met) = (index, !slot.gone);
         for lane in [ORDERED, UNORDERED] {
@@ -92,10 +97,20 @@ impl Endpoint<'_> {
         self.paths.begin_peer(index);
         for sub in self.t.subs_of(index) {
             sub.reset();
-            sub.link = Link::numbered_from(first.0);
+            sub.link = Link::numbered_from(if parked.times > 0 { parked.connection } else { first.0 });
         }
         log::debug!("peer {}: channel opened, rails {:x}", peer.0, rails);
-        self.t.set_timer(index, Timer::Connect, now + self.config.connect_timeout);
+        let mut timeout = self.config.connect_timeout;
+        if parked.times > 0 {
+            // As after a failure of all connections (K-5).
+            self.stats.resumed += 1;
+            let slot = self.t.channels.at_mut(index);
+            slot.silence.outage_begins(now, RailId(0), RailFault::Closed);
+            timeout = self.config.recovery_timeout;
+        }
+        if parked.times == 0 || timeout.0 > 0 {
+            self.t.set_timer(index, Timer::Connect, now + timeout);
+        }
         self.activate(index);
         Some(index)
     }

@@ -9,7 +9,7 @@ use crate::api::action::Span;
 use crate::ids::{Cookie, MessageId, OpId, PeerId, WindowId};
 use crate::mem::{RegionId, Seg};
 use crate::op::{Op, OpKind, Phase, Queue, WindowSlot};
-use crate::peer::ChannelState;
+use crate::peer::{ChannelState, Parked};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
@@ -75,6 +75,7 @@ impl Endpoint<'_> {
             return Err(PeerError::InUse(peer));
         }
         *slot = Peer { channel: NONE, ..Peer::default() };
+        self.t.parked[peer.0 as usize] = Parked::default();
         Ok(())
     }
 
@@ -459,7 +460,13 @@ impl Endpoint<'_> {
         self.check_peer(peer)?;
         match self.t.channel_of(peer) {
             Some(channel) => Ok(channel),
-            None => self.open_channel(now, peer).ok_or(SubmitError::Full(Full::Channels)),
+            None => {
+                let opened = if self.may_call() { self.open_channel(now, peer) } else { None };
+                if opened.is_none() {
+                    self.make_room(now);
+                }
+                opened.ok_or(SubmitError::Full(Full::Channels))
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::ids::{Key, OpId, PeerId, PlaceId, RailId};
 use crate::mem::Seg;
 use crate::op::{Message, Op, OpKind, Packet, Queue, ShortRecord, WindowSlot};
 use crate::paths::Paths;
-use crate::peer::{Channel, Place, Sub};
+use crate::peer::{Channel, Parked, Place, Sub};
 use crate::rel::blocks::Blocks;
 use crate::rel::credit::Grants;
 use crate::rel::retain::Retention;
@@ -24,7 +24,7 @@ use crate::tag::{MatchConfig, Matcher};
 use crate::time::Time;
 use crate::wire::{AddressText, RemoteKeys};
 
-/// A peer that may be idle for ever: 16 bytes.
+/// A peer that may be idle for ever: 16 bytes, beside what its channel goes on with if it is parked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peer {
     /// Bit per rail that reaches it; 0: unknown.
@@ -62,7 +62,7 @@ pub struct Sizes {
 pub const fn sizes(config: &Config) -> Sizes {
     let window = config.window as usize;
     Sizes {
-        idle_peer: size_of::<Peer>(),
+        idle_peer: size_of::<Peer>() + size_of::<Parked>(),
         connected_peer: size_of::<Slot<Channel>>()
             + size_of::<Line>()
             + config.rails_max as usize * size_of::<Sub>()
@@ -80,6 +80,8 @@ pub const fn sizes(config: &Config) -> Sizes {
 
 pub(crate) struct Tables<'m> {
     pub peers: &'m mut [Peer],
+    /// By peer: its parked channel.
+    pub parked: &'m mut [Parked],
     pub channels: Slab<'m, Channel>,
     pub subs: &'m mut [Sub],
     pub sent_slots: &'m mut [u32],
@@ -199,6 +201,7 @@ impl<'m> Tables<'m> {
         let blank = Channel::new(PeerId(0), Seq(0), grants, now);
         Ok(Tables {
             peers: a.take(c.peers_max as usize, Peer { channel: NONE, ..Peer::default() })?,
+            parked: a.take(c.peers_max as usize, Parked::default())?,
             channels: Slab::carve(a, c.channels_max, blank)?,
             subs: a.take(c.subchannels_max() as usize, Sub { frame_generation: 1, ..Sub::default() })?,
             sent_slots: a.take(channels * 2 * window, NONE)?,

@@ -44,6 +44,7 @@ mod moved;
 mod news;
 mod numbers;
 mod packets;
+mod parked;
 mod policies;
 mod recovery;
 mod redials;

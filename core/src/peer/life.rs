@@ -11,6 +11,10 @@ pub(crate) enum ChannelState {
     Connecting,
     /// Packets flow.
     Open,
+    /// This side has promised to send nothing more on these connections, or is about to (K-2).
+    Parking,
+    /// Both sides have: the connections are being closed, then the slot is freed (K-3).
+    Parked,
     /// The caller closes the channel: the core sends BYE when everything is acknowledged.
     Closing,
     /// BYE has been handed to every subchannel.
@@ -22,10 +26,12 @@ pub(crate) enum ChannelState {
 impl ChannelState {
     /// Whether another state may follow.
     pub(super) const fn may_enter(self, to: ChannelState) -> bool {
-        use ChannelState::{Closing, Connecting, Leaving, Open, Over};
+        use ChannelState::{Closing, Connecting, Leaving, Open, Over, Parked, Parking};
         match self {
             Connecting => matches!(to, Open | Closing | Over(_)),
-            Open => matches!(to, Closing | Over(_)),
+            Open => matches!(to, Parking | Closing | Over(_)),
+            Parking => matches!(to, Open | Parked | Over(_)),
+            Parked => matches!(to, Open | Over(_)),
             Closing => matches!(to, Leaving | Over(_)),
             Leaving => matches!(to, Over(_)),
             Over(_) => false,
@@ -54,9 +60,11 @@ mod tests {
     use std::format;
     use std::string::String;
 
-    const EVERY_STATE: [ChannelState; 5] = [
+    const EVERY_STATE: [ChannelState; 7] = [
         ChannelState::Connecting,
         ChannelState::Open,
+        ChannelState::Parking,
+        ChannelState::Parked,
         ChannelState::Closing,
         ChannelState::Leaving,
         ChannelState::Over(Ending::Closed),

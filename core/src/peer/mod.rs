@@ -2,6 +2,7 @@
 //! events and returns verdicts; `endpoint` combines them.
 
 mod life;
+mod park;
 mod replay;
 mod requests;
 mod silence;
@@ -9,6 +10,7 @@ mod sub;
 mod work;
 
 pub(crate) use life::{ChannelState, Ending};
+pub(crate) use park::{Park, Parked};
 pub(crate) use replay::Replay;
 pub(crate) use requests::Requests;
 pub(crate) use silence::{Outage, Silence, StallProbe};
@@ -89,6 +91,7 @@ pub(crate) struct Channel {
     pub shorts: u32,
     /// The express path over rails that can lose.
     pub express_budget: ExpressBudget,
+    pub park: Park,
 }
 
 /// Operations of a channel that wait to be sent.
@@ -183,6 +186,7 @@ impl Channel {
             ops: 0,
             shorts: 0,
             express_budget: ExpressBudget::default(),
+            park: Park::none(first.0),
         }
     }
 
@@ -198,6 +202,11 @@ impl Channel {
         if is_legal {
             self.state = to;
         }
+    }
+
+    /// A channel that was parked begins: its peer's parameters are known.
+    const fn resume(&mut self) {
+        self.state = ChannelState::Open;
     }
 
     /// The peer numbers its packets from `first` on, and its grants as well (S-1, C-1).
@@ -220,6 +229,7 @@ impl Channel {
     pub(crate) const fn has_slow_work(&self) -> bool {
         self.work.is_pending()
             || self.silence.probe_due
+            || self.park.declines
             || self.peer_parameters.is_none()
             || !matches!(self.state, ChannelState::Open)
     }
@@ -242,4 +252,4 @@ impl Channel {
 
 // Memory per peer: each channel, each rail of it.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Channel>() == 512 && size_of::<Sub>() == 248);
+const _: () = assert!(size_of::<Channel>() == 544 && size_of::<Sub>() == 248);

@@ -171,6 +171,23 @@ impl RailWork {
         (self.connect, self.fences, self.probes) = (RailSet::EMPTY, RailSet::EMPTY, RailSet::EMPTY);
     }
 
+    /// The channel is parked: of its work only the ends of connections remain.
+    pub(crate) const fn park(&mut self) {
+        self.end();
+        (self.answers, self.addresses) = (RailSet::EMPTY, RailSet::EMPTY);
+    }
+
+    /// Rails whose connections are still to be closed.
+    pub(crate) const fn is_closing(&self) -> bool {
+        self.disconnect.0 | self.abort.0 != 0
+    }
+
+    /// The peer has made a new connection where one was to be closed: that one is over.
+    pub(crate) const fn is_replaced(&mut self, rail: RailId) {
+        self.disconnect.remove(rail);
+        self.abort.remove(rail);
+    }
+
     /// Rails with a late connect.
     pub(crate) const fn late(&self) -> RailSet {
         self.late

@@ -42,6 +42,24 @@ impl Grants {
         }
     }
 
+    /// Messages and blocks received, none of which holds room.
+    pub const fn counts(&self) -> [u32; 2] {
+        [self.messages_received, self.blocks_received]
+    }
+
+    /// Grants of the same size whose messages and blocks are counted on from there: nothing is held.
+    pub const fn at(&self, [messages, blocks]: [u32; 2]) -> Self {
+        Grants {
+            messages_received: messages,
+            messages_released: messages,
+            blocks_received: blocks,
+            blocks_released: blocks,
+            messages_announced: messages,
+            blocks_announced: blocks,
+            ..*self
+        }
+    }
+
     /// Whether [`received`](Self::received) would accept so many.
     #[inline]
     pub const fn has_room(&self, messages: u16, blocks: u32) -> bool {
@@ -164,6 +182,16 @@ impl Allowance {
             block_limit: first,
             blocks_used: first,
         }
+    }
+
+    /// Messages and blocks used, and the limits of both.
+    pub const fn counts(&self) -> ([Seq; 2], [Seq; 2]) {
+        ([self.messages_used, self.blocks_used], [self.message_limit, self.block_limit])
+    }
+
+    /// With these [`counts`](Self::counts), and every message acknowledged.
+    pub const fn at([messages, blocks]: [Seq; 2], [message_limit, block_limit]: [Seq; 2]) -> Self {
+        Allowance { message_limit, messages_used: messages, messages_acked: messages, block_limit, blocks_used: blocks }
     }
 
     /// Whether these limits are the last received ones: [`update`](Self::update) would change nothing.

@@ -160,7 +160,7 @@ macro_rules! bodies {
 bodies! {
     Eager(MessageHead), Rts(Rts), Cts(Cts), Fin(Fin), Data(Data), Put(Put), Get(Get), Atomic(Atomic),
     AtomicReply(AtomicReply), Resume(Resume), Ack(Ack), Connect(Connect), Fence(Fence), Probe(Probe),
-    Address(Address)
+    Address(Address), Park(Park)
 }
 
 impl Body {

@@ -85,6 +85,8 @@ coded! {
         Bye = 0x35,
         /// A rail has moved.
         Address = 0x36,
+        /// The channel is to be parked.
+        Park = 0x37,
     }
 }
 
@@ -103,7 +105,7 @@ impl Kind {
     #[inline]
     pub const fn fixed_bytes(self) -> usize {
         match self {
-            Kind::Credit | Kind::Bye => 0,
+            Kind::Credit | Kind::Bye | Kind::Park => 0,
             Kind::Aggregate | Kind::Probe => 8,
             Kind::Data | Kind::AtomicReply | Kind::Resume | Kind::Ack => 16,
             Kind::Eager | Kind::Fin | Kind::Put | Kind::Connect => 24,
@@ -133,7 +135,7 @@ impl Kind {
             | match self {
                 Kind::Eager | Kind::Rts => flag::HEAD,
                 Kind::Fin => flag::WANT_PLACED,
-                Kind::Connect | Kind::Fence | Kind::Probe => flag::ANSWER,
+                Kind::Connect | Kind::Fence | Kind::Probe | Kind::Park => flag::ANSWER,
                 _ => 0,
             }
     }
@@ -360,6 +362,7 @@ macro_rules! plain {
                 #[inline]
                 fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
                     let layout = packet.body_as::<Layout>()?;
+                    let _ = &layout;
                     $(ensure_zero($reserved, &layout.reserved)?;)?
                     Ok($name {
                         $($field: layout.$field.into(),)*

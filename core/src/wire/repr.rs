@@ -300,8 +300,18 @@ pub struct Connect {
     /// The number of the sender's first packet of each lane, and of the first message that it grants (S-1,
     /// C-1); its connections have numbers behind it (F-1).
     pub first_number: u32,
+    /// How often the sender has parked this channel, counted from 1 to 255 and on with 1; 0: never.
+    pub parked: u8,
     /// An answer to a Connect (else the peer must answer with its own).
     pub answer: bool,
+}
+
+/// The sender sends no sequenced packet behind this one until the connections are made anew; or it declines
+/// to (rule K-2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Park {
+    /// The channel is in use: this answers a Park, and the channel stays open.
+    pub declines: bool,
 }
 
 /// The sender's end of a connection is dead: nothing that was sent over it has any effect there any more
@@ -469,6 +479,8 @@ pub enum Body {
     Bye,
     /// Unsequenced: a rail has moved.
     Address(Address),
+    /// Unsequenced: the channel is to be parked.
+    Park(Park),
 }
 
 /// A packet's header, meaning and all.

@@ -90,8 +90,11 @@ impl Transport {
         let no_peers = PeerSet::new(self.size());
         let mut waiting = std::mem::replace(&mut self.engine.met, no_peers);
         for peer in waiting.iter().collect::<Vec<_>>() {
-            if self.close_peer(peer).is_err() {
+            // Nothing is outstanding with a parked one, and it gets no BYE (K-5).
+            let is_parked = self.engine.core.is_parked(peer);
+            if self.close_peer(peer).is_err() || is_parked {
                 waiting.remove(peer);
+                shutdown.closed += u32::from(is_parked);
             }
         }
         loop {

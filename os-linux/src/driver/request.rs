@@ -303,6 +303,15 @@ impl<C: Clock> Transport<C> {
         self.engine.core.close_peer(peer)
     }
 
+    /// Gives back the connections to a peer with which nothing is under way, if it agrees; the next request
+    /// of either side connects again. Idle peers are parked without this when channels are short (the setting
+    /// `channels`). Returns whether PARK is sent.
+    pub fn park(&mut self, peer: PeerId) -> bool {
+        self.round_timer.force();
+        let now = self.clock.now();
+        self.engine.core.park(now, peer)
+    }
+
     /// Checks the memory of a request to a peer, and passes it to the core.
     fn submit(
         &mut self,

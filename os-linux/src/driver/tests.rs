@@ -11,6 +11,7 @@ mod mapped;
 mod messages;
 mod named;
 mod onesided;
+mod parked;
 mod process;
 mod queues;
 mod registration;

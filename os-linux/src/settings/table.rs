@@ -213,7 +213,7 @@ own {
     shm_single_copy: bool = true, { switch },
         "Whether large messages are copied once, out of the sender's memory (process_vm_readv), where the system allows it; else twice, through the ring. Switch it off where that system call is slow or watched.";
     peers: u32 = 1024, { number u32, count(2, TABLE_MAX) },
-        "Processes that a transport without ranks can have names of at once, itself included; 16 bytes each. Raise it where inserting a name fails for it.";
+        "Processes that a transport without ranks can have names of at once, itself included; 88 bytes each. Raise it where inserting a name fails for it.";
     callers: Callers = Callers::Hold, { choice &["refuse", "hold", "accept"], [Callers::Refuse, Callers::Hold, Callers::Accept] },
         "A process that calls before its name is inserted is refused, waits for the host's answer, or is inserted. Any process that has this one's name can call.";
     host_id: Option<String> = None, { word

@@ -81,6 +81,11 @@ paths! {
     WindowWithdrawn: "a window is withdrawn while requests to it are under way",
     ClaimBesideCancel: "a receive is cancelled while messages are being claimed",
     CancelLate: "a receive is cancelled too late",
+    Parked: "a channel is parked",
+    ParkDeclined: "a peer declines to park",
+    ParkCrosses: "both sides of a channel park it at once",
+    ParkFails: "a connection fails with a PARK under way",
+    Resumed: "a parked channel is opened again",
 }
 
 /// How many paths there are.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rerail_core::time::{Nanos, Time};
-use rerail_core::wire::{Body, Kind, Lane, Packet, Repr};
+use rerail_core::wire::{Body, Kind, Lane, Packet, Park, Repr};
 
 use super::{Coverage, Path};
 
@@ -56,6 +56,15 @@ struct Connections {
     has_failed: bool,
     /// The sender's first number and the number of its newest connection, from its CONNECT.
     connect_sent: Option<(u32, u32)>,
+    /// PARK was posted on it.
+    parks: bool,
+    /// The peer's came on it.
+    park_came: bool,
+}
+
+/// Whether a PARK is the answer of a peer that does not park.
+fn declines(header: &[u8]) -> bool {
+    Repr::parse(header).is_ok_and(|repr| repr.body == Body::Park(Park { declines: true }))
 }
 
 /// Watches a simulation.
@@ -88,6 +97,7 @@ impl Observer {
     pub(super) fn up(&mut self, sub: Sub) {
         let entry = self.subs.entry(sub).or_default();
         (entry.is_up, entry.failed_at) = (true, None);
+        (entry.parks, entry.park_came) = (false, false);
         if self.cut_off.remove(&(sub.rank, sub.peer)).is_some() {
             self.note(Path::Unreachable);
         }
@@ -120,6 +130,9 @@ impl Observer {
             return;
         }
         (entry.failed_at, entry.has_failed) = (Some(now), true);
+        if entry.parks && !entry.park_came {
+            self.note(Path::ParkFails);
+        }
         let other = self.subs.get(&sub.other_end()).and_then(|end| end.failed_at);
         if other.is_some_and(|at| now - at <= AT_ONCE) && sub.rank != sub.peer {
             self.note(Path::BothEndsFail);
@@ -221,11 +234,25 @@ impl Observer {
                 let Ok(Repr { body: Body::Connect(connect), .. }) = Repr::parse(header) else { return };
                 let entry = self.subs.entry(of).or_default();
                 entry.connect_sent = Some((connect.first_number, connect.connection));
+                if connect.parked > 0 {
+                    self.note(Path::Resumed);
+                }
                 let behind = connect.connection.wrapping_sub(connect.first_number);
                 if behind >= 1 << 30 {
                     self.note(Path::LateCaller);
                 } else if connect.connection < connect.first_number {
                     self.note(Path::ConnectionWraps);
+                }
+            }
+            Kind::Park if declines(header) => self.note(Path::ParkDeclined),
+            Kind::Park => {
+                let crosses = self.subs.get(&of.other_end()).is_some_and(|end| end.parks);
+                let entry = self.subs.entry(of).or_default();
+                entry.parks = true;
+                if entry.park_came {
+                    self.note(Path::Parked);
+                } else if crosses {
+                    self.note(Path::ParkCrosses);
                 }
             }
             Kind::Ack => {
@@ -244,8 +271,10 @@ impl Observer {
         let Ok(packet) = Packet::new_checked(header) else { return };
         let kind = packet.kind();
         let Some(lane) = kind.lane() else {
-            if kind == Kind::Fence {
-                self.fence_arrived(at, header);
+            match kind {
+                Kind::Fence => self.fence_arrived(at, header),
+                Kind::Park if !declines(header) => self.subs.entry(at).or_default().park_came = true,
+                _ => {}
             }
             return;
         };

@@ -404,7 +404,7 @@ impl Knowledge {
             Body::Probe(probe) if rng.one_in(2) => probe.nonce = ugly(rng, probe.nonce),
             Body::Probe(probe) => probe.answer = !probe.answer,
             Body::Address(address) => address.rail = ugly(rng, address.rail.into()) as u8,
-            Body::Credit | Body::Bye => {}
+            Body::Credit | Body::Bye | Body::Park(_) => {}
         }
     }
 

@@ -372,8 +372,13 @@ impl PipeNet {
         self.send(end, Kind::Reset);
     }
 
+    /// Whether the process may take this end as a connection: open, the pair's newest, and not closed here.
+    pub fn is_standing(&self, end: PipeEnd) -> bool {
+        self.state(end) == State::Open && self.is_newest(end) && self.side(end).end_at.is_none()
+    }
+
     /// Whether it is the pair's newest.
-    pub fn is_newest(&self, end: PipeEnd) -> bool {
+    fn is_newest(&self, end: PipeEnd) -> bool {
         let Pipe { rail, sides: [low, high] } = &self.pipes[end.pipe as usize];
         self.by_pair.get(&(*rail, low.rank, high.rank)) == Some(&end.pipe)
     }

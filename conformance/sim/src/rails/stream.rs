@@ -121,11 +121,8 @@ impl StreamRail {
         let bells = self.pipes.borrow_mut().take_bells(self.nth, self.rank);
         for (peer, end) in bells {
             // A pipe that the peer dialled, unless it is one that was closed here before.
-            let (open, newest) = {
-                let pipes = self.pipes.borrow();
-                (pipes.state(end) == State::Open, pipes.is_newest(end))
-            };
-            if open && newest && self.links.get(&peer).is_none_or(|link| link.end != end) {
+            let stands = self.pipes.borrow().is_standing(end);
+            if stands && self.links.get(&peer).is_none_or(|link| link.end != end) {
                 self.supersede(peer, sink, things);
                 self.links.insert(peer, Self::link(end));
             }

@@ -219,6 +219,23 @@ fn an_aborted_subchannel_is_silent() {
     });
 }
 
+/// L-15: what one side has closed does not come up again there when the other side answers.
+#[test]
+fn a_closed_subchannel_stays_closed() {
+    each(|kind, make| {
+        let mut pair = make();
+        pair.connect(0);
+        pair.until(Pair::both_stand);
+        pair.send(1, 3, 100);
+        pair.rails[0].disconnect(PeerId(1));
+        pair.sinks[0].standing = false;
+        pair.run_until_idle();
+        assert_eq!((pair.sinks[0].up, &pair.sinks[1].down[..]), (1, &[RailFault::Closed][..]), "{kind}");
+        pair.connect(1);
+        pair.until(Pair::both_stand);
+    });
+}
+
 /// L-16: the other side still uses the old one.
 #[test]
 fn stale_estimates_are_corrected() {

@@ -12,6 +12,7 @@
 //! * retry epochs (F-7): in half of the storms, no rail reads, segments are short, 70 % of the messages large
 //! * a device gone: in a sixth of the storms, one for good, where a stream leads to all ranks
 //! * closes: in half, ranks close a peer when all but acknowledgments is complete
+//! * parking: in a quarter, ranks park idle peers now and then (K-1)
 //! * the express path: in a third, ranks share hosts, half or more of the messages are such as MPI libraries
 //!   send, rings have 2 cells and up, peers grant 1 to 3 messages in half of these, wildcards are posted late
 //!   in half, and in a fifth other rails lead to the same peers; in an eighth no rank takes it (`express`),
@@ -103,6 +104,9 @@ pub fn draw_scenario(seed: u64, fault_menu: &FaultMenu) -> Scenario {
     let parameters = &mut scenario.workload.parameters;
     parameters.insert("messages".into(), Value::Integer(rng.within(1, 200) as i64));
     parameters.insert("closes".into(), Value::Boolean(Rng::new(seed, "closes").one_in(2)));
+    if Rng::new(seed, "parks").one_in(4) {
+        parameters.insert("parks".into(), Value::Boolean(true));
+    }
     scenario.workload.name = "random".into();
     if is_short {
         short_way(&mut scenario, short);

@@ -10,6 +10,7 @@ use super::{Job, Measured, Parameters, make, run_checked};
 use crate::check::{Damage, Name, Verdict};
 use crate::cluster::Cluster;
 use crate::scenario::Scenario;
+use crate::soak::{FaultMenu, draw_scenario};
 use crate::trace::Trace;
 
 fn scenario(cluster: &str, workload: &str, parameters: &str) -> Scenario {
@@ -361,4 +362,41 @@ fn a_second_network_costs_a_poll_and_brings_bandwidth() {
     let both = 8_388_608.0 / on_two_networks(&[0, 1], LARGE);
     println!("both: {both:.0} MB/s");
     assert!((both / 1675.0 - 1.0).abs() < 0.05, "{both}");
+}
+
+/// K-1, K-6: all ranks meet though each has a fifth of the channels that it would need, over all sorts of
+/// rails.
+#[test]
+fn more_ranks_than_channels_meet_and_park() {
+    for cluster in [
+        "hosts = 24\ndevice = \"connectx\"",
+        "hosts = 24\ndevice = \"ethernet-10g\"",
+        "hosts = 6\nranks_per_host = 4\ndevice = \"connectx\"",
+        "hosts = 1\nranks_per_host = 24\nrails = [{ kind = \"shm\" }]",
+    ] {
+        let few = format!("config = {{ channels_max = 5 }}\n{cluster}");
+        run(&few, "all-to-all", "rounds = 3, ahead = 72");
+        run(&few, "all-to-all", "bytes = 200000, rounds = 2, ahead = 48");
+    }
+    run("config = { channels_max = 32 }\nhosts = 72\ndevice = \"connectx\"", "all-to-all", "ahead = 72");
+}
+
+/// The same with faults of all kinds but kills, on drawn clusters.
+#[test]
+fn more_ranks_than_channels_meet_under_faults() {
+    let seeds = std::env::var("RERAIL_PARK_SEEDS").map_or(60, |seeds| seeds.parse().unwrap_or(60));
+    let first = std::env::var("RERAIL_PARK_FIRST").map_or(0, |seed| seed.parse().unwrap_or(0));
+    let kinds = FaultMenu::All.kinds().into_iter().filter(|kind| *kind != crate::cluster::fault::Kind::Kill);
+    let fault_menu = FaultMenu::Only(kinds.collect());
+    for seed in first..first + seeds {
+        let mut cluster = draw_scenario(seed, &fault_menu);
+        (cluster.squeeze, cluster.uneven) = (false, false);
+        (cluster.hosts, cluster.ranks_per_host) = if cluster.ranks_per_host > 1 { (3, 3) } else { (9, 1) };
+        cluster.config.channels_max = Some(3);
+        cluster.config.operations_max = Some(256);
+        let bytes = if seed % 3 == 0 { 40_000 } else { 8 };
+        cluster.workload = scenario("", "all-to-all", &format!("bytes = {bytes}, rounds = 3, ahead = 27")).workload;
+        let (verdict, report, _) = run_checked(&cluster, seed, Trace::off());
+        assert_eq!(verdict, Verdict::Clean, "seed {seed}: {report:?}\n{}", cluster.to_toml().unwrap_or_default());
+    }
 }

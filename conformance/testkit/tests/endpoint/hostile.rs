@@ -267,6 +267,7 @@ fn invalid_or_changed_negotiated_parameters_are_rejected() {
         rail: 0,
         connection: 1,
         first_number: 0,
+        parked: 0,
         answer: true,
     };
     let cases = [

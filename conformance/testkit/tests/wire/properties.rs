@@ -36,7 +36,7 @@ fn body() -> impl Strategy<Value = Body> {
     let rts = (head(), any::<u64>(), keys());
     let cts = (any::<[u64; 3]>(), any::<u16>(), keys());
     let fin = (any::<[u64; 2]>(), 1..=u16::MAX, option::of(refusal()), any::<u16>(), any::<bool>());
-    let connect = any::<([u32; 3], u16, u8, [u32; 2], bool)>();
+    let connect = any::<([u32; 3], u16, [u8; 2], [u32; 2], bool)>();
     let fence = any::<([u8; 2], [u32; 2], [u64; 2], bool)>();
     prop_oneof![
         head().prop_map(Body::Eager),
@@ -61,7 +61,7 @@ fn body() -> impl Strategy<Value = Body> {
         any::<[u64; 2]>()
             .prop_map(|[ordered_beyond, unordered_beyond]| Body::Ack(Ack { ordered_beyond, unordered_beyond })),
         Just(Body::Credit),
-        connect.prop_map(|([window, eager_bytes_max, block_bytes], requests_max, rail, numbers, answer)| {
+        connect.prop_map(|([window, eager_bytes_max, block_bytes], requests_max, [rail, parked], numbers, answer)| {
             let [connection, first_number] = numbers;
             Body::Connect(Connect {
                 window,
@@ -71,6 +71,7 @@ fn body() -> impl Strategy<Value = Body> {
                 rail,
                 connection,
                 first_number,
+                parked,
                 answer,
             })
         }),
@@ -89,6 +90,7 @@ fn body() -> impl Strategy<Value = Body> {
         any::<(u64, u16)>().prop_map(|(target, epoch)| Body::Resume(Resume { target, epoch })),
         any::<(u64, bool)>().prop_map(|(nonce, answer)| Body::Probe(Probe { nonce, answer })),
         Just(Body::Bye),
+        any::<bool>().prop_map(|declines| Body::Park(Park { declines })),
         (any::<u8>(), "[!-+\\--:<>-~]{1,200}").prop_map(|(rail, text)| {
             let text = AddressText::new(text.as_bytes()).expect("no space, comma, semicolon or equals sign");
             Body::Address(Address { rail, text })

@@ -48,7 +48,6 @@ fn the_parser_names_field_and_value() {
     assert_eq!(damaged("atomic", 72, [19]), ("atomic.kind", 19)); // W-18
     assert_eq!(damaged("atomic", 73, [10]), ("atomic.data_type", 10)); // W-18
     assert_eq!(damaged("atomic", 74, [1]), ("atomic.reserved", 1)); // W-6
-    assert_eq!(damaged("connect", 47, [1]), ("connect.reserved", 1)); // W-6
     assert_eq!(damaged("fence", 34, [0, 1]), ("fence.reserved", 1 << 8)); // W-6
     assert_eq!(damaged("resume", 42, [0, 1]), ("resume.reserved", 1 << 8)); // W-6
     assert_eq!(damaged("address", 33, [0]), ("address.len", 0)); // W-28

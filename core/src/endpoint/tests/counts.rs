@@ -28,6 +28,8 @@ fn grown(lone: &Lone<'_>, before: &Stats) -> Stats {
         bytes_copied: now.bytes_copied - before.bytes_copied,
         rebalances: now.rebalances - before.rebalances,
         replayed: now.replayed - before.replayed,
+        parked: now.parked - before.parked,
+        resumed: now.resumed - before.resumed,
         short_sent: now.short_sent - before.short_sent,
         short_received: now.short_received - before.short_received,
     }
@@ -83,6 +85,8 @@ const ZERO: Stats = Stats {
     bytes_copied: 0,
     rebalances: 0,
     replayed: 0,
+    parked: 0,
+    resumed: 0,
     short_sent: 0,
     short_received: 0,
 };

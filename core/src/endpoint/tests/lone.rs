@@ -15,6 +15,7 @@ pub(super) const PEER_PARAMETERS: Connect = Connect {
     rail: PEER_RAIL,
     connection: 1,
     first_number: 0,
+    parked: 0,
     answer: false,
 };
 

@@ -56,7 +56,8 @@ pub struct Random {
 impl Random {
     /// Parameters: `messages`, `bytes_max`, `large_percent`, `plain_percent`, `one_sided`; `receives`: a rank
     /// posts so many at once, at most; `late`: wildcards are posted late; `pause_us`: ranks send nothing for
-    /// so long now and then, at most; `closes`: peers are closed when all with them is over.
+    /// so long now and then, at most; `closes`: peers are closed when all with them is over; `parks`: idle
+    /// ones are parked now and then.
     pub fn new(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Self, WorkloadError> {
         need_operations(scenario, seed, OPERATIONS_MIN)?;
         need_channels(scenario)?;
@@ -110,6 +111,8 @@ impl Random {
             met: BTreeSet::new(),
             closed: BTreeSet::new(),
             closes: parameters.flag("closes", false)?,
+            parked: BTreeSet::new(),
+            parks: parameters.flag("parks", false)?,
             pause_ns: parameters.number("pause_us", 0, 0, 1 << 20)? * 1000,
             plan,
             ledger,
@@ -187,7 +190,7 @@ impl Job for Random {
         if ended_well {
             let stats = (0..view.size()).filter_map(|rank| Some((rank, view.engine(rank)?.endpoint().stats())));
             let messages = |rank| shared.ledger.sent_to(rank);
-            let all_arrive = !shared.closes;
+            let all_arrive = !(shared.closes || shared.parks);
             bounds.extend(ending::statistics(&stats.collect::<Vec<_>>(), messages, fault_level(cluster), all_arrive));
         }
         if shared.ledger.has_liar() {

@@ -7,6 +7,9 @@ use super::{Player, Sort, pair};
 use crate::cluster::{Cx, Phase};
 use crate::cover::Path;
 
+/// At one call of a rank in this many it parks a peer.
+const PARKS_ONE_IN: u64 = 4;
+
 impl Player {
     /// Closes peers with which everything is over.
     pub(super) fn close_peers(&mut self, cx: &mut Cx<'_>) {
@@ -22,6 +25,27 @@ impl Player {
             self.shared.borrow_mut().closed.insert((self.rank, peer));
             if cx.engine.close_peer(PeerId(peer)).is_ok() && cx.phase == Phase::Safety {
                 cx.trace.took(Path::CloseInFlow);
+            }
+        }
+    }
+
+    /// Parks one of the peers with which nothing is under way, now and then; notes those that are parked.
+    pub(super) fn park_peers(&mut self, cx: &mut Cx<'_>) {
+        if !self.shared.borrow().parks {
+            return;
+        }
+        let is_parked = |peer: &u32| cx.engine.endpoint().is_parked(PeerId(*peer));
+        let parked: Vec<_> = (0..cx.size).filter(is_parked).map(|peer| (self.rank, peer)).collect();
+        let all = &mut self.shared.borrow_mut().parked;
+        all.retain(|(rank, _)| *rank != self.rank);
+        all.extend(parked);
+        if self.failed || cx.phase == Phase::Rest || !cx.rng.one_in(PARKS_ONE_IN) {
+            return;
+        }
+        let from = cx.rng.below(cx.size.into()) as u32;
+        for peer in (0..cx.size).map(|step| (from + step) % cx.size) {
+            if cx.engine.park(PeerId(peer)) {
+                break;
             }
         }
     }

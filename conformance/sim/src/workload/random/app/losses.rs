@@ -124,7 +124,7 @@ impl Shared {
     /// Whether a peer is gone for a rank: the transport has reported it, or the two have never met, and the
     /// peer was killed or has given this rank up. The transport can't report that; a launcher would.
     pub(super) fn is_gone(&self, rank: u32, peer: u32) -> bool {
-        let is_unmet = || !self.met.contains(&(rank, peer));
+        let is_unmet = || !self.met.contains(&(rank, peer)) || self.parked.contains(&(rank, peer));
         let book = self.ledger.book(rank);
         // A liar may send BYE in mid-flow; an honest peer closes when nothing is left, and what then is
         // left is lost.
@@ -140,7 +140,8 @@ impl Shared {
         let book = self.ledger.book(rank);
         (0..self.plan.size).any(|peer| {
             let known = || book.losses.iter().any(|loss| loss.peer == peer) || book.closed.contains(&peer);
-            self.is_killed(peer) && self.met.contains(&(rank, peer)) && !known()
+            let is_parked = self.parked.contains(&(rank, peer));
+            self.is_killed(peer) && self.met.contains(&(rank, peer)) && !is_parked && !known()
         })
     }
 

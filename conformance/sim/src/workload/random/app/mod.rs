@@ -87,6 +87,10 @@ pub struct Shared {
     pub closed: BTreeSet<(u32, u32)>,
     /// Whether peers are closed when all with them is over.
     pub closes: bool,
+    /// Peers are parked now and then.
+    pub parks: bool,
+    /// Ranks and peers without a connection: their end is reported when they are called.
+    pub parked: BTreeSet<(u32, u32)>,
     /// Ranks send nothing for so long now and then, at most; 0: they go on.
     pub pause_ns: u64,
 }
@@ -302,6 +306,7 @@ impl Player {
             cx.wake_at(cx.now + AGAIN);
         }
         self.close_peers(cx);
+        self.park_peers(cx);
         if cx.phase != Phase::Safety && !self.is_done() {
             cx.wake_at(cx.now + RETRY_PAUSE);
         }

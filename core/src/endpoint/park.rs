@@ -1,0 +1,366 @@
+//! More peers than channels: an idle channel is parked by agreement of both sides, and goes on when either
+//! has something to send (K-1 to K-6).
+//!
+//! A side that needs the slot of an idle channel sends PARK, and from then on nothing that is sequenced. A
+//! peer that is idle too sends PARK as well; one that is not declines. A side that has sent and received PARK
+//! closes its connections and keeps only numbers ([`Parked`](crate::peer::Parked)).
+//!
+//! Exactly-once needs no agreement: to the peer, a side that has parked is one whose connections have failed
+//! (F-1 to F-5), since its numbers go on. So a PARK that is lost, crossed or late does no harm. Agreement
+//! keeps the peer from dialling again, and is what empties a lossless rail: what is in a ring is not kept by
+//! its sender.
+
+use super::packets::{Actions, STEP};
+use super::tables::{Peer, channel_active, channel_waits};
+use super::timer::Timer;
+use super::{Endpoint, RailFault};
+use crate::api::action::Span;
+use crate::ids::{PeerId, RailId};
+use crate::log;
+use crate::peer::{ChannelState, Ending, ORDERED, Parked, Shortage, UNORDERED};
+use crate::rail::rails_of;
+use crate::rel::link::State;
+use crate::store::NONE;
+use crate::store::list::By;
+use crate::time::{Nanos, Time};
+use crate::wire::{self, Body};
+
+/// A peer that does not answer PARK for so long may compute: another channel is tried.
+const PATIENCE: Nanos = Nanos::from_micros(1_000);
+
+/// One channel in this many may wait for an answer to PARK at once.
+const TOGETHER: u32 = 16;
+
+impl Endpoint<'_> {
+    /// Whether the channel of a peer is parked: known, with nothing outstanding and without connections.
+    pub fn is_parked(&self, peer: PeerId) -> bool {
+        self.t.parked.get(peer.0 as usize).is_some_and(|parked| parked.times > 0)
+    }
+
+    /// Parks the channel of a peer now, if it is idle and the peer agrees; the next request of either side
+    /// opens it again. Channels are parked without this when they are short. Returns whether PARK is sent.
+    pub fn park(&mut self, now: Time, peer: PeerId) -> bool {
+        let Some(channel) = self.t.channel_of(peer) else { return false };
+        self.fold_line(channel);
+        let is_idle = self.channel(channel).state() == ChannelState::Open && self.may_park(channel);
+        if is_idle {
+            self.begin_parking(now, channel);
+        }
+        is_idle
+    }
+
+    /// Whether a request may open one more channel. If all channels waited for peers that have no room
+    /// either, no process could accept a call (K-6).
+    pub(super) fn may_call(&self) -> bool {
+        let channels = self.t.channels.capacity();
+        if channels as usize >= self.t.peers.len() {
+            return true;
+        }
+        let left_free = (channels / 4).max(1);
+        // The process itself is never parked.
+        let waits = |&channel: &u32| self.paths.ready(channel) == 0 || self.channel(channel).peer == self.config.rank;
+        let waiting = self.t.channels.indices().filter(waits).count() as u32;
+        waiting < channels - left_free || self.t.channels.is_empty()
+    }
+
+    /// A request or a caller finds no channel: begins to park the one that was not used for longest (K-1).
+    #[cold]
+    pub(super) fn make_room(&mut self, now: Time) {
+        let mut waiting = 0;
+        let mut found = None;
+        let mut walk = self.t.channels.walk();
+        while let Some(channel) = self.t.channels.step(&mut walk) {
+            let slot = self.channel(channel);
+            match slot.state() {
+                ChannelState::Parked => waiting += 1,
+                ChannelState::Parking => waiting += u32::from(now - slot.park.since < PATIENCE),
+                ChannelState::Open => {
+                    self.fold_line(channel);
+                    if self.park_alone(now, channel) {
+                        return;
+                    }
+                    let slot = self.channel_mut(channel);
+                    // The express path records no time, but numbers.
+                    let mark = slot.sent[ORDERED].next().0.wrapping_add(slot.received[ORDERED].expected().0);
+                    let is_used = core::mem::replace(&mut slot.park.mark, mark) != mark;
+                    let rank = (is_used, slot.silence.last_received);
+                    if found.is_none_or(|(least, _)| rank < least) && self.may_park(channel) {
+                        found = Some((rank, channel));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let waiting_max = (self.t.channels.capacity() / TOGETHER).max(1);
+        if let Some((_, channel)) = found.filter(|_| waiting < waiting_max) {
+            self.begin_parking(now, channel);
+        }
+    }
+
+    fn begin_parking(&mut self, now: Time, channel: u32) {
+        self.close_line(channel);
+        self.end_sample(channel);
+        let slot = self.channel_mut(channel);
+        slot.enter(ChannelState::Parking);
+        slot.park.begin(now);
+        self.activate(channel);
+    }
+
+    /// Whether a channel is idle, so that its slot and connections may be given back (K-1).
+    fn may_park(&mut self, channel: u32) -> bool {
+        let slot = self.channel(channel);
+        let ready = self.paths.ready(channel);
+        // What a second lossless rail has could be behind the PARK on the first.
+        let is_ready = ready != 0 && (ready & !self.paths.lossy).count_ones() <= 1 && slot.work.fences.is_empty();
+        let are_settled = |subs: &[crate::peer::Sub]| {
+            subs.iter().all(|sub| match sub.link.state() {
+                State::Ready => sub.connect_sent,
+                // What was dialled in vain before may never come up.
+                state => {
+                    let is_final = state == State::Down || sub.failures > 0;
+                    is_final && sub.link.waits_for().is_none() && sub.answer.is_none()
+                }
+            })
+        };
+        is_ready && are_settled(self.t.subs_of(channel)) && self.is_idle(channel)
+    }
+
+    /// Parks a channel that is idle and has no connection (K-3): no connection can carry PARK, and the peer
+    /// may have parked and be without a channel for this side. Returns whether it does.
+    pub(super) fn park_alone(&mut self, now: Time, channel: u32) -> bool {
+        let is_open = self.channel(channel).state() == ChannelState::Open;
+        let parks = is_open && self.t.subs_of(channel).iter().all(|sub| !sub.is_up()) && self.is_idle(channel);
+        if parks {
+            self.begin_parking(now, channel);
+            self.close_parked(channel);
+        }
+        parks
+    }
+
+    /// Whether the channel of another process has nothing outstanding, and nothing to report.
+    fn is_idle(&mut self, channel: u32) -> bool {
+        let slot = self.channel(channel);
+        let is_bare = slot.peer != self.config.rank && slot.peer_parameters.is_some() && !slot.event.is_linked();
+        is_bare && self.has_nothing(channel)
+    }
+
+    /// Whether nothing of a channel is outstanding: all that remains of it is numbers.
+    fn has_nothing(&mut self, channel: u32) -> bool {
+        let slot = self.channel(channel);
+        let requests = &slot.requests;
+        let is_idle = slot.ops | slot.shorts | slot.messages == 0
+            && slot.is_quiet()
+            && !(requests.is_waiting() || requests.is_refusing() || requests.is_unconfirmed)
+            && requests.admitted() | requests.serving == 0
+            && requests.refusals.is_empty()
+            && !slot.replay.is_pending()
+            && slot.replay.aborted_placements == 0
+            && slot.reorder.is_empty()
+            && slot.reorder.esn() == slot.received[ORDERED].expected();
+        is_idle
+            && self.t.subs_of(channel).iter().all(|sub| sub.place.is_none())
+            && [ORDERED, UNORDERED].iter().all(|&lane| self.t.received(channel, lane).1.iter().all(|&word| word == 0))
+    }
+
+    /// The peer's PARK (K-2).
+    pub(super) fn arrive_park(&mut self, now: Time, channel: u32, park: wire::Park) {
+        match (self.channel(channel).state(), park.declines) {
+            (ChannelState::Parking, true) => {
+                let park = self.channel(channel).park;
+                if park.sent_on().is_some() && !park.is_agreed {
+                    self.stop_parking(channel);
+                }
+            }
+            (ChannelState::Parking, false) => self.channel_mut(channel).park.is_agreed = true,
+            (ChannelState::Open, false) => {
+                self.fold_line(channel);
+                if self.may_park(channel) {
+                    self.begin_parking(now, channel);
+                    self.channel_mut(channel).park.is_agreed = true;
+                } else {
+                    self.channel_mut(channel).park.declines = true;
+                }
+            }
+            (ChannelState::Closing, false) => self.channel_mut(channel).park.declines = true,
+            _ => self.stats.stale_dropped += 1,
+        }
+        self.activate(channel);
+    }
+
+    /// The channel is open as before: the peer declines, or a connection has failed before it agreed (K-4).
+    fn stop_parking(&mut self, channel: u32) {
+        let peer = self.channel(channel).peer;
+        let Peer { gone, rails, .. } = self.t.peers[peer.0 as usize];
+        let slot = self.channel_mut(channel);
+        slot.enter(ChannelState::Open);
+        if gone {
+            // It was closed meanwhile.
+            slot.enter(ChannelState::Closing);
+        }
+        for rail in rails_of(rails) {
+            let is_down = self.sub_mut(channel, rail).link.state() == State::Down;
+            let work = &mut self.channel_mut(channel).work;
+            if is_down && !work.redials().contains(rail) {
+                work.dial_now(rail);
+            }
+        }
+        self.activate(channel);
+    }
+
+    /// A connection of a channel that is being parked is down. Returns whether that is no failure (K-4): with
+    /// the one that has our PARK the outcome is lost, unless the peer agreed before. Nothing is under way on
+    /// the others; if the channel is not parked after all, they are dialled again then.
+    pub(super) fn is_down_parked(&mut self, channel: u32, rail: RailId) -> bool {
+        let slot = self.channel(channel);
+        if slot.state() != ChannelState::Parking {
+            return false;
+        }
+        let has_failed = slot.park.sent_on().is_none_or(|sent_on| sent_on == rail && !slot.park.is_agreed);
+        if has_failed {
+            self.stop_parking(channel);
+            // The caller plans that.
+            self.channel_mut(channel).work.cancel_dial(rail);
+        }
+        !has_failed
+    }
+
+    /// A new connection of a channel that is being parked, or is parked and not freed. Where it replaces the
+    /// one that had our PARK, the peer has parked, and goes on already (K-5).
+    pub(super) fn up_parked(&mut self, now: Time, channel: u32, rail: RailId) {
+        let slot = self.channel(channel);
+        if slot.state() == ChannelState::Parking && slot.park.is_agreed && slot.park.sent_on() == Some(rail) {
+            self.close_parked(channel);
+        }
+        let slot = self.channel_mut(channel);
+        if slot.state() == ChannelState::Parked {
+            slot.work.is_replaced(rail);
+            self.reopen(now, channel);
+        }
+    }
+
+    /// Sends PARK, or declines the peer's, and closes the connections when both sides have sent it.
+    pub(super) fn pump_parking(&mut self, now: Time, channel: u32, out: &mut Actions) {
+        if self.channel(channel).park.declines {
+            self.send_park(now, channel, wire::Park { declines: true }, out);
+        }
+        let slot = self.channel(channel);
+        if slot.state() != ChannelState::Parking {
+            return;
+        }
+        let (sent_on, is_agreed) = (slot.park.sent_on(), slot.park.is_agreed);
+        match sent_on {
+            // The peer may have sent something before its PARK came.
+            None if is_agreed && !self.has_nothing(channel) => {
+                self.stop_parking(channel);
+                self.channel_mut(channel).park.declines = true;
+            }
+            None => self.send_park(now, channel, wire::Park { declines: false }, out),
+            Some(rail) if is_agreed && !self.sub_mut(channel, rail).frame_posted => {
+                self.close_parked(channel);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Hands PARK to the lossless rail if there is one: nothing of it can get lost then.
+    fn send_park(&mut self, now: Time, channel: u32, park: wire::Park, out: &mut Actions) {
+        let ready = self.paths.ready(channel);
+        let lossless = ready & !self.paths.lossy;
+        let mut rails = rails_of(if lossless == 0 { ready } else { lossless });
+        let is_room = out.len() + STEP <= out.capacity();
+        let sent =
+            rails.find(|&rail| is_room && self.send_frame(now, channel, rail, Body::Park(park), Span::EMPTY, out));
+        let slot = self.channel_mut(channel);
+        match sent {
+            Some(_) if park.declines => slot.park.declines = false,
+            Some(rail) => slot.park.sent(rail),
+            None if ready == 0 => slot.park.declines = false,
+            None if !is_room => self.activate(channel),
+            // The frame that the rail has comes first.
+            None => {}
+        }
+    }
+
+    /// Both sides send nothing more: ends this side of all connections (K-3).
+    fn close_parked(&mut self, channel: u32) {
+        let is_idle = self.has_nothing(channel);
+        for rail in (0..self.paths.rails.len() as u8).map(RailId) {
+            let posts = self.paths.path(channel, rail).in_flight;
+            let sub = self.sub_mut(channel, rail);
+            // What arrives late must not find memory that has another use (F-2).
+            let is_used = posts > 0 || sub.place.is_some();
+            let is_open = sub.link.state() != State::Down;
+            let verdict = sub.link.abort();
+            if verdict.lost {
+                self.lose(channel, rail);
+            } else {
+                self.paths.forget(channel, rail);
+                self.sub_mut(channel, rail).clear();
+                self.refresh(channel, rail);
+            }
+            let work = &mut self.channel_mut(channel).work;
+            if is_open && is_used {
+                work.abort(rail);
+            } else if is_open {
+                work.disconnect(rail);
+            }
+        }
+        for timer in [Timer::Ack, Timer::Connect, Timer::Silence, Timer::Sample, Timer::Redial, Timer::Watch] {
+            self.t.cancel_timer(channel, timer);
+        }
+        let slot = self.channel_mut(channel);
+        slot.work.park();
+        if is_idle {
+            slot.replay.cancel();
+        }
+        slot.enter(ChannelState::Parked);
+        self.activate(channel);
+    }
+
+    /// The connections of a parked channel are closed: its slot is freed, unless there is something to send
+    /// by now.
+    pub(super) fn finish_parking(&mut self, now: Time, channel: u32) {
+        if self.channel(channel).work.is_closing() {
+            return;
+        }
+        let peer = self.channel(channel).peer;
+        let has_nothing = self.has_nothing(channel);
+        if has_nothing && self.t.peers[peer.0 as usize].gone {
+            return self.end_channel(channel, Ending::Closed);
+        }
+        let mines = self.t.subs_of(channel).iter().map(|sub| sub.link.pair().mine);
+        // Serial numbers (F-1).
+        let newest = mines.reduce(|a, b| if b.wrapping_sub(a) <= u32::MAX / 2 { b } else { a }).unwrap_or_default();
+        let parked = Parked::of(self.channel(channel), newest).filter(|_| has_nothing);
+        let Some(parked) = parked else { return self.reopen(now, channel) };
+        log::debug!("peer {}: channel parked", peer.0);
+        self.t.parked[peer.0 as usize] = parked;
+        self.stats.parked += 1;
+        for shortage in [Shortage::Packets, Shortage::Stripes] {
+            let mut links = By(&mut self.t.channels, channel_waits(shortage));
+            self.waiting[shortage as usize].unlink(&mut links, channel);
+        }
+        let mut links = By(&mut self.t.channels, channel_active);
+        self.hot.active.unlink(&mut links, channel);
+        if let Some(key) = self.t.channels.key_at(channel) {
+            self.t.channels.remove(key);
+        }
+        let slot = &mut self.t.peers[peer.0 as usize];
+        (slot.channel, slot.is_met) = (NONE, false);
+        // The next waiting channel may have been woken for this one's sake.
+        self.wake(Shortage::Packets);
+        self.wake(Shortage::Stripes);
+    }
+
+    /// Something is to be sent, or the peer has connected again, before the slot was freed (K-4): as after a
+    /// failure of all connections.
+    pub(super) fn reopen(&mut self, now: Time, channel: u32) {
+        self.stop_parking(channel);
+        let slot = self.channel_mut(channel);
+        slot.silence.outage_begins(now, RailId(0), RailFault::Closed);
+        slot.ack.make_due();
+        if self.config.recovery_timeout.0 > 0 {
+            self.t.set_timer(channel, Timer::Connect, now + self.config.recovery_timeout);
+        }
+    }
+}
