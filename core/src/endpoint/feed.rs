@@ -4,6 +4,7 @@ use super::timer::Timer;
 use super::{Endpoint, RailEvent, RailFault};
 use crate::ids::{PeerId, RailId};
 use crate::log;
+use crate::peer::ChannelState;
 use crate::time::Time;
 
 impl Endpoint<'_> {
@@ -61,7 +62,10 @@ impl Endpoint<'_> {
             self.paths.forget(channel, rail);
             self.sub_mut(channel, rail).clear();
         }
+        let slot = self.channel(channel);
+        let is_after_park = slot.state() == ChannelState::Parking && slot.park.sent_on().is_some();
         let sub = self.sub_mut(channel, rail);
+        sub.is_after_park = is_after_park;
         let (connect_pending, slot) = (!sub.connect_sent, self.channel_mut(channel));
         slot.work.up(rail, connect_pending);
         self.sub_mut(channel, rail).last_received = now;

@@ -103,6 +103,7 @@ impl Endpoint<'_> {
         let slot = self.channel_mut(channel);
         slot.enter(ChannelState::Parking);
         slot.park.begin(now);
+        self.t.subs_of(channel).iter_mut().for_each(|sub| sub.is_after_park = false);
         self.activate(channel);
     }
 
@@ -132,7 +133,7 @@ impl Endpoint<'_> {
         let parks = is_open && self.t.subs_of(channel).iter().all(|sub| !sub.is_up()) && self.is_idle(channel);
         if parks {
             self.begin_parking(now, channel);
-            self.close_parked(channel);
+            self.close_parked(now, channel);
         }
         parks
     }
@@ -229,7 +230,7 @@ impl Endpoint<'_> {
     pub(super) fn up_parked(&mut self, now: Time, channel: u32, rail: RailId) {
         let slot = self.channel(channel);
         if slot.state() == ChannelState::Parking && slot.park.is_agreed && slot.park.sent_on() == Some(rail) {
-            self.close_parked(channel);
+            self.close_parked(now, channel);
         }
         let slot = self.channel_mut(channel);
         if slot.state() == ChannelState::Parked {
@@ -256,7 +257,7 @@ impl Endpoint<'_> {
             }
             None => self.send_park(now, channel, wire::Park { declines: false }, out),
             Some(rail) if is_agreed && !self.sub_mut(channel, rail).frame_posted => {
-                self.close_parked(channel);
+                self.close_parked(now, channel);
             }
             Some(_) => {}
         }
@@ -281,12 +282,19 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Both sides send nothing more: ends this side of all connections (K-3).
-    fn close_parked(&mut self, channel: u32) {
+    /// Both sides send nothing more: ends this side of all connections (K-3). One that came up after our PARK
+    /// may be that of a peer that has parked and goes on, and may have brought something: it remains, and the
+    /// channel is open again (K-5).
+    fn close_parked(&mut self, now: Time, channel: u32) {
         let is_idle = self.has_nothing(channel);
+        let mut remains = false;
         for rail in (0..self.paths.rails.len() as u8).map(RailId) {
             let posts = self.paths.path(channel, rail).in_flight;
             let sub = self.sub_mut(channel, rail);
+            if sub.is_after_park && sub.is_up() {
+                remains = true;
+                continue;
+            }
             // What arrives late must not find memory that has another use (F-2).
             let is_used = posts > 0 || sub.place.is_some();
             let is_open = sub.link.state() != State::Down;
@@ -304,6 +312,13 @@ impl Endpoint<'_> {
             } else if is_open {
                 work.disconnect(rail);
             }
+        }
+        if remains {
+            if self.paths.ready(channel) == 0 {
+                return self.reopen(now, channel);
+            }
+            self.channel_mut(channel).ack.make_due();
+            return self.stop_parking(channel);
         }
         for timer in [Timer::Ack, Timer::Connect, Timer::Silence, Timer::Sample, Timer::Redial, Timer::Watch] {
             self.t.cancel_timer(channel, timer);
