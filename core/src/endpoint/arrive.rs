@@ -140,7 +140,7 @@ impl Endpoint<'_> {
             }
             Body::Address(address) => self.arrive_address(now, channel, &address),
             Body::Park(park) => {
-                self.arrive_park(now, channel, park);
+                self.arrive_park(now, channel, rail, park);
                 Arrival::Done
             }
             Body::Bye => {

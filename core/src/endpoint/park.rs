@@ -164,7 +164,7 @@ impl Endpoint<'_> {
     }
 
     /// The peer's PARK (K-2).
-    pub(super) fn arrive_park(&mut self, now: Time, channel: u32, park: wire::Park) {
+    pub(super) fn arrive_park(&mut self, now: Time, channel: u32, rail: RailId, park: wire::Park) {
         match (self.channel(channel).state(), park.declines) {
             (ChannelState::Parking, true) => {
                 let park = self.channel(channel).park;
@@ -172,17 +172,17 @@ impl Endpoint<'_> {
                     self.stop_parking(channel);
                 }
             }
-            (ChannelState::Parking, false) => self.channel_mut(channel).park.is_agreed = true,
+            (ChannelState::Parking, false) => self.channel_mut(channel).park.agree(rail),
             (ChannelState::Open, false) => {
                 self.fold_line(channel);
                 if self.may_park(channel) {
                     self.begin_parking(now, channel);
-                    self.channel_mut(channel).park.is_agreed = true;
+                    self.channel_mut(channel).park.agree(rail);
                 } else {
-                    self.channel_mut(channel).park.declines = true;
+                    self.channel_mut(channel).park.decline(rail);
                 }
             }
-            (ChannelState::Closing, false) => self.channel_mut(channel).park.declines = true,
+            (ChannelState::Closing, false) => self.channel_mut(channel).park.decline(rail),
             _ => self.stats.stale_dropped += 1,
         }
         self.activate(channel);
@@ -263,9 +263,13 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Hands PARK to the lossless rail if there is one: nothing of it can get lost then.
+    /// Hands PARK to the lossless rail if there is one: nothing of it can get lost then. The peer's is declined
+    /// on the rail that brought it: if it is lost, the peer notices that its own may be lost, too (K-4).
     fn send_park(&mut self, now: Time, channel: u32, park: wire::Park, out: &mut Actions) {
-        let ready = self.paths.ready(channel);
+        let mut ready = self.paths.ready(channel);
+        if park.declines {
+            ready &= 1 << self.channel(channel).park.came_on().0;
+        }
         let lossless = ready & !self.paths.lossy;
         let mut rails = rails_of(if lossless == 0 { ready } else { lossless });
         let is_room = out.len() + STEP <= out.capacity();

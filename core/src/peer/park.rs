@@ -26,6 +26,8 @@ pub(crate) struct Park {
     pub is_agreed: bool,
     /// The peer's PARK is to be declined.
     pub declines: bool,
+    /// The rail that brought the peer's PARK.
+    came_on: u8,
     /// How often this side has parked the channel, as in CONNECT (W-22).
     pub times: u8,
 }
@@ -33,12 +35,36 @@ pub(crate) struct Park {
 impl Park {
     pub(crate) const fn none(first_connection: u32) -> Park {
         let since = Time(0);
-        Park { since, first_connection, mark: 0, rail: NO_RAIL, is_agreed: false, declines: false, times: 0 }
+        Park {
+            since,
+            first_connection,
+            mark: 0,
+            rail: NO_RAIL,
+            is_agreed: false,
+            declines: false,
+            came_on: NO_RAIL,
+            times: 0,
+        }
     }
 
     /// This side is to send PARK.
     pub(crate) const fn begin(&mut self, now: Time) {
         (self.since, self.rail, self.is_agreed) = (now, NO_RAIL, false);
+    }
+
+    /// The peer's PARK came on a rail; this side does not park.
+    pub(crate) const fn decline(&mut self, rail: RailId) {
+        (self.declines, self.came_on) = (true, rail.0);
+    }
+
+    /// The peer's PARK came on a rail; this side parks as well.
+    pub(crate) const fn agree(&mut self, rail: RailId) {
+        (self.is_agreed, self.came_on) = (true, rail.0);
+    }
+
+    /// The rail that brought the peer's PARK.
+    pub(crate) const fn came_on(&self) -> RailId {
+        RailId(self.came_on)
     }
 
     /// PARK was posted on a rail.

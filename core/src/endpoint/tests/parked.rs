@@ -119,6 +119,7 @@ fn a_channel_in_use_is_not_parked() {
         lone.sent();
         lone.feed_on(1, PARK, 0, |_| {});
         assert_eq!(lone.sent_one().body, DECLINED, "{what}");
+        assert_eq!(lone.rails.last(), Some(&RailId(1)), "lost only with the PARK's own connection: {what}");
         assert_eq!(send_to(&mut lone, 5), FULL);
         let sent = lone.sent();
         assert!(sent.iter().all(|packet| packet.body == PARK), "another channel is parked: {what}");
