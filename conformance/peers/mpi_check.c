@@ -1,6 +1,6 @@
 /* Checks an MPI library: every section sends known bytes and looks at every byte and status that comes back.
  *
- *   mpi_check [SECTION...]      where none is named, all that every library is asked for; threads: alone
+ *   mpi_check [SECTION...]      where none is named, all that every library must do; threads: alone
  *
  * Rank 0 prints a line for each section that went well. Exit: 0, else MPI_Abort with the number of the line that failed. */
 #include <mpi.h>
@@ -506,7 +506,7 @@ static void truncation_source(void) { truncation(1); }
 static const struct {
     const char *name;
     void (*run)(void);
-    int asked; /* only where it is named */
+    int only_named; /* only where it is named */
 } SECTIONS[] = {
     { "sizes", sizes, 0 },
     { "matching", matching, 0 },
@@ -540,7 +540,7 @@ int main(int argc, char **argv)
     in = malloc(LARGE + 64);
     int ran = 0;
     for (unsigned i = 0; i < sizeof SECTIONS / sizeof *SECTIONS; i++) {
-        int wanted = argc < 2 && !SECTIONS[i].asked;
+        int wanted = argc < 2 && !SECTIONS[i].only_named;
         for (int at = 1; at < argc; at++)
             wanted |= !strcmp(argv[at], SECTIONS[i].name);
         if (!wanted)

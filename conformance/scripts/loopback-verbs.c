@@ -9,7 +9,7 @@
  *
  *   scatter    a receive of up to 64 bytes comes inside its completion; the poll copies it to the request's address, as a
  *              pointer (mlx5: mlx5_copy_to_recv_srq); a device that is closed reports on stderr how many did
- *   no-inline  queue pairs are made with whatever length is asked for inline, and take nothing inline (rdmavt)
+ *   no-inline  queue pairs are made with whatever length is requested inline, and take nothing inline (rdmavt)
  *   ethernet   the port is one of RoCE, and reports 1 as its LID (irdma)
  *   grh        the InfiniBand port takes no path without a global route (mlx5, virtual functions)
  *   no-lid     the InfiniBand port has no LID
@@ -21,7 +21,7 @@
  *   locked     completion queues are refused: no more memory may be locked
  *   sick-port  of two ports, the first can't be queried
  *   no-fork    ibv_fork_init fails
- *   tell       a device that is closed reports on stderr how often ibv_fork_init was called
+ *   `tell`     a device that is closed reports on stderr how often ibv_fork_init was called
  */
 #include <errno.h>
 #include <infiniband/verbs.h>

@@ -196,7 +196,7 @@ one() {
     pick 64 1K 4K 64K 1M; local bytes=$drawn
     draw 1000000; local arguments=(exchange -n "$ranks" --hosts "$hosts" --quick --max-bytes "$bytes" --seed "$drawn" --stall-seconds 20)
     local settings=(RERAIL_LOG=off)
-    pick "" "" RERAIL_POLICY_SMALL=round_robin RERAIL_POLICY=even RERAIL_KEEPALIVE=20ms RERAIL_EAGER_MAX=4K
+    pick "" "" RERAIL_POLICY_SMALL=round-robin RERAIL_POLICY=even RERAIL_KEEPALIVE=20ms RERAIL_EAGER_MAX=4K
     [ -z "$drawn" ] || settings+=("$drawn")
     if [ "$hosts" -eq 1 ]; then
         pick "" RERAIL_RAILS=shm RERAIL_RAILS=tcp

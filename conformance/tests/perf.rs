@@ -67,7 +67,7 @@ fn policy_determines_the_bytes_of_each_rail() {
     assert!(weighted[0] > 2 * weighted[1] && weighted[1] > 0, "{weighted:?}");
     let bound = carried(&["--policy", "binding"]);
     assert!(bound[1] < bound[0] / 100, "{bound:?}");
-    let large = carried(&["--policy", "binding", "--policy-large", "even"]);
+    let large = carried(&["--policy", "even", "--policy-small", "binding"]);
     assert!(large[0].abs_diff(large[1]) < large[0] / 4, "{large:?}");
 }
 

@@ -1,6 +1,6 @@
-//! `PROTOCOL.md` and the code agree: rules are numbered without gaps, what is cited exists, what is stated is
-//! cited where it is implemented and where it is proved, `PROTOCOL.index` lists where, and the limits are
-//! those of the code.
+//! `WIRE.md`, `PROTOCOL.md` and the code agree: rules are numbered without gaps, what is cited exists, what
+//! is stated is cited where it is implemented and where it is proved, `PROTOCOL.index` lists where, and the
+//! limits are those of the code.
 //!
 //! A citation is a rule's number anywhere in a source file (`X-3`), or a range of them (`X-3 to X-5`). After
 //! citations have moved, `RERAIL_WRITE_INDEX=1 cargo test -p rerail-conformance --test protocol` writes the
@@ -17,9 +17,12 @@ use rerail_core::wire::{COMMON_BYTES, HEADER_BYTES_MAX, KEYS_MAX};
 
 /// Set in order to write the index instead of checking it.
 const WRITE_INDEX: &str = "RERAIL_WRITE_INDEX";
+/// The rules, section by section.
+const DOCUMENTS: [&str; 2] = ["WIRE.md", "PROTOCOL.md"];
+
 /// How the index begins.
 const INDEX_HEAD: &str = "\
-Where the rules of PROTOCOL.md are implemented and proved: made of their citations in the sources.
+Where the rules of WIRE.md and PROTOCOL.md are implemented and proved: made of their citations in the sources.
 Written by: RERAIL_WRITE_INDEX=1 cargo test -p rerail-conformance --test protocol
 ";
 
@@ -55,14 +58,11 @@ struct Protocol {
 
 impl Protocol {
     fn read() -> Self {
-        let text = fs::read_to_string(Self::path()).expect("PROTOCOL.md");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let text = DOCUMENTS.map(|name| fs::read_to_string(folder.join(name)).expect(name)).concat();
         let heads = text.lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
         let stated = heads.filter_map(|(rule, _)| Rule::of(rule)).collect();
         Protocol { text, stated }
-    }
-
-    fn path() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("PROTOCOL.md")
     }
 
     /// The sections: `## X: ...`.
@@ -243,7 +243,7 @@ fn every_rule_that_is_cited_exists() {
     for (rule, files) in &citations.tests {
         findings.extend(files.keys().filter(|_| !stated.contains(rule)).map(|path| format!("{path}: {rule}")));
     }
-    for document in ["conformance/PROTOCOL.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
+    for document in ["conformance/WIRE.md", "conformance/PROTOCOL.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
         let text = fs::read_to_string(root().join(document)).expect("a document");
         let unknown = text.lines().flat_map(|line| named(line, &sections)).filter(|rule| !stated.contains(rule));
         findings.extend(unknown.map(|rule| format!("{document}: {rule}")));
@@ -294,7 +294,7 @@ fn the_limits_are_those_of_the_code() {
     let rows: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let check = |what: &str, least: u64, greatest: u64| {
         let row = format!("{what} {least} {greatest} ");
-        assert!(rows.iter().any(|line| line.starts_with(&row)), "PROTOCOL.md lacks the row: {row}");
+        assert!(rows.iter().any(|line| line.starts_with(&row)), "WIRE.md has no such row: {row}");
     };
     check("header bytes", COMMON_BYTES as u64, HEADER_BYTES_MAX as u64);
     check("keys of an RTS or CTS", 0, KEYS_MAX as u64);

@@ -43,6 +43,7 @@ const UNSAFE_FILES: &[&str] = &[
     "core/src/shm/producer.rs",
     "core/src/shm/tests.rs",
     "core/src/store/arena.rs",
+    "os-linux/capi/src/events.rs",
     "os-linux/capi/src/lib.rs",
     "os-linux/capi/src/names.rs",
     "os-linux/examples/verbs_cost.rs",
@@ -421,6 +422,33 @@ fn crate_paths(line: &str) -> Vec<String> {
     paths
 }
 
+/// Types in the signatures of a transport that are the standard library's.
+const STANDARD: &[&str] =
+    &["BorrowedFd", "Box", "Duration", "Item", "Iterator", "None", "Option", "Result", "Self", "Send", "String", "Vec"];
+
+#[test]
+fn rerail_linux_re_exports_what_its_functions_name() {
+    let files = files();
+    let lib = files.iter().find(|file| file.path == "os-linux/src/lib.rs").expect("the crate's root");
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.path.starts_with("os-linux/src/driver/")) {
+        let code: String =
+            file.code().take_while(|(i, _)| *i <= own_lines(file)).map(|(_, line)| line.trim()).collect();
+        // Methods of the transport and of what makes one.
+        for block in ["impl Transport {", "> Transport<C> {", "impl Opening {", "impl Contacts {"] {
+            for methods in code.split(block).skip(1).map(|rest| rest.split("}impl").next().unwrap_or(rest)) {
+                for signature in methods.split("pub fn ").skip(1).map(|rest| rest.split('{').next().unwrap_or(rest)) {
+                    let words = signature.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+                    let types = words.filter(|word| word.len() > 1 && word.starts_with(|c: char| c.is_uppercase()));
+                    let missing = types.filter(|it| !STANDARD.contains(it) && !has_word(&lib.text, it));
+                    findings.extend(missing.map(|it| format!("{}: {it}", file.path)));
+                }
+            }
+        }
+    }
+    none("a user of rerail_linux needs no other crate", findings);
+}
+
 #[test]
 fn the_library_starts_no_thread() {
     let files = files();
@@ -443,7 +471,7 @@ fn the_library_starts_no_thread() {
     none("threads are the embedder's", findings);
 }
 
-/// Where in the core policies are named one by one: where they are declared, and where they are implemented.
+/// Where policies are named one by one: where they are declared, and where they are implemented.
 const POLICY_FILES: &[&str] = &["core/src/api/config/policy.rs", "core/src/rail/sched/"];
 
 /// Whether a line names a policy of the table: a variant, not a function or a constant.
@@ -467,8 +495,9 @@ fn policies_are_named_only_in_the_scheduler() {
     let files = files();
     let tests = test_modules(&files);
     let mut findings = Vec::new();
-    for file in files.iter().filter(|file| file.is_rust() && file.path.starts_with("core/src/")) {
-        let may = POLICY_FILES.iter().any(|path| file.path.starts_with(path));
+    let in_product = |path: &str| path.starts_with("core/src/") || path.starts_with("os-linux/");
+    for file in files.iter().filter(|file| file.is_rust() && in_product(&file.path)) {
+        let may = file.path.contains("/tests/") || POLICY_FILES.iter().any(|path| file.path.starts_with(path));
         if may
             || tests.iter().any(|test| file.path == format!("{test}.rs") || file.path.starts_with(&format!("{test}/")))
         {

@@ -14,7 +14,13 @@ const WORDS_MAX: usize = 21_500;
 /// Columns of a line of prose. Tables and blocks of code may be wider.
 const COLUMNS_MAX: usize = 110;
 
-/// Sentences of a rule of `PROTOCOL.md`, field maps and tables not counted.
+/// Lines of a document.
+const LINES_MAX: usize = 700;
+
+/// The documents that contain rules.
+const RULES: [&str; 2] = ["conformance/WIRE.md", "conformance/PROTOCOL.md"];
+
+/// Sentences of a rule, field maps and tables not counted.
 const SENTENCES_MAX: usize = 3;
 
 /// Words that are not the field's, with what to write instead. Forms are listed one by one: only whole words
@@ -42,8 +48,15 @@ const NOT_OURS: &[(&[&str], &str)] = &[
     (&["asks", "wants", "owes"], "requests, needs, has to send"),
     (&["knob", "knobs"], "setting"),
     (&["whim", "whims"], "race"),
+    (&["settle", "settles", "settled", "settling", "conclude", "concludes", "concluded"], "complete"),
+    (&["doubt", "doubts", "doubtful"], "unconfirmed"),
+    (&["introduce", "introduces", "introduced"], "address update"),
+    (&["terms"], "parameters"),
+    (&["asked"], "requested, queried"),
+    (&["pace", "paces"], "ns per MiB, rate"),
 ];
 
+#[derive(Clone)]
 struct Document {
     /// Path from the project's root, with `/`.
     path: String,
@@ -158,6 +171,9 @@ fn documents_are_short() {
     let sum: usize = documents.iter().map(words).sum();
     let each: Vec<String> = documents.iter().map(|it| format!("{:6} {}", words(it), it.path)).collect();
     assert!(sum <= WORDS_MAX, "{sum} words, where {WORDS_MAX} must do:\n{}", each.join("\n"));
+    let lines = documents.iter().map(|document| (&document.path, document.text.lines().count()));
+    let long = lines.filter(|&(_, lines)| lines > LINES_MAX).map(|(path, lines)| format!("{path}: {lines} lines"));
+    none(&format!("a document has at most {LINES_MAX} lines"), long.collect());
 }
 
 #[test]
@@ -193,6 +209,14 @@ fn sources_use_the_words_of_the_field() {
     let shell = files_of("sh", "conformance/scripts/short.sh");
     let mut findings: Vec<String> = rust.iter().flat_map(|file| not_ours_in(file, source::of_rust)).collect();
     findings.extend(shell.iter().flat_map(|file| not_ours_in(file, source::of_shell)));
+    let toml = files_of("toml", "Cargo.toml");
+    findings.extend(toml.iter().flat_map(|file| not_ours_in(file, source::of_shell)));
+    let c = [files_of("c", "os-linux/capi/tests/names.c"), files_of("h", "os-linux/capi/include/rerail.h")].concat();
+    findings.extend(c.iter().flat_map(|file| not_ours_in(file, source::of_rust)));
+    let text = files_of("txt", "conformance/devices/rxe.txt");
+    let lines = |text: &str| (1..).zip(text.lines().map(String::from)).collect();
+    let is_prose = |file: &&Document| !["fixtures", "proptest-regressions"].iter().any(|it| file.path.contains(it));
+    findings.extend(text.iter().filter(is_prose).flat_map(|file| not_ours_in(file, lines)));
     none("readers search for the field's words", findings);
 }
 
@@ -225,10 +249,10 @@ fn links_lead_somewhere() {
 #[test]
 fn rules_are_at_most_three_sentences() {
     let documents = documents();
-    let protocol = documents.iter().find(|document| document.path == "conformance/PROTOCOL.md").expect("PROTOCOL.md");
+    let with_rules = documents.iter().filter(|document| RULES.contains(&document.path.as_str()));
     let mut rules: Vec<(&str, String)> = Vec::new();
     let mut is_rule = false;
-    for (_, line) in protocol.lines() {
+    for (_, line) in with_rules.flat_map(Document::lines) {
         if let Some((rule, text)) = line.strip_prefix("- **").and_then(|rest| rest.split_once("**")) {
             rules.push((rule, text.to_string()));
             is_rule = true;

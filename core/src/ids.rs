@@ -4,7 +4,7 @@
 macro_rules! plain_id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[cfg_attr(feature = "defmt", derive(defmt::Format))]
         pub struct $name(pub $inner);
 
@@ -21,9 +21,15 @@ plain_id!(
     PeerId(u32)
 );
 plain_id!(
+    #[derive(Default)]
     /// A rail of this endpoint, in the order in which rails were added.
     RailId(u8)
 );
+
+impl PeerId {
+    /// Where no process is bound yet; no process has this number (S-11).
+    pub(crate) const NONE: PeerId = PeerId(u32::MAX);
+}
 
 impl RailId {
     /// Its place in tables by rail.
@@ -34,10 +40,12 @@ impl RailId {
 }
 
 plain_id!(
+    #[derive(Default)]
     /// What the caller gave a request to find it again; the core does not interpret it.
     Cookie(u64)
 );
 plain_id!(
+    #[derive(Default)]
     /// A counter of this endpoint: 0 to `counters_max - 1`.
     CounterId(u16)
 );

@@ -31,16 +31,25 @@ pub mod rail;
 mod random;
 pub mod settings;
 
-pub use driver::{Options, QueueId, Transport};
-pub use rerail_core::config::Config;
+pub use auth::Fingerprint;
+pub use bootstrap::{BootError, Bootstrap, JobKey};
+pub use driver::{
+    AddressRecord, AddressRecordError, Clock, Contacts, FinishError, InsertError, MemoryError, Name, NotAName, Opening,
+    Options, QueueError, QueueId, RailInfo, RemoveError, RequestError, Shortage, Shutdown, StartError, Transport,
+    WaitError, WaitForError, WindowError, Woken,
+};
+pub use rail::Rail;
+pub use rerail_core::config::{Config, Policy};
 pub use rerail_core::endpoint::{
-    Access, AtomicRequest, Completion, Done, Event, FlushRequest, Found, GetRequest, Level, Loss, LossReason, Notify,
-    OpError, PutRequest, RecvRequest, Remote, Selector, SendRequest, TagMatch, Window,
+    Access, AtomicRequest, CancelError, Completion, DeregisterError, Done, Endpoint, Event, Explanation, FlushRequest,
+    Found, Full, GetRequest, Level, Loss, LossReason, MessageClass, Notify, OpError, PeerError, PutRequest, RailFault,
+    RecvRequest, Remote, Selector, SendRequest, ShortCompletion, Stats, SubmitError, TagMatch, Window,
 };
 pub use rerail_core::ids::{Cookie, CounterId, MessageId, OpId, PeerId, RailId, WindowId};
 pub use rerail_core::mem::{MemRef, RegionId, Seg};
-pub use rerail_core::wire::{AtomicKind, AtomicType};
-pub use settings::Settings;
+pub use rerail_core::time::{Nanos, Time};
+pub use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
+pub use settings::{Progress, Settings, SettingsError};
 
 /// The examples of the README are compiled and run.
 #[cfg(doctest)]

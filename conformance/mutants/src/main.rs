@@ -1,5 +1,5 @@
 //! Mutation runs: many mutants of the core in one build, switched at run time, and whether tests and
-//! simulations find them. `conformance/MUTANTS.md` describes the purpose and the results.
+//! simulations find them. `conformance/TESTING.md` describes the purpose and the results.
 //!
 //! | module | holds |
 //! |---|---|

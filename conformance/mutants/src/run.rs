@@ -301,7 +301,8 @@ mod tests {
         let equivalent = equivalent::read(&places.root.join("conformance/mutants/equivalent.toml")).unwrap();
         let missing: Vec<&String> = equivalent.keys().filter(|name| !names.contains(name.as_str())).collect();
         assert!(missing.is_empty(), "these do not exist: {missing:#?}");
-        let protocol = fs::read_to_string(places.root.join("conformance/PROTOCOL.md")).unwrap();
+        let documents = ["conformance/WIRE.md", "conformance/PROTOCOL.md"];
+        let protocol = documents.map(|path| fs::read_to_string(places.root.join(path)).unwrap()).concat();
         for patch in &all.patches {
             assert!(patch.wrong.ends_with('.'), "{}: a sentence", patch.name);
             for rule in patch.rule.split(", ").filter(|rule| !rule.is_empty()) {

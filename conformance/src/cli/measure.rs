@@ -153,12 +153,6 @@ pub struct WaysArgs {
     /// That of small messages.
     #[arg(long, value_name = "NAME", value_parser = policies())]
     pub policy_small: Option<String>,
-    /// That of large messages.
-    #[arg(long, value_name = "NAME", value_parser = policies())]
-    pub policy_large: Option<String>,
-    /// That of one-sided operations.
-    #[arg(long, value_name = "NAME", value_parser = policies())]
-    pub policy_one_sided: Option<String>,
     /// Weights of the rails from number 1 on (number 0 is the process itself), separated by commas.
     #[arg(long, value_name = "NUMBERS")]
     pub weights: Option<String>,

@@ -133,8 +133,6 @@ fn scenario(args: &ExplainArgs, file: &Path) -> Result<Scenario, Failure> {
     let values = [
         ("config.policy", ways.policy.clone()),
         ("config.policy_small", ways.policy_small.clone()),
-        ("config.policy_large", ways.policy_large.clone()),
-        ("config.policy_one_sided", ways.policy_one_sided.clone()),
         // Scenarios count from rail 0, the process itself.
         ("config.weights", ways.weights.as_ref().map(|weights| format!("[0,{weights}]"))),
     ];

@@ -1,11 +1,11 @@
 //! `rerail info`: what this machine offers a transport, and the obstacles to the rest.
 
 pub mod machine;
-mod recovery;
 mod shm;
 mod tcp;
 mod verbs;
 
+use rerail_linux::settings::Settings;
 use serde::Serialize;
 
 use crate::cli::OutputArgs;
@@ -36,7 +36,7 @@ struct Info {
     tcp: Vec<tcp::Port>,
     verbs: verbs::Verbs,
     /// Or the error in the environment's settings.
-    recovery: Result<Vec<recovery::Setting>, String>,
+    recovery: Result<Vec<Setting>, String>,
 }
 
 /// Prints it.
@@ -47,7 +47,7 @@ pub fn run(args: OutputArgs) -> Result<Exit, Failure> {
         shm: shm::detect(),
         tcp: tcp::detect().map_err(|error| Failure::usage(format!("network interfaces can't be listed: {error}")))?,
         verbs: verbs::detect(),
-        recovery: recovery::detect(),
+        recovery: recovery(),
     };
     if args.json {
         json(&info)?
@@ -67,8 +67,7 @@ impl Info {
         let title = bold("Recovery from failures");
         match &self.recovery {
             Ok(described) => {
-                let line =
-                    |setting: &recovery::Setting| format!("  {} {}: {}", setting.name, setting.value, dim(setting.doc));
+                let line = |setting: &Setting| format!("  {} {}: {}", setting.name, setting.value, dim(setting.doc));
                 let lines: Vec<String> = described.iter().map(line).collect();
                 format!("{title}\n{}\n  all settings: rerail config", lines.join("\n"))
             }
@@ -177,4 +176,36 @@ fn count(limit: Option<u64>) -> String {
 
 fn obstacle(obstacle: &Obstacle) -> [String; 2] {
     [format!("  {}", obstacle.why), dim(&format!("    remedy: {}", obstacle.remedy))]
+}
+
+/// The settings of recovery, in the order in which they are shown.
+const RECOVERY: [&str; 5] = ["recovery", "recovery_timeout", "stall_min", "keepalive", "tcp_user_timeout"];
+
+/// A setting with its value.
+#[derive(Clone, Debug, Serialize)]
+struct Setting {
+    name: &'static str,
+    value: String,
+    doc: &'static str,
+}
+
+/// The settings of recovery in this environment; the error message where it has an invalid setting.
+fn recovery() -> Result<Vec<Setting>, String> {
+    let described = Settings::from_env().map_err(|error| error.to_string())?.describe();
+    let named = |name| described.iter().find(|setting| setting.name == name);
+    let setting = |name| {
+        named(name).map(|setting| Setting { name: setting.name, value: setting.value.clone(), doc: setting.doc })
+    };
+    Ok(RECOVERY.into_iter().filter_map(setting).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_of_recovery_is_there() {
+        let listed: Vec<&str> = recovery().unwrap().iter().map(|setting| setting.name).collect();
+        assert_eq!(listed, RECOVERY);
+    }
 }

@@ -136,15 +136,10 @@ pub fn check(ways: &WaysArgs) -> Result<(), Failure> {
 /// The settings of the environment, with the rail options of the command line.
 fn settings(ways: &WaysArgs) -> Result<Settings, Failure> {
     let mut settings = Settings::from_env().map_err(Failure::usage)?;
-    let policies = [
-        ("policy", &ways.policy),
-        ("policy_small", &ways.policy_small),
-        ("policy_large", &ways.policy_large),
-        ("policy_one_sided", &ways.policy_one_sided),
-    ];
+    let policies = [("policy", &ways.policy), ("policy_small", &ways.policy_small)];
     for (name, policy) in policies {
         if let Some(policy) = policy {
-            settings.set(name, &policy.replace('-', "_")).map_err(Failure::usage)?;
+            settings.set(name, policy).map_err(Failure::usage)?;
         }
     }
     if let Some(weights) = &ways.weights {

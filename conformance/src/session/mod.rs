@@ -452,10 +452,10 @@ impl Session {
                     self.outcomes.entry(cookie).or_default().push(0, Err(outcome));
                     return Ok(Ticket { cookie, operation: None });
                 }
-                Err(RequestError::Submit(SubmitError::UnknownMessage)) if peer.is_some() => {
+                Err(error @ RequestError::Submit(SubmitError::UnknownMessage)) => {
                     // A claimed message goes with its peer.
+                    let Some(peer) = peer else { return Err(SessionError::Request(error)) };
                     self.drain();
-                    let peer = peer.unwrap_or_default();
                     self.outcomes.entry(cookie).or_default().push(0, Err(OpError::PeerClosed { peer }));
                     return Ok(Ticket { cookie, operation: None });
                 }

@@ -2,7 +2,6 @@
 //! sets of rails.
 
 mod lab;
-mod memory;
 mod one;
 mod report;
 mod soak;

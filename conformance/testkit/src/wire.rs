@@ -4,8 +4,8 @@
 use rerail_core::wire::aggregate::{RECORD_BYTES, Record, RecordHead, Records};
 use rerail_core::wire::handshake::{HELLO_BYTES, Hello, RefusedBecause};
 use rerail_core::wire::handshake::{VERDICT_BYTES, Verdict};
-use rerail_core::wire::stream::{header_len, payload_len};
 use rerail_core::wire::*;
+use rerail_core::wire::{header_len, payload_len};
 
 /// Every name that a [`WireError`] may carry.
 pub const FIELDS: [&str; 39] = [

@@ -54,7 +54,7 @@ pub struct Completion {
 }
 
 /// The result of a successful request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// Bytes moved.
     pub bytes: u64,
@@ -70,6 +70,13 @@ pub struct Done {
     pub offset: u64,
     /// Multi-receive: this was the last message, the caller owns the buffer again.
     pub released: bool,
+}
+
+impl Done {
+    /// A request with `peer` that moved nothing.
+    pub const fn of(peer: PeerId) -> Done {
+        Done { bytes: 0, peer, tag: None, immediate: None, old: 0, offset: 0, released: false }
+    }
 }
 
 /// Why a request failed.

@@ -6,5 +6,4 @@ pub mod error;
 pub mod event;
 pub mod feed;
 pub mod request;
-pub mod selector;
 pub mod stats;

@@ -16,7 +16,7 @@ use crate::wire::{Body, Common, Connect, Data, Kind, MessageHead, Packet, Probe}
 
 impl Endpoint<'_> {
     /// A packet's header has arrived from `peer` on `rail`: `header` is exactly the header
-    /// ([`wire::stream`](crate::wire::stream) returns its length). The answer is the destination of the
+    /// ([`header_len`](crate::wire::header_len) returns its length). The answer is the destination of the
     /// payload.
     pub fn handle_arrival(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> Arrival {
         let (channel, sub) = match self.enter(now, peer, rail, Some(header)) {

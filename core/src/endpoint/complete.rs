@@ -250,10 +250,9 @@ impl Endpoint<'_> {
         let entry = self.t.short_done.pop()?;
         let done = Done {
             bytes: entry.bytes.into(),
-            peer: entry.peer,
             tag: (entry.flags & Short::TAGGED != 0).then_some(entry.tag),
             immediate: (entry.flags & Short::IMMEDIATE != 0).then_some(entry.immediate),
-            ..Done::default()
+            ..Done::of(entry.peer)
         };
         let ShortCompletion { operation, cookie, .. } = *entry;
         Some(Event::Completed(Completion { operation, cookie, result: Ok(done), last: true, index: 0 }))

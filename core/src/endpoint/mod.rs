@@ -66,6 +66,9 @@ mod at_once;
 mod inspect;
 // `Debug`.
 mod debug;
+// What only tests look at.
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 
 #[cfg(test)]
 mod tests;
@@ -81,9 +84,11 @@ pub use crate::api::stats::Stats;
 pub use crate::fast::{LineId, ShortCompletion};
 pub use at_once::AtOnce;
 pub use express::{NextPlace, ShortArrival, ShortPost, ShortReceived, Waiting};
-pub use inspect::{ChannelInfo, InUse, LaneInfo, OperationInfo, SubchannelInfo, Usage};
+pub use inspect::{InUse, Usage};
 pub use rails::{RailHealth, RailState};
 pub use tables::{Sizes, sizes};
+#[cfg(any(test, feature = "testing"))]
+pub use testing::{ChannelInfo, LaneInfo, OperationInfo, SubchannelInfo};
 
 pub use crate::paths::{
     Change, ClassPolicy, CopyBy, Explanation, MessageClass, RailStats, Registration, RegistrationCost, Route, Sampled,

@@ -49,7 +49,7 @@ impl Endpoint<'_> {
     /// Whether there are actions that belong to no channel's order.
     #[inline]
     fn has_other_actions(&self) -> bool {
-        // Asked in each round: one comparison.
+        // Checked in each round: one comparison.
         let lists = self.copies.len() | self.atomics.len() | self.released_keys.len();
         lists != 0 || self.has_rare_actions
     }

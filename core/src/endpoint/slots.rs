@@ -173,7 +173,7 @@ impl Endpoint<'_> {
         let op = self.new_op(Op {
             len: to.len,
             cookie,
-            peer: source.unwrap_or_default(),
+            peer: source.unwrap_or(PeerId::NONE),
             alias: key,
             ..Op::new(OpKind::Recv)
         });

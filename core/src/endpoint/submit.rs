@@ -174,7 +174,7 @@ impl Endpoint<'_> {
             len,
             notify: recv.notify,
             cookie: recv.cookie,
-            peer: recv.from.source.unwrap_or_default(),
+            peer: recv.from.source.unwrap_or(PeerId::NONE),
             ..Op::new(kind)
         }
     }

@@ -13,14 +13,14 @@ mod tests;
 pub(crate) use express_budget::ExpressBudget;
 pub(crate) use ring::Completions;
 
-use crate::ids::{Cookie, OpId, PeerId, RailId};
+use crate::ids::{Cookie, Key, OpId, PeerId, RailId};
 use crate::wire::{Counts, Short};
 
 /// Messages for which a line is opened at once: then the tables are looked at again.
 pub(crate) const TURN: u32 = 128;
 
 /// A completion of the express path: a message that was sent, or received whole into its buffer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct ShortCompletion {
     /// What the caller gave with the request.
@@ -37,6 +37,19 @@ pub struct ShortCompletion {
     pub bytes: u32,
     /// [`Short::TAGGED`], [`Short::IMMEDIATE`].
     pub flags: u8,
+}
+
+impl ShortCompletion {
+    /// A place of none.
+    const EMPTY: ShortCompletion = ShortCompletion {
+        cookie: Cookie(0),
+        operation: OpId(Key { index: 0, generation: 0 }),
+        tag: 0,
+        immediate: 0,
+        peer: PeerId::NONE,
+        bytes: 0,
+        flags: 0,
+    };
 }
 
 /// What the express path needs of a channel, both directions.

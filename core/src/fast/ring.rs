@@ -21,7 +21,7 @@ impl<'m> Completions<'m> {
     }
 
     pub(crate) fn carve(arena: &mut Arena<'m>, wanted: u32) -> Result<Self, ArenaError> {
-        Ok(Completions { places: arena.take(Self::places(wanted), ShortCompletion::default())?, head: 0, tail: 0 })
+        Ok(Completions { places: arena.take(Self::places(wanted), ShortCompletion::EMPTY)?, head: 0, tail: 0 })
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -113,7 +113,7 @@ mod tests {
     use core::mem::MaybeUninit;
 
     fn done(n: u64) -> ShortCompletion {
-        ShortCompletion { cookie: Cookie(n), ..ShortCompletion::default() }
+        ShortCompletion { cookie: Cookie(n), ..ShortCompletion::EMPTY }
     }
 
     #[test]

@@ -5,18 +5,17 @@ mod message;
 mod packet;
 mod short;
 mod stage;
-mod window;
 
 pub(crate) use message::{Message, MessageState};
 pub(crate) use packet::{Packet, PartFin, What};
 pub(crate) use short::{ShortRecord, record_of, short_handle};
 use stage::Stage;
 pub(crate) use stage::{OpKind, Phase};
-pub(crate) use window::WindowSlot;
 
 use crate::api::event::OpError;
-use crate::api::request::{Level, Notify};
+use crate::api::request::{Access, Level, Notify};
 use crate::ids::{Cookie, Key, PeerId, RailId};
+use crate::mem::Seg;
 use crate::paths::{Measured, MessageClass};
 use crate::seq::Seq;
 use crate::store::{Link, NONE};
@@ -56,7 +55,7 @@ pub(crate) enum Control {
     Resume,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
     pub stage: Stage,
     pub queued: Queue,
@@ -186,15 +185,70 @@ impl Op {
     pub(crate) fn new(kind: OpKind) -> Op {
         Op {
             stage: Stage::first(kind),
+            queued: Queue::default(),
+            control: Control::default(),
+            level: Level::default(),
+            notify: Notify::default(),
+            more: false,
+            cookie: Cookie::default(),
             channel: NONE,
+            peer: PeerId::NONE,
+            tag: None,
+            immediate: None,
+            len: 0,
+            message_len: 0,
+            granted: 0,
+            cursor: 0,
+            moved: 0,
+            remote: 0,
+            remote_offset: 0,
+            operand: 0,
+            compare: 0,
+            atomic_kind: AtomicKind::default(),
+            atomic_type: AtomicType::default(),
+            queue: Link::default(),
+            rma: Link::default(),
+            event: Link::default(),
             retained: NONE,
             next_in_packet: NONE,
             stripes: NONE,
             keys: NONE,
-            message: NONE,
-            parent: NONE,
+            lossless: false,
+            unacked: 0,
+            posts: 0,
+            places: 0,
+            to_register: 0,
+            registering: 0,
+            fins_due: 0,
+            single: None,
+            epoch: 0,
+            unconfirmed: 0,
+            resume_due: false,
+            fin_or_resume: false,
+            aborted: None,
+            fins: 0,
+            fins_expected: 0,
+            via: None,
+            needs_fin: false,
+            fin_pending: false,
+            fin_seen: false,
+            all_sent: false,
+            completed: false,
+            error: None,
+            refusal: None,
+            old: 0,
+            counted: false,
+            counted_serving: false,
             window: NONE,
-            ..Op::default()
+            posted: Key::default(),
+            message: NONE,
+            multi_min: 0,
+            parent: NONE,
+            children: 0,
+            index: 0,
+            measured: Measured::default(),
+            alias: Key::default(),
+            segments: 0,
         }
     }
 
@@ -236,6 +290,16 @@ impl Op {
     pub(crate) const fn is_idle(&self) -> bool {
         self.unacked == 0 && self.posts == 0 && self.places == 0 && matches!(self.queued, Queue::None)
     }
+}
+
+/// Memory of peers or our own, exposed window or service.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WindowSlot {
+    pub seg: Seg,
+    pub access: Access,
+    pub key: u64,
+    /// Gets and atomics being served, and puts being placed.
+    pub users: u32,
 }
 
 // Memory per additional operation; every request writes one.

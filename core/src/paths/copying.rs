@@ -27,7 +27,7 @@ const FIRST_RUNS: u8 = 2;
 /// One part in 2^5 of the time is spent on runs of the way that is not the faster one.
 const EXPLORE_SHIFT: u32 = 5;
 
-/// Paces are no higher, 125 ms per MiB, and of no more messages is the sum kept: so that sums fit into 32
+/// Costs are no higher, 125 ms per MiB, and of no more messages is the sum kept: so that sums fit into 32
 /// bits.
 const TIME_PER_BYTE_MAX: u64 = 1 << 27;
 const OVER_MAX: u8 = RUN;
@@ -63,14 +63,14 @@ pub(crate) struct Measured {
     is_on: bool,
 }
 
-/// Measurements of one protocol in a size class. A pace is nanoseconds per MiB.
+/// Measurements of one protocol in a size class. Costs are in nanoseconds per MiB.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// 0: not measured.
     time_per_byte: u32,
     /// Runs that were measured, up to [`FIRST_RUNS`].
     runs: u8,
-    /// Of complete messages that do not count in `time_per_byte` yet: the least pace above 0, the sum of all
+    /// Of complete messages that do not count in `time_per_byte` yet: the least cost above 0, the sum of all
     /// (each counts as twice the least at most), and their number.
     least: u32,
     sum: u32,
@@ -195,7 +195,7 @@ impl Known {
         self.sum = (self.sum + counts).min(most * u32::from(self.over));
     }
 
-    /// Updates the pace from complete messages, if there are enough, and not only the last ones of those that
+    /// Updates the cost from complete messages, if there are enough, and not only the last ones of those that
     /// completed together.
     fn learn(&mut self) {
         let Known { time_per_byte, runs, least, sum, over, .. } = *self;

@@ -346,6 +346,7 @@ impl Paths<'_> {
     }
 
     /// Whether any rail has posts.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn has_posts(&self) -> bool {
         self.paths.iter().any(|path| path.in_flight > 0)
     }

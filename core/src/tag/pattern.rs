@@ -1,7 +1,7 @@
 //! The pattern of a receive, in one normal form: two selectors that take the same messages are equal (rules
 //! M-2 to M-4). A message is a pattern that takes only messages equal to it.
 
-use crate::api::selector::{Selector, TagMatch};
+use crate::api::request::{Selector, TagMatch};
 use crate::ids::PeerId;
 
 /// A selector in normal form: what does not matter is zero.

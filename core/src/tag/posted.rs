@@ -25,7 +25,7 @@ use super::entry::{
 };
 use super::pattern::{Pattern, Shape, hash};
 use super::shapes::Shapes;
-use crate::api::selector::{Selector, TagMatch};
+use crate::api::request::{Selector, TagMatch};
 use crate::ids::{Key, PeerId};
 use crate::mem::{MemRef, Seg};
 use crate::store::{Arena, ArenaError, NONE};

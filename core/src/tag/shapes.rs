@@ -180,7 +180,7 @@ impl Shapes {
 mod tests {
     use super::super::pattern::Pattern;
     use super::*;
-    use crate::api::selector::{Selector, TagMatch};
+    use crate::api::request::{Selector, TagMatch};
 
     fn shape(number: u32) -> Shape {
         let tag = TagMatch::Tagged { tag: 0, ignore: 1 << number };

@@ -1,7 +1,7 @@
 //! What matching costs, and where its tables end.
 
 use super::*;
-use crate::api::selector::{Selector, TagMatch};
+use crate::api::request::{Selector, TagMatch};
 use crate::ids::{Cookie, Key, PeerId};
 use crate::mem::{MemRef, RegionId, Seg};
 use crate::store::NONE;

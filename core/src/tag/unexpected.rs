@@ -9,7 +9,7 @@
 use super::MatchFull;
 use super::pattern::{HASH_BITS, Pattern, hash};
 use super::posted::bucket_count;
-use crate::api::selector::{Selector, TagMatch};
+use crate::api::request::{Selector, TagMatch};
 use crate::ids::{Key, PeerId};
 use crate::store::{Arena, ArenaError, NONE};
 

@@ -2,7 +2,7 @@
 //!
 //! Field map (body, little-endian): `rail u8, len u8, reserved [u8; 6], bytes [u8; 200]`; bytes behind the
 //! first `len` are zero. The core does not interpret an address: it is what a rail publishes through the
-//! bootstrap, one part of an address record. Rule: `conformance/PROTOCOL.md`, W-28.
+//! bootstrap, one part of an address record. Rule: `conformance/WIRE.md`, W-28.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

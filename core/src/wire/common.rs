@@ -5,14 +5,14 @@
 //! 28..30, header_bytes 30..32`, then the kind's body.
 //!
 //! Invariants: a [`Packet`] has been checked against all rules that need no look into the body, so its
-//! accessors cannot fail; nothing outside `header_bytes` is read. Rules: `conformance/PROTOCOL.md`, section
-//! W.
+//! accessors cannot fail; nothing outside `header_bytes` is read. Rules: `conformance/WIRE.md`.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::coded::coded;
-use super::repr::{ADDRESS_BYTES_MAX, COMMON_BYTES, Common, HEADER_BYTES_MAX, KEYS_MAX, Lane, VERSION, WireError};
+use super::repr::{
+    ADDRESS_BYTES_MAX, COMMON_BYTES, Common, HEADER_BYTES_MAX, KEYS_MAX, Lane, VERSION, WireError, coded,
+};
 
 /// The common header as it is on the wire.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -421,4 +421,22 @@ pub(super) fn write(layout: impl IntoBytes + Immutable, out: &mut [u8]) -> &mut 
     let (front, rest) = out.split_at_mut(bytes.len());
     front.copy_from_slice(bytes);
     rest
+}
+
+/// Bytes of the header of the packet that `prefix` starts with, or `None` while fewer than 32 bytes are here.
+///
+/// At most [`HEADER_BYTES_MAX`]. Errors name `version`, `kind` or `header_bytes`:
+/// the stream has no next packet then, and its subchannel must be closed (W-26).
+#[inline]
+pub fn header_len(prefix: &[u8]) -> Result<Option<usize>, WireError> {
+    match CommonLayout::ref_from_prefix(prefix) {
+        Ok((common, _)) => common.framing().map(|(_, header_bytes)| Some(header_bytes)),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Bytes of payload behind a header that [`header_len`] has accepted; 0 where fewer than 32 bytes are given.
+#[inline]
+pub fn payload_len(header: &[u8]) -> u32 {
+    CommonLayout::ref_from_prefix(header).map_or(0, |(common, _)| common.payload_bytes())
 }

@@ -20,9 +20,8 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
 
-use super::coded::coded;
 use super::common::{ensure, ensure_zero};
-use super::repr::{VERSION, WireError};
+use super::repr::{VERSION, WireError, coded};
 
 /// The first four bytes of a [`Hello`], read as a little-endian number: `RERL`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"RERL");

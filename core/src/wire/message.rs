@@ -5,7 +5,7 @@
 //! `message_bytes u64` and a key table; CTS `operation u64, target u64, granted_bytes u64, round u16,
 //! reserved [u8; 6]` and a key table; FIN `operation u64, placed_bytes u64, count u16, refused u8, reserved
 //! u8, round u16, reserved [u8; 2]`; DATA `operation u64, offset u64`; RESUME `target u64, round u16,
-//! reserved [u8; 6]`. Rules: `conformance/PROTOCOL.md`, W-10 to W-15, W-27.
+//! reserved [u8; 6]`. Rules: `conformance/WIRE.md`, W-10 to W-15, W-27.
 
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -7,8 +7,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`repr`] | what packets mean |
-//! | `coded` | enums of numbers |
-//! | `common` | the common header, kinds, flags, the checked view |
+//! | `common` | the common header, kinds, flags, the checked view; packets in a stream of bytes |
 //! | `message` | eager, RTS, CTS, FIN, DATA |
 //! | [`aggregate`] | several small messages in one packet |
 //! | `keys` | the key table of RTS and CTS |
@@ -17,7 +16,6 @@
 //! | [`address`] | address |
 //! | `short` | the header of the express path |
 //! | `codec` | parse and emit over all kinds |
-//! | [`stream`] | packets in a stream of bytes |
 //! | [`handshake`] | what opens a stream, before the first packet |
 //!
 //! ```
@@ -29,12 +27,11 @@
 //! assert_eq!(Repr::parse(&header), Ok(sent));
 //! ```
 //!
-//! Numbered rules: `conformance/PROTOCOL.md`, section W.
+//! Numbered rules: `conformance/WIRE.md`.
 
 pub mod address;
 pub mod aggregate;
 mod codec;
-mod coded;
 mod common;
 pub mod control;
 pub mod handshake;
@@ -43,11 +40,10 @@ mod message;
 pub mod repr;
 mod rma;
 mod short;
-pub mod stream;
 
 pub use codec::EAGER_BYTES;
 pub(crate) use codec::{eager, emit_into, short_header};
 
-pub use common::{Kind, Packet};
+pub use common::{Kind, Packet, header_len, payload_len};
 pub use repr::*;
 pub use short::{Counts, Short, ShortSource};

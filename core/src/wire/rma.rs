@@ -3,7 +3,7 @@
 //! Field maps (body, little-endian): put `window u64, offset u64, operation u64`; get `window u64, offset
 //! u64, bytes u64, operation u64`; atomic `window u64, offset u64, operation u64, operand u64, compare u64,
 //! kind u8, data_type u8, reserved [u8; 6]`; atomic reply `operation u64, old u64`. Rules:
-//! `conformance/PROTOCOL.md`, W-16 to W-19.
+//! `conformance/WIRE.md`, W-16 to W-19.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -49,7 +49,7 @@ enum {
 /* What an event is about. */
 enum {
     RERAIL_COMPLETED = 1,   /* a request */
-    RERAIL_PEER_UP = 2,     /* a connection to the peer stands */
+    RERAIL_PEER_UP = 2,     /* a connection to the peer is up */
     RERAIL_PEER_CLOSED = 3, /* the peer has closed */
     RERAIL_PEER_LOST = 4,   /* the peer is lost; rerail_error returns why */
     RERAIL_CALLER = 5       /* a process whose name is not inserted has called: rerail_caller */
@@ -95,7 +95,7 @@ int rerail_insert(rerail *transport, const uint8_t name[RERAIL_NAME_BYTES], uint
 int rerail_name_of(const rerail *transport, uint32_t peer, uint8_t name[RERAIL_NAME_BYTES]);
 /* Closes a peer and forgets it, in later rerail_progress calls. To reconnect, both processes remove each other first. */
 int rerail_remove(rerail *transport, uint32_t peer);
-/* The process of the last RERAIL_CALLER event (RERAIL_CALLERS=ask, the default), which waits: insert it, or refuse it. */
+/* The process of the last RERAIL_CALLER event (RERAIL_CALLERS=hold, the default), which waits: insert it, or refuse it. */
 int rerail_caller(const rerail *transport, uint8_t name[RERAIL_NAME_BYTES]);
 int rerail_refuse(rerail *transport, const uint8_t name[RERAIL_NAME_BYTES]);
 
@@ -114,7 +114,9 @@ int rerail_recv(rerail *transport, uint32_t peer, uint64_t tag, uint64_t ignore,
     uint64_t cookie, uint64_t *request);
 int rerail_cancel(rerail *transport, uint64_t request);
 
-/* One-sided access: memory that peers may read and write under a key, which the application sends them. */
+/* One-sided access: memory that peers may read and write under a key, which the application sends them. Keys that others must
+ * not guess: rerail_random_key. */
+int rerail_random_key(const rerail *transport, uint64_t *key);
 int rerail_expose(rerail *transport, void *bytes, size_t count, uint64_t key, uint64_t *window);
 int rerail_deregister(rerail *transport, uint64_t window);
 int rerail_put(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, const void *bytes, size_t count,
@@ -126,6 +128,13 @@ int rerail_get(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, 
 size_t rerail_progress(rerail *transport);
 /* Takes at most `max` events; returns how many. */
 size_t rerail_poll(rerail *transport, rerail_event *events, size_t max);
+/* Completion queues, so that libraries can share a transport: the completions of requests whose cookies rerail_queue_cookie made
+ * come by rerail_queue_poll, all others by rerail_poll; what is about a peer comes in every queue. A full queue holds up the
+ * others. Values have at most 56 bits; RERAIL_COOKIE_VALUE is an event's. */
+#define RERAIL_COOKIE_VALUE(cookie) ((uint64_t)(cookie) & UINT64_C(0xffffffffffffff))
+int rerail_queue_open(rerail *transport, size_t events_max, uint32_t *queue);
+int rerail_queue_cookie(const rerail *transport, uint32_t queue, uint64_t value, uint64_t *cookie);
+size_t rerail_queue_poll(rerail *transport, uint32_t queue, rerail_event *events, size_t max);
 /* Sleeps until there is something to do, at most `ms` milliseconds; below 0: as long as it takes. */
 int rerail_wait(rerail *transport, int ms);
 /* For event loops: a descriptor to wait on for reading, between rerail_arm, which returns 1 where one may sleep and 0 where

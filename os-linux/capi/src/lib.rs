@@ -5,22 +5,21 @@
 //! transport.
 #![allow(unsafe_code)]
 
+mod events;
 mod names;
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fmt::Display;
-use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use rerail_core::endpoint::{
-    Access, CancelError, Completion, DeregisterError, Event as CoreEvent, GetRequest, Level, Notify, OpError,
-    PutRequest, RecvRequest, Remote, Selector, SendRequest, SubmitError, TagMatch, Window,
+use rerail_core::endpoint::Event as CoreEvent;
+use rerail_core::ids::Key;
+use rerail_linux::{
+    Access, CancelError, Completion, Contacts, Cookie, DeregisterError, GetRequest, Level, MemRef, Name, Notify,
+    OpError, OpId, PeerId, PutRequest, QueueId, RecvRequest, RegionId, Remote, RequestError, Seg, Selector,
+    SendRequest, Settings, SubmitError, TagMatch, Transport, Window, WindowId,
 };
-use rerail_core::ids::{Cookie, Key, OpId, PeerId, WindowId};
-use rerail_core::mem::{MemRef, RegionId, Seg};
-use rerail_linux::driver::{Contacts, Name, RequestError, Transport};
-use rerail_linux::settings::Settings;
 
 const EINVAL: c_int = -1;
 const EAGAIN: c_int = -2;
@@ -74,6 +73,8 @@ pub struct Handle {
     caller: Option<Name>,
     /// All of this process's memory.
     region: RegionId,
+    /// Completion queues by their number, from 1 on.
+    queues: Vec<QueueId>,
     error: CString,
     panicked: bool,
 }
@@ -101,8 +102,8 @@ impl Handle {
         let settings = Settings::from_env().map_err(|error| failure(EINVAL, error))?;
         let contacts = Contacts::open(&settings).map_err(|error| failure(ESYSTEM, error))?;
         let own = Name::new(&contacts, None);
-        let (caller, region, error) = (None, RegionId(0), CString::default());
-        Ok(Handle { stage: Stage::Listening(contacts), own, caller, region, error, panicked: false })
+        let (caller, region, queues, error) = (None, RegionId(0), Vec::new(), CString::default());
+        Ok(Handle { stage: Stage::Listening(contacts), own, caller, region, queues, error, panicked: false })
     }
 
     fn transport(&mut self) -> Result<&mut Transport, Failure> {
@@ -129,8 +130,8 @@ impl Handle {
         Ok(())
     }
 
-    fn piece(&self, start: *const c_void, count: usize) -> Seg {
-        Seg::new(self.region, start.expose_provenance() as u64, count as u64)
+    fn queue(&self, number: u32) -> Option<QueueId> {
+        self.queues.get((number as usize).checked_sub(1)?).copied()
     }
 
     fn fail(&mut self, Failure(number, why): Failure) -> c_int {
@@ -221,43 +222,45 @@ unsafe fn call(handle: *mut Handle, work: impl FnOnce(&mut Handle) -> Result<(),
     unsafe { with(handle, EPANIC, answer) }
 }
 
-/// The same for requests; the request's number is written to `request` unless that is null.
+/// The same for calls with a result, which is written to `to` unless that is null.
 ///
 /// # Safety
-/// As there; `request` is null or writable.
-unsafe fn submit(
-    handle: *mut Handle,
-    request: *mut u64,
-    work: impl FnOnce(&mut Handle) -> Result<OpId, Failure>,
-) -> c_int {
-    let pushed = |handle: &mut Handle| {
-        let operation = work(handle)?;
-        handle.transport()?.push();
-        Ok(operation)
-    };
-    // SAFETY: the caller's promise.
-    unsafe { hold(handle, request, pushed) }
-}
-
-/// The same for a request that need not leave yet.
-///
-/// # Safety
-/// As there.
-unsafe fn hold(
-    handle: *mut Handle,
-    request: *mut u64,
-    work: impl FnOnce(&mut Handle) -> Result<OpId, Failure>,
-) -> c_int {
+/// As there; `to` is null or writable.
+unsafe fn answer<T>(handle: *const Handle, to: *mut T, work: impl FnOnce(&mut Handle) -> Result<T, Failure>) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        call(handle, |handle| {
-            let operation = work(handle)?;
-            if let Some(request) = request.as_mut() {
-                *request = operation.0.to_bits();
+        call(handle.cast_mut(), |handle| {
+            let result = work(handle)?;
+            if let Some(to) = to.as_mut() {
+                *to = result;
             }
             Ok(())
         })
     }
+}
+
+/// The same for requests on `count` bytes at `bytes`; the result is the request's number.
+///
+/// # Safety
+/// As there; the bytes are the transport's until the request's last event.
+unsafe fn submit(
+    handle: *mut Handle,
+    request: *mut u64,
+    (bytes, count): (*const c_void, usize),
+    may_wait: bool,
+    work: impl FnOnce(&mut Transport, &[Seg]) -> Result<OpId, RequestError>,
+) -> c_int {
+    let submitted = |handle: &mut Handle| {
+        let segments = [Seg::new(handle.region, bytes.expose_provenance() as u64, count as u64)];
+        let transport = handle.transport()?;
+        let operation = work(transport, &segments)?;
+        if !may_wait {
+            transport.push();
+        }
+        Ok(operation.0.to_bits())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { answer(handle, request, submitted) }
 }
 
 /// See the header.
@@ -305,11 +308,9 @@ pub unsafe extern "C" fn rerail_send(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        submit(handle, request, |handle| {
-            let segments = [handle.piece(bytes, count)];
+        submit(handle, request, (bytes, count), false, |transport, segments| {
             let (tag, immediate, cookie) = (Some(tag), Some(immediate), Cookie(cookie));
-            let send = SendRequest { tag, immediate, cookie, ..SendRequest::new(PeerId(peer), &segments) };
-            Ok(handle.transport()?.send(&send)?)
+            transport.send(&SendRequest { tag, immediate, cookie, ..SendRequest::new(PeerId(peer), segments) })
         })
     }
 }
@@ -331,11 +332,15 @@ pub unsafe extern "C" fn rerail_send_more(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        hold(handle, request, |handle| {
-            let segments = [handle.piece(bytes, count)];
+        submit(handle, request, (bytes, count), true, |transport, segments| {
             let (tag, immediate, cookie) = (Some(tag), Some(immediate), Cookie(cookie));
-            let send = SendRequest { tag, immediate, cookie, more: true, ..SendRequest::new(PeerId(peer), &segments) };
-            Ok(handle.transport()?.send(&send)?)
+            transport.send(&SendRequest {
+                tag,
+                immediate,
+                cookie,
+                more: true,
+                ..SendRequest::new(PeerId(peer), segments)
+            })
         })
     }
 }
@@ -355,11 +360,10 @@ pub unsafe extern "C" fn rerail_inject(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        submit(handle, std::ptr::null_mut(), |handle| {
+        submit(handle, std::ptr::null_mut(), (bytes, 0), false, |transport, _| {
             let payload = if count == 0 { &[] } else { std::slice::from_raw_parts(bytes.cast::<u8>(), count) };
             let (tag, immediate, notify) = (Some(tag), Some(immediate), Notify::Silent);
-            let send = SendRequest { tag, immediate, notify, ..SendRequest::new(PeerId(peer), &[]) };
-            Ok(handle.transport()?.inject(&send, payload)?)
+            transport.inject(&SendRequest { tag, immediate, notify, ..SendRequest::new(PeerId(peer), &[]) }, payload)
         })
     }
 }
@@ -393,13 +397,10 @@ pub unsafe extern "C" fn rerail_recv(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        submit(handle, request, |handle| {
-            let segments = [handle.piece(bytes, count)];
+        submit(handle, request, (bytes, count), false, |transport, segments| {
             let source = (peer != ANY).then_some(PeerId(peer));
             let from = Selector { source, tag: TagMatch::Tagged { tag, ignore } };
-            let recv =
-                RecvRequest { from, segments: &segments, multi: None, notify: Notify::Event, cookie: Cookie(cookie) };
-            Ok(handle.transport()?.recv(&recv)?)
+            transport.recv(&RecvRequest { cookie: Cookie(cookie), ..RecvRequest::new(from, segments) })
         })
     }
 }
@@ -436,12 +437,11 @@ pub unsafe extern "C" fn rerail_expose(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        call(handle, |handle| {
+        answer(handle, window, |handle| {
             let at = MemRef { region: handle.region, offset: bytes.expose_provenance() as u64 };
             let access = Access { read: true, write: true, atomic: false };
             let exposed = handle.transport()?.expose(&Window { at, len: count as u64, access, key });
-            *window = exposed.map_err(|error| failure(EINVAL, error))?.0.to_bits();
-            Ok(())
+            Ok(exposed.map_err(|error| failure(EINVAL, error))?.0.to_bits())
         })
     }
 }
@@ -482,11 +482,10 @@ pub unsafe extern "C" fn rerail_put(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        submit(handle, request, |handle| {
-            let segments = [handle.piece(bytes, count)];
+        submit(handle, request, (bytes, count), false, |transport, segments| {
             let to = Remote { peer: PeerId(peer), window: key, offset };
             let (level, notify, cookie) = (Level::Placed, Notify::Event, Cookie(cookie));
-            Ok(handle.transport()?.put(&PutRequest { to, segments: &segments, level, notify, cookie })?)
+            transport.put(&PutRequest { to, segments, level, notify, cookie })
         })
     }
 }
@@ -508,113 +507,11 @@ pub unsafe extern "C" fn rerail_get(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        submit(handle, request, |handle| {
-            let segments = [handle.piece(bytes, count)];
+        submit(handle, request, (bytes, count), false, |transport, segments| {
             let from = Remote { peer: PeerId(peer), window: key, offset };
-            let get = GetRequest { from, segments: &segments, notify: Notify::Event, cookie: Cookie(cookie) };
-            Ok(handle.transport()?.get(&get)?)
+            transport.get(&GetRequest { from, segments, notify: Notify::Event, cookie: Cookie(cookie) })
         })
     }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_progress(handle: *mut Handle) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { with(handle, 0, |handle| handle.transport().map_or(0, Transport::progress)) }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`; there is room for `max` events at `events`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_poll(handle: *mut Handle, events: *mut Event, max: usize) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe {
-        with(handle, 0, |handle| {
-            let mut count = 0;
-            while count < max
-                && let Stage::Joined(transport) = &mut handle.stage
-                && let Some(event) = transport.poll_event()
-            {
-                events.add(count).write(handle.event(event));
-                count += 1;
-            }
-            // Last, so that there is one at most.
-            if count < max
-                && let Some(event) = handle.next_caller()
-            {
-                events.add(count).write(event);
-                count += 1;
-            }
-            count
-        })
-    }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_wait(handle: *mut Handle, ms: c_int) -> c_int {
-    let limit = u64::try_from(ms).ok().map(Duration::from_millis);
-    let sleep = |handle: &mut Handle| match handle.transport()?.wait(limit) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(failure(ESYSTEM, error)),
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call(handle, sleep) }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`; `fd` is writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_fd(handle: *const Handle, fd: *mut c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        call(handle.cast_mut(), |handle| {
-            *fd = handle.transport()?.fd().as_raw_fd();
-            Ok(())
-        })
-    }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_arm(handle: *mut Handle) -> c_int {
-    let arm = |handle: &mut Handle| {
-        let armed = handle.transport().and_then(|transport| transport.arm().map_err(|error| failure(ESYSTEM, error)));
-        match armed {
-            Ok(armed) => c_int::from(armed),
-            Err(failure) => handle.fail(failure),
-        }
-    };
-    // SAFETY: the caller's promise.
-    unsafe { with(handle, EPANIC, arm) }
-}
-
-/// See the header.
-///
-/// # Safety
-/// That of `with`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_disarm(handle: *mut Handle) -> c_int {
-    let disarm = |handle: &mut Handle| {
-        handle.transport()?.disarm();
-        Ok(())
-    };
-    // SAFETY: the caller's promise.
-    unsafe { call(handle, disarm) }
 }
 
 /// See the header.

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use rerail_core::ids::PeerId;
 use rerail_linux::driver::{InsertError, NAME_BYTES, Name, RemoveError};
 
-use super::{CALLER, EAGAIN, EINVAL, ESTATE, Event, Failure, Handle, Stage, call, failure};
+use super::{CALLER, EAGAIN, EINVAL, ESTATE, Event, Failure, Handle, Stage, answer, call, failure};
 
 impl From<InsertError> for Failure {
     fn from(error: InsertError) -> Self {
@@ -48,14 +48,9 @@ unsafe fn name_at(name: *const u8) -> Result<Name, Failure> {
 /// # Safety
 /// That of `with`; 64 bytes at `name` are writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_name(handle: *const Handle, name: *mut u8) -> c_int {
+pub unsafe extern "C" fn rerail_name(handle: *const Handle, name: *mut [u8; NAME_BYTES]) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe {
-        call(handle.cast_mut(), |handle| {
-            write_name(&handle.own, name);
-            Ok(())
-        })
-    }
+    unsafe { answer(handle, name, |handle| Ok(*handle.own.bytes())) }
 }
 
 /// See the header.
@@ -80,12 +75,7 @@ pub unsafe extern "C" fn rerail_join(handle: *mut Handle, names: *const u8, coun
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_size(handle: *const Handle, size: *mut u32) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe {
-        call(handle.cast_mut(), |handle| {
-            *size = handle.transport()?.size();
-            Ok(())
-        })
-    }
+    unsafe { answer(handle, size, |handle| Ok(handle.transport()?.size())) }
 }
 
 /// See the header.
@@ -95,12 +85,7 @@ pub unsafe extern "C" fn rerail_size(handle: *const Handle, size: *mut u32) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_rank(handle: *const Handle, rank: *mut u32) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe {
-        call(handle.cast_mut(), |handle| {
-            *rank = handle.transport()?.rank().0;
-            Ok(())
-        })
-    }
+    unsafe { answer(handle, rank, |handle| Ok(handle.transport()?.rank().0)) }
 }
 
 /// See the header.
@@ -111,10 +96,9 @@ pub unsafe extern "C" fn rerail_rank(handle: *const Handle, rank: *mut u32) -> c
 pub unsafe extern "C" fn rerail_rank_of(handle: *const Handle, name: *const u8, rank: *mut u32) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        call(handle.cast_mut(), |handle| {
+        answer(handle, rank, |handle| {
             let found = handle.transport()?.peer_of(&name_at(name)?);
-            *rank = found.ok_or_else(|| failure(EINVAL, "no process of this name has joined"))?.0;
-            Ok(())
+            Ok(found.ok_or_else(|| failure(EINVAL, "no process of this name has joined"))?.0)
         })
     }
 }
@@ -126,15 +110,7 @@ pub unsafe extern "C" fn rerail_rank_of(handle: *const Handle, name: *const u8, 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_insert(handle: *mut Handle, name: *const u8, peer: *mut u32) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe {
-        call(handle, |handle| {
-            let inserted = handle.transport()?.insert(&name_at(name)?)?;
-            if let Some(peer) = peer.as_mut() {
-                *peer = inserted.0;
-            }
-            Ok(())
-        })
-    }
+    unsafe { answer(handle, peer, |handle| Ok(handle.transport()?.insert(&name_at(name)?)?.0)) }
 }
 
 /// See the header.
@@ -142,13 +118,12 @@ pub unsafe extern "C" fn rerail_insert(handle: *mut Handle, name: *const u8, pee
 /// # Safety
 /// That of `with`; 64 bytes at `name` are writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_name_of(handle: *const Handle, peer: u32, name: *mut u8) -> c_int {
+pub unsafe extern "C" fn rerail_name_of(handle: *const Handle, peer: u32, name: *mut [u8; NAME_BYTES]) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        call(handle.cast_mut(), |handle| {
+        answer(handle, name, |handle| {
             let found = handle.transport()?.name_of(PeerId(peer));
-            write_name(&found.ok_or_else(|| failure(EINVAL, "there is no such peer"))?, name);
-            Ok(())
+            Ok(*found.ok_or_else(|| failure(EINVAL, "there is no such peer"))?.bytes())
         })
     }
 }
@@ -168,13 +143,11 @@ pub unsafe extern "C" fn rerail_remove(handle: *mut Handle, peer: u32) -> c_int 
 /// # Safety
 /// That of `with`; 64 bytes at `name` are writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rerail_caller(handle: *const Handle, name: *mut u8) -> c_int {
+pub unsafe extern "C" fn rerail_caller(handle: *const Handle, name: *mut [u8; NAME_BYTES]) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        call(handle.cast_mut(), |handle| {
-            let caller = handle.caller.ok_or_else(|| failure(ESTATE, "there was no RERAIL_CALLER event"))?;
-            write_name(&caller, name);
-            Ok(())
+        answer(handle, name, |handle| {
+            Ok(*handle.caller.ok_or_else(|| failure(ESTATE, "there was no RERAIL_CALLER event"))?.bytes())
         })
     }
 }
@@ -192,13 +165,4 @@ pub unsafe extern "C" fn rerail_refuse(handle: *mut Handle, name: *const u8) -> 
             Ok(())
         })
     }
-}
-
-/// Writes a name.
-///
-/// # Safety
-/// 64 bytes at `to` are writable.
-unsafe fn write_name(name: &Name, to: *mut u8) {
-    // SAFETY: the caller's promise.
-    unsafe { name.bytes().as_ptr().copy_to_nonoverlapping(to, NAME_BYTES) };
 }

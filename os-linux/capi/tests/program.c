@@ -45,6 +45,43 @@ static rerail_event completed(uint64_t cookie)
     }
 }
 
+/* A message to each other through completion queues, and one beside them: none takes another's completion. */
+static void queues(uint32_t peer)
+{
+    uint64_t keys[2] = { 0, 0 }, cookie = 0, beside = 0;
+    uint32_t first = 0, second = 0;
+    rerail_event event;
+    char from[3] = "abc", to[3] = "";
+    CHECK(rerail_random_key(transport, &keys[0]) == 0 && rerail_random_key(transport, &keys[1]) == 0 && keys[0] != keys[1]);
+    CHECK(rerail_queue_open(transport, 0, &first) == RERAIL_EINVAL);
+    CHECK(rerail_queue_open(transport, 8, &first) == 0 && rerail_queue_open(transport, 8, &second) == 0 && first != second);
+    CHECK(rerail_queue_cookie(transport, 99, 5, &cookie) == RERAIL_EINVAL);
+    CHECK(rerail_queue_cookie(transport, first, UINT64_C(1) << 56, &cookie) == RERAIL_EINVAL);
+    CHECK(rerail_queue_cookie(transport, second, 5, &cookie) == 0);
+    CHECK(rerail_recv(transport, peer, 1000, 0, to, sizeof to, cookie, NULL) == 0);
+    CHECK(rerail_queue_cookie(transport, first, 6, &cookie) == 0);
+    CHECK(rerail_send(transport, peer, 1000, 0, from, sizeof from, cookie, NULL) == 0);
+    int sent = 0, received = 0;
+    while (!sent || !received) {
+        rerail_progress(transport);
+        while (rerail_poll(transport, &event, 1)) {
+            CHECK(event.kind == RERAIL_PEER_UP);
+            beside++;
+        }
+        while (rerail_queue_poll(transport, first, &event, 1))
+            if (event.kind == RERAIL_COMPLETED) {
+                CHECK(event.status == 0 && RERAIL_COOKIE_VALUE(event.cookie) == 6);
+                sent++;
+            }
+        while (rerail_queue_poll(transport, second, &event, 1))
+            if (event.kind == RERAIL_COMPLETED) {
+                CHECK(event.status == 0 && RERAIL_COOKIE_VALUE(event.cookie) == 5 && event.bytes == 3 && !memcmp(to, "abc", 3));
+                received++;
+            }
+    }
+    CHECK(sent == 1 && received == 1 && beside <= 1 && rerail_queue_poll(transport, 99, &event, 1) == 0);
+}
+
 int main(void)
 {
     int down[2], up[2];
@@ -71,6 +108,7 @@ int main(void)
     char *buffer = calloc(1, LARGE), *memory = calloc(1, LARGE);
     uint64_t window, request;
     CHECK(rerail_expose(transport, memory, LARGE, 99, &window) == 0);
+    queues(peer);
     if (child) {
         CHECK(rerail_inject_max(transport) >= 1024);
         CHECK(rerail_inject(transport, peer, TAG, 123, "hello", 5) == 0);

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const HEADER: &str = include_str!("../include/rerail.h");
-const LIBRARY: &str = concat!(include_str!("../src/lib.rs"), include_str!("../src/names.rs"));
+const LIBRARY: &str =
+    concat!(include_str!("../src/lib.rs"), include_str!("../src/names.rs"), include_str!("../src/events.rs"));
 
 /// Where cargo has put the library: beside this test.
 fn libraries() -> PathBuf {

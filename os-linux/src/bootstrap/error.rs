@@ -134,6 +134,9 @@ pub enum BootError {
         /// How long it was waited for, in milliseconds.
         waited_ms: u64,
     },
+    /// The transport was started without a [`Bootstrap`](super::Bootstrap).
+    #[error("this transport was started without a launcher or another board of a job")]
+    NoJob,
     /// The other side doesn't hold the same key.
     #[error("authentication: {why}")]
     Authentication {

@@ -11,6 +11,9 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::BootError;
 
+/// What is done over and over while a step waits; `None`: the thread sleeps.
+pub(super) type Meanwhile<'a> = Option<&'a mut dyn FnMut()>;
+
 /// Until when a step may go on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
@@ -35,14 +38,26 @@ impl Limit {
 
     /// Waits until a descriptor is ready (its mode may be shared with all processes that inherited it, so it
     /// is not changed).
-    pub(super) fn wait(self, fd: &impl AsFd, flags: PollFlags, doing: &'static str) -> Result<(), BootError> {
+    pub(super) fn wait(
+        self,
+        fd: &impl AsFd,
+        flags: PollFlags,
+        doing: &'static str,
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<(), BootError> {
         loop {
             // The descriptor is polled even after the deadline: a process that was delayed may find the
             // answer there.
             let left = self.left(doing);
-            let span = left.as_ref().map_or(Some(Duration::ZERO), |left| *left).and_then(timespec);
+            let sleep = left.as_ref().map_or(Some(Duration::ZERO), |left| *left);
+            let span = if meanwhile.is_some() { Some(Duration::ZERO) } else { sleep }.and_then(timespec);
             match poll(&mut [PollFd::new(fd, flags)], span.as_ref()) {
-                Ok(0) => drop(left?),
+                Ok(0) => {
+                    left?;
+                    if let Some(meanwhile) = meanwhile {
+                        meanwhile();
+                    }
+                }
                 Err(Errno::INTR) => {}
                 Ok(_) => return Ok(()),
                 Err(errno) => return Err(BootError::Io { doing, source: errno.into() }),
@@ -51,9 +66,15 @@ impl Limit {
     }
 
     /// Sends all of `bytes`.
-    pub(super) fn write(self, fd: BorrowedFd<'_>, mut bytes: &[u8], doing: &'static str) -> Result<(), BootError> {
+    pub(super) fn write(
+        self,
+        fd: BorrowedFd<'_>,
+        mut bytes: &[u8],
+        doing: &'static str,
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<(), BootError> {
         while !bytes.is_empty() {
-            self.wait(&fd, PollFlags::OUT, doing)?;
+            self.wait(&fd, PollFlags::OUT, doing, meanwhile)?;
             // Another side that has gone must be an error here, not a SIGPIPE for a host program.
             let sent = match rustix::net::send(fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Err(Errno::NOTSOCK) => rustix::io::write(fd, bytes),
@@ -65,9 +86,15 @@ impl Limit {
     }
 
     /// Reads at least one byte; returns how many.
-    pub(super) fn read(self, fd: BorrowedFd<'_>, bytes: &mut [u8], doing: &'static str) -> Result<usize, BootError> {
+    pub(super) fn read(
+        self,
+        fd: BorrowedFd<'_>,
+        bytes: &mut [u8],
+        doing: &'static str,
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<usize, BootError> {
         loop {
-            self.wait(&fd, PollFlags::IN, doing)?;
+            self.wait(&fd, PollFlags::IN, doing, meanwhile)?;
             let got = match rustix::net::recv(fd, &mut *bytes, RecvFlags::DONTWAIT) {
                 Err(Errno::NOTSOCK) => rustix::io::read(fd, &mut *bytes),
                 got => got.map(|(count, _)| count),

@@ -59,7 +59,11 @@ pub trait Bootstrap: Send {
     fn put(&mut self, key: &str, value: &str) -> Result<(), BootError>;
     /// Waits until every rank of the job (that still lives) is here. All values put before can be read after.
     fn fence(&mut self) -> Result<(), BootError>;
-    /// The value that `rank` put before a completed fence; `None`: none.
+    /// A [`fence`](Self::fence) that may take `limit` (`None`: as long as it takes) and calls `meanwhile`
+    /// over and over until all ranks are here. [`Transport::barrier`](crate::driver::Transport::barrier)
+    /// drives the transport in it.
+    fn barrier(&mut self, limit: Option<Duration>, meanwhile: &mut dyn FnMut()) -> Result<(), BootError>;
+    /// The value that `rank` put before a completed fence or barrier; `None`: none.
     fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, BootError>;
     /// Leaves the job in good order. A process that ends without it counts as failed.
     fn finalize(&mut self) -> Result<(), BootError>;
@@ -252,6 +256,9 @@ mod tests {
                 self.0.put(key, value)
             }
             fn fence(&mut self) -> Result<(), BootError> {
+                Ok(())
+            }
+            fn barrier(&mut self, _: Option<Duration>, _: &mut dyn FnMut()) -> Result<(), BootError> {
                 Ok(())
             }
             fn get(&mut self, _: u32, key: &str) -> Result<Option<String>, BootError> {

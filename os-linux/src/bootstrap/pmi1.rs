@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use super::error::excerpt;
-use super::io::Limit;
+use super::io::{Limit, Meanwhile};
 use super::line::{Line, LineReader, escape, unescape};
 use super::{ANSWER_MAX, BootError, Bootstrap, OwnKeys, VALUE_BYTES_MAX, check_key, check_rank};
 use crate::settings::Settings;
@@ -101,11 +101,11 @@ impl Pmi1 {
     fn join_kvs(mut channel: Channel, id: u32) -> Result<Self, BootError> {
         const DOING: &str = "introduction (initack)";
         let limit = channel.limit();
-        channel.request_until(limit, DOING, &format!("cmd=initack pmiid={id}"), "initack")?;
+        channel.request_until(limit, DOING, &format!("cmd=initack pmiid={id}"), "initack", &mut None)?;
         let (mut rank, mut size) = (None, None);
         // Hydra follows up with size, rank and debug level; the last one ends the introduction.
         for _ in 0..8 {
-            let (line, peer_text) = channel.listen(DOING, limit)?;
+            let (line, peer_text) = channel.listen(DOING, limit, &mut None)?;
             let value_of = |name| match line.get(name) {
                 None => Ok(None),
                 Some(_) => match line.number(name).map(u32::try_from) {
@@ -170,6 +170,12 @@ impl Pmi1 {
         if self.over || self.channel.is_lost { Err(BootError::Over) } else { Ok(()) }
     }
 
+    fn wait_for_all(&mut self, limit: Limit, meanwhile: &mut Meanwhile<'_>) -> Result<(), BootError> {
+        const DOING: &str = "waiting for the other ranks (barrier)";
+        self.running()?;
+        self.channel.request_until(limit, DOING, "cmd=barrier_in", "barrier_out", meanwhile).map(|_| ())
+    }
+
     fn put_piece(&mut self, key: &str, piece: &str) -> Result<(), BootError> {
         const DOING: &str = "publishing (put)";
         let request_line = put_line(&self.kvsname, key, piece);
@@ -221,9 +227,12 @@ impl Bootstrap for Pmi1 {
     }
 
     fn fence(&mut self) -> Result<(), BootError> {
-        const DOING: &str = "waiting for the other ranks (barrier)";
-        self.running()?;
-        self.channel.request(DOING, "cmd=barrier_in", "barrier_out").map(|_| ())
+        let limit = self.channel.limit();
+        self.wait_for_all(limit, &mut None)
+    }
+
+    fn barrier(&mut self, limit: Option<Duration>, meanwhile: &mut dyn FnMut()) -> Result<(), BootError> {
+        self.wait_for_all(Limit::new(limit), &mut Some(meanwhile))
     }
 
     fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, BootError> {
@@ -356,7 +365,7 @@ impl Channel {
         expected: &str,
     ) -> Result<(Line, Vec<u8>), BootError> {
         let limit = self.limit();
-        self.request_until(limit, doing, request_line, expected)
+        self.request_until(limit, doing, request_line, expected, &mut None)
     }
 
     /// [`request`](Self::request) with a limit that has begun before.
@@ -366,9 +375,10 @@ impl Channel {
         doing: &'static str,
         request_line: &str,
         expected: &str,
+        meanwhile: &mut Meanwhile<'_>,
     ) -> Result<(Line, Vec<u8>), BootError> {
         let answered = self.write_line(doing, request_line, limit).and_then(|()| {
-            let (line, peer_text) = self.listen(doing, limit)?;
+            let (line, peer_text) = self.listen(doing, limit, meanwhile)?;
             match line.cmd() == expected {
                 true => Ok((line, peer_text)),
                 false => Err(protocol_error(doing, format!("cmd={expected} expected"), &peer_text)),
@@ -389,10 +399,15 @@ impl Channel {
     }
 
     fn write_line(&mut self, doing: &'static str, line: &str, limit: Limit) -> Result<(), BootError> {
-        limit.write(self.fd.as_fd(), format!("{line}\n").as_bytes(), doing)
+        limit.write(self.fd.as_fd(), format!("{line}\n").as_bytes(), doing, &mut None)
     }
 
-    fn listen(&mut self, doing: &'static str, limit: Limit) -> Result<(Line, Vec<u8>), BootError> {
+    fn listen(
+        &mut self,
+        doing: &'static str,
+        limit: Limit,
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<(Line, Vec<u8>), BootError> {
         loop {
             match self.reader.next() {
                 Ok(Some(peer_text)) => {
@@ -403,7 +418,7 @@ impl Channel {
                 Err(_) => return Err(protocol_error(doing, "no end of line".into(), self.reader.rest())),
             }
             let mut bytes = [0; 1024];
-            let count = limit.read(self.fd.as_fd(), &mut bytes, doing)?;
+            let count = limit.read(self.fd.as_fd(), &mut bytes, doing, meanwhile)?;
             self.reader.feed(&bytes[..count]);
         }
     }

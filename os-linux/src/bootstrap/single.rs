@@ -1,6 +1,7 @@
 //! A job of one process, without a launcher.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::{BootError, Bootstrap, OwnKeys, check_key, check_rank};
 
@@ -45,6 +46,10 @@ impl Bootstrap for Single {
     }
 
     fn fence(&mut self) -> Result<(), BootError> {
+        self.running()
+    }
+
+    fn barrier(&mut self, _: Option<Duration>, _: &mut dyn FnMut()) -> Result<(), BootError> {
         self.running()
     }
 

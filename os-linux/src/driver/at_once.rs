@@ -6,7 +6,7 @@ use rerail_core::endpoint::{AtOnce, PostKind, PostStatus, SendRequest, ShortArri
 use rerail_core::ids::{OpId, PeerId, RailId};
 use rerail_core::mem::Seg;
 use rerail_core::time::Time;
-use rerail_core::wire::stream;
+use rerail_core::wire;
 
 use super::engine::Engine;
 use super::express::sole_piece;
@@ -55,7 +55,7 @@ pub(super) fn place_whole(
 ) -> ShortPlace {
     match core.arrive_at_once(now, peer, rail, header) {
         ShortArrival::At(at) => {
-            let len = stream::payload_len(header).into();
+            let len = wire::payload_len(header).into();
             memory.start_of_named(&Seg { at, len }).map_or(ShortPlace::Done, ShortPlace::Copy)
         }
         ShortArrival::Done => ShortPlace::Done,

@@ -51,30 +51,30 @@ mod rails;
 mod record;
 mod request;
 mod round_timer;
-mod shortage;
 mod slots;
 mod turns;
 mod verbs;
 mod wait;
 
+use std::time::Duration;
+
 use rerail_core::endpoint::{Event, ShortCompletion};
 #[cfg(doc)]
 use rerail_core::mem::Seg;
 
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::{BootError, Bootstrap};
 
 pub use crate::memory::MemoryError;
 pub use clock::{Clock, System, VirtualTime};
 pub use contacts::Contacts;
 pub use error::{InsertError, RemoveError, RequestError, StartError, WaitError, WindowError};
 pub use finish::{FinishError, Shutdown};
-pub use inspect::RailInfo;
+pub use inspect::{RailInfo, Shortage};
 pub use loss::describe_fault;
 pub use name::{NAME_BYTES, Name, NotAName};
 pub use open::{Opening, Options};
 pub use queues::{QueueError, QueueId, WaitForError};
 pub use record::{AddressRecord, AddressRecordError};
-pub use shortage::Shortage;
 pub use wait::Woken;
 
 use crate::settings::Progress;
@@ -82,6 +82,9 @@ use engine::Engine;
 use queues::Queues;
 use round_timer::RoundTimer;
 use turns::Turns;
+
+/// The longest sleep of a barrier between two looks at the launcher's channel.
+const BARRIER_SLEEP: Duration = Duration::from_micros(200);
 
 /// A message transport over all rails between this process and its peers.
 ///
@@ -187,14 +190,33 @@ pub struct Transport<C: Clock = System> {
 }
 
 impl Transport {
-    /// The board of the job that this transport was started with: a host publishes its own keys, fences, and
-    /// reads the others' keys. A fence does not drive the transport, so agree with all ranks when one is due.
-    /// `None`: there is no launcher (steps of [`Opening`], names).
+    /// The board of the job that this transport was started with: a host publishes its own keys, passes a
+    /// [`barrier`](Self::barrier) with all other ranks, and reads their keys. `None`: there is no launcher
+    /// (steps of [`Opening`], names).
     pub fn bootstrap(&mut self) -> Option<&mut dyn Bootstrap> {
         match &mut self.clock.boot {
             Some(boot) => Some(&mut **boot),
             None => None,
         }
+    }
+
+    /// Waits until every rank of the job is here, at most `limit` (`None`: as long as it takes), and drives
+    /// the transport meanwhile. Events wait to be taken. Keys that ranks put on the board before can be read
+    /// after it.
+    ///
+    /// # Errors
+    /// Those of the launcher's channel (B-1), after which it can no longer be used; messages still flow.
+    /// [`BootError::NoJob`] where [`bootstrap`](Self::bootstrap) is `None`.
+    pub fn barrier(&mut self, limit: Option<Duration>) -> Result<(), BootError> {
+        let mut boot = self.clock.boot.take().ok_or(BootError::NoJob)?;
+        let passed = boot.barrier(limit, &mut || {
+            if self.progress() == 0 {
+                // The launcher's answer wakes no one; where the system refuses to wait, this polls.
+                let _ = self.wait(Some(BARRIER_SLEEP));
+            }
+        });
+        self.clock.boot = Some(boot);
+        passed
     }
 
     /// An unguessable random number for [`Window::key`](rerail_core::endpoint::Window::key).

@@ -105,7 +105,9 @@ impl Opening {
         let mut opening = Opening::with_rails(config, host, rails, settings.spin_polls)?;
         opening.transport.set_progress(settings.progress);
         opening.set_others_beside_shm(settings.tcp_beside_shm);
-        settings.class_policies().for_each(|(class, policy)| opening.set_policy(class, policy));
+        if let Some(policy) = settings.policy_small {
+            opening.set_policy(MessageClass::Small, policy);
+        }
         Ok(opening)
     }
 

@@ -180,8 +180,8 @@ pub struct MemoryKey {
 /// same memory, until [`placed`](Self::placed) is called for it or the subchannel's end is reported.
 #[allow(unused_variables, reason = "defaults need no arguments")]
 pub unsafe trait Sink {
-    /// A packet's header has arrived (`wire::stream` gives its length). The answer selects the treatment of
-    /// its payload.
+    /// A packet's header has arrived (`wire::header_len` gives its length). The answer selects the treatment
+    /// of its payload.
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival;
     /// As [`arrival`](Self::arrival), of a packet whose payload is here, all of it: it is copied to the place
     /// before the next call into the sink, and is received then. [`ShortPlace::Packet`]: nothing has

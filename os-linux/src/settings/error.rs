@@ -126,7 +126,7 @@ impl fmt::Display for Problem {
             }
             Problem::Line { source, text } => write!(f, "{source}: {text:?} is not \"name = value\""),
             Problem::Twice { source, name, first_line } => {
-                write!(f, "{source}: {name} stands in line {first_line} before")
+                write!(f, "{source}: {name} is already set in line {first_line}")
             }
             Problem::Conflict { setting, value, min, max, also } => {
                 write!(f, "{setting} is {value}, with the other settings {min} to {max} is possible")?;

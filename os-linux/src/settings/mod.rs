@@ -16,8 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use error::{Problem, SettingsError, Source};
-use rerail_core::config::{Config, Policy, RAILS_MAX};
-use rerail_core::endpoint::MessageClass;
+use rerail_core::config::{Config, RAILS_MAX};
 use rerail_core::ids::PeerId;
 pub use table::Settings;
 pub(crate) use table::parse_pkey;
@@ -233,17 +232,6 @@ impl Settings {
             config.weights = std::array::from_fn::<_, RAILS_MAX, _>(|rail| weight(rail).unwrap_or(0));
         }
         config
-    }
-
-    /// The policies of single classes, where they are not those of [`to_core_config`](Self::to_core_config):
-    /// to be passed to an endpoint after its start.
-    pub fn class_policies(&self) -> impl Iterator<Item = (MessageClass, Policy)> {
-        let classes = [
-            (MessageClass::Small, self.policy_small),
-            (MessageClass::Large, self.policy_large),
-            (MessageClass::OneSided, self.policy_one_sided),
-        ];
-        classes.into_iter().filter_map(|(class, policy)| Some((class, policy?)))
     }
 
     /// Takes the file's values, then the environment's.

@@ -25,10 +25,13 @@ pub(super) struct SettingRow {
 
 /// Names of all policies, and of none, in the order of [`POLICY`].
 const POLICY_NAMES: &[&str] = &{
-    let mut all = ["unset"; 1 + Policy::ALL.len()];
-    let (_, names) = all.split_at_mut(1);
-    names.copy_from_slice(&settings(Policy::ALL));
-    all
+    let mut names = ["unset"; 1 + Policy::ALL.len()];
+    let mut at = 0;
+    while at < Policy::ALL.len() {
+        names[at + 1] = Policy::ALL[at].name();
+        at += 1;
+    }
+    names
 };
 const POLICY: [Option<Policy>; 1 + Policy::ALL.len()] = {
     let mut all = [None; 1 + Policy::ALL.len()];
@@ -39,17 +42,6 @@ const POLICY: [Option<Policy>; 1 + Policy::ALL.len()] = {
     }
     all
 };
-
-/// The names of policies in settings.
-const fn settings<const COUNT: usize>(policies: [Policy; COUNT]) -> [&'static str; COUNT] {
-    let mut names = [""; COUNT];
-    let mut at = 0;
-    while at < COUNT {
-        names[at] = policies[at].setting();
-        at += 1;
-    }
-    names
-}
 
 /// The kinds of rails that can be named.
 pub(super) const RAIL_KINDS: &[&str] = &["shm", "verbs", "tcp"];
@@ -232,11 +224,7 @@ own {
     policy: Option<Policy> = None, { choice POLICY_NAMES, POLICY },
         "How messages find their rails: the choice of a rail for small messages, the cutting of large ones, or both; what it does not decide is done by balanced. Set it where another policy is faster.";
     policy_small: Option<Policy> = None, { choice POLICY_NAMES, POLICY },
-        "The same for small messages alone, before policy; changeable at run time, as the next two.";
-    policy_large: Option<Policy> = None, { choice POLICY_NAMES, POLICY },
-        "The same for large messages alone.";
-    policy_one_sided: Option<Policy> = None, { choice POLICY_NAMES, POLICY },
-        "The same for puts, gets and atomics alone.";
+        "The same for small messages alone, before policy: as policy = even and policy_small = round-robin, the two designs of multirail-2004.";
     weights: Vec<u16> = Vec::new(), { row { Kind::List {
             repeats: true,
             what: "numbers up to 65535",
@@ -265,10 +253,6 @@ core {
             settings.core.rails_eligible = if rails.is_empty() { u64::MAX } else { mask };
         } } },
         "Rails that may carry messages to other processes, by number; peers that none of them reaches take any. Set it to leave rails to other programs.";
-    rails_used = rails_used, { number u8, count(1, RAILS_MAX as u64) },
-        "How many of these rails carry messages at most: the fastest. Set it to leave rails to other programs.";
-    feed_time = feed_time, { time Kind::Span { min: 0, max: 10 * SECOND } },
-        "A rail is given parts of large messages for about so long ahead; later parts go where there is room by then. Lower it where rates change quickly, raise it where rails run dry.";
     aggregate_bytes_max = aggregate_bytes_max, { number u32, bytes(0, 1 << 30) },
         "Small messages go together in packets of at most so many bytes, and of no more than eager_max. Set it to 0 where none is to wait for another one to be read.";
     channels = channels_max, { number u32, count(1, 1 << 20) },
@@ -297,6 +281,8 @@ core {
         "A peer that is not connected after this time is lost (one whose process is known to be gone at once). Raise it for peers that make their first call late.";
     recovery = recovery, { switch },
         "Whether a connection that fails is made anew and what was under way on it goes out again. Switch it off where the first failure is to end the peer.";
+    express = express, { switch },
+        "Whether small messages take the express path, past the tables of the checked one. Switch it off to find out whether a fault is in it; messages then take several times the instructions.";
     recovery_timeout = recovery_timeout, { time Kind::Span { min: 0, max: DAY } },
         "A peer to which no rail leads for so long is lost; 0: never (a process that is known to be gone is lost at once). Lower it to learn sooner of dead peers, raise it for long outages.";
     stall_min = stall_min, { time Kind::Span { min: 0, max: 3600 * SECOND } },

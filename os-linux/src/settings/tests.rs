@@ -2,6 +2,7 @@
 
 use super::value::{Kind, Value};
 use super::*;
+use rerail_core::config::Policy;
 use rerail_core::time::Nanos;
 
 fn load(env: &[(&str, &str)], file: Option<&str>) -> Result<Settings, SettingsError> {
@@ -35,14 +36,14 @@ fn empty_settings_give_the_core_defaults() {
 #[test]
 fn environment_overrides_the_file_and_values_have_sources() {
     let file = "# of the cluster\nblocks = 512   # each\n\n  eager_max=4K\nsilence_max = 2s\n";
-    let mut settings = load(&[("RERAIL_BLOCKS", " 1024 "), ("RERAIL_POLICY", "round_robin")], Some(file)).unwrap();
+    let mut settings = load(&[("RERAIL_BLOCKS", " 1024 "), ("RERAIL_POLICY", "round-robin")], Some(file)).unwrap();
     assert_eq!((settings.core.blocks_per_peer, settings.core.eager_bytes_max), (1024, 4096));
     assert_eq!((settings.core.silence_max, settings.policy), (Nanos::from_millis(2000), Some(Policy::RoundRobin)));
-    settings.set("policy_large", "binding").unwrap();
+    settings.set("policy_small", "binding").unwrap();
     let source = |name| settings.source(name).to_string();
     assert_eq!(source("blocks"), "RERAIL_BLOCKS");
     assert_eq!(source("eager_max"), "rerail.conf:4");
-    assert_eq!(source("policy_large"), "program");
+    assert_eq!(source("policy_small"), "program");
     assert_eq!(source("windows"), "default");
     let blocks = settings.describe().into_iter().find(|setting_row| setting_row.name == "blocks").unwrap();
     assert_eq!((blocks.value.as_str(), blocks.default.as_str(), blocks.unit), ("1024", "128", "count"));
@@ -129,9 +130,7 @@ fn every_core_setting_changes_the_core_configuration() {
     let shims = ["rails", "peers", "callers", "host_id", "boot_timeout", "progress", "spin_polls"];
     let of_shims =
         |name: &str| shims.contains(&name) || ["tcp_", "shm_", "verbs_"].iter().any(|of| name.starts_with(of));
-    let displayed = |settings: &Settings| {
-        (settings.to_core_config(PeerId(0), 1 << 20), settings.class_policies().collect::<Vec<_>>())
-    };
+    let displayed = |settings: &Settings| (settings.to_core_config(PeerId(0), 1 << 20), settings.policy_small);
     let before = displayed(&Settings::default());
     for setting_row in SETTING_ROWS {
         let arrived = other_values(setting_row).into_iter().any(|value| {
@@ -166,19 +165,18 @@ fn tables_of_packets_and_buckets_follow_peers_and_operations() {
 fn class_policy_takes_precedence_over_the_general_policy() {
     let config = load(&[("RERAIL_POLICY", "adaptive")], None).unwrap().to_core_config(PeerId(0), 2);
     assert_eq!((config.multiplex, config.striping), (Policy::DEFAULT, Policy::Adaptive));
-    let env = [("RERAIL_POLICY", "binding"), ("RERAIL_POLICY_LARGE", "even"), ("RERAIL_POLICY_ONE_SIDED", "balanced")];
+    let env = [("RERAIL_POLICY", "binding"), ("RERAIL_POLICY_SMALL", "balanced")];
     let settings = load(&env, None).unwrap();
     let config = settings.to_core_config(PeerId(0), 2);
     assert_eq!((config.multiplex, config.striping), (Policy::Binding, Policy::Binding));
-    let classes: Vec<_> = settings.class_policies().collect();
-    assert_eq!(classes, [(MessageClass::Large, Policy::Even), (MessageClass::OneSided, Policy::Balanced)]);
+    assert_eq!(settings.policy_small, Some(Policy::Balanced));
 }
 
 #[test]
 fn policies_have_the_names_of_the_core() {
     for policy in Policy::ALL {
         let mut settings = Settings::default();
-        settings.set("policy", &policy.name().replace('-', "_")).unwrap();
+        settings.set("policy", policy.name()).unwrap();
         assert_eq!(settings.policy, Some(policy));
     }
 }
@@ -287,9 +285,9 @@ fn all_configuration_errors_are_reported_together() {
     let expected = [
         "rerail.conf:1: \"window 512\" is not \"name = value\"",
         "rerail.conf:2: blocks = 0: less than 1; allowed: 1 to 16384",
-        "rerail.conf:3: blocks stands in line 2 before",
+        "rerail.conf:3: blocks is already set in line 2",
         "rerail.conf:5: there is no setting \"colour\"",
-        "rerail.conf:7: policy stands in line 6 before",
+        "rerail.conf:7: policy is already set in line 6",
         "RERAIL_BULK=many: not a number; allowed: 1 to 268435456",
         "there is no setting RERAIL_COLOUR",
     ];
@@ -325,7 +323,6 @@ fn core_configuration_errors_use_setting_names() {
         Config { bulk_max: 0, ..good },
         Config { windows_max: u32::MAX, ..good },
         Config { connect_timeout: Nanos(0), ..good },
-        Config { rails_used: 0, ..good },
     ] {
         let error = config.validate().unwrap_err();
         assert!(find(setting_of(error.field)).is_some(), "{error}");

@@ -74,7 +74,7 @@ impl Spec {
     pub const UD: Spec = Spec::of(QpKind::Ud);
 }
 
-/// The terms of a connection: what both ends are connected with.
+/// The parameters of a connection, of both ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QpParameters {
     /// What each end allows the other; `None`: everything.
@@ -222,7 +222,7 @@ impl Bed<'_> {
         self.rc_with(Spec::RC, QpParameters::USUAL)
     }
 
-    /// The same with other sizes or on other terms.
+    /// The same with other sizes or other parameters.
     pub(crate) fn rc_with(&mut self, spec: Spec, qp_parameters: QpParameters) -> Check<[Queue; 2]> {
         let pair = [self.queue(End::A, spec)?, self.queue(End::B, spec)?];
         self.connect(pair[0], pair[1], qp_parameters)?;

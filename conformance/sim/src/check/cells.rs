@@ -144,7 +144,7 @@ impl Cell {
     }
 
     fn check_chain(&self, holds: u64, facts: Facts<'_>) -> Option<Verdict> {
-        // Which operation replaced which value; doubtful ones may have replaced anything.
+        // Which operation replaced which value; unconfirmed ones may have replaced anything.
         let mut by_old: BTreeMap<u64, u64> = BTreeMap::new();
         let mut written: BTreeSet<u64> = BTreeSet::from([self.first]);
         let unknown_outcomes: BTreeSet<u64> =

@@ -65,7 +65,7 @@ impl Fixture {
     pub(super) fn sent(&mut self, rank: u32, request: u32, name: Name, len: usize) {
         let mut payload = vec![0; len];
         Content::from(name).fill(0, &mut payload);
-        self.report(rank, request, Ok(Done::default()), &payload);
+        self.report(rank, request, Ok(Done::of(PeerId(0))), &payload);
     }
 
     pub(super) fn recv(&mut self, rank: u32, from: Selector) -> u32 {
@@ -99,7 +99,7 @@ impl Fixture {
         let message = *self.ledger.message(name).unwrap();
         let peer = PeerId(name.source());
         let immediate = message.immediate.then_some(name.to_bits());
-        Done { bytes: message.len, peer, tag: message.tag, immediate, ..Done::default() }
+        Done { bytes: message.len, tag: message.tag, immediate, ..Done::of(peer) }
     }
 
     /// A receive of 16 bytes gets a message of as many, well.

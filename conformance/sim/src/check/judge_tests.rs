@@ -65,10 +65,10 @@ fn a_message_received_twice_is_doubled() {
 #[test]
 fn repeated_completion_is_judged_duplicated() {
     let mut fixture = good();
-    fixture.report(0, 0, Ok(Done::default()), &[]);
+    fixture.report(0, 0, Ok(Done::of(PeerId(0))), &[]);
     assert!(matches!(fixture.verdict(), Verdict::Duplicated(Duplicated::Completion { rank: 0, request: 0, .. })));
     let mut fixture = good();
-    fixture.report(0, 77, Ok(Done::default()), &[]);
+    fixture.report(0, 77, Ok(Done::of(PeerId(0))), &[]);
     assert!(matches!(fixture.verdict(), Verdict::Duplicated(Duplicated::Completion { request: 77, .. })));
 }
 
@@ -260,7 +260,7 @@ fn modified_source_buffer_is_detected() {
     let mut fixture = Fixture::new(2);
     let receive = fixture.recv(1, tagged(Some(0), 5, 0));
     let (name, request) = fixture.send_at(0, 1, Some(5), 16, Level::Reusable);
-    fixture.report(0, request, Ok(Done::default()), &[POISON; 16]);
+    fixture.report(0, request, Ok(Done::of(PeerId(0))), &[POISON; 16]);
     fixture.got(receive, name);
     assert!(matches!(damage(fixture.verdict()), Damage::Source { request: 0, .. }));
 }
@@ -330,7 +330,7 @@ fn put_data_is_in_the_window_at_completion() {
         let request = put(&mut fixture, 7, None);
         // When it begins, the slot is looked at.
         fixture.ledger.judge_due(Time(2), &windows(3));
-        fixture.report(0, request, Ok(Done::default()), &windows(7).slot);
+        fixture.report(0, request, Ok(Done::of(PeerId(0))), &windows(7).slot);
         fixture.ledger.judge_due(Time(9), &windows(there));
         let verdict = judge(&fixture.ledger, &fixture.ending(), &windows(7));
         assert_eq!(verdict == Verdict::Clean, good, "{verdict}");
@@ -349,7 +349,7 @@ fn a_flush_answers_for_silent_puts() {
         let submission = Submission::Put { target: 1, slot: 0, content: Content(7), bad: None };
         fixture.ledger.submitted(0, Time(1), submission, &[Seg::new(RegionId(0), 0, 16)], Notify::Silent);
         let flush = fixture.submission(0, Submission::Flush { target: 1 }, 0);
-        fixture.report(0, flush, Ok(Done::default()), &[]);
+        fixture.report(0, flush, Ok(Done::of(PeerId(0))), &[]);
         fixture.ledger.judge_due(Time(9), &windows(there));
         assert_eq!(fixture.ledger.has_findings(), !good);
         if good {
@@ -400,7 +400,7 @@ fn get_result_is_compared_with_the_window_content() {
         let mut fixture = Fixture::new(2);
         fixture.ledger.slots().open(1, 0, Content(3));
         let get = fixture.submission(0, Submission::Get { target: 1, slot: 0, offset: 0, bad: None }, 16);
-        fixture.report(0, get, Ok(Done::default()), &windows(came).slot);
+        fixture.report(0, get, Ok(Done::of(PeerId(0))), &windows(came).slot);
         assert_eq!(fixture.ledger.has_findings(), !good);
     }
 }
@@ -418,7 +418,7 @@ fn refusals_are_as_they_must_be() {
     assert_eq!(fixture(Some(Refusal::NoAccess), refused(Refusal::NoAccess)), Verdict::Clean);
     assert!(matches!(damage(fixture(Some(Refusal::NoAccess), refused(Refusal::NoWindow))), Damage::Error { .. }));
     assert!(matches!(
-        damage(fixture(Some(Refusal::NoAccess), Ok(Done::default()))),
+        damage(fixture(Some(Refusal::NoAccess), Ok(Done::of(PeerId(0))))),
         Damage::Refusal { refused: false, .. }
     ));
     assert!(matches!(damage(fixture(None, refused(Refusal::NoAccess))), Damage::Refusal { refused: true, .. }));
@@ -431,7 +431,7 @@ fn atomics_are_compared_with_the_end() {
         fixture.ledger.cells().open(1, 0, Rule::Sum, 0);
         let operation = Operation { kind: AtomicKind::Add, data_type: AtomicType::U64, operand: 5, compare: 0 };
         let request = fixture.submission(0, Submission::Atomic { target: 1, cell: 0, operation, bad: None }, 0);
-        fixture.report(0, request, Ok(Done::default()), &[]);
+        fixture.report(0, request, Ok(Done::of(PeerId(0))), &[]);
         let verdict = judge(&fixture.ledger, &fixture.ending(), &Windows { cell: holds, ..windows(0) });
         assert_eq!(verdict == Verdict::Clean, good, "{verdict}");
     }

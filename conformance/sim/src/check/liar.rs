@@ -101,7 +101,7 @@ mod tests {
     fn traffic_with_a_liar_is_not_judged() {
         let mut fixture = fixture();
         let request = fixture.recv(0, tagged(Some(LIAR), 7, 0));
-        let done = Done { bytes: 16, peer: PeerId(LIAR), tag: Some(9), ..Done::default() };
+        let done = Done { bytes: 16, tag: Some(9), ..Done::of(PeerId(LIAR)) };
         fixture.report(0, request, Ok(done), &[0xEE; 16]);
         let request = fixture.recv(0, tagged(Some(LIAR), 7, 0));
         let reason = LossReason::Protocol(ProtocolError::BadParameters);
@@ -139,7 +139,7 @@ mod tests {
         let mut reported_twice = fixture();
         let request = reported_twice.recv(0, tagged(Some(LIAR), 7, 0));
         for _ in 0..2 {
-            reported_twice.report(0, request, Ok(Done { peer: PeerId(LIAR), ..Done::default() }), &[0; 16]);
+            reported_twice.report(0, request, Ok(Done::of(PeerId(LIAR))), &[0; 16]);
         }
         let verdict = reported_twice.verdict();
         assert!(matches!(verdict, Verdict::Duplicated(Duplicated::Completion { .. })), "{verdict}");

@@ -153,7 +153,7 @@ pub struct Knowledge {
     messages: u16,
     /// Forged packets by lane.
     pub lanes: [Insertions; 2],
-    /// Our own terms.
+    /// Our own parameters.
     peer_parameters: Option<Connect>,
 }
 

@@ -1,4 +1,4 @@
-//! The rail over byte pipes: TCP's framing (`rerail_core::wire::stream`), one pipe per peer.
+//! The rail over byte pipes: TCP's framing (`rerail_core::wire`), one pipe per peer.
 //!
 //! As the real TCP rail, with the kernel's part done by [`PipeNet`]: a post is copied to the pipe's send
 //! buffer and over when its last byte is there; headers are found in the stream, and a payload goes to its
@@ -13,7 +13,7 @@ use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::Time;
-use rerail_core::wire::stream;
+use rerail_core::wire;
 use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
 
 use super::memory::{gather, scatter};
@@ -235,11 +235,11 @@ impl Link {
             let here = &self.bytes[used..];
             match self.at {
                 At::Header => {
-                    let Some(len) = stream::header_len(here).map_err(|_| RailFault::Corrupt)? else { break };
+                    let Some(len) = wire::header_len(here).map_err(|_| RailFault::Corrupt)? else { break };
                     let Some(header) = here.get(..len) else { break };
                     counters.packets_received += 1;
                     things += 1;
-                    let left = stream::payload_len(header) as usize;
+                    let left = wire::payload_len(header) as usize;
                     if let Some(payload) = here.get(len..len + left) {
                         let taken = match sink.whole(peer, header) {
                             ShortPlace::Copy(start) => {

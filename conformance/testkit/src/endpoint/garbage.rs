@@ -7,7 +7,7 @@ use rerail_core::ids::*;
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::time::Time;
 use rerail_core::wire::aggregate::RecordHead;
-use rerail_core::wire::{AtomicKind, AtomicType, Body, stream};
+use rerail_core::wire::{self, AtomicKind, AtomicType, Body};
 
 /// Fuzz body: a live pair of endpoints, with traffic of every kind under way, is fed arbitrary packets,
 /// completions, placements, answers and rail events between its own. Nothing may panic, and no memory outside
@@ -208,7 +208,7 @@ fn fuzz_packet(cluster: &mut Cluster<'_>, input: &mut Input<'_>) {
     {
         *byte ^= input.byte();
     }
-    let bytes = stream::payload_len(&header) as usize;
+    let bytes = wire::payload_len(&header) as usize;
     let mut payload = vec![0x5A; bytes.min(1 << 20)];
     let known = records.len().min(payload.len());
     payload[..known].copy_from_slice(&records[..known]);

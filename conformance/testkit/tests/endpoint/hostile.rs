@@ -255,7 +255,7 @@ fn requests_beyond_the_grant_break_the_protocol() {
     assert_eq!(lost_by(&mut cluster), Some(LossReason::Protocol(ProtocolError::Credit)));
 }
 
-/// G-3: terms that can't be met, or that change.
+/// G-3: parameters that can't be met, or that change.
 #[test]
 fn invalid_or_changed_negotiated_parameters_are_rejected() {
     let config = small();

@@ -144,7 +144,7 @@ proptest! {
         for len in 0..header.len() {
             prop_assert_eq!(Repr::parse(&header[..len]), Err(WireError { field: "header", value: len as u64 }));
             let expected = if len < COMMON_BYTES { None } else { Some(header.len()) };
-            prop_assert_eq!(stream::header_len(&header[..len]), Ok(expected));
+            prop_assert_eq!(header_len(&header[..len]), Ok(expected));
         }
     }
 

@@ -128,11 +128,11 @@ fn a_stream_is_cut_into_its_packets() {
     }
     let mut rest = &stream[..];
     for (name, repr) in samples() {
-        let header_bytes = stream::header_len(rest).unwrap().unwrap();
-        let payload_bytes = stream::payload_len(rest) as usize;
+        let header_bytes = header_len(rest).unwrap().unwrap();
+        let payload_bytes = payload_len(rest) as usize;
         assert_eq!(Repr::parse(&rest[..header_bytes]), Ok(repr), "{name}");
         rest = &rest[header_bytes + payload_bytes..];
     }
-    assert_eq!(stream::header_len(rest), Ok(None));
-    assert_eq!(stream::payload_len(rest), 0);
+    assert_eq!(header_len(rest), Ok(None));
+    assert_eq!(payload_len(rest), 0);
 }

@@ -42,7 +42,6 @@ pub enum Policy {
 struct Row {
     policy: Policy,
     name: &'static str,
-    setting: &'static str,
     chooses_rails: bool,
     cuts: bool,
 }
@@ -55,22 +54,22 @@ const CUTTING: usize = 9;
 
 /// All policies, in the order of the enum.
 const TABLE: [Row; 12] = [
-    row(Policy::Binding, ["binding", "binding"], true, true),
-    row(Policy::RoundRobin, ["round-robin", "round_robin"], true, false),
-    row(Policy::WeightedRoundRobin, ["weighted-round-robin", "weighted_round_robin"], true, false),
-    row(Policy::WindowRoundRobin, ["window-round-robin", "window_round_robin"], true, false),
-    row(Policy::Even, ["even", "even"], false, true),
-    row(Policy::Weighted, ["weighted", "weighted"], false, true),
-    row(Policy::Adaptive, ["adaptive", "adaptive"], false, true),
-    row(Policy::Balanced, ["balanced", "balanced"], true, true),
-    row(Policy::Greedy, ["greedy", "greedy"], true, true),
-    row(Policy::Aggregate, ["aggregate", "aggregate"], true, true),
-    row(Policy::Split, ["split", "split"], true, true),
-    row(Policy::NewMadeleine, ["newmadeleine", "newmadeleine"], true, true),
+    row(Policy::Binding, "binding", true, true),
+    row(Policy::RoundRobin, "round-robin", true, false),
+    row(Policy::WeightedRoundRobin, "weighted-round-robin", true, false),
+    row(Policy::WindowRoundRobin, "window-round-robin", true, false),
+    row(Policy::Even, "even", false, true),
+    row(Policy::Weighted, "weighted", false, true),
+    row(Policy::Adaptive, "adaptive", false, true),
+    row(Policy::Balanced, "balanced", true, true),
+    row(Policy::Greedy, "greedy", true, true),
+    row(Policy::Aggregate, "aggregate", true, true),
+    row(Policy::Split, "split", true, true),
+    row(Policy::NewMadeleine, "newmadeleine", true, true),
 ];
 
-const fn row(policy: Policy, [name, setting]: [&'static str; 2], chooses_rails: bool, cuts: bool) -> Row {
-    Row { policy, name, setting, chooses_rails, cuts }
+const fn row(policy: Policy, name: &'static str, chooses_rails: bool, cuts: bool) -> Row {
+    Row { policy, name, chooses_rails, cuts }
 }
 
 impl Policy {
@@ -86,14 +85,9 @@ impl Policy {
     /// Those that cut messages.
     pub const STRIPINGS: [Policy; CUTTING] = some(false, true);
 
-    /// Its name on command lines, in scenario files and in reports.
+    /// Its name in settings, on command lines, in scenario files and in reports.
     pub const fn name(self) -> &'static str {
         TABLE[self as usize].name
-    }
-
-    /// Its name in settings.
-    pub const fn setting(self) -> &'static str {
-        TABLE[self as usize].setting
     }
 
     /// Whether it chooses the rails of packets: of messages that are not cut, requests, announcements.

@@ -46,7 +46,7 @@ fn packet_is_kept_until_acknowledged_and_completed() {
             let mut region = Region::of(&config);
             let mut lone = Lone::connected(&mut region, &config, &[TCP]);
             let sent = at_once(&mut lone, 3, len).unwrap();
-            let done = Done { bytes: len, peer: PeerId(1), tag: Some(TAG), immediate: Some(3), ..Done::default() };
+            let done = Done { bytes: len, tag: Some(TAG), immediate: Some(3), ..Done::of(PeerId(1)) };
             assert_eq!(lone.completed(), BTreeMap::from([(3, Ok(done))]));
             let header = Repr::parse(&sent.header).unwrap();
             let head = MessageHead { tag: Some(TAG), immediate: Some(3), ..MessageHead::default() };
@@ -362,7 +362,7 @@ fn the_next_message_is_received_in_one_call() {
         let to = MemRef { region: HEAP, offset: 64 * n };
         let expected = if len == 0 { ShortArrival::Done } else { ShortArrival::At(to) };
         assert_eq!(arrives(&mut lone, &header(arriving(n as u32, len), HEAD)), expected);
-        let done = Done { bytes: len.into(), peer: PeerId(1), tag: Some(TAG), immediate: Some(5), ..Done::default() };
+        let done = Done { bytes: len.into(), tag: Some(TAG), immediate: Some(5), ..Done::of(PeerId(1)) };
         assert_eq!(lone.completed(), BTreeMap::from([(n, Ok(done))]));
     }
     let ack = lone.sent_one();

@@ -38,7 +38,7 @@ fn only_messages_of_a_multi_receive_have_a_place() {
     lone.sent_one();
     lone.acks[1] = 1;
     lone.feed(Body::Credit, 0);
-    assert_eq!(lone.completed()[&1], Ok(Done { bytes: 8, peer: PeerId(1), ..Done::default() }));
+    assert_eq!(lone.completed()[&1], Ok(Done { bytes: 8, ..Done::of(PeerId(1)) }));
 }
 
 /// A buffer for many messages reports each by an event, whatever its notification: only events carry their

@@ -237,7 +237,7 @@ fn data_is_accepted_only_by_operations_waiting_for_data() {
             let get = GetRequest { cookie: Cookie(cookie), segments: &seg(0, 100), ..GetRequest::new(from, &[]) };
             lone.endpoint.get(Time(0), &get).unwrap().0.to_bits()
         };
-        // TERMS grants two requests.
+        // `TERMS` grants two requests.
         let gets = [get(lone, 1), get(lone, 2), get(lone, 3)];
         lone.sent();
         assert!(!taken(lone, gets[2], 100), "a get that is not out");

@@ -315,7 +315,7 @@ fn every_exclusion_closes_the_express_send_path() {
     closes("replay", &|lone| lone.endpoint.t.channels.at_mut(0).replay.begin(0, Seq(0)));
     closes("fences", &|lone| lone.endpoint.t.channels.at_mut(0).work.fences.insert(RailId(0)));
     closes("no rail is ready", &|lone| lone.endpoint.paths.peer_mut(0).rooms.ready = 0);
-    closes("no terms", &|lone| lone.endpoint.t.channels.at_mut(0).peer_parameters = None);
+    closes("no parameters", &|lone| lone.endpoint.t.channels.at_mut(0).peer_parameters = None);
     closes("aggregates", &|lone| {
         let aggregate_policy = Policy::named("aggregate").unwrap();
         lone.endpoint.set_policy(MessageClass::Small, aggregate_policy);
@@ -398,7 +398,7 @@ fn every_exclusion_closes_the_express_receive_path() {
         slot.enter(ChannelState::Closing);
         slot.enter(ChannelState::Leaving);
     });
-    closes("no terms", &|lone| lone.endpoint.t.channels.at_mut(0).peer_parameters = None);
+    closes("no parameters", &|lone| lone.endpoint.t.channels.at_mut(0).peer_parameters = None);
     closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).replay.aborted_placements = 1);
     closes("a payload is on its way", &|lone| {
         let half = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &Short { tag: 9, ..short(0) });

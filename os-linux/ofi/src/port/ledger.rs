@@ -324,7 +324,7 @@ impl Ledger {
                 if let OpError::Truncated { sent, capacity, peer, tag, immediate } = error {
                     let vector = self.endpoints.get(endpoint).and_then(|endpoint| endpoint.vector);
                     (entry.len, entry.missing) = (capacity, sent.saturating_sub(capacity));
-                    let done = Done { tag, immediate, ..Done::default() };
+                    let done = Done { tag, immediate, ..Done::of(peer) };
                     receive(&mut entry, &done, names.number_of(vector, peer));
                 }
                 message = true;

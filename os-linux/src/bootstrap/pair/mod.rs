@@ -31,7 +31,7 @@ use rustix::event::PollFlags;
 
 use self::wire::{BODY_BYTES_MAX, Frames, Message, Session, Wire};
 use super::error::excerpt;
-use super::io::Limit;
+use super::io::{Limit, Meanwhile};
 use super::{BootError, Bootstrap, OwnKeys, check_key, check_rank, from_hex, keyed, mac, random};
 
 const MAGIC: &[u8; 8] = b"rrpair1\n";
@@ -109,7 +109,7 @@ impl PairListener {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    match limit.wait(&self.listener, PollFlags::IN, doing) {
+                    match limit.wait(&self.listener, PollFlags::IN, doing, &mut None) {
                         Err(error @ BootError::Io { .. }) => return Err(error),
                         _ => continue,
                     }
@@ -172,12 +172,12 @@ impl Pair {
     fn call(stream: TcpStream, key: &PairKey, limit: Limit) -> Result<Frames, BootError> {
         let mut wire = Wire::new(stream, limit).map_err(|source| BootError::Io { doing: HANDSHAKE, source })?;
         let nonce: [u8; 32] = random(HANDSHAKE)?;
-        wire.write(HANDSHAKE, &[MAGIC, nonce.as_slice()].concat())?;
+        wire.write(HANDSHAKE, &[MAGIC, nonce.as_slice()].concat(), &mut None)?;
         let theirs = read_hello(&mut wire)?;
         let mut proof = [0; 32];
-        wire.read(HANDSHAKE, &mut proof)?;
+        wire.read(HANDSHAKE, &mut proof, &mut None)?;
         check(key, &[b"rerail pair listener", &nonce, &theirs], &proof)?;
-        wire.write(HANDSHAKE, &mac(&key.0, &[b"rerail pair dialler ", &nonce, &theirs]))?;
+        wire.write(HANDSHAKE, &mac(&key.0, &[b"rerail pair dialler ", &nonce, &theirs]), &mut None)?;
         let session = Session(mac(&key.0, &[b"rerail pair session ", &nonce, &theirs]));
         Ok(Frames::new(wire, session, 1))
     }
@@ -188,9 +188,9 @@ impl Pair {
         let theirs = read_hello(&mut wire)?;
         let nonce: [u8; 32] = random(HANDSHAKE)?;
         let proof = mac(&key.0, &[b"rerail pair listener", &theirs, &nonce]);
-        wire.write(HANDSHAKE, &[MAGIC, nonce.as_slice(), &proof].concat())?;
+        wire.write(HANDSHAKE, &[MAGIC, nonce.as_slice(), &proof].concat(), &mut None)?;
         let mut proof = [0; 32];
-        wire.read(HANDSHAKE, &mut proof)?;
+        wire.read(HANDSHAKE, &mut proof, &mut None)?;
         check(key, &[b"rerail pair dialler ", &theirs, &nonce], &proof)?;
         let session = Session(mac(&key.0, &[b"rerail pair session ", &theirs, &nonce]));
         Ok(Frames::new(wire, session, 0))
@@ -201,15 +201,16 @@ impl Pair {
     }
 
     /// Both sides' puts since the last fence change places.
-    fn exchange(&mut self) -> Result<(), BootError> {
+    fn exchange(&mut self, limit: Option<Duration>, meanwhile: &mut Meanwhile<'_>) -> Result<(), BootError> {
         const DOING: &str = "exchanging with the other side";
-        self.frames.wire.start(self.timeout);
+        self.running()?;
+        self.frames.wire.start(limit);
         self.fresh_bytes = 0;
         let ours = Message::Fence(std::mem::take(&mut self.fresh));
         if self.rank == 1 {
-            self.frames.send(DOING, &ours)?;
+            self.frames.send(DOING, &ours, meanwhile)?;
         }
-        let theirs = match self.frames.receive(DOING)? {
+        let theirs = match self.frames.receive(DOING, meanwhile)? {
             Message::Fence(puts) => puts,
             Message::Bye => return Err(BootError::Closed { doing: DOING }),
             Message::Abort(why) => {
@@ -218,7 +219,7 @@ impl Pair {
             }
         };
         if self.rank == 0 {
-            self.frames.send(DOING, &ours)?;
+            self.frames.send(DOING, &ours, meanwhile)?;
         }
         let Message::Fence(ours) = ours else { unreachable!("it was made a fence above") };
         self.values[self.rank as usize].extend(ours);
@@ -230,12 +231,12 @@ impl Pair {
 fn read_hello(wire: &mut Wire) -> Result<[u8; 32], BootError> {
     let mut hello = [0; 40];
     let (magic, nonce) = hello.split_at_mut(MAGIC.len());
-    wire.read(HANDSHAKE, magic)?;
+    wire.read(HANDSHAKE, magic, &mut None)?;
     if magic != MAGIC {
         let why = "no rerail pair of this version".to_string();
         return Err(BootError::Protocol { doing: HANDSHAKE, why, peer_text: excerpt(magic) });
     }
-    wire.read(HANDSHAKE, nonce)?;
+    wire.read(HANDSHAKE, nonce, &mut None)?;
     Ok((&*nonce).try_into().expect("40 bytes less the magic's eight"))
 }
 
@@ -275,8 +276,13 @@ impl Bootstrap for Pair {
     }
 
     fn fence(&mut self) -> Result<(), BootError> {
-        self.running()?;
-        let exchanged = self.exchange();
+        let exchanged = self.exchange(Some(self.timeout), &mut None);
+        self.is_lost = exchanged.is_err();
+        exchanged
+    }
+
+    fn barrier(&mut self, limit: Option<Duration>, meanwhile: &mut dyn FnMut()) -> Result<(), BootError> {
+        let exchanged = self.exchange(limit, &mut Some(meanwhile));
         self.is_lost = exchanged.is_err();
         exchanged
     }
@@ -291,11 +297,11 @@ impl Bootstrap for Pair {
     fn finalize(&mut self) -> Result<(), BootError> {
         self.running()?;
         self.over = true;
-        self.frames.wire.start(self.timeout);
+        self.frames.wire.start(Some(self.timeout));
         // Only a fence that is not agreed on would wait for this message, and it notices the connection's end
         // as well. So a connection that has failed since, or a side that has left before us, is no failure
         // (B-3).
-        if let Err(error) = self.frames.send("leaving", &Message::Bye) {
+        if let Err(error) = self.frames.send("leaving", &Message::Bye, &mut None) {
             tracing::debug!(%error, "could not send BYE to the other side");
         }
         Ok(())
@@ -304,9 +310,10 @@ impl Bootstrap for Pair {
     fn abort(&mut self, why: &str) {
         if !self.over {
             self.over = true;
-            self.frames.wire.start(HANDSHAKE_MAX);
+            self.frames.wire.start(Some(HANDSHAKE_MAX));
             // If it can't be sent, there is no alternative.
-            let _ = self.frames.send("aborting", &Message::Abort(why.chars().take(256).collect()));
+            let why = Message::Abort(why.chars().take(256).collect());
+            let _ = self.frames.send("aborting", &why, &mut None);
         }
     }
 

@@ -65,6 +65,31 @@ fn long_messages_in_both_directions_do_not_block_each_other() {
     both(run, run);
 }
 
+/// Each side calls back while it waits, for the other's bytes or for room for its own.
+#[test]
+fn a_barrier_calls_back_until_the_other_side_is_there() {
+    for first in [0, 1] {
+        let (calls, seen) = std::sync::mpsc::sync_channel(100);
+        let seen = std::sync::Mutex::new(seen);
+        let run = |mut pair: Pair| {
+            let value = "v".repeat(crate::bootstrap::VALUE_BYTES_MAX);
+            while pair.put(&format!("k{}", pair.fresh.len()), &value).is_ok() {}
+            let mut count = 0;
+            if pair.rank() != first {
+                (0..100).for_each(|_| seen.lock().unwrap().recv().unwrap());
+            }
+            let meanwhile = &mut || {
+                count += 1;
+                let _ = calls.try_send(());
+            };
+            pair.barrier(None, meanwhile).unwrap();
+            assert!(count >= 100 || pair.rank() != first, "{count}");
+            assert_eq!(pair.get(1 - pair.rank(), "k62").unwrap(), Some(value));
+        };
+        both(run, run);
+    }
+}
+
 #[test]
 fn another_key_is_refused_on_both_sides_and_the_listener_waits_on() {
     let (listener, address) = listener();
@@ -109,7 +134,9 @@ fn a_repeated_proof_is_worth_nothing() {
             let stream = loop {
                 match listener.listener.accept() {
                     Ok((stream, _)) => break stream,
-                    Err(_) => limit.wait(&listener.listener, PollFlags::IN, "waiting for the other side").unwrap(),
+                    Err(_) => {
+                        limit.wait(&listener.listener, PollFlags::IN, "waiting for the other side", &mut None).unwrap()
+                    }
                 }
             };
             refused.push(Pair::answer(stream, &key(7), limit).map(|_| ()).unwrap_err());
@@ -122,8 +149,8 @@ fn a_repeated_proof_is_worth_nothing() {
 #[test]
 fn a_forged_frame_is_refused_before_it_is_parsed() {
     let forge = |mut pair: Pair, length: u32, bytes: &[u8]| {
-        pair.frames.wire.write("forging", &[&length.to_le_bytes(), bytes].concat()).unwrap();
-        let _ = pair.frames.receive("waiting for the end");
+        pair.frames.wire.write("forging", &[&length.to_le_bytes(), bytes].concat(), &mut None).unwrap();
+        let _ = pair.frames.receive("waiting for the end", &mut None);
     };
     let (error, _) = both(|mut pair| pair.fence().unwrap_err(), |pair| forge(pair, 1, &[0xff; 33]));
     assert!(matches!(error, BootError::Authentication { .. }), "{error}");

@@ -12,7 +12,7 @@ use std::time::Duration;
 use hmac::Mac;
 
 use crate::bootstrap::error::BootError;
-use crate::bootstrap::io::Limit;
+use crate::bootstrap::io::{Limit, Meanwhile};
 use crate::bootstrap::{KEY_BYTES_MAX, VALUE_BYTES_MAX, keyed, mac};
 
 /// Longest body: some dozens of the longest values.
@@ -109,23 +109,33 @@ impl Wire {
         &self.stream
     }
 
-    /// Starts an exchange that may take `timeout`.
-    pub(super) fn start(&mut self, timeout: Duration) {
-        self.limit = Limit::new(Some(timeout));
+    /// Starts an exchange that may take `timeout`; `None`: as long as it takes.
+    pub(super) fn start(&mut self, timeout: Option<Duration>) {
+        self.limit = Limit::new(timeout);
     }
 
     /// Fills `bytes`.
-    pub(super) fn read(&mut self, doing: &'static str, mut bytes: &mut [u8]) -> Result<(), BootError> {
+    pub(super) fn read(
+        &mut self,
+        doing: &'static str,
+        mut bytes: &mut [u8],
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<(), BootError> {
         while !bytes.is_empty() {
-            let count = self.limit.read(self.stream.as_fd(), bytes, doing)?;
+            let count = self.limit.read(self.stream.as_fd(), bytes, doing, meanwhile)?;
             bytes = &mut bytes[count..];
         }
         Ok(())
     }
 
     /// Sends all of `bytes`.
-    pub(super) fn write(&mut self, doing: &'static str, bytes: &[u8]) -> Result<(), BootError> {
-        self.limit.write(self.stream.as_fd(), bytes, doing)
+    pub(super) fn write(
+        &mut self,
+        doing: &'static str,
+        bytes: &[u8],
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<(), BootError> {
+        self.limit.write(self.stream.as_fd(), bytes, doing, meanwhile)
     }
 }
 
@@ -161,27 +171,32 @@ impl Frames {
     }
 
     /// Sends a message.
-    pub(super) fn send(&mut self, doing: &'static str, message: &Message) -> Result<(), BootError> {
+    pub(super) fn send(
+        &mut self,
+        doing: &'static str,
+        message: &Message,
+        meanwhile: &mut Meanwhile<'_>,
+    ) -> Result<(), BootError> {
         let body = message.emit();
         let tag = mac(&self.session.0, &[&[self.rank], &self.sent.to_le_bytes(), &body]);
         self.sent += 1;
         let frame = [&(body.len() as u32).to_le_bytes(), body.as_slice(), &tag].concat();
-        self.wire.write(doing, &frame)
+        self.wire.write(doing, &frame, meanwhile)
     }
 
     /// Waits for a message.
-    pub(super) fn receive(&mut self, doing: &'static str) -> Result<Message, BootError> {
+    pub(super) fn receive(&mut self, doing: &'static str, meanwhile: &mut Meanwhile<'_>) -> Result<Message, BootError> {
         let protocol = |why: String| BootError::Protocol { doing, why, peer_text: String::new() };
         let mut length = [0; 4];
-        self.wire.read(doing, &mut length)?;
+        self.wire.read(doing, &mut length, meanwhile)?;
         let length = u32::from_le_bytes(length) as usize;
         if length > BODY_BYTES_MAX {
             return Err(protocol(format!("frame of {length} bytes, {BODY_BYTES_MAX} are allowed")));
         }
         let mut body = vec![0; length];
-        self.wire.read(doing, &mut body)?;
+        self.wire.read(doing, &mut body, meanwhile)?;
         let mut tag = [0; 32];
-        self.wire.read(doing, &mut tag)?;
+        self.wire.read(doing, &mut tag, meanwhile)?;
         let expected = keyed(&self.session.0, &[&[1 - self.rank], &self.received.to_le_bytes(), &body]);
         expected.verify_slice(&tag).map_err(|_| BootError::Authentication { why: "a frame was forged or damaged" })?;
         self.received += 1;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 use rerail_core::config::Policy;
 use rerail_core::endpoint::{Event, MessageClass, RecvRequest, Selector, SendRequest};
@@ -60,6 +61,10 @@ impl Bootstrap for Seat {
     fn fence(&mut self) -> Result<(), BootError> {
         self.board.fence.wait();
         Ok(())
+    }
+
+    fn barrier(&mut self, _: Option<Duration>, _: &mut dyn FnMut()) -> Result<(), BootError> {
+        self.fence()
     }
 
     fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, BootError> {
@@ -254,19 +259,20 @@ fn a_job_of_one_opens_nothing() {
 
 #[test]
 fn policies_of_classes_are_those_of_the_settings_until_they_are_set() {
-    let values = [("policy", "binding"), ("policy_large", "adaptive"), ("rails_used", "2")];
+    let values = [("policy", "adaptive"), ("policy_small", "binding"), ("express", "off")];
     let mut opening = Transport::open(&settings(&values), PeerId(0), 1, &key()).unwrap();
     let address_record = opening.address_record().to_owned();
     opening.learn(PeerId(0), &address_record).unwrap();
     let mut transport = opening.join().unwrap();
     let small = transport.endpoint().class_policy(MessageClass::Small);
-    assert_eq!((small.multiplex, small.striping, small.rails_used), (Policy::Binding, Policy::Binding, 2));
+    assert_eq!((small.multiplex, small.striping), (Policy::Binding, Policy::Binding));
+    assert!(!transport.config().express);
     assert_eq!(transport.endpoint().class_policy(MessageClass::Large).striping, Policy::Adaptive);
     transport.set_policy(MessageClass::Large, Policy::Even);
     transport.set_rails(MessageClass::Small, 1, 1);
     assert_eq!(transport.endpoint().class_policy(MessageClass::Large).striping, Policy::Even);
     assert_eq!(transport.endpoint().class_policy(MessageClass::Small).eligible, 1);
-    assert_eq!(transport.endpoint().class_policy(MessageClass::OneSided).striping, Policy::Binding);
+    assert_eq!(transport.endpoint().class_policy(MessageClass::OneSided).striping, Policy::Adaptive);
 }
 
 #[test]

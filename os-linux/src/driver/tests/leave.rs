@@ -219,6 +219,9 @@ impl Bootstrap for Gone {
     fn fence(&mut self) -> Result<(), BootError> {
         panic!("no request is sent while messages flow")
     }
+    fn barrier(&mut self, _: Option<Duration>, _: &mut dyn FnMut()) -> Result<(), BootError> {
+        panic!("no request is sent while messages flow")
+    }
     fn get(&mut self, _rank: u32, _key: &str) -> Result<Option<String>, BootError> {
         panic!("no request is sent while messages flow")
     }

@@ -105,7 +105,7 @@ fn an_eager_message_arrives(fabric: Fabric) {
     let send = cluster.at(ends.a).send(&send).unwrap();
     assert_eq!(cluster.complete(ends.a, send).unwrap().bytes, 1000);
     let done = cluster.complete(ends.b, recv).unwrap();
-    let expected = Done { bytes: 1000, peer: ends.peer_a(), tag: Some(5), immediate: Some(99), ..Done::default() };
+    let expected = Done { bytes: 1000, tag: Some(5), immediate: Some(99), ..Done::of(ends.peer_a()) };
     assert_eq!(done, expected);
     assert_eq!(cluster.bytes(ends.b, target)[..1000], pattern(1000, 1));
     assert_eq!(cluster.bytes(ends.b, target)[1000..], [0; 1000]);

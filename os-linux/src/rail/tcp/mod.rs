@@ -132,7 +132,7 @@ pub struct TcpRail {
     ask_now: bool,
     /// A connection waits for room in its socket.
     is_full: bool,
-    /// When the kernel was last asked for what it waits for.
+    /// When the kernel was last queried for what it waits for.
     checked_at: Time,
     /// Something was sent since, or was not acknowledged then.
     is_ack_pending: bool,

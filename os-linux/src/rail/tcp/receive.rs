@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 
 use rerail_core::endpoint::{Arrival, RailFault};
 use rerail_core::ids::{PeerId, PlaceId};
-use rerail_core::wire::{HEADER_BYTES_MAX, WireError, stream};
+use rerail_core::wire::{self, HEADER_BYTES_MAX, WireError};
 use rustix::io::Errno;
 
 use super::conn::fault_of;
@@ -188,7 +188,7 @@ impl Receiver {
 
     /// Bytes of the header that comes next or is here in part; more than are here.
     fn header_bytes_expected(&self) -> usize {
-        match stream::header_len(&self.partial) {
+        match wire::header_len(&self.partial) {
             Ok(Some(bytes)) if bytes > self.partial.len() => bytes,
             _ if self.large_header_bytes > self.partial.len() => self.large_header_bytes,
             _ => HEADER_BYTES_MAX,
@@ -236,7 +236,7 @@ impl Receiver {
                         RailFault::Corrupt
                     };
                     let here = &reading.scratch.staging[at..bytes];
-                    match stream::header_len(here) {
+                    match wire::header_len(here) {
                         Ok(Some(len)) if len <= here.len() => {
                             at += len + self.take_header(at, len, bytes, reading)?;
                         }
@@ -267,7 +267,7 @@ impl Receiver {
         reading: &mut Reading<'_>,
     ) -> Result<usize, RailFault> {
         let header = &reading.scratch.staging[at..at + len];
-        let left = u64::from(stream::payload_len(header));
+        let left = u64::from(wire::payload_len(header));
         if left >= LARGE_BYTES {
             self.small_run = 0;
             self.large_header_bytes = len;

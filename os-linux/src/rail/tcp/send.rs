@@ -6,7 +6,7 @@
 //!
 //! A large post is not over when the kernel has taken it - it takes megabytes at once - but when it was sent
 //! for the first time: `SIOCOUTQNSD` returns the unsent bytes (tcp(7)). So completions come at the wire's
-//! pace, in the steps of the kernel's own packets, and the core measures the wire and the queue before it.
+//! rate, in the steps of the kernel's own packets, and the core measures the wire and the queue before it.
 //! `TCP_NOTSENT_LOWAT` alone would bound the kernel's queue, but let completions come in steps of half its
 //! value: all posts at once, so that no rail ever looks busy. Bytes sent and not acknowledged do not matter
 //! here: a pipe needs them to be full.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use rerail_core::endpoint::{Arrival, RailFault};
 use rerail_core::ids::PeerId;
-use rerail_core::wire::{HEADER_BYTES_MAX, stream};
+use rerail_core::wire::{self, HEADER_BYTES_MAX};
 use rerail_verbs::contract::{Device, PostError, RecvWr, Sge, Status};
 
 use super::link::Phase;
@@ -159,9 +159,9 @@ impl<D: Device> VerbsRail<D> {
         let bytes = bytes as usize;
         self.slab.get_front(at, bytes, &mut self.scratch.header);
         let front = &self.scratch.header[..bytes.min(HEADER_BYTES_MAX)];
-        let Ok(Some(len)) = stream::header_len(front) else { return false };
+        let Ok(Some(len)) = wire::header_len(front) else { return false };
         let Some(header) = front.get(..len) else { return false };
-        let payload = stream::payload_len(header) as usize;
+        let payload = wire::payload_len(header) as usize;
         if len + payload != bytes {
             return false; // V-8
         }

@@ -7,7 +7,7 @@
 //! one whose bytes were copied at once.
 
 use rerail_core::endpoint::{Completion, Done, Notify};
-use rerail_core::ids::CounterId;
+use rerail_core::ids::{CounterId, PeerId};
 use rerail_core::time::Nanos;
 
 use super::{Open, Player, Sort};
@@ -88,7 +88,7 @@ impl Player {
     fn over(&mut self, cx: &mut Cx<'_>, request: u32) {
         let Some(operation) = self.open.get(&request).map(|open| open.operation) else { return };
         let cookie = rerail_core::ids::Cookie(request.into());
-        let result = Ok(Done::default());
+        let result = Ok(Done::of(PeerId(0)));
         self.completed(cx, &Completion { operation, cookie, result, last: true, index: 0 });
     }
 }
