@@ -59,7 +59,7 @@ fn exchange() -> Outcome<()> {
                     return Err(format!("a message of {size} bytes has not come").into());
                 }
             }
-            let came = &ranks[to].bytes(memory[to]).ok_or("its own region")?[start..start + size];
+            let came = &ranks[to].bytes(memory[to])?[start..start + size];
             if !came.iter().enumerate().all(|(at, byte)| *byte == mark.wrapping_add(at as u8)) {
                 return Err(format!("a message of {size} bytes came otherwise than it was sent").into());
             }
@@ -71,7 +71,7 @@ fn exchange() -> Outcome<()> {
 }
 
 fn fill(rank: &mut Transport, region: RegionId, start: usize, size: usize, mark: u8) -> Outcome<()> {
-    let bytes = rank.bytes_mut(region).ok_or("its own region")?;
+    let bytes = rank.bytes_mut(region)?;
     bytes[start..start + size].iter_mut().enumerate().for_each(|(at, byte)| *byte = mark.wrapping_add(at as u8));
     Ok(())
 }

@@ -222,7 +222,7 @@ fn pair(device: &str) -> Outcome<Ranks> {
     let options = Options { settings };
     let (mut ranks, memory) = two_ranks::open(&options, MEMORY_BYTES as usize)?;
     for (rank, region) in ranks.iter_mut().zip(memory) {
-        rank.bytes_mut(region).ok_or("its own region")?.fill(1);
+        rank.bytes_mut(region)?.fill(1);
     }
     Ok(Ranks { ranks, memory })
 }

@@ -1,9 +1,12 @@
 //! Payload memory and the core's state: the driver's only raw memory.
 //!
-//! Regions are named by number and reached through raw pointers only, because rails, the kernel and (through
-//! the shm rail) other processes read and write them while requests are under way. A reference to a region's
-//! bytes exists only while the transport is borrowed, and rails touch memory in this process only while the
-//! transport is driven, which needs it borrowed mutably: the two exclude each other.
+//! Regions are named by number and reached through raw pointers only, because this process, devices and
+//! (through the shm rail) other processes read and write them while requests are under way. This process does
+//! so only while the transport is driven, which needs it borrowed mutably. Devices and other processes do so
+//! at any time, but only to memory of requests that are not over: a peer gets keys and addresses with a
+//! rendezvous only, F-2 ends its access before the completion, and windows are served by this process. So a
+//! reference exists only while the transport is borrowed, and only to bytes of no such request (a shared one:
+//! of none that writes). A peer that keeps a key and writes later breaks the protocol; over verbs it can.
 //!
 //! Invariants: every range handed to a rail lies inside a region; a region is unmapped only when the core
 //! names it in no request and in no window; an id of a freed region names nothing.
@@ -14,6 +17,7 @@ mod state;
 
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::os::fd::OwnedFd;
 
 use rerail_core::mem::{MemRef, RegionId, Seg};
@@ -51,11 +55,14 @@ pub enum MemoryError {
         /// Bytes of the region.
         region_bytes: u64,
     },
-    /// A request that is not over, or a window, names the region.
-    #[error("region {:#x} is still named by a request or a window: wait for its completion or deregister the window \
-         first",
+    /// A request that is not over, or a window, uses memory of the region that is to be freed or lent.
+    #[error("memory of region {:#x} is in use: wait for the completion of the requests that name it (to free the \
+         region, deregister its windows, too), or access it by `read`, `write` or `pointer`",
                 .0.0)]
     InUse(RegionId),
+    /// The memory is the caller's own.
+    #[error("region {:#x} was adopted: its memory is reached by the pointer that was given", .0.0)]
+    Adopted(RegionId),
     /// A region of no bytes, or one that wraps around the end of the address space.
     #[error("a region can't have {bytes} bytes: give at least 1, inside the address space")]
     BadLength {
@@ -353,27 +360,68 @@ impl Memory {
         true
     }
 
-    /// The bytes of an owned region; `None` for adopted ones (the caller has its own access) and unknown
-    /// ones.
-    pub(crate) fn bytes(&self, id: RegionId) -> Option<&[u8]> {
-        let region = self.owned(id)?;
-        // SAFETY: the region is mapped and initialised (zeroed) for its whole length, and stays so while
-        // `self` is borrowed. In this process it is written only with the transport borrowed mutably, which
-        // this borrow excludes.
-        Some(unsafe { core::slice::from_raw_parts(region.start, region.len) })
+    /// Bytes of an owned region.
+    ///
+    /// # Safety
+    /// While they are borrowed, nothing writes to them.
+    pub(crate) unsafe fn bytes(&self, part: &Seg) -> Result<&[u8], MemoryError> {
+        let Piece { start, len } = self.owned(part)?;
+        // SAFETY: mapped and initialised (zeroed), and so they stay while `self` is borrowed; nothing writes
+        // to them, as the caller promises.
+        Ok(unsafe { core::slice::from_raw_parts(start, len) })
     }
 
     /// As [`bytes`](Self::bytes), for writing.
-    pub(crate) fn bytes_mut(&mut self, id: RegionId) -> Option<&mut [u8]> {
-        let region = self.owned(id)?;
-        // SAFETY: as in `bytes`; `self` is borrowed mutably, and regions don't overlap each other, being
-        // mappings.
-        Some(unsafe { core::slice::from_raw_parts_mut(region.start, region.len) })
+    ///
+    /// # Safety
+    /// While they are borrowed, nothing else reads them or writes to them.
+    pub(crate) unsafe fn bytes_mut(&mut self, part: &Seg) -> Result<&mut [u8], MemoryError> {
+        let Piece { start, len } = self.owned(part)?;
+        // SAFETY: as in `bytes`; `self` is borrowed mutably, and regions don't overlap, being mappings.
+        Ok(unsafe { core::slice::from_raw_parts_mut(start, len) })
     }
 
-    fn owned(&self, id: RegionId) -> Option<&Region> {
-        let region = self.region(id).ok()?;
-        (id != RegionId::POOL && matches!(region.origin, Some(Origin::Owned(_)))).then_some(region)
+    /// All of a region, as a part of it.
+    pub(crate) fn all_of(&self, id: RegionId) -> Result<Seg, MemoryError> {
+        Ok(Seg::new(id, 0, self.region(id)?.len as u64))
+    }
+
+    /// Where a part of an owned region lies.
+    pub(crate) fn owned(&self, part: &Seg) -> Result<Piece, MemoryError> {
+        self.check(part)?;
+        let id = part.at.region;
+        match self.region(id)?.origin {
+            Some(Origin::Owned(_)) => self.resolve(part),
+            _ => Err(MemoryError::Adopted(id)),
+        }
+    }
+
+    /// Whether two pieces that lie in regions have a byte in common.
+    pub(crate) fn overlap(&self, one: &Piece, other: &Seg) -> bool {
+        let Ok(other) = self.resolve(other) else { return false };
+        let (one_at, other_at) = (one.start.addr(), other.start.addr());
+        one_at < other_at + other.len && other_at < one_at + one.len
+    }
+
+    /// Copies bytes of an owned region out; others may write to them meanwhile.
+    pub(crate) fn read(&self, at: MemRef, into: &mut [u8]) -> Result<(), MemoryError> {
+        let Piece { start, .. } = self.owned(&Seg { at, len: into.len() as u64 })?;
+        for (index, byte) in into.iter_mut().enumerate() {
+            // SAFETY: inside the region, which stays mapped while `self` is borrowed; an atomic access is no
+            // data race with those of devices and other processes, and no reference to bytes in use exists.
+            *byte = unsafe { AtomicU8::from_ptr(start.add(index)) }.load(Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Copies bytes into an owned region; others may read or write there meanwhile.
+    pub(crate) fn write(&mut self, at: MemRef, from: &[u8]) -> Result<(), MemoryError> {
+        let Piece { start, .. } = self.owned(&Seg { at, len: from.len() as u64 })?;
+        for (index, byte) in from.iter().enumerate() {
+            // SAFETY: as in `read`; `self` is borrowed mutably, so no reference to the region exists at all.
+            unsafe { AtomicU8::from_ptr(start.add(index)) }.store(*byte, Relaxed);
+        }
+        Ok(())
     }
 
     /// Copies between two lists of pieces of this memory, as many bytes as both have. Returns how many.

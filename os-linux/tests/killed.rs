@@ -57,8 +57,10 @@ fn doomed(fabric: &str) {
     let mut transport = learn(opening, &address_records);
     let memory = transport.alloc(LARGE).unwrap();
     transport.recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[Seg::new(memory, 0, LARGE as u64)])).unwrap();
-    while transport.bytes(memory).unwrap()[0] == 0 {
+    let mut first = [0];
+    while first == [0] {
         transport.progress();
+        transport.read(Seg::new(memory, 0, 1).at, &mut first).unwrap();
     }
     println!("\nbegun");
     // Until it is killed, or its parent is gone.

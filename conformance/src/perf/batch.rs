@@ -179,12 +179,13 @@ impl<'s> End<'s> {
     }
 
     fn send(&mut self, tag: u64, bytes: u64) -> Result<(), KernelError> {
-        if self.fresh
-            && let Some(memory) = self.transport.bytes_mut(self.buffers.outgoing)
-        {
-            memory[..bytes as usize].fill(self.sent as u8);
-        }
         let segments = [Seg::new(self.buffers.outgoing, 0, bytes)];
+        // Not while a message before it is still under way from there.
+        if self.fresh
+            && let Ok(memory) = self.transport.part_mut(&segments[0])
+        {
+            memory.fill(self.sent as u8);
+        }
         let send = SendRequest { tag: Some(tag), cookie: Cookie(0), ..SendRequest::new(self.peer, &segments) };
         self.transport.send(&send).map_err(SessionError::Request)?;
         Ok(())

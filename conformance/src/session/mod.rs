@@ -330,17 +330,14 @@ impl Session {
         Ok(self.transport.free(region)?)
     }
 
-    /// Bytes of an allocated region. The range must lie in the region.
+    /// Bytes of an allocated region. They must lie in it, and no receive in progress may name them.
     pub fn bytes(&self, seg: Seg) -> &[u8] {
-        let range = seg.at.offset as usize..(seg.at.offset + seg.len) as usize;
-        self.transport.bytes(seg.at.region).and_then(|bytes| bytes.get(range)).expect("the tool's own region and range")
+        self.transport.part(&seg).expect("the tool's own memory, not in use")
     }
 
-    /// As [`bytes`](Self::bytes), for writing.
+    /// As [`bytes`](Self::bytes), for writing: no request in progress may name them.
     pub fn bytes_mut(&mut self, seg: Seg) -> &mut [u8] {
-        let range = seg.at.offset as usize..(seg.at.offset + seg.len) as usize;
-        let bytes = self.transport.bytes_mut(seg.at.region).and_then(|bytes| bytes.get_mut(range));
-        bytes.expect("the tool's own region and range")
+        self.transport.part_mut(&seg).expect("the tool's own memory, not in use")
     }
 
     // ---- requests

@@ -8,7 +8,7 @@ use super::{
 use crate::api::action::Span;
 use crate::ids::{Cookie, MessageId, OpId, PeerId, WindowId};
 use crate::mem::{RegionId, Seg};
-use crate::op::{Op, OpKind, Phase, Queue, WindowSlot};
+use crate::op::{Op, OpKind, Packet, Phase, Queue, What, WindowSlot};
 use crate::peer::{ChannelState, Parked};
 use crate::store::NONE;
 use crate::store::list::By;
@@ -404,23 +404,45 @@ impl Endpoint<'_> {
     /// operation, or a rail holds a post or placement of one. Scans every operation: for the release of
     /// memory, not for the message path.
     pub fn uses_region(&self, region: RegionId) -> bool {
-        let in_windows = (0..self.t.windows.capacity())
-            .any(|index| self.t.windows.key_at(index).is_some() && self.t.windows.at(index).seg.at.region == region);
-        in_windows
-            || self.direct_names(|seg| seg.len > 0 && seg.at.region == region)
-            || self.t.ops.indices().any(|op| {
-                let slot = self.op(op);
-                (!slot.completed || slot.places > 0 || slot.children > 0) && self.names(op, region)
-            })
-            || self.t.packets.indices().any(|packet| {
-                let packet = self.packet(packet);
-                let is_copy = self.t.ops.at(packet.op).retained != NONE;
-                packet.posted && packet.len > 0 && !is_copy && self.names(packet.op, region)
-            })
+        let is_of_it = |seg: &Seg| seg.at.region == region;
+        self.t.windows.indices().any(|window| is_of_it(&self.t.windows.at(window).seg))
+            || self.any_names(|_, _| true, is_of_it)
     }
 
-    fn names(&self, op: u32, region: RegionId) -> bool {
-        self.t.op_segments(op).iter().any(|seg| seg.len > 0 && seg.at.region == region)
+    /// Whether the caller's requests may still read or write memory that `is_of_it` selects: as
+    /// [`uses_region`](Self::uses_region), without windows, since no rail gives peers access to those: their
+    /// requests are served only while the caller drives the endpoint. Of a receive for many messages
+    /// only the bytes count that no message has taken.
+    pub fn is_used(&self, is_of_it: impl Fn(&Seg) -> bool) -> bool {
+        self.any_names(|op, _| !op.serves(), is_of_it)
+    }
+
+    /// As [`is_used`](Self::is_used), where they may write.
+    pub fn is_written_to(&self, is_of_it: impl Fn(&Seg) -> bool) -> bool {
+        let writes = |op: &Op| matches!(op.kind(), OpKind::Recv | OpKind::MultiRecv | OpKind::Part | OpKind::Get);
+        self.any_names(|op, post| writes(op) && post.is_none_or(|what| what == What::Read), is_of_it)
+    }
+
+    /// Whether one of these operations is incomplete and names memory that `is_of_it` selects, or one of
+    /// their posts that a rail has.
+    fn any_names(&self, is_asked: impl Fn(&Op, Option<What>) -> bool, is_of_it: impl Fn(&Seg) -> bool) -> bool {
+        let names = |op: u32| {
+            let slot = self.op(op);
+            let taken = if slot.kind() == OpKind::MultiRecv { slot.cursor } else { 0 };
+            let rest = |seg: &Seg| Seg::new(seg.at.region, seg.at.offset + taken, seg.len - taken);
+            self.t.op_segments(op).iter().any(|seg| seg.len > 0 && is_of_it(&rest(seg)))
+        };
+        self.direct_names(|seg| seg.len > 0 && is_of_it(seg))
+            || self.t.ops.indices().any(|op| {
+                let slot = self.op(op);
+                let is_open = !slot.completed || slot.places > 0 || slot.children > 0;
+                is_open && is_asked(slot, None) && names(op)
+            })
+            || self.t.packets.indices().any(|packet| {
+                let &Packet { op, what, len, posted, .. } = self.packet(packet);
+                let slot = self.op(op);
+                posted && len > 0 && slot.retained == NONE && is_asked(slot, Some(what)) && names(op)
+            })
     }
 
     // ---- checks

@@ -12,13 +12,14 @@ use rerail_core::endpoint::{
     Selector, SendRequest, Stats, SubmitError, Window,
 };
 use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
-use rerail_core::mem::{RegionId, Seg};
+use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::time::Time;
 
 use super::drive::resolve;
 use super::engine::Engine;
 use super::{Clock, MemoryError, RequestError, Transport, WindowError};
 use crate::memory::Core;
+use crate::rail::Piece;
 
 /// The alignment of the address of a window that allows atomics: the core checks offsets within the window
 /// for the type's alignment, and this makes the addresses follow.
@@ -78,15 +79,79 @@ impl<C: Clock> Transport<C> {
         Ok(())
     }
 
-    /// The bytes of an allocated region. `None`: there is no such region, or it was adopted (the caller has
-    /// its own way to that memory).
-    pub fn bytes(&self, region: RegionId) -> Option<&[u8]> {
-        self.engine.memory.bytes(region)
+    /// The bytes of an allocated region: [`part`](Self::part) of all of it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bytes(&self, region: RegionId) -> Result<&[u8], MemoryError> {
+        self.part(&self.engine.memory.all_of(region)?)
     }
 
-    /// As [`bytes`](Self::bytes), for writing.
-    pub fn bytes_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        self.engine.memory.bytes_mut(region)
+    /// As [`bytes`](Self::bytes), for writing: [`part_mut`](Self::part_mut) of all of it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bytes_mut(&mut self, region: RegionId) -> Result<&mut [u8], MemoryError> {
+        self.part_mut(&self.engine.memory.all_of(region)?)
+    }
+
+    /// Bytes of an allocated region that no request may be writing to: a device or another process may do so
+    /// at any time. Windows may be looked at, as peers' requests are served only while this transport is
+    /// driven. Scans the requests that are not over.
+    ///
+    /// # Errors
+    /// [`MemoryError::InUse`] while a receive or get that is not over names one of the bytes; [`MemoryError`]
+    /// where they are not in an allocated region.
+    pub fn part(&self, part: &Seg) -> Result<&[u8], MemoryError> {
+        let Engine { core, memory, .. } = &self.engine;
+        let piece = memory.owned(part)?;
+        if core.is_written_to(|used| memory.overlap(&piece, used)) {
+            return Err(MemoryError::InUse(part.at.region));
+        }
+        // SAFETY: no receive or get that is not over names the bytes, so no device and no other process
+        // writes to them; this process does so only while it is driven, for which this borrow has ended.
+        unsafe { memory.bytes(part) }
+    }
+
+    /// As [`part`](Self::part), for writing.
+    ///
+    /// # Errors
+    /// As there; [`MemoryError::InUse`] while any request that is not over names one of the bytes.
+    pub fn part_mut(&mut self, part: &Seg) -> Result<&mut [u8], MemoryError> {
+        let Engine { core, memory, .. } = &mut self.engine;
+        let piece = memory.owned(part)?;
+        if core.is_used(|used| memory.overlap(&piece, used)) {
+            return Err(MemoryError::InUse(part.at.region));
+        }
+        // SAFETY: as in `part`; and no request names them to be read.
+        unsafe { memory.bytes_mut(part) }
+    }
+
+    /// Copies bytes of an allocated region out, whether in use or not: one by one, so that what is being
+    /// written may come in part.
+    ///
+    /// # Errors
+    /// [`MemoryError`] where they are not in an allocated region.
+    pub fn read(&self, at: MemRef, into: &mut [u8]) -> Result<(), MemoryError> {
+        self.engine.memory.read(at, into)
+    }
+
+    /// Copies bytes into an allocated region, whether in use or not; as [`read`](Self::read).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write(&mut self, at: MemRef, from: &[u8]) -> Result<(), MemoryError> {
+        self.engine.memory.write(at, from)
+    }
+
+    /// Where an allocated region lies, until it is freed. Access memory in use by atomic or volatile
+    /// operations only, and make no reference to it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn pointer(&self, region: RegionId) -> Result<*mut [u8], MemoryError> {
+        let Piece { start, len } = self.engine.memory.owned(&self.engine.memory.all_of(region)?)?;
+        Ok(std::ptr::slice_from_raw_parts_mut(start, len))
     }
 
     /// Takes `len` bytes of the caller's memory at `start` as a region, without touching it. The region may

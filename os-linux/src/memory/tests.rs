@@ -11,6 +11,36 @@ fn memory() -> Memory {
     Memory::new(PAGE_BYTES).unwrap()
 }
 
+fn bytes_of(memory: &Memory, region: RegionId) -> Result<&[u8], MemoryError> {
+    // SAFETY: no request names it: there is no core.
+    unsafe { memory.bytes(&memory.all_of(region)?) }
+}
+
+fn bytes_of_mut(memory: &mut Memory, region: RegionId) -> &mut [u8] {
+    let all = memory.all_of(region).unwrap();
+    // SAFETY: as in `bytes_of`.
+    unsafe { memory.bytes_mut(&all).unwrap() }
+}
+
+/// Copies of parts, and what two parts have in common.
+#[test]
+fn parts_are_copied_and_compared() {
+    let mut memory = memory();
+    let region = memory.alloc(100).unwrap();
+    let at = |offset| MemRef { region, offset };
+    memory.write(at(90), &[1, 2, 3]).unwrap();
+    let mut copy = [0; 4];
+    memory.read(at(89), &mut copy).unwrap();
+    assert_eq!((copy, memory.read(at(97), &mut copy)), ([0, 1, 2, 3], memory.write(at(97), &[0; 4])));
+    assert!(memory.write(at(97), &[0; 4]).is_err());
+    let piece = memory.owned(&Seg::new(region, 10, 10)).unwrap();
+    for (offset, len, has_common) in [(0, 10, false), (0, 11, true), (12, 1, true), (19, 9, true), (20, 9, false)] {
+        assert_eq!(memory.overlap(&piece, &Seg::new(region, offset, len)), has_common, "{offset}");
+        let named = MemRef::by_address(region, piece.start.addr() as u64 - 10 + offset);
+        assert_eq!(memory.overlap(&piece, &Seg { at: named, len }), has_common, "{offset}");
+    }
+}
+
 /// What a request names lies below the bit that marks an offset as an address.
 #[test]
 fn addresses_of_more_than_53_bits_have_no_name() {
@@ -29,12 +59,12 @@ fn addresses_of_more_than_53_bits_have_no_name() {
 fn a_new_region_is_zeroed_and_page_aligned() {
     let mut memory = memory();
     let region = memory.alloc(10_000).unwrap();
-    let bytes = memory.bytes(region).unwrap();
+    let bytes = bytes_of(&memory, region).unwrap();
     assert_eq!(bytes.len(), 10_000);
     assert_eq!(bytes.as_ptr().addr() % PAGE_BYTES, 0);
     assert!(bytes.iter().all(|byte| *byte == 0));
-    memory.bytes_mut(region).unwrap()[9_999] = 7;
-    assert_eq!(memory.bytes(region).unwrap()[9_999], 7);
+    bytes_of_mut(&mut memory, region)[9_999] = 7;
+    assert_eq!(bytes_of(&memory, region).unwrap()[9_999], 7);
 }
 
 /// L-18: others can map it for reading, and no process can write to it, or truncate it, by its file: so that
@@ -43,10 +73,10 @@ fn a_new_region_is_zeroed_and_page_aligned() {
 fn shared_region_is_writable_only_by_its_owner() {
     let mut memory = memory();
     let (region, file) = memory.alloc_shared(10_000).unwrap();
-    let start = memory.bytes(region).unwrap().as_ptr();
+    let start = bytes_of(&memory, region).unwrap().as_ptr();
     assert_eq!(start.addr() % PAGE_BYTES, 0);
-    assert!(memory.bytes(region).unwrap().iter().all(|byte| *byte == 0));
-    memory.bytes_mut(region).unwrap()[9_999] = 7;
+    assert!(bytes_of(&memory, region).unwrap().iter().all(|byte| *byte == 0));
+    bytes_of_mut(&mut memory, region)[9_999] = 7;
     let mut byte = [0];
     assert_eq!((rustix::io::pread(&file, &mut byte, 9_999), byte), (Ok(1), [7]));
     assert_eq!(rustix::io::pwrite(&file, &[1], 0), Err(Errno::PERM));
@@ -69,7 +99,7 @@ fn an_id_of_a_freed_region_names_nothing() {
     memory.remove(first).unwrap();
     let second = memory.alloc(100).unwrap();
     assert_ne!(first, second);
-    assert_eq!(memory.bytes(first), None);
+    assert_eq!(bytes_of(&memory, first), Err(MemoryError::Unknown(first)));
     assert_eq!(memory.check(&Seg::new(first, 0, 1)), Err(MemoryError::Unknown(first)));
     assert_eq!(memory.remove(first), Err(MemoryError::Unknown(first)));
     assert_eq!(memory.check(&Seg::new(second, 0, 100)), Ok(()));
@@ -112,7 +142,7 @@ fn callers_can_not_name_the_pool() {
     assert_eq!(memory.check(&pool), Err(MemoryError::Unknown(RegionId::POOL)));
     assert!(memory.resolve(&pool).is_ok());
     assert!(memory.resolve(&Seg::new(RegionId::POOL, PAGE_BYTES as u64, 1)).is_err());
-    assert_eq!(memory.bytes(RegionId::POOL), None);
+    assert_eq!(bytes_of(&memory, RegionId::POOL), Err(MemoryError::Unknown(RegionId::POOL)));
 }
 
 #[test]
@@ -134,10 +164,9 @@ fn an_adopted_address_space_resolves_offsets_as_addresses() {
     let start = (&raw mut local).cast::<u8>();
     // SAFETY: only `local` is named, which outlives the uses below.
     let all = unsafe { memory.adopt(ptr::null_mut(), usize::MAX) }.unwrap();
-    assert_eq!(memory.bytes(all), None, "no reference to memory that others use");
+    assert_eq!(bytes_of(&memory, all), Err(MemoryError::Adopted(all)), "no reference to memory that others use");
     let piece = memory.resolve(&Seg::new(all, start.expose_provenance() as u64, 4)).unwrap();
     assert_eq!((piece.start.addr(), piece.len), (start.addr(), 4));
-    assert!(memory.bytes_mut(all).is_none());
     memory.remove(all).unwrap();
     assert_eq!(local, [1, 2, 3, 4]);
 }
@@ -146,11 +175,11 @@ fn an_adopted_address_space_resolves_offsets_as_addresses() {
 fn overlapping_copies_move() {
     let mut memory = memory();
     let region = memory.alloc(8).unwrap();
-    memory.bytes_mut(region).unwrap().copy_from_slice(&[0, 1, 2, 3, 4, 5, 6, 7]);
+    bytes_of_mut(&mut memory, region).copy_from_slice(&[0, 1, 2, 3, 4, 5, 6, 7]);
     let from = memory.resolve(&Seg::new(region, 0, 6)).unwrap();
     let to = memory.resolve(&Seg::new(region, 2, 6)).unwrap();
     assert_eq!(memory.copy(&[from], &[to]), 6);
-    assert_eq!(memory.bytes(region).unwrap(), [0, 1, 0, 1, 2, 3, 4, 5]);
+    assert_eq!(bytes_of(&memory, region).unwrap(), [0, 1, 0, 1, 2, 3, 4, 5]);
 }
 
 /// Cuts a region into consecutive pieces of these lengths.
@@ -175,11 +204,11 @@ proptest! {
         let source = memory.alloc(240).unwrap();
         let target = memory.alloc(240).unwrap();
         let bytes: Vec<u8> = (0..240).map(|index| index as u8 + 1).collect();
-        memory.bytes_mut(source).unwrap().copy_from_slice(&bytes);
+        bytes_of_mut(&mut memory, source).copy_from_slice(&bytes);
         let copied = memory.copy(&cut(&memory, source, &from), &cut(&memory, target, &to));
         let expected = from.iter().sum::<usize>().min(to.iter().sum());
         prop_assert_eq!(copied, expected);
-        let arrived = memory.bytes(target).unwrap();
+        let arrived = bytes_of(&memory, target).unwrap();
         prop_assert_eq!(&arrived[..copied], &bytes[..copied]);
         prop_assert!(arrived[copied..].iter().all(|byte| *byte == 0));
     }
@@ -245,10 +274,10 @@ fn integer_oracle(kind: AtomicKind, value: i128, operand: i128, compare: i128) -
 fn run(kind: AtomicKind, data_type: AtomicType, value: u64, operand: u64, compare: u64) -> (Option<u64>, u64) {
     let mut memory = memory();
     let region = memory.alloc(24).unwrap();
-    memory.bytes_mut(region).unwrap().fill(0xa5);
-    memory.bytes_mut(region).unwrap()[8..16].copy_from_slice(&value.to_ne_bytes());
+    bytes_of_mut(&mut memory, region).fill(0xa5);
+    bytes_of_mut(&mut memory, region)[8..16].copy_from_slice(&value.to_ne_bytes());
     let old = memory.atomic(MemRef { region, offset: 8 }, kind, data_type, operand, compare);
-    let bytes = memory.bytes(region).unwrap();
+    let bytes = bytes_of(&memory, region).unwrap();
     assert!(bytes[..8].iter().chain(&bytes[16..]).all(|byte| *byte == 0xa5), "neighbours are touched");
     (old, u64::from_ne_bytes(bytes[8..16].try_into().unwrap()))
 }
@@ -342,7 +371,7 @@ fn float_atomics_match_float_arithmetic() {
 fn atomics_of_peers_and_of_the_owner_add_up() {
     let mut memory = memory();
     let region = memory.alloc(8).unwrap();
-    let word = memory.bytes_mut(region).unwrap().as_mut_ptr().expose_provenance();
+    let word = bytes_of_mut(&mut memory, region).as_mut_ptr().expose_provenance();
     let barrier = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -361,7 +390,7 @@ fn atomics_of_peers_and_of_the_owner_add_up() {
             assert!(memory.atomic(MemRef { region, offset: 0 }, kind, AtomicType::U64, operand, 0).is_some());
         }
     });
-    let value = u64::from_ne_bytes(memory.bytes(region).unwrap().try_into().unwrap());
+    let value = u64::from_ne_bytes(bytes_of(&memory, region).unwrap().try_into().unwrap());
     assert_eq!((value >> 32, value as u32), (50_000, 100_000));
 }
 
@@ -373,6 +402,6 @@ fn an_atomic_out_of_place_changes_nothing() {
         let at = MemRef { region, offset };
         assert_eq!(memory.atomic(at, AtomicKind::Add, AtomicType::U64, 1, 0), None, "{offset}");
     }
-    assert!(memory.bytes(region).unwrap().iter().all(|byte| *byte == 0));
+    assert!(bytes_of(&memory, region).unwrap().iter().all(|byte| *byte == 0));
     assert_eq!(memory.atomic(MemRef { region, offset: 8 }, AtomicKind::Add, AtomicType::U64, 1, 0), Some(0));
 }

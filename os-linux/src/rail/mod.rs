@@ -25,7 +25,7 @@
 //! unsafe { rail.post(post) };
 //! ```
 //!
-//! Without it, it does not, whatever the rail:
+//! Without it, it does not, whatever the rail (the same against each kind of rail: `Attacks` below):
 //!
 //! ```compile_fail,E0133
 //! # use rerail_core::endpoint::PostKind;
@@ -425,4 +425,30 @@ pub trait Rail: std::any::Any {
     fn counters(&self) -> RailCounters;
     /// The device resources that it holds; zero, where it has no device.
     fn usage(&self) -> RailUsage;
+}
+
+/// Safe code that hands invented memory to each kind of rail: it compiles only with the keyword `unsafe`.
+#[cfg(doctest)]
+macro_rules! attacks {
+    ($($generics:literal $rail:literal: $($call:literal)*;)*) => {
+        $($(
+            #[doc = concat!(
+                "```compile_fail,E0133\nuse rerail_linux::rail::{*, shm::*, tcp::*, verbs::*};\n",
+                "fn attack", $generics, "(rail: &mut ", $rail, ", post: Outgoing<'_>, memory: Piece) {\n    let _ = ",
+                $call, ";\n}\n```\n\n```\nuse rerail_linux::rail::{*, shm::*, tcp::*, verbs::*};\n",
+                "fn attack", $generics, "(rail: &mut ", $rail, ", post: Outgoing<'_>, memory: Piece) {\n",
+                "    // SAFETY: not called.\n    let _ = unsafe { ", $call, " };\n}\n```\n"
+            )]
+        )*)*
+        struct Attacks;
+    };
+}
+
+#[cfg(doctest)]
+attacks! {
+    "" "ShmRail": "rail.post(post)" "rail.register(memory, true)"
+        "rail.post_short(post.peer, unreachable!(), memory.start)";
+    "" "TcpRail": "rail.post(post)" "rail.register(memory, true)";
+    "<D: rerail_verbs::contract::Device + 'static>" "VerbsRail<D>": "rail.post(post)" "rail.register(memory, true)"
+        "rail.post_small(post)";
 }

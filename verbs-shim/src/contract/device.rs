@@ -62,8 +62,26 @@ pub trait Device {
     ///
     /// # Safety
     /// Until [`deregister`](Self::deregister) has returned, or the device is dropped, the memory must stay
-    /// mapped, and writable if `access` allows any write; no Rust reference to it may exist while it is named
-    /// by an open work request or while peers may access it, except at times when the device can't run.
+    /// mapped, and writable if `access` allows any write. Except at times when the device can't run, no Rust
+    /// reference to it may exist while an open work request or a peer may write to it, and no mutable one
+    /// while they may read it.
+    ///
+    /// ```
+    /// # use rerail_verbs::contract::{Access, Device, PdId};
+    /// fn publish(device: &mut dyn Device, pd: PdId) {
+    ///     let address = std::ptr::without_provenance_mut(16);
+    ///     // SAFETY: not called.
+    ///     let _ = unsafe { device.register(pd, address, 8, 16, Access::default()) };
+    /// }
+    /// ```
+    ///
+    /// ```compile_fail,E0133
+    /// # use rerail_verbs::contract::{Access, Device, PdId};
+    /// fn publish(device: &mut dyn Device, pd: PdId) {
+    ///     let address = std::ptr::without_provenance_mut(16);
+    ///     let _ = device.register(pd, address, 8, 16, Access::default());
+    /// }
+    /// ```
     unsafe fn register(
         &mut self,
         pd: PdId,

@@ -13,6 +13,7 @@ use super::admin::AdminNet;
 use super::wires::Wires;
 use super::{Engine, Phase, RankState};
 use crate::hca::Objects;
+use crate::rails;
 use crate::rng::Rng;
 use crate::scenario::VerbsSpec;
 use crate::trace::Trace;
@@ -132,7 +133,7 @@ impl View<'_> {
     /// Bytes of a rank's memory; `None` where there are none such. A killed rank's memory stays to be looked
     /// at.
     pub fn peek(&self, rank: u32, region: RegionId, offset: u64, len: u64) -> Option<&[u8]> {
-        let bytes = self.engine(rank)?.bytes(region)?;
+        let bytes = rails::region(self.engine(rank)?, region)?;
         bytes.get(usize::try_from(offset).ok()?..)?.get(..usize::try_from(len).ok()?)
     }
 

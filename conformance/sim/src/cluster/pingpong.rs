@@ -12,6 +12,7 @@ use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 
 use super::{App, Cx, Workload};
+use crate::rails;
 
 /// Ping-pong between pairs of ranks.
 #[derive(Clone, Debug)]
@@ -72,7 +73,7 @@ impl Player {
 
     fn send(&mut self, cx: &mut Cx<'_>, region: RegionId) {
         let (rank, round) = (cx.rank, self.sent);
-        if let Some(bytes) = cx.engine.bytes_mut(region) {
+        if let Some(bytes) = rails::region_mut(cx.engine, region) {
             let message = bytes.iter_mut().take(self.game.bytes as usize).zip(0..);
             message.for_each(|(place, at)| *place = byte(rank, round, at));
         }
@@ -109,7 +110,7 @@ impl Player {
             return;
         }
         let (from, round) = (self.peer, self.received);
-        let bytes = cx.engine.bytes(region).unwrap_or_default();
+        let bytes = rails::region(cx.engine, region).unwrap_or_default();
         let message = bytes.iter().skip(self.game.bytes as usize).zip(0..);
         let wrong = message.filter(|(found, at)| **found != byte(from, round, *at)).count();
         assert_eq!((wrong, done.bytes), (0, self.game.bytes), "rank {}: message {round} of rank {from}", cx.rank);

@@ -1,5 +1,5 @@
-//! Raw memory of the simulated rails: that of rings, and copies between packets and the places that engines
-//! name.
+//! Raw memory of the simulated rails: that of rings, copies between packets and the places that engines name,
+//! and regions whole, for checkers that look at what is in use.
 //!
 //! Safety argument of the file: a ring's memory is allocated here, zeroed, aligned as the ring requires, and
 //! lives as long as either end ([`Rc`]); it is touched through its one consumer and its one producer only,
@@ -13,11 +13,29 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use rerail_core::mem::RegionId;
 use rerail_core::shm::{
     AttachError, Consumer, Front, LINE_BYTES, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes,
 };
 use rerail_core::wire::Short;
 use rerail_linux::rail::Piece;
+
+use crate::cluster::Engine;
+
+/// A rank's region, in use or not.
+pub fn region(engine: &Engine, region: RegionId) -> Option<&[u8]> {
+    let bytes = engine.pointer(region).ok()?;
+    // SAFETY: mapped until the region is freed, for which this borrow must have ended. Simulated devices run
+    // in this thread, as engines do: never while a checker or an app looks at memory.
+    Some(unsafe { &*bytes })
+}
+
+/// As [`region`], for writing.
+pub fn region_mut(engine: &mut Engine, region: RegionId) -> Option<&mut [u8]> {
+    let bytes = engine.pointer(region).ok()?;
+    // SAFETY: as in `region`; the engine is borrowed mutably, and regions don't overlap.
+    Some(unsafe { &mut *bytes })
+}
 
 /// The memory of one ring, and what lies before it so that it is aligned. Zeroed memory of little alignment
 /// comes fresh from the system, page by page when it is touched; with more alignment it would be written

@@ -32,6 +32,7 @@ pub use gate::{Gate, GateHandle};
 pub use hub::ShmHub;
 pub use liar::Liar;
 pub use lies::{LIES, Lie};
+pub(crate) use memory::{region, region_mut};
 pub use pipes::{PipeEnd, PipeNet, Segment, State};
 pub use quirks::Quirky;
 pub use reads::ReadModel;

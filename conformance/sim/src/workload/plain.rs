@@ -19,6 +19,7 @@ use rerail_linux::driver::RequestError;
 use crate::check::{BLANK, Content, Corruption, Crash, Damage, Difference, Duplicated, Lost, Name, PeerLoss};
 use crate::check::{RequestFacts, Stuck, Verdict};
 use crate::cluster::{Cluster, Cx, Ended};
+use crate::rails;
 
 /// Payloads up to so many bytes are written and compared whole.
 pub(super) const WHOLE_MAX: u64 = 64 * 1024;
@@ -143,7 +144,7 @@ impl Common {
     /// Writes the payload of a message that will be sent.
     pub(super) fn fill(&self, cx: &mut Cx<'_>, message: &Message) {
         let spoilt = self.0.borrow().spoilt == Some(message.name);
-        let bytes = cx.engine.bytes_mut(message.region).and_then(|bytes| bytes.get_mut(message.range()));
+        let bytes = rails::region_mut(cx.engine, message.region).and_then(|bytes| bytes.get_mut(message.range()));
         let Some(bytes) = bytes else { return };
         for range in samples(bytes.len()) {
             Content::from(message.content).fill(range.start as u64, &mut bytes[range]);
@@ -155,7 +156,7 @@ impl Common {
 
     /// Clears the place of a message that will be received, so that what does not come is seen.
     pub(super) fn clear(&self, cx: &mut Cx<'_>, message: &Message) {
-        let bytes = cx.engine.bytes_mut(message.region).and_then(|bytes| bytes.get_mut(message.range()));
+        let bytes = rails::region_mut(cx.engine, message.region).and_then(|bytes| bytes.get_mut(message.range()));
         let Some(bytes) = bytes else { return };
         samples(bytes.len()).for_each(|range| bytes[range].fill(BLANK));
     }
@@ -299,7 +300,8 @@ impl Common {
     }
 
     fn difference(&self, cx: &Cx<'_>, message: &Message) -> Option<Difference> {
-        let bytes = cx.engine.bytes(message.region).and_then(|bytes| bytes.get(message.range())).unwrap_or_default();
+        let bytes =
+            rails::region(cx.engine, message.region).and_then(|bytes| bytes.get(message.range())).unwrap_or_default();
         difference(message.content, bytes)
     }
 

@@ -7,9 +7,9 @@ use rerail_core::endpoint::{
 };
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{MemRef, RegionId, Seg};
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 use rerail_linux::auth::{Credentials, Secret};
-use rerail_linux::driver::{Opening, Transport, VirtualTime};
+use rerail_linux::driver::{MemoryError, Opening, Transport, VirtualTime};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
 use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail};
@@ -142,6 +142,43 @@ fn eager_and_rendezvous_by_put() {
 fn rendezvous_with_either_and_with_neither() {
     exchange(true, true);
     exchange(false, false);
+}
+
+/// F-2: a peer's device writes to the memory of a receive while no transport is driven. Safe code gets no
+/// reference to it, nor one to write to what a send still reads.
+#[test]
+fn memory_that_a_device_may_write_is_not_lent() {
+    const BYTES: u64 = 1 << 20;
+    let mut job = Job::new(2, &VerbsOptions { write: true, read: false, ..options(2) });
+    let data = payload(1, BYTES as usize);
+    let (source, target) = (job.region(0, &data), job.region(1, &vec![0; 2 * BYTES as usize]));
+    let (part, beside) = (Seg::new(target, 0, BYTES), Seg::new(target, BYTES, BYTES));
+    job.engines[1].recv(&RecvRequest::new(Selector::ANY_UNTAGGED, &[part])).unwrap();
+    assert_eq!(job.engines[1].part(&part), Err(MemoryError::InUse(target)), "posted");
+    let message = [Seg::new(source, 0, BYTES)];
+    job.engines[0].send(&SendRequest::new(PeerId(1), &message)).unwrap();
+    let arrived = |job: &Job| {
+        let mut bytes = vec![0; BYTES as usize];
+        job.engines[1].read(part.at, &mut bytes).unwrap();
+        bytes.iter().zip(&data).filter(|(have, sent)| have == sent).count()
+    };
+    let at_first = arrived(&job);
+    job.run(|job| arrived(job) > at_first);
+    let (before, later) = (arrived(&job), job.fabric.borrow().next_event().unwrap());
+    job.fabric.borrow_mut().advance(later + Nanos(200_000));
+    assert!(arrived(&job) > before, "the device alone");
+    assert_eq!(job.completions(1), 0);
+
+    let [sender, receiver] = &mut job.engines[..] else { unreachable!() };
+    assert_eq!(receiver.part(&part), Err(MemoryError::InUse(target)));
+    assert_eq!(receiver.bytes(target), Err(MemoryError::InUse(target)));
+    assert_eq!(receiver.part_mut(&part), Err(MemoryError::InUse(target)));
+    assert!(receiver.part(&beside).is_ok() && receiver.part_mut(&beside).is_ok());
+    assert_eq!(sender.bytes(source), Ok(&data[..]), "it is only read");
+    assert_eq!(sender.bytes_mut(source), Err(MemoryError::InUse(source)));
+    job.run(|job| job.completions(0) == 1 && job.completions(1) == 1);
+    assert!(job.engines[1].part(&part).unwrap() == data && job.engines[1].bytes_mut(target).is_ok());
+    assert!(job.engines[0].bytes_mut(source).is_ok());
 }
 
 #[test]

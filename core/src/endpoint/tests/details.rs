@@ -166,8 +166,15 @@ fn memory_of_a_direct_receive_is_in_use() {
     assert!(!lone.endpoint.uses_region(HEAP));
     let id = lone.endpoint.recv_short(&recv).expect("nothing is special about it");
     assert!(lone.endpoint.uses_region(HEAP) && !lone.endpoint.uses_region(RegionId(1)));
+    let has_byte = |at: u64| move |seg: &Seg| (seg.at.offset..seg.at.offset + seg.len).contains(&at);
+    for (at, is_named) in [(7, true), (8, false)] {
+        assert_eq!(lone.endpoint.is_written_to(has_byte(at)), is_named);
+        assert_eq!(lone.endpoint.is_used(has_byte(at)), is_named);
+    }
     lone.endpoint.cancel(id).unwrap();
-    assert!(!lone.endpoint.uses_region(HEAP));
+    assert!(!lone.endpoint.uses_region(HEAP) && !lone.endpoint.is_used(|_| true));
+    lone.send(1, 64);
+    assert!(lone.endpoint.is_used(has_byte(63)) && !lone.endpoint.is_written_to(|_| true), "a send is read");
 }
 
 /// F-9, G-4: a rail with the wrong peer identity is not redialled, and the others are.

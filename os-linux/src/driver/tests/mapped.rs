@@ -99,3 +99,59 @@ fn a_shared_region_is_mapped_by_its_reader() {
     cluster.until("the region is free", |cluster| cluster.at(ends.a).free(source).is_ok());
     cluster.until("its mapping is given up", |_| mapped() == 0);
 }
+
+/// L-23: while a message is copied by both sides, the sender writes to the receiver's memory from its own
+/// process; no reference to that is lent meanwhile.
+#[test]
+fn memory_of_a_joint_copy_is_not_lent() {
+    const BYTES: usize = 64 * MIB;
+    let (mut cluster, ends) = Cluster::new(Fabric::Shm);
+    let (source, target) = (cluster.filled(ends.a, BYTES, 3), cluster.empty(ends.b, BYTES));
+    let from = Selector { source: Some(ends.peer_a()), ..Selector::ANY_UNTAGGED };
+    let recv = cluster.at(ends.b).recv(&RecvRequest::new(from, &whole(target, BYTES))).unwrap();
+    let send = cluster.at(ends.a).send(&SendRequest::new(ends.peer_b(), &whole(source, BYTES))).unwrap();
+    let arrived = |cluster: &Cluster| {
+        let mut bytes = [0; BYTES / 4096];
+        let places = bytes.iter_mut().enumerate();
+        let read = |(at, byte): (usize, &mut u8)| {
+            let at = Seg::new(target, at as u64 * 4096 + 1, 1).at;
+            cluster.transports[ends.b].read(at, std::slice::from_mut(byte)).unwrap();
+        };
+        places.for_each(read);
+        bytes.iter().filter(|byte| **byte != 0).count()
+    };
+    cluster.until("the copy has begun", |cluster| arrived(cluster) > 0);
+    let before = arrived(&cluster);
+    for _ in 0..1000 {
+        cluster.at(ends.a).round();
+    }
+    assert!(arrived(&cluster) > before, "the sender alone has written");
+    assert_eq!(cluster.at(ends.b).bytes(target), Err(MemoryError::InUse(target)));
+    assert_eq!(cluster.at(ends.b).bytes_mut(target), Err(MemoryError::InUse(target)));
+    assert_eq!(cluster.at(ends.a).bytes_mut(source), Err(MemoryError::InUse(source)));
+    assert_eq!(cluster.complete(ends.b, recv).unwrap().bytes, BYTES as u64);
+    cluster.complete(ends.a, send).unwrap();
+    assert!(cluster.bytes(ends.b, target) == pattern(BYTES, 3));
+}
+
+/// M-9: messages that a receive for many has brought are lent while it waits for more.
+#[test]
+fn messages_are_lent_while_their_buffer_is_posted() {
+    let (mut cluster, ends) = Cluster::new(Fabric::Loop);
+    let (source, target) = (cluster.filled(ends.a, 20, 5), cluster.empty(ends.b, 100));
+    let multi = RecvRequest { multi: Some(10), ..RecvRequest::new(Selector::ANY_UNTAGGED, &[]) };
+    let multi = RecvRequest { segments: &whole(target, 100), ..multi };
+    let recv = cluster.at(ends.b).recv(&multi).unwrap();
+    let send = cluster.at(ends.a).send(&SendRequest::new(ends.peer_b(), &whole(source, 20))).unwrap();
+    cluster.complete(ends.a, send).unwrap();
+    cluster.complete(ends.b, recv).unwrap();
+    let transport = cluster.at(ends.b);
+    assert!(transport.part(&Seg::new(target, 0, 20)).unwrap() == pattern(20, 5));
+    assert!(transport.part_mut(&Seg::new(target, 0, 20)).is_ok());
+    for rest in [Seg::new(target, 19, 2), Seg::new(target, 99, 1)] {
+        assert_eq!(transport.part(&rest), Err(MemoryError::InUse(target)));
+    }
+    assert_eq!(transport.free(target), Err(MemoryError::InUse(target)));
+    transport.cancel(recv).unwrap();
+    assert_eq!(transport.bytes(target).map(<[u8]>::len), Ok(100));
+}

@@ -1,8 +1,8 @@
 //! The rail's memory: one slab of buffers, registered once; copies between it and payload memory; and the
 //! call that registers payload memory. The only file of the rail with raw memory in it.
 //!
-//! Why this is sound: no Rust references to bytes of the slab or of payload ever exist, everything is copied
-//! by pointer; `VerbsRail` drops its device before its slab; and the driver guarantees payload memory
+//! Why this is sound: here no Rust references to bytes of the slab or of payload ever exist, everything is
+//! copied by pointer; `VerbsRail` drops its device before its slab; and the driver guarantees payload memory
 //! (`Outgoing::payload`, `Sink::place`, `Rail::register`): the rail ends every registration before that
 //! guarantee ends.
 #![allow(unsafe_code)]
@@ -162,7 +162,9 @@ pub(super) fn register(
     access: Access,
 ) -> Result<Mr, RegisterError> {
     // SAFETY: the memory is the payload of a post that is not complete, or was given to `Rail::register`:
-    // valid until the registry deregisters it, and the driver lends no references to it meanwhile.
+    // valid until the registry deregisters it. While a request is not over, which is as long as peers or the
+    // device access its memory, the driver lends no reference to what they write, no mutable one to what they
+    // read.
     unsafe { device.register(pd, memory.start, memory.len as u64, iova, access) }
 }
 

@@ -18,6 +18,7 @@ use crate::check::{
 };
 use crate::cluster::fault::Kind;
 use crate::cluster::{App, Cluster, Ended, Moment, View, Workload};
+use crate::rails;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use app::{Marks, Player, SENDS_MAX, STEPS_MAX, Shared};
@@ -268,12 +269,12 @@ impl WindowMemory for SlotReader<'_> {
         let Some(memory) = self.shared.ranks.get(rank as usize).and_then(Option::as_ref) else { return Ok(()) };
         let Some(engine) = self.view.engine(rank) else { return Ok(()) };
         for (region, arena) in [&memory.receive, &memory.send] {
-            if let Some(bytes) = engine.bytes(*region) {
+            if let Some(bytes) = rails::region(engine, *region) {
                 arena.inspect(bytes).map_err(Damage::LateWrite)?;
             }
         }
         if let Some((region, withdrawn)) = memory.temporary.zip(memory.withdrawn.as_ref())
-            && let Some(bytes) = engine.bytes(region)
+            && let Some(bytes) = rails::region(engine, region)
         {
             protected(withdrawn, bytes)?;
         }

@@ -9,6 +9,7 @@ use super::{Player, SENDS_MAX, WindowSort};
 use crate::check::{Arena, BLANK, Content, Corruption, Damage, Extent, Ledger, Rule, Scar, Verdict};
 use crate::cluster::Cx;
 use crate::cover::Path;
+use crate::rails;
 
 /// A rank's memory.
 pub struct Memory {
@@ -112,7 +113,7 @@ impl Player {
             cx.trace.took(Path::WindowWithdrawn);
         }
         if let Some(memory) = shared.ranks[self.rank as usize].as_mut() {
-            memory.withdrawn = memory.temporary.and_then(|region| Some(cx.engine.bytes(region)?.to_vec()));
+            memory.withdrawn = memory.temporary.and_then(|region| Some(cx.engine.bytes(region).ok()?.to_vec()));
         }
         true
     }
@@ -123,7 +124,7 @@ impl Player {
         let shared = &mut *self.shared.borrow_mut();
         let memory = shared.ranks[self.rank as usize].as_mut()?;
         let (region, arena) = if zone == Zone::Send { &mut memory.send } else { &mut memory.receive };
-        match arena.take(cx.engine.bytes(*region)?, zone.index(), len, skew, owner) {
+        match arena.take(rails::region(cx.engine, *region)?, zone.index(), len, skew, owner) {
             Ok(extent) => extent,
             Err(scar) => {
                 late_write(&mut shared.ledger, self.rank, cx.now, scar);
@@ -138,7 +139,7 @@ impl Player {
         let Some(memory) = shared.ranks[self.rank as usize].as_mut() else { return };
         let (region, arena) = if receiving { &mut memory.receive } else { &mut memory.send };
         for extent in extents {
-            let Some(bytes) = cx.engine.bytes_mut(*region) else { return };
+            let Some(bytes) = rails::region_mut(cx.engine, *region) else { return };
             if let Err(scar) = arena.give_back(bytes, *extent, cx.now) {
                 late_write(&mut shared.ledger, self.rank, cx.now, scar);
                 self.failed = true;
@@ -179,7 +180,7 @@ impl Player {
 
     pub(super) fn fill(&self, cx: &mut Cx<'_>, extents: &[Extent], content: Content) {
         let region = self.region(false);
-        let Some(bytes) = cx.engine.bytes_mut(region) else { return };
+        let Some(bytes) = rails::region_mut(cx.engine, region) else { return };
         let mut offset = 0;
         for extent in extents {
             content.fill(offset, &mut bytes[extent.range()]);
@@ -189,7 +190,7 @@ impl Player {
 
     pub(super) fn blank(&self, cx: &mut Cx<'_>, extents: &[Extent]) {
         let region = self.region(true);
-        if let Some(bytes) = cx.engine.bytes_mut(region) {
+        if let Some(bytes) = rails::region_mut(cx.engine, region) {
             extents.iter().for_each(|extent| bytes[extent.range()].fill(BLANK));
         }
     }

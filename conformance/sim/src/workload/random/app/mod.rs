@@ -26,6 +26,7 @@ use super::plan::{Class, Manner, Plan, Step};
 use crate::check::{Extent, Ledger, Submission};
 use crate::cluster::{App, Cx, Phase};
 use crate::cover::Path;
+use crate::rails;
 use crate::rng::Rng;
 
 /// Sends that a rank has open, at most.
@@ -401,7 +402,7 @@ impl Player {
         let request = u32::try_from(completion.cookie.0).ok().filter(|request| self.open.contains_key(request));
         let memory = request.and_then(|request| self.open.get(&request)).map_or_else(Vec::new, |open| {
             let region = self.region(open.receiving);
-            let bytes = cx.engine.bytes(region).unwrap_or_default();
+            let bytes = rails::region(cx.engine, region).unwrap_or_default();
             open.extents.iter().map(|extent| &bytes[extent.range()]).collect::<Vec<_>>().concat()
         });
         let reported = self.shared.borrow_mut().ledger.reported(self.rank, cx.now, completion, &memory);
