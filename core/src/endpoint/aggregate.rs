@@ -231,10 +231,9 @@ impl Endpoint<'_> {
     /// Splits an aggregate into its messages; the first takes its place in the out-of-order queue. They fit,
     /// because they were granted.
     fn open_aggregate(&mut self, channel: u32, aggregate: u32, peek: Peek<'_>) {
-        let sealed = *self.message(aggregate);
-        let Message { blocks, block_count, .. } = sealed;
+        let &Message { blocks, block_count, len: count, next_in_packet, .. } = self.message(aggregate);
         let (mut offset, mut last, mut users) = (0, aggregate, 0);
-        for n in 0..sealed.len {
+        for n in 0..count {
             let Ok(RecordHead { head, bytes }) = self.record(blocks, offset, peek) else { break };
             offset += RECORD_BYTES as u32;
             let is_empty = bytes == 0;
@@ -248,7 +247,8 @@ impl Endpoint<'_> {
                 blocks: if is_empty { NONE } else { blocks },
                 block_count: if is_empty { 0 } else { block_count },
                 offset,
-                ..sealed
+                next_in_packet,
+                ..*self.message(aggregate)
             };
             (offset, users) = (offset + bytes, users + u16::from(!is_empty));
             if n == 0 {

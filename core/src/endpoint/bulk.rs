@@ -353,25 +353,25 @@ impl Endpoint<'_> {
 
     /// Moves parts of transfers whose rail is gone to rails that are up.
     fn move_orphans(&mut self, channel: u32, op: u32) {
-        let slot = *self.op(op);
-        let ready = self.paths.ready(channel);
-        let able = match slot.phase() {
+        let &Op { stage, keys, single, stripes: set, cursor, granted, unconfirmed, .. } = self.op(op);
+        let (phase, ready) = (stage.phase(), self.paths.ready(channel));
+        let able = match phase {
             Phase::Writing => self.paths.ready_with(channel, |caps| caps.write),
             Phase::Reading => self.paths.ready_with(channel, |caps| caps.read),
             _ => ready,
         };
-        let keyed = if slot.keys == NONE { able } else { self.with_keys(channel, slot.keys, able) };
-        let is_keyless = keyed == 0 && slot.keys != NONE;
+        let keyed = if keys == NONE { able } else { self.with_keys(channel, keys, able) };
+        let is_keyless = keyed == 0 && keys != NONE;
         // A FIN alone needs no key.
-        let fit = |rest: bool| if rest || slot.phase() != Phase::Writing { keyed } else { ready };
-        if let Some(rail) = slot.single {
-            let able = fit(slot.cursor < slot.granted);
-            if able >> rail.0 & 1 == 1 || slot.unconfirmed != 0 {
+        let fit = |rest: bool| if rest || phase != Phase::Writing { keyed } else { ready };
+        if let Some(rail) = single {
+            let able = fit(cursor < granted);
+            if able >> rail.0 & 1 == 1 || unconfirmed != 0 {
                 return;
             }
             if able != 0 {
                 // Its written bytes are separate: their FIN goes behind them.
-                if slot.phase() == Phase::Writing && self.unconfirmed(op) & ready != 0 {
+                if phase == Phase::Writing && self.unconfirmed(op) & ready != 0 {
                     return self.request_keys(channel, op);
                 }
                 let other = self.paths.idlest(channel, able);
@@ -385,9 +385,8 @@ impl Endpoint<'_> {
             }
             return;
         }
-        let set = slot.stripes;
         let pending = self.paths.stripe_sets.at(set).pending;
-        for part in rails_of(pending & !slot.unconfirmed) {
+        for part in rails_of(pending & !unconfirmed) {
             let Part { carrier, written, .. } = self.paths.parts_of(set)[usize::from(part.0)];
             let stripe = self.paths.stripes_of(set)[usize::from(part.0)];
             let able = fit(stripe.next < stripe.end);

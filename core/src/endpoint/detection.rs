@@ -39,7 +39,7 @@ use super::{Endpoint, LossReason, RailFault};
 use crate::ids::{PeerId, RailId};
 use crate::op::record_of;
 use crate::paths::Stamp;
-use crate::peer::{ChannelState, ORDERED, StallProbe, UNORDERED};
+use crate::peer::{ChannelState, ORDERED, StallProbe, Sub, UNORDERED};
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rel::link::State;
@@ -166,15 +166,17 @@ impl Endpoint<'_> {
     /// Checks one ready rail. Returns the time until the next check; `None`: it has no work.
     fn check_rail(&mut self, now: Time, channel: u32, rail: RailId, missing: &[Option<Missing>]) -> Option<Nanos> {
         let (deadline, transit) = (self.deadline(channel, rail), self.transit_deadline(channel, rail));
-        let sub = *self.sub_mut(channel, rail);
+        let sub = self.sub(channel, rail);
+        let &Sub { frame_posted, last_received, stall_probe, ready_at, .. } = sub;
+        let is_keepalive_pending = sub.is_keepalive_pending();
         let (posts, last) = (self.paths.path(channel, rail).in_flight, self.paths.path(channel, rail).last);
         let waits = missing.iter().flatten().filter(|missing| missing.rail == rail);
         let waits = waits.map(|missing| missing.stamp.age(now)).max();
         let is_overdue = waits.is_some_and(|waits| waits >= transit);
-        let slot = self.t.channels.at(channel);
+        let slot = self.channel(channel);
         let parks = slot.state() == ChannelState::Parking && slot.park.sent_on() == Some(rail) && !slot.park.is_agreed;
-        let is_busy = posts > 0 || sub.frame_posted || waits.is_some() || parks;
-        if !is_busy && !sub.is_keepalive_pending() {
+        let is_busy = posts > 0 || frame_posted || waits.is_some() || parks;
+        if !is_busy && !is_keepalive_pending {
             self.sub_mut(channel, rail).stall_probe = None;
             return None;
         }
@@ -185,10 +187,10 @@ impl Endpoint<'_> {
             self.abort(now, channel, rail, RailFault::TimedOut);
             return Some(recheck);
         }
-        let seen = sub.last_received.max(last);
-        match sub.stall_probe {
-            None if now - seen.max(sub.ready_at) >= deadline || is_overdue => {
-                self.probe_first(now, channel, rail, seen.max(sub.ready_at));
+        let seen = last_received.max(last);
+        match stall_probe {
+            None if now - seen.max(ready_at) >= deadline || is_overdue => {
+                self.probe_first(now, channel, rail, seen.max(ready_at));
             }
             None => {}
             // Reads may lie behind an answer, and every completion shows progress.
@@ -204,7 +206,7 @@ impl Endpoint<'_> {
             // It makes progress, though not on this: probe again when it stops.
             Some(stall_probe) if !is_overdue && seen > stall_probe.at => self.sub_mut(channel, rail).stall_probe = None,
             Some(stall_probe) => {
-                let is_delivering = sub.last_received > stall_probe.at;
+                let is_delivering = last_received > stall_probe.at;
                 if now - stall_probe.at >= if is_delivering { transit } else { deadline } {
                     self.judge_silence(now, channel, rail, stall_probe, is_delivering);
                 }
@@ -331,14 +333,13 @@ impl Endpoint<'_> {
         let is_bye_received = is_out || self.channel(channel).bye_received;
         let lone_max = self.config.stall_lone;
         for rail in rails_of(ready) {
-            let sub = *self.sub_mut(channel, rail);
+            let &Sub { frame_posted, frame_seen: (generation, since), frame_generation, .. } = self.sub(channel, rail);
             let deadline = if is_bye_received { self.transit_deadline(channel, rail) } else { lone_max };
-            if !sub.frame_posted || deadline.0 == 0 {
+            if !frame_posted || deadline.0 == 0 {
                 continue;
             }
-            let (generation, since) = sub.frame_seen;
-            if generation != sub.frame_generation {
-                self.sub_mut(channel, rail).frame_seen = (sub.frame_generation, now);
+            if generation != frame_generation {
+                self.sub_mut(channel, rail).frame_seen = (frame_generation, now);
             } else if now - since >= deadline {
                 self.abort(now, channel, rail, RailFault::TimedOut);
                 if self.t.channels.key_at(channel).is_none() || self.channel(channel).is_over() {
@@ -351,24 +352,25 @@ impl Endpoint<'_> {
 
     /// The peer has left an acknowledgment pending for too long (G-9).
     pub(super) fn watch(&mut self, now: Time, channel: u32) {
-        let slot = *self.channel(channel);
+        let slot = self.channel(channel);
+        let last_received = slot.silence.last_received;
         if slot.is_over() || slot.sent.iter().all(|lane| lane.is_empty()) {
             return;
         }
         let (probe, max) = (self.config.probe_after, self.config.silence_max);
-        let lost_at = slot.silence.last_received + max;
+        let lost_at = last_received + max;
         if max.0 > 0 && now >= lost_at {
             self.give_up(now, channel, LossReason::Silent);
             return;
         }
         let mut next = if max.0 > 0 { lost_at } else { Time(u64::MAX) };
         if probe.0 > 0 {
-            if now >= slot.silence.last_received + probe {
+            if now >= last_received + probe {
                 self.channel_mut(channel).silence.probe_due = true;
                 self.activate(channel);
                 next = next.min(now + probe);
             } else {
-                next = next.min(slot.silence.last_received + probe);
+                next = next.min(last_received + probe);
             }
         }
         self.t.set_timer(channel, Timer::Silence, next);

@@ -9,7 +9,7 @@ use crate::ids::RailId;
 use crate::mem::{MemRef, RegionId};
 use crate::op::OpKind;
 use crate::paths::{Answered, DEFER, SampleProbe};
-use crate::peer::{Channel, ChannelState, ConnectionStep};
+use crate::peer::{Channel, ChannelState, ConnectionStep, Sub};
 use crate::rail::rails_of;
 use crate::rel::link::State;
 use crate::time::Time;
@@ -77,7 +77,7 @@ impl Endpoint<'_> {
     /// Probes of silent rails (F-11).
     pub(super) fn pump_stall_probes(&mut self, now: Time, channel: u32, out: &mut Actions) {
         for rail in self.channel(channel).work.probes.iter() {
-            let sub = *self.sub_mut(channel, rail);
+            let sub = self.sub(channel, rail);
             let nonce = sub.stall_probe.map(|stall_probe| stall_probe.nonce()).filter(|_| sub.is_ready());
             if let Some(nonce) = nonce {
                 if out.len() + STEP > out.capacity() {
@@ -162,8 +162,8 @@ impl Endpoint<'_> {
             if ready >> rail & 1 == 0 {
                 continue;
             }
-            let sub = *self.t.sub(channel, RailId(rail));
-            if !sub.bye_sent {
+            let &Sub { bye_sent, frame_posted, .. } = self.sub(channel, RailId(rail));
+            if !bye_sent {
                 out_yet = false;
                 if out.len() + STEP > out.capacity() {
                     self.activate(channel);
@@ -174,7 +174,7 @@ impl Endpoint<'_> {
                         slot.enter(ChannelState::Leaving);
                     }
                 }
-            } else if sub.frame_posted {
+            } else if frame_posted {
                 out_yet = false;
             }
         }

@@ -12,7 +12,7 @@ use super::{Endpoint, Loss, LossReason, OpError, ProtocolError};
 use crate::api::action::Span;
 use crate::ids::{PeerId, RailId};
 use crate::log;
-use crate::op::{MessageState, OpKind, Phase, Queue, ShortRecord};
+use crate::op::{Message, MessageState, OpKind, Phase, Queue, ShortRecord};
 use crate::peer::{ChannelState, Ending, PlaceTo, Shortage};
 use crate::rail::rails_of;
 use crate::rail::set::RailSet;
@@ -204,9 +204,9 @@ impl Endpoint<'_> {
     pub(super) fn drop_messages(&mut self, channel: u32) {
         let mut walk = self.t.messages.walk();
         while let Some(index) = self.t.messages.step(&mut walk) {
-            let message = *self.message(index);
-            if message.channel == channel && message.matchable && !message.claimed && message.recv == NONE {
-                self.t.matcher.unexpected.take(message.unexpected);
+            let &Message { channel: of, matchable, claimed, recv, unexpected, .. } = self.message(index);
+            if of == channel && matchable && !claimed && recv == NONE {
+                self.t.matcher.unexpected.take(unexpected);
                 self.free_message(index);
             }
         }
@@ -401,7 +401,7 @@ impl Endpoint<'_> {
             if out.len() + STEP > out.capacity() {
                 return self.activate(channel);
             }
-            let sub = *self.sub_mut(channel, rail);
+            let sub = self.sub(channel, rail);
             if sub.link.state() != State::Ready || !sub.connect_sent || sub.frame_posted {
                 continue;
             }

@@ -44,9 +44,9 @@ impl Endpoint<'_> {
 
     /// Cuts `len` bytes off a multi-receive buffer.
     fn part_of(&mut self, op: u32, len: u64) -> Part {
-        let parent = *self.op(op);
-        let free = parent.len - parent.cursor;
-        if len > free && parent.cursor > 0 {
+        let &Op { len: room, cursor, notify, cookie, index, .. } = self.op(op);
+        let free = room - cursor;
+        if len > free && cursor > 0 {
             self.close_multi(op);
             return Part::NoRoom;
         }
@@ -56,15 +56,15 @@ impl Endpoint<'_> {
         let taken = len.min(free);
         let part = self.new_op(Op {
             parent: op,
-            remote_offset: parent.cursor,
+            remote_offset: cursor,
             len: taken,
-            notify: parent.notify,
-            cookie: parent.cookie,
-            index: parent.index,
+            notify,
+            cookie,
+            index,
             ..Op::new(OpKind::Part)
         });
         let mut seg = self.t.op_segments(op).first().copied().unwrap_or_default();
-        seg = Seg::new(seg.at.region, seg.at.offset + parent.cursor, taken);
+        seg = Seg::new(seg.at.region, seg.at.offset + cursor, taken);
         self.t.set_segments(part, &[seg]);
         let parent = self.op_mut(op);
         parent.children += 1;
@@ -152,14 +152,14 @@ impl Endpoint<'_> {
     /// A message that has its turn and is not matched yet: matches it with a posted receive, or stores it as
     /// unexpected.
     fn deliver(&mut self, now: Time, message: u32) {
-        let slot = *self.message(message);
-        let peer = self.t.channels.at(slot.channel).peer;
-        match self.match_posted(peer, slot.tag, slot.len) {
+        let &Message { channel, tag, len, .. } = self.message(message);
+        let peer = self.t.channels.at(channel).peer;
+        match self.match_posted(peer, tag, len) {
             Some(op) => self.bind(now, op, message),
             None => {
                 self.stats.unexpected += 1;
                 // As many entries as messages: there is room.
-                if let Ok(key) = self.t.matcher.unexpected.store(peer, slot.tag, message) {
+                if let Ok(key) = self.t.matcher.unexpected.store(peer, tag, message) {
                     let slot = self.message_mut(message);
                     slot.unexpected = key;
                     slot.matchable = true;
@@ -168,28 +168,14 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Copies the facts of a message to its receive.
-    pub(super) fn address(&mut self, op: u32, message: &Message) {
-        let peer = self.t.channels.at(message.channel).peer;
-        self.t.bind_op(op, message.channel);
-        let slot = self.op_mut(op);
-        slot.peer = peer;
-        slot.tag = message.tag;
-        slot.immediate = message.immediate;
-        slot.message_len = message.len;
-        slot.granted = message.len.min(slot.len);
-        slot.remote = message.remote;
-        slot.via = Some(message.via);
-        slot.needs_fin = message.want_placed;
-    }
-
     /// A receive gets a message that waits here (out of the matcher already).
     pub(super) fn bind(&mut self, now: Time, op: u32, message: u32) {
-        let slot = *self.message(message);
-        self.address(op, &slot);
-        let lost = self.t.channels.at(slot.channel).is_over();
+        let &Message { channel, state, rendezvous, .. } = self.message(message);
+        self.t.bind_op(op, channel);
+        let (peer, lost) = (self.channel(channel).peer, self.channel(channel).is_over());
+        self.t.ops.at_mut(op).receive(peer, self.t.messages.at(message));
         self.message_mut(message).matchable = false;
-        if slot.rendezvous {
+        if rendezvous {
             let keys = core::mem::replace(&mut self.message_mut(message).keys, NONE);
             self.free_message(message);
             self.begin_rendezvous(now, op, keys);
@@ -200,7 +186,7 @@ impl Endpoint<'_> {
         recv.enter(Phase::Copying);
         recv.message = message;
         recv.needs_fin &= !lost;
-        if slot.state == MessageState::Stored {
+        if state == MessageState::Stored {
             self.queue_copy(op);
         }
     }
@@ -230,16 +216,15 @@ impl Endpoint<'_> {
     /// Frees a message's slot, and its blocks if no other message uses them, and grants them to the peer
     /// again (C-4).
     pub(super) fn free_message(&mut self, message: u32) {
-        let slot = *self.message(message);
-        let blocks = if self.t.blocks.give(slot.blocks) { slot.block_count.into() } else { 0 };
-        self.drop_key_set(slot.keys, false);
+        let &Message { channel, blocks, block_count, keys, .. } = self.message(message);
+        let blocks = if self.t.blocks.give(blocks) { block_count.into() } else { 0 };
+        self.drop_key_set(keys, false);
         if let Some(key) = self.t.messages.key_at(message) {
             self.t.messages.remove(key);
         }
-        let channel = self.t.channels.at_mut(slot.channel);
-        channel.messages -= 1;
-        self.grant(slot.channel, 1, blocks);
-        self.free_channel_if_idle(slot.channel);
+        self.t.channels.at_mut(channel).messages -= 1;
+        self.grant(channel, 1, blocks);
+        self.free_channel_if_idle(channel);
     }
 
     /// Messages of the peer, and their blocks, free their room here.
@@ -341,7 +326,8 @@ impl Endpoint<'_> {
         }
         let arrival = if let Some(op) = matched {
             // Directly into the buffer: nothing is held here (C-4).
-            self.address(op, &message);
+            self.t.bind_op(op, channel);
+            self.op_mut(op).receive(peer, &message);
             self.grant(channel, 1, blocks);
             if message.rendezvous {
                 self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
@@ -363,9 +349,10 @@ impl Endpoint<'_> {
         } else {
             // Granted messages have room: the tables are sized for them.
             message.blocks = self.t.blocks.take(blocks).ok_or(ProtocolError::Credit)?;
+            let (tag, is_stored) = (message.tag, message.state == MessageState::Stored);
             let index = self.t.messages.insert(message).map_err(|_| ProtocolError::Credit)?.index;
             self.channel_mut(channel).messages += 1;
-            let arrival = if message.state == MessageState::Stored {
+            let arrival = if is_stored {
                 self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
                 Arrival::Done
             } else {
@@ -374,7 +361,7 @@ impl Endpoint<'_> {
             };
             if in_turn {
                 self.stats.unexpected += 1; // M-5
-                if let Ok(key) = self.t.matcher.unexpected.store(peer, message.tag, index) {
+                if let Ok(key) = self.t.matcher.unexpected.store(peer, tag, index) {
                     let slot = self.message_mut(index);
                     slot.unexpected = key;
                     slot.matchable = true;

@@ -262,17 +262,17 @@ impl Endpoint<'_> {
         if op == NONE {
             return Step::Idle;
         }
-        let slot = *self.op(op);
-        if slot.control == Control::Register {
+        if self.op(op).control == Control::Register {
             self.register(op, out);
             if self.op(op).to_register == 0 {
                 self.t.dequeue(op);
             }
             return Step::Sent;
         }
-        if !self.may_send(channel, Lane::Unordered) || self.must_wait_to_serve(channel, &slot) {
+        if !self.may_send(channel, Lane::Unordered) || self.must_wait_to_serve(channel, self.op(op)) {
             return Step::Idle;
         }
+        let slot = self.op(op);
         let Some(rail) = self.for_control(now, channel, slot.via) else { return Step::Idle };
         let body = match slot.control {
             Control::Cts => {
@@ -441,7 +441,7 @@ impl Endpoint<'_> {
             return Step::Idle;
         }
         let Some(rail) = self.choose(now, channel, MessageClass::OneSided, 0) else { return Step::Idle };
-        let request = *self.op(op);
+        let request = self.op(op);
         let operation = self.t.op_id(op).0.to_bits();
         let body = if request.kind() == OpKind::Get {
             Body::Get(wire::Get {

@@ -348,7 +348,8 @@ impl Endpoint<'_> {
     pub(super) fn pump_fences(&mut self, now: Time, channel: u32, out: &mut Actions) {
         let (fences, rooms) = (self.channel(channel).work.fences, self.paths.peer(channel).rooms);
         for rail in fences.iter() {
-            let sub = *self.sub_mut(channel, rail);
+            let sub = self.sub(channel, rail);
+            let peer_rail = sub.peer_rail;
             let (of, answer) = match (sub.answer, sub.link.waits_for()) {
                 (Some(of), _) => (of, true),
                 (None, Some(of)) => (of, false),
@@ -359,9 +360,8 @@ impl Endpoint<'_> {
             };
             let (ordered_beyond, unordered_beyond) = self.beyond(channel);
             let (connection, peer_connection) = (of.mine, of.yours);
-            let (rail_here, peer_rail) = (rail.0, sub.peer_rail);
             let fence = Fence {
-                rail: rail_here,
+                rail: rail.0,
                 peer_rail,
                 connection,
                 peer_connection,

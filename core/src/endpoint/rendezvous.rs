@@ -32,11 +32,9 @@ impl Endpoint<'_> {
 
     /// The receiver's answer to an RTS.
     fn begin_transfer(&mut self, op: u32, keys: u32, is_to_be_read: bool) {
-        let slot = *self.op(op);
-        let channel = slot.channel;
+        let &Op { channel, segments, .. } = self.op(op);
         // A key names one contiguous piece.
-        let contiguous = slot.segments == 1;
-        let writable = if contiguous { self.paths.ready_with(channel, |caps| caps.write) } else { 0 };
+        let writable = if segments == 1 { self.paths.ready_with(channel, |caps| caps.write) } else { 0 };
         let writable = self.paths.eligible(MessageClass::Large, writable);
         let slot = self.op_mut(op);
         slot.needs_fin = true;

@@ -149,8 +149,8 @@ impl Endpoint<'_> {
         let packet = *self.packet(index);
         let Packet { op, len, offset, .. } = packet;
         let operation = self.t.op_id(op).0.to_bits();
-        let slot = *self.op(op);
-        let Op { remote, remote_offset, granted, epoch, .. } = slot;
+        let slot = self.op(op);
+        let &Op { remote, remote_offset, granted, epoch, .. } = slot;
         let ours = self.keys_to_send(packet.channel, if slot.keys_are_ours() { slot.keys } else { NONE });
         let want_placed = slot.level == Level::Placed;
         let head = MessageHead { tag: slot.tag, immediate: slot.immediate, want_placed, operation };

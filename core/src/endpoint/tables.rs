@@ -198,26 +198,26 @@ impl<'m> Tables<'m> {
         let channels = c.channels_max as usize;
         let window = c.window as usize;
         let grants = Grants::new(Seq(0), c.unexpected_per_peer, c.blocks_per_peer);
-        let blank = Channel::new(PeerId(0), Seq(0), grants, now);
+        let blank = || Channel::new(PeerId(0), Seq(0), grants, now);
         Ok(Tables {
             peers: a.take(c.peers_max as usize, Peer { channel: NONE, ..Peer::default() })?,
             parked: a.take(c.peers_max as usize, Parked::default())?,
             channels: Slab::carve(a, c.channels_max, blank)?,
-            subs: a.take(c.subchannels_max() as usize, Sub { frame_generation: 1, ..Sub::default() })?,
+            subs: a.take_with(c.subchannels_max() as usize, |_| Sub { frame_generation: 1, ..Sub::default() })?,
             sent_slots: a.take(channels * 2 * window, NONE)?,
             recv_bits: a.take(channels * 2 * RecvWindow::words(c.window), 0)?,
             reorder_slots: a.take(channels * window, NONE)?,
             timers: Timers::carve(a, c.channels_max * TIMERS)?,
-            ops: Slab::carve(a, c.operation_slots(), Op::new(OpKind::None))?,
+            ops: Slab::carve(a, c.operation_slots(), || Op::new(OpKind::None))?,
             segments: a.take(c.operation_slots() as usize * usize::from(c.segments_max), Seg::default())?,
-            packets: Slab::carve(a, c.packets_max, Packet::default())?,
-            messages: Slab::carve(a, c.messages_max(), Message::default())?,
+            packets: Slab::carve(a, c.packets_max, Packet::default)?,
+            messages: Slab::carve(a, c.messages_max(), Message::default)?,
             blocks: Blocks::carve(a, c.blocks_max())?,
             retention: Retention::carve(a, c.retained_max, c.retained_base(), c.retained_stride())?,
             records: a.take(c.retained_max as usize, ShortRecord::default())?,
             addresses: a.take(usize::from(c.rails_max), AddressText::default())?,
-            key_sets: Slab::carve(a, c.bulk_max, KeySet::default())?,
-            windows: Slab::carve(a, c.windows_max, WindowSlot::default())?,
+            key_sets: Slab::carve(a, c.bulk_max, KeySet::default)?,
+            windows: Slab::carve(a, c.windows_max, WindowSlot::default)?,
             windows_by_key: a.take(c.windows_max as usize, NONE)?,
             windows_len: 0,
             counters: a.take(usize::from(c.counters_max), 0)?,

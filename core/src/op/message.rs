@@ -4,7 +4,7 @@ use crate::ids::{Key, RailId};
 use crate::seq::Seq;
 
 /// A message that has arrived and has no buffer yet.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Message {
     pub channel: u32,
     pub state: MessageState,

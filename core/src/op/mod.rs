@@ -55,7 +55,7 @@ pub(crate) enum Control {
     Resume,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Op {
     pub stage: Stage,
     pub queued: Queue,
@@ -279,6 +279,18 @@ impl Op {
     /// Whether it takes part in the channel's order of one-sided operations (flush).
     pub(crate) const fn is_one_sided(&self) -> bool {
         matches!(self.kind(), OpKind::Put | OpKind::Get | OpKind::Atomic | OpKind::Flush)
+    }
+
+    /// Copies the facts of a message to its receive.
+    pub(crate) fn receive(&mut self, peer: PeerId, message: &Message) {
+        self.peer = peer;
+        self.tag = message.tag;
+        self.immediate = message.immediate;
+        self.message_len = message.len;
+        self.granted = message.len.min(self.len);
+        self.remote = message.remote;
+        self.via = Some(message.via);
+        self.needs_fin = message.want_placed;
     }
 
     /// Whether no rail has any of its packets.

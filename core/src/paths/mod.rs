@@ -146,7 +146,7 @@ impl<'m> Paths<'m> {
             lossy: rails.iter().rev().fold(0, |mask, facts| mask << 1 | u64::from(!facts.caps.lossless)),
             peers: arena.take(config.channels_max as usize, PeerPaths::default())?,
             figures: arena.take(rails_max, RailStats::default())?,
-            stripe_sets: Slab::carve(arena, config.bulk_max, StripeSet::default())?,
+            stripe_sets: Slab::carve(arena, config.bulk_max, StripeSet::default)?,
             stripes: arena.take(stripes, Stripe::default())?,
             parts: arena.take(stripes, Part::default())?,
             rails_max,

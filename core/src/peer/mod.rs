@@ -46,7 +46,7 @@ pub(crate) enum Shortage {
 }
 
 /// The channel to a peer: all subchannels of the pair.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Channel {
     pub peer: PeerId,
     /// What its packets name as their source, or [`UNNUMBERED`] (S-11).

@@ -9,7 +9,7 @@ use crate::time::Time;
 use crate::wire::Common;
 
 /// State of one subchannel.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Sub {
     pub link: Connection,
     /// Our CONNECT was sent on it.

@@ -61,12 +61,12 @@ impl<'m> Arena<'m> {
     }
 
     /// A table of `count` elements made by `make` from their index.
-    pub fn take_with<T: Copy + 'm>(
+    pub fn take_with<T: 'm>(
         &mut self,
         count: usize,
         mut make: impl FnMut(u32) -> T,
     ) -> Result<&'m mut [T], ArenaError> {
-        const { assert!(align_of::<T>() <= REGION_ALIGN) };
+        const { assert!(align_of::<T>() <= REGION_ALIGN && !core::mem::needs_drop::<T>()) };
         let too_small = |needed| ArenaError::TooSmall { needed, given: self.given };
         let pad = self.used.next_multiple_of(align_of::<T>()) - self.used;
         let len = size_of::<T>().checked_mul(count).ok_or(too_small(usize::MAX))?;
@@ -87,8 +87,8 @@ impl<'m> Arena<'m> {
         for (index, slot) in table.iter_mut().enumerate() {
             slot.write(make(index as u32));
         }
-        // SAFETY: every element was written in the loop above, and T: Copy has no destructor that could be
-        // missed.
+        // SAFETY: every element was written in the loop above, and T has no destructor that could be missed
+        // (asserted above).
         Ok(unsafe { core::slice::from_raw_parts_mut(start.cast::<T>(), count) })
     }
 }

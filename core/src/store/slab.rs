@@ -29,13 +29,13 @@ pub struct Slab<'m, T> {
     len: u32,
 }
 
-impl<'m, T: Copy + 'm> Slab<'m, T> {
-    /// A slab of `capacity` free slots; `blank` fills slots that are not in use.
-    pub fn carve(arena: &mut Arena<'m>, capacity: u32, blank: T) -> Result<Self, ArenaError> {
+impl<'m, T: 'm> Slab<'m, T> {
+    /// A slab of `capacity` free slots; `blank` makes what fills slots that are not in use.
+    pub fn carve(arena: &mut Arena<'m>, capacity: u32, blank: impl Fn() -> T) -> Result<Self, ArenaError> {
         let slots = arena.take_with(capacity as usize, |i| Slot {
             generation: 1,
             next: if i + 1 == capacity { NONE } else { i + 1 },
-            value: blank,
+            value: blank(),
         })?;
         Ok(Slab { free: if capacity == 0 { NONE } else { 0 }, slots, len: 0 })
     }
@@ -194,7 +194,7 @@ mod tests {
         fn behaves_like_a_map(steps in proptest::collection::vec((any::<bool>(), 0usize..8), 0..200)) {
             let mut region = Aligned([MaybeUninit::uninit(); 1024]);
             let mut arena = Arena::new(&mut region.0).unwrap();
-            let mut slab = Slab::carve(&mut arena, 5, 0u32).unwrap();
+            let mut slab = Slab::carve(&mut arena, 5, || 0u32).unwrap();
             let mut oracle: HashMap<u64, u32> = HashMap::new();
             let mut all: Vec<Key> = Vec::new();
             for (n, (insert, pick)) in steps.into_iter().enumerate() {
