@@ -6,6 +6,7 @@
 //! messages is the same as that of any other unexpected message.
 
 use super::slots::{DIRECT, direct_id};
+use super::tables::Tables;
 use super::{Endpoint, Level, Notify, ProtocolError, RecvRequest, SendRequest};
 use crate::api::action::Arrival;
 use crate::fast::{LineId, ShortCompletion};
@@ -511,42 +512,38 @@ impl Endpoint<'_> {
         if !self.t.short_done.has_room() {
             return None;
         }
-        let message = self.message(index);
-        let &Message { channel, tag, immediate, len, blocks, block_count, offset, .. } = message;
+        let Tables { messages, lines, short_done, matcher, .. } = &mut self.t;
+        let message = messages.at(index);
+        let &Message { channel, len, blocks, block_count, offset, .. } = message;
         let is_whole = message.state == MessageState::Stored && !message.rendezvous && !message.want_placed;
         if !is_whole || message.aborted.is_some() || block_count > 1 || offset != 0 || len > to.len {
             return None;
         }
-        self.t.matcher.unexpected.take(key);
-        self.stats.bytes_copied += len;
+        // It is invisible until it is committed. Filled at once, so nothing of it is kept across the rest.
+        let done = short_done.next()?;
+        let flags = |is_set: bool, flag| if is_set { flag } else { 0 };
+        (done.cookie, done.bytes, done.peer) = (recv.cookie, len as u32, lines.get(channel as usize)?.peer());
+        (done.tag, done.immediate) = (message.tag.unwrap_or(0), message.immediate.unwrap_or(0));
+        done.flags = flags(message.tag.is_some(), Short::TAGGED) | flags(message.immediate.is_some(), Short::IMMEDIATE);
         self.waited = self.waited.wrapping_add(1);
         let operation = OpId(Key { index: WAITED, generation: self.waited });
-        let (tag, is_tagged) = tag.map_or((0, 0), |tag| (tag, Short::TAGGED));
-        let (immediate, has_immediate) = immediate.map_or((0, 0), |immediate| (immediate, Short::IMMEDIATE));
-        let peer = self.free_whole(index, channel, blocks, block_count);
-        self.t.short_done.push(ShortCompletion {
-            cookie: recv.cookie,
-            operation,
-            tag,
-            immediate,
-            peer,
-            bytes: len as u32,
-            flags: is_tagged | has_immediate,
-        });
+        done.operation = operation;
+        short_done.commit();
+        matcher.unexpected.take(key);
+        self.stats.bytes_copied += len;
+        self.free_whole(index, channel, blocks, block_count);
         let from = if len == 0 { MemRef { region: RegionId::POOL, offset: 0 } } else { self.block_at(blocks) };
         Some(ShortReceived { operation, from: Seg { at: from, len } })
     }
 
     /// As [`free_message`](Self::free_message), for a message that is whole, no rendezvous, and in at most
     /// one block: it has no open placement and no keys. If the channel's line is open, this grants the room
-    /// there and decides when the peer must receive the grant. Returns the peer.
+    /// there and decides when the peer must receive the grant.
     #[inline(always)]
-    fn free_whole(&mut self, message: u32, channel: u32, first: u32, blocks: u16) -> PeerId {
-        let peer = self.channel(channel).peer;
+    fn free_whole(&mut self, message: u32, channel: u32, first: u32, blocks: u16) {
         let line = &mut self.t.lines[channel as usize];
         if line.receives_on().is_none() {
-            self.free_message(message);
-            return peer;
+            return self.free_message(message);
         }
         let blocks = if self.t.blocks.give_one(first) { blocks } else { 0 };
         let must_check = line.release(blocks);
@@ -557,6 +554,5 @@ impl Endpoint<'_> {
         if must_check {
             self.short_received(channel);
         }
-        peer
     }
 }

@@ -223,6 +223,12 @@ impl Line {
         self.peer == peer
     }
 
+    /// The line's peer.
+    #[inline(always)]
+    pub(crate) const fn peer(&self) -> PeerId {
+        self.peer
+    }
+
     // ---- sending
 
     /// Opens it for sending, where the peer grants anything; returns whether it did.

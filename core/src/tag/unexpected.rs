@@ -110,7 +110,7 @@ impl<'m> Unexpected<'m> {
     }
 
     /// Lets `message` from `source` with `tag` (`None`: untagged) wait, behind all that wait.
-    #[inline]
+    #[inline(always)]
     pub fn store(&mut self, source: PeerId, tag: Option<u64>, message: u32) -> Result<Key, MatchFull> {
         let (index, last) = (self.free, self.newest);
         let max = self.entries.len() as u32;
