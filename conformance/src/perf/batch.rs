@@ -204,12 +204,11 @@ impl<'s> End<'s> {
         let mut polls = 0u32;
         while self.sent < sent || self.received < received {
             self.transport.progress();
-            let mut is_short = false;
-            while let Some(done) = self.transport.poll_short() {
-                is_short = true;
-                let count = if done.cookie == RECEIVE { &mut self.received } else { &mut self.sent };
-                *count += 1;
-            }
+            let shorts = self.transport.poll_shorts();
+            let received = shorts.iter().filter(|done| done.cookie == RECEIVE).count() as u64;
+            let is_short = !shorts.is_empty();
+            self.sent += shorts.len() as u64 - received;
+            self.received += received;
             // What else there is comes when no short messages do.
             while !is_short && let Some(event) = self.transport.poll_event() {
                 match event {

@@ -382,6 +382,12 @@ impl Endpoint<'_> {
         self.t.short_done.pop()
     }
 
+    /// All completions of the express path, oldest first.
+    #[inline]
+    pub fn poll_shorts(&mut self) -> &[ShortCompletion] {
+        self.t.short_done.pop_all()
+    }
+
     /// The operation that a receive without one became, or becomes now.
     pub(super) fn find_direct(&mut self, id: OpId) -> Option<(u32, bool)> {
         let key = Key { index: id.0.index & !DIRECT, ..id.0 };

@@ -98,6 +98,14 @@ impl<'m> Completions<'m> {
         self.places.get(at)
     }
 
+    /// Takes all, oldest first.
+    #[inline(always)]
+    pub(crate) fn pop_all(&mut self) -> &[ShortCompletion] {
+        let (head, tail) = (self.head as usize, self.tail as usize);
+        (self.head, self.tail) = (0, 0);
+        self.places.get(head..tail).unwrap_or_default()
+    }
+
     #[inline(always)]
     fn rest(&mut self) {
         if self.head == self.tail {
@@ -144,6 +152,10 @@ mod tests {
         assert!(ring.is_empty() && ring.pop().is_none());
         ring.unpush();
         assert!(ring.is_empty());
+        (0..3).for_each(|n| ring.push(done(n)));
+        assert_eq!(ring.pop().map(|first| first.cookie), Some(Cookie(0)));
+        assert_eq!(ring.pop_all().iter().map(|done| done.cookie.0).collect::<std::vec::Vec<_>>(), [1, 2]);
+        assert!(ring.is_empty() && ring.pop_all().is_empty() && ring.has_room());
     }
 
     /// The entries are moved to the start only where that frees a quarter of the places.

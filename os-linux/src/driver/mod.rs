@@ -328,6 +328,31 @@ impl<C: Clock> Transport<C> {
         if self.queues.is_some() { None } else { self.engine.core.poll_short() }
     }
 
+    /// As [`poll_short`](Self::poll_short), all of them, oldest first: a slice of the core's own list, without
+    /// a copy.
+    #[inline]
+    pub fn poll_shorts(&mut self) -> &[ShortCompletion] {
+        if self.queues.is_some() { &[] } else { self.engine.core.poll_shorts() }
+    }
+
+    /// Takes the next events, at most as many as there are places, in the order in which
+    /// [`poll_event`](Self::poll_event) returns them; returns how many. Further places keep what they hold.
+    ///
+    /// ```
+    /// # use rerail_linux::driver::Transport;
+    /// use rerail_core::endpoint::Event;
+    ///
+    /// fn completed(transport: &mut Transport) -> usize {
+    ///     let mut events = [None; 64];
+    ///     let count = transport.poll_events(&mut events);
+    ///     events[..count].iter().flatten().filter(|event| matches!(event, Event::Completed(_))).count()
+    /// }
+    /// ```
+    pub fn poll_events(&mut self, events: &mut [Option<Event>]) -> usize {
+        let taken = events.iter_mut().map_while(|place| Some(*place = Some(self.poll_event()?)));
+        taken.count()
+    }
+
     /// The next event for the caller. Take events after each round: completed requests keep their place in
     /// the core's tables until their event is taken.
     #[inline]

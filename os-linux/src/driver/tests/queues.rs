@@ -39,6 +39,29 @@ fn cookies(mut poll: impl FnMut() -> Option<Event>) -> Vec<u64> {
 }
 
 #[test]
+fn events_are_taken_in_batches() {
+    let (mut transport, memory) = alone();
+    for tag in 0..5 {
+        exchange(&mut transport, memory, tag, Cookie(tag));
+    }
+    while transport.progress() > 0 {}
+    let mut taken = Vec::new();
+    let mut batch = [None; 4];
+    for places in [0, 1, 4, 4] {
+        let count = transport.poll_events(&mut batch[..places]);
+        assert_eq!(count, places, "there are more");
+        taken.extend(batch[..count].iter().map(|event| event.expect("it was filled")));
+    }
+    taken.extend(std::iter::from_fn(|| transport.poll_event()));
+    assert_eq!(transport.poll_events(&mut batch), 0);
+    let mut taken = taken.into_iter();
+    let mut cookies = cookies(|| taken.next());
+    cookies.sort_unstable();
+    assert_eq!(cookies, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]);
+    assert!(transport.poll_shorts().is_empty());
+}
+
+#[test]
 fn each_library_gets_its_own_completions() {
     let (mut transport, memory) = alone();
     let [first, second] = [transport.open_queue(16).unwrap(), transport.open_queue(16).unwrap()];
@@ -49,7 +72,7 @@ fn each_library_gets_its_own_completions() {
     for _ in 0..20 {
         transport.progress();
     }
-    assert!(transport.poll_short().is_none(), "it may be another queue's");
+    assert!(transport.poll_short().is_none() && transport.poll_shorts().is_empty(), "it may be another queue's");
     assert_eq!(cookies(|| transport.poll_queue(first)), [of(first, 3).0; 2]);
     assert_eq!(cookies(|| transport.poll_event()), [2, 2]);
     let mut left = cookies(|| transport.poll_queue(second));
