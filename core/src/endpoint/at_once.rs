@@ -16,7 +16,7 @@ use crate::fast::ShortCompletion;
 use crate::fast::express_budget::{By, TURN};
 use crate::ids::{OpId, PeerId, PostId, RailId};
 use crate::mem::MemRef;
-use crate::op::short_handle;
+use crate::op::{record_of, short_handle};
 use crate::paths::{Choice, Stamp};
 use crate::peer::{ChannelState, ORDERED, UNORDERED};
 use crate::rail::sched::{Aggregates, Candidates};
@@ -26,12 +26,13 @@ use crate::tag::Match;
 use crate::time::Time;
 use crate::wire::{self, Common, EAGER_BYTES, Short};
 
-/// A message that is complete for its sender; the caller copies its payload and posts it.
+/// A message that is complete for its sender; the caller copies its payload, posts it, and calls
+/// [`Endpoint::posted_at_once`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtOnce {
     /// The request; its completion is reported already.
     pub operation: OpId,
-    /// The post, to be completed as any other.
+    /// The post, to be completed as any other, unless it is over already.
     pub id: PostId,
     /// The rail.
     pub rail: RailId,
@@ -39,12 +40,13 @@ pub struct AtOnce {
     pub retained: MemRef,
     /// The packet's header.
     pub header: [u8; EAGER_BYTES],
+    channel: u32,
 }
 
 impl Default for AtOnce {
     fn default() -> AtOnce {
         let (operation, id, rail, retained) = Default::default();
-        AtOnce { operation, id, rail, retained, header: [0; EAGER_BYTES] }
+        AtOnce { operation, id, rail, retained, header: [0; EAGER_BYTES], channel: 0 }
     }
 }
 
@@ -83,6 +85,22 @@ impl Endpoint<'_> {
             },
         };
         self.transmit_at_once(now, channel, rail, send, (len as u32, u32::from(len > 0)), (is_reported, true), out)
+    }
+
+    /// The rail has the packet of [`send_at_once`](Self::send_at_once), `len` bytes of payload; `is_over`: it
+    /// has copied it, and no completion follows. To be called before any other call.
+    #[inline(always)]
+    pub fn posted_at_once(&mut self, now: Time, sent: &AtOnce, len: u64, is_over: bool) {
+        let (channel, rail, len) = (sent.channel, sent.rail, len as u32);
+        if is_over {
+            return self.paths.note_short_taken(now, channel, rail, len);
+        }
+        let record = record_of(sent.id.0.index).and_then(|index| self.t.records.get_mut(index as usize));
+        debug_assert!(record.is_some(), "a record was given to it");
+        if let Some(record) = record {
+            record.with_rail();
+            self.paths.note_short_posted(now, channel, rail, len);
+        }
     }
 
     #[inline(always)]
@@ -283,7 +301,8 @@ impl Endpoint<'_> {
         let flags = tagged | has_immediate;
         (record.tag, record.immediate, record.flags) = (tag, immediate, flags);
         (record.channel, record.len) = (channel, len);
-        out.id = record.post(index, rail.0, Stamp::of(now));
+        out.id = record.number(index, rail.0, Stamp::of(now));
+        out.channel = channel;
         out.retained = retention.at(index);
         out.rail = rail;
         *place = short_handle(index);
@@ -318,7 +337,6 @@ impl Endpoint<'_> {
         self.hot.caller_ops += 1;
         common.ack_now = !is_roomy && self.is_short_of_records();
         out.header = wire::short_header(&common, tag, immediate, flags);
-        self.paths.note_short_posted(now, channel, rail, len);
         self.stats.short_sent += 1;
         self.stats.bytes_copied += u64::from(len);
         true

@@ -54,10 +54,24 @@ const LOST: u8 = 4;
 const _: () = assert!(size_of::<ShortRecord>() == 40);
 
 impl ShortRecord {
-    /// A new message, or a lost one again, is with a rail. Returns the post's id.
+    /// As [`number`](Self::number), of a message that the rail has.
     #[inline(always)]
     pub(crate) fn post(&mut self, index: u32, rail: u8, stamp: Stamp) -> PostId {
-        (self.rail, self.stamp, self.state) = (rail, stamp, POSTED | UNACKED);
+        let id = self.number(index, rail, stamp);
+        self.with_rail();
+        id
+    }
+
+    /// The rail has it.
+    #[inline(always)]
+    pub(crate) const fn with_rail(&mut self) {
+        self.state |= POSTED;
+    }
+
+    /// A new message, or a lost one again, goes to a rail. Returns the post's id.
+    #[inline(always)]
+    pub(crate) fn number(&mut self, index: u32, rail: u8, stamp: Stamp) -> PostId {
+        (self.rail, self.stamp, self.state) = (rail, stamp, UNACKED);
         self.generation = self.generation.wrapping_add(1);
         PostId(Key { index: short_handle(index), generation: self.generation })
     }

@@ -292,6 +292,26 @@ impl Paths<'_> {
         }
     }
 
+    /// A short message whose post is over when it is made.
+    #[inline(always)]
+    pub(crate) fn note_short_taken(&mut self, now: Time, channel: u32, rail: RailId, len: u32) {
+        let at = self.index(channel, rail);
+        let Some(path) = self.paths.get_mut(at) else { return };
+        path.turn = 0;
+        if !path.takes_while_idle(now) || path.shorts > u16::MAX / 2 {
+            return self.take_short(now, channel, rail, len);
+        }
+        path.shorts += 1;
+        path.short_bytes += len;
+    }
+
+    #[inline(never)]
+    fn take_short(&mut self, now: Time, channel: u32, rail: RailId, len: u32) {
+        self.count_shorts(channel, rail);
+        self.note_short_posted(now, channel, rail, len);
+        self.pass(now, channel, rail, len);
+    }
+
     /// As [`note_completed`](Self::note_completed), of a short message: not all of them are measured.
     #[inline(always)]
     pub(crate) fn note_short_completed(
@@ -312,6 +332,14 @@ impl Paths<'_> {
         if !is_done || !is_passed {
             return self.measure_short(now, &Completed { channel, rail, len: len.into(), posted, set: NONE }, is_done);
         }
+        self.pass(now, channel, rail, len);
+    }
+
+    /// A post of a short message is over that is not measured.
+    #[inline(always)]
+    fn pass(&mut self, now: Time, channel: u32, rail: RailId, len: u32) {
+        let at = self.index(channel, rail);
+        let Some(path) = self.paths.get_mut(at) else { return };
         let was_light = path.in_flight < self.light[rail.index() % RAILS_MAX];
         path.in_flight = path.in_flight.saturating_sub(1);
         path.passed(now, len.into());

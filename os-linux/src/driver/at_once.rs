@@ -2,7 +2,7 @@
 //! where the rail has all of their payload.
 #![allow(unsafe_code)]
 
-use rerail_core::endpoint::{AtOnce, PostKind, PostStatus, SendRequest, ShortArrival};
+use rerail_core::endpoint::{AtOnce, PostKind, SendRequest, ShortArrival};
 use rerail_core::ids::{OpId, PeerId, RailId};
 use rerail_core::mem::Seg;
 use rerail_core::time::Time;
@@ -23,7 +23,7 @@ impl Engine {
         if !core.send_at_once(now, send, len, at_once) {
             return None;
         }
-        let &mut AtOnce { operation, id, rail, retained, ref header } = at_once;
+        let &mut AtOnce { operation, id, rail, retained, ref header, .. } = at_once;
         // The pool is as large as the core's configuration requires, so the place lies in it.
         let start = memory.start_in_pool(&Seg { at: retained, len }).filter(|_| len > 0);
         let payload = Piece { start: start.unwrap_or(std::ptr::null_mut()), len: len as usize };
@@ -35,12 +35,13 @@ impl Engine {
         }
         let payload: &[Piece] = if len > 0 { &[payload] } else { &[] };
         let outgoing = Outgoing { id, peer: send.peer, kind: PostKind::Send, header, payload, extent: 0 };
-        match rails.get_mut(rail) {
+        let is_over = match rails.get_mut(rail) {
             // SAFETY: the piece lies in the pool, which lives as long as the rails; the core gives the place
             // to another message only after the post's completion or the subchannel's end.
             Some((_, rail)) => unsafe { rail.post_small(outgoing) },
-            None => core.handle_completion(now, id, PostStatus::Failed),
-        }
+            None => false,
+        };
+        core.posted_at_once(now, at_once, len, is_over);
         Some(operation)
     }
 }

@@ -349,8 +349,13 @@ impl<C: Clock> Transport<C> {
     /// }
     /// ```
     pub fn poll_events(&mut self, events: &mut [Option<Event>]) -> usize {
-        let taken = events.iter_mut().map_while(|place| Some(*place = Some(self.poll_event()?)));
-        taken.count()
+        let mut count = 0;
+        for place in events {
+            let Some(event) = self.poll_event() else { break };
+            *place = Some(event);
+            count += 1;
+        }
+        count
     }
 
     /// The next event for the caller. Take events after each round: completed requests keep their place in

@@ -354,13 +354,16 @@ pub trait Rail: std::any::Any {
     /// sole piece, as long as they are registered.
     unsafe fn post(&mut self, outgoing: Outgoing<'_>);
     /// As [`post`](Self::post), of a short message by itself. A rail that has copied it may report
-    /// [`PostStatus::Taken`] by the next poll, without waiting for its device.
+    /// [`PostStatus::Taken`] by the next poll, without waiting for its device. Or it returns `true`: the post
+    /// is over, and nothing is reported. So it answers for one post to a peer between two polls at most: with
+    /// further ones it is busy, so that messages gather (newmadeleine-2007, 2).
     ///
     /// # Safety
     /// As there.
-    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) -> bool {
         // SAFETY: the caller's promise is the one demanded.
         unsafe { self.post(outgoing) }
+        false
     }
     /// Sends a short message at once: when this returns, the peer has it, its memory is free, and no
     /// completion follows. `false`: not sent, for lack of room or because earlier posts wait. Only a rail

@@ -72,7 +72,7 @@ impl Rail for Witness {
         unsafe { self.inner.post(outgoing) }
     }
 
-    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) -> bool {
         self.observer.borrow_mut().posted(self.sub(outgoing.peer), outgoing.header);
         // SAFETY: the caller's promise is the one demanded.
         unsafe { self.inner.post_small(outgoing) }

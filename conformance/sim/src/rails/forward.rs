@@ -42,7 +42,7 @@ macro_rules! forward {
         }
     };
     (@post_small) => {
-        unsafe fn post_small(&mut self, outgoing: rerail_linux::rail::Outgoing<'_>) {
+        unsafe fn post_small(&mut self, outgoing: rerail_linux::rail::Outgoing<'_>) -> bool {
             // SAFETY: the caller's promise is the one demanded.
             unsafe { self.inner.post_small(outgoing) }
         }

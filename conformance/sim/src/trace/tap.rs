@@ -91,7 +91,7 @@ impl Rail for Tap {
         self.inner.abort(peer);
     }
 
-    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) -> bool {
         self.note_post(&outgoing);
         // SAFETY: the caller's promise is the one demanded.
         unsafe { self.inner.post_small(outgoing) }

@@ -427,12 +427,26 @@ impl<'m> Cluster<'m> {
             node.write(&[to], &bytes);
             payload.push(to);
         }
+        let is_taken = self.coin.one_in(2);
         let posts_max = self.posts_max[usize::from(sent.rail.0)];
+        let now = Time(self.now);
         let link = self.link(rank, peer.0 as usize, sent.rail.0.into());
         assert!(link.up, "posted on a subchannel that is down");
+        // It is on its way at once, where nothing is before it, and nothing is reported.
+        if is_taken && link.posted.is_empty() {
+            let payload = self.nodes[rank].read(&payload);
+            let (header, placing, skip, write, short) = (sent.header.to_vec(), None, false, None, None);
+            let flying = Flying { header, payload, placing, skip, write, short };
+            let (to, rail) = (peer.0 as usize, sent.rail.0.into());
+            if self.is_whole(rank, to, rail) {
+                self.link(rank, to, rail).flying.push_back(flying);
+            }
+            return self.nodes[rank].endpoint.posted_at_once(now, sent, from.len, true);
+        }
         link.posted.push_back(Posted { id: sent.id, kind: PostKind::Send, header: sent.header.to_vec(), payload });
         let open = link.posted.len() + link.finished.len();
         assert!(open <= posts_max.into() || !self.honest, "more posts than the rail takes: L-4");
+        self.nodes[rank].endpoint.posted_at_once(now, sent, from.len, false);
     }
 
     /// Posts a receive, which may be over at once; half of those that could do without an operation do.

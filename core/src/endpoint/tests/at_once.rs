@@ -14,9 +14,18 @@ fn sending(cookie: u64) -> SendRequest<'static> {
 }
 
 fn at_once(lone: &mut Lone<'_>, cookie: u64, len: u64) -> Option<AtOnce> {
+    posted(lone, cookie, len, false)
+}
+
+/// `is_over`: what the rail answers.
+fn posted(lone: &mut Lone<'_>, cookie: u64, len: u64, is_over: bool) -> Option<AtOnce> {
     let send = SendRequest { immediate: Some(cookie), ..sending(cookie) };
     let mut sent = AtOnce::default();
-    lone.endpoint.send_at_once(Time(lone.now), &send, len, &mut sent).then_some(sent)
+    if !lone.endpoint.send_at_once(Time(lone.now), &send, len, &mut sent) {
+        return None;
+    }
+    lone.endpoint.posted_at_once(Time(lone.now), &sent, len, is_over);
+    Some(sent)
 }
 
 fn complete(lone: &mut Lone<'_>, id: PostId, status: PostStatus) {
@@ -68,6 +77,39 @@ fn packet_is_kept_until_acknowledged_and_completed() {
             assert!(lone.endpoint.is_quiet(None) && lone.endpoint.inconsistency().is_none());
         }
     }
+}
+
+/// A-5, F-5: a post that is over when it is made holds nothing of its rail; only the acknowledgment is waited
+/// for, and without it the message is sent again. Messages that are not measured are counted.
+#[test]
+fn a_post_may_be_over_at_once() {
+    let config = small();
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &TWO);
+    for n in 0..3 {
+        let sent = posted(&mut lone, n, 8, true).unwrap();
+        assert!(lone.endpoint.is_unused(PeerId(1)) && used(&lone) == [1; 2]);
+        complete(&mut lone, sent.id, PostStatus::Done);
+        assert_eq!(lone.endpoint.stats().stale_dropped, n + 1, "nothing was to be reported");
+        acknowledge(&mut lone, n as u32 + 1);
+        assert_eq!(used(&lone), [0; 2]);
+    }
+    let stats = |lone: &Lone<'_>| [0, 1].map(|rail| lone.endpoint.rail_stats(RailId(rail)).unwrap());
+    assert_eq!(stats(&lone).iter().map(|rail| rail.messages).sum::<u64>(), 3);
+    assert_eq!(stats(&lone).iter().map(|rail| (rail.bytes, rail.backlog)).fold(0, |sum, of| sum + of.0 + of.1), 24);
+    // Beside posts that are reported.
+    let first = at_once(&mut lone, 3, 8).unwrap();
+    let second = posted(&mut lone, 4, 8, true).unwrap();
+    assert!(!lone.endpoint.is_unused(PeerId(1)));
+    complete(&mut lone, first.id, PostStatus::Done);
+    assert!(lone.endpoint.is_unused(PeerId(1)) && used(&lone) == [2; 2]);
+    let on = second.rail.0;
+    down(&mut lone, on, RailFault::TimedOut);
+    lone.posts.clear();
+    lone.feed_on(1 - on, Body::Fence(fence(on, true)), 0, |_| {});
+    let again: Vec<u32> =
+        lone.sent().iter().filter(|packet| packet.body.lane().is_some()).map(|p| p.common.psn).collect();
+    assert!(again.contains(&4), "{again:?}");
 }
 
 /// F-5: after the rail's end the same packet goes over another one: number, tag, immediate data and payload

@@ -17,6 +17,10 @@ use crate::rail::{Outgoing, RailCounters};
 /// After so many polls without data, a connection is left to epoll.
 const HOT_POLLS: u8 = 250;
 
+/// Of so many small posts so many are reported in any case.
+const SMALL_TURN: u16 = 1024;
+const SMALL_REPORTED: u16 = 32;
+
 /// Calls of [`Receiver::receive`] for the rest of a connection: more than any receive buffer takes.
 const FINISH_MAX: usize = 64;
 
@@ -57,6 +61,9 @@ pub(super) struct Connection {
     silent_since: Option<Time>,
     /// Why sending failed; reported once the received data is delivered.
     broken: Option<RailFault>,
+    /// Small posts, in turns, and the poll after which the last one came.
+    small: u16,
+    quiet_at: u32,
 }
 
 /// How serving a connection ended.
@@ -80,7 +87,18 @@ impl Connection {
             receive: Receiver::new(),
             silent_since: None,
             broken: None,
+            small: 0,
+            quiet_at: 0,
         }
+    }
+
+    /// Whether a small post is not reported, if the system takes it: the first after a poll, apart from some
+    /// that the core measures (P-1).
+    pub(super) const fn is_next_quiet(&mut self, polls: u32) -> bool {
+        self.small = (self.small + 1) % SMALL_TURN;
+        let is_first = self.quiet_at != polls;
+        self.quiet_at = polls;
+        is_first && self.small >= SMALL_REPORTED
     }
 
     /// Takes a post and tries at once to send it, if no earlier post waits.

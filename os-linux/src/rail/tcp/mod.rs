@@ -127,6 +127,8 @@ pub struct TcpRail {
     waiting: bool,
     /// Reports for the sink at the next poll, in order.
     reports: VecDeque<Report>,
+    /// Polls, modulo 2^32.
+    polls: u32,
     polls_without_epoll: u8,
     /// The next poll calls epoll.
     ask_now: bool,
@@ -233,6 +235,7 @@ impl TcpRail {
             to_serve: VecDeque::new(),
             waiting: false,
             reports: VecDeque::new(),
+            polls: 0,
             polls_without_epoll: 0,
             ask_now: false,
             is_full: false,
@@ -424,6 +427,38 @@ impl TcpRail {
         let _ = self.add_pending(Pending::new(Some(connection.fd), deadline, Role::Draining { peer }));
     }
 
+    /// Takes a post. `SMALL`: a short message; returns whether that is over.
+    #[inline(always)]
+    fn take_post<const SMALL: bool>(&mut self, outgoing: &Outgoing<'_>) -> bool {
+        let peer = outgoing.peer;
+        if outgoing.kind != PostKind::Send {
+            debug_assert!(false, "this rail has no remote writes or reads");
+            self.reports.push_back(Report::Completed(peer, outgoing.id, PostStatus::Failed));
+            return false;
+        }
+        // Not up: down is reported, or about to be, and the post with it.
+        let Some(Peer { link: Link::Up(key), .. }) = self.peers.get(&peer).copied() else { return false };
+        let Self { connections, scratch, counters, reports, .. } = self;
+        let Some(connection) = connections.get_mut(key) else { return false };
+        self.busy_at = self.now;
+        self.is_ack_pending = true;
+        let is_quiet = SMALL && connection.is_next_quiet(self.polls);
+        let mut is_taken = false;
+        let done = |id| match is_quiet && id == outgoing.id {
+            true => is_taken = true,
+            false => reports.push_back(Report::Completed(peer, id, PostStatus::Done)),
+        };
+        connection.post(outgoing, scratch, counters, done);
+        let waits = connection.is_waiting();
+        self.waiting |= waits;
+        self.is_full |= connection.is_full();
+        if (waits || connection.has_work()) && !connection.listed {
+            connection.listed = true;
+            self.to_serve.push_back(key);
+        }
+        is_taken
+    }
+
     /// The core has finished with a peer: nothing of it is reported any more. Its connection, if there is
     /// one.
     fn unlink(&mut self, peer: PeerId) -> Option<Connection> {
@@ -537,31 +572,16 @@ impl Rail for TcpRail {
     }
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
-        let peer = outgoing.peer;
-        if outgoing.kind != PostKind::Send {
-            debug_assert!(false, "this rail has no remote writes or reads");
-            self.reports.push_back(Report::Completed(peer, outgoing.id, PostStatus::Failed));
-            return;
-        }
-        // Not up: down is reported, or about to be, and the post with it.
-        let Some(Peer { link: Link::Up(key), .. }) = self.peers.get(&peer).copied() else { return };
-        let Self { connections, scratch, counters, reports, .. } = self;
-        let Some(connection) = connections.get_mut(key) else { return };
-        self.busy_at = self.now;
-        self.is_ack_pending = true;
-        let done = |id| reports.push_back(Report::Completed(peer, id, PostStatus::Done));
-        connection.post(&outgoing, scratch, counters, done);
-        let waits = connection.is_waiting();
-        self.waiting |= waits;
-        self.is_full |= connection.is_full();
-        if (waits || connection.has_work()) && !connection.listed {
-            connection.listed = true;
-            self.to_serve.push_back(key);
-        }
+        self.take_post::<false>(&outgoing);
+    }
+
+    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) -> bool {
+        self.take_post::<true>(&outgoing)
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
+        self.polls = self.polls.wrapping_add(1);
         let mut count = if self.is_epoll_due(now) { self.attend(now, sink) } else { 0 };
         if !self.to_serve.is_empty() {
             self.polls_without_epoll = self.polls_without_epoll.saturating_add(1);

@@ -110,6 +110,8 @@ pub(super) struct Quiet {
     pub max: u16,
     /// Small sends so far, modulo 2^16.
     turn: u16,
+    /// The polls before the last one.
+    pub at: u32,
 }
 
 /// One of so many small sends is reported, so that the queue's places become free.

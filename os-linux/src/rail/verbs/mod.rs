@@ -128,6 +128,8 @@ pub struct VerbsRail<D: Device> {
     reports: VecDeque<Report>,
     /// Posts that are over because the device has their bytes, for the next poll.
     taken: Vec<(PeerId, PostId)>,
+    /// Polls, modulo 2^32.
+    polls: u32,
     /// Completions taken from the queue and not handled yet.
     batch: Vec<Completion>,
     /// The last poll ended before the queue was empty.
@@ -322,12 +324,16 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
         }
     }
 
-    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post_small(&mut self, outgoing: Outgoing<'_>) -> bool {
         let index = self.peers.get(outgoing.peer).map_or(NO_LINK, |known| known.link);
-        if !self.broken && !self.send_quietly(index, &outgoing) {
+        if self.broken {
+            return false;
+        }
+        self.send_quietly(index, &outgoing).unwrap_or_else(|| {
             // SAFETY: the caller's promise is the one demanded.
             unsafe { self.post(outgoing) }
-        }
+            false
+        })
     }
 
     unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
@@ -355,6 +361,7 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
+        self.polls = self.polls.wrapping_add(1);
         let taken = if self.taken.is_empty() { 0 } else { self.report_taken(sink) };
         taken + self.poll_device(sink)
     }

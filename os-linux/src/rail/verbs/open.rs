@@ -129,6 +129,7 @@ impl<D: Device> VerbsRail<D> {
             closings: 0,
             reports: VecDeque::new(),
             taken: Vec::new(),
+            polls: 0,
             batch: Vec::new(),
             unfinished: false,
             idle_until: Time(0),

@@ -89,18 +89,18 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// Hands a short message over whose bytes go with the request, and which makes no completion: it is over
-    /// at once. `false`: nothing has happened.
+    /// at once. Returns whether nothing is reported of it; `None`: nothing has happened.
     #[inline]
-    pub(super) fn send_quietly(&mut self, index: u32, outgoing: &Outgoing<'_>) -> bool {
-        let Some(link) = self.links.get_mut(index) else { return false };
-        let [Piece { start, len }] = *outgoing.payload else { return false };
-        let (Ends::Rc(qp, _), Phase::Up) = (&link.ends, link.phase) else { return false };
+    pub(super) fn send_quietly(&mut self, index: u32, outgoing: &Outgoing<'_>) -> Option<bool> {
+        let link = self.links.get_mut(index)?;
+        let [Piece { start, len }] = *outgoing.payload else { return None };
+        let (Ends::Rc(qp, _), Phase::Up) = (&link.ends, link.phase) else { return None };
         let (qp, bytes) = (qp.id, outgoing.header.len() + len);
         if bytes > self.port.inline_bytes || !link.waiting.is_empty() || self.works.quiet_left == 0 {
-            return false;
+            return None;
         }
         if !link.quiet.passes() {
-            return false;
+            return None;
         }
         collect_short(outgoing.header, Piece { start, len }, &mut self.scratch.short);
         let short = [&self.scratch.short[..bytes]];
@@ -108,15 +108,20 @@ impl<D: Device> VerbsRail<D> {
         let request = SendWr::new(id, SendOp::Send { immediate: None }, Payload::Inline(&short));
         if let Err(why) = self.device.post_send(qp, &[SendWr { signaled: false, ..request }]) {
             self.refused(index, outgoing.id, &why);
-            return true;
+            return Some(false);
         }
         link.quiet.open += 1;
         link.quiet.behind += 1;
         self.works.quiet_left -= 1;
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += bytes as u64;
-        self.taken.push((outgoing.peer, outgoing.id));
-        true
+        // The first after a poll.
+        let is_over = link.quiet.at != self.polls;
+        link.quiet.at = self.polls;
+        if !is_over {
+            self.taken.push((outgoing.peer, outgoing.id));
+        }
+        Some(is_over)
     }
 
     /// Hands waiting posts over, a link's one after the other's; returns how many.

@@ -177,7 +177,9 @@ impl Pair {
         let payload = &[Piece { start: bytes.as_mut_ptr(), len: bytes.len() }];
         let (peer, kind) = (PeerId(1), PostKind::Send);
         // SAFETY: the payload is copied, inline or into the slab, before the call returns.
-        unsafe { self.rails[0].post_small(Outgoing { id, peer, kind, header: &header, payload, extent: 0 }) };
+        let is_over =
+            unsafe { self.rails[0].post_small(Outgoing { id, peer, kind, header: &header, payload, extent: 0 }) };
+        self.reported[0].taken += usize::from(is_over);
     }
 
     /// Both sides are up, with one queue pair each beside that for datagrams, and messages get through.
