@@ -91,7 +91,6 @@ impl Requests {
     }
 
     /// Whether one has no answer.
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) const fn is_waiting(&self) -> bool {
         self.open != self.answered
     }
@@ -112,7 +111,6 @@ impl Requests {
     }
 
     /// The peer's requests whose answer it has not acknowledged.
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) const fn admitted(&self) -> u16 {
         self.admitted
     }
