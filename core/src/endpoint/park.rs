@@ -17,7 +17,7 @@ use super::{Endpoint, RailFault};
 use crate::api::action::Span;
 use crate::ids::{PeerId, RailId};
 use crate::log;
-use crate::peer::{ChannelState, Ending, ORDERED, Parked, Shortage, UNORDERED};
+use crate::peer::{ChannelState, Ending, ORDERED, Park, Parked, Shortage, UNORDERED};
 use crate::rail::rails_of;
 use crate::rel::link::State;
 use crate::store::NONE;
@@ -165,6 +165,7 @@ impl Endpoint<'_> {
 
     /// The peer's PARK (K-2).
     pub(super) fn arrive_park(&mut self, now: Time, channel: u32, rail: RailId, park: wire::Park) {
+        let is_lossless = self.paths.facts(rail).caps.lossless;
         match (self.channel(channel).state(), park.declines) {
             (ChannelState::Parking, true) => {
                 let park = self.channel(channel).park;
@@ -172,12 +173,12 @@ impl Endpoint<'_> {
                     self.stop_parking(channel);
                 }
             }
-            (ChannelState::Parking, false) => self.channel_mut(channel).park.agree(rail),
+            (ChannelState::Parking, false) => self.channel_mut(channel).park.agree(rail, is_lossless),
             (ChannelState::Open, false) => {
                 self.fold_line(channel);
                 if self.may_park(channel) {
                     self.begin_parking(now, channel);
-                    self.channel_mut(channel).park.agree(rail);
+                    self.channel_mut(channel).park.agree(rail, is_lossless);
                 } else {
                     self.channel_mut(channel).park.decline(rail);
                 }
@@ -248,7 +249,8 @@ impl Endpoint<'_> {
         if slot.state() != ChannelState::Parking {
             return;
         }
-        let (sent_on, is_agreed) = (slot.park.sent_on(), slot.park.is_agreed);
+        let Park { is_agreed, confirms, is_read, .. } = slot.park;
+        let sent_on = slot.park.sent_on();
         match sent_on {
             // The peer may have sent something before its PARK came.
             None if is_agreed && !self.has_nothing(channel) => {
@@ -256,8 +258,14 @@ impl Endpoint<'_> {
                 self.channel_mut(channel).park.declines = true;
             }
             None => self.send_park(now, channel, wire::Park { declines: false }, out),
-            Some(rail) if is_agreed && !self.sub_mut(channel, rail).frame_posted => {
-                self.close_parked(now, channel);
+            Some(rail) if is_agreed => {
+                let sub = self.sub(channel, rail);
+                let is_over = is_read || !sub.is_up() || !self.paths.facts(rail).caps.lossless;
+                if is_over && !sub.frame_posted {
+                    self.close_parked(now, channel);
+                } else if confirms {
+                    self.send_park(now, channel, wire::Park { declines: false }, out);
+                }
             }
             Some(_) => {}
         }

@@ -24,6 +24,10 @@ pub(crate) struct Park {
     rail: u8,
     /// The peer's PARK has arrived: it sends nothing more on these connections.
     pub is_agreed: bool,
+    /// On a lossless rail, the peer's PARK came after ours was sent: ours is repeated (K-3).
+    pub confirms: bool,
+    /// On a lossless rail, the peer's second PARK came: it has read our first.
+    pub is_read: bool,
     /// The peer's PARK is to be declined.
     pub declines: bool,
     /// The rail that brought the peer's PARK.
@@ -41,6 +45,8 @@ impl Park {
             mark: 0,
             rail: NO_RAIL,
             is_agreed: false,
+            confirms: false,
+            is_read: false,
             declines: false,
             came_on: NO_RAIL,
             times: 0,
@@ -49,7 +55,8 @@ impl Park {
 
     /// This side is to send PARK.
     pub(crate) const fn begin(&mut self, now: Time) {
-        (self.since, self.rail, self.is_agreed) = (now, NO_RAIL, false);
+        (self.since, self.rail) = (now, NO_RAIL);
+        (self.is_agreed, self.confirms, self.is_read) = (false, false, false);
     }
 
     /// The peer's PARK came on a rail; this side does not park.
@@ -58,8 +65,13 @@ impl Park {
     }
 
     /// The peer's PARK came on a rail; this side parks as well.
-    pub(crate) const fn agree(&mut self, rail: RailId) {
+    pub(crate) const fn agree(&mut self, rail: RailId, is_lossless: bool) {
+        if self.is_agreed {
+            self.is_read = true;
+            return;
+        }
         (self.is_agreed, self.came_on) = (true, rail.0);
+        self.confirms = is_lossless && self.rail != NO_RAIL;
     }
 
     /// The rail that brought the peer's PARK.
@@ -69,7 +81,7 @@ impl Park {
 
     /// PARK was posted on a rail.
     pub(crate) const fn sent(&mut self, rail: RailId) {
-        self.rail = rail.0;
+        (self.rail, self.confirms) = (rail.0, false);
     }
 
     /// The rail that has our PARK.

@@ -345,6 +345,32 @@ fn park_takes_the_lossless_rail() {
     assert_eq!(lone.rails.last(), Some(&RailId(1)));
 }
 
+/// K-3: what is unread in a ring is lost when a new connection replaces it, so a lossless rail is closed by a
+/// side that knows its PARK to be read: by the peer's second one. The other sees the end of the rail.
+#[test]
+fn a_lossless_rail_is_closed_when_park_is_read() {
+    let shm = RailFacts { caps: Caps { lossless: true, ..TCP.caps }, ..TCP };
+    let mut region = Region::of(&few());
+    for ends in [false, true] {
+        let mut lone = parking(&mut region, &[shm]);
+        lone.feed(PARK, 0);
+        assert_eq!((lone.sent_one().body, lone.closed.len()), (PARK, 0), "ours may be unread");
+        if ends {
+            let down = RailEvent::Down { peer: PeerId(1), rail: RailId(0), fault: RailFault::Closed };
+            lone.endpoint.handle_rail_event(Time(lone.now), down);
+        } else {
+            lone.feed(PARK, 0);
+        }
+        assert!(lone.sent().is_empty() && lone.endpoint.is_parked(PeerId(1)));
+        assert_eq!(lone.closed.len(), usize::from(!ends));
+    }
+    let mut lone = Lone::connected(&mut region, &small(), &[shm]);
+    lone.feed(PARK, 0);
+    assert_eq!((lone.sent_one().body, lone.closed.len()), (PARK, 0), "the answer may be unread");
+    lone.feed(PARK, 0);
+    assert!(lone.sent().is_empty() && lone.endpoint.is_parked(PeerId(1)));
+}
+
 /// K-4, K-5: on a lossless rail, a peer that has parked and connects again before this side has closed its
 /// end finds the channel, and keeps the new connection; a rail without the PARK may fail meanwhile.
 #[test]
