@@ -327,10 +327,17 @@ impl Endpoint<'_> {
         }
         if remains {
             if self.paths.ready(channel) == 0 {
-                return self.reopen(now, channel);
+                self.reopen(now, channel);
+            } else {
+                self.channel_mut(channel).ack.make_due();
+                self.stop_parking(channel);
             }
-            self.channel_mut(channel).ack.make_due();
-            return self.stop_parking(channel);
+            // Where its PARK came by a connection that remains, the peer learns of the outcome by this.
+            let came_on = self.channel(channel).park.came_on();
+            if self.sub(channel, came_on).is_up() {
+                self.channel_mut(channel).park.decline(came_on);
+            }
+            return;
         }
         for timer in [Timer::Ack, Timer::Connect, Timer::Silence, Timer::Sample, Timer::Redial, Timer::Watch] {
             self.t.cancel_timer(channel, timer);

@@ -392,31 +392,34 @@ fn the_peer_is_faster() {
 }
 
 /// K-5: a connection that came up after PARK was sent may have brought messages of a peer that goes on: it is
-/// not closed with the others.
+/// not closed with the others. If it has brought PARK, that is declined.
 #[test]
 fn a_connection_after_the_agreement_remains() {
     let mut region = Region::of(&few());
-    let mut lone = Lone::connected(&mut region, &few(), &[TCP, TCP]);
-    let down = RailEvent::Down { peer: PeerId(1), rail: RailId(1), fault: RailFault::TimedOut };
-    lone.endpoint.handle_rail_event(Time(lone.now), down);
-    lone.sent();
-    lone.feed(Body::Fence(fence_of_rail_1()), 0);
-    lone.sent();
-    lone.recv(1, 8);
-    lone.busy = true;
-    assert!(lone.endpoint.park(Time(lone.now), PeerId(1)));
-    assert_eq!(lone.sent_one().body, PARK);
-    let park = lone.held.pop().unwrap();
-    lone.feed(PARK, 0);
-    lone.busy = false;
-    lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(1) });
-    let connect = Connect { rail: PEER_RAIL + 1, connection: 2, ..PEER_PARAMETERS };
-    lone.feed_on(1, Body::Connect(connect), 0, |_| {});
-    lone.sent();
-    lone.feed_on(1, Body::Eager(MessageHead::default()), 0, |common| common.ack_now = true);
-    lone.endpoint.handle_completion(Time(lone.now), park, PostStatus::Done);
-    let sent = lone.sent();
-    assert!(sent.iter().any(|packet| packet.common.ack_ordered == 1), "{sent:?}");
-    assert_eq!((&lone.closed[..], lone.endpoint.is_parked(PeerId(1))), (&[RailId(0)][..], false));
-    assert_eq!(lone.completed().len(), 1);
+    for came_on in [0, 1] {
+        let mut lone = Lone::connected(&mut region, &few(), &[TCP, TCP]);
+        let down = RailEvent::Down { peer: PeerId(1), rail: RailId(1), fault: RailFault::TimedOut };
+        lone.endpoint.handle_rail_event(Time(lone.now), down);
+        lone.sent();
+        lone.feed(Body::Fence(fence_of_rail_1()), 0);
+        lone.sent();
+        lone.recv(1, 8);
+        lone.busy = true;
+        assert!(lone.endpoint.park(Time(lone.now), PeerId(1)));
+        assert_eq!(lone.sent_one().body, PARK);
+        let park = lone.held.pop().unwrap();
+        lone.busy = false;
+        lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(1) });
+        let connect = Connect { rail: PEER_RAIL + 1, connection: 2, ..PEER_PARAMETERS };
+        lone.feed_on(1, Body::Connect(connect), 0, |_| {});
+        lone.sent();
+        lone.feed_on(came_on, PARK, 0, |_| {});
+        lone.feed_on(1, Body::Eager(MessageHead::default()), 0, |common| common.ack_now = true);
+        lone.endpoint.handle_completion(Time(lone.now), park, PostStatus::Done);
+        let sent = lone.sent();
+        assert!(sent.iter().any(|packet| packet.common.ack_ordered == 1), "{sent:?}");
+        assert_eq!(sent.iter().any(|packet| packet.body == DECLINED), came_on == 1, "{sent:?}");
+        assert_eq!((&lone.closed[..], lone.endpoint.is_parked(PeerId(1))), (&[RailId(0)][..], false));
+        assert_eq!(lone.completed().len(), 1);
+    }
 }
