@@ -1,9 +1,9 @@
 //! Linux driver of the rerail message transport: rails, memory, clock and bootstrap around `rerail-core`.
 //!
 //! An embedder needs a [`Transport`] and one of [`bootstrap`]'s ways into a job; its parameters are
-//! [`settings`]. The parts of requests and events are re-exported here from `rerail-core`. A program with its
-//! own rails implements [`rail::Rail`] and hands them to [`driver::Opening`]. This crate starts no thread,
-//! installs no signal handler and keeps no global state.
+//! [`settings`]. Every type that their functions name is here. A program with its own rails implements
+//! [`rail::Rail`] and hands them to [`driver::Opening`]. This crate starts no thread, installs no signal
+//! handler and keeps no global state.
 //!
 //! ```
 //! use rerail_linux::{Options, PeerId, RecvRequest, Seg, Selector, SendRequest};

@@ -12,7 +12,7 @@ pub struct Progress {
 impl Progress {
     /// A bar over bytes. `wanted`: `false` for ranks other than the one that draws, and for `--json`.
     pub fn bytes(wanted: bool, total: u64, what: &str) -> Progress {
-        let template = "{msg:18} [{bar:32}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
+        let template = "{msg:18} [{bar:32}] {bytes}/{total_bytes} {decimal_bytes_per_sec} {eta}";
         Progress::new(wanted, total, what, template)
     }
 

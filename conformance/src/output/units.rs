@@ -3,8 +3,7 @@
 //! Sizes are binary (`64K` is 65,536 bytes), rates decimal (MB/s is 10^6 bytes per second) as in the
 //! benchmarks of this field.
 
-/// A size as the tool prints it: exact where it is small or a handy number of a binary unit, else rounded
-/// (decimal).
+/// A size as the tool prints it: exact where it is small or a whole number of a unit, else rounded.
 pub fn bytes(count: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if count.is_multiple_of(1 << shift) && (1..10_000).contains(&(count >> shift)) {
@@ -13,8 +12,8 @@ pub fn bytes(count: u64) -> String {
     }
     match count {
         0..10_000_000 => format!("{count} B"),
-        10_000_000..10_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
-        _ => format!("{:.2} GB", count as f64 / 1e9),
+        10_000_000..10_000_000_000 => format!("{:.1} MiB", count as f64 / f64::from(1 << 20)),
+        _ => format!("{:.2} GiB", count as f64 / f64::from(1 << 30)),
     }
 }
 
@@ -76,8 +75,8 @@ mod tests {
         assert_eq!(bytes(8193), "8193 B");
         assert_eq!(bytes(8192), "8 KiB");
         assert_eq!(bytes(64 << 20), "64 MiB");
-        assert_eq!(bytes(12_345_678), "12.3 MB");
-        assert_eq!(bytes(24_684_092 << 10), "25.28 GB");
+        assert_eq!(bytes(12_345_678), "11.8 MiB");
+        assert_eq!(bytes(24_684_092 << 10), "23.54 GiB");
     }
 
     #[test]
