@@ -3,15 +3,15 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
-use rerail_core::ids::{PeerId, PlaceId, PostId};
-use rerail_core::time::{Nanos, Time};
+use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
+use rerail_core::ids::{PeerId, PostId};
+use rerail_core::time::Time;
 use rerail_core::wire::Short;
 use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 
 use super::Path;
 use super::observer::{Observer, Sub};
-use crate::rails::forward::forward;
+use crate::rails::forward::{forward, forward_sink};
 
 /// The wrapper.
 pub struct Witness {
@@ -33,26 +33,7 @@ impl Witness {
 }
 
 impl Rail for Witness {
-    forward!(
-        name,
-        facts,
-        address,
-        trust,
-        public_key,
-        add_peer,
-        connect,
-        deregister,
-        forget,
-        next_timeout,
-        is_closing,
-        wait_fd,
-        wait_fd_changes,
-        arm,
-        disarm,
-        remark,
-        counters,
-        usage
-    );
+    forward!(add_peer, facts, connect, deregister, forget, next_timeout);
 
     fn disconnect(&mut self, peer: PeerId) {
         self.observer.borrow_mut().ended(self.sub(peer));
@@ -118,6 +99,8 @@ impl WitnessSink<'_> {
 
 // SAFETY: every answer is that of the sink inside.
 unsafe impl Sink for WitnessSink<'_> {
+    forward_sink!(placed, no_remote_access, registered, back);
+
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         self.observer.borrow_mut().arrived(self.sub(peer), header);
         self.sink.arrival(peer, header)
@@ -131,14 +114,6 @@ unsafe impl Sink for WitnessSink<'_> {
         place
     }
 
-    fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
-        self.sink.place(id, from, pieces)
-    }
-
-    fn placed(&mut self, id: PlaceId) {
-        self.sink.placed(id);
-    }
-
     fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
         let place = self.sink.short(peer, short);
         let mut observer = self.observer.borrow_mut();
@@ -147,10 +122,6 @@ unsafe impl Sink for WitnessSink<'_> {
             ShortPlace::Copy(_) | ShortPlace::Done => observer.short(self.sub(peer)),
         }
         place
-    }
-
-    fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
-        self.sink.short_packet(peer, short)
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {
@@ -165,17 +136,9 @@ unsafe impl Sink for WitnessSink<'_> {
         self.sink.up(peer);
     }
 
-    fn no_remote_access(&mut self, peer: PeerId) {
-        self.sink.no_remote_access(peer);
-    }
-
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.observer.borrow_mut().down(self.sub(peer), self.now);
         self.sink.down(peer, fault);
-    }
-
-    fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
-        self.sink.registered(what, bytes, took);
     }
 
     fn reset(&mut self) {
@@ -186,9 +149,5 @@ unsafe impl Sink for WitnessSink<'_> {
     fn moved(&mut self) {
         self.observer.borrow_mut().note(Path::RailMoved);
         self.sink.moved();
-    }
-
-    fn back(&mut self) {
-        self.sink.back();
     }
 }

@@ -1,9 +1,16 @@
 //! Rails around rails: what a wrapper does not change, it hands on. All of it is here, so that none forgets a
 //! method that has a default.
 
-/// Implements the named methods of `rerail_linux::rail::Rail` by handing them on to `self.inner`.
+/// Implements the named methods of `rerail_linux::rail::Rail` by handing them on to `self.inner`, and those that
+/// every wrapper hands on.
 macro_rules! forward {
-    ($($method:ident),* $(,)?) => { $( $crate::rails::forward::forward!(@$method); )* };
+    ($($method:ident),* $(,)?) => {
+        $crate::rails::forward::forward!(
+            only name, address, trust, public_key, is_closing, wait_fd, wait_fd_changes, arm, disarm, remark, counters,
+            usage, $($method),*
+        );
+    };
+    (only $($method:ident),* $(,)?) => { $( $crate::rails::forward::forward!(@$method); )* };
     (@name) => { fn name(&self) -> &str { self.inner.name() } };
     (@facts) => { fn facts(&self) -> rerail_core::rail::RailFacts { self.inner.facts() } };
     (@address) => { fn address(&self) -> String { self.inner.address() } };
@@ -83,4 +90,57 @@ macro_rules! forward {
     (@usage) => { fn usage(&self) -> rerail_linux::rail::RailUsage { self.inner.usage() } };
 }
 
-pub(crate) use forward;
+/// Implements the named methods of `rerail_linux::rail::Sink` by handing them on to `self.sink`, and those that
+/// every wrapper hands on.
+macro_rules! forward_sink {
+    ($($method:ident),* $(,)?) => {
+        fn place(
+            &mut self,
+            id: rerail_core::ids::PlaceId,
+            from: u64,
+            pieces: &mut Vec<rerail_linux::rail::Piece>,
+        ) -> bool {
+            self.sink.place(id, from, pieces)
+        }
+
+        fn short_packet(
+            &mut self,
+            peer: rerail_core::ids::PeerId,
+            short: &rerail_core::wire::Short,
+        ) -> rerail_core::endpoint::Arrival {
+            self.sink.short_packet(peer, short)
+        }
+
+        fn queued(&mut self, peer: rerail_core::ids::PeerId) { self.sink.queued(peer); }
+        $( $crate::rails::forward::forward_sink!(@$method); )*
+    };
+    (@placed) => { fn placed(&mut self, id: rerail_core::ids::PlaceId) { self.sink.placed(id); } };
+    (@short) => {
+        fn short(
+            &mut self,
+            peer: rerail_core::ids::PeerId,
+            short: &rerail_core::wire::Short,
+        ) -> rerail_linux::rail::ShortPlace {
+            self.sink.short(peer, short)
+        }
+    };
+    (@up) => { fn up(&mut self, peer: rerail_core::ids::PeerId) { self.sink.up(peer); } };
+    (@no_remote_access) => {
+        fn no_remote_access(&mut self, peer: rerail_core::ids::PeerId) { self.sink.no_remote_access(peer); }
+    };
+    (@registered) => {
+        fn registered(
+            &mut self,
+            what: rerail_core::endpoint::Registration,
+            bytes: u64,
+            took: rerail_core::time::Nanos,
+        ) {
+            self.sink.registered(what, bytes, took);
+        }
+    };
+    (@reset) => { fn reset(&mut self) { self.sink.reset(); } };
+    (@moved) => { fn moved(&mut self) { self.sink.moved(); } };
+    (@back) => { fn back(&mut self) { self.sink.back(); } };
+}
+
+pub(crate) use {forward, forward_sink};

@@ -45,31 +45,7 @@ impl Gate {
 }
 
 impl Rail for Gate {
-    forward!(
-        name,
-        facts,
-        address,
-        trust,
-        public_key,
-        add_peer,
-        connect,
-        disconnect,
-        abort,
-        post,
-        post_short,
-        post_small,
-        register,
-        deregister,
-        forget,
-        is_closing,
-        wait_fd,
-        wait_fd_changes,
-        arm,
-        disarm,
-        remark,
-        counters,
-        usage
-    );
+    forward!(add_peer, facts, connect, disconnect, abort, post, post_short, post_small, register, deregister, forget);
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;

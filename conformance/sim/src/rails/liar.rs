@@ -16,14 +16,14 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
-use rerail_core::ids::{Key, PeerId, PlaceId, PostId};
+use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
+use rerail_core::ids::{Key, PeerId, PostId};
 use rerail_core::rail::RailFacts;
-use rerail_core::time::{Nanos, Time};
-use rerail_core::wire::{Repr, Short};
-use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, ShortPlace, Sink};
+use rerail_core::time::Time;
+use rerail_core::wire::Repr;
+use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, Sink};
 
-use super::forward::forward;
+use super::forward::{forward, forward_sink};
 use super::insert::Insertions;
 use super::lies::{Knowledge, Lie, PAYLOAD_MAX};
 use crate::rng::Rng;
@@ -89,28 +89,7 @@ impl SpiedRail {
 }
 
 impl Rail for SpiedRail {
-    forward!(
-        name,
-        address,
-        trust,
-        public_key,
-        add_peer,
-        connect,
-        disconnect,
-        abort,
-        register,
-        deregister,
-        forget,
-        next_timeout,
-        is_closing,
-        wait_fd,
-        wait_fd_changes,
-        arm,
-        disarm,
-        remark,
-        counters,
-        usage
-    );
+    forward!(add_peer, connect, disconnect, abort, register, deregister, forget, next_timeout);
 
     fn facts(&self) -> RailFacts {
         // The liar learns from whole headers.
@@ -247,25 +226,7 @@ impl LiarRail {
 }
 
 impl Rail for LiarRail {
-    forward!(
-        name,
-        address,
-        trust,
-        public_key,
-        connect,
-        register,
-        deregister,
-        forget,
-        next_timeout,
-        is_closing,
-        wait_fd,
-        wait_fd_changes,
-        arm,
-        disarm,
-        remark,
-        counters,
-        usage
-    );
+    forward!(connect, register, deregister, forget, next_timeout);
 
     fn facts(&self) -> RailFacts {
         let facts = self.inner.facts();
@@ -339,6 +300,8 @@ struct RecordingSink<'a> {
 
 // SAFETY: every answer is that of the sink inside.
 unsafe impl Sink for RecordingSink<'_> {
+    forward_sink!(placed, short, no_remote_access, registered, reset, moved, back);
+
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         let Ok(mut repr) = Repr::parse(header) else { return self.sink.arrival(peer, header) };
         self.came.push(peer.0);
@@ -347,22 +310,6 @@ unsafe impl Sink for RecordingSink<'_> {
             Ok(shifted) if is_shifted => self.sink.arrival(peer, &shifted),
             _ => self.sink.arrival(peer, header),
         }
-    }
-
-    fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
-        self.sink.place(id, from, pieces)
-    }
-
-    fn placed(&mut self, id: PlaceId) {
-        self.sink.placed(id);
-    }
-
-    fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
-        self.sink.short(peer, short)
-    }
-
-    fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
-        self.sink.short_packet(peer, short)
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {
@@ -379,29 +326,9 @@ unsafe impl Sink for RecordingSink<'_> {
         self.sink.up(peer);
     }
 
-    fn no_remote_access(&mut self, peer: PeerId) {
-        self.sink.no_remote_access(peer);
-    }
-
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.open.remove(&peer.0);
         lose(self.liar, peer.0);
         self.sink.down(peer, fault);
-    }
-
-    fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
-        self.sink.registered(what, bytes, took);
-    }
-
-    fn reset(&mut self) {
-        self.sink.reset();
-    }
-
-    fn moved(&mut self) {
-        self.sink.moved();
-    }
-
-    fn back(&mut self) {
-        self.sink.back();
     }
 }

@@ -13,14 +13,13 @@
 
 use std::collections::BTreeMap;
 
-use rerail_core::endpoint::{Arrival, PostStatus, RailFault, Registration};
-use rerail_core::ids::{PeerId, PlaceId, PostId};
+use rerail_core::endpoint::{Arrival, PostStatus, RailFault};
+use rerail_core::ids::{PeerId, PostId};
 use rerail_core::rail::RailFacts;
-use rerail_core::time::{Nanos, Time};
-use rerail_core::wire::Short;
+use rerail_core::time::Time;
 use rerail_linux::rail::{MemoryKey, Piece, Rail, ShortPlace, Sink};
 
-use super::forward::forward;
+use super::forward::{forward, forward_sink};
 use crate::rng::Rng;
 use crate::scenario::QuirkSpec;
 
@@ -77,6 +76,8 @@ struct RecordingSink<'a> {
 
 // SAFETY: every answer is that of the sink inside.
 unsafe impl Sink for RecordingSink<'_> {
+    forward_sink!(placed, short, up, no_remote_access, registered, moved, back);
+
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         self.sink.arrival(peer, header)
     }
@@ -85,33 +86,9 @@ unsafe impl Sink for RecordingSink<'_> {
         self.sink.whole(peer, header)
     }
 
-    fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
-        self.sink.place(id, from, pieces)
-    }
-
-    fn placed(&mut self, id: PlaceId) {
-        self.sink.placed(id);
-    }
-
-    fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
-        self.sink.short(peer, short)
-    }
-
-    fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
-        self.sink.short_packet(peer, short)
-    }
-
     fn completed(&mut self, id: PostId, status: PostStatus) {
         self.completions.push((id, status));
         self.sink.completed(id, status);
-    }
-
-    fn up(&mut self, peer: PeerId) {
-        self.sink.up(peer);
-    }
-
-    fn no_remote_access(&mut self, peer: PeerId) {
-        self.sink.no_remote_access(peer);
     }
 
     fn down(&mut self, peer: PeerId, fault: RailFault) {
@@ -119,44 +96,14 @@ unsafe impl Sink for RecordingSink<'_> {
         self.sink.down(peer, fault);
     }
 
-    fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
-        self.sink.registered(what, bytes, took);
-    }
-
     fn reset(&mut self) {
         self.reset = true;
         self.sink.reset();
     }
-
-    fn moved(&mut self) {
-        self.sink.moved();
-    }
-
-    fn back(&mut self) {
-        self.sink.back();
-    }
 }
 
 impl Rail for Quirky {
-    forward!(
-        name,
-        address,
-        trust,
-        public_key,
-        add_peer,
-        connect,
-        post,
-        post_short,
-        post_small,
-        is_closing,
-        wait_fd,
-        wait_fd_changes,
-        arm,
-        disarm,
-        remark,
-        counters,
-        usage
-    );
+    forward!(add_peer, connect, post, post_short, post_small);
 
     fn facts(&self) -> RailFacts {
         let facts = self.inner.facts();

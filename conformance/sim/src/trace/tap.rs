@@ -11,7 +11,7 @@ use rerail_core::wire::{Body, Repr, Short};
 use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 
 use super::{Subject, Trace};
-use crate::rails::forward::forward;
+use crate::rails::forward::{forward, forward_sink};
 
 /// The wrapper.
 pub struct Tap {
@@ -56,24 +56,7 @@ impl Tap {
 }
 
 impl Rail for Tap {
-    forward!(
-        name,
-        facts,
-        address,
-        trust,
-        public_key,
-        add_peer,
-        forget,
-        next_timeout,
-        is_closing,
-        wait_fd,
-        wait_fd_changes,
-        arm,
-        disarm,
-        remark,
-        counters,
-        usage
-    );
+    forward!(add_peer, facts, forget, next_timeout);
 
     fn connect(&mut self, now: Time, peer: PeerId) {
         self.now = now;
@@ -151,6 +134,8 @@ impl TapSink<'_> {
 
 // SAFETY: every answer is that of the sink inside.
 unsafe impl Sink for TapSink<'_> {
+    forward_sink!();
+
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         let answer = self.sink.arrival(peer, header);
         let fate = match &answer {
@@ -174,10 +159,6 @@ unsafe impl Sink for TapSink<'_> {
         place
     }
 
-    fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
-        self.sink.place(id, from, pieces)
-    }
-
     fn placed(&mut self, id: PlaceId) {
         self.note(format_args!("place {:x} filled", id.0.to_bits()));
         self.sink.placed(id);
@@ -188,10 +169,6 @@ unsafe impl Sink for TapSink<'_> {
         let fate = if matches!(place, ShortPlace::Packet) { "as a packet" } else { "taken" };
         self.note(format_args!("from rank {}: {}; {fate}", peer.0, DescribedShort(short)));
         place
-    }
-
-    fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
-        self.sink.short_packet(peer, short)
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {
