@@ -2,8 +2,8 @@
 # Counts the instructions that the core spends per message with callgrind: a number that is the same on a busy machine.
 # Small messages have 8 bytes, large ones 1 MiB; the sender's and the receiver's endpoints are counted apart, with 1, 2
 # and 8 rails, by each policy named. What rails and memory copies cost is not among it (conformance/testkit/benches/support/pair.rs).
-# And what it costs, for each peer, that all connect, that rails fail and come back, that processes die and the others are
-# taken leave of (conformance/testkit/examples/failure_cost.rs): the same in a large job as in a small one.
+# And what it costs, for each peer, that all connect, that rails fail and come back, that processes die and the others
+# close (conformance/testkit/examples/failure_cost.rs): the same in a large job as in a small one.
 #
 #   instructions.sh [-p POLICIES] [-k FOLDER] [-j] [-w]
 #

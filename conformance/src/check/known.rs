@@ -39,7 +39,7 @@ impl Known {
                 return Err(at(format!("there is no case {case}")));
             }
             if known.reasons.insert(case.to_owned(), reason.trim().to_owned()).is_some() {
-                return Err(at(format!("{case} stands there twice")));
+                return Err(at(format!("{case} is listed twice")));
             }
             last = Some(case.to_owned());
         }

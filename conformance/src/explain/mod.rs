@@ -153,7 +153,7 @@ fn explained(
 ) -> Result<Vec<Explained>, Failure> {
     let one = |&bytes: &u64| {
         let explanation = explanation_of(class(args), bytes);
-        let explanation = explanation.ok_or_else(|| Failure::peer_lost("no connection to the peer stands any more"))?;
+        let explanation = explanation.ok_or_else(|| Failure::peer_lost("no connection to the peer is up any more"))?;
         Ok(Explained::new(bytes, rails, &explanation, &health))
     };
     args.size.iter().map(one).collect()

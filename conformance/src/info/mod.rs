@@ -67,7 +67,9 @@ impl Info {
         let title = bold("Recovery from failures");
         match &self.recovery {
             Ok(described) => {
-                let line = |setting: &Setting| format!("  {} {}: {}", setting.name, setting.value, dim(setting.doc));
+                // Its meaning; `rerail config` has when to change it.
+                let meaning = |setting: &Setting| setting.doc.split(". ").next().unwrap_or_default();
+                let line = |it: &Setting| format!("  {} {}\n    {}", it.name, it.value, dim(meaning(it)));
                 let lines: Vec<String> = described.iter().map(line).collect();
                 format!("{title}\n{}\n  all settings: rerail config", lines.join("\n"))
             }

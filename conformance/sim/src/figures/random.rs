@@ -45,7 +45,7 @@ pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, 
         ours: format!(
             "{seeds} sets of 2 to 8 rails, drawn by a seed each: bandwidths up to 1:50 apart, shared bottlenecks, changing \
              load; eight sizes each. Two endpoints over lines in virtual time, by every policy; a search finds the best \
-             split where nothing changes. The demands are not reached everywhere; where and why stands in \
+             split where nothing changes. The demands are not reached everywhere; where and why is in \
              conformance/BENCHMARKS.md. Claimed is the mean alone."
         ),
         timeline: None,

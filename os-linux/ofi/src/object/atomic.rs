@@ -85,7 +85,11 @@ struct Values {
 /// # Safety
 /// The contract of objects; operand and comparand, where the sort has them, are readable values of the type,
 /// and the place of the old value is writable until the completion.
-unsafe fn submit(sort: Sort, call: Call, values: Values) -> isize {
+unsafe fn submit(sort: Sort, parsed: Result<(Call, Values), Errno>) -> isize {
+    let (call, values) = match parsed {
+        Ok(parsed) => parsed,
+        Err(errno) => return answer_size(Err(errno)),
+    };
     let Some(bytes) = sort.bytes(call.op, call.datatype) else { return answer_size(Err(Errno(FI_EOPNOTSUPP))) };
     if values.count != 1 {
         return answer_size(Err(Errno(FI_EINVAL)));
@@ -169,7 +173,7 @@ unsafe extern "C" fn write(
     let call = Call { ep, peer, offset, key, op, datatype, context, flags: None, silent: false };
     let values = Values { count, operand, compare: std::ptr::null(), old: std::ptr::null_mut() };
     // SAFETY: libfabric's contract of `fi_atomic`.
-    unsafe { submit(Sort::Write, call, values) }
+    unsafe { submit(Sort::Write, Ok((call, values))) }
 }
 
 unsafe extern "C" fn writev(
@@ -193,11 +197,7 @@ unsafe extern "C" fn writev(
 
 unsafe extern "C" fn writemsg(ep: *mut FidEp, msg: *const MsgAtomic, flags: u64) -> isize {
     // SAFETY: libfabric's contract of `fi_atomicmsg`.
-    match unsafe { of_msg(ep, msg, flags) } {
-        // SAFETY: as above.
-        Ok((call, values)) => unsafe { submit(Sort::Write, call, values) },
-        Err(errno) => answer_size(Err(errno)),
-    }
+    unsafe { submit(Sort::Write, of_msg(ep, msg, flags)) }
 }
 
 unsafe extern "C" fn inject(
@@ -214,7 +214,7 @@ unsafe extern "C" fn inject(
     let call = Call { ep, peer, offset, key, op, datatype, context, flags: Some(0), silent: true };
     let values = Values { count, operand, compare: std::ptr::null(), old: std::ptr::null_mut() };
     // SAFETY: libfabric's contract of `fi_inject_atomic`; the operand is copied in the call.
-    unsafe { submit(Sort::Write, call, values) }
+    unsafe { submit(Sort::Write, Ok((call, values))) }
 }
 
 unsafe extern "C" fn readwrite(
@@ -233,7 +233,7 @@ unsafe extern "C" fn readwrite(
 ) -> isize {
     let call = Call { ep, peer, offset, key, op, datatype, context, flags: None, silent: false };
     // SAFETY: libfabric's contract of `fi_fetch_atomic`.
-    unsafe { submit(Sort::Fetch, call, Values { count, operand, compare: std::ptr::null(), old }) }
+    unsafe { submit(Sort::Fetch, Ok((call, Values { count, operand, compare: std::ptr::null(), old }))) }
 }
 
 unsafe extern "C" fn readwritev(
@@ -270,13 +270,13 @@ unsafe extern "C" fn readwritemsg(
     flags: u64,
 ) -> isize {
     // SAFETY: libfabric's contract of `fi_fetch_atomicmsg`.
-    match unsafe { (of_msg(ep, msg, flags), sole(olds, old_count)) } {
-        (Ok((call, values)), (old, old_count)) => {
+    unsafe {
+        let (old, old_count) = sole(olds, old_count);
+        let fetching = |(call, values): (Call, Values)| {
             let count = values.count.min(old_count);
-            // SAFETY: as above.
-            unsafe { submit(Sort::Fetch, call, Values { count, old, ..values }) }
-        }
-        (Err(errno), _) => answer_size(Err(errno)),
+            (call, Values { count, old, ..values })
+        };
+        submit(Sort::Fetch, of_msg(ep, msg, flags).map(fetching))
     }
 }
 
@@ -298,7 +298,7 @@ unsafe extern "C" fn compwrite(
 ) -> isize {
     let call = Call { ep, peer, offset, key, op, datatype, context, flags: None, silent: false };
     // SAFETY: libfabric's contract of `fi_compare_atomic`.
-    unsafe { submit(Sort::Compare, call, Values { count, operand, compare, old }) }
+    unsafe { submit(Sort::Compare, Ok((call, Values { count, operand, compare, old }))) }
 }
 
 unsafe extern "C" fn compwritev(
@@ -326,7 +326,7 @@ unsafe extern "C" fn compwritev(
         let (compare, compare_count) = sole(compares, compare_count);
         let (old, old_count) = sole(olds, old_count);
         let count = operand_count.min(compare_count).min(old_count);
-        submit(Sort::Compare, call, Values { count, operand, compare, old })
+        submit(Sort::Compare, Ok((call, Values { count, operand, compare, old })))
     }
 }
 
@@ -342,13 +342,14 @@ unsafe extern "C" fn compwritemsg(
     flags: u64,
 ) -> isize {
     // SAFETY: libfabric's contract of `fi_compare_atomicmsg`.
-    match unsafe { (of_msg(ep, msg, flags), sole(compares, compare_count), sole(olds, old_count)) } {
-        (Ok((call, values)), (compare, compare_count), (old, old_count)) => {
+    unsafe {
+        let (compare, compare_count) = sole(compares, compare_count);
+        let (old, old_count) = sole(olds, old_count);
+        let comparing = |(call, values): (Call, Values)| {
             let count = values.count.min(compare_count).min(old_count);
-            // SAFETY: as above.
-            unsafe { submit(Sort::Compare, call, Values { count, compare, old, ..values }) }
-        }
-        (Err(errno), _, _) => answer_size(Err(errno)),
+            (call, Values { count, compare, old, ..values })
+        };
+        submit(Sort::Compare, of_msg(ep, msg, flags).map(comparing))
     }
 }
 

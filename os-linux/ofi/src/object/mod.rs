@@ -61,6 +61,12 @@ fn answer_size(result: Result<(), Errno>) -> isize {
 /// What a call answers that has panicked.
 const PANICKED: Errno = Errno(FI_EOTHER);
 
+/// One piece.
+#[inline]
+fn whole(start: *const c_void, len: usize) -> Result<Pieces, Errno> {
+    Ok(Pieces::one(start as u64, len as u64))
+}
+
 /// The pieces of a list.
 ///
 /// # Safety

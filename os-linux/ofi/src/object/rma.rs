@@ -6,36 +6,50 @@ use std::ffi::c_void;
 use libc::iovec;
 
 use super::ep::Endpoint;
-use super::{PANICKED, answer_size, gathered, pieces};
+use super::{PANICKED, answer_size, gathered, pieces, whole};
 use crate::abi::data::MsgRma;
 use crate::abi::object::{FidEp, RmaOps};
 use crate::abi::*;
-use crate::port::{Errno, OneSided, Pieces};
+use crate::port::{Errno, OneSided, Pieces, Port};
 
 /// Operations of an endpoint on a peer's memory. Writes with immediate data are absent: the transport has
 /// none.
 pub static OPS: RmaOps = RmaOps { read, readv, readmsg, write, writev, writemsg, inject, ..RmaOps::ABSENT };
 
-fn request(ep: &Endpoint, (peer, offset, key): (u64, u64, u64), pieces: Pieces, context: *mut c_void) -> OneSided {
-    let (endpoint, context) = (ep.number, context as u64);
-    OneSided { endpoint, peer, key, offset, pieces, copy: None, context, flags: None, silent: false }
+/// A place in a peer's memory: the peer, the offset, the key.
+type Place = (u64, u64, u64);
+
+/// Reads or writes; the request is whole but for its endpoint.
+///
+/// # Safety
+/// The contract of objects.
+unsafe fn submit(
+    ep: *mut FidEp,
+    request: Result<OneSided, Errno>,
+    work: impl FnOnce(&mut Port, OneSided) -> Result<(), Errno>,
+) -> isize {
+    // SAFETY: the caller's promise.
+    let ep = unsafe { Endpoint::of(ep) };
+    let run = |request| ep.domain.with(Err(PANICKED), |port| work(port, OneSided { endpoint: ep.number, ..request }));
+    answer_size(request.and_then(run))
 }
 
-fn do_read(ep: &Endpoint, request: &OneSided) -> isize {
-    answer_size(ep.domain.with(Err(PANICKED), |port| port.read(request)))
+fn read_by(port: &mut Port, request: OneSided) -> Result<(), Errno> {
+    port.read(&request)
 }
 
-fn do_write(ep: &Endpoint, request: OneSided) -> isize {
-    answer_size(ep.domain.with(Err(PANICKED), |port| port.write(request)))
+fn request((peer, offset, key): Place, pieces: Result<Pieces, Errno>, context: *mut c_void) -> Result<OneSided, Errno> {
+    let (pieces, context) = (pieces?, context as u64);
+    Ok(OneSided { endpoint: 0, peer, key, offset, pieces, copy: None, context, flags: None, silent: false })
 }
 
 /// Takes a message apart: one remote piece, as long as the local ones.
 ///
 /// # Safety
-/// The contract of objects; the message is whole.
-unsafe fn of_msg<'a>(ep: *mut FidEp, msg: *const MsgRma, flags: u64) -> Result<(&'a Endpoint, OneSided), Errno> {
+/// The message is whole.
+unsafe fn of_msg(msg: *const MsgRma, flags: u64) -> Result<OneSided, Errno> {
     // SAFETY: the caller's promise.
-    let (ep, msg, local) = unsafe { (Endpoint::of(ep), &*msg, pieces((*msg).msg_iov, (*msg).iov_count)?) };
+    let (msg, local) = unsafe { (&*msg, pieces((*msg).msg_iov, (*msg).iov_count)?) };
     if msg.rma_iov_count != 1 || flags & FI_REMOTE_CQ_DATA != 0 {
         return Err(Errno(FI_EOPNOTSUPP));
     }
@@ -44,8 +58,8 @@ unsafe fn of_msg<'a>(ep: *mut FidEp, msg: *const MsgRma, flags: u64) -> Result<(
     if remote.len as u64 != local.len() {
         return Err(Errno(FI_EINVAL));
     }
-    let request = request(ep, (msg.addr, remote.addr, remote.key), local, msg.context);
-    Ok((ep, OneSided { flags: Some(flags), ..request }))
+    let request = request((msg.addr, remote.addr, remote.key), Ok(local), msg.context)?;
+    Ok(OneSided { flags: Some(flags), ..request })
 }
 
 unsafe extern "C" fn read(
@@ -60,8 +74,7 @@ unsafe extern "C" fn read(
 ) -> isize {
     // SAFETY: the contract of objects; by that of `fi_read` the buffer is the provider's until the
     // completion.
-    let ep = unsafe { Endpoint::of(ep) };
-    do_read(ep, &request(ep, (peer, offset, key), Pieces::one(start as u64, len as u64), context))
+    unsafe { submit(ep, request((peer, offset, key), whole(start, len), context), read_by) }
 }
 
 unsafe extern "C" fn readv(
@@ -75,18 +88,12 @@ unsafe extern "C" fn readv(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: as in `read`; the list has `count` entries.
-    match unsafe { (Endpoint::of(ep), pieces(iov, count)) } {
-        (ep, Ok(pieces)) => do_read(ep, &request(ep, (peer, offset, key), pieces, context)),
-        (_, Err(errno)) => answer_size(Err(errno)),
-    }
+    unsafe { submit(ep, request((peer, offset, key), pieces(iov, count), context), read_by) }
 }
 
 unsafe extern "C" fn readmsg(ep: *mut FidEp, msg: *const MsgRma, flags: u64) -> isize {
     // SAFETY: as in `readv`.
-    match unsafe { of_msg(ep, msg, flags) } {
-        Ok((ep, request)) => do_read(ep, &request),
-        Err(errno) => answer_size(Err(errno)),
-    }
+    unsafe { submit(ep, of_msg(msg, flags), read_by) }
 }
 
 unsafe extern "C" fn write(
@@ -100,8 +107,7 @@ unsafe extern "C" fn write(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: the contract of objects; by that of `fi_write` the buffer does not change until the completion.
-    let ep = unsafe { Endpoint::of(ep) };
-    do_write(ep, request(ep, (peer, offset, key), Pieces::one(start as u64, len as u64), context))
+    unsafe { submit(ep, request((peer, offset, key), whole(start, len), context), Port::write) }
 }
 
 unsafe extern "C" fn writev(
@@ -115,23 +121,17 @@ unsafe extern "C" fn writev(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: as in `write`; the list has `count` entries.
-    match unsafe { (Endpoint::of(ep), pieces(iov, count)) } {
-        (ep, Ok(pieces)) => do_write(ep, request(ep, (peer, offset, key), pieces, context)),
-        (_, Err(errno)) => answer_size(Err(errno)),
-    }
+    unsafe { submit(ep, request((peer, offset, key), pieces(iov, count), context), Port::write) }
 }
 
 unsafe extern "C" fn writemsg(ep: *mut FidEp, msg: *const MsgRma, flags: u64) -> isize {
-    // SAFETY: as in `writev`.
-    match unsafe { of_msg(ep, msg, flags) } {
-        Ok((ep, mut request)) => {
-            if flags & FI_INJECT != 0 {
-                // SAFETY: the pieces are readable during the call.
-                request.copy = Some(unsafe { gathered(&request.pieces) }.into());
-            }
-            do_write(ep, request)
+    // SAFETY: as in `writev`; of an injected message the pieces are readable during the call.
+    unsafe {
+        let mut request = of_msg(msg, flags);
+        if let (Ok(request), true) = (&mut request, flags & FI_INJECT != 0) {
+            request.copy = Some(gathered(&request.pieces).into());
         }
-        Err(errno) => answer_size(Err(errno)),
+        submit(ep, request, Port::write)
     }
 }
 
@@ -144,7 +144,10 @@ unsafe extern "C" fn inject(
     key: u64,
 ) -> isize {
     // SAFETY: the contract of objects; by that of `fi_inject_write` the buffer is readable during the call.
-    let (ep, payload) = unsafe { (Endpoint::of(ep), crate::memory::bytes(start.cast(), len)) };
-    let request = request(ep, (peer, offset, key), Pieces::default(), std::ptr::null_mut());
-    do_write(ep, OneSided { copy: Some(payload.into()), flags: Some(0), silent: true, ..request })
+    unsafe {
+        let copy = Some(crate::memory::bytes(start.cast(), len).into());
+        let request = request((peer, offset, key), Ok(Pieces::default()), std::ptr::null_mut());
+        let request = request.map(|request| OneSided { copy, flags: Some(0), silent: true, ..request });
+        submit(ep, request, Port::write)
+    }
 }

@@ -6,11 +6,10 @@ use std::ffi::c_void;
 use libc::iovec;
 
 use super::message::{self, Label};
-use super::pieces;
+use super::{pieces, whole};
 use crate::abi::FI_REMOTE_CQ_DATA;
 use crate::abi::data::MsgTagged;
 use crate::abi::object::{FidEp, TaggedOps};
-use crate::port::Pieces;
 
 /// What an endpoint does with them.
 pub static OPS: TaggedOps =
@@ -18,10 +17,6 @@ pub static OPS: TaggedOps =
 
 fn label(to: u64, tag: u64, data: Option<u64>) -> Label {
     Label { to, tag: Some(tag), data }
-}
-
-fn whole(start: *const c_void, len: usize) -> Result<Pieces, crate::port::Errno> {
-    Ok(Pieces::one(start as u64, len as u64))
 }
 
 unsafe extern "C" fn recv(

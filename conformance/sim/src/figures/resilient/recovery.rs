@@ -285,7 +285,7 @@ fn picture((history, recovery): &(History, Recovery)) -> Figure {
         ours: format!(
             "A queue pair of rank 0 breaks while messages of 1 KiB go to rank 1 over two ports. What was in flight goes out \
              again over the other rail as soon as both ends have detected that the connection is dead; the rail is dialled at \
-             once and carries payload when it stands. Detection {:.2} us after the fault, first replay {:.2} us after that, a round trip \
+             once and carries payload when it is up. Detection {:.2} us after the fault, first replay {:.2} us after that, a round trip \
              takes {round_trip_us:.2} us. Microseconds of virtual time; what lies between the parts is left out.",
             detected_us - fault_us,
             replayed_us - detected_us,
