@@ -37,7 +37,7 @@ fn rank() {
     transport.finish(Some(HANG)).expect("left");
 }
 
-/// The receiver posts and enters the barrier; the sender follows when its message has been received there.
+/// B-2: the receiver posts and enters the barrier; the sender follows when its message has been received.
 fn a_message_into_a_barrier(transport: &mut Transport, memory: RegionId, round: u64) {
     let me = transport.rank().0;
     let (from, to) = ((round / 2 % 4) as u32, ((round / 2 + 1) % 4) as u32);

@@ -1,11 +1,10 @@
 //! A whole cluster in one process and in virtual time.
 //!
-//! Failover can't be tested without a laboratory; this is the laboratory. A [`Cluster`](cluster::Cluster)
-//! holds hosts with ranks, each of them the real `rerail-core` driven by the real driver
-//! (`rerail_linux::driver::Transport`), over rails that are software HCAs ([`hca`]) behind the device
-//! contract of `rerail_verbs`, rings of `rerail_core::shm`, or streams like TCP. The wires between them
-//! ([`net`]) have latency, bandwidth, shared bottlenecks and faults. One seed decides everything: the same
-//! seed gives the same trace to the byte.
+//! A [`Cluster`](cluster::Cluster) holds hosts with ranks, each of them the real `rerail-core` driven by the
+//! real driver (`rerail_linux::driver::Transport`), over rails that are software HCAs ([`hca`]) behind the
+//! device contract of `rerail_verbs`, rings of `rerail_core::shm`, or streams like TCP. The wires between
+//! them ([`net`]) have latency, bandwidth, shared bottlenecks and faults. One seed decides everything: the
+//! same seed gives the same trace to the byte.
 //!
 //! | module | holds |
 //! |---|---|
@@ -21,11 +20,8 @@
 //! | `lab` | random sets of rails, and what every policy makes of them |
 //! | `figures` | the papers' figures, run again: curves, and claims about them |
 //!
-//! Data runs down this list: `net` and `hca` do not depend on ranks, `cluster` not on workloads'
-//! meaning, and `check` not on the transport's insides.
-//!
-//! Source: the project's design, section 4; the habits of single-seed simulation are those of
-//! `shared/style.md`.
+//! Each uses earlier ones: `net` and `hca` do not depend on ranks, `cluster` not on what workloads mean, and
+//! `check` not on the transport's insides.
 
 pub mod bed;
 pub mod check;

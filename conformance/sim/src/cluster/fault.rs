@@ -1,8 +1,8 @@
 //! The menu of faults: what may go wrong in a simulation, where, and when it is over.
 //!
 //! A fault is written in three words, `what where` and what else it needs, and reads back as the same:
-//! `link-down host0.hca0.port0 rx`, `kill rank3`, `plane-down subnet0.plane1`. The list is the one of the
-//! project's issue on simulation; what each means for a device stands with the device ([`crate::hca`]).
+//! `link-down host0.hca0.port0 rx`, `kill rank3`, `plane-down subnet0.plane1`. What each means for a device:
+//! [`crate::hca`].
 
 use std::fmt;
 use std::str::FromStr;

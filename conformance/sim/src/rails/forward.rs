@@ -1,8 +1,8 @@
 //! Rails around rails: what a wrapper does not change, it hands on. All of it is here, so that none forgets a
 //! method that has a default.
 
-/// Implements the named methods of `rerail_linux::rail::Rail` by handing them on to `self.inner`, and those that
-/// every wrapper hands on.
+/// Implements the named methods of `rerail_linux::rail::Rail` by handing them on to `self.inner`, and those
+/// that every wrapper hands on.
 macro_rules! forward {
     ($($method:ident),* $(,)?) => {
         $crate::rails::forward::forward!(
@@ -90,8 +90,8 @@ macro_rules! forward {
     (@usage) => { fn usage(&self) -> rerail_linux::rail::RailUsage { self.inner.usage() } };
 }
 
-/// Implements the named methods of `rerail_linux::rail::Sink` by handing them on to `self.sink`, and those that
-/// every wrapper hands on.
+/// Implements the named methods of `rerail_linux::rail::Sink` by handing them on to `self.sink`, and those
+/// that every wrapper hands on.
 macro_rules! forward_sink {
     ($($method:ident),* $(,)?) => {
         fn place(
