@@ -174,7 +174,6 @@ impl Endpoint<'_> {
             blocks,
             block_count: block_count as u16,
             keys: NONE,
-            recv: NONE,
             next_in_packet: NONE,
             ..Message::default()
         };

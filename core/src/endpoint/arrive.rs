@@ -6,11 +6,10 @@ use super::timer::Timer;
 use super::{Endpoint, LossReason, Peek, ProtocolError, RailFault};
 use crate::api::action::Arrival;
 use crate::ids::{PeerId, PlaceId, RailId};
-use crate::op::{Control, MessageState, OpKind, Phase};
+use crate::op::{Control, MessageState, MessageUse, OpKind, Phase};
 use crate::peer::{Channel, ChannelState, Ending, ORDERED, Place, PlaceTo, UNNUMBERED, UNORDERED};
 use crate::rel::link::State;
 use crate::seq::{Seq, window_is_valid};
-use crate::store::NONE;
 use crate::time::Time;
 use crate::wire::{Body, Common, Connect, Data, Kind, MessageHead, Packet, Probe};
 
@@ -438,7 +437,7 @@ impl Endpoint<'_> {
             PlaceTo::Message(message) => {
                 let slot = self.message_mut(message);
                 slot.state = MessageState::Stored;
-                if slot.recv != NONE {
+                if slot.used == MessageUse::Received {
                     let recv = slot.recv;
                     self.queue_copy(recv);
                 }

@@ -122,21 +122,19 @@ impl Endpoint<'_> {
         let recovers = self.config.recovery;
         let slot = self.op_mut(op);
         let channel = slot.channel;
-        if slot.kind() == OpKind::RefusePut && slot.all_sent && slot.unacked == 0 && !slot.fin_seen {
-            // The peer has the refusal: its puts may count as complete again, and it is notified at once
-            //
+        if slot.serves() && slot.all_sent && slot.unacked == 0 && !slot.fin_seen {
             slot.fin_seen = true;
-            // A rail may keep it, but it now counts among the answers.
-            self.refusals -= 1;
-            let slot = self.channel_mut(channel);
-            slot.requests.refusal_acknowledged();
-            slot.ack.make_due();
-            self.activate(channel);
-        }
-        let slot = self.op_mut(op);
-        if slot.counted && slot.all_sent && slot.unacked == 0 {
-            slot.counted = false;
-            self.channel_mut(channel).requests.answer_acknowledged();
+            if slot.kind() == OpKind::RefusePut {
+                // The peer has the refusal: its puts may count as complete again, and it is notified at once
+                // . A rail may keep it, but it now counts among the answers.
+                self.refusals -= 1;
+                let slot = self.channel_mut(channel);
+                slot.requests.refusal_acknowledged();
+                slot.ack.make_due();
+                self.activate(channel);
+            } else {
+                self.channel_mut(channel).requests.answer_acknowledged();
+            }
         }
         let slot = self.op_mut(op);
         if slot.kind() == OpKind::Send {

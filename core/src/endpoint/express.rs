@@ -12,7 +12,7 @@ use crate::api::action::Arrival;
 use crate::fast::{LineId, ShortCompletion};
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::mem::{MemRef, RegionId, Seg};
-use crate::op::{Message, MessageState};
+use crate::op::{Message, MessageState, MessageUse};
 use crate::rel::link::State;
 use crate::store::NONE;
 use crate::tag::{Direct, Match, Plain};
@@ -465,10 +465,9 @@ impl Endpoint<'_> {
             blocks: first,
             block_count: blocks as u16,
             keys: NONE,
-            recv: NONE,
             next_in_packet: NONE,
             unexpected: key,
-            matchable: true,
+            used: MessageUse::Unexpected,
             ..Message::default()
         };
         let inserted = self.t.messages.insert(message);

@@ -12,7 +12,7 @@ use super::{Endpoint, Loss, LossReason, OpError, ProtocolError};
 use crate::api::action::Span;
 use crate::ids::{PeerId, RailId};
 use crate::log;
-use crate::op::{Message, MessageState, OpKind, Phase, Queue, ShortRecord};
+use crate::op::{Message, MessageState, MessageUse, OpKind, Phase, Queue, ShortRecord};
 use crate::peer::{ChannelState, Ending, PlaceTo, Shortage};
 use crate::rail::rails_of;
 use crate::rail::set::RailSet;
@@ -190,10 +190,10 @@ impl Endpoint<'_> {
                 continue;
             }
             let complete = message.state == MessageState::Stored && !message.rendezvous;
-            let in_order = message.matchable || message.claimed || message.recv != NONE;
-            if !(complete && in_order) {
-                if message.matchable {
-                    self.t.matcher.unexpected.take(message.unexpected);
+            if !complete || message.used == MessageUse::Early {
+                if message.used == MessageUse::Unexpected {
+                    let key = message.unexpected;
+                    self.t.matcher.unexpected.take(key);
                 }
                 self.free_message(index);
             }
@@ -204,8 +204,8 @@ impl Endpoint<'_> {
     pub(super) fn drop_messages(&mut self, channel: u32) {
         let mut walk = self.t.messages.walk();
         while let Some(index) = self.t.messages.step(&mut walk) {
-            let &Message { channel: of, matchable, claimed, recv, unexpected, .. } = self.message(index);
-            if of == channel && matchable && !claimed && recv == NONE {
+            let &Message { channel: of, used, unexpected, .. } = self.message(index);
+            if of == channel && used == MessageUse::Unexpected {
                 self.t.matcher.unexpected.take(unexpected);
                 self.free_message(index);
             }

@@ -7,7 +7,7 @@ use super::{Endpoint, ProtocolError, Selector};
 use crate::api::action::Arrival;
 use crate::ids::{Key, PeerId, RailId};
 use crate::mem::Seg;
-use crate::op::{Message, MessageState, Op, OpKind, Phase, Queue};
+use crate::op::{Message, MessageState, MessageUse, Op, OpKind, Phase, Queue};
 use crate::peer::{ORDERED, Place, PlaceTo};
 use crate::seq::Seq;
 use crate::store::NONE;
@@ -162,7 +162,7 @@ impl Endpoint<'_> {
                 if let Ok(key) = self.t.matcher.unexpected.store(peer, tag, message) {
                     let slot = self.message_mut(message);
                     slot.unexpected = key;
-                    slot.matchable = true;
+                    slot.used = MessageUse::Unexpected;
                 }
             }
         }
@@ -174,14 +174,14 @@ impl Endpoint<'_> {
         self.t.bind_op(op, channel);
         let (peer, lost) = (self.channel(channel).peer, self.channel(channel).is_over());
         self.t.ops.at_mut(op).receive(peer, self.t.messages.at(message));
-        self.message_mut(message).matchable = false;
         if rendezvous {
             let keys = core::mem::replace(&mut self.message_mut(message).keys, NONE);
             self.free_message(message);
             self.begin_rendezvous(now, op, keys);
             return;
         }
-        self.message_mut(message).recv = op;
+        let slot = self.message_mut(message);
+        (slot.used, slot.recv) = (MessageUse::Received, op);
         let recv = self.op_mut(op);
         recv.enter(Phase::Copying);
         recv.message = message;
@@ -301,7 +301,6 @@ impl Endpoint<'_> {
             blocks: NONE,
             block_count: blocks as u16,
             keys: NONE,
-            recv: NONE,
             next_in_packet: NONE,
             ..Message::default()
         };
@@ -364,7 +363,7 @@ impl Endpoint<'_> {
                 if let Ok(key) = self.t.matcher.unexpected.store(peer, tag, index) {
                     let slot = self.message_mut(index);
                     slot.unexpected = key;
-                    slot.matchable = true;
+                    slot.used = MessageUse::Unexpected;
                 }
             } else {
                 let (slot, slots) = self.t.reorder(channel);

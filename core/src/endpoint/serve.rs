@@ -64,7 +64,7 @@ impl Endpoint<'_> {
     /// Refuses an admitted get or atomic of the peer.
     fn refuse(&mut self, channel: u32, operation: u64, why: Refusal) {
         let refusal = Op::new(OpKind::ServeRefusal);
-        let op = self.new_op(Op { channel, remote: operation, refusal: Some(why), counted: true, ..refusal });
+        let op = self.new_op(Op { channel, remote: operation, refusal: Some(why), ..refusal });
         self.send_control(op, Control::Fin);
     }
 
@@ -123,7 +123,6 @@ impl Endpoint<'_> {
             len: get.bytes,
             granted: get.bytes,
             window,
-            counted: true,
             ..Op::new(OpKind::ServeGet)
         });
         self.t.set_segments(op, &[Seg { at, len: get.bytes }]);
@@ -149,7 +148,6 @@ impl Endpoint<'_> {
             operand: atomic.operand,
             compare: atomic.compare,
             window,
-            counted: true,
             queued: Queue::Atomics,
             ..Op::new(OpKind::ServeAtomic)
         });

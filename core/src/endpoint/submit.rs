@@ -8,7 +8,7 @@ use super::{
 use crate::api::action::Span;
 use crate::ids::{Cookie, MessageId, OpId, PeerId, WindowId};
 use crate::mem::{RegionId, Seg};
-use crate::op::{Op, OpKind, Packet, Phase, Queue, What, WindowSlot};
+use crate::op::{MessageUse, Op, OpKind, Packet, Phase, Queue, What, WindowSlot};
 use crate::peer::{ChannelState, Parked};
 use crate::store::NONE;
 use crate::store::list::By;
@@ -203,7 +203,7 @@ impl Endpoint<'_> {
         self.feed_waiting(Time(0));
         let (key, message) = self.find_waiting(selector)?;
         self.t.matcher.unexpected.take(key);
-        self.message_mut(message).claimed = true; // M-6
+        self.message_mut(message).used = MessageUse::Claimed; // M-6
         Some((MessageId(self.t.messages.key_at(message)?), self.found(message)))
     }
 
@@ -213,8 +213,7 @@ impl Endpoint<'_> {
         if recv.multi.is_some() {
             return Err(SubmitError::BadMulti);
         }
-        let slot = self.t.messages.get_mut(message.0).ok_or(SubmitError::UnknownMessage)?;
-        if !core::mem::take(&mut slot.claimed) {
+        if self.t.messages.get(message.0).is_none_or(|slot| slot.used != MessageUse::Claimed) {
             return Err(SubmitError::UnknownMessage);
         }
         let op = self.new_op(Self::recv_op(recv, len, OpKind::Recv));

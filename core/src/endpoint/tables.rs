@@ -125,6 +125,8 @@ pub(crate) struct KeySet {
     link: Link,
 }
 
+const _: () = assert!(size_of::<KeySet>() == 208);
+
 impl KeySet {
     pub(crate) fn of(keys: &[crate::wire::RemoteKey]) -> KeySet {
         let mut set = KeySet::default();

@@ -30,14 +30,29 @@ pub(crate) struct Message {
     pub keys: u32,
     /// Key in the matcher while unexpected.
     pub unexpected: Key,
-    /// The receive it goes to, once matched; [`NONE`] before.
+    pub used: MessageUse,
+    /// The receive that it goes to, once it is [`MessageUse::Received`].
     pub recv: u32,
-    /// It is in the matcher as unexpected.
-    pub matchable: bool,
-    /// Taken by a matched probe, not yet received.
-    pub claimed: bool,
     /// The PSN of the payload that was being placed in the blocks when its rail died (F-6).
     pub aborted: Option<Seq>,
+}
+
+// Memory per message that may wait.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Message>() == 96);
+
+/// What has become of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MessageUse {
+    /// It waits for its turn.
+    #[default]
+    Early,
+    /// It is in the matcher as unexpected.
+    Unexpected,
+    /// Taken by a matched probe, not yet received.
+    Claimed,
+    /// It goes to a receive.
+    Received,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

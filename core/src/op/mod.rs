@@ -6,7 +6,7 @@ mod packet;
 mod short;
 mod stage;
 
-pub(crate) use message::{Message, MessageState};
+pub(crate) use message::{Message, MessageState, MessageUse};
 pub(crate) use packet::{Packet, PartFin, What};
 pub(crate) use short::{ShortRecord, record_of, short_handle};
 use stage::Stage;
@@ -136,7 +136,7 @@ pub(crate) struct Op {
     /// Receive of a rendezvous message that the peer writes or sends: our FIN, sent when all is placed, frees
     /// the sender's buffer.
     pub fin_pending: bool,
-    /// The FIN that ends a send has arrived.
+    /// The FIN that ends a send has arrived; the peer has acknowledged an answer to it.
     pub fin_seen: bool,
     /// Every byte has been handed to rails.
     pub all_sent: bool,
@@ -148,8 +148,6 @@ pub(crate) struct Op {
     pub refusal: Option<Refusal>,
     /// Value before an atomic.
     pub old: u64,
-    /// Counted in the channel's `requests_in`.
-    pub counted: bool,
     /// Counted in the channel's `serving`.
     pub counted_serving: bool,
     /// Window that a peer's request works on, or [`NONE`].

@@ -105,6 +105,8 @@ pub(crate) struct Place {
     pub ack_now: bool,
 }
 
+const _: () = assert!(size_of::<Place>() == 64);
+
 impl Place {
     /// Of the payload of a packet, to the start of `to`.
     #[inline]
