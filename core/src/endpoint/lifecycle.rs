@@ -264,14 +264,14 @@ impl Endpoint<'_> {
 
     /// Connects to a peer that may not have received BYE, from the new address of a rail of this process:
     /// otherwise the peer would dial the old one forever (G-10).
-    pub(super) fn call_unnotified(&mut self, now: Time, peer: PeerId, moved: u64) {
+    pub(super) fn call_unnotified(&mut self, now: Time, peer: PeerId, moved: RailSet) {
         let Peer { rails, gone, unnotified, .. } = self.t.peers[peer.0 as usize];
-        if !gone || !unnotified || rails & moved == 0 {
+        if !gone || !unnotified || RailSet(rails).both(moved).is_empty() {
             return;
         }
         let Some(channel) = self.t.channel_of(peer).or_else(|| self.open_over(now, peer)) else { return };
         let slot = self.channel_mut(channel);
-        slot.work.dial_late(RailSet(rails & moved));
+        slot.work.dial_late(RailSet(rails).both(moved));
         self.t.set_timer(channel, Timer::Connect, now + self.config.connect_timeout);
         self.activate(channel);
     }
@@ -359,7 +359,7 @@ impl Endpoint<'_> {
     /// Whether the peer may not have received BYE, and would dial the rail's old address.
     fn needs_bye(&self, channel: u32, rail: RailId) -> bool {
         let peer = self.channel(channel).peer;
-        self.t.peers[peer.0 as usize].unnotified && self.moved >> rail.0 & 1 == 1
+        self.t.peers[peer.0 as usize].unnotified && self.moved.contains(rail)
     }
 
     fn call_later(&mut self, now: Time, channel: u32, rail: RailId) {

@@ -110,6 +110,7 @@ use crate::api::action::{Pieces, SpanOf};
 use crate::op::{Message, Op, Packet};
 use crate::peer::{Channel, Place, PlaceTo, Sub};
 use crate::rail::rails_of;
+use crate::rail::set::RailSet;
 use tables::Tables;
 
 /// A process's end of all its channels.
@@ -252,8 +253,8 @@ pub struct Endpoint<'m> {
     keepalive_at: Time,
     /// The earliest time of the next check: the probes of the last one are paced (F-13).
     keepalive_from: Time,
-    /// Rails that have moved since the start: bit per rail (F-12).
-    moved: u64,
+    /// Rails that have moved since the start (F-12).
+    moved: RailSet,
     /// What packets of this endpoint name as their source (S-11).
     source: u32,
     /// A rail carries short messages, and the configuration allows them: otherwise no line ever opens.
@@ -345,7 +346,7 @@ impl<'m> Endpoint<'m> {
             stats: Stats::default(),
             keepalive_at: detection::NEVER,
             keepalive_from: Time(0),
-            moved: 0,
+            moved: RailSet::EMPTY,
             source: config.number.unwrap_or(config.rank.0),
             has_short_rail,
             latest: now,

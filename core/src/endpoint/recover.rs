@@ -426,9 +426,10 @@ impl Endpoint<'_> {
             return Ok(());
         }
         *known = text;
-        self.moved |= 1 << rail.0;
+        self.moved.insert(rail);
+        let moved = RailSet::of(rail);
         for peer in 0..self.t.peers.len() as u32 {
-            self.call_unnotified(self.latest, PeerId(peer), 1 << rail.0);
+            self.call_unnotified(self.latest, PeerId(peer), moved);
         }
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
@@ -438,7 +439,7 @@ impl Endpoint<'_> {
             for by in (0..self.paths.rails.len() as u8).map(RailId) {
                 // If the peer's CONNECT is pending, its arrival triggers the updates.
                 if self.sub_mut(channel, by).link.state() == State::Ready {
-                    self.queue_addresses(channel, by, 1 << rail.0);
+                    self.queue_addresses(channel, by, moved);
                 }
             }
         }
@@ -447,18 +448,18 @@ impl Endpoint<'_> {
 
     /// A subchannel is up again: announces the moves since the start over it.
     fn announce_addresses(&mut self, channel: u32, by: RailId) {
-        if self.moved != 0 {
+        if !self.moved.is_empty() {
             self.queue_addresses(channel, by, self.moved);
         }
     }
 
     /// Marks address updates as pending. A rail that is up does not announce itself: the peer has its
     /// address.
-    fn queue_addresses(&mut self, channel: u32, by: RailId, moved: u64) {
-        let reached = self.t.peers[self.channel(channel).peer.0 as usize].rails;
+    fn queue_addresses(&mut self, channel: u32, by: RailId, moved: RailSet) {
+        let reached = RailSet(self.t.peers[self.channel(channel).peer.0 as usize].rails);
         let sub = self.sub_mut(channel, by);
-        sub.unannounced |= moved & reached & !(1 << by.0);
-        if sub.unannounced != 0 {
+        sub.unannounced = sub.unannounced.with(moved.both(reached).without(RailSet::of(by)));
+        if !sub.unannounced.is_empty() {
             self.channel_mut(channel).work.addresses.insert(by);
             self.activate(channel);
         }
@@ -473,7 +474,7 @@ impl Endpoint<'_> {
         for by in self.channel(channel).work.addresses.iter() {
             let sub = self.sub_mut(channel, by);
             let (unannounced, is_ready) = (sub.unannounced, sub.is_ready());
-            let Some(rail) = rails_of(unannounced).next() else {
+            let Some(rail) = unannounced.iter().next() else {
                 // The connection ended before everything was announced.
                 self.channel_mut(channel).work.addresses.remove(by);
                 continue;
@@ -484,8 +485,9 @@ impl Endpoint<'_> {
             let text = self.t.addresses[usize::from(rail.0)];
             let body = Body::Address(Address { rail: rail.0, text });
             if is_ready && self.send_frame(now, channel, by, body, Span::EMPTY, out) {
-                self.sub_mut(channel, by).unannounced &= !(1 << rail.0);
-                if unannounced.is_power_of_two() {
+                let sub = self.sub_mut(channel, by);
+                sub.unannounced.remove(rail);
+                if sub.unannounced.is_empty() {
                     self.channel_mut(channel).work.addresses.remove(by);
                 }
             }

@@ -3,6 +3,7 @@
 use super::silence::StallProbe;
 use crate::api::event::RailFault;
 use crate::mem::MemRef;
+use crate::rail::set::RailSet;
 use crate::rel::link::{Link as Connection, Pair, State};
 use crate::seq::Seq;
 use crate::time::Time;
@@ -43,8 +44,8 @@ pub(crate) struct Sub {
     pub stall_probe: Option<StallProbe>,
     /// The connection whose death here the peer waits to have confirmed.
     pub answer: Option<Pair>,
-    /// Rails of ours that have moved and that this connection has not announced yet: bit per rail (F-12).
-    pub unannounced: u64,
+    /// Rails of ours that have moved and that this connection has not announced yet (F-12).
+    pub unannounced: RailSet,
     /// History of its connections, for diagnostics.
     pub history: History,
 }

@@ -34,7 +34,17 @@ impl RailSet {
         was_in
     }
 
-    /// The rails of both.
+    /// One rail.
+    pub(crate) const fn of(rail: RailId) -> RailSet {
+        RailSet(1 << rail.0)
+    }
+
+    /// The rails that are in both.
+    pub(crate) const fn both(self, other: RailSet) -> RailSet {
+        RailSet(self.0 & other.0)
+    }
+
+    /// The rails of either.
     pub(crate) const fn with(self, other: RailSet) -> RailSet {
         RailSet(self.0 | other.0)
     }
@@ -79,5 +89,6 @@ mod tests {
         assert!(set.iter().map(|rail| rail.0).eq(oracle));
         let (low, high) = (RailSet(0x0f), RailSet(0x3c));
         assert_eq!((low.with(high), low.without(high)), (RailSet(0x3f), RailSet(0x03)));
+        assert_eq!((low.both(high), RailSet::of(RailId(2)).both(high)), (RailSet(0x0c), RailSet(0x04)));
     }
 }
