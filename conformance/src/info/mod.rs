@@ -96,6 +96,8 @@ impl Info {
         let mut lines = vec![format!("{} {}", bold("Shared memory"), state(self.shm.usable))];
         let parts = || self.shm.parts.iter().chain([&self.shm.single_copy]);
         lines.extend(parts().map(|part| format!("  {}: {}", part.name, state(part.obstacle.is_none()))));
+        let (first, most) = (bytes(self.shm.ring_bytes_first), bytes(self.shm.ring_bytes_max));
+        lines.push(format!("  memory of rings: {first} for each peer and direction, growing with use to {most}"));
         lines.extend(parts().filter_map(|part| part.obstacle.as_ref()).flat_map(obstacle));
         lines.join("\n")
     }

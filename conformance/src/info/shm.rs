@@ -1,7 +1,7 @@
 //! Whether processes of this machine can share memory the way the shared-memory rail does: anonymous files
 //! passed over Unix sockets, and a descriptor per process that reports its death.
 
-use rerail_linux::rail::shm::single_copy;
+use rerail_linux::rail::shm::{ShmOptions, single_copy};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -18,6 +18,10 @@ pub struct Shm {
     pub parts: Vec<Part>,
     /// Large messages copied once: without it, the ring carries them.
     pub single_copy: Part,
+    /// Bytes of a connected peer's ring, of each direction, at first.
+    pub ring_bytes_first: u64,
+    /// And at most: it grows with use.
+    pub ring_bytes_max: u64,
 }
 
 /// One need.
@@ -50,5 +54,7 @@ pub fn detect() -> Shm {
     let name = "large messages copied once";
     let obstacle = single_copy().err().map(|denied| Obstacle::new(format!("{name}: {denied}"), denied.remedy()));
     let single_copy = Part { name, obstacle };
-    Shm { usable: parts.iter().all(|part| part.obstacle.is_none()), parts, single_copy }
+    let usable = parts.iter().all(|part| part.obstacle.is_none());
+    let (ring_bytes_first, ring_bytes_max) = ShmOptions::new(1).ring_bytes();
+    Shm { usable, parts, single_copy, ring_bytes_first, ring_bytes_max }
 }

@@ -91,15 +91,19 @@ impl Endpoint<'_> {
     /// has copied it, and no completion follows. To be called before any other call.
     #[inline(always)]
     pub fn posted_at_once(&mut self, now: Time, sent: &AtOnce, len: u64, is_over: bool) {
-        let (channel, rail, len) = (sent.channel, sent.rail, len as u32);
         if is_over {
-            return self.paths.note_short_taken(now, channel, rail, len);
+            return self.paths.note_short_taken(now, sent.channel, sent.rail, len as u32);
         }
+        self.post_is_open(now, sent, len as u32);
+    }
+
+    #[inline(never)]
+    fn post_is_open(&mut self, now: Time, sent: &AtOnce, len: u32) {
         let record = record_of(sent.id.0.index).and_then(|index| self.t.records.get_mut(index as usize));
         debug_assert!(record.is_some(), "a record was given to it");
         if let Some(record) = record {
             record.with_rail();
-            self.paths.note_short_posted(now, channel, rail, len);
+            self.paths.note_short_posted(now, sent.channel, sent.rail, len);
         }
     }
 

@@ -101,6 +101,9 @@ impl<'m> Completions<'m> {
     /// Takes all, oldest first.
     #[inline(always)]
     pub(crate) fn pop_all(&mut self) -> &[ShortCompletion] {
+        if self.is_empty() {
+            return &[];
+        }
         let (head, tail) = (self.head as usize, self.tail as usize);
         (self.head, self.tail) = (0, 0);
         self.places.get(head..tail).unwrap_or_default()

@@ -90,14 +90,16 @@ macro_rules! calls {
                 now: Time,
                 send: &SendRequest<'_>,
                 bytes: u64,
-                (is_taken, out): (bool, &mut AtOnce),
+                out: &mut AtOnce,
             ) -> bool {
                 black_box($number);
-                let is_sent = endpoint.send_at_once(now, send, bytes, out);
-                if is_sent {
-                    endpoint.posted_at_once(now, out, bytes, is_taken);
-                }
-                is_sent
+                endpoint.send_at_once(now, send, bytes, out)
+            }
+
+            #[inline(never)]
+            pub fn posted(endpoint: &mut Endpoint<'_>, now: Time, sent: &AtOnce, bytes: u64, is_over: bool) {
+                black_box($number);
+                endpoint.posted_at_once(now, sent, bytes, is_over);
             }
 
             #[inline(never)]
@@ -300,9 +302,10 @@ impl<'m> Pair<'m> {
         let sent = &mut self.sent;
         // As rails do that copy it: they report some, so that those are measured.
         let is_taken = here.small % SMALL_TURN >= SMALL_REPORTED;
-        if !run!(here, send_at_once(now, &send, bytes, (is_taken, sent))) {
+        if !run!(here, send_at_once(now, &send, bytes, sent)) {
             return run!(here, send(now, &send));
         }
+        run!(here, posted(now, sent, bytes, is_taken));
         here.small += 1;
         let at = sent.retained.offset as usize;
         here.pool[at..][..bytes as usize].copy_from_slice(&here.buffer[..bytes as usize]);

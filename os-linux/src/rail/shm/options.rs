@@ -5,6 +5,8 @@ use rerail_core::time::Nanos;
 use rerail_core::wire::HEADER_BYTES_MAX;
 use rustix::io::Errno;
 
+use super::segment::page_size;
+
 /// Sizes and limits of a [`ShmRail`](super::ShmRail). A connected peer costs one ring of at most about
 /// `cells * 192 + slots * (segment_bytes + 320)` bytes in each direction, of which the pages exist that were
 /// used: one at first. An idle peer costs none.
@@ -73,6 +75,13 @@ impl ShmOptions {
     pub(super) fn ring(&self) -> RingConfig {
         let slot_bytes = self.segment_bytes.saturating_add(HEADER_BYTES_MAX as u32);
         RingConfig { cells: self.cells, slots: self.slots, slot_bytes }
+    }
+
+    /// Bytes of the ring of a connected peer, of each direction: at first (one page, whatever its size) and at
+    /// most, once all of it was used.
+    pub fn ring_bytes(&self) -> (u64, u64) {
+        let most = ring_bytes(self.ring()).map_or(u64::MAX, |bytes| bytes as u64);
+        (page_size() as u64, most)
     }
 
     pub(super) fn check(&self) -> Result<(), ShmError> {

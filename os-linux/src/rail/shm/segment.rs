@@ -267,7 +267,7 @@ pub fn is_ordinary_memory(file: &OwnedFd) -> Result<(), SegmentError> {
 }
 
 /// Bytes of a page.
-fn page_size() -> usize {
+pub(super) fn page_size() -> usize {
     // SAFETY: it reads a constant of the system.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096).max(1)

@@ -417,7 +417,7 @@ fn descriptors_do_not_survive_an_exec() {
 fn shm_memory_per_peer_matches_options_and_architecture() {
     let (a, _b) = connected([0, 1]);
     assert_eq!(a.rail.ring_bytes(), 640 + 4 * 192 + 4 * 1344);
-    let default = rerail_core::shm::ring_bytes(ShmOptions::new(1).ring()).unwrap();
+    let (_, default) = ShmOptions::new(1).ring_bytes();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md");
     let architecture = std::fs::read_to_string(path).unwrap();
     let sentence = format!("4096 bytes at first, growing with use to {default}.");
