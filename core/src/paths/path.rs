@@ -150,8 +150,8 @@ impl Path {
         self.turn >= MEASURED
     }
 
-    /// A post is made and over at once, while there is no other and no interval is open: nothing else changes.
-    /// `false`: it is not so, and nothing has happened.
+    /// A post is made and over at once, while there is no other and no interval is open: nothing else
+    /// changes. `false`: it is not so, and nothing has happened.
     #[inline(always)]
     pub(super) fn takes_while_idle(&mut self, now: Time) -> bool {
         let is_idle = self.in_flight == 0 && !self.is_open;

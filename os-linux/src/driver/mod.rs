@@ -328,8 +328,8 @@ impl<C: Clock> Transport<C> {
         if self.queues.is_some() { None } else { self.engine.core.poll_short() }
     }
 
-    /// As [`poll_short`](Self::poll_short), all of them, oldest first: a slice of the core's own list, without
-    /// a copy.
+    /// As [`poll_short`](Self::poll_short), all of them, oldest first: a slice of the core's own list,
+    /// without a copy.
     #[inline]
     pub fn poll_shorts(&mut self) -> &[ShortCompletion] {
         if self.queues.is_some() { &[] } else { self.engine.core.poll_shorts() }

@@ -77,8 +77,8 @@ impl ShmOptions {
         RingConfig { cells: self.cells, slots: self.slots, slot_bytes }
     }
 
-    /// Bytes of the ring of a connected peer, of each direction: at first (one page, whatever its size) and at
-    /// most, once all of it was used.
+    /// Bytes of the ring of a connected peer, of each direction: at first (one page) and at most, once all of
+    /// it was used.
     pub fn ring_bytes(&self) -> (u64, u64) {
         let most = ring_bytes(self.ring()).map_or(u64::MAX, |bytes| bytes as u64);
         (page_size() as u64, most)
