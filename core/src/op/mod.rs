@@ -235,7 +235,6 @@ impl Op {
             error: None,
             refusal: None,
             old: 0,
-            counted: false,
             counted_serving: false,
             window: NONE,
             posted: Key::default(),
