@@ -61,6 +61,7 @@ impl<'m, T: 'm> Slab<'m, T> {
     }
 
     /// Puts a value in, or hands it back where the table is full.
+    #[inline(always)]
     pub fn insert(&mut self, value: T) -> Result<Key, T> {
         let index = self.free;
         if index == NONE {
