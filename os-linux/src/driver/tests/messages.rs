@@ -69,8 +69,9 @@ fn messages_held_for_more_leave_together(fabric: Fabric) {
         }
         for (recv, nth) in recvs.into_iter().zip(0..) {
             assert_eq!(cluster.complete(ends.b, recv).unwrap().bytes, 8);
-            let bytes = cluster.bytes(ends.b, target);
-            assert_eq!(bytes[8 * nth..8 * nth + 8], pattern(8 * MESSAGES, 9)[8 * nth..8 * nth + 8], "message {nth}");
+            let [part] = at(target, nth);
+            let sent = pattern(8 * MESSAGES, 9);
+            assert_eq!(cluster.at(ends.b).part(&part), Ok(&sent[8 * nth..8 * nth + 8]), "message {nth}");
         }
         run_until_idle(&mut cluster);
     }
@@ -222,7 +223,9 @@ fn a_multi_receive_takes_message_after_message(fabric: Fabric) {
         });
         let done = done.unwrap();
         assert_eq!((done.bytes, done.offset, done.released), (bytes as u64, at as u64, index == 2));
-        assert_eq!(cluster.bytes(ends.b, target)[at..at + bytes], pattern(400, 7)[..bytes]);
+        // The rest waits for more: only this is lent.
+        let part = Seg::new(target, at as u64, bytes as u64);
+        assert_eq!(cluster.at(ends.b).part(&part), Ok(&pattern(400, 7)[..bytes]));
         at += bytes;
         cluster.complete(ends.a, send).unwrap();
     }
