@@ -177,7 +177,7 @@ impl Endpoint<'_> {
             next_in_packet: NONE,
             ..Message::default()
         };
-        let index = self.t.messages.insert(aggregate).map_err(|_| ProtocolError::Credit)?.index;
+        let index = self.t.messages.insert(aggregate).ok_or(ProtocolError::Credit)?.index;
         self.channel_mut(channel).messages += 1;
         let (slot, slots) = self.t.reorder(channel);
         slot.reorder.enqueue(slots, psn, index).map_err(|_| ProtocolError::Sequence { psn: psn.0 })?; // S-8
@@ -254,7 +254,7 @@ impl Endpoint<'_> {
                 *self.message_mut(aggregate) = message;
                 continue;
             }
-            let Ok(key) = self.t.messages.insert(message) else {
+            let Some(key) = self.t.messages.insert(message) else {
                 debug_assert!(false, "what was granted has room");
                 break;
             };

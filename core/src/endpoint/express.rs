@@ -471,7 +471,7 @@ impl Endpoint<'_> {
             ..Message::default()
         };
         let inserted = self.t.messages.insert(message);
-        debug_assert_eq!(inserted.ok().map(|key| key.index), Some(index), "another index than the one predicted");
+        debug_assert_eq!(inserted.map(|key| key.index), Some(index), "another index than the one predicted");
         self.stats.unexpected += 1;
         self.stats.bytes_copied += u64::from(len);
         let line = &mut self.t.lines[channel as usize];

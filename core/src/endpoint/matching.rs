@@ -306,7 +306,7 @@ impl Endpoint<'_> {
         };
         if let Some(rts) = rts {
             if !rts.keys.is_empty()
-                && let Ok(set) = self.t.key_sets.insert(KeySet::of(&rts.keys))
+                && let Some(set) = self.t.key_sets.insert(KeySet::of(&rts.keys))
             {
                 // Without room for its keys the message uses put or data segments.
                 message.keys = set.index;
@@ -349,7 +349,7 @@ impl Endpoint<'_> {
             // Granted messages have room: the tables are sized for them.
             message.blocks = self.t.blocks.take(blocks).ok_or(ProtocolError::Credit)?;
             let (tag, is_stored) = (message.tag, message.state == MessageState::Stored);
-            let index = self.t.messages.insert(message).map_err(|_| ProtocolError::Credit)?.index;
+            let index = self.t.messages.insert(message).ok_or(ProtocolError::Credit)?.index;
             self.channel_mut(channel).messages += 1;
             let arrival = if is_stored {
                 self.received(now, channel, ORDERED, psn, bytes, common.ack_now);

@@ -371,7 +371,7 @@ impl Endpoint<'_> {
         if readable != 0
             && keys == NONE
             && to_register == 0
-            && let Ok(set) = self.t.key_sets.insert(super::tables::KeySet::default())
+            && let Some(set) = self.t.key_sets.insert(super::tables::KeySet::default())
         {
             let to_register = self.paths.fastest(channel, readable, wire::KEYS_MAX as u32);
             let to_register = self.paths.rails_to_register(channel, (Registration::Readable, len), to_register);

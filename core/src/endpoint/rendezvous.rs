@@ -53,7 +53,7 @@ impl Endpoint<'_> {
             let bytes = self.op(op).granted;
             let keyed = self.paths.fastest(channel, writable, KEYS_MAX as u32);
             let keyed = self.paths.rails_to_register(channel, (Registration::Writable, bytes), keyed); // P-15
-            let set = if writable == 0 { None } else { self.t.key_sets.insert(KeySet::default()).ok() };
+            let set = if writable == 0 { None } else { self.t.key_sets.insert(KeySet::default()) };
             let slot = self.op_mut(op);
             if let Some(set) = set {
                 slot.enter(Phase::Registering);
@@ -154,7 +154,7 @@ impl Endpoint<'_> {
         slot.epoch = cts.epoch;
         let mut keys = NONE;
         if !cts.keys.is_empty()
-            && let Ok(set) = self.t.key_sets.insert(KeySet::of(&cts.keys))
+            && let Some(set) = self.t.key_sets.insert(KeySet::of(&cts.keys))
         {
             if self.with_keys(channel, set.index, writable) != 0 {
                 keys = set.index;

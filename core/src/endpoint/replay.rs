@@ -133,7 +133,7 @@ impl Endpoint<'_> {
         }
         (packet.rail, packet.posted, packet.lost, packet.stamp) = (rail.0, true, false, Stamp::of(now));
         self.t.packets.remove_at(index);
-        let key = self.t.packets.insert(packet).ok();
+        let key = self.t.packets.insert(packet);
         debug_assert!(key.is_some(), "a slot has just come free");
         let key = key?;
         let (slot, slots) = self.t.sent(channel, lane);

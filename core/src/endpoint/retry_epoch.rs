@@ -119,7 +119,7 @@ impl Endpoint<'_> {
         let keys = core::mem::replace(&mut self.op_mut(op).keys, NONE);
         self.drop_key_set(keys, false);
         if !cts.keys.is_empty()
-            && let Ok(set) = self.t.key_sets.insert(KeySet::with_gaps(&cts.keys))
+            && let Some(set) = self.t.key_sets.insert(KeySet::with_gaps(&cts.keys))
         {
             self.op_mut(op).keys = set.index;
         }
@@ -188,7 +188,7 @@ impl Endpoint<'_> {
         }
         let bit = 1 << rail.0;
         let slot = StripeSet { pending: bit, planned: bit, ..StripeSet::default() };
-        let Ok(set) = self.paths.stripe_sets.insert(slot) else { return };
+        let Some(set) = self.paths.stripe_sets.insert(slot) else { return };
         self.paths.stripes_of_mut(set.index).fill(Stripe::default());
         for (rail, part) in (0u8..).zip(self.paths.parts_of_mut(set.index)) {
             *part = Part::of(RailId(rail), 0, 0);

@@ -84,7 +84,7 @@ impl Endpoint<'_> {
         if parked.times > 0 {
             parked.resume(&mut channel);
         }
-        let index = self.t.channels.insert(channel).ok()?.index;
+        let index = self.t.channels.insert(channel)?.index;
         let parked = core::mem::take(parked);
         let slot = &mut self.t.peers[peer.0 as usize];
         (slot.channel, slot.is_met) = (index, !slot.gone);
@@ -156,12 +156,12 @@ impl Endpoint<'_> {
             self.t.channels.at_mut(op.channel).ops += 1;
         }
         match self.t.ops.insert(op) {
-            Ok(key) => {
+            Some(key) => {
                 self.hot.caller_ops += u32::from(caller);
                 key.index
             }
             // Capacity is the sum of both limits, and both are checked before: our bug.
-            Err(_) => unreachable!("operation slots were counted wrong"),
+            None => unreachable!("operation slots were counted wrong"),
         }
     }
 

@@ -376,7 +376,7 @@ impl Endpoint<'_> {
             key: window.key,
             users: 0,
         };
-        let key = self.t.windows.insert(slot).map_err(|_| ExposeError::Full)?;
+        let key = self.t.windows.insert(slot).ok_or(ExposeError::Full)?;
         let len = self.t.windows_len;
         self.t.windows_by_key.copy_within(at..len, at + 1);
         self.t.windows_by_key[at] = key.index;

@@ -54,7 +54,7 @@ impl Paths<'_> {
         load: Load,
         mask: u64,
     ) -> Option<(u32, u64)> {
-        let set = self.stripe_sets.insert(StripeSet::default()).ok()?.index;
+        let set = self.stripe_sets.insert(StripeSet::default())?.index;
         let mut stripes = [Stripe::default(); RAILS_MAX];
         let stripes = &mut stripes[..self.rails.len()];
         self.follow_registering();
