@@ -271,8 +271,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Hands PARK to the lossless rail if there is one: nothing of it can get lost then. The peer's is declined
-    /// on the rail that brought it: if it is lost, the peer notices that its own may be lost, too (K-4).
+    /// Hands PARK to the lossless rail if there is one: nothing of it can get lost then. The peer's is
+    /// declined on the rail that brought it: if it is lost, the peer notices that its own may be lost, too
+    /// (K-4).
     fn send_park(&mut self, now: Time, channel: u32, park: wire::Park, out: &mut Actions) {
         let mut ready = self.paths.ready(channel);
         if park.declines {

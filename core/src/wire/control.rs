@@ -3,8 +3,8 @@
 //! Field maps (body, little-endian): ack `ordered_beyond u64, unordered_beyond u64`; connect `window u32,
 //! eager_bytes_max u32, block_bytes u32, requests_max u16, rail u8, parked u8, connection u32, first_number
 //! u32`; fence `rail u8, peer_rail u8, reserved [u8; 6], connection u32, peer_connection u32, ordered_beyond
-//! u64, unordered_beyond u64`; probe `nonce u64`. Rules: `conformance/WIRE.md`, W-20 to W-25 and W-30. Address
-//! has a file of its own.
+//! u64, unordered_beyond u64`; probe `nonce u64`. Rules: `conformance/WIRE.md`, W-20 to W-25 and W-30.
+//! Address has a file of its own.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
