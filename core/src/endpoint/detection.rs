@@ -60,6 +60,10 @@ const TIMEOUT: u64 = 8;
 /// than the probe.
 const REPEATS_MAX: u8 = 3;
 
+/// A peer that computes reads whenever it is heard: a frame that a rail still has after it was heard so
+/// often, silent in between, and that without a completion, stays there.
+const TURNS_MAX: u8 = 16;
+
 /// The first unacknowledged packet of a lane.
 #[derive(Clone, Copy)]
 struct Missing {
@@ -224,10 +228,15 @@ impl Endpoint<'_> {
         if !sub.frame_posted {
             return false;
         }
-        let is_silent = sub.last_received <= since || now - sub.last_received >= deadline;
-        if generation != sub.frame_generation || last > since || is_silent {
-            sub.frame_seen = (sub.frame_generation, now);
+        if generation != sub.frame_generation || last > since {
+            (sub.frame_seen, sub.frame_turns) = ((sub.frame_generation, now), 0);
             return false;
+        }
+        let is_heard = sub.last_received > since;
+        if !is_heard || now - sub.last_received >= deadline {
+            sub.frame_seen = (sub.frame_generation, now);
+            sub.frame_turns += u8::from(is_heard);
+            return sub.frame_turns >= TURNS_MAX;
         }
         now - since >= Nanos(deadline.0.saturating_mul(2))
     }

@@ -40,6 +40,8 @@ pub(crate) struct Sub {
     pub last_received: Time,
     /// The unsequenced frame that the rail held at the last stall check, by its generation, and since when.
     pub frame_seen: (u32, Time),
+    /// How often the peer was heard and silent again since then.
+    pub frame_turns: u8,
     /// The pending stall probe (F-11).
     pub stall_probe: Option<StallProbe>,
     /// The connection whose death here the peer waits to have confirmed.

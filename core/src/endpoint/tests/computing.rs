@@ -3,7 +3,7 @@
 use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::down;
 use super::*;
-use crate::wire::{Body, Connect};
+use crate::wire::{Body, Connect, Probe};
 
 /// F-9, F-11: a peer that only computes is not lost, neither over a lossless rail nor without recovery.
 #[test]
@@ -115,6 +115,29 @@ fn idle_time_of_a_computing_peer_is_not_a_stall() {
         assert!(lone.now < resumed + 60_000_000, "never");
     }
     assert!(lone.now >= resumed + 8_000_000, "{} ns after it goes on", lone.now - resumed);
+}
+
+/// F-11: nor is a frame that a peer reads late, but one that stays while the peer is heard again and again.
+#[test]
+fn a_frame_that_outlasts_sixteen_turns_of_the_peer_is_stuck() {
+    let config = Config { stall_min: Nanos(4_000_000), ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    lone.busy = true;
+    lone.feed(Body::Probe(Probe { nonce: 7, answer: false }), 0);
+    lone.sent();
+    lone.closed.clear();
+    for turn in 0..17 {
+        assert!(lone.closed.is_empty(), "turn {turn}");
+        lone.now += 500_000;
+        lone.feed(Body::Credit, 0);
+        for _ in 0..20 {
+            lone.now += 1_000_000;
+            lone.endpoint.handle_timeout(Time(lone.now));
+            lone.sent();
+        }
+    }
+    assert_eq!(lone.closed, [RailId(0)]);
 }
 
 /// F-9: while a dial waits at the kernel of a peer that computes, the peer is not lost; once no kernel

@@ -72,7 +72,7 @@ fn both_park() {
     assert_eq!((lone.endpoint.stats().parked, lone.completed().len()), (1, 0), "no event");
 }
 
-/// K-2: a peer that is asked agrees by its own PARK, and closes when that is out.
+/// K-2: a peer that is requested agrees by its own PARK, and closes when that is out.
 #[test]
 fn an_idle_peer_agrees() {
     let mut region = Region::of(&small());
@@ -163,7 +163,7 @@ fn fence_of_rail_1() -> Fence {
 }
 
 /// K-3: an idle channel without a connection gives its slot to another: the peer, which may have
-/// parked, cannot be asked.
+/// parked, cannot be queried.
 #[test]
 fn a_channel_without_a_connection_is_parked_alone() {
     let mut region = Region::of(&few());
@@ -346,7 +346,7 @@ fn park_takes_the_lossless_rail() {
 }
 
 /// K-3: what is unread in a ring is lost when a new connection replaces it, so a lossless rail is closed by a
-/// side that knows its PARK to be read: by the peer's second one. The other sees the end of the rail.
+/// side that has proof that its PARK was read: by the peer's second one. The other sees the end of the rail.
 #[test]
 fn a_lossless_rail_is_closed_when_park_is_read() {
     let shm = RailFacts { caps: Caps { lossless: true, ..TCP.caps }, ..TCP };
