@@ -104,7 +104,11 @@ pub fn draw_scenario(seed: u64, fault_menu: &FaultMenu) -> Scenario {
     let parameters = &mut scenario.workload.parameters;
     parameters.insert("messages".into(), Value::Integer(rng.within(1, 200) as i64));
     parameters.insert("closes".into(), Value::Boolean(Rng::new(seed, "closes").one_in(2)));
-    if Rng::new(seed, "parks").one_in(4) {
+    // The peer of a parked channel is not notified that this end has moved, unless by another network.
+    let moves = scenario.random.as_ref().is_some_and(|random| random.kinds.iter().any(|kind| kind.moves()));
+    let may_park = !moves || scenario.rails.iter().any(is_stream);
+    let parameters = &mut scenario.workload.parameters;
+    if may_park && Rng::new(seed, "parks").one_in(4) {
         parameters.insert("parks".into(), Value::Boolean(true));
     }
     scenario.workload.name = "random".into();
