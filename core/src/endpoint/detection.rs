@@ -60,8 +60,8 @@ const TIMEOUT: u64 = 8;
 /// than the probe.
 const REPEATS_MAX: u8 = 3;
 
-/// A peer that computes reads whenever it is heard: a frame that a rail still has after it was heard so
-/// often, silent in between, and that without a completion, stays there.
+/// A peer that computes reads whenever it sends: a frame that a rail still has after packets of the peer came
+/// so often, with silence between them, and that without a completion, stays there.
 const TURNS_MAX: u8 = 16;
 
 /// The first unacknowledged packet of a lane.
@@ -232,10 +232,10 @@ impl Endpoint<'_> {
             (sub.frame_seen, sub.frame_turns) = ((sub.frame_generation, now), 0);
             return false;
         }
-        let is_heard = sub.last_received > since;
-        if !is_heard || now - sub.last_received >= deadline {
+        let has_arrival = sub.last_received > since;
+        if !has_arrival || now - sub.last_received >= deadline {
             sub.frame_seen = (sub.frame_generation, now);
-            sub.frame_turns += u8::from(is_heard);
+            sub.frame_turns += u8::from(has_arrival);
             return sub.frame_turns >= TURNS_MAX;
         }
         now - since >= Nanos(deadline.0.saturating_mul(2))

@@ -40,7 +40,7 @@ pub(crate) struct Sub {
     pub last_received: Time,
     /// The unsequenced frame that the rail held at the last stall check, by its generation, and since when.
     pub frame_seen: (u32, Time),
-    /// How often the peer was heard and silent again since then.
+    /// How often packets of the peer came, and then none, since then.
     pub frame_turns: u8,
     /// The pending stall probe (F-11).
     pub stall_probe: Option<StallProbe>,

@@ -117,7 +117,8 @@ fn idle_time_of_a_computing_peer_is_not_a_stall() {
     assert!(lone.now >= resumed + 8_000_000, "{} ns after it goes on", lone.now - resumed);
 }
 
-/// F-11: nor is a frame that a peer reads late, but one that stays while the peer is heard again and again.
+/// F-11: nor is a frame that a peer reads late, but one that stays while packets of the peer come again and
+/// again.
 #[test]
 fn a_frame_that_outlasts_sixteen_turns_of_the_peer_is_stuck() {
     let config = Config { stall_min: Nanos(4_000_000), ..small() };
