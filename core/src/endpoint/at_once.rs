@@ -433,6 +433,8 @@ impl Endpoint<'_> {
             slot.grants.passed(1, u32::from(len > 0));
             slot.ack.count(len);
             debug_assert!(self.is_budget_quiet(channel), "something is due after a message that was not looked at");
+            // Where this side sends on a ring, that announces the room (C-4).
+            self.grant_on_line(channel, 1, u32::from(len > 0));
         } else {
             self.message_passed(now, channel, len, common.ack_now);
         }
@@ -454,7 +456,9 @@ impl Endpoint<'_> {
     /// A message has met its receive: what is due now, and how many may follow until anything is.
     #[inline(never)]
     fn message_passed(&mut self, now: Time, channel: u32, len: u32, ack_now: bool) {
-        self.t.channels.at_mut(channel).grants.passed(1, len.div_ceil(self.config.block_bytes));
+        let blocks = len.div_ceil(self.config.block_bytes);
+        self.t.channels.at_mut(channel).grants.passed(1, blocks);
+        self.grant_on_line(channel, 1, blocks);
         self.announce_room(channel);
         let slot = self.channel(channel);
         if slot.answers_are_acknowledged() && !slot.queues.requests.is_empty() {

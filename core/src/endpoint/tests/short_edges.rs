@@ -379,3 +379,21 @@ fn packets_on_other_rails_close_the_line() {
         assert!(matches!(lone.endpoint.arrive_short(PeerId(1), RailId(1), &short(2)), ShortArrival::At(_)));
     });
 }
+
+/// C-4, S-12: a message that is received in one call on another rail grants its room by the next one on the
+/// ring.
+#[test]
+fn room_of_messages_on_other_rails_is_granted_on_the_line() {
+    beside_another(|lone| {
+        post(lone, 1);
+        let head = MessageHead { tag: Some(7), ..MessageHead::default() };
+        let common = Common { source: 1, payload_bytes: 8, message_limit: 32, block_limit: 64, ..Common::default() };
+        let header = crate::wire::Repr { common, body: Body::Eager(head) }.emit_vec().unwrap();
+        let arrival = lone.endpoint.arrive_at_once(Time(0), PeerId(1), RailId(0), &header);
+        assert!(matches!(arrival, ShortArrival::At(_)), "{arrival:?}");
+        let limits = lone.endpoint.t.channels.at(0).grants.limits();
+        let send = SendRequest { segments: &seg(0, 8), ..SendRequest::new(PeerId(1), &[]) };
+        let (_, short, _) = send_short(&mut lone.endpoint, &send, 8).expect("the path is open");
+        assert_eq!(short.counts.limits(), limits);
+    });
+}
