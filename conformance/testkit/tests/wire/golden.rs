@@ -7,7 +7,7 @@ use rerail_testkit::wire::{sample_payload, samples};
 /// Common: `version kind flags | source | psn | ack_ordered | ack_unordered | message_limit block_limit |
 /// payload_bytes | reserved header_bytes`. W-2
 #[rustfmt::skip]
-const GOLDEN: [(&str, &str, &str); 23] = [
+const GOLDEN: [(&str, &str, &str); 24] = [
     // W-10: tag, immediate, operation
     ("eager",        "01 10 0e00 01020304 11121314 21222324 31323334 4142 5152 05000000 0000 3800",
                      "b1b2b3b4b5b6b7b8 c1c2c3c4c5c6c7c8 a1a2a3a4a5a6a7a8"),
@@ -65,9 +65,9 @@ const GOLDEN: [(&str, &str, &str); 23] = [
                      "0100000000000000 0000000000000080"),
     // W-21
     ("credit",       "01 31 0000 01020304 00000000 21222324 31323334 4142 5152 00000000 0000 2000", ""),
-    // W-22: window, eager_bytes_max, block_bytes, requests_max, rail, reserved, connection, first_number
+    // W-22: window, eager_bytes_max, block_bytes, requests_max, rail, parked, connection, first_number
     ("connect",      "01 32 2000 01020304 00000000 21222324 31323334 4142 5152 00000000 0000 3800",
-                     "01020304 11121314 21222324 3132 09 00 41424344 51525354"),
+                     "01020304 11121314 21222324 3132 09 61 41424344 51525354"),
     // W-23: rail, peer_rail, reserved, connection, peer_connection, ordered_beyond, unordered_beyond
     ("fence",        "01 33 2000 01020304 00000000 21222324 31323334 4142 5152 00000000 0000 4000",
                      "01 02 000000000000 01020304 11121314 0100000000000000 0000000000000080"),
@@ -76,6 +76,8 @@ const GOLDEN: [(&str, &str, &str); 23] = [
                      "a100000000000000"),
     // W-25
     ("bye",          "01 35 0000 01020304 00000000 21222324 31323334 4142 5152 00000000 0000 2000", ""),
+    // W-30: declines
+    ("park",         "01 37 2000 01020304 00000000 21222324 31323334 4142 5152 00000000 0000 2000", ""),
     // W-28: rail, len, reserved, bytes
     ("address",      "01 36 0000 01020304 00000000 21222324 31323334 4142 5152 00000000 0000 f000",
                      "09 0e 000000000000 5b666538303a3a315d3a37343731 \

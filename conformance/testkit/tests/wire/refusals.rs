@@ -20,7 +20,7 @@ fn damaged<const N: usize>(name: &str, at: usize, bytes: [u8; N]) -> (&'static s
 fn the_parser_names_field_and_value() {
     assert_eq!(damaged("bye", 0, [0]), ("version", 0)); // W-1
     assert_eq!(damaged("bye", 0, [2]), ("version", 2)); // W-1
-    assert_eq!(damaged("bye", 1, [0x37]), ("kind", 0x37)); // W-4
+    assert_eq!(damaged("bye", 1, [0x38]), ("kind", 0x38)); // W-4
     assert_eq!(damaged("bye", 1, [0]), ("kind", 0)); // W-4
     assert_eq!(damaged("bye", 30, [40, 0]), ("header_bytes", 40)); // W-3
     assert_eq!(damaged("bye", 30, [31, 0]), ("header_bytes", 31)); // W-3
