@@ -434,7 +434,9 @@ impl Endpoint<'_> {
             slot.ack.count(len);
             debug_assert!(self.is_budget_quiet(channel), "something is due after a message that was not looked at");
             // Where this side sends on a ring, that announces the room (C-4).
-            self.grant_on_line(channel, 1, u32::from(len > 0));
+            if self.has_short_rail {
+                self.t.lines[channel as usize].grant(1, u16::from(len > 0));
+            }
         } else {
             self.message_passed(now, channel, len, common.ack_now);
         }
