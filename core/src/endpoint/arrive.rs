@@ -220,7 +220,7 @@ impl Endpoint<'_> {
             self.end_channel(channel, Ending::Closed);
             return Ok(());
         }
-        let sub = self.t.sub(channel, rail);
+        let sub = self.sub_mut(channel, rail);
         let is_first = sub.link.state() == State::Up;
         let verdict = sub.link.connect(connect.connection);
         if verdict.abort {

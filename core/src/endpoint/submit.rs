@@ -424,7 +424,7 @@ impl Endpoint<'_> {
 
     /// Whether one of these operations is incomplete and names memory that `is_of_it` selects, or one of
     /// their posts that a rail has.
-    fn any_names(&self, is_asked: impl Fn(&Op, Option<What>) -> bool, is_of_it: impl Fn(&Seg) -> bool) -> bool {
+    fn any_names(&self, selects: impl Fn(&Op, Option<What>) -> bool, is_of_it: impl Fn(&Seg) -> bool) -> bool {
         let names = |op: u32| {
             let slot = self.op(op);
             let taken = if slot.kind() == OpKind::MultiRecv { slot.cursor } else { 0 };
@@ -435,12 +435,12 @@ impl Endpoint<'_> {
             || self.t.ops.indices().any(|op| {
                 let slot = self.op(op);
                 let is_open = !slot.completed || slot.places > 0 || slot.children > 0;
-                is_open && is_asked(slot, None) && names(op)
+                is_open && selects(slot, None) && names(op)
             })
             || self.t.packets.indices().any(|packet| {
                 let &Packet { op, what, len, posted, .. } = self.packet(packet);
                 let slot = self.op(op);
-                posted && len > 0 && slot.retained == NONE && is_asked(slot, Some(what)) && names(op)
+                posted && len > 0 && slot.retained == NONE && selects(slot, Some(what)) && names(op)
             })
     }
 

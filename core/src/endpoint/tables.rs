@@ -24,7 +24,7 @@ use crate::tag::{MatchConfig, Matcher};
 use crate::time::Time;
 use crate::wire::{AddressText, RemoteKeys};
 
-/// A peer that may be idle for ever: 16 bytes, beside what its channel goes on with if it is parked.
+/// A known peer, connected or not: 16 bytes. The numbers of a parked channel are in [`Tables::parked`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peer {
     /// Bit per rail that reaches it; 0: unknown.
