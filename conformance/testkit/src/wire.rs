@@ -242,7 +242,10 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
             Repr { common: Common { ack_now: true, ..unsequenced }, body: Body::Probe(probe) }
         }),
         ("bye", Repr { common: unsequenced, body: Body::Bye }),
-        ("park", Repr { common: unsequenced, body: Body::Park(Park { declines: true }) }),
+        (
+            "park",
+            Repr { common: unsequenced, body: Body::Park(Park { request: 0x0102_0304, step: ParkStep::Withdraw }) },
+        ),
         ("address", {
             let text = AddressText::new(b"[fe80::1]:7471").expect("an address");
             Repr { common: unsequenced, body: Body::Address(Address { rail: 9, text }) }

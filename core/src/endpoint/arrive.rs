@@ -207,6 +207,14 @@ impl Endpoint<'_> {
         }
         let known = self.channel(channel).peer_parameters;
         let sub = self.sub_mut(channel, rail);
+        let is_first = sub.link.state() == State::Up;
+        let is_other = is_first && known.is_some_and(|known| known.first_number != connect.first_number);
+        if is_other || known.is_none() && connect.parked > 0 {
+            // K-5: one side goes on with a channel that the other has closed and forgotten.
+            self.end_channel(channel, Ending::Closed);
+            return Ok(());
+        }
+        let sub = self.sub_mut(channel, rail);
         let changed = known.is_some_and(|peer_parameters| {
             let &Connect { rail, connection, answer, parked, .. } = connect;
             Connect { rail, connection, answer, parked, ..peer_parameters } != *connect
@@ -215,13 +223,6 @@ impl Endpoint<'_> {
         if changed || !window_is_valid(connect.window) || connect.block_bytes == 0 {
             return Err(ProtocolError::BadParameters); // G-3
         }
-        if known.is_none() && connect.parked > 0 {
-            // K-5: the peer goes on with a channel that this side has closed and forgotten.
-            self.end_channel(channel, Ending::Closed);
-            return Ok(());
-        }
-        let sub = self.sub_mut(channel, rail);
-        let is_first = sub.link.state() == State::Up;
         let verdict = sub.link.connect(connect.connection);
         if verdict.abort {
             self.leave_old(now, channel, rail, verdict);
@@ -230,6 +231,7 @@ impl Endpoint<'_> {
         sub.peer_rail = connect.rail;
         self.refresh(channel, rail);
         if is_first {
+            self.connect_parked(now, channel, rail, connect.parked);
             self.subchannel_ready(now, channel, rail, verdict);
         }
         let slot = self.channel_mut(channel);

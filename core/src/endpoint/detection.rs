@@ -178,7 +178,7 @@ impl Endpoint<'_> {
         let waits = waits.map(|missing| missing.stamp.age(now)).max();
         let is_overdue = waits.is_some_and(|waits| waits >= transit);
         let slot = self.channel(channel);
-        let parks = slot.state() == ChannelState::Parking && slot.park.sent_on() == Some(rail) && !slot.park.is_agreed;
+        let parks = slot.state() == ChannelState::Parking && slot.park.waits_on(rail);
         let is_busy = posts > 0 || frame_posted || waits.is_some() || parks;
         if !is_busy && !is_keepalive_pending {
             self.sub_mut(channel, rail).stall_probe = None;
@@ -200,7 +200,8 @@ impl Endpoint<'_> {
             // Reads may lie behind an answer, and every completion shows progress.
             Some(StallProbe { answered: Some(answered), .. }) if now - answered.max(last) < deadline => {}
             Some(StallProbe { at, answered: Some(_), .. }) => {
-                // PARK was posted before the probe, so the peer had it, or it is lost.
+                // PARK was posted before the probe, so the peer had it and what it did came first, or it is
+                // lost.
                 if parks || self.has_post_before(now, channel, rail, at) {
                     self.abort(now, channel, rail, RailFault::TimedOut);
                 } else {

@@ -50,11 +50,14 @@ impl Endpoint<'_> {
             return self.late_connect(now, channel, rail);
         }
         log::debug!("peer {}: rail {} up", peer.0, rail.0);
-        self.up_parked(now, channel, rail);
+        if self.channel(channel).state() == ChannelState::Parked {
+            // Not freed yet, and the peer goes on already (K-5).
+            self.channel_mut(channel).work.is_replaced(rail);
+            self.reopen(now, channel);
+        }
         let was_up = self.sub_mut(channel, rail).is_up();
         let verdict = self.sub_mut(channel, rail).link.up();
         if verdict.lost {
-            self.is_down_parked(channel, rail);
             self.sub_mut(channel, rail).history.down(now, RailFault::Closed, true);
             self.lose(channel, rail);
             self.request_fences(channel);
@@ -62,8 +65,7 @@ impl Endpoint<'_> {
             self.paths.forget(channel, rail);
             self.sub_mut(channel, rail).clear();
         }
-        let slot = self.channel(channel);
-        let is_after_park = slot.state() == ChannelState::Parking && slot.park.sent_on().is_some();
+        let is_after_park = self.channel(channel).state() == ChannelState::Parking;
         let sub = self.sub_mut(channel, rail);
         sub.is_after_park = is_after_park;
         let (connect_pending, slot) = (!sub.connect_sent, self.channel_mut(channel));
@@ -72,6 +74,13 @@ impl Endpoint<'_> {
         self.paths.begin_path(channel, rail);
         self.take_in(channel, rail);
         self.refresh(channel, rail);
+        if was_up {
+            self.end_parked(now, channel, rail);
+        }
+        if self.are_channels_short() {
+            // K-6: a peer without room accepts connections, and closes them.
+            self.dial_queued(now, peer);
+        }
         self.watch_rails(now, channel);
         self.activate(channel);
     }

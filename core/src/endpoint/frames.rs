@@ -52,6 +52,8 @@ impl Endpoint<'_> {
 
     /// Sends CONNECT, if it was not sent on this connection and the rail has room for it.
     fn send_connect(&mut self, now: Time, channel: u32, rail: RailId, out: &mut Actions) {
+        let peer = self.channel(channel).peer;
+        let first_number = self.first_number(peer).0;
         let sub = self.sub_mut(channel, rail);
         if !sub.is_up() || sub.connect_sent {
             return;
@@ -64,7 +66,7 @@ impl Endpoint<'_> {
             block_bytes: self.config.block_bytes,
             requests_max: self.config.requests_per_peer,
             rail: rail.0,
-            first_number: self.config.first_number,
+            first_number,
             parked: self.t.channels.at(channel).park.times,
         });
         if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {

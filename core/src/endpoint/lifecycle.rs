@@ -83,8 +83,12 @@ impl Endpoint<'_> {
             let open = sub.link.state() != State::Down;
             let place = sub.place;
             sub.reset();
-            if open {
-                self.channel_mut(channel).work.disconnect(RailId(rail as u8));
+            let work = &mut self.channel_mut(channel).work;
+            match ending {
+                // What the peer has under way must not reach memory that its owner has back (F-2).
+                Ending::Lost(_) if open => work.abort(RailId(rail as u8)),
+                Ending::Closed if open => work.disconnect(RailId(rail as u8)),
+                _ => {}
             }
             // The other placements end with their operations and messages.
             if let Some(PlaceTo::Window { window, .. }) = place.map(|place| place.to) {
@@ -279,7 +283,7 @@ impl Endpoint<'_> {
     /// A connection of a peer whose channel is over.
     pub(super) fn late_connect(&mut self, now: Time, channel: u32, rail: RailId) {
         self.stats.stale_dropped += 1;
-        let first = self.config.first_number;
+        let first = self.first_number(self.channel(channel).peer).0;
         let shutdowns = self.stats.stale_dropped as u32 & (SHUTDOWNS / 2 - 1);
         let sub = self.sub_mut(channel, rail);
         sub.reset();

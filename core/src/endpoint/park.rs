@@ -1,14 +1,15 @@
 //! More peers than channels: an idle channel is parked by agreement of both sides, and goes on when either
 //! has something to send (K-1 to K-6).
 //!
-//! A side that needs the slot of an idle channel sends PARK, and from then on nothing that is sequenced. A
-//! peer that is idle too sends PARK as well; one that is not declines. A side that has sent and received PARK
-//! closes its connections and keeps only numbers ([`Parked`](crate::peer::Parked)).
+//! A side that needs the slot of an idle channel requests it, and from then on sends nothing that is
+//! sequenced. A peer that is idle too agrees, and sends nothing sequenced either; one that is not declines.
+//! The side that requested then ends the connections, and both keep only numbers
+//! ([`Parked`](crate::peer::Parked)). A request can be withdrawn as long as it is not answered.
 //!
 //! Exactly-once needs no agreement: to the peer, a side that has parked is one whose connections have failed
-//! (F-1 to F-5), since its numbers go on. So a PARK that is lost, crossed or late does no harm. Agreement
+//! (F-1 to F-5), since its numbers go on. So a step that is lost, crossed or late does no harm. Agreement
 //! keeps the peer from dialling again, and is what empties a lossless rail: what is in a ring is not kept by
-//! its sender.
+//! its sender, and a ring is ended by a side that has read the peer's last packet, its agreement.
 
 use super::packets::{Actions, STEP};
 use super::tables::{Peer, channel_active, channel_waits};
@@ -17,13 +18,13 @@ use super::{Endpoint, RailFault};
 use crate::api::action::Span;
 use crate::ids::{PeerId, RailId};
 use crate::log;
-use crate::peer::{ChannelState, Ending, ORDERED, Park, Parked, Shortage, UNORDERED};
+use crate::peer::{ChannelState, Ending, ORDERED, Outcome, Parked, Shortage, Sub, UNORDERED};
 use crate::rail::rails_of;
 use crate::rel::link::State;
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::{Nanos, Time};
-use crate::wire::{self, Body};
+use crate::wire::{self, Body, ParkStep};
 
 /// A peer that does not answer PARK for so long may compute: another channel is tried.
 const PATIENCE: Nanos = Nanos::from_micros(1_000);
@@ -34,7 +35,7 @@ const TOGETHER: u32 = 16;
 impl Endpoint<'_> {
     /// Whether the channel of a peer is parked: known, with nothing outstanding and without connections.
     pub fn is_parked(&self, peer: PeerId) -> bool {
-        self.t.parked.get(peer.0 as usize).is_some_and(|parked| parked.times > 0)
+        self.t.parked.get(peer.0 as usize).is_some_and(Parked::is_some)
     }
 
     /// Parks the channel of a peer now, if it is idle and the peer agrees; the next request of either side
@@ -49,11 +50,16 @@ impl Endpoint<'_> {
         is_idle
     }
 
+    /// Whether there are more peers than channels.
+    pub(super) fn are_channels_short(&self) -> bool {
+        (self.t.channels.capacity() as usize) < self.t.peers.len()
+    }
+
     /// Whether a request may open one more channel. If all channels waited for peers that have no room
     /// either, no process could accept a call (K-6).
     pub(super) fn may_call(&self) -> bool {
         let channels = self.t.channels.capacity();
-        if channels as usize >= self.t.peers.len() {
+        if !self.are_channels_short() {
             return true;
         }
         let left_free = (channels / 4).max(1);
@@ -76,7 +82,7 @@ impl Endpoint<'_> {
                 ChannelState::Parking => waiting += u32::from(now - slot.park.since < PATIENCE),
                 ChannelState::Open => {
                     self.fold_line(channel);
-                    if self.park_alone(now, channel) {
+                    if self.park_alone(channel) {
                         return;
                     }
                     let slot = self.channel_mut(channel);
@@ -98,13 +104,18 @@ impl Endpoint<'_> {
     }
 
     fn begin_parking(&mut self, now: Time, channel: u32) {
+        self.enter_parking(channel);
+        self.channel_mut(channel).park.ask(now);
+        self.activate(channel);
+    }
+
+    fn enter_parking(&mut self, channel: u32) {
         self.close_line(channel);
         self.end_sample(channel);
         let slot = self.channel_mut(channel);
         slot.enter(ChannelState::Parking);
-        slot.park.begin(now);
+        slot.park.clear();
         self.t.subs_of(channel).iter_mut().for_each(|sub| sub.is_after_park = false);
-        self.activate(channel);
     }
 
     /// Whether a channel is idle, so that its slot and connections may be given back (K-1).
@@ -112,10 +123,12 @@ impl Endpoint<'_> {
         let slot = self.channel(channel);
         let ready = self.paths.ready(channel);
         // What a second lossless rail has could be behind the PARK on the first.
-        let is_ready = ready != 0 && (ready & !self.paths.lossy).count_ones() <= 1 && slot.work.fences.is_empty();
+        let is_ready = ready != 0 && (ready & !self.paths.lossy).count_ones() <= 1;
+        let is_settled = slot.work.fences.is_empty() && !slot.park.is_pending();
         let are_settled = |subs: &[crate::peer::Sub]| {
             subs.iter().all(|sub| match sub.link.state() {
                 State::Ready => sub.connect_sent,
+                State::Up => false,
                 // What was dialled in vain before may never come up.
                 state => {
                     let is_final = state == State::Down || sub.failures > 0;
@@ -123,17 +136,18 @@ impl Endpoint<'_> {
                 }
             })
         };
-        is_ready && are_settled(self.t.subs_of(channel)) && self.is_idle(channel)
+        is_ready && is_settled && are_settled(self.t.subs_of(channel)) && self.is_idle(channel)
     }
 
     /// Parks a channel that is idle and has no connection (K-3): no connection can carry PARK, and the peer
     /// may have parked and be without a channel for this side. Returns whether it does.
-    pub(super) fn park_alone(&mut self, now: Time, channel: u32) -> bool {
+    pub(super) fn park_alone(&mut self, channel: u32) -> bool {
         let is_open = self.channel(channel).state() == ChannelState::Open;
         let parks = is_open && self.t.subs_of(channel).iter().all(|sub| !sub.is_up()) && self.is_idle(channel);
         if parks {
-            self.begin_parking(now, channel);
-            self.close_parked(now, channel);
+            self.enter_parking(channel);
+            self.channel_mut(channel).park.is_alone = true;
+            self.close_parked(channel);
         }
         parks
     }
@@ -163,38 +177,66 @@ impl Endpoint<'_> {
             && [ORDERED, UNORDERED].iter().all(|&lane| self.t.received(channel, lane).1.iter().all(|&word| word == 0))
     }
 
-    /// The peer's PARK (K-2).
+    /// A step of the peer (K-2).
     pub(super) fn arrive_park(&mut self, now: Time, channel: u32, rail: RailId, park: wire::Park) {
-        let is_lossless = self.paths.facts(rail).caps.lossless;
-        match (self.channel(channel).state(), park.declines) {
-            (ChannelState::Parking, true) => {
-                let park = self.channel(channel).park;
-                if park.sent_on().is_some() && !park.is_agreed {
-                    self.stop_parking(channel);
-                }
+        let state = self.channel(channel).state();
+        if park.step == ParkStep::Request {
+            if !self.channel(channel).park.is_new(park.request) {
+                self.stats.stale_dropped += 1;
+                return;
             }
-            (ChannelState::Parking, false) => self.channel_mut(channel).park.agree(rail, is_lossless),
-            (ChannelState::Open, false) => {
-                self.fold_line(channel);
-                if self.may_park(channel) {
-                    self.begin_parking(now, channel);
-                    self.channel_mut(channel).park.agree(rail, is_lossless);
-                } else {
-                    self.channel_mut(channel).park.decline(rail);
-                }
+            self.fold_line(channel);
+            let agrees = match state {
+                ChannelState::Open => self.may_park(channel),
+                ChannelState::Parking => self.has_nothing(channel),
+                _ => false,
+            };
+            if agrees && state == ChannelState::Open {
+                self.enter_parking(channel);
             }
-            (ChannelState::Closing, false) => self.channel_mut(channel).park.decline(rail),
-            _ => self.stats.stale_dropped += 1,
+            let outcome = self.channel_mut(channel).park.requested(rail, park.request, agrees);
+            if state == ChannelState::Parking {
+                self.conclude(now, channel, outcome);
+            }
+        } else if state == ChannelState::Parking {
+            let outcome = self.channel_mut(channel).park.concluded(rail, park);
+            self.conclude(now, channel, outcome);
+        } else {
+            self.stats.stale_dropped += 1;
         }
         self.activate(channel);
     }
 
-    /// The channel is open as before: the peer declines, or a connection has failed before it agreed (K-4).
-    fn stop_parking(&mut self, channel: u32) {
+    /// What has become of the agreement. With a connection that came up since the channel is not parked: it
+    /// may be that of a peer that has parked and goes on, and may have brought something (K-5).
+    pub(super) fn conclude(&mut self, now: Time, channel: u32, outcome: Outcome) {
+        let is_newer = |sub: &Sub| sub.is_after_park && sub.is_up();
+        match outcome {
+            Outcome::Waits => {}
+            Outcome::Opens => self.stop_parking(channel),
+            Outcome::Parks if !self.t.subs_of(channel).iter().any(is_newer) => self.close_parked(channel),
+            Outcome::Parks => {
+                // The peer that has agreed learns of it.
+                let outcome = self.channel_mut(channel).park.withdraw();
+                if outcome == Outcome::Waits {
+                    return;
+                }
+                if self.paths.ready(channel) == 0 {
+                    return self.reopen(now, channel);
+                }
+                self.channel_mut(channel).ack.make_due();
+                self.stop_parking(channel);
+            }
+        }
+    }
+
+    /// The channel is open as before (K-4).
+    pub(super) fn stop_parking(&mut self, channel: u32) {
         let peer = self.channel(channel).peer;
         let Peer { gone, rails, .. } = self.t.peers[peer.0 as usize];
         let slot = self.channel_mut(channel);
         slot.enter(ChannelState::Open);
+        slot.park.clear();
         if gone {
             // It was closed meanwhile.
             slot.enter(ChannelState::Closing);
@@ -209,105 +251,86 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// A connection of a channel that is being parked is down. Returns whether that is no failure (K-4): with
-    /// the one that has our PARK the outcome is lost, unless the peer agreed before. Nothing is under way on
-    /// the others; if the channel is not parked after all, they are dialled again then.
-    pub(super) fn is_down_parked(&mut self, channel: u32, rail: RailId) -> bool {
-        let slot = self.channel(channel);
-        if slot.state() != ChannelState::Parking {
-            return false;
-        }
-        let has_failed = slot.park.sent_on().is_none_or(|sent_on| sent_on == rail && !slot.park.is_agreed);
-        if has_failed {
-            self.stop_parking(channel);
-            // The caller plans that.
-            self.channel_mut(channel).work.cancel_dial(rail);
-        }
-        !has_failed
-    }
-
-    /// A new connection of a channel that is being parked, or is parked and not freed. Where it replaces the
-    /// one that had our PARK, the peer has parked, and goes on already (K-5).
-    pub(super) fn up_parked(&mut self, now: Time, channel: u32, rail: RailId) {
-        let slot = self.channel(channel);
-        if slot.state() == ChannelState::Parking && slot.park.is_agreed && slot.park.sent_on() == Some(rail) {
-            self.close_parked(now, channel);
-        }
-        let slot = self.channel_mut(channel);
-        if slot.state() == ChannelState::Parked {
-            slot.work.is_replaced(rail);
-            self.reopen(now, channel);
-        }
-    }
-
-    /// Sends PARK, or declines the peer's, and closes the connections when both sides have sent it.
-    pub(super) fn pump_parking(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        if self.channel(channel).park.declines {
-            self.send_park(now, channel, wire::Park { declines: true }, out);
-        }
-        let slot = self.channel(channel);
-        if slot.state() != ChannelState::Parking {
-            return;
-        }
-        let Park { is_agreed, confirms, is_read, .. } = slot.park;
-        let sent_on = slot.park.sent_on();
-        match sent_on {
-            // The peer may have sent something before its PARK came.
-            None if is_agreed && !self.has_nothing(channel) => {
-                self.stop_parking(channel);
-                self.channel_mut(channel).park.declines = true;
+    /// A CONNECT of the peer. If it has parked since the last one, it has ended all connections that it had,
+    /// and sends nothing on them any more: here they are ended too. A request to park that is not answered is
+    /// withdrawn, as the channel changes (K-5).
+    pub(super) fn connect_parked(&mut self, now: Time, channel: u32, rail: RailId, times: u8) {
+        let has_parked = self.channel_mut(channel).park.has_parked(times);
+        for other in (0..self.paths.rails.len() as u8).map(RailId).filter(|&other| has_parked && other != rail) {
+            let link = &mut self.sub_mut(channel, other).link;
+            if link.state() == State::Ready {
+                link.abort();
+                self.lose(channel, other);
+                let work = &mut self.channel_mut(channel).work;
+                work.abort(other);
+                work.dial_now(other);
+                self.end_parked(now, channel, other);
             }
-            None => self.send_park(now, channel, wire::Park { declines: false }, out),
-            Some(rail) if is_agreed => {
-                let sub = self.sub(channel, rail);
-                let is_over = is_read || !sub.is_up() || !self.paths.facts(rail).caps.lossless;
-                if is_over && !sub.frame_posted {
-                    self.close_parked(now, channel);
-                } else if confirms {
-                    self.send_park(now, channel, wire::Park { declines: false }, out);
+        }
+        if self.channel(channel).state() == ChannelState::Parking {
+            let outcome = self.channel_mut(channel).park.withdraw();
+            self.conclude(now, channel, outcome);
+        }
+    }
+
+    /// A connection of a channel that is being parked has ended, or was replaced.
+    pub(super) fn end_parked(&mut self, now: Time, channel: u32, rail: RailId) {
+        if self.channel(channel).state() == ChannelState::Parking {
+            let outcome = self.parking_ended(channel, rail);
+            self.conclude(now, channel, outcome);
+        }
+    }
+
+    /// What follows from the end of a connection of a channel that is being parked.
+    pub(super) fn parking_ended(&mut self, channel: u32, rail: RailId) -> Outcome {
+        let lossy = self.paths.lossy;
+        let mut subs = (0u8..).zip(self.t.subs_of(channel).iter());
+        let has_ring = subs.any(|(other, sub)| other != rail.0 && lossy >> other & 1 == 0 && sub.is_up());
+        self.channel_mut(channel).park.ended(rail, has_ring)
+    }
+
+    /// Sends the steps of this side. Its own request it withdraws as soon as it has something to send.
+    pub(super) fn pump_parking(&mut self, now: Time, channel: u32, out: &mut Actions) {
+        if self.channel(channel).park.is_asking() && !self.has_nothing(channel) {
+            let outcome = self.channel_mut(channel).park.withdraw();
+            self.conclude(now, channel, outcome);
+        }
+        while let Some((rail, park)) = self.channel(channel).park.next() {
+            let ready = self.paths.ready(channel);
+            // Nothing of a request can get lost on a lossless rail. The others belong to a connection: if
+            // that ends, the peer sees it as well.
+            let lossless = ready & !self.paths.lossy;
+            let rails = match rail {
+                Some(rail) => ready & 1 << rail.0,
+                None if lossless == 0 => ready,
+                None => lossless,
+            };
+            let mut sent = None;
+            for rail in rails_of(rails) {
+                if out.len() + STEP > out.capacity() {
+                    return self.activate(channel);
+                }
+                if self.send_frame(now, channel, rail, Body::Park(park), Span::EMPTY, out) {
+                    sent = Some(rail);
+                    break;
                 }
             }
-            Some(_) => {}
+            if rails != 0 && sent.is_none() {
+                // The frames that they have come first.
+                return;
+            }
+            let outcome = self.channel_mut(channel).park.posted(sent);
+            self.conclude(now, channel, outcome);
         }
     }
 
-    /// Hands PARK to the lossless rail if there is one: nothing of it can get lost then. The peer's is
-    /// declined on the rail that brought it: if it is lost, the peer notices that its own may be lost, too
-    /// (K-4).
-    fn send_park(&mut self, now: Time, channel: u32, park: wire::Park, out: &mut Actions) {
-        let mut ready = self.paths.ready(channel);
-        if park.declines {
-            ready &= 1 << self.channel(channel).park.came_on().0;
-        }
-        let lossless = ready & !self.paths.lossy;
-        let mut rails = rails_of(if lossless == 0 { ready } else { lossless });
-        let is_room = out.len() + STEP <= out.capacity();
-        let sent =
-            rails.find(|&rail| is_room && self.send_frame(now, channel, rail, Body::Park(park), Span::EMPTY, out));
-        let slot = self.channel_mut(channel);
-        match sent {
-            Some(_) if park.declines => slot.park.declines = false,
-            Some(rail) => slot.park.sent(rail),
-            None if ready == 0 => slot.park.declines = false,
-            None if !is_room => self.activate(channel),
-            // The frame that the rail has comes first.
-            None => {}
-        }
-    }
-
-    /// Both sides send nothing more: ends this side of all connections (K-3). One that came up after our PARK
-    /// may be that of a peer that has parked and goes on, and may have brought something: it remains, and the
-    /// channel is open again (K-5).
-    fn close_parked(&mut self, now: Time, channel: u32) {
+    /// Both sides send nothing more: ends this side of all connections (K-3).
+    fn close_parked(&mut self, channel: u32) {
         let is_idle = self.has_nothing(channel);
-        let mut remains = false;
+        self.end_sample(channel);
         for rail in (0..self.paths.rails.len() as u8).map(RailId) {
             let posts = self.paths.path(channel, rail).in_flight;
             let sub = self.sub_mut(channel, rail);
-            if sub.is_after_park && sub.is_up() {
-                remains = true;
-                continue;
-            }
             // What arrives late must not find memory that has another use (F-2).
             let is_used = posts > 0 || sub.place.is_some();
             let is_open = sub.link.state() != State::Down;
@@ -325,20 +348,6 @@ impl Endpoint<'_> {
             } else if is_open {
                 work.disconnect(rail);
             }
-        }
-        if remains {
-            if self.paths.ready(channel) == 0 {
-                self.reopen(now, channel);
-            } else {
-                self.channel_mut(channel).ack.make_due();
-                self.stop_parking(channel);
-            }
-            // Where its PARK came by a connection that remains, the peer learns of the outcome by this.
-            let came_on = self.channel(channel).park.came_on();
-            if self.sub(channel, came_on).is_up() {
-                self.channel_mut(channel).park.decline(came_on);
-            }
-            return;
         }
         for timer in [Timer::Ack, Timer::Connect, Timer::Silence, Timer::Sample, Timer::Redial, Timer::Watch] {
             self.t.cancel_timer(channel, timer);
@@ -366,7 +375,8 @@ impl Endpoint<'_> {
         let mines = self.t.subs_of(channel).iter().map(|sub| sub.link.pair().mine);
         // Serial numbers (F-1).
         let newest = mines.reduce(|a, b| if b.wrapping_sub(a) <= u32::MAX / 2 { b } else { a }).unwrap_or_default();
-        let parked = Parked::of(self.channel(channel), newest).filter(|_| has_nothing);
+        let first = self.first_number(peer);
+        let parked = Parked::of(self.channel(channel), first, newest).filter(|_| has_nothing);
         let Some(parked) = parked else { return self.reopen(now, channel) };
         log::debug!("peer {}: channel parked", peer.0);
         self.t.parked[peer.0 as usize] = parked;

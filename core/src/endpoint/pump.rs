@@ -156,13 +156,15 @@ impl Endpoint<'_> {
         has_slow_work |= !is_only_messages && slot.has_slow_work();
         if has_slow_work {
             self.pump_parking(now, channel, out);
-            if !leaves {
+            if self.channel(channel).state() != ChannelState::Leaving {
                 self.pump_fences(now, channel, out);
                 self.pump_stall_probes(now, channel, out);
             }
             self.pump_addresses(now, channel, out);
         }
-        self.pump_samples(now, channel, out);
+        if !leaves {
+            self.pump_samples(now, channel, out);
+        }
         if has_slow_work || is_ack_due {
             self.pump_frames(now, channel, out);
         }

@@ -14,7 +14,7 @@ use super::{Endpoint, LossReason, RailFault, SetAddressError};
 use crate::api::action::{Arrival, Span};
 use crate::ids::{PeerId, RailId};
 use crate::log;
-use crate::peer::{ChannelState, Ending, Outage, Sub};
+use crate::peer::{ChannelState, Ending, Outage, Outcome, Sub};
 use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rail::set::RailSet;
@@ -56,18 +56,27 @@ impl Endpoint<'_> {
         if self.channel(channel).bye_early && self.paths.lossy >> rail.0 & 1 == 0 {
             return self.end_channel(channel, Ending::Closed); // G-7
         }
-        if self.is_down_parked(channel, rail) {
-            // The peer may have closed it (K-3).
-            if verdict.lost {
-                self.lose(channel, rail);
-                // A channel that is being parked reads nothing.
-                self.channel_mut(channel).replay.end_reads();
+        if self.channel(channel).state() == ChannelState::Parking {
+            let outcome = self.parking_ended(channel, rail);
+            if outcome == Outcome::Opens {
+                self.stop_parking(channel);
+                // Planned below.
+                self.channel_mut(channel).work.cancel_dial(rail);
             } else {
-                self.paths.forget(channel, rail);
-                self.sub_mut(channel, rail).clear();
-                self.refresh(channel, rail);
+                // The peer may have ended it (K-3). Nothing is under way on the others; if the channel is not
+                // parked after all, they are dialled again then.
+                if verdict.lost {
+                    self.lose(channel, rail);
+                    // A channel that is being parked reads nothing.
+                    self.channel_mut(channel).replay.end_reads();
+                } else {
+                    self.paths.forget(channel, rail);
+                    self.sub_mut(channel, rail).clear();
+                    self.refresh(channel, rail);
+                }
+                self.conclude(now, channel, outcome);
+                return self.activate(channel);
             }
-            return self.activate(channel);
         }
         self.sub_mut(channel, rail).history.down(now, fault, verdict.lost);
         if verdict.lost {
@@ -246,10 +255,9 @@ impl Endpoint<'_> {
             return self.t.set_timer(channel, Timer::Connect, now + timeout);
         }
         let peer = self.channel(channel).peer;
-        let are_short = (self.t.channels.capacity() as usize) < self.t.peers.len();
         let mut posted = self.t.matcher.posted.walk();
         let is_awaited = self.t.matcher.posted.next_of(peer, &mut posted).is_some();
-        if are_short && !is_awaited && self.park_alone(now, channel) {
+        if self.are_channels_short() && !is_awaited && self.park_alone(channel) {
             return;
         }
         self.give_up(now, channel, why);

@@ -66,10 +66,17 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Where this side's numbers for a peer begin: elsewhere in each life of a peer that is added again, so
+    /// that it can't take one channel for the next (F-1, K-5).
+    pub(super) fn first_number(&self, peer: PeerId) -> Seq {
+        let lives = self.t.peers[peer.0 as usize].lives;
+        Seq(self.config.first_number.wrapping_add(u32::from(lives) << 16))
+    }
+
     /// Opens a channel to an idle peer, whichever side dials first: a peer that connects on one rail is
     /// dialled on the others (L-1).
     pub(super) fn open_channel(&mut self, now: Time, peer: PeerId) -> Option<u32> {
-        let first = Seq(self.config.first_number);
+        let first = self.first_number(peer);
         let grants = Grants::new(first, self.config.unexpected_per_peer, self.config.blocks_per_peer);
         let rails = self.t.peers[peer.0 as usize].rails;
         let mut channel = Channel::new(peer, first, grants, now);
@@ -81,7 +88,7 @@ impl Endpoint<'_> {
             channel.limits.add(self.paths.facts(rail));
         }
         let parked = self.t.parked.get_mut(peer.0 as usize)?;
-        if parked.times > 0 {
+        if parked.is_some() {
             parked.resume(&mut channel);
         }
         let index = self.t.channels.insert(channel)?.index;
@@ -97,18 +104,18 @@ impl Endpoint<'_> {
         self.paths.begin_peer(index);
         for sub in self.t.subs_of(index) {
             sub.reset();
-            sub.link = Link::numbered_from(if parked.times > 0 { parked.connection } else { first.0 });
+            sub.link = Link::numbered_from(if parked.is_some() { parked.connection } else { first.0 });
         }
         log::debug!("peer {}: channel opened, rails {:x}", peer.0, rails);
         let mut timeout = self.config.connect_timeout;
-        if parked.times > 0 {
+        if parked.is_some() {
             // As after a failure of all connections (K-5).
             self.stats.resumed += 1;
             let slot = self.t.channels.at_mut(index);
             slot.silence.outage_begins(now, RailId(0), RailFault::Closed);
             timeout = self.config.recovery_timeout;
         }
-        if parked.times == 0 || timeout.0 > 0 {
+        if !parked.is_some() || timeout.0 > 0 {
             self.t.set_timer(index, Timer::Connect, now + timeout);
         }
         self.activate(index);

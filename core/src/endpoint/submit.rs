@@ -74,7 +74,7 @@ impl Endpoint<'_> {
         if !slot.gone || slot.channel != NONE {
             return Err(PeerError::InUse(peer));
         }
-        *slot = Peer { channel: NONE, ..Peer::default() };
+        *slot = Peer { channel: NONE, lives: slot.lives.wrapping_add(1), ..Peer::default() };
         self.t.parked[peer.0 as usize] = Parked::default();
         Ok(())
     }
@@ -408,12 +408,13 @@ impl Endpoint<'_> {
             || self.any_names(|_, _| true, is_of_it)
     }
 
-    /// Whether the caller's requests may still read or write memory that `is_of_it` selects: as
-    /// [`uses_region`](Self::uses_region), without windows, since no rail gives peers access to those: their
-    /// requests are served only while the caller drives the endpoint. Of a receive for many messages
-    /// only the bytes count that no message has taken.
+    /// Whether the caller's requests, or posts that a rail has, may still read or write memory that
+    /// `is_of_it` selects: as [`uses_region`](Self::uses_region), without windows as such, since no rail
+    /// gives peers access to those: their requests are served only while the caller drives the endpoint
+    /// but an answer to a get is read where it is by the rail that has it. Of a receive for many
+    /// messages only the bytes count that no message has taken.
     pub fn is_used(&self, is_of_it: impl Fn(&Seg) -> bool) -> bool {
-        self.any_names(|op, _| !op.serves(), is_of_it)
+        self.any_names(|op, post| post.is_some() || !op.serves(), is_of_it)
     }
 
     /// As [`is_used`](Self::is_used), where they may write.

@@ -37,6 +37,8 @@ pub(crate) struct Peer {
     /// BYE may have been lost with its connection. If a rail moves then, this process connects to the peer
     /// (G-10).
     pub unnotified: bool,
+    /// How often it was removed: see [`first_number`](super::Endpoint::first_number).
+    pub lives: u8,
 }
 
 const _: () = assert!(size_of::<Peer>() == 16);

@@ -10,7 +10,7 @@ mod sub;
 mod work;
 
 pub(crate) use life::{ChannelState, Ending};
-pub(crate) use park::{Park, Parked};
+pub(crate) use park::{Outcome, Park, Parked};
 pub(crate) use replay::Replay;
 pub(crate) use requests::Requests;
 pub(crate) use silence::{Outage, Silence, StallProbe};
@@ -229,7 +229,7 @@ impl Channel {
     pub(crate) const fn has_slow_work(&self) -> bool {
         self.work.is_pending()
             || self.silence.probe_due
-            || self.park.declines
+            || self.park.is_pending()
             || self.peer_parameters.is_none()
             || !matches!(self.state, ChannelState::Open)
     }
@@ -252,4 +252,4 @@ impl Channel {
 
 // Memory per peer: each channel, each rail of it.
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Channel>() == 544 && size_of::<Sub>() == 248);
+const _: () = assert!(size_of::<Channel>() == 560 && size_of::<Sub>() == 248);

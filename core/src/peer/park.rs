@@ -6,13 +6,12 @@ use crate::ids::RailId;
 use crate::rel::credit::Allowance;
 use crate::seq::{RecvWindow, Reorder, SentWindow, Seq};
 use crate::time::Time;
-use crate::wire::Connect;
+use crate::wire::{self, Connect, ParkStep};
 
-/// No rail has our PARK.
-const NO_RAIL: u8 = u8::MAX;
-
-/// How far the agreement of a channel has come.
+/// How far the agreement to park a channel has come (K-2): this side's request and the peer's, each for
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub(crate) struct Park {
     /// When this side began.
     pub since: Time,
@@ -20,73 +19,189 @@ pub(crate) struct Park {
     pub first_connection: u32,
     /// Sum of the numbers sent and received at the last look: whether the channel was used since.
     pub mark: u32,
-    /// The rail that has our PARK, or [`NO_RAIL`].
-    rail: u8,
-    /// The peer's PARK has arrived: it sends nothing more on these connections.
-    pub is_agreed: bool,
-    /// On a lossless rail, the peer's PARK came after ours was sent: ours is repeated (K-3).
-    pub confirms: bool,
-    /// On a lossless rail, the peer's second PARK came: it has read our first.
-    pub is_read: bool,
-    /// The peer's PARK is to be declined.
-    pub declines: bool,
-    /// The rail that brought the peer's PARK.
-    came_on: u8,
+    /// Number of this side's newest request.
+    request: u32,
+    asked: Asked,
+    /// The rail that has a request that is to be withdrawn.
+    withdraws: Option<RailId>,
+    /// Number of the peer's newest request, and the rail that brought it.
+    peer_request: u32,
+    came_on: RailId,
+    /// The answer to it, not yet posted.
+    answer: Option<ParkStep>,
+    /// This side has agreed to it, and waits for the end of that rail's connection.
+    is_agreed: bool,
+    /// As before, or that connection has ended meanwhile.
+    has_agreed: bool,
+    /// It is parked without the peer.
+    pub is_alone: bool,
     /// How often this side has parked the channel, as in CONNECT (W-22).
     pub times: u8,
+    /// How often the peer has, by its last CONNECT.
+    their_times: u8,
+}
+
+/// This side's request to park.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
+enum Asked {
+    No,
+    /// To be posted.
+    Due,
+    /// Posted on a rail, and not answered.
+    On(RailId),
+}
+
+/// What follows for a channel that is being parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing yet.
+    Waits,
+    /// It is not parked, and goes on.
+    Opens,
+    /// Both sides have nothing more to send: it is parked.
+    Parks,
 }
 
 impl Park {
     pub(crate) const fn none(first_connection: u32) -> Park {
-        let since = Time(0);
         Park {
-            since,
+            since: Time(0),
             first_connection,
             mark: 0,
-            rail: NO_RAIL,
+            request: 0,
+            asked: Asked::No,
+            withdraws: None,
+            peer_request: 0,
+            came_on: RailId(0),
+            answer: None,
             is_agreed: false,
-            confirms: false,
-            is_read: false,
-            declines: false,
-            came_on: NO_RAIL,
+            has_agreed: false,
+            is_alone: false,
             times: 0,
+            their_times: 0,
         }
     }
 
-    /// This side is to send PARK.
-    pub(crate) const fn begin(&mut self, now: Time) {
-        (self.since, self.rail) = (now, NO_RAIL);
-        (self.is_agreed, self.confirms, self.is_read) = (false, false, false);
+    /// This side is to request.
+    pub(crate) const fn ask(&mut self, now: Time) {
+        self.since = now;
+        self.request = self.request.wrapping_add(1);
+        self.asked = Asked::Due;
     }
 
-    /// The peer's PARK came on a rail; this side does not park.
-    pub(crate) const fn decline(&mut self, rail: RailId) {
-        (self.declines, self.came_on) = (true, rail.0);
+    /// The channel begins to be parked, or goes on.
+    pub(crate) const fn clear(&mut self) {
+        (self.asked, self.is_agreed, self.has_agreed) = (Asked::No, false, false);
     }
 
-    /// The peer's PARK came on a rail; this side parks as well.
-    pub(crate) const fn agree(&mut self, rail: RailId, is_lossless: bool) {
-        if self.is_agreed {
-            self.is_read = true;
-            return;
+    /// Whether a step is to be posted even where the channel is not being parked.
+    pub(crate) const fn is_pending(&self) -> bool {
+        self.answer.is_some() || self.withdraws.is_some()
+    }
+
+    /// The next step to post: with its rail, where only one will do.
+    pub(crate) const fn next(&self) -> Option<(Option<RailId>, wire::Park)> {
+        if let Some(step) = self.answer {
+            return Some((Some(self.came_on), wire::Park { request: self.peer_request, step }));
         }
-        (self.is_agreed, self.came_on) = (true, rail.0);
-        self.confirms = is_lossless && self.rail != NO_RAIL;
+        if let Some(rail) = self.withdraws {
+            return Some((Some(rail), wire::Park { request: self.request, step: ParkStep::Withdraw }));
+        }
+        match self.asked {
+            Asked::Due => Some((None, wire::Park { request: self.request, step: ParkStep::Request })),
+            _ => None,
+        }
     }
 
-    /// The rail that brought the peer's PARK.
-    pub(crate) const fn came_on(&self) -> RailId {
-        RailId(self.came_on)
+    /// That step was posted; `None`: it can't be, as the connection that it belongs to has ended.
+    pub(crate) fn posted(&mut self, on: Option<RailId>) -> Outcome {
+        if self.answer.take().is_some() || self.withdraws.take().is_some() {
+            return Outcome::Waits;
+        }
+        self.asked = on.map_or(Asked::No, Asked::On);
+        self.without()
     }
 
-    /// PARK was posted on a rail.
-    pub(crate) const fn sent(&mut self, rail: RailId) {
-        (self.rail, self.confirms) = (rail.0, false);
+    /// Whether a request of the peer is newer than all before (they may overtake each other on two rails).
+    pub(crate) const fn is_new(&self, request: u32) -> bool {
+        matches!(request.wrapping_sub(self.peer_request), 1..=0x7FFF_FFFF)
     }
 
-    /// The rail that has our PARK.
-    pub(crate) const fn sent_on(&self) -> Option<RailId> {
-        if self.rail == NO_RAIL { None } else { Some(RailId(self.rail)) }
+    /// The peer's request, newer than all before: an agreement to an older one is void.
+    pub(crate) fn requested(&mut self, rail: RailId, request: u32, agrees: bool) -> Outcome {
+        (self.peer_request, self.came_on) = (request, rail);
+        (self.is_agreed, self.has_agreed) = (agrees, agrees);
+        self.answer = Some(if agrees { ParkStep::Agree } else { ParkStep::Decline });
+        self.without()
+    }
+
+    /// The peer's answer, or the end of its request.
+    pub(crate) fn concluded(&mut self, rail: RailId, park: wire::Park) -> Outcome {
+        let is_ours = self.asked == Asked::On(rail) && park.request == self.request;
+        let is_theirs = self.is_agreed && self.came_on == rail && park.request == self.peer_request;
+        match park.step {
+            ParkStep::Agree if is_ours => Outcome::Parks,
+            ParkStep::Decline if is_ours => {
+                self.asked = Asked::No;
+                self.without()
+            }
+            ParkStep::Withdraw if is_theirs => {
+                (self.is_agreed, self.has_agreed, self.answer) = (false, false, None);
+                self.without()
+            }
+            _ => Outcome::Waits,
+        }
+    }
+
+    /// This side has something to send: its request is withdrawn.
+    pub(crate) fn withdraw(&mut self) -> Outcome {
+        if let Asked::On(rail) = self.asked {
+            self.withdraws = Some(rail);
+        }
+        self.asked = Asked::No;
+        self.without()
+    }
+
+    /// A connection has ended. The peer ends that of its request when it parks, or it has failed: then a ring
+    /// that is up may be in use.
+    pub(crate) fn ended(&mut self, rail: RailId, has_ring: bool) -> Outcome {
+        // What was not requested yet is not requested of a channel that changes.
+        if self.asked == Asked::On(rail) || self.asked == Asked::Due {
+            self.asked = Asked::No;
+        }
+        self.is_agreed &= self.came_on != rail;
+        match self.without() {
+            Outcome::Opens if self.has_agreed && !has_ring => Outcome::Parks,
+            outcome => outcome,
+        }
+    }
+
+    /// A CONNECT of the peer has come. Returns whether the peer has parked since the last one: then it has
+    /// ended all its earlier connections (K-5).
+    pub(crate) fn has_parked(&mut self, times: u8) -> bool {
+        // Serial numbers from 1 to 255; both differ where 0 means never.
+        let since = (i16::from(times) - i16::from(self.their_times)).rem_euclid(255);
+        let has = times != self.their_times && since < 128;
+        if has {
+            self.their_times = times;
+        }
+        has
+    }
+
+    /// One of the two requests is gone.
+    fn without(&self) -> Outcome {
+        if self.asked == Asked::No && !self.is_agreed { Outcome::Opens } else { Outcome::Waits }
+    }
+
+    /// Whether the peer's answer, or the end of the connection, is to come on a rail.
+    pub(crate) fn waits_on(&self, rail: RailId) -> bool {
+        self.asked == Asked::On(rail) || self.is_agreed && self.came_on == rail && self.answer.is_none()
+    }
+
+    /// Whether this side has a request that is not answered, or not posted.
+    pub(crate) fn is_asking(&self) -> bool {
+        self.asked != Asked::No
     }
 }
 
@@ -108,19 +223,30 @@ pub(crate) struct Parked {
     /// Messages and blocks used and their limits, as [`Allowance`] counts them.
     used: [Seq; 2],
     limits: [Seq; 2],
+    /// Numbers of the newest requests to park, this side's and the peer's.
+    requests: [u32; 2],
     requests_max: u16,
-    /// See [`Park::times`]; 0: there is no parked channel.
-    pub times: u8,
+    /// See [`Park::times`], and the peer's.
+    times: u8,
+    their_times: u8,
 }
 
 // Memory of each known peer.
-const _: () = assert!(size_of::<Parked>() == 72);
+const _: () = assert!(size_of::<Parked>() == 80);
 
 impl Parked {
-    /// Of a channel with nothing outstanding.
-    pub(crate) fn of(channel: &Channel, connection: u32) -> Option<Parked> {
+    /// Whether there is a parked channel.
+    pub(crate) const fn is_some(&self) -> bool {
+        self.window > 0
+    }
+
+    /// Of a channel with nothing outstanding, whose packets are numbered from `first` on.
+    pub(crate) fn of(channel: &Channel, first: Seq, connection: u32) -> Option<Parked> {
         let peer_parameters = channel.peer_parameters?;
         let (used, limits) = channel.allowance.counts();
+        let is_new = channel.sent.iter().all(|lane| lane.next() == first)
+            && channel.received.iter().all(|lane| lane.expected() == Seq(peer_parameters.first_number));
+        let times = channel.park.times;
         Some(Parked {
             window: peer_parameters.window,
             eager_bytes_max: peer_parameters.eager_bytes_max,
@@ -133,8 +259,16 @@ impl Parked {
             granted: channel.grants.counts(),
             used,
             limits,
+            requests: [channel.park.request, channel.park.peer_request],
             requests_max: peer_parameters.requests_max,
-            times: if channel.park.times == u8::MAX { 1 } else { channel.park.times + 1 },
+            // A channel without numbers is as good as a new one: the peer may not have it, if our CONNECT was
+            // lost (K-5).
+            times: match times {
+                _ if is_new && channel.park.is_alone => times,
+                u8::MAX => 1,
+                times => times + 1,
+            },
+            their_times: channel.park.their_times,
         })
     }
 
@@ -157,7 +291,8 @@ impl Parked {
         channel.replay = super::Replay::none(self.sent[ORDERED]);
         channel.grants = channel.grants.at(self.granted);
         channel.allowance = Allowance::at(self.used, self.limits);
-        channel.park.times = self.times;
+        (channel.park.times, channel.park.their_times) = (self.times, self.their_times);
+        [channel.park.request, channel.park.peer_request] = self.requests;
         channel.park.first_connection = self.connection;
         // Limits and acknowledgments may have been lost with the last connection (A-1, C-4).
         channel.ack.make_due();
@@ -166,38 +301,4 @@ impl Parked {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::PeerId;
-    use crate::rel::credit::Grants;
-
-    /// K-5: a channel goes on with the numbers that it had.
-    #[test]
-    fn a_parked_channel_keeps_its_numbers() {
-        let first = Seq(u32::MAX - 1);
-        let mut channel = Channel::new(PeerId(3), first, Grants::new(first, 8, 8), Time(0));
-        channel.peer_parameters = Some(Connect { window: 64, first_number: 70, ..Connect::default() });
-        channel.begin_receiving(Seq(70));
-        channel.sent[ORDERED].skip(5);
-        channel.sent[UNORDERED].skip(2);
-        channel.received[ORDERED].skip(4);
-        channel.reorder.skip(4);
-        channel.grants.passed(4, 3);
-        channel.allowance.update(78, 78);
-        channel.allowance.use_messages(5);
-        channel.allowance.acked(5);
-        let parked = Parked::of(&channel, 9).unwrap();
-        assert_eq!(parked.times, 1);
-        let mut resumed = Channel::new(PeerId(3), first, Grants::new(first, 8, 8), Time(0));
-        parked.resume(&mut resumed);
-        assert_eq!(resumed.sent.map(|lane| lane.next()), channel.sent.map(|lane| lane.next()));
-        assert_eq!(resumed.received, channel.received);
-        assert_eq!(resumed.reorder, channel.reorder);
-        assert_eq!(resumed.grants.limits(), channel.grants.limits());
-        assert_eq!(resumed.allowance.messages_left(), channel.allowance.messages_left());
-        assert_eq!(resumed.park.first_connection, 9);
-        assert_eq!(Parked { times: 255, ..parked }.times, 255);
-        resumed.park.times = 255;
-        assert_eq!(Parked::of(&resumed, 9).unwrap().times, 1, "0 means never");
-    }
-}
+mod tests;

@@ -17,7 +17,7 @@ pub(crate) struct Sub {
     pub connect_sent: bool,
     /// BYE was sent on it.
     pub bye_sent: bool,
-    /// It came up after our PARK was posted (K-5).
+    /// It came up since the channel began to be parked (K-5).
     pub is_after_park: bool,
     /// A rail holds an unsequenced frame.
     pub frame_posted: bool,

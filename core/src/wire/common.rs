@@ -105,8 +105,8 @@ impl Kind {
     #[inline]
     pub const fn fixed_bytes(self) -> usize {
         match self {
-            Kind::Credit | Kind::Bye | Kind::Park => 0,
-            Kind::Aggregate | Kind::Probe => 8,
+            Kind::Credit | Kind::Bye => 0,
+            Kind::Aggregate | Kind::Probe | Kind::Park => 8,
             Kind::Data | Kind::AtomicReply | Kind::Resume | Kind::Ack => 16,
             Kind::Eager | Kind::Fin | Kind::Put | Kind::Connect => 24,
             Kind::Rts | Kind::Cts | Kind::Get | Kind::Fence => 32,
@@ -135,7 +135,7 @@ impl Kind {
             | match self {
                 Kind::Eager | Kind::Rts => flag::HEAD,
                 Kind::Fin => flag::WANT_PLACED,
-                Kind::Connect | Kind::Fence | Kind::Probe | Kind::Park => flag::ANSWER,
+                Kind::Connect | Kind::Fence | Kind::Probe => flag::ANSWER,
                 _ => 0,
             }
     }

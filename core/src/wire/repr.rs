@@ -334,12 +334,30 @@ pub struct Connect {
     pub answer: bool,
 }
 
-/// The sender sends no sequenced packet behind this one until the connections are made anew; or it declines
-/// to (rule K-2).
+/// One step of the agreement to park a channel (rule K-2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Park {
-    /// The channel is in use: this answers a Park, and the channel stays open.
-    pub declines: bool,
+    /// Number of the request, counted by the side that makes it.
+    pub request: u32,
+    /// The step.
+    pub step: ParkStep,
+}
+
+coded! {
+    /// What a [`Park`] does.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum ParkStep in "park.step" {
+        /// A request: from now on its sender sends no sequenced packet, until the outcome.
+        #[default]
+        Request = 0,
+        /// The answer of a peer whose channel is idle: its sender sends no sequenced packet, until the end of
+        /// the connection or until the request is withdrawn.
+        Agree = 1,
+        /// The answer of a peer whose channel is in use.
+        Decline = 2,
+        /// The request is withdrawn by the side that made it.
+        Withdraw = 3,
+    }
 }
 
 /// The sender's end of a connection is dead: nothing that was sent over it has any effect there any more

@@ -84,6 +84,7 @@ paths! {
     Parked: "a channel is parked",
     ParkDeclined: "a peer declines to park",
     ParkCrosses: "both sides of a channel park it at once",
+    ParkWithdrawn: "a request to park is withdrawn",
     ParkFails: "a connection fails with a PARK under way",
     Resumed: "a parked channel is opened again",
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rerail_core::time::{Nanos, Time};
-use rerail_core::wire::{Body, Kind, Lane, Packet, Park, Repr};
+use rerail_core::wire::{Body, Kind, Lane, Packet, ParkStep, Repr};
 
 use super::{Coverage, Path};
 
@@ -56,15 +56,16 @@ struct Connections {
     has_failed: bool,
     /// The sender's first number and the number of its newest connection, from its CONNECT.
     connect_sent: Option<(u32, u32)>,
-    /// PARK was posted on it.
+    /// A request to park was posted on it, and is not answered.
     parks: bool,
-    /// The peer's came on it.
-    park_came: bool,
 }
 
-/// Whether a PARK is the answer of a peer that does not park.
-fn declines(header: &[u8]) -> bool {
-    Repr::parse(header).is_ok_and(|repr| repr.body == Body::Park(Park { declines: true }))
+/// What a PARK does.
+fn park_step(header: &[u8]) -> Option<ParkStep> {
+    match Repr::parse(header) {
+        Ok(Repr { body: Body::Park(park), .. }) => Some(park.step),
+        _ => None,
+    }
 }
 
 /// Watches a simulation.
@@ -97,7 +98,7 @@ impl Observer {
     pub(super) fn up(&mut self, sub: Sub) {
         let entry = self.subs.entry(sub).or_default();
         (entry.is_up, entry.failed_at) = (true, None);
-        (entry.parks, entry.park_came) = (false, false);
+        entry.parks = false;
         if self.cut_off.remove(&(sub.rank, sub.peer)).is_some() {
             self.note(Path::Unreachable);
         }
@@ -130,7 +131,7 @@ impl Observer {
             return;
         }
         (entry.failed_at, entry.has_failed) = (Some(now), true);
-        if entry.parks && !entry.park_came {
+        if std::mem::take(&mut entry.parks) {
             self.note(Path::ParkFails);
         }
         let other = self.subs.get(&sub.other_end()).and_then(|end| end.failed_at);
@@ -244,17 +245,19 @@ impl Observer {
                     self.note(Path::ConnectionWraps);
                 }
             }
-            Kind::Park if declines(header) => self.note(Path::ParkDeclined),
-            Kind::Park => {
-                let crosses = self.subs.get(&of.other_end()).is_some_and(|end| end.parks);
-                let entry = self.subs.entry(of).or_default();
-                entry.parks = true;
-                if entry.park_came {
-                    self.note(Path::Parked);
-                } else if crosses {
-                    self.note(Path::ParkCrosses);
+            Kind::Park => match park_step(header) {
+                Some(ParkStep::Request) => {
+                    let crosses = self.subs.get(&of.other_end()).is_some_and(|end| end.parks);
+                    self.subs.entry(of).or_default().parks = true;
+                    if crosses {
+                        self.note(Path::ParkCrosses);
+                    }
                 }
-            }
+                Some(ParkStep::Agree) => self.note(Path::Parked),
+                Some(ParkStep::Decline) => self.note(Path::ParkDeclined),
+                Some(ParkStep::Withdraw) => self.note(Path::ParkWithdrawn),
+                None => {}
+            },
             Kind::Ack => {
                 if let Ok(Repr { body: Body::Ack(ack), .. }) = Repr::parse(header)
                     && ack.ordered_beyond | ack.unordered_beyond != 0
@@ -273,7 +276,9 @@ impl Observer {
         let Some(lane) = kind.lane() else {
             match kind {
                 Kind::Fence => self.fence_arrived(at, header),
-                Kind::Park if !declines(header) => self.subs.entry(at).or_default().park_came = true,
+                Kind::Park if matches!(park_step(header), Some(ParkStep::Agree | ParkStep::Decline)) => {
+                    self.subs.entry(at).or_default().parks = false;
+                }
                 _ => {}
             }
             return;

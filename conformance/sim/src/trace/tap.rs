@@ -277,7 +277,7 @@ impl std::fmt::Display for Described<'_> {
             Body::Resume(resume) => write!(f, "RESUME {:x} epoch {}", resume.target, resume.epoch)?,
             Body::Probe(probe) => write!(f, "PROBE{}", if probe.answer { " (answer)" } else { "" })?,
             Body::Bye => f.write_str("BYE")?,
-            Body::Park(park) => write!(f, "PARK{}", if park.declines { " (declined)" } else { "" })?,
+            Body::Park(park) => write!(f, "PARK {} ({:?})", park.request, park.step)?,
             Body::Address(address) => write!(f, "ADDRESS rail {} at {}", address.rail, address.text.as_str())?,
         }
         if let Some(lane) = body.lane() {

@@ -90,7 +90,8 @@ fn body() -> impl Strategy<Value = Body> {
         any::<(u64, u16)>().prop_map(|(target, epoch)| Body::Resume(Resume { target, epoch })),
         any::<(u64, bool)>().prop_map(|(nonce, answer)| Body::Probe(Probe { nonce, answer })),
         Just(Body::Bye),
-        any::<bool>().prop_map(|declines| Body::Park(Park { declines })),
+        (any::<u32>(), proptest::sample::select(&ParkStep::ALL[..]))
+            .prop_map(|(request, step)| Body::Park(Park { request, step })),
         (any::<u8>(), "[!-+\\--:<>-~]{1,200}").prop_map(|(rail, text)| {
             let text = AddressText::new(text.as_bytes()).expect("no space, comma, semicolon or equals sign");
             Body::Address(Address { rail, text })

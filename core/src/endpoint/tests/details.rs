@@ -6,7 +6,7 @@ use super::aggregates::aggregating;
 use super::lone::{Lone, PEER_PARAMETERS, PEER_RAIL};
 use super::recovery::{down, region};
 use super::*;
-use crate::wire::{Ack, Body, Connect, MessageHead, RemoteKey, Repr, Rts};
+use crate::wire::{Ack, Body, Connect, Get, MessageHead, RemoteKey, Repr, Rts};
 
 fn eager() -> Body {
     Body::Eager(MessageHead { operation: 77, ..MessageHead::default() })
@@ -175,6 +175,23 @@ fn memory_of_a_direct_receive_is_in_use() {
     assert!(!lone.endpoint.uses_region(HEAP) && !lone.endpoint.is_used(|_| true));
     lone.send(1, 64);
     assert!(lone.endpoint.is_used(has_byte(63)) && !lone.endpoint.is_written_to(|_| true), "a send is read");
+}
+
+/// A part of a window is in use while a rail has a post that answers a peer's get from there.
+#[test]
+fn memory_of_an_answer_is_in_use() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    let at = MemRef { region: HEAP, offset: 0 };
+    lone.endpoint.expose(&Window { at, len: 64, key: 9, access: Access { read: true, ..Access::default() } }).unwrap();
+    lone.busy = true;
+    lone.feed(Body::Get(Get { window: 9, offset: 0, bytes: 64, operation: 1 }), 0);
+    assert!(lone.sent().iter().any(|packet| matches!(packet.body, Body::Data(_))));
+    assert!(lone.endpoint.is_used(|seg| seg.at.region == HEAP) && !lone.endpoint.is_written_to(|_| true));
+    for post in core::mem::take(&mut lone.held) {
+        lone.endpoint.handle_completion(Time(0), post, PostStatus::Done);
+    }
+    assert!(!lone.endpoint.is_used(|_| true));
 }
 
 /// F-9, G-4: a rail with the wrong peer identity is not redialled, and the others are.

@@ -455,14 +455,16 @@ fn parameters_are_possible_and_stay() {
         Connect { eager_bytes_max: 999, ..PEER_PARAMETERS },
         Connect { block_bytes: 65, ..PEER_PARAMETERS },
         Connect { requests_max: 3, ..PEER_PARAMETERS },
-        Connect { first_number: 1, ..PEER_PARAMETERS },
     ];
-    for connect in changed.into_iter().chain([Connect { rail: 99, connection: 55, ..PEER_PARAMETERS }]) {
+    // Another first number: the peer has forgotten this channel, which ends (K-5).
+    let same =
+        [Connect { rail: 99, connection: 55, ..PEER_PARAMETERS }, Connect { first_number: 1, ..PEER_PARAMETERS }];
+    for connect in changed.into_iter().chain(same) {
         let mut region = region();
         let mut lone = Lone::up(&mut region, &small(), &[TCP, TCP]);
         lone.feed(Body::Connect(PEER_PARAMETERS), 0);
         let arrival = lone.feed_on(1, Body::Connect(connect), 0, |_| {});
-        let is_same = connect.rail == 99;
+        let is_same = connect.rail == 99 || connect.first_number == 1;
         assert_eq!(arrival, if is_same { Arrival::Done } else { Arrival::Close }, "{connect:?}");
         if !is_same {
             assert_eq!(lone.offence(), ProtocolError::BadParameters);
