@@ -86,7 +86,7 @@ fn again(lone: &mut Lone<'_>, connection: u32, parked: u8) -> Vec<Repr> {
     lone.sent()
 }
 
-/// Rail 1 has failed, and the peer as well knows that nothing is under way on it.
+/// Rail 1 has failed, and nothing is under way on it for the peer either.
 fn without_rail_1(lone: &mut Lone<'_>) {
     down(lone, 1, RailFault::TimedOut);
     lone.sent();
@@ -116,7 +116,7 @@ fn an_idle_side_agrees() {
     lone.feed_on(1, ASK, 0, |_| {});
     assert_eq!((lone.sent_one().body, lone.rails.last()), (AGREE, Some(&RailId(1))));
     down(&mut lone, 0, RailFault::Closed);
-    assert_eq!(lone.sent_one().body, Body::Credit, "another connection says nothing");
+    assert_eq!(lone.sent_one().body, Body::Credit, "another connection is no sign");
     assert!(!lone.endpoint.is_parked(PeerId(1)));
     down(&mut lone, 1, RailFault::Closed);
     assert!(lone.sent().is_empty() && lone.endpoint.is_parked(PeerId(1)));
@@ -558,8 +558,7 @@ fn a_connection_after_the_agreement_remains() {
     }
 }
 
-/// K-5: a peer whose CONNECT says that it has parked since has ended its other connections: they end here
-/// too.
+/// K-5: a CONNECT that counts another parking of the peer ends its other connections.
 #[test]
 fn connections_before_the_peer_parked_end() {
     let mut region = Region::of(&few());
