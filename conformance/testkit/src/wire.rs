@@ -8,7 +8,7 @@ use rerail_core::wire::*;
 use rerail_core::wire::{header_len, payload_len};
 
 /// Every name that a [`WireError`] may carry.
-pub const FIELDS: [&str; 39] = [
+pub const FIELDS: [&str; 41] = [
     "header",
     "version",
     "kind",
@@ -36,6 +36,8 @@ pub const FIELDS: [&str; 39] = [
     "atomic.reserved",
     "cts.reserved",
     "fence.reserved",
+    "park.step",
+    "park.reserved",
     "resume.reserved",
     "address.len",
     "address.reserved",
